@@ -1,0 +1,100 @@
+"""Lines and dots that carry their uncertainty and their own names.
+
+Chapter: chapters/01_bottleneck
+Source: none (own work)
+Axes: none
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.collections import PolyCollection
+from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator
+
+from attnbook.figures.style import GREY, PALETTE, Numbers, array
+
+
+def curve_with_band(
+    ax: Axes,
+    x: Numbers,
+    mean: Numbers,
+    low: Numbers,
+    high: Numbers,
+    label: str,
+    **options,
+) -> tuple[Line2D, PolyCollection]:
+    """Draw a line and, behind it, the interval from low to high.
+
+    Raises:
+        ValueError: if the four differ in length, or low exceeds high.
+    """
+    x, mean, low, high = (array(numbers) for numbers in (x, mean, low, high))
+    sizes = [each.shape for each in (x, mean, low, high)]
+    if len(set(sizes)) > 1 or x.ndim != 1:
+        raise ValueError(
+            "x, mean, low and high must be lists of one length, but have "
+            f"shapes {', '.join(map(str, sizes))}"
+        )
+    if (wrong := low > high).any():
+        raise ValueError(
+            f"low is {low[wrong][0]:g} where high is {high[wrong][0]:g}"
+        )
+    if ax.get_xscale() == "linear" and (x == x.round()).all():
+        ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+    (line,) = ax.plot(x, mean, label=label, **options)
+    band = ax.fill_between(
+        x, low, high, color=line.get_color(), alpha=0.18, linewidth=0
+    )
+    return line, band
+
+
+def dots_with_intervals(
+    ax: Axes, names: Sequence[str], mean: Numbers, low: Numbers, high: Numbers
+) -> None:
+    """Draw one row for each name, first on top: a dot, and low to high.
+
+    Raises:
+        ValueError: if the four differ in length.
+    """
+    sizes = [len(each) for each in (names, mean, low, high)]
+    if len(set(sizes)) > 1:
+        raise ValueError(f"names, mean, low, high have lengths {sizes}")
+    places = np.arange(len(names))[::-1]
+    ax.hlines(places, array(low), array(high), color=GREY, linewidth=3)
+    ax.plot(array(mean), places, "o", color=PALETTE["blue"], markersize=7)
+    ax.set_yticks(places, names)
+    ax.margins(y=0.2 / max(len(names), 1) + 0.08)
+
+
+def name_lines(ax: Axes, gap: float = 0.075) -> None:
+    """Write each line's label at its right end instead of in a legend.
+
+    Args:
+        ax: axes whose lines are all drawn and whose limits are set.
+        gap: smallest distance of two labels, as a share of the height.
+    """
+    lines = [x for x in ax.get_lines() if not x.get_label().startswith("_")]
+    ends = [
+        (
+            ax.transLimits.transform(
+                ax.transScale.transform(
+                    (line.get_xdata()[-1], line.get_ydata()[-1])
+                )
+            )[1],
+            line,
+        )
+        for line in lines
+    ]
+    place = -np.inf
+    for height, line in sorted(ends, key=lambda end: end[0]):
+        place = max(height, place + gap)
+        ax.annotate(
+            line.get_label(),
+            (1.015, place),
+            xycoords="axes fraction",
+            color=line.get_color(),
+            va="center",
+            annotation_clip=False,
+        )

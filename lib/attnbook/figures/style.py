@@ -1,0 +1,155 @@
+"""The look of every figure, and the way it reaches the page.
+
+Chapter: chapters/01_bottleneck
+Source: none (own work). The colours are this book's own, chosen so that every
+    two of them stay apart for readers who see red, green or blue weakly, on
+    white and under the page's dark mode, which inverts pictures and turns the
+    hue back; tests/test_figures.py simulates all of that.
+Axes: none
+"""
+
+import io
+import textwrap
+from typing import Any
+
+import matplotlib
+import numpy as np
+from matplotlib import pyplot as plt
+from matplotlib.colors import LinearSegmentedColormap
+from matplotlib.figure import Figure
+from PIL import Image
+
+Numbers = Any  # whatever numpy reads: lists, arrays, tensors with a gradient
+
+PALETTE = {
+    "blue": "#0072b2",
+    "orange": "#d55e00",
+    "ink": "#1f1f1f",
+    "green": "#009e73",
+    "pink": "#b5488a",
+}
+GREY = "#767676"  # for what is only there to compare with
+HEAT = LinearSegmentedColormap.from_list(
+    "heat", ["#ffffff", "#cfe1f2", "#6baed6", "#2171b5", "#08306b", "#041838"]
+)
+WIDEST = 7.2  # inches; the page's text column
+DPI = 150
+
+STYLE = {
+    "font.family": "DejaVu Sans",  # comes with matplotlib, so on any machine
+    "font.size": 10,
+    "axes.titlesize": 11,
+    "axes.titlelocation": "left",
+    "axes.titlepad": 8,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.axisbelow": True,
+    "axes.linewidth": 0.8,
+    "axes.prop_cycle": matplotlib.cycler(
+        color=list(PALETTE.values()),
+        linestyle=["-", "--", "-.", ":", (0, (6, 1, 1, 1, 1, 1))],
+        marker=["o", "s", "^", "D", "v"],
+    ),
+    "figure.facecolor": "#ffffff",  # dark mode turns exactly white into black
+    "axes.facecolor": "#ffffff",
+    "savefig.facecolor": "#ffffff",
+    "figure.dpi": DPI,
+    "savefig.dpi": DPI,
+    "figure.constrained_layout.w_pad": 0.08,
+    "figure.constrained_layout.h_pad": 0.06,
+    "legend.frameon": False,
+    "lines.linewidth": 1.8,
+    "lines.markersize": 4.5,
+}
+
+
+def figure(
+    rows: int = 1,
+    columns: int = 1,
+    *,
+    width: float = WIDEST,
+    height: float = 3.6,
+    title: str | None = None,
+    **options,
+) -> tuple[Figure, Any]:
+    """Return a figure and its axes (one, or an array of them) in our style.
+
+    Args:
+        rows: rows of axes.
+        columns: columns of axes.
+        width: inches, at most 7.2.
+        height: inches.
+        title: the finding, in a sentence; long ones are wrapped.
+        options: anything else for `plt.subplots`.
+
+    Raises:
+        ValueError: if the figure is wider than the page.
+    """
+    if not 0 < width <= WIDEST:
+        raise ValueError(
+            f"width is {width} inches but must be over 0 and at most {WIDEST}"
+        )
+    matplotlib.rcParams.update(STYLE)
+    size = (width, height)
+    fig, axes = plt.subplots(
+        rows, columns, figsize=size, layout="constrained", **options
+    )
+    if title is not None:
+        lines = textwrap.fill(title, int(width * 12.5))
+        fig.suptitle(lines, x=0.011, ha="left", fontsize=11)
+    return fig, axes
+
+
+def png(fig: Figure) -> bytes:
+    """Return the figure as a light PNG: the same bytes for the same picture.
+
+    A palette of 160 colours makes the file two to four times smaller than full
+    colour; the paper stays exactly white, which dark mode turns into black.
+    """
+    full = io.BytesIO()
+    fig.savefig(full, format="png", dpi=DPI, metadata={"Software": None})
+    few = Image.open(full).convert("RGB").quantize(160, dither=0)
+    colours, paper = few.getpalette(), few.getpixel((0, 0))
+    colours[3 * paper : 3 * paper + 3] = 255, 255, 255
+    few.putpalette(colours)
+    light = io.BytesIO()
+    few.save(light, format="png", optimize=True, dpi=(DPI, DPI))
+    return light.getvalue()
+
+
+def show(fig: Figure, alt: str) -> None:
+    """Display a figure as one PNG with its alternative text, and close it.
+
+    Args:
+        fig: the figure.
+        alt: what a reader who does not see the picture should learn from it.
+            It is also the output's plain text.
+
+    Raises:
+        ValueError: if alt is empty.
+    """
+    plt.close(fig)  # a closed figure still renders, and is not shown twice
+    alt = " ".join(alt.split())
+    if not alt:
+        raise ValueError(f"alt is {alt!r} but must say what the figure shows")
+    try:
+        from IPython import get_ipython
+        from IPython.display import display
+    except ImportError:
+        shell = None
+    else:
+        shell = get_ipython()
+    plain = f"Figure: {alt}"
+    if shell is None:
+        print(plain)
+        return
+    about = {"alt": alt, "width": round(fig.get_size_inches()[0] * 100)}
+    bundle = {"image/png": png(fig), "text/plain": plain}
+    display(bundle, raw=True, metadata={"image/png": about})
+
+
+def array(numbers: Numbers) -> np.ndarray:
+    """Return numbers as a float array; a tensor may be on any device."""
+    if hasattr(numbers, "detach"):
+        numbers = numbers.detach().cpu().double()
+    return np.asarray(numbers, dtype=float)
