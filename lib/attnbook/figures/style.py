@@ -103,12 +103,12 @@ def figure(
 def png(fig: Figure) -> bytes:
     """Return the figure as a light PNG: the same bytes for the same picture.
 
-    A palette of 160 colours makes the file two to four times smaller than full
+    A palette of 256 colours makes the file about three times smaller than full
     colour; the paper stays exactly white, which dark mode turns into black.
     """
     full = io.BytesIO()
     fig.savefig(full, format="png", dpi=DPI, metadata={"Software": None})
-    few = Image.open(full).convert("RGB").quantize(160, dither=0)
+    few = Image.open(full).convert("RGB").quantize(256, kmeans=1, dither=0)
     colours, paper = few.getpalette(), few.getpixel((0, 0))
     colours[3 * paper : 3 * paper + 3] = 255, 255, 255
     few.putpalette(colours)
