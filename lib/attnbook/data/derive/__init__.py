@@ -10,6 +10,7 @@ import hashlib
 from pathlib import Path
 
 FILES = Path(__file__).parents[1] / "files"
+UNLISTED = {"SHA256SUMS", ".gitattributes"}
 
 
 def write(name: str, lines: list[str]) -> None:
@@ -29,7 +30,7 @@ def write_sums() -> None:
     lines = []
     for path in sorted(FILES.rglob("*")):
         name = path.relative_to(FILES).as_posix()
-        if path.is_file() and name != "SHA256SUMS":
+        if path.is_file() and name not in UNLISTED:
             content = path.read_bytes()
             lines.append(f"# {len(content)} {name}")
             lines.append(f"{hashlib.sha256(content).hexdigest()}  {name}")

@@ -1,0 +1,233 @@
+"""The words of the little English-French grammar, as tables.
+
+Chapter: 2, the decoder looks back (`02_bahdanau`).
+Source: written for this book.
+Axes: none; symbols are strings.
+
+Left of a slash stands English, right of it French. ``x|y`` is written ``y``
+where the next word starts with a vowel sound, else ``x``: ``le|l'``, ``a|an``.
+Plurals, feminines and conjugations are regular unless they are written out.
+
+A noun's line:      english [plural] / french [plural] m-or-f
+An adjective's:     english [comparative] / masculine [feminine [plural]]
+A verb's:           base past [particle] / infinitive
+                    [je tu il nous ils participle future-stem] : subject > object
+"""
+
+from typing import NamedTuple
+
+KINDS = {
+    "living": "person animal",
+    "goods": "thing opening text food furniture",
+    "place": "way area",
+    "any": "person animal thing opening text food furniture way area building",
+}
+
+NOUNS = {
+    "person": """man men / homme m, woman women / femme f, boy / garçon m,
+        girl / fille f, king / roi m, queen / reine f, prince / prince m,
+        princess / princesse f, uncle / oncle m, aunt / tante f,
+        father / père m, mother / mère f, brother / frère m, sister / sœur f,
+        actor / acteur m, actress / actrice f""",
+    "animal": """animal / animal m, dog / chien m, cat / chat m,
+        horse / cheval m, bird / oiseau m, cow / vache f,
+        mouse mice / souris f, owl / hibou hiboux m, elephant / éléphant m,
+        bee / abeille f, goat / chèvre f, wolf wolves / loup m,
+        rabbit / lapin m, turtle / tortue f, ant / fourmi f, bear / ours m,
+        giraffe / girafe f, frog / grenouille f""",
+    "thing": """car / voiture f, hat / chapeau m, umbrella / parapluie m,
+        key / clé f, boat / bateau m, bicycle / vélo m, lamp / lampe f,
+        clock / horloge f, mirror / miroir m, coat / manteau m,
+        dress / robe f, painting / tableau m""",
+    "opening": """door / porte f, window / fenêtre f, box / boîte f,
+        bottle / bouteille f, bag / sac m, suitcase / valise f""",
+    "text": """book / livre m, letter / lettre f, story / histoire f,
+        poem / poème m, song / chanson f""",
+    "food": """apple / pomme f, egg / œuf m, cake / gâteau m, pear / poire f,
+        carrot / carotte f, tomato tomatoes / tomate f""",
+    "furniture": """table / table f, chair / chaise f, bed / lit m,
+        bench / banc m""",
+    "way": """street / rue f, road / route f, bridge / pont m,
+        river / rivière f, avenue / avenue f, square / place f""",
+    "area": """garden / jardin m, park / parc m, forest / forêt f,
+        field / champ m, village / village m, valley / vallée f""",
+    "building": """school / école f, museum / musée m, castle / château m,
+        hospital / hôpital m, hotel / hôtel m, church / église f,
+        station / gare f, theatre / théâtre m, restaurant / restaurant m""",
+}
+
+# (position in French, the kinds it is said of): adjectives
+ADJECTIVES = {
+    ("before", "animal goods place building"): """big bigger / grand,
+        beautiful / beau|bel belle beaux""",
+    ("before", "any"): """small smaller / petit,
+        old older / vieux|vieil vieille vieux""",
+    ("before", "living"): "young younger / jeune",
+    ("before", "goods building"): "new / nouveau|nouvel nouvelle nouveaux",
+    ("before", "person text food"): "good / bon bonne",
+    ("before", "way text"): "long longer / long longue",
+    ("after", "living"): """tired / fatigué, hungry / affamé, sad / triste,
+        happy happier / heureux heureuse, thirsty / assoiffé, ill / malade,
+        strong stronger / fort, worried / inquiet inquiète""",
+    ("after", "person"): """rich richer / riche, poor poorer / pauvre,
+        famous / célèbre, proud / fier fière""",
+    ("after", "animal goods"): "white / blanc blanche, black / noir",
+    ("after", "goods"): """red / rouge, blue / bleu, green / vert,
+        yellow / jaune, strange / étrange""",
+    ("after", "thing opening furniture"): """heavy heavier / lourd,
+        dirty dirtier / sale, clean cleaner / propre, broken / cassé""",
+    ("after", "place"): """wide wider / large, narrow narrower / étroit,
+        flooded / inondé, deserted / désert, crowded / bondé""",
+    ("after", "place building"): "quiet quieter / tranquille",
+    ("after", "building"): "modern / moderne",
+}
+SAID_OF_PLACES_ONLY = ("wide", "narrow", "flooded", "deserted", "crowded")
+
+VERBS = """
+cross crossed / traverser : living > place
+see saw / voir vois vois voit voyons voient vu verr : living > any
+look looked at / regarder : living > any
+look looked for / chercher : living > any
+find found / trouver : living > any
+love loved / aimer : person > any
+hear heard / entendre entends entends entend entendons entendent entendu \
+ entendr : living > living
+chase chased / poursuivre poursuis poursuis poursuit poursuivons poursuivent \
+ poursuivi poursuivr : living > living
+wait waited for / attendre attends attends attend attendons attendent \
+ attendu attendr : living > living
+help helped / aider : living > living
+listen listened to / écouter : living > living
+visit visited / visiter : person > area building
+eat ate / manger : living > food
+buy bought / acheter achète achètes achète achetons achètent acheté achèter \
+ : person > goods
+sell sold / vendre vends vends vend vendons vendent vendu vendr \
+ : person > goods
+draw drew / dessiner : person > any
+hide hid / cacher : living > goods
+choose chose / choisir choisis choisis choisit choisissons choisissent choisi \
+ choisir : person > goods building
+lose lost / perdre perds perds perd perdons perdent perdu perdr \
+ : person > thing text
+open opened / ouvrir ouvre ouvres ouvre ouvrons ouvrent ouvert ouvrir \
+ : living > opening
+close closed / fermer : living > opening
+write wrote / écrire écris écris écrit écrivons écrivent écrit écrir \
+ : person > text
+give gave / donner : person > goods
+show showed / montrer : person > goods
+sleep slept / dormir dors dors dort dormons dorment dormi dormir : living
+walk walked / marcher : living
+swim swam / nager : living
+work worked / travailler : person
+sing sang / chanter : person
+dance danced / danser : living
+jump jumped / sauter : living
+cry cried / pleurer : person
+arrive arrived / arriver : living
+leave left / partir pars pars part partons partent parti partir : living
+come came / venir viens viens vient venons viennent venu viendr : living
+fall fell / tomber : living
+stay stayed / rester : living
+go went / aller vais vas va allons vont allé ir : living > building
+can could / pouvoir peux peux peut pouvons peuvent pu pourr : living
+must must / devoir dois dois doit devons doivent dû devr : living
+want wanted to / vouloir veux veux veut voulons veulent voulu voudr : living
+say said / dire dis dis dit disons disent dit dir : person
+think thought / penser : person
+know knew / savoir sais sais sait savons savent su saur : person
+"""
+WITH_ETRE = ("arrive", "leave", "come", "fall", "stay", "go")
+WITH_RECIPIENT = ("give", "show", "sell", "write")
+MODALS = ("can", "must", "want")
+OF_SPEECH = ("say", "think", "know")
+
+DETERMINERS = """
+the the / le|l' la|l' les
+a|an - / un une -
+this these / ce|cet cette ces
+my my / mon ma|mon mes
+your your / ton ta|ton tes
+his his / son sa|son ses
+her her / son sa|son ses
+our our / notre notre nos
+their their / leur leur leurs
+every - / chaque chaque -
+- two / - - deux
+- three / - - trois
+- some / - - quelques
+"""
+
+# subject, object in English; subject, clitic in French; person; gender; plural
+PRONOUNS = """
+i me / je|j' me|m' 0 m singular
+you you / tu te|t' 1 m singular
+he him / il le|l' 2 m singular
+she her / elle la|l' 2 f singular
+it it / il le|l' 2 m singular
+it it / elle la|l' 2 f singular
+we us / nous nous 3 m plural
+they them / ils les 4 m plural
+they them / elles les 4 f plural
+"""
+
+# Equal digits are sure links; a word without a digit may go with any word of
+# the other side. Where no word has a digit, every link is sure.
+PREPOSITIONS = {
+    "in / dans": "area building",
+    "near1 / près1 de|d'": "place building furniture",
+    "behind / derrière": "building furniture",
+    "in front1 of / devant1": "building",
+    "next1 to / à côté1 de|d'": "place building furniture",
+    "under / sous": "furniture",
+    "with / avec": "living",
+}
+ADVERBS = {
+    "often": "souvent",
+    "always": "toujours",
+    "rarely": "rarement",
+    "already": "déjà",
+}
+NEGATIONS = {"not": "pas", "never": "jamais"}
+MANNERS = ("slowly / lentement", "quickly / rapidement")
+WHEN = {
+    "past": (
+        "yesterday / hier",
+        "last1 week2 / la semaine2 dernière1",
+        "last1 year2 / l' année2 dernière1",
+        "this1 morning2 / ce1 matin2",
+        "two1 days2 ago3 / il3 y3 a3 deux1 jours2",
+        "three1 years2 ago3 / il3 y3 a3 trois1 ans2",
+    ),
+    "present": (
+        "today / aujourd'hui",
+        "now / maintenant",
+        "every1 day2 / chaque1 jour2",
+    ),
+    "future": (
+        "tomorrow / demain",
+        "next1 week2 / la semaine2 prochaine1",
+        "next1 year2 / l' année2 prochaine1",
+        "this1 evening2 / ce1 soir2",
+    ),
+}
+
+BE = (
+    ("present", "am are is are are", "suis es est sommes sont"),
+    ("past", "was were was were were", "étais étais était étions étaient"),
+    ("future", "be be be be be", "serai seras sera serons seront"),
+)
+HAVE = "ai as a avons ont".split()
+FUTURE_ENDINGS = "ai as a ons ont".split()
+CONTRACTED = {
+    "do": "don't",
+    "does": "doesn't",
+    "did": "didn't",
+    "will": "won't",
+    "can": "can't",
+    "is": "isn't",
+    "are": "aren't",
+    "was": "wasn't",
+    "were": "weren't",
+}
