@@ -1,6 +1,6 @@
 """How the book draws: one palette, one style, one way to show a picture.
 
-Chapter: chapters/01_bottleneck
+Chapter: chapters/00_before_you_start
 Source: none (own work)
 Axes: none (see maps and curves)
 

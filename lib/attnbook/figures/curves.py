@@ -1,6 +1,6 @@
 """Lines and dots that carry their uncertainty and their own names.
 
-Chapter: chapters/01_bottleneck
+Chapter: chapters/00_before_you_start
 Source: none (own work)
 Axes: none
 """

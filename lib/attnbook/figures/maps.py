@@ -1,6 +1,6 @@
 """Maps of attention weights: who looked where.
 
-Chapter: chapters/01_bottleneck
+Chapter: chapters/00_before_you_start
 Source: the form is that of figure 3 in Bahdanau et al. (2015),
     https://arxiv.org/abs/1409.0473; there white is 1, here the paper is 0.
 Axes: T rows (outputs), S columns (inputs)

@@ -1,6 +1,6 @@
 """The look of every figure, and the way it reaches the page.
 
-Chapter: chapters/01_bottleneck
+Chapter: chapters/00_before_you_start
 Source: none (own work). The colours are this book's own, chosen so that every
     two of them stay apart for readers who see red, green or blue weakly, on
     white and under the page's dark mode, which inverts pictures and turns the
