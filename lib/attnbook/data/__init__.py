@@ -90,14 +90,17 @@ def read_lines(name: str, folder: Traversable = FILES) -> list[str]:
     return content.decode("utf-8").splitlines()
 
 
-def verified(content: bytes, name: str, sha256: str, size: int) -> bytes:
+def verified(
+    content: bytes, name: str, sha256: str, size: int | None = None
+) -> bytes:
     """Return `content` if its SHA-256 is `sha256`; otherwise say both."""
     found = hashlib.sha256(content).hexdigest()
     if found != sha256:
+        known = "" if size is None else f"{size} bytes and "
         raise ValueError(
             f"{name} is not the file this book was measured with: it has "
-            f"{len(content)} bytes and SHA-256 {found}, expected {size} bytes "
-            f"and SHA-256 {sha256}"
+            f"{len(content)} bytes and SHA-256 {found}, expected {known}"
+            f"SHA-256 {sha256}"
         )
     return content
 
