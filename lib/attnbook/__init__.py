@@ -1,0 +1,11 @@
+"""attnbook: the tested code behind the book *Attention, Measured*.
+
+In reading order. Chapter 0: `figures`. Chapter 1: `data`, `vocabulary`,
+`batching`, `encoder`, `encoder_decoder`, `training`, `checkpoints`, `search`,
+`metrics`, `evidence`. Chapter 2: `bahdanau`. Everywhere: `exercises`,
+`solutions`, `widgets`, and `book`, which builds the pages.
+
+Importing `attnbook` itself imports nothing else, torch least of all.
+"""
+
+__version__ = "0.1.0"

@@ -1,0 +1,183 @@
+"""Scoring a trained model on its task's test set: what a record reports.
+
+Chapter: chapters/01_bottleneck
+Source: intervals by the bootstrap of Koehn (2004), section 3,
+    https://aclanthology.org/W04-3250
+Axes: T target symbols, S source symbols
+"""
+
+import random
+from collections.abc import Callable, Sequence
+
+from torch import nn
+
+from attnbook.data import grammar, libreoffice
+from attnbook.evidence.tasks import Task, by_length, rate
+from attnbook.metrics import alignment_error_rate, bleu, links_of, shifted
+from attnbook.search import beam
+
+BUCKETS = ((3, 9), (10, 19), (20, 29), (30, 39), (40, 50))  # English words
+
+
+def watch(name: str, data: Task) -> Callable[[nn.Module], dict]:
+    """Return what is noted after each epoch: a score on held-out pairs."""
+    pairs = data.splits.valid[: 300 if name == "libreoffice" else 1000]
+
+    def look(model: nn.Module) -> dict:
+        said = [data.targets.decode(f.ids) for f in data.answers(model, pairs)]
+        if name == "libreoffice":
+            outputs = [libreoffice.join(s) for s in said]
+            wanted = [libreoffice.join(p.target) for p in pairs]
+            return {"valid_bleu": bleu(outputs, wanted)}
+        table = by_length(said, pairs)
+        return {
+            "valid_sequence_error": rate(table),
+            "valid_symbol_error": rate(table, of="edits"),
+        }
+
+    return look
+
+
+def score(name: str, data: Task, model: nn.Module, attention: bool) -> dict:
+    """Return the results on the test set (and, for the grammar, beyond)."""
+    if name == "libreoffice":
+        return score_translation(data, model, attention)
+    results = spelled(data, model, data.splits.test)
+    if name == "grammar":
+        long = grammar.load_long()
+        results["long"] = spelled(data, model, long)
+        if attention:
+            shift = best_shift(data, model, data.splits.valid)
+            results |= {"shift": shift}
+            results |= alignment(data, model, data.splits.test, shift)
+            results["long"] |= alignment(data, model, long, shift)
+    return results
+
+
+def spelled(data: Task, model: nn.Module, pairs: Sequence) -> dict:
+    """Return error rates of the greedy answers, in all and by length."""
+    said = [data.targets.decode(f.ids) for f in data.answers(model, pairs)]
+    table = by_length(said, pairs)
+    return {
+        "sequence_error": rate(table),
+        "symbol_error": rate(table, of="edits"),
+        "by_length": table,
+    }
+
+
+def predicted_links(data: Task, model: nn.Module, pairs: Sequence) -> list:
+    """Return the links of each pair; words without a known link make none."""
+    links = []
+    for weights, p in zip(data.looks(model, pairs), pairs, strict=True):
+        linked = {t for t, _ in p.possible}
+        every = links_of(weights.numpy(), len(p.target), len(p.source))
+        links.append({(t, s) for t, s in every if t in linked})
+    return links
+
+
+def best_shift(data: Task, model: nn.Module, pairs: Sequence) -> int:
+    """Return the constant shift of all links that errs least on these pairs."""
+    links = predicted_links(data, model, pairs)
+
+    def error(by: int) -> float:
+        return error_of(links, pairs, by)
+
+    return min(range(-2, 3), key=error)
+
+
+def error_of(links: Sequence[set], pairs: Sequence, by: int) -> float:
+    """Return the alignment error rate of links moved by a constant."""
+    moved = [
+        shifted(a, by, len(p.source)) for a, p in zip(links, pairs, strict=True)
+    ]
+    return alignment_error_rate(
+        moved, [p.sure for p in pairs], [p.possible for p in pairs]
+    )
+
+
+def alignment(
+    data: Task, model: nn.Module, pairs: Sequence, shift: int
+) -> dict:
+    """Return the alignment error rate, raw and after the shift."""
+    links = predicted_links(data, model, pairs)
+    return {
+        "alignment_error": error_of(links, pairs, 0),
+        "alignment_error_shifted": error_of(links, pairs, shift),
+    }
+
+
+def score_translation(data: Task, model: nn.Module, attention: bool) -> dict:
+    """Return BLEU of greedy and beam search, by length, and some examples."""
+    pairs = data.splits.test
+    texts = libreoffice.load_text().test
+    found = data.answers(model, pairs)
+    outputs = [libreoffice.join(data.targets.decode(f.ids)) for f in found]
+    wanted = [libreoffice.join(p.target) for p in pairs]
+    words = [len(t.source[0].split()) for t in texts]
+    table = {}
+    for low, high in BUCKETS:
+        rows = [i for i, n in enumerate(words) if low <= n <= high]
+        table[f"{low}-{high}"] = {
+            "count": len(rows),
+            **interval([outputs[i] for i in rows], [wanted[i] for i in rows]),
+        }
+    some = range(0, len(pairs), 5)
+    searched = [
+        libreoffice.join(data.targets.decode(best_of(model, data, pairs[i])))
+        for i in some
+    ]
+    chosen = [wanted[i] for i in some]
+    return {
+        **interval(outputs, wanted),
+        "by_length": table,
+        "every_fifth": {
+            "count": len(chosen),
+            "greedy": bleu([outputs[i] for i in some], chosen),
+            "beam_4": bleu(searched, chosen),
+        },
+        "examples": [
+            example(data, pairs[i], found[i]) for i in examples(words)
+        ],
+    }
+
+
+def best_of(model: nn.Module, data: Task, pair) -> tuple[int, ...]:
+    """Return the best answer of a beam of 4, scores divided by length."""
+    import torch
+
+    source = torch.tensor(data.read(pair.source))
+    return beam(model, source, 4, 100, length_power=1.0)[0].ids
+
+
+def examples(words: Sequence[int]) -> list[int]:
+    """Return the first test sentence of 6, 10, 16, 24 and 34 words."""
+    return [words.index(n) for n in (6, 10, 16, 24, 34) if n in words]
+
+
+def example(data: Task, pair, found) -> dict:
+    """Return a test pair, the answer, and where the model looked."""
+    told = {
+        "source": list(pair.source),
+        "reference": list(pair.target),
+        "output": list(data.targets.decode(found.ids)),
+    }
+    if found.weights is not None:
+        rows = found.weights[:, : len(pair.source)].tolist()
+        told["weights"] = [[round(x, 3) for x in row] for row in rows]
+    return told
+
+
+def interval(
+    outputs: Sequence[str], wanted: Sequence[str], draws: int = 100
+) -> dict:
+    """Return BLEU and the middle 95 % of it over resampled sentences."""
+    rng = random.Random(0)
+    scores = []
+    for _ in range(draws):
+        rows = rng.choices(range(len(outputs)), k=len(outputs))
+        scores.append(
+            bleu([outputs[i] for i in rows], [wanted[i] for i in rows])
+        )
+    scores.sort()
+    low, high = scores[round(0.025 * draws)], scores[round(0.975 * draws) - 1]
+    return {"bleu": bleu(outputs, wanted), "low": low, "high": high}
