@@ -2,7 +2,7 @@
 
 Chapter: chapters/01_bottleneck
 Source: none; the four special symbols are what most toolkits use.
-Axes: B batch, S the longest sequence of the batch
+Axes: B batch, S the longest sequence of the batch, T an output
 """
 
 from collections.abc import Iterable, Sequence
@@ -65,7 +65,9 @@ class Vocabulary:
         """Return each symbol's number, or UNKNOWN for those without one."""
         return [self._numbers.get(symbol, UNKNOWN) for symbol in symbols]
 
-    def decode(self, numbers: Iterable[int]) -> tuple[str, ...]:
+    def decode(
+        self, numbers: Iterable[int] | Int64[Tensor, "T"]
+    ) -> tuple[str, ...]:
         """Return the symbols up to END, without START and PAD.
 
         Raises:

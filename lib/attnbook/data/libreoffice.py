@@ -15,7 +15,6 @@ from collections.abc import Iterable
 from functools import cache
 
 import sentencepiece
-
 from attnbook.data import Pair, Splits, Symbols, read, read_lines
 
 LANGUAGES = ("en", "fr")
