@@ -15,6 +15,7 @@ from collections.abc import Iterable
 from functools import cache
 
 import sentencepiece
+
 from attnbook.data import Pair, Splits, Symbols, read, read_lines
 
 LANGUAGES = ("en", "fr")

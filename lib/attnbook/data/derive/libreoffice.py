@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import sentencepiece
+
 from attnbook.data.derive import FILES, write, write_sums
 from attnbook.data.derive.help_pages import paired
 from attnbook.data.derive.neighbours import jaccard, nearest, words
