@@ -1,0 +1,127 @@
+"""Exercise: the alignment error rate of several sentences.
+
+Chapter: chapters/02_bahdanau
+Source: Och and Ney (2003), section 5.1, https://aclanthology.org/J03-1002
+Axes: none
+"""
+
+import torch
+from attnbook import metrics
+from attnbook.exercises.exercise import Case, Exercise, Mistake
+from attnbook.exercises.inputs import whole
+
+
+def draw_links(rng: torch.Generator) -> tuple[Case, ...]:
+    """Perfect and empty ones, then sentences whose counts differ."""
+
+    def sentence(targets, sources, wild):
+        sure = {(t, t % sources) for t in range(targets)}
+        extra = zip(
+            whole(rng, 0, targets - 1, 3).tolist(),
+            whole(rng, 0, sources - 1, 3).tolist(),
+            strict=True,
+        )
+        possible = sure | set(extra)
+        wrong = [(t, (t + 1) % sources) for t in range(wild)]
+        return {*sorted(possible)[1:], *wrong}, sure, possible
+
+    def inputs(*sentences):
+        return tuple(list(x) for x in zip(*sentences, strict=True))
+
+    one, two, three = sentence(4, 3, 1), sentence(7, 5, 3), sentence(2, 6, 2)
+    sure, possible = {(0, 0), (1, 1)}, {(0, 0), (1, 1), (2, 1)}
+    return (
+        Case("with the right links", inputs((sure, sure, sure))),
+        Case("with the possible links", inputs((possible, sure, possible))),
+        Case("with no link at all", inputs((set(), sure, possible))),
+        Case("with only wrong links", inputs(({(2, 0)}, sure, possible))),
+        Case("with too few links", inputs(({(0, 0)}, sure, possible))),
+        Case("with links of all kinds", inputs(one)),
+        Case("on three sentences", inputs(one, two, three)),
+    )
+
+
+def counted(rate):
+    """Return a rate of the counts |A∩S|, |A∩P|, |A| and |S|."""
+
+    def answer(predicted, sure, possible):
+        triples = list(zip(predicted, sure, possible, strict=True))
+        return rate(
+            sum(len(a & s) for a, s, p in triples),
+            sum(len(a & p) for a, s, p in triples),
+            sum(len(a) for a, s, p in triples),
+            sum(len(s) for a, s, p in triples),
+        )
+
+    return answer
+
+
+def mean_of_sentences(predicted, sure, possible):
+    """Return the mean of the sentences' rates, each counted alike."""
+    rates = [
+        metrics.alignment_error_rate([a], [s], [p])
+        for a, s, p in zip(predicted, sure, possible, strict=True)
+    ]
+    return sum(rates) / len(rates)
+
+
+check_alignment_error = Exercise(
+    title="alignment error rate of several sentences",
+    stars=2,
+    minutes=10,
+    section="How wrong is an alignment?",
+    solution=metrics.alignment_error_rate,
+    returns=("rate",),
+    draw=draw_links,
+    allowed="Everything is allowed but `attnbook.metrics`.",
+    mistakes=(
+        Mistake(
+            "score-not-error",
+            "it returns how much is right, not how much is wrong",
+            counted(lambda s, p, a, n: (s + p) / (a + n)),
+        ),
+        Mistake(
+            "sure-only",
+            "a link that is possible counts as wrong",
+            counted(lambda s, p, a, n: 1 - 2 * s / (a + n)),
+        ),
+        Mistake(
+            "possible-only",
+            "a sure link counts no more than a possible one",
+            counted(lambda s, p, a, n: 1 - 2 * p / (a + n)),
+        ),
+        Mistake(
+            "precision-error",
+            "it only asks whether the links made are possible, not whether "
+            "the sure ones were found",
+            counted(lambda s, p, a, n: 1 - p / a if a else 0.0),
+        ),
+        Mistake(
+            "recall-error",
+            "it only asks whether the sure links were found, not whether the "
+            "links made are possible",
+            counted(lambda s, p, a, n: 1 - s / n),
+        ),
+        Mistake(
+            "mean-of-sentences",
+            "it averages the sentences' rates; the counts are summed first, "
+            "so that a long sentence weighs more",
+            mean_of_sentences,
+        ),
+        Mistake(
+            "first-sentence",
+            "only the first sentence counts",
+            lambda a, s, p: metrics.alignment_error_rate(a[:1], s[:1], p[:1]),
+        ),
+        Mistake(
+            "not-divided",
+            "it returns a number of links, not a share",
+            counted(lambda s, p, a, n: a + n - s - p),
+        ),
+        Mistake(
+            "percent",
+            "it returns percent; a rate lies between 0 and 1",
+            counted(lambda s, p, a, n: 100 * (1 - (s + p) / (a + n))),
+        ),
+    ),
+)

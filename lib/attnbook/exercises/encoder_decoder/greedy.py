@@ -1,0 +1,188 @@
+"""Exercise: a decoder that hears itself.
+
+Chapter: chapters/01_bottleneck
+Source: Sutskever, Vinyals and Le (2014), section 3.2 (a beam of one),
+    https://arxiv.org/abs/1409.3215
+Axes: V symbols, N state width
+"""
+
+from dataclasses import dataclass
+
+import torch
+from attnbook.exercises.exercise import Case, Exercise, Mistake
+from attnbook.exercises.inputs import normal
+from attnbook.solutions.encoder_decoder import greedy
+from torch import Tensor
+
+PATIENCE = 100  # calls; no case asks for as many
+
+
+@dataclass(eq=False)
+class Step:
+    """A tiny decoder: the next state from word and state, logits from it."""
+
+    word: Tensor
+    turn: Tensor
+    speak: Tensor
+    calls: int = 0
+
+    def __call__(self, previous: int, state: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the logits (V,) of the next symbol and the next state (N,)."""
+        self.calls += 1
+        if self.calls > PATIENCE:
+            raise RuntimeError(f"`step` was called {PATIENCE} times")
+        state = torch.tanh(self.word[previous] + self.turn @ state)
+        return self.speak @ state, state
+
+    def __eq__(self, other) -> bool:
+        """Two steps are equal if their numbers are: it was not changed."""
+        names = ("word", "turn", "speak")
+        return all(
+            torch.equal(getattr(self, x), getattr(other, x)) for x in names
+        )
+
+
+def draw(rng: torch.Generator) -> tuple[Case, ...]:
+    """Search for decoders that end early, at the limit, or not at all."""
+    ends, runs = [], []
+    while len(ends) < 2 or len(runs) < 2:
+        step = Step(normal(rng, 7, 5), 2 * normal(rng, 5, 5), normal(rng, 7, 5))
+        state = normal(rng, 5)
+        said = greedy(step, state, 1, 2, 9)
+        if len(set(said)) >= 3 and telling(step, state, said):
+            (ends if len(said) < 9 else runs).append(((step, state), said))
+    (first, said), (second, _) = ends[:2]
+    (long, words), (longer, _) = runs[:2]
+    return (
+        Case("with a limit of one symbol", (*long, 1, 2, 1)),
+        Case("with a decoder that ends", (*first, 1, 2, 9)),
+        Case("with another one that ends", (*second, 1, 2, 20)),
+        Case("with a limit met exactly", (*first, 1, 2, len(said))),
+        Case("with one that does not end", (*long, 1, 2, 9)),
+        Case("with a limit of 6", (*longer, 1, 2, 6)),
+        Case("with another number for the end", (*long, 1, words[-1], 9)),
+        Case("with another number for the start", (*longer, 3, 2, 9)),
+    )
+
+
+def telling(step: Step, state: Tensor, said: list[int]) -> bool:
+    """Tell whether a decoder shows the mistakes: they say something else."""
+    others = (m.answer(step, state, 1, 2, 9) for m in FED_WRONGLY)
+    return all(other[:6] != said[:6] for other in others)
+
+
+def spoken(step, state, start, end, limit, *, hear, remember):
+    """Decode; `hear` picks what is fed back, `remember` the state kept."""
+    said, previous, now = [], start, state
+    while len(said) < limit:
+        logits, after = step(previous, now)
+        symbol = int(logits.argmax())
+        if symbol == end:
+            break
+        said.append(symbol)
+        previous, now = hear(start, symbol, logits), remember(state, after)
+    return said
+
+
+def feeding(hear=lambda start, symbol, logits: symbol, remember=None):
+    """Return a decoder that feeds back something else, or forgets."""
+    remember = remember or (lambda first, after: after)
+    return lambda *x: spoken(*x, hear=hear, remember=remember)
+
+
+FED_WRONGLY = (
+    Mistake(
+        "always-start",
+        "every step is told `start` again; it must be told what was just said",
+        feeding(lambda start, symbol, logits: start),
+    ),
+    Mistake(
+        "state-lost",
+        "the state that a step returns is thrown away, and every step begins "
+        "from the first state",
+        feeding(remember=lambda first, after: first),
+    ),
+    Mistake(
+        "state-reset",
+        "every step begins from a state of zeros",
+        feeding(remember=lambda first, after: torch.zeros_like(first)),
+    ),
+    Mistake(
+        "least-likely",
+        "it says the unlikeliest symbol",
+        lambda step, *x: greedy(lambda p, s: negated(*step(p, s)), *x),
+    ),
+    Mistake(
+        "second-fed-back",
+        "the symbol fed back is not the one that was said",
+        feeding(lambda start, symbol, logits: int(logits.topk(2)[1][1])),
+    ),
+)
+
+
+def negated(logits, state):
+    """Return the logits turned upside down, and the state."""
+    return -logits, state
+
+
+def without_end(step, state, start, end, limit):
+    """Run to the limit, whatever is said."""
+    return greedy(step, state, start, -1, limit)
+
+
+def without_limit(step, state, start, end, limit):
+    """Run until the end, if there is one."""
+    return greedy(step, state, start, end, 2 * PATIENCE)
+
+
+def with_end(step, state, start, end, limit):
+    """Keep the end symbol in the answer."""
+    said = greedy(step, state, start, end, limit)
+    return said if len(said) == limit else [*said, end]
+
+
+check_greedy = Exercise(
+    title="greedy decoding",
+    stars=3,
+    minutes=20,
+    section="Let it speak",
+    solution=greedy,
+    returns=("said",),
+    draw=draw,
+    mistakes=(
+        *FED_WRONGLY,
+        Mistake("never-ends", "it does not stop at `end`", without_end),
+        Mistake("no-limit", "it does not stop at `limit`", without_limit),
+        Mistake("end-included", "`end` is part of the answer", with_end),
+        Mistake(
+            "start-included",
+            "`start` is part of the answer",
+            lambda step, state, start, *x: [
+                start,
+                *greedy(step, state, start, *x),
+            ],
+        ),
+        Mistake(
+            "one-too-many",
+            "it says one symbol more than `limit`",
+            lambda *x: greedy(*x[:-1], x[-1] + 1),
+        ),
+        Mistake(
+            "one-too-few",
+            "it says one symbol less than `limit`",
+            lambda *x: greedy(*x[:-1], x[-1] - 1),
+        ),
+        Mistake(
+            "end-is-two",
+            "the end is taken to be 2, whatever `end` says",
+            lambda step, state, start, end, limit: greedy(
+                step, state, start, 2, limit
+            ),
+        ),
+        Mistake(
+            "one-symbol",
+            "it says one symbol and stops",
+            lambda *x: greedy(*x[:-1], 1),
+        ),
+    ),
+)

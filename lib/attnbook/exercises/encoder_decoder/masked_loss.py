@@ -1,0 +1,163 @@
+"""Exercise: the loss over the symbols that are real.
+
+Chapter: chapters/01_bottleneck
+Source: Sutskever, Vinyals and Le (2014), section 3.2,
+    https://arxiv.org/abs/1409.3215
+Axes: B batch, T target symbols, V symbols
+"""
+
+import torch
+from attnbook.exercises.exercise import Case, Exercise, Mistake
+from attnbook.exercises.inputs import doubled, normal, whole
+from attnbook.solutions.encoder_decoder import masked_loss
+from torch.nn import functional as F
+
+
+def draw(rng: torch.Generator) -> tuple[Case, ...]:
+    """One symbol; then padding, under several numbers; then large logits."""
+
+    def inputs(lengths, width, symbols, pad=0):
+        lengths = torch.tensor(lengths)
+        targets = whole(rng, 1, symbols - 1, len(lengths), width)
+        targets[targets == pad] = 2
+        padding = torch.arange(width) >= lengths[:, None]
+        logits = normal(rng, len(lengths), width, symbols)
+        return logits, targets.masked_fill(padding, pad), pad
+
+    some = int(whole(rng, 2, 4))
+    logits, targets, pad = inputs([some, 5, 1], 5, 7)
+    return (
+        Case("with one symbol", inputs([1], 1, 3)),
+        Case("without padding", inputs([5, 5], 5, 7), gradient=True),
+        Case("with padding", (logits, targets, pad), gradient=True),
+        Case("with padding numbered 3", inputs([4, 2], 4, 11, pad=3), True),
+        Case("with as many symbols as places", inputs([5, 2], 5, 5)),
+        Case("with large logits", (logits * 200, targets, pad)),
+        Case("in double precision", doubled((logits, targets, pad))),
+    )
+
+
+def surprise(logits, targets):
+    """Return the cross-entropy of every place, in nats: (B, T)."""
+    return F.cross_entropy(logits.mT, targets, reduction="none")
+
+
+check_masked_loss = Exercise(
+    title="the mean loss of real symbols",
+    stars=2,
+    minutes=15,
+    section="Train it",
+    solution=masked_loss,
+    returns=("loss",),
+    draw=draw,
+    mistakes=(
+        Mistake(
+            "padding-counted",
+            "padding counts as a symbol to be predicted",
+            lambda logits, y, pad: surprise(logits, y).mean(),
+        ),
+        Mistake(
+            "divided-by-all",
+            "the sum leaves padding out, the number it is divided by does not",
+            lambda logits, y, pad: (
+                (surprise(logits, y) * (y != pad)).sum() / y.numel()
+            ),
+        ),
+        Mistake(
+            "mean-of-means",
+            "each sequence is averaged first, so that a symbol of a short "
+            "sequence weighs more",
+            lambda logits, y, pad: (
+                (surprise(logits, y) * (y != pad)).sum(1) / (y != pad).sum(1)
+            ).mean(),
+        ),
+        Mistake(
+            "sum",
+            "it is a sum, not a mean",
+            lambda logits, y, pad: surprise(logits, y)[y != pad].sum(),
+        ),
+        Mistake(
+            "per-sequence",
+            "it divides by the number of sequences, not of symbols",
+            lambda logits, y, pad: surprise(logits, y)[y != pad].sum() / len(y),
+        ),
+        Mistake(
+            "pad-is-zero",
+            "padding is taken to be 0, whatever `pad` says",
+            lambda logits, y, pad: surprise(logits, y)[y != 0].mean(),
+        ),
+        Mistake(
+            "only-padding",
+            "the mask is upside down: only padding is counted",
+            lambda logits, y, pad: surprise(logits, y)[y == pad].mean(),
+        ),
+        Mistake(
+            "softmax-twice",
+            "a softmax comes before cross-entropy, which takes one itself",
+            lambda logits, y, pad: surprise(logits.softmax(-1), y)[
+                y != pad
+            ].mean(),
+        ),
+        Mistake(
+            "wrong-axis",
+            "the softmax runs over the places, not over the symbols",
+            lambda logits, y, pad: (
+                -(logits.log_softmax(1).gather(-1, y[..., None])[..., 0])[
+                    y != pad
+                ].mean()
+            ),
+        ),
+        Mistake(
+            "no-softmax",
+            "the logits are taken for log-probabilities",
+            lambda logits, y, pad: (
+                -(logits.gather(-1, y[..., None])[..., 0][y != pad].mean())
+            ),
+        ),
+        Mistake(
+            "wrong-sign",
+            "the sign is wrong: a good model would have a high loss",
+            lambda logits, y, pad: -surprise(logits, y)[y != pad].mean(),
+        ),
+        Mistake(
+            "bits",
+            "it is in bits; the book counts in nats (natural logarithm)",
+            lambda logits, y, pad: (
+                surprise(logits, y)[y != pad].mean()
+                / torch.tensor(2.0, dtype=logits.dtype).log()
+            ),
+        ),
+        Mistake(
+            "probability",
+            "the logarithm is missing",
+            lambda logits, y, pad: (
+                -(-surprise(logits, y)).exp()[y != pad].mean()
+            ),
+        ),
+        Mistake(
+            "unstable",
+            "the powers overflow; log_softmax subtracts the largest first",
+            lambda logits, y, pad: (
+                -(
+                    (logits.exp() / logits.exp().sum(-1, keepdim=True))
+                    .log()
+                    .gather(-1, y[..., None])[..., 0][y != pad]
+                    .mean()
+                )
+            ),
+        ),
+        Mistake(
+            "unstable-softmax",
+            "the logarithm of a probability that rounds to 0 is minus "
+            "infinity; log_softmax never forms it",
+            lambda logits, y, pad: (
+                -(
+                    logits.softmax(-1)
+                    .log()
+                    .gather(-1, y[..., None])[..., 0][y != pad]
+                    .mean()
+                )
+            ),
+        ),
+    ),
+)

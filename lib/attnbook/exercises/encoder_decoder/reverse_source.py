@@ -1,0 +1,109 @@
+"""Exercise: Sutskever's reversal trick on a padded batch.
+
+Chapter: chapters/01_bottleneck
+Source: Sutskever, Vinyals and Le (2014), section 3.3,
+    https://arxiv.org/abs/1409.3215
+Axes: B batch, S source symbols
+"""
+
+import torch
+from attnbook.exercises.exercise import Case, Exercise, Mistake
+from attnbook.exercises.inputs import whole
+from attnbook.solutions.encoder_decoder import reverse_source
+
+
+def draw(rng: torch.Generator) -> tuple[Case, ...]:
+    """Full sequences; then padding, with ids that may repeat."""
+
+    def inputs(lengths, width, pad=0):
+        lengths = torch.tensor(lengths)
+        tokens = whole(rng, 4, 99, len(lengths), width)
+        padding = torch.arange(width) >= lengths[:, None]
+        return tokens.masked_fill(padding, pad), lengths
+
+    some = int(whole(rng, 2, 6))
+    zeros, lengths = inputs([7, 3, 5], 7)
+    zeros[:, 1] = 0  # a real symbol may have the number of padding
+    return (
+        Case("with one symbol", inputs([1], 1)),
+        Case("without padding", inputs([5, 5], 5)),
+        Case("with padding", inputs([some, 7, 1], 7)),
+        Case("with sequences all shorter than the batch", inputs([4, 2], 7)),
+        Case("with padding that is not 0", inputs([3, 5], 5, pad=1)),
+        Case("with a real symbol 0", (zeros, lengths)),
+    )
+
+
+def one_by_one(turn):
+    """Return an answer that turns each sequence by itself."""
+    return lambda tokens, lengths: torch.stack(
+        [turn(x, n) for x, n in zip(tokens, lengths.tolist(), strict=True)]
+    )
+
+
+check_reverse_source = Exercise(
+    title="reverse the source, not its padding",
+    stars=1,
+    minutes=10,
+    section="What reversing the source does",
+    solution=reverse_source,
+    returns=("tokens",),
+    draw=draw,
+    mistakes=(
+        Mistake(
+            "padding-first",
+            "the padding has moved to the front",
+            lambda tokens, lengths: tokens.flip(1),
+        ),
+        Mistake(
+            "not-reversed",
+            "nothing is reversed",
+            lambda tokens, lengths: tokens.clone(),
+        ),
+        Mistake(
+            "batch-reversed",
+            "the sequences have changed places; their symbols have not",
+            lambda tokens, lengths: tokens.flip(0),
+        ),
+        Mistake(
+            "one-too-few",
+            "the last real symbol stays where it was",
+            one_by_one(
+                lambda x, n: torch.cat([x[: n - 1].flip(0), x[n - 1 :]])
+            ),
+        ),
+        Mistake(
+            "one-too-many",
+            "one place of padding is turned with the sequence",
+            one_by_one(
+                lambda x, n: torch.cat([x[: n + 1].flip(0), x[n + 1 :]])
+            ),
+        ),
+        Mistake(
+            "first-length-only",
+            "every sequence is turned at the length of the first",
+            lambda tokens, lengths: torch.cat(
+                [tokens[:, : lengths[0]].flip(1), tokens[:, lengths[0] :]], 1
+            ),
+        ),
+        Mistake(
+            "padding-zero",
+            "padding is written as 0, whatever it was",
+            one_by_one(
+                lambda x, n: torch.cat([x[:n].flip(0), x.new_zeros(len(x) - n)])
+            ),
+        ),
+        Mistake(
+            "reads-padding-from-ids",
+            "padding is told by the symbol 0; it is told by the lengths",
+            one_by_one(lambda x, n: torch.cat([x[x != 0].flip(0), x[x == 0]])),
+        ),
+        Mistake(
+            "cut",
+            "the batch is cut to its longest sequence",
+            lambda tokens, lengths: reverse_source(
+                tokens[:, : lengths.max()], lengths
+            ),
+        ),
+    ),
+)

@@ -1,0 +1,192 @@
+"""How an exercise is declared and graded.
+
+Cases go in, outcomes come out as data, a judge speaks. The learner's function
+meets only `runner.run`, which can therefore live in another process; the
+verdict is reached from data alone, where the learner's code cannot touch it.
+
+Chapter: all of them
+Source: none
+Axes: none
+"""
+
+import inspect
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from attnbook.exercises.guard import untouched
+from attnbook.exercises.outcome import Case, Outcome, alike
+from attnbook.exercises.runner import Rounds, rounds, run
+from attnbook.exercises.verdict import Finding, Verdict, common, look
+
+__all__ = ["Case", "Exercise", "Mistake", "Outcome", "Verdict", "run"]
+
+FIRST = 2014  # seed of the inputs tried first, the same for everyone
+
+ATTENTION = frozenset(
+    {
+        "scaled_dot_product_attention",
+        "multi_head_attention_forward",
+        "native_multi_head_attention",
+        "flex_attention",
+    }
+)
+
+NOT_YET = Verdict("…", "not attempted yet")
+RIGHT = Verdict("✓", "right")
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """A wrong answer that people really give.
+
+    Attributes:
+        slug: its name.
+        because: how to say it, after "because".
+        answer: the wrong answer itself.
+    """
+
+    slug: str
+    because: str
+    answer: Callable
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What an attempt did on the inputs drawn from one seed."""
+
+    seed: int
+    rounds: Rounds
+
+
+@dataclass(frozen=True)
+class Exercise:
+    """A question that checks its answers.
+
+    Attributes:
+        title: what is asked, in a few words.
+        stars: 1 (a few lines) to 3 (think first).
+        minutes: how long it takes most people.
+        section: the heading to reread when it goes wrong.
+        solution: the right answer; its parameters name the inputs.
+        returns: the names of what it returns.
+        draw: the cases, simplest first, from a private generator.
+        mistakes: the wrong answers known by name.
+        allowed: which calls may be used, in words.
+        forbidden: names of the torch functions that may not.
+    """
+
+    title: str
+    stars: int
+    minutes: int
+    section: str
+    solution: Callable
+    returns: tuple[str, ...]
+    draw: Callable[[torch.Generator], tuple[Case, ...]]
+    mistakes: tuple[Mistake, ...] = ()
+    allowed: str = "Everything is allowed but a ready-made attention."
+    forbidden: frozenset[str] = ATTENTION
+
+    def __repr__(self) -> str:
+        return f"{'★' * self.stars} {self.minutes} minutes: {self.title}"
+
+    def __call__(self, attempt: Callable, fresh: int | None = None) -> Verdict:
+        """Check an answer on the first inputs, then on fresh ones.
+
+        Args:
+            attempt: the learner's function.
+            fresh: seed of the second inputs; drawn by lot unless given.
+        """
+        if not callable(attempt):
+            kind = f"an object of type {type(attempt).__name__}"
+            return refusal(common("not-a-function", what=kind))
+        fresh = secrets.randbits(31) if fresh is None else fresh
+        return self.judge(self.tried(attempt, (FIRST, fresh)))
+
+    def cases(self, seed: int) -> tuple[Case, ...]:
+        """Return the cases drawn from a seed."""
+        return self.draw(torch.Generator().manual_seed(seed))
+
+    def tried(
+        self, attempt: Callable, seeds: tuple[int, ...]
+    ) -> tuple[Trial, ...]:
+        """Run an attempt on the cases of each seed."""
+        return tuple(
+            Trial(seed, rounds(attempt, self.cases(seed), self.forbidden))
+            for seed in seeds
+        )
+
+    def judge(self, trials: tuple[Trial, ...]) -> Verdict:
+        """Reach a verdict from what an attempt did, and nothing else."""
+        every = [x for t in trials for r in t.rounds for x in r]
+        if not all(outcome.attempted for outcome in every):
+            return NOT_YET
+        if used := [name for outcome in every for name in outcome.used]:
+            return refusal(common("ready-made", what=f"`{used[0]}`"))
+        for trial in trials:
+            if finding := unsteady(trial.rounds):
+                return refusal(finding)
+        for nth, trial in enumerate(trials):
+            if found := self._first_wrong(trial):
+                return self._refusal(trials, *found, by_heart=nth > 0)
+        return RIGHT
+
+    def _first_wrong(self, trial: Trial) -> tuple[Case, Finding] | None:
+        """Return the first case that went wrong, and how."""
+        takes = tuple(inspect.signature(self.solution).parameters)
+        with untouched():
+            for case, got in zip(
+                self.cases(trial.seed), trial.rounds[0], strict=True
+            ):
+                want = run(self.solution, case)
+                if finding := look(got, want, takes, self.returns):
+                    return case, finding
+        return None
+
+    def _does_the_same(
+        self, mistake: Mistake, trials: tuple[Trial, ...]
+    ) -> bool:
+        """Tell whether a mistake does the same as the attempt in every case."""
+        with untouched():
+            return all(
+                alike(got, run(mistake.answer, case))
+                for trial in trials
+                for case, got in zip(
+                    self.cases(trial.seed), trial.rounds[0], strict=True
+                )
+            )
+
+    def _refusal(
+        self,
+        trials: tuple[Trial, ...],
+        case: Case,
+        finding: Finding,
+        by_heart: bool,
+    ) -> Verdict:
+        """Name the known mistake, or say what was seen."""
+        seen = f"{case.tries}, {finding.sentence}"
+        end = f"Reread “{self.section}”."
+        for mistake in self.mistakes:
+            if self._does_the_same(mistake, trials):
+                said = f"because {mistake.because} ({seen}). {end}"
+                return Verdict("✗", said, mistake.slug)
+        if by_heart:
+            return refusal(common("hard-coded"))
+        stop = "" if seen.endswith("?") else "."
+        return Verdict("✗", f"because, {seen}{stop} {end}", finding.slug)
+
+
+def unsteady(outcomes: Rounds) -> Finding | None:
+    """Return why equal inputs did not get equal answers, if so."""
+    for one, reseeded, again in zip(*outcomes, strict=True):
+        if not alike(one, again):
+            return common("state")
+        if not alike(one, reseeded):
+            return common("random")
+    return None
+
+
+def refusal(finding: Finding) -> Verdict:
+    """Return the verdict that words a finding."""
+    return Verdict("✗", f"because {finding.sentence}", finding.slug)

@@ -1,0 +1,39 @@
+"""Small helpers to draw the inputs of cases from a private generator.
+
+Chapter: all of them
+Source: none
+Axes: none
+"""
+
+import torch
+from torch import Tensor
+
+
+def normal(
+    rng: torch.Generator, *shape: int, dtype: torch.dtype = torch.float32
+) -> Tensor:
+    """Return standard normal numbers."""
+    return torch.randn(*shape, generator=rng, dtype=torch.float64).to(dtype)
+
+
+def whole(rng: torch.Generator, low: int, high: int, *shape: int) -> Tensor:
+    """Return integers from low to high, both included."""
+    return torch.randint(low, high + 1, shape, generator=rng)
+
+
+def doubled(inputs: tuple) -> tuple:
+    """Return inputs with their floating-point tensors in double precision."""
+    return cast(inputs, torch.float64)
+
+
+def halved(inputs: tuple) -> tuple:
+    """Return inputs with their floating-point tensors in half precision."""
+    return cast(inputs, torch.float16)
+
+
+def cast(inputs: tuple, dtype: torch.dtype) -> tuple:
+    """Return inputs with their floating-point tensors in another precision."""
+    return tuple(
+        x.to(dtype) if isinstance(x, Tensor) and x.is_floating_point() else x
+        for x in inputs
+    )

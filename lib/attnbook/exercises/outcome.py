@@ -1,0 +1,92 @@
+"""What a call of a learner's function gave, as plain data, and how to compare.
+
+Chapter: all of them
+Source: none
+Axes: none
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+# How far a right answer may lie from ours: the order of operations is free.
+RELATIVE = {
+    torch.float64: 1e-9,
+    torch.float32: 1e-4,
+    torch.float16: 1e-2,
+    torch.bfloat16: 5e-2,
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    """One call: what it tries, in words, its inputs, and whether to go back."""
+
+    tries: str
+    inputs: tuple
+    gradient: bool = False
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What one call gave.
+
+    Attributes:
+        form: what kind of thing was returned, in words.
+        output: the returned tensors; numbers and lists of integers become
+            tensors too.
+        gradients: one for each floating-point input, zero where none arrives.
+        floating: the places of these inputs.
+        changed: the places of the inputs that the call changed.
+        used: the ready-made functions it called though they are not allowed.
+        error: what was raised, in one line.
+        attempted: False if it raised a stub's NotImplementedError.
+    """
+
+    form: str = ""
+    output: tuple[Tensor, ...] = ()
+    gradients: tuple[Tensor, ...] = ()
+    floating: tuple[int, ...] = ()
+    changed: tuple[int, ...] = ()
+    used: tuple[str, ...] = ()
+    error: str | None = None
+    attempted: bool = True
+
+
+def differing(ours: Tensor, theirs: Tensor) -> Tensor:
+    """Return True where two tensors of one shape differ beyond rounding."""
+    relative = RELATIVE.get(theirs.dtype, 0.0)
+    ours, theirs = ours.double(), theirs.double()
+    finite = theirs[theirs.isfinite()].abs()
+    largest = float(finite.max()) if finite.numel() else 0.0
+    slack = relative * (theirs.abs() + max(largest, 1.0) / 100)
+    near = (ours - theirs).abs() <= slack
+    return ~(near | (ours == theirs) | (ours.isnan() & theirs.isnan()))
+
+
+def equal(ours: tuple[Tensor, ...], theirs: tuple[Tensor, ...]) -> bool:
+    """Tell whether tensors agree in number, shape, type and value."""
+    return len(ours) == len(theirs) and all(
+        a.shape == b.shape
+        and a.dtype == b.dtype
+        and not bool(differing(a, b).any())
+        for a, b in zip(ours, theirs, strict=True)
+    )
+
+
+def alike(ours: Outcome, theirs: Outcome) -> bool:
+    """Tell whether two functions did the same in one call."""
+    if ours.error or theirs.error:
+        return kind(ours.error) == kind(theirs.error)
+    return (
+        ours.form == theirs.form
+        and ours.changed == theirs.changed
+        and equal(ours.output, theirs.output)
+        and equal(ours.gradients, theirs.gradients)
+    )
+
+
+def kind(error: str | None) -> str | None:
+    """Return the type's name at the front of an outcome's error."""
+    return error and error.partition(":")[0]

@@ -1,0 +1,159 @@
+"""The one place that calls a learner's function: outcomes come out as data.
+
+Chapter: all of them
+Source: none
+Axes: none
+"""
+
+import copy
+import numbers
+from collections.abc import Callable
+
+import torch
+from attnbook.exercises.guard import Guard, plant, untouched
+from attnbook.exercises.outcome import Case, Outcome
+from torch import Tensor
+
+UPSTREAM = 2017  # seed of the gradients sent back; never the global seed
+# Every case is called once in each round, under that global seed: rounds 0 and
+# 1 differ if the answer draws random numbers, 0 and 2 if it remembers.
+ROUNDS = (11, 13, 11)
+
+Rounds = tuple[tuple[Outcome, ...], ...]
+
+
+def rounds(
+    attempt: Callable, cases: tuple[Case, ...], forbidden: frozenset[str]
+) -> Rounds:
+    """Call the attempt on every case, in three rounds."""
+    with untouched():
+        return tuple(
+            tuple(run(attempt, case, forbidden, seed) for case in cases)
+            for seed in ROUNDS
+        )
+
+
+def run(
+    attempt: Callable,
+    case: Case,
+    forbidden: frozenset[str] = frozenset(),
+    seed: int = ROUNDS[0],
+) -> Outcome:
+    """Call the attempt on copies of a case's inputs; report what happened."""
+    plant(seed)
+    given = [copied(x) for x in case.inputs]
+    leaves = {
+        i: x.requires_grad_()
+        for i, x in enumerate(given)
+        if case.gradient and isinstance(x, Tensor) and x.is_floating_point()
+    }
+    for i, x in leaves.items():
+        given[i] = x.clone()  # may be overwritten, and we would see it
+    guard = Guard(forbidden)
+    form, output, gradients, error = "", (), (), None
+    try:
+        with guard:
+            form, output = parts(attempt(*given))
+        gradients = backwards(output, list(leaves.values()))
+        output = tuple(plain(x) for x in output)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as raised:  # a learner's code may raise anything
+        if is_stub(raised):
+            return Outcome(attempted=False)
+        error = one_line(raised)
+    changed = (
+        i
+        for i, pair in enumerate(zip(given, case.inputs, strict=True))
+        if not unchanged(*pair)
+    )
+    return Outcome(
+        form=form,
+        output=output,
+        gradients=gradients,
+        floating=tuple(leaves),
+        changed=tuple(changed),
+        used=tuple(guard.used),
+        error=error,
+    )
+
+
+def copied(x):
+    """Return a copy of an input: a tensor's numbers, anything else deeply."""
+    return x.clone() if isinstance(x, Tensor) else copy.deepcopy(x)
+
+
+def plain(x: Tensor) -> Tensor:
+    """Return a tensor's numbers, apart from graph, device and layout."""
+    x = x.detach().cpu()
+    return (x if x.layout == torch.strided else x.to_dense()).clone()
+
+
+def unchanged(now, before) -> bool:
+    """Tell whether an input is still what it was, to the last bit."""
+    if not isinstance(before, Tensor):
+        return now == before
+    if now.shape != before.shape or now.dtype != before.dtype:
+        return False
+    now = now.detach()
+    return bool(((now == before) | (now.isnan() & before.isnan())).all())
+
+
+def parts(given) -> tuple[str, tuple[Tensor, ...]]:
+    """Return what kind of thing a call gave, in words, and its tensors."""
+    if given is None:
+        return "None", ()
+    if isinstance(given, Tensor):
+        return "a tensor", (given,)
+    if isinstance(given, bool):
+        return "a truth value", ()
+    if isinstance(given, numbers.Real):
+        return "a number", (torch.tensor(float(given)),)
+    if isinstance(given, tuple | list):
+        if all(isinstance(x, Tensor) for x in given) and given:
+            return f"{len(given)} tensors", tuple(given)
+        if all(type(x) is int for x in given):
+            return "a list of integers", (torch.tensor(given).long(),)
+        kinds = ", ".join(type(x).__name__ for x in given)
+        return f"a {type(given).__name__} of {kinds}", ()
+    return f"an object of type {type(given).__name__}", ()
+
+
+def backwards(
+    output: tuple[Tensor, ...], leaves: list[Tensor]
+) -> tuple[Tensor, ...]:
+    """Return the gradients of the leaves for a random upstream gradient."""
+    noise = torch.Generator().manual_seed(UPSTREAM)
+    drawn = [
+        torch.randn(x.shape, generator=noise, dtype=torch.float64)
+        for x in output
+    ]
+    ends = [
+        (x, up.to(x.dtype))
+        for x, up in zip(output, drawn, strict=True)
+        if x.requires_grad
+    ]
+    found = [None] * len(leaves)
+    if ends and leaves:
+        reached, upstream = zip(*ends, strict=True)
+        found = torch.autograd.grad(
+            reached, leaves, upstream, allow_unused=True
+        )
+    return tuple(
+        torch.zeros_like(x) if g is None else g.detach().clone()
+        for g, x in zip(found, leaves, strict=True)
+    )
+
+
+def is_stub(raised: BaseException) -> bool:
+    """Tell a stub's NotImplementedError from one that torch raises."""
+    torchs = ("not implemented for", 'required "forward"', "Could not run")
+    return isinstance(raised, NotImplementedError) and not any(
+        words in str(raised) for words in torchs
+    )
+
+
+def one_line(raised: BaseException) -> str:
+    """Return an error as `Type: the first line of its message`, kept short."""
+    first = next(iter(str(raised).strip().splitlines()), "")
+    return f"{type(raised).__name__}: {first}"[:200].rstrip(": .")

@@ -1,0 +1,173 @@
+"""What a check says, and how it is worded.
+
+Chapter: all of them
+Source: none
+Axes: none
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from attnbook.exercises.outcome import Outcome, differing
+from torch import Tensor
+
+# Mistakes that any exercise can meet; each exercise adds its own.
+COMMON = {
+    "not-a-function": "the check got {what}; hand over the function itself",
+    "ready-made": "it calls {what}, which does it all; write it out",
+    "random": "it draws random numbers: under another global seed, the same "
+    "inputs give another answer",
+    "state": "it remembers: called again with the same inputs, it answers "
+    "differently",
+    "none": "it returns None: is a `return` missing?",
+    "type": "it returns {what} and should return {right}",
+    "changed-input": "it changes its input `{what}` in place",
+    "error": "it raises {what}",
+    "shape": "{what} has the shape {seen} and should have {right}",
+    "length": "`{what}` has the length {seen} and should have {right}",
+    "dtype": "{what} is {seen} and should be {right}, like the inputs",
+    "nan": "{what} is NaN",
+    "detached": "no gradient reaches `{what}`: is it cut off by `detach`, "
+    "`no_grad`, `.data` or a detour through numbers?",
+    "gradient": "the values are right, but the gradient of {what} is {seen} "
+    "and should be {right}",
+    "numbers": "{what} is {seen} and should be {right}",
+    "hard-coded": "it is right on the first inputs and wrong on fresh ones: "
+    "it knows the answer by heart",
+}
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a check says: one line, true only when right.
+
+    Attributes:
+        mark: `…` not attempted, `✗` wrong, `✓` right.
+        message: what follows the mark.
+        mistake: the slug of what went wrong, or None.
+    """
+
+    mark: str
+    message: str
+    mistake: str | None = None
+
+    def __repr__(self) -> str:
+        return f"{self.mark} {self.message}"
+
+    def __bool__(self) -> bool:
+        return self.mark == "✓"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """The first thing that is wrong in one call, before it is worded."""
+
+    slug: str
+    sentence: str
+
+
+def common(slug: str, **words) -> Finding:
+    """Return a common mistake with its sentence filled in."""
+    return Finding(slug, COMMON[slug].format(**words))
+
+
+def look(
+    got: Outcome, want: Outcome, takes: Sequence[str], returns: Sequence[str]
+) -> Finding | None:
+    """Return the first thing that is wrong with an outcome, or None.
+
+    Args:
+        got: what the attempt did.
+        want: what the solution did.
+        takes: the names of the inputs.
+        returns: the names of the outputs.
+    """
+    if got.form == "None":
+        return common("none")
+    if got.changed:
+        return common("changed-input", what=takes[got.changed[0]])
+    if got.error:
+        return common("error", what=got.error)
+    if want.form == "a number" and got.form == "a tensor":
+        got = as_number(got)
+    if got.form != want.form:
+        return common("type", what=got.form, right=want.form)
+    if "list" in want.form and len(got.output[0]) != len(want.output[0]):
+        seen, right = (len(x.output[0]) for x in (got, want))
+        return common("length", what=returns[0], seen=seen, right=right)
+    for name, ours, theirs in zip(
+        returns, got.output, want.output, strict=True
+    ):
+        if finding := look_at_tensor(name, ours, theirs):
+            return finding
+    return look_at_gradients(got, want, takes)
+
+
+def as_number(got: Outcome) -> Outcome:
+    """Take a tensor with one entry for the number that was asked for."""
+    if [x.numel() for x in got.output] != [1]:
+        return got
+    number = got.output[0].reshape(()).float()
+    return replace(got, form="a number", output=(number,), gradients=())
+
+
+def look_at_tensor(name: str, ours: Tensor, theirs: Tensor) -> Finding | None:
+    """Compare one returned tensor with the right one."""
+    if ours.shape != theirs.shape:
+        seen, right = (str(tuple(x.shape)) for x in (ours, theirs))
+        return common("shape", what=f"`{name}`", seen=seen, right=right)
+    if ours.dtype != theirs.dtype:
+        return common(
+            "dtype", what=f"`{name}`", seen=ours.dtype, right=theirs.dtype
+        )
+    empty = ours.isnan() & ~theirs.isnan()
+    if empty.any():
+        return common("nan", what=place(name, first(empty)))
+    wrong = differing(ours, theirs)
+    if not wrong.any():
+        return None
+    where = first(wrong)
+    seen, right = apart(ours[where], theirs[where])
+    return common("numbers", what=place(name, where), seen=seen, right=right)
+
+
+def look_at_gradients(
+    got: Outcome, want: Outcome, takes: Sequence[str]
+) -> Finding | None:
+    """Compare the gradients of the floating-point inputs."""
+    for i, ours, theirs in zip(
+        want.floating, got.gradients, want.gradients, strict=True
+    ):
+        wrong = differing(ours, theirs)
+        if not wrong.any():
+            continue
+        if not ours.any():
+            return common("detached", what=takes[i])
+        where = first(wrong)
+        seen, right = apart(ours[where], theirs[where])
+        what = place(takes[i], where)
+        return common("gradient", what=what, seen=seen, right=right)
+    return None
+
+
+def first(where: Tensor) -> tuple[int, ...]:
+    """Return the index of the first True."""
+    return tuple(torch.nonzero(where)[0].tolist())
+
+
+def place(name: str, where: tuple[int, ...]) -> str:
+    """Return how an entry is written: `weights[0, 2]`."""
+    return f"`{name}[{', '.join(map(str, where))}]`" if where else f"`{name}`"
+
+
+def apart(ours: Tensor, theirs: Tensor) -> tuple[str, str]:
+    """Return two numbers with three digits, or as many as tell them apart."""
+    a, b = ours.item(), theirs.item()
+    if isinstance(a, int | bool):
+        return str(a), str(b)
+    for digits in range(3, 17):
+        said = f"{a:.{digits}g}", f"{b:.{digits}g}"
+        if said[0] != said[1]:
+            break
+    return said
