@@ -15,6 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
+
 from attnbook.exercises.guard import untouched
 from attnbook.exercises.outcome import Case, Outcome, alike
 from attnbook.exercises.runner import Rounds, rounds, run

@@ -10,9 +10,10 @@ import numbers
 from collections.abc import Callable
 
 import torch
+from torch import Tensor
+
 from attnbook.exercises.guard import Guard, plant, untouched
 from attnbook.exercises.outcome import Case, Outcome
-from torch import Tensor
 
 UPSTREAM = 2017  # seed of the gradients sent back; never the global seed
 # Every case is called once in each round, under that global seed: rounds 0 and

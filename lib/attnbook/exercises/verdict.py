@@ -9,8 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
-from attnbook.exercises.outcome import Outcome, differing
 from torch import Tensor
+
+from attnbook.exercises.outcome import Outcome, differing
 
 # Mistakes that any exercise can meet; each exercise adds its own.
 COMMON = {

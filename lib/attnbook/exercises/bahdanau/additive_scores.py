@@ -8,6 +8,7 @@ Axes: B batch, T queries, S keys, Dq query width, Dk key width,
 """
 
 import torch
+
 from attnbook import bahdanau
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.inputs import doubled, normal

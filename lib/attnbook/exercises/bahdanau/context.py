@@ -7,6 +7,7 @@ Axes: B batch, T queries, S keys, E value width
 """
 
 import torch
+
 from attnbook import bahdanau
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.inputs import doubled, halved, normal, whole

@@ -7,6 +7,7 @@ Axes: B batch, S source symbols, M memory width, N state width
 """
 
 import torch
+
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.inputs import doubled, normal
 from attnbook.solutions.bahdanau import initial_state

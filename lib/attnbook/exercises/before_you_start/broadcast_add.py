@@ -6,6 +6,7 @@ Axes: B batch, T queries, S keys, A alignment width
 """
 
 import torch
+
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.inputs import doubled, normal
 from attnbook.solutions.before_you_start import broadcast_add

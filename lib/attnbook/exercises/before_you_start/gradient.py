@@ -6,6 +6,7 @@ Axes: S entries
 """
 
 import torch
+
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.inputs import doubled, normal
 from attnbook.solutions.before_you_start import gradient

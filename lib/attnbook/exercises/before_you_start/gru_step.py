@@ -7,6 +7,7 @@ Axes: B batch, I input width, N state width
 """
 
 import torch
+
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.inputs import doubled, normal
 from attnbook.solutions.before_you_start import gru_step

@@ -9,6 +9,7 @@ Axes: T rows, S entries of a row
 import math
 
 import torch
+
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.inputs import doubled, halved, normal
 from attnbook.solutions.before_you_start import softmax

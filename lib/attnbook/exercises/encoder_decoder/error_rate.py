@@ -6,6 +6,7 @@ Axes: none
 """
 
 import torch
+
 from attnbook import metrics
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.inputs import whole

@@ -9,10 +9,11 @@ Axes: V symbols, N state width
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
+
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.inputs import normal
 from attnbook.solutions.encoder_decoder import greedy
-from torch import Tensor
 
 PATIENCE = 100  # calls; no case asks for as many
 

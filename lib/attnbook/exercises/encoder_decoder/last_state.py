@@ -6,6 +6,7 @@ Axes: B batch, S source symbols, M memory width
 """
 
 import torch
+
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.inputs import doubled, normal, whole
 from attnbook.solutions.encoder_decoder import last_state

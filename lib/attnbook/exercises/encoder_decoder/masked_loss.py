@@ -7,10 +7,11 @@ Axes: B batch, T target symbols, V symbols
 """
 
 import torch
+from torch.nn import functional as F
+
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.inputs import doubled, normal, whole
 from attnbook.solutions.encoder_decoder import masked_loss
-from torch.nn import functional as F
 
 
 def draw(rng: torch.Generator) -> tuple[Case, ...]:

@@ -7,6 +7,7 @@ Axes: B batch, S source symbols
 """
 
 import torch
+
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.inputs import whole
 from attnbook.solutions.encoder_decoder import reverse_source
