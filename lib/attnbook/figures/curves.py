@@ -76,25 +76,26 @@ def name_lines(ax: Axes, gap: float = 0.075) -> None:
         gap: smallest distance of two labels, as a share of the height.
     """
     lines = [x for x in ax.get_lines() if not x.get_label().startswith("_")]
-    ends = [
-        (
-            ax.transLimits.transform(
-                ax.transScale.transform(
-                    (line.get_xdata()[-1], line.get_ydata()[-1])
-                )
-            )[1],
-            line,
-        )
-        for line in lines
-    ]
-    place = -np.inf
-    for height, line in sorted(ends, key=lambda end: end[0]):
-        place = max(height, place + gap)
+    lowest = -np.inf
+    for height, line in sorted(((_end(ax, x), x) for x in lines), key=_first):
+        lowest = max(height, lowest + gap)
         ax.annotate(
             line.get_label(),
-            (1.015, place),
-            xycoords="axes fraction",
+            (line.get_xdata()[-1], lowest),
+            xycoords=("data", "axes fraction"),
+            xytext=(9, 0),
+            textcoords="offset points",
             color=line.get_color(),
             va="center",
             annotation_clip=False,
         )
+
+
+def _end(ax: Axes, line: Line2D) -> float:
+    """Return how high a line ends, as a share of the axes' height."""
+    point = line.get_xdata()[-1], line.get_ydata()[-1]
+    return ax.transAxes.inverted().transform(ax.transData.transform(point))[1]
+
+
+def _first(pair: tuple) -> float:
+    return pair[0]
