@@ -76,7 +76,7 @@ def name_lines(ax: Axes, gap: float = 0.075) -> None:
         gap: smallest distance of two labels, as a share of the height.
     """
     lines = [x for x in ax.get_lines() if not x.get_label().startswith("_")]
-    lowest = -np.inf
+    lowest = 0.04 - gap  # the lowest label stays above the axis
     for height, line in sorted(((_end(ax, x), x) for x in lines), key=_first):
         lowest = max(height, lowest + gap)
         ax.annotate(
