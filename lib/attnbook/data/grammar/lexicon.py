@@ -1,8 +1,8 @@
 """The tables of `words`, read: nouns, adjectives and verbs with every form.
 
-Chapter: 2, the decoder looks back (`02_bahdanau`).
-Source: written for this book.
-Axes: none; symbols are strings.
+Chapter: chapters/02_bahdanau
+Source: none (own work)
+Axes: none
 """
 
 from collections.abc import Iterator

@@ -1,8 +1,8 @@
 """The words of the little English-French grammar, as tables.
 
-Chapter: 2, the decoder looks back (`02_bahdanau`).
-Source: written for this book.
-Axes: none; symbols are strings.
+Chapter: chapters/02_bahdanau
+Source: none (own work)
+Axes: none
 
 Left of a slash stands English, right of it French. ``x|y`` is written ``y``
 where the next word starts with a vowel sound, else ``x``: ``le|l'``, ``a|an``.
@@ -10,11 +10,9 @@ Plurals, feminines and conjugations are regular unless they are written out.
 
 A noun's line:      english [plural] / french [plural] m-or-f
 An adjective's:     english [comparative] / masculine [feminine [plural]]
-A verb's:           base past [particle] / infinitive
-                    [je tu il nous ils participle future-stem] : subject > object
+A verb's:           base past [particle] / infinitive [je tu il nous ils
+                    participle future-stem] : subjects > objects
 """
-
-from typing import NamedTuple
 
 KINDS = {
     "living": "person animal",
@@ -139,6 +137,8 @@ think thought / penser : person
 know knew / savoir sais sais sait savons savent su saur : person
 """
 WITH_ETRE = ("arrive", "leave", "come", "fall", "stay", "go")
+SLOWLY = ("cross", "walk", "swim", "work", "sing", "dance", "arrive", "leave")
+SLOWLY += ("come", "visit", "eat", "draw", "choose", "open", "close", "write")
 WITH_RECIPIENT = ("give", "show", "sell", "write")
 MODALS = ("can", "must", "want")
 OF_SPEECH = ("say", "think", "know")
@@ -190,6 +190,10 @@ ADVERBS = {
     "already": "déjà",
 }
 NEGATIONS = {"not": "pas", "never": "jamais"}
+OFTEN_SAID = "cross"
+NOBODYS = ("man", "woman", "boy", "girl")  # "my woman": ma femme is my wife
+POSSESSIVE = ("my", "your", "his", "her", "our", "their")
+WITHOUT_DEGREE = ("broken", "flooded", "deserted")
 MANNERS = ("slowly / lentement", "quickly / rapidement")
 WHEN = {
     "past": (
@@ -218,8 +222,8 @@ BE = (
     ("past", "was were was were were", "étais étais était étions étaient"),
     ("future", "be be be be be", "serai seras sera serons seront"),
 )
-HAVE = "ai as a avons ont".split()
-FUTURE_ENDINGS = "ai as a ons ont".split()
+HAVE = ("ai", "as", "a", "avons", "ont")
+FUTURE_ENDINGS = ("ai", "as", "a", "ons", "ont")
 CONTRACTED = {
     "do": "don't",
     "does": "doesn't",

@@ -1,0 +1,272 @@
+"""Choices of the little grammar: predicates, relative clauses and clauses.
+
+Chapter: chapters/02_bahdanau
+Source: none (own work)
+Axes: none
+"""
+
+from random import Random
+from typing import NamedTuple
+
+from attnbook.data.grammar import words
+from attnbook.data.grammar.build import (
+    DETERMINERS,
+    NO,
+    Determiner,
+    Nominal,
+    both,
+    compared,
+    described,
+    pronoun,
+)
+from attnbook.data.grammar.conjugate import copula, verb_group
+from attnbook.data.grammar.lexicon import (
+    VERB,
+    VERBS,
+    Adjective,
+    Verb,
+)
+from attnbook.data.grammar.nouns import (
+    ANY,
+    DEFINITE,
+    LIVING,
+    LOOSE,
+    SAID_OF,
+    THE,
+    chance,
+    nominal,
+    person,
+    place,
+)
+from attnbook.data.grammar.phrases import Phrase, join, say
+
+SPECIAL = (*words.MODALS, *words.OF_SPEECH, "go")
+PLAIN = tuple(verb for verb in VERBS if verb.base not in SPECIAL)
+ACTS = {
+    kind: {
+        objects: tuple(
+            verb
+            for verb in PLAIN
+            for _ in range(4 if verb.base == words.OFTEN_SAID else 1)
+            if kind in verb.subjects and bool(verb.objects) == objects
+        )
+        for objects in (False, True)
+    }
+    for kind in LIVING
+}
+MODALS = tuple(VERB[name] for name in ("can", "must", "want to"))
+TIMES = ("past",) * 4 + ("present",) * 4 + ("future",) * 2
+FOR = ("buy", "draw", "find", "choose")
+DEEP = 2
+FIRST = {0: (0, 3), 1: (1,), 3: (0, 3)}  # nobody sees "me" or "us" twice
+
+
+class Clause(NamedTuple):
+    """A clause, and what the next one may refer back to."""
+
+    phrase: Phrase
+    subject: Nominal
+    time: str
+    object: Nominal | None = None
+    verb: Verb | None = None
+
+
+def middle(rng: Random, subject: Nominal, room: int, time: str) -> str | None:
+    """Choose a negation, an adverb, or usually nothing."""
+    draw = rng.random()
+    negatable = subject.phrase.english[0].text != "every"
+    if draw < 0.22 and room >= 2 and negatable:
+        return "not"
+    if draw < 0.27 and room and negatable:
+        return "never"
+    if draw < 0.36 and room:
+        often = ("often", "always", "rarely", "already")
+        return rng.choice(often if time == "past" else often[:3])
+    return None
+
+
+def noun_phrase(
+    rng: Random,
+    of: tuple[str, ...],
+    room: int,
+    depth: int = 0,
+    only: tuple[Determiner, ...] = DETERMINERS,
+) -> Nominal:
+    """Choose a noun phrase, perhaps with a relative clause."""
+    if room < 5 or depth >= DEEP or not chance(rng, min(0.7, room / 16)):
+        return nominal(rng, of, room, only, nested=depth > 1)
+    only = LOOSE if only is DETERMINERS else (THE,)
+    head = nominal(rng, of, rng.randint(2, room - 3), only, nested=True)
+    room -= len(head.phrase.english)
+    clause = relative(rng, head, room, depth + 1)
+    return head._replace(phrase=join(head.phrase, clause))
+
+
+def relative(rng: Random, head: Nominal, room: int, depth: int) -> Phrase:
+    """Choose "who saw the dog" or "that the king bought"."""
+    time = rng.choice(("past", "past", "present"))
+    if head.kind in LIVING and (room < 4 or chance(rng, 0.6)):
+        who = "who / qui" if head.kind == "person" else "that / qui"
+        mine = act(rng, head, room - 1, time, depth)
+        return join(say(who), mine.phrase)
+    subject = person(rng)
+    if room >= 4 and chance(rng, 0.6):
+        subject = nominal(rng, ("person",), room - 2, nested=True)
+    verb = rng.choice(ACTS["person"][True])
+    while head.kind not in verb.objects or verb.particle:
+        verb = rng.choice(ACTS["person"][True])
+    room -= len(subject.phrase.english) + 2
+    how = middle(rng, subject, room, time)
+    said = verb_group(verb, subject, time, how, before=head)
+    return join(say("that / que|qu'"), subject.phrase, said)
+
+
+def _extras(rng: Random, room: int, time: str | None, moves: bool) -> Phrase:
+    """Choose where, how and when, as far as there is room."""
+    said = []
+    if moves and room >= 1 and chance(rng, 0.2):
+        said.append(say(rng.choice(words.MANNERS)))
+        room -= 1
+    if room >= 3 and chance(rng, 0.8):
+        said.append(place(rng, room))
+        room -= len(said[-1].english)
+    if time and room >= 1 and chance(rng, 0.7):
+        when = say(rng.choice(words.WHEN[time]))
+        if len(when.english) <= room:
+            said.append(when)
+    return join(*said)
+
+
+def quality(
+    rng: Random, adjective: Adjective, subject: Nominal, room: int
+) -> Phrase:
+    """Choose "too tired", "very tired" or "tired"."""
+    degree = rng.choice(("too / trop", "very / très", None))
+    if room < 2 or adjective.english in words.WITHOUT_DEGREE:
+        degree = None
+    return described(adjective, subject, degree)
+
+
+def be(
+    rng: Random, subject: Nominal, room: int, time: str, dated: bool = False
+) -> Clause:
+    """Choose "is too tired", "wasn't older than the dog", "is here"."""
+    how = middle(rng, subject, room - 3, time)
+    room -= 1 + (time == "future") + (2 if how == "not" else bool(how))
+    before, after = SAID_OF[subject.kind]
+    adjective = rng.choice(before + after)
+    draw = rng.random()
+    stays = subject.kind in ("way", "area", "building")
+    if room >= 3 and draw < 0.4 and not stays:
+        complement = place(rng, room)
+    elif room >= 4 and adjective.comparative and draw < 0.8:
+        of = LIVING if subject.kind in LIVING else (subject.kind,)
+        than = nominal(rng, of, room - 2, (THE, *DEFINITE))
+        complement = compared(adjective, subject, than)
+    elif draw < 0.5 and not stays:
+        complement = say(rng.choice(("here / ici", "there / là")))
+    else:
+        complement = quality(rng, adjective, subject, room)
+    room -= len(complement.english)
+    said = copula(subject, time, complement, how, chance(rng, 0.6))
+    free = not dated and how in (None, "not")
+    if free and room and chance(rng, 0.6):
+        said = join(said, _extras(rng, min(room, 2), time, False))
+    return Clause(said, subject, time)
+
+
+def act(
+    rng: Random,
+    subject: Nominal,
+    room: int,
+    time: str,
+    depth: int = 0,
+    dated: bool = False,
+) -> Clause:
+    """Choose a verb and what belongs to it, for a living subject."""
+    total = room
+    room -= 1 + (time == "future")
+    how = middle(rng, subject, room - 1, time)
+    room -= 2 if how == "not" else bool(how)
+    modal = None
+    if time == "present" and room >= 2 and chance(rng, 0.3):
+        modal = rng.choice(MODALS)
+        room -= 2
+    manner = {"modal": modal, "short": chance(rng, 0.6)}
+    verb, clitic, thing, after = _complement(
+        rng, subject, room, depth, how in ("not", "never")
+    )
+    group = verb_group(verb, subject, time, how, clitic=clitic, **manner)
+    said = join(group, after)
+    room = total - len(said.english)
+    free = not (dated or depth) and how in (None, "not")
+    extras = _extras(
+        rng, room, time if free else None, verb.base in words.SLOWLY
+    )
+    return Clause(join(said, extras), subject, time, thing, verb)
+
+
+def _complement(
+    rng: Random, subject: Nominal, room: int, depth: int, negated: bool
+) -> tuple[Verb, Nominal | None, Nominal | None, Phrase]:
+    """Choose a verb, its object pronoun or noun, and what follows it."""
+    nothing = Phrase([], [])
+    if room >= 3 and chance(rng, 0.08):
+        there = nominal(rng, ("building",), room - 1, (THE, *DEFINITE))
+        return VERB["go"], None, None, join(say("to / à"), there.phrase)
+    if room < 1 or (room != 2 and chance(rng, 0.15 + 0.5 * (room < 3))):
+        return rng.choice(ACTS[subject.kind][False]), None, None, nothing
+    verb = rng.choice(ACTS[subject.kind][True])
+    room -= verb.particle is not None
+    living = set(LIVING) <= set(verb.objects)
+    if living and room >= 1 and (room < 2 or chance(rng, 0.2)):
+        clitic = person(rng)
+        if subject.person not in FIRST.get(clitic.person, ()):
+            return verb, clitic, None, nothing
+    if room < 2:
+        return rng.choice(ACTS[subject.kind][False]), None, None, nothing
+    only = (THE, *DEFINITE, NO, NO, NO) if negated else DETERMINERS
+    to = verb.base in words.WITH_RECIPIENT and "to / à"
+    to = to or (verb.base in FOR and chance(rng, 0.4) and "for / pour")
+    if to and room >= 5:
+        thing = nominal(rng, verb.objects, room - 3, only, nested=True)
+        left = room - len(thing.phrase.english) - 1
+        whom = nominal(rng, ("person",), left, nested=True)
+        return verb, None, thing, join(thing.phrase, say(to), whom.phrase)
+    size = rng.randint(2, room) if chance(rng, 0.5) else room
+    thing = noun_phrase(rng, verb.objects, size, depth, only)
+    return verb, None, thing, thing.phrase
+
+
+def new_subject(rng: Random, room: int, they: bool) -> Nominal:
+    """Choose what a clause is about, leaving room for a predicate."""
+    if chance(rng, 0.7 if room < 3 else 0.22):
+        if they and chance(rng, 0.15):
+            return pronoun("they")
+        return person(rng)
+    draw = rng.random()
+    size = rng.randint(2, max(2, min(room - 2, 2 + room // 2)))
+    if draw < 0.1 and size >= 5:
+        kind = (rng.choice(LIVING),)
+        first = nominal(rng, kind, size - 3, nested=True)
+        left = size - 1 - len(first.phrase.english)
+        return both(first, nominal(rng, kind, left, nested=True))
+    if draw < 0.8 or room < 4:
+        return noun_phrase(rng, LIVING, size)
+    return noun_phrase(rng, ANY, size)
+
+
+def clause(
+    rng: Random,
+    room: int,
+    subject: Nominal,
+    time: str,
+    dated: bool = False,
+) -> Clause:
+    """Choose a clause of about `room` words about `subject`."""
+    left = room - len(subject.phrase.english)
+    if subject.kind not in LIVING or (left >= 2 and chance(rng, 0.25)):
+        said = be(rng, subject, left, time, dated)
+    else:
+        said = act(rng, subject, left, time, 0, dated)
+    return said._replace(phrase=join(subject.phrase, said.phrase))

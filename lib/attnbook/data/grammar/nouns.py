@@ -1,0 +1,115 @@
+"""Choices of the little grammar: noun phrases and places.
+
+`room` is the number of English words that may still be said.
+
+Chapter: chapters/02_bahdanau
+Source: none (own work)
+Axes: none
+"""
+
+from random import Random
+
+from attnbook.data.grammar import words
+from attnbook.data.grammar.build import (
+    DETERMINER,
+    DETERMINERS,
+    NO,
+    Determiner,
+    Nominal,
+    noun_phrase,
+    owned,
+    pronoun,
+)
+from attnbook.data.grammar.lexicon import ADJECTIVES, NOUNS, Adjective, kinds
+from attnbook.data.grammar.phrases import Phrase, join, say
+
+ANY, LIVING, GOODS = kinds("any"), kinds("living"), kinds("goods")
+SAID_OF = {
+    kind: tuple(
+        tuple(a for a in ADJECTIVES if kind in a.kinds and a.before == before)
+        for before in (True, False)
+    )
+    for kind in ANY
+}
+PREPOSITIONS = tuple(
+    (entry, kinds(of)) for entry, of in words.PREPOSITIONS.items()
+)
+THE = DETERMINER["the"]
+DEFINITE = tuple(
+    each
+    for each in DETERMINERS
+    if each.english[0] not in ("a|an", "every", "-")
+)
+LOOSE = tuple(
+    each
+    for each in DETERMINERS
+    if each.english[0] not in (*words.POSSESSIVE, "this", "every")
+)
+PEOPLE = ("i", "you", "we", "he", "she")
+
+
+def chance(rng: Random, probability: float) -> bool:
+    """Be true with this probability."""
+    return rng.random() < probability
+
+
+def person(rng: Random) -> Nominal:
+    """Choose a pronoun that needs no antecedent."""
+    name = rng.choice(PEOPLE)
+    return pronoun(name, name == "she")
+
+
+def adjectives(rng: Random, kind: str, room: int) -> tuple[Adjective, ...]:
+    """Choose none, one or two adjectives: one on each side in French."""
+    chosen = []
+    for side in SAID_OF[kind]:
+        if side and len(chosen) < room and chance(rng, 0.3):
+            chosen.append(rng.choice(side))
+    return tuple(chosen)
+
+
+def _number(rng: Random, determiner: Determiner) -> bool:
+    if "-" in determiner.english:
+        return determiner.english[0] == "-"
+    return chance(rng, 0.3)
+
+
+def nominal(
+    rng: Random,
+    of: tuple[str, ...],
+    room: int,
+    determiners: tuple[Determiner, ...] = DETERMINERS,
+    nested: bool = False,
+) -> Nominal:
+    """Choose a noun phrase of at most `room` words, at least two."""
+    noun = rng.choice(NOUNS[rng.choice(of)])
+    if room >= 4 and not nested and chance(rng, 0.12):
+        owner = nominal(rng, ("person",), 2, (THE, *DEFINITE), nested=True)
+        if not owner.plural:
+            said = adjectives(rng, noun.kind, room - 4)
+            return owned(owner, noun, chance(rng, 0.3), said)
+    often_the = determiners is DETERMINERS and chance(rng, 0.5)
+    determiner = THE if often_the else rng.choice(determiners)
+    mine = determiner.english[0] in words.POSSESSIVE
+    if mine and noun.english[0] in words.NOBODYS:
+        determiner = THE
+    plural = _number(rng, determiner)
+    said = adjectives(rng, noun.kind, room - 2)
+    head = noun_phrase(determiner, noun, plural, said)
+    room -= len(head.phrase.english)
+    if nested or room < 3 or noun.kind not in (*LIVING, *GOODS):
+        return head
+    if determiner is NO or not chance(rng, 0.25):
+        return head
+    return head._replace(phrase=join(head.phrase, place(rng, room, True)))
+
+
+def place(rng: Random, room: int, nested: bool = False) -> Phrase:
+    """Choose a place: near the river -> près de la rivière."""
+    while True:
+        entry, of = rng.choice(PREPOSITIONS)
+        preposition = say(entry)
+        left = room - len(preposition.english)
+        if left >= 2:
+            there = nominal(rng, of, left, nested=nested)
+            return join(preposition, there.phrase)
