@@ -1,0 +1,18 @@
+"""The Sphinx extension that builds the book's pages, offline and without Node.
+
+Math is rendered while building, widgets are mounted without a kernel, figures
+get the alternative text their code gave them. Nothing here imports torch.
+
+Chapter: chapters/00_before_you_start
+Source: none
+Axes: none
+"""
+
+
+def setup(app) -> dict:
+    """Connect the parts to Sphinx."""
+    from attnbook.book import alternative, math, mounts, style
+
+    for part in (alternative, math, mounts, style):
+        part.setup(app)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,0 +1,116 @@
+"""Notebooks: execute a chapter's text and store what came out.
+
+`python -m attnbook.book.notebook NAME` reads chapters/NAME.md, runs it from a
+clean kernel with one thread, and writes chapters/NAME.ipynb. Executing again
+changes nothing but the outputs of cells tagged `measured-here`.
+
+Chapter: chapters/00_before_you_start
+Source: none
+Axes: none
+"""
+
+import argparse
+import os
+import re
+import sys
+from pathlib import Path
+
+import jupytext
+import nbformat
+from nbclient import NotebookClient
+
+CHAPTERS = Path("chapters")
+KEPT = ("tags", "mystnb")
+PROGRESS = re.compile(r"\r|\d+%\|")
+COLAB = {"accelerator": "GPU", "colab": {"gpuType": "T4", "provenance": []}}
+
+
+def normalise(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
+    """Take out what differs between two executions of the same notebook.
+
+    Cells get the number of their place as id; views of live widgets, progress
+    bars and the kernel's version go.
+    """
+    notebook.metadata = nbformat.from_dict(
+        {
+            "kernelspec": {
+                "display_name": "Python 3",
+                "language": "python",
+                "name": "python3",
+            },
+            "language_info": {"name": "python"},
+            **COLAB,
+        }
+    )
+    notebook.nbformat, notebook.nbformat_minor = 4, 5
+    for number, cell in enumerate(notebook.cells):
+        cell.id = f"cell-{number}"
+        cell.metadata = nbformat.from_dict(
+            {k: v for k, v in cell.metadata.items() if k in KEPT}
+        )
+        if cell.cell_type == "code":
+            cell.outputs = joined(filter(None, map(stored, cell.outputs)))
+    return notebook
+
+
+def joined(outputs) -> list:
+    """Join neighbouring pieces of one stream: how it was cut is chance."""
+    kept: list = []
+    for output in outputs:
+        last = kept[-1] if kept else None
+        if (
+            last is not None
+            and output.output_type == last.output_type == "stream"
+            and output.name == last.name
+        ):
+            last.text += output.text
+        else:
+            kept.append(output)
+    return kept
+
+
+def stored(output: nbformat.NotebookNode) -> nbformat.NotebookNode | None:
+    """Return an output as it is stored, or None if it is not."""
+    if output.output_type == "stream":
+        return None if PROGRESS.search(output.text) else output
+    data = output.get("data", {})
+    data.pop("application/vnd.jupyter.widget-view+json", None)
+    if set(data) == {"text/plain"} and "it/s" in data["text/plain"]:
+        return None
+    return output if data or output.output_type == "error" else None
+
+
+def execute(source: Path) -> nbformat.NotebookNode:
+    """Return a chapter's notebook, executed from a clean kernel."""
+    # One thread: sums are then made in the same order everywhere.
+    os.environ["OMP_NUM_THREADS"] = "1"
+    os.environ.setdefault("PYDEVD_DISABLE_FILE_VALIDATION", "1")
+    notebook = jupytext.read(source)
+    NotebookClient(
+        notebook,
+        timeout=300,
+        kernel_name="python3",
+        record_timing=False,
+        store_widget_state=False,
+        resources={"metadata": {"path": str(source.parent)}},
+    ).execute()
+    return normalise(notebook)
+
+
+def main(words: list[str] | None = None) -> int:
+    """Execute the chapters named, and store them."""
+    parser = argparse.ArgumentParser(prog="python -m attnbook.book.notebook")
+    parser.add_argument("name", nargs="+", help="such as 01_bottleneck")
+    for name in parser.parse_args(words).name:
+        source = CHAPTERS / f"{Path(name).stem}.md"
+        if not source.exists():
+            known = sorted(p.stem for p in CHAPTERS.glob("[0-9]*.md"))
+            parser.error(f"there is no chapter {source.stem}; there are {known}")
+        target = source.with_suffix(".ipynb")
+        nbformat.write(execute(source), target)
+        print(f"{target}: {target.stat().st_size // 1000} kB")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
