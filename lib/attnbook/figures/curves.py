@@ -68,7 +68,7 @@ def dots_with_intervals(
     ax.margins(y=0.2 / max(len(names), 1) + 0.08)
 
 
-def name_lines(ax: Axes, gap: float = 0.075) -> None:
+def name_lines(ax: Axes, gap: int | float = 0.075) -> None:
     """Write each line's label at its right end instead of in a legend.
 
     Args:

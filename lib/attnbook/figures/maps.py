@@ -25,7 +25,7 @@ def heat(
     label: str = "attention weight",
     row_axis: str = "output",
     column_axis: str = "input",
-    most: float = 1.0,
+    most: int | float = 1.0,
     bar: bool = True,
 ) -> AxesImage:
     """Draw weights (T, S) as a map: row t is how output t looks at the inputs.

@@ -67,8 +67,8 @@ def figure(
     rows: int = 1,
     columns: int = 1,
     *,
-    width: float = WIDEST,
-    height: float = 3.6,
+    width: int | float = WIDEST,
+    height: int | float = 3.6,
     title: str | None = None,
     **options,
 ) -> tuple[Figure, Any]:
