@@ -27,7 +27,7 @@ def inputs():
 
 
 def test_scores_are_equation_6_entry_by_entry(inputs):
-    query, key, W_query, W_key, v = inputs  # noqa: N806
+    query, key, W_query, W_key, v = inputs
     scores = additive_scores(*inputs)
     assert scores.shape == (B, T, S)
     for b in range(B):
@@ -131,7 +131,7 @@ def test_the_decoder_attends_before_its_step():
 
 @pytest.mark.refusal
 def test_matrices_that_do_not_fit_are_refused(inputs):
-    query, key, W_query, W_key, v = inputs  # noqa: N806
+    query, key, W_query, W_key, v = inputs
     with pytest.raises(ValueError, match="width 7 but the key is 11 wide"):
         additive_scores(query, key, W_query, W_query, v)
     with pytest.raises(ValueError, match="width 11 but the query is 7 wide"):

@@ -2,10 +2,10 @@ import itertools
 
 import pytest
 import torch
-from test_encoder_decoder import LENGTHS, V, make, sources
 
 from attnbook.search import beam, greedy
 from attnbook.vocabulary import END, START
+from test_encoder_decoder import LENGTHS, V, make, sources
 
 
 @pytest.fixture(params=[False, True], ids=["fixed", "attention"])

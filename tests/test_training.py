@@ -1,11 +1,11 @@
 import pytest
 import torch
-from test_encoder_decoder import make
 
 from attnbook.batching import batches, make_batch
 from attnbook.checkpoints import save
 from attnbook.training import Recipe, Trainer, held_out_loss, rate_at
 from attnbook.vocabulary import END, PAD, START
+from test_encoder_decoder import make
 
 PAIRS = [([4 + (i + j) % 7 for j in range(1 + i % 5)],) * 2 for i in range(40)]
 

@@ -20,8 +20,8 @@ from attnbook.vocabulary import PAD
 def additive_scores(
     query: Float[Tensor, "B T Dq"],
     key: Float[Tensor, "B S Dk"],
-    W_query: Float[Tensor, "A Dq"],  # noqa: N803 - the matrices of the paper
-    W_key: Float[Tensor, "A Dk"],  # noqa: N803
+    W_query: Float[Tensor, "A Dq"],
+    W_key: Float[Tensor, "A Dk"],
     v: Float[Tensor, " A"],
 ) -> Float[Tensor, "B T S"]:
     """Return v · tanh(W_query q + W_key k) for every query and key.

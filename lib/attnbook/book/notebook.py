@@ -105,7 +105,9 @@ def main(words: list[str] | None = None) -> int:
         source = CHAPTERS / f"{Path(name).stem}.md"
         if not source.exists():
             known = sorted(p.stem for p in CHAPTERS.glob("[0-9]*.md"))
-            parser.error(f"there is no chapter {source.stem}; there are {known}")
+            parser.error(
+                f"there is no chapter {source.stem}; there are {known}"
+            )
         target = source.with_suffix(".ipynb")
         nbformat.write(execute(source), target)
         print(f"{target}: {target.stat().st_size // 1000} kB")

@@ -31,7 +31,7 @@ one thread.
 def evidence() -> str:
     """Return the page of recorded runs: what, how long, what came out."""
     rows = [
-        "| run | what came out | parameters | epochs | CPU minutes | recorded |",
+        "| run | what came out | parameters | epochs | CPU minutes | date |",
         "|---|---|---|---|---|---|",
     ]
     total = 0.0

@@ -35,9 +35,7 @@ def marked(body: str, left: str = "#", right: str = "") -> str:
     if not body:
         return ""
     tail = f" {right}" if right else ""
-    return (
-        f"{left} {OPEN}{tail}\n{body.rstrip()}\n{left} {CLOSE}{tail}\n"
-    )
+    return f"{left} {OPEN}{tail}\n{body.rstrip()}\n{left} {CLOSE}{tail}\n"
 
 
 def config(url: str) -> str:

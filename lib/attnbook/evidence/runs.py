@@ -95,14 +95,14 @@ ONE_WAY = replace(
 HELP = Run(
     "libreoffice",
     True,
-    Recipe(epochs=8, size=64, rate=2e-3),
+    Recipe(epochs=5, size=64, rate=2e-3),
     embedding=96,
     encoder=128,
     decoder=256,
     readout=96,
     dropout=0.2,
 )
-HELP_FIXED = replace(HELP, attention=False, decoder=288)
+HELP_FIXED = replace(HELP, attention=False, decoder=276)
 # English -> French, the small grammar with known alignments.
 TALK = Run(
     "grammar",
@@ -140,7 +140,7 @@ RUNS = {
             replace(ONE_WAY, backwards=way == "backward"), s, ship=s == 0
         )
         for way in ("forward", "backward")
-        for s in range(3)
+        for s in range(2)
     },
     # An LSTM has four gates to a GRU's three; narrower, it is as large.
     "cmudict_attention_lstm_0": replace(

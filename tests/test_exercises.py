@@ -1,0 +1,349 @@
+"""A check is worth having only if wrong answers fail it, each by its name."""
+
+import copy
+import importlib
+import inspect
+import pickle
+import random
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from attnbook.exercises.exercise import FIRST, Case, Exercise, Mistake
+
+CHAPTERS = {
+    "before_you_start": "00_before_you_start",
+    "encoder_decoder": "01_bottleneck",
+    "bahdanau": "02_bahdanau",
+}
+PAGES = Path(__file__).parents[1] / "chapters"
+DRAWS = (5, 6)  # seeds of the fresh inputs: two draws beside the first
+
+
+def checks():
+    """Yield the module's and the exercise's name, and the exercise."""
+    for chapter in CHAPTERS:
+        module = importlib.import_module(f"attnbook.exercises.{chapter}")
+        for name in module.__all__:
+            yield chapter, name, getattr(module, name)
+
+
+def bank(kind):
+    """Yield every exercise with each of its wrong or right answers."""
+    for chapter, name, check in checks():
+        answers = importlib.import_module(f"{kind}_answers.{chapter}").ANSWERS
+        for i, answer in enumerate(answers[name]):
+            label = answer.slug if kind == "wrong" else answer[0]
+            yield pytest.param(check, answer, id=f"{name}-{i}-{label}")
+
+
+def declared():
+    """Yield every exercise with each mistake declared beside it."""
+    for _, name, check in checks():
+        for mistake in check.mistakes:
+            yield pytest.param(check, mistake, id=f"{name}-{mistake.slug}")
+
+
+each = pytest.mark.parametrize(
+    "check",
+    [pytest.param(check, id=name) for _, name, check in checks()],
+)
+
+
+@pytest.mark.parametrize(("check", "mistake"), declared())
+def test_a_declared_mistake_is_called_by_its_name(check, mistake):
+    for fresh in DRAWS:
+        verdict = check(mistake.answer, fresh)
+        assert not verdict
+        assert verdict.mistake == mistake.slug, verdict
+        assert repr(verdict).startswith(f"✗ because {mistake.because} (")
+
+
+@pytest.mark.parametrize(("check", "wrong"), bank("wrong"))
+def test_a_wrong_answer_is_refused_with_its_slug(check, wrong):
+    for fresh in DRAWS:
+        verdict = check(copy.deepcopy(wrong.answer), fresh)
+        assert not verdict
+        assert verdict.mistake == wrong.slug, verdict
+
+
+@pytest.mark.parametrize(("check", "right"), bank("right"))
+def test_a_right_answer_may_look_different(check, right):
+    for fresh in DRAWS:
+        verdict = check(right[1], fresh)
+        assert verdict, verdict
+        assert verdict.mistake is None
+        assert repr(verdict) == "✓ right"
+
+
+@each
+def test_the_solution_is_right_on_many_draws(check):
+    for fresh in range(10):
+        assert check(check.solution, fresh)
+
+
+@pytest.mark.parametrize(("chapter", "name", "check"), checks())
+def test_each_bank_is_large_enough(chapter, name, check):
+    wrong = importlib.import_module(f"wrong_answers.{chapter}").ANSWERS[name]
+    right = importlib.import_module(f"right_answers.{chapter}").ANSWERS[name]
+    assert len(wrong) >= 10
+    assert len(right) >= 5
+    assert len({answer.why for answer in wrong}) == len(wrong)
+    assert all(answer.still for answer in wrong)
+    slugs = [mistake.slug for mistake in check.mistakes]
+    assert len(set(slugs)) == len(slugs)
+
+
+@each
+def test_no_two_declared_mistakes_do_the_same(check):
+    """Else the name would depend on the order in which they are listed."""
+    for mistake in check.mistakes:
+        trials = check.tried(mistake.answer, (FIRST,))
+        same = [
+            m.slug for m in check.mistakes if check._does_the_same(m, trials)
+        ]
+        assert same == [mistake.slug]
+
+
+@each
+def test_an_untouched_stub_is_not_an_error(check):
+    def stub(*inputs):
+        raise NotImplementedError("write it here")
+
+    verdict = check(stub)
+    assert repr(verdict) == "… not attempted yet"
+    assert not verdict
+    assert verdict.mistake is None
+
+
+@each
+def test_an_exercise_says_what_a_reader_needs(check):
+    assert 1 <= check.stars <= 3
+    assert 1 <= check.minutes <= 60
+    assert check.allowed.endswith(".")
+    assert repr(check).startswith("★" * check.stars)
+    assert all(not m.because.endswith((".", "?")) for m in check.mistakes)
+
+
+@pytest.mark.parametrize(("chapter", "name", "check"), checks())
+def test_the_section_to_reread_exists(chapter, name, check):
+    page = PAGES / f"{CHAPTERS[chapter]}.md"
+    if not page.exists():
+        pytest.skip(f"{page.name} is not written yet")
+    headings = re.findall(r"^#+ (.+)$", page.read_text("utf8"), re.MULTILINE)
+    assert check.section in headings
+
+
+@each
+def test_global_state_is_left_as_it_was(check):
+    def meddles(*inputs):
+        torch.manual_seed(1)
+        random.seed(1)
+        np.random.seed(1)
+        torch.set_default_dtype(torch.float64)
+        torch.set_grad_enabled(False)
+        return check.solution(*inputs)
+
+    states = torch.get_rng_state(), random.getstate(), np.random.get_state()
+    assert check(check.solution)
+    check(meddles)
+    assert torch.equal(states[0], torch.get_rng_state())
+    assert states[1] == random.getstate()
+    assert (states[2][1] == np.random.get_state()[1]).all()
+    assert torch.get_default_dtype() == torch.float32
+    assert torch.is_grad_enabled()
+
+
+@each
+def test_the_caller_may_have_switched_gradients_off(check):
+    with torch.no_grad():
+        assert check(check.solution)
+    with torch.inference_mode():
+        assert check(check.solution)
+
+
+@each
+def test_cases_come_from_their_seed_alone(check):
+    torch.manual_seed(3)
+    first = pickle.dumps(check.tried(check.solution, (8,)))
+    torch.manual_seed(4)
+    assert pickle.dumps(check.tried(check.solution, (8,))) == first
+    assert pickle.dumps(check.tried(check.solution, (9,))) != first
+
+
+@each
+def test_the_verdict_needs_data_only(check):
+    """Trials travel between processes; the judge never meets the attempt."""
+    trials = pickle.loads(pickle.dumps(check.tried(check.solution, (7,))))
+    assert check.judge(trials)
+    wrong = check.mistakes[0]
+    trials = pickle.loads(pickle.dumps(check.tried(wrong.answer, (7,))))
+    assert check.judge(trials).mistake == wrong.slug
+
+
+# The engine itself, on an exercise of three lines.
+
+
+def draw(rng):
+    x = torch.randn(3, generator=rng)
+    return Case("on zeros", (torch.zeros(2), 1)), Case("on x", (x, 2), True)
+
+
+double = Exercise(
+    title="twice",
+    stars=1,
+    minutes=1,
+    section="Twice",
+    solution=lambda x, n: 2 * x,
+    returns=("y",),
+    draw=draw,
+    mistakes=(Mistake("once", "it is there once", lambda x, n: x + 0),),
+)
+
+
+def said(answer, fresh=1):
+    return repr(double(answer, fresh))
+
+
+def test_what_is_not_a_function_is_said():
+    assert said(None) == (
+        "✗ because the check got an object of type NoneType; hand over the "
+        "function itself"
+    )
+    assert double(torch.zeros(2)).mistake == "not-a-function"
+
+
+@pytest.mark.parametrize(
+    ("answer", "slug", "words"),
+    [
+        (lambda x, n: None, "none", "returns None"),
+        (lambda x, n: 3.0, "type", "returns a number and should return a ten"),
+        (lambda x, n: True, "type", "returns a truth value"),
+        (lambda x, n: (2 * x, x), "type", "returns 2 tensors"),
+        (lambda x, n: (2 * x,), "type", "1 tensor in a tuple"),
+        (lambda x, n: [2, 2], "type", "a list of integers"),
+        (lambda x, n: (2 * x).numpy(force=True), "type", "type ndarray"),
+        (lambda x, n: [2 * x, "y"], "type", "a list of Tensor, str"),
+        (lambda x, n: 2 * x[:1], "shape", "shape (1,) and should have (2,)"),
+        (lambda x, n: 2 * x.double(), "dtype", "float64 and should be"),
+        (lambda x, n: 2 * x + 0j, "dtype", "complex64"),
+        (lambda x, n: x / 0, "nan", "`y[0]` is NaN"),
+        (lambda x, n: x.add_(x), "changed-input", "changes its input `x`"),
+        (lambda x, n: x.resize_(5), "changed-input", "changes its input `x`"),
+        (lambda x, n: 2 * x + n, "numbers", "`y[0]` is 1 and should be 0"),
+        (lambda x, n: 2 * x.detach(), "detached", "no gradient reaches `x`"),
+        (lambda x, n: x + x.detach(), "gradient", "the gradient of `x[0]`"),
+        (lambda x: x, "error", "TypeError"),
+        (lambda x, n: 1 / 0, "error", "ZeroDivisionError: division by zero"),
+        (lambda x, n: sys.exit("bye"), "error", "SystemExit: bye"),
+        (lambda x, n: next(iter(())), "error", "StopIteration"),
+        (lambda x, n: torch.randn(2, 3) @ x, "error", "RuntimeError"),
+        (lambda x, n: x.tanh(out=x.long()), "error", "Error"),
+        (lambda x, n: x + 0, "once", "because it is there once (on x,"),
+        (lambda x, n: 2 * x * torch.rand(()), "random", "random numbers"),
+        (lambda x, n: 2 * x * random.random(), "random", "random numbers"),
+        (lambda x, n: 2 * x * np.random.rand(), "random", "random numbers"),
+    ],
+)
+def test_bad_answers_get_one_clear_line(answer, slug, words):
+    verdict = double(answer, 1)
+    assert verdict.mistake == slug, verdict
+    assert words in repr(verdict)
+    assert "\n" not in repr(verdict)
+    assert len(repr(verdict)) < 400
+
+
+def test_an_error_in_the_way_back_is_a_verdict():
+    class Broken(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return 2 * x
+
+        @staticmethod
+        def backward(ctx, up):
+            raise ArithmeticError("lost")
+
+    verdict = double(lambda x, n: Broken.apply(x), 1)
+    assert verdict.mistake == "error"
+    assert "ArithmeticError: lost" in repr(verdict)
+
+
+def test_a_real_interrupt_is_let_through():
+    def interrupted(x, n):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        double(interrupted)
+
+
+def test_torchs_own_not_implemented_error_is_an_error():
+    def unsupported(x, n):
+        raise NotImplementedError("\"tanh\" not implemented for 'Int'")
+
+    assert double(unsupported).mistake == "error"
+
+
+def test_state_between_calls_is_caught_even_when_it_raises():
+    calls = []
+
+    def only_once(x, n):
+        calls.append(n)
+        if len(calls) > 2:
+            raise RuntimeError("cache is full")
+        return 2 * x
+
+    assert double(only_once).mistake == "state"
+
+
+def test_the_numbers_of_the_first_inputs_do_not_help():
+    known = [case.inputs[0] for case in double.cases(FIRST)]
+
+    def by_heart(x, n):
+        hit = any(x.shape == k.shape and bool((x == k).all()) for k in known)
+        return 2 * x if hit else 3 * x
+
+    assert double(by_heart).mistake == "hard-coded"
+
+
+@pytest.mark.parametrize(
+    "attend",
+    [
+        lambda x: torch.nn.functional.scaled_dot_product_attention(x, x, x),
+        lambda x: torch.ops.aten.scaled_dot_product_attention(x, x, x),
+        lambda x: torch.nn.MultiheadAttention(1, 1)(x, x, x)[0],
+        lambda x: torch.nn.MultiheadAttention(1, 1).eval()(x, x, x)[0],
+    ],
+)
+def test_a_ready_made_attention_is_named(attend):
+    verdict = double(lambda x, n: (attend(x[:, None]), 2 * x)[1], 1)
+    assert verdict.mistake == "ready-made"
+    assert "attention" in repr(verdict)
+
+
+def test_close_numbers_are_told_apart_with_enough_digits():
+    verdict = double(lambda x, n: 2 * x + 0.001 * x.sign(), 1)
+    _, seen, right = re.findall(r"[-\d.]+(?= and|\. R)", repr(verdict)) or 3 * [
+        ""
+    ]
+    assert seen != right
+
+
+def test_importing_the_exercises_leaves_the_seed_alone():
+    code = (
+        "import torch; torch.manual_seed(0); before = torch.get_rng_state()\n"
+        "import attnbook.exercises.bahdanau, attnbook.exercises.encoder_decoder"
+        ", attnbook.exercises.before_you_start\n"
+        "assert torch.equal(before, torch.get_rng_state())"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@each
+def test_the_parameters_have_the_names_of_the_text(check):
+    names = list(inspect.signature(check.solution).parameters)
+    assert len(names) == len(check.cases(0)[0].inputs)

@@ -1,0 +1,43 @@
+import json
+
+import pytest
+
+from attnbook.book import math
+
+
+def test_a_formula_becomes_mathml():
+    made = math.mathml(r"\frac{1}{\sqrt{D}}")
+    assert made.startswith("<math")
+    assert "<mfrac>" in made
+    assert "<msqrt>" in made
+    assert 'display="block"' not in made
+    assert 'display="block"' in math.mathml("x", display=True)
+
+
+def test_a_formula_that_cannot_be_read_stops_the_build():
+    with pytest.raises(ValueError, match=r"cannot read '\\\\frac\{1'"):
+        math.mathml(r"\frac{1")
+
+
+def test_aligned_equations_are_read():
+    tex = math.aligned(r"\begin{align}a&=b\\c&=d\end{align}")
+    assert "<mtable" in math.mathml(tex, display=True)
+
+
+def test_formulas_in_outputs_are_rendered_and_nothing_else():
+    state = {"prompt": [{"math": "a<b"}, {"text": "</script>"}]}
+    text = json.dumps(state).replace("<", "\\u003c")
+    body = (
+        r'<span class="math">\(x &lt; y\)</span><p>\(z\)</p>'
+        '<div data-book-widget="quiz"><script type="application/json">'
+        f"{text}</script></div>"
+    )
+    context = {"body": body}
+    math.in_outputs(None, "page", "page.html", context, None)
+    assert "<mi>y</mi>" in context["body"]
+    assert r"<p>\(z\)</p>" in context["body"]
+    inner = context["body"].split('json">')[1].split("</script>")[0]
+    assert "<" not in inner
+    prompt = json.loads(inner)["prompt"]
+    assert prompt[0]["mathml"].startswith("<math")
+    assert prompt[1] == {"text": "</script>"}

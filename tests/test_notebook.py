@@ -1,0 +1,85 @@
+"""Executing a chapter again changes nothing that any machine computes alike."""
+
+import nbformat
+from nbformat.v4 import new_code_cell, new_notebook, new_output
+
+from attnbook.book.notebook import execute, main, normalise
+
+TEXT = """---
+jupytext:
+  formats: ipynb,md:myst
+  text_representation: {extension: .md, format_name: myst}
+kernelspec: {display_name: Python 3, language: python, name: python3}
+---
+
+# A chapter
+
+```{code-cell} ipython3
+import sys
+
+from tqdm.auto import tqdm
+
+print("one")
+print("two")
+print("three", file=sys.stderr)
+for _ in tqdm(range(3)):
+    pass
+```
+
+```{code-cell} ipython3
+:tags: [measured-here]
+
+import time
+
+time.time()
+```
+"""
+
+
+def test_only_what_is_measured_here_differs(tmp_path):
+    source = tmp_path / "09_some.md"
+    source.write_text(TEXT)
+    first, second = execute(source), execute(source)
+    timed = [
+        c for c in first.cells if "measured-here" in c.metadata.get("tags", [])
+    ]
+    assert len(timed) == 1
+    for notebook in (first, second):
+        for cell in notebook.cells:
+            if "measured-here" in cell.metadata.get("tags", []):
+                assert len(cell.outputs) == 1
+                cell.outputs = []
+    assert nbformat.writes(first) == nbformat.writes(second)
+
+
+def test_streams_are_joined_and_progress_bars_go(tmp_path):
+    source = tmp_path / "09_some.md"
+    source.write_text(TEXT)
+    outputs = execute(source).cells[1].outputs
+    texts = [(o.name, o.text) for o in outputs if o.output_type == "stream"]
+    assert ("stdout", "one\ntwo\n") in texts
+    assert ("stderr", "three\n") in texts
+    assert not any("%|" in text for _, text in texts)
+
+
+def test_a_live_view_goes_and_its_mount_stays():
+    view = {"application/vnd.jupyter.widget-view+json": {"model_id": "f00"}}
+    cell = new_code_cell("player", metadata={"tags": ["a"], "collapsed": True})
+    cell.outputs = [
+        new_output("display_data", {**view, "text/html": "<div></div>"}),
+        new_output("display_data", view),
+    ]
+    made = normalise(new_notebook(cells=[cell])).cells[0]
+    assert [dict(o.data) for o in made.outputs] == [
+        {"text/html": "<div></div>"}
+    ]
+    assert made.id == "cell-0"
+    assert dict(made.metadata) == {"tags": ["a"]}
+
+
+def test_a_chapter_that_is_not_there_is_named(capsys):
+    try:
+        main(["99_nowhere"])
+    except SystemExit as end:
+        assert end.code == 2
+    assert "no chapter is named 99_nowhere" in capsys.readouterr().err

@@ -1,0 +1,264 @@
+"""The built pages in a real browser, over http and from file://.
+
+`make book` comes first; REQUIRE_BROWSER=1 turns a missing Chromium from a
+skipped test into a failure.
+"""
+
+import functools
+import http.server
+import os
+import re
+import shutil
+import threading
+from pathlib import Path
+from urllib.parse import unquote, urldefrag, urljoin
+
+import pytest
+
+pytestmark = pytest.mark.browser
+
+HTML = Path(__file__).parents[1] / "_build/html"
+PAGES = sorted(
+    str(p.relative_to(HTML))
+    for p in HTML.rglob("*.html")
+    if not {"_static", "_sources"} & {*p.parts}
+)
+CHROMIUM = next(
+    filter(
+        None,
+        map(shutil.which, ("chromium", "chromium-browser", "google-chrome")),
+    ),
+    None,
+)
+CHAPTERS = [p for p in PAGES if re.match(r"chapters/\d\d_", p)]
+FLAGS = [
+    "--no-sandbox",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+
+
+@pytest.fixture(scope="session")
+def browser():
+    if CHROMIUM is None:
+        why = "no Chromium on this machine: the built pages were not opened"
+        if os.environ.get("REQUIRE_BROWSER"):
+            pytest.fail(why)
+        pytest.skip(why)
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        made = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        yield made
+        made.close()
+
+
+class Quiet(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, *args):
+        pass
+
+
+@pytest.fixture(scope="session")
+def http_root():
+    handler = functools.partial(Quiet, directory=str(HTML))
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}/"
+    server.shutdown()
+
+
+@pytest.fixture(params=["http", "file"])
+def root(request):
+    if request.param == "http":
+        return request.getfixturevalue("http_root")
+    return HTML.as_uri() + "/"
+
+
+@pytest.fixture
+def opened(browser, root):
+    """Open a page and note what it asks for and complains of."""
+    context = browser.new_context(viewport={"width": 1280, "height": 900})
+
+    def open_page(name):
+        page = context.new_page()
+        page.wrong = []
+        page.on(
+            "console",
+            lambda m: (
+                page.wrong.append(m.text)
+                if m.type in ("error", "warning")
+                else None
+            ),
+        )
+        page.on("pageerror", lambda e: page.wrong.append(str(e)))
+        page.on("request", lambda r: noted(page, r.url))
+        page.on(
+            "requestfailed", lambda r: page.wrong.append(f"failed: {r.url}")
+        )
+        page.goto(root + name)
+        page.wait_for_load_state("load")
+        page.wait_for_function(
+            "() => [...document.querySelectorAll('[data-book-widget]')]"
+            ".every(e => e.dataset.state)"
+        )
+        return page
+
+    def noted(page, url):
+        if not url.startswith((root, "file:", "data:", "blob:")):
+            page.wrong.append(f"outside: {url}")
+
+    yield open_page
+    context.close()
+
+
+def test_there_are_pages():
+    assert {"index.html", "search.html", "chapters/evidence.html"} <= {*PAGES}
+    assert len(CHAPTERS) >= 3
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_asks_nobody_and_complains_of_nothing(opened, name):
+    page = opened(name)
+    states = page.eval_on_selector_all(
+        "[data-book-widget]",
+        "all => all.map(e => `${e.dataset.bookWidget} ${e.dataset.state}`)",
+    )
+    assert [s for s in states if not s.endswith(" ready")] == []
+    assert page.wrong == []
+
+
+@pytest.mark.parametrize("name", CHAPTERS)
+def test_every_chapter_has_a_quiz_and_a_fallback(name):
+    text = (HTML / name).read_text("utf8")
+    places = re.findall(r'data-book-widget="(\w+)"', text)
+    assert "quiz" in places
+    assert text.count('<script type="application/json">') == len(places)
+    assert "<details" in text
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_links_lead_somewhere(name):
+    here = HTML / name
+    text = here.read_text("utf8")
+    for link in set(re.findall(r'(?:href|src)="([^"]+)"', text)):
+        if re.match(r"[a-z]+:|//|#$|javascript", link) or "<" in link:
+            continue
+        path, anchor = urldefrag(
+            link.split("?")[0] if "#" not in link else link
+        )
+        path = path.split("?")[0]
+        target = Path(
+            unquote(urljoin(here.as_uri(), path).removeprefix("file://"))
+        )
+        assert target.exists(), f"{name} links to {link}"
+        if anchor and target.suffix == ".html":
+            found = target.read_text("utf8")
+            assert re.search(
+                rf'(?:id|name)="{re.escape(unquote(anchor))}"', found
+            ), f"{name} links to {link}"
+
+
+@pytest.mark.parametrize("name", CHAPTERS)
+def test_every_picture_has_a_text(opened, name):
+    page = opened(name)
+    texts = page.eval_on_selector_all(
+        "article img", "all => all.map(i => i.getAttribute('alt') ?? '')"
+    )
+    assert all(len(t) > 40 for t in texts), texts
+
+
+@pytest.mark.parametrize("name", CHAPTERS)
+def test_formulas_are_there_before_any_script(name):
+    text = (HTML / name).read_text("utf8")
+    assert "mathjax" not in text.lower()
+    article = text.split("<article")[1].split("</article>")[0]
+    prose = re.sub(r"<(script|pre|code)\b.*?</\1>", "", article, flags=re.S)
+    assert not re.search(r"\$[^$<]+\$|\\\(|\\\[", prose)
+
+
+def test_search_finds_a_word_of_a_chapter(opened):
+    page = opened("search.html?q=alignment")
+    page.wait_for_selector("ul.search li a")
+    links = page.eval_on_selector_all(
+        "ul.search li a", "all => all.map(a => a.href)"
+    )
+    assert any("02_bahdanau" in link for link in links)
+    # From file:// a browser may not fetch the summaries; it says so itself.
+    complaints = [w for w in page.wrong if "file:" not in w]
+    assert complaints == [] or page.url.startswith("file:")
+
+
+@pytest.mark.parametrize("name", CHAPTERS[:1])
+def test_the_page_turns_dark_and_back(opened, name):
+    page = opened(name)
+    seen = set()
+    for _ in range(3):
+        page.locator("button.theme-switch-button:visible").first.click()
+        seen.add(page.evaluate("document.documentElement.dataset.theme"))
+    assert seen == {"light", "dark"}
+
+
+@pytest.mark.parametrize("name", CHAPTERS[:1])
+def test_there_is_one_search_and_no_dead_button(opened, name):
+    page = opened(name)
+    visible = page.locator("button:visible, a.btn:visible")
+    labels = []
+    for i in range(visible.count()):
+        button = visible.nth(i)
+        labels.append(
+            button.get_attribute("aria-label")
+            or button.get_attribute("title")
+            or button.inner_text()
+        )
+    assert all(x and x.strip() for x in labels), labels
+    search = page.locator(
+        ".search-button-field:visible, .search-button:visible"
+    )
+    assert search.count() == 1
+    search.first.click()
+    assert page.locator("input[type=search]:visible").count() == 1
+
+
+@pytest.mark.parametrize("name", CHAPTERS[:1])
+def test_code_can_be_copied(browser, http_root, name):
+    context = browser.new_context(
+        permissions=["clipboard-read", "clipboard-write"]
+    )
+    page = context.new_page()
+    page.goto(http_root + name)
+    cell = page.locator("div.cell_input div.highlight").first
+    cell.hover()
+    cell.locator("button.copybtn").click()
+    copied = page.evaluate("navigator.clipboard.readText()")
+    assert copied.strip() == cell.locator("pre").inner_text().strip()
+    context.close()
+
+
+@pytest.mark.parametrize("name", CHAPTERS)
+@pytest.mark.parametrize("width", [320, 390])
+def test_text_fits_a_phone(opened, name, width):
+    page = opened(name)
+    page.set_viewport_size({"width": width, "height": 800})
+    over = page.evaluate(
+        "document.documentElement.scrollWidth - window.innerWidth"
+    )
+    assert over <= 0
+
+
+@pytest.mark.parametrize("name", CHAPTERS)
+def test_the_page_reads_without_scripts(browser, http_root, name):
+    context = browser.new_context(java_script_enabled=False)
+    page = context.new_page()
+    page.goto(http_root + name)
+    for place in page.locator("[data-book-widget]").all():
+        assert len(place.inner_text().strip()) > 40
+    context.close()
+
+
+def test_the_download_is_the_notebook():
+    for name in CHAPTERS:
+        links = re.findall(
+            r'href="([^"]+\.ipynb)"', (HTML / name).read_text("utf8")
+        )
+        assert any((HTML / name).parent.joinpath(x).exists() for x in links)

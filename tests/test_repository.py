@@ -1,0 +1,106 @@
+"""One address, set in one place: what it changes, and how it goes again."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import nbformat
+import pytest
+
+from attnbook.book import repository
+
+ROOT = Path(__file__).parents[1]
+URL = "https://github.com/owner/name"
+
+
+@pytest.fixture
+def book(tmp_path):
+    for name in ("_config.yml", "_toc.yml", "README.md", "references.bib"):
+        shutil.copy(ROOT / name, tmp_path)
+    for name in ("chapters", "lib"):
+        shutil.copytree(
+            ROOT / name, tmp_path / name,
+            ignore=shutil.ignore_patterns("*.safetensors", "*.bz2", "__pycache__"),
+        )  # fmt: skip
+    return tmp_path
+
+
+def texts(root):
+    return {
+        path.relative_to(root): path.read_text("utf8")
+        for pattern in ("_config.yml", "README.md", "chapters/[0-9]*")
+        for path in root.glob(pattern)
+    }
+
+
+def setup_cells(root):
+    for path in sorted(root.glob("chapters/[0-9][0-9]_*.ipynb")):
+        for cell in nbformat.read(path, as_version=4).cells:
+            if "setup" in cell.metadata.get("tags", []):
+                yield path, cell.source
+
+
+def test_setting_an_address_reaches_everything(book):
+    repository.apply(book, URL)
+    config = (book / "_config.yml").read_text("utf8")
+    assert f"url: {URL}" in config
+    assert "colab_url" in config
+    assert "use_edit_page_button: true" in config
+    chapters = sorted(book.glob("chapters/[0-9][0-9]_*.md"))
+    readme = (book / "README.md").read_text("utf8")
+    for path in chapters:
+        assert repository.colab(URL, path.stem) in readme
+        assert f"git+{URL}@main" in path.read_text("utf8")
+    found = dict(setup_cells(book))
+    assert len(found) == len(chapters)
+    for path, source in found.items():
+        assert f"git+{URL}@main" in source
+        assert source in path.with_suffix(".md").read_text("utf8")
+
+
+def test_twice_is_once_another_replaces_and_none_restores(book):
+    before = texts(book)
+    repository.apply(book, "")
+    clean = texts(book)
+    repository.apply(book, URL)
+    once = texts(book)
+    assert once != clean
+    repository.apply(book, URL + ".git")
+    assert texts(book) == once
+    repository.apply(book, "https://github.com/other/one")
+    assert not any(URL in text for text in texts(book).values())
+    repository.apply(book, "")
+    assert texts(book) == clean
+    if URL not in str(before):
+        assert before == clean
+
+
+def test_the_checkout_holds_one_address_or_none():
+    config = (ROOT / "_config.yml").read_text("utf8")
+    lines = [x for x in config.splitlines() if x.startswith("  url: ")]
+    url = lines[0].removeprefix("  url: ") if lines else ""
+    assert repository.set_config(config, url) == config
+    for _, source in setup_cells(ROOT):
+        assert repository.set_cell(source, url) == source
+
+
+@pytest.mark.parametrize("url", ["", URL], ids=["none", "address"])
+def test_the_built_page_has_the_buttons_only_with_an_address(book, url):
+    repository.apply(book, url)
+    subprocess.run(
+        [sys.executable, "-m", "jupyter_book", "build", str(book), "-W", "-q"],
+        check=True,
+        capture_output=True,
+    )
+    page = next(book.glob("_build/html/chapters/00_*.html")).read_text("utf8")
+    assert ("colab.research.google.com" in page) == bool(url)
+    assert ("/edit/main/chapters/" in page) == bool(url)
+
+
+@pytest.mark.parametrize("url", ["github.com/owner/name", "https://x.org"])
+def test_what_is_no_address_is_refused(book, url):
+    before = texts(book)
+    with pytest.raises(ValueError, match="is not an address like"):
+        repository.apply(book, url)
+    assert texts(book) == before
