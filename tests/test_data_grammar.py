@@ -71,8 +71,15 @@ def forms_of_adjectives():
 NOUNS, LOOKS = forms_of_nouns(), forms_of_adjectives()
 
 
+@pytest.fixture(scope="session")
+def plain(pytestconfig):
+    """Skip under the hook: it checks shapes, and would take minutes here."""
+    if pytestconfig.getoption("--jaxtyping-packages", None):
+        pytest.skip("thousands of sentences without a single tensor")
+
+
 @pytest.fixture(scope="module")
-def sentences():
+def sentences(plain):
     """A sample of all lengths."""
     return sample(4_000, seed=5)
 
@@ -179,7 +186,9 @@ def test_noun_phrases(phrase, french):
 
 
 def test_de_and_a_merge_with_the_articles():
-    king, kings = (noun_phrase(THE, NOUN["king"], many) for many in (0, 1))
+    king, kings = (
+        noun_phrase(THE, NOUN["king"], many) for many in (False, True)
+    )
     man = noun_phrase(THE, NOUN["man"])
     near, to = "near1 / près1 de|d'", "to / à"
     assert text(say(near), king.phrase)[1] == "près du roi"
@@ -225,7 +234,8 @@ def test_verbs(subject, group, english, french):
 
 def test_long_and_short_negation_differ_only_in_links():
     say_it = [
-        verb_group(VERB["see"], SHE, "past", "not", short=s) for s in (1, 0)
+        verb_group(VERB["see"], SHE, "past", "not", short=s)
+        for s in (True, False)
     ]
     short, long = (aligned(join(SHE.phrase, said)) for said in say_it)
     assert short.source == ("she", "didn't", "see")
@@ -445,7 +455,7 @@ def test_everything_is_in_lower_case_and_finished(sentences):
             assert word.replace("'", "").isalpha(), word
 
 
-def test_english_determines_french_and_links():
+def test_english_determines_french_and_links(plain):
     rng, seen, again = Random(11), {}, 0
     for _ in range(10_000):
         source, *rest = finish(sentence(rng, rng.randint(3, 6)))
@@ -454,7 +464,7 @@ def test_english_determines_french_and_links():
     assert again > 200
 
 
-def test_hundreds_of_thousands_of_sentences():
+def test_hundreds_of_thousands_of_sentences(plain):
     """Few of 10,000 blind draws meet: n draws of N make n²/2N pairs."""
     rng, draws = Random(12), 10_000
     found = Counter(
@@ -488,7 +498,7 @@ def test_aligned_is_a_frozen_pair():
         pair.sure = frozenset()
 
 
-def test_splits_have_their_sizes_and_share_nothing():
+def test_splits_have_their_sizes_and_share_nothing(plain):
     splits = load()
     parts = splits.train, splits.valid, splits.test, load_long()
     assert [len(part) for part in parts] == [20_000, 1_000, 1_000, 1_000]
@@ -497,7 +507,7 @@ def test_splits_have_their_sizes_and_share_nothing():
     assert len(sources) == 23_000
 
 
-def test_lengths_of_the_splits_are_spread():
+def test_lengths_of_the_splits_are_spread(plain):
     splits = load()
     for part in (splits.train, splits.valid, splits.test):
         lengths = Counter(len(pair.source) for pair in part)
@@ -508,7 +518,7 @@ def test_lengths_of_the_splits_are_spread():
     assert lengths.keys() == set(range(21, 41))
 
 
-def test_no_word_is_met_for_the_first_time_in_a_test():
+def test_no_word_is_met_for_the_first_time_in_a_test(plain):
     splits = load()
     for side in ("source", "target"):
         learnt = {w for pair in splits.train for w in getattr(pair, side)}
@@ -516,7 +526,7 @@ def test_no_word_is_met_for_the_first_time_in_a_test():
             assert {w for pair in part for w in getattr(pair, side)} <= learnt
 
 
-def test_the_quoted_animals_are_not_learnt_by_heart():
+def test_the_quoted_animals_are_not_learnt_by_heart(plain):
     learnt = {pair.source for pair in load().train}
     for adjective in ("tired", "wide"):
         assert aligned(known.animal(adjective)).source not in learnt

@@ -11,11 +11,13 @@
     voiture  .   .   .   #
     rouge    .   .   #   .
 
-The words are tables (`words`, read by `lexicon`). `phrases` puts both
-languages and their links together, `build` and `conjugate` know the rules of
-French, and `nouns`, `clauses`, `sentences` choose what is said. Everything is
-in lower case and without punctuation; what French writes together with an
-apostrophe is two words: ``l' animal``, ``qu' il``.
+The words are tables (`words` and `small_words`, read by `lexicon`). `phrases`
+puts both languages and their links together, `build` and `conjugate` know the
+rules of French, and `nouns`, `predicates`, `clauses` and `sentences` choose
+what is said; `known` builds a few sentences that everybody quotes. English
+decides: no sentence has two translations. Everything is in lower case and
+without punctuation, and what French writes together with an apostrophe is two
+words: ``l' animal``, ``qu' il``.
 
 Chapter: chapters/02_bahdanau
 Source: written for this book. Sure and possible links: Och and Ney 2003,
@@ -34,7 +36,7 @@ from attnbook.data.grammar.sentences import sentence
 
 SHORTEST, LONGEST = 3, 40
 SEEN = 20
-PATIENCE = 2_000
+PATIENCE = 500
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ Axes: none
 
 from typing import NamedTuple
 
-from attnbook.data.grammar import words
+from attnbook.data.grammar import small_words
 from attnbook.data.grammar.lexicon import Adjective, Noun
 from attnbook.data.grammar.phrases import French, Phrase, Word, join, say
 
@@ -41,12 +41,14 @@ def _determiner(line: str) -> Determiner:
     return Determiner(tuple(english), tuple(french))
 
 
-DETERMINERS = tuple(map(_determiner, words.DETERMINERS.strip().splitlines()))
+DETERMINERS = tuple(
+    map(_determiner, small_words.DETERMINERS.strip().splitlines())
+)
 DETERMINER = {
     form: each for each in DETERMINERS for form in each.english if form != "-"
 }
 NO = Determiner(("a|an", "-"), ("de|d'", "de|d'", "-"))
-_PRONOUNS = [line.split() for line in words.PRONOUNS.strip().splitlines()]
+_PRONOUNS = [line.split() for line in small_words.PRONOUNS.strip().splitlines()]
 
 
 def pronoun(english: str, feminine: bool = False, kind="person") -> Nominal:

@@ -1,4 +1,4 @@
-"""Choices of the little grammar: predicates, relative clauses and clauses.
+"""Choices of the little grammar: verbs, their objects, and clauses.
 
 Chapter: chapters/02_bahdanau
 Source: none (own work)
@@ -6,7 +6,6 @@ Axes: none
 """
 
 from random import Random
-from typing import NamedTuple
 
 from attnbook.data.grammar import words
 from attnbook.data.grammar.build import (
@@ -15,30 +14,22 @@ from attnbook.data.grammar.build import (
     Determiner,
     Nominal,
     both,
-    compared,
-    described,
     pronoun,
 )
-from attnbook.data.grammar.conjugate import copula, verb_group
-from attnbook.data.grammar.lexicon import (
-    VERB,
-    VERBS,
-    Adjective,
-    Verb,
-)
+from attnbook.data.grammar.conjugate import verb_group
+from attnbook.data.grammar.lexicon import VERB, VERBS, Verb
 from attnbook.data.grammar.nouns import (
     ANY,
     DEFINITE,
     LIVING,
     LOOSE,
-    SAID_OF,
     THE,
     chance,
     nominal,
     person,
-    place,
 )
 from attnbook.data.grammar.phrases import Phrase, join, say
+from attnbook.data.grammar.predicates import Clause, be, extras, middle
 
 SPECIAL = (*words.MODALS, *words.OF_SPEECH, "go")
 PLAIN = tuple(verb for verb in VERBS if verb.base not in SPECIAL)
@@ -59,30 +50,6 @@ TIMES = ("past",) * 4 + ("present",) * 4 + ("future",) * 2
 FOR = ("buy", "draw", "find", "choose")
 DEEP = 2
 FIRST = {0: (0, 3), 1: (1,), 3: (0, 3)}  # nobody sees "me" or "us" twice
-
-
-class Clause(NamedTuple):
-    """A clause, and what the next one may refer back to."""
-
-    phrase: Phrase
-    subject: Nominal
-    time: str
-    object: Nominal | None = None
-    verb: Verb | None = None
-
-
-def middle(rng: Random, subject: Nominal, room: int, time: str) -> str | None:
-    """Choose a negation, an adverb, or usually nothing."""
-    draw = rng.random()
-    negatable = subject.phrase.english[0].text != "every"
-    if draw < 0.22 and room >= 2 and negatable:
-        return "not"
-    if draw < 0.27 and room and negatable:
-        return "never"
-    if draw < 0.36 and room:
-        often = ("often", "always", "rarely", "already")
-        return rng.choice(often if time == "past" else often[:3])
-    return None
 
 
 def noun_phrase(
@@ -121,60 +88,6 @@ def relative(rng: Random, head: Nominal, room: int, depth: int) -> Phrase:
     return join(say("that / que|qu'"), subject.phrase, said)
 
 
-def _extras(rng: Random, room: int, time: str | None, moves: bool) -> Phrase:
-    """Choose where, how and when, as far as there is room."""
-    said = []
-    if moves and room >= 1 and chance(rng, 0.2):
-        said.append(say(rng.choice(words.MANNERS)))
-        room -= 1
-    if room >= 3 and chance(rng, 0.8):
-        said.append(place(rng, room))
-        room -= len(said[-1].english)
-    if time and room >= 1 and chance(rng, 0.7):
-        when = say(rng.choice(words.WHEN[time]))
-        if len(when.english) <= room:
-            said.append(when)
-    return join(*said)
-
-
-def quality(
-    rng: Random, adjective: Adjective, subject: Nominal, room: int
-) -> Phrase:
-    """Choose "too tired", "very tired" or "tired"."""
-    degree = rng.choice(("too / trop", "very / très", None))
-    if room < 2 or adjective.english in words.WITHOUT_DEGREE:
-        degree = None
-    return described(adjective, subject, degree)
-
-
-def be(
-    rng: Random, subject: Nominal, room: int, time: str, dated: bool = False
-) -> Clause:
-    """Choose "is too tired", "wasn't older than the dog", "is here"."""
-    how = middle(rng, subject, room - 3, time)
-    room -= 1 + (time == "future") + (2 if how == "not" else bool(how))
-    before, after = SAID_OF[subject.kind]
-    adjective = rng.choice(before + after)
-    draw = rng.random()
-    stays = subject.kind in ("way", "area", "building")
-    if room >= 3 and draw < 0.4 and not stays:
-        complement = place(rng, room)
-    elif room >= 4 and adjective.comparative and draw < 0.8:
-        of = LIVING if subject.kind in LIVING else (subject.kind,)
-        than = nominal(rng, of, room - 2, (THE, *DEFINITE))
-        complement = compared(adjective, subject, than)
-    elif draw < 0.5 and not stays:
-        complement = say(rng.choice(("here / ici", "there / là")))
-    else:
-        complement = quality(rng, adjective, subject, room)
-    room -= len(complement.english)
-    said = copula(subject, time, complement, how, chance(rng, 0.6))
-    free = not dated and how in (None, "not")
-    if free and room and chance(rng, 0.6):
-        said = join(said, _extras(rng, min(room, 2), time, False))
-    return Clause(said, subject, time)
-
-
 def act(
     rng: Random,
     subject: Nominal,
@@ -200,10 +113,9 @@ def act(
     said = join(group, after)
     room = total - len(said.english)
     free = not (dated or depth) and how in (None, "not")
-    extras = _extras(
-        rng, room, time if free else None, verb.base in words.SLOWLY
-    )
-    return Clause(join(said, extras), subject, time, thing, verb)
+    moves = verb.base in words.SLOWLY
+    said = join(said, extras(rng, room, time if free else None, moves))
+    return Clause(said, subject, time, thing, verb)
 
 
 def _complement(
@@ -229,13 +141,20 @@ def _complement(
     to = verb.base in words.WITH_RECIPIENT and "to / à"
     to = to or (verb.base in FOR and chance(rng, 0.4) and "for / pour")
     if to and room >= 5:
-        thing = nominal(rng, verb.objects, room - 3, only, nested=True)
-        left = room - len(thing.phrase.english) - 1
-        whom = nominal(rng, ("person",), left, nested=True)
-        return verb, None, thing, join(thing.phrase, say(to), whom.phrase)
+        return verb, None, *_to_whom(rng, verb, to, room, only)
     size = rng.randint(2, room) if chance(rng, 0.5) else room
     thing = noun_phrase(rng, verb.objects, size, depth, only)
     return verb, None, thing, thing.phrase
+
+
+def _to_whom(
+    rng: Random, verb: Verb, to: str, room: int, only: tuple[Determiner, ...]
+) -> tuple[Nominal, Phrase]:
+    """Choose "the book to the queen"."""
+    thing = nominal(rng, verb.objects, room - 3, only, nested=True)
+    left = room - len(thing.phrase.english) - 1
+    whom = nominal(rng, ("person",), left, nested=True)
+    return thing, join(thing.phrase, say(to), whom.phrase)
 
 
 def new_subject(rng: Random, room: int, they: bool) -> Nominal:

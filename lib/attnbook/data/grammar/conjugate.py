@@ -5,22 +5,26 @@ Source: none (own work)
 Axes: none
 """
 
-from attnbook.data.grammar import words
+from attnbook.data.grammar import small_words
 from attnbook.data.grammar.build import Nominal
 from attnbook.data.grammar.lexicon import Verb
 from attnbook.data.grammar.phrases import French, Phrase, Word
 
 BE = {
     time: (english.split(), french.split())
-    for time, english, french in words.BE
+    for time, english, french in small_words.BE
 }
 
 
 def _opening(auxiliary: str | None, middle: str | None, short: bool) -> list:
     """Make the words of ``didn't``, ``did not``, ``will never``, ``often``."""
-    if middle == "not" and short and auxiliary in words.CONTRACTED:
-        return [Word(words.CONTRACTED[auxiliary])] * 2
-    return [Word(text) if text else None for text in (auxiliary, middle)]
+    if middle == "not" and short and auxiliary in small_words.CONTRACTED:
+        return [Word(small_words.CONTRACTED[auxiliary])] * 2
+    return [_word(auxiliary), _word(middle)]
+
+
+def _word(text: str | None) -> Word | None:
+    return Word(text) if text else None
 
 
 def _distinct(*chosen: Word | None) -> tuple[Word, ...]:
@@ -32,9 +36,9 @@ def _around(finite: French, middle: str | None, opening: list) -> tuple:
     if not middle:
         return [], [finite]
     auxiliary, word = opening
-    negation = words.NEGATIONS.get(middle)
+    negation = small_words.NEGATIONS.get(middle)
     loose = _distinct(auxiliary) if middle == "not" else ()
-    second = French(negation or words.ADVERBS[middle], (word,), loose)
+    second = French(negation or small_words.ADVERBS[middle], (word,), loose)
     ne = [French("ne|n'", (word,), loose)] if negation else []
     return ne, [finite, second]
 
@@ -52,14 +56,14 @@ def _finite(
     if time == "present":
         return leader.present[person], None
     if time == "future":
-        return leader.future + words.FUTURE_ENDINGS[person], None
+        return leader.future + small_words.FUTURE_ENDINGS[person], None
     if leader.etre:
         form = agree(leader.participle, subject.feminine, subject.plural)
         return BE["present"][1][person], form
     if before:
         form = agree(leader.participle, before.feminine, before.plural)
-        return words.HAVE[person], form
-    return words.HAVE[person], leader.participle
+        return small_words.HAVE[person], form
+    return small_words.HAVE[person], leader.participle
 
 
 def _english(leader: Verb, subject: Nominal, time: str, middle: str | None):
@@ -75,6 +79,21 @@ def _english(leader: Verb, subject: Nominal, time: str, middle: str | None):
     if time == "past":
         return None, leader.past
     return None, leader.third if third else leader.base
+
+
+def _linked(
+    forms: tuple[str, str | None],
+    head: Word,
+    auxiliary: Word | None,
+    particle: Word | None,
+) -> list[French]:
+    """Link "did look at" to "a regardé": the participle carries the verb."""
+    text, participle = forms
+    if participle:
+        helper = French(text, (), _distinct(head, auxiliary))
+        return [helper, French(participle, (head,), _distinct(particle))]
+    loose = _distinct(auxiliary, particle)
+    return [French(text, (head,), tuple(w for w in loose if w is not head))]
 
 
 def verb_group(
@@ -102,29 +121,21 @@ def verb_group(
     """
     leader = modal or verb
     auxiliary, form = _english(leader, subject, time, middle)
-    short = short or auxiliary == "can"
-    opening = _opening(auxiliary, middle, short)
+    opening = _opening(auxiliary, middle, short or auxiliary == "can")
     head = Word(form) if form else opening[0]
-    particle = Word(leader.particle) if leader.particle else None
-    text, participle = _finite(leader, subject, time, clitic or before)
-    loose = tuple(w for w in _distinct(opening[0], particle) if w is not head)
-    if participle:
-        finite = French(text, (), _distinct(head, opening[0]))
-        rest = [French(participle, (head,), _distinct(particle))]
-    else:
-        finite, rest = French(text, (head,), loose), []
+    particle = _word(leader.particle)
     english = [*_distinct(*opening, head, particle)]
+    forms = _finite(leader, subject, time, clitic or before)
+    finite, *rest = _linked(forms, head, opening[0], particle)
     ne, verbs = _around(finite, middle, opening)
     if modal:
-        base = Word(verb.base)
-        own = Word(verb.particle) if verb.particle else None
+        base, own = Word(verb.base), _word(verb.particle)
         english += _distinct(base, own)
         rest = [French(verb.infinitive, (base,), _distinct(particle, own))]
     if clitic:
         me, le = clitic.pronoun
-        word = Word(me)
-        english.append(word)
-        (rest if modal else verbs).insert(0, French(le, (word,)))
+        english.append(Word(me))
+        (rest if modal else verbs).insert(0, French(le, (english[-1],)))
     return Phrase(english, [*ne, *verbs, *rest])
 
 

@@ -9,7 +9,7 @@ Axes: none
 
 from random import Random
 
-from attnbook.data.grammar import words
+from attnbook.data.grammar import small_words, words
 from attnbook.data.grammar.build import (
     DETERMINER,
     DETERMINERS,
@@ -20,7 +20,13 @@ from attnbook.data.grammar.build import (
     owned,
     pronoun,
 )
-from attnbook.data.grammar.lexicon import ADJECTIVES, NOUNS, Adjective, kinds
+from attnbook.data.grammar.lexicon import (
+    ADJECTIVES,
+    NOUNS,
+    Adjective,
+    Noun,
+    kinds,
+)
 from attnbook.data.grammar.phrases import Phrase, join, say
 
 ANY, LIVING, GOODS = kinds("any"), kinds("living"), kinds("goods")
@@ -32,7 +38,7 @@ SAID_OF = {
     for kind in ANY
 }
 PREPOSITIONS = tuple(
-    (entry, kinds(of)) for entry, of in words.PREPOSITIONS.items()
+    (entry, kinds(of)) for entry, of in small_words.PREPOSITIONS.items()
 )
 THE = DETERMINER["the"]
 DEFINITE = tuple(
@@ -43,7 +49,7 @@ DEFINITE = tuple(
 LOOSE = tuple(
     each
     for each in DETERMINERS
-    if each.english[0] not in (*words.POSSESSIVE, "this", "every")
+    if each.english[0] not in (*small_words.POSSESSIVE, "this", "every")
 )
 PEOPLE = ("i", "you", "we", "he", "she")
 
@@ -68,6 +74,15 @@ def adjectives(rng: Random, kind: str, room: int) -> tuple[Adjective, ...]:
     return tuple(chosen)
 
 
+def _determiner(
+    rng: Random, noun: Noun, among: tuple[Determiner, ...]
+) -> Determiner:
+    often_the = among is DETERMINERS and chance(rng, 0.5)
+    determiner = THE if often_the else rng.choice(among)
+    mine = determiner.english[0] in small_words.POSSESSIVE
+    return THE if mine and noun.english[0] in words.NOBODYS else determiner
+
+
 def _number(rng: Random, determiner: Determiner) -> bool:
     if "-" in determiner.english:
         return determiner.english[0] == "-"
@@ -88,11 +103,7 @@ def nominal(
         if not owner.plural:
             said = adjectives(rng, noun.kind, room - 4)
             return owned(owner, noun, chance(rng, 0.3), said)
-    often_the = determiners is DETERMINERS and chance(rng, 0.5)
-    determiner = THE if often_the else rng.choice(determiners)
-    mine = determiner.english[0] in words.POSSESSIVE
-    if mine and noun.english[0] in words.NOBODYS:
-        determiner = THE
+    determiner = _determiner(rng, noun, determiners)
     plural = _number(rng, determiner)
     said = adjectives(rng, noun.kind, room - 2)
     head = noun_phrase(determiner, noun, plural, said)

@@ -10,22 +10,20 @@ Axes: none
 
 from random import Random
 
-from attnbook.data.grammar import words
+from attnbook.data.grammar import small_words, words
 from attnbook.data.grammar.build import Nominal, pronoun_for
 from attnbook.data.grammar.clauses import (
     ACTS,
     TIMES,
-    Clause,
     act,
     clause,
-    middle,
     new_subject,
-    quality,
 )
 from attnbook.data.grammar.conjugate import copula, verb_group
 from attnbook.data.grammar.lexicon import ADJECTIVE, VERB, kinds
 from attnbook.data.grammar.nouns import SAID_OF, chance
 from attnbook.data.grammar.phrases import Phrase, join, say
+from attnbook.data.grammar.predicates import Clause, middle, quality
 
 AND, BUT, WHEN = "and / et", "but / mais", "when / quand"
 BECAUSE = "because / parce que|qu'"
@@ -44,7 +42,7 @@ def sentence(rng: Random, room: int) -> Phrase:
     dated = not latest and room >= 5 and chance(rng, 0.08)
     time = rng.choice(TIMES)
     if dated:
-        said.append(say(rng.choice(words.WHEN[time])))
+        said.append(say(rng.choice(small_words.WHEN[time])))
     room -= sum(len(phrase.english) for phrase in said)
     subject = _subject(rng, _share(rng, room), latest)
     latest = clause(rng, _share(rng, room), subject, time, dated)
@@ -55,8 +53,7 @@ def sentence(rng: Random, room: int) -> Phrase:
         joint = _joint(rng, joint, latest)
         latest = _next(rng, _share(rng, room) - 1, latest, joint)
         said += say(joint), latest.phrase
-        room -= 1
-        room -= len(latest.phrase.english)
+        room -= 1 + len(latest.phrase.english)
     return join(*said)
 
 

@@ -1,0 +1,68 @@
+"""Sentences of the grammar that everybody quotes, built by its own rules.
+
+Chapter: chapters/02_bahdanau
+Source: the tired animal and the wide street: Uszkoreit 2017, "Transformer: A
+    Novel Neural Network Architecture for Language Understanding",
+    https://research.google/blog/transformer-a-novel-neural-network-architecture-for-language-understanding/
+Axes: none
+"""
+
+from attnbook.data.grammar.build import (
+    DETERMINER,
+    described,
+    noun_phrase,
+    pronoun,
+    pronoun_for,
+)
+from attnbook.data.grammar.conjugate import copula, verb_group
+from attnbook.data.grammar.lexicon import ADJECTIVE, NOUN, VERB
+from attnbook.data.grammar.phrases import Phrase, join, say
+
+THE = DETERMINER["the"]
+
+
+def here() -> Phrase:
+    """I am here: je suis ici."""
+    subject = pronoun("i")
+    said = copula(subject, "present", say("here / ici"))
+    return join(subject.phrase, said)
+
+
+def car() -> Phrase:
+    """He bought the big red car: il a acheté la grande voiture rouge."""
+    subject = pronoun("he")
+    looks = ADJECTIVE["big"], ADJECTIVE["red"]
+    bought = verb_group(VERB["buy"], subject, "past")
+    thing = noun_phrase(THE, NOUN["car"], adjectives=looks)
+    return join(subject.phrase, bought, thing.phrase)
+
+
+def animal(adjective: str) -> Phrase:
+    """The animal didn't cross the street because it was too ...
+
+    What "it" is, and so its gender in French, hangs on the last word.
+
+    Args:
+        adjective: "tired" is said of the animal, "wide" of the street.
+    """
+    if adjective not in ADJECTIVE:
+        raise ValueError(
+            f"{adjective!r} is not an adjective of the grammar, "
+            f"which has {sorted(ADJECTIVE)}"
+        )
+    crosser = noun_phrase(THE, NOUN["animal"])
+    street = noun_phrase(THE, NOUN["street"])
+    didnt = verb_group(VERB["cross"], crosser, "past", "not")
+    said_of = ADJECTIVE[adjective].kinds
+    it = [pronoun_for(each) for each in (crosser, street)]
+    it = [each for each in it if each.kind in said_of]
+    if len(it) != 1:
+        raise ValueError(
+            f"{adjective!r} must be said of either the animal or the street, "
+            f"not of {len(it)} of them"
+        )
+    too = described(ADJECTIVE[adjective], it[0], "too / trop")
+    because = say("because / parce que|qu'")
+    was = copula(it[0], "past", too)
+    first = join(crosser.phrase, didnt, street.phrase)
+    return join(first, because, it[0].phrase, was)
