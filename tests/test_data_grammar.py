@@ -410,6 +410,26 @@ def test_participles_with_etre_agree_with_their_pronouns(sentences):
     assert min(checked[subject] for subject in ends) >= 5
 
 
+def test_predicates_agree_with_their_pronouns(sentences):
+    subjects = {
+        "il": ("m", False),
+        "elle": ("f", False),
+        "ils": ("m", True),
+        "elles": ("f", True),
+    }
+    be = ("est", "était", "sera", "sont", "étaient", "seront")
+    between = ("ne", "n'", "pas", "jamais", "souvent", "toujours", "rarement")
+    between += ("déjà", "trop", "très", "plus")
+    checked = Counter()
+    for pair in sentences:
+        said = [word for word in pair.target if word not in between]
+        for subject, is_, word in zip(said, said[1:], said[2:], strict=False):
+            if subject in subjects and is_ in be and word in LOOKS:
+                assert subjects[subject] in LOOKS[word], pair.target
+                checked[subject] += 1
+    assert min(checked[subject] for subject in subjects) >= 20
+
+
 def vowel(word):
     """Say whether a French word starts with a vowel sound."""
     return word.startswith((*VOWELS, *SILENT_H))
