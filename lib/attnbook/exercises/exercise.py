@@ -173,7 +173,7 @@ class Exercise:
                 said = f"because {mistake.because} ({seen}). {end}"
                 return Verdict("✗", said, mistake.slug)
         if by_heart:
-            return refusal(common("hard-coded"))
+            return refusal(common("hard-coded", what=seen))
         stop = "" if seen.endswith("?") else "."
         return Verdict("✗", f"because, {seen}{stop} {end}", finding.slug)
 

@@ -112,7 +112,8 @@ def parts(given) -> tuple[str, tuple[Tensor, ...]]:
         return "a number", (torch.tensor(float(given)),)
     if isinstance(given, tuple | list):
         if all(isinstance(x, Tensor) for x in given) and given:
-            return f"{len(given)} tensors", tuple(given)
+            plural = "s" if len(given) > 1 else " in a tuple or list"
+            return f"{len(given)} tensor{plural}", tuple(given)
         if all(type(x) is int for x in given):
             return "a list of integers", (torch.tensor(given).long(),)
         kinds = ", ".join(type(x).__name__ for x in given)

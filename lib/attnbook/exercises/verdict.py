@@ -34,8 +34,8 @@ COMMON = {
     "gradient": "the values are right, but the gradient of {what} is {seen} "
     "and should be {right}",
     "numbers": "{what} is {seen} and should be {right}",
-    "hard-coded": "it is right on the first inputs and wrong on fresh ones: "
-    "it knows the answer by heart",
+    "hard-coded": "it is right on the first inputs and wrong on fresh ones, "
+    "as if it knew the answer by heart ({what})",
 }
 
 

@@ -30,13 +30,13 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
     shifted = (*two[1:], "r")  # 2 edits, though every place may differ
     corpus = (
         [one, shifted, (*three[:5], "r", *three[6:8]), word(3)],
-        [[one], [far(9), two], [far(20), three, far(15)], [far(6), far(8)]],
+        [[one], [far(9), two], [far(5), three, far(20)], [far(8), far(6)]],
     )
     return (
         Case("with one right word", ([one], [[one]])),
         Case("with one symbol too many", ([(*one, "r")], [[one]])),
         Case("with nothing said", ([()], [[two]])),
-        Case("with the second reference", ([one], [[far(7), one]])),
+        Case("with the second reference", ([one], [[far(2), one]])),
         Case("with a word shifted by one", ([shifted], [[two]])),
         Case("with far more said than asked", ([far(9)], [[one]])),
         Case("on four words", corpus),
@@ -90,6 +90,11 @@ check_error_rate = Exercise(
             "last-reference",
             "only the last reference is compared with",
             over(lambda o, r: nearest(o, r[-1:]), ratio),
+        ),
+        Mistake(
+            "shortest-reference",
+            "it takes the shortest reference, not the nearest",
+            over(lambda o, r: nearest(o, [min(r, key=len)]), ratio),
         ),
         Mistake(
             "mean-of-words",

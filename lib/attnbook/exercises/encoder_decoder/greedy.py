@@ -54,6 +54,7 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
             (ends if len(said) < 9 else runs).append(((step, state), said))
     (first, said), (second, _) = ends[:2]
     (long, words), (longer, _) = runs[:2]
+    end = next(word for word in reversed(words) if word != 1)
     return (
         Case("with a limit of one symbol", (*long, 1, 2, 1)),
         Case("with a decoder that ends", (*first, 1, 2, 9)),
@@ -61,7 +62,7 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
         Case("with a limit met exactly", (*first, 1, 2, len(said))),
         Case("with one that does not end", (*long, 1, 2, 9)),
         Case("with a limit of 6", (*longer, 1, 2, 6)),
-        Case("with another number for the end", (*long, 1, words[-1], 9)),
+        Case("with another number for the end", (*long, 1, end, 9)),
         Case("with another number for the start", (*longer, 3, 2, 9)),
     )
 

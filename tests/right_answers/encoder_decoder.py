@@ -1,0 +1,286 @@
+"""Right answers to the exercises of chapters/01_bottleneck."""
+
+import functools
+import itertools
+
+import numpy as np
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from attnbook.metrics import edit_distance
+
+
+def reverse_by_loops(tokens, lengths):
+    result = tokens.clone()
+    for b, n in enumerate(lengths.tolist()):
+        for i in range(n):
+            result[b, i] = tokens[b, n - 1 - i]
+    return result
+
+
+def reverse_by_roll(tokens, lengths):
+    rows = zip(tokens.flip(1), lengths.tolist(), strict=True)
+    width = tokens.shape[1]
+    return torch.stack([row.roll(n - width) for row, n in rows])
+
+
+def reverse_by_negative_places(tokens, lengths):
+    mirrored = lengths[:, None] - 1 - torch.arange(tokens.shape[1])
+    rows = torch.arange(len(tokens))[:, None]
+    return tokens[rows, mirrored]
+
+
+def reverse_by_modulo(tokens, lengths):
+    width = tokens.shape[1]
+    places = (lengths[:, None] - 1 - torch.arange(width)) % width
+    turned = tokens[torch.arange(len(tokens))[:, None], places]
+    padding = torch.arange(width) >= lengths[:, None]
+    return torch.where(padding, tokens, turned)
+
+
+def reverse_by_sorting(tokens, lengths):
+    places = torch.arange(tokens.shape[1]).expand_as(tokens)
+    real = places < lengths[:, None]
+    keys = torch.where(real, -places, places)
+    return tokens.gather(1, keys.argsort(dim=1))
+
+
+def reverse_by_lists(tokens, lengths):
+    rows = [
+        row[:n][::-1] + row[n:]
+        for row, n in zip(tokens.tolist(), lengths.tolist(), strict=True)
+    ]
+    return torch.tensor(rows)
+
+
+def last_by_gather(states, lengths):
+    index = (lengths - 1).view(-1, 1, 1).expand(-1, 1, states.shape[-1])
+    return torch.gather(states, 1, index).squeeze(1)
+
+
+def last_by_loop(states, lengths):
+    ends = zip(states, lengths, strict=True)
+    return torch.stack([state[n - 1] for state, n in ends])
+
+
+def last_by_one_hot(states, lengths):
+    chosen = F.one_hot(lengths - 1, states.shape[1]).to(states.dtype)
+    return torch.einsum("bs,bsm->bm", chosen, states)
+
+
+def last_by_mask(states, lengths):
+    return states[torch.arange(states.shape[1]) == lengths[:, None] - 1]
+
+
+def last_by_packing(states, lengths):
+    packed = nn.utils.rnn.pack_padded_sequence(
+        states, lengths, batch_first=True, enforce_sorted=False
+    )
+    padded, lengths = nn.utils.rnn.pad_packed_sequence(packed, batch_first=True)
+    return last_by_gather(padded, lengths)
+
+
+def last_by_take(states, lengths):
+    starts = torch.arange(len(states)) * states.shape[1]
+    return states.reshape(-1, states.shape[2])[starts + lengths - 1]
+
+
+def loss_by_loops(logits, targets, pad):
+    losses = []
+    for x, y in zip(logits, targets.tolist(), strict=True):
+        for scores, target in zip(x, y, strict=True):
+            if target != pad:
+                losses.append(scores.logsumexp(0) - scores[target])
+    return torch.stack(losses).sum() / len(losses)
+
+
+def loss_by_weights(logits, targets, pad):
+    real = (targets != pad).to(logits.dtype)
+    loss = F.cross_entropy(logits.mT, targets, reduction="none")
+    return (loss * real).sum() / real.sum()
+
+
+def loss_by_one_hot(logits, targets, pad):
+    truth = F.one_hot(targets, logits.shape[-1]).to(logits.dtype)
+    truth = truth * (targets != pad)[..., None]
+    return -(truth * logits.log_softmax(-1)).sum() / truth.sum()
+
+
+def loss_in_double(logits, targets, pad):
+    loss = F.cross_entropy(
+        logits.double().flatten(0, 1), targets.flatten(), ignore_index=pad
+    )
+    return loss.to(logits.dtype)
+
+
+def loss_by_selection(logits, targets, pad):
+    real = targets.ne(pad).nonzero(as_tuple=True)
+    return F.nll_loss(F.log_softmax(logits[real], dim=-1), targets[real])
+
+
+def distance(a, b):
+    @functools.cache
+    def of(i, j):
+        if min(i, j) == 0:
+            return i + j
+        return min(
+            of(i - 1, j) + 1,
+            of(i, j - 1) + 1,
+            of(i - 1, j - 1) + (a[i - 1] != b[j - 1]),
+        )
+
+    return of(len(a), len(b))
+
+
+def rate_by_recursion(outputs, references):
+    edits = symbols = 0
+    for output, accepted in zip(outputs, references, strict=True):
+        nearest = min(accepted, key=lambda r: distance(output, r))
+        edits, symbols = (
+            edits + distance(output, nearest),
+            symbols + len(nearest),
+        )
+    return edits / symbols
+
+
+def rate_by_table(outputs, references):
+    def table(a, b):
+        cost = np.zeros((len(a) + 1, len(b) + 1), dtype=int)
+        cost[:, 0], cost[0] = range(len(a) + 1), range(len(b) + 1)
+        for i, x in enumerate(a, 1):
+            for j, y in enumerate(b, 1):
+                cost[i, j] = min(
+                    cost[i - 1, j] + 1,
+                    cost[i, j - 1] + 1,
+                    cost[i - 1, j - 1] + (x != y),
+                )
+        return cost[-1, -1]
+
+    rows = [
+        min((table(o, r), len(r)) for r in accepted)
+        for o, accepted in zip(outputs, references, strict=True)
+    ]
+    edits, symbols = np.array(rows).sum(0)
+    return edits / symbols
+
+
+def rate_by_distance(outputs, references):
+    best = [
+        min((edit_distance(o, r), len(r)) for r in accepted)
+        for o, accepted in zip(outputs, references, strict=True)
+    ]
+    return sum(e for e, _ in best) / sum(n for _, n in best)
+
+
+def rate_turned(outputs, references):
+    best = [
+        sorted(accepted, key=lambda r, o=o: edit_distance(r, o))[0]
+        for o, accepted in zip(outputs, references, strict=True)
+    ]
+    edits = [edit_distance(r, o) for r, o in zip(best, outputs, strict=True)]
+    return torch.tensor(edits).sum().item() / len(sum(best, ()))
+
+
+def rate_as_tensor(outputs, references):
+    return torch.tensor(rate_by_distance(outputs, references))
+
+
+def greedy_by_for(step, state, start, end, limit):
+    said, previous = [], start
+    for _ in range(limit):
+        logits, state = step(previous, state)
+        previous = logits.argmax(-1).item()
+        if previous == end:
+            return said
+        said.append(previous)
+    return said
+
+
+def greedy_by_recursion(step, state, start, end, limit):
+    if limit == 0:
+        return []
+    logits, state = step(start, state)
+    symbol = max(range(len(logits)), key=lambda i: logits[i])
+    if symbol == end:
+        return []
+    return [symbol, *greedy_by_recursion(step, state, symbol, end, limit - 1)]
+
+
+def greedy_by_generator(step, state, start, end, limit):
+    def speak(state):
+        previous = start
+        while True:
+            logits, state = step(previous, state)
+            previous = int(logits.log_softmax(-1).topk(1).indices)
+            if previous == end:
+                return
+            yield previous
+
+    return list(itertools.islice(speak(state), limit))
+
+
+def greedy_cut_afterwards(step, state, start, end, limit):
+    said = [start]
+    for _ in range(limit):
+        logits, state = step(said[-1], state)
+        said.append(int(logits.argmax()))
+    said = said[1:]
+    return said[: said.index(end)] if end in said else said
+
+
+def greedy_as_tuple(step, state, start, end, limit):
+    said = ()
+    while len(said) < limit:
+        logits, state = step(said[-1] if said else start, state)
+        if (symbol := int(logits.softmax(0).argmax())) == end:
+            break
+        said += (symbol,)
+    return said
+
+
+ANSWERS = {
+    "check_reverse_source": (
+        ("loops", reverse_by_loops),
+        ("roll", reverse_by_roll),
+        ("negative places", reverse_by_negative_places),
+        ("modulo and where", reverse_by_modulo),
+        ("sorting places", reverse_by_sorting),
+        ("lists", reverse_by_lists),
+    ),
+    "check_last_state": (
+        ("gather", last_by_gather),
+        ("a loop", last_by_loop),
+        ("a sum with one-hot weights", last_by_one_hot),
+        ("a boolean mask", last_by_mask),
+        ("packing", last_by_packing),
+        ("one flat axis", last_by_take),
+    ),
+    "check_masked_loss": (
+        (
+            "ignore_index",
+            lambda logits, targets, pad: F.cross_entropy(
+                logits.mT, targets, ignore_index=pad
+            ),
+        ),
+        ("loops", loss_by_loops),
+        ("weights", loss_by_weights),
+        ("one-hot", loss_by_one_hot),
+        ("double inside", loss_in_double),
+        ("selection first", loss_by_selection),
+    ),
+    "check_error_rate": (
+        ("recursion", rate_by_recursion),
+        ("a numpy table", rate_by_table),
+        ("the library's distance", rate_by_distance),
+        ("turned round", rate_turned),
+        ("a tensor", rate_as_tensor),
+    ),
+    "check_greedy": (
+        ("for", greedy_by_for),
+        ("recursion", greedy_by_recursion),
+        ("a generator", greedy_by_generator),
+        ("cut afterwards", greedy_cut_afterwards),
+        ("a tuple", greedy_as_tuple),
+    ),
+}

@@ -1,0 +1,169 @@
+"""Wrong answers that can be made from any right one."""
+
+import sys
+
+import torch
+from torch import Tensor
+
+from attnbook.exercises.exercise import FIRST
+from attnbook.exercises.runner import unchanged
+from wrong_answers import Wrong
+
+
+def usual(exercise) -> tuple[Wrong, ...]:
+    """Return what can go wrong with any answer, made from the solution."""
+    solve = exercise.solution
+    return (
+        Wrong(
+            "none",
+            "the last line computes and forgets `return`",
+            "nothing, but it runs",
+            lambda *x: (solve(*x), None)[1],
+        ),
+        Wrong(
+            "type",
+            "the answer is printed nicely, as text",
+            "what a person reads",
+            lambda *x: str(solve(*x)),
+        ),
+        Wrong(
+            "error",
+            "a name is misspelt",
+            "nothing",
+            lambda *x: solution_of(*x),
+        ),
+        Wrong(
+            "error",
+            "a cell copied from a script ends in sys.exit",
+            "everything, in a script",
+            lambda *x: (solve(*x), sys.exit())[0],
+        ),
+        Wrong(
+            "changed-input",
+            "in-place operations save memory (d2l's masked_softmax writes "
+            "-1e6 into its caller's tensor)",
+            "every number, on the first call",
+            overwriting(solve),
+        ),
+        Wrong(
+            "state",
+            "a cache that is not reset (rasbt/LLMs-from-scratch PR 925)",
+            "every number, on the first call",
+            Remembering(solve),
+        ),
+        Wrong(
+            "random",
+            "dropout left on in evaluation (the Annotated Transformer returns "
+            "weights after dropout)",
+            "every number, on average",
+            lambda *x: shaken(solve(*x)),
+        ),
+        Wrong(
+            "hard-coded",
+            "the numbers of one run are pasted into the answer",
+            "every number of a fixed seed",
+            Memorised(exercise),
+        ),
+    )
+
+
+def overwriting(solve):
+    """Return the solution, but one that changes what it was given."""
+
+    def answer(*inputs):
+        result = solve(*inputs)
+        if isinstance(result, Tensor):
+            result = result.clone()
+        target = next(x for x in inputs if isinstance(x, Tensor | list))
+        target.append(()) if isinstance(target, list) else target.add_(1)
+        return result
+
+    return answer
+
+
+class Remembering:
+    """The solution on the first call with a shape, its memory afterwards."""
+
+    def __init__(self, solve):
+        self.solve, self.kept = solve, {}
+
+    def __call__(self, *inputs):
+        shape = str([getattr(x, "shape", type(x)) for x in inputs])
+        now = self.solve(*inputs)
+        before = self.kept.setdefault(shape, now)
+        return now if before is now else doubled(before)
+
+
+def doubled(result):
+    """Return a result that is plainly another one."""
+    if isinstance(result, tuple):
+        return tuple(doubled(x) for x in result)
+    return [*result, 1] if isinstance(result, list) else result + 1
+
+
+def shaken(result):
+    """Return a result with noise from the global seed."""
+    if isinstance(result, tuple):
+        return tuple(shaken(x) for x in result)
+    if isinstance(result, list):
+        return [*result, int(torch.randint(1000, ()))]
+    noise = torch.rand(()).item()
+    if isinstance(result, Tensor) and not result.is_floating_point():
+        return result + int(1000 * noise)
+    return result + noise
+
+
+class Memorised:
+    """Right on the inputs of a fixed seed, wrong on any other."""
+
+    def __init__(self, exercise):
+        self.solve = exercise.solution
+        self.known = [case.inputs for case in exercise.cases(FIRST)]
+
+    def __call__(self, *inputs):
+        by_heart = any(
+            all(
+                unchanged(a.detach() if isinstance(a, Tensor) else a, b)
+                for a, b in zip(inputs, known, strict=True)
+            )
+            for known in self.known
+            if [getattr(x, "shape", 0) for x in known]
+            == [getattr(x, "shape", 0) for x in inputs]
+        )
+        result = self.solve(*inputs)
+        return result if by_heart else doubled(result)
+
+
+def detached(solve, slug="detached"):
+    """Return the solution cut off from the graph."""
+
+    def answer(*inputs):
+        result = solve(*inputs)
+        if isinstance(result, tuple):
+            return tuple(x.detach() for x in result)
+        return result.detach()
+
+    return Wrong(
+        slug,
+        "`.detach()` or `.data`, copied from code that plots",
+        "every number forwards",
+        answer,
+    )
+
+
+def single(solve):
+    """Return the solution computed in single precision whatever comes."""
+
+    def answer(*inputs):
+        cast = [
+            x.float() if isinstance(x, Tensor) and x.is_floating_point() else x
+            for x in inputs
+        ]
+        return solve(*cast)
+
+    return Wrong(
+        "dtype",
+        "`.float()` to silence an error about types",
+        "everything in single precision",
+        answer,
+    )
