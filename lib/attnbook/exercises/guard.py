@@ -38,7 +38,7 @@ def untouched() -> Iterator[None]:
 
 def plant(seed: int) -> None:
     """Set every global seed that a learner's function might read."""
-    torch.manual_seed(seed)
+    torch.default_generator.manual_seed(seed)
     random.seed(seed)
     if numpy := sys.modules.get("numpy"):
         numpy.random.seed(seed)
