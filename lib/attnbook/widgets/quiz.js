@@ -1,0 +1,73 @@
+// The quiz: choose an answer, read what is right or wrong with it. The parts of
+// a sentence come as data: text, code, and formulas rendered at build time.
+
+/** Say whether the choice is right, before its own feedback. */
+export function opening(choice) {
+  return choice.right ? "✓ Right. " : "✗ Not this one. ";
+}
+
+/** How many questions were answered right at the first try. */
+export function firstTries(answers) {
+  return answers.filter((tries) => tries.length > 0 && tries[0]).length;
+}
+
+function make(tag, props = {}, ...children) {
+  const { className, text, ...attributes } = props;
+  const node = document.createElement(tag);
+  if (className) node.className = className;
+  if (text !== undefined) node.textContent = text; // text, never HTML
+  for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
+  node.append(...children);
+  return node;
+}
+
+function formula(segment) {
+  if (!segment.mathml) return make("code", { className: "math", text: segment.math });
+  const parsed = new DOMParser().parseFromString(segment.mathml, "application/xml");
+  const root = parsed.documentElement;
+  if (root.localName !== "math") return make("code", { className: "math", text: segment.math });
+  return document.importNode(root, true);
+}
+
+function written(segments) {
+  return (segments ?? []).map((segment) => {
+    if ("math" in segment) return formula(segment);
+    if ("code" in segment) return make("code", { text: segment.code });
+    return document.createTextNode(segment.text ?? "");
+  });
+}
+
+let quizzes = 0;
+
+export default {
+  render({ model, el }) {
+    const id = `quiz-${(quizzes += 1)}`;
+    const questions = model.get("questions") ?? [];
+    const answers = questions.map(() => []);
+    const root = make("section", { className: "quiz-live", "aria-label": model.get("title") ?? "Quiz" });
+    const score = make("p", { className: "quiz-score", role: "status" });
+    root.append(make("p", { className: "quiz-title", text: model.get("title") ?? "Quiz" }));
+    questions.forEach((question, q) => {
+      const box = make("fieldset", {}, make("legend", {}, `${q + 1}. `, ...written(question.prompt)));
+      const feedback = make("p", { className: "quiz-feedback", role: "status" });
+      question.choices.forEach((choice, c) => {
+        const input = make("input", { type: "radio", name: `${id}-${q}`, id: `${id}-${q}-${c}` });
+        input.addEventListener("change", () => {
+          answers[q].push(Boolean(choice.right));
+          feedback.className = `quiz-feedback ${choice.right ? "quiz-right" : "quiz-not"}`;
+          feedback.replaceChildren(opening(choice), ...written(choice.feedback));
+          if (answers.every((tries) => tries.includes(true))) {
+            score.textContent = `All answered; ${firstTries(answers)} of ${questions.length} right at the first try.`;
+          }
+        });
+        const label = make("label", { for: input.id }, ...written(choice.content));
+        box.append(make("div", { className: "quiz-choice" }, input, label));
+      });
+      box.append(feedback);
+      root.append(box);
+    });
+    root.append(score);
+    el.append(root);
+    return () => root.remove();
+  },
+};

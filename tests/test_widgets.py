@@ -1,0 +1,138 @@
+import json
+import math
+import re
+
+import pytest
+import traitlets
+
+from attnbook.widgets.alignment_player import AlignmentPlayer, looked
+from attnbook.widgets.base import BookWidget, finite, mount
+
+
+def example(**changes):
+    return {
+        "title": "I am",
+        "source": ["i", "am"],
+        "reference": ["je", "suis"],
+        "with": {
+            "output": ["je", "suis"],
+            "weights": [[0.91234, 0.08766], [0.2, 0.8], [0.5, 0.5]],
+        },
+        "without": {"output": ["tu", "es"]},
+    } | changes
+
+
+def html(widget):
+    data, _ = widget._repr_mimebundle_()
+    return data["text/html"]
+
+
+def state(text):
+    script = text.split('<script type="application/json">')[1]
+    return json.loads(script.split("</script>")[0])
+
+
+def test_the_page_gets_the_state_and_a_fallback():
+    text = html(AlignmentPlayer([example()]))
+    assert text.startswith('<div data-book-widget="alignment_player">')
+    (only,) = state(text)["examples"]
+    assert only["with"]["weights"][0] == [0.912, 0.088]
+    fallback = text.split("</script>")[1]
+    assert "Without attention: tu es" in fallback
+    assert "<td>suis</td><td>am</td><td>0.80</td>" in fallback
+
+
+def test_no_label_can_leave_its_place():
+    evil = "</script><img src=x onerror=alert(1)>"
+    made = example(
+        title=evil,
+        source=[evil, "am"],
+        reference=[evil],
+        without={"output": [evil]},
+    )
+    text = html(AlignmentPlayer([made]))
+    assert "<img" not in text
+    assert text.count("</script>") == 1
+    assert state(text)["examples"][0]["source"][0] == evil
+
+
+def test_text_holds_no_address():
+    data, _ = AlignmentPlayer([example()])._repr_mimebundle_()
+    assert data["text/plain"] == "AlignmentPlayer()"
+    assert "application/vnd.jupyter.widget-view+json" in data
+
+
+@pytest.mark.parametrize("shape", ["alone", "with metadata", "none"])
+def test_every_form_of_a_bundle_is_understood(monkeypatch, shape):
+    import anywidget
+
+    data = {"text/plain": "<at 0x7f>"}
+    given = {"alone": data, "with metadata": (data, {"a": 1}), "none": None}
+    monkeypatch.setattr(
+        anywidget.AnyWidget,
+        "_repr_mimebundle_",
+        lambda self, **kwargs: given[shape],
+        raising=False,
+    )
+    made, metadata = AlignmentPlayer([example()])._repr_mimebundle_()
+    assert made["text/plain"] == "AlignmentPlayer()"
+    assert metadata == ({"a": 1} if shape == "with metadata" else {})
+
+
+def test_numbers_that_json_lacks_travel_as_text():
+    state = {"a": [math.nan, -math.inf, 1.5], "b": (math.inf,)}
+    assert finite(state) == {
+        "a": ["NaN", "-Infinity", 1.5],
+        "b": ["Infinity"],
+    }
+    assert '"NaN"' in mount("x", {"a": math.nan}, "")
+
+
+def test_only_a_widgets_own_traits_travel():
+    class Small(BookWidget):
+        _esm = "export default {}"
+        numbers = traitlets.List([1]).tag(sync=True)
+        private = traitlets.Int(3)
+
+    assert Small().state() == {"numbers": [1]}
+    assert "<p>Small</p>" in html(Small())
+
+
+def test_the_most_looked_at_word_is_named():
+    made = AlignmentPlayer([example()]).examples[0]
+    assert looked(made) == [("je", "i", 0.912), ("suis", "am", 0.8)]
+
+
+def test_what_is_given_is_not_changed():
+    given = example()
+    before = json.dumps(given)
+    AlignmentPlayer([given])
+    assert json.dumps(given) == before
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"source": []}, "source has 0 words"),
+        ({"source": "i am"}, "list of strings, not 'i am'"),
+        ({"source": ["i"]}, "2 weights for 1 source"),
+        ({"with": {"output": ["je"], "weights": []}}, "0 rows .* 1 output"),
+        (
+            {"with": {"output": [], "weights": [[1, 0]] * 2}},
+            "2 rows of weights for 0 output",
+        ),
+        ({"reference": [3]}, r"list of strings, not \[3\]"),
+    ],
+)
+def test_examples_that_do_not_fit_are_refused(changes, message):
+    with pytest.raises(ValueError, match=message):
+        AlignmentPlayer([example(**changes)])
+
+
+def test_a_missing_part_is_named():
+    bad = example()
+    del bad["without"]
+    with pytest.raises(ValueError, match=re.escape("lacks ['without']")):
+        AlignmentPlayer([bad])
+    with pytest.raises(ValueError, match="0 examples"):
+        AlignmentPlayer([])

@@ -1,0 +1,121 @@
+"""What the widgets compute in the page equals what the library computes."""
+
+import random
+
+import pytest
+
+from attnbook.metrics import edit_distance
+from javascript import WIDGETS, Module
+
+pytestmark = pytest.mark.javascript
+
+
+@pytest.fixture(scope="module")
+def player():
+    return Module("alignment_player")
+
+
+@pytest.fixture(scope="module")
+def quiz():
+    return Module("quiz")
+
+
+def draws(count=200, seed=0):
+    rng = random.Random(seed)
+    for _ in range(count):
+        yield tuple(
+            [rng.choice("abcdé") for _ in range(rng.randrange(9))]
+            for _ in range(2)
+        )
+
+
+def test_every_widget_is_a_module_with_render():
+    for path in WIDGETS.glob("*.js"):
+        assert Module(path.stem).names, path
+        assert "export default {" in path.read_text("utf8")
+        assert "innerHTML" not in path.read_text("utf8")
+
+
+def test_the_edit_distance_is_the_librarys(player):
+    for ours, theirs in draws():
+        assert player.call("editDistance", ours, theirs) == edit_distance(
+            ours, theirs
+        )
+
+
+def test_the_words_kept_are_as_many_as_a_cheapest_edit_allows(player):
+    for ours, theirs in draws(seed=1):
+        marks = player.call("kept", ours, theirs)
+        assert len(marks) == len(ours)
+        left = [w for w, mark in zip(ours, marks, strict=True) if mark]
+        rest = iter(theirs)
+        assert all(word in rest for word in left)  # in the reference's order
+        # What is not kept is deleted or replaced; a cheapest edit of the rest
+        # costs as much as the whole.
+        changed = [
+            w if mark else f"?{w}" for w, mark in zip(ours, marks, strict=True)
+        ]
+        assert edit_distance(changed, theirs) == edit_distance(ours, theirs)
+
+
+def test_the_largest_weight_is_found_and_what_is_no_number_is_not(player):
+    rng = random.Random(2)
+    for _ in range(50):
+        row = [rng.random() for _ in range(rng.randrange(1, 41))]
+        assert player.call("largest", row) == row.index(max(row))
+    assert player.call("largest", []) == -1
+    assert player.call("largest", ["NaN", None]) == -1
+    assert player.call("largest", [None, 0.1, "x"]) == 1
+
+
+def test_bad_examples_become_drawable_ones(player):
+    empty = player.call("cleaned", {})
+    assert empty == {
+        "title": "",
+        "source": [],
+        "reference": [],
+        "output": [],
+        "weights": [],
+        "without": [],
+    }
+    ragged = player.call(
+        "cleaned",
+        {
+            "source": ["a", 1, "</script>"],
+            "with": {"weights": [[0.5], ["NaN", 2, "Infinity"], None]},
+        },
+    )
+    assert ragged["source"] == ["a", "1", "</script>"]
+    assert ragged["weights"] == [[0.5, 0, 0], [0, 1, 0], [0, 0, 0]]
+
+
+EXAMPLE = {
+    "title": "t",
+    "source": ["i", "am"],
+    "reference": ["je", "suis"],
+    "output": ["je", "suis"],
+    "weights": [[0.9, 0.1], [0.17, 0.83], [0.5, 0.5]],
+    "without": ["je"],
+}
+
+
+def test_a_step_is_told_in_words(player):
+    assert player.call("told", EXAMPLE, 1, True) == (
+        "output 2 of 2, “suis”, looks most at “am” (0.83)"
+    )
+    assert player.call("told", EXAMPLE, 2, True).startswith("the end, looks")
+    assert "looks nowhere" in player.call("told", EXAMPLE, 0, False)
+    bare = {**EXAMPLE, "weights": []}
+    assert "no weights here" in player.call("told", bare, 0, True)
+
+
+def test_steps_count_the_end_if_it_has_weights(player):
+    assert player.call("steps", EXAMPLE, True) == 3
+    assert player.call("steps", EXAMPLE, False) == 1
+    assert player.call("steps", {**EXAMPLE, "without": []}, False) == 1
+
+
+def test_first_tries_are_counted(quiz):
+    assert quiz.call("firstTries", [[True], [False, True], []]) == 1
+    assert quiz.call("opening", {"right": True}).startswith("✓")
+    assert quiz.call("opening", {"right": False}).startswith("✗")
