@@ -92,7 +92,7 @@ class Exercise:
     def __repr__(self) -> str:
         return f"{'★' * self.stars} {self.minutes} minutes: {self.title}"
 
-    def __call__(self, attempt: Callable, fresh: int | None = None) -> Verdict:
+    def __call__(self, attempt: object, fresh: int | None = None) -> Verdict:
         """Check an answer on the first inputs, then on fresh ones.
 
         Args:
@@ -103,7 +103,8 @@ class Exercise:
             kind = f"an object of type {type(attempt).__name__}"
             return refusal(common("not-a-function", what=kind))
         fresh = secrets.randbits(31) if fresh is None else fresh
-        return self.judge(self.tried(attempt, (FIRST, fresh)))
+        with untouched():
+            return self.judge(self.tried(attempt, (FIRST, fresh)))
 
     def cases(self, seed: int) -> tuple[Case, ...]:
         """Return the cases drawn from a seed."""
