@@ -1,4 +1,4 @@
-"""Call the pure functions of a widget's module, in an engine that pip brings."""
+"""Call the pure functions of a widget's module, in an engine from pip."""
 
 import json
 import re

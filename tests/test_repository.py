@@ -20,9 +20,10 @@ def book(tmp_path):
         shutil.copy(ROOT / name, tmp_path)
     for name in ("chapters", "lib"):
         shutil.copytree(
-            ROOT / name, tmp_path / name,
-            ignore=shutil.ignore_patterns("*.safetensors", "*.bz2", "__pycache__"),
-        )  # fmt: skip
+            ROOT / name,
+            tmp_path / name,
+            ignore=shutil.ignore_patterns("*.safetensors", "*.bz2"),
+        )
     return tmp_path
 
 

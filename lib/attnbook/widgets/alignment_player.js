@@ -112,14 +112,15 @@ export default {
     const verdict = make("p", { className: "ap-text ap-verdict" });
     const status = make("p", { className: "ap-status", role: "status" });
     const map = make("div", { className: "ap-map", role: "img" });
+    const caption = make("p", { className: "ap-label", text: "All weights: outputs down, inputs across" });
     const buttons = {};
     const bar = make("div", { className: "ap-bar" });
     for (const [name, sign, label] of [
-      ["first", "⏮", "First"],
+      ["first", "❘◀", "First"],
       ["back", "◀", "Back"],
       ["play", "▶▶", "Play"],
       ["next", "▶", "Next"],
-      ["last", "⏭", "Last"],
+      ["last", "▶❘", "Last"],
     ]) {
       buttons[name] = make("button", { type: "button", "aria-label": label, title: label, text: `${sign}\uFE0E` });
       bar.append(buttons[name]);
@@ -197,6 +198,7 @@ export default {
     function drawMap() {
       const { weights, source: words } = current();
       map.hidden = !now.attention || !weights.length;
+      caption.hidden = map.hidden;
       map.style.gridTemplateColumns = `repeat(${words.length}, minmax(2px, 1fr))`;
       map.setAttribute("aria-label", `All weights: ${weights.length} outputs down, ${words.length} inputs across`);
       map.replaceChildren(
@@ -275,6 +277,7 @@ export default {
       output,
       bar,
       status,
+      caption,
       map,
       reference,
       verdict,

@@ -87,7 +87,7 @@ class AlignmentPlayer(BookWidget):
         super().__init__(examples=made, **traits)
 
     def fallback(self) -> str:
-        """Return the first example as a table: word by word, where it looked."""
+        """Return the first example as a table: where each word looked."""
         first = self.examples[0]
         rows = "".join(
             f"<tr><td>{escape(word)}</td><td>{escape(at)}</td>"
