@@ -3,51 +3,65 @@ SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
 
-# Python 3.11 or newer: PYTHON=... wins, then the first of these that runs.
-CANDIDATES := $(PYTHON) python3 python3.13 python3.12 python3.11 python
+# Python 3.11 or newer: PYTHON=... if given, else the first of these that runs
+# (one that is there may still refuse to run, as pyenv's shims do).
+CANDIDATES := $(or $(PYTHON),python3 python3.13 python3.12 python3.11 python)
+COLAB_CANDIDATES := $(or $(PYTHON),python3.13 \
+  $(wildcard $(HOME)/.pyenv/versions/3.13*/bin/python3) $(CANDIDATES))
+NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
+# Makes the environment $(1) with the first of $(2) that will do, or says how.
+define environment
+for p in $(2); do "$$p" -c '$(NEW_ENOUGH)' 2>/dev/null && found=$$p && break; done; \
+if [ -z "$${found:-}" ]; then \
+  echo "This book needs Python 3.11 or newer. Of $(2), none is."; \
+  echo "Install one (https://www.python.org/downloads/), then: make $(MAKECMDGOALS) PYTHON=/path/to/python3"; \
+  exit 1; \
+fi; \
+"$$found" -m venv $(1) || { \
+  echo "$$found cannot make a virtual environment: install its venv module (Debian: apt install python3-venv)."; \
+  rm -rf $(1); exit 1; }
+endef
 VENV := .venv
 BIN := $(VENV)/bin
+COLAB := .venv-colab
 PAGE := _build/html/index.html
 # Waiting threads sleep instead of spinning: two runs can share two cores.
 export OMP_WAIT_POLICY := PASSIVE
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
-export PYTHONWARNINGS := ignore::DeprecationWarning:pkg_resources
 
 NBVAL := --nbval --nbval-current-env --nbval-cell-timeout 300 -p no:cacheprovider
 NOTEBOOKS := $(sort $(wildcard chapters/[0-9][0-9]_*.ipynb))
 
 .PHONY: help book test test-colab evidence notebook pages repository clean \
   lint unit shapes javascript notebooks browser
+.NOTPARALLEL:
 
 help:  ## list these targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 22
 
 $(BIN)/python:
-	@for p in $(CANDIDATES); do \
-	  if "$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then found=$$p; break; fi; \
-	done; \
-	if [ -z "$${found:-}" ]; then \
-	  echo "This book needs Python 3.11, 3.12 or 3.13; found: $$(python3 --version 2>&1 || true)."; \
-	  echo "Install one (https://www.python.org/downloads/), then: make PYTHON=/path/to/python3 $(MAKECMDGOALS)"; \
-	  exit 1; \
-	fi; \
-	"$$found" -m venv $(VENV) || { \
-	  echo "$$found cannot make a virtual environment: install its venv module (Debian: apt install python3-venv)."; \
-	  rm -rf $(VENV); exit 1; }
-	@$(BIN)/python -m pip install -q --upgrade "pip>=25.1"
+	@$(call environment,$(VENV),$(CANDIDATES))
+
+# Dependency groups need pip 25.1.
+$(VENV)/pip.stamp: | $(BIN)/python
+	@$(BIN)/python -c '$(NEW_ENOUGH)' || { \
+	  echo "$(VENV) has Python older than 3.11: type make clean, then this again."; exit 1; }
+	$(BIN)/python -m pip install -q --upgrade "pip>=25.1"
+	@touch $@
 
 # requirements.txt is the lock; the groups in pyproject.toml say who needs what.
-$(VENV)/book.stamp: pyproject.toml requirements.txt | $(BIN)/python
+$(VENV)/book.stamp: pyproject.toml requirements.txt $(VENV)/pip.stamp
 	$(BIN)/python -m pip install -q -c requirements.txt --group book
 	@touch $@
 
-$(VENV)/test.stamp: pyproject.toml requirements.txt | $(BIN)/python
+$(VENV)/test.stamp: pyproject.toml requirements.txt $(VENV)/pip.stamp
 	$(BIN)/python -m pip install -q -r requirements.txt
 	$(BIN)/python -m pip install -q --no-deps -e .
 	@touch $@ $(VENV)/book.stamp
 
 book: $(VENV)/book.stamp  ## build the book (no torch, no Node, no browser), warnings are errors
-	$(BIN)/jupyter-book build . -W -n --keep-going -q
+	@rm -rf _build  # so that no page and no silenced warning outlives its cause
+	$(BIN)/python -m jupyter_book build . -W -n --keep-going -q
 	@echo "Open file://$(CURDIR)/$(PAGE)"
 
 # In this order: what fails fast comes first.
@@ -55,8 +69,8 @@ test: $(VENV)/test.stamp  ## prove all of it, from lint to the pages in a browse
 	@$(MAKE) --no-print-directory lint unit shapes javascript notebooks book browser
 
 lint: $(VENV)/test.stamp  ## lint and format
-	$(BIN)/ruff check
-	$(BIN)/ruff format --check
+	$(BIN)/python -m ruff check
+	$(BIN)/python -m ruff format --check
 
 unit: $(VENV)/test.stamp  ## unit tests
 	$(BIN)/python -m pytest -q -n 2 --dist loadfile -m "not javascript and not browser"
@@ -77,16 +91,16 @@ endif
 browser: $(VENV)/test.stamp  ## the built pages in Chromium
 	$(BIN)/python -m pytest -q -m browser -rs
 
+# torch: TORCH=2.11.0 for Colab's own; the wheel that pip finds otherwise.
 test-colab:  ## the notebooks with Colab's versions (Python 3.13 if there is one)
-	@for p in python3.13 $(CANDIDATES); do \
-	  if "$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then found=$$p; break; fi; \
-	done; [ -x .venv-colab/bin/python ] || "$$found" -m venv .venv-colab
-	.venv-colab/bin/python -m pip install -q --upgrade "pip>=25.1"
-	.venv-colab/bin/python -m pip install -q torch==$${TORCH:-2.13.0} ipython==7.34.0 ipykernel==6.17.1 \
-	  ipywidgets==7.7.1 anywidget==0.9.21 "setuptools<81" pytest nbval==0.11.0 pytest-xdist filelock
-	.venv-colab/bin/python -m pip install -q -e .
-	OMP_NUM_THREADS=1 .venv-colab/bin/python -m pytest -q -c /dev/null --rootdir . -n 2 --dist loadscope \
-	  --nbval-lax --nbval-current-env --nbval-cell-timeout 300 -p no:cacheprovider $(NOTEBOOKS)
+	@[ -x $(COLAB)/bin/python ] || { $(call environment,$(COLAB),$(COLAB_CANDIDATES)); }
+	$(COLAB)/bin/python -m pip install -q --upgrade "pip>=25.1"
+	$(COLAB)/bin/python -m pip install -q torch$(addprefix ==,$(TORCH)) \
+	  ipython==7.34.0 ipykernel==6.17.1 ipywidgets==7.7.1 anywidget==0.9.21 \
+	  "setuptools<81" pytest pytest-xdist nbval==0.11.0 -e .
+	OMP_NUM_THREADS=1 $(COLAB)/bin/python -m pytest -q -c /dev/null --rootdir . \
+	  -n 2 --dist loadscope --nbval-lax --nbval-current-env \
+	  --nbval-cell-timeout 300 -p no:cacheprovider $(NOTEBOOKS)
 
 evidence: $(VENV)/test.stamp  ## repeat recorded runs: make evidence NAME=cmudict_fixed_0
 	@[ -n "$(NAME)" ] || { echo "make evidence NAME=...; see python -m attnbook.evidence --help"; exit 1; }
@@ -96,7 +110,7 @@ notebook: $(VENV)/test.stamp  ## execute and store one chapter: make notebook NA
 	@[ -n "$(NAME)" ] || { echo "make notebook NAME=...; NAME is a chapter's file name without .md"; exit 1; }
 	OMP_NUM_THREADS=1 $(BIN)/python -m attnbook.book.notebook $(NAME)
 
-pages: $(VENV)/test.stamp  ## write the pages that are made from the library
+pages: $(VENV)/test.stamp  ## write what is made from the library: folded solutions, evidence
 	$(BIN)/python -m attnbook.book.pages
 
 repository: $(VENV)/test.stamp  ## set the repository's address: make repository URL=https://...

@@ -1,9 +1,10 @@
 """Executing a chapter again changes nothing that any machine computes alike."""
 
 import nbformat
+import pytest
 from nbformat.v4 import new_code_cell, new_notebook, new_output
 
-from attnbook.book.notebook import execute, main, normalise
+from attnbook.book.notebook import execute, follow, main, normalise
 
 TEXT = """---
 jupytext:
@@ -77,9 +78,27 @@ def test_a_live_view_goes_and_its_mount_stays():
     assert dict(made.metadata) == {"tags": ["a"]}
 
 
+def test_changed_prose_follows_and_changed_code_must_be_executed(tmp_path):
+    source = tmp_path / "09_some.md"
+    source.write_text(TEXT)
+    assert "make notebook NAME=09_some" in follow(source)
+    target = source.with_suffix(".ipynb")
+    nbformat.write(execute(source), target)
+    before = nbformat.read(target, as_version=4)
+    source.write_text(TEXT.replace("# A chapter", "# Another\n\nHere."))
+    assert follow(source) == "prose carried into the notebook"
+    after = nbformat.read(target, as_version=4)
+    assert after.cells[0].source == "# Another\n\nHere."
+    assert [c.get("outputs") for c in after.cells[1:]] == [
+        c.get("outputs") for c in before.cells[1:]
+    ]
+    source.write_text(TEXT.replace('print("one")', 'print("1")'))
+    kept = target.read_bytes()
+    assert "code has changed" in follow(source)
+    assert target.read_bytes() == kept
+
+
 def test_a_chapter_that_is_not_there_is_named(capsys):
-    try:
+    with pytest.raises(SystemExit, match="2"):
         main(["99_nowhere"])
-    except SystemExit as end:
-        assert end.code == 2
-    assert "no chapter is named 99_nowhere" in capsys.readouterr().err
+    assert "there is no chapter 99_nowhere" in capsys.readouterr().err

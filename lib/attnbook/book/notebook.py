@@ -80,6 +80,13 @@ def stored(output: nbformat.NotebookNode) -> nbformat.NotebookNode | None:
     return output if data or output.output_type == "error" else None
 
 
+def fold(source: Path) -> None:
+    """Fill a chapter's folded solutions from the tested source."""
+    from attnbook.exercises.folded import filled
+
+    source.write_text(filled(source.read_text("utf8")), "utf8")
+
+
 def execute(source: Path) -> nbformat.NotebookNode:
     """Return a chapter's notebook, executed from a clean kernel."""
     # One thread: sums are then made in the same order everywhere.
@@ -97,6 +104,37 @@ def execute(source: Path) -> nbformat.NotebookNode:
     return normalise(notebook)
 
 
+def follow(source: Path) -> str:
+    """Carry a chapter's prose into its notebook; the stored outputs stay.
+
+    Where code has changed too, nothing is written: it must be executed.
+
+    Returns:
+        What was done, in a few words.
+    """
+    target = source.with_suffix(".ipynb")
+    if not target.exists():
+        return f"not executed yet: make notebook NAME={source.stem}"
+    text, stored = jupytext.read(source), nbformat.read(target, as_version=4)
+    code = [
+        [(c.source, tags(c)) for c in book.cells if c.cell_type == "code"]
+        for book in (text, stored)
+    ]
+    if code[0] != code[1]:
+        return f"code has changed: make notebook NAME={source.stem}"
+    outputs = [c for c in stored.cells if c.cell_type == "code"]
+    stored.cells = [
+        outputs.pop(0) if c.cell_type == "code" else c for c in text.cells
+    ]
+    nbformat.write(normalise(stored), target)
+    return "prose carried into the notebook"
+
+
+def tags(cell: nbformat.NotebookNode) -> list[str]:
+    """Return a cell's tags."""
+    return list(cell.metadata.get("tags", []))
+
+
 def main(words: list[str] | None = None) -> int:
     """Execute the chapters named, and store them."""
     parser = argparse.ArgumentParser(prog="python -m attnbook.book.notebook")
@@ -108,6 +146,7 @@ def main(words: list[str] | None = None) -> int:
             parser.error(
                 f"there is no chapter {source.stem}; there are {known}"
             )
+        fold(source)
         target = source.with_suffix(".ipynb")
         nbformat.write(execute(source), target)
         print(f"{target}: {target.stat().st_size // 1000} kB")

@@ -1,5 +1,7 @@
 """Pages made from the library: written by `make pages`, held fresh by a test.
 
+Whole pages, and in the chapters the folded solutions.
+
 Chapter: chapters/00_before_you_start
 Source: none
 Axes: none
@@ -7,6 +9,7 @@ Axes: none
 
 from pathlib import Path
 
+from attnbook.book.notebook import fold, follow
 from attnbook.evidence import names, read_record
 
 CHAPTERS = Path("chapters")
@@ -73,10 +76,13 @@ PAGES = {"evidence.md": evidence}
 
 
 def main() -> None:
-    """Write every page."""
+    """Write every page, and the folded solutions of every chapter."""
     for name, make in PAGES.items():
         (CHAPTERS / name).write_text(make(), "utf8")
         print(f"wrote {CHAPTERS / name}")
+    for path in sorted(CHAPTERS.glob("[0-9][0-9]_*.md")):
+        fold(path)
+        print(f"{path}: {follow(path)}")
 
 
 if __name__ == "__main__":
