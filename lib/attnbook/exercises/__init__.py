@@ -3,4 +3,8 @@
 Reading order of the machinery: outcome (what a call gave, as data), runner
 (the only place that meets a learner's function), verdict (what to say),
 exercise (the declaration that ties them together). Quizzes are beside them.
+
+Chapter: all of them
+Source: none
+Axes: none
 """

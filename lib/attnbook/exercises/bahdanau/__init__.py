@@ -1,6 +1,8 @@
 """Exercises of the chapter on additive attention, one module each.
 
 Chapter: chapters/02_bahdanau
+Source: none
+Axes: none
 """
 
 from attnbook.exercises.bahdanau.additive_scores import check_additive_scores

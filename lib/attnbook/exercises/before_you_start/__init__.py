@@ -1,6 +1,8 @@
 """The self-check before the first chapter, one module each.
 
 Chapter: chapters/00_before_you_start
+Source: none
+Axes: none
 """
 
 from attnbook.exercises.before_you_start.batched_product import (

@@ -1,6 +1,8 @@
 """Exercises of the chapter on the encoder-decoder, one module each.
 
 Chapter: chapters/01_bottleneck
+Source: none
+Axes: none
 """
 
 from attnbook.exercises.encoder_decoder.error_rate import check_error_rate
