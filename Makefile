@@ -61,7 +61,7 @@ $(VENV)/test.stamp: pyproject.toml requirements.txt $(VENV)/pip.stamp
 
 book: $(VENV)/book.stamp  ## build the book (no torch, no Node, no browser), warnings are errors
 	@rm -rf _build  # so that no page and no silenced warning outlives its cause
-	$(BIN)/python -m jupyter_book build . -W -n --keep-going -q
+	$(BIN)/jupyter-book build . -W -n --keep-going -q
 	@echo "Open file://$(CURDIR)/$(PAGE)"
 
 # In this order: what fails fast comes first.

@@ -11,6 +11,7 @@ import pytest
 from attnbook.book import repository
 
 ROOT = Path(__file__).parents[1]
+BUILDER = Path(sys.executable).with_name("jupyter-book")
 URL = "https://github.com/owner/name"
 
 
@@ -90,7 +91,7 @@ def test_the_checkout_holds_one_address_or_none():
 def test_the_built_page_has_the_buttons_only_with_an_address(book, url):
     repository.apply(book, url)
     subprocess.run(
-        [sys.executable, "-m", "jupyter_book", "build", str(book), "-W", "-q"],
+        [BUILDER, "build", str(book), "-W", "-n", "-q"],
         check=True,
         capture_output=True,
     )

@@ -1,4 +1,4 @@
-"""Style: the book's own style sheet on top of the theme's.
+"""Style: the book's own style sheet and script on top of the theme's.
 
 Chapter: chapters/00_before_you_start
 Source: none
@@ -7,18 +7,21 @@ Axes: none
 
 from pathlib import Path
 
-SHEET = Path(__file__).with_name("book.css")
+HERE = Path(__file__).parent
+FILES = ("book.css", "book.js")
 
 
-def copy_sheet(app, config) -> None:
-    """Put the style sheet where Sphinx copies static files from."""
+def copy_files(app, config) -> None:
+    """Put the files where Sphinx copies static files from."""
     out = Path(app.outdir).parent / "_style"
     out.mkdir(parents=True, exist_ok=True)
-    (out / SHEET.name).write_text(SHEET.read_text("utf8"), "utf8")
+    for name in FILES:
+        (out / name).write_text((HERE / name).read_text("utf8"), "utf8")
     config.html_static_path.append(str(out))
 
 
 def setup(app) -> None:
-    """Add the sheet to every page."""
-    app.connect("config-inited", copy_sheet, priority=900)
-    app.add_css_file(SHEET.name, priority=900)
+    """Add the files to every page."""
+    app.connect("config-inited", copy_files, priority=900)
+    app.add_css_file("book.css", priority=900)
+    app.add_js_file("book.js", loading_method="defer")
