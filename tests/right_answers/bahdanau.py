@@ -108,6 +108,55 @@ def state_of_reversed(states, W):
     return torch.tanh(reader[:, reader.shape[1] // 2 :] @ W.mT)
 
 
+def step_by_rows(state, word, memory, lengths, W_query, W_key, v, cell):
+    contexts, weights = [], []
+    for s, m, n in zip(state, memory, lengths.tolist(), strict=True):
+        scores = torch.tanh(W_query @ s + m[:n] @ W_key.T) @ v
+        looks = scores.softmax(0)
+        contexts.append(looks @ m[:n])
+        weights.append(F.pad(looks, (0, len(m) - n)))
+    inputs = torch.cat([word, torch.stack(contexts)], dim=1)
+    return cell(inputs, state), torch.stack(weights)
+
+
+def step_by_einsum(state, word, memory, lengths, W_query, W_key, v, cell):
+    query = torch.einsum("bn,an->ba", state, W_query)
+    hidden = torch.einsum("bsm,am->bsa", memory, W_key) + query[:, None]
+    scores = torch.einsum("bsa,a->bs", hidden.tanh(), v)
+    mask = torch.arange(memory.shape[1]) >= lengths[:, None]
+    weights = scores.masked_fill(mask, torch.finfo(scores.dtype).min)
+    weights = weights.softmax(1)
+    looked = torch.einsum("bs,bsm->bm", weights, memory)
+    return cell(torch.hstack([word, looked]), state), weights
+
+
+def step_from_parts(state, word, memory, lengths, W_query, W_key, v, cell):
+    scores = scores_by_einsum(state[:, None], memory, W_query, W_key, v)
+    looked, weights = context_by_hand(scores, memory, lengths)
+    inputs = torch.cat([word, looked.squeeze(1)], dim=-1)
+    return cell(inputs, state), weights.squeeze(1)
+
+
+def step_in_double(state, word, memory, lengths, *rest):
+    *matrices, cell = rest
+    wide = (x.double() for x in matrices)
+    scores = scores_by_einsum(state[:, None].double(), memory.double(), *wide)
+    looked, weights = context_by_columns(scores, memory.double(), lengths)
+    looked, weights = looked[:, 0].to(word), weights[:, 0].to(word)
+    return cell(torch.cat([word, looked], -1), state), weights
+
+
+def step_in_place_of_parts(
+    state, word, memory, lengths, W_query, W_key, v, cell
+):
+    scores = scores_by_loops(state[:, None], memory, W_query, W_key, v)
+    looked, weights = context_by_adding(scores, memory, lengths)
+    inputs = word.new_empty(len(word), word.shape[1] + memory.shape[2])
+    inputs[:, : word.shape[1]] = word
+    inputs[:, word.shape[1] :] = looked[:, 0]
+    return [cell(inputs, state), weights[:, 0]]
+
+
 def rate_by_loops(predicted, sure, possible):
     hits = total = 0
     for a, s, p in zip(predicted, sure, possible, strict=True):
@@ -185,6 +234,13 @@ ANSWERS = {
                 h[:, 0] @ torch.cat([torch.zeros_like(W), W], 1).T
             ).tanh(),
         ),
+    ),
+    "check_decoder_step": (
+        ("row by row", step_by_rows),
+        ("einsum", step_by_einsum),
+        ("from the exercises before", step_from_parts),
+        ("double inside", step_in_double),
+        ("a filled tensor and a list", step_in_place_of_parts),
     ),
     "check_alignment_error": (
         ("loops", rate_by_loops),

@@ -194,6 +194,59 @@ def batch_for_time(states, W):
     return torch.tanh(states[0, :, W.shape[1] :] @ W.T)
 
 
+def looked_back(state, memory, lengths, W_query, W_key, v):
+    query = F.linear(state, W_query).unsqueeze(1)
+    scores = torch.tanh(query + F.linear(memory, W_key)) @ v
+    real = torch.arange(memory.shape[1]) < lengths.unsqueeze(1)
+    weights = scores.masked_fill(~real, -torch.inf).softmax(1)
+    return (weights.unsqueeze(2) * memory).sum(1), weights
+
+
+def no_state(state, word, memory, lengths, W_query, W_key, v, cell):
+    seen, weights = looked_back(state, memory, lengths, W_query, W_key, v)
+    start = torch.zeros(len(state), state.shape[1], dtype=state.dtype)
+    return cell(torch.cat([word, seen], dim=1), start), weights
+
+
+def luong_order(state, word, memory, lengths, W_query, W_key, v, cell):
+    blank = torch.zeros(len(word), memory.shape[2], dtype=word.dtype)
+    state = cell(torch.cat([word, blank], dim=1), state)
+    _, weights = looked_back(state, memory, lengths, W_query, W_key, v)
+    return state, weights
+
+
+def wrong_way_round(state, word, memory, lengths, W_query, W_key, v, cell):
+    seen, weights = looked_back(state, memory, lengths, W_query, W_key, v)
+    return cell(torch.cat([seen, word], dim=1), state), weights
+
+
+def all_of_it(state, word, memory, lengths, W_query, W_key, v, cell):
+    every = torch.full_like(lengths, memory.shape[1])
+    seen, weights = looked_back(state, memory, every, W_query, W_key, v)
+    return cell(torch.cat([word, seen], dim=1), state), weights
+
+
+def state_and_context(state, word, memory, lengths, W_query, W_key, v, cell):
+    seen, _ = looked_back(state, memory, lengths, W_query, W_key, v)
+    return cell(torch.cat([word, seen], dim=1), state), seen
+
+
+def context_detached(state, word, memory, lengths, W_query, W_key, v, cell):
+    seen, weights = looked_back(state, memory, lengths, W_query, W_key, v)
+    return cell(torch.cat([word, seen.detach()], dim=1), state), weights
+
+
+def with_an_axis(*inputs):
+    state, weights = checks.check_decoder_step.solution(*inputs)
+    return state, weights[:, None]
+
+
+def best_place_only(state, word, memory, lengths, W_query, W_key, v, cell):
+    _, weights = looked_back(state, memory, lengths, W_query, W_key, v)
+    seen = memory[torch.arange(len(memory)), weights.argmax(1)]
+    return cell(torch.cat([word, seen], dim=1), state), weights
+
+
 def ratio(predicted, sure, possible, *, weigh):
     counts = [0, 0, 0, 0]
     for a, s, p in zip(predicted, sure, possible, strict=True):
@@ -478,6 +531,55 @@ ANSWERS = {
             "PyTorch's GRU starts from zeros by itself",
             "the shape",
             lambda h, W: torch.zeros(len(h), len(W), dtype=h.dtype),
+        ),
+    ),
+    "check_decoder_step": (
+        *usual(checks.check_decoder_step),
+        detached(checks.check_decoder_step.solution),
+        single(checks.check_decoder_step.solution),
+        Wrong(
+            "state-lost",
+            "tensorflow/tensorflow 38248: the NMT tutorial's GRU never "
+            "receives its previous state",
+            "the weights, and a first step from zeros",
+            no_state,
+        ),
+        Wrong(
+            "numbers",
+            "Luong's order: first the step, then the look",
+            "the shapes",
+            luong_order,
+        ),
+        Wrong(
+            "context-first",
+            "PyTorch's tutorial and Keras's join them in different orders",
+            "the weights",
+            wrong_way_round,
+        ),
+        Wrong(
+            "padding-unmasked",
+            "the mask is forgotten because one step has no padding of its own",
+            "batches of equal lengths",
+            all_of_it,
+        ),
+        Wrong(
+            "shape",
+            "the context is returned for the weights",
+            "the state",
+            state_and_context,
+        ),
+        Wrong(
+            "gradient",
+            "the context is cut off, and the weights cannot learn from it",
+            "every number forwards",
+            context_detached,
+        ),
+        Wrong("shape", "the query's axis stays", "every number", with_an_axis),
+        Wrong(
+            "numbers",
+            "the best place alone, as hard attention does",
+            "the weights",
+            best_place_only,
         ),
     ),
     "check_alignment_error": (

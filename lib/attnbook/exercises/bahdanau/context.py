@@ -130,12 +130,12 @@ check_context = Exercise(
         ),
         Mistake(
             "one-too-many",
-            "one place too many is looked at (places count from 0)",
+            "one place too many is looked at: places count from 0",
             off_by(1),
         ),
         Mistake(
             "one-too-few",
-            "the last real place is not looked at (places count from 0)",
+            "the last real place is not looked at: places count from 0",
             off_by(-1),
         ),
         Mistake(

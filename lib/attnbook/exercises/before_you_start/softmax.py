@@ -90,7 +90,8 @@ check_softmax = Exercise(
         ),
         Mistake(
             "no-keepdim",
-            "the sums of the rows are laid along the columns (keepdim)",
+            "the sums of the rows are laid along the columns: `keepdim` is "
+            "missing",
             lambda x: (
                 (x - x.amax(-1, keepdim=True)).exp()
                 / (x - x.amax(-1, keepdim=True)).exp().sum(-1)

@@ -66,22 +66,22 @@ check_last_state = Exercise(
         ),
         Mistake(
             "one-too-few",
-            "it takes the state before the last (places count from 0)",
+            "it takes the state before the last: places count from 0",
             at(lambda states, lengths: lengths - 2),
         ),
         Mistake(
             "one-too-many",
-            "it takes the place after the end (places count from 0)",
+            "it takes the place after the end: places count from 0",
             at(lambda states, n: n.clamp(max=states.shape[1] - 1)),
         ),
         Mistake(
             "one-too-many-wrapped",
-            "it takes the place after the end (places count from 0)",
+            "it takes the place after the end: places count from 0",
             at(lambda states, n: n % states.shape[1]),
         ),
         Mistake(
             "past-the-end",
-            "it takes the place after the end (places count from 0)",
+            "it takes the place after the end: places count from 0",
             at(lambda states, lengths: lengths),
         ),
         Mistake(

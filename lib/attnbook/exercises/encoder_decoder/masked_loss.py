@@ -122,7 +122,7 @@ check_masked_loss = Exercise(
         ),
         Mistake(
             "bits",
-            "it is in bits; the book counts in nats (natural logarithm)",
+            "it is in bits; the book counts in nats, by natural logarithms",
             lambda logits, y, pad: (
                 surprise(logits, y)[y != pad].mean()
                 / torch.tensor(2.0, dtype=logits.dtype).log()

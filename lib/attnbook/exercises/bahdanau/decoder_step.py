@@ -1,0 +1,167 @@
+"""Exercise: one step of the decoder, in the paper's order.
+
+Chapter: chapters/02_bahdanau
+Source: Bahdanau, Cho and Bengio (2015), section 3.1 and appendix A.2.2,
+    https://arxiv.org/abs/1409.0473
+Axes: B batch, S source symbols, M memory width, N state width, A alignment
+    width, I width of a symbol's vector
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from attnbook.bahdanau import additive_scores, context
+from attnbook.exercises.exercise import Case, Exercise, Mistake
+from attnbook.exercises.inputs import doubled, normal, whole
+from attnbook.solutions.bahdanau import decoder_step
+
+
+@dataclass(eq=False)
+class Cell:
+    """A tiny recurrent step: the next state from an input and a state."""
+
+    enter: Tensor
+    turn: Tensor
+
+    def __call__(self, inputs: Tensor, state: Tensor) -> Tensor:
+        """Return the next state (B, N) from inputs (B, I + M)."""
+        enter, turn = self.enter.to(state.dtype), self.turn.to(state.dtype)
+        return torch.tanh(inputs @ enter.T + state @ turn.T)
+
+    def __eq__(self, other) -> bool:
+        """Two cells are equal if their numbers are: it was not changed."""
+        pairs = (self.enter, other.enter), (self.turn, other.turn)
+        return all(torch.equal(a, b) for a, b in pairs)
+
+
+def draw(rng: torch.Generator) -> tuple[Case, ...]:
+    """One source symbol; then several; then padding; then equal widths."""
+
+    def inputs(b, s, i, m, n, a, lengths):
+        return (
+            normal(rng, b, n),
+            normal(rng, b, i),
+            normal(rng, b, s, m),
+            torch.tensor(lengths),
+            normal(rng, a, n),
+            normal(rng, a, m),
+            normal(rng, a),
+            Cell(0.3 * normal(rng, n, i + m), 0.3 * normal(rng, n, n)),
+        )
+
+    padded = inputs(3, 5, 2, 6, 3, 7, [int(whole(rng, 2, 4)), 5, 1])
+    return (
+        Case("with one source symbol", inputs(1, 1, 2, 4, 3, 5, [1])),
+        Case("with 5 source symbols", inputs(2, 5, 3, 4, 7, 11, [5, 5]), True),
+        Case("with padding", padded, True),
+        Case("with equal widths", inputs(3, 3, 3, 3, 3, 3, [3, 2, 3])),
+        Case("in double precision", doubled(padded)),
+    )
+
+
+def stepped(
+    *,
+    lengths=lambda lengths, memory: lengths,
+    feed=lambda word, looked: torch.cat([word, looked], -1),
+    remember=lambda state: state,
+):
+    """Return a step with other lengths, another input or another memory."""
+
+    def answer(state, word, memory, real, W_query, W_key, v, cell):
+        scores = additive_scores(state[:, None], memory, W_query, W_key, v)
+        looked, weights = context(scores, memory, lengths(real, memory))
+        following = cell(feed(word, looked[:, 0]), remember(state))
+        return following, weights[:, 0]
+
+    return answer
+
+
+def plain_mean(memory, lengths):
+    """Return the mean of the real places of the memory: (B, M)."""
+    real = torch.arange(memory.shape[1]) < lengths[:, None]
+    return (memory * real[..., None]).sum(1) / lengths[:, None].to(memory)
+
+
+def looks_after(state, *inputs):
+    """Step first, then report where the new state looks."""
+    following, _ = decoder_step(state, *inputs)
+    return following, decoder_step(following, *inputs)[1]
+
+
+def looks_too_late(state, word, memory, lengths, W_query, W_key, v, cell):
+    """Step without a context, look with the new state, and step again."""
+    nothing = torch.zeros_like(memory[:, 0])
+    first = cell(torch.cat([word, nothing], -1), state)
+    scores = additive_scores(first[:, None], memory, W_query, W_key, v)
+    looked, weights = context(scores, memory, lengths)
+    return cell(torch.cat([word, looked[:, 0]], -1), state), weights[:, 0]
+
+
+check_decoder_step = Exercise(
+    title="one step of the decoder",
+    stars=3,
+    minutes=20,
+    section="Look first, then step",
+    solution=decoder_step,
+    returns=("state", "weights"),
+    draw=draw,
+    allowed="Everything is allowed but a ready-made attention; "
+    "`additive_scores` and `context` are yours to use.",
+    mistakes=(
+        Mistake(
+            "state-lost",
+            "the recurrent step starts from zeros and never gets its state",
+            stepped(remember=torch.zeros_like),
+        ),
+        Mistake(
+            "context-unused",
+            "the recurrent step does not get the context",
+            stepped(feed=lambda w, c: torch.cat([w, torch.zeros_like(c)], -1)),
+        ),
+        Mistake(
+            "word-unused",
+            "the recurrent step does not get the last symbol",
+            stepped(feed=lambda w, c: torch.cat([torch.zeros_like(w), c], -1)),
+        ),
+        Mistake(
+            "context-first",
+            "word and context are joined in the wrong order",
+            stepped(feed=lambda w, c: torch.cat([c, w], -1)),
+        ),
+        Mistake(
+            "padding-unmasked",
+            "padding is looked at",
+            stepped(
+                lengths=lambda n, memory: torch.full_like(n, memory.shape[1])
+            ),
+        ),
+        Mistake(
+            "looks-after",
+            "the weights are those of the state after the step; the paper's "
+            "decoder looks with the state before it",
+            looks_after,
+        ),
+        Mistake(
+            "looks-too-late",
+            "it steps first and looks with the new state, as Luong's decoder "
+            "does; the paper's looks with the state before the step",
+            looks_too_late,
+        ),
+        Mistake(
+            "state-unchanged",
+            "the state that comes back is the one that went in",
+            lambda state, *x: (state.clone(), decoder_step(state, *x)[1]),
+        ),
+        Mistake(
+            "mean-for-context",
+            "the context is the plain mean of the memory, not the average "
+            "by the weights",
+            lambda state, word, memory, n, W, U, v, cell: (
+                cell(torch.cat([word, plain_mean(memory, n)], -1), state),
+                decoder_step(state, word, memory, n, W, U, v, cell)[1],
+            ),
+        ),
+    ),
+)
