@@ -151,6 +151,18 @@ def test_a_chapter_has_its_parts(path):
     assert text.count("check_") >= 3
 
 
+@pytest.mark.parametrize(
+    "path", sorted((ROOT / "chapters").glob("*.md")), ids=lambda p: p.stem
+)
+def test_links_work_in_every_reader(path):
+    """GitHub, Jupyter and the pages all follow a link to a file."""
+    text = re.sub(r"(?ms)^```.*?^```$", "", path.read_text("utf8"))
+    for link in re.findall(r"\]\((?!https?:|#)([^)\s]+)\)", text):
+        target = ROOT / "chapters" / link.partition("#")[0]
+        assert target.is_file(), link
+        assert not re.fullmatch(r"\d\d_\w+\.md", target.name), link
+
+
 @each_module
 def test_every_module_names_its_chapter_source_and_axes(path):
     text = docstring(path)

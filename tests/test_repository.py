@@ -12,7 +12,7 @@ from attnbook.book import repository
 
 ROOT = Path(__file__).parents[1]
 BUILDER = Path(sys.executable).with_name("jupyter-book")
-URL = "https://github.com/owner/name"
+URL = "https://github.com/jane/attention"
 
 
 @pytest.fixture
