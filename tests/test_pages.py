@@ -6,6 +6,7 @@ skipped test into a failure.
 
 import functools
 import http.server
+import io
 import os
 import re
 import shutil
@@ -14,6 +15,7 @@ from pathlib import Path
 from urllib.parse import unquote, urldefrag, urljoin
 
 import pytest
+from PIL import Image
 
 pytestmark = pytest.mark.browser
 
@@ -262,3 +264,110 @@ def test_the_download_is_the_notebook():
             r'href="([^"]+\.ipynb)"', (HTML / name).read_text("utf8")
         )
         assert any((HTML / name).parent.joinpath(x).exists() for x in links)
+
+
+CONTRASTS = """() => {
+  const parse = (c) => {
+    const m = c.match(/[\\d.]+/g).map(Number);
+    return m.length < 4 ? [...m, 1] : m;
+  };
+  const over = (a, b) => a.map((x, i) => x * a[3] + b[i] * (1 - a[3]));
+  const light = (c) => {
+    const f = c.slice(0, 3).map((x) => x / 255).map((x) =>
+      x <= 0.03928 ? x / 12.92 : ((x + 0.055) / 1.055) ** 2.4);
+    return 0.2126 * f[0] + 0.7152 * f[1] + 0.0722 * f[2];
+  };
+  const colour = (e, what) => parse(getComputedStyle(e)[what]);
+  const behind = (e) =>
+    e ? over(colour(e, "backgroundColor"), behind(e.parentElement))
+      : [255, 255, 255, 1];
+  const article = document.querySelector("article");
+  const texts = document.createTreeWalker(article, NodeFilter.SHOW_TEXT);
+  const poor = {};
+  let count = 0;
+  while (texts.nextNode()) {
+    const e = texts.currentNode.parentElement;
+    if (!texts.currentNode.data.trim() || !e.checkVisibility()) continue;
+    if (e.matches("script, style, annotation, .headerlink")) continue;
+    const back = behind(e);
+    const two = [light(back), light(over(colour(e, "color"), back))];
+    const ratio = (Math.max(...two) + 0.05) / (Math.min(...two) + 0.05);
+    count += 1;
+    if (ratio < 4.5) poor[`${e.className} ${e.tagName}`] = ratio;
+  }
+  return [count, poor];
+}"""
+
+
+@pytest.fixture
+def page_in(browser, http_root):
+    """Open a page in a mode, light or dark."""
+    contexts = []
+
+    def open_page(name, mode="light", width=1280):
+        contexts.append(
+            browser.new_context(
+                color_scheme=mode, viewport={"width": width, "height": 900}
+            )
+        )
+        page = contexts[-1].new_page()
+        page.goto(http_root + name)
+        page.wait_for_function(
+            f"document.documentElement.dataset.theme=='{mode}'"
+        )
+        return page
+
+    yield open_page
+    for context in contexts:
+        context.close()
+
+
+@pytest.mark.parametrize("name", CHAPTERS)
+@pytest.mark.parametrize("mode", ["light", "dark"])
+def test_every_text_stands_out_from_what_is_behind_it(page_in, name, mode):
+    count, poor = page_in(name, mode).evaluate(CONTRASTS)
+    assert count > 100
+    assert poor == {}
+
+
+@pytest.mark.parametrize("name", CHAPTERS)
+def test_80_columns_of_code_and_75_letters_of_prose_fit_a_laptop(page_in, name):
+    page = page_in(name)
+    room, columns = page.locator("div.cell_input pre").first.evaluate(
+        """pre => {
+          const style = getComputedStyle(pre);
+          const room = pre.clientWidth - parseFloat(style.paddingLeft)
+            - parseFloat(style.paddingRight);
+          const line = document.createElement("span");
+          line.textContent = "0".repeat(80);
+          pre.append(line);
+          return [room, line.getBoundingClientRect().width];
+        }"""
+    )
+    assert columns <= room
+    letters = page.locator("article > section > p").first.evaluate(
+        """p => {
+          p.textContent = "an average line of English prose ".repeat(9);
+          const all = document.createRange();
+          all.selectNodeContents(p);
+          return p.textContent.length / all.getClientRects().length;
+        }"""
+    )
+    assert 60 <= letters <= 80
+
+
+@pytest.mark.parametrize("name", CHAPTERS)
+def test_no_edge_of_a_figure_shows_in_the_dark(page_in, name):
+    page = page_in(name, "dark")
+    figures = page.locator("div.cell_output img")
+    assert figures.count() > 0
+    figure = figures.first
+    figure.scroll_into_view_if_needed()
+    with Image.open(io.BytesIO(figure.screenshot())) as picture:
+        corners = {
+            picture.convert("RGB").getpixel((x, y))
+            for x in (3, picture.width - 4)
+            for y in (3, picture.height - 4)
+        }
+    behind = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert [f"rgb{corner}" for corner in corners] == [behind]
