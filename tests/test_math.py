@@ -1,4 +1,6 @@
 import json
+import subprocess
+import sys
 
 import pytest
 
@@ -12,6 +14,11 @@ def test_a_formula_becomes_mathml():
     assert "<msqrt>" in made
     assert 'display="block"' not in made
     assert 'display="block"' in math.mathml("x", display=True)
+
+
+def test_a_process_that_rendered_a_formula_comes_to_its_end():
+    code = "from attnbook.book import math; math.mathml('x')"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 
 
 def test_a_formula_that_cannot_be_read_stops_the_build():

@@ -9,6 +9,7 @@ Source: KaTeX, https://katex.org/docs/options, which the wheel
 Axes: none
 """
 
+import atexit
 import html
 import json
 import re
@@ -33,6 +34,8 @@ def engine():
 
     katex = Path(find_spec("sphinxcontrib.katex").origin).parent
     made = MiniRacer()
+    # Left to the interpreter's end, closing waits for ever on Python 3.13.
+    atexit.register(made.close)
     made.eval((katex / "katex.min.js").read_text("utf8"))
     return made
 
