@@ -21,7 +21,7 @@ def test_a_process_that_rendered_a_formula_comes_to_its_end():
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 
 
-def test_a_formula_that_cannot_be_read_stops_the_build():
+def test_a_formula_that_cannot_be_read_is_named():
     with pytest.raises(ValueError, match=r"cannot read '\\\\frac\{1'"):
         math.mathml(r"\frac{1")
 
@@ -48,3 +48,32 @@ def test_formulas_in_outputs_are_rendered_and_nothing_else():
     prompt = json.loads(inner)["prompt"]
     assert prompt[0]["mathml"].startswith("<math")
     assert prompt[1] == {"text": "</script>"}
+
+
+def build(folder, text):
+    (folder / "index.md").write_text(f"# A page\n\nThe formula {text} here.\n")
+    (folder / "conf.py").write_text(
+        'extensions = ["myst_parser", "attnbook.book.math"]\n'
+        'myst_enable_extensions = ["dollarmath"]\n'
+        'html_math_renderer = "mathml"\n'
+    )
+    command = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q"]
+    return subprocess.run(
+        [*command, str(folder), str(folder / "out")],
+        capture_output=True,
+        text=True,
+    )
+
+
+def test_a_broken_formula_stops_the_build_and_says_on_which_page(tmp_path):
+    made = build(tmp_path, r"$\frac{1$")
+    assert made.returncode != 0
+    assert "index.md" in made.stderr
+    assert "KaTeX cannot read" in made.stderr
+    assert "Traceback" not in made.stderr
+
+
+def test_a_formula_stands_in_the_page_as_mathml(tmp_path):
+    made = build(tmp_path, r"$\frac{1}{2}$")
+    assert made.returncode == 0, made.stderr
+    assert "<mfrac>" in (tmp_path / "out/index.html").read_text("utf8")

@@ -11,6 +11,8 @@ Axes: none
 import json
 from pathlib import Path
 
+from sphinx.errors import ExtensionError
+
 
 def texts(cell: dict) -> list[str]:
     """Return the alternative texts of the pictures that a cell stored."""
@@ -45,7 +47,10 @@ def carry(notebook: dict) -> dict:
 def read(app, docname: str, source: list[str]) -> None:
     """Carry the texts when Sphinx reads a notebook."""
     if Path(app.env.doc2path(docname)).suffix == ".ipynb":
-        source[0] = json.dumps(carry(json.loads(source[0])))
+        try:
+            source[0] = json.dumps(carry(json.loads(source[0])))
+        except ValueError as error:
+            raise ExtensionError(f"{docname}: {error}") from error
 
 
 def setup(app) -> None:

@@ -18,6 +18,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from docutils import nodes
+from sphinx.util import logging
 
 RAW = re.compile(r'<span class="math">\\\((.*?)\\\)</span>', re.DOTALL)
 QUIZ = re.compile(
@@ -62,16 +63,28 @@ def mathml(tex: str, display: bool = False) -> str:
     return re.search(r"<math.*</math>", made, re.DOTALL).group(0)
 
 
+def rendered(tex: str, place, display: bool = False) -> str:
+    """Return a formula as MathML, or as it stands with a warning of its place.
+
+    `make book` makes errors of warnings, and shows all of them.
+    """
+    try:
+        return mathml(tex, display)
+    except ValueError as error:
+        logging.getLogger(__name__).warning(str(error), location=place)
+        return f"<code>{html.escape(tex)}</code>"
+
+
 def inline(self, node: nodes.math) -> None:
     """Write an inline formula."""
-    self.body.append(mathml(node.astext()))
+    self.body.append(rendered(node.astext(), node))
     raise nodes.SkipNode
 
 
 def block(self, node: nodes.math_block) -> None:
     """Write a displayed formula, with its number if it has one."""
     self.body.append(self.starttag(node, "div", CLASS="math-block"))
-    self.body.append(mathml(aligned(node.astext()), display=True))
+    self.body.append(rendered(aligned(node.astext()), node, display=True))
     if node.get("number"):
         self.body.append(f'<span class="eqno">({node["number"]})</span>')
     self.body.append("</div>\n")
@@ -88,20 +101,20 @@ def in_outputs(app, pagename, templatename, context, doctree) -> None:
     body = context.get("body")
     if not body:
         return
-    body = RAW.sub(lambda m: mathml(html.unescape(m.group(1))), body)
+    body = RAW.sub(lambda m: rendered(html.unescape(m[1]), pagename), body)
     context["body"] = QUIZ.sub(
-        lambda m: m.group(1) + quiz_state(m.group(2)) + m.group(3), body
+        lambda m: m[1] + quiz_state(m[2], pagename) + m[3], body
     )
 
 
-def quiz_state(text: str) -> str:
+def quiz_state(text: str, place: str) -> str:
     """Return a quiz's state with each formula's MathML beside its LaTeX."""
     state = json.loads(text)
 
     def walk(value) -> None:
         if isinstance(value, dict):
             if "math" in value:
-                value["mathml"] = mathml(value["math"])
+                value["mathml"] = rendered(value["math"], place)
             for inner in value.values():
                 walk(inner)
         elif isinstance(value, list):
