@@ -59,17 +59,22 @@ export function cleaned(example) {
   };
 }
 
+/** A word in quotation marks; one written from right to left stays inside. */
+function quoted(word) {
+  return /[\u0590-\u08ff\ufb1d-\ufefc]/.test(word) ? `“\u2068${word}\u2069”` : `“${word}”`;
+}
+
 /** What the player says of one step, for eyes that cannot see it. */
 export function told(example, step, attention) {
   const output = attention ? example.output : example.without;
   const ends = step >= output.length;
-  const word = ends ? "the end" : `“${output[step]}”`;
+  const word = ends ? "the end" : quoted(output[step]);
   const place = ends ? word : `output ${step + 1} of ${output.length}, ${word}`;
   if (!attention) return `${place}; without attention it looks nowhere`;
   const row = example.weights[step] ?? [];
   const best = largest(row);
-  if (best < 0) return `${place}; no weights here`;
-  return `${place}, looks most at “${example.source[best]}” (${row[best].toFixed(2)})`;
+  if (!(row[best] > 0)) return `${place}; no weights here`;
+  return `${place}, looks most at ${quoted(example.source[best])} (${row[best].toFixed(2)})`;
 }
 
 /** How many steps there are: the outputs, and the end if it has weights. */
@@ -77,6 +82,23 @@ export function steps(example, attention) {
   if (!attention) return Math.max(1, example.without.length);
   return Math.max(1, example.weights.length, example.output.length);
 }
+
+/** The size in pixels of the cells of a map, so that 1 to 512 words fit. */
+export function cellSize(rows, columns) {
+  const fit = (count, most) => Math.max(2, Math.min(most, Math.floor(832 / Math.max(1, count))));
+  const width = fit(columns, 36);
+  return { width, height: fit(rows, Math.max(width, 16)), gap: width < 8 ? 0 : 2 };
+}
+
+const SVG = "http://www.w3.org/2000/svg";
+const SIGNS = {
+  first: "M3 3h2v10H3zM13 3v10L6 8z",
+  back: "M11 3v10L4 8z",
+  play: "M4 2v12l9-6z",
+  pause: "M3 2h4v12H3zM9 2h4v12H9z",
+  next: "M5 3v10l7-5z",
+  last: "M11 3h2v10h-2zM3 3v10l7-5z",
+};
 
 function make(tag, props = {}, ...children) {
   const { className, text, ...attributes } = props;
@@ -88,204 +110,271 @@ function make(tag, props = {}, ...children) {
   return node;
 }
 
+function draft(tag, attributes) {
+  const node = document.createElementNS(SVG, tag);
+  for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
+  return node;
+}
+
+function sign(name) {
+  const drawing = draft("svg", { viewBox: "0 0 16 16", "aria-hidden": "true", class: "ap-sign" });
+  drawing.append(draft("path", { d: SIGNS[name] }));
+  return drawing;
+}
+
+/** Paint all weights on one canvas, in one colour given as "red, green, blue". */
+function paint(canvas, weights, columns, ink) {
+  const { width, height, gap } = cellSize(weights.length, columns);
+  Object.assign(canvas, { width: columns * width, height: weights.length * height });
+  canvas.style.width = `${canvas.width / 2}px`;
+  const pen = canvas.getContext("2d");
+  weights.forEach((row, t) =>
+    row.forEach((weight, s) => {
+      pen.fillStyle = `rgba(${ink}, ${0.08 + 0.92 * weight})`;
+      pen.fillRect(s * width, t * height, width - gap, height - gap);
+    }),
+  );
+}
+
 let players = 0;
+
+/** Build the player in `el`; gives back what takes it away. */
+function build(el, given) {
+  const id = `alignment-player-${(players += 1)}`;
+  const examples = (Array.isArray(given) ? given : []).map(cleaned).filter((e) => e.source.length);
+  const root = make("div", { className: "ap", role: "group", "aria-label": "Alignment player" });
+  el.append(root);
+  if (!examples.length) {
+    root.append(make("p", { text: "There is no example to show." }));
+    return () => root.remove();
+  }
+  const now = { example: 0, step: 0, attention: true, timer: null, ink: "" };
+  const calm = globalThis.matchMedia?.("(prefers-reduced-motion: reduce)").matches ?? false;
+
+  const select = make("select", { id: `${id}-example` });
+  examples.forEach((e, i) => select.append(make("option", { value: i, text: e.title || `Example ${i + 1}` })));
+  const onOff = make("span", { "aria-hidden": "true" });
+  const toggle = make("button", { type: "button", role: "switch", className: "ap-switch" });
+  toggle.append(make("span", { className: "ap-track", "aria-hidden": "true" }), "Attention ", onOff);
+  const source = make("ol", { className: "ap-words ap-source", "aria-label": "Input, with the weight of each" });
+  const lines = draft("svg", { class: "ap-lines", "aria-hidden": "true" });
+  const output = make("ol", { className: "ap-words ap-output", "aria-label": "Output; choose one to see where it looks" });
+  const reference = make("p", { className: "ap-reference", dir: "auto" });
+  const verdict = make("p", { className: "ap-verdict" });
+  const status = make("p", { className: "ap-status", role: "status" });
+  const canvas = make("canvas");
+  const mark = make("div", { className: "ap-mark" });
+  const map = make("div", { className: "ap-map", role: "img" }, canvas, mark);
+  const caption = make("p", { className: "ap-label ap-caption" });
+  const buttons = {};
+  for (const [name, label] of [["first", "First"], ["back", "Back"], ["play", "Play"], ["next", "Next"], ["last", "Last"]]) {
+    buttons[name] = make("button", { type: "button", "aria-label": label, title: label }, sign(name));
+  }
+  const hint = make("span", { className: "ap-label ap-hint", text: "or the keys ← → Home End" });
+
+  const current = () => examples[now.example];
+  const last = () => steps(current(), now.attention) - 1;
+  const weights = () => (now.attention && current().weights[now.step]) || [];
+  const stop = () => {
+    clearInterval(now.timer);
+    now.timer = null;
+  };
+  const go = (step) => {
+    now.step = Math.max(0, Math.min(last(), step));
+    show();
+  };
+  const play = () => {
+    if (now.timer) {
+      stop();
+      return show();
+    }
+    if (now.step >= last()) now.step = 0;
+    now.timer = setInterval(() => {
+      if (now.step + 1 >= last()) stop();
+      go(now.step + 1);
+    }, calm ? 2000 : 1000);
+    show();
+  };
+
+  /** What an example and the switch decide: words, marks, the map. */
+  function draw() {
+    const { source: words, reference: right, output: ours, without, weights: all } = current();
+    const said = now.attention ? ours : without;
+    const good = kept(said, right);
+    source.replaceChildren(
+      ...words.map((text) =>
+        make(
+          "li",
+          {},
+          make("bdi", { className: "ap-word", text }),
+          make("span", { className: "ap-gauge", "aria-hidden": "true" }, make("span", { className: "ap-fill" })),
+          make("span", { className: "ap-number" }),
+        ),
+      ),
+    );
+    const choice = (t, className, ...inside) => {
+      const button = make("button", { type: "button", className }, ...inside);
+      button.addEventListener("click", () => go(t));
+      return make("li", {}, button);
+    };
+    const items = said.map((text, t) => {
+      const word = make("bdi", { text });
+      if (good[t]) return choice(t, "", word);
+      const note = make("span", { className: "ap-note", "aria-hidden": "true", text: "✗" });
+      return choice(t, "ap-wrong", word, note, make("span", { className: "ap-hidden", text: " differs" }));
+    });
+    if (steps(current(), now.attention) > said.length) items.push(choice(said.length, "ap-end", "end"));
+    output.replaceChildren(...items);
+    reference.textContent = right.join(" ");
+    const edits = (list) => make("b", { text: String(editDistance(list, right)) });
+    verdict.replaceChildren(
+      "Changes to reach the reference: with attention ", edits(ours), ", without ", edits(without), ". ",
+      good.includes(false) ? "✗ marks what differs." : "",
+    );
+    map.hidden = caption.hidden = !now.attention || !all.length;
+    map.setAttribute("aria-label", `All weights: ${all.length} outputs down, ${words.length} inputs across`);
+    now.ink = "";
+    colour();
+    toggle.setAttribute("aria-checked", String(now.attention));
+    onOff.textContent = now.attention ? "on" : "off";
+    go(now.step);
+  }
+
+  /** Paint the map, if it or the page's theme is another one now. */
+  function colour() {
+    const ink = getComputedStyle(root).getPropertyValue("--ap-rgb").trim();
+    if (map.hidden || !ink || ink === now.ink) return;
+    now.ink = ink;
+    paint(canvas, current().weights, current().source.length, ink);
+  }
+
+  /** What a step decides: nothing is built anew, so the focus stays. */
+  function show() {
+    const row = weights();
+    const best = largest(row);
+    source.classList.toggle("ap-none", !row.length);
+    [...source.children].forEach((item, s) => {
+      const weight = row[s] ?? 0;
+      item.style.setProperty("--weight", weight);
+      item.classList.toggle("ap-best", s === best && weight > 0);
+      item.lastChild.textContent = !row.length ? "" : weight < 0.005 ? "0" : weight.toFixed(2);
+    });
+    const choices = [...output.querySelectorAll("button")];
+    const inside = choices.includes(document.activeElement);
+    choices.forEach((button, t) => {
+      button.tabIndex = t === now.step ? 0 : -1; // one stop for Tab; arrows do the rest
+      if (t === now.step) button.setAttribute("aria-current", "step");
+      else button.removeAttribute("aria-current");
+    });
+    if (inside) choices[now.step]?.focus();
+    const ends = { first: now.step <= 0, back: now.step <= 0, next: now.step >= last(), last: now.step >= last() };
+    for (const [name, end] of Object.entries(ends)) buttons[name].setAttribute("aria-disabled", String(end));
+    const doing = now.timer ? "Pause" : "Play";
+    if (buttons.play.title !== doing || !buttons.play.dataset.doing) {
+      Object.assign(buttons.play, { title: doing, ariaLabel: doing }).dataset.doing = doing;
+      buttons.play.replaceChildren(sign(doing.toLowerCase()));
+    }
+    const rows = Math.max(1, current().weights.length);
+    mark.style.top = `${(100 * now.step) / rows}%`;
+    mark.style.height = `${100 / rows}%`;
+    const word = current().output[now.step];
+    caption.replaceChildren("All weights, outputs down and inputs across; framed: ", make("bdi", { text: word ?? "end" }));
+    status.textContent = told(current(), now.step, now.attention);
+    join();
+  }
+
+  /** Lines from the output to the words it looks at, where these stand in one row. */
+  function join() {
+    const [words, said] = [[...source.children], output.children[now.step]];
+    lines.classList.toggle("ap-gone", words.some((x) => x.offsetTop !== words[0].offsetTop));
+    const here = lines.getBoundingClientRect();
+    const middle = (node) => {
+      const box = node.getBoundingClientRect();
+      return box.left + box.width / 2 - here.left;
+    };
+    const row = said ? weights() : [];
+    const foot = said && said.getBoundingClientRect().top - here.top;
+    const paths = row.map((weight, s) => {
+      if (weight < 0.02) return null;
+      const [a, b, half] = [middle(words[s]), middle(said), here.height / 2];
+      const d = `M${a} 0C${a} ${half} ${b} ${half} ${b} ${here.height}V${foot}`;
+      return draft("path", { d, "stroke-width": 1 + 4 * weight, opacity: 0.25 + 0.75 * weight });
+    });
+    lines.replaceChildren(...paths.filter(Boolean));
+  }
+
+  select.addEventListener("change", () => {
+    stop();
+    [now.example, now.step] = [Number(select.value), 0];
+    draw();
+  });
+  toggle.addEventListener("click", () => {
+    now.attention = !now.attention;
+    draw();
+  });
+  map.addEventListener("click", (event) => {
+    const box = map.getBoundingClientRect();
+    go(Math.floor(((event.clientY - box.top) / box.height) * current().weights.length));
+  });
+  const keys = {
+    ArrowLeft: () => go(now.step - 1),
+    ArrowRight: () => go(now.step + 1),
+    Home: () => go(0),
+    End: () => go(last()),
+  };
+  buttons.first.addEventListener("click", keys.Home);
+  buttons.back.addEventListener("click", keys.ArrowLeft);
+  buttons.play.addEventListener("click", play);
+  buttons.next.addEventListener("click", keys.ArrowRight);
+  buttons.last.addEventListener("click", keys.End);
+  root.addEventListener("keydown", (event) => {
+    const other = event.altKey || event.ctrlKey || event.metaKey || event.shiftKey;
+    if (event.target === select || other || !keys[event.key]) return;
+    event.preventDefault();
+    event.stopPropagation(); // the theme and the notebook listen to arrows too
+    keys[event.key]();
+  });
+
+  const label = (text) => make("p", { className: "ap-label", text });
+  root.append(
+    make("div", { className: "ap-bar" }, make("label", { for: select.id, text: "Example" }), select, toggle),
+    make(
+      "div",
+      { className: "ap-rows" },
+      label("Input"), source, lines, label("Output"), output, label("Reference"), reference,
+    ),
+    make("div", { className: "ap-foot" }, make("div", { className: "ap-bar ap-steps" }, ...Object.values(buttons), hint), status),
+    verdict,
+    caption,
+    map,
+  );
+  draw();
+  const watch = new ResizeObserver(() => {
+    colour();
+    join();
+  });
+  watch.observe(root);
+  const theme = new MutationObserver(colour);
+  theme.observe(document.documentElement, { attributeFilter: ["data-theme", "theme"] });
+  return () => {
+    stop();
+    watch.disconnect();
+    theme.disconnect();
+    root.remove();
+  };
+}
 
 export default {
   render({ model, el }) {
-    const id = `alignment-player-${(players += 1)}`;
-    const examples = (model.get("examples") ?? []).map(cleaned).filter((e) => e.source.length);
-    const root = make("div", { className: "ap", role: "group", "aria-label": "Alignment player" });
-    el.append(root);
-    if (!examples.length) {
-      root.append(make("p", { text: "There is no example to show." }));
-      return () => root.remove();
-    }
-    const now = { example: 0, step: 0, attention: true, timer: null };
-    const calm = globalThis.matchMedia?.("(prefers-reduced-motion: reduce)").matches ?? false;
-
-    const select = make("select", { id: `${id}-example` });
-    examples.forEach((e, i) => select.append(make("option", { value: i, text: e.title || `Example ${i + 1}` })));
-    const toggle = make("button", { type: "button", className: "ap-toggle" });
-    const source = make("ol", { className: "ap-words ap-source", "aria-label": "Input, with the weight of each" });
-    const output = make("ol", { className: "ap-words ap-output", "aria-label": "Output; choose one to see where it looks" });
-    const reference = make("p", { className: "ap-text" });
-    const verdict = make("p", { className: "ap-text ap-verdict" });
-    const status = make("p", { className: "ap-status", role: "status" });
-    const map = make("div", { className: "ap-map", role: "img" });
-    const caption = make("p", { className: "ap-label", text: "All weights: outputs down, inputs across" });
-    const buttons = {};
-    const bar = make("div", { className: "ap-bar" });
-    for (const [name, sign, label] of [
-      ["first", "❘◀", "First"],
-      ["back", "◀", "Back"],
-      ["play", "▶▶", "Play"],
-      ["next", "▶", "Next"],
-      ["last", "▶❘", "Last"],
-    ]) {
-      buttons[name] = make("button", { type: "button", "aria-label": label, title: label, text: `${sign}\uFE0E` });
-      bar.append(buttons[name]);
-    }
-
-    const current = () => examples[now.example];
-    const last = () => steps(current(), now.attention) - 1;
-    const stop = () => {
-      clearInterval(now.timer);
-      now.timer = null;
+    let remove = build(el, model.get("examples"));
+    const again = () => {
+      remove();
+      remove = build(el, model.get("examples"));
     };
-    const go = (step) => {
-      now.step = Math.max(0, Math.min(last(), step));
-      draw();
-    };
-    const play = () => {
-      if (now.timer) {
-        stop();
-        return draw();
-      }
-      if (now.step >= last()) now.step = 0;
-      now.timer = setInterval(() => {
-        if (now.step >= last()) {
-          stop();
-          return draw();
-        }
-        go(now.step + 1);
-      }, calm ? 2000 : 900);
-      draw();
-    };
-
-    const word = (text, extra = {}) => make("span", { className: "ap-word", text, ...extra });
-
-    function drawSource() {
-      const row = (now.attention && current().weights[now.step]) || [];
-      const best = largest(row);
-      source.replaceChildren(
-        ...current().source.map((text, s) => {
-          const item = make("li", { className: s === best ? "ap-best" : "" }, word(text));
-          if (row.length) {
-            const fill = make("span", { className: "ap-fill" });
-            fill.style.width = `${100 * row[s]}%`;
-            item.append(
-              make("span", { className: "ap-gauge", "aria-hidden": "true" }, fill),
-              make("span", { className: "ap-number", text: row[s].toFixed(2) }),
-            );
-          }
-          return item;
-        }),
-      );
-    }
-
-    function drawOutput() {
-      const said = now.attention ? current().output : current().without;
-      const good = kept(said, current().reference);
-      const items = said.map((text, t) => {
-        const button = make("button", { type: "button", className: good[t] ? "" : "ap-wrong", text });
-        if (!good[t]) button.append(make("span", { className: "ap-note", text: " ✗", "aria-label": "differs" }));
-        if (t === now.step) button.setAttribute("aria-current", "step");
-        button.addEventListener("click", () => go(t));
-        return make("li", {}, button);
-      });
-      if (steps(current(), now.attention) > said.length) {
-        const end = make("button", { type: "button", className: "ap-end", text: "end" });
-        if (now.step >= said.length) end.setAttribute("aria-current", "step");
-        end.addEventListener("click", () => go(said.length));
-        items.push(make("li", {}, end));
-      }
-      // Keep the focus where it was: drawing replaces the buttons.
-      const focused = [...output.querySelectorAll("button")].indexOf(document.activeElement);
-      output.replaceChildren(...items);
-      if (focused >= 0) output.querySelectorAll("button")[now.step]?.focus();
-    }
-
-    function drawMap() {
-      const { weights, source: words } = current();
-      map.hidden = !now.attention || !weights.length;
-      caption.hidden = map.hidden;
-      map.style.gridTemplateColumns = `repeat(${words.length}, minmax(2px, 1fr))`;
-      map.setAttribute("aria-label", `All weights: ${weights.length} outputs down, ${words.length} inputs across`);
-      map.replaceChildren(
-        ...weights.flatMap((row, t) =>
-          row.map((x) => {
-            const cell = make("span", { className: t === now.step ? "ap-now" : "" });
-            cell.style.setProperty("--weight", x.toFixed(3));
-            return cell;
-          }),
-        ),
-      );
-    }
-
-    function draw() {
-      const { reference: right, output: ours, without } = current();
-      toggle.textContent = now.attention ? "Attention: on" : "Attention: off";
-      toggle.setAttribute("aria-pressed", String(now.attention));
-      buttons.play.setAttribute("aria-label", now.timer ? "Pause" : "Play");
-      buttons.play.title = now.timer ? "Pause" : "Play";
-      buttons.play.textContent = now.timer ? "❚❚" : "▶▶\uFE0E";
-      for (const name of ["first", "back"]) buttons[name].disabled = now.step <= 0;
-      for (const name of ["next", "last"]) buttons[name].disabled = now.step >= last();
-      drawSource();
-      drawOutput();
-      drawMap();
-      reference.replaceChildren(make("b", { text: "Reference: " }), right.join(" "));
-      const edits = (list) => {
-        const n = editDistance(list, right);
-        return `${n} ${n === 1 ? "edit" : "edits"}`;
-      };
-      verdict.replaceChildren(
-        make("b", { text: "From the reference: " }),
-        `with attention ${edits(ours)}, without ${edits(without)}`,
-      );
-      status.textContent = told(current(), now.step, now.attention);
-    }
-
-    select.addEventListener("change", () => {
-      stop();
-      [now.example, now.step] = [Number(select.value), 0];
-      draw();
-    });
-    toggle.addEventListener("click", () => {
-      now.attention = !now.attention;
-      go(now.step);
-    });
-    buttons.first.addEventListener("click", () => go(0));
-    buttons.back.addEventListener("click", () => go(now.step - 1));
-    buttons.play.addEventListener("click", play);
-    buttons.next.addEventListener("click", () => go(now.step + 1));
-    buttons.last.addEventListener("click", () => go(last()));
-    const keys = {
-      ArrowLeft: () => go(now.step - 1),
-      ArrowRight: () => go(now.step + 1),
-      Home: () => go(0),
-      End: () => go(last()),
-    };
-    root.addEventListener("keydown", (event) => {
-      if (event.target === select || !keys[event.key]) return;
-      event.preventDefault();
-      event.stopPropagation(); // the theme and the notebook listen to arrows too
-      keys[event.key]();
-    });
-
-    root.append(
-      make(
-        "div",
-        { className: "ap-bar" },
-        make("label", { for: `${id}-example`, text: "Example " }),
-        select,
-        toggle,
-      ),
-      make("p", { className: "ap-label", text: "Input" }),
-      source,
-      make("p", { className: "ap-label", text: "Output" }),
-      output,
-      bar,
-      status,
-      caption,
-      map,
-      reference,
-      verdict,
-    );
-    draw();
+    model.on("change:examples", again);
     return () => {
-      stop();
-      root.remove();
+      model.off("change:examples", again);
+      remove();
     };
   },
 };

@@ -25,7 +25,7 @@ function formula(segment) {
   if (!segment.mathml) return make("code", { className: "math", text: segment.math });
   const parsed = new DOMParser().parseFromString(segment.mathml, "application/xml");
   const root = parsed.documentElement;
-  if (root.localName !== "math") return make("code", { className: "math", text: segment.math });
+  if (root.localName !== "math" || parsed.querySelector("parsererror, script")) return make("code", { className: "math", text: segment.math });
   return document.importNode(root, true);
 }
 
@@ -42,7 +42,8 @@ let quizzes = 0;
 export default {
   render({ model, el }) {
     const id = `quiz-${(quizzes += 1)}`;
-    const questions = model.get("questions") ?? [];
+    const given = model.get("questions");
+    const questions = (Array.isArray(given) ? given : []).filter((q) => Array.isArray(q?.choices));
     const answers = questions.map(() => []);
     const root = make("section", { className: "quiz-live", "aria-label": model.get("title") ?? "Quiz" });
     const score = make("p", { className: "quiz-score", role: "status" });
@@ -50,20 +51,32 @@ export default {
     questions.forEach((question, q) => {
       const box = make("fieldset", {}, make("legend", {}, `${q + 1}. `, ...written(question.prompt)));
       const feedback = make("p", { className: "quiz-feedback", role: "status" });
+      const check = make("button", { type: "button", className: "quiz-check", text: "Check" });
+      let chosen = null;
+      // Arrow keys choose among radio buttons, so choosing alone is no answer.
+      const answer = () => {
+        if (!chosen) return feedback.replaceChildren("Choose an answer first.");
+        answers[q].push(Boolean(chosen.right));
+        feedback.className = `quiz-feedback ${chosen.right ? "quiz-right" : "quiz-not"}`;
+        feedback.replaceChildren(opening(chosen), ...written(chosen.feedback));
+        if (!answers.every((tries) => tries.includes(true))) return;
+        score.textContent = `All answered; ${firstTries(answers)} of ${questions.length} right at the first try.`;
+      };
+      check.addEventListener("click", answer);
       question.choices.forEach((choice, c) => {
         const input = make("input", { type: "radio", name: `${id}-${q}`, id: `${id}-${q}-${c}` });
         input.addEventListener("change", () => {
-          answers[q].push(Boolean(choice.right));
-          feedback.className = `quiz-feedback ${choice.right ? "quiz-right" : "quiz-not"}`;
-          feedback.replaceChildren(opening(choice), ...written(choice.feedback));
-          if (answers.every((tries) => tries.includes(true))) {
-            score.textContent = `All answered; ${firstTries(answers)} of ${questions.length} right at the first try.`;
-          }
+          chosen = choice;
+          feedback.className = "quiz-feedback";
+          feedback.replaceChildren();
+        });
+        input.addEventListener("keydown", (event) => {
+          if (event.key === "Enter") answer();
         });
         const label = make("label", { for: input.id }, ...written(choice.content));
         box.append(make("div", { className: "quiz-choice" }, input, label));
       });
-      box.append(feedback);
+      box.append(make("div", { className: "quiz-answer" }, check, feedback));
       root.append(box);
     });
     root.append(score);
