@@ -78,6 +78,17 @@ def test_twice_is_once_another_replaces_and_none_restores(book):
         assert before == clean
 
 
+def test_colab_is_offered_only_where_it_can_open_a_notebook(book):
+    repository.apply(book, "https://gitlab.com/jane/attention")
+    config = (book / "_config.yml").read_text("utf8")
+    assert "url: https://gitlab.com/jane/attention" in config
+    assert "use_edit_page_button: true" in config
+    assert "launch_buttons" not in config
+    readme = (book / "README.md").read_text("utf8")
+    assert "colab.research.google.com" not in readme
+    assert all("git+https://gitlab.com" in x for _, x in setup_cells(book))
+
+
 def test_the_checkout_holds_one_address_or_none():
     config = (ROOT / "_config.yml").read_text("utf8")
     lines = [x for x in config.splitlines() if x.startswith("  url: ")]

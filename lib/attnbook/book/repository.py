@@ -18,6 +18,8 @@ import nbformat
 
 ADDRESS = re.compile(r"https://[\w.-]+/[\w.-]+/[\w.-]+")
 BRANCH = "main"
+# Colab opens notebooks from here alone.
+GITHUB = "https://github.com/"
 OPEN, CLOSE = "repository:begin", "repository:end"
 BLOCK = re.compile(rf"(?ms)^[^\n]*{OPEN}[^\n]*\n.*?^[^\n]*{CLOSE}[^\n]*\n")
 
@@ -42,13 +44,11 @@ def config(url: str) -> str:
     """Return the keys that make the Colab and edit buttons appear."""
     if not url:
         return ""
-    return (
-        "repository:\n"
-        f"  url: {url}\n"
-        f"  branch: {BRANCH}\n"
-        "launch_buttons:\n"
-        "  colab_url: https://colab.research.google.com\n"
-    )
+    place = f"repository:\n  url: {url}\n  branch: {BRANCH}\n"
+    if not url.startswith(GITHUB):
+        return place
+    colab_url = "https://colab.research.google.com"
+    return f"{place}launch_buttons:\n  colab_url: {colab_url}\n"
 
 
 def setup_lines(url: str) -> str:
@@ -64,14 +64,14 @@ def setup_lines(url: str) -> str:
 
 def colab(url: str, chapter: str) -> str:
     """Return the address at which Colab opens a chapter."""
-    path = url.removeprefix("https://github.com/")
+    path = url.removeprefix(GITHUB)
     host = "https://colab.research.google.com/github"
     return f"{host}/{path}/blob/{BRANCH}/chapters/{chapter}.ipynb"
 
 
 def badges(url: str, chapters: list[str]) -> str:
     """Return a line of Markdown a chapter, each opening it on Colab."""
-    if not url:
+    if not url.startswith(GITHUB):
         return ""
     image = "https://colab.research.google.com/assets/colab-badge.svg"
     return "\n".join(
