@@ -1,15 +1,12 @@
 """The built pages in a real browser, over http and from file://.
 
-`make book` comes first; REQUIRE_BROWSER=1 turns a missing Chromium from a
-skipped test into a failure.
+`make book` comes first.
 """
 
 import functools
 import http.server
 import io
-import os
 import re
-import shutil
 import threading
 from pathlib import Path
 from urllib.parse import unquote, urldefrag, urljoin
@@ -25,35 +22,7 @@ PAGES = sorted(
     for p in HTML.rglob("*.html")
     if not {"_static", "_sources"} & {*p.parts}
 )
-CHROMIUM = next(
-    filter(
-        None,
-        map(shutil.which, ("chromium", "chromium-browser", "google-chrome")),
-    ),
-    None,
-)
 CHAPTERS = [p for p in PAGES if re.match(r"chapters/\d\d_", p)]
-FLAGS = [
-    "--no-sandbox",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
-
-
-@pytest.fixture(scope="session")
-def browser():
-    if CHROMIUM is None:
-        why = "no Chromium on this machine: the built pages were not opened"
-        if os.environ.get("REQUIRE_BROWSER"):
-            pytest.fail(why)
-        pytest.skip(why)
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        made = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-        yield made
-        made.close()
 
 
 class Quiet(http.server.SimpleHTTPRequestHandler):

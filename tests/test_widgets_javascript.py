@@ -5,6 +5,7 @@ import random
 import pytest
 
 from attnbook.metrics import edit_distance
+from attnbook.widgets.alignment_player import looked
 from javascript import WIDGETS, Module
 
 pytestmark = pytest.mark.javascript
@@ -68,6 +69,22 @@ def test_the_largest_weight_is_found_and_what_is_no_number_is_not(player):
     assert player.call("largest", [None, 0.1, "x"]) == 1
 
 
+def test_the_page_and_the_fallback_name_the_same_word(player):
+    rng = random.Random(3)
+    for _ in range(50):
+        source = [rng.choice("abcdé") for _ in range(rng.randrange(1, 13))]
+        rows = [[rng.random() for _ in source] for _ in range(7)]
+        made = {
+            "source": source,
+            "with": {"output": list("abcdefg"), "weights": rows},
+        }
+        drawn = player.call("cleaned", made)
+        for t, (word, at, weight) in enumerate(looked(made)):
+            best = player.call("largest", drawn["weights"][t])
+            assert (drawn["output"][t], source[best]) == (word, at)
+            assert abs(drawn["weights"][t][best] - weight) < 1e-6
+
+
 def test_bad_examples_become_drawable_ones(player):
     empty = player.call("cleaned", {})
     assert empty == {
@@ -107,6 +124,27 @@ def test_a_step_is_told_in_words(player):
     assert "looks nowhere" in player.call("told", EXAMPLE, 0, False)
     bare = {**EXAMPLE, "weights": []}
     assert "no weights here" in player.call("told", bare, 0, True)
+
+
+def test_a_word_from_right_to_left_stays_in_its_quotation_marks(player):
+    arabic = {**EXAMPLE, "source": ["i", "بيت"]}
+    said = player.call("told", arabic, 1, True)
+    assert said.endswith("“\u2068بيت\u2069” (0.83)")
+    assert "\u2068" not in player.call("told", EXAMPLE, 1, True)
+
+
+def test_a_row_of_nothing_looks_at_nothing(player):
+    dark = {**EXAMPLE, "weights": [[0, 0]]}
+    assert player.call("told", dark, 0, True).endswith("no weights here")
+
+
+def test_maps_of_1_to_512_words_fit(player):
+    for rows, columns in [(1, 1), (12, 14), (50, 41), (512, 512), (1, 512)]:
+        cell = player.call("cellSize", rows, columns)
+        assert cell["gap"] < cell["width"] <= 36
+        assert 2 <= cell["height"] <= 36
+        assert columns * cell["width"] <= max(832, 2 * columns)
+        assert rows * cell["height"] <= max(832, 2 * rows)
 
 
 def test_steps_count_the_end_if_it_has_weights(player):

@@ -136,11 +136,9 @@ function paint(canvas, weights, columns, ink) {
   );
 }
 
-let players = 0;
-
 /** Build the player in `el`; gives back what takes it away. */
 function build(el, given) {
-  const id = `alignment-player-${(players += 1)}`;
+  const id = `alignment-player-${Math.random().toString(36).slice(2)}`; // a page may hold several
   const examples = (Array.isArray(given) ? given : []).map(cleaned).filter((e) => e.source.length);
   const root = make("div", { className: "ap", role: "group", "aria-label": "Alignment player" });
   el.append(root);

@@ -6,7 +6,7 @@ Source: the alignment matrices of Bahdanau et al. (2015), figure 3,
 Axes: T output symbols (the end symbol included), S source symbols
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from pathlib import Path
 
@@ -15,17 +15,42 @@ import traitlets
 from attnbook.widgets.base import BookWidget
 
 HERE = Path(__file__)
-LABELS = ("source", "reference")
+
+
+def part(holder, name: str, what: str):
+    """Return a named part of a mapping, or say what lacks it."""
+    if not isinstance(holder, Mapping) or name not in holder:
+        has = sorted(holder) if isinstance(holder, Mapping) else holder
+        raise ValueError(f"{what} lacks {name!r}; it has {has!s:.60}")
+    return holder[name]
 
 
 def words(value, what: str) -> list[str]:
     """Return a list of words, or say what is no list of words."""
-    if isinstance(value, str) or not all(isinstance(w, str) for w in value):
+    fits = isinstance(value, Sequence) and not isinstance(value, str)
+    if not fits or not all(isinstance(word, str) for word in value):
         raise ValueError(f"{what} must be a list of strings, not {value!r:.60}")
     return list(value)
 
 
-def checked(example: dict) -> dict:
+def weighed(row: Iterable, source: list[str], place: int) -> list[float]:
+    """Return a row of weights to 3 digits, or say why it cannot be one."""
+    numbers = [float(x) for x in row]
+    if len(numbers) != len(source):
+        raise ValueError(
+            f"row {place} has {len(numbers)} weights for {len(source)} source "
+            "words"
+        )
+    for at, x in enumerate(numbers):
+        if not -0.001 <= x <= 1.001:  # NaN and infinities do not pass either
+            raise ValueError(
+                f"row {place} gives source word {at}, {source[at]!r}, the "
+                f"weight {x}; a weight lies between 0 and 1"
+            )
+    return [round(x, 3) for x in numbers]
+
+
+def checked(example: Mapping) -> dict:
     """Return an example with its weights to 3 digits.
 
     Raises:
@@ -33,35 +58,34 @@ def checked(example: dict) -> dict:
             each output word (and one for the end, if you like) with one number
             for each source word.
     """
-    missing = {"title", *LABELS, "with", "without"} - set(example)
-    if missing:
-        raise ValueError(
-            f"an example lacks {sorted(missing)}; it has {sorted(example)}"
-        )
-    made = {name: words(example[name], name) for name in LABELS}
-    if not made["source"]:
+    title = part(example, "title", "an example")
+    source, reference = (
+        words(part(example, name, "an example"), name)
+        for name in ("source", "reference")
+    )
+    looking, blind = (
+        part(example, name, "an example") for name in ("with", "without")
+    )
+    if not source:
         raise ValueError("the source has 0 words; a player needs at least 1")
-    output = words(example["with"]["output"], "output")
-    rows = [[float(x) for x in row] for row in example["with"]["weights"]]
+    output = words(part(looking, "output", "`with`"), "output")
+    rows = list(part(looking, "weights", "`with`"))
     if len(rows) - len(output) not in (0, 1):
         raise ValueError(
             f"there are {len(rows)} rows of weights for {len(output)} output "
             "words; one each, and one more for the end, is right"
         )
-    for row in rows:
-        if len(row) != len(made["source"]):
-            raise ValueError(
-                f"a row has {len(row)} weights for {len(made['source'])} "
-                "source words"
-            )
     return {
-        "title": str(example["title"]),
-        **made,
+        "title": str(title),
+        "source": source,
+        "reference": reference,
         "with": {
             "output": output,
-            "weights": [[round(x, 3) for x in row] for row in rows],
+            "weights": [weighed(row, source, t) for t, row in enumerate(rows)],
         },
-        "without": {"output": words(example["without"]["output"], "output")},
+        "without": {
+            "output": words(part(blind, "output", "`without`"), "output")
+        },
     }
 
 
@@ -80,11 +104,15 @@ class AlignmentPlayer(BookWidget):
     _css = HERE.with_suffix(".css")
     examples = traitlets.List().tag(sync=True)
 
-    def __init__(self, examples: Sequence[dict], **traits):
-        made = [checked(example) for example in examples]
-        if not made:
+    def __init__(self, examples: Sequence[Mapping], **traits):
+        super().__init__(examples=list(examples), **traits)
+
+    @traitlets.validate("examples")
+    def _fitting(self, proposal) -> list[dict]:
+        """Check examples whenever they are set, at the start and later."""
+        if not proposal["value"]:
             raise ValueError("0 examples given; a player needs at least 1")
-        super().__init__(examples=made, **traits)
+        return [checked(example) for example in proposal["value"]]
 
     def fallback(self) -> str:
         """Return the first example as a table: where each word looked."""

@@ -37,11 +37,9 @@ function written(segments) {
   });
 }
 
-let quizzes = 0;
-
 export default {
   render({ model, el }) {
-    const id = `quiz-${(quizzes += 1)}`;
+    const id = `quiz-${Math.random().toString(36).slice(2)}`; // a page may hold several
     const given = model.get("questions");
     const questions = (Array.isArray(given) ? given : []).filter((q) => Array.isArray(q?.choices));
     const answers = questions.map(() => []);
