@@ -340,3 +340,21 @@ def test_no_edge_of_a_figure_shows_in_the_dark(page_in, name):
         }
     behind = page.evaluate("getComputedStyle(document.body).backgroundColor")
     assert [f"rgb{corner}" for corner in corners] == [behind]
+
+
+PLAYERS = [
+    name
+    for name in CHAPTERS
+    if 'data-book-widget="alignment_player"' in (HTML / name).read_text("utf8")
+]
+
+
+@pytest.mark.parametrize("name", PLAYERS)
+def test_a_players_buttons_stay_in_sight_on_a_phone(page_in, name):
+    page = page_in(name, width=320)
+    player = page.locator("[data-state=ready] .ap")
+    longest = player.locator("option").count() - 1
+    player.locator("select").select_option(str(longest))
+    player.evaluate("e => e.scrollIntoView({ behavior: 'instant' })")
+    foot = player.locator(".ap-foot").bounding_box()
+    assert 0 < foot["y"] <= 900 - foot["height"] + 1
