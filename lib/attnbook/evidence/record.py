@@ -20,7 +20,8 @@ from torch import nn
 
 from attnbook.encoder_decoder import EncoderDecoder, parameters
 from attnbook.evidence import RECORDS
-from attnbook.evidence.runs import RUNS, Run
+from attnbook.evidence.run import Run
+from attnbook.evidence.runs import RUNS
 from attnbook.evidence.scoring import score, watch
 from attnbook.evidence.tasks import Task
 from attnbook.evidence.turns import turn

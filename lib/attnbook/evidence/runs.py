@@ -1,85 +1,14 @@
-"""The recorded runs of chapters 1 and 2: what is trained, and how.
+"""The recorded runs of chapters 1 to 3: what is trained, and how.
 
 Chapter: chapters/01_bottleneck
 Source: none
 Axes: none
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-import torch
-from torch import nn
-
-from attnbook.bahdanau import BahdanauDecoder
-from attnbook.encoder_decoder import Decoder, Encoder, EncoderDecoder
-from attnbook.evidence.tasks import Task, task
+from attnbook.evidence.run import Run, seeded
 from attnbook.training import Recipe
-
-CELLS = {"gru": nn.GRU, "lstm": nn.LSTM}
-
-
-@dataclass(frozen=True)
-class Run:
-    """One training run.
-
-    Attributes:
-        task: the name of its data.
-        attention: whether the decoder looks back.
-        recipe: how it is trained, the seed included.
-        embedding: width of a symbol's vector.
-        encoder: width of one direction of the encoder.
-        decoder: width of the decoder's state.
-        readout: width of the maxout layer.
-        cell: "gru" or "lstm".
-        directions: of the encoder.
-        backwards: whether the source is read in reverse.
-        dropout: share of entries dropped in training.
-        ship: whether the weights are kept beside the results.
-    """
-
-    task: str
-    attention: bool
-    recipe: Recipe
-    embedding: int = 48
-    encoder: int = 96
-    decoder: int = 192
-    readout: int = 64
-    cell: str = "gru"
-    directions: int = 2
-    backwards: bool = False
-    dropout: float = 0.0
-    ship: bool = False
-
-    def data(self) -> Task:
-        """Return the data this run learns from."""
-        return task(self.task, self.backwards)
-
-    def model(self) -> EncoderDecoder:
-        """Return the model with the first weights that the seed gives."""
-        data, cell = self.data(), CELLS[self.cell]
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(self.recipe.seed)
-            encoder = Encoder(
-                len(data.sources),
-                self.embedding,
-                self.encoder,
-                self.directions,
-                cell,
-            )
-            widths = (self.embedding, self.decoder, encoder.width)
-            kind, extra = Decoder, ()
-            if self.attention:
-                kind, extra = BahdanauDecoder, (self.decoder // 2,)
-            decoder = kind(
-                len(data.targets),
-                *widths,
-                self.readout,
-                *extra,
-                recurrent=cell,
-                dropout=self.dropout,
-            )
-        return EncoderDecoder(encoder, decoder)
-
 
 # Word -> phoneme. The decoder without attention is wider, so that both models
 # have as many parameters; the run's record says how many.
@@ -114,12 +43,43 @@ TALK = Run(
     ship=True,
 )
 TALK_FIXED = replace(TALK, attention=False, decoder=136)
-
-
-def seeded(run: Run, seed: int, **changes) -> Run:
-    """Return the run with another seed, and other changes."""
-    return replace(run, recipe=replace(run.recipe, seed=seed), **changes)
-
+# Chapter 3: one factor at a time, from a general score that looks at all of the
+# memory, after the step, and feeds nothing back.
+LUONG = {"after": True, "score": "general"}
+SHORT = replace(SPELL, recipe=replace(SPELL.recipe, epochs=2), **LUONG)
+SHORT_HELP = replace(HELP, **LUONG)
+SHORT_TALK = replace(TALK, ship=False, **LUONG)
+VARIANTS = {
+    "dot": {"score": "dot"},
+    "general": {},
+    "concat": {"score": "concat"},
+    "location": {"score": "location"},
+    "feeding": {"feeding": True},
+    "monotonic": {"window": "monotonic", "reach": 3},
+    "predictive": {"window": "predictive", "reach": 3},
+    "before_dot": {"after": False, "score": "dot"},
+    "before_general": {"after": False},
+}
+# The maps of the chapter are drawn with these models' weights.
+DRAWN = ("general", "location", "predictive")
+LUONG_RUNS = {
+    **{
+        f"libreoffice_luong_{s}_0": replace(SHORT_HELP, score=s)
+        for s in ("dot", "general", "concat")
+    },
+    **{
+        f"grammar_luong_{name}_{s}": seeded(
+            SHORT_TALK, s, ship=s == 0 and name in DRAWN, **changes
+        )
+        for s in range(3)
+        for name, changes in VARIANTS.items()
+    },
+    **{
+        f"cmudict_luong_{score}_{s}": seeded(SHORT, s, score=score)
+        for s in range(3)
+        for score in ("dot", "general", "concat", "location")
+    },
+}
 
 RUNS = {
     **{
@@ -149,4 +109,5 @@ RUNS = {
     "cmudict_fixed_lstm_0": replace(
         SPELL_FIXED, cell="lstm", encoder=80, decoder=168
     ),
+    **LUONG_RUNS,
 }
