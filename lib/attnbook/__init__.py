@@ -4,8 +4,9 @@ In reading order. Chapter 0: `figures`. Chapter 1: `data`, `vocabulary`,
 `batching`, `encoder`, `encoder_decoder`, `training`, `checkpoints`, `search`,
 `metrics`, `evidence`. Chapter 2: `bahdanau`. Chapter 3: `masked_softmax`,
 `luong`, `local_attention`, `luong_decoder`. Chapter 4: `scaled_dot_product`,
-`budget`. Everywhere: `exercises`,
-`solutions`, `widgets`, and `book`, which builds the pages.
+`budget`, `attention_gradient`, `kernel_smoothing`, `only_attends`.
+Everywhere: `exercises`, `solutions`, `widgets`, and `book`, which builds the
+pages.
 
 Importing `attnbook` itself imports nothing else, torch least of all.
 """
