@@ -79,7 +79,7 @@ def test_modules_agree_with_the_functions():
 def test_concat_draws_its_matrix_as_one():
     torch.manual_seed(0)
     one = ConcatScore(40, 60, 30).matrix
-    assert 0.09 < float(one.abs().max()) <= 0.1
+    assert 0.09 < one.abs().max().item() <= 0.1
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from attnbook.masked_softmax import masked_softmax
 
 
 def local_window(
-    centre: Float[Tensor, "B T"], places: int, reach: float
+    centre: Float[Tensor, "B T"], places: int, reach: float | int
 ) -> Bool[Tensor, "B T S"]:
     """Return True where |s - centre| <= reach, for s = 0 ... places - 1.
 
@@ -41,7 +41,7 @@ def distance(
 
 
 def gaussian(
-    centre: Float[Tensor, "B T"], places: int, sigma: float
+    centre: Float[Tensor, "B T"], places: int, sigma: float | int
 ) -> Float[Tensor, "B T S"]:
     """Return exp(-(s - centre)² / 2 sigma²), the factor of equation 10."""
     return torch.exp(-(distance(centre, places) ** 2) / (2 * sigma**2))
@@ -131,7 +131,7 @@ class PredictiveAttention(GlobalAttention):
     """
 
     def __init__(
-        self, score: nn.Module, query: int, alignment: int, reach: float
+        self, score: nn.Module, query: int, alignment: int, reach: float | int
     ):
         super().__init__(score)
         self.reach = reach

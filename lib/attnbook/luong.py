@@ -138,7 +138,7 @@ class ConcatScore(AdditiveAttention):
             self.key.weight.copy_(whole[:, query:])
 
     @property
-    def matrix(self) -> Float[Tensor, "A Dq+Dk"]:
+    def matrix(self) -> Float[Tensor, "A _"]:
         """Return the matrix that the paper writes: [W₁ W₂]."""
         return torch.cat([self.query.weight, self.key.weight], dim=1)
 

@@ -22,7 +22,7 @@ def attention_weights(
     key: Float[Tensor, "*#B S D"],
     mask: Bool[Tensor, "..."] | None = None,
     bias: Float[Tensor, "..."] | None = None,
-    scale: float | None = None,
+    scale: float | int | None = None,
 ) -> Float[Tensor, "*B T S"]:
     """Return how much each query takes from each key; rows sum to 1.
 
@@ -63,7 +63,7 @@ def attend(
     value: Float[Tensor, "*#B S E"],
     mask: Bool[Tensor, "..."] | None = None,
     bias: Float[Tensor, "..."] | None = None,
-    scale: float | None = None,
+    scale: float | int | None = None,
 ) -> Float[Tensor, "*B T E"]:
     """Return each query's average of the values, weighted by attention.
 
