@@ -8,6 +8,7 @@ Axes: T queries, S keys, D width of query and key, E value width; leading axes
     (B batch, H heads, ...) broadcast
 """
 
+import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
@@ -22,8 +23,13 @@ def scores_gradient(
     weights · (upstream - Σ weights · upstream): a score gains by how much its
     key does better than the average that the query takes now.
     """
+    # Two nearly equal numbers are subtracted: in half precision their
+    # difference would be mostly rounding error.
+    kind = weights.dtype
+    wide = torch.promote_types(kind, torch.float32)
+    weights, upstream = weights.to(wide), upstream.to(wide)
     average = (weights * upstream).sum(dim=-1, keepdim=True)
-    return weights * (upstream - average)
+    return (weights * (upstream - average)).to(kind)
 
 
 def attend_gradient(
