@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from attnbook.data import Pair
 from attnbook.evidence.record import note, trained, write
+from attnbook.evidence.scaling import scaling_gradients, scaling_training
 from attnbook.evidence.tasks import Task
 from attnbook.evidence.turns import turn
 from attnbook.vocabulary import PAD, batch
@@ -118,4 +119,8 @@ def context_probe() -> dict:
     return made
 
 
-PROBES = {"context_probe": context_probe}
+PROBES = {
+    "context_probe": context_probe,
+    "scaling_gradients": scaling_gradients,
+    "scaling_training": scaling_training,
+}
