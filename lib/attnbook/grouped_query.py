@@ -1,0 +1,102 @@
+"""Fewer key-value heads than query heads: groups of heads share them.
+
+With one group this is multi-query attention; with as many as heads, the usual
+one.
+
+Chapter: chapters/06_multi_head
+Source: Ainslie et al. (2023), section 2.2, https://arxiv.org/abs/2305.13245;
+    one group: Shazeer (2019), section 3, https://arxiv.org/abs/1911.02150
+Axes: B batch, H heads, G groups (key-value heads), T queries, S keys, D width
+    of query and key, E of values, C model width
+"""
+
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from attnbook.multi_head import merge_heads, split_heads
+from attnbook.scaled_dot_product import attend
+
+
+def grouped_query(
+    query: Float[Tensor, "B H T D"],
+    key: Float[Tensor, "B G S D"],
+    value: Float[Tensor, "B G S E"],
+    mask: Bool[Tensor, "..."] | None = None,
+) -> Float[Tensor, "B H T E"]:
+    """Return attention in which H / G consecutive heads share key and value.
+
+    Nothing is repeated in memory: the heads of a group are one more axis, along
+    which keys and values broadcast.
+
+    Args:
+        query: of each head.
+        key: of each group.
+        value: of each group.
+        mask: True where a query may look; broadcasts to (B, H, T, S).
+
+    Raises:
+        ValueError: if the heads do not divide into the groups.
+    """
+    heads, groups = query.shape[1], key.shape[1]
+    if heads % groups:
+        raise ValueError(
+            f"{heads} heads do not divide into {groups} groups of keys"
+        )
+    if mask is not None and mask.ndim >= 3:
+        # An axis of heads becomes groups and heads of a group, as the query's.
+        shape = (groups, -1) if mask.shape[-3] > 1 else (1, 1)
+        mask = mask.unflatten(-3, shape)
+    output = attend(
+        query.unflatten(1, (groups, -1)),
+        key[:, :, None],
+        value[:, :, None],
+        mask,
+    )
+    return output.flatten(1, 2)
+
+
+class GroupedQueryAttention(nn.Module):
+    """Multi-head attention with G key-value heads for its H heads.
+
+    Args:
+        width: C, of what asks and of the output.
+        heads: H; each is C / H wide.
+        groups: G; keys and values have G · C / H columns.
+        bias: whether the four projections have one.
+
+    Raises:
+        ValueError: if C does not divide into the heads, or they into groups.
+    """
+
+    def __init__(self, width: int, heads: int, groups: int, bias: bool = True):
+        super().__init__()
+        if heads < 1 or width % heads:
+            raise ValueError(
+                f"{width} columns do not divide into {heads} heads"
+            )
+        if groups < 1 or heads % groups:
+            raise ValueError(
+                f"{heads} heads do not divide into {groups} groups"
+            )
+        self.heads, self.groups = heads, groups
+        shared = width // heads * groups
+        self.query = nn.Linear(width, width, bias)
+        self.key = nn.Linear(width, shared, bias)
+        self.value = nn.Linear(width, shared, bias)
+        self.output = nn.Linear(width, width, bias)
+
+    def forward(
+        self,
+        query: Float[Tensor, "B T C"],
+        memory: Float[Tensor, "B S C"] | None = None,
+        mask: Bool[Tensor, "..."] | None = None,
+    ) -> Float[Tensor, "B T C"]:
+        """Return the output; without memory, the queries ask themselves."""
+        memory = query if memory is None else memory
+        output = grouped_query(
+            split_heads(self.query(query), self.heads),
+            split_heads(self.key(memory), self.groups),
+            split_heads(self.value(memory), self.groups),
+            mask,
+        )
+        return self.output(merge_heads(output))
