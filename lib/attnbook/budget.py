@@ -37,9 +37,9 @@ def share_of_budget(ours: Tensor, plain: Tensor, truth: Tensor) -> float:
         return 0.0
 
     def error(result: Tensor) -> float:
-        return float((result.double() - truth).abs().max())
+        return float((result.detach().double() - truth.detach()).abs().max())
 
-    floor = torch.finfo(ours.dtype).eps * float(truth.abs().max())
+    floor = torch.finfo(ours.dtype).eps * float(truth.detach().abs().max())
     allowed = 2 * error(plain) + floor
     # NaN must not pass: no comparison with it holds.
     wrong = error(ours)
