@@ -20,6 +20,7 @@ from attnbook.local_attention import (
 )
 from attnbook.luong import ConcatScore, DotScore, GeneralScore, LocationScore
 from attnbook.luong_decoder import LuongDecoder
+from attnbook.multi_head_memory import MultiHeadMemory
 from attnbook.training import Recipe
 
 CELLS = {"gru": nn.GRU, "lstm": nn.LSTM}
@@ -48,6 +49,7 @@ class Run:
         feeding: whether the attentional vector joins the next word.
         window: "global", "monotonic" or "predictive".
         reach: how far a window goes to either side.
+        heads: of multi-head attention; 0 for one score alone.
         ship: whether the weights are kept beside the results.
     """
 
@@ -67,6 +69,7 @@ class Run:
     feeding: bool = False
     window: str = "global"
     reach: int = 0
+    heads: int = 0
     ship: bool = False
 
     def data(self) -> Task:
@@ -134,7 +137,9 @@ class Run:
         return makers[self.score]()
 
     def looking(self, memory: int) -> nn.Module:
-        """Return the attention: a score, and how much of the memory it sees."""
+        """Return the attention: heads, or a score and what it may see."""
+        if self.heads:
+            return MultiHeadMemory(self.decoder, memory, self.heads)
         score = self.scoring(memory)
         if self.window == "monotonic":
             return MonotonicAttention(score, self.reach)

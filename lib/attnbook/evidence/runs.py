@@ -1,4 +1,4 @@
-"""The recorded runs of chapters 1 to 3: what is trained, and how.
+"""The recorded runs of chapters 1 to 6: what is trained, and how.
 
 Chapter: chapters/01_bottleneck
 Source: none
@@ -80,6 +80,14 @@ LUONG_RUNS = {
         for score in ("dot", "general", "concat", "location")
     },
 }
+# Chapter 6: as many parameters whatever the number of heads.
+HEADS_RUNS = {
+    f"cmudict_heads_{heads}_{s}": seeded(
+        SHORT, s, heads=heads, ship=heads == 8 and s == 0
+    )
+    for s in range(3)
+    for heads in (1, 4, 8, 16)
+}
 
 RUNS = {
     **{
@@ -110,4 +118,5 @@ RUNS = {
         SPELL_FIXED, cell="lstm", encoder=80, decoder=168
     ),
     **LUONG_RUNS,
+    **HEADS_RUNS,
 }
