@@ -5,6 +5,7 @@ In reading order. Chapter 0: `figures`. Chapter 1: `data`, `vocabulary`,
 `metrics`, `evidence`. Chapter 2: `bahdanau`. Chapter 3: `masked_softmax`,
 `luong`, `local_attention`, `luong_decoder`. Chapter 4: `scaled_dot_product`,
 `budget`, `attention_gradient`, `kernel_smoothing`, `only_attends`.
+Chapter 5: `self_attention`.
 Chapter 6: `multi_head`, `multi_head_memory`, `grouped_query`. Everywhere:
 `exercises`, `solutions`, `widgets`, and `book`, which builds the pages.
 
