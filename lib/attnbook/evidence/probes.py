@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from attnbook.data import Pair
 from attnbook.evidence.record import note, trained, write
 from attnbook.evidence.scaling import scaling_gradients, scaling_training
+from attnbook.evidence.scores_cost import scores_cost
 from attnbook.evidence.tasks import Task
 from attnbook.evidence.turns import turn
 from attnbook.vocabulary import PAD, batch
@@ -123,4 +124,5 @@ PROBES = {
     "context_probe": context_probe,
     "scaling_gradients": scaling_gradients,
     "scaling_training": scaling_training,
+    "scores_cost": scores_cost,
 }
