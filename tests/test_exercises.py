@@ -21,6 +21,7 @@ CHAPTERS = {
     "before_you_start": "00_before_you_start",
     "encoder_decoder": "01_bottleneck",
     "bahdanau": "02_bahdanau",
+    "self_attention": "05_self_attention",
 }
 PAGES = Path(__file__).parents[1] / "chapters"
 FRESH = 5  # seed of the second draw; the first is everyone's

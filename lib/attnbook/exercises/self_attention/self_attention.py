@@ -1,0 +1,150 @@
+"""Exercise: self-attention with its three projections.
+
+Chapter: chapters/05_self_attention
+Source: Vaswani et al. (2017), sections 3.2.1 and 3.2.3,
+    https://arxiv.org/abs/1706.03762
+Axes: B batch, T positions, C width of the input, D width of query and key, E
+    value width
+"""
+
+import torch
+
+from attnbook.exercises.exercise import Case, Exercise, Mistake
+from attnbook.exercises.inputs import doubled, halved, normal
+from attnbook.exercises.self_attention.answers import itself, weighed
+from attnbook.solutions import self_attention as solutions
+
+RIGHT = weighed()
+
+
+def draw(rng: torch.Generator) -> tuple[Case, ...]:
+    """One position; then widths that all differ; then what hides a mistake."""
+
+    def inputs(b, t, c, d, e):
+        return (
+            normal(rng, b, t, c),
+            normal(rng, d, c),
+            normal(rng, d, c),
+            normal(rng, e, c),
+        )
+
+    usual = inputs(2, 5, 3, 7, 11)
+    loud = tuple(x * 6 for x in inputs(2, 3, 5, 2, 7))
+    return (
+        Case("with one position", inputs(1, 1, 2, 3, 5)),
+        Case("with 5 positions and D = 7", usual, gradient=True),
+        Case("with all widths equal", inputs(2, 4, 4, 4, 4), gradient=True),
+        Case("with large scores", loud),
+        Case(
+            "with the input a transposed view",
+            (normal(rng, 2, 3, 5).mT, *inputs(1, 1, 3, 2, 5)[1:]),
+        ),
+        Case("in double precision", doubled(usual)),
+        Case("in half precision", halved(inputs(2, 5, 3, 2, 7))),
+    )
+
+
+check_self_attention = Exercise(
+    title="self-attention",
+    stars=1,
+    minutes=10,
+    section="One sequence asks itself",
+    solution=solutions.self_attention,
+    returns=("output",),
+    draw=draw,
+    allowed="Everything is allowed but PyTorch's ready-made attention; "
+    "chapter 4's `attend` is yours to use.",
+    mistakes=(
+        Mistake(
+            "no-scale",
+            "the products are not divided by √D",
+            itself(weighed(scale=lambda D, C: 1.0)),
+        ),
+        Mistake(
+            "scale-by-input-width",
+            "the products are divided by √C; what is multiplied are queries "
+            "and keys, D wide",
+            itself(weighed(scale=lambda D, C: C**-0.5)),
+        ),
+        Mistake(
+            "scale-without-root",
+            "the products are divided by D; its square root is meant",
+            itself(weighed(scale=lambda D, C: 1 / D)),
+        ),
+        Mistake(
+            "scale-after-softmax",
+            "the division by √D comes after the softmax, and the weights no "
+            "longer sum to 1",
+            itself(
+                weighed(scale=lambda D, C: 1.0, then=lambda w, D: w * D**-0.5)
+            ),
+        ),
+        Mistake(
+            "softmax-over-queries",
+            "the softmax runs over the queries; each query shares itself out "
+            "over the keys",
+            itself(weighed(axis=-2)),
+        ),
+        Mistake(
+            "softmax-over-batch",
+            "the softmax runs over the batch, not over the keys",
+            itself(weighed(axis=0)),
+        ),
+        Mistake(
+            "swapped-query-key",
+            "W_query and W_key have changed places: a position asks with what "
+            "it should answer with",
+            lambda x, Q, K, V: RIGHT(x, x, K, Q, V),
+        ),
+        Mistake(
+            "one-projection",
+            "keys are made with W_query; the scores are symmetric then",
+            lambda x, Q, K, V: RIGHT(x, x, Q, Q, V),
+        ),
+        Mistake(
+            "key-for-value",
+            "the keys are averaged; what is averaged are the values",
+            lambda x, Q, K, V: RIGHT(x, x, Q, K, K),
+        ),
+        Mistake(
+            "no-value-projection",
+            "the input itself is averaged, not its values x W_valueᵀ",
+            lambda x, Q, K, V: RIGHT(x, x, Q, K, torch.eye(x.shape[-1]).to(x)),
+        ),
+        Mistake(
+            "uniform",
+            "every position takes the plain mean: the scores are not used",
+            itself(weighed(scale=lambda D, C: 0.0)),
+        ),
+        Mistake(
+            "values-only",
+            "each position gets its own value: nothing is attended to",
+            lambda x, Q, K, V: x @ V.T,
+        ),
+        Mistake(
+            "untransposed",
+            "a matrix is applied as x @ W; x @ W.T is meant, which only "
+            "square matrices do not tell apart by shape",
+            lambda x, Q, K, V: RIGHT(x, x, Q.mT, K.mT, V.mT),
+        ),
+        Mistake(
+            "unstable",
+            "the powers overflow: subtract the largest score first, or let "
+            "softmax do it",
+            lambda x, Q, K, V: unshifted(x, Q, K, V),
+        ),
+        Mistake(
+            "causal",
+            "a position sees only itself and what came before; here it may "
+            "see all",
+            lambda x, Q, K, V: solutions.causal_self_attention(x, Q, K, V),
+        ),
+    ),
+)
+
+
+def unshifted(x, W_query, W_key, W_value):
+    """Exponentials of the scores as they are."""
+    scores = (x @ W_query.T) @ (x @ W_key.T).mT * W_query.shape[0] ** -0.5
+    powers = scores.exp()
+    return powers / powers.sum(-1, keepdim=True) @ (x @ W_value.T)

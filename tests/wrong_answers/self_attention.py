@@ -1,0 +1,191 @@
+"""Wrong answers to the exercises of chapters/05_self_attention."""
+
+import torch
+from torch.nn import functional as F
+
+from attnbook.exercises import self_attention as checks
+from attnbook.exercises.self_attention.answers import itself, past, weighed
+from wrong_answers import Wrong
+from wrong_answers.common import detached, single, usual
+
+RIGHT = weighed()
+
+
+def first_of_batch(x, memory, W_query, W_key, W_value):
+    return RIGHT(x, memory[:1].expand_as(memory), W_query, W_key, W_value)
+
+
+def first_query(x, memory, W_query, W_key, W_value):
+    return RIGHT(x[:, :1], memory, W_query, W_key, W_value).expand(
+        -1, x.shape[1], -1
+    )
+
+
+def hard(x, memory, W_query, W_key, W_value):
+    scores = (x @ W_query.T) @ (memory @ W_key.T).mT
+    chosen = F.one_hot(scores.argmax(-1), memory.shape[1]).to(x.dtype)
+    return chosen @ (memory @ W_value.T)
+
+
+def values_normalised(x, memory, W_query, W_key, W_value):
+    value = F.normalize(memory @ W_value.T, dim=-1)
+    query, key = x @ W_query.T, memory @ W_key.T
+    scores = query @ key.mT * W_query.shape[0] ** -0.5
+    return scores.softmax(-1) @ value
+
+
+def cosine(x, memory, W_query, W_key, W_value):
+    query = F.normalize(x @ W_query.T, dim=-1)
+    key = F.normalize(memory @ W_key.T, dim=-1)
+    return (query @ key.mT).softmax(-1) @ (memory @ W_value.T)
+
+
+def residual(x, memory, W_query, W_key, W_value):
+    output = RIGHT(x, memory, W_query, W_key, W_value)
+    return output + x if output.shape == x.shape else output + x.mean()
+
+
+def twice(x, memory, W_query, W_key, W_value):
+    return weighed(then=lambda w, D: w.softmax(-1))(
+        x, memory, W_query, W_key, W_value
+    )
+
+
+def by_tokens(x, memory, W_query, W_key, W_value):
+    return weighed(scale=lambda D, C: memory.shape[1] ** -0.5)(
+        x, memory, W_query, W_key, W_value
+    )
+
+
+def multiplied(x, memory, W_query, W_key, W_value):
+    return weighed(scale=lambda D, C: D**0.5)(
+        x, memory, W_query, W_key, W_value
+    )
+
+
+def weights_themselves(x, memory, W_query, W_key, W_value):
+    query, key = x @ W_query.T, memory @ W_key.T
+    return (query @ key.mT * W_query.shape[0] ** -0.5).softmax(-1)
+
+
+def relu_for_softmax(x, memory, W_query, W_key, W_value):
+    query, key = x @ W_query.T, memory @ W_key.T
+    weights = (query @ key.mT * W_query.shape[0] ** -0.5).relu()
+    weights = weights / weights.sum(-1, keepdim=True).clamp(min=1e-6)
+    return weights @ (memory @ W_value.T)
+
+
+def of_any(made):
+    """Return what can go wrong whoever asks whom.
+
+    Args:
+        made: turns a cross-attention into an answer of the exercise.
+    """
+
+    def wrong(slug, why, still, answer):
+        return Wrong(slug, why, still, made(answer))
+
+    return (
+        wrong("numbers", "memory[0] while debugging", "a batch of one",
+              first_of_batch),
+        wrong("numbers", "the loop over queries returns early",
+              "one query", first_query),
+        wrong("numbers", "argmax: 'the best match'", "one key", hard),
+        wrong("numbers", "values are normalised too", "directions",
+              values_normalised),
+        wrong("numbers", "cosine similarity for the product", "one key",
+              cosine),
+        wrong("numbers", "the residual connection belongs to the block",
+              "the shape", residual),
+        wrong("numbers", "softmax in the function and again outside",
+              "one key", twice),
+        wrong("numbers", "√ of the number of keys (1/√N is 'the length')",
+              "S = D", by_tokens),
+        wrong("numbers", "** 0.5 for ** -0.5 (ng-video-lecture 46)",
+              "D = 1", multiplied),
+        wrong("shape", "the weights are returned", "that they sum to 1",
+              weights_themselves),
+        wrong("numbers", "relu for softmax", "that they sum to 1",
+              relu_for_softmax),
+    )  # fmt: skip
+
+
+def causal(**changes):
+    return itself(weighed(**({"bend": past} | changes)))
+
+
+def reversed_past(scores):
+    """See itself and what comes after: a flipped causal mask."""
+    return scores.masked_fill(
+        torch.ones_like(scores, dtype=torch.bool).tril(-1), -torch.inf
+    )
+
+
+def only_the_one_before(scores):
+    seen = torch.eye(scores.shape[-1], dtype=torch.bool)
+    seen = seen | seen.roll(-1, 1).tril()
+    return scores.masked_fill(~seen, -torch.inf)
+
+
+def past_values_only(x, W_query, W_key, W_value):
+    """The mask on the values: a running mean of future-free values."""
+    value = (x @ W_value.T).cumsum(1)
+    query, key = x @ W_query.T, x @ W_key.T
+    scores = past(query @ key.mT * W_query.shape[0] ** -0.5)
+    return scores.softmax(-1) @ value
+
+
+def masks_the_input(x, W_query, W_key, W_value):
+    last = x.clone()
+    last[:, -1] = 0
+    return itself(RIGHT)(last, W_query, W_key, W_value)
+
+
+def scalar(scale):
+    return causal(scale=scale)
+
+
+ANSWERS = {
+    "check_self_attention": (
+        *usual(checks.check_self_attention),
+        detached(checks.check_self_attention.solution),
+        single(checks.check_self_attention.solution),
+        *of_any(itself),
+    ),
+    "check_cross_attention": (
+        *usual(checks.check_cross_attention),
+        detached(checks.check_cross_attention.solution),
+        single(checks.check_cross_attention.solution),
+        *of_any(lambda answer: answer),
+    ),
+    "check_causal_self_attention": (
+        *usual(checks.check_causal_self_attention),
+        detached(checks.check_causal_self_attention.solution),
+        single(checks.check_causal_self_attention.solution),
+        Wrong("upside-down", "tril for triu (nn.MultiheadAttention's mask is "
+              "True where it may NOT look)", "the last-but-none",
+              causal(bend=reversed_past)),
+        Wrong("numbers", "a window of two, copied from a local model",
+              "two positions", causal(bend=only_the_one_before)),
+        Wrong("numbers", "a running sum of values", "one position",
+              past_values_only),
+        Wrong("numbers", "the last input is blanked: 'no peeking'",
+              "the shape", masks_the_input),
+        Wrong("numbers", "softmax twice", "one position",
+              causal(then=lambda w, D: w.softmax(-1))),
+        Wrong("numbers", "** 0.5 for ** -0.5", "D = 1",
+              scalar(lambda D, C: D**0.5)),
+        Wrong("numbers", "divided by D", "D = 1", scalar(lambda D, C: 1 / D)),
+        Wrong("numbers", "the softmax runs over the queries",
+              "one position", causal(
+                  axis=-2, then=lambda w, D: w.nan_to_num())),
+        Wrong("numbers", "divided by √T", "T = D", itself(
+            lambda x, m, Q, K, V: weighed(
+                scale=lambda D, C: m.shape[1] ** -0.5, bend=past
+            )(x, m, Q, K, V))),
+        Wrong("numbers", "a sentinel of -100, which large scores reach",
+              "small scores",
+              causal(bend=lambda s: s.masked_fill(
+                  torch.ones_like(s, dtype=torch.bool).triu(1), -1e2))),
+    ),
+}  # fmt: skip
