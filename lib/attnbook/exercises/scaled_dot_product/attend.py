@@ -1,0 +1,198 @@
+"""Exercise: the law, with a mask.
+
+Chapter: chapters/04_scaled_dot_product
+Source: Vaswani et al. (2017), section 3.2.1, equation 1,
+    https://arxiv.org/abs/1706.03762; the mask's rules are this book's
+Axes: T queries, S keys, D width of query and key, E value width
+"""
+
+import torch
+
+from attnbook.exercises.exercise import Case, Exercise, Mistake
+from attnbook.exercises.inputs import doubled, halved, normal
+from attnbook.solutions.scaled_dot_product import attend
+
+
+def draw_attend(rng: torch.Generator) -> tuple[Case, ...]:
+    """One key; no mask; masks; an empty row; then what hides a mistake."""
+
+    def inputs(*lead, t=3, s=5, d=7, e=11):
+        sizes = (t, d), (s, d), (s, e)
+        return tuple(normal(rng, *lead, *size) for size in sizes)
+
+    def some(*shape):
+        mask = normal(rng, *shape) > 0
+        mask[..., 0], mask[..., 1] = True, False
+        return mask
+
+    single = inputs(t=1, s=1, d=3, e=2)
+    usual, heads = inputs(), inputs(2, 3)
+    empty = some(2, 1, 3, 5)
+    empty[1, :, 2] = False
+    loud = usual[0], usual[1].clone(), usual[2]
+    loud[1][1] = 30 * usual[0].mean(0)
+    # All scores are below any sentinel, and one key is left to see.
+    along = normal(rng, 7).sign()
+    low = -4e4 * along.expand(3, 7), 4e4 * along.expand(5, 7), usual[2]
+    only = torch.zeros(3, 5, dtype=torch.bool)
+    only[:, 2] = True
+    return (
+        Case("with one key", (*single, None)),
+        Case("without a mask", (*usual, None), gradient=True),
+        Case("with all sizes equal", (*inputs(t=4, s=4, d=4, e=4), None)),
+        Case("with a mask", (*usual, some(3, 5)), gradient=True),
+        Case("with heads that share a mask", (*heads, some(2, 1, 3, 5))),
+        Case("with one mask for all queries", (*heads, some(2, 1, 1, 5))),
+        Case("with a query that may look nowhere", (*heads, empty), True),
+        Case("with the best key hidden", (*loud, some(3, 5))),
+        Case("with very low scores", (*low, only)),
+        Case("in double precision", (*doubled(heads), empty)),
+        Case("in half precision", (*halved(heads), empty)),
+    )
+
+
+def scores(query, key):
+    """Return the scaled products."""
+    return query * query.shape[-1] ** -0.5 @ key.mT
+
+
+def masked(weigh):
+    """Return attention whose weights come of scores and mask, if there is one.
+
+    Without a mask it is right.
+    """
+
+    def answer(query, key, value, mask):
+        s = scores(query, key)
+        return (s.softmax(-1) if mask is None else weigh(s, mask)) @ value
+
+    return answer
+
+
+def filled(number):
+    """Return attention whose hidden keys have a finite score."""
+    return masked(
+        lambda s, mask: s.masked_fill(~mask, number(s.dtype)).softmax(-1)
+    )
+
+
+def infinite(s, mask):
+    """Return a bias of 0 where the mask is True, minus infinity elsewhere."""
+    return torch.zeros(mask.shape, dtype=s.dtype).masked_fill(~mask, -torch.inf)
+
+
+def emptied(s, mask):
+    """Return right weights; an empty row is 0."""
+    empty = ~mask.any(-1, keepdim=True)
+    hidden = s.masked_fill(~mask, -torch.inf).masked_fill(empty, 0.0)
+    return hidden.softmax(-1).masked_fill(empty, 0.0)
+
+
+def changed(factor=lambda q, k, v: 1.0, of=lambda k, v: v):
+    """Return attention with other scores, or an average of something else."""
+
+    def answer(query, key, value, mask):
+        query = query * factor(query, key, value)
+        return attend(query, key, of(key, value), mask)
+
+    return answer
+
+
+check_attend = Exercise(
+    title="attention with a mask",
+    stars=2,
+    minutes=10,
+    section="Masks and biases",
+    solution=attend,
+    returns=("output",),
+    draw=draw_attend,
+    mistakes=(
+        Mistake(
+            "no-scale",
+            "the products are not divided by √D",
+            changed(lambda q, k, v: q.shape[-1] ** 0.5),
+        ),
+        Mistake(
+            "scaled-by-value-width",
+            "the products are divided by √E, the width of a value; it should "
+            "be √D",
+            changed(lambda q, k, v: (q.shape[-1] / v.shape[-1]) ** 0.5),
+        ),
+        Mistake(
+            "keys-averaged",
+            "the keys are averaged; it should be the values",
+            changed(of=lambda k, v: k),
+        ),
+        Mistake(
+            "unmasked",
+            "the mask is not used",
+            masked(lambda s, mask: s.softmax(-1)),
+        ),
+        Mistake(
+            "inverted-mask",
+            "the mask is upside down: True means that a query may look",
+            masked(lambda s, mask: emptied(s, ~mask)),
+        ),
+        Mistake(
+            "masked-after",
+            "the mask comes after the softmax, and the weights that are left "
+            "no longer sum to 1",
+            masked(lambda s, mask: s.softmax(-1) * mask),
+        ),
+        Mistake(
+            "zero-score",
+            "a hidden key gets the score 0, and 0 is a score like any other",
+            masked(lambda s, mask: (s * mask).softmax(-1)),
+        ),
+        Mistake(
+            "sentinel",
+            "a hidden key gets a large negative score, which real scores may "
+            "undercut and half precision does not have; use minus infinity",
+            filled(lambda dtype: -1e9),
+        ),
+        Mistake(
+            "empty-uniform",
+            "a query that may look nowhere looks everywhere: the lowest "
+            "number is the same for all keys, and softmax makes them equal",
+            filled(lambda dtype: torch.finfo(dtype).min),
+        ),
+        Mistake(
+            "empty-nan",
+            "a query that may look nowhere gets NaN, which is the softmax of "
+            "nothing but minus infinity; it should get zeros",
+            filled(lambda dtype: -torch.inf),
+        ),
+        Mistake(
+            "empty-nan-gradient",
+            "the NaN of a query that may look nowhere is covered up, and its "
+            "gradient is NaN still: minus infinity that is added, not filled "
+            "in, lets the gradient through",
+            masked(
+                lambda s, mask: (s + infinite(s, mask)).softmax(-1).nan_to_num()
+            ),
+        ),
+        Mistake(
+            "wrong-axis",
+            "the softmax runs over the queries, not over the keys",
+            lambda q, k, v, mask: (
+                (
+                    scores(q, k).softmax(-2)
+                    if mask is None
+                    else emptied(
+                        scores(q, k).mT, mask.expand_as(scores(q, k)).mT
+                    ).mT
+                )
+                @ v
+            ),
+        ),
+        Mistake(
+            "weights",
+            "these are the weights; the values have not been averaged",
+            lambda q, k, v, mask: (
+                scores(q, k).softmax(-1)
+                if mask is None
+                else emptied(scores(q, k), mask)
+            ),
+        ),
+    ),
+)

@@ -1,0 +1,150 @@
+"""Exercise: the gradient of attention, by hand.
+
+Chapter: chapters/04_scaled_dot_product
+Source: none; derived in the chapter
+Axes: T queries, S keys, D width of query and key, E value width
+"""
+
+import torch
+
+from attnbook.exercises.exercise import ATTENTION, Case, Exercise, Mistake
+from attnbook.exercises.inputs import doubled, normal
+from attnbook.solutions.scaled_dot_product import gradient, weights
+
+
+def draw_gradient(rng: torch.Generator) -> tuple[Case, ...]:
+    """One key, where only the value learns; then T ≠ S; then batches."""
+
+    def inputs(*lead, t=3, s=5, d=7, e=11):
+        sizes = (t, d), (s, d), (s, e), (t, e)
+        return tuple(normal(rng, *lead, *size) for size in sizes)
+
+    usual = inputs()
+    query, key, value, upstream = inputs(2)
+    return (
+        Case("with one key", inputs(t=1, s=1, d=3, e=2)),
+        Case("with one query and two keys", inputs(t=1, s=2, d=1, e=2)),
+        Case("with 3 queries and 5 keys", usual),
+        Case("with all sizes equal", inputs(t=4, s=4, d=4, e=4)),
+        Case("with a batch of 2 and 3 heads", inputs(2, 3)),
+        Case("with large scores", (4 * query, 4 * key, value, upstream)),
+        Case("in double precision", doubled(usual)),
+    )
+
+
+def by_hand(scores=None, query=None, key=None, value=None):
+    """Return the gradient with some of its lines replaced."""
+    scores = scores or (lambda w, dw: w * (dw - (w * dw).sum(-1, keepdim=True)))
+    query = query or (lambda ds, q, k, c: ds @ k * c)
+    key = key or (lambda ds, q, k, c: ds.mT @ q * c)
+    value = value or (lambda w, up: w.mT @ up)
+
+    def answer(q, k, v, upstream):
+        w, c = weights(q, k), q.shape[-1] ** -0.5
+        ds = scores(w, upstream @ v.mT)
+        return query(ds, q, k, c), key(ds, q, k, c), value(w, upstream)
+
+    return answer
+
+
+def unscaled(q, k, v, upstream):
+    """Return the gradient of attention without the division."""
+    root = q.shape[-1] ** 0.5
+    dquery, dkey, dvalue = gradient(q * root, k, v, upstream)
+    return dquery * root, dkey, dvalue
+
+
+check_gradient = Exercise(
+    title="the gradient of attention",
+    stars=3,
+    minutes=20,
+    section="The gradient, line by line",
+    solution=gradient,
+    returns=("dquery", "dkey", "dvalue"),
+    draw=draw_gradient,
+    allowed="Everything is allowed but autograd and a ready-made attention.",
+    forbidden=ATTENTION | {"grad", "backward"},
+    mistakes=(
+        Mistake(
+            "no-average",
+            "the average of the weights' gradients is not subtracted",
+            by_hand(scores=lambda w, dw: w * dw),
+        ),
+        Mistake(
+            "entry-by-entry",
+            "softmax is taken for a function of one number, w(1 - w); each "
+            "weight depends on every score",
+            by_hand(scores=lambda w, dw: w * (1 - w) * dw),
+        ),
+        Mistake(
+            "no-softmax",
+            "the softmax is skipped: the weights' gradient is not the scores'",
+            by_hand(scores=lambda w, dw: dw),
+        ),
+        Mistake(
+            "no-weight",
+            "the difference from the average is not multiplied by the weight",
+            by_hand(scores=lambda w, dw: dw - (w * dw).sum(-1, keepdim=True)),
+        ),
+        Mistake(
+            "plain-mean",
+            "the average that is subtracted is the plain mean; it should be "
+            "weighted",
+            by_hand(scores=lambda w, dw: w * (dw - dw.mean(-1, keepdim=True))),
+        ),
+        Mistake(
+            "wrong-axis",
+            "the average is taken over the queries; each query has its own",
+            by_hand(
+                scores=lambda w, dw: w * (dw - (w * dw).sum(-2, keepdim=True))
+            ),
+        ),
+        Mistake(
+            "no-scale",
+            "the weights are scaled, and the way back is not: 1/√D is a factor "
+            "of the scores",
+            by_hand(
+                query=lambda ds, q, k, c: ds @ k,
+                key=lambda ds, q, k, c: ds.mT @ q,
+            ),
+        ),
+        Mistake(
+            "key-unscaled",
+            "dquery is scaled and dkey is not; 1/√D belongs to both",
+            by_hand(key=lambda ds, q, k, c: ds.mT @ q),
+        ),
+        Mistake(
+            "scaled-twice",
+            "the factor 1/√D is there twice on the way back",
+            by_hand(
+                query=lambda ds, q, k, c: ds @ k * c * c,
+                key=lambda ds, q, k, c: ds.mT @ q * c * c,
+            ),
+        ),
+        Mistake(
+            "unscaled-law",
+            "it is the gradient of attention without the division by √D",
+            unscaled,
+        ),
+        Mistake(
+            "untransposed",
+            "dkey sums over the keys; it should sum over the queries",
+            by_hand(key=lambda ds, q, k, c: ds @ q * c),
+        ),
+        Mistake(
+            "value-untransposed",
+            "dvalue sums over the keys; it should sum over the queries",
+            by_hand(value=lambda w, up: w @ up),
+        ),
+        Mistake(
+            "descent",
+            "all signs are turned: these are steps downhill",
+            lambda q, k, v, up: tuple(-x for x in gradient(q, k, v, up)),
+        ),
+        Mistake(
+            "detached-weights",
+            "the weights are taken as constants: queries and keys get nothing",
+            by_hand(scores=lambda w, dw: torch.zeros_like(w)),
+        ),
+    ),
+)

@@ -1,0 +1,183 @@
+"""Exercise: attention weights, scaled.
+
+Chapter: chapters/04_scaled_dot_product
+Source: Vaswani et al. (2017), section 3.2.1, equation 1,
+    https://arxiv.org/abs/1706.03762
+Axes: T queries, S keys, D width of query and key
+"""
+
+import torch
+from torch import Tensor
+
+from attnbook.exercises.exercise import Case, Exercise, Mistake
+from attnbook.exercises.inputs import doubled, halved, normal
+from attnbook.solutions.scaled_dot_product import weights
+
+
+def far_out(rng: torch.Generator, s: int, d: int) -> tuple[Tensor, Tensor]:
+    """Return two queries whose scores all lie near 110, and near -110."""
+    along = torch.nn.functional.normalize(normal(rng, d), dim=-1)
+    size = (110 * d**0.5) ** 0.5
+    query = size * torch.stack([along, -along])
+    return query, size * along + 0.1 * normal(rng, s, d)
+
+
+def overflowing(rng: torch.Generator, t: int, s: int) -> tuple[Tensor, Tensor]:
+    """Return vectors whose products overflow in half precision.
+
+    Once scaled they do not, and each query's own key wins by far, so that
+    rounding decides nothing.
+    """
+    signs = torch.where(normal(rng, t, 64) > 0, 1.0, -1.0)
+    key = torch.cat([45 * signs, normal(rng, s - t, 64)])
+    return halved((45 * signs, key))
+
+
+def draw_weights(rng: torch.Generator) -> tuple[Case, ...]:
+    """Width 1 needs no scale; then T ≠ S; then what hides a mistake."""
+
+    def inputs(*lead, t, s, d):
+        return normal(rng, *lead, t, d), normal(rng, *lead, s, d)
+
+    usual = inputs(t=3, s=5, d=7)
+    heads = inputs(2, 3, t=5, s=7, d=11)
+    return (
+        Case("with one query, two keys and width 1", inputs(t=1, s=2, d=1)),
+        Case("with 3 queries and 5 keys", usual, gradient=True),
+        Case("with as many queries as keys", inputs(2, t=4, s=4, d=6)),
+        Case("with a batch of 2 and 3 heads", heads, gradient=True),
+        Case("with scores near 110 and -110", far_out(rng, 5, 7)),
+        Case("in double precision", doubled(usual)),
+        Case("in half precision", halved(inputs(2, t=3, s=5, d=7))),
+        Case("with products beyond half precision", overflowing(rng, 3, 5)),
+    )
+
+
+def scaled(factor):
+    """Return weights whose query is multiplied by another factor."""
+
+    def answer(query, key):
+        return (query * factor(query) @ key.mT).softmax(-1)
+
+    return answer
+
+
+def late(factor):
+    """Return weights whose product is multiplied by another factor."""
+
+    def answer(query, key):
+        return (query @ key.mT * factor(query)).softmax(-1)
+
+    return answer
+
+
+def at_both_places(slug: str, because: str, factor) -> tuple[Mistake, Mistake]:
+    """Return a wrong factor as two mistakes: on the query, on the product.
+
+    They differ where the product overflows, and both are often written.
+    """
+    also = "; and it comes when the product may have overflowed"
+    return (
+        Mistake(slug, because, scaled(factor)),
+        Mistake(f"{slug}-late", because + also, late(factor)),
+    )
+
+
+def heads(query) -> int:
+    """Return the size of the axis before the queries."""
+    return query.shape[-3] if query.ndim > 2 else 1
+
+
+def naive(query, key):
+    """Return weights without the shift by the maximum."""
+    e = (query * query.shape[-1] ** -0.5 @ key.mT).exp()
+    return e / e.sum(-1, keepdim=True)
+
+
+check_weights = Exercise(
+    title="attention weights",
+    stars=1,
+    minutes=5,
+    section="The law",
+    solution=weights,
+    returns=("weights",),
+    draw=draw_weights,
+    mistakes=(
+        Mistake(
+            "no-scale",
+            "the products are not divided by √D",
+            scaled(lambda q: 1.0),
+        ),
+        *at_both_places(
+            "scaled-by-width",
+            "the products are divided by D; it should be √D",
+            lambda q: 1 / q.shape[-1],
+        ),
+        *at_both_places(
+            "scaled-by-model-width",
+            "the products are divided by the root of the model's width, heads "
+            "times D; it should be the width of a head",
+            lambda q: (heads(q) * q.shape[-1]) ** -0.5,
+        ),
+        Mistake(
+            "scaled-by-heads",
+            "the products are divided by the root of the number of heads; it "
+            "should be √D",
+            scaled(lambda q: heads(q) ** -0.5),
+        ),
+        Mistake(
+            "scaled-by-queries",
+            "the products are divided by the root of the number of queries: "
+            "the width is the last axis",
+            scaled(lambda q: q.shape[-2] ** -0.5),
+        ),
+        Mistake(
+            "multiplied",
+            "the products are multiplied by √D; they should be divided",
+            scaled(lambda q: q.shape[-1] ** 0.5),
+        ),
+        Mistake(
+            "scaled-after",
+            "the weights are divided by √D after the softmax; the scores "
+            "should be, before it",
+            lambda q, k: (q @ k.mT).softmax(-1) / q.shape[-1] ** 0.5,
+        ),
+        Mistake(
+            "scaled-late",
+            "the product is divided when it has already overflowed; scale "
+            "the query first",
+            lambda q, k: (q @ k.mT * q.shape[-1] ** -0.5).softmax(-1),
+        ),
+        Mistake(
+            "no-shift",
+            "exp is taken of the scores as they are, and overflows; subtract "
+            "the maximum first, as `softmax` does",
+            naive,
+        ),
+        Mistake(
+            "wrong-axis",
+            "the softmax runs over the queries, not over the keys",
+            lambda q, k: (q * q.shape[-1] ** -0.5 @ k.mT).softmax(-2),
+        ),
+        Mistake(
+            "no-softmax",
+            "these are scores: the softmax is missing",
+            lambda q, k: q * q.shape[-1] ** -0.5 @ k.mT,
+        ),
+        Mistake(
+            "swapped-axes",
+            "queries and keys have changed places: the weights are (…, S, T)",
+            lambda q, k: (k * q.shape[-1] ** -0.5 @ q.mT).softmax(-1),
+        ),
+        Mistake(
+            "reshaped",
+            "the keys are reshaped where they should be transposed, which "
+            "tears every key apart",
+            lambda q, k: (
+                q
+                * q.shape[-1] ** -0.5
+                @ k.reshape(*k.shape[:-2], k.shape[-1], k.shape[-2])
+            ).softmax(-1),
+        ),
+    ),
+)
