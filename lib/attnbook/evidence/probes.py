@@ -17,6 +17,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from attnbook.data import Pair
+from attnbook.evidence.minilm import minilm_maps
 from attnbook.evidence.record import note, trained, write
 from attnbook.evidence.scaling import scaling_gradients, scaling_training
 from attnbook.evidence.scores_cost import scores_cost
@@ -125,4 +126,5 @@ PROBES = {
     "scaling_gradients": scaling_gradients,
     "scaling_training": scaling_training,
     "scores_cost": scores_cost,
+    "minilm_maps": minilm_maps,
 }
