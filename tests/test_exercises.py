@@ -21,6 +21,7 @@ CHAPTERS = {
     "before_you_start": "00_before_you_start",
     "encoder_decoder": "01_bottleneck",
     "bahdanau": "02_bahdanau",
+    "luong": "03_luong",
     "scaled_dot_product": "04_scaled_dot_product",
     "self_attention": "05_self_attention",
 }
