@@ -1,11 +1,8 @@
 """Widgets in a real browser, by keyboard and mouse, with good and bad input."""
 
-import json
-
 import pytest
 
-from attnbook.book.mounts import MOUNT, WIDGETS
-from attnbook.widgets.base import mount
+from attnbook.book.mounts import WIDGETS
 
 pytestmark = pytest.mark.browser
 
@@ -45,45 +42,6 @@ ODD = [
     "é́́",
     "🙂",
 ]
-
-
-@pytest.fixture
-def shown(browser, tmp_path):
-    """Open a page with one widget on it; note what it complains of."""
-    context = browser.new_context(viewport={"width": 900, "height": 800})
-    context.set_default_timeout(5000)
-    scripts = "".join(
-        f"<script>(globalThis.bookModules ??= {{}})[{json.dumps(m.stem)}] = "
-        f"{json.dumps(m.read_text('utf8')).replace('<', chr(92) + 'u003c')}"
-        "</script>"
-        for m in WIDGETS.glob("*.js")
-    )
-    styles = "".join(
-        f"<style>{style.read_text('utf8')}</style>"
-        for style in WIDGETS.glob("*.css")
-    )
-
-    def open_page(state, stem="alignment_player", copies=1):
-        file = tmp_path / "page.html"
-        file.write_text(
-            '<!doctype html><html lang="en"><meta charset="utf8">'
-            f"<title>page</title>{styles}<body>"
-            f"{mount(stem, state, '<p>fallback</p>') * copies}{scripts}"
-            f"<script>{MOUNT.read_text('utf8')}</script>",
-            "utf8",
-        )
-        page = context.new_page()
-        page.wrong = []
-        page.on("console", lambda m: page.wrong.append(m.text))
-        page.on("pageerror", lambda e: page.wrong.append(str(e)))
-        page.goto(file.as_uri())
-        page.wait_for_selector("[data-state]", state="attached")
-        state = page.get_attribute("[data-book-widget]", "data-state")
-        assert (state, page.wrong) == ("ready", [])
-        return page
-
-    yield open_page
-    context.close()
 
 
 def status(page):

@@ -6,48 +6,16 @@ Source: the alignment matrices of Bahdanau et al. (2015), figure 3,
 Axes: T output symbols (the end symbol included), S source symbols
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
 
 import traitlets
 
 from attnbook.widgets.base import BookWidget
+from attnbook.widgets.examples import part, weighed, words
 
 HERE = Path(__file__)
-
-
-def part(holder, name: str, what: str):
-    """Return a named part of a mapping, or say what lacks it."""
-    if not isinstance(holder, Mapping) or name not in holder:
-        has = sorted(holder) if isinstance(holder, Mapping) else holder
-        raise ValueError(f"{what} lacks {name!r}; it has {has!s:.60}")
-    return holder[name]
-
-
-def words(value, what: str) -> list[str]:
-    """Return a list of words, or say what is no list of words."""
-    fits = isinstance(value, Sequence) and not isinstance(value, str)
-    if not fits or not all(isinstance(word, str) for word in value):
-        raise ValueError(f"{what} must be a list of strings, not {value!r:.60}")
-    return list(value)
-
-
-def weighed(row: Iterable, source: list[str], place: int) -> list[float]:
-    """Return a row of weights to 3 digits, or say why it cannot be one."""
-    numbers = [float(x) for x in row]
-    if len(numbers) != len(source):
-        raise ValueError(
-            f"row {place} has {len(numbers)} weights for {len(source)} source "
-            "words"
-        )
-    for at, x in enumerate(numbers):
-        if not -0.001 <= x <= 1.001:  # NaN and infinities do not pass either
-            raise ValueError(
-                f"row {place} gives source word {at}, {source[at]!r}, the "
-                f"weight {x}; a weight lies between 0 and 1"
-            )
-    return [round(x, 3) for x in numbers]
 
 
 def checked(example: Mapping) -> dict:

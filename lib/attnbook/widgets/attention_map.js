@@ -1,0 +1,293 @@
+// The attention map. Pure functions first: a test holds them to the library.
+
+/** The place of the largest number; numbers that are none do not count. */
+export function largest(row) {
+  let best = -1;
+  row.forEach((x, i) => {
+    if (Number.isFinite(x) && (best < 0 || x > row[best])) best = i;
+  });
+  return best;
+}
+
+/** The entropy of a row of weights, in nats; exp of it is "how many words". */
+export function entropy(row) {
+  const total = row.reduce((sum, x) => sum + x, 0);
+  if (!(total > 0)) return 0;
+  return row.reduce((sum, x) => (x > 0 ? sum - (x / total) * Math.log(x / total) : sum), 0);
+}
+
+/** An example that can be drawn, whatever came in: text, and numbers or 0. */
+export function cleaned(example) {
+  const list = (value) => (Array.isArray(value) ? value : []);
+  const number = (x) => (Number.isFinite(Number(x)) ? Math.min(1, Math.max(0, Number(x))) : 0);
+  const query = list(example?.query).map(String);
+  const key = example?.key === undefined ? query : list(example.key).map(String);
+  const weights = list(example?.weights).map((heads) =>
+    list(heads).map((rows) => query.map((_, t) => key.map((_, s) => number(list(list(rows)[t])[s])))),
+  );
+  return { title: String(example?.title ?? ""), query, key, weights: weights.filter((heads) => heads.length) };
+}
+
+/** The nearest whole number from 0 to count - 1. */
+export function within(value, count) {
+  return Math.min(count - 1, Math.max(0, Math.round(Number(value)) || 0));
+}
+
+/** A word in quotation marks; one written from right to left stays inside. */
+function quoted(word) {
+  return /[\u0590-\u08ff\ufb1d-\ufefc]/.test(word) ? `“\u2068${word}\u2069”` : `“${word}”`;
+}
+
+/** What a row says, in words. */
+export function told(example, layer, head, word) {
+  const row = example.weights[layer]?.[head]?.[word] ?? [];
+  const best = largest(row);
+  const where = `Layer ${layer + 1}, head ${head + 1}: ${quoted(example.query[word])}`;
+  if (!(row[best] > 0)) return `${where} looks nowhere`;
+  const spread = Math.exp(entropy(row)).toFixed(1);
+  return `${where} looks most at ${quoted(example.key[best])} (${row[best].toFixed(2)}), as if at ${spread} words equally`;
+}
+
+/** All weights as one plain array: [layer][head][asking word][asked word]. */
+export function exported(example) {
+  return JSON.stringify(example.weights);
+}
+
+function make(tag, props = {}, ...children) {
+  const { className, text, ...attributes } = props;
+  const node = document.createElement(tag);
+  if (className) node.className = className;
+  if (text !== undefined) node.textContent = text; // text, never HTML
+  for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
+  node.append(...children);
+  return node;
+}
+
+/** Paint one head's weights, in one colour given as "red, green, blue". */
+function paint(canvas, rows, ink) {
+  const size = Math.max(2, Math.min(36, Math.floor(720 / Math.max(rows.length, rows[0]?.length ?? 1))));
+  const gap = size < 8 ? 0 : 2;
+  Object.assign(canvas, { width: (rows[0]?.length ?? 1) * size, height: rows.length * size });
+  const pen = canvas.getContext("2d");
+  rows.forEach((row, t) =>
+    row.forEach((weight, s) => {
+      pen.fillStyle = `rgba(${ink}, ${0.08 + 0.92 * weight})`;
+      pen.fillRect(s * size, t * size, size - gap, size - gap);
+    }),
+  );
+}
+
+/** Build the map in `el`; gives back what takes it away. */
+function build(el, given) {
+  const id = `attention-map-${Math.random().toString(36).slice(2)}`; // a page may hold several
+  const examples = (Array.isArray(given.examples) ? given.examples : []).map(cleaned);
+  const good = examples.filter((e) => e.query.length && e.key.length && e.weights.length);
+  const root = make("div", { className: "am", role: "group", "aria-label": "Attention map" });
+  el.append(root);
+  if (!good.length) {
+    root.append(make("p", { text: "There is no example to show." }));
+    return () => root.remove();
+  }
+  const all = given.heads === "all";
+  const now = { example: 0, layer: given.layer, head: given.head, word: 0, ink: "" };
+  const current = () => good[now.example];
+  const rows = () => current().weights[now.layer][now.head];
+
+  const chooser = (name) => {
+    const select = make("select", { id: `${id}-${name}` });
+    const label = make("label", { for: select.id, text: name[0].toUpperCase() + name.slice(1) });
+    select.addEventListener("change", () => {
+      now[name] = Number(select.value);
+      if (name === "example") now.word = 0;
+      draw();
+    });
+    return [select, label];
+  };
+  const [example, exampleLabel] = chooser("example");
+  const [layer, layerLabel] = chooser("layer");
+  const [head, headLabel] = chooser("head");
+  good.forEach((e, i) => example.append(make("option", { value: i, text: e.title || `Example ${i + 1}` })));
+  const query = make("ol", { className: "am-words am-query", "aria-label": "Asking words; choose one" });
+  const key = make("ol", { className: "am-words am-key", "aria-label": "Asked words, with the weight of each" });
+  const status = make("p", { className: "am-status", role: "status" });
+  const canvas = make("canvas");
+  const mark = make("div", { className: "am-mark" });
+  const map = make("div", { className: "am-map", role: "img" }, canvas, mark);
+  const caption = make("p", { className: "am-label" });
+  const grid = make("div", { className: "am-grid", role: "group", "aria-label": "All heads of the layer; choose one" });
+  const numbers = make("textarea", { readonly: "", rows: 4, "aria-label": "All weights of this example as JSON" });
+  const details = make(
+    "details",
+    {},
+    make("summary", { text: "Numbers as JSON" }),
+    make("p", { className: "am-label", text: "[layer][head][asking word][asked word], 3 digits; layers and heads from 0" }),
+    numbers,
+  );
+
+  const options = (select, count, chosen) => {
+    if (select.options.length !== count) {
+      const texts = [...Array(count).keys()].map((i) => make("option", { value: i, text: `${i + 1} of ${count}` }));
+      select.replaceChildren(...texts);
+    }
+    select.value = chosen;
+  };
+
+  /** What example, layer and head decide. */
+  function draw() {
+    const e = current();
+    now.layer = within(now.layer, e.weights.length);
+    now.head = within(now.head, e.weights[now.layer].length);
+    example.value = now.example;
+    options(layer, e.weights.length, now.layer);
+    options(head, e.weights[now.layer].length, now.head);
+    query.replaceChildren(
+      ...e.query.map((text, t) => {
+        const button = make("button", { type: "button" }, make("bdi", { text }));
+        button.addEventListener("click", () => go(t));
+        return make("li", {}, button);
+      }),
+    );
+    key.replaceChildren(
+      ...e.key.map((text) =>
+        make(
+          "li",
+          {},
+          make("bdi", { className: "am-word", text }),
+          make("span", { className: "am-gauge", "aria-hidden": "true" }, make("span", { className: "am-fill" })),
+          make("span", { className: "am-number" }),
+        ),
+      ),
+    );
+    if (all) {
+      grid.replaceChildren(
+        ...e.weights[now.layer].map((_, h) => {
+          const button = make(
+            "button",
+            { type: "button", "aria-pressed": h === now.head, "aria-label": `Head ${h + 1}` },
+            make("canvas", { "aria-hidden": "true" }),
+            make("span", { text: `head ${h + 1}` }),
+          );
+          button.addEventListener("click", () => choose(h));
+          return button;
+        }),
+      );
+    }
+    numbers.value = details.open ? exported(e) : "";
+    now.ink = "";
+    colour();
+    show();
+  }
+
+  /** Paint in the theme's colour, which may have changed. */
+  function colour() {
+    const ink = getComputedStyle(root).getPropertyValue("--am-rgb").trim();
+    if (ink === now.ink) return;
+    now.ink = ink;
+    paint(canvas, rows(), ink);
+    [...grid.children].forEach((b, h) => paint(b.firstChild, current().weights[now.layer][h], ink));
+  }
+
+  /** What the chosen word decides. */
+  function show() {
+    const e = current();
+    const row = rows()[now.word];
+    const best = largest(row);
+    [...query.children].forEach((li, t) => {
+      li.firstChild.setAttribute("aria-pressed", t === now.word);
+    });
+    [...key.children].forEach((li, s) => {
+      li.style.setProperty("--weight", row[s]);
+      li.classList.toggle("am-best", s === best && row[s] > 0);
+      li.lastChild.textContent = row[s].toFixed(2);
+    });
+    [...grid.children].forEach((b, h) => b.setAttribute("aria-pressed", h === now.head));
+    mark.style.top = `${(100 * now.word) / e.query.length}%`;
+    mark.style.height = `${100 / e.query.length}%`;
+    caption.textContent = `Layer ${now.layer + 1}, head ${now.head + 1}: asking words down, asked words across; framed: the chosen word`;
+    map.setAttribute("aria-label", `Weights of ${e.query.length} asking and ${e.key.length} asked words`);
+    status.textContent = told(e, now.layer, now.head, now.word);
+  }
+
+  const go = (word) => {
+    now.word = within(word, current().query.length);
+    show();
+  };
+  const choose = (h) => {
+    now.head = within(h, current().weights[now.layer].length);
+    head.value = now.head;
+    now.ink = "";
+    colour();
+    show();
+  };
+
+  details.addEventListener("toggle", () => {
+    numbers.value = details.open ? exported(current()) : "";
+    if (details.open) numbers.select();
+  });
+  map.addEventListener("click", (event) => {
+    const box = map.getBoundingClientRect();
+    go(Math.floor(((event.clientY - box.top) / box.height) * current().query.length));
+  });
+  const keys = {
+    ArrowLeft: () => go(now.word - 1),
+    ArrowRight: () => go(now.word + 1),
+    Home: () => go(0),
+    End: () => go(current().query.length - 1),
+    ArrowUp: () => choose(now.head - 1),
+    ArrowDown: () => choose(now.head + 1),
+  };
+  root.addEventListener("keydown", (event) => {
+    const other = event.altKey || event.ctrlKey || event.metaKey || event.shiftKey;
+    const busy = ["SELECT", "TEXTAREA", "SUMMARY"].includes(event.target.tagName);
+    if (busy || other || !keys[event.key]) return;
+    event.preventDefault();
+    event.stopPropagation(); // the theme and the notebook listen to arrows too
+    keys[event.key]();
+    const after = event.key.startsWith("Arrow") && "UpDown".includes(event.key.slice(5)) ? grid : query;
+    const [place, row] = after === grid ? [now.head, grid.children] : [now.word, query.children];
+    const target = after === grid ? row[place] : row[place]?.firstChild;
+    if (after.contains(event.target)) target?.focus();
+  });
+
+  const label = (text) => make("p", { className: "am-label", text });
+  const pair = (l, s) => make("span", { className: "am-pair" }, l, s);
+  root.append(
+    make("div", { className: "am-bar" }, pair(exampleLabel, example), pair(layerLabel, layer), pair(headLabel, head)),
+    ...(all ? [grid] : []),
+    label("Asking: choose a word, or use the keys ← → for words, ↑ ↓ for heads"),
+    query,
+    label("Asked: what the chosen word takes from each"),
+    key,
+    status,
+    caption,
+    map,
+    details,
+  );
+  draw();
+  const watch = new ResizeObserver(colour);
+  watch.observe(root);
+  const theme = new MutationObserver(colour);
+  theme.observe(document.documentElement, { attributeFilter: ["data-theme", "theme"] });
+  return () => {
+    watch.disconnect();
+    theme.disconnect();
+    root.remove();
+  };
+}
+
+export default {
+  render({ model, el }) {
+    const names = ["examples", "layer", "head", "heads"];
+    const given = () => Object.fromEntries(names.map((name) => [name, model.get(name)]));
+    let remove = build(el, given());
+    const again = () => {
+      remove();
+      remove = build(el, given());
+    };
+    for (const name of names) model.on(`change:${name}`, again);
+    return () => {
+      for (const name of names) model.off(`change:${name}`, again);
+      remove();
+    };
+  },
+};

@@ -1,0 +1,132 @@
+"""The attention map: choose a word, and see what each head takes from where.
+
+Chapter: chapters/05_self_attention
+Source: the head view of Vig (2019), section 2.1,
+    https://arxiv.org/abs/1906.05714
+Axes: L layers, H heads, T asking words, S asked words
+"""
+
+from collections.abc import Mapping, Sequence
+from html import escape
+from pathlib import Path
+
+import traitlets
+
+from attnbook.widgets.base import BookWidget
+from attnbook.widgets.examples import part, weighed, words
+
+HERE = Path(__file__)
+
+
+def nested(value) -> list:
+    """Return a tensor, array or list as nested lists."""
+    return value.tolist() if hasattr(value, "tolist") else list(value)
+
+
+def checked(example: Mapping) -> dict:
+    """Return an example with its weights to 3 digits.
+
+    Raises:
+        ValueError: if a part is missing, or the weights are not [layer][head]
+            [asking word][asked word] with equally many heads in every layer.
+    """
+    query = words(part(example, "query", "an example"), "query")
+    key = words(example.get("key", query), "key")
+    if not query or not key:
+        raise ValueError(
+            f"there are {len(query)} asking and {len(key)} asked words; a map "
+            "needs at least 1 of each"
+        )
+    layers = nested(part(example, "weights", "an example"))
+    counts = {len(heads) for heads in layers}
+    if len(counts) != 1 or 0 in counts:
+        raise ValueError(
+            f"{len(layers)} layers with {sorted(counts)} heads; a map needs "
+            "at least 1 layer, and equally many heads in each"
+        )
+    for i, heads in enumerate(layers):
+        for h, rows in enumerate(heads):
+            if len(rows) != len(query):
+                raise ValueError(
+                    f"layer {i}, head {h} has {len(rows)} rows of weights for "
+                    f"{len(query)} asking words"
+                )
+    return {
+        "title": str(part(example, "title", "an example")),
+        "query": query,
+        "key": key,
+        "weights": [
+            [
+                [weighed(row, key, t, "asked word") for t, row in enumerate(r)]
+                for r in heads
+            ]
+            for heads in layers
+        ],
+    }
+
+
+class AttentionMap(BookWidget):
+    """Real weights of one or many heads; layers and heads count from 0 here.
+
+    On the screen they count from 1, and say of how many.
+
+    Args:
+        examples: dicts with a title, the asking words `query`, the asked words
+            `key` (the same unless given), and `weights` (L, H, T, S).
+        layer: shown first.
+        head: shown first.
+        heads: "one" shows a head at a time, "all" a layer's heads side by side.
+
+    Raises:
+        ValueError: if there is no example, one does not fit together, or has
+            no such layer or head.
+    """
+
+    _esm = HERE.with_suffix(".js")
+    _css = HERE.with_suffix(".css")
+    examples = traitlets.List().tag(sync=True)
+    layer = traitlets.Int(0).tag(sync=True)
+    head = traitlets.Int(0).tag(sync=True)
+    heads = traitlets.Enum(("one", "all"), "one").tag(sync=True)
+
+    def __init__(self, examples: Sequence[Mapping], **traits):
+        if traits.get("heads", "one") not in ("one", "all"):
+            raise ValueError(
+                f"heads must be 'one' or 'all', not {traits['heads']!r}"
+            )
+        super().__init__(examples=list(examples), **traits)
+        first = self.examples[0]["weights"]
+        for name, at, count in (
+            ("layer", self.layer, len(first)),
+            ("head", self.head, len(first[0])),
+        ):
+            if not 0 <= at < count:
+                raise ValueError(
+                    f"{name} {at} is asked for, but there are {count}, "
+                    "counted from 0"
+                )
+
+    @traitlets.validate("examples")
+    def _fitting(self, proposal) -> list[dict]:
+        """Check examples whenever they are set, at the start and later."""
+        if not proposal["value"]:
+            raise ValueError("0 examples given; a map needs at least 1")
+        return [checked(example) for example in proposal["value"]]
+
+    def fallback(self) -> str:
+        """Return the first map shown as a table of numbers."""
+        first = self.examples[0]
+        rows = first["weights"][self.layer][self.head]
+        top = "".join(f"<th>{escape(word)}</th>" for word in first["key"])
+        body = "".join(
+            f"<tr><th>{escape(word)}</th>"
+            + "".join(f"<td>{weight:.2f}</td>" for weight in row)
+            + "</tr>"
+            for word, row in zip(first["query"], rows, strict=True)
+        )
+        return (
+            f"<figure><figcaption>{escape(first['title'])}: what each word of "
+            f"a row takes from the words above, layer {self.layer + 1}, head "
+            f"{self.head + 1}</figcaption><table><thead><tr><th></th>{top}"
+            f"</tr></thead><tbody>{body}</tbody></table></figure>"
+        )

@@ -1,0 +1,42 @@
+"""What widgets take: examples made of words and weights, checked on arrival.
+
+Chapter: all of them
+Source: none
+Axes: none
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+
+def part(holder, name: str, what: str):
+    """Return a named part of a mapping, or say what lacks it."""
+    if not isinstance(holder, Mapping) or name not in holder:
+        has = sorted(holder) if isinstance(holder, Mapping) else holder
+        raise ValueError(f"{what} lacks {name!r}; it has {has!s:.60}")
+    return holder[name]
+
+
+def words(value, what: str) -> list[str]:
+    """Return a list of words, or say what is no list of words."""
+    fits = isinstance(value, Sequence) and not isinstance(value, str)
+    if not fits or not all(isinstance(word, str) for word in value):
+        raise ValueError(f"{what} must be a list of strings, not {value!r:.60}")
+    return list(value)
+
+
+def weighed(
+    row: Iterable, asked: list[str], place: int, what: str = "source word"
+) -> list[float]:
+    """Return a row of weights to 3 digits, or say why it cannot be one."""
+    numbers = [float(x) for x in row]
+    if len(numbers) != len(asked):
+        raise ValueError(
+            f"row {place} has {len(numbers)} weights for {len(asked)} {what}s"
+        )
+    for at, x in enumerate(numbers):
+        if not -0.001 <= x <= 1.001:  # NaN and infinities do not pass either
+            raise ValueError(
+                f"row {place} gives {what} {at}, {asked[at]!r}, the "
+                f"weight {x}; a weight lies between 0 and 1"
+            )
+    return [round(x, 3) for x in numbers]
