@@ -1,0 +1,163 @@
+"""The soft lookup: drag a query and keys, and see how their values mix.
+
+Chapter: chapters/04_scaled_dot_product
+Source: Vaswani et al. (2017), section 3.2.1, equation 1,
+    https://arxiv.org/abs/1706.03762, with a temperature
+Axes: S keys, D width; the plane shows the first two of D dimensions
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from html import escape
+from pathlib import Path
+
+import traitlets
+
+from attnbook.widgets.base import BookWidget
+
+HERE = Path(__file__)
+COLOURS = (
+    {"label": "red", "place": [1.5, 0.0], "value": [1.0, 0.0, 0.0]},
+    {"label": "green", "place": [-0.75, 1.3], "value": [0.0, 1.0, 0.0]},
+    {"label": "blue", "place": [-0.75, -1.3], "value": [0.0, 0.0, 1.0]},
+)
+REACH, WIDEST, MOST = 3.0, 1024, 8
+COLDEST, HOTTEST = 0.01, 100.0
+
+
+def unseen(row: int, count: int) -> list[float]:
+    """Return what a vector holds in the dimensions that no plane shows.
+
+    The same standard normal numbers for the same row, here and in the page:
+    mulberry32 for chance, Box and Muller for the bell.
+    """
+    state, drawn = (row + 1) * 0x9E3779B1 & 0xFFFFFFFF, []
+
+    def chance() -> float:
+        nonlocal state
+        state = (state + 0x6D2B79F5) & 0xFFFFFFFF
+        t = (state ^ state >> 15) * (state | 1) & 0xFFFFFFFF
+        t ^= (t + ((t ^ t >> 7) * (t | 61) & 0xFFFFFFFF)) & 0xFFFFFFFF
+        return (t ^ t >> 14) / 4294967296
+
+    for _ in range(count):
+        size = math.sqrt(-2 * math.log(1 - chance()))
+        drawn.append(size * math.cos(2 * math.pi * chance()))
+    return drawn
+
+
+def numbers(value, count: int, low: float, high: float, what: str) -> list:
+    """Return a list of numbers, or say what is none."""
+    fits = isinstance(value, Sequence) and not isinstance(value, str)
+    if not fits or len(value) != count:
+        raise ValueError(f"{what} must be {count} numbers, not {value!r:.60}")
+    found = [float(x) for x in value]
+    for x in found:
+        if not low <= x <= high:  # NaN does not pass either
+            raise ValueError(f"{what} holds {x}, outside {low:g} to {high:g}")
+    return found
+
+
+def checked(key: Mapping) -> dict:
+    """Return a key with its place and value, or say what is wrong with it."""
+    if not isinstance(key, Mapping) or {*key} < {"label", "place", "value"}:
+        raise ValueError(
+            f"a key needs a label, a place and a value, not {key!r:.60}"
+        )
+    name = str(key["label"])
+    return {
+        "label": name,
+        "place": numbers(
+            key["place"], 2, -REACH, REACH, f"the place of {name!r}"
+        ),
+        "value": numbers(key["value"], 3, 0, 1, f"the value of {name!r}"),
+    }
+
+
+class SoftLookup(BookWidget):
+    """A dictionary that mixes its values by how well its keys fit.
+
+    Args:
+        entries: 1 to 8 dicts with a label, a place (x, y) and a value (red,
+            green, blue between 0 and 1); three colours unless given.
+        query: the place that is asked.
+        temperature: divides the scores.
+        width: D; beyond the plane, query and keys hold fixed random numbers.
+        divided: whether scores are divided by √D as well.
+
+    Raises:
+        ValueError: if a place, a colour or a number is none or too large.
+    """
+
+    _esm = HERE.with_suffix(".js")
+    _css = HERE.with_suffix(".css")
+    entries = traitlets.List().tag(sync=True)
+    query = traitlets.List().tag(sync=True)
+    temperature = traitlets.Float().tag(sync=True)
+    width = traitlets.Int().tag(sync=True)
+    divided = traitlets.Bool().tag(sync=True)
+
+    def __init__(
+        self,
+        entries: Sequence[Mapping] = COLOURS,
+        query: Sequence[float] = (1.3, 0.75),
+        temperature: float = 1.0,
+        width: int = 2,
+        divided: bool = True,
+        **traits,
+    ):
+        super().__init__(
+            entries=list(entries),
+            query=list(query),
+            temperature=float(temperature),
+            width=width,
+            divided=divided,
+            **traits,
+        )
+
+    @traitlets.validate("entries")
+    def _keys_fit(self, proposal) -> list[dict]:
+        given = proposal["value"]
+        if not 1 <= len(given) <= MOST:
+            raise ValueError(
+                f"{len(given)} keys given; there may be 1 to {MOST}"
+            )
+        return [checked(key) for key in given]
+
+    @traitlets.validate("query")
+    def _query_fits(self, proposal) -> list[float]:
+        return numbers(proposal["value"], 2, -REACH, REACH, "the query")
+
+    @traitlets.validate("temperature", "width")
+    def _in_range(self, proposal) -> float:
+        name, value = proposal["trait"].name, proposal["value"]
+        low, high = (2, WIDEST) if name == "width" else (COLDEST, HOTTEST)
+        if not low <= value <= high:
+            raise ValueError(f"{name} is {value}, outside {low} to {high}")
+        return value
+
+    def weights(self) -> list[float]:
+        """Return how much the answer takes from each key."""
+        asked = [*self.query, *unseen(0, self.width - 2)]
+        scale = (self.width**-0.5 if self.divided else 1.0) / self.temperature
+        scores = []
+        for row, key in enumerate(self.entries, start=1):
+            place = [*key["place"], *unseen(row, self.width - 2)]
+            products = (a * b for a, b in zip(asked, place, strict=True))
+            scores.append(scale * sum(products))
+        shares = [math.exp(s - max(scores)) for s in scores]
+        return [x / sum(shares) for x in shares]
+
+    def fallback(self) -> str:
+        """Return the weights as a table."""
+        rows = "".join(
+            f"<tr><td>{escape(key['label'])}</td><td>{w:.2f}</td></tr>"
+            for key, w in zip(self.entries, self.weights(), strict=True)
+        )
+        x, y = self.query
+        return (
+            f"<figure><figcaption>A query at ({x:.2f}, {y:.2f}), temperature "
+            f"{self.temperature:g}, width {self.width}</figcaption><table>"
+            "<thead><tr><th>key</th><th>weight</th></tr></thead>"
+            f"<tbody>{rows}</tbody></table></figure>"
+        )
