@@ -10,6 +10,7 @@ Axes: B batch, T queries, S keys, D width of query and key, A alignment width
 
 import json
 import os
+import random
 import resource
 import subprocess
 import sys
@@ -66,13 +67,17 @@ def scoring(name: str, size: Sequence[int], gradient: bool = False) -> Callable:
 
 
 def interleaved(calls: dict[str, Callable], rounds: int) -> dict[str, list]:
-    """Return the milliseconds of every call, all of them in every round."""
+    """Return the milliseconds of every call, all of them in every round.
+
+    The order is drawn anew each time: what ran just before a call leaves it
+    memory that is warm or cold.
+    """
+    rng = random.Random(0)
     for call in calls.values():
         call()
     taken: dict[str, list] = {name: [] for name in calls}
-    for i in range(rounds):
-        names = list(calls)
-        for name in names[i % len(names) :] + names[: i % len(names)]:
+    for _ in range(rounds):
+        for name in rng.sample(list(calls), len(calls)):
             begun = time.perf_counter()
             calls[name]()
             taken[name].append(1000 * (time.perf_counter() - begun))
