@@ -7,7 +7,8 @@ In reading order. Chapter 0: `figures`. Chapter 1: `data`, `vocabulary`,
 Chapter 4: `scaled_dot_product`,
 `budget`, `attention_gradient`, `kernel_smoothing`, `only_attends`.
 Chapter 5: `self_attention`.
-Chapter 6: `multi_head`, `multi_head_memory`, `grouped_query`. Everywhere:
+Chapter 6: `multi_head`, `multi_head_memory`, `grouped_query`,
+`several_lookups`, `diagnose`. Everywhere:
 `exercises`, `solutions`, `widgets`, and `book`, which builds the pages.
 
 Importing `attnbook` itself imports nothing else, torch least of all.

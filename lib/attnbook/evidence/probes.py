@@ -17,7 +17,9 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from attnbook.data import Pair
+from attnbook.evidence.heads import heads_collapse, heads_lookups
 from attnbook.evidence.minilm import minilm_maps
+from attnbook.evidence.pruning import heads_pruning
 from attnbook.evidence.record import note, trained, write
 from attnbook.evidence.scaling import scaling_gradients, scaling_training
 from attnbook.evidence.scores_cost import scores_cost
@@ -127,4 +129,7 @@ PROBES = {
     "scaling_training": scaling_training,
     "scores_cost": scores_cost,
     "minilm_maps": minilm_maps,
+    "heads_lookups": heads_lookups,
+    "heads_collapse": heads_collapse,
+    "heads_pruning": heads_pruning,
 }
