@@ -227,6 +227,27 @@ def shared(groups, law=attend):
     return call
 
 
+def stacked(groups, law):
+    """The same without repeating: a group's queries as one long list.
+
+    Longer lists of queries are multiplied by another of PyTorch's routines,
+    which adds in an order of its own.
+    """
+
+    def call(query, key, value, mask=None):
+        B, H, T, _ = query.shape
+
+        def stack(x):
+            return x.unflatten(1, (groups, -1)).flatten(2, 3)
+
+        if mask is not None:
+            mask = stack(mask.expand(B, H, T, key.shape[2]))
+        output = law(stack(query), key[:, :groups], value[:, :groups], mask)
+        return output.unflatten(2, (-1, T)).flatten(1, 2)
+
+    return call
+
+
 def with_lengths(query, key, value, mask=None):
     """Chapter 3's global attention; it knows lengths, not masks."""
     B, H, T, D = query.shape
@@ -422,6 +443,8 @@ def truth(law: Callable, title: str, dtype: torch.dtype) -> list[Tensor]:
 def usual(groups: int | None, title: str, dtype: torch.dtype) -> list[list]:
     """Return what plain PyTorch gives: six orders of adding, three scalings.
 
+    Where groups share keys: with the keys repeated, and with queries stacked.
+
     One order alone is sometimes right by luck, where numbers are few.
     """
     inputs, more, upstream = draw(title, dtype)
@@ -430,15 +453,17 @@ def usual(groups: int | None, title: str, dtype: torch.dtype) -> list[list]:
     orders = [
         [torch.randperm(n, generator=seed) for n in sizes] for _ in range(6)
     ]
+    ways = [shared] if groups is None else [shared, stacked]
     return [
         results(
-            shared(groups, partial(plain, order=order, early=early)),
+            way(groups, partial(plain, order=order, early=early)),
             inputs,
             more,
             upstream,
         )
         for order in orders
         for early in (0, 0.5, 1)
+        for way in ways
     ]
 
 

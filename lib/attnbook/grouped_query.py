@@ -13,8 +13,8 @@ Axes: B batch, H heads, G groups (key-value heads), T queries, S keys, D width
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+from attnbook.masked_softmax import masked_softmax
 from attnbook.multi_head import merge_heads, split_heads
-from attnbook.scaled_dot_product import attend
 
 
 def grouped_query(
@@ -25,8 +25,8 @@ def grouped_query(
 ) -> Float[Tensor, "B H T E"]:
     """Return attention in which H / G consecutive heads share key and value.
 
-    Nothing is repeated in memory: the heads of a group are one more axis, along
-    which keys and values broadcast.
+    Nothing is repeated in memory: the queries of a group's heads stand below
+    each other, as one long list of queries to the same keys.
 
     Args:
         query: of each head.
@@ -35,24 +35,30 @@ def grouped_query(
         mask: True where a query may look; broadcasts to (B, H, T, S).
 
     Raises:
-        ValueError: if the heads do not divide into the groups.
+        ValueError: if the heads do not divide into the groups, query and key
+            differ in width, or there is not one value a key.
     """
-    heads, groups = query.shape[1], key.shape[1]
-    if heads % groups:
+    heads, groups, width = query.shape[1], key.shape[1], query.shape[-1]
+    if groups < 1 or heads % groups:
+        raise ValueError(f"{heads} heads do not divide into {groups} groups")
+    if width != key.shape[-1]:
         raise ValueError(
-            f"{heads} heads do not divide into {groups} groups of keys"
+            f"queries are {width} wide but keys are {key.shape[-1]}: "
+            "a dot product needs equal widths"
         )
-    if mask is not None and mask.ndim >= 3:
-        # An axis of heads becomes groups and heads of a group, as the query's.
-        shape = (groups, -1) if mask.shape[-3] > 1 else (1, 1)
-        mask = mask.unflatten(-3, shape)
-    output = attend(
-        query.unflatten(1, (groups, -1)),
-        key[:, :, None],
-        value[:, :, None],
-        mask,
-    )
-    return output.flatten(1, 2)
+    if key.shape[1:3] != value.shape[1:3]:
+        raise ValueError(
+            f"keys have {groups} groups of {key.shape[2]} but values "
+            f"{value.shape[1]} of {value.shape[2]}: each key needs its value"
+        )
+    below = (query * width**-0.5).unflatten(1, (groups, -1)).flatten(2, 3)
+    scores = (below @ key.transpose(-2, -1)).reshape(*query.shape[:3], -1)
+    if mask is None:
+        weights = scores.softmax(dim=-1)
+    else:
+        weights = masked_softmax(scores, mask)
+    output = weights.reshape(*below.shape[:3], -1) @ value
+    return output.reshape(*query.shape[:3], -1)
 
 
 class GroupedQueryAttention(nn.Module):
