@@ -20,7 +20,9 @@ from attnbook.data import Pair
 from attnbook.evidence.heads import heads_collapse, heads_lookups
 from attnbook.evidence.minilm import minilm_maps
 from attnbook.evidence.pruning import heads_pruning
+from attnbook.evidence.path_length import path_length
 from attnbook.evidence.record import note, trained, write
+from attnbook.evidence.rnn_or_attention import rnn_or_attention
 from attnbook.evidence.scaling import scaling_gradients, scaling_training
 from attnbook.evidence.scores_cost import scores_cost
 from attnbook.evidence.tasks import Task
@@ -129,6 +131,8 @@ PROBES = {
     "scaling_training": scaling_training,
     "scores_cost": scores_cost,
     "minilm_maps": minilm_maps,
+    "path_length": path_length,
+    "rnn_or_attention": rnn_or_attention,
     "heads_lookups": heads_lookups,
     "heads_collapse": heads_collapse,
     "heads_pruning": heads_pruning,
