@@ -289,6 +289,116 @@ def engine_backward(query, key, value, upstream):
     return tuple(x.grad for x in inputs)
 
 
+def viewed_weights(query, key):
+    flat = [x.view(-1, *x.shape[-2:]) for x in (query, key)]
+    weights = checks.check_weights.solution(*flat)
+    return weights.view(*query.shape[:-1], key.shape[-2])
+
+
+def turned_mask(query, key, value, mask):
+    if mask is not None and mask.shape[-1] == mask.shape[-2]:
+        mask = mask.mT
+    return checks.check_attend.solution(query, key, value, mask)
+
+
+def mask_for_every_head(query, key, value, mask):
+    if mask is not None and mask.ndim < query.ndim:
+        mask = mask.unsqueeze(1)
+    return checks.check_attend.solution(query, key, value, mask)
+
+
+def added_sentinel(query, key, value, mask):
+    scores = query * query.shape[-1] ** -0.5 @ key.mT
+    if mask is None:
+        return scores.softmax(-1) @ value
+    weights = (scores + (mask.to(scores) - 1) * 1e4).softmax(-1)
+    return (weights * mask) @ value
+
+
+def renormalised_where_possible(query, key, value, mask):
+    weights = checks.check_weights.solution(query, key)
+    if mask is not None:
+        weights = weights * mask
+        total = weights.sum(-1, keepdim=True)
+        weights = weights / torch.where(total == 0, 1, total)
+    return weights @ value
+
+
+def softmax_twice(query, key, value, mask):
+    eye = torch.eye(key.shape[-2], dtype=key.dtype)
+    eye = eye.expand(*key.shape[:-1], -1)
+    weights = checks.check_attend.solution(query, key, eye, mask)
+    return weights.softmax(-1) @ value
+
+
+def roles_swapped(query, key, value, mask):
+    return checks.check_attend.solution(key, query, value, mask)
+
+
+def covered_output(query, key, value, mask):
+    scores = query * query.shape[-1] ** -0.5 @ key.mT
+    if mask is not None:
+        scores = scores.masked_fill(~mask, -torch.inf)
+    return (scores.softmax(-1) @ value).nan_to_num()
+
+
+def of_unit_values(query, key, value, mask):
+    value = F.normalize(value, dim=-1)
+    return checks.check_attend.solution(query, key, value, mask)
+
+
+def by_root_of(size):
+    """Return attention divided by the root of another size than D."""
+
+    def answer(query, key, value, mask):
+        factor = (query.shape[-1] / size(query, key)) ** 0.5
+        return checks.check_attend.solution(query * factor, key, value, mask)
+
+    return answer
+
+
+def causal_unasked(query, key, value, mask):
+    seen = torch.ones(query.shape[-2], key.shape[-2], dtype=torch.bool).tril()
+    mask = seen if mask is None else mask & seen
+    return checks.check_attend.solution(query, key, value, mask)
+
+
+def forward_mode(query, key, value, upstream):
+    jacobians = torch.func.jacfwd(
+        lambda q, k, v: checks.check_weights.solution(q, k) @ v,
+        argnums=(0, 1, 2),
+    )(query, key, value)
+    return tuple(torch.tensordot(upstream, J, upstream.ndim) for J in jacobians)
+
+
+def kernel_backward(query, key, value, upstream):
+    w, c = checks.check_weights.solution(query, key), query.shape[-1] ** -0.5
+    ds = torch.ops.aten._softmax_backward_data(
+        upstream @ value.mT, w, -1, w.dtype
+    )
+    return ds @ key * c, ds.mT @ query * c, w.mT @ upstream
+
+
+def differences(query, key, value, upstream):
+    inputs = [x.double() for x in (query, key, value)]
+    found = []
+    for i, x in enumerate(inputs):
+        slope = torch.zeros_like(x).flatten()
+        for n in range(x.numel()):
+            step = torch.zeros(x.numel(), dtype=x.dtype)
+            step[n] = 1e-5
+            step = step.view(x.shape)
+            up, down = (
+                checks.check_attend.solution(
+                    *inputs[:i], x + side * step, *inputs[i + 1 :]
+                )
+                for side in (1, -1)
+            )
+            slope[n] = ((up - down) * upstream).sum() / 2e-5
+        found.append(slope.view(x.shape).to(query.dtype))
+    return tuple(found)
+
+
 ANSWERS = {
     "check_weights": (
         *usual(checks.check_weights),
@@ -410,6 +520,12 @@ ANSWERS = {
             divided_late,
         ),
         Wrong(
+            "error",
+            "`view` on heads that are views already",
+            "what lies in one piece",
+            viewed_weights,
+        ),
+        Wrong(
             "ready-made",
             "PyTorch's own, with the unit matrix as values",
             "every number",
@@ -441,7 +557,7 @@ ANSWERS = {
             small_sentinel,
         ),
         Wrong(
-            "numbers",
+            "mask-added",
             "a boolean mask is added to the scores",
             "no mask",
             added_mask,
@@ -511,6 +627,86 @@ ANSWERS = {
             "output and weights are returned, as in many libraries",
             "the output",
             both_returned,
+        ),
+        Wrong(
+            "numbers",
+            "rows and columns of the mask swapped, tried on T = S",
+            "symmetric masks",
+            turned_mask,
+        ),
+        Wrong(
+            "error",
+            "an axis for the heads, whatever the mask has",
+            "masks that have all axes",
+            mask_for_every_head,
+        ),
+        Wrong(
+            "numbers",
+            "the mask is added as -10000 (hyunwoongko/transformer PR 40)",
+            "scores of usual size",
+            added_sentinel,
+        ),
+        Wrong(
+            "numbers",
+            "masked after the softmax and divided by what is left",
+            "scores of usual size, and empty rows",
+            renormalised_where_possible,
+        ),
+        Wrong(
+            "numbers",
+            "softmax in the function and again outside",
+            "one key",
+            softmax_twice,
+        ),
+        Wrong(
+            "error",
+            "queries and keys have changed places",
+            "T = S = 1",
+            roles_swapped,
+        ),
+        Wrong(
+            "gradient",
+            "NaN is covered up at the very end",
+            "every number forwards",
+            covered_output,
+        ),
+        Wrong(
+            "numbers",
+            "the values are brought to length 1",
+            "directions, with one key",
+            of_unit_values,
+        ),
+        Wrong(
+            "numbers",
+            "divided by √T, the length of the sentence",
+            "T = D",
+            by_root_of(lambda q, k: q.shape[-2]),
+        ),
+        Wrong(
+            "numbers",
+            "divided by √S, the number of keys",
+            "S = D",
+            by_root_of(lambda q, k: k.shape[-2]),
+        ),
+        Wrong(
+            "numbers",
+            "divided by √C, the model's width (ng-video-lecture PR 6)",
+            "one head",
+            by_root_of(
+                lambda q, k: q.shape[-1] * (q.shape[-3] if q.ndim > 2 else 1)
+            ),
+        ),
+        Wrong(
+            "numbers",
+            "divided by √H, the number of heads (tt-metal PR 56789)",
+            "the favourite key",
+            by_root_of(lambda q, k: q.shape[-3] if q.ndim > 2 else 1),
+        ),
+        Wrong(
+            "numbers",
+            "a causal mask comes on top, as in every GPT",
+            "the last query",
+            causal_unasked,
         ),
         Wrong(
             "ready-made",
@@ -607,6 +803,24 @@ ANSWERS = {
             "autograd can do it",
             "every number",
             engine,
+        ),
+        Wrong(
+            "ready-made",
+            "autograd in forward mode can do it",
+            "every number",
+            forward_mode,
+        ),
+        Wrong(
+            "ready-made",
+            "PyTorch has a kernel for the way back through softmax",
+            "every number",
+            kernel_backward,
+        ),
+        Wrong(
+            "numbers",
+            "difference quotients in double precision",
+            "every number in single precision",
+            differences,
         ),
         Wrong(
             "ready-made",

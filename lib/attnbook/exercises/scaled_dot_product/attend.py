@@ -10,6 +10,14 @@ import torch
 
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.inputs import doubled, halved, normal
+from attnbook.exercises.scaled_dot_product.answers import (
+    changed,
+    emptied,
+    filled,
+    infinite,
+    masked,
+    scores,
+)
 from attnbook.solutions.scaled_dot_product import attend
 
 
@@ -31,11 +39,13 @@ def draw_attend(rng: torch.Generator) -> tuple[Case, ...]:
     empty[1, :, 2] = False
     loud = usual[0], usual[1].clone(), usual[2]
     loud[1][1] = 30 * usual[0].mean(0)
-    # All scores are below any sentinel, and one key is left to see.
+    # One key is left to see: its score lies below any sentinel, and the others'
+    # lie so far above it that no sentinel, added, brings them down.
     along = normal(rng, 7).sign()
-    low = -4e4 * along.expand(3, 7), 4e4 * along.expand(5, 7), usual[2]
-    only = torch.zeros(3, 5, dtype=torch.bool)
-    only[:, 2] = True
+    only = torch.arange(5) == 2
+    side = torch.where(only, -1.0, 1.0)[:, None]
+    low = 4e4 * along.expand(3, 7), 4e4 * side * along, usual[2]
+    views = tuple(x.transpose(1, 2) for x in inputs(2, 5, t=4, s=4))
     return (
         Case("with one key", (*single, None)),
         Case("without a mask", (*usual, None), gradient=True),
@@ -43,59 +53,14 @@ def draw_attend(rng: torch.Generator) -> tuple[Case, ...]:
         Case("with a mask", (*usual, some(3, 5)), gradient=True),
         Case("with heads that share a mask", (*heads, some(2, 1, 3, 5))),
         Case("with one mask for all queries", (*heads, some(2, 1, 1, 5))),
+        Case("with more queries than keys", (*inputs(2, t=5, s=3), some(5, 3))),
+        Case("with views and one mask for all heads", (*views, some(5, 5))),
         Case("with a query that may look nowhere", (*heads, empty), True),
         Case("with the best key hidden", (*loud, some(3, 5))),
-        Case("with very low scores", (*low, only)),
+        Case("with a very low score", (*low, only.expand(3, 5))),
         Case("in double precision", (*doubled(heads), empty)),
         Case("in half precision", (*halved(heads), empty)),
     )
-
-
-def scores(query, key):
-    """Return the scaled products."""
-    return query * query.shape[-1] ** -0.5 @ key.mT
-
-
-def masked(weigh):
-    """Return attention whose weights come of scores and mask, if there is one.
-
-    Without a mask it is right.
-    """
-
-    def answer(query, key, value, mask):
-        s = scores(query, key)
-        return (s.softmax(-1) if mask is None else weigh(s, mask)) @ value
-
-    return answer
-
-
-def filled(number):
-    """Return attention whose hidden keys have a finite score."""
-    return masked(
-        lambda s, mask: s.masked_fill(~mask, number(s.dtype)).softmax(-1)
-    )
-
-
-def infinite(s, mask):
-    """Return a bias of 0 where the mask is True, minus infinity elsewhere."""
-    return torch.zeros(mask.shape, dtype=s.dtype).masked_fill(~mask, -torch.inf)
-
-
-def emptied(s, mask):
-    """Return right weights; an empty row is 0."""
-    empty = ~mask.any(-1, keepdim=True)
-    hidden = s.masked_fill(~mask, -torch.inf).masked_fill(empty, 0.0)
-    return hidden.softmax(-1).masked_fill(empty, 0.0)
-
-
-def changed(factor=lambda q, k, v: 1.0, of=lambda k, v: v):
-    """Return attention with other scores, or an average of something else."""
-
-    def answer(query, key, value, mask):
-        query = query * factor(query, key, value)
-        return attend(query, key, of(key, value), mask)
-
-    return answer
 
 
 check_attend = Exercise(
@@ -117,6 +82,25 @@ check_attend = Exercise(
             "the products are divided by √E, the width of a value; it should "
             "be √D",
             changed(lambda q, k, v: (q.shape[-1] / v.shape[-1]) ** 0.5),
+        ),
+        Mistake(
+            "scaled-by-width",
+            "the products are divided by D; it should be √D",
+            changed(lambda q, k, v: q.shape[-1] ** -0.5),
+        ),
+        Mistake(
+            "scaled-after",
+            "the weights are divided by √D after the softmax; the scores "
+            "should be, before it",
+            lambda q, k, v, mask: (
+                attend(q * q.shape[-1] ** 0.5, k, v, mask) * q.shape[-1] ** -0.5
+            ),
+        ),
+        Mistake(
+            "uniform",
+            "every key that may be seen gets the same weight: the scores are "
+            "not used",
+            changed(lambda q, k, v: 0.0),
         ),
         Mistake(
             "keys-averaged",
@@ -143,6 +127,12 @@ check_attend = Exercise(
             "zero-score",
             "a hidden key gets the score 0, and 0 is a score like any other",
             masked(lambda s, mask: (s * mask).softmax(-1)),
+        ),
+        Mistake(
+            "mask-added",
+            "the mask is added as 1 and 0, which shifts scores and hides "
+            "nothing",
+            masked(lambda s, mask: (s + mask).softmax(-1)),
         ),
         Mistake(
             "sentinel",

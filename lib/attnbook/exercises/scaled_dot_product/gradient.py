@@ -26,7 +26,8 @@ def draw_gradient(rng: torch.Generator) -> tuple[Case, ...]:
         Case("with one query and two keys", inputs(t=1, s=2, d=1, e=2)),
         Case("with 3 queries and 5 keys", usual),
         Case("with all sizes equal", inputs(t=4, s=4, d=4, e=4)),
-        Case("with a batch of 2 and 3 heads", inputs(2, 3)),
+        Case("with a batch of 2 and 3 heads", inputs(2, 3, t=5, s=3)),
+        Case("with transposed views", tuple(x.mT.clone().mT for x in usual)),
         Case("with large scores", (4 * query, 4 * key, value, upstream)),
         Case("in double precision", doubled(usual)),
     )
@@ -63,7 +64,8 @@ check_gradient = Exercise(
     returns=("dquery", "dkey", "dvalue"),
     draw=draw_gradient,
     allowed="Everything is allowed but autograd and a ready-made attention.",
-    forbidden=ATTENTION | {"grad", "backward"},
+    forbidden=ATTENTION
+    | {"grad", "backward", "make_dual", "softmax_backward_data"},
     mistakes=(
         Mistake(
             "no-average",

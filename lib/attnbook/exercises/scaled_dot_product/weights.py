@@ -40,12 +40,18 @@ def draw_weights(rng: torch.Generator) -> tuple[Case, ...]:
         return normal(rng, *lead, t, d), normal(rng, *lead, s, d)
 
     usual = inputs(t=3, s=5, d=7)
-    heads = inputs(2, 3, t=5, s=7, d=11)
+    heads = inputs(2, 3, t=7, s=5, d=11)
+    # Heads cut out of wider vectors, as views: (B, T, H, D) turned.
+    query, key = normal(rng, 2, 3, 4, 5), normal(rng, 2, 6, 4, 5)
     return (
         Case("with one query, two keys and width 1", inputs(t=1, s=2, d=1)),
         Case("with 3 queries and 5 keys", usual, gradient=True),
         Case("with as many queries as keys", inputs(2, t=4, s=4, d=6)),
         Case("with a batch of 2 and 3 heads", heads, gradient=True),
+        Case(
+            "with transposed views",
+            (query.transpose(1, 2), key.transpose(1, 2)),
+        ),
         Case("with scores near 110 and -110", far_out(rng, 5, 7)),
         Case("in double precision", doubled(usual)),
         Case("in half precision", halved(inputs(2, t=3, s=5, d=7))),
