@@ -19,8 +19,8 @@ from torch import Tensor, nn
 from attnbook.data import Pair
 from attnbook.evidence.heads import heads_collapse, heads_lookups
 from attnbook.evidence.minilm import minilm_maps
-from attnbook.evidence.pruning import heads_pruning
 from attnbook.evidence.path_length import path_length
+from attnbook.evidence.pruning import heads_pruning
 from attnbook.evidence.record import note, trained, write
 from attnbook.evidence.rnn_or_attention import rnn_or_attention
 from attnbook.evidence.scaling import scaling_gradients, scaling_training
