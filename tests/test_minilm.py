@@ -4,7 +4,14 @@ import torch.nn.functional as F
 from safetensors.torch import save_file
 
 from attnbook.evidence import minilm
-from attnbook.evidence.minilm import SENTENCES, encode, maps, pieces, weights_of
+from attnbook.evidence.minilm import (
+    SENTENCES,
+    encode,
+    maps,
+    pieces,
+    value_sizes,
+    weights_of,
+)
 
 WIDTH, INNER, HEADS, LAYERS = 12, 20, 3, 2
 
@@ -70,7 +77,7 @@ def torch_layer(weights, i):
 
 def test_the_encoder_is_that_of_pytorch():
     weights, ids = random_weights(), [3, 16, 1, 3, 8]
-    x, looked = encode(weights, ids, HEADS)
+    x, looked, _ = encode(weights, ids, HEADS)
     assert looked.shape == (LAYERS, HEADS, 5, 5)
     y = weights["embeddings.word_embeddings.weight"][ids]
     y = y + weights["embeddings.position_embeddings.weight"][:5]
@@ -87,6 +94,32 @@ def test_the_encoder_is_that_of_pytorch():
     torch.testing.assert_close(x, y[0], atol=1e-5, rtol=1e-4)
 
 
+def test_a_size_is_what_a_head_adds_when_it_looks_at_one_place_only():
+    weights, ids = random_weights(), [3, 16, 1, 3, 8]
+    sizes = encode(weights, ids, HEADS)[2]
+    assert sizes.shape == (LAYERS, HEADS, 5)
+    own = "encoder.layer.0.attention"
+    x = weights["embeddings.word_embeddings.weight"][ids]
+    x = x + weights["embeddings.position_embeddings.weight"][:5]
+    x = x + weights["embeddings.token_type_embeddings.weight"][0]
+    gain, bias = (
+        weights[f"embeddings.LayerNorm.{p}"] for p in ("weight", "bias")
+    )
+    x = F.layer_norm(x, (WIDTH,), gain, bias, 1e-12)
+    matrix, shift = (
+        weights[f"{own}.self.value.{p}"] for p in ("weight", "bias")
+    )
+    added = weights[f"{own}.output.dense.weight"]
+    for h in range(HEADS):
+        for t in range(5):
+            only = torch.zeros(WIDTH)
+            part = slice(h * WIDTH // HEADS, (h + 1) * WIDTH // HEADS)
+            only[part] = (matrix @ x[t] + shift)[part]
+            assert sizes[0, h, t] == pytest.approx(
+                float((added @ only).norm()), rel=1e-4
+            )
+
+
 def test_words_fall_into_their_longest_pieces():
     known = ("the", "un", "##happi", "##ness", ".", "u")
     vocabulary = {piece: i for i, piece in enumerate(known)}
@@ -97,9 +130,11 @@ def test_words_fall_into_their_longest_pieces():
 def test_the_recorded_maps_are_whole():
     found = maps()
     assert [one["title"] for one in found] == [*SENTENCES]
-    for one in found:
+    for one, sizes in zip(found, value_sizes(), strict=True):
         weights = torch.tensor(one["weights"])
         T = len(one["query"])
+        assert sizes.shape == (6, 12, T)
+        assert (sizes > 0).all()
         assert weights.shape == (6, 12, T, T)
         assert (weights >= 0).all()
         # Each of T numbers was rounded by at most half a thousandth.

@@ -90,10 +90,26 @@ def pieces(text: str, vocabulary: dict[str, int]) -> list[str]:
     return [*found, "[SEP]"]
 
 
+def value_sizes() -> list[Float[Tensor, "L H T"]]:
+    """Return, for each of `maps()`, how long each head's value vectors are.
+
+    A value is measured after the output projection, as the vector that the
+    head would add to a state if it gave this position all of its weight.
+    """
+    examples = read_record("minilm_maps")["results"]["examples"]
+    return [torch.tensor(one["sizes"], dtype=torch.double) for one in examples]
+
+
 def encode(
     weights: dict[str, Tensor], ids: list[int], heads: int = HEADS
-) -> tuple[Float[Tensor, "T C"], Float[Tensor, "L H T T"]]:
-    """Run BERT's encoder; return its last states and every head's weights."""
+) -> tuple[
+    Float[Tensor, "T C"], Float[Tensor, "L H T T"], Float[Tensor, "L H T"]
+]:
+    """Run BERT's encoder on the numbers of the words.
+
+    Returns:
+        The last states; every head's weights; the lengths of its values.
+    """
 
     def linear(x: Tensor, name: str) -> Tensor:
         return F.linear(x, weights[f"{name}.weight"], weights[f"{name}.bias"])
@@ -107,7 +123,7 @@ def encode(
     x = x + weights["embeddings.token_type_embeddings.weight"][0]
     x = norm(x, "embeddings.LayerNorm")
     layers = 1 + max(int(n.split(".")[2]) for n in weights if ".layer." in n)
-    looked = []
+    looked, sizes = [], []
     for i in range(layers):
         own = f"encoder.layer.{i}"
         query, key, value = (
@@ -115,14 +131,17 @@ def encode(
             for part in ("query", "key", "value")
         )
         looked.append(attention_weights(query, key)[0])
-        mixed = merge_heads(looked[-1] @ value)
-        mixed = linear(mixed, f"{own}.attention.output.dense")
+        output = f"{own}.attention.output.dense"
+        matrix = weights[f"{output}.weight"].unflatten(1, (heads, -1))
+        projected = torch.einsum("htd,chd->htc", value[0], matrix)
+        sizes.append(projected.norm(dim=-1))
+        mixed = linear(merge_heads(looked[-1] @ value), output)
         x = norm(x + mixed, f"{own}.attention.output.LayerNorm")
         inner = F.gelu(linear(x, f"{own}.intermediate.dense"))
         x = norm(
             x + linear(inner, f"{own}.output.dense"), f"{own}.output.LayerNorm"
         )
-    return x[0], torch.stack(looked)
+    return x[0], torch.stack(looked), torch.stack(sizes)
 
 
 def weights_of(folder: Path) -> dict[str, Tensor]:
@@ -155,10 +174,14 @@ def minilm_maps() -> dict:
     examples = []
     for title, text in SENTENCES.items():
         tokens = pieces(text, vocabulary)
-        _, looked = encode(weights, [vocabulary[t] for t in tokens])
-        thousandths = (looked * 1000).round().int().tolist()
+        _, looked, sizes = encode(weights, [vocabulary[t] for t in tokens])
         examples.append(
-            {"title": title, "tokens": tokens, "thousandths": thousandths}
+            {
+                "title": title,
+                "tokens": tokens,
+                "thousandths": (looked * 1000).round().int().tolist(),
+                "sizes": sizes.double().round(decimals=3).tolist(),
+            }
         )
     made = note(
         "minilm_maps",
