@@ -24,6 +24,7 @@ CHAPTERS = {
     "luong": "03_luong",
     "scaled_dot_product": "04_scaled_dot_product",
     "self_attention": "05_self_attention",
+    "multi_head": "06_multi_head",
 }
 PAGES = Path(__file__).parents[1] / "chapters"
 FRESH = 5  # seed of the second draw; the first is everyone's

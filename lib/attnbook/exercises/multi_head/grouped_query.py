@@ -1,0 +1,153 @@
+"""Exercise: heads that share keys and values.
+
+Chapter: chapters/06_multi_head
+Source: Ainslie et al. (2023), section 2.2, https://arxiv.org/abs/2305.13245
+Axes: B batch, H heads, G groups, T queries, S keys, D width of query and key,
+    E value width
+"""
+
+import torch
+
+from attnbook.exercises.exercise import Case, Exercise, Mistake
+from attnbook.exercises.inputs import doubled, halved, normal
+from attnbook.exercises.multi_head.answers import for_each, past, with_groups
+from attnbook.solutions import multi_head as solutions
+
+
+def draw(rng: torch.Generator) -> tuple[Case, ...]:
+    """One head; one group; then several; then what hides a mistake."""
+
+    def inputs(b, h, g, t, s, d, e):
+        return (
+            normal(rng, b, h, t, d),
+            normal(rng, b, g, s, d),
+            normal(rng, b, g, s, e),
+        )
+
+    usual = inputs(2, 6, 2, 3, 5, 7, 11)
+    loud = tuple(x * 6 for x in inputs(2, 6, 3, 5, 7, 3, 2))
+    return (
+        Case("with one head and one key", inputs(1, 1, 1, 1, 1, 2, 3)),
+        Case("with a group for each head", inputs(2, 3, 3, 2, 5, 7, 11)),
+        Case("with one group", inputs(2, 3, 1, 2, 5, 7, 11)),
+        Case("with 6 heads in 2 groups", usual, gradient=True),
+        Case("with 4 heads in 2 groups", inputs(1, 4, 2, 5, 3, 2, 7)),
+        Case("with everything equal", inputs(4, 4, 2, 4, 4, 4, 4)),
+        Case("with large scores", loud),
+        Case("in double precision", doubled(usual)),
+        Case("in half precision", halved(inputs(2, 6, 3, 3, 5, 2, 7))),
+    )
+
+
+def in_turns(x, heads):
+    """Return the groups over and over: head h has group h mod G."""
+    return x.repeat(1, heads // x.shape[1], 1, 1)
+
+
+def mean_query(query, groups):
+    """Return each group's mean query, once for each of its heads."""
+    mean = query.unflatten(1, (groups, -1)).mean(2)
+    return for_each(mean, query.shape[1])
+
+
+check_grouped_query = Exercise(
+    title="grouped queries",
+    stars=2,
+    minutes=15,
+    section="Fewer keys and values",
+    solution=solutions.grouped_query,
+    returns=("output",),
+    draw=draw,
+    allowed="Everything is allowed but PyTorch's ready-made attention; "
+    "chapter 4's `attend` is yours to use.",
+    mistakes=(
+        Mistake(
+            "repeat",
+            "the groups take turns: head h has group h mod G, as `repeat` "
+            "makes it; consecutive heads share one, as `repeat_interleave` "
+            "makes it",
+            with_groups(in_turns, in_turns),
+        ),
+        Mistake(
+            "repeat-keys",
+            "the keys take turns while the values are shared by neighbours",
+            with_groups(in_turns),
+        ),
+        Mistake(
+            "repeat-values",
+            "the values take turns while the keys are shared by neighbours",
+            with_groups(value_for=in_turns),
+        ),
+        Mistake(
+            "first-group-only",
+            "every head looks at the first group",
+            with_groups(*2 * [lambda x, H: x[:, :1].expand(-1, H, -1, -1)]),
+        ),
+        Mistake(
+            "groups-averaged",
+            "every head looks at the mean of all groups",
+            with_groups(
+                *2 * [lambda x, H: x.mean(1, True).expand(-1, H, -1, -1)]
+            ),
+        ),
+        Mistake(
+            "backwards",
+            "the groups are in the opposite order",
+            with_groups(*2 * [lambda x, H: for_each(x, H).flip(1)]),
+        ),
+        Mistake(
+            "queries-averaged",
+            "the heads of a group ask one question, the mean of theirs; they "
+            "share keys and values, not queries",
+            lambda q, k, v: with_groups()(mean_query(q, k.shape[1]), k, v),
+        ),
+        Mistake(
+            "one-output-a-group",
+            "there is one output a group, and should be one a head",
+            lambda q, k, v: with_groups()(
+                q.unflatten(1, (k.shape[1], -1)).mean(2), k, v
+            ),
+        ),
+        Mistake(
+            "no-scale",
+            "the products are not divided by √D",
+            with_groups(scale=lambda D, H: 1.0),
+        ),
+        Mistake(
+            "scale-without-root",
+            "the products are divided by D; its square root is meant",
+            with_groups(scale=lambda D, H: 1 / D),
+        ),
+        Mistake(
+            "scale-by-model-width",
+            "the products are divided by √(H·D); those of a head are D wide",
+            with_groups(scale=lambda D, H: (D * H) ** -0.5),
+        ),
+        Mistake(
+            "softmax-over-queries",
+            "the softmax runs over the queries, not over the keys",
+            with_groups(axis=-2),
+        ),
+        Mistake(
+            "softmax-over-heads",
+            "the softmax runs over the heads, not over the keys",
+            with_groups(axis=1),
+        ),
+        Mistake(
+            "uniform",
+            "every query takes the plain mean: the scores are not used",
+            with_groups(scale=lambda D, H: 0.0),
+        ),
+        Mistake(
+            "weights-averaged",
+            "all heads look with the mean of their weights; each has its own",
+            with_groups(then=lambda w: w.mean(1, keepdim=True).expand_as(w)),
+        ),
+        Mistake(
+            "causal",
+            "a query sees only keys up to its own place; nothing here asks "
+            "for a mask",
+            with_groups(bend=past),
+        ),
+    ),
+)

@@ -1,0 +1,110 @@
+"""Exercise: cut the columns into heads.
+
+Chapter: chapters/06_multi_head
+Source: Vaswani et al. (2017), section 3.2.2,
+    https://arxiv.org/abs/1706.03762
+Axes: B batch, T positions, C columns, H heads, D columns of a head
+"""
+
+import torch
+
+from attnbook import multi_head
+from attnbook.exercises.exercise import Case, Exercise, Mistake
+from attnbook.exercises.inputs import doubled, halved, normal
+
+
+def draw(rng: torch.Generator) -> tuple[Case, ...]:
+    """One head; then several; then numbers that hide a mistake."""
+    usual = normal(rng, 2, 5, 21), 3
+    turned = normal(rng, 2, 14, 3).transpose(1, 2)
+    return (
+        Case("with one head", (normal(rng, 2, 3, 5), 1)),
+        Case("with 3 heads of 7 columns", usual, gradient=True),
+        Case("with as many heads as columns", (normal(rng, 2, 3, 5), 5)),
+        Case("with one position", (normal(rng, 2, 1, 6), 2)),
+        Case("with as many positions as heads", (normal(rng, 1, 3, 9), 3)),
+        Case("with everything equal", (normal(rng, 3, 3, 9), 3)),
+        Case("with columns not next to each other", (turned, 2)),
+        Case("in double precision", doubled(usual)),
+        Case("in half precision", halved(usual)),
+    )
+
+
+check_split_heads = Exercise(
+    title="split the heads",
+    stars=1,
+    minutes=5,
+    section="From a loop to one reshape",
+    solution=multi_head.split_heads,
+    returns=("split",),
+    draw=draw,
+    mistakes=(
+        Mistake(
+            "view-without-transpose",
+            "the numbers are only given another shape: a head gets some of "
+            "the positions, not some of the columns; split the columns first, "
+            "then exchange two axes",
+            lambda x, H: x.reshape(len(x), H, x.shape[1], -1),
+        ),
+        Mistake(
+            "interleaved",
+            "head h gets every H-th column; it should get a block of "
+            "neighbours",
+            lambda x, H: x.unflatten(-1, (-1, H)).permute(0, 3, 1, 2),
+        ),
+        Mistake(
+            "untransposed",
+            "the axis of heads comes after the positions: the shape is "
+            "(B, T, H, D)",
+            lambda x, H: x.unflatten(-1, (H, -1)),
+        ),
+        Mistake(
+            "heads-and-width-swapped",
+            "heads and columns have changed places: there are D heads of "
+            "width H",
+            lambda x, H: x.unflatten(-1, (-1, H)).transpose(1, 2),
+        ),
+        Mistake(
+            "interleaved-untransposed",
+            "head h gets every H-th column, and the heads come last",
+            lambda x, H: x.unflatten(-1, (-1, H)),
+        ),
+        Mistake(
+            "width-before-positions",
+            "positions and columns of each head have changed places: the "
+            "shape is (B, H, D, T)",
+            lambda x, H: x.unflatten(-1, (H, -1)).permute(0, 2, 3, 1),
+        ),
+        Mistake(
+            "scrambled",
+            "positions and columns change places before the cut, and then "
+            "only the shape is right",
+            lambda x, H: x.mT.reshape(len(x), H, x.shape[1], -1),
+        ),
+        Mistake(
+            "heads-first",
+            "the axis of heads comes before the batch",
+            lambda x, H: torch.stack(x.chunk(H, dim=-1)),
+        ),
+        Mistake(
+            "heads-into-batch",
+            "heads and batch are one axis; keep them apart",
+            lambda x, H: x.unflatten(-1, (H, -1)).transpose(1, 2).flatten(0, 1),
+        ),
+        Mistake(
+            "copies",
+            "every head gets all the columns",
+            lambda x, H: x[:, None].repeat(1, H, 1, 1),
+        ),
+        Mistake(
+            "first-head-only",
+            "every head gets the first block of columns",
+            lambda x, H: x[:, None, :, : x.shape[-1] // H].repeat(1, H, 1, 1),
+        ),
+        Mistake(
+            "backwards",
+            "the heads are in the opposite order",
+            lambda x, H: x.unflatten(-1, (H, -1)).transpose(1, 2).flip(1),
+        ),
+    ),
+)
