@@ -95,7 +95,7 @@ def train(
     model: Lookups,
     steps: int,
     seed: int,
-    rate: float = 3e-3,
+    rate: float = 1e-2,
     size: int = 128,
     extra=None,
     target=lambda tables: tables.answers,

@@ -49,7 +49,7 @@ def evidence() -> str:
         size = record.get("parameters")
         cells = (
             f"`{name}`",
-            said or "see chapter 1",
+            said or f"see {reader(name)}",
             f"{size:,}" if size else "",
             str(record.get("epochs", "")),
             f"{record['cpu_s'] / 60:.1f}",
@@ -58,6 +58,20 @@ def evidence() -> str:
         rows.append(f"| {' | '.join(cells)} |")
     foot = f"\nTogether {total:.0f} CPU minutes. {machines()}\n"
     return HEAD + "\n".join(rows) + "\n" + foot
+
+
+def reader(name: str) -> str:
+    """Return a link to the chapter that first reads a record.
+
+    Raises:
+        ValueError: if no chapter does.
+    """
+    module = name.partition("_")[0]
+    for path in sorted(CHAPTERS.glob("[0-9][0-9]_*.md")):
+        text = path.read_text("utf8")
+        if f'"{name}"' in text or f"attnbook.evidence.{module} " in text:
+            return f"[chapter {int(path.name[:2])}]({path.stem}.ipynb)"
+    raise ValueError(f"no chapter reads the record {name!r}")
 
 
 def machines() -> str:

@@ -19,7 +19,7 @@ from attnbook.encoder_decoder import parameters
 from attnbook.evidence.record import note, write
 from attnbook.evidence.turns import turn
 
-SEEDS, STEPS = (0, 1, 2), 1500
+SEEDS, STEPS = (0, 1, 2), 600
 COUNTS = (1, 2, 4, 8, 16, 32, 64)
 
 
@@ -119,15 +119,15 @@ TRIED: dict[str, tuple[dict, dict, Callable | None]] = {
     "half of the weights dropped": ({"dropout": 0.5}, {}, None),
     "nine tenths dropped": ({"dropout": 0.9}, {}, None),
     "heads 2 wide": ({"heads": 32}, {}, None),
-    "learning rate x 10": ({}, {"rate": 3e-2}, None),
-    "learning rate x 100": ({}, {"rate": 3e-1}, None),
+    "learning rate x 10": ({}, {"rate": 1e-1}, None),
+    "learning rate x 100": ({}, {"rate": 1.0}, None),
     "addresses that look alike": ({}, {}, same_embeddings),
     "a task that needs no table": ({}, {"target": first_asked}, None),
     "eight copies of one head": ({}, {}, all_alike),
     "diversity loss": ({}, {"extra": alike}, None),
     "learning rate x 10, diversity loss": (
         {},
-        {"rate": 3e-2, "extra": alike},
+        {"rate": 1e-1, "extra": alike},
         None,
     ),
     "eight copies, diversity loss": ({}, {"extra": alike}, all_alike),
