@@ -62,7 +62,10 @@ def test_the_page_gets_the_state_and_a_table():
     data, _ = SoftLookup()._repr_mimebundle_()
     text = data["text/html"]
     assert text.startswith('<div data-book-widget="soft_lookup">')
-    assert "<td>red</td><td>0." in text.split("</script>")[1]
+    fallback = text.split("</script>")[1]
+    row = "<td>green</td><td>0.00, 1.00, 0.00</td><td>0.54</td><td>0.27</td>"
+    assert row in fallback
+    assert "The answer: 0.70, 0.27, 0.02. Entropy: 0.68 nats." in fallback
     assert '"width": 2' in text and data["text/plain"] == "SoftLookup()"
 
 
@@ -88,6 +91,7 @@ def test_no_label_can_leave_its_place():
             "holds 2.0, outside",
         ),
         ({"query": [0, math.nan]}, "the query holds nan, outside -3 to 3"),
+        ({"query": [None, 1]}, r"holds no number in \[None, 1\]"),
         ({"query": [1, 2, 3]}, r"must be 2 numbers, not \[1, 2, 3\]"),
         ({"temperature": 0}, "temperature is 0.0, outside 0.01 to 100"),
         ({"width": 1}, "width is 1, outside 2 to 1024"),
@@ -111,6 +115,11 @@ def test_the_page_computes_what_the_library_does(script):
         wanted = attention_weights(query, key, scale=scale)[0]
         found = torch.tensor(shares).double()
         torch.testing.assert_close(found, wanted, atol=1e-6, rtol=1e-5)
+        scores = script.call("scores", state)
+        assert scores == pytest.approx((query @ key.T)[0].mul(scale).tolist())
+        assert scores == pytest.approx(SoftLookup(**state).scores())
+        spread = torch.special.entr(wanted).sum().item()
+        assert script.call("entropy", shares) == pytest.approx(spread, abs=1e-6)
         mixed = script.call("mix", shares, value.tolist())
         output = attend(query, key, value, scale=scale)[0]
         found = torch.tensor(mixed).double()
@@ -159,9 +168,37 @@ def test_bad_states_become_drawable_ones(script):
 
 
 @pytest.mark.javascript
-def test_what_is_seen_is_told(script):
-    state = {**SoftLookup(query=[3, 0], temperature=0.1).state()}
-    assert script.call("told", state) == (
-        "Most from red (1.00); the answer is 1.00, 0.00, 0.00 of red, green, "
-        "blue"
-    )
+@pytest.mark.parametrize(
+    ("given", "opening"),
+    [
+        (
+            {"query": [3, 0], "temperature": 0.1},
+            "As good as a hard lookup: red",
+        ),
+        ({"temperature": 100}, "Nearly the mean of all values."),
+        ({"query": [0, 0]}, "Nearly the mean of all values."),
+        ({}, "A mixture, most of it from red (0.70)."),
+        ({"query": [-2, 0]}, "green and blue are about equal (0.49 each)."),
+        ({"entries": COLOURS[:1]}, "One key: whatever is asked"),
+    ],
+)
+def test_what_is_found_is_told(script, given, opening):
+    said = script.call("told", SoftLookup(**given).state())
+    assert said.startswith(opening)
+    assert said.endswith(" of red, green, blue.")
+
+
+@pytest.mark.javascript
+def test_scores_are_short(script):
+    given = [-0.04, 0.04, 99.94, 99.96, -1234.4, 9000]
+    shown = [script.call("short", x) for x in given]
+    assert shown == ["0.0", "0.0", "99.9", "100", "-1234", "9000"]
+
+
+def test_width_spreads_the_scores_and_the_division_holds_them():
+    def spread(width, divided):
+        scores = SoftLookup(width=width, divided=divided).scores()
+        return torch.tensor(scores).std().item()
+
+    assert spread(1024, False) == pytest.approx(32 * spread(1024, True))
+    assert spread(1024, True) < 3 * spread(2, True)

@@ -15,7 +15,11 @@ def state():
 
 
 def numbers(page):
-    return page.locator(".sl-number").all_inner_texts()
+    return page.locator(".sl-rows td:last-child").all_inner_texts()
+
+
+def status(page):
+    return page.locator("[role=status]").text_content()
 
 
 def test_the_keyboard_moves_the_query_and_the_keys(shown, state):
@@ -27,7 +31,7 @@ def test_the_keyboard_moves_the_query_and_the_keys(shown, state):
     label = page.get_attribute(".sl-query", "aria-label")
     assert label.startswith("Query at 3.0, 0.0")
     assert float(numbers(page)[0]) > 0.95
-    assert page.inner_text("[role=status]").startswith("Most from red")
+    assert "most of it from red (0.98)" in status(page)
     page.keyboard.press("Shift+Tab")
     page.keyboard.press("ArrowUp")
     label = page.get_attribute(".sl-key >> nth=2", "aria-label")
@@ -44,7 +48,77 @@ def test_the_mouse_drags_a_point_no_further_than_the_edge(shown, state):
     page.mouse.up()
     label = page.get_attribute(".sl-query", "aria-label")
     assert label.startswith("Query at 0.0, 3.0")
-    assert page.inner_text("[role=status]").startswith("Most from green")
+    assert "most of it from green (0.94)" in status(page)
+
+
+def test_a_drag_is_told_once_when_it_rests(shown, state):
+    page = shown(state, STEM)
+    box = page.locator(".sl-query").bounding_box()
+    x, y = box["x"] + box["width"] / 2 + 7, box["y"] + box["height"] / 2 - 5
+    before = status(page)
+    page.mouse.move(x, y)
+    page.mouse.down()
+    page.mouse.move(x + 1, y)
+    label = page.get_attribute(".sl-query", "aria-label")
+    assert label.startswith(
+        "Query at 0.0, 0.0"
+    )  # taken off its middle: no jump
+    page.mouse.move(x + 100, y, steps=5)
+    assert page.inner_text(".sl-finding") != before == status(page)
+    page.mouse.up()
+    assert page.inner_text(".sl-finding") == status(page) != before
+
+
+def test_scores_and_entropy_are_shown(shown, state):
+    page = shown(state, STEM)
+    scores = page.locator(".sl-rows td:nth-child(2)")
+    assert scores.all_inner_texts() == ["0.0", "0.0", "0.0"]
+    even = "Entropy 1.10 nats, of at most 1.10"
+    assert page.inner_text(".sl-entropy") == even
+    page.focus(".sl-query")
+    page.keyboard.press("Shift+ArrowLeft")
+    assert scores.all_inner_texts() == ["\u22120.5", "0.3", "0.3"]
+    assert page.inner_text(".sl-entropy") < even
+
+
+def test_everything_has_a_name(shown, state):
+    page = shown(state, STEM)
+    for role, count in ("button", 5), ("slider", 2), ("checkbox", 1):
+        parts = page.get_by_role(role)
+        assert parts.count() == count
+        for part in parts.all():
+            assert part.get_attribute("aria-label") or part.evaluate(
+                "e => e.labels?.[0]?.textContent || e.textContent"
+            )
+    page.get_by_label("Temperature").fill("-1")
+    value = page.get_by_label("Temperature").get_attribute("aria-valuetext")
+    assert value == "0.1"
+    assert page.get_by_role("application").locator("button").count() == 4
+
+
+def test_a_finger_drags_a_key_and_the_page_stays(shown, state):
+    page = shown(state, STEM)
+    point = page.locator(".sl-key >> nth=1")
+    assert point.evaluate("e => getComputedStyle(e).touchAction") == "none"
+    box = point.bounding_box()
+    assert min(box["width"], box["height"]) >= 44
+    x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+    send = page.context.new_cdp_session(page).send
+    for kind, dy in ("touchStart", 0), ("touchMove", 30), ("touchMove", 60):
+        send(
+            "Input.dispatchTouchEvent",
+            {"type": kind, "touchPoints": [{"x": x, "y": y + dy}]},
+        )
+    send("Input.dispatchTouchEvent", {"type": "touchEnd", "touchPoints": []})
+    moved = page.get_attribute(".sl-key >> nth=1", "aria-label")
+    assert not moved.startswith("Key green at -0.8, 1.3")
+    assert page.evaluate("scrollY") == 0
+
+
+def test_nothing_moves_by_itself(shown, state):
+    page = shown(state, STEM)
+    page.get_by_label("Temperature").fill("-2")
+    assert page.evaluate("document.getAnimations().length") == 0
 
 
 def test_cold_decides_and_hot_does_not(shown, state):
@@ -71,11 +145,17 @@ def test_width_without_the_division_is_cold(shown, state):
     assert page.get_by_label("divide by √D").is_checked()
 
 
-def test_it_fits_a_phone_and_says_nothing_wrong(shown, state):
+@pytest.mark.parametrize("size", [320, 390])
+def test_it_fits_a_phone_and_says_nothing_wrong(shown, state, size):
+    state["entries"][0]["label"] = "Donaudampfschifffahrtsgesellschaft" * 2
     page = shown(state, STEM)
-    page.set_viewport_size({"width": 320, "height": 640})
+    page.set_viewport_size({"width": size, "height": 640})
     wide = page.evaluate("document.documentElement.scrollWidth")
-    assert wide <= 320
+    assert wide <= size
+    heights = page.locator(".sl-control").evaluate_all(
+        "all => all.map(e => e.offsetHeight)"
+    )
+    assert max(heights) < 50  # one line each
     assert page.wrong == []
 
 
@@ -107,4 +187,3 @@ def test_light_and_dark_follow_the_page(shown, state, theme, dark):
     page.evaluate(f"document.documentElement.dataset.theme = '{theme}'")
     colour = "getComputedStyle(document.querySelector('.sl')).color"
     assert (page.evaluate(colour) == "rgb(230, 232, 235)") == dark
-    page.set_viewport_size({"width": 900, "height": 620})

@@ -1,6 +1,7 @@
 // The soft lookup. Pure functions first: a test holds them to the library.
 
 const REACH = 3;
+const SHOWN = 3.5; // half the plane's side: a point at its limit is still whole
 const WIDEST = 1024;
 
 /** What a vector holds beyond the plane: the same normal numbers as in Python. */
@@ -40,10 +41,20 @@ export function factor(state) {
   return (state.divided ? 1 / Math.sqrt(state.width) : 1) / state.temperature;
 }
 
+/** What softmax gets: the products, divided. */
+export function scores(state) {
+  const places = state.entries.map((key) => key.place);
+  return products(state.query, places, state.width).map((p) => p * factor(state));
+}
+
 /** How much the answer takes from each key. */
 export function weights(state) {
-  const places = state.entries.map((key) => key.place);
-  return softmax(products(state.query, places, state.width).map((p) => p * factor(state)));
+  return softmax(scores(state));
+}
+
+/** The entropy of shares, in nats; a share of 0 adds nothing. */
+export function entropy(shares) {
+  return shares.reduce((sum, x) => (x > 0 ? sum - x * Math.log(x) : sum), 0);
 }
 
 /** The average of the values (rows of numbers), by weight. */
@@ -80,13 +91,25 @@ export function css(value) {
   return `rgb(${value.map((x) => Math.round(255 * x)).join(", ")})`;
 }
 
-/** What the widget says, for eyes that cannot see it. */
+/** A score in few characters. */
+export function short(x) {
+  return Math.abs(x) < 99.95 ? (x.toFixed(1) === "-0.0" ? "0.0" : x.toFixed(1)) : x.toFixed(0);
+}
+
+/** What the widget finds, in words. */
 export function told(state) {
   const shares = weights(state);
-  const best = shares.indexOf(Math.max(...shares));
+  const names = state.entries.map((key, i) => key.label || `key ${i + 1}`);
+  const [first, second] = shares.map((_, i) => i).sort((a, b) => shares[b] - shares[a]);
+  const [most, next] = [shares[first], shares[second] ?? 0];
   const mixed = mix(shares, state.entries.map((key) => key.value)).map((x) => x.toFixed(2));
-  const name = state.entries[best].label || `key ${best + 1}`;
-  return `Most from ${name} (${shares[best].toFixed(2)}); the answer is ${mixed.join(", ")} of red, green, blue`;
+  const answer = `The answer is ${mixed.join(", ")} of red, green, blue.`;
+  const large = Math.log(shares.length);
+  if (shares.length === 1) return `One key: whatever is asked, it answers alone. ${answer}`;
+  if (most > 0.995) return `As good as a hard lookup: ${names[first]} takes ${most.toFixed(2)}. ${answer}`;
+  if (entropy(shares) > 0.99 * large) return `Nearly the mean of all values. ${answer}`;
+  if (most - next < 0.005) return `${names[first]} and ${names[second]} are about equal (${most.toFixed(2)} each). ${answer}`;
+  return `A mixture, most of it from ${names[first]} (${most.toFixed(2)}). ${answer}`;
 }
 
 /** Where a key press moves a point, or null if it is none of ours. */
@@ -126,13 +149,15 @@ function build(el, given, changed) {
     root.append(make("p", { text: "There is no key to look up." }));
     return () => root.remove();
   }
-  const lines = draft("svg", { class: "sl-lines", viewBox: "-3 -3 6 6", "aria-hidden": "true" });
-  for (const [x1, y1, x2, y2] of [[-3, 0, 3, 0], [0, -3, 0, 3]]) {
+  const lines = draft("svg", { class: "sl-lines", viewBox: `${-SHOWN} ${-SHOWN} ${2 * SHOWN} ${2 * SHOWN}`, "aria-hidden": "true" });
+  for (const [x1, y1, x2, y2] of [[-SHOWN, 0, SHOWN, 0], [0, -SHOWN, 0, SHOWN]]) {
     lines.append(draft("line", { x1, y1, x2, y2, class: "sl-axis" }));
   }
   const rays = now.entries.map(() => draft("line", { class: "sl-ray" }));
   lines.append(...rays);
-  const plane = make("div", { className: "sl-plane" }, lines);
+  // An application: a screen reader then leaves the arrow keys to the points.
+  const about = "Plane of the query and the keys; Tab goes from point to point, arrow keys move one";
+  const plane = make("div", { className: "sl-plane", role: "application", "aria-label": about }, lines);
   const point = (className, ...inside) => make("button", { type: "button", className: `sl-point ${className}` }, ...inside);
   const keys = now.entries.map((key) => {
     const node = point("sl-key", make("bdi", { text: key.label }));
@@ -146,11 +171,21 @@ function build(el, given, changed) {
     const dot = make("span", { className: "sl-dot", "aria-hidden": "true" });
     dot.style.setProperty("--value", css(key.value));
     const gauge = make("span", { className: "sl-gauge", "aria-hidden": "true" }, make("span", { className: "sl-fill" }));
-    return make("li", {}, dot, make("bdi", { text: key.label }), gauge, make("span", { className: "sl-number" }));
+    const cell = (...inside) => make("td", {}, ...inside);
+    const name = make("th", { scope: "row" }, dot, make("bdi", { text: key.label || "key" }));
+    return make("tr", {}, name, cell(), cell(gauge), cell());
   });
-  const list = make("ol", { className: "sl-rows", "aria-label": "Keys, with the weight of each" }, ...rows);
+  const heads = ["key", "score", "weight", ""].map((text, i) =>
+    i < 3 ? make("th", { scope: "col", text, ...(i === 2 && { colspan: 2 }) }) : "",
+  );
+  const list = make(
+    "table", { className: "sl-rows", "aria-label": "Score and weight of each key" },
+    make("thead", {}, make("tr", {}, ...heads)), make("tbody", {}, ...rows),
+  );
+  const even = make("p", { className: "sl-label sl-entropy" });
   const answer = make("div", { className: "sl-answer", role: "img" });
-  const status = make("p", { className: "sl-status", role: "status" });
+  const finding = make("p", { className: "sl-finding", "aria-hidden": "true" });
+  const status = make("p", { className: "sl-hidden", role: "status" }); // speaks when a point rests
   const slider = (name, text, low, high, step) => {
     const input = make("input", { type: "range", id: `${id}-${name}`, min: low, max: high, step });
     const shown = make("output", { for: input.id });
@@ -164,11 +199,11 @@ function build(el, given, changed) {
   const again = make("button", { type: "button", className: "sl-again", text: "Start again" });
   const tick = make("label", { className: "sl-tick", for: divide.id }, divide, " divide by √D");
 
-  function show() {
-    const shares = weights(now);
+  function show(rests = true) {
+    const [shares, fit] = [weights(now), scores(now)];
     const place = (node, [x, y]) => {
-      node.style.left = `${(100 * (x + REACH)) / (2 * REACH)}%`;
-      node.style.top = `${(100 * (REACH - y)) / (2 * REACH)}%`;
+      node.style.left = `${(100 * (SHOWN + x)) / (2 * SHOWN)}%`;
+      node.style.top = `${(100 * (SHOWN - y)) / (2 * SHOWN)}%`;
     };
     const at = ([x, y]) => `at ${x.toFixed(1)}, ${y.toFixed(1)}; arrow keys move it`;
     now.entries.forEach((key, i) => {
@@ -178,8 +213,10 @@ function build(el, given, changed) {
       for (const [name, value] of Object.entries(ends)) rays[i].setAttribute(name, value);
       rays[i].style.strokeWidth = `${0.14 * shares[i]}px`;
       rows[i].style.setProperty("--weight", shares[i]);
+      rows[i].children[1].textContent = short(fit[i]).replace("-", "−");
       rows[i].lastChild.textContent = shares[i].toFixed(2);
     });
+    even.textContent = `Entropy ${entropy(shares).toFixed(2)} nats, of at most ${Math.log(shares.length).toFixed(2)}`;
     place(query, now.query);
     query.setAttribute("aria-label", `Query ${at(now.query)}`);
     const mixed = mix(shares, now.entries.map((key) => key.value));
@@ -193,8 +230,8 @@ function build(el, given, changed) {
     heat.input.setAttribute("aria-valuetext", heat.shown.textContent);
     wide.input.setAttribute("aria-valuetext", wide.shown.textContent);
     divide.checked = now.divided;
-    const text = told(now);
-    if (status.textContent !== text) status.textContent = text;
+    const text = (finding.textContent = told(now));
+    if (rests && status.textContent !== text) status.textContent = text;
   }
 
   const set = (name, value) => {
@@ -206,32 +243,37 @@ function build(el, given, changed) {
   const shift = (i, place, rests = true) => {
     if (i < 0) now.query = place;
     else now.entries = now.entries.map((key, j) => (j === i ? { ...key, place } : key));
-    show();
+    show(rests);
     if (rests) changed(i < 0 ? "query" : "entries", i < 0 ? now.query : now.entries);
   };
   const here = (event) => {
     const box = plane.getBoundingClientRect();
     const share = [(event.clientX - box.left) / box.width, 1 - (event.clientY - box.top) / box.height];
-    return share.map((x) => within(Math.round(200 * REACH * (2 * x - 1)) / 200, -REACH, REACH, 0));
+    return share.map((x) => SHOWN * (2 * x - 1));
   };
+  const where = (i) => (i < 0 ? now.query : now.entries[i].place);
   [query, ...keys].forEach((node, n) => {
     const i = n - 1;
+    let held = [0, 0]; // where the point was taken hold of, off its middle
     node.addEventListener("pointerdown", (event) => {
       node.setPointerCapture(event.pointerId);
+      held = here(event).map((x, axis) => x - where(i)[axis]);
       node.focus();
       event.preventDefault();
     });
     node.addEventListener("pointermove", (event) => {
-      if (node.hasPointerCapture(event.pointerId)) shift(i, here(event), false);
+      if (!node.hasPointerCapture(event.pointerId)) return;
+      const place = here(event).map((x, axis) => Math.round(100 * (x - held[axis])) / 100);
+      shift(i, place.map((x) => within(x, -REACH, REACH, 0)), false);
     });
     for (const end of ["pointerup", "pointercancel"]) {
       node.addEventListener(end, (event) => {
-        if (node.hasPointerCapture(event.pointerId)) shift(i, i < 0 ? now.query : now.entries[i].place);
+        if (node.hasPointerCapture(event.pointerId)) shift(i, where(i));
       });
     }
     node.addEventListener("keydown", (event) => {
       if (event.altKey || event.ctrlKey || event.metaKey) return;
-      const place = moved(i < 0 ? now.query : now.entries[i].place, event.key, event.shiftKey);
+      const place = moved(where(i), event.key, event.shiftKey);
       if (!place) return;
       event.preventDefault();
       event.stopPropagation(); // the theme and the notebook listen to arrows too
@@ -249,16 +291,17 @@ function build(el, given, changed) {
   }
   const note = make("p", {
     className: "sl-label",
-    text: "The plane shows two of D dimensions. In the others, query and keys hold fixed random numbers.",
+    text:
+      "Score = query · key ÷ temperature, and ÷ √D if ticked. The plane shows 2 of D coordinates; the others are " +
+      "fixed draws from a standard normal distribution, so the larger D, the less your drag decides.",
   });
-  root.append(
-    plane,
-    make(
-      "div", { className: "sl-side" },
-      heat.row, wide.row, make("div", { className: "sl-control" }, tick, again),
-      list, make("p", { className: "sl-label", text: "The answer, mixed of the values:" }), answer, status, note,
-    ),
+  const side = make(
+    "div", { className: "sl-side" },
+    heat.row, wide.row, make("div", { className: "sl-control" }, tick, again),
+    list, even, make("p", { className: "sl-label", text: "The answer, mixed of the values:" }), answer,
+    finding, status,
   );
+  root.append(make("div", { className: "sl-grid" }, plane, side, note));
   show();
   return () => root.remove();
 }

@@ -51,7 +51,10 @@ def numbers(value, count: int, low: float, high: float, what: str) -> list:
     fits = isinstance(value, Sequence) and not isinstance(value, str)
     if not fits or len(value) != count:
         raise ValueError(f"{what} must be {count} numbers, not {value!r:.60}")
-    found = [float(x) for x in value]
+    try:
+        found = [float(x) for x in value]
+    except TypeError as error:
+        raise ValueError(f"{what} holds no number in {value!r:.60}") from error
     for x in found:
         if not low <= x <= high:  # NaN does not pass either
             raise ValueError(f"{what} holds {x}, outside {low:g} to {high:g}")
@@ -82,7 +85,8 @@ class SoftLookup(BookWidget):
             green, blue between 0 and 1); three colours unless given.
         query: the place that is asked.
         temperature: divides the scores.
-        width: D; beyond the plane, query and keys hold fixed random numbers.
+        width: D; the plane shows 2 coordinates; the others of the query and
+            of each key are fixed draws (see `unseen`).
         divided: whether scores are divided by √D as well.
 
     Raises:
@@ -100,7 +104,7 @@ class SoftLookup(BookWidget):
     def __init__(
         self,
         entries: Sequence[Mapping] = COLOURS,
-        query: Sequence[float] = (1.3, 0.75),
+        query: Sequence[float] = (1.4, 1.4),
         temperature: float = 1.0,
         width: int = 2,
         divided: bool = True,
@@ -136,8 +140,8 @@ class SoftLookup(BookWidget):
             raise ValueError(f"{name} is {value}, outside {low} to {high}")
         return value
 
-    def weights(self) -> list[float]:
-        """Return how much the answer takes from each key."""
+    def scores(self) -> list[float]:
+        """Return what softmax gets: the products, divided."""
         asked = [*self.query, *unseen(0, self.width - 2)]
         scale = (self.width**-0.5 if self.divided else 1.0) / self.temperature
         scores = []
@@ -145,19 +149,42 @@ class SoftLookup(BookWidget):
             place = [*key["place"], *unseen(row, self.width - 2)]
             products = (a * b for a, b in zip(asked, place, strict=True))
             scores.append(scale * sum(products))
+        return scores
+
+    def weights(self) -> list[float]:
+        """Return how much the answer takes from each key."""
+        scores = self.scores()
         shares = [math.exp(s - max(scores)) for s in scores]
         return [x / sum(shares) for x in shares]
 
     def fallback(self) -> str:
-        """Return the weights as a table."""
+        """Return scores, weights, answer and entropy as a table."""
+        weights = self.weights()
         rows = "".join(
-            f"<tr><td>{escape(key['label'])}</td><td>{w:.2f}</td></tr>"
-            for key, w in zip(self.entries, self.weights(), strict=True)
+            f"<tr><td>{escape(key['label'])}</td><td>{amounts(key['value'])}"
+            f"</td><td>{score:.2f}</td><td>{weight:.2f}</td></tr>"
+            for key, score, weight in zip(
+                self.entries, self.scores(), weights, strict=True
+            )
         )
+        values = zip(*(key["value"] for key in self.entries), strict=True)
+        mixed = [
+            sum(w * x for w, x in zip(weights, column, strict=True))
+            for column in values
+        ]
+        entropy = sum(-w * math.log(w) for w in weights if w)
         x, y = self.query
+        root = " and by √D" if self.divided else ""
         return (
-            f"<figure><figcaption>A query at ({x:.2f}, {y:.2f}), temperature "
-            f"{self.temperature:g}, width {self.width}</figcaption><table>"
-            "<thead><tr><th>key</th><th>weight</th></tr></thead>"
-            f"<tbody>{rows}</tbody></table></figure>"
+            f"<figure><figcaption>A query at ({x:.2f}, {y:.2f}); scores are "
+            f"products divided by the temperature {self.temperature:g}{root}, "
+            f"with D = {self.width}</figcaption><table><thead><tr><th>key</th>"
+            "<th>value (red, green, blue)</th><th>score</th><th>weight</th>"
+            f"</tr></thead><tbody>{rows}</tbody></table><p>The answer: "
+            f"{amounts(mixed)}. Entropy: {entropy:.2f} nats.</p></figure>"
         )
+
+
+def amounts(colour: Sequence[float]) -> str:
+    """Return a colour's three numbers as text."""
+    return ", ".join(f"{x:.2f}" for x in colour)
