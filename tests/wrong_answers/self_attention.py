@@ -75,6 +75,28 @@ def relu_for_softmax(x, memory, W_query, W_key, W_value):
     return weights @ (memory @ W_value.T)
 
 
+def unshifted(x, memory, W_query, W_key, W_value):
+    query, key = x @ W_query.T, memory @ W_key.T
+    powers = (query @ key.mT * W_query.shape[0] ** -0.5).exp()
+    return powers / powers.sum(-1, keepdim=True) @ (memory @ W_value.T)
+
+
+def viewed(x, W_query, W_key, W_value):
+    flat = x.view(-1, x.shape[-1])
+    query, key, value = (
+        (flat @ W.T).view(*x.shape[:2], -1) for W in (W_query, W_key, W_value)
+    )
+    scores = query @ key.mT * W_query.shape[0] ** -0.5
+    return scores.softmax(-1) @ value
+
+
+def reshaped_keys(x, memory, W_query, W_key, W_value):
+    query, key = x @ W_query.T, memory @ W_key.T
+    key = key.reshape(key.shape[0], key.shape[2], key.shape[1])
+    scores = query @ key * W_query.shape[0] ** -0.5
+    return scores.softmax(-1) @ (memory @ W_value.T)
+
+
 def of_any(made):
     """Return what can go wrong whoever asks whom.
 
@@ -151,12 +173,41 @@ ANSWERS = {
         detached(checks.check_self_attention.solution),
         single(checks.check_self_attention.solution),
         *of_any(itself),
+        Wrong("error", "`view` on an input that is a view already",
+              "what lies in one piece", viewed),
+        Wrong("numbers", "reshape for transpose", "the shape",
+              itself(reshaped_keys)),
+        Wrong("unstable", "exp of the scores as they are", "small scores",
+              itself(unshifted)),
+        Wrong("untransposed", "the paper's x W, one matrix after the other",
+              "nothing, unless the matrices are square",
+              lambda x, Q, K, V: RIGHT(x, x, Q.mT, K.mT, V.mT)),
+        Wrong("error", "only the queries are made with x @ W_query",
+              "the shape, where the matrices are square",
+              lambda x, Q, K, V: RIGHT(x, x, Q.mT, K, V)),
+        Wrong("ready-made", "one call in PyTorch", "every number",
+              lambda x, Q, K, V: F.scaled_dot_product_attention(
+                  x @ Q.T, x @ K.T, x @ V.T)),
     ),
     "check_cross_attention": (
         *usual(checks.check_cross_attention),
         detached(checks.check_cross_attention.solution),
         single(checks.check_cross_attention.solution),
         *of_any(lambda answer: answer),
+        Wrong("nan", "exp of the scores as they are", "small scores",
+              unshifted),
+        Wrong("numbers", "reshape for transpose", "the shape",
+              reshaped_keys),
+        Wrong("error", "W_value is applied as memory @ W_value",
+              "the shape, where it is square",
+              lambda x, m, Q, K, V: RIGHT(x, m, Q, K, V.mT)),
+        Wrong("error", "keys of memory, values of x",
+              "the shape, where C = M and T = S",
+              lambda x, m, Q, K, V: weighed()(x, m, Q, K, V[:, :1]) * 0
+              + (x @ V.T).mean(1, keepdim=True)),
+        Wrong("ready-made", "one call in PyTorch", "every number",
+              lambda x, m, Q, K, V: F.scaled_dot_product_attention(
+                  x @ Q.T, m @ K.T, m @ V.T)),
     ),
     "check_causal_self_attention": (
         *usual(checks.check_causal_self_attention),
@@ -187,5 +238,24 @@ ANSWERS = {
               "small scores",
               causal(bend=lambda s: s.masked_fill(
                   torch.ones_like(s, dtype=torch.bool).triu(1), -1e2))),
+        Wrong("numbers", "a sentinel of -10000 (hyunwoongko/transformer PR 40)",
+              "scores of usual size",
+              causal(bend=lambda s: s.masked_fill(
+                  torch.ones_like(s, dtype=torch.bool).triu(1), -1e4))),
+        Wrong("numbers", "the lowest number of half precision, in any",
+              "half precision",
+              causal(bend=lambda s: s.masked_fill(
+                  torch.ones_like(s, dtype=torch.bool).triu(1), -65504.0))),
+        Wrong("error", "the Annotated Transformer's -1e9",
+              "usual scores in single precision",
+              causal(bend=lambda s: s.masked_fill(
+                  torch.ones_like(s, dtype=torch.bool).triu(1), -1e9))),
+        Wrong("nan", "masked after the softmax and divided by what is left",
+              "small scores", causal(
+                  bend=lambda s: s, then=lambda w, D: w.tril()
+                  / w.tril().sum(-1, keepdim=True))),
+        Wrong("ready-made", "is_causal=True", "every number",
+              lambda x, Q, K, V: F.scaled_dot_product_attention(
+                  x @ Q.T, x @ K.T, x @ V.T, is_causal=True)),
     ),
 }  # fmt: skip

@@ -6,10 +6,22 @@ Axes: T queries, S keys, D width of query and key, E value width
 """
 
 import torch
+from torch import Tensor
 
 from attnbook.exercises.exercise import ATTENTION, Case, Exercise, Mistake
-from attnbook.exercises.inputs import doubled, normal
+from attnbook.exercises.inputs import doubled, normal, whole
 from attnbook.solutions.scaled_dot_product import gradient, weights
+
+
+def far_ahead(rng: torch.Generator, t: int, s: int) -> tuple[Tensor, ...]:
+    """Return scores of 3780 and 0, whose powers overflow if not shifted.
+
+    Values and upstream are whole numbers: the gradient of the scores is 0, and
+    no order of summing adds a rounding error to it.
+    """
+    key = 100 * torch.eye(s, 7)
+    value, upstream = whole(rng, -4, 4, s, 11), whole(rng, -4, 4, t, 11)
+    return key[whole(rng, 0, s - 1, t)], key, value.float(), upstream.float()
 
 
 def draw_gradient(rng: torch.Generator) -> tuple[Case, ...]:
@@ -20,7 +32,6 @@ def draw_gradient(rng: torch.Generator) -> tuple[Case, ...]:
         return tuple(normal(rng, *lead, *size) for size in sizes)
 
     usual = inputs()
-    query, key, value, upstream = inputs(2)
     return (
         Case("with one key", inputs(t=1, s=1, d=3, e=2)),
         Case("with one query and two keys", inputs(t=1, s=2, d=1, e=2)),
@@ -28,7 +39,7 @@ def draw_gradient(rng: torch.Generator) -> tuple[Case, ...]:
         Case("with all sizes equal", inputs(t=4, s=4, d=4, e=4)),
         Case("with a batch of 2 and 3 heads", inputs(2, 3, t=5, s=3)),
         Case("with transposed views", tuple(x.mT.clone().mT for x in usual)),
-        Case("with large scores", (4 * query, 4 * key, value, upstream)),
+        Case("with one key far ahead of the others", far_ahead(rng, 3, 5)),
         Case("in double precision", doubled(usual)),
     )
 

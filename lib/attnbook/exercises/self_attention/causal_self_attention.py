@@ -9,12 +9,22 @@ Axes: B batch, T positions, C width of the input, D width of query and key, E
 
 import torch
 
-from attnbook.exercises.exercise import Exercise, Mistake
+from attnbook.exercises.exercise import Case, Exercise, Mistake
+from attnbook.exercises.inputs import normal
 from attnbook.exercises.self_attention.answers import itself, past, weighed
 from attnbook.exercises.self_attention.self_attention import draw
 from attnbook.solutions import self_attention as solutions
 
 RIGHT = itself(weighed(bend=past))
+
+
+def draw_causal(rng: torch.Generator) -> tuple[Case, ...]:
+    """The cases of self-attention; then scores that no sentinel undercuts."""
+    W = normal(rng, 7, 3)
+    # What asks is the opposite of what answers: every position's score with
+    # itself is about -1e10, and the first position sees no other.
+    low = 1e5 * normal(rng, 2, 5, 3), W, -W, normal(rng, 11, 3)
+    return (*draw(rng), Case("with very low scores", low))
 
 
 def upper(scores, diagonal=1):
@@ -29,7 +39,7 @@ check_causal_self_attention = Exercise(
     section="Only the past",
     solution=solutions.causal_self_attention,
     returns=("output",),
-    draw=draw,
+    draw=draw_causal,
     allowed="Everything is allowed but PyTorch's ready-made attention; "
     "chapter 4's `attend` is yours to use.",
     mistakes=(

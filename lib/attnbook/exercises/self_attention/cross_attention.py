@@ -21,16 +21,12 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
     """One of each; then T ≠ S and C ≠ M; then what hides a mistake."""
 
     def inputs(b, t, s, c, m, d, e):
-        return (
-            normal(rng, b, t, c),
-            normal(rng, b, s, m),
-            normal(rng, d, c),
-            normal(rng, d, m),
-            normal(rng, e, m),
-        )
+        sizes = (d, c), (d, m), (e, m)
+        matrices = (normal(rng, *size) * size[1] ** -0.5 for size in sizes)
+        return normal(rng, b, t, c), normal(rng, b, s, m), *matrices
 
     usual = inputs(2, 3, 5, 7, 11, 2, 13)
-    loud = tuple(x * 6 for x in inputs(2, 3, 5, 2, 3, 5, 7))
+    loud = tuple(4 * x for x in inputs(2, 3, 5, 2, 3, 5, 7))
     return (
         Case("with one position each", inputs(1, 1, 1, 2, 3, 5, 7)),
         Case("with 3 asking and 5 asked", usual, gradient=True),

@@ -21,15 +21,11 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
     """One position; then widths that all differ; then what hides a mistake."""
 
     def inputs(b, t, c, d, e):
-        return (
-            normal(rng, b, t, c),
-            normal(rng, d, c),
-            normal(rng, d, c),
-            normal(rng, e, c),
-        )
+        matrices = (normal(rng, n, c) * c**-0.5 for n in (d, d, e))
+        return normal(rng, b, t, c), *matrices
 
     usual = inputs(2, 5, 3, 7, 11)
-    loud = tuple(x * 6 for x in inputs(2, 3, 5, 2, 7))
+    loud = tuple(4 * x for x in inputs(2, 3, 5, 2, 7))
     return (
         Case("with one position", inputs(1, 1, 2, 3, 5)),
         Case("with 5 positions and D = 7", usual, gradient=True),
