@@ -6,7 +6,6 @@ Source: the penalty on like heads as in Li et al. (2018), section 3.2,
 Axes: B batch, H heads, S items
 """
 
-import math
 import time
 from collections.abc import Callable
 
@@ -55,8 +54,8 @@ def looked(model: task.Lookups) -> dict:
     like = head_similarity(weights[:, :, None])
     off = ~torch.eye(len(like), dtype=torch.bool)
     return {
-        "similarity": float(like[off].mean()) if off.any() else math.nan,
-        "largest_similarity": float(like[off].max()) if off.any() else math.nan,
+        "similarity": float(like[off].mean()) if off.any() else None,
+        "largest_similarity": float(like[off].max()) if off.any() else None,
         "entropy": float(entropy(weights).mean()),
     }
 
@@ -87,6 +86,11 @@ def alike(weights: Tensor) -> Tensor:
     like = head_similarity(weights[:, :, None])
     heads = len(like)
     return (like.sum() - like.trace()) / (heads * (heads - 1))
+
+
+def alike_a_little(weights: Tensor) -> Tensor:
+    """Return a hundredth of the diversity loss."""
+    return alike(weights) / 100
 
 
 def first_asked(tables: task.Tables) -> Tensor:
@@ -125,6 +129,17 @@ TRIED: dict[str, tuple[dict, dict, Callable | None]] = {
     "a task that needs no table": ({}, {"target": first_asked}, None),
     "eight copies of one head": ({}, {}, all_alike),
     "diversity loss": ({}, {"extra": alike}, None),
+    "diversity loss / 100": ({}, {"extra": alike_a_little}, None),
+    "nine tenths dropped, diversity loss / 100": (
+        {"dropout": 0.9},
+        {"extra": alike_a_little},
+        None,
+    ),
+    "eight copies, diversity loss / 100": (
+        {},
+        {"extra": alike_a_little},
+        all_alike,
+    ),
     "learning rate x 10, diversity loss": (
         {},
         {"rate": 1e-1, "extra": alike},
