@@ -7,6 +7,7 @@ from html import unescape
 import pytest
 import torch
 
+from attnbook.diagnose import entropy
 from attnbook.evidence.minilm import maps
 from attnbook.widgets.attention_map import AttentionMap
 from javascript import Module
@@ -111,8 +112,20 @@ def test_it_says_where_a_word_looks(module):
     made = AttentionMap([CROSS]).examples[0]
     assert module.call("told", made, 0, 0, 1) == (
         "Layer 1, head 1: “suis” looks most at “am” (0.70), "
-        "as if at 1.8 words equally"
+        "spread as over 1.8 words"
     )
+
+
+@pytest.mark.javascript
+def test_entropy_is_the_librarys_on_real_rows(module):
+    made = AttentionMap(maps()[:1]).examples[0]
+    rows = [row for head in made["weights"][2] for row in head]
+    weights = torch.tensor(rows, dtype=torch.float64)
+    expected = entropy(weights / weights.sum(-1, keepdim=True))
+    ours = [module.call("entropy", row) for row in rows]
+    assert ours == pytest.approx(expected.tolist(), abs=1e-12)
+    best = [module.call("largest", row) for row in rows]
+    assert best == weights.argmax(-1).tolist()
 
 
 @pytest.mark.javascript
@@ -121,6 +134,7 @@ def test_the_export_is_the_plain_array(module):
     text = module.call("exported", made)
     assert json.loads(text) == made["weights"]
     assert torch.tensor(json.loads(text)).shape == (6, 12, 9, 9)
+    assert module.call("shape", made) == [6, 12, 9, 9]
 
 
 @pytest.mark.javascript
@@ -177,6 +191,12 @@ def test_all_heads_stand_side_by_side(shown):
     assert pressed == "true"
     page.keyboard.press("ArrowUp")
     assert said(page).startswith("Layer 1, head 1")
+    for key, head in (("ArrowRight", 2), ("Home", 1), ("End", 2)):
+        page.keyboard.press(key)
+        assert said(page).startswith(f"Layer 1, head {head}: “the”")
+    focused = "document.activeElement.getAttribute('aria-label')"
+    assert page.evaluate(focused) == "Head 2"
+    assert page.locator(".am-grid [aria-pressed=true]").count() == 1
 
 
 @pytest.mark.browser
@@ -185,6 +205,61 @@ def test_the_numbers_can_be_taken_away(shown):
     page.click("summary")
     text = page.input_value("textarea")
     assert json.loads(text) == state()["examples"][0]["weights"]
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("may", [True, False])
+def test_the_numbers_are_copied(shown, may):
+    page = shown(state(), "attention_map")
+    page.evaluate(
+        """may => {
+          const writeText = async (text) => {
+            if (!may) throw new Error("not allowed here");
+            window.copied = text;
+          };
+          Object.defineProperty(navigator, "clipboard", { value: { writeText } });
+          document.addEventListener("copy", () => {
+            window.copied = document.getSelection().toString();
+          });
+        }""",
+        may,
+    )
+    page.click("text=Copy as JSON")
+    page.wait_for_function("document.querySelector('.am-copied').textContent")
+    assert page.inner_text(".am-copied") == "Copied: 2 × 2 × 3 × 3 numbers"
+    text = page.evaluate("window.copied")
+    assert json.loads(text) == state()["examples"][0]["weights"]
+    assert page.wrong == []
+
+
+@pytest.mark.browser
+def test_the_maps_words_stand_at_its_rows_and_columns(shown):
+    page = shown(state(), "attention_map")
+    page.select_option("[id$=-example]", "1")
+    box = page.locator(".am-map").bounding_box()
+    for axis, words, start, size in (
+        ("side", ["je", "suis"], "y", "height"),
+        ("above", ["i", "am", "here"], "x", "width"),
+    ):
+        names = page.locator(f".am-{axis} bdi")
+        assert names.all_inner_texts() == words
+        for i in range(len(words)):
+            found = names.nth(i).bounding_box()
+            middle = found[start] + found[size] / 2 - box[start]
+            assert abs(middle - (i + 0.5) * box[size] / len(words)) < 3
+    assert page.inner_text(".am-now") == "je"
+
+
+@pytest.mark.browser
+def test_a_hundred_words_leave_the_map_without_words(shown):
+    many = [f"w{i}" for i in range(100)]
+    weights = torch.full((1, 1, 100, 100), 0.01)
+    made = AttentionMap([example(query=many, weights=weights)]).state()
+    page = shown(made, "attention_map")
+    assert page.locator(".am-plot bdi").count() == 0
+    page.keyboard.press("Tab")
+    page.click(".am-query button >> nth=99")
+    assert "spread as over 100.0 words" in said(page)
 
 
 @pytest.mark.browser

@@ -273,6 +273,15 @@ def dropped(x, *rest):
     return with_heads(then=lambda w: F.dropout(w, 0.1))(x, *rest)
 
 
+def overflowing(x, W_query, W_key, W_value, W_output, heads):
+    query, key, value = (
+        split_heads(x @ W.T, heads) for W in (W_query, W_key, W_value)
+    )
+    powers = (query @ key.mT * query.shape[-1] ** -0.5).exp()
+    weights = powers / powers.sum(-1, keepdim=True)
+    return merge_heads(weights @ value) @ W_output.T
+
+
 # Shared keys
 
 
@@ -486,6 +495,8 @@ ANSWERS = {
               ready_made),
         Wrong("ready-made", "nn.MultiheadAttention", "everything",
               torchs_module),
+        Wrong("nan", "exp without subtracting the maximum: it overflows",
+              "small scores", overflowing),
         Wrong("random", "a fresh nn.Linear for W_output", "the shape",
               own_weights),
         Wrong("random", "dropout on the weights, always on", "the mean",

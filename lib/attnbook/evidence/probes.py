@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from attnbook.data import Pair
 from attnbook.evidence.heads import heads_collapse, heads_lookups
 from attnbook.evidence.minilm import minilm_maps
+from attnbook.evidence.multi_head_cost import multi_head_cost
 from attnbook.evidence.path_length import path_length
 from attnbook.evidence.pruning import heads_pruning
 from attnbook.evidence.record import note, trained, write
@@ -136,4 +137,5 @@ PROBES = {
     "heads_lookups": heads_lookups,
     "heads_collapse": heads_collapse,
     "heads_pruning": heads_pruning,
+    "multi_head_cost": multi_head_cost,
 }

@@ -51,7 +51,7 @@ def counted(model: nn.Module, length: int) -> int:
     return counter.get_total_flops()
 
 
-def rnn_or_attention(rounds: int = 9) -> dict:
+def rnn_or_attention(rounds: int = 7) -> dict:
     """Record the time of both over the length, in turns, and their FLOPs."""
     cores = os.cpu_count() or 1
     with turn(cores):

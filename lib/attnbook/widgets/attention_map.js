@@ -45,7 +45,17 @@ export function told(example, layer, head, word) {
   const where = `Layer ${layer + 1}, head ${head + 1}: ${quoted(example.query[word])}`;
   if (!(row[best] > 0)) return `${where} looks nowhere`;
   const spread = Math.exp(entropy(row)).toFixed(1);
-  return `${where} looks most at ${quoted(example.key[best])} (${row[best].toFixed(2)}), as if at ${spread} words equally`;
+  return `${where} looks most at ${quoted(example.key[best])} (${row[best].toFixed(2)}), spread as over ${spread} ${spread === "1.0" ? "word" : "words"}`;
+}
+
+/** How many layers, heads, asking and asked words. */
+export function shape(example) {
+  return [example.weights.length, example.weights[0]?.length ?? 0, example.query.length, example.key.length];
+}
+
+/** Whether so many words can stand beside a map and be read. */
+export function labelled(count) {
+  return count <= 20;
 }
 
 /** All weights as one plain array: [layer][head][asking word][asked word]. */
@@ -64,9 +74,9 @@ function make(tag, props = {}, ...children) {
 }
 
 /** Paint one head's weights, in one colour given as "red, green, blue". */
-function paint(canvas, rows, ink) {
+function paint(canvas, rows, ink, small = false) {
   const size = Math.max(2, Math.min(36, Math.floor(720 / Math.max(rows.length, rows[0]?.length ?? 1))));
-  const gap = size < 8 ? 0 : 2;
+  const gap = small || size < 8 ? 0 : 2;
   Object.assign(canvas, { width: (rows[0]?.length ?? 1) * size, height: rows.length * size });
   const pen = canvas.getContext("2d");
   rows.forEach((row, t) =>
@@ -107,12 +117,16 @@ function build(el, given) {
   const [layer, layerLabel] = chooser("layer");
   const [head, headLabel] = chooser("head");
   good.forEach((e, i) => example.append(make("option", { value: i, text: e.title || `Example ${i + 1}` })));
-  const query = make("ol", { className: "am-words am-query", "aria-label": "Asking words; choose one" });
-  const key = make("ol", { className: "am-words am-key", "aria-label": "Asked words, with the weight of each" });
+  const query = make("ol", { className: "am-words am-query", "aria-label": "Asking words (queries); choose one" });
+  const key = make("ol", { className: "am-words am-key", "aria-label": "Asked words (keys), with the weight of each" });
   const status = make("p", { className: "am-status", role: "status" });
   const canvas = make("canvas");
   const mark = make("div", { className: "am-mark" });
   const map = make("div", { className: "am-map", role: "img" }, canvas, mark);
+  const side = make("div", { className: "am-side" });
+  const above = make("div", { className: "am-above" });
+  const plot = make("div", { className: "am-plot" }, make("span"), above, side, map);
+  for (const axis of [side, above]) axis.setAttribute("aria-hidden", "true"); // the lists say the same
   const caption = make("p", { className: "am-label" });
   const grid = make("div", { className: "am-grid", role: "group", "aria-label": "All heads of the layer; choose one" });
   const numbers = make("textarea", { readonly: "", rows: 4, "aria-label": "All weights of this example as JSON" });
@@ -123,6 +137,23 @@ function build(el, given) {
     make("p", { className: "am-label", text: "[layer][head][asking word][asked word], 3 digits; layers and heads from 0" }),
     numbers,
   );
+
+  const copy = make("button", { type: "button", text: "Copy as JSON" });
+  const copied = make("span", { className: "am-label am-copied", "aria-live": "polite" });
+  copy.addEventListener("click", async () => {
+    const text = exported(current());
+    const size = `${shape(current()).join(" × ")} numbers`;
+    try {
+      await navigator.clipboard.writeText(text);
+      copied.textContent = `Copied: ${size}`;
+    } catch {
+      details.open = true; // where a page may not write to the clipboard
+      numbers.value = text;
+      numbers.focus();
+      numbers.select();
+      copied.textContent = document.execCommand("copy") ? `Copied: ${size}` : `Selected, to be copied: ${size}`;
+    }
+  });
 
   const options = (select, count, chosen) => {
     if (select.options.length !== count) {
@@ -158,6 +189,11 @@ function build(el, given) {
         ),
       ),
     );
+    const names = (list) => (labelled(list.length) ? list.map((text) => make("bdi", { text })) : []);
+    side.replaceChildren(...names(e.query));
+    above.replaceChildren(...names(e.key));
+    plot.style.setProperty("--columns", e.key.length);
+    copied.textContent = "";
     if (all) {
       grid.replaceChildren(
         ...e.weights[now.layer].map((_, h) => {
@@ -184,7 +220,7 @@ function build(el, given) {
     if (ink === now.ink) return;
     now.ink = ink;
     paint(canvas, rows(), ink);
-    [...grid.children].forEach((b, h) => paint(b.firstChild, current().weights[now.layer][h], ink));
+    [...grid.children].forEach((b, h) => paint(b.firstChild, current().weights[now.layer][h], ink, true));
   }
 
   /** What the chosen word decides. */
@@ -201,6 +237,7 @@ function build(el, given) {
       li.lastChild.textContent = row[s].toFixed(2);
     });
     [...grid.children].forEach((b, h) => b.setAttribute("aria-pressed", h === now.head));
+    [...side.children].forEach((name, t) => name.classList.toggle("am-now", t === now.word));
     mark.style.top = `${(100 * now.word) / e.query.length}%`;
     mark.style.height = `${100 / e.query.length}%`;
     caption.textContent = `Layer ${now.layer + 1}, head ${now.head + 1}: asking words down, asked words across; framed: the chosen word`;
@@ -231,22 +268,24 @@ function build(el, given) {
   const keys = {
     ArrowLeft: () => go(now.word - 1),
     ArrowRight: () => go(now.word + 1),
+    first: () => choose(0),
+    last: () => choose(Infinity),
     Home: () => go(0),
     End: () => go(current().query.length - 1),
     ArrowUp: () => choose(now.head - 1),
     ArrowDown: () => choose(now.head + 1),
   };
+  const among = { ArrowLeft: "ArrowUp", ArrowRight: "ArrowDown", Home: "first", End: "last" };
   root.addEventListener("keydown", (event) => {
     const other = event.altKey || event.ctrlKey || event.metaKey || event.shiftKey;
     const busy = ["SELECT", "TEXTAREA", "SUMMARY"].includes(event.target.tagName);
     if (busy || other || !keys[event.key]) return;
     event.preventDefault();
     event.stopPropagation(); // the theme and the notebook listen to arrows too
-    keys[event.key]();
-    const after = event.key.startsWith("Arrow") && "UpDown".includes(event.key.slice(5)) ? grid : query;
-    const [place, row] = after === grid ? [now.head, grid.children] : [now.word, query.children];
-    const target = after === grid ? row[place] : row[place]?.firstChild;
-    if (after.contains(event.target)) target?.focus();
+    const inGrid = grid.contains(event.target); // among heads, every arrow goes to a head
+    keys[(inGrid && among[event.key]) || event.key]();
+    if (inGrid) grid.children[now.head].focus();
+    if (query.contains(event.target)) query.children[now.word].firstChild.focus();
   });
 
   const label = (text) => make("p", { className: "am-label", text });
@@ -254,13 +293,14 @@ function build(el, given) {
   root.append(
     make("div", { className: "am-bar" }, pair(exampleLabel, example), pair(layerLabel, layer), pair(headLabel, head)),
     ...(all ? [grid] : []),
-    label("Asking: choose a word, or use the keys ← → for words, ↑ ↓ for heads"),
+    label("Asking (query): choose a word, or use the keys ← → for words, ↑ ↓ for heads"),
     query,
-    label("Asked: what the chosen word takes from each"),
+    label("Asked (keys): what the chosen word takes from each"),
     key,
     status,
     caption,
-    map,
+    plot,
+    make("div", { className: "am-bar am-foot" }, copy, copied),
     details,
   );
   draw();

@@ -42,6 +42,7 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
         Case("with heads of width 1", inputs(2, 3, 5, 5)),
         Case("with large scores", inputs(2, 5, 14, 2, size=5.0)),
         Case("in double precision", doubled(usual)),
+        Case("with very large scores", doubled(inputs(2, 5, 6, 2, size=50.0))),
         Case("in half precision", halved(inputs(2, 5, 6, 2))),
     )
 
