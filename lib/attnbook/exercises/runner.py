@@ -12,7 +12,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from attnbook.exercises.guard import Guard, plant, untouched
+from attnbook.exercises.guard import Guard, Onlooker, plant, untouched
+from attnbook.exercises.limits import SHOWN, Stopped, alarm, output
 from attnbook.exercises.outcome import Case, Outcome
 
 UPSTREAM = 2017  # seed of the gradients sent back; never the global seed
@@ -24,13 +25,34 @@ Rounds = tuple[tuple[Outcome, ...], ...]
 
 
 def rounds(
-    attempt: Callable, cases: tuple[Case, ...], forbidden: frozenset[str]
+    attempt: Callable,
+    cases: tuple[Case, ...],
+    forbidden: frozenset[str],
+    shown: int = SHOWN,
 ) -> Rounds:
-    """Call the attempt on every case, in three rounds."""
+    """Call the attempt on every case, in three rounds, until it is stopped.
+
+    Of what it prints, `shown` characters of the first call are let through.
+    """
+    stopped = None
+
+    def once(case: Case, seed: int, shown: int) -> Outcome:
+        nonlocal stopped
+        if stopped is not None:
+            return stopped
+        with output(shown):
+            found = run(attempt, case, forbidden, seed)
+        if found.stopped:
+            stopped = found
+        return found
+
     with untouched():
         return tuple(
-            tuple(run(attempt, case, forbidden, seed) for case in cases)
-            for seed in ROUNDS
+            tuple(
+                once(case, seed, 0 if nth or i else shown)
+                for i, case in enumerate(cases)
+            )
+            for nth, seed in enumerate(ROUNDS)
         )
 
 
@@ -50,15 +72,18 @@ def run(
     }
     for i, x in leaves.items():
         given[i] = x.clone()  # may be overwritten, and we would see it
-    guard = Guard(forbidden)
-    form, output, gradients, error = "", (), (), None
+    guard, onlooker = Guard(forbidden), Onlooker(given)
+    form, found, gradients, error, stopped = "", (), (), None, ""
     try:
-        with guard:
-            form, output = parts(attempt(*given))
-        gradients = backwards(output, list(leaves.values()))
-        output = tuple(plain(x) for x in output)
+        with alarm():
+            with guard, onlooker:
+                form, found = parts(attempt(*given))
+            gradients = backwards(found, list(leaves.values()))
+            found = tuple(plain(x) for x in found)
     except KeyboardInterrupt:
         raise
+    except Stopped as limit:
+        stopped, form, found, gradients = limit.slug, "", (), ()
     except BaseException as raised:  # a learner's code may raise anything
         if is_stub(raised):
             return Outcome(attempted=False)
@@ -70,11 +95,13 @@ def run(
     )
     return Outcome(
         form=form,
-        output=output,
+        output=found,
         gradients=gradients,
         floating=tuple(leaves),
         changed=tuple(changed),
         used=tuple(guard.used),
+        library=tuple(onlooker.used),
+        stopped=stopped,
         error=error,
     )
 

@@ -11,7 +11,10 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from attnbook.exercises.limits import CHARACTERS, SECONDS
 from attnbook.exercises.outcome import Outcome, differing
+
+LIMITS = {"too-long": f"{SECONDS:.0f}", "too-much": f"{CHARACTERS:,}"}
 
 # Mistakes that any exercise can meet; each exercise adds its own.
 COMMON = {
@@ -25,6 +28,9 @@ COMMON = {
     "type": "it returns {what} and should return {right}",
     "changed-input": "it changes its input `{what}` in place",
     "error": "it raises {what}",
+    "too-long": "it was stopped after {what} seconds: does a loop never end?",
+    "too-much": "it was stopped after {what} printed characters: does a loop "
+    "never end?",
     "shape": "{what} has the shape {seen} and should have {right}",
     "length": "`{what}` has the length {seen} and should have {right}",
     "dtype": "{what} is {seen} and should be {right}, like the inputs",
@@ -84,6 +90,8 @@ def look(
         takes: the names of the inputs.
         returns: the names of the outputs.
     """
+    if got.stopped:
+        return common(got.stopped, what=LIMITS[got.stopped])
     if got.form == "None":
         return common("none")
     if got.changed:
