@@ -164,7 +164,7 @@ function build(el, given, changed) {
     node.style.setProperty("--value", css(key.value));
     return node;
   });
-  const query = point("sl-query", "");
+  const query = point("sl-query", "?");
   plane.append(...keys, query);
 
   const rows = now.entries.map((key) => {
