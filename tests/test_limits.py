@@ -67,6 +67,25 @@ def test_a_loop_that_never_ends_is_stopped_once_and_said_so(short):
 
 
 @alarms
+def test_a_stop_in_a_later_round_is_said_too(short):
+    calls = []
+
+    def later(x, n):
+        calls.append(n)
+        while len(calls) > 3:
+            pass
+        return 2 * x
+
+    assert double(later, 1).mistake == "too-long"
+
+
+@alarms
+def test_waiting_is_stopped_later_than_work(short):
+    assert double(lambda x, n: (time.sleep(0.25), 2 * x)[1], 1)
+    assert double(lambda x, n: time.sleep(1000), 1).mistake == "too-long"
+
+
+@alarms
 def test_the_alarm_is_off_afterwards_and_anothers_is_put_back(short):
     def rung(number, frame):
         raise AssertionError("too early")

@@ -9,7 +9,8 @@ Chapter 4: `scaled_dot_product`,
 Chapter 5: `self_attention`.
 Chapter 6: `multi_head`, `multi_head_memory`, `grouped_query`,
 `several_lookups`, `diagnose`. Everywhere:
-`exercises`, `solutions`, `widgets`, and `book`, which builds the pages.
+`exercises`, `solutions`, `widgets`, `grade`, and `book`, which builds the
+pages.
 
 Importing `attnbook` itself imports nothing else, torch least of all.
 """

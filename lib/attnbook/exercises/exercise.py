@@ -21,7 +21,7 @@ from attnbook.exercises.limits import SHOWN
 from attnbook.exercises.mistake import Mistake, Trial
 from attnbook.exercises.outcome import Case, Outcome, alike
 from attnbook.exercises.runner import Rounds, rounds, run
-from attnbook.exercises.verdict import Finding, Verdict, common, look
+from attnbook.exercises.verdict import LIMITS, Finding, Verdict, common, look
 
 __all__ = ["Case", "Exercise", "Mistake", "Outcome", "Verdict", "run"]
 
@@ -103,6 +103,8 @@ class Exercise:
         every = [x for t in trials for r in t.rounds for x in r]
         if not all(outcome.attempted for outcome in every):
             return NOT_YET
+        if limits := [x.stopped for x in every if x.stopped]:
+            return refusal(common(limits[0], what=LIMITS[limits[0]]))
         if used := [name for outcome in every for name in outcome.used]:
             return refusal(common("ready-made", what=f"`{used[0]}`"))
         for trial in trials:

@@ -15,9 +15,11 @@ import io
 import signal
 import sys
 import threading
+import time
 from collections.abc import Iterator
 
 SECONDS, CHARACTERS, SHOWN = 10.0, 100_000, 2_000
+RING = 1.0  # seconds from one ring of the alarm to the next
 
 
 class Stopped(BaseException):
@@ -83,18 +85,24 @@ def output(shown: int = SHOWN) -> Iterator[None]:
 def alarm(seconds: float = SECONDS) -> Iterator[None]:
     """Raise TooLong after some seconds, then again each second, if possible.
 
-    An alarm that somebody else has set is put back with the time it had left.
+    The seconds are of work, or three times as many of waiting: on a machine
+    that is busy with other things, nobody is stopped for its slowness. An alarm
+    that somebody else has set is put back with the time it had left.
     """
     here = threading.current_thread() is threading.main_thread()
     if not (here and hasattr(signal, "setitimer")):
         yield
         return
 
+    worked, began = time.process_time(), time.monotonic()
+
     def ring(number, frame):
-        raise TooLong
+        work, wait = time.process_time() - worked, time.monotonic() - began
+        if work >= 0.9 * seconds or wait >= 3 * seconds:
+            raise TooLong
 
     before = signal.signal(signal.SIGALRM, ring)
-    left, again = signal.setitimer(signal.ITIMER_REAL, seconds, 1.0)
+    left, again = signal.setitimer(signal.ITIMER_REAL, seconds, RING)
     try:
         yield
     finally:

@@ -15,8 +15,8 @@ from torch import Tensor
 from attnbook.exercises.guard import Guard, Onlooker, plant, untouched
 from attnbook.exercises.limits import SHOWN, Stopped, alarm, output
 from attnbook.exercises.outcome import Case, Outcome
+from attnbook.exercises.way_back import backwards, import_late
 
-UPSTREAM = 2017  # seed of the gradients sent back; never the global seed
 # Every case is called once in each round, under that global seed: rounds 0 and
 # 1 differ if the answer draws random numbers, 0 and 2 if it remembers.
 ROUNDS = (11, 13, 11)
@@ -29,11 +29,14 @@ def rounds(
     cases: tuple[Case, ...],
     forbidden: frozenset[str],
     shown: int = SHOWN,
+    left: list[list] | None = None,
 ) -> Rounds:
     """Call the attempt on every case, in three rounds, until it is stopped.
 
     Of what it prints, `shown` characters of the first call are let through.
+    `left` gets every call's inputs as the call left them, if it is given.
     """
+    import_late()
     stopped = None
 
     def once(case: Case, seed: int, shown: int) -> Outcome:
@@ -41,7 +44,7 @@ def rounds(
         if stopped is not None:
             return stopped
         with output(shown):
-            found = run(attempt, case, forbidden, seed)
+            found = run(attempt, case, forbidden, seed, left)
         if found.stopped:
             stopped = found
         return found
@@ -61,10 +64,13 @@ def run(
     case: Case,
     forbidden: frozenset[str] = frozenset(),
     seed: int = ROUNDS[0],
+    left: list[list] | None = None,
 ) -> Outcome:
     """Call the attempt on copies of a case's inputs; report what happened."""
     plant(seed)
     given = [copied(x) for x in case.inputs]
+    if left is not None:
+        left.append(given)
     leaves = {
         i: x.requires_grad_()
         for i, x in enumerate(given)
@@ -146,32 +152,6 @@ def parts(given) -> tuple[str, tuple[Tensor, ...]]:
         kinds = ", ".join(type(x).__name__ for x in given)
         return f"a {type(given).__name__} of {kinds}", ()
     return f"an object of type {type(given).__name__}", ()
-
-
-def backwards(
-    output: tuple[Tensor, ...], leaves: list[Tensor]
-) -> tuple[Tensor, ...]:
-    """Return the gradients of the leaves for a random upstream gradient."""
-    noise = torch.Generator().manual_seed(UPSTREAM)
-    drawn = [
-        torch.randn(x.shape, generator=noise, dtype=torch.float64)
-        for x in output
-    ]
-    ends = [
-        (x, up.to(x.dtype))
-        for x, up in zip(output, drawn, strict=True)
-        if x.requires_grad
-    ]
-    found = [None] * len(leaves)
-    if ends and leaves:
-        reached, upstream = zip(*ends, strict=True)
-        found = torch.autograd.grad(
-            reached, leaves, upstream, allow_unused=True
-        )
-    return tuple(
-        torch.zeros_like(x) if g is None else g.detach().clone()
-        for g, x in zip(found, leaves, strict=True)
-    )
 
 
 def is_stub(raised: BaseException) -> bool:

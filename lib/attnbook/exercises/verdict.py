@@ -90,8 +90,6 @@ def look(
         takes: the names of the inputs.
         returns: the names of the outputs.
     """
-    if got.stopped:
-        return common(got.stopped, what=LIMITS[got.stopped])
     if got.form == "None":
         return common("none")
     if got.changed:
