@@ -43,7 +43,11 @@ def serve(wire_end: Connection, folder: str, most: fences.Limits) -> None:
             return
         if not raw.startswith(wire.CELL):
             student.pristine.restore()
-        answer(wire_end, student.do(*student.load(raw[1:])))
+        try:
+            said = student.do(*student.load(raw[1:]))
+        except Exception as fault:  # not the student's: those are told
+            said = {"fault": runner.one_line(fault)}
+        answer(wire_end, said)
 
 
 def close_files(but: int) -> None:
@@ -148,10 +152,12 @@ class Unpickler(pickle.Unpickler):
             sys.meta_path[:] = [
                 x for x in finders if not isinstance(x, pristine.Empty)
             ]
+            for key in filter(pristine.hidden, now):
+                del sys.modules[key]
             sys.modules.update(self.private)
             return super().find_class(module, name)
         finally:
             sys.meta_path[:] = finders
-            for key in set(sys.modules) - set(now):
+            for key in filter(pristine.hidden, list(sys.modules)):
                 self.private[key] = sys.modules.pop(key)
             sys.modules.update(now)

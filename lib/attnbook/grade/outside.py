@@ -127,6 +127,8 @@ class Desk:
         told = opened.ask(CALLS, "attempt", name, plain, check.forbidden)
         if told.get("missing"):
             return self.missing(name)
+        if "fault" in told:
+            return refused("error", str(told["fault"])[:300])
         if "kind" in told:
             found = common("not-a-function", what=str(told["kind"])[:100])
             return refused(found.slug, found.sentence)

@@ -94,12 +94,17 @@ class Empty(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         """Leave it empty."""
 
 
+def hidden(name: str) -> bool:
+    """Tell whether a module is taken out of a student's reach."""
+    return f"{name}.".startswith(("attnbook.exercises.", *GONE))
+
+
 def hide() -> dict[str, types.ModuleType]:
     """Take the checks and the grader out of reach; return what was taken."""
     taken = {
         name: sys.modules.pop(name)
         for name in list(sys.modules)
-        if f"{name}.".startswith(("attnbook.exercises.", *GONE))
+        if hidden(name)
     }
     for name in ("exercises", "solutions", "grade"):
         vars(sys.modules["attnbook"]).pop(name, None)

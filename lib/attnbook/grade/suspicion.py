@@ -70,6 +70,8 @@ def ready_made(
     """Return the ready-made function that an attempt names, if any."""
     defined, imported = collected(codes)
     ours = exercise.solution.__name__
+    # What is defined and imported under one name is left to the look-out.
+    imported = {k: v for k, v in imported.items() if k not in defined}
     forbidden = (exercise.forbidden & ATTENTION) | MODULES
     for node in (n for x in reached(ask, defined) for n in ast.walk(x)):
         text = node.value if isinstance(node, ast.Constant) else None
