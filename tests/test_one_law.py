@@ -24,6 +24,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from attnbook.attention_gradient import attend_gradient
+from attnbook.blocked_window import attend_in_blocks, attend_window
 from attnbook.budget import share_of_budget
 from attnbook.grouped_query import grouped_query
 from attnbook.local_attention import GlobalAttention
@@ -88,8 +89,19 @@ def padding(case, seed):
     return torch.arange(case.S) < lengths[:, None, None, None]
 
 
+SIZE = 4
+
+
+def window(case, seed):
+    """The last `SIZE` keys; the last query stands at the last key."""
+    own = torch.arange(case.S - case.T, case.S)[:, None]
+    back = own - torch.arange(case.S)
+    return ((back >= 0) & (back < SIZE)).expand(2, 3, case.T, case.S)
+
+
 MASKS = {
     "none": lambda case, seed: None,
+    "window": window,
     "at random": at_random,
     "empty rows": some_rows_empty,
     "padding": padding,
@@ -117,6 +129,9 @@ CASES = {
     "strided inputs": Case(5, 7, 4, 4, strided=True),
     "strided inputs, a mask": Case(5, 7, 4, 4, "at random", strided=True),
     "many keys": Case(4, 301, 16, 16),
+    "a window": Case(13, 13, 4, 5, "window"),
+    "a window, more keys than queries": Case(5, 17, 4, 4, "window"),
+    "a window, more queries than keys": Case(11, 4, 4, 4, "window"),
 }
 
 
@@ -294,6 +309,17 @@ class Implementation:
         return attend if self.groups is None else shared(self.groups)
 
 
+def in_blocks(query, key, value, mask=None):
+    if mask is None:
+        mask = torch.ones(1, 1, dtype=torch.bool)
+    return attend_in_blocks(query, key, value, mask, rows=3)
+
+
+def in_window(query, key, value, mask=None):
+    """It makes its own mask; the cases' is the same."""
+    return attend_window(query, key, value, SIZE, rows=3)
+
+
 IMPLEMENTATIONS = {
     "attend": Implementation(attend, bias=True),
     "one by one": Implementation(one_by_one, bias=True),
@@ -304,6 +330,8 @@ IMPLEMENTATIONS = {
     "MultiHeadAttention": Implementation(module_with_heads, widths=False),
     "grouped, 3 groups": Implementation(grouped(3), groups=3),
     "multi-query": Implementation(grouped(1), groups=1),
+    "attend_in_blocks": Implementation(in_blocks),
+    "attend_window": Implementation(in_window, masks=("window",)),
     "F.scaled_dot_product_attention": Implementation(torch_sdpa, bias=True),
     "nn.MultiheadAttention": Implementation(torch_with_heads, widths=False),
 }
@@ -313,6 +341,10 @@ EXCEPTIONS = {
         "empty rows",
     ): "NaN for a query that sees no key, if weights are asked for",
     ("nn.MultiheadAttention", "empty rows and large logits"): "the same",
+    (
+        "nn.MultiheadAttention",
+        "a window, more queries than keys",
+    ): "the first queries see no key",
 }
 
 
