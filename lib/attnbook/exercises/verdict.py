@@ -27,7 +27,7 @@ COMMON = {
     "error": "it raises {what}",
     "shape": "{what} has the shape {seen} and should have {right}",
     "length": "`{what}` has the length {seen} and should have {right}",
-    "dtype": "{what} is {seen} and should be {right}, like the inputs",
+    "dtype": "{what} is {seen} and should be {right}",
     "nan": "{what} is NaN",
     "detached": "no gradient reaches `{what}`: is it cut off by `detach`, "
     "`no_grad`, `.data` or a detour through numbers?",
@@ -119,8 +119,12 @@ def look_at_tensor(name: str, ours: Tensor, theirs: Tensor) -> Finding | None:
         seen, right = (str(tuple(x.shape)) for x in (ours, theirs))
         return common("shape", what=f"`{name}`", seen=seen, right=right)
     if ours.dtype != theirs.dtype:
+        like = ", like the inputs" if theirs.is_floating_point() else ""
         return common(
-            "dtype", what=f"`{name}`", seen=ours.dtype, right=theirs.dtype
+            "dtype",
+            what=f"`{name}`",
+            seen=ours.dtype,
+            right=f"{theirs.dtype}{like}",
         )
     empty = ours.isnan() & ~theirs.isnan()
     if empty.any():
