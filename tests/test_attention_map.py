@@ -217,7 +217,8 @@ def test_the_numbers_are_copied(shown, may):
             if (!may) throw new Error("not allowed here");
             window.copied = text;
           };
-          Object.defineProperty(navigator, "clipboard", { value: { writeText } });
+          const clipboard = { writeText };
+          Object.defineProperty(navigator, "clipboard", { value: clipboard });
           document.addEventListener("copy", () => {
             window.copied = document.getSelection().toString();
           });
@@ -226,7 +227,8 @@ def test_the_numbers_are_copied(shown, may):
     )
     page.click("text=Copy as JSON")
     page.wait_for_function("document.querySelector('.am-copied').textContent")
-    assert page.inner_text(".am-copied") == "Copied: 2 × 2 × 3 × 3 numbers"
+    shape = " \u00d7 ".join("2233")
+    assert page.inner_text(".am-copied") == f"Copied: {shape} numbers"
     text = page.evaluate("window.copied")
     assert json.loads(text) == state()["examples"][0]["weights"]
     assert page.wrong == []
