@@ -384,3 +384,11 @@ def test_a_model_that_is_handed_in_has_to_stay_as_it_was(meddle, seen):
     outcome = run(lambda model: (meddle(model), 1.0)[1], Case("", (model,)))
     assert bool(outcome.changed) == seen
     assert model.training and bool(model[0].weight.any())
+    asked = replace(
+        double,
+        solution=lambda model: True,
+        draw=lambda rng: (Case("on a model", (model,)),),
+        mistakes=(),
+    )
+    verdict = asked(lambda model: (meddle(model), True)[1], 1)
+    assert verdict.mistake == ("changed-model" if seen else None)

@@ -48,3 +48,13 @@ def judge(
             if not same(after[:, : at + keep], before[:, : at + keep]):
                 return False
     return True
+
+
+def cut_off(model: nn.Module, tokens: Tensor) -> bool:
+    """Tell whether a beginning alone gives what it gives in the whole."""
+    model = copy.deepcopy(model).eval()
+    whole = model(tokens)
+    return all(
+        close(model(tokens[:, :n]), whole[:, :n])
+        for n in range(1, tokens.shape[1])
+    )

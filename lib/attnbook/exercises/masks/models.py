@@ -88,6 +88,16 @@ def everything_in(mode: bool) -> Callable:
     )
 
 
+def window(tokens: Tensor, training: bool) -> Tensor:
+    """Return a causal mask that goes no further back than two keys."""
+    return past(tokens, training).triu(-2)
+
+
+def shifted(tokens: Tensor, training: bool) -> Tensor:
+    """Return a causal mask that is one key too wide."""
+    return everything(tokens, training).tril(1)
+
+
 def hole(t: int, s: int) -> Callable:
     """Return a causal mask but for one query, which sees one key more."""
 
@@ -122,7 +132,34 @@ def sentinel(scores: Tensor, mask: Tensor) -> Tensor:
     return scores.masked_fill(~mask, -8.0).softmax(-1)
 
 
-def other_rounding(scores: Tensor, mask: Tensor) -> Tensor:
-    """Return right weights; the scores are shifted by the largest of all."""
-    raised = (scores - scores.amax(-1, keepdim=True)).exp() * mask
-    return raised / raised.sum(-1, keepdim=True)
+def rounded(hidden: Tensor, tokens: Tensor, training: bool) -> Tensor:
+    """Add the sum over all positions, and take it away again."""
+    total = hidden.sum(1, keepdim=True)
+    return (hidden + total) - total
+
+
+def centred(hidden: Tensor, tokens: Tensor, training: bool) -> Tensor:
+    """Take the mean over all positions away."""
+    return hidden - hidden.mean(1, keepdim=True)
+
+
+def centred_in_training(hidden, tokens, training):
+    """Take the mean over all positions away, but not in evaluation."""
+    return centred(hidden, tokens, training) if training else hidden
+
+
+def counted(hidden: Tensor, tokens: Tensor, training: bool) -> Tensor:
+    """Add a number that grows with the length of the text."""
+    return hidden + 0.1 * (tokens != 0).sum(1)[:, None, None]
+
+
+def neighbour(hidden: Tensor, tokens: Tensor, training: bool) -> Tensor:
+    """Mix the next text of the batch in."""
+    others = hidden.roll(1, 0) - hidden
+    return hidden + 0.3 * others.mean(1, keepdim=True)
+
+
+def undone(hidden: Tensor, tokens: Tensor, training: bool) -> Tensor:
+    """Spoil a text that has padding anywhere."""
+    padded = (tokens == 0).any(1)[:, None, None]
+    return hidden.masked_fill(padded, torch.nan)
