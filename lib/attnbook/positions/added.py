@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 
 def frequencies(
-    width: int, base: float = 10000.0, dtype: torch.dtype = torch.float32
+    width: int, base: float | int = 10000.0, dtype: torch.dtype = torch.float32
 ) -> Float[Tensor, "P"]:
     """Return the angle per step of each pair of columns, fast ones first.
 
@@ -30,7 +30,7 @@ def frequencies(
 
 
 def sinusoidal_at(
-    positions: Shaped[Tensor, "*T"], width: int, base: float = 10000.0
+    positions: Shaped[Tensor, "*T"], width: int, base: float | int = 10000.0
 ) -> Float[Tensor, "*T C"]:
     """Return sine and cosine, interleaved, at positions, whole or not."""
     steps = frequencies(width, base).to(positions.device)
@@ -39,13 +39,15 @@ def sinusoidal_at(
 
 
 def sinusoidal(
-    length: int, width: int, base: float = 10000.0
+    length: int, width: int, base: float | int = 10000.0
 ) -> Float[Tensor, "T C"]:
     """Return the waves at positions 0 to length - 1."""
     return sinusoidal_at(torch.arange(length), width, base)
 
 
-def shift(by: float, width: int, base: float = 10000.0) -> Float[Tensor, "C C"]:
+def shift(
+    by: float | int, width: int, base: float | int = 10000.0
+) -> Float[Tensor, "C C"]:
     """Return the matrix M with sinusoidal_at(p + by) = M sinusoidal_at(p).
 
     It does not depend on p: each pair of columns turns by its own angle.
@@ -62,7 +64,7 @@ def shift(by: float, width: int, base: float = 10000.0) -> Float[Tensor, "C C"]:
 class Sinusoidal(nn.Module):
     """The waves, without parameters, at any position."""
 
-    def __init__(self, width: int, base: float = 10000.0):
+    def __init__(self, width: int, base: float | int = 10000.0):
         super().__init__()
         self.width, self.base = width, base
 
@@ -80,7 +82,7 @@ class Learned(nn.Module):
         spread: standard deviation of the entries at the start.
     """
 
-    def __init__(self, length: int, width: int, spread: float = 0.02):
+    def __init__(self, length: int, width: int, spread: float | int = 0.02):
         super().__init__()
         self.table = nn.Parameter(spread * torch.randn(length, width))
 

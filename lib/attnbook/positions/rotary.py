@@ -47,7 +47,7 @@ def turned_halves(
 def rotate(
     x: Float[Tensor, "B H T D"],
     positions: Shaped[Tensor, "*N"],
-    base: float = 10000.0,
+    base: float | int = 10000.0,
 ) -> Float[Tensor, "B H T D"]:
     """Return queries or keys turned to their positions, neighbours paired.
 
@@ -62,13 +62,15 @@ def rotate(
 def rotate_halves(
     x: Float[Tensor, "B H T D"],
     positions: Shaped[Tensor, "*N"],
-    base: float = 10000.0,
+    base: float | int = 10000.0,
 ) -> Float[Tensor, "B H T D"]:
     """Return the same with columns i and i + D / 2 paired."""
     return turned_halves(x, angles(positions, steps_for(x, base)))
 
 
-def steps_for(x: Float[Tensor, "... D"], base: float) -> Float[Tensor, "P"]:
+def steps_for(
+    x: Float[Tensor, "... D"], base: float | int
+) -> Float[Tensor, "P"]:
     """Return the frequencies for x: never in half precision.
 
     bfloat16 has 8 bits: beyond 256 it cannot even count positions.

@@ -20,14 +20,14 @@ from attnbook.positions.added import frequencies
 
 
 def interpolated(
-    width: int, factor: float, base: float = 10000.0
+    width: int, factor: float | int, base: float | int = 10000.0
 ) -> Float[Tensor, "P"]:
     """Return all frequencies divided by the factor: positions squeezed."""
     return frequencies(width, base) / factor
 
 
 def ntk_aware(
-    width: int, factor: float, base: float = 10000.0
+    width: int, factor: float | int, base: float | int = 10000.0
 ) -> Float[Tensor, "P"]:
     """Return frequencies of a larger base: base · factor^(D / (D - 2)).
 
@@ -43,11 +43,11 @@ def ntk_aware(
 
 def yarn(
     width: int,
-    factor: float,
+    factor: float | int,
     length: int,
-    base: float = 10000.0,
-    slow: float = 1.0,
-    fast: float = 32.0,
+    base: float | int = 10000.0,
+    slow: float | int = 1.0,
+    fast: float | int = 32.0,
 ) -> Float[Tensor, "P"]:
     """Return slow pairs divided by the factor, fast ones as they are.
 
@@ -65,7 +65,7 @@ def yarn(
     return kept * steps + (1 - kept) * steps / factor
 
 
-def yarn_scale(factor: float) -> float:
+def yarn_scale(factor: float | int) -> float:
     """Return what YaRN multiplies queries and keys by: 0.1 ln s + 1.
 
     The scores are therefore multiplied by its square.
