@@ -36,12 +36,14 @@ METHODS = ("none", "sinusoidal", "learned", "shaw", "t5", "alibi", "rope")
 class Layer(nn.Module):
     """Causal self-attention of several heads, added to what was there."""
 
-    def __init__(self, shaw: bool):
+    shaw: Shaw | None
+
+    def __init__(self):
         super().__init__()
         self.norm = nn.LayerNorm(WIDTH)
         self.project = nn.Linear(WIDTH, 3 * WIDTH, bias=False)
         self.output = nn.Linear(WIDTH, WIDTH, bias=False)
-        self.shaw = Shaw(HEAD, SHAW_REACH) if shaw else None
+        self.shaw = None
 
     def forward(
         self,
@@ -82,11 +84,12 @@ class AttentionOnly(nn.Module):
         if method not in METHODS:
             raise ValueError(f"the methods are {METHODS}, not {method!r}")
         self.embed = nn.Embedding(symbols, WIDTH)
-        self.layers = nn.ModuleList(
-            Layer(method == "shaw") for _ in range(LAYERS)
-        )
+        self.layers = nn.ModuleList(Layer() for _ in range(LAYERS))
         self.norm = nn.LayerNorm(WIDTH)
         self.readout = nn.Linear(WIDTH, symbols)
+        # Drawn last, so that all methods start from the same other weights.
+        for layer in self.layers if method == "shaw" else ():
+            layer.shaw = Shaw(HEAD, SHAW_REACH)
         self.added = {
             "sinusoidal": lambda: Sinusoidal(WIDTH),
             "learned": lambda: Learned(longest, WIDTH),
