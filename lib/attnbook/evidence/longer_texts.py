@@ -13,7 +13,7 @@ from functools import cache
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 
 from attnbook.attention_only import AttentionOnly
 from attnbook.data import libreoffice
@@ -100,7 +100,7 @@ def train(task: str, method: str, seed: int, steps: int) -> AttentionOnly:
 
 
 @torch.no_grad()
-def copying_error(model: AttentionOnly, length: int, count: int = 64) -> float:
+def copying_error(model: nn.Module, length: int, count: int = 64) -> float:
     """Return the share of symbols copied wrong in texts of this length."""
     rng = torch.Generator().manual_seed(10**6)
     wrong = []
@@ -112,7 +112,7 @@ def copying_error(model: AttentionOnly, length: int, count: int = 64) -> float:
 
 
 @torch.no_grad()
-def reading_loss(model: AttentionOnly, length: int, count: int = 128) -> float:
+def reading_loss(model: nn.Module, length: int, count: int = 128) -> float:
     """Return the loss, in nats, of the same characters after more or less text.
 
     Asked are `count` stretches of LENGTH characters of the test text; the
