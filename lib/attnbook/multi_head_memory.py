@@ -6,7 +6,8 @@ Chapter: chapters/06_multi_head
 Source: Vaswani et al. (2017), section 3.2.3 ("encoder-decoder attention"),
     https://arxiv.org/abs/1706.03762; there between Transformer layers, here
     inside chapter 3's recurrent decoder.
-Axes: B batch, H heads, T queries, S keys, C query width, M memory width
+Axes: B batch, H heads, T queries, S keys, C query width, M memory width,
+    KV keys and values side by side
 """
 
 import torch
@@ -30,7 +31,7 @@ class MultiHeadMemory(nn.Module):
         super().__init__()
         self.attention = MultiHeadAttention(query, heads, memory, bias=False)
 
-    def key(self, memory: Float[Tensor, "B S M"]) -> Float[Tensor, "B S 2*C"]:
+    def key(self, memory: Float[Tensor, "B S M"]) -> Float[Tensor, "B S KV"]:
         """Return keys and values side by side, projected once a sentence."""
         keys, values = self.attention.key(memory), self.attention.value(memory)
         return torch.cat([keys, values], dim=-1)

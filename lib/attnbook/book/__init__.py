@@ -11,8 +11,15 @@ Axes: none
 
 def setup(app) -> dict:
     """Connect the parts to Sphinx."""
-    from attnbook.book import alternative, math, mounts, style
+    from attnbook.book import (
+        alternative,
+        frame,
+        math,
+        mounts,
+        pictures,
+        style,
+    )
 
-    for part in (alternative, math, mounts, style):
+    for part in (alternative, frame, math, mounts, pictures, style):
         part.setup(app)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -40,28 +40,13 @@ def write_modules(app, config) -> None:
 def load_modules(app, pagename, templatename, context, doctree) -> None:
     """Load, on each page, just the widgets that stand on it."""
     names = sorted(set(PLACE.findall(context.get("body") or "")))
+    book = context["book"]
     for name in names:
-        app.add_js_file(f"widgets/{name}.js", loading_method="defer")
+        book["scripts"].append(f"widgets/{name}.js")
         if (WIDGETS / f"{name}.css").exists():
-            app.add_css_file(f"widgets/{name}.css")
+            book["styles"].append(f"widgets/{name}.css")
     if names:
-        app.add_js_file("widgets/mount.js", loading_method="defer")
-    drop_thebe(context)
-
-
-def drop_thebe(context: dict) -> None:
-    """Take out sphinx-thebe's scripts, which declare one constant twice.
-
-    Nothing on these pages uses them, and each page would log an error.
-    """
-    scripts = context.get("script_files", [])
-    scripts[:] = [s for s in scripts if "thebe" not in described(s)]
-
-
-def described(script) -> str:
-    """Return a script's file name and attributes as lower-case text."""
-    name = getattr(script, "filename", script)
-    return f"{name} {getattr(script, 'attributes', {})}".lower()
+        book["scripts"].append("widgets/mount.js")
 
 
 def setup(app) -> None:

@@ -8,6 +8,7 @@ Axes: H heads
 """
 
 from collections.abc import Callable
+from typing import TypeVar
 
 import torch
 from torch import nn
@@ -17,10 +18,15 @@ from attnbook.evidence.heads import SEEDS, STEPS, model_of, recording
 from attnbook.evidence.record import trained
 from attnbook.evidence.tasks import by_length, rate
 
+Found = TypeVar("Found")
+
 
 def without(
-    output: nn.Linear, heads: int, gone: set[int], measure: Callable
-) -> float:
+    output: nn.Linear,
+    heads: int,
+    gone: set[int],
+    measure: Callable[[], Found],
+) -> Found:
     """Return a measure with some heads' columns of W_output set to 0."""
     kept = output.weight.detach().clone()
     try:

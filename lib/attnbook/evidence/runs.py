@@ -85,7 +85,7 @@ HEADS_RUNS = {
     f"cmudict_heads_{heads}_{s}": seeded(
         SHORT, s, heads=heads, ship=heads == 8 and s == 0
     )
-    for s in range(1)
+    for s in range(3)
     for heads in (1, 4, 8, 16)
 }
 

@@ -73,7 +73,7 @@ def checked(key: Mapping) -> dict:
         "place": numbers(
             key["place"], 2, -REACH, REACH, f"the place of {name!r}"
         ),
-        "value": numbers(key["value"], 3, 0, 1, f"the value of {name!r}"),
+        "value": numbers(key["value"], 3, 0.0, 1.0, f"the value of {name!r}"),
     }
 
 
@@ -133,7 +133,7 @@ class SoftLookup(BookWidget):
         return numbers(proposal["value"], 2, -REACH, REACH, "the query")
 
     @traitlets.validate("temperature", "width")
-    def _in_range(self, proposal) -> float:
+    def _in_range(self, proposal) -> int | float:
         name, value = proposal["trait"].name, proposal["value"]
         low, high = (2, WIDEST) if name == "width" else (COLDEST, HOTTEST)
         if not low <= value <= high:
