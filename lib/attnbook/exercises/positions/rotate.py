@@ -78,6 +78,7 @@ check_rotate = Exercise(
     solution=solutions.rotate,
     returns=("rotated",),
     draw=draw,
+    allowed="Everything is allowed but the functions of `attnbook.positions`.",
     mistakes=(
         Mistake(
             "half-split",
