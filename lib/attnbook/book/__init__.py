@@ -12,6 +12,7 @@ Axes: none
 def setup(app) -> dict:
     """Connect the parts to Sphinx."""
     from attnbook.book import (
+        access,
         alternative,
         frame,
         math,
@@ -20,6 +21,6 @@ def setup(app) -> dict:
         style,
     )
 
-    for part in (alternative, frame, math, mounts, pictures, style):
+    for part in (access, alternative, frame, math, mounts, pictures, style):
         part.setup(app)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -73,7 +73,7 @@ function make(tag, props = {}, ...children) {
   return node;
 }
 
-/** Paint one head's weights, in one colour given as "red, green, blue". */
+/** Paint one head's weights, in one colour. */
 function paint(canvas, rows, ink, small = false) {
   const size = Math.max(2, Math.min(36, Math.floor(720 / Math.max(rows.length, rows[0]?.length ?? 1))));
   const gap = small || size < 8 ? 0 : 2;
@@ -81,7 +81,8 @@ function paint(canvas, rows, ink, small = false) {
   const pen = canvas.getContext("2d");
   rows.forEach((row, t) =>
     row.forEach((weight, s) => {
-      pen.fillStyle = `rgba(${ink}, ${0.08 + 0.92 * weight})`;
+      pen.globalAlpha = 0.08 + 0.92 * weight;
+      pen.fillStyle = ink;
       pen.fillRect(s * size, t * size, size - gap, size - gap);
     }),
   );
@@ -92,7 +93,7 @@ function build(el, given) {
   const id = `attention-map-${Math.random().toString(36).slice(2)}`; // a page may hold several
   const examples = (Array.isArray(given.examples) ? given.examples : []).map(cleaned);
   const good = examples.filter((e) => e.query.length && e.key.length && e.weights.length);
-  const root = make("div", { className: "am", role: "group", "aria-label": "Attention map" });
+  const root = make("div", { className: "book-widget am", role: "group", "aria-label": "Attention map" });
   el.append(root);
   if (!good.length) {
     root.append(make("p", { text: "There is no example to show." }));
@@ -216,7 +217,7 @@ function build(el, given) {
 
   /** Paint in the theme's colour, which may have changed. */
   function colour() {
-    const ink = getComputedStyle(root).getPropertyValue("--am-rgb").trim();
+    const ink = getComputedStyle(root).accentColor;
     if (ink === now.ink) return;
     now.ink = ink;
     paint(canvas, rows(), ink);
