@@ -168,7 +168,7 @@ function build(el, given, changed) {
   const id = `position-explorer-${Math.random().toString(36).slice(2)}`; // a page may hold several
   const first = cleaned(given);
   const now = cleaned(given);
-  const root = make("div", { className: "pe", role: "group", "aria-label": "Position explorer" });
+  const root = make("div", { className: "book-widget pe", role: "group", "aria-label": "Position explorer" });
   el.append(root);
 
   // The plane of one pair of columns.

@@ -71,12 +71,12 @@ class PositionExplorer(BookWidget):
     def __init__(
         self,
         method: str = "rotary",
-        query: Sequence[float] = (2.0, 1.0),
-        key: Sequence[float] = (2.4, 0.2),
+        query: Sequence[int | float] = (2.0, 1.0),
+        key: Sequence[int | float] = (2.4, 0.2),
         positions: Sequence[int] = (20, 14),
         pair: int = 2,
         width: int = 16,
-        base: float = 10000.0,
+        base: int | float = 10000.0,
         **traits,
     ):
         super().__init__(
@@ -121,7 +121,7 @@ class PositionExplorer(BookWidget):
         return given
 
     @traitlets.validate("width", "pair", "base")
-    def _in_range(self, proposal) -> float:
+    def _in_range(self, proposal) -> int | float:
         name, value = proposal["trait"].name, proposal["value"]
         low, high = {
             "width": (2, WIDEST),
