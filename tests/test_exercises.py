@@ -28,6 +28,7 @@ CHAPTERS = {
     "self_attention": "05_self_attention",
     "multi_head": "06_multi_head",
     "masks": "07_masks",
+    "positions": "08_positions",
 }
 PAGES = Path(__file__).parents[1] / "chapters"
 FRESH = 5  # seed of the second draw; the first is everyone's
@@ -392,3 +393,18 @@ def test_a_model_that_is_handed_in_has_to_stay_as_it_was(meddle, seen):
     )
     verdict = asked(lambda model: (meddle(model), True)[1], 1)
     assert verdict.mistake == ("changed-model" if seen else None)
+
+
+def test_what_does_not_count_may_differ():
+    """Here the mean: as a softmax does, the check takes it away."""
+
+    def centred(outcome):
+        output = tuple(x - x.mean() for x in outcome.output)
+        return replace(outcome, output=output)
+
+    up_to_a_constant = replace(double, counts=centred)
+    assert up_to_a_constant(lambda x, n: 2 * x + n, 1)
+    assert not double(lambda x, n: 2 * x + n, 1)
+    verdict = up_to_a_constant(lambda x, n: x + 3, 1)
+    assert verdict.mistake == "once"  # so do the mistakes known by name
+    assert up_to_a_constant(lambda x, n: 3 * x, 1).mistake == "numbers"
