@@ -91,7 +91,7 @@ ifneq ($(NOTEBOOKS),)
 endif
 
 browser: $(VENV)/test.stamp  ## the built pages in Chromium
-	$(BIN)/python -m pytest -q -m browser -rs
+	$(BIN)/python -m pytest -q -n 2 --dist loadfile -m browser -rs
 
 # torch: TORCH=2.11.0 for Colab's own; the wheel that pip finds otherwise.
 test-colab:  ## the notebooks with Colab's versions (Python 3.13 if there is one)
