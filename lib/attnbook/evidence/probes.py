@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from attnbook.data import Pair
 from attnbook.evidence.heads import heads_collapse, heads_lookups
+from attnbook.evidence.mask_cost import mask_cost
 from attnbook.evidence.minilm import minilm_maps
 from attnbook.evidence.multi_head_cost import multi_head_cost
 from attnbook.evidence.path_length import path_length
@@ -138,4 +139,5 @@ PROBES = {
     "heads_collapse": heads_collapse,
     "heads_pruning": heads_pruning,
     "multi_head_cost": multi_head_cost,
+    "mask_cost": mask_cost,
 }
