@@ -16,7 +16,8 @@ from attnbook.grade import command, many, report, submission, wire
 from attnbook.grade.fences import Limits
 from attnbook.grade.outside import grade
 
-LIMITS = Limits(cell=2.0, whole=120.0, grace=4.0)
+pytestmark = pytest.mark.precision
+LIMITS = Limits(cell=2.0, whole=120.0, answer=14.0, grace=4.0)
 IMPORT = "from attnbook.exercises.scaled_dot_product import check_{0}\n"
 RIGHT = """
 def my_weights(query, key):

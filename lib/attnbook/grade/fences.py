@@ -29,13 +29,14 @@ WRITES = 0b1_1111_1111_0010  # write, remove, make: rights of its first version
 
 @dataclass(frozen=True)
 class Limits:
-    """Seconds per cell and in all, megabytes of memory and of one file.
+    """Seconds per cell, answer and notebook; megabytes of memory and file.
 
     `grace` is what the grader waits beyond three times a cell's seconds.
     """
 
     cell: float = 60.0
     whole: float = 300.0
+    answer: float = 45.0
     grace: float = 10.0
     memory: int = 4096
     file: int = 64

@@ -16,7 +16,6 @@ from attnbook.grade.fences import Limits
 from attnbook.grade.heard import stopped, trial
 from attnbook.grade.room import GoneError, Room, room
 
-CALLS = 45.0  # seconds for an exercise; the alarm inside rings long before
 NOT_YET = Verdict("…", "not attempted yet")
 
 
@@ -124,7 +123,9 @@ class Desk:
         seeds = FIRST, int.from_bytes(digest[:3])
         drawn = [check.cases(seed) for seed in seeds]
         plain = [[(c.tries, c.inputs, c.gradient) for c in x] for x in drawn]
-        told = opened.ask(CALLS, "attempt", name, plain, check.forbidden)
+        told = opened.ask(
+            self.limits.answer, "attempt", name, plain, check.forbidden
+        )
         if told.get("missing"):
             return self.missing(name)
         if "fault" in told:
