@@ -18,9 +18,19 @@ def setup(app) -> dict:
         math,
         mounts,
         pictures,
+        site,
         style,
     )
 
-    for part in (access, alternative, frame, math, mounts, pictures, style):
+    for part in (
+        access,
+        alternative,
+        frame,
+        math,
+        mounts,
+        pictures,
+        site,
+        style,
+    ):
         part.setup(app)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
