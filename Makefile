@@ -24,6 +24,7 @@ endef
 VENV := .venv
 BIN := $(VENV)/bin
 COLAB := .venv-colab
+LAB := .venv-lab
 PAGE := _build/html/index.html
 # Waiting threads sleep instead of spinning: two runs can share two cores.
 export OMP_WAIT_POLICY := PASSIVE
@@ -33,7 +34,7 @@ export PYDEVD_DISABLE_FILE_VALIDATION := 1
 NBVAL := --nbval --nbval-current-env --nbval-cell-timeout 300 -p no:cacheprovider
 NOTEBOOKS := $(sort $(wildcard chapters/[0-9][0-9]_*.ipynb))
 
-.PHONY: help book test test-colab evidence notebook pages repository clean \
+.PHONY: help book test test-colab test-lab links measure evidence notebook pages repository clean \
   lint unit shapes javascript notebooks browser
 .NOTPARALLEL:
 
@@ -90,7 +91,7 @@ ifneq ($(NOTEBOOKS),)
 endif
 
 browser: $(VENV)/test.stamp  ## the built pages in Chromium
-	$(BIN)/python -m pytest -q -m browser -rs
+	$(BIN)/python -m pytest -q -n 2 --dist loadfile -m browser -rs
 
 # torch: TORCH=2.11.0 for Colab's own; the wheel that pip finds otherwise.
 test-colab:  ## the notebooks with Colab's versions (Python 3.13 if there is one)
@@ -102,6 +103,22 @@ test-colab:  ## the notebooks with Colab's versions (Python 3.13 if there is one
 	OMP_NUM_THREADS=1 $(COLAB)/bin/python -m pytest -q -c /dev/null --rootdir . \
 	  -n 2 --dist loadscope --nbval-lax --nbval-current-env \
 	  --nbval-cell-timeout 300 -p no:cacheprovider $(NOTEBOOKS)
+
+# An environment of its own, without torch: the widgets need none.
+test-lab:  ## the widgets live in JupyterLab, in a headless Chromium
+	@[ -x $(LAB)/bin/python ] || { $(call environment,$(LAB),$(CANDIDATES)); }
+	$(LAB)/bin/python -m pip install -q --upgrade "pip>=25.1"
+	$(LAB)/bin/python -m pip install -q -c requirements.txt jupyterlab==4.6.6 \
+	  ipykernel ipywidgets anywidget playwright pytest
+	$(LAB)/bin/python -m pip install -q --no-deps -e .
+	$(LAB)/bin/python -m pytest -q -c /dev/null --rootdir . --noconftest \
+	  -p no:cacheprovider tests/live_jupyterlab.py
+
+links: $(VENV)/book.stamp  ## ask every external link of the built pages whether it still leads somewhere
+	$(BIN)/python -m attnbook.book.links _build/html
+
+measure: $(VENV)/test.stamp  ## weigh and time the built pages; build time by number of chapters
+	$(BIN)/python -m attnbook.book.measure _build/html
 
 evidence: $(VENV)/test.stamp  ## repeat recorded runs: make evidence NAME=cmudict_fixed_0
 	@[ -n "$(NAME)" ] || { echo "make evidence NAME=...; see python -m attnbook.evidence --help"; exit 1; }
@@ -118,4 +135,4 @@ repository: $(VENV)/test.stamp  ## set the repository's address: make repository
 	$(BIN)/python -m attnbook.book.repository "$(URL)"
 
 clean:  ## remove what was built (the environments too)
-	rm -rf _build .venv .venv-colab .pytest_cache .ruff_cache
+	rm -rf _build .venv .venv-colab .venv-lab .pytest_cache .ruff_cache

@@ -8,8 +8,8 @@ import re
 import pytest
 
 from attnbook.book.frame import POLICY
+from attnbook.book.weights import asked_for, by_kind
 from built import HTML, PAGES
-from weights import asked_for, by_kind
 
 pytestmark = pytest.mark.browser
 

@@ -89,7 +89,7 @@ function paint(canvas, rows, ink, small = false) {
 }
 
 /** Build the map in `el`; gives back what takes it away. */
-function build(el, given) {
+function build(el, given, tell) {
   const id = `attention-map-${Math.random().toString(36).slice(2)}`; // a page may hold several
   const examples = (Array.isArray(given.examples) ? given.examples : []).map(cleaned);
   const good = examples.filter((e) => e.query.length && e.key.length && e.weights.length);
@@ -104,6 +104,12 @@ function build(el, given) {
   const current = () => good[now.example];
   const rows = () => current().weights[now.layer][now.head];
 
+  /** Tell a notebook's kernel which head is shown. */
+  const said = () => {
+    tell("layer", now.layer);
+    tell("head", now.head);
+  };
+
   const chooser = (name) => {
     const select = make("select", { id: `${id}-${name}` });
     const label = make("label", { for: select.id, text: name[0].toUpperCase() + name.slice(1) });
@@ -111,6 +117,7 @@ function build(el, given) {
       now[name] = Number(select.value);
       if (name === "example") now.word = 0;
       draw();
+      said();
     });
     return [select, label];
   };
@@ -256,6 +263,7 @@ function build(el, given) {
     now.ink = "";
     colour();
     show();
+    said();
   };
 
   details.addEventListener("toggle", () => {
@@ -320,10 +328,19 @@ export default {
   render({ model, el }) {
     const names = ["examples", "layer", "head", "heads"];
     const given = () => Object.fromEntries(names.map((name) => [name, model.get(name)]));
-    let remove = build(el, given());
+    let mine = false; // a change that comes from here needs no rebuilding
+    const tell = (name, value) => {
+      if (model.get(name) === value) return;
+      mine = true;
+      model.set(name, value);
+      model.save_changes();
+      mine = false;
+    };
+    let remove = build(el, given(), tell);
     const again = () => {
+      if (mine) return;
       remove();
-      remove = build(el, given());
+      remove = build(el, given(), tell);
     };
     for (const name of names) model.on(`change:${name}`, again);
     return () => {
