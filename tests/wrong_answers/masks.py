@@ -222,6 +222,12 @@ PADDING = (
         )[:, None, None],
     ),
     Wrong(
+        "no-head-axis",
+        "expand_mask, code and comment at odds (uvadlc_notebooks 143)",
+        "three axes, where heads are not yet cut",
+        lambda lengths, S: (torch.arange(S) < lengths[:, None])[:, None],
+    ),
+    Wrong(
         "shape",
         "the batch in the place of the heads: (1, B, 1, S)",
         "a batch of one",
@@ -684,7 +690,7 @@ NO_LEAK = (
           lambda model, tokens: not no_leak(model, tokens)),
     Wrong("as-it-comes", "no `.eval()`", "models in evaluation",
           lambda model, tokens: judge(model, tokens, mode=None)),
-    Wrong("as-it-comes", "the model is put in training mode",
+    Wrong("as-it-comes", "only the branch for training is tried (nanoGPT 331)",
           "models without a mode",
           lambda model, tokens: judge(model, tokens, mode=True)),
     Wrong("left-in-evaluation", "`.eval()` and no way back (every tutorial)",
