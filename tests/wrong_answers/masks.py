@@ -19,11 +19,6 @@ def ones(*shape):
     return torch.ones(*shape, dtype=torch.bool)
 
 
-def of_numbers(exercise):
-    """The usual wrong answers to an exercise that is given no tensor."""
-    return tuple(w for w in usual(exercise) if w.slug != "changed-input")
-
-
 def rows(T, S):
     """The first lines of a mask made once for the longest sentence."""
     return causal(29, 29)[:T, :S]
@@ -225,6 +220,12 @@ PADDING = (
         lambda lengths, S: (
             (torch.arange(S) < lengths[:, None]) & (lengths[:, None] > 1)
         )[:, None, None],
+    ),
+    Wrong(
+        "no-head-axis",
+        "expand_mask, code and comment at odds (uvadlc_notebooks 143)",
+        "three axes, where heads are not yet cut",
+        lambda lengths, S: (torch.arange(S) < lengths[:, None])[:, None],
     ),
     Wrong(
         "shape",
@@ -689,7 +690,7 @@ NO_LEAK = (
           lambda model, tokens: not no_leak(model, tokens)),
     Wrong("as-it-comes", "no `.eval()`", "models in evaluation",
           lambda model, tokens: judge(model, tokens, mode=None)),
-    Wrong("as-it-comes", "the model is put in training mode",
+    Wrong("as-it-comes", "only the branch for training is tried (nanoGPT 331)",
           "models without a mode",
           lambda model, tokens: judge(model, tokens, mode=True)),
     Wrong("left-in-evaluation", "`.eval()` and no way back (every tutorial)",
@@ -739,7 +740,7 @@ NO_LEAK = (
 
 
 ANSWERS = {
-    "check_causal": (*of_numbers(checks.check_causal), *CAUSAL),
+    "check_causal": (*usual(checks.check_causal), *CAUSAL),
     "check_padding": (*usual(checks.check_padding), *PADDING),
     "check_combine": (*usual(checks.check_combine), *COMBINE),
     "check_masked_weights": (

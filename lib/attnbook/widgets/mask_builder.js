@@ -239,7 +239,7 @@ function build(el, from, changed) {
   const first = cleaned(from);
   const now = cleaned(from);
   let [row, way] = [0, "attnbook"];
-  const root = make("div", { className: "mb", role: "group", "aria-label": "Mask builder" });
+  const root = make("div", { className: "book-widget mb", role: "group", "aria-label": "Mask builder" });
   el.append(root);
   let count = 0;
   const named = (text, control) => {
@@ -276,7 +276,7 @@ function build(el, from, changed) {
   const [may, share] = [table("Mask: who may look where"), table("Weights of fixed random scores")];
   const finding = make("p", { className: "mb-finding", role: "status" });
   const about = make("p", { className: "mb-row", role: "status" });
-  const listing = make("pre", { tabindex: 0, "aria-label": "Code" }, make("code"));
+  const listing = make("pre", { tabindex: 0, role: "region", "aria-label": "Code" }, make("code"));
   const note = make("p", { className: "mb-label" });
   const ways = choice(NAMES, way, (value) => {
     way = value;
