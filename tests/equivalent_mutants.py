@@ -45,6 +45,7 @@ RULES = (
         r"torch\.arange\(0, D, 2\)",
         "whole numbers divided are single precision, enough for the inputs",
     ),
+    ("relative_bias", r"distances\(keys", "the exercise says that T equals S"),
     ("relative_bias", r"columns \* 2", REFUSED),
 )
 
