@@ -27,6 +27,7 @@ from attnbook import masks
 from attnbook.attention_gradient import attend_gradient
 from attnbook.blocked_window import attend_in_blocks, attend_window
 from attnbook.budget import share_of_budget
+from attnbook.cost.strips import attend_in_strips
 from attnbook.grouped_query import grouped_query
 from attnbook.local_attention import GlobalAttention
 from attnbook.luong import DotScore
@@ -351,6 +352,10 @@ def in_window(query, key, value, mask=None):
     return attend_window(query, key, value, SIZE, rows=3)
 
 
+def in_strips(query, key, value, mask=None):
+    return attend_in_strips(query, key, value, rows=3)
+
+
 IMPLEMENTATIONS = {
     "attend": Implementation(attend, bias=True),
     "one by one": Implementation(one_by_one, bias=True),
@@ -363,6 +368,7 @@ IMPLEMENTATIONS = {
     "multi-query": Implementation(grouped(1), groups=1),
     "attend_in_blocks": Implementation(in_blocks),
     "attend_window": Implementation(in_window, masks=("window",)),
+    "attend_in_strips": Implementation(in_strips, masks=("none",)),
     "F.scaled_dot_product_attention": Implementation(torch_sdpa, bias=True),
     "nn.MultiheadAttention": Implementation(torch_with_heads, widths=False),
 }
