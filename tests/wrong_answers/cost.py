@@ -197,7 +197,7 @@ INTENSITY = (
         of_tokens,
     ),
     Wrong(
-        "numbers",
+        "heads-for-groups",
         "a formula for equal heads, copied",
         "heads without groups",
         long_limit,

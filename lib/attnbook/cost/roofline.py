@@ -1,7 +1,7 @@
 """What a machine can do at most: operations or bytes, whichever runs out.
 
 Chapter: chapters/10_cost
-Source: Williams, Waterman and Patterson (2009), section 3,
+Source: Williams, Waterman and Patterson (2009),
     https://doi.org/10.1145/1498765.1498785
 Axes: none
 """

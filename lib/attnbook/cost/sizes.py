@@ -2,7 +2,7 @@
 
 Chapter: chapters/10_cost
 Source: operational intensity: Williams, Waterman and Patterson (2009),
-    section 3, https://doi.org/10.1145/1498765.1498785
+    https://doi.org/10.1145/1498765.1498785
 Axes: B batch, H heads, G groups (key-value heads), T queries, S keys, D width
     of query and key, E of values
 """

@@ -9,7 +9,7 @@ PyTorch's own counter counts products only.
 
 Chapter: chapters/10_cost
 Source: the standard implementation: Dao et al. (2022), section 2.2, algorithm
-    0, https://arxiv.org/abs/2205.14135; its way back: appendix B.2, algorithm 3
+    0, https://arxiv.org/abs/2205.14135; its way back: algorithm 3
 Axes: B batch, H heads, G groups (key-value heads), T queries, S keys, D width
     of query and key, E of values, R rows of a tile
 """

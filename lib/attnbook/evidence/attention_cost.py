@@ -50,20 +50,30 @@ def timed(calls: Calls, rounds: int | None = None) -> dict[str, dict]:
     return {n: quartiles(ms) | {"least": min(ms)} for n, ms in taken.items()}
 
 
-def ceilings() -> dict[str, float]:
+def ceilings(rounds: int = 25) -> dict[str, float]:
     """Return the rates of products and of a copy."""
-    rates = {n: product_rate(dtype=d) for n, d in DTYPES.items()}
-    return rates | {"copy": copy_rate()}
+    rates = {n: product_rate(rounds=rounds, dtype=d) for n, d in DTYPES.items()}
+    return rates | {"copy": copy_rate(rounds=rounds)}
 
 
 def steps(length: int) -> dict[str, dict]:
-    """Return what each step takes alone, and ways to do all of them."""
+    """Return what each step takes alone, and ways to do all of them.
+
+    A step that makes a new tensor must be given memory by the system, page by
+    page; "again" is the step into memory that it has had before.
+    """
     query, key, value, _ = drawn(1, H, length, D)
     scores = query @ key.mT
     weights = scores.softmax(-1)
+    square, output = torch.empty_like(scores), torch.empty_like(value)
+    product = torch.matmul
     with torch.no_grad():
         return timed(
             {
+                "scale again": lambda: torch.mul(query, D**-0.5, out=output),
+                "scores again": lambda: product(query, key.mT, out=square),
+                "softmax again": lambda: torch.softmax(scores, -1, out=square),
+                "values again": lambda: product(weights, value, out=output),
                 "scale": lambda: query * D**-0.5,
                 "scores": lambda: query @ key.mT,
                 "softmax": lambda: scores.softmax(-1),

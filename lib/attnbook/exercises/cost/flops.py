@@ -1,7 +1,7 @@
 """Exercise: the operations of attention's products, there and back.
 
 Chapter: chapters/10_cost
-Source: five products on the way back: Dao (2023), section 2.2,
+Source: five products on the way back: Dao (2023), section 4.1,
     https://arxiv.org/abs/2307.08691
 Axes: B batch, H heads, G groups (key-value heads), T queries, S keys, D width
     of query and key, E of values

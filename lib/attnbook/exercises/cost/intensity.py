@@ -1,7 +1,7 @@
 """Exercise: operations for each byte.
 
 Chapter: chapters/10_cost
-Source: Williams, Waterman and Patterson (2009), section 3,
+Source: Williams, Waterman and Patterson (2009),
     https://doi.org/10.1145/1498765.1498785
 Axes: B batch, H heads, G groups (key-value heads), T queries, S keys, D width
     of query, key and value
@@ -72,13 +72,6 @@ check_intensity = Exercise(
             over(lambda f, b: f / 2, fused),
         ),
         Mistake(
-            "scores-only",
-            "the operations are those of one product; there are two",
-            lambda B, H, G, T, S, D, n: (
-                (2 * B * H * T * S * D / moved(B, H, G, T, S, D, D, n)[3]) / 1.0
-            ),
-        ),
-        Mistake(
             "elements",
             "it returns operations for each number, not for each byte",
             lambda *given: intensity(*given[:-1], 1),
@@ -99,11 +92,6 @@ check_intensity = Exercise(
             "keys and values are read for every head of queries; heads of a "
             "group share them",
             lambda B, H, G, *rest: intensity(B, H, H, *rest),
-        ),
-        Mistake(
-            "groups-for-heads",
-            "queries are counted for the heads of keys",
-            lambda B, H, G, *rest: intensity(B, G, G, *rest),
         ),
         Mistake(
             "square",

@@ -1,7 +1,7 @@
 """Exercise: the least time for steps, on a machine with two ceilings.
 
 Chapter: chapters/10_cost
-Source: Williams, Waterman and Patterson (2009), section 3,
+Source: Williams, Waterman and Patterson (2009),
     https://doi.org/10.1145/1498765.1498785
 Axes: none
 """
@@ -27,9 +27,7 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
         [*numbers(50, 90, 1), *numbers(200, 400, 1)] * 2,
     )
     return (
-        Case(
-            "with a step of much work", (long[:1], [8], rate, bandwidth)
-        ),
+        Case("with a step of much work", (long[:1], [8], rate, bandwidth)),
         Case("with a step of many bytes", (wide[:1], [400], rate, bandwidth)),
         Case("with two of both kinds", (*mixed, rate, bandwidth)),
         Case("on a machine that multiplies faster", (*mixed, 1000.0, 8.0)),
