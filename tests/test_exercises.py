@@ -17,6 +17,7 @@ import torch
 
 from attnbook.exercises.exercise import FIRST, Case, Exercise, Mistake
 from attnbook.exercises.outcome import alike
+from attnbook.exercises.runner import run
 
 CHAPTERS = {
     "before_you_start": "00_before_you_start",
@@ -26,6 +27,7 @@ CHAPTERS = {
     "scaled_dot_product": "04_scaled_dot_product",
     "self_attention": "05_self_attention",
     "multi_head": "06_multi_head",
+    "masks": "07_masks",
     "positions": "08_positions",
 }
 PAGES = Path(__file__).parents[1] / "chapters"
@@ -353,6 +355,44 @@ def test_importing_the_exercises_leaves_the_seed_alone():
 def test_the_parameters_have_the_names_of_the_text(check):
     names = list(inspect.signature(check.solution).parameters)
     assert len(names) == len(check.cases(0)[0].inputs)
+
+
+@pytest.mark.parametrize(
+    "truth",
+    [True, np.bool_(True), torch.tensor(True), np.array(True)],
+    ids=["Python", "NumPy", "torch", "an array"],
+)
+def test_one_truth_value_may_come_from_anywhere(truth):
+    asked = replace(double, solution=lambda x, n: True, mistakes=())
+    assert asked(lambda x, n: truth, 1)
+    assert asked(lambda x, n: not truth, 1).mistake == "numbers"
+    assert asked(lambda x, n: torch.tensor([True]), 1).mistake == "type"
+
+
+@pytest.mark.parametrize(
+    ("meddle", "seen"),
+    [
+        (lambda model: model, False),
+        (lambda model: model.train(), False),
+        (lambda model: model.eval(), True),
+        (lambda model: model[0].eval(), True),
+        (lambda model: model[0].weight.data.zero_(), True),
+        (lambda model: model.register_buffer("more", torch.ones(1)), True),
+    ],
+)
+def test_a_model_that_is_handed_in_has_to_stay_as_it_was(meddle, seen):
+    model = torch.nn.Sequential(torch.nn.Linear(2, 3))
+    outcome = run(lambda model: (meddle(model), 1.0)[1], Case("", (model,)))
+    assert bool(outcome.changed) == seen
+    assert model.training and bool(model[0].weight.any())
+    asked = replace(
+        double,
+        solution=lambda model: True,
+        draw=lambda rng: (Case("on a model", (model,)),),
+        mistakes=(),
+    )
+    verdict = asked(lambda model: (meddle(model), True)[1], 1)
+    assert verdict.mistake == ("changed-model" if seen else None)
 
 
 def test_what_does_not_count_may_differ():

@@ -10,7 +10,7 @@ import numbers
 from collections.abc import Callable
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from attnbook.exercises.guard import Guard, plant, untouched
 from attnbook.exercises.outcome import Case, Outcome
@@ -80,7 +80,10 @@ def run(
 
 
 def copied(x):
-    """Return a copy of an input: a tensor's numbers, anything else deeply."""
+    """Return a copy of an input: a tensor's numbers, anything else deeply.
+
+    So every call meets a model of its own.
+    """
     return x.clone() if isinstance(x, Tensor) else copy.deepcopy(x)
 
 
@@ -92,6 +95,8 @@ def plain(x: Tensor) -> Tensor:
 
 def unchanged(now, before) -> bool:
     """Tell whether an input is still what it was, to the last bit."""
+    if isinstance(before, nn.Module):
+        return same_model(now, before)
     if not isinstance(before, Tensor):
         return now == before
     if now.shape != before.shape or now.dtype != before.dtype:
@@ -100,14 +105,27 @@ def unchanged(now, before) -> bool:
     return bool(((now == before) | (now.isnan() & before.isnan())).all())
 
 
+def same_model(now, before: nn.Module) -> bool:
+    """Tell whether a model has the same mode and the same numbers as before."""
+    if type(now) is not type(before):
+        return False
+    modes = ([part.training for part in x.modules()] for x in (now, before))
+    held, known = now.state_dict(), before.state_dict()
+    return (
+        next(modes) == next(modes)
+        and held.keys() == known.keys()
+        and all(unchanged(x, known[name]) for name, x in held.items())
+    )
+
+
 def parts(given) -> tuple[str, tuple[Tensor, ...]]:
     """Return what kind of thing a call gave, in words, and its tensors."""
     if given is None:
         return "None", ()
+    if is_truth(given):
+        return "a truth value", (torch.tensor(bool(given)),)
     if isinstance(given, Tensor):
         return "a tensor", (given,)
-    if isinstance(given, bool):
-        return "a truth value", ()
     if isinstance(given, numbers.Real):
         return "a number", (torch.tensor(float(given)),)
     if isinstance(given, tuple | list):
@@ -119,6 +137,13 @@ def parts(given) -> tuple[str, tuple[Tensor, ...]]:
         kinds = ", ".join(type(x).__name__ for x in given)
         return f"a {type(given).__name__} of {kinds}", ()
     return f"an object of type {type(given).__name__}", ()
+
+
+def is_truth(given) -> bool:
+    """Tell whether something is one True or False: Python's, or an array's."""
+    kind = str(getattr(given, "dtype", type(given).__name__))
+    bare = getattr(given, "shape", ()) == ()
+    return bare and kind in ("bool", "torch.bool")
 
 
 def backwards(
