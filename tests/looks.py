@@ -89,6 +89,7 @@ ROOM = """() => {
   return { room, columns, letters };
 }"""
 
+LAID_OUT = "section { content-visibility: visible !important; }"
 OVER = "document.documentElement.scrollWidth - window.innerWidth"
 
 
@@ -107,6 +108,8 @@ def facts(page, chapter):
 
 def painted(page, figure):
     """Return what is wrong with an open page's colours, and axe's findings."""
+    # As after reading to the end: else axe has each far part laid out anew.
+    page.add_style_tag(content=LAID_OUT)
     count, poor = page.evaluate(CONTRASTS)
     found = {"texts": count, "poor": poor, "axe": findings(page)}
     found["behind"] = page.evaluate(

@@ -133,6 +133,7 @@ def row(browser, folder: Path, root: str, name: str) -> str:
             held = path.read_bytes()
             packed = gzip.compress(held, 6) if path.suffix in TEXT else held
             sizes[kind(path)] = sizes.get(kind(path), 0) + len(packed)
+    page.add_style_tag(content="section{content-visibility:visible!important}")
     axe = Path(find_spec("axe_playwright_python").origin).parent
     page.evaluate((axe / "axe.min.js").read_text("utf8"))
     found = page.evaluate(AXE)
