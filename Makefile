@@ -34,7 +34,8 @@ export PYDEVD_DISABLE_FILE_VALIDATION := 1
 NBVAL := --nbval --nbval-current-env --nbval-cell-timeout 300 -p no:cacheprovider
 NOTEBOOKS := $(sort $(wildcard chapters/[0-9][0-9]_*.ipynb))
 
-.PHONY: help book test test-colab test-lab links measure evidence notebook pages repository clean \
+.PHONY: help book test test-colab test-lab links measure evidence notebook pages \
+  bank messages teach repository clean \
   lint unit shapes javascript notebooks browser
 .NOTPARALLEL:
 
@@ -75,10 +76,10 @@ lint: $(VENV)/test.stamp  ## lint and format
 	$(BIN)/python -m ruff format --check
 
 unit: $(VENV)/test.stamp  ## unit tests
-	$(BIN)/python -m pytest -q -n 2 --dist loadfile -m "not javascript and not browser"
+	$(BIN)/python -m pytest -q -n 2 --dist loadfile -m "not javascript and not browser and not bank"
 
 shapes: $(VENV)/test.stamp  ## unit tests again, every shape checked at run time
-	$(BIN)/python -m pytest -q -n 2 --dist loadfile -m "not refusal and not precision and not compiled and not javascript and not browser" \
+	$(BIN)/python -m pytest -q -n 2 --dist loadfile -m "not refusal and not precision and not compiled and not javascript and not browser and not bank" \
 	  --jaxtyping-packages=attnbook,beartype.beartype
 
 javascript: $(VENV)/test.stamp  ## the widgets' JavaScript, in an engine that pip installs
@@ -128,8 +129,17 @@ notebook: $(VENV)/test.stamp  ## execute and store one chapter: make notebook NA
 	@[ -n "$(NAME)" ] || { echo "make notebook NAME=...; NAME is a chapter's file name without .md"; exit 1; }
 	OMP_NUM_THREADS=1 $(BIN)/python -m attnbook.book.notebook $(NAME)
 
-pages: $(VENV)/test.stamp  ## write what is made from the library: folded solutions, evidence
+pages: $(VENV)/test.stamp  ## write what is made from the library: solutions, evidence, misconceptions
 	$(BIN)/python -m attnbook.book.pages
+
+bank: $(VENV)/test.stamp  ## prove the graders: twenty draws, mutants of every solution
+	$(BIN)/python -m pytest -q -n 2 -m bank -rP tests/test_bank.py
+
+messages: $(VENV)/test.stamp  ## print everything that the checks can say, to be edited
+	@$(BIN)/python -m attnbook.exercises.catalogue
+
+teach: $(VENV)/test.stamp  ## write notebooks for students, teachers and otter-grader
+	$(BIN)/python -m attnbook.book.classroom _build/teach
 
 repository: $(VENV)/test.stamp  ## set the repository's address: make repository URL=https://...
 	$(BIN)/python -m attnbook.book.repository "$(URL)"

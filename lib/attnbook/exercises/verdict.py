@@ -11,7 +11,10 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from attnbook.exercises.limits import CHARACTERS, SECONDS
 from attnbook.exercises.outcome import Outcome, differing
+
+LIMITS = {"too-long": f"{SECONDS:.0f}", "too-much": f"{CHARACTERS:,}"}
 
 # Mistakes that any exercise can meet; each exercise adds its own.
 COMMON = {
@@ -27,6 +30,9 @@ COMMON = {
     "changed-model": "it does not leave `{what}` as it came: it is in another "
     "mode, or has other numbers",
     "error": "it raises {what}",
+    "too-long": "it was stopped after {what} seconds: does a loop never end?",
+    "too-much": "it was stopped after {what} printed characters: does a loop "
+    "never end?",
     "shape": "{what} has the shape {seen} and should have {right}",
     "length": "`{what}` has the length {seen} and should have {right}",
     "dtype": "{what} is {seen} and should be {right}",

@@ -13,8 +13,8 @@ Source: FlexAttention's mask_mod,
     https://docs.pytorch.org/docs/stable/nn.attention.flex_attention.html;
     window and dilation: Beltagy et al. (2020), section 3.1,
     https://arxiv.org/abs/2004.05150 (there to both sides); blocks: Child et
-    al. (2019), section 5.5, https://arxiv.org/abs/1904.10509; sinks: Xiao et
-    al. (2023), section 3.2, https://arxiv.org/abs/2309.17453
+    al. (2019), https://arxiv.org/abs/1904.10509; sinks: Xiao et al. (2023),
+    section 3.2, https://arxiv.org/abs/2309.17453
 Axes: B batch, H heads, T queries, S keys, N M blocks of queries and of keys
 """
 
