@@ -59,18 +59,26 @@
     pre.parentElement.append(copy);
   }
 
-  // What scrolls sideways can be reached and scrolled by keyboard. It is
-  // measured when it comes into sight: far parts are not laid out before.
-  const reach = (node) => {
-    if (node.scrollWidth > node.clientWidth + 1) node.setAttribute("tabindex", 0);
-    else node.removeAttribute("tabindex");
-  };
-  const near = new IntersectionObserver(
-    (seen) => seen.filter((e) => e.isIntersecting).forEach((e) => reach(e.target)),
-    { rootMargin: "50%" },
-  );
+  // What scrolls sideways can be reached and scrolled by keyboard. Far parts
+  // are not laid out yet, so all is measured piece by piece in idle time.
+  const idle = globalThis.requestIdleCallback ?? ((f) => setTimeout(f, 50, { timeRemaining: () => 0 }));
   const wide = all("article pre, .math-block, .pst-scrollable-table-container");
-  const watch = () => wide.forEach((node) => (near.unobserve(node), near.observe(node)));
+  let left = [];
+  const reach = (time) => {
+    do {
+      const node = left.pop();
+      if (!node) break;
+      if (node.scrollWidth > node.clientWidth + 1) node.setAttribute("tabindex", 0);
+      else node.removeAttribute("tabindex");
+    } while (time.timeRemaining() > 5);
+    if (left.length) idle(reach, { timeout: 200 });
+    else root.dataset.measured = "yes";
+  };
+  const watch = () => {
+    const started = left.length > 0;
+    left = [...wide].reverse();
+    if (!started) idle(reach, { timeout: 200 });
+  };
 
   // Where the reader is: the section in the list, the bar under the head.
   const bar = document.querySelector(".progress");
