@@ -131,4 +131,6 @@ def places(tree: ast.Module) -> Iterator[tuple[str, ast.AST, ast.AST]]:
     for statement in function.body[1:]:
         for node in ast.walk(statement):
             for word, new in changes(node):
+                if ast.dump(new) == ast.dump(node):
+                    continue
                 yield word, node, new

@@ -6,7 +6,7 @@ import importlib
 import pytest
 
 from attnbook.exercises.catalogue import entries
-from equivalent_mutants import EQUIVALENT
+from equivalent_mutants import reason
 from mutants import mutants
 
 pytestmark = pytest.mark.bank
@@ -45,12 +45,10 @@ def test_every_right_answer_is_accepted_on_twenty_draws(entry):
 def test_every_mutant_of_a_solution_is_refused_or_listed(
     entry, record_property
 ):
-    known, alive, count = EQUIVALENT.get(entry.name, {}), set(), 0
+    count, alive = 0, []
     for said, mutant in mutants(entry.exercise.solution):
         count += 1
         if entry.exercise(mutant, 7, own=False):
-            alive.add(said)
-    record_property("mutants", count)
+            alive.append(said)
     print(f"{entry.name}: {count} mutants, {len(alive)} do the same")
-    assert alive == known.keys()
-    assert all(known.values())
+    assert [x for x in alive if not reason(entry.name, x)] == []

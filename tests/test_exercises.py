@@ -187,6 +187,13 @@ def test_cases_come_from_their_seed_alone(check):
 
 
 @each
+def test_the_inputs_of_cases_travel_to_another_process(check):
+    for seed in (FIRST, FRESH):
+        inputs = [case.inputs for case in check.cases(seed)]
+        assert len(pickle.loads(pickle.dumps(inputs))) == len(inputs)
+
+
+@each
 def test_the_verdict_needs_data_only(check):
     """Trials travel between processes; the judge never meets the attempt."""
     trials = pickle.loads(pickle.dumps(check.tried(check.solution, (7,))))

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from attnbook import luong, self_attention
-from attnbook.exercises import limits, scaled_dot_product
+from attnbook.exercises import guard, limits, scaled_dot_product
 from attnbook.exercises import luong as luong_checks
 from attnbook.exercises import self_attention as self_checks
 from attnbook.exercises.exercise import Case, Exercise
@@ -250,3 +250,12 @@ def test_the_onlooker_leaves_a_profiler_as_it_was():
         assert sys.getprofile() is profiler
     finally:
         sys.setprofile(before)
+
+
+def test_equal_numbers_are_no_sign_of_the_whole():
+    assert guard.handed_on([4, 4, 4], [4, 4, 4])
+    assert not guard.handed_on([4, 4, 4], [4, 4])
+    x = torch.zeros(2)
+    assert guard.handed_on([x, 4], [4, None, x])
+    assert not guard.handed_on([x, 4], [4, x.clone()])
+    assert not guard.handed_on([], [])

@@ -119,15 +119,12 @@ class Onlooker:
             return
         if module.startswith("attnbook.exercises."):
             return
-        got = arguments(frame)
         if "self" in frame.f_locals and any(
             frame.f_locals["self"] is x for x in self.given
         ):
             return  # a model that was handed over may be used
         name = f"{module}.{frame.f_code.co_qualname}"
-        whole = self.given and all(
-            any(same(x, y) for y in got) for x in self.given
-        )
+        whole = handed_on(self.given, arguments(frame))
         if whole and name not in self.used:
             self.used.append(name)
 
@@ -139,6 +136,16 @@ def arguments(frame) -> list:
     got += found.locals.get(found.varargs, ()) if found.varargs else ()
     more = found.locals.get(found.keywords, {}) if found.keywords else {}
     return [*got, *more.values()]
+
+
+def handed_on(given: list, got: list) -> bool:
+    """Tell whether a function got every input, each in a place of its own."""
+    for x in given:
+        place = next((i for i, y in enumerate(got) if same(x, y)), None)
+        if place is None:
+            return False
+        del got[place]
+    return bool(given)
 
 
 def same(given, got) -> bool:

@@ -69,6 +69,10 @@ class Tap(io.TextIOBase):
         """Flush the stream behind."""
         self.through.flush()
 
+    def fileno(self) -> int:
+        """Return the number of the file behind, for those who want one."""
+        return self.through.fileno()
+
 
 @contextlib.contextmanager
 def output(shown: int = SHOWN) -> Iterator[None]:

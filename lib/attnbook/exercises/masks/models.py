@@ -9,6 +9,7 @@ Axes: B batch, T positions, V symbols, C width
 """
 
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -81,11 +82,12 @@ def everything_in(mode: bool) -> Callable:
     Args:
         mode: True for training, False for evaluation.
     """
-    return lambda tokens, training: (
-        everything(tokens, training)
-        if training == mode
-        else past(tokens, training)
-    )
+    return partial(everything_or_past, mode)
+
+
+def everything_or_past(mode: bool, tokens: Tensor, training: bool) -> Tensor:
+    """Return a mask that hides nothing in one mode."""
+    return (everything if training == mode else past)(tokens, training)
 
 
 def window(tokens: Tensor, training: bool) -> Tensor:
@@ -100,13 +102,14 @@ def shifted(tokens: Tensor, training: bool) -> Tensor:
 
 def hole(t: int, s: int) -> Callable:
     """Return a causal mask but for one query, which sees one key more."""
+    return partial(past_but, t, s)
 
-    def see(tokens, training):
-        mask = past(tokens, training)
-        mask[t, s] = True
-        return mask
 
-    return see
+def past_but(t: int, s: int, tokens: Tensor, training: bool) -> Tensor:
+    """Return a causal mask with one entry more."""
+    mask = past(tokens, training)
+    mask[t, s] = True
+    return mask
 
 
 def last_sentence(tokens: Tensor, training: bool) -> Tensor:
