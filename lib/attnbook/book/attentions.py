@@ -43,10 +43,10 @@ class Attention:
     use: str
     tanh: str = "0"
     at_most: bool = False
-    sizes: dict[str, float] = field(default_factory=dict)
+    sizes: dict[str, float | int] = field(default_factory=dict)
 
 
-def value(cost: str, sizes: dict[str, float]) -> float:
+def value(cost: str, sizes: dict[str, float | int]) -> float | int:
     """Return a cost such as "2 T S (D + E)" at the sizes of its axes.
 
     Raises:

@@ -104,14 +104,14 @@ def numbers(row: Attention) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def at(row: Attention) -> dict[str, float]:
+def at(row: Attention) -> dict[str, float | int]:
     """Return the sizes for a row: of one head, or of several."""
     costs = f"{row.operations} {row.parameters} {row.largest}"
     heads = SEVERAL if "H" in costs.split() else ONE
     return {**SIZES, **heads, **row.sizes}
 
 
-def short(count: float) -> str:
+def short(count: float | int) -> str:
     """Return a large number with 3 digits and a word."""
     for size, word in (1e9, " billion"), (1e6, " million"), (1e3, " thousand"):
         if count >= size:
