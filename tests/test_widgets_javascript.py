@@ -3,7 +3,9 @@
 import random
 
 import pytest
+import quickjs
 
+from attnbook.book.mounts import classic
 from attnbook.metrics import edit_distance
 from attnbook.widgets.alignment_player import looked
 from javascript import WIDGETS, Module
@@ -33,8 +35,27 @@ def draws(count=200, seed=0):
 def test_every_widget_is_a_module_with_render():
     for path in WIDGETS.glob("*.js"):
         assert Module(path.stem).names, path
-        assert "export default {" in path.read_text("utf8")
-        assert "innerHTML" not in path.read_text("utf8")
+        text = path.read_text("utf8")
+        assert "innerHTML" not in text
+        # As the pages run it: what is exported by default is returned.
+        page = quickjs.Context()
+        page.eval(classic(path.stem, text))
+        kind = f"typeof bookModules.{path.stem}().render"
+        assert page.eval(kind) == "function", path
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "export const a = 1;",
+        'import a from "a";\nexport default {};',
+        "export { a };\nexport default {};",
+        "export default {};\nexport default {};",
+    ],
+)
+def test_a_module_that_no_page_could_run_is_refused(text):
+    with pytest.raises(ValueError, match="odd must import nothing"):
+        classic("odd", text)
 
 
 def test_the_edit_distance_is_the_librarys(player):
