@@ -1,6 +1,8 @@
 """What the widgets compute in the page equals what the library computes."""
 
 import random
+import re
+from pathlib import Path
 
 import pytest
 import quickjs
@@ -11,6 +13,14 @@ from attnbook.widgets.alignment_player import looked
 from javascript import WIDGETS, Module
 
 pytestmark = pytest.mark.javascript
+
+
+TESTS = Path(__file__).parent
+NUMERIC = [
+    path
+    for path in sorted(WIDGETS.glob("*.js"))
+    if path.stem != "quiz" and "export default" in path.read_text("utf8")
+]
 
 
 @pytest.fixture(scope="module")
@@ -42,6 +52,15 @@ def test_every_widget_is_a_module_with_render():
         page.eval(classic(path.stem, text))
         kind = f"typeof bookModules.{path.stem}().render"
         assert page.eval(kind) == "function", path
+
+
+@pytest.mark.parametrize("path", NUMERIC, ids=lambda p: p.stem)
+def test_every_widgets_numbers_are_held_to_the_library(path):
+    """Somewhere a test computes both and compares; a quiz has no numbers."""
+    called = f'Module("{path.stem}")'
+    texts = [x.read_text("utf8") for x in TESTS.glob("test_*.py")]
+    held = [x for x in texts if called in x and "pytest.mark.javascript" in x]
+    assert any(re.search(r"from attnbook(?!\.widgets)", x) for x in held)
 
 
 @pytest.mark.parametrize(
