@@ -74,7 +74,9 @@ def test_readme_and_first_page_ask_the_same_questions():
 @pytest.mark.parametrize("name", CHAPTERS[1:])
 def test_a_chapters_minutes_are_the_same_everywhere(name):
     text = (ROOT / f"chapters/{name}.md").read_text("utf8")
-    card = r"\*Time\*: (\d+) minutes to read, (\d+)\s+more\s+for the exercises\."
+    card = (
+        r"\*Time\*: (\d+) minutes to read, (\d+)\s+more\s+for the exercises\."
+    )
     read, more = re.search(card, text).groups()
     each = re.findall(r"(?m)^★+ · (\d+) minutes\.", text)
     assert int(more) == sum(map(int, each))

@@ -167,7 +167,10 @@ def main() -> None:
 
     names = ("chromium", "chromium-browser", "google-chrome")
     chromium = next(filter(None, map(shutil.which, names)), None)
-    books = {"this book": Path(sys.argv[1]), "Jupyter Book as it is": plain(Path())}
+    books = {
+        "this book": Path(sys.argv[1]),
+        "Jupyter Book as it is": plain(Path()),
+    }
     with turn(os.cpu_count()), sync_playwright() as playwright:
         browser = playwright.chromium.launch(
             executable_path=chromium, args=["--no-sandbox"]
