@@ -11,6 +11,7 @@ import pytest
 
 from attnbook.book.mounts import MOUNT, WIDGETS, classic
 from attnbook.widgets.base import mount
+from attnbook.widgets.module import modules
 from built import HTML, PAGES, served, visit, watched
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -61,8 +62,8 @@ def shown(browser, tmp_path):
     context = browser.new_context(viewport={"width": 900, "height": 800})
     context.set_default_timeout(5000)
     scripts = "".join(
-        f"<script>{classic(m.stem, m.read_text('utf8'))}</script>"
-        for m in WIDGETS.glob("*.js")
+        f"<script>{classic(stem, text)}</script>"
+        for stem, text in modules().items()
     )
     styles = "".join(
         f"<style>{style.read_text('utf8')}</style>"

@@ -2,6 +2,7 @@
 
 import random
 import re
+from collections import defaultdict
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ import quickjs
 from attnbook.book.mounts import classic
 from attnbook.metrics import edit_distance
 from attnbook.widgets.alignment_player import looked
+from attnbook.widgets.module import modules
 from javascript import WIDGETS, Module
 
 pytestmark = pytest.mark.javascript
@@ -43,15 +45,23 @@ def draws(count=200, seed=0):
 
 
 def test_every_widget_is_a_module_with_render():
-    for path in WIDGETS.glob("*.js"):
-        assert Module(path.stem).names, path
-        text = path.read_text("utf8")
+    for stem, text in modules().items():
+        assert Module(stem).names, stem
         assert "innerHTML" not in text
         # As the pages run it: what is exported by default is returned.
         page = quickjs.Context()
-        page.eval(classic(path.stem, text))
-        kind = f"typeof bookModules.{path.stem}().render"
-        assert page.eval(kind) == "function", path
+        page.eval(classic(stem, text))
+        assert page.eval(f"typeof bookModules.{stem}().render") == "function"
+
+
+def test_no_widget_has_a_function_that_another_has():
+    places = defaultdict(set)
+    for path in WIDGETS.glob("*.js"):
+        text = path.read_text("utf8")
+        whole = r"^(?:export )?function .*?^}"
+        for body in re.findall(whole, text, re.MULTILINE | re.DOTALL):
+            places[body].add(path.stem)
+    assert [x for x in places.values() if len(x) > 1] == []
 
 
 @pytest.mark.parametrize("path", NUMERIC, ids=lambda p: p.stem)
