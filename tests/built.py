@@ -30,6 +30,7 @@ READ = """async () => {
   }
   scrollTo({ top: 0, behavior: "instant" });
   await frame();
+  return true;
 }"""
 
 
@@ -86,6 +87,6 @@ def visit(page, address):
     """Open a page, read to its end, and wait until its widgets stand."""
     page.goto(address)
     page.wait_for_load_state("load")
-    page.evaluate(READ)
+    page.wait_for_function(READ)  # again, should the page lead elsewhere
     page.wait_for_function(READY)
     return page

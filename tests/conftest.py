@@ -31,14 +31,11 @@ FLAGS = [
 ]
 
 
-def pytest_collection_modifyitems(config, items):
+def pytest_itemcollected(item):
     """Keep the tests of one page together, so that one visit serves them."""
-    if not config.pluginmanager.hasplugin("xdist"):
-        return
-    for item in items:
-        params = item.callspec.params if hasattr(item, "callspec") else {}
-        if params.get("name") in PAGES and item.get_closest_marker("browser"):
-            item.add_marker(pytest.mark.xdist_group(params["name"]))
+    params = item.callspec.params if hasattr(item, "callspec") else {}
+    if params.get("name") in PAGES and hasattr(item.config, "workerinput"):
+        item.add_marker(pytest.mark.xdist_group(params["name"]))
 
 
 @pytest.fixture(scope="session")
