@@ -26,7 +26,7 @@ from pathlib import Path
 
 from attnbook.grade.fences import Limits
 
-PATIENCE = 60.0  # seconds that the import of PyTorch may take
+PATIENCE = 300.0  # seconds that the import of PyTorch may take
 BEGIN = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[2])\n"
     "from attnbook.grade import nursery; nursery.serve(int(sys.argv[1]))"

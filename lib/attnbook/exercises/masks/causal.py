@@ -92,7 +92,7 @@ check_causal = Exercise(
         ),
         Mistake(
             "square",
-            "the mask is square, (S, S); a query each wants a row each",
+            "the mask is square, (S, S); it should have a row for each query",
             lambda T, S: causal(S, S),
         ),
         Mistake(
