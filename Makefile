@@ -35,7 +35,7 @@ export PYDEVD_DISABLE_FILE_VALIDATION := 1
 NBVAL := --nbval --nbval-current-env --nbval-cell-timeout 300 -p no:cacheprovider
 NOTEBOOKS := $(sort $(wildcard chapters/[0-9][0-9]_*.ipynb))
 
-.PHONY: help book test test-colab test-lab test-otter links measure evidence notebook pages \
+.PHONY: help book test test-colab test-lab test-otter links measure measure-grading evidence notebook pages \
   bank messages teach repository clean \
   lint unit shapes javascript notebooks browser
 .NOTPARALLEL:
@@ -129,6 +129,9 @@ links: $(VENV)/book.stamp  ## ask every external link of the built pages whether
 
 measure: $(VENV)/test.stamp  ## weigh and time the built pages; build time by number of chapters
 	$(BIN)/python -m attnbook.book.measure _build/html
+
+measure-grading: $(VENV)/test.stamp  ## time every check, and grading 100 notebooks
+	$(BIN)/python -m attnbook.book.measure_grading
 
 evidence: $(VENV)/test.stamp  ## repeat recorded runs: make evidence NAME=cmudict_fixed_0
 	@[ -n "$(NAME)" ] || { echo "make evidence NAME=...; see python -m attnbook.evidence --help"; exit 1; }

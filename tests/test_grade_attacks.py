@@ -185,6 +185,8 @@ def test_files_elsewhere_are_neither_written_nor_cut(graded, tmp_path, up):
         f"import os; os.remove({str(victim)!r})",
         f"import os; os.rename({str(victim)!r}, 'mine')",
         f"import os; os.link({str(victim)!r}, 'mine')",
+        RIGHT,
+        CHECK,
     )
     assert len(result["notes"]) == 5
     assert victim.read_text() == "kept"
@@ -217,23 +219,23 @@ def test_what_a_notebook_leaves_behind_is_ended(graded):
     assert not [x for x in lines if said.encode() in x and b"98765" in x]
 
 
-def test_a_fork_bomb_is_limited_and_cleared_away(tmp_path):
+def test_a_fork_bomb_is_limited():
     """As an ordinary user, for root's processes are not counted."""
     bomb = (
-        "import os, sys, time\nfrom attnbook.grade import fences\n"
+        "import os, sys, time\n"
+        "from attnbook.grade import fences\n"
         "os.getuid() or os.setuid(65534)\n"
-        f"up = fences.fence({str(tmp_path)!r}, fences.Limits(processes=20))\n"
+        "up = fences.fence('/', fences.Limits(processes=20))\n"
         "if 'number of processes' not in up: sys.exit('no fence')\n"
         "for count in range(40):\n"
         " try:\n  if not os.fork(): time.sleep(60)\n"
         " except BlockingIOError: break\n"
         "os.write(1, str(count).encode())\nos._exit(0)"
     )
-    tmp_path.chmod(0o777)
     found = subprocess.run(
         [sys.executable, "-c", bomb], capture_output=True, timeout=50
     )
-    if b"no fence" in found.stderr or b"Permission" in found.stderr:
+    if b"no fence" in found.stderr:
         pytest.skip("processes cannot be counted here")
     assert int(found.stdout) < 20, found.stderr
 
@@ -308,5 +310,8 @@ def test_a_message_must_be_whole_in_time_and_answer_its_question():
         wire.send(theirs, b"mark" + b"{}")
         assert opened.hear(0.1, b"mark") == {}
         wire.send(theirs, b"sent ahead{}")
+        wire.send(theirs, b'mark{"a": 1}')
+        assert opened.hear(0.1, b"mark") == {"a": 1}
+        theirs.sendall(b"no length at all")
         with pytest.raises(GoneError, match="wire"):
             opened.hear(0.1, b"mark")

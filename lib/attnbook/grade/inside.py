@@ -72,7 +72,7 @@ class Student:
     def __init__(self, private: dict, most: fences.Limits):
         self.private, self.most = private, most
         self.attempts: dict[str, object] = {}
-        self.pristine = pristine.Snapshot()
+        self.pristine = pristine.Snapshot(private.values())
         self.module = types.ModuleType("__main__")
         self.module.display = lambda *things, **options: None
         setattr(self.module, submission.HOOK, self.note)
