@@ -2,6 +2,7 @@
 
 Each attack stands before a right answer and a wrong one: their verdicts must be
 those that they get without it. Where the platform lacks the fence, it is told.
+Whoever keeps talking over their own answer may lose it, and gains nothing.
 """
 
 import json
@@ -16,8 +17,8 @@ import pytest
 
 from attnbook.grade import command, many, nursery, wire
 from attnbook.grade.fences import Limits
-from attnbook.grade.room import GoneError, room
-from test_grade import ATTEND, CHECK, RIGHT, WRONG, slug, written
+from attnbook.grade.room import GoneError, room, unhurried
+from test_grade import ATTEND, CHECK, RIGHT, WRONG, points, slug, written
 from test_grade import graded as graded
 
 pytestmark = [
@@ -62,11 +63,6 @@ ATTACKS = {
     "an answer sent ahead": (
         SOCKETS + "send(b'{\"error\": null}')\nsend(b'{\"trials\": []}')",
     ),
-    "a thread that keeps sending": (
-        SOCKETS + "import threading, time\ndef go():\n while True:\n"
-        "  send(b'{\"error\": null}'); time.sleep(0.01)\n"
-        "threading.Thread(target=go, daemon=True).start()",
-    ),
     "a thread that keeps patching": (
         "import threading, torch\ndef go():\n while True:\n"
         "  torch.equal = torch.allclose = lambda *x, **y: True\n"
@@ -92,7 +88,9 @@ ATTACKS = {
     "half a character": ("raise ValueError(chr(0xd800))",),
     "an error of a megabyte": ("raise ValueError('x' * 2 ** 20)",),
     "a number beyond all bounds, with the right mark": (
-        SOCKETS + f"def bad(*x):\n{WALK}"
+        SOCKETS + f"said = []\ndef bad(*x):\n{WALK}"
+        "    if said: return x[2]\n"
+        "    said.append(1)\n"
         f"    told = json.dumps({{'trials': [{FORGED}] * 2}}).encode()\n"
         f"    send({MARK} + told)\n    return x[2]\n",
         ATTEND.format("bad"),
@@ -147,15 +145,26 @@ ATTACKS = {
 }
 
 
+def test_who_talks_over_an_answer_gains_nothing(graded):
+    talk = (
+        "import threading, time\ndef go():\n while True:\n"
+        "  send(b'{\"error\": null}'); time.sleep(0.01)\n"
+        "threading.Thread(target=go, daemon=True).start()"
+    )
+    result = graded(SOCKETS + talk, WRONG, CHECK)
+    assert result["error"] is None
+    assert not points(result)[0]
+
+
 @pytest.mark.parametrize("name", ATTACKS)
 def test_an_attack_changes_no_verdict(graded, name):
     attack, *own = ATTACKS[name]
     cells = [attack, ATTEND.format("bad")] if own else [attack]
-    for answer, points in (RIGHT, 1), (WRONG, 0):
+    for answer, most in (RIGHT, 1), (WRONG, 0):
         result = graded(*cells, answer, CHECK)
         assert result["error"] is None
-        assert result["exercises"]["check_weights"]["points"] == points
-        assert slug(result) == (None if points else "no-scale")
+        assert result["exercises"]["check_weights"]["points"] == most
+        assert slug(result) == (None if most else "no-scale")
         json.dumps(result)
         assert len(str(result)) < 5000
         if own:
@@ -251,14 +260,17 @@ def test_the_nursery_may_be_killed(graded):
 def test_the_process_of_many_slow_cells_ends_in_time(tmp_path):
     from attnbook.grade.outside import grade
 
-    path = written(tmp_path / "x.ipynb", *["import time; time.sleep(0.2)"] * 90)
+    path = written(
+        tmp_path / "x.ipynb", *["import time; time.sleep(0.5)"] * 999
+    )
     cells = json.loads(path.read_text())
     cells["cells"].append({"cell_type": "code", "source": CHECK})
     path.write_text(json.dumps(cells))
     before = time.monotonic()
-    result = grade(path, limits=Limits(whole=2.0))
+    most = Limits(whole=2.0)
+    result = grade(path, limits=most)
     assert slug(result) in ("too-long", None)
-    assert time.monotonic() - before < 15
+    assert time.monotonic() - before < 15 * unhurried(most.whole)
 
 
 BROKEN = {
@@ -270,19 +282,20 @@ BROKEN = {
 }
 
 
-@pytest.mark.parametrize("text", BROKEN.values(), ids=BROKEN)
-def test_no_file_stops_the_others(tmp_path, text, capsys):
+def test_no_file_stops_the_others(tmp_path, capsys):
     odd = tmp_path / "a\udcff.ipynb"  # a name that is no UTF-8
-    bad, good = tmp_path / "b.ipynb", tmp_path / "c.ipynb"
+    good = tmp_path / "z.ipynb"
     for path in odd, good:
         written(path, "raise ValueError(chr(0xd800))", RIGHT, CHECK)
-    bad.write_text(text)
+    bad = [tmp_path / f"broken {name}.ipynb" for name in BROKEN]
+    for path, text in zip(bad, BROKEN.values(), strict=True):
+        path.write_text(text)
     kept = tmp_path / "o.json"
-    words = [*map(str, (odd, bad, good)), "--workers", "1"]
+    words = [*map(str, (odd, *bad, good)), "--workers", "1"]
     assert command.main([*words, "--json", str(kept)]) == 0
     found = json.loads(kept.read_text("utf8"))
-    assert [x["points"] for x in found] == [1, 0, 1]
-    assert found[1]["error"]
+    assert [x["points"] for x in found] == [1, 0, 0, 0, 0, 1]
+    assert all(x["error"] for x in found[1:-1])
 
 
 def test_a_fault_of_the_graders_is_a_result(tmp_path, monkeypatch):

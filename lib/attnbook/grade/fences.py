@@ -34,8 +34,9 @@ NEW_USER, NEW_PID, NEW_NET, NEW_IPC = 1 << 28, 1 << 29, 1 << 30, 1 << 27
 class Limits:
     """Seconds per cell, answer and notebook; megabytes of memory and file.
 
-    `grace` is what the grader waits beyond three times a cell's seconds;
-    `processes`, threads among them, are limited where they can be counted.
+    `grace` is what the grader waits beyond three times a cell's seconds; on a
+    busy machine it waits longer. `processes`, threads among them, are limited
+    where they can be counted.
     """
 
     cell: float = 60.0

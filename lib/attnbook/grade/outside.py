@@ -15,7 +15,7 @@ from attnbook.exercises.verdict import Verdict, common
 from attnbook.grade import submission, suspicion
 from attnbook.grade.fences import Limits
 from attnbook.grade.heard import stopped, trial
-from attnbook.grade.room import GoneError, Room, room
+from attnbook.grade.room import GoneError, Room, room, unhurried
 
 NOT_YET = Verdict("…", "not attempted yet")
 
@@ -66,7 +66,7 @@ class Desk:
         self.errors = {c.number: c.error for c in cells if c.error}
         self.fatal: set[int] = set()
         self.verdicts: dict[str, Verdict] = {}
-        self.ends = time.monotonic() + limits.whole
+        self.ends = time.monotonic() + unhurried(limits.whole)
 
     def grade(self) -> dict[str, Verdict]:
         """Return every verdict; what ends the process costs one of them."""
@@ -90,6 +90,7 @@ class Desk:
 
     def run_cells(self, opened: Room) -> bool:
         """Run all cells but those that ended the process before."""
+        patience = unhurried(3 * self.limits.cell + self.limits.grace)
         for cell in self.cells:
             if not cell.code or cell.number in self.fatal:
                 continue
@@ -98,7 +99,7 @@ class Desk:
                 return False
             try:
                 told = opened.ask(
-                    min(3 * self.limits.cell + self.limits.grace, left + 1),
+                    min(patience, left + 1),
                     *("cell", cell.number, cell.code),
                 )
             except GoneError as gone:
@@ -135,7 +136,11 @@ class Desk:
         drawn = [check.cases(seed) for seed in seeds]
         plain = [[(c.tries, c.inputs, c.gradient) for c in x] for x in drawn]
         told = opened.ask(
-            self.limits.answer, "attempt", name, plain, check.forbidden
+            unhurried(self.limits.answer),
+            "attempt",
+            name,
+            plain,
+            check.forbidden,
         )
         if told.get("missing"):
             return self.missing(name)
