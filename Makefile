@@ -120,7 +120,8 @@ test-lab:  ## the widgets live in JupyterLab, in a headless Chromium
 test-otter:  ## otter-grader takes our assignments: right, wrong and empty submissions
 	@[ -x $(OTTER)/bin/python ] || { $(call environment,$(OTTER),$(CANDIDATES)); }
 	$(OTTER)/bin/python -m pip install -q --upgrade "pip>=25.1"
-	$(OTTER)/bin/python -m pip install -q otter-grader==7.0.0 torch jupytext pytest -e .
+	$(OTTER)/bin/python -m pip install -q otter-grader==7.0.0 torch jupytext \
+	  ipykernel pytest -e .
 	OMP_NUM_THREADS=1 $(OTTER)/bin/python -m pytest -q -c /dev/null --rootdir . \
 	  --noconftest -p no:cacheprovider tests/live_otter.py
 

@@ -17,7 +17,7 @@ from attnbook.book.otter import master
 SLUG = "04_scaled_dot_product"
 PATH = classroom.CHAPTERS / f"{SLUG}.md"
 WRONG = """
-def my_weights(query, key):
+def my_attention_weights(query, key):
     return (query @ key.mT).softmax(-1)
 """
 
@@ -97,7 +97,7 @@ def test_right_answers_get_every_point(graded):
 
 
 def test_a_wrong_answer_gets_none_and_its_hint_arrives(graded):
-    found = graded(solutions() | {"my_weights": WRONG})
+    found = graded(solutions() | {"my_attention_weights": WRONG})
     score, _, said = found.pop("check_weights")
     assert score == 0
     assert "the products are not divided by √D" in said
