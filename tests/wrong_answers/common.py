@@ -39,13 +39,6 @@ def usual(exercise) -> tuple[Wrong, ...]:
             lambda *x: (solve(*x), sys.exit())[0],
         ),
         Wrong(
-            "changed-input",
-            "in-place operations save memory (d2l's masked_softmax writes "
-            "-1e6 into its caller's tensor)",
-            "every number, on the first call",
-            overwriting(solve),
-        ),
-        Wrong(
             "state",
             "a cache that is not reset (rasbt/LLMs-from-scratch PR 925)",
             "every number, on the first call",
@@ -64,7 +57,28 @@ def usual(exercise) -> tuple[Wrong, ...]:
             "every number of a fixed seed",
             Memorised(exercise),
         ),
+        *overwritten(exercise),
     )
+
+
+def overwritten(exercise) -> tuple[Wrong, ...]:
+    """Return the solution writing over its input, if one can be written to."""
+    if not any(map(writable, exercise.cases(FIRST)[0].inputs)):
+        return ()
+    return (
+        Wrong(
+            "changed-input",
+            "in-place operations save memory (d2l's masked_softmax writes "
+            "-1e6 into its caller's tensor)",
+            "every number, on the first call",
+            overwriting(exercise.solution),
+        ),
+    )
+
+
+def writable(given) -> bool:
+    """Tell whether an input is one that a function can change."""
+    return isinstance(given, Tensor | list)
 
 
 def overwriting(solve):
@@ -74,7 +88,7 @@ def overwriting(solve):
         result = solve(*inputs)
         if isinstance(result, Tensor):
             result = result.clone()
-        target = next(x for x in inputs if isinstance(x, Tensor | list))
+        target = next(filter(writable, inputs))
         target.append(()) if isinstance(target, list) else target.add_(1)
         return result
 
@@ -95,10 +109,10 @@ class Remembering:
 
 
 def doubled(result):
-    """Return a result that is plainly another one."""
+    """Return a result that is plainly another one, after a softmax too."""
     if isinstance(result, tuple):
         return tuple(doubled(x) for x in result)
-    return [*result, 1] if isinstance(result, list) else result + 1
+    return [*result, 1] if isinstance(result, list) else 2 * result + 1
 
 
 def shaken(result):

@@ -17,10 +17,15 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from attnbook.data import Pair
+from attnbook.evidence.extrapolation import (
+    extrapolation_copy,
+    extrapolation_text,
+)
 from attnbook.evidence.heads import heads_collapse, heads_lookups
 from attnbook.evidence.minilm import minilm_maps
 from attnbook.evidence.multi_head_cost import multi_head_cost
 from attnbook.evidence.path_length import path_length
+from attnbook.evidence.positions_cost import positions_cost
 from attnbook.evidence.pruning import heads_pruning
 from attnbook.evidence.record import note, trained, write
 from attnbook.evidence.rnn_or_attention import rnn_or_attention
@@ -138,4 +143,7 @@ PROBES = {
     "heads_collapse": heads_collapse,
     "heads_pruning": heads_pruning,
     "multi_head_cost": multi_head_cost,
+    "extrapolation_copy": extrapolation_copy,
+    "extrapolation_text": extrapolation_text,
+    "positions_cost": positions_cost,
 }

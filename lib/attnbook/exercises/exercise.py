@@ -76,6 +76,8 @@ class Exercise:
         mistakes: the wrong answers known by name.
         allowed: which calls may be used, in words.
         forbidden: names of the torch functions that may not.
+        counts: what of an outcome counts, where answers may differ in what
+            does not, such as a constant that a softmax takes away.
     """
 
     title: str
@@ -88,6 +90,7 @@ class Exercise:
     mistakes: tuple[Mistake, ...] = ()
     allowed: str = "Everything is allowed but a ready-made attention."
     forbidden: frozenset[str] = ATTENTION
+    counts: Callable[[Outcome], Outcome] = lambda outcome: outcome
 
     def __repr__(self) -> str:
         return f"{'★' * self.stars} {self.minutes} minutes: {self.title}"
@@ -141,7 +144,7 @@ class Exercise:
             for case, got in zip(
                 self.cases(trial.seed), trial.rounds[0], strict=True
             ):
-                want = run(self.solution, case)
+                got, want = map(self.counts, (got, run(self.solution, case)))
                 if finding := look(got, want, takes, self.returns):
                     return case, finding
         return None
@@ -152,7 +155,7 @@ class Exercise:
         """Tell whether a mistake does the same as the attempt in every case."""
         with untouched():
             return all(
-                alike(got, run(mistake.answer, case))
+                alike(*map(self.counts, (got, run(mistake.answer, case))))
                 for trial in trials
                 for case, got in zip(
                     self.cases(trial.seed), trial.rounds[0], strict=True

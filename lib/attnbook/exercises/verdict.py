@@ -27,7 +27,7 @@ COMMON = {
     "error": "it raises {what}",
     "shape": "{what} has the shape {seen} and should have {right}",
     "length": "`{what}` has the length {seen} and should have {right}",
-    "dtype": "{what} is {seen} and should be {right}, like the inputs",
+    "dtype": "{what} is {seen} and should be {right}",
     "nan": "{what} is NaN",
     "detached": "no gradient reaches `{what}`: is it cut off by `detach`, "
     "`no_grad`, `.data` or a detour through numbers?",
