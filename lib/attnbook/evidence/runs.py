@@ -1,4 +1,4 @@
-"""The recorded runs of chapters 1 to 6: what is trained, and how.
+"""The recorded runs of the chapters: what is trained, and how.
 
 Chapter: chapters/01_bottleneck
 Source: none
@@ -88,6 +88,24 @@ HEADS_RUNS = {
     for s in range(3)
     for heads in (1, 4, 8, 16)
 }
+# Chapter 9: the leaderboard. Chapters 1 and 2 have no attention and Bahdanau's.
+BLOCKS = {"after": False, "score": "additive", "blocks": 2, "heads": 4}
+SPELL_BLOCKS = replace(SPELL, embedding=88, hidden=352, **BLOCKS)
+TALK_BLOCKS = replace(TALK, ship=False, embedding=68, hidden=272, **BLOCKS)
+HELP_BLOCKS = replace(HELP, embedding=144, hidden=576, **BLOCKS)
+LEADER_RUNS = {
+    **{
+        f"cmudict_{name}_{s}": seeded(run, s, ship=ship and s == 0)
+        for s in range(3)
+        for name, run, ship in (
+            ("luong", replace(SPELL, decoder=220, **LUONG), False),
+            ("hybrid", replace(SPELL, decoder=180, heads=4, **LUONG), False),
+            ("transformer", SPELL_BLOCKS, True),
+        )
+    },
+    **{f"grammar_transformer_{s}": seeded(TALK_BLOCKS, s) for s in range(3)},
+    "libreoffice_transformer_0": HELP_BLOCKS,
+}
 
 RUNS = {
     **{
@@ -119,4 +137,5 @@ RUNS = {
     ),
     **LUONG_RUNS,
     **HEADS_RUNS,
+    **LEADER_RUNS,
 }
