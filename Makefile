@@ -24,6 +24,7 @@ endef
 VENV := .venv
 BIN := $(VENV)/bin
 COLAB := .venv-colab
+LAB := .venv-lab
 PAGE := _build/html/index.html
 # Waiting threads sleep instead of spinning: two runs can share two cores.
 export OMP_WAIT_POLICY := PASSIVE
@@ -33,7 +34,8 @@ export PYDEVD_DISABLE_FILE_VALIDATION := 1
 NBVAL := --nbval --nbval-current-env --nbval-cell-timeout 300 -p no:cacheprovider
 NOTEBOOKS := $(sort $(wildcard chapters/[0-9][0-9]_*.ipynb))
 
-.PHONY: help book test test-colab evidence notebook pages repository clean \
+.PHONY: help book test test-colab test-lab links measure evidence notebook pages \
+  bank messages teach repository clean \
   lint unit shapes javascript notebooks browser
 .NOTPARALLEL:
 
@@ -74,10 +76,10 @@ lint: $(VENV)/test.stamp  ## lint and format
 	$(BIN)/python -m ruff format --check
 
 unit: $(VENV)/test.stamp  ## unit tests
-	$(BIN)/python -m pytest -q -n 2 --dist loadfile -m "not javascript and not browser"
+	$(BIN)/python -m pytest -q -n 2 --dist loadfile -m "not javascript and not browser and not bank"
 
 shapes: $(VENV)/test.stamp  ## unit tests again, every shape checked at run time
-	$(BIN)/python -m pytest -q -n 2 --dist loadfile -m "not refusal and not precision and not compiled and not javascript and not browser" \
+	$(BIN)/python -m pytest -q -n 2 --dist loadfile -m "not refusal and not precision and not compiled and not javascript and not browser and not bank" \
 	  --jaxtyping-packages=attnbook,beartype.beartype
 
 javascript: $(VENV)/test.stamp  ## the widgets' JavaScript, in an engine that pip installs
@@ -90,7 +92,7 @@ ifneq ($(NOTEBOOKS),)
 endif
 
 browser: $(VENV)/test.stamp  ## the built pages in Chromium
-	$(BIN)/python -m pytest -q -m browser -rs
+	$(BIN)/python -m pytest -q -n 2 --dist loadfile -m browser -rs
 
 # torch: TORCH=2.11.0 for Colab's own; the wheel that pip finds otherwise.
 test-colab:  ## the notebooks with Colab's versions (Python 3.13 if there is one)
@@ -103,6 +105,22 @@ test-colab:  ## the notebooks with Colab's versions (Python 3.13 if there is one
 	  -n 2 --dist loadscope --nbval-lax --nbval-current-env \
 	  --nbval-cell-timeout 300 -p no:cacheprovider $(NOTEBOOKS)
 
+# An environment of its own, without torch: the widgets need none.
+test-lab:  ## the widgets live in JupyterLab, in a headless Chromium
+	@[ -x $(LAB)/bin/python ] || { $(call environment,$(LAB),$(CANDIDATES)); }
+	$(LAB)/bin/python -m pip install -q --upgrade "pip>=25.1"
+	$(LAB)/bin/python -m pip install -q -c requirements.txt jupyterlab==4.6.6 \
+	  ipykernel ipywidgets anywidget playwright pytest
+	$(LAB)/bin/python -m pip install -q --no-deps -e .
+	$(LAB)/bin/python -m pytest -q -c /dev/null --rootdir . --noconftest \
+	  -p no:cacheprovider tests/live_jupyterlab.py
+
+links: $(VENV)/book.stamp  ## ask every external link of the built pages whether it still leads somewhere
+	$(BIN)/python -m attnbook.book.links _build/html
+
+measure: $(VENV)/test.stamp  ## weigh and time the built pages; build time by number of chapters
+	$(BIN)/python -m attnbook.book.measure _build/html
+
 evidence: $(VENV)/test.stamp  ## repeat recorded runs: make evidence NAME=cmudict_fixed_0
 	@[ -n "$(NAME)" ] || { echo "make evidence NAME=...; see python -m attnbook.evidence --help"; exit 1; }
 	$(BIN)/python -m attnbook.evidence $(NAME)
@@ -111,11 +129,20 @@ notebook: $(VENV)/test.stamp  ## execute and store one chapter: make notebook NA
 	@[ -n "$(NAME)" ] || { echo "make notebook NAME=...; NAME is a chapter's file name without .md"; exit 1; }
 	OMP_NUM_THREADS=1 $(BIN)/python -m attnbook.book.notebook $(NAME)
 
-pages: $(VENV)/test.stamp  ## write what is made from the library: folded solutions, evidence
+pages: $(VENV)/test.stamp  ## write what is made from the library: solutions, evidence, misconceptions
 	$(BIN)/python -m attnbook.book.pages
+
+bank: $(VENV)/test.stamp  ## prove the graders: twenty draws, mutants of every solution
+	$(BIN)/python -m pytest -q -n 2 -m bank -rP tests/test_bank.py
+
+messages: $(VENV)/test.stamp  ## print everything that the checks can say, to be edited
+	@$(BIN)/python -m attnbook.exercises.catalogue
+
+teach: $(VENV)/test.stamp  ## write notebooks for students, teachers and otter-grader
+	$(BIN)/python -m attnbook.book.classroom _build/teach
 
 repository: $(VENV)/test.stamp  ## set the repository's address: make repository URL=https://...
 	$(BIN)/python -m attnbook.book.repository "$(URL)"
 
 clean:  ## remove what was built (the environments too)
-	rm -rf _build .venv .venv-colab .pytest_cache .ruff_cache
+	rm -rf _build .venv .venv-colab .venv-lab .pytest_cache .ruff_cache

@@ -11,6 +11,7 @@ import pytest
 
 from attnbook.book.mounts import MOUNT, WIDGETS
 from attnbook.widgets.base import mount
+from built import served, visit, watched
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
@@ -81,3 +82,24 @@ def shown(browser, tmp_path):
 
     yield open_page
     context.close()
+
+
+@pytest.fixture(scope="session")
+def http_root():
+    with served() as address:
+        yield address
+
+
+@pytest.fixture
+def opened(browser, http_root):
+    """Open a page to do something with it."""
+    contexts = []
+
+    def open_page(name, root=http_root, **options):
+        options = {"viewport": {"width": 1280, "height": 900}} | options
+        contexts.append(browser.new_context(**options))
+        return visit(watched(contexts[-1], root), root + name)
+
+    yield open_page
+    for context in contexts:
+        context.close()

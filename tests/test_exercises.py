@@ -17,6 +17,7 @@ import torch
 
 from attnbook.exercises.exercise import FIRST, Case, Exercise, Mistake
 from attnbook.exercises.outcome import alike
+from attnbook.exercises.runner import run
 
 CHAPTERS = {
     "before_you_start": "00_before_you_start",
@@ -26,6 +27,7 @@ CHAPTERS = {
     "scaled_dot_product": "04_scaled_dot_product",
     "self_attention": "05_self_attention",
     "multi_head": "06_multi_head",
+    "masks": "07_masks",
     "positions": "08_positions",
 }
 PAGES = Path(__file__).parents[1] / "chapters"
@@ -88,7 +90,7 @@ def test_a_right_answer_may_look_different(check, right):
 @each
 def test_the_solution_is_right_on_many_draws(check):
     for fresh in range(6):
-        assert check(check.solution, fresh)
+        assert check(check.solution, fresh, own=False)
 
 
 @pytest.mark.parametrize(("chapter", "name", "check"), list(checks()))
@@ -152,7 +154,7 @@ def test_global_state_is_left_as_it_was(check):
         return check.solution(*inputs)
 
     states = torch.get_rng_state(), random.getstate(), np.random.get_state()
-    assert check(check.solution)
+    assert check(check.solution, own=False)
     check(meddles)
     assert torch.equal(states[0], torch.get_rng_state())
     assert states[1] == random.getstate()
@@ -164,9 +166,9 @@ def test_global_state_is_left_as_it_was(check):
 @each
 def test_the_caller_may_have_switched_gradients_off(check):
     with torch.no_grad():
-        assert check(check.solution)
+        assert check(check.solution, own=False)
     with torch.inference_mode():
-        assert check(check.solution)
+        assert check(check.solution, own=False)
 
 
 @each
@@ -185,10 +187,17 @@ def test_cases_come_from_their_seed_alone(check):
 
 
 @each
+def test_the_inputs_of_cases_travel_to_another_process(check):
+    for seed in (FIRST, FRESH):
+        inputs = [case.inputs for case in check.cases(seed)]
+        assert len(pickle.loads(pickle.dumps(inputs))) == len(inputs)
+
+
+@each
 def test_the_verdict_needs_data_only(check):
     """Trials travel between processes; the judge never meets the attempt."""
     trials = pickle.loads(pickle.dumps(check.tried(check.solution, (7,))))
-    assert check.judge(trials)
+    assert check.judge(trials, own=False)
     wrong = check.mistakes[0]
     trials = pickle.loads(pickle.dumps(check.tried(wrong.answer, (7,))))
     assert check.judge(trials).mistake == wrong.slug
@@ -353,6 +362,44 @@ def test_importing_the_exercises_leaves_the_seed_alone():
 def test_the_parameters_have_the_names_of_the_text(check):
     names = list(inspect.signature(check.solution).parameters)
     assert len(names) == len(check.cases(0)[0].inputs)
+
+
+@pytest.mark.parametrize(
+    "truth",
+    [True, np.bool_(True), torch.tensor(True), np.array(True)],
+    ids=["Python", "NumPy", "torch", "an array"],
+)
+def test_one_truth_value_may_come_from_anywhere(truth):
+    asked = replace(double, solution=lambda x, n: True, mistakes=())
+    assert asked(lambda x, n: truth, 1)
+    assert asked(lambda x, n: not truth, 1).mistake == "numbers"
+    assert asked(lambda x, n: torch.tensor([True]), 1).mistake == "type"
+
+
+@pytest.mark.parametrize(
+    ("meddle", "seen"),
+    [
+        (lambda model: model, False),
+        (lambda model: model.train(), False),
+        (lambda model: model.eval(), True),
+        (lambda model: model[0].eval(), True),
+        (lambda model: model[0].weight.data.zero_(), True),
+        (lambda model: model.register_buffer("more", torch.ones(1)), True),
+    ],
+)
+def test_a_model_that_is_handed_in_has_to_stay_as_it_was(meddle, seen):
+    model = torch.nn.Sequential(torch.nn.Linear(2, 3))
+    outcome = run(lambda model: (meddle(model), 1.0)[1], Case("", (model,)))
+    assert bool(outcome.changed) == seen
+    assert model.training and bool(model[0].weight.any())
+    asked = replace(
+        double,
+        solution=lambda model: True,
+        draw=lambda rng: (Case("on a model", (model,)),),
+        mistakes=(),
+    )
+    verdict = asked(lambda model: (meddle(model), True)[1], 1)
+    assert verdict.mistake == ("changed-model" if seen else None)
 
 
 def test_what_does_not_count_may_differ():

@@ -16,6 +16,32 @@ def test_a_formula_becomes_mathml():
     assert 'display="block"' in math.mathml("x", display=True)
 
 
+@pytest.mark.parametrize(
+    ("tex", "words"),
+    [
+        (r"\frac{1}{\sqrt{D}}", "1 over square root of D"),
+        (r"\sum_{j=1}^{S} w_j v_j", "sum over j equals 1 to S w sub j v sub j"),
+        (r"QK^\top", "Q K transposed"),
+        (r"\alpha_{ij} \le e^{-\delta}", "alpha sub i j is at most e to the"),
+        (r"\bar h", "h bar"),
+        (r"\tanh(Ws)", "tanh ( W s )"),
+        (r"W'x \odot y", "W prime x elementwise times y"),
+        (r"\text{not } x", "not x"),
+        (r"a \in \{0, 1\}", "a in { 0 , 1 }"),
+    ],
+)
+def test_a_formula_is_said_in_words(tex, words):
+    said = math.spoken(math.mathml(tex))
+    assert said.startswith(words)
+    assert f'aria-label="{said}"' in math.mathml(tex)
+
+
+def test_words_that_end_an_attribute_do_not():
+    made = math.mathml(r'\text{"><b>}')
+    assert "<b>" not in made
+    assert 'aria-label="&quot;' in made
+
+
 def test_a_process_that_rendered_a_formula_comes_to_its_end():
     code = "from attnbook.book import math; math.mathml('x')"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

@@ -23,7 +23,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from attnbook import masks
 from attnbook.attention_gradient import attend_gradient
+from attnbook.blocked_window import attend_in_blocks, attend_window
 from attnbook.budget import share_of_budget
 from attnbook.grouped_query import grouped_query
 from attnbook.local_attention import GlobalAttention
@@ -82,17 +84,44 @@ def some_rows_empty(case, seed):
     return mask
 
 
-def padding(case, seed):
-    """The same for all heads and queries, as of sentences of two lengths."""
-    lengths = torch.tensor([case.S, (case.S + 1) // 2])
-    return torch.arange(case.S) < lengths[:, None, None, None]
+def lengths(case):
+    return torch.tensor([case.S, (case.S + 1) // 2])
 
+
+def documents(case, seed):
+    """Two texts in a row, and three in the other."""
+    ends = torch.tensor([[2, case.S], [1, case.S // 2]])
+    places = torch.arange(case.S)[:, None]
+    return masks.document((places >= ends[:, None]).sum(-1))
+
+
+def blocks(case, seed):
+    """A diagonal of blocks of 3, and the first column of blocks."""
+    layout = torch.eye(case.T // 3, case.S // 3, dtype=torch.bool)
+    layout[:, 0] = True
+    return masks.block_sparse(layout, size=3)
+
+
+SIZE = 4
 
 MASKS = {
     "none": lambda case, seed: None,
     "at random": at_random,
     "empty rows": some_rows_empty,
-    "padding": padding,
+    "causal": lambda case, seed: masks.causal(case.T, case.S),
+    "padding": lambda case, seed: masks.padding(lengths(case), case.S),
+    "causal and padding": lambda case, seed: (
+        masks.causal(case.T, case.S) & masks.padding(lengths(case), case.S)
+    ),
+    "window": lambda case, seed: masks.window(case.T, case.S, SIZE),
+    "window and sinks": lambda case, seed: (
+        masks.window(case.T, case.S, 2) | masks.sinks(case.T, case.S, 2)
+    ),
+    "dilated": lambda case, seed: masks.dilated(case.T, case.S, 3, step=2),
+    "prefix": lambda case, seed: masks.prefix(case.T, case.S, lengths(case)),
+    "documents": documents,
+    "blocks": blocks,
+    "not causal": lambda case, seed: ~masks.causal(case.T, case.S),
 }
 CASES = {
     "as many queries as keys": Case(5, 5, 4, 4),
@@ -117,6 +146,23 @@ CASES = {
     "strided inputs": Case(5, 7, 4, 4, strided=True),
     "strided inputs, a mask": Case(5, 7, 4, 4, "at random", strided=True),
     "many keys": Case(4, 301, 16, 16),
+    "causal": Case(7, 7, 4, 5, "causal"),
+    "causal, more keys than queries": Case(5, 11, 8, 8, "causal"),
+    "causal, more queries than keys": Case(7, 3, 4, 4, "causal"),
+    "causal, one query": Case(1, 7, 4, 4, "causal"),
+    "causal, a bias, large logits": Case(
+        5, 7, 4, 4, "causal", offset=200.0, bias=True
+    ),
+    "causal and padding": Case(7, 7, 4, 5, "causal and padding"),
+    "the future alone": Case(7, 7, 4, 4, "not causal"),
+    "a window and sinks": Case(7, 11, 4, 4, "window and sinks"),
+    "a dilated window": Case(11, 11, 4, 4, "dilated"),
+    "a prefix": Case(7, 7, 4, 5, "prefix"),
+    "documents": Case(11, 11, 4, 5, "documents"),
+    "blocks": Case(6, 9, 4, 5, "blocks"),
+    "a window": Case(13, 13, 4, 5, "window"),
+    "a window, more keys than queries": Case(5, 17, 4, 4, "window"),
+    "a window, more queries than keys": Case(11, 4, 4, 4, "window"),
 }
 
 
@@ -294,6 +340,17 @@ class Implementation:
         return attend if self.groups is None else shared(self.groups)
 
 
+def in_blocks(query, key, value, mask=None):
+    if mask is None:
+        mask = torch.ones(1, 1, dtype=torch.bool)
+    return attend_in_blocks(query, key, value, mask, rows=3)
+
+
+def in_window(query, key, value, mask=None):
+    """It makes its own mask; the cases' is the same."""
+    return attend_window(query, key, value, SIZE, rows=3)
+
+
 IMPLEMENTATIONS = {
     "attend": Implementation(attend, bias=True),
     "one by one": Implementation(one_by_one, bias=True),
@@ -304,6 +361,8 @@ IMPLEMENTATIONS = {
     "MultiHeadAttention": Implementation(module_with_heads, widths=False),
     "grouped, 3 groups": Implementation(grouped(3), groups=3),
     "multi-query": Implementation(grouped(1), groups=1),
+    "attend_in_blocks": Implementation(in_blocks),
+    "attend_window": Implementation(in_window, masks=("window",)),
     "F.scaled_dot_product_attention": Implementation(torch_sdpa, bias=True),
     "nn.MultiheadAttention": Implementation(torch_with_heads, widths=False),
 }
@@ -313,6 +372,15 @@ EXCEPTIONS = {
         "empty rows",
     ): "NaN for a query that sees no key, if weights are asked for",
     ("nn.MultiheadAttention", "empty rows and large logits"): "the same",
+    (
+        "nn.MultiheadAttention",
+        "a window, more queries than keys",
+    ): "the first queries see no key",
+    (
+        "nn.MultiheadAttention",
+        "causal, more queries than keys",
+    ): "the first queries see no key",
+    ("nn.MultiheadAttention", "the future alone"): "the last query sees no key",
 }
 
 
@@ -499,7 +567,8 @@ def test_an_exception_is_still_one(name, title):
     inputs, more, _ = draw(title, torch.float32)
     output = IMPLEMENTATIONS[name].run(*inputs, **more)
     # One head that sees nothing spoils the query's whole row: 0 · NaN is NaN.
-    empty = ~more["mask"].any(-1).all(1)
+    shape = *output.shape[:-1], inputs[1].shape[2]
+    empty = ~more["mask"].expand(shape).any(-1).all(1)
     rows = output.transpose(1, 2)
     assert rows[empty].isnan().any(-1).any(-1).all()
     law = attend(*inputs, **more).transpose(1, 2)

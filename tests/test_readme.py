@@ -7,6 +7,7 @@ import pytest
 from PIL import Image
 
 from attnbook.exercises.bahdanau import check_context
+from right_answers.bahdanau import ANSWERS
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text("utf8")
@@ -104,7 +105,8 @@ def test_the_run_and_the_chapter_of_the_examples_exist():
 def test_the_example_for_teachers_runs(capsys):
     code = re.search(r"```python\n(.*?)```", README, re.S).group(1)
     known = check_context.mistakes[0]
-    exec(code, {"answer_of_a_student": check_context.solution})
+    right = ANSWERS["check_context"][0][1]
+    exec(code, {"answer_of_a_student": right})
     exec(code, {"answer_of_a_student": known.answer})
     said = capsys.readouterr().out.splitlines()
     assert said == ["True None", f"False {known.slug}"]

@@ -4,23 +4,17 @@ These read the built pages without a browser; `make book` comes first.
 """
 
 import re
-from pathlib import Path
 
 import pytest
 
 from attnbook.book.frame import POLICY
-from weights import asked_for, by_kind
+from attnbook.book.weights import asked_for, by_kind
+from built import HTML, PAGES
 
 pytestmark = pytest.mark.browser
 
-HTML = Path(__file__).parents[1] / "_build/html"
-PAGES = sorted(
-    p
-    for p in HTML.rglob("*.html")
-    if not {"_static", "_sources"} & {*p.relative_to(HTML).parts}
-)
 each_page = pytest.mark.parametrize(
-    "page", PAGES, ids=lambda p: str(p.relative_to(HTML))
+    "page", [HTML / name for name in PAGES], ids=PAGES
 )
 
 
@@ -69,7 +63,7 @@ def test_pictures_have_a_size_and_wait_for_the_reader(page):
 
 
 def test_no_file_is_shipped_that_no_page_uses():
-    used = set().union(*map(asked_for, PAGES))
+    used = set().union(*(asked_for(HTML / name) for name in PAGES))
     for folder in ("_static", "_images"):
         shipped = {p for p in (HTML / folder).rglob("*") if p.is_file()}
         assert shipped - used == set()

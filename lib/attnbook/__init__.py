@@ -4,13 +4,13 @@ In reading order. Chapter 0: `figures`. Chapter 1: `data`, `vocabulary`,
 `batching`, `encoder`, `encoder_decoder`, `training`, `checkpoints`, `search`,
 `metrics`, `evidence`. Chapter 2: `bahdanau`. Chapter 3: `masked_softmax`,
 `luong`, `local_attention`, `luong_decoder`, `additive_blocks`.
-Chapter 4: `scaled_dot_product`,
-`budget`, `attention_gradient`, `kernel_smoothing`, `only_attends`.
-Chapter 5: `self_attention`.
+Chapter 4: `scaled_dot_product`, `budget`, `attention_gradient`,
+`kernel_smoothing`, `only_attends`. Chapter 5: `self_attention`.
 Chapter 6: `multi_head`, `multi_head_memory`, `grouped_query`,
-`several_lookups`, `diagnose`. Chapter 8: `positions`, `attention_only`.
-Everywhere:
-`exercises`, `solutions`, `widgets`, and `book`, which builds the pages.
+`several_lookups`, `diagnose`. Chapter 7: `masks`, `blocked_window`.
+Chapter 8: `positions`, `attention_only`. Everywhere: `exercises`, `solutions`,
+`widgets`, `grade`, which grades notebooks, and `book`, which builds the
+pages.
 
 Importing `attnbook` itself imports nothing else, torch least of all.
 """

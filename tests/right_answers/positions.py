@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from attnbook.positions import added, biases, rotary
+from attnbook.positions import rotary
 
 # Waves
 
@@ -49,7 +49,10 @@ def waves_by_phase(length, width):
 
 def waves_by_turning(length, width):
     """Each row is the one before, turned."""
-    turn = added.shift(1, width).double()
+    steps = 10000.0 ** -(torch.arange(0, width, 2).double() / width)
+    sine, cosine = steps.sin(), steps.cos()
+    block = torch.stack([cosine, sine, -sine, cosine], dim=-1)
+    turn = torch.block_diag(*block.reshape(-1, 2, 2))
     row = torch.tensor([0.0, 1.0] * (width // 2), dtype=torch.float64)
     rows = []
     for _ in range(length):
@@ -244,8 +247,6 @@ ANSWERS = {
         ("a phase", waves_by_phase),
         ("turned from row to row", waves_by_turning),
         ("NumPy", waves_by_numpy),
-        ("the library", added.sinusoidal),
-        ("a module", lambda L, C: added.Sinusoidal(C)(torch.arange(L))),
     ),
     "check_rotate": (
         ("pair by pair", by_pairs),
@@ -254,7 +255,6 @@ ANSWERS = {
         ("through the other pairing", through_halves),
         ("every two", every_two),
         ("a table, in a module", Table()),
-        ("the library", rotary.rotate),
     ),
     "check_alibi": (
         ("loops", by_loops),
@@ -263,8 +263,6 @@ ANSWERS = {
         ("with the causal mask", with_a_mask),
         ("NaN after the query", anything_after_the_query),
         ("shifted by the logarithm of the sum", shifted_weights),
-        ("the library", biases.alibi),
-        ("a module", lambda H, T, S: biases.Alibi(H)(T, S)),
     ),
     "check_relative_bias": (
         ("loops", table_by_loops),

@@ -103,15 +103,18 @@ class Remembering:
 
     def __call__(self, *inputs):
         shape = str([getattr(x, "shape", type(x)) for x in inputs])
-        now = self.solve(*inputs)
-        before = self.kept.setdefault(shape, now)
-        return now if before is now else doubled(before)
+        if shape in self.kept:
+            return doubled(self.kept[shape])
+        self.kept[shape] = self.solve(*inputs)
+        return self.kept[shape]
 
 
 def doubled(result):
     """Return a result that is plainly another one, after a softmax too."""
     if isinstance(result, tuple):
         return tuple(doubled(x) for x in result)
+    if isinstance(result, bool):
+        return not result
     return [*result, 1] if isinstance(result, list) else 2 * result + 1
 
 

@@ -8,19 +8,24 @@ from torch.nn import functional as F
 
 from attnbook.exercises import positions as checks
 from attnbook.exercises.positions.answers import (
+    halves,
     in_turns,
     looked_up,
     neighbours,
+    one_after_the_other,
     penalty,
     rotation,
     slopes_of,
     waves,
 )
-from attnbook.positions.biases import alibi, relative_bias
-from attnbook.positions.rotary import rotate, rotate_halves
-from attnbook.solutions.positions import sinusoidal
+from attnbook.exercises.positions.relative_bias import clipped
 from wrong_answers import Wrong
 from wrong_answers.common import detached, single, usual
+
+# What is right, to be spoilt.
+sinusoidal, rotate, alibi = waves(), rotation(), penalty()
+rotate_halves = rotation(split=halves, join=one_after_the_other)
+relative_bias = looked_up(clipped)
 
 # Waves
 
@@ -416,8 +421,8 @@ ANSWERS = {
         Wrong("shape", "no rows: (H, 1, S) would broadcast", "one query",
               without_rows),
         Wrong("numbers", "the mean of both ends, for all rows", "one key",
-              lambda H, T, S: alibi(H, S, S).mean(1, keepdim=True).expand(
-                  H, T, S)),
+              lambda H, T, S: penalty(shape=lambda away: -away.abs())(
+                  H, S, S).mean(1, keepdim=True).expand(H, T, S)),
         Wrong("slopes-of-8-heads", "1/2, 1/4, 1/8, ... (the paper's example)",
               "8 heads", penalty(lambda H: 0.5 ** torch.arange(1, H + 1))),
         Wrong("numbers", "2^(-8 / h)", "one head",

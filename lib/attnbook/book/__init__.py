@@ -12,14 +12,25 @@ Axes: none
 def setup(app) -> dict:
     """Connect the parts to Sphinx."""
     from attnbook.book import (
+        access,
         alternative,
         frame,
         math,
         mounts,
         pictures,
+        site,
         style,
     )
 
-    for part in (alternative, frame, math, mounts, pictures, style):
+    for part in (
+        access,
+        alternative,
+        frame,
+        math,
+        mounts,
+        pictures,
+        site,
+        style,
+    ):
         part.setup(app)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

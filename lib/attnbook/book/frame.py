@@ -15,7 +15,7 @@ from pathlib import Path
 import yaml
 from docutils import nodes
 
-from attnbook.book.repository import BRANCH, colab
+from attnbook.book.opening import chapter, landing
 
 TEMPLATES = Path(__file__).with_name("templates")
 # Nothing may be asked of another host; widgets are imported from blobs.
@@ -70,22 +70,6 @@ def about(doctree) -> str:
     return ""
 
 
-def doings(app, context) -> str:
-    """Return links under a chapter's title: to run it, to take it along."""
-    options = app.config.html_theme_options
-    ours = options.get("use_edit_page_button")  # else the URL is a stranger's
-    url = options.get("repository_url", "") if ours else ""
-    colab_too = (options.get("launch_buttons") or {}).get("colab_url")
-    notebook = context["pathto"](f"_sources/{context['sourcename']}", 1)
-    slug = Path(context["sourcename"]).stem
-    made = app.builder.templates.environment.get_template("doings.html")
-    return made.render(
-        notebook=notebook,
-        colab=colab(url, slug) if url and colab_too else "",
-        source=f"{url}/edit/{BRANCH}/chapters/{slug}.md" if url else "",
-    )
-
-
 def gather(app, pagename, templatename, context, doctree) -> None:
     """Give the templates what they show of a page."""
     context["book"] = {
@@ -100,9 +84,9 @@ def gather(app, pagename, templatename, context, doctree) -> None:
         "scripts": [],
     }
     if number(pagename) is not None:
-        context["body"] = context["body"].replace(
-            "</h1>", "</h1>\n" + doings(app, context), 1
-        )
+        context["body"] = chapter(app, context, number(pagename))
+    elif pagename == app.config.root_doc:
+        context["body"] = landing(app, context["body"])
 
 
 def prefer_ours(app, config) -> None:
@@ -110,36 +94,7 @@ def prefer_ours(app, config) -> None:
     config.templates_path.append(str(TEMPLATES))
 
 
-REDIRECT = """<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="{policy}">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta http-equiv="refresh" content="0; url={page}">
-<title>{title}</title>
-<link rel="icon" href="data:,">
-</head>
-<body>
-<main><h1>{title}</h1><p><a href="{page}">The book begins here</a>.</p></main>
-</body>
-</html>
-"""
-
-
-def first_page(app, exception) -> None:
-    """Lead from the folder's index to the book's first page."""
-    if exception is None and app.builder.name == "html":
-        page = REDIRECT.format(
-            policy=POLICY,
-            title=app.config.html_title or app.config.project,
-            page=f"{app.config.root_doc}.html",
-        )
-        (Path(app.outdir) / "index.html").write_text(page, "utf8")
-
-
 def setup(app) -> None:
     """Connect to Sphinx: our templates, and what they show."""
     app.connect("config-inited", prefer_ours, priority=900)
     app.connect("html-page-context", gather, priority=700)
-    app.connect("build-finished", first_page, priority=900)

@@ -1,7 +1,8 @@
 """Math: LaTeX to MathML while the book is built, by KaTeX and without Node.
 
 The browser then needs no script and no font file for a formula, and a screen
-reader meets MathML. A formula that KaTeX cannot read stops the build.
+reader meets MathML, and words as its label. A formula that KaTeX cannot read
+stops the build.
 
 Chapter: chapters/00_before_you_start
 Source: KaTeX, https://katex.org/docs/options, which the wheel
@@ -19,6 +20,8 @@ from pathlib import Path
 
 from docutils import nodes
 from sphinx.util import logging
+
+from attnbook.book.spoken import spoken
 
 RAW = re.compile(r'<span class="math">\\\((.*?)\\\)</span>', re.DOTALL)
 QUIZ = re.compile(
@@ -60,7 +63,9 @@ def mathml(tex: str, display: bool = False) -> str:
     except Exception as error:
         why = str(error).strip().splitlines()[0]
         raise ValueError(f"KaTeX cannot read {tex!r}: {why}") from error
-    return re.search(r"<math.*</math>", made, re.DOTALL).group(0)
+    found = re.search(r"<math.*</math>", made, re.DOTALL).group(0)
+    words = html.escape(spoken(found), quote=True)
+    return found.replace("<math", f'<math aria-label="{words}"', 1)
 
 
 def rendered(tex: str, place, display: bool = False) -> str:

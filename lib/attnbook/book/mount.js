@@ -32,7 +32,12 @@
       const script = place.querySelector('script[type="application/json"]');
       const el = document.createElement("div");
       await render({ model: modelOf(JSON.parse(script.textContent)), el });
-      place.replaceChildren(el); // the fallback leaves only once the widget stands
+      // The fallback leaves only once the widget stands, and returns on paper.
+      const fallback = document.createElement("div");
+      fallback.className = "fallback";
+      fallback.append(...place.childNodes);
+      el.className = "live";
+      place.replaceChildren(el, fallback);
       place.dataset.state = "ready";
     } catch (error) {
       console.error("widget", name, error);

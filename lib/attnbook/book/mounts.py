@@ -41,6 +41,8 @@ def load_modules(app, pagename, templatename, context, doctree) -> None:
     """Load, on each page, just the widgets that stand on it."""
     names = sorted(set(PLACE.findall(context.get("body") or "")))
     book = context["book"]
+    if names:
+        book["styles"].append("widgets/shared.css")
     for name in names:
         book["scripts"].append(f"widgets/{name}.js")
         if (WIDGETS / f"{name}.css").exists():

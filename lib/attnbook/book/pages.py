@@ -9,7 +9,9 @@ Axes: none
 
 from pathlib import Path
 
+from attnbook.book.misconceptions import misconceptions
 from attnbook.book.notebook import fold, follow
+from attnbook.book.teaching import teaching
 from attnbook.evidence import names, read_record
 
 CHAPTERS = Path("chapters")
@@ -86,7 +88,11 @@ def machines() -> str:
     return f"Recorded with: {'; '.join(found)}." if found else ""
 
 
-PAGES = {"evidence.md": evidence}
+PAGES = {
+    "evidence.md": evidence,
+    "misconceptions.md": misconceptions,
+    "teaching.md": teaching,
+}
 
 
 def main() -> None:

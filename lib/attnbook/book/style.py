@@ -1,4 +1,4 @@
-"""Style: one style sheet and one script for every page; no file unused.
+"""Style: one style sheet and two scripts for every page; no file unused.
 
 Chapter: chapters/00_before_you_start
 Source: none
@@ -9,7 +9,7 @@ import re
 from pathlib import Path
 
 HERE = Path(__file__).parent
-FILES = ("book.css", "book.js")
+FILES = ("book.css", "book.js", "ticks.js")
 NAME = re.compile(r"[\w-]+(?:\.[\w-]+)+")
 
 

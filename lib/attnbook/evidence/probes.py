@@ -22,6 +22,7 @@ from attnbook.evidence.extrapolation import (
     extrapolation_text,
 )
 from attnbook.evidence.heads import heads_collapse, heads_lookups
+from attnbook.evidence.mask_cost import mask_cost
 from attnbook.evidence.minilm import minilm_maps
 from attnbook.evidence.multi_head_cost import multi_head_cost
 from attnbook.evidence.path_length import path_length
@@ -146,4 +147,5 @@ PROBES = {
     "extrapolation_copy": extrapolation_copy,
     "extrapolation_text": extrapolation_text,
     "positions_cost": positions_cost,
+    "mask_cost": mask_cost,
 }

@@ -16,49 +16,19 @@ from dataclasses import dataclass
 
 import torch
 
-from attnbook.exercises.guard import untouched
+from attnbook.exercises.guard import ATTENTION, named, untouched
+from attnbook.exercises.limits import SHOWN
+from attnbook.exercises.mistake import Mistake, Trial
 from attnbook.exercises.outcome import Case, Outcome, alike
 from attnbook.exercises.runner import Rounds, rounds, run
-from attnbook.exercises.verdict import Finding, Verdict, common, look
+from attnbook.exercises.verdict import LIMITS, Finding, Verdict, common, look
 
 __all__ = ["Case", "Exercise", "Mistake", "Outcome", "Verdict", "run"]
 
 FIRST = 2014  # seed of the inputs tried first, the same for everyone
 
-ATTENTION = frozenset(
-    {
-        "scaled_dot_product_attention",
-        "multi_head_attention_forward",
-        "native_multi_head_attention",
-        "flex_attention",
-    }
-)
-
 NOT_YET = Verdict("…", "not attempted yet")
 RIGHT = Verdict("✓", "right")
-
-
-@dataclass(frozen=True)
-class Mistake:
-    """A wrong answer that people really give.
-
-    Attributes:
-        slug: its name.
-        because: how to say it, after "because".
-        answer: the wrong answer itself.
-    """
-
-    slug: str
-    because: str
-    answer: Callable
-
-
-@dataclass(frozen=True)
-class Trial:
-    """What an attempt did on the inputs drawn from one seed."""
-
-    seed: int
-    rounds: Rounds
 
 
 @dataclass(frozen=True)
@@ -95,19 +65,23 @@ class Exercise:
     def __repr__(self) -> str:
         return f"{'★' * self.stars} {self.minutes} minutes: {self.title}"
 
-    def __call__(self, attempt: object, fresh: int | None = None) -> Verdict:
+    def __call__(
+        self, attempt: object, fresh: int | None = None, own: bool = True
+    ) -> Verdict:
         """Check an answer on the first inputs, then on fresh ones.
 
         Args:
             attempt: the learner's function.
             fresh: seed of the second inputs; drawn by lot unless given.
+            own: whether the answer must be code of one's own; if not, this
+                book's own function is right, too.
         """
         if not callable(attempt):
             kind = f"an object of type {type(attempt).__name__}"
             return refusal(common("not-a-function", what=kind))
         fresh = secrets.randbits(31) if fresh is None else fresh
         with untouched():
-            return self.judge(self.tried(attempt, (FIRST, fresh)))
+            return self.judge(self.tried(attempt, (FIRST, fresh)), own)
 
     def cases(self, seed: int) -> tuple[Case, ...]:
         """Return the cases drawn from a seed."""
@@ -116,17 +90,24 @@ class Exercise:
     def tried(
         self, attempt: Callable, seeds: tuple[int, ...]
     ) -> tuple[Trial, ...]:
-        """Run an attempt on the cases of each seed."""
-        return tuple(
-            Trial(seed, rounds(attempt, self.cases(seed), self.forbidden))
-            for seed in seeds
-        )
+        """Run an attempt on the cases of each seed, until it is stopped."""
+        trials: list[Trial] = []
+        for seed in seeds:
+            shown = 0 if trials else SHOWN
+            cases = self.cases(seed)
+            found = rounds(attempt, cases, self.forbidden, shown)
+            trials.append(Trial(seed, found))
+            if any(outcome.stopped for r in found for outcome in r):
+                break
+        return tuple(trials)
 
-    def judge(self, trials: tuple[Trial, ...]) -> Verdict:
+    def judge(self, trials: tuple[Trial, ...], own: bool = True) -> Verdict:
         """Reach a verdict from what an attempt did, and nothing else."""
         every = [x for t in trials for r in t.rounds for x in r]
         if not all(outcome.attempted for outcome in every):
             return NOT_YET
+        if limits := [x.stopped for x in every if x.stopped]:
+            return refusal(common(limits[0], what=LIMITS[limits[0]]))
         if used := [name for outcome in every for name in outcome.used]:
             return refusal(common("ready-made", what=f"`{used[0]}`"))
         for trial in trials:
@@ -135,7 +116,21 @@ class Exercise:
         for nth, trial in enumerate(trials):
             if found := self._first_wrong(trial):
                 return self._refusal(trials, *found, by_heart=nth > 0)
+        if own and (handed := self._handed_on(every)):
+            return refusal(common("ready-made", what=f"`{handed}`"))
         return RIGHT
+
+    def _handed_on(self, every: list[Outcome]) -> str | None:
+        """Return the library's function that answered, if one did.
+
+        What the solution itself hands its inputs on to is a building block.
+        """
+        used = [name for outcome in every for name in outcome.library]
+        if not used:
+            return None
+        ours = [run(self.solution, case).library for case in self.cases(FIRST)]
+        blocks = {name for x in ours for name in x} - {named(self.solution)}
+        return next((name for name in used if name not in blocks), None)
 
     def _first_wrong(self, trial: Trial) -> tuple[Case, Finding] | None:
         """Return the first case that went wrong, and how."""

@@ -6,6 +6,8 @@ Axes: none
 """
 
 import contextlib
+import inspect
+import os
 import random
 import sys
 from collections.abc import Iterator
@@ -13,14 +15,38 @@ from collections.abc import Iterator
 import torch
 from torch.overrides import TorchFunctionMode
 
+# The torch functions that are an attention, ready made.
+ATTENTION = frozenset(
+    {
+        "scaled_dot_product_attention",
+        "multi_head_attention_forward",
+        "native_multi_head_attention",
+        "flex_attention",
+    }
+)
+
+# What a learner's code may leave changed, beside seeds: how to ask and to set.
+SETTINGS = (
+    (torch.get_default_dtype, torch.set_default_dtype),
+    (torch.get_default_device, torch.set_default_device),
+    (torch.get_num_threads, torch.set_num_threads),
+    (torch.get_float32_matmul_precision, torch.set_float32_matmul_precision),
+    (
+        torch.are_deterministic_algorithms_enabled,
+        torch.use_deterministic_algorithms,
+    ),
+    (torch.is_anomaly_enabled, torch.autograd.set_detect_anomaly),
+    (os.getcwd, os.chdir),
+)
+
 
 @contextlib.contextmanager
 def untouched() -> Iterator[None]:
-    """Leave seeds, default dtype and gradient mode as they were found."""
+    """Leave seeds, modes, defaults and the folder as they were found."""
     numpy = sys.modules.get("numpy")
     state = random.getstate()
     drawn = numpy.random.get_state() if numpy else None
-    dtype = torch.get_default_dtype()
+    found = [(ask(), ask, put) for ask, put in SETTINGS]
     try:
         with (
             torch.random.fork_rng(),
@@ -30,7 +56,9 @@ def untouched() -> Iterator[None]:
             torch.set_default_dtype(torch.float32)
             yield
     finally:
-        torch.set_default_dtype(dtype)
+        for value, ask, put in found:
+            if ask() != value:
+                put(value)
         random.setstate(state)
         if numpy:
             numpy.random.set_state(drawn)
@@ -57,3 +85,77 @@ class Guard(TorchFunctionMode):
         if name in self.forbidden and name not in self.used:
             self.used.append(name)
         return func(*args, **(kwargs or {}))
+
+
+class Onlooker:
+    """Notes calls of this book's own functions that get all that is given.
+
+    Whoever hands on every input has answered with the library, not with code
+    of their own; a function that gets a part of it, or something made of it, is
+    a building block.
+
+    Args:
+        given: the inputs of the call.
+    """
+
+    def __init__(self, given: list):
+        self.given = [x for x in given if x is not None]
+        self.used: list[str] = []
+
+    def __enter__(self):
+        self.before = sys.getprofile()
+        sys.setprofile(self.look)
+        return self
+
+    def __exit__(self, *raised) -> None:
+        sys.setprofile(self.before)
+
+    def look(self, frame, event: str, arg: object) -> None:
+        """Look at one call, return or other event of Python's."""
+        if event != "call":
+            return
+        module = frame.f_globals.get("__name__") or ""
+        if not module.startswith("attnbook."):
+            return
+        if module.startswith("attnbook.exercises."):
+            return
+        if "self" in frame.f_locals and any(
+            frame.f_locals["self"] is x for x in self.given
+        ):
+            return  # a model that was handed over may be used
+        name = f"{module}.{frame.f_code.co_qualname}"
+        whole = handed_on(self.given, arguments(frame))
+        if whole and name not in self.used:
+            self.used.append(name)
+
+
+def arguments(frame) -> list:
+    """Return what a function was called with."""
+    found = inspect.getargvalues(frame)
+    got = [found.locals[name] for name in found.args if name in found.locals]
+    got += found.locals.get(found.varargs, ()) if found.varargs else ()
+    more = found.locals.get(found.keywords, {}) if found.keywords else {}
+    return [*got, *more.values()]
+
+
+def handed_on(given: list, got: list) -> bool:
+    """Tell whether a function got every input, each in a place of its own."""
+    for x in given:
+        place = next((i for i, y in enumerate(got) if same(x, y)), None)
+        if place is None:
+            return False
+        del got[place]
+    return bool(given)
+
+
+def same(given, got) -> bool:
+    """Tell whether a function got this input, not something made of it."""
+    if given is got:
+        return True
+    plain = isinstance(given, bool | int | float | str)
+    return plain and type(got) is type(given) and got == given
+
+
+def named(function) -> str:
+    """Return a function's full name, as Onlooker notes it."""
+    return f"{function.__module__}.{function.__qualname__}"

@@ -42,6 +42,8 @@ class Outcome:
         floating: the places of these inputs.
         changed: the places of the inputs that the call changed.
         used: the ready-made functions it called though they are not allowed.
+        library: this book's functions that it handed all its inputs to.
+        stopped: the slug of the limit it ran into, if it was stopped.
         error: what was raised, in one line.
         attempted: False if it raised a stub's NotImplementedError.
     """
@@ -52,6 +54,8 @@ class Outcome:
     floating: tuple[int, ...] = ()
     changed: tuple[int, ...] = ()
     used: tuple[str, ...] = ()
+    library: tuple[str, ...] = ()
+    stopped: str = ""
     error: str | None = None
     attempted: bool = True
 
@@ -81,6 +85,8 @@ def equal(ours: tuple[Tensor, ...], theirs: tuple[Tensor, ...]) -> bool:
 
 def alike(ours: Outcome, theirs: Outcome) -> bool:
     """Tell whether two functions did the same in one call."""
+    if ours.stopped or theirs.stopped:
+        return ours.stopped == theirs.stopped
     if ours.error or theirs.error:
         return kind(ours.error) == kind(theirs.error)
     return (

@@ -10,12 +10,13 @@ import numbers
 from collections.abc import Callable
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from attnbook.exercises.guard import Guard, plant, untouched
+from attnbook.exercises.guard import Guard, Onlooker, plant, untouched
+from attnbook.exercises.limits import SHOWN, Stopped, alarm, output
 from attnbook.exercises.outcome import Case, Outcome
+from attnbook.exercises.way_back import backwards, import_late
 
-UPSTREAM = 2017  # seed of the gradients sent back; never the global seed
 # Every case is called once in each round, under that global seed: rounds 0 and
 # 1 differ if the answer draws random numbers, 0 and 2 if it remembers.
 ROUNDS = (11, 13, 11)
@@ -24,13 +25,37 @@ Rounds = tuple[tuple[Outcome, ...], ...]
 
 
 def rounds(
-    attempt: Callable, cases: tuple[Case, ...], forbidden: frozenset[str]
+    attempt: Callable,
+    cases: tuple[Case, ...],
+    forbidden: frozenset[str],
+    shown: int = SHOWN,
+    left: list[list] | None = None,
 ) -> Rounds:
-    """Call the attempt on every case, in three rounds."""
+    """Call the attempt on every case, in three rounds, until it is stopped.
+
+    Of what it prints, `shown` characters of the first call are let through.
+    `left` gets every call's inputs as the call left them, if it is given.
+    """
+    import_late()
+    stopped = None
+
+    def once(case: Case, seed: int, shown: int) -> Outcome:
+        nonlocal stopped
+        if stopped is not None:
+            return stopped
+        with output(shown):
+            found = run(attempt, case, forbidden, seed, left)
+        if found.stopped:
+            stopped = found
+        return found
+
     with untouched():
         return tuple(
-            tuple(run(attempt, case, forbidden, seed) for case in cases)
-            for seed in ROUNDS
+            tuple(
+                once(case, seed, 0 if nth or i else shown)
+                for i, case in enumerate(cases)
+            )
+            for nth, seed in enumerate(ROUNDS)
         )
 
 
@@ -39,10 +64,13 @@ def run(
     case: Case,
     forbidden: frozenset[str] = frozenset(),
     seed: int = ROUNDS[0],
+    left: list[list] | None = None,
 ) -> Outcome:
     """Call the attempt on copies of a case's inputs; report what happened."""
     plant(seed)
     given = [copied(x) for x in case.inputs]
+    if left is not None:
+        left.append(given)
     leaves = {
         i: x.requires_grad_()
         for i, x in enumerate(given)
@@ -50,15 +78,18 @@ def run(
     }
     for i, x in leaves.items():
         given[i] = x.clone()  # may be overwritten, and we would see it
-    guard = Guard(forbidden)
-    form, output, gradients, error = "", (), (), None
+    guard, onlooker = Guard(forbidden), Onlooker(given)
+    form, found, gradients, error, stopped = "", (), (), None, ""
     try:
-        with guard:
-            form, output = parts(attempt(*given))
-        gradients = backwards(output, list(leaves.values()))
-        output = tuple(plain(x) for x in output)
+        with alarm():
+            with guard, onlooker:
+                form, found = parts(attempt(*given))
+            gradients = backwards(found, list(leaves.values()))
+            found = tuple(plain(x) for x in found)
     except KeyboardInterrupt:
         raise
+    except Stopped as limit:
+        stopped, form, found, gradients = limit.slug, "", (), ()
     except BaseException as raised:  # a learner's code may raise anything
         if is_stub(raised):
             return Outcome(attempted=False)
@@ -70,17 +101,22 @@ def run(
     )
     return Outcome(
         form=form,
-        output=output,
+        output=found,
         gradients=gradients,
         floating=tuple(leaves),
         changed=tuple(changed),
         used=tuple(guard.used),
+        library=tuple(onlooker.used),
+        stopped=stopped,
         error=error,
     )
 
 
 def copied(x):
-    """Return a copy of an input: a tensor's numbers, anything else deeply."""
+    """Return a copy of an input: a tensor's numbers, anything else deeply.
+
+    So every call meets a model of its own.
+    """
     return x.clone() if isinstance(x, Tensor) else copy.deepcopy(x)
 
 
@@ -92,6 +128,8 @@ def plain(x: Tensor) -> Tensor:
 
 def unchanged(now, before) -> bool:
     """Tell whether an input is still what it was, to the last bit."""
+    if isinstance(before, nn.Module):
+        return same_model(now, before)
     if not isinstance(before, Tensor):
         return now == before
     if now.shape != before.shape or now.dtype != before.dtype:
@@ -100,14 +138,27 @@ def unchanged(now, before) -> bool:
     return bool(((now == before) | (now.isnan() & before.isnan())).all())
 
 
+def same_model(now, before: nn.Module) -> bool:
+    """Tell whether a model has the same mode and the same numbers as before."""
+    if type(now) is not type(before):
+        return False
+    modes = ([part.training for part in x.modules()] for x in (now, before))
+    held, known = now.state_dict(), before.state_dict()
+    return (
+        next(modes) == next(modes)
+        and held.keys() == known.keys()
+        and all(unchanged(x, known[name]) for name, x in held.items())
+    )
+
+
 def parts(given) -> tuple[str, tuple[Tensor, ...]]:
     """Return what kind of thing a call gave, in words, and its tensors."""
     if given is None:
         return "None", ()
+    if is_truth(given):
+        return "a truth value", (torch.tensor(bool(given)),)
     if isinstance(given, Tensor):
         return "a tensor", (given,)
-    if isinstance(given, bool):
-        return "a truth value", ()
     if isinstance(given, numbers.Real):
         return "a number", (torch.tensor(float(given)),)
     if isinstance(given, tuple | list):
@@ -121,30 +172,11 @@ def parts(given) -> tuple[str, tuple[Tensor, ...]]:
     return f"an object of type {type(given).__name__}", ()
 
 
-def backwards(
-    output: tuple[Tensor, ...], leaves: list[Tensor]
-) -> tuple[Tensor, ...]:
-    """Return the gradients of the leaves for a random upstream gradient."""
-    noise = torch.Generator().manual_seed(UPSTREAM)
-    drawn = [
-        torch.randn(x.shape, generator=noise, dtype=torch.float64)
-        for x in output
-    ]
-    ends = [
-        (x, up.to(x.dtype))
-        for x, up in zip(output, drawn, strict=True)
-        if x.requires_grad
-    ]
-    found = [None] * len(leaves)
-    if ends and leaves:
-        reached, upstream = zip(*ends, strict=True)
-        found = torch.autograd.grad(
-            reached, leaves, upstream, allow_unused=True
-        )
-    return tuple(
-        torch.zeros_like(x) if g is None else g.detach().clone()
-        for g, x in zip(found, leaves, strict=True)
-    )
+def is_truth(given) -> bool:
+    """Tell whether something is one True or False: Python's, or an array's."""
+    kind = str(getattr(given, "dtype", type(given).__name__))
+    bare = getattr(given, "shape", ()) == ()
+    return bare and kind in ("bool", "torch.bool")
 
 
 def is_stub(raised: BaseException) -> bool:

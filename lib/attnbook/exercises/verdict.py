@@ -11,7 +11,10 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from attnbook.exercises.limits import CHARACTERS, SECONDS
 from attnbook.exercises.outcome import Outcome, differing
+
+LIMITS = {"too-long": f"{SECONDS:.0f}", "too-much": f"{CHARACTERS:,}"}
 
 # Mistakes that any exercise can meet; each exercise adds its own.
 COMMON = {
@@ -24,7 +27,12 @@ COMMON = {
     "none": "it returns None: is a `return` missing?",
     "type": "it returns {what} and should return {right}",
     "changed-input": "it changes its input `{what}` in place",
+    "changed-model": "it does not leave `{what}` as it came: it is in another "
+    "mode, or has other numbers",
     "error": "it raises {what}",
+    "too-long": "it was stopped after {what} seconds: does a loop never end?",
+    "too-much": "it was stopped after {what} printed characters: does a loop "
+    "never end?",
     "shape": "{what} has the shape {seen} and should have {right}",
     "length": "`{what}` has the length {seen} and should have {right}",
     "dtype": "{what} is {seen} and should be {right}",
@@ -87,7 +95,9 @@ def look(
     if got.form == "None":
         return common("none")
     if got.changed:
-        return common("changed-input", what=takes[got.changed[0]])
+        what = takes[got.changed[0]]
+        kind = "model" if what == "model" else "input"
+        return common(f"changed-{kind}", what=what)
     if got.error:
         return common("error", what=got.error)
     if want.form == "a number" and got.form == "a tensor":
@@ -119,8 +129,12 @@ def look_at_tensor(name: str, ours: Tensor, theirs: Tensor) -> Finding | None:
         seen, right = (str(tuple(x.shape)) for x in (ours, theirs))
         return common("shape", what=f"`{name}`", seen=seen, right=right)
     if ours.dtype != theirs.dtype:
+        like = ", like the inputs" if theirs.is_floating_point() else ""
         return common(
-            "dtype", what=f"`{name}`", seen=ours.dtype, right=theirs.dtype
+            "dtype",
+            what=f"`{name}`",
+            seen=ours.dtype,
+            right=f"{theirs.dtype}{like}",
         )
     empty = ours.isnan() & ~theirs.isnan()
     if empty.any():
@@ -171,4 +185,4 @@ def apart(ours: Tensor, theirs: Tensor) -> tuple[str, str]:
         said = f"{a:.{digits}g}", f"{b:.{digits}g}"
         if said[0] != said[1]:
             break
-    return said
+    return tuple(x.replace("nan", "NaN") for x in said)

@@ -33,7 +33,9 @@ def sinusoidal_at(
     positions: Shaped[Tensor, "*T"], width: int, base: float | int = 10000.0
 ) -> Float[Tensor, "*T C"]:
     """Return sine and cosine, interleaved, at positions, whole or not."""
-    steps = frequencies(width, base).to(positions.device)
+    double = positions.dtype == torch.float64
+    dtype = torch.float64 if double else torch.float32
+    steps = frequencies(width, base, dtype).to(positions.device)
     angle = positions[..., None] * steps
     return torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(-2)
 

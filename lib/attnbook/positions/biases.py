@@ -46,7 +46,10 @@ def alibi_slopes(heads: int) -> Float[Tensor, "H"]:
 
 
 def alibi(heads: int, queries: int, keys: int) -> Float[Tensor, "H T S"]:
-    """Return minus slope times distance, on both sides of the query."""
+    """Return minus slope times distance, on both sides of the query.
+
+    In single precision on the CPU; `.to(query)` fits it to a query.
+    """
     away = distances(queries, keys).abs()
     return -alibi_slopes(heads)[:, None, None] * away
 

@@ -2,7 +2,7 @@
 
 Chapter: chapters/08_positions
 Source: Shaw et al. (2018), sections 3.1 to 3.3, equations 3 and 4,
-    https://arxiv.org/abs/1803.02155; all heads share the vectors, as there.
+    https://arxiv.org/abs/1803.02155; here all heads share the vectors.
 Axes: B batch, H heads, T queries, S keys, D width of queries, E of values, R
     distances, 2 · reach + 1; the queries are the last T of S positions
 """

@@ -122,7 +122,7 @@ function sign(name) {
   return drawing;
 }
 
-/** Paint all weights on one canvas, in one colour given as "red, green, blue". */
+/** Paint all weights on one canvas, in one colour. */
 function paint(canvas, weights, columns, ink) {
   const { width, height, gap } = cellSize(weights.length, columns);
   Object.assign(canvas, { width: columns * width, height: weights.length * height });
@@ -130,7 +130,8 @@ function paint(canvas, weights, columns, ink) {
   const pen = canvas.getContext("2d");
   weights.forEach((row, t) =>
     row.forEach((weight, s) => {
-      pen.fillStyle = `rgba(${ink}, ${0.08 + 0.92 * weight})`;
+      pen.globalAlpha = 0.08 + 0.92 * weight;
+      pen.fillStyle = ink;
       pen.fillRect(s * width, t * height, width - gap, height - gap);
     }),
   );
@@ -140,7 +141,7 @@ function paint(canvas, weights, columns, ink) {
 function build(el, given) {
   const id = `alignment-player-${Math.random().toString(36).slice(2)}`; // a page may hold several
   const examples = (Array.isArray(given) ? given : []).map(cleaned).filter((e) => e.source.length);
-  const root = make("div", { className: "ap", role: "group", "aria-label": "Alignment player" });
+  const root = make("div", { className: "book-widget ap", role: "group", "aria-label": "Alignment player" });
   el.append(root);
   if (!examples.length) {
     root.append(make("p", { text: "There is no example to show." }));
@@ -240,7 +241,7 @@ function build(el, given) {
 
   /** Paint the map, if it or the page's theme is another one now. */
   function colour() {
-    const ink = getComputedStyle(root).getPropertyValue("--ap-rgb").trim();
+    const ink = getComputedStyle(root).accentColor;
     if (map.hidden || !ink || ink === now.ink) return;
     now.ink = ink;
     paint(canvas, current().weights, current().source.length, ink);

@@ -73,7 +73,7 @@ function make(tag, props = {}, ...children) {
   return node;
 }
 
-/** Paint one head's weights, in one colour given as "red, green, blue". */
+/** Paint one head's weights, in one colour. */
 function paint(canvas, rows, ink, small = false) {
   const size = Math.max(2, Math.min(36, Math.floor(720 / Math.max(rows.length, rows[0]?.length ?? 1))));
   const gap = small || size < 8 ? 0 : 2;
@@ -81,18 +81,19 @@ function paint(canvas, rows, ink, small = false) {
   const pen = canvas.getContext("2d");
   rows.forEach((row, t) =>
     row.forEach((weight, s) => {
-      pen.fillStyle = `rgba(${ink}, ${0.08 + 0.92 * weight})`;
+      pen.globalAlpha = 0.08 + 0.92 * weight;
+      pen.fillStyle = ink;
       pen.fillRect(s * size, t * size, size - gap, size - gap);
     }),
   );
 }
 
 /** Build the map in `el`; gives back what takes it away. */
-function build(el, given) {
+function build(el, given, tell) {
   const id = `attention-map-${Math.random().toString(36).slice(2)}`; // a page may hold several
   const examples = (Array.isArray(given.examples) ? given.examples : []).map(cleaned);
   const good = examples.filter((e) => e.query.length && e.key.length && e.weights.length);
-  const root = make("div", { className: "am", role: "group", "aria-label": "Attention map" });
+  const root = make("div", { className: "book-widget am", role: "group", "aria-label": "Attention map" });
   el.append(root);
   if (!good.length) {
     root.append(make("p", { text: "There is no example to show." }));
@@ -103,6 +104,12 @@ function build(el, given) {
   const current = () => good[now.example];
   const rows = () => current().weights[now.layer][now.head];
 
+  /** Tell a notebook's kernel which head is shown. */
+  const said = () => {
+    tell("layer", now.layer);
+    tell("head", now.head);
+  };
+
   const chooser = (name) => {
     const select = make("select", { id: `${id}-${name}` });
     const label = make("label", { for: select.id, text: name[0].toUpperCase() + name.slice(1) });
@@ -110,6 +117,7 @@ function build(el, given) {
       now[name] = Number(select.value);
       if (name === "example") now.word = 0;
       draw();
+      said();
     });
     return [select, label];
   };
@@ -216,7 +224,7 @@ function build(el, given) {
 
   /** Paint in the theme's colour, which may have changed. */
   function colour() {
-    const ink = getComputedStyle(root).getPropertyValue("--am-rgb").trim();
+    const ink = getComputedStyle(root).accentColor;
     if (ink === now.ink) return;
     now.ink = ink;
     paint(canvas, rows(), ink);
@@ -255,6 +263,7 @@ function build(el, given) {
     now.ink = "";
     colour();
     show();
+    said();
   };
 
   details.addEventListener("toggle", () => {
@@ -319,10 +328,19 @@ export default {
   render({ model, el }) {
     const names = ["examples", "layer", "head", "heads"];
     const given = () => Object.fromEntries(names.map((name) => [name, model.get(name)]));
-    let remove = build(el, given());
+    let mine = false; // a change that comes from here needs no rebuilding
+    const tell = (name, value) => {
+      if (model.get(name) === value) return;
+      mine = true;
+      model.set(name, value);
+      model.save_changes();
+      mine = false;
+    };
+    let remove = build(el, given(), tell);
     const again = () => {
+      if (mine) return;
       remove();
-      remove = build(el, given());
+      remove = build(el, given(), tell);
     };
     for (const name of names) model.on(`change:${name}`, again);
     return () => {

@@ -8,8 +8,11 @@ Axes: none
 import json
 import math
 from html import escape
+from pathlib import Path
 
 import anywidget
+
+SHARED = Path(__file__).with_name("shared.css")
 
 
 def finite(state):
@@ -49,8 +52,15 @@ class BookWidget(anywidget.AnyWidget):
     """A widget whose state travels twice: to a front end, and in the page.
 
     A subclass sets `_esm` (and `_css`) to the files beside it, its traits
-    (plain lists, numbers and strings, tagged sync) and `fallback`.
+    (plain lists, numbers and strings, tagged sync) and `fallback`. What all
+    widgets look like comes before its own style sheet.
     """
+
+    def __init_subclass__(cls, **kwargs):
+        own = cls.__dict__.get("_css")
+        if isinstance(own, Path):
+            cls._css = SHARED.read_text("utf8") + own.read_text("utf8")
+        super().__init_subclass__(**kwargs)
 
     def fallback(self) -> str:
         """Return HTML for a reader without JavaScript; its text is escaped."""

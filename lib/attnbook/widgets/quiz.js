@@ -43,7 +43,7 @@ export default {
     const given = model.get("questions");
     const questions = (Array.isArray(given) ? given : []).filter((q) => Array.isArray(q?.choices));
     const answers = questions.map(() => []);
-    const root = make("section", { className: "quiz-live", "aria-label": model.get("title") ?? "Quiz" });
+    const root = make("section", { className: "book-widget quiz-live", "aria-label": model.get("title") ?? "Quiz" });
     const score = make("p", { className: "quiz-score", role: "status" });
     root.append(make("p", { className: "quiz-title", text: model.get("title") ?? "Quiz" }));
     questions.forEach((question, q) => {

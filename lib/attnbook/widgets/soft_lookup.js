@@ -143,7 +143,7 @@ function build(el, given, changed) {
   const id = `soft-lookup-${Math.random().toString(36).slice(2)}`; // a page may hold several
   const first = cleaned(given);
   const now = cleaned(given);
-  const root = make("div", { className: "sl", role: "group", "aria-label": "Soft lookup" });
+  const root = make("div", { className: "book-widget sl", role: "group", "aria-label": "Soft lookup" });
   el.append(root);
   if (!now.entries.length) {
     root.append(make("p", { text: "There is no key to look up." }));

@@ -104,6 +104,33 @@ def rotation(
     return answer
 
 
+def mixed_pairing(
+    x: Tensor, positions: Tensor, base: float = 10000.0
+) -> Tensor:
+    """Return neighbours turned by angles laid out for halves."""
+    angle = positions[:, None] * base ** -exponents(x.shape[-1])
+    angle = torch.cat([angle, angle], dim=-1)
+    sine, cosine = angle.sin().to(x.dtype), angle.cos().to(x.dtype)
+    return x * cosine + in_turns(-x[..., 1::2], x[..., ::2]) * sine
+
+
+def mixed_the_other_way(
+    x: Tensor, positions: Tensor, base: float = 10000.0
+) -> Tensor:
+    """Return halves turned by angles laid out for neighbours."""
+    angle = positions[:, None] * base ** -exponents(x.shape[-1])
+    angle = angle.repeat_interleave(2, dim=-1)
+    sine, cosine = angle.sin().to(x.dtype), angle.cos().to(x.dtype)
+    first, second = halves(x)
+    return x * cosine + torch.cat([-second, first], dim=-1) * sine
+
+
+def added(x: Tensor, positions: Tensor, base: float = 10000.0) -> Tensor:
+    """Return x with the waves added, as to embeddings."""
+    angle = positions[:, None] * base ** -exponents(x.shape[-1])
+    return x + in_turns(angle.sin(), angle.cos()).to(x.dtype)
+
+
 def slopes_of(heads: int) -> Tensor:
     """Return ALiBi's slopes for a power of two."""
     return 2.0 ** (-8.0 * torch.arange(1, heads + 1) / heads)

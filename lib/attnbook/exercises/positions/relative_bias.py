@@ -57,6 +57,7 @@ check_relative_bias = Exercise(
     solution=relative_bias,
     returns=("bias",),
     draw=draw,
+    allowed="Everything is allowed but the functions of `attnbook.positions`.",
     mistakes=(
         Mistake(
             "index-transposed",

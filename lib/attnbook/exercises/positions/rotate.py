@@ -7,14 +7,15 @@ Axes: B batch, H heads, T positions, D width of a head
 """
 
 import torch
-from torch import Tensor
 
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.inputs import cast, doubled, halved, normal, whole
 from attnbook.exercises.positions.answers import (
+    added,
     exponents,
     halves,
-    in_turns,
+    mixed_pairing,
+    mixed_the_other_way,
     one_after_the_other,
     rotation,
 )
@@ -47,29 +48,6 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
     )
 
 
-def mixed_pairing(x, positions, base=10000.0):
-    """Neighbours are turned by angles laid out for halves."""
-    angle = positions[:, None] * base ** -exponents(x.shape[-1])
-    angle = torch.cat([angle, angle], dim=-1)
-    sine, cosine = angle.sin().to(x.dtype), angle.cos().to(x.dtype)
-    return x * cosine + in_turns(-x[..., 1::2], x[..., ::2]) * sine
-
-
-def mixed_the_other_way(x, positions, base=10000.0):
-    """Halves are turned by angles laid out for neighbours."""
-    angle = positions[:, None] * base ** -exponents(x.shape[-1])
-    angle = angle.repeat_interleave(2, dim=-1)
-    sine, cosine = angle.sin().to(x.dtype), angle.cos().to(x.dtype)
-    first, second = halves(x)
-    return x * cosine + torch.cat([-second, first], dim=-1) * sine
-
-
-def added(x: Tensor, positions: Tensor, base: float = 10000.0) -> Tensor:
-    """The waves are added, as to embeddings."""
-    angle = positions[:, None] * base ** -exponents(x.shape[-1])
-    return x + in_turns(angle.sin(), angle.cos()).to(x.dtype)
-
-
 check_rotate = Exercise(
     title="rotated queries and keys",
     stars=2,
@@ -78,6 +56,7 @@ check_rotate = Exercise(
     solution=solutions.rotate,
     returns=("rotated",),
     draw=draw,
+    allowed="Everything is allowed but the functions of `attnbook.positions`.",
     mistakes=(
         Mistake(
             "half-split",

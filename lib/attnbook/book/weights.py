@@ -1,4 +1,9 @@
-"""What a page weighs over the wire: gzip for text, as it is for the rest."""
+"""What a page weighs over the wire: gzip for text, as it is for the rest.
+
+Chapter: chapters/00_before_you_start
+Source: none
+Axes: none
+"""
 
 import gzip
 import re

@@ -1,0 +1,132 @@
+"""Watching a model at work: its weights, its first NaN, what learns nothing.
+
+Chapter: chapters/06_multi_head
+Source: none (own work)
+Axes: B batch, H heads, T queries, S keys
+"""
+
+import inspect
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from unittest import mock
+
+import torch
+from torch import Tensor, nn
+
+
+@contextmanager
+def watch_attention(model: nn.Module) -> Iterator[dict[str, list[Tensor]]]:
+    """Keep the weights of every attention layer while the model runs.
+
+    A layer is a module whose `forward` has an argument `need_weights`, such as
+    `torch.nn.MultiheadAttention` and the book's. It runs once more for them, so
+    a watched model is slower, and gives the same.
+
+    Args:
+        model: run it inside the `with` block, in evaluation mode.
+
+    Yields:
+        For each layer's name its weights (B, H, T, S), one tensor a call.
+
+    Raises:
+        ValueError: if the model has no such layer.
+    """
+    layers = {
+        name: module
+        for name, module in model.named_modules()
+        if "need_weights" in inspect.signature(module.forward).parameters
+    }
+    if not layers:
+        raise ValueError(
+            f"{type(model).__name__} has no layer whose forward takes "
+            "need_weights"
+        )
+    kept: dict[str, list[Tensor]] = {name: [] for name in layers}
+    with ExitStack() as stack:
+        # PyTorch's fast path would go round the layers' own forward.
+        stack.callback(
+            torch.backends.mha.set_fastpath_enabled,
+            torch.backends.mha.get_fastpath_enabled(),
+        )
+        torch.backends.mha.set_fastpath_enabled(False)
+        for name, layer in layers.items():
+            told = telling(layer.forward, kept[name])
+            stack.enter_context(mock.patch.object(layer, "forward", told))
+        yield kept
+
+
+def telling(forward: Callable, kept: list[Tensor]) -> Callable:
+    """Return a layer's forward that also keeps each head's weights."""
+    signature = inspect.signature(forward)
+
+    def told(*args, **kwargs):
+        asked = signature.bind(*args, **kwargs)
+        asked.arguments["need_weights"] = True
+        if "average_attn_weights" in signature.parameters:
+            asked.arguments["average_attn_weights"] = False
+        with torch.no_grad():
+            kept.append(forward(*asked.args, **asked.kwargs)[1])
+        return forward(*args, **kwargs)
+
+    return told
+
+
+def first_not_finite(model: nn.Module, *args, **kwargs) -> str | None:
+    """Return the name of the first layer whose output has a NaN or infinity.
+
+    Only layers without layers of their own are named; None if all is finite,
+    and "" if only the model's own code makes it.
+
+    Args:
+        model: called with the other arguments.
+        *args: of the model.
+        **kwargs: of the model.
+    """
+    found: list[str] = []
+
+    def looking(name: str) -> Callable:
+        def look(module, given, output):
+            outputs = output if isinstance(output, tuple) else (output,)
+            tensors = [x for x in outputs if isinstance(x, Tensor)]
+            if not found and any(not x.isfinite().all() for x in tensors):
+                found.append(name)
+
+        return look
+
+    hooks = [
+        module.register_forward_hook(looking(name))
+        for name, module in model.named_modules()
+        if not name or not any(True for _ in module.children())
+    ]
+    try:
+        with torch.no_grad():
+            model(*args, **kwargs)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return found[0] if found else None
+
+
+def silent_parameters(model: nn.Module, loss: Tensor) -> dict[str, str]:
+    """Return which parameters a loss does not reach, and how one sees it.
+
+    Args:
+        model: its parameters are asked; their `.grad` is left alone.
+        loss: one number, made by the model.
+
+    Returns:
+        For each such parameter "not in the graph", "all zero" or "not finite".
+    """
+    named = {n: p for n, p in model.named_parameters() if p.requires_grad}
+    gradients = torch.autograd.grad(
+        loss, [*named.values()], allow_unused=True, retain_graph=True
+    )
+    found = {}
+    for name, gradient in zip(named, gradients, strict=True):
+        if gradient is None:
+            found[name] = "not in the graph"
+        elif not gradient.isfinite().all():
+            found[name] = "not finite"
+        elif not gradient.any():
+            found[name] = "all zero"
+    return found

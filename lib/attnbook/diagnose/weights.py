@@ -1,0 +1,83 @@
+"""Numbers about attention weights: symptoms, and no more.
+
+Chapter: chapters/06_multi_head
+Source: the similarity of heads as in Li et al. (2018), section 3.2,
+    https://arxiv.org/abs/1810.10183 (there a training loss)
+Axes: B batch, H heads, T queries, S keys
+"""
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+
+def entropy(weights: Float[Tensor, "*B S"]) -> Float[Tensor, "*B"]:
+    """Return the entropy of each row, in nats; an empty row has 0.
+
+    exp(entropy) is how many keys, weighted equally, would be as spread out.
+    """
+    return torch.special.entr(weights).sum(dim=-1)
+
+
+def uniformity(
+    weights: Float[Tensor, "*B S"], mask: Bool[Tensor, "..."] | None = None
+) -> Float[Tensor, "*B"]:
+    """Return the entropy as a share of the largest possible one.
+
+    0 is one key alone, 1 all visible keys alike; a row that sees at most one
+    key has no choice, and gives NaN.
+
+    Args:
+        weights: rows that sum to 1.
+        mask: True where a query may look; all keys unless given.
+    """
+    seen = torch.ones_like(weights, dtype=torch.bool)
+    if mask is not None:
+        seen = mask.expand_as(weights)
+    most = seen.sum(dim=-1).to(weights.dtype).log()
+    return (entropy(weights) / most).masked_fill(~(most > 0), torch.nan)
+
+
+def head_similarity(
+    weights: Float[Tensor, "B H T S"],
+) -> Float[Tensor, "H H"]:
+    """Return the mean cosine of the rows of every two heads.
+
+    Heads that look anywhere in common have a positive one: two heads that are
+    uniform have 1, and so have two that look at the same key.
+    """
+    rows = torch.nn.functional.normalize(weights, dim=-1)
+    return torch.einsum("bhts,bgts->hg", rows, rows) / (
+        weights.shape[0] * weights.shape[2]
+    )
+
+
+def weights_test(
+    weights: Float[Tensor, "*B T S"], mask: Bool[Tensor, "..."] | None = None
+) -> dict[str, float]:
+    """Return how far weights are from what weights must be; 0 is right.
+
+    Args:
+        weights: as a layer gives them, each head's own.
+        mask: True where a query may look; all keys unless given.
+
+    Returns:
+        Four numbers: `not finite`, the share of weights that are NaN or
+        infinite; `sums`, how far a row that sees a key is from summing to 1;
+        `hidden`, the largest weight on a key that the mask hides; `negative`,
+        the size of the most negative weight.
+    """
+    seen = torch.ones_like(weights, dtype=torch.bool)
+    if mask is not None:
+        seen = mask.expand_as(weights)
+    finite = weights.isfinite()
+    some = weights.detach().masked_fill(~finite, 0.0)
+    sums = (some.sum(dim=-1) - 1).abs()
+    # A row that is not finite is told as such, and needs no sum as well.
+    counted = seen.any(dim=-1) & finite.all(dim=-1)
+    return {
+        "not finite": float((~finite).double().mean()),
+        "sums": float(sums.masked_fill(~counted, 0.0).amax()),
+        "hidden": float(some.masked_fill(seen, 0.0).abs().amax()),
+        "negative": float(some.clamp(max=0).abs().amax()),
+    }

@@ -1,0 +1,163 @@
+"""What masked attention costs over the length, one way beside the other.
+
+FlexAttention is compiled here, which needs a C++ compiler, and on a CPU goes
+forward only; where there is no compiler its numbers are missing.
+
+Chapter: chapters/07_masks
+Source: none (own work)
+Axes: B batch, H heads, T positions, D width of a head
+"""
+
+import json
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+from torch.profiler import ProfilerActivity, profile
+
+from attnbook.blocked_window import attend_in_blocks, attend_window
+from attnbook.evidence.multi_head_cost import paired, ratio
+from attnbook.evidence.record import note, write
+from attnbook.evidence.scores_cost import interleaved, quartiles
+from attnbook.evidence.turns import turn
+from attnbook.masks import rules, spread
+from attnbook.scaled_dot_product import attend
+
+B, H, D, SIZE = 1, 8, 64, 256
+LENGTHS = (512, 1024, 2048, 4096)
+THREADS, ROUNDS, PAIRS = 2, 7, 31
+RULES = {
+    "causal": lambda length: rules.causal(length, length),
+    "window": lambda length: rules.window(length, length, SIZE),
+}
+
+
+def drawn(length: int) -> list[Tensor]:
+    """Return query, key, value and an upstream gradient."""
+    rng = torch.Generator().manual_seed(0)
+    return [torch.randn(B, H, length, D, generator=rng) for _ in range(4)]
+
+
+def ways(kind: str, length: int) -> dict[str, Callable[..., Tensor]]:
+    """Return every way to attend under a mask, as functions of q, k and v.
+
+    What can be made once for many calls is made here: the mask, and the list of
+    blocks that FlexAttention visits.
+    """
+    rule = RULES[kind](length)
+    mask = spread(rule, length, length)
+    made: dict[str, Callable[..., Tensor]] = {
+        "full": lambda *qkv: attend(*qkv, mask),
+        "sdpa": lambda *qkv: F.scaled_dot_product_attention(
+            *qkv, attn_mask=mask
+        ),
+        "blocks": lambda *qkv: attend_in_blocks(*qkv, mask),
+    }
+    if kind == "causal":
+        made["sdpa, is_causal"] = lambda *qkv: F.scaled_dot_product_attention(
+            *qkv, is_causal=True
+        )
+    else:
+        made["window"] = lambda *qkv: attend_window(*qkv, SIZE)
+    if shutil.which("c++") or shutil.which("g++"):
+        visited = create_block_mask(rule, None, None, length, length, "cpu")
+        flex = torch.compile(flex_attention, dynamic=False)
+        made["flex"] = lambda *qkv: flex(*qkv, block_mask=visited)
+    return made
+
+
+def forward(way: Callable, inputs: list[Tensor]) -> Callable[[], Tensor]:
+    """Return a call without gradients."""
+
+    def call() -> Tensor:
+        with torch.no_grad():
+            return way(*inputs[:3])
+
+    return call
+
+
+def both(way: Callable, inputs: list[Tensor]) -> Callable[[], tuple]:
+    """Return a call forwards and backwards."""
+    leaves = [x.clone().requires_grad_() for x in inputs[:3]]
+    return lambda: torch.autograd.grad(way(*leaves), leaves, inputs[3])
+
+
+def peak(call: Callable[[], object]) -> int:
+    """Return the most bytes of tensors that a call holds at once."""
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as run:
+        kept = call()
+    del kept
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "trace.json"
+        run.export_chrome_trace(str(path))
+        events = json.loads(path.read_text())["traceEvents"]
+    steps = [
+        (e["ts"], e["args"]["Bytes"]) for e in events if e["name"] == "[memory]"
+    ]
+    held = most = 0
+    for _, change in sorted(steps, key=lambda step: step[0]):
+        held += change
+        most = max(most, held)
+    return most
+
+
+def measured(kind: str, length: int) -> dict[str, dict]:
+    """Return time and memory of every way at one length."""
+    inputs, found = drawn(length), ways(kind, length)
+    law = forward(found["full"], inputs)()
+    calls = {name: forward(way, inputs) for name, way in found.items()}
+    far = {n: float((call() - law).abs().max()) for n, call in calls.items()}
+    made: dict[str, dict] = {"far": far, "forward": {}, "both": {}}
+    made["bytes"] = {name: peak(call) for name, call in calls.items()}
+    trained = {n: both(w, inputs) for n, w in found.items() if n != "flex"}
+    made["bytes, both"] = {name: peak(call) for name, call in trained.items()}
+    for direction, some in (("forward", calls), ("both", trained)):
+        taken = interleaved(some, ROUNDS)
+        made[direction] = {name: quartiles(ms) for name, ms in taken.items()}
+    return made
+
+
+def against_sdpa(length: int) -> dict[str, dict]:
+    """Return our window over SDPA with its mask, call by call in turn."""
+    inputs, found = drawn(length), ways("window", length)
+    return {
+        name: ratio(
+            paired(
+                direction(found["window"], inputs),
+                direction(found["sdpa"], inputs),
+                PAIRS,
+            )
+        )
+        for name, direction in (("forward", forward), ("both", both))
+    }
+
+
+def mask_cost() -> dict:
+    """Record all ways over the length, and the window beside SDPA."""
+    torch.set_num_threads(THREADS)
+    with turn(os.cpu_count() or 1):
+        wall, cpu = time.perf_counter(), time.process_time()
+        results: dict[str, dict] = {
+            kind: {str(n): measured(kind, n) for n in LENGTHS} for kind in RULES
+        }
+        results["against sdpa"] = against_sdpa(LENGTHS[-1])
+        made = note(
+            "mask_cost",
+            [0],
+            results,
+            sizes={"B": B, "H": H, "D": D, "window": SIZE},
+            lengths=list(LENGTHS),
+            rounds=[ROUNDS, PAIRS],
+            threads=THREADS,
+            wall_s=time.perf_counter() - wall,
+            cpu_s=time.process_time() - cpu,
+        )
+    write(made)
+    return made

@@ -1,0 +1,114 @@
+"""Limits on a call of a learner's function: time, and what it prints.
+
+The alarm needs a platform that has one (not Windows) and the main thread, and
+it rings between two steps of Python: inside one long call of C code, or in a
+loop that catches everything, it is heard late or never. Grading therefore runs
+answers in a process that can be ended (`attnbook.grade`).
+
+Chapter: all of them
+Source: none
+Axes: none
+"""
+
+import contextlib
+import io
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+
+SECONDS, CHARACTERS, SHOWN = 10.0, 100_000, 2_000
+RING = 1.0  # seconds from one ring of the alarm to the next
+
+
+class Stopped(BaseException):
+    """A learner's code was stopped; `except Exception` does not catch it."""
+
+    slug = ""
+
+
+class TooLong(Stopped):
+    """It ran longer than the limit."""
+
+    slug = "too-long"
+
+
+class TooMuch(Stopped):
+    """It printed more than the limit."""
+
+    slug = "too-much"
+
+
+class Tap(io.TextIOBase):
+    """A stream that lets the first characters through, and counts them all."""
+
+    def __init__(self, through: io.TextIOBase, shown: int):
+        super().__init__()
+        self.through, self.shown, self.written = through, shown, 0
+
+    def writable(self) -> bool:
+        """Say that it can be written to."""
+        return True
+
+    def write(self, text: str) -> int:
+        """Pass on what is still within the limit.
+
+        Raises:
+            TooMuch: if more has been written than can be meant.
+        """
+        left = self.shown - self.written
+        self.written += len(text)
+        if left > 0:
+            self.through.write(text[:left])
+        if self.written > CHARACTERS:
+            raise TooMuch
+        return len(text)
+
+    def flush(self) -> None:
+        """Flush the stream behind."""
+        self.through.flush()
+
+    def fileno(self) -> int:
+        """Return the number of the file behind, for those who want one."""
+        return self.through.fileno()
+
+
+@contextlib.contextmanager
+def output(shown: int = SHOWN) -> Iterator[None]:
+    """Let a learner's prints through, up to a limit; stop a flood."""
+    taps = Tap(sys.stdout, shown), Tap(sys.stderr, shown)
+    with (
+        contextlib.redirect_stdout(taps[0]),
+        contextlib.redirect_stderr(taps[1]),
+    ):
+        yield
+
+
+@contextlib.contextmanager
+def alarm(seconds: float = SECONDS) -> Iterator[None]:
+    """Raise TooLong after some seconds, then again each second, if possible.
+
+    The seconds are of work, or three times as many of waiting: on a machine
+    that is busy with other things, nobody is stopped for its slowness. An alarm
+    that somebody else has set is put back with the time it had left.
+    """
+    here = threading.current_thread() is threading.main_thread()
+    if not (here and hasattr(signal, "setitimer")):
+        yield
+        return
+
+    worked, began = time.process_time(), time.monotonic()
+
+    def ring(number, frame):
+        work, wait = time.process_time() - worked, time.monotonic() - began
+        if work >= 0.9 * seconds or wait >= 3 * seconds:
+            raise TooLong
+
+    before = signal.signal(signal.SIGALRM, ring)
+    left, again = signal.setitimer(signal.ITIMER_REAL, seconds, RING)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, left, again)
+        signal.signal(signal.SIGALRM, before)

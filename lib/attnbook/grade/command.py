@@ -1,0 +1,65 @@
+"""The command line of `python -m attnbook.grade`.
+
+Chapter: all of them
+Source: none
+Axes: none
+"""
+
+import argparse
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from tqdm import tqdm
+
+from attnbook.grade import many, report
+from attnbook.grade.fences import Limits
+
+
+def arguments(words: Sequence[str] | None) -> argparse.Namespace:
+    """Return what was asked for."""
+    parser = argparse.ArgumentParser(
+        "python -m attnbook.grade",
+        description="Grade notebooks: every exercise of each chapter whose "
+        "checks a notebook imports, as many points as it has stars.",
+    )
+    parser.add_argument("notebook", nargs="+", type=Path)
+    parser.add_argument("--csv", type=Path, help="a row a notebook")
+    parser.add_argument("--json", type=Path, help="everything")
+    parser.add_argument(
+        "--workers", type=int, default=os.cpu_count() or 1, help="processes"
+    )
+    parser.add_argument(
+        "--seed", type=int, default=0, help="of the second inputs"
+    )
+    parser.add_argument(
+        "--seconds", type=float, default=Limits.whole, help="per notebook"
+    )
+    parser.add_argument(
+        "--memory", type=int, default=Limits.memory, help="megabytes each"
+    )
+    return parser.parse_args(words)
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Grade, write, and print a line for each notebook."""
+    asked = arguments(words)
+    limits = Limits(whole=asked.seconds, memory=asked.memory)
+    paths = list(dict.fromkeys(asked.notebook))
+    target = asked.json or asked.csv
+    kept = target and target.with_name(f"{target.name}.unfinished")
+    journal = many.Journal(kept, asked.seed, limits)
+    found: report.Results = {}
+    with tqdm(total=len(paths), unit="notebook") as bar:
+        todo = many.task(asked.seed, limits)
+        workers = max(1, min(asked.workers, len(paths)))
+        for path, result in many.results(paths, journal, workers, todo):
+            found[path] = result
+            bar.update()
+    for path in sorted(found):
+        print(report.line(path, found[path]))
+    for file, make in (asked.csv, report.as_csv), (asked.json, report.as_json):
+        if file:
+            file.write_text(make(found), "utf8")
+    journal.done()
+    return 0

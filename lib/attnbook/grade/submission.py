@@ -1,0 +1,105 @@
+"""A submitted notebook: its code, and which exercise each check is about.
+
+Chapter: all of them
+Source: none
+Axes: none
+"""
+
+import ast
+import importlib
+import json
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from attnbook.exercises.exercise import Exercise
+
+HOOK = "__attempt__"  # what a check becomes: it notes what it was given
+MODULE = re.compile(r"attnbook\.exercises\.(\w+)")
+
+
+@dataclass
+class Cell:
+    """A cell of code as it will be run.
+
+    Attributes:
+        number: its place among the notebook's cells, from 1.
+        code: its code, with every check replaced by a note of the attempt.
+        asks: what it hands to which check, as expressions.
+        error: why it cannot be run, if so.
+    """
+
+    number: int
+    code: str
+    asks: dict[str, ast.expr] = field(default_factory=dict)
+    error: str | None = None
+
+
+class Notes(ast.NodeTransformer):
+    """Replaces `check_x(attempt)` by a note of the attempt."""
+
+    def __init__(self, known: set[str]):
+        self.known, self.asks = known, {}
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        """Replace one call, if it is a check."""
+        self.generic_visit(node)
+        name = getattr(node.func, "id", getattr(node.func, "attr", ""))
+        if name not in self.known or not node.args:
+            return node
+        self.asks[name] = node.args[0]
+        given = [ast.Constant(name), node.args[0]]
+        note = ast.Call(ast.Name(HOOK, ast.Load()), given, [])
+        return ast.copy_location(note, node)
+
+
+def read(path: Path) -> list[tuple[int, str]]:
+    """Return a notebook's cells of code with their places.
+
+    Raises:
+        ValueError: if it is no notebook.
+    """
+    try:
+        cells = json.loads(path.read_text("utf8"))["cells"]
+        return [
+            (number, "".join(cell.get("source", "")))
+            for number, cell in enumerate(cells, start=1)
+            if cell.get("cell_type") == "code"
+        ]
+    except OSError as error:
+        raise ValueError(f"it cannot be read: {error.strerror}") from error
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ValueError("it is no notebook") from error
+
+
+def exercises(sources: list[str]) -> dict[str, Exercise]:
+    """Return all exercises of every chapter whose checks are imported."""
+    found: dict[str, Exercise] = {}
+    for name in dict.fromkeys(MODULE.findall("\n".join(sources))):
+        try:
+            module = importlib.import_module(f"attnbook.exercises.{name}")
+        except ImportError:
+            continue
+        for check in getattr(module, "__all__", ()):
+            if isinstance(exercise := getattr(module, check), Exercise):
+                found[check] = exercise
+    return found
+
+
+def prepared(number: int, source: str, known: set[str]) -> Cell:
+    """Return a cell as it will be run; IPython's own commands are left out."""
+    if source.lstrip().startswith("%%"):
+        return Cell(number, "")
+    source = re.sub(
+        r"^(\s*)(?:[%!?].*|\S.*\?\s*)$", r"\1pass", source, flags=re.M
+    )
+    try:
+        tree = ast.parse(source)
+        notes = Notes(known)
+        code = ast.unparse(ast.fix_missing_locations(notes.visit(tree)))
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        first = str(error).partition("\n")[0]
+        said = f"{type(error).__name__}: {first}"
+        asked = {x: ast.Constant(None) for x in known if f"{x}(" in source}
+        return Cell(number, "", asked, error=said)
+    return Cell(number, code, notes.asks)

@@ -1,0 +1,113 @@
+"""Outcomes on their way out of a student's process: JSON, nothing that runs.
+
+Chapter: all of them
+Source: none
+Axes: none
+"""
+
+import base64
+import dataclasses
+import json
+
+import torch
+from torch import Tensor
+
+from attnbook.exercises.outcome import Outcome
+
+DTYPES = {
+    str(dtype).removeprefix("torch."): dtype
+    for dtype in (
+        *(torch.float16, torch.bfloat16, torch.float32, torch.float64),
+        *(torch.bool, torch.uint8, torch.int8, torch.int16),
+        *(torch.int32, torch.int64, torch.complex64, torch.complex128),
+    )
+}
+CELL, ATTEMPT = b"C", b"A"  # what a question is about
+LARGEST = 64 * 2**20  # bytes of one message
+FIELDS = {f.name: f for f in dataclasses.fields(Outcome)}
+
+
+def pack(x: Tensor) -> dict:
+    """Return a tensor as JSON can hold it."""
+    raw = x.detach().contiguous().reshape(-1).view(torch.uint8)
+    return {
+        "dtype": str(x.dtype).removeprefix("torch."),
+        "shape": list(x.shape),
+        "bytes": base64.b64encode(raw.numpy().tobytes()).decode(),
+    }
+
+
+def unpack(given: dict) -> Tensor:
+    """Return the tensor of what `pack` returned.
+
+    Raises:
+        ValueError: if that is not what was given.
+    """
+    try:
+        dtype, shape = DTYPES[given["dtype"]], tuple(given["shape"])
+        raw = bytearray(base64.b64decode(given["bytes"], validate=True))
+        if not all(type(n) is int and n >= 0 for n in shape):
+            raise ValueError(f"a shape of {shape}")
+        empty = torch.empty(0, dtype=dtype)
+        x = torch.frombuffer(raw, dtype=dtype) if raw else empty
+        return x.reshape(shape)
+    except (KeyError, TypeError, RuntimeError, AttributeError) as error:
+        raise ValueError(f"no tensor: {error}") from error
+
+
+def said(outcome: Outcome) -> dict:
+    """Return an outcome as JSON can hold it."""
+
+    def plain(value):
+        if isinstance(value, tuple):
+            return [plain(x) for x in value]
+        return pack(value) if isinstance(value, Tensor) else value
+
+    return {name: plain(getattr(outcome, name)) for name in FIELDS}
+
+
+def heard(given: dict) -> Outcome:
+    """Return the outcome of what `said` returned.
+
+    Raises:
+        ValueError: if a part is missing or is of another kind.
+    """
+    if not isinstance(given, dict) or given.keys() != FIELDS.keys():
+        raise ValueError("not the parts of an outcome")
+    return Outcome(**{name: part(name, given[name]) for name in FIELDS})
+
+
+def part(name: str, value):
+    """Return one part of an outcome, or refuse it."""
+    if name in ("output", "gradients"):
+        return tuple(unpack(x) for x in value)
+    if name in ("floating", "changed"):
+        return tuple(of(int, x) for x in value)
+    if name in ("used", "library"):
+        return tuple(of(str, x)[:200] for x in value)
+    if name == "error" and value is None:
+        return None
+    return of(type(FIELDS[name].default) if name != "error" else str, value)
+
+
+def of(kind: type, value):
+    """Return a value if it is of this kind.
+
+    Raises:
+        ValueError: if it is of another.
+    """
+    if type(value) is not kind:
+        raise ValueError(f"{value!r} should be of type {kind.__name__}")
+    return value
+
+
+def message(raw: bytes) -> dict:
+    """Return a message as data.
+
+    Raises:
+        ValueError: if it is none.
+    """
+    try:
+        return of(dict, json.loads(raw))
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error

@@ -1,0 +1,180 @@
+"""Masks: who may look where. Boolean, True = may look.
+
+Each function makes the whole matrix of the rule of the same name in
+`attnbook.masks.rules`. Masks are tensors: combine them with `&`, `|` and `~`,
+and shapes with missing axes broadcast to (B, H, T, S).
+
+Chapter: chapters/07_masks
+Source: see `attnbook.masks.rules`
+Axes: B batch, H heads, T queries, S keys, N M blocks of queries and of keys
+"""
+
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from attnbook.masks import rules
+from attnbook.masks.rules import Rule
+
+__all__ = [
+    "block_sparse",
+    "causal",
+    "dilated",
+    "document",
+    "draw",
+    "padding",
+    "prefix",
+    "rules",
+    "sinks",
+    "spread",
+    "window",
+]
+
+
+def spread(
+    rule: Rule,
+    T: int,
+    S: int,
+    batch: int = 1,
+    heads: int = 1,
+    device: torch.device | str | None = None,
+) -> Bool[Tensor, "..."]:
+    """Return the rule's answer for every query and key, as one mask.
+
+    Axes that the rule does not ask for are left out, or have one place.
+    """
+    b, h, q, k = (torch.arange(n, device=device) for n in (batch, heads, T, S))
+    return rule(b[:, None, None, None], h[:, None, None], q[:, None], k)
+
+
+def draw(mask: Bool[Tensor, "T S"]) -> str:
+    """Return the mask as text, a line a query: ● may look, · may not.
+
+    Raises:
+        ValueError: if the mask has more or fewer than two axes.
+    """
+    if mask.ndim != 2:
+        raise ValueError(
+            f"only a table (T, S) can be drawn, but the mask has the shape "
+            f"{tuple(mask.shape)}; choose one text and one head"
+        )
+    return "\n".join("".join("·●"[x] for x in row) for row in mask.tolist())
+
+
+def causal(T: int, S: int, device=None) -> Bool[Tensor, "T S"]:
+    """Return True where the key does not come after the query.
+
+    The last query stands at the last key; with more queries than keys the
+    first ones see nothing.
+
+    >>> print(draw(causal(3, 5)))
+    ●●●··
+    ●●●●·
+    ●●●●●
+    """
+    return spread(rules.causal(T, S), T, S, device=device)
+
+
+def padding(lengths: Int[Tensor, " B"], S: int) -> Bool[Tensor, "B 1 1 S"]:
+    """Return True where the key is no padding; keys only, for every query.
+
+    >>> print(draw(padding(torch.tensor([2, 4]), 5)[:, 0, 0]))
+    ●●···
+    ●●●●·
+
+    Raises:
+        ValueError: if a length is negative or more than S.
+    """
+    if lengths.numel() and not 0 <= lengths.min() <= lengths.max() <= S:
+        raise ValueError(
+            f"lengths must be from 0 to S = {S}, but are {lengths.tolist()}"
+        )
+    rule = rules.padding(lengths)
+    return spread(rule, 1, S, batch=len(lengths), device=lengths.device)
+
+
+def window(T: int, S: int, size: int, device=None) -> Bool[Tensor, "T S"]:
+    """Return True at the query's own key and the size - 1 keys before it.
+
+    >>> print(draw(window(4, 4, size=2)))
+    ●···
+    ●●··
+    ·●●·
+    ··●●
+    """
+    return spread(rules.window(T, S, size), T, S, device=device)
+
+
+def dilated(
+    T: int, S: int, size: int, step: int, device=None
+) -> Bool[Tensor, "T S"]:
+    """Return True at `size` keys, going back from the query by steps.
+
+    >>> print(draw(dilated(5, 5, size=2, step=2)))
+    ●····
+    ·●···
+    ●·●··
+    ·●·●·
+    ··●·●
+    """
+    return spread(rules.dilated(T, S, size, step), T, S, device=device)
+
+
+def prefix(
+    T: int, S: int, prefix: int | Int[Tensor, " B"], device=None
+) -> Bool[Tensor, "..."]:
+    """Return a causal mask in which everyone sees the first `prefix` keys.
+
+    With one number for each text of a batch, the mask is (B, 1, T, S).
+
+    >>> print(draw(prefix(4, 4, prefix=3)))
+    ●●●·
+    ●●●·
+    ●●●·
+    ●●●●
+    """
+    rule = rules.prefix(T, S, prefix)
+    if isinstance(prefix, int):
+        return spread(rule, T, S, device=device)
+    return spread(rule, T, S, batch=len(prefix), device=prefix.device)
+
+
+def document(ids: Int[Tensor, "B S"]) -> Bool[Tensor, "B 1 S S"]:
+    """Return True where query and key belong to the same text of a packed row.
+
+    >>> print(draw(document(torch.tensor([[0, 0, 1, 1, 1]]))[0, 0]))
+    ●●···
+    ●●···
+    ··●●●
+    ··●●●
+    ··●●●
+    """
+    B, S = ids.shape
+    return spread(rules.document(ids), S, S, batch=B, device=ids.device)
+
+
+def block_sparse(layout: Bool[Tensor, "N M"], size: int) -> Bool[Tensor, "T S"]:
+    """Return True in the blocks of size x size that the layout allows.
+
+    >>> print(draw(block_sparse(torch.tensor([[True, False]] * 2), size=2)))
+    ●●··
+    ●●··
+    ●●··
+    ●●··
+    """
+    rule = rules.block_sparse(layout, size)
+    T, S = (n * size for n in layout.shape)
+    return spread(rule, T, S, device=layout.device)
+
+
+def sinks(T: int, S: int, count: int, device=None) -> Bool[Tensor, "T S"]:
+    """Return True at the first `count` keys, never ahead of the query.
+
+    >>> print(draw(sinks(5, 5, count=1) | window(5, 5, size=2)))
+    ●····
+    ●●···
+    ●●●··
+    ●·●●·
+    ●··●●
+    """
+    return spread(rules.sinks(T, S, count), T, S, device=device)

@@ -1,0 +1,347 @@
+"""Grading: a student's code cannot lose a result, nor choose its verdict."""
+
+import csv
+import io
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from attnbook.exercises.outcome import Outcome, equal
+from attnbook.grade import command, many, report, submission, wire
+from attnbook.grade.fences import Limits
+from attnbook.grade.outside import grade
+
+pytestmark = pytest.mark.precision
+LIMITS = Limits(cell=2.0, whole=120.0, answer=14.0, grace=4.0)
+IMPORT = "from attnbook.exercises.scaled_dot_product import check_{0}\n"
+RIGHT = """
+def my_weights(query, key):
+    return (query * query.shape[-1] ** -0.5 @ key.mT).softmax(-1)
+"""
+WRONG = RIGHT.replace("-0.5", "0.0")
+CHECK = IMPORT.format("weights") + "check_weights(my_weights)"
+ATTEND = IMPORT.format("attend") + "check_attend({0})"
+
+
+@pytest.fixture
+def graded(tmp_path):
+    """Grade a notebook of these cells."""
+
+    def run(*cells):
+        path = written(tmp_path / "submission.ipynb", *cells)
+        return grade(path, limits=LIMITS)
+
+    return run
+
+
+def written(path, *cells):
+    kinds = [
+        {"cell_type": "code", "metadata": {}, "source": source}
+        for source in cells
+    ]
+    notebook = {"cells": kinds, "metadata": {}, "nbformat": 4}
+    path.write_text(json.dumps(notebook), "utf8")
+    return path
+
+
+def slug(result, name="check_weights"):
+    return result["exercises"][name]["mistake"]
+
+
+def points(result):
+    return report.points(result)
+
+
+def test_right_wrong_and_missing_are_told_apart(graded):
+    result = graded(RIGHT, CHECK, ATTEND.format("lambda *x: None"))
+    assert result["error"] is None
+    assert [x["verdict"] for x in result["exercises"].values()][2] == "✓ right"
+    assert slug(result) is None
+    assert slug(result, "check_attend") == "none"
+    assert result["exercises"]["check_gradient"]["verdict"][0] == "…"
+    assert points(result) == (1, 6)
+    assert slug(graded(WRONG, CHECK)) == "no-scale"
+
+
+def test_a_whole_chapter_left_as_it_is_gets_nothing(graded):
+    stub = "def f(*x):\n    raise NotImplementedError\n"
+    cells = [IMPORT.format(x) + f"{stub}\ncheck_{x}(f)" for x in ("attend",)]
+    result = graded(*cells)
+    assert points(result) == (0, 6)
+    assert all(x["mistake"] is None for x in result["exercises"].values())
+
+
+FAULTS = {
+    "raises": "1 / 0",
+    "exits": "import sys; sys.exit()",
+    "raises what is no Exception": "raise BaseException",
+    "interrupts": "raise KeyboardInterrupt",
+    "ends the process": "import os; os._exit(0)",
+    "kills the process": "import os; os.kill(os.getpid(), 9)",
+    "kills its parent": "import os; os.kill(os.getppid(), 9)",
+    "stops the process": "import os; os.kill(os.getpid(), 19)",
+    "crashes": "import ctypes; ctypes.string_at(0)",
+    "never ends": "while True: pass",
+    "never ends and hears nothing": "while True:\n try:\n  while True: pass\n"
+    " except BaseException: pass",
+    "never ends in C": "sum(range(10 ** 12))",
+    "floods": "while True: print('water')",
+    "floods a file": "import os\nwhile True: os.write(1, b'x' * 9999)",
+    "fills the disk": "f = open('big', 'wb')\nwhile 1: f.write(bytes(1 << 22))",
+    "fills the memory": "x = [bytes(1 << 20)]\nwhile True: x += x",
+    "recurses": "def f(): return f()\nf()",
+    "closes all files": "import os; os.closerange(0, 200)",
+    "writes into all files": "import os\nfor n in range(3, 60):\n try:\n"
+    "  os.write(n, b'x' * 100)\n except OSError: pass",
+    "sends code": "import gc, multiprocessing.connection as c\n"
+    "[x.send(print) for x in gc.get_objects() if isinstance(x, c.Connection)]",
+    "is no Python": "def f(:",
+    "removes its folder": "import os, shutil; shutil.rmtree(os.getcwd())",
+    "reads what is not there": "input()",
+    "forgets modules": "import sys; sys.modules.clear()",
+}
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs POSIX")
+@pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
+def test_a_fault_in_a_cell_costs_no_result(graded, fault, capfd):
+    result = graded(fault, RIGHT, CHECK, ATTEND.format("len"))
+    assert result["exercises"]["check_weights"]["verdict"] == "✓ right"
+    assert slug(result, "check_attend") == "error"
+    assert len(capfd.readouterr().out) < 1000
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs POSIX")
+@pytest.mark.parametrize("name", FAULTS, ids=FAULTS)
+def test_a_fault_in_an_answer_costs_that_answer_only(graded, name):
+    if name == "is no Python":
+        return
+    body = FAULTS[name].replace("\n", "\n    ")
+    bad = f"def bad(query, key, value, mask):\n    {body}\n"
+    result = graded(bad, ATTEND.format("bad"), RIGHT, CHECK)
+    assert result["exercises"]["check_weights"]["verdict"] == "✓ right"
+    assert not result["exercises"]["check_attend"]["points"]
+
+
+PATCHES = {
+    "the check says right": "import attnbook.exercises.exercise as e\n"
+    "e.Exercise.__call__ = lambda *x: True\n"
+    "e.Exercise.judge = lambda *x: True",
+    "a check of one's own": "class V: mistake = None\n"
+    "check_weights = lambda f: V()",
+    "the verdict": "import attnbook.exercises.verdict as v\n"
+    "v.Verdict.__bool__ = lambda self: True\nv.look = lambda *x: None",
+    "the runner": "import attnbook.exercises.runner as r\n"
+    "r.run = r.rounds = r.unchanged = lambda *x: None",
+    "comparisons": "import torch\ntorch.equal = torch.allclose = "
+    "lambda *x, **y: True\ntorch.Tensor.__eq__ = torch.Tensor.eq",
+    "differences": "import torch\n"
+    "torch.Tensor.__sub__ = lambda a, b: a.mul(0)\n"
+    "torch.Tensor.abs = lambda a: a.mul(0)",
+    "random numbers": "import torch\ntorch.randn = torch.zeros\n"
+    "torch.Generator = None",
+    "gradients": "import torch\ntorch.autograd.grad = lambda *x, **y: None\n"
+    "torch.Tensor.requires_grad_ = None",
+    "copies": "import torch\ntorch.Tensor.clone = lambda self: self",
+    "built-ins": "import builtins\nbuiltins.all = builtins.any = "
+    "lambda x: True\nbuiltins.isinstance = lambda a, b: True",
+    "profiles": "import sys\nsys.setprofile = lambda f: None",
+    "torch modes": "import torch.overrides as o\n"
+    "o.TorchFunctionMode.__enter__ = lambda self: self",
+    "the wire": "import json\njson.dumps = lambda x: '{}'",
+}
+INPLACE = RIGHT.replace("return", "query.mul_(2); return").replace("-0.5", "0")
+
+
+@pytest.mark.parametrize("patch", PATCHES.values(), ids=PATCHES)
+def test_a_patch_changes_no_verdict(graded, patch):
+    ready = (
+        "from torch.nn import functional\ndef ready(q, k, v, mask):\n"
+        "    return functional.scaled_dot_product_attention(q, k, v, mask)\n"
+    )
+    cells = ready + IMPORT.format("attend"), "check_attend(ready)"
+    for answer in (RIGHT, WRONG):
+        one = graded(answer, *cells, CHECK)
+        two = graded(patch, answer, *cells, CHECK)
+        assert one["exercises"] == two["exercises"]
+    assert slug(two, "check_attend") == "ready-made"
+
+
+def test_a_comparison_that_lies_hides_no_changed_input(graded):
+    lies = (
+        "import torch\ndef my_weights(query, key):\n"
+        "    w = (query * query.shape[-1] ** -0.5 @ key.mT).softmax(-1)\n"
+        "    query.data.mul_(2)\n"
+        "    torch.Tensor.__eq__ = lambda a, b: torch.ones_like(a).bool()\n"
+        "    return w\n"
+    )
+    assert slug(graded(lies, CHECK)) == "changed-input"
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "from attnbook.scaled_dot_product import attend\nanswer = attend",
+        "import attnbook.scaled_dot_product as a\n"
+        "def answer(q, k, v, mask):\n    return a.attend(q, k, v, mask)",
+        "import torch.nn.functional as F\n"
+        "answer = getattr(F, 'scaled_dot_product_attention')",
+        "import sys, torch.nn.functional as F\n"
+        "def answer(q, k, v, m):\n    sys.setprofile(None)\n"
+        "    return F.scaled_dot_product_attention(q, k, v, m)",
+    ],
+)
+def test_a_ready_made_attention_is_refused(graded, answer):
+    result = graded(answer, ATTEND.format("answer"))
+    assert slug(result, "check_attend") == "ready-made"
+
+
+@pytest.mark.parametrize(
+    "steal",
+    [
+        "from attnbook.exercises.scaled_dot_product import check_weights as c\n"
+        "my_weights = c.solution",
+        "from attnbook.solutions.scaled_dot_product import weights\n"
+        "my_weights = weights",
+        "from attnbook.grade import outside\nmy_weights = outside.grade",
+    ],
+)
+def test_the_solutions_are_not_at_hand(graded, steal):
+    assert not points(graded(steal, CHECK))[0]
+
+
+def test_there_is_no_network_and_no_writing_elsewhere(graded, tmp_path):
+    away = tmp_path / "elsewhere"
+    tried = (
+        "import socket\ntry:\n"
+        "    socket.create_connection(('127.0.0.1', 9), 2)\n"
+        "except ConnectionRefusedError:\n    raise\n"
+        "except OSError: went = False\n"
+        "assert not went"
+    )
+    result = graded(tried, f"open({str(away)!r}, 'w').write('x')", CHECK)
+    assert result["notes"][0].startswith("cell 2") or sys.platform != "linux"
+    assert not away.exists() or sys.platform != "linux"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [("", "no notebook"), ("[]", "no notebook"), ("{}", "no notebook")],
+)
+def test_what_is_no_notebook_is_said(tmp_path, text, said):
+    path = tmp_path / "x.ipynb"
+    path.write_text(text)
+    assert said in grade(path)["error"]
+    assert "cannot be read" in grade(tmp_path / "none.ipynb")["error"]
+    assert "no check" in grade(written(path, "1 + 1"))["error"]
+
+
+def test_magics_and_prints_of_checks_are_no_obstacle():
+    cell = submission.prepared(
+        3,
+        "%matplotlib inline\n!ls\nprint(check_x(f))\nassert check_x(g)",
+        {"check_x"},
+    )
+    assert cell.error is None
+    assert cell.code.count(f"{submission.HOOK}('check_x'") == 2
+    assert cell.asks["check_x"].id == "g"
+
+
+@pytest.mark.parametrize("dtype", wire.DTYPES.values(), ids=wire.DTYPES)
+def test_numbers_arrive_as_they_were_sent(dtype):
+    for shape in ((2, 3), (), (0, 5)):
+        x = (torch.randn(shape) * 3).to(dtype)
+        sent = json.loads(json.dumps(wire.pack(x)))
+        assert equal((x,), (wire.unpack(sent),))
+
+
+def test_an_outcome_arrives_and_anything_else_is_refused():
+    x = torch.tensor([1.0, float("nan"), -torch.inf])
+    outcome = Outcome(
+        "a tensor", (x,), (x,), (0,), (1,), ("f",), ("g",), "", "E"
+    )
+    told = json.loads(json.dumps(wire.said(outcome)))
+    assert repr(wire.heard(told)) == repr(outcome)
+    for name, bad in (
+        ("form", 3),
+        ("output", [{"dtype": "float32"}]),
+        ("floating", ["0"]),
+        ("attempted", 1),
+        ("error", []),
+        ("gradients", [[]]),
+        ("output", [{"dtype": "float32", "shape": [9], "bytes": "AAAA"}]),
+        ("output", [{"dtype": "object", "shape": [], "bytes": ""}]),
+    ):
+        with pytest.raises((ValueError, TypeError)):
+            wire.heard({**told, name: bad})
+    with pytest.raises(ValueError, match="parts"):
+        wire.heard({})
+
+
+# Many notebooks. What a worker does must be importable where it starts.
+
+
+def length(path):
+    if "kills" in path.name and not (path.parent / "spared").exists():
+        os.kill(os.getpid(), signal.SIGKILL)
+    if "once" in path.name and not (path.parent / "mark").exists():
+        (path.parent / "mark").touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return {"error": None, "notes": [], "exercises": {}, "n": len(path.name)}
+
+
+def test_a_worker_that_is_killed_costs_only_what_kills_it(tmp_path):
+    paths = [tmp_path / name for name in ("a", "kills", "once", "bb", "ccc")]
+    found = dict(many.finished(paths, 2, length))
+    assert found.keys() == {*paths}
+    assert found[paths[1]]["error"].startswith("the grader failed")
+    assert [found[paths[i]]["n"] for i in (0, 2, 3, 4)] == [1, 4, 2, 3]
+
+
+def test_it_resumes_where_it_was_interrupted(tmp_path):
+    paths = [written(tmp_path / f"{n}.ipynb", f"n = {n}") for n in range(5)]
+    kept = tmp_path / "kept"
+    started = many.results(paths, many.Journal(kept, 0), 1, length)
+    before = [next(started) for _ in range(3)]
+    started.close()
+    kept.write_text(kept.read_text() + '["torn", {"err')
+    (tmp_path / "kills").touch()
+    journal = many.Journal(kept, 0)
+    assert len(journal.known) >= 3
+    after = list(many.results(paths, journal, 1, length))
+    assert [path for path, _ in after[:3]] == [path for path, _ in before]
+    assert {path for path, _ in after} == {*paths}
+    assert not many.Journal(kept, 1).known.keys() & {
+        many.Journal(kept, 1).key(p) for p in paths
+    }
+
+
+def test_the_command_writes_the_same_bytes_every_time(tmp_path, capsys):
+    paths = [
+        written(tmp_path / "b.ipynb", RIGHT, CHECK),
+        written(tmp_path / "a.ipynb", WRONG, CHECK),
+        Path(tmp_path / "=broken.ipynb"),
+    ]
+    paths[2].write_text("{")
+    written_files = []
+    for order, workers in ((paths, "1"), (paths[::-1], "2")):
+        files = tmp_path / "o.csv", tmp_path / "o.json"
+        words = [*map(str, order), "--workers", workers]
+        words += ["--csv", str(files[0]), "--json", str(files[1])]
+        assert command.main(words) == 0
+        written_files.append([file.read_text("utf8") for file in files])
+    assert written_files[0] == written_files[1]
+    table = list(csv.DictReader(io.StringIO(written_files[0][0])))
+    assert [row["points"] for row in table] == ["0", "0", "1"]
+    assert table[1]["check_weights mistake"] == "no-scale"
+    assert not list(tmp_path.glob("*.unfinished"))
+    assert "1 of 6" in capsys.readouterr().out
+
+
+def test_no_cell_of_a_table_is_a_formula():
+    assert report.safe("=1+1") == "'=1+1"

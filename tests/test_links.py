@@ -1,0 +1,42 @@
+"""The check of external links, tried on a server of our own."""
+
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+import pytest
+
+from attnbook.book import links
+
+
+@pytest.fixture
+def address():
+    class Answers(BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_response(int(self.path.strip("/")))
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def log_message(self, *args):
+            pass
+
+    server = HTTPServer(("127.0.0.1", 0), Answers)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+
+
+def test_links_are_found_once_with_their_pages(tmp_path):
+    text = '<a href="https://a.example/x#y">a</a><a href="b.html">b</a>'
+    for name in ("one.html", "two.html"):
+        (tmp_path / name).write_text(text)
+    assert links.links(tmp_path) == {
+        "https://a.example/x": {"one.html", "two.html"}
+    }
+
+
+def test_what_does_not_answer_is_told(address):
+    found = {f"{address}/{code}": {"p.html"} for code in (200, 403, 404, 500)}
+    told = links.broken({**found, "http://127.0.0.1:1/": {"q.html"}})
+    assert len(told) == 3
+    assert f"{address}/404 answers 404 (in p.html)" in told
+    assert any("does not answer" in line for line in told)

@@ -1,0 +1,54 @@
+import pytest
+import torch
+
+from attnbook.evidence import mask_cost
+from attnbook.evidence.mask_cost import drawn, forward, measured, peak, ways
+from attnbook.scaled_dot_product import attend
+
+
+@pytest.fixture(autouse=True)
+def no_compiler(monkeypatch):
+    """Compiling takes a while, and needs what not every machine has."""
+    monkeypatch.setattr(mask_cost.shutil, "which", lambda name: None)
+    monkeypatch.setattr(mask_cost, "SIZE", 5)
+    monkeypatch.setattr(mask_cost, "ROUNDS", 1)
+    monkeypatch.setattr(mask_cost, "PAIRS", 3)
+
+
+@pytest.mark.parametrize("kind", mask_cost.RULES)
+def test_every_way_sees_what_the_law_sees(kind):
+    inputs = drawn(19)
+    place = torch.arange(19)
+    back = place[:, None] - place
+    mask = (back >= 0) & (back < (5 if kind == "window" else 19))
+    found = ways(kind, 19)
+    assert {"full", "sdpa", "blocks"} < {*found}
+    for way in found.values():
+        law = attend(*inputs[:3], mask)
+        torch.testing.assert_close(
+            forward(way, inputs)(), law, rtol=1e-4, atol=1e-5
+        )
+
+
+def test_the_peak_counts_what_is_held_at_once():
+    def call():
+        a = torch.ones(1000)
+        b = a + 1
+        del a
+        return b, torch.ones(500)
+
+    assert peak(call) == pytest.approx(2 * 4000, rel=0.01)
+    assert peak(lambda: torch.ones(1000)) == pytest.approx(4000, rel=0.01)
+
+
+def test_what_is_measured_is_complete():
+    found = measured("window", 19)
+    names = {"full", "sdpa", "blocks", "window"}
+    for key in ("far", "forward", "both", "bytes", "bytes, both"):
+        assert {*found[key]} == names
+    assert max(found["far"].values()) < 1e-5
+    assert found["bytes"]["full"] >= 4 * 8 * 19 * 19
+    beside = mask_cost.against_sdpa(19)
+    assert all(
+        row["low"] <= row["ratio"] <= row["high"] for row in beside.values()
+    )
