@@ -57,6 +57,7 @@ class Run:
             recurrent model. Its width is `embedding`.
         hidden: width of a Transformer's feed-forward networks.
         around: "pre" or "post": where its norms stand.
+        every: it learns from each n-th training pair.
         ship: whether the weights are kept beside the results.
     """
 
@@ -80,6 +81,7 @@ class Run:
     blocks: int = 0
     hidden: int = 0
     around: str = "pre"
+    every: int = 1
     ship: bool = False
 
     def data(self) -> Task:

@@ -110,6 +110,12 @@ LEADER_RUNS = {
         for s in range(3)
     },
     "libreoffice_transformer_0": HELP_BLOCKS,
+    # A quarter of the words, or twice the epochs.
+    "cmudict_attention_quarter_0": replace(SPELL, every=4),
+    "cmudict_transformer_quarter_0": replace(SPELL_BLOCKS, every=4),
+    "cmudict_transformer_long_0": replace(
+        SPELL_BLOCKS, recipe=replace(SPELL.recipe, epochs=14)
+    ),
 }
 
 RUNS = {
