@@ -19,12 +19,18 @@ def test_spelling_has_every_model_in_the_books_order():
     assert all(0 in r["seeds"] for r in rows)
 
 
-def test_the_models_of_a_task_are_equally_large():
-    for task in ("cmudict", "grammar"):
-        sizes = [r["parameters"] for r in board.leaderboard(task)]
-        assert max(sizes) < 1.05 * min(sizes)
-    sizes = [r["parameters"] for r in board.bleu_board()]
-    assert max(sizes) < 1.05 * min(sizes)
+@pytest.mark.parametrize(
+    ("rows", "apart"),
+    [
+        (board.leaderboard("cmudict"), 1.03),
+        # Chapter 3's runs with a general score are as wide as chapter 2's.
+        (board.leaderboard("grammar"), 1.15),
+        (board.bleu_board(), 1.2),
+    ],
+)
+def test_the_models_of_a_task_are_about_equally_large(rows, apart):
+    sizes = [r["parameters"] for r in rows]
+    assert max(sizes) < apart * min(sizes)
 
 
 def test_the_models_of_a_task_were_trained_by_one_recipe():

@@ -18,6 +18,11 @@ DEPTHS, WARMUPS, SEEDS = (2, 8), (0.0, 0.25), (0, 1, 2)
 STEPS, RATE, MEAN = 160, 3e-3, 10
 
 
+def size_of(around: str, blocks: int) -> Size:
+    """Return the size of a model with its norms before or after."""
+    return Size(32, 4, 128, blocks, around=AROUND[around])
+
+
 def slopes(model: LanguageModel) -> list[float]:
     """Return the norm of the gradient of each block's last matrix."""
     return [
@@ -28,8 +33,7 @@ def slopes(model: LanguageModel) -> list[float]:
 
 def trained_so(around: str, blocks: int, warmup: float, seed: int) -> dict:
     """Train once: the loss, and the gradients of the first step."""
-    size = Size(32, 4, 128, blocks, around=AROUND[around])
-    model = made_of(seed, size)
+    model = made_of(seed, size_of(around, blocks))
     losses: list[float] = []
     first: list[list[float]] = []
 
