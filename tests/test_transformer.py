@@ -6,6 +6,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from attnbook.encoder import Memory
+from attnbook.from_pytorch import copy_block
 from attnbook.language_model import LanguageModel, sample
 from attnbook.layer_norm import LayerNorm, layer_norm
 from attnbook.search import beam, greedy
@@ -30,30 +31,12 @@ def seed():
         yield
 
 
-def give_attention(ours, theirs):
-    """Copy PyTorch's weights of one attention into ours."""
-    rows = theirs.in_proj_weight.chunk(3), theirs.in_proj_bias.chunk(3)
-    for part, weight, bias in zip(
-        (ours.query, ours.key, ours.value), *rows, strict=True
-    ):
-        part.weight.copy_(weight)
-        part.bias.copy_(bias)
-    ours.output.load_state_dict(theirs.out_proj.state_dict())
-
-
 @torch.no_grad()
 def give(ours, theirs):
     """Copy the weights of PyTorch's layer into our block, made uneven first."""
     for x in theirs.parameters():
         x.add_(0.3 * torch.randn_like(x))
-    give_attention(ours.attention, theirs.self_attn)
-    if isinstance(ours, DecoderBlock):
-        give_attention(ours.cross, theirs.multihead_attn)
-    ours.feed_forward.up.load_state_dict(theirs.linear1.state_dict())
-    ours.feed_forward.down.load_state_dict(theirs.linear2.state_dict())
-    for i, residual in enumerate(ours.around, start=1):
-        norm = getattr(theirs, f"norm{i}")
-        residual.norm.load_state_dict(norm.state_dict())
+    copy_block(ours, theirs)
 
 
 def agree(ours, theirs, inputs):
@@ -239,3 +222,10 @@ def test_bad_sampling_is_refused():
         sample(model, torch.ones(1, 2, dtype=torch.long), 1, temperature=-1)
     with pytest.raises(ValueError, match="no beginning"):
         sample(model, torch.ones(1, 0, dtype=torch.long), 1)
+
+
+@pytest.mark.refusal
+def test_an_encoder_block_takes_no_decoder_layer():
+    theirs = nn.TransformerDecoderLayer(C, H, HIDDEN, batch_first=True)
+    with pytest.raises(ValueError, match="only one of them asks a memory"):
+        copy_block(EncoderBlock(C, H, HIDDEN), theirs)
