@@ -1,4 +1,4 @@
-"""The recorded runs of chapters 1 to 6: what is trained, and how.
+"""The recorded runs of the chapters: what is trained, and how.
 
 Chapter: chapters/01_bottleneck
 Source: none
@@ -88,6 +88,35 @@ HEADS_RUNS = {
     for s in range(3)
     for heads in (1, 4, 8, 16)
 }
+# Chapter 9: the leaderboard. Chapters 1 and 2 have no attention and Bahdanau's.
+BLOCKS = {"after": False, "score": "additive", "blocks": 2, "heads": 4}
+SPELL_BLOCKS = replace(SPELL, embedding=88, hidden=352, **BLOCKS)
+TALK_BLOCKS = replace(TALK, embedding=64, hidden=256, **BLOCKS)
+HELP_BLOCKS = replace(HELP, embedding=132, hidden=528, **BLOCKS)
+# A recurrent encoder and decoder, chapter 6's heads between them.
+HYBRID = replace(SPELL, encoder=92, decoder=184, heads=4, **LUONG)
+LEADER_RUNS = {
+    **{
+        f"cmudict_{name}_{s}": seeded(run, s, ship=ship and s == 0)
+        for s in range(3)
+        for name, run, ship in (
+            ("luong", replace(SPELL, decoder=220, **LUONG), False),
+            ("hybrid", HYBRID, False),
+            ("transformer", SPELL_BLOCKS, True),
+        )
+    },
+    **{
+        f"grammar_transformer_{s}": seeded(TALK_BLOCKS, s, ship=s == 0)
+        for s in range(3)
+    },
+    "libreoffice_transformer_0": HELP_BLOCKS,
+    # A quarter of the words, or twice the epochs.
+    "cmudict_attention_quarter_0": replace(SPELL, every=4),
+    "cmudict_transformer_quarter_0": replace(SPELL_BLOCKS, every=4),
+    "cmudict_transformer_long_0": replace(
+        SPELL_BLOCKS, recipe=replace(SPELL.recipe, epochs=14)
+    ),
+}
 
 RUNS = {
     **{
@@ -119,4 +148,5 @@ RUNS = {
     ),
     **LUONG_RUNS,
     **HEADS_RUNS,
+    **LEADER_RUNS,
 }
