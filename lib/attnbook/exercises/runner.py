@@ -12,7 +12,13 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from attnbook.exercises.guard import Guard, Onlooker, plant, untouched
+from attnbook.exercises.guard import (
+    Guard,
+    Onlooker,
+    modules,
+    plant,
+    untouched,
+)
 from attnbook.exercises.limits import SHOWN, Stopped, alarm, output
 from attnbook.exercises.outcome import Case, Outcome
 from attnbook.exercises.way_back import backwards, import_late
@@ -82,7 +88,7 @@ def run(
     form, found, gradients, error, stopped = "", (), (), None, ""
     try:
         with alarm():
-            with guard, onlooker:
+            with guard, onlooker, modules():
                 form, found = parts(attempt(*given))
             gradients = backwards(found, list(leaves.values()))
             found = tuple(plain(x) for x in found)
