@@ -242,7 +242,7 @@ def test_the_numbers_shown_are_the_weights(shown):
 def test_a_source_word_shows_where_it_looks_in_the_encoder(shown):
     made = state()
     page = shown(made, "translation_map")
-    page.click("button:text-is('cat')")
+    page.click(".tm-words button:has-text('cat')")
     assert said(page).startswith("Encoder, layer 1, head 1: “cat” looks most")
     page.keyboard.press("ArrowRight")
     assert "“sat” looks" in said(page)

@@ -213,7 +213,7 @@ function build(el, given, tell) {
       ArrowLeft: () => go(what, now[what] - 1),
       ArrowRight: () => go(what, now[what] + 1),
       Home: () => go(what, 0),
-      End: () => go(what, Infinity),
+      End: () => go(what, Number.MAX_SAFE_INTEGER),
       ArrowUp: () => choose(now.head - 1),
       ArrowDown: () => choose(now.head + 1),
     };
