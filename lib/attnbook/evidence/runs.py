@@ -96,26 +96,20 @@ HELP_BLOCKS = replace(HELP, embedding=132, hidden=528, **BLOCKS)
 # A recurrent encoder and decoder, chapter 6's heads between them.
 HYBRID = replace(SPELL, encoder=92, decoder=184, heads=4, **LUONG)
 LEADER_RUNS = {
+    "cmudict_luong_0": replace(SPELL, decoder=220, **LUONG),
+    "cmudict_hybrid_0": HYBRID,
     **{
-        f"cmudict_{name}_{s}": seeded(run, s, ship=ship and s == 0)
-        for s in range(3)
-        for name, run, ship in (
-            ("luong", replace(SPELL, decoder=220, **LUONG), False),
-            ("hybrid", HYBRID, False),
-            ("transformer", SPELL_BLOCKS, True),
-        )
+        f"cmudict_transformer_{s}": seeded(SPELL_BLOCKS, s, ship=s == 0)
+        for s in range(2)
     },
     **{
         f"grammar_transformer_{s}": seeded(TALK_BLOCKS, s, ship=s == 0)
         for s in range(3)
     },
     "libreoffice_transformer_0": HELP_BLOCKS,
-    # A quarter of the words, or twice the epochs.
+    # A quarter of the words.
     "cmudict_attention_quarter_0": replace(SPELL, every=4),
     "cmudict_transformer_quarter_0": replace(SPELL_BLOCKS, every=4),
-    "cmudict_transformer_long_0": replace(
-        SPELL_BLOCKS, recipe=replace(SPELL.recipe, epochs=14)
-    ),
 }
 
 RUNS = {
