@@ -76,6 +76,16 @@ def loss_by_gather(logits, ids, pad):
     return -(gains * keep).sum() / keep.sum()
 
 
+def loss_by_two_log_softmaxes(logits, ids, pad):
+    """Cross-entropy takes a log_softmax of it again, which changes nothing.
+
+    A log_softmax's exponentials add up to 1 already, whose logarithm is 0. (In
+    `check_weight_tying`, where logits are asked for, the first one is wrong.)
+    """
+    gains = logits[:, :-1].log_softmax(-1)
+    return F.cross_entropy(gains.mT, ids[:, 1:], ignore_index=pad)
+
+
 def loss_by_moved_labels(logits, ids, pad):
     labels = torch.cat([ids[:, 1:], torch.full_like(ids[:, :1], pad)], dim=1)
     return F.cross_entropy(logits.transpose(1, 2), labels, ignore_index=pad)
@@ -241,6 +251,7 @@ ANSWERS = {
         ("nll_loss", loss_by_nll),
         ("selected first", loss_by_selection),
         ("one-hot", loss_by_one_hot),
+        ("log_softmax twice, which is once", loss_by_two_log_softmaxes),
     ),
     "check_block": (
         ("torch.add", block_by_parts),
