@@ -135,3 +135,17 @@ def test_scores_run_away_at_the_high_rate_only_where_nothing_holds_them():
             last = max(row["largest"][-1])
             assert (last > 1000) == (row["way"] == "plain")
             assert (min(row["entropy"][-1]) < 0.1) == (row["way"] == "plain")
+
+
+def test_deep_with_the_norm_after_is_what_gets_stuck():
+    guess = loss_by_guess("valid")["frequency"]
+    rows = read_record("norms_training")["results"]["rows"]
+    stuck = {
+        (r["around"], r["blocks"], r["warmup"], r["seed"])
+        for r in rows
+        if r["valid_loss"] > guess - 0.05
+    }
+    assert stuck
+    assert all(kind[:2] == ("post", 8) for kind in stuck)
+    colder = [kind for kind in stuck if not kind[2]]
+    assert len(colder) > len(stuck) - len(colder)
