@@ -92,7 +92,6 @@ HEADS_RUNS = {
 BLOCKS = {"after": False, "score": "additive", "blocks": 2, "heads": 4}
 SPELL_BLOCKS = replace(SPELL, embedding=88, hidden=352, **BLOCKS)
 TALK_BLOCKS = replace(TALK, embedding=64, hidden=256, **BLOCKS)
-HELP_BLOCKS = replace(HELP, embedding=132, hidden=528, **BLOCKS)
 # A recurrent encoder and decoder, chapter 6's heads between them.
 HYBRID = replace(SPELL, encoder=92, decoder=184, heads=4, **LUONG)
 LEADER_RUNS = {
@@ -106,7 +105,6 @@ LEADER_RUNS = {
         f"grammar_transformer_{s}": seeded(TALK_BLOCKS, s, ship=s == 0)
         for s in range(3)
     },
-    "libreoffice_transformer_0": HELP_BLOCKS,
     # A quarter of the words.
     "cmudict_attention_quarter_0": replace(SPELL, every=4),
     "cmudict_transformer_quarter_0": replace(SPELL_BLOCKS, every=4),
