@@ -105,9 +105,6 @@ LEADER_RUNS = {
         f"grammar_transformer_{s}": seeded(TALK_BLOCKS, s, ship=s == 0)
         for s in range(3)
     },
-    # A quarter of the words.
-    "cmudict_attention_quarter_0": replace(SPELL, every=4),
-    "cmudict_transformer_quarter_0": replace(SPELL_BLOCKS, every=4),
 }
 
 RUNS = {
