@@ -98,24 +98,3 @@ def leaderboard(
             }
         )
     return rows
-
-
-def bleu_board() -> list[dict]:
-    """Return one row a model translating: BLEU in all and by length."""
-    rows = []
-    for model in MODELS:
-        for record in records("libreoffice", model):
-            results = record["results"]
-            rows.append(
-                {
-                    "model": model,
-                    "parameters": record["parameters"],
-                    "minutes": record["cpu_s"] / 60,
-                    **{k: results[k] for k in ("bleu", "low", "high")},
-                    "by_length": {
-                        words: part["bleu"]
-                        for words, part in results["by_length"].items()
-                    },
-                }
-            )
-    return rows
