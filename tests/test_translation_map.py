@@ -297,16 +297,18 @@ def flat(source, output):
 
 
 @pytest.mark.browser
-@pytest.mark.parametrize("count", [1, 512])
-@pytest.mark.parametrize("width", [320, 900])
-def test_one_word_and_512_fit_a_screen(shown, count, width):
-    many = [f"word{i}" for i in range(count)]
-    page = shown(state(flat(many, many)), "translation_map")
-    page.set_viewport_size({"width": width, "height": 800})
-    page.click(f".tm-words button >> nth={count - 1}")
-    assert f"Step {count} of {count}" in said(page)
+@pytest.mark.parametrize("counts", [(1, 1), (512, 3), (3, 512)])
+def test_one_word_and_512_fit_a_screen(shown, counts):
+    source, output = ([f"word{i}" for i in range(n)] for n in counts)
+    page = shown(state(flat(source, output)), "translation_map")
+    page.click(f".tm-words button >> nth={counts[1] - 1}")
+    assert f"Step {counts[1]} of {counts[1]}" in said(page)
+    page.keyboard.press("Home")
+    assert f"Step 1 of {counts[1]}" in said(page)
     over = "document.documentElement.scrollWidth - window.innerWidth"
-    assert page.evaluate(over) <= 0
+    for width in (320, 900):
+        page.set_viewport_size({"width": width, "height": 800})
+        assert page.evaluate(over) <= 0
     assert page.wrong == []
 
 
