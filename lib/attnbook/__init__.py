@@ -8,10 +8,13 @@ Chapter 4: `scaled_dot_product`, `budget`, `attention_gradient`,
 `kernel_smoothing`, `only_attends`. Chapter 5: `self_attention`.
 Chapter 6: `multi_head`, `multi_head_memory`, `grouped_query`,
 `several_lookups`, `diagnose`. Chapter 7: `masks`, `blocked_window`.
-Chapter 8: `positions`, `attention_only`.
+Chapter 8: `positions`, `attention_only`. Chapter 9: `layer_norm`,
+`transformer_blocks`, `transformer`, `language_model`, `from_pytorch`,
+`attention_maps`, `steady_attention`.
 Chapter 11: `online_softmax`, `tiled`, `flash`, `bench`.
-Everywhere: `exercises`, `solutions`, `widgets`, `grade`, which grades
-notebooks, and `book`, which builds the pages.
+Everywhere: `exercises`, `solutions`,
+`widgets`, `grade`, which grades notebooks, and `book`, which builds the
+pages.
 
 Importing `attnbook` itself imports nothing else, torch least of all.
 """
