@@ -11,8 +11,9 @@ Chapter 5: `self_attention`. Chapter 6: `multi_head`, `multi_head_memory`,
 `blocked_window`. Chapter 8: `positions`, `attention_only`.
 Chapter 9: `layer_norm`, `transformer_blocks`, `transformer`,
 `language_model`, `from_pytorch`, `attention_maps`, `steady_attention`.
-Chapter 10: `cost`. Everywhere: `exercises`, `solutions`, `widgets`, `grade`,
-which grades notebooks, and `book`, which builds the pages.
+Chapter 10: `cost`. Chapter 11: `online_softmax`, `tiled`, `flash`, `bench`.
+Everywhere: `exercises`, `solutions`, `widgets`, `grade`, which grades
+notebooks, and `book`, which builds the pages.
 
 Importing `attnbook` itself imports nothing else, torch least of all.
 """
