@@ -79,7 +79,7 @@ unit: $(VENV)/test.stamp  ## unit tests
 	$(BIN)/python -m pytest -q -n 2 --dist loadfile -m "not javascript and not browser and not bank"
 
 shapes: $(VENV)/test.stamp  ## unit tests again, every shape checked at run time
-	$(BIN)/python -m pytest -q -n 2 --dist loadfile -m "not refusal and not precision and not compiled and not javascript and not browser and not bank" \
+	$(BIN)/python -m pytest -q -n 2 --dist loadfile -m "not refusal and not precision and not compiled and not kernel and not javascript and not browser and not bank" \
 	  --jaxtyping-packages=attnbook,beartype.beartype
 
 javascript: $(VENV)/test.stamp  ## the widgets' JavaScript, in an engine that pip installs

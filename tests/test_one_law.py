@@ -27,6 +27,7 @@ from attnbook import masks
 from attnbook.attention_gradient import attend_gradient
 from attnbook.blocked_window import attend_in_blocks, attend_window
 from attnbook.budget import share_of_budget
+from attnbook.flash import flash_attention
 from attnbook.grouped_query import grouped_query
 from attnbook.local_attention import GlobalAttention
 from attnbook.luong import DotScore
@@ -351,6 +352,28 @@ def in_window(query, key, value, mask=None):
     return attend_window(query, key, value, SIZE, rows=3)
 
 
+def flash(kind):
+    """It makes its own masks of few words; the cases' are the same."""
+
+    def call(query, key, value, mask=None):
+        asked = {}
+        if "causal" in kind:
+            asked["causal"] = True
+        if "padding" in kind:
+            asked["key_lengths"] = mask[:, 0, -1].sum(-1)
+        if "window" in kind:
+            asked["window"] = SIZE
+        return flash_attention(query, key, value, **asked)
+
+    return call
+
+
+def flash_grouped(query, key, value, mask=None):
+    return flash_attention(query, key[:, :1], value[:, :1])
+
+
+FLASH = ("none", "causal", "padding", "causal and padding", "window")
+
 IMPLEMENTATIONS = {
     "attend": Implementation(attend, bias=True),
     "one by one": Implementation(one_by_one, bias=True),
@@ -363,6 +386,13 @@ IMPLEMENTATIONS = {
     "multi-query": Implementation(grouped(1), groups=1),
     "attend_in_blocks": Implementation(in_blocks),
     "attend_window": Implementation(in_window, masks=("window",)),
+    **{
+        f"flash_attention, {kind}": Implementation(flash(kind), masks=(kind,))
+        for kind in FLASH
+    },
+    "flash_attention, 1 group": Implementation(
+        flash_grouped, masks=("none",), groups=1
+    ),
     "F.scaled_dot_product_attention": Implementation(torch_sdpa, bias=True),
     "nn.MultiheadAttention": Implementation(torch_with_heads, widths=False),
 }

@@ -8,7 +8,8 @@ Chapter 4: `scaled_dot_product`, `budget`, `attention_gradient`,
 `kernel_smoothing`, `only_attends`. Chapter 5: `self_attention`.
 Chapter 6: `multi_head`, `multi_head_memory`, `grouped_query`,
 `several_lookups`, `diagnose`. Chapter 7: `masks`, `blocked_window`.
-Chapter 8: `positions`, `attention_only`. Everywhere: `exercises`, `solutions`,
+Chapter 8: `positions`, `attention_only`. Chapter 11: `online_softmax`,
+`tiled`, `flash`, `bench`. Everywhere: `exercises`, `solutions`,
 `widgets`, `grade`, which grades notebooks, and `book`, which builds the
 pages.
 

@@ -33,6 +33,7 @@ from attnbook.evidence.rnn_or_attention import rnn_or_attention
 from attnbook.evidence.scaling import scaling_gradients, scaling_training
 from attnbook.evidence.scores_cost import scores_cost
 from attnbook.evidence.tasks import Task
+from attnbook.evidence.tiled_cost import tiled_cost
 from attnbook.evidence.turns import turn
 from attnbook.vocabulary import PAD, batch
 
@@ -148,4 +149,5 @@ PROBES = {
     "extrapolation_text": extrapolation_text,
     "positions_cost": positions_cost,
     "mask_cost": mask_cost,
+    "tiled_cost": tiled_cost,
 }

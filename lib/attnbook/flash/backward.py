@@ -17,7 +17,7 @@ import triton.language as tl
 from attnbook.flash.tile import head_of, load, store, visible
 
 
-@triton.jit
+@triton.jit(do_not_specialize=("T", "S", "heads", "each", "window"))
 def key_value_gradient(
     query, key, value, upstream, lse, average, dkey, dvalue, lengths, slopes,
     query_steps, key_steps, value_steps, upstream_steps, dkey_steps,
@@ -30,20 +30,15 @@ def key_value_gradient(
     """Give one tile of keys and values of a group its gradients."""
     tiles = tl.cdiv(S, BLOCK_S)
     groups = heads // each
-    b, g = (
-        tl.program_id(0) // tiles // groups,
-        tl.program_id(0) // tiles % groups,
-    )
+    bg = tl.program_id(0) // tiles
+    b, g = bg // groups, bg % groups
     column = tl.program_id(0) % tiles * BLOCK_S
     columns = column + tl.arange(0, BLOCK_S)
     length = tl.load(lengths + b)
-    keys = load(
-        head_of(key, key_steps, b, g), columns, length, key_steps[2], D, BLOCK_D
-    )
-    values = load(
-        head_of(value, value_steps, b, g), columns, length, value_steps[2], E,
-        BLOCK_E,
-    )  # fmt: skip
+    key = head_of(key, key_steps, b, g)
+    value = head_of(value, value_steps, b, g)
+    keys = load(key, column, length, key_steps[2], BLOCK_S, D, BLOCK_D)
+    values = load(value, column, length, value_steps[2], BLOCK_S, E, BLOCK_E)
     # Queries begin ... end - 1 are those that see any key of the tile.
     begin, end = 0, tl.where(column < length, T, 0)
     if CAUSAL:
@@ -60,8 +55,8 @@ def key_value_gradient(
         for row in range(begin, end, BLOCK_T):
             rows = row + tl.arange(0, BLOCK_T)
             places, below = (rows + S - T)[None, :], columns[:, None]
-            queries = load(ask, rows, T, query_steps[2], D, BLOCK_D)
-            ups = load(up, rows, T, upstream_steps[2], E, BLOCK_E)
+            queries = load(ask, row, T, query_steps[2], BLOCK_T, D, BLOCK_D)
+            ups = load(up, row, T, upstream_steps[2], BLOCK_T, E, BLOCK_E)
             sums = tl.load(lse + at + rows, mask=rows < T, other=0.0)
             means = tl.load(average + at + rows, mask=rows < T, other=0.0)
             scores = tl.dot(keys, queries.T) * scale
@@ -73,17 +68,13 @@ def key_value_gradient(
             dweights = tl.dot(values, ups.T)
             dscores = weights * (dweights - means[None, :]) * change
             dk = tl.dot(dscores.to(queries.dtype), queries, dk)
-    store(
-        head_of(dkey, dkey_steps, b, g), columns, S, dkey_steps[2], dk * unit,
-        D, BLOCK_D,
-    )  # fmt: skip
-    store(
-        head_of(dvalue, dvalue_steps, b, g), columns, S, dvalue_steps[2], dv, E,
-        BLOCK_E,
-    )  # fmt: skip
+    dkey = head_of(dkey, dkey_steps, b, g)
+    dvalue = head_of(dvalue, dvalue_steps, b, g)
+    store(dk * unit, dkey, column, S, dkey_steps[2], BLOCK_S, D, BLOCK_D)
+    store(dv, dvalue, column, S, dvalue_steps[2], BLOCK_S, E, BLOCK_E)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=("T", "S", "heads", "each", "window"))
 def query_gradient(
     query, key, value, upstream, lse, average, dquery, lengths, slopes,
     query_steps, key_steps, value_steps, upstream_steps, dquery_steps,
@@ -104,9 +95,9 @@ def query_gradient(
     key = head_of(key, key_steps, b, h // each)
     value = head_of(value, value_steps, b, h // each)
     ask = head_of(query, query_steps, b, h)
-    queries = load(ask, rows, T, query_steps[2], D, BLOCK_D)
+    queries = load(ask, row, T, query_steps[2], BLOCK_T, D, BLOCK_D)
     up = head_of(upstream, upstream_steps, b, h)
-    ups = load(up, rows, T, upstream_steps[2], E, BLOCK_E)
+    ups = load(up, row, T, upstream_steps[2], BLOCK_T, E, BLOCK_E)
     sums = tl.load(lse + at, mask=rows < T, other=0.0)[:, None]
     means = tl.load(average + at, mask=rows < T, other=0.0)[:, None]
     places = (rows + S - T)[:, None]
@@ -117,8 +108,10 @@ def query_gradient(
     dq = tl.zeros([BLOCK_T, BLOCK_D], tl.float32)
     for column in range(begin, end, BLOCK_S):
         columns = column + tl.arange(0, BLOCK_S)
-        keys = load(key, columns, length, key_steps[2], D, BLOCK_D)
-        values = load(value, columns, length, value_steps[2], E, BLOCK_E)
+        keys = load(key, column, length, key_steps[2], BLOCK_S, D, BLOCK_D)
+        values = load(
+            value, column, length, value_steps[2], BLOCK_S, E, BLOCK_E
+        )
         scores = tl.dot(queries, keys.T) * scale
         scores, change = CHANGE(scores, places, columns[None, :], slope, cap)
         seen = visible(places, columns[None, :], length, window, CAUSAL)
@@ -127,7 +120,5 @@ def query_gradient(
         dweights = tl.dot(ups, values.T)
         dscores = weights * (dweights - means) * change
         dq = tl.dot(dscores.to(keys.dtype), keys, dq)
-    store(
-        head_of(dquery, dquery_steps, b, h), rows, T, dquery_steps[2],
-        dq * unit, D, BLOCK_D,
-    )  # fmt: skip
+    dquery = head_of(dquery, dquery_steps, b, h)
+    store(dq * unit, dquery, row, T, dquery_steps[2], BLOCK_T, D, BLOCK_D)

@@ -28,7 +28,7 @@ def walk(
     """Bring some queries on from key `begin` to key `end`."""
     for start in range(begin, end, BLOCK_S):
         columns = start + tl.arange(0, BLOCK_S)
-        keys = load(key, columns, length, key_step, D, BLOCK_D)
+        keys = load(key, start, length, key_step, BLOCK_S, D, BLOCK_D)
         scores = tl.dot(query, keys.T) * scale
         scores, _ = CHANGE(
             scores, places[:, None], columns[None, :], slope, cap
@@ -44,14 +44,14 @@ def walk(
         shrunk = tl.exp2(maximum - finite)
         raised = tl.exp2(scores - finite[:, None])
         total = total * shrunk + tl.sum(raised, 1)
-        values = load(value, columns, length, value_step, E, BLOCK_E)
+        values = load(value, start, length, value_step, BLOCK_S, E, BLOCK_E)
         output = output * shrunk[:, None]
         output = tl.dot(raised.to(values.dtype), values, output)
         maximum = highest
     return maximum, total, output
 
 
-@triton.jit
+@triton.jit(do_not_specialize=("T", "S", "heads", "each", "window"))
 def forward(
     query, key, value, output, lse, lengths, slopes,
     query_steps, key_steps, value_steps, output_steps,
@@ -70,9 +70,8 @@ def forward(
     rows = row + tl.arange(0, BLOCK_T)
     key = head_of(key, key_steps, b, h // each)
     value = head_of(value, value_steps, b, h // each)
-    queries = load(
-        head_of(query, query_steps, b, h), rows, T, query_steps[2], D, BLOCK_D
-    )
+    query = head_of(query, query_steps, b, h)
+    queries = load(query, row, T, query_steps[2], BLOCK_T, D, BLOCK_D)
     length, slope = tl.load(lengths + b), tl.load(slopes + bh)
     # Keys begin ... end - 1 are seen by some query, inside ... outside - 1 by
     # all of them.
@@ -97,10 +96,10 @@ def forward(
             CAUSAL, part != 1, CHANGE,
         )  # fmt: skip
     some = tl.where(total == 0.0, 1.0, total)
-    made = made / some[:, None]
+    output = head_of(output, output_steps, b, h)
     store(
-        head_of(output, output_steps, b, h), rows, T, output_steps[2], made,
-        E, BLOCK_E,
+        made / some[:, None], output, row, T, output_steps[2],
+        BLOCK_T, E, BLOCK_E,
     )  # fmt: skip
     # Natural logarithms outside: maximum · ln 2 + ln total.
     sums = maximum * 0.6931471805599453 + tl.log(some)

@@ -33,8 +33,8 @@ def forward(
     query, key, value = map(in_rows, (query, key, value))
     (B, H, T, D), E = query.shape, value.shape[-1]
     tile = tile or sizes("forward", device(query), query.dtype, max(D, E))
-    output = query.new_empty(B, H, T, E)
-    lse = query.new_empty(B, H, T, dtype=torch.float32)
+    output = room(query, B, H, T, E)
+    lse = room(query, B, H, T, dtype=torch.float32)
     forward_kernel[(triton.cdiv(T, tile.queries) * B * H,)](
         query, key, value, output, lse, *per_text(query, key, options),
         *map(steps, (query, key, value, output)),
@@ -59,10 +59,7 @@ def backward(
     (B, H, T, D), (_, G, S, E) = query.shape, value.shape
     tile = tile or sizes("backward", device(query), query.dtype, max(D, E))
     average = (output.float() * upstream.float()).sum(dim=-1)
-    grads = [
-        torch.empty(x.shape, dtype=x.dtype, device=x.device)
-        for x in (query, key, value)
-    ]
+    grads = [room(x, *x.shape) for x in (query, key, value)]
     more = per_text(query, key, options)
     given = query, key, value, upstream, lse, average
     read = [steps(x) for x in (query, key, value, upstream)]
@@ -78,12 +75,19 @@ def backward(
     return tuple(grads)
 
 
+def room(like: Tensor, *shape: int, dtype: torch.dtype | None = None) -> Tensor:
+    """Return a tensor to be written to; every number of it will be."""
+    return like.new_empty(shape, dtype=dtype)
+
+
 def in_rows(x: Tensor) -> Tensor:
     """Return the tensor with a row's numbers side by side, copied if need be.
 
-    Other steps may be any, 0 of an expanded tensor too.
+    Other steps may be any, 0 of an expanded tensor too; but the kernels count
+    the places within a tile of up to 128 rows in 32 bits.
     """
-    return x if x.stride(-1) == 1 or x.shape[-1] == 1 else x.contiguous()
+    fits = 128 * x.stride(-2) < 2**31 and x.stride(-1) == 1
+    return x if fits else x.clone(memory_format=torch.contiguous_format)
 
 
 def steps(x: Tensor) -> tuple[int, int, int]:

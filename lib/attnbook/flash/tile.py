@@ -1,10 +1,10 @@
 """What every kernel does with a tile: load it, store it, say who sees whom.
 
 Chapter: chapters/11_flash_attention
-Source: https://triton-lang.org/main/getting-started/tutorials/06-fused-attention.html
-    (own work; one law with it: exp2 and a scale that carries log₂ e)
+Source: own work, after the tutorial of Triton,
+    https://triton-lang.org/main/getting-started/tutorials/06-fused-attention.html
 Axes: rows are queries or keys, lanes a row's numbers; WIDTH of them are real,
-    BLOCK (a power of two) are held
+    LANES (a power of two) are held
 """
 
 import triton
@@ -12,32 +12,45 @@ import triton.language as tl
 
 
 @triton.jit
-def load(base, rows, count, step, WIDTH: tl.constexpr, BLOCK: tl.constexpr):
-    """Load some rows; zeros stand for rows and lanes that are not there."""
-    lanes = tl.arange(0, BLOCK)[None, :]
-    there = rows[:, None] < count
-    if WIDTH != BLOCK:
+def places_of(
+    base, first, count, step,
+    ROWS: tl.constexpr, WIDTH: tl.constexpr, LANES: tl.constexpr,
+):  # fmt: skip
+    """Return where a tile's numbers are, and which of them are there."""
+    # first · step may pass 2³¹, so 64 bits; within a tile 32 are enough.
+    corner = base + tl.cast(first, tl.int64) * step
+    rows, lanes = tl.arange(0, ROWS)[:, None], tl.arange(0, LANES)[None, :]
+    there = rows < count - first
+    if WIDTH != LANES:
         there = there & (lanes < WIDTH)
-    # A number of rows times a step may pass 2³¹: 64 bits.
-    place = base + rows[:, None].to(tl.int64) * step + lanes
-    return tl.load(place, mask=there, other=0.0)
+    return corner + (rows * step + lanes), there
+
+
+@triton.jit
+def load(
+    base, first, count, step,
+    ROWS: tl.constexpr, WIDTH: tl.constexpr, LANES: tl.constexpr,
+):  # fmt: skip
+    """Load some rows; zeros stand for rows and lanes that are not there."""
+    places, there = places_of(base, first, count, step, ROWS, WIDTH, LANES)
+    return tl.load(places, mask=there, other=0.0)
 
 
 @triton.jit
 def store(
-    base, rows, count, step, made, WIDTH: tl.constexpr, BLOCK: tl.constexpr
-):
+    made, base, first, count, step,
+    ROWS: tl.constexpr, WIDTH: tl.constexpr, LANES: tl.constexpr,
+):  # fmt: skip
     """Store some rows, without those and without lanes that are not there."""
-    lanes = tl.arange(0, BLOCK)[None, :]
-    place = base + rows[:, None].to(tl.int64) * step + lanes
-    there = (rows[:, None] < count) & (lanes < WIDTH)
-    tl.store(place, made.to(base.dtype.element_ty), mask=there)
+    places, there = places_of(base, first, count, step, ROWS, WIDTH, LANES)
+    tl.store(places, made.to(base.dtype.element_ty), mask=there)
 
 
 @triton.jit
 def head_of(base, steps, b, h):
     """Return where the rows of one head of one text begin."""
-    return base + b.to(tl.int64) * steps[0] + h.to(tl.int64) * steps[1]
+    b, h = tl.cast(b, tl.int64), tl.cast(h, tl.int64)
+    return base + b * steps[0] + h * steps[1]
 
 
 @triton.jit

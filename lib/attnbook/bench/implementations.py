@@ -1,0 +1,142 @@
+"""Who is measured: ours, every backend of PyTorch by name, FlexAttention.
+
+`scaled_dot_product_attention` chooses a backend by itself and says nothing when
+it falls back to another; so each is forced, and one that cannot run a row says
+why.
+
+Chapter: chapters/11_flash_attention
+Source: https://docs.pytorch.org/docs/stable/generated/torch.nn.attention.sdpa_kernel.html,
+    https://docs.pytorch.org/docs/stable/nn.attention.flex_attention.html
+Axes: B batch, H heads, G groups (key-value heads), T queries, S keys, D width
+"""
+
+from collections.abc import Callable
+from functools import cache, partial
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+
+from attnbook import masks
+from attnbook.bench.rows import Row
+from attnbook.flash import flash_attention
+from attnbook.masks import rules
+from attnbook.positions.biases import alibi_slopes, distances
+from attnbook.scaled_dot_product import attend
+
+BACKENDS = {
+    "sdpa_cudnn": SDPBackend.CUDNN_ATTENTION,
+    "sdpa_flash": SDPBackend.FLASH_ATTENTION,
+    "sdpa_efficient": SDPBackend.EFFICIENT_ATTENTION,
+    "sdpa_math": SDPBackend.MATH,
+}
+NAMES = ("ours", *BACKENDS, "flex", "standard")
+
+
+def made(name: str, row: Row, device: str) -> Callable[..., Tensor]:
+    """Return a function of query, key and value that computes a row."""
+    if name == "ours":
+        return ours(row, device)
+    if name == "flex":
+        return flex(row, device)
+    if name == "standard":
+        return standard(row, device)
+    return partial(forced, BACKENDS[name], arguments(row, device))
+
+
+def ours(row: Row, device: str) -> Callable[..., Tensor]:
+    """Return `flash_attention` with the row's options."""
+    slopes = None
+    if row.case == "alibi":
+        slopes = alibi_slopes(row.shape[1]).to(device)
+    return partial(
+        flash_attention,
+        causal=row.causal,
+        window=row.window,
+        alibi_slopes=slopes,
+    )
+
+
+def visible(row: Row, device: str) -> Tensor | None:
+    """Return the row's mask, if it has one."""
+    T, S = row.shape[3:5]
+    if row.window:
+        return masks.window(T, S, row.window, device=device)
+    return masks.causal(T, S, device=device) if row.causal else None
+
+
+def bias(row: Row, device: str) -> Tensor:
+    """Return ALiBi's bias, in the row's precision."""
+    _, H, _, T, S, _ = row.shape
+    slopes = alibi_slopes(H).to(device)[:, None, None]
+    away = distances(T, S, device).abs()
+    return (-slopes * away).to(getattr(torch, row.dtype))
+
+
+def arguments(row: Row, device: str) -> dict:
+    """Return what PyTorch's function needs to compute the row."""
+    given: dict = {"enable_gqa": True} if row.shape[2] < row.shape[1] else {}
+    if row.case == "alibi":
+        added = bias(row, device)
+        given["attn_mask"] = added.masked_fill(
+            ~visible(row, device), -torch.inf
+        )
+    elif row.window:
+        given["attn_mask"] = visible(row, device)
+    else:
+        given["is_causal"] = row.causal
+    return given
+
+
+def forced(
+    backend: SDPBackend, given: dict, query: Tensor, key: Tensor, value: Tensor
+) -> Tensor:
+    """Return attention by one backend of PyTorch, or its refusal."""
+    with sdpa_kernel([backend]):
+        return F.scaled_dot_product_attention(query, key, value, **given)
+
+
+@cache
+def compiled() -> Callable[..., Tensor]:
+    """Return FlexAttention, compiled for every shape anew."""
+    return torch.compile(flex_attention, dynamic=False)
+
+
+def flex(row: Row, device: str) -> Callable[..., Tensor]:
+    """Return FlexAttention with the row's rule and score function."""
+    _, H, G, T, S, _ = row.shape
+    rule = score = None
+    if row.window:
+        rule = rules.window(T, S, row.window)
+    elif row.causal:
+        rule = rules.causal(T, S)
+    if row.case == "alibi":
+        slopes = alibi_slopes(H).to(device)
+
+        def score(s, b, h, q, k):
+            return s - slopes[h] * (q + S - T - k).abs()
+
+    mask = None
+    if rule:
+        mask = create_block_mask(rule, None, None, T, S, device=device)
+    run = compiled() if device == "cuda" else flex_attention
+    return partial(run, score_mod=score, block_mask=mask, enable_gqa=G < H)
+
+
+def standard(row: Row, device: str) -> Callable[..., Tensor]:
+    """Return chapter 4's `attend`, with keys repeated for their heads."""
+    more = {"mask": visible(row, device)}
+    if row.case == "alibi":
+        more["bias"] = bias(row, device)
+    each = row.shape[1] // row.shape[2]
+
+    def run(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        if each > 1:
+            key, value = (
+                x.repeat_interleave(each, dim=1) for x in (key, value)
+            )
+        return attend(query, key, value, **more)
+
+    return run

@@ -1,0 +1,134 @@
+"""The kernels, compiled on the CPU for a GPU that is not there.
+
+`compiled(capability, function, ...)` calls a launcher of `attnbook.flash` as it
+would run on such a GPU, up to the launch: the same specialisation, the same
+tile sizes. What comes back is each kernel's machine code, as data.
+"""
+
+import re
+import subprocess
+import tempfile
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from unittest import mock
+
+import torch
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.runtime.jit import JITFunction
+
+from attnbook.flash import launch
+from attnbook.flash.options import Options
+from attnbook.flash.sizes import Sizes, sizes
+
+TOOLS = Path(triton.__file__).parent / "backends/nvidia/bin"
+KERNELS = {
+    "forward": ["forward"],
+    "backward": ["key_value_gradient", "query_gradient"],
+}
+
+
+@dataclass(frozen=True)
+class Code:
+    """What a compiled kernel needs, and the instructions it is made of.
+
+    Attributes:
+        kernel: its name.
+        shared: bytes of shared memory.
+        registers: of a thread.
+        spilled: instructions that move registers to memory, or back.
+        ptx: its text for the assembler.
+        sass: what the assembler made of it.
+    """
+
+    kernel: str
+    shared: int
+    registers: int
+    spilled: int
+    ptx: str
+    sass: str
+
+    def count(self, name: str) -> int:
+        return len(re.findall(rf"\b{re.escape(name)}", self.sass))
+
+
+@contextmanager
+def instead_of_a_gpu(capability: tuple[int, int]):
+    """Compile for a GPU; a launch compiles and notes, and runs nothing."""
+    number = 10 * capability[0] + capability[1]
+    driver = SimpleNamespace(
+        get_current_device=lambda: number,
+        get_current_stream=lambda device: 0,
+        get_current_target=lambda: GPUTarget("cuda", number, 32),
+    )
+    made = []
+
+    def launcher(kernel, grid):
+        return lambda *a, **k: made.append(
+            (kernel.__name__, kernel.warmup(*a, grid=grid, **k))
+        )
+
+    before = triton.runtime.driver._active
+    triton.runtime.driver.set_active(driver)
+    try:
+        with (
+            tempfile.TemporaryDirectory() as folder,
+            mock.patch.dict("os.environ", TRITON_CACHE_DIR=folder),
+            mock.patch.object(JITFunction, "__getitem__", launcher),
+        ):
+            yield made
+    finally:
+        triton.runtime.driver._active = before
+
+
+def tool(name: str, *arguments: str) -> str:
+    told = subprocess.run(
+        [TOOLS / name, *arguments], capture_output=True, text=True, check=True
+    )
+    return told.stdout
+
+
+def described(name: str, kernel) -> Code:
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "kernel.cubin"
+        file.write_bytes(kernel.asm["cubin"])
+        sass = tool("nvdisasm", "-c", str(file))
+        usage = tool("cuobjdump", "--dump-resource-usage", str(file))
+    return Code(
+        name,
+        kernel.metadata.shared,
+        int(re.search(r"REG:(\d+)", usage).group(1)),
+        len(re.findall(r"\b(?:LDL|STL)\b", sass)),
+        kernel.asm["ptx"],
+        sass,
+    )
+
+
+def inputs(D, E=None, dtype=torch.float16, T=256, S=256, H=4, G=2, B=2):
+    E = E or D
+    query = torch.empty(B, H, T, D, dtype=dtype)
+    key = torch.empty(B, G, S, D, dtype=dtype)
+    return query, key, torch.empty(B, G, S, E, dtype=dtype)
+
+
+def compiled(
+    capability: tuple[int, int],
+    way: str,
+    given: tuple,
+    options: Options,
+    tile: Sizes | None = None,
+) -> list[Code]:
+    """Return the code of each kernel of a pass over inputs like these."""
+    query, _, value = given
+    width = max(query.shape[-1], value.shape[-1])
+    tile = tile or sizes(way, capability, query.dtype, width)
+    with instead_of_a_gpu(capability) as made:
+        if way == "forward":
+            launch.forward(*given, options, tile)
+        else:
+            output = query.new_empty(*query.shape[:3], value.shape[-1])
+            lse = query.new_empty(query.shape[:3], dtype=torch.float32)
+            launch.backward(*given, output, lse, output, options, tile)
+        return [described(*kernel) for kernel in made]
