@@ -164,6 +164,14 @@ def test_links_work_in_every_reader(path):
         assert not re.fullmatch(r"\d\d_\w+\.md", target.name), link
 
 
+# Their modules are ahead of them; a name goes from here when it comes.
+AHEAD = {"11_flash_attention"}
+
+
+def test_a_chapter_that_is_there_is_not_ahead():
+    assert not AHEAD & {path.stem for path in CHAPTERS}
+
+
 @each_module
 def test_every_module_names_its_chapter_source_and_axes(path):
     text = docstring(path)
@@ -172,7 +180,9 @@ def test_every_module_names_its_chapter_source_and_axes(path):
         return
     for line in ("Chapter", "Source", "Axes"):
         assert re.search(rf"^{line}: \S", text, re.M), line
-    assert (ROOT / "chapters" / f"{built_in(path)}.md").exists()
+    chapter = built_in(path)
+    there = (ROOT / "chapters" / f"{chapter}.md").exists()
+    assert there or chapter in AHEAD
 
 
 @each_module

@@ -74,13 +74,11 @@ def attend_tiled(
         ValueError: if a block has no row, or widths or numbers do not fit.
     """
     scores = fitting(query, key, value, block, scores)
+    lead = torch.broadcast_shapes(*(x.shape[:-2] for x in (query, key, value)))
     outputs, logarithms = [], []
     for row in range(0, query.shape[-2], block):
         rows = wide(query[..., row : row + block, :])
         first, stop = scores.reach(row, row + rows.shape[-2])
-        lead = torch.broadcast_shapes(
-            query.shape[:-2], key.shape[:-2], value.shape[:-2]
-        )
         output = rows.new_zeros(*lead, rows.shape[-2], value.shape[-1])
         total = output.new_zeros(output.shape[:-1])
         maximum = torch.full_like(total, -torch.inf)

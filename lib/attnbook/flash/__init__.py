@@ -32,7 +32,7 @@ def flash_attention(
     causal: bool = False,
     window: int | None = None,
     key_lengths: Int[Tensor, " B"] | None = None,
-    alibi_slopes: Float[Tensor, "*B H"] | None = None,
+    alibi_slopes: Float[Tensor, "... H"] | None = None,
     softcap: float | int | None = None,
     scale: float | int | None = None,
 ) -> Float[Tensor, "B H T E"]:

@@ -7,6 +7,7 @@ Axes: B batch, H heads, G groups (key-value heads), T queries, S keys, D width
 """
 
 import math
+from functools import lru_cache
 
 import torch
 import triton
@@ -35,12 +36,13 @@ def forward(
     tile = tile or sizes("forward", device(query), query.dtype, max(D, E))
     output = room(query, B, H, T, E)
     lse = room(query, B, H, T, dtype=torch.float32)
-    forward_kernel[(triton.cdiv(T, tile.queries) * B * H,)](
-        query, key, value, output, lse, *per_text(query, key, options),
-        *map(steps, (query, key, value, output)),
-        *numbers(query, key, options), cap(options),
-        **constants(D, E, tile, options),
-    )  # fmt: skip
+    with torch.cuda.device_of(query):
+        forward_kernel[(triton.cdiv(T, tile.queries) * B * H,)](
+            query, key, value, output, lse, *per_text(query, key, options),
+            *map(steps, (query, key, value, output)),
+            *numbers(query, key, options), cap(options),
+            **constants(D, E, tile, options),
+        )  # fmt: skip
     return output, lse
 
 
@@ -66,12 +68,14 @@ def backward(
     unit = options.factor(D)
     last = *numbers(query, key, options), unit, cap(options)
     fixed = constants(D, E, tile, options)
-    back.key_value_gradient[(triton.cdiv(S, tile.keys) * B * G,)](
-        *given, *grads[1:], *more, *read, *map(steps, grads[1:]), *last, **fixed
-    )
-    back.query_gradient[(triton.cdiv(T, tile.queries) * B * H,)](
-        *given, grads[0], *more, *read, steps(grads[0]), *last, **fixed
-    )
+    with torch.cuda.device_of(query):
+        back.key_value_gradient[(triton.cdiv(S, tile.keys) * B * G,)](
+            *given, *grads[1:], *more, *read, *map(steps, grads[1:]), *last,
+            **fixed,
+        )  # fmt: skip
+        back.query_gradient[(triton.cdiv(T, tile.queries) * B * H,)](
+            *given, grads[0], *more, *read, steps(grads[0]), *last, **fixed
+        )
     return tuple(grads)
 
 
@@ -101,12 +105,19 @@ def per_text(
     """Return each text's number of keys, each head's slope in units of ln 2."""
     B, H = query.shape[:2]
     lengths, slopes = options.key_lengths, options.alibi_slopes
-    if lengths is None:
-        lengths = torch.full((B,), key.shape[2], device=query.device)
-    if slopes is None:
-        slopes = query.new_zeros(1, dtype=torch.float32)
-    whole = slopes.float().expand(B, H).contiguous() * LOG2_E
-    return lengths.to(torch.int32), whole
+    all_keys, flat = usual(B, H, key.shape[2], query.device)
+    if lengths is not None:
+        all_keys = lengths.to(torch.int32).contiguous()
+    if slopes is not None:
+        flat = slopes.float().expand(B, H).contiguous() * LOG2_E
+    return all_keys, flat
+
+
+@lru_cache(maxsize=64)
+def usual(B: int, H: int, S: int, device: torch.device) -> tuple:
+    """Return all keys for each text, and slopes of 0, made once."""
+    lengths = torch.full((B,), S, dtype=torch.int32, device=device)
+    return lengths, torch.zeros(B, H, device=device)
 
 
 def numbers(query: Tensor, key: Tensor, options: Options) -> tuple:
