@@ -5,6 +5,7 @@ Source: none
 Axes: none
 """
 
+import contextlib
 import copy
 import numbers
 from collections.abc import Callable
@@ -14,6 +15,7 @@ from torch import Tensor, nn
 
 from attnbook.exercises.guard import Guard, Onlooker, plant, untouched
 from attnbook.exercises.limits import SHOWN, Stopped, alarm, output
+from attnbook.exercises.memory import Room
 from attnbook.exercises.outcome import Case, Outcome
 from attnbook.exercises.way_back import backwards, import_late
 
@@ -79,10 +81,11 @@ def run(
     for i, x in leaves.items():
         given[i] = x.clone()  # may be overwritten, and we would see it
     guard, onlooker = Guard(forbidden), Onlooker(given)
+    room = Room(case.room, given) if case.room else contextlib.nullcontext()
     form, found, gradients, error, stopped = "", (), (), None, ""
     try:
         with alarm():
-            with guard, onlooker:
+            with guard, onlooker, room:
                 form, found = parts(attempt(*given))
             gradients = backwards(found, list(leaves.values()))
             found = tuple(plain(x) for x in found)

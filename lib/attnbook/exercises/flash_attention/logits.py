@@ -1,0 +1,41 @@
+"""Inputs whose scores are large and exact, whatever order they are made in.
+
+Chapter: chapters/11_flash_attention
+Source: none
+Axes: T queries, S keys, D width of query and key, E value width
+"""
+
+import torch
+from torch import Tensor
+
+from attnbook.exercises.inputs import normal, whole
+
+WIDTH = 16  # its root is 4: scores are whole numbers over 4, without rounding
+
+
+def usual(
+    rng: torch.Generator, *lead: int, t: int, s: int, d: int = 7, e: int = 5
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return a query, a key and a value of normal numbers."""
+    sizes = (t, d), (s, d), (s, e)
+    return tuple(normal(rng, *lead, *size) for size in sizes)
+
+
+def far(
+    rng: torch.Generator, t: int, s: int, signs: Tensor, step: int = 0
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return inputs whose scores lie near 120 times a sign, with some spread.
+
+    Args:
+        rng: the source of chance.
+        t: how many queries.
+        s: how many keys.
+        signs: of each query, 1 or -1.
+        step: how much a key's score gains over the key's before, in units of 1.5.
+    """
+    along = whole(rng, 0, 1, WIDTH) * 2 - 1
+    query = 6 * along * signs.to(along).expand(t)[:, None]
+    ramp = step * torch.arange(s)[:, None] * (torch.arange(4) == 0)
+    key = 5 * along.repeat(s, 1)
+    key[:, :4] += whole(rng, -1, 1, s, 4) + ramp * along[:1]
+    return query.float(), key.float(), normal(rng, s, 5)
