@@ -129,7 +129,7 @@ notebook: $(VENV)/test.stamp  ## execute and store one chapter: make notebook NA
 	@[ -n "$(NAME)" ] || { echo "make notebook NAME=...; NAME is a chapter's file name without .md"; exit 1; }
 	OMP_NUM_THREADS=1 $(BIN)/python -m attnbook.book.notebook $(NAME)
 
-pages: $(VENV)/test.stamp  ## write what is made from the library: solutions, evidence, misconceptions
+pages: $(VENV)/test.stamp  ## write what is made from the library: solutions, evidence, cheat sheet, ...
 	$(BIN)/python -m attnbook.book.pages
 
 bank: $(VENV)/test.stamp  ## prove the graders: twenty draws, mutants of every solution

@@ -89,11 +89,20 @@ ROOM = """() => {
   return { room, columns, letters };
 }"""
 
+MEASURED = "() => document.documentElement.dataset.measured === 'yes'"
+LAID_OUT = "section { content-visibility: visible !important; }"
 OVER = "document.documentElement.scrollWidth - window.innerWidth"
+
+
+def laid_out(page):
+    """Make a page as it is after reading to its end: far parts laid out."""
+    page.add_style_tag(content=LAID_OUT)
+    page.wait_for_function(MEASURED)
 
 
 def facts(page, chapter):
     """Return what can be read off an open page, wide and narrow."""
+    laid_out(page)
     found = page.evaluate(FACTS)
     if chapter:
         found |= page.evaluate(ROOM)
@@ -107,6 +116,7 @@ def facts(page, chapter):
 
 def painted(page, figure):
     """Return what is wrong with an open page's colours, and axe's findings."""
+    laid_out(page)
     count, poor = page.evaluate(CONTRASTS)
     found = {"texts": count, "poor": poor, "axe": findings(page)}
     found["behind"] = page.evaluate(

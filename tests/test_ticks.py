@@ -10,8 +10,8 @@ import pytest
 from built import CHAPTERS, HTML
 
 pytestmark = pytest.mark.browser
-NAME = next(x for x in CHAPTERS if "04_scaled" in x)
 SLUG = "04_scaled_dot_product"
+NAME = f"chapters/{SLUG}.html"
 MARK = f'.menu [data-chapter="{SLUG}"] .ticked'
 
 

@@ -14,6 +14,7 @@ def setup(app) -> dict:
     from attnbook.book import (
         access,
         alternative,
+        code,
         frame,
         math,
         mounts,
@@ -25,6 +26,7 @@ def setup(app) -> dict:
     for part in (
         access,
         alternative,
+        code,
         frame,
         math,
         mounts,

@@ -41,8 +41,13 @@
   // Copying: a button on every cell of code.
   const said = document.body.appendChild(make("p", { class: "hidden", role: "status" }));
   const copied = async (copy, pre) => {
-    await navigator.clipboard.writeText(pre.textContent.trimEnd());
-    copy.textContent = said.textContent = "Copied";
+    try {
+      await navigator.clipboard.writeText(pre.textContent.trimEnd());
+      copy.textContent = said.textContent = "Copied";
+    } catch {
+      getSelection().selectAllChildren(pre); // what may not be copied can be chosen
+      copy.textContent = said.textContent = "Selected";
+    }
     setTimeout(() => {
       copy.textContent = "Copy";
       said.textContent = "";
@@ -54,36 +59,57 @@
     pre.parentElement.append(copy);
   }
 
-  // What scrolls sideways can be reached and scrolled by keyboard.
-  const reach = () => {
-    const wide = (node) => node.scrollWidth > node.clientWidth + 1;
-    const places = all("article pre, .math-block, .pst-scrollable-table-container");
-    const found = places.map(wide); // all measured before anything is changed
-    places.forEach((node, i) => (found[i] ? node.setAttribute("tabindex", 0) : node.removeAttribute("tabindex")));
+  // What scrolls sideways can be reached and scrolled by keyboard. Far parts
+  // are not laid out yet, so all is measured piece by piece in idle time.
+  const idle = globalThis.requestIdleCallback ?? ((f) => setTimeout(f, 50, { timeRemaining: () => 0 }));
+  const wide = all("article pre, .math-block, .pst-scrollable-table-container");
+  let left = [];
+  const reach = (time) => {
+    do {
+      const node = left.pop();
+      if (!node) break;
+      if (node.scrollWidth > node.clientWidth + 1) node.setAttribute("tabindex", 0);
+      else node.removeAttribute("tabindex");
+    } while (time.timeRemaining() > 5);
+    if (left.length) idle(reach, { timeout: 200 });
+    else root.dataset.measured = "yes";
+  };
+  const watch = () => {
+    const started = left.length > 0;
+    left = [...wide].reverse();
+    if (!started) idle(reach, { timeout: 200 });
   };
 
   // Where the reader is: the section in the list, the bar under the head.
-  const links = all(".sections a");
-  const targets = links.map((a) => document.getElementById(decodeURIComponent(a.hash.slice(1))));
   const bar = document.querySelector(".progress");
-  let asked = false;
+  const targets = new Map();
+  for (const a of all(".sections a")) {
+    targets.set(a, document.getElementById(decodeURIComponent(a.hash.slice(1))));
+    a.addEventListener("click", () => document.getElementById("sections").hidePopover?.());
+  }
+  const passed = (list) =>
+    all(":scope > li > a", list ?? document.createElement("ul"))
+      .filter((a) => (targets.get(a)?.getBoundingClientRect().top ?? Infinity) < innerHeight / 3)
+      .at(-1);
+  let [asked, now] = [false, null];
   const follow = () => {
     asked = false;
-    const tops = targets.map((t) => t?.getBoundingClientRect().top ?? Infinity);
     const room = root.scrollHeight - innerHeight;
-    const part = room > 0 ? Math.min(1, scrollY / room) : 1;
-    const now = part === 1 ? links.length - 1 : tops.findLastIndex((top) => top < innerHeight / 3);
-    bar?.style.setProperty("--part", part);
-    links.forEach((a, i) => (i === now ? a.setAttribute("aria-current", "true") : a.removeAttribute("aria-current")));
+    bar?.style.setProperty("--part", room > 0 ? Math.min(1, scrollY / room) : 1);
+    let next = passed(document.querySelector(".sections ul"));
+    next = passed(next?.parentElement.querySelector("ul")) ?? next;
+    if (next === now) return;
+    now?.removeAttribute("aria-current");
+    next?.setAttribute("aria-current", "true");
+    now = next;
   };
   const later = () => {
     if (!asked) requestAnimationFrame(follow);
     asked = true;
   };
   addEventListener("scroll", later, { passive: true });
-  addEventListener("resize", () => (later(), reach()), { passive: true });
-  addEventListener("load", () => (later(), reach()));
-  for (const a of links) a.addEventListener("click", () => document.getElementById("sections").hidePopover?.());
+  addEventListener("resize", () => (later(), watch()), { passive: true });
+  addEventListener("load", () => (later(), watch()));
 
   // Searching: Control and K lead to the field.
   addEventListener("keydown", (event) => {

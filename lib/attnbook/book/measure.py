@@ -43,6 +43,12 @@ BLOCKED = """() => seen.tasks
   .reduce((sum, [, long]) => sum + Math.max(0, long - 50), 0)"""
 AXE = """async () => (await axe.run({ exclude: [["pre"]] })).violations
   .filter((v) => ["serious", "critical"].includes(v.impact)).length"""
+DOWN = """async () => {
+  for (let y = 0; y < document.documentElement.scrollHeight; y += 800) {
+    scrollTo({ top: y, behavior: "instant" });
+    await new Promise((then) => setTimeout(then, 20));
+  }
+}"""
 HEAD = (
     "| page | HTML | CSS | JS | fonts | figures | requests | to other hosts "
     "| LCP ms | TBT ms | axe | widgets |\n|---|" + "---:|" * 11
@@ -103,7 +109,7 @@ def visit(browser, address: str, slow: bool):
         slowed(page)
     page.goto(address, wait_until="load")
     page.wait_for_timeout(1500)
-    return page, [url for url in asked if not url.startswith(("blob", "data"))]
+    return page, asked
 
 
 def kind(path: Path) -> str:
@@ -116,7 +122,9 @@ def kind(path: Path) -> str:
 def row(browser, folder: Path, root: str, name: str) -> str:
     """Return a page's row of the table."""
     page, asked = visit(browser, root + name, slow=False)
-    page.evaluate("scrollTo(0, document.documentElement.scrollHeight)")
+    page.evaluate(DOWN)
+    page.wait_for_load_state("networkidle")
+    asked = [url for url in asked if not url.startswith(("blob", "data"))]
     ours = [url for url in asked if url.startswith(root)]
     sizes = dict.fromkeys((".html", ".css", ".js", "fonts", "figures"), 0)
     for url in ours:
@@ -125,6 +133,7 @@ def row(browser, folder: Path, root: str, name: str) -> str:
             held = path.read_bytes()
             packed = gzip.compress(held, 6) if path.suffix in TEXT else held
             sizes[kind(path)] = sizes.get(kind(path), 0) + len(packed)
+    page.add_style_tag(content="section{content-visibility:visible!important}")
     axe = Path(find_spec("axe_playwright_python").origin).parent
     page.evaluate((axe / "axe.min.js").read_text("utf8"))
     found = page.evaluate(AXE)

@@ -9,6 +9,7 @@ Axes: none
 
 from pathlib import Path
 
+from attnbook.book.cheat_sheet import cheat_sheet
 from attnbook.book.misconceptions import misconceptions
 from attnbook.book.notebook import fold, follow
 from attnbook.book.teaching import teaching
@@ -89,6 +90,7 @@ def machines() -> str:
 
 
 PAGES = {
+    "cheat_sheet.md": cheat_sheet,
     "evidence.md": evidence,
     "misconceptions.md": misconceptions,
     "teaching.md": teaching,

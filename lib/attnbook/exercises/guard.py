@@ -64,6 +64,21 @@ def untouched() -> Iterator[None]:
             numpy.random.set_state(drawn)
 
 
+@contextlib.contextmanager
+def modules() -> Iterator[None]:
+    """Put back the modules that were removed from Python's list of them.
+
+    At once: a module that is imported anew, such as `io`, has classes which
+    those that hold the old one do not know.
+    """
+    found = dict(sys.modules)
+    try:
+        yield
+    finally:
+        for name, module in found.items():
+            sys.modules.setdefault(name, module)
+
+
 def plant(seed: int) -> None:
     """Set every global seed that a learner's function might read."""
     torch.default_generator.manual_seed(seed)

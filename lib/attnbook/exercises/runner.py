@@ -13,7 +13,13 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from attnbook.exercises.guard import Guard, Onlooker, plant, untouched
+from attnbook.exercises.guard import (
+    Guard,
+    Onlooker,
+    modules,
+    plant,
+    untouched,
+)
 from attnbook.exercises.limits import SHOWN, Stopped, alarm, output
 from attnbook.exercises.memory import Room
 from attnbook.exercises.outcome import Case, Outcome
@@ -85,7 +91,7 @@ def run(
     form, found, gradients, error, stopped = "", (), (), None, ""
     try:
         with alarm():
-            with guard, onlooker, room:
+            with guard, onlooker, modules(), room:
                 form, found = parts(attempt(*given))
             gradients = backwards(found, list(leaves.values()))
             found = tuple(plain(x) for x in found)

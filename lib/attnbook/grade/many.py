@@ -116,12 +116,14 @@ def finished(
             yield path, alone(path, task)
 
 
-def alone(path: Path, task: Grade) -> dict:
-    """Grade one notebook in a pool of its own."""
+def alone(path: Path, task: Grade, times: int = 2) -> dict:
+    """Grade one notebook in a pool of its own, again if that is killed."""
     try:
         with pool(1) as workshop:
             return workshop.submit(task, path).result()
     except BrokenProcessPool as fault:
+        if times > 1:  # what killed it may have been the machine's, once
+            return alone(path, task, times - 1)
         return failed(fault)
 
 

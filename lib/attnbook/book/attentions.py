@@ -1,0 +1,63 @@
+"""Every attention of the book: its formula, its cost, what it is for.
+
+A cost is a formula of axes, written once, in attentions.toml: the cheat sheet
+shows it, and tests/test_cheat_sheet.py runs the library's code and counts.
+
+Chapter: all of them
+Source: the modules that the test calls name their own.
+Axes: T queries, S keys, Dq width of query and M of memory, A alignment width,
+    D width of query and key, E of values, C model width, H heads, G groups, r
+    reach, b buckets, w window, R queries in a block, f share of blocks used
+"""
+
+import re
+import tomllib
+from dataclasses import dataclass, field
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Attention:
+    """A row of the cheat sheet.
+
+    Attributes:
+        name: what it is called.
+        chapter: the number of the chapter that builds it.
+        formula: in TeX.
+        operations: multiplications and additions of its products, for one text.
+        parameters: how many numbers are learned.
+        largest: how many numbers the largest tensor holds that a call makes,
+            its output aside.
+        use: when to take it.
+        tanh: how many tanh are taken.
+        at_most: whether operations and largest are bounds from above.
+        sizes: axes that differ from the others' in the table of numbers.
+    """
+
+    name: str
+    chapter: int
+    formula: str
+    operations: str
+    parameters: str
+    largest: str
+    use: str
+    tanh: str = "0"
+    at_most: bool = False
+    sizes: dict[str, float | int] = field(default_factory=dict)
+
+
+def value(cost: str, sizes: dict[str, float | int]) -> float | int:
+    """Return a cost such as "2 T S (D + E)" at the sizes of its axes.
+
+    Raises:
+        ValueError: if an axis has no size.
+    """
+    missing = set(re.findall("[A-Za-z]+", cost)) - {*sizes}
+    if missing:
+        raise ValueError(f"{cost!r} needs {sorted(missing)}, not {[*sizes]}")
+    product = re.sub(r"(?<=[\w)]) (?=[\w(])", " * ", cost).replace("^", "**")
+    return eval(product, {"__builtins__": {}}, dict(sizes))
+
+
+ROWS = Path(__file__).with_suffix(".toml").read_text("utf8")
+ATTENTIONS = tuple(Attention(**row) for row in tomllib.loads(ROWS)["attention"])
