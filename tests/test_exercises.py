@@ -29,6 +29,7 @@ CHAPTERS = {
     "multi_head": "06_multi_head",
     "masks": "07_masks",
     "positions": "08_positions",
+    "cost": "10_cost",
 }
 PAGES = Path(__file__).parents[1] / "chapters"
 FRESH = 5  # seed of the second draw; the first is everyone's

@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from attnbook.evidence import mask_cost
-from attnbook.evidence.mask_cost import drawn, forward, measured, peak, ways
+from attnbook.evidence.mask_cost import drawn, forward, measured, ways
 from attnbook.scaled_dot_product import attend
 
 
@@ -28,17 +28,6 @@ def test_every_way_sees_what_the_law_sees(kind):
         torch.testing.assert_close(
             forward(way, inputs)(), law, rtol=1e-4, atol=1e-5
         )
-
-
-def test_the_peak_counts_what_is_held_at_once():
-    def call():
-        a = torch.ones(1000)
-        b = a + 1
-        del a
-        return b, torch.ones(500)
-
-    assert peak(call) == pytest.approx(2 * 4000, rel=0.01)
-    assert peak(lambda: torch.ones(1000)) == pytest.approx(4000, rel=0.01)
 
 
 def test_what_is_measured_is_complete():

@@ -27,6 +27,7 @@ from attnbook import masks
 from attnbook.attention_gradient import attend_gradient
 from attnbook.blocked_window import attend_in_blocks, attend_window
 from attnbook.budget import share_of_budget
+from attnbook.cost.strips import attend_in_strips
 from attnbook.flash import flash_attention
 from attnbook.grouped_query import grouped_query
 from attnbook.local_attention import GlobalAttention
@@ -352,6 +353,10 @@ def in_window(query, key, value, mask=None):
     return attend_window(query, key, value, SIZE, rows=3)
 
 
+def in_strips(query, key, value, mask=None):
+    return attend_in_strips(query, key, value, rows=3)
+
+
 def flash(kind):
     """It makes its own masks of few words; the cases' are the same."""
 
@@ -386,6 +391,7 @@ IMPLEMENTATIONS = {
     "multi-query": Implementation(grouped(1), groups=1),
     "attend_in_blocks": Implementation(in_blocks),
     "attend_window": Implementation(in_window, masks=("window",)),
+    "attend_in_strips": Implementation(in_strips, masks=("none",)),
     **{
         f"flash_attention, {kind}": Implementation(flash(kind), masks=(kind,))
         for kind in FLASH

@@ -8,20 +8,17 @@ Source: none (own work)
 Axes: B batch, H heads, T positions, D width of a head
 """
 
-import json
 import os
 import shutil
-import tempfile
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
-from torch.profiler import ProfilerActivity, profile
 
+from attnbook.allocations import peak
 from attnbook.blocked_window import attend_in_blocks, attend_window
 from attnbook.evidence.multi_head_cost import paired, ratio
 from attnbook.evidence.record import note, write
@@ -87,25 +84,6 @@ def both(way: Callable, inputs: list[Tensor]) -> Callable[[], tuple]:
     """Return a call forwards and backwards."""
     leaves = [x.clone().requires_grad_() for x in inputs[:3]]
     return lambda: torch.autograd.grad(way(*leaves), leaves, inputs[3])
-
-
-def peak(call: Callable[[], object]) -> int:
-    """Return the most bytes of tensors that a call holds at once."""
-    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as run:
-        kept = call()
-    del kept
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "trace.json"
-        run.export_chrome_trace(str(path))
-        events = json.loads(path.read_text())["traceEvents"]
-    steps = [
-        (e["ts"], e["args"]["Bytes"]) for e in events if e["name"] == "[memory]"
-    ]
-    held = most = 0
-    for _, change in sorted(steps, key=lambda step: step[0]):
-        held += change
-        most = max(most, held)
-    return most
 
 
 def measured(kind: str, length: int) -> dict[str, dict]:

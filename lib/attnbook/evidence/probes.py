@@ -17,6 +17,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from attnbook.data import Pair
+from attnbook.evidence.attention_cost import attention_cost
 from attnbook.evidence.extrapolation import (
     extrapolation_copy,
     extrapolation_text,
@@ -149,5 +150,6 @@ PROBES = {
     "extrapolation_text": extrapolation_text,
     "positions_cost": positions_cost,
     "mask_cost": mask_cost,
+    "attention_cost": attention_cost,
     "tiled_cost": tiled_cost,
 }

@@ -19,9 +19,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import torch
-from torch import Tensor
-from torch.autograd.graph import saved_tensors_hooks
 
+from attnbook import allocations
 from attnbook.additive_blocks import additive_scores_in_blocks
 from attnbook.bahdanau import additive_scores
 from attnbook.luong import concat_scores, dot_scores, general_scores
@@ -93,16 +92,7 @@ def quartiles(values: Sequence[float]) -> dict[str, float]:
 
 def kept(name: str, size: Sequence[int]) -> int:
     """Return the bytes that autograd keeps for a backward pass, inputs too."""
-    stores: dict[int, int] = {}
-
-    def note(x: Tensor) -> Tensor:
-        stores[x.untyped_storage().data_ptr()] = x.untyped_storage().nbytes()
-        return x
-
-    with saved_tensors_hooks(note, lambda x: x):
-        held = scoring(name, size, gradient=True)()
-    del held
-    return sum(stores.values())
+    return allocations.kept(lambda: scoring(name, size, gradient=True)())
 
 
 def resident() -> int:

@@ -103,11 +103,8 @@ def run(
         if is_stub(raised):
             return Outcome(attempted=False)
         error = one_line(raised)
-    changed = (
-        i
-        for i, pair in enumerate(zip(given, case.inputs, strict=True))
-        if not unchanged(*pair)
-    )
+    pairs = enumerate(zip(given, case.inputs, strict=True))
+    changed = (i for i, pair in pairs if not unchanged(*pair))
     return Outcome(
         form=form,
         output=found,

@@ -15,7 +15,6 @@ from importlib.util import find_spec
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from attnbook.flash.options import Options, Seen
 from attnbook.flash.refusals import refuse
@@ -74,9 +73,17 @@ class Flash(torch.autograd.Function):
         return output
 
     @staticmethod
-    @once_differentiable
     def backward(ctx, upstream):
-        """Return the gradients on query, key and value."""
+        """Return the gradients on query, key and value.
+
+        Raises:
+            NotImplementedError: if they are to have gradients themselves.
+        """
+        if torch.is_grad_enabled():
+            raise NotImplementedError(
+                "create_graph=True asks for second derivatives, but "
+                "flash_attention has only first ones: use attend"
+            )
         query, key, value, output, lse = ctx.saved_tensors
         run = kernels(back=True) if query.is_cuda else by_tiles_gradient
         given = query, key, value, output, lse, upstream, ctx.options

@@ -31,7 +31,7 @@ def far(
         t: how many queries.
         s: how many keys.
         signs: of each query, 1 or -1.
-        step: how much a key's score gains over the key's before, in units of 1.5.
+        step: how much a key's score gains over the one before, times 1.5.
     """
     along = whole(rng, 0, 1, WIDTH) * 2 - 1
     query = 6 * along * signs.to(along).expand(t)[:, None]

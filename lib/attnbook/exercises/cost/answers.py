@@ -1,0 +1,36 @@
+"""What the exercises on cost share: how sizes are drawn, and what is allowed.
+
+Chapter: chapters/10_cost
+Source: none
+Axes: B batch, H heads, G groups (key-value heads), T queries, S keys, D width
+    of query and key, E of values
+"""
+
+import torch
+
+from attnbook.exercises.inputs import whole
+
+ALLOWED = "Everything is allowed but `attnbook.cost`."
+
+
+def sizes(
+    rng: torch.Generator, B: int = 0, H: int = 0, G: int = 0, T: int = 0
+) -> dict[str, int]:
+    """Return sizes of attention by lot; those that are given stay.
+
+    Keys outnumber queries, widths and heads, and no two sizes are equal.
+    """
+
+    def drawn(low: int, high: int) -> int:
+        return int(whole(rng, low, high, 1))
+
+    groups = G or drawn(2, 4)
+    return {
+        "B": B or drawn(5, 9),
+        "H": H or groups * drawn(3, 5),
+        "G": groups,
+        "T": T or drawn(100, 300),
+        "S": drawn(400, 900),
+        "D": drawn(30, 60),
+        "E": drawn(61, 90),
+    }

@@ -1,0 +1,131 @@
+"""Exercise: the least time for steps, on a machine with two ceilings.
+
+Chapter: chapters/10_cost
+Source: Williams, Waterman and Patterson (2009),
+    https://doi.org/10.1145/1498765.1498785
+Axes: none
+"""
+
+import torch
+
+from attnbook.exercises.cost.answers import ALLOWED
+from attnbook.exercises.exercise import Case, Exercise, Mistake
+from attnbook.exercises.inputs import whole
+from attnbook.solutions.cost import time_bound
+
+
+def draw(rng: torch.Generator) -> tuple[Case, ...]:
+    """One step that waits for either; then some that wait for both."""
+
+    def numbers(low, high, count):
+        return whole(rng, low, high, count).tolist()
+
+    rate, bandwidth = 100.0, 8.0
+    long, wide = numbers(4000, 9000, 2), numbers(300, 900, 2)
+    mixed = (
+        [long[0], wide[0], long[1], wide[1]],
+        [*numbers(50, 90, 1), *numbers(200, 400, 1)] * 2,
+    )
+    return (
+        Case("with a step of much work", (long[:1], [8], rate, bandwidth)),
+        Case("with a step of many bytes", (wide[:1], [400], rate, bandwidth)),
+        Case("with two of both kinds", (*mixed, rate, bandwidth)),
+        Case("on a machine that multiplies faster", (*mixed, 1000.0, 8.0)),
+        Case("on a machine that moves faster", (*mixed, 100.0, 80.0)),
+    )
+
+
+def total(time):
+    """Return an answer that adds up a time of each step."""
+    return lambda flops, moved, rate, bandwidth: sum(
+        time(f / rate, b / bandwidth) for f, b in zip(flops, moved, strict=True)
+    )
+
+
+def slowest(flops, moved, rate, bandwidth):
+    """Return the time of the slowest step."""
+    steps = zip(flops, moved, strict=True)
+    return max(max(f / rate, b / bandwidth) for f, b in steps)
+
+
+check_time_bound = Exercise(
+    title="the least time for steps",
+    stars=1,
+    minutes=10,
+    section="The roofline",
+    solution=time_bound,
+    returns=("seconds",),
+    draw=draw,
+    allowed=ALLOWED,
+    mistakes=(
+        Mistake(
+            "max-of-sums",
+            "operations and bytes are added up over the steps first; a step "
+            "that waits for memory cannot compute for the next",
+            lambda flops, moved, rate, bandwidth: max(
+                sum(flops) / rate, sum(moved) / bandwidth
+            ),
+        ),
+        Mistake(
+            "adds-both",
+            "the times for operations and for bytes are added up; a machine "
+            "does both at once",
+            total(lambda f, b: f + b),
+        ),
+        Mistake(
+            "least",
+            "it takes the shorter time; a step ends when both are done",
+            total(min),
+        ),
+        Mistake(
+            "arithmetic-only",
+            "only operations are timed",
+            total(lambda f, b: f),
+        ),
+        Mistake(
+            "memory-only",
+            "only bytes are timed",
+            total(lambda f, b: b),
+        ),
+        Mistake(
+            "slowest-step",
+            "it returns the time of the slowest step; they run one after the "
+            "other",
+            slowest,
+        ),
+        Mistake(
+            "mean",
+            "it returns the mean of the steps, not their sum",
+            lambda flops, *rest: time_bound(flops, *rest) / len(flops),
+        ),
+        Mistake(
+            "swapped",
+            "operations are divided by the bandwidth, and bytes by the rate",
+            lambda flops, moved, rate, bandwidth: time_bound(
+                flops, moved, bandwidth, rate
+            ),
+        ),
+        Mistake(
+            "multiplied",
+            "work is multiplied by a rate; it has to be divided by it",
+            lambda flops, moved, rate, bandwidth: time_bound(
+                flops, moved, 1 / rate, 1 / bandwidth
+            ),
+        ),
+        Mistake(
+            "milliseconds",
+            "it returns milliseconds",
+            lambda *given: 1000 * time_bound(*given),
+        ),
+        Mistake(
+            "first-step",
+            "only the first step is timed",
+            lambda flops, moved, *rest: time_bound(flops[:1], moved[:1], *rest),
+        ),
+        Mistake(
+            "product",
+            "the two times are multiplied",
+            total(lambda f, b: f * b),
+        ),
+    ),
+)

@@ -1,0 +1,196 @@
+"""The cost calculator: one layer's attention in numbers, for a known model.
+
+Chapter: chapters/10_cost
+Source: see `attnbook.cost.calculator` and `attnbook.cost.presets`
+Axes: B sequences, H heads, G groups (key-value heads), D width of a head
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from html import escape
+from pathlib import Path
+
+import traitlets
+
+from attnbook.cost.block import Block
+from attnbook.cost.calculator import PHASES, calculate
+from attnbook.cost.presets import DEVICES, MODELS, Device, Model
+from attnbook.cost.roofline import Machine
+from attnbook.widgets.base import BookWidget
+
+HERE = Path(__file__)
+LIMITS = {"n": 2**21, "batch": 4096, "heads": 1024, "groups": 1024}
+ITEMSIZES = {4: "float32", 2: "float16 or bfloat16"}
+DOES = {
+    "read": "reads {n} positions",
+    "train": "trains on {n} positions",
+    "write": "writes position {n}",
+}
+UNITS = ("", "k", "M", "G", "T", "P", "E")
+
+
+def short(x: int | float, unit: str) -> str:
+    """Return a number in three digits, with a unit that fits."""
+    power = 0
+    while x >= 999.5 and power < len(UNITS) - 1:
+        x, power = x / 1000, power + 1
+    digits = 0 if x >= 99.95 or x == 0 else 1 if x >= 9.995 else 2
+    return f"{x:.{digits}f} {UNITS[power]}{unit}".strip()
+
+
+def duration(seconds: float) -> str:
+    """Return a time in three digits, with a unit that fits."""
+    for size, unit in ((1, "s"), (1e-3, "ms"), (1e-6, "µs")):
+        if seconds >= size:
+            return short(seconds / size, "").strip() + f" {unit}"
+    return short(seconds * 1e9, "").strip() + " ns"
+
+
+class CostCalculator(BookWidget):
+    """What attention costs for a model's sizes on a device's ceilings.
+
+    Args:
+        model: the name of one of the models.
+        device: the name of one of the devices.
+        phase: "read", "train" or "write".
+        n: length of the text; the model's own unless given.
+        batch: how many texts.
+        heads: heads of queries; the model's own unless given.
+        groups: heads of keys and values; the model's own unless given.
+        itemsize: bytes of a number, 2 or 4.
+        models: by name, what can be chosen.
+        devices: likewise.
+
+    Raises:
+        ValueError: if a name is unknown or a number out of range.
+    """
+
+    _esm = HERE.with_suffix(".js")
+    _css = HERE.with_suffix(".css")
+    models = traitlets.List().tag(sync=True)
+    devices = traitlets.List().tag(sync=True)
+    model = traitlets.Unicode().tag(sync=True)
+    device = traitlets.Unicode().tag(sync=True)
+    phase = traitlets.Unicode().tag(sync=True)
+    n = traitlets.Int().tag(sync=True)
+    batch = traitlets.Int().tag(sync=True)
+    heads = traitlets.Int().tag(sync=True)
+    groups = traitlets.Int().tag(sync=True)
+    itemsize = traitlets.Int().tag(sync=True)
+
+    def __init__(
+        self,
+        model: str = "GPT-2 (small)",
+        device: str = "T4",
+        phase: str = "train",
+        n: int = 4096,
+        batch: int = 1,
+        heads: int = 0,
+        groups: int = 0,
+        itemsize: int = 4,
+        models: Mapping[str, Model] = MODELS,
+        devices: Mapping[str, Device] = DEVICES,
+        **traits,
+    ):
+        for name, known in ((model, models), (device, devices)):
+            if name not in known:
+                raise ValueError(f"{name!r} is none of {sorted(known)}")
+        block = models[model].block
+        super().__init__(
+            models=[plain_model(x, m) for x, m in models.items()],
+            devices=[plain_device(x, d) for x, d in devices.items()],
+            model=model,
+            device=device,
+            phase=phase,
+            n=n,
+            batch=batch,
+            heads=heads or block.H,
+            groups=groups or heads or block.G,
+            itemsize=itemsize,
+            **traits,
+        )
+        self.numbers()
+
+    @traitlets.validate("phase", "itemsize")
+    def _known(self, proposal) -> str | int:
+        name, value = proposal["trait"].name, proposal["value"]
+        known = PHASES if name == "phase" else tuple(ITEMSIZES)
+        if value not in known:
+            raise ValueError(f"{name} is {value!r}, none of {known}")
+        return value
+
+    @traitlets.validate(*LIMITS)
+    def _in_range(self, proposal) -> int:
+        name, value = proposal["trait"].name, proposal["value"]
+        if not 1 <= value <= LIMITS[name]:
+            raise ValueError(f"{name} is {value}, outside 1 to {LIMITS[name]}")
+        return value
+
+    def machine(self) -> Machine:
+        """Return the ceilings of the device, for the size of number."""
+        (found,) = (x for x in self.devices if x["name"] == self.device)
+        return Machine(found["rates"][str(self.itemsize)], found["bandwidth"])
+
+    def block(self) -> Block:
+        """Return the model's blocks, with the heads that were chosen."""
+        (found,) = (x for x in self.models if x["name"] == self.model)
+        sizes = {k: found[k] for k in ("C", "H", "G", "D", "hidden", "gated")}
+        made = Block(**sizes, L=found["L"])
+        return replace(made, H=self.heads, G=self.groups)
+
+    def numbers(self) -> dict[str, int | float]:
+        """Return what one layer's attention costs."""
+        sizes = self.phase, self.batch, self.n, self.itemsize
+        return calculate(self.block(), self.machine(), *sizes)
+
+    def rows(self) -> list[tuple[str, str, str]]:
+        """Return each number in words, step by step and fused."""
+        found = self.numbers()
+
+        def both(name: str, say) -> tuple[str, str]:
+            return say(found[name]), say(found[f"{name}_fused"])
+
+        intensity = (
+            short(found[f"flops{x}"] / found[f"bytes{x}"], "")
+            for x in ("", "_fused")
+        )
+        return [
+            ("operations", *both("flops", lambda x: short(x, "FLOP"))),
+            ("bytes moved", *both("bytes", lambda x: short(x, "B"))),
+            ("operations a byte", *intensity),
+            ("most memory at once", *both("memory", lambda x: short(x, "B"))),
+            ("time, at least", *both("seconds", duration)),
+        ]
+
+    def fallback(self) -> str:
+        """Return the numbers as a table."""
+        found = self.numbers()
+        body = "".join(
+            f"<tr><th scope='row'>{name}</th><td>{steps}</td>"
+            f"<td>{one}</td></tr>"
+            for name, steps, one in self.rows()
+        )
+        does = DOES[self.phase].format(n=self.n)
+        return (
+            f"<figure><figcaption>One layer of {escape(self.model)} {does} of "
+            f"{self.batch} texts in {ITEMSIZES[self.itemsize]} on "
+            f"{escape(self.device)}: {self.heads} heads, {self.groups} of keys "
+            "and values</figcaption><table><thead><tr><th></th><th>step by step"
+            f"</th><th>in one</th></tr></thead><tbody>{body}</tbody></table>"
+            f"<p>Keys and values of all layers: {short(found['cache'], 'B')}. "
+            f"Attention is {100 * found['share']:.0f} % of the block's "
+            "products.</p></figure>"
+        )
+
+
+def plain_model(name: str, model: Model) -> dict:
+    """Return a model as JSON carries it."""
+    more = {"length": model.length, "source": model.source}
+    return {"name": name, **asdict(model.block), **more}
+
+
+def plain_device(name: str, device: Device) -> dict:
+    """Return a device as JSON carries it."""
+    made = asdict(device)
+    made["rates"] = {str(size): rate for size, rate in device.rates.items()}
+    return {"name": name, **made}

@@ -1,0 +1,130 @@
+"""The cost calculator in a real browser: keyboard, bad input, a phone."""
+
+import pytest
+
+from attnbook.widgets.cost_calculator import CostCalculator
+
+pytestmark = pytest.mark.browser
+
+STEM = "cost_calculator"
+NAMES = (
+    "Model",
+    "Device",
+    "It is to",
+    "Heads H",
+    "Key-value heads G",
+    "Numbers",
+)
+
+
+@pytest.fixture
+def state():
+    return CostCalculator().state()
+
+
+def cells(page):
+    rows = page.locator(".cc-rows tbody tr").all()
+    return [row.locator("td").all_inner_texts() for row in rows]
+
+
+def test_it_shows_what_the_fallback_says(shown, state):
+    page = shown(state, STEM)
+    assert cells(page) == [[*row[1:]] for row in CostCalculator().rows()]
+    beside = page.inner_text(".cc-side .cc-label >> nth=0")
+    assert "Heads are 64 wide" in beside
+
+
+def test_the_keyboard_changes_the_length(shown, state):
+    page = shown(state, STEM)
+    page.get_by_label("Length n").focus()
+    page.keyboard.press("ArrowLeft")
+    assert cells(page) == [[*row[1:]] for row in CostCalculator(n=2048).rows()]
+    page.keyboard.press("Home")
+    assert cells(page) == [[*row[1:]] for row in CostCalculator(n=1).rows()]
+    page.keyboard.press("End")
+    assert "than the 16.0 GB there are" in page.inner_text("[role=status]")
+
+
+def test_a_model_brings_its_heads(shown, state):
+    page = shown(state, STEM)
+    page.get_by_label("Model").select_option("Llama 3 8B")
+    assert page.get_by_label("Heads H").input_value() == "32"
+    assert page.get_by_label("Key-value heads G").input_value() == "8"
+    made = CostCalculator("Llama 3 8B")
+    assert cells(page) == [[*row[1:]] for row in made.rows()]
+    link = page.locator(".cc-sources a").first
+    assert link.get_attribute("href").startswith("https://")
+
+
+def test_heads_that_the_groups_do_not_divide_get_their_own(shown, state):
+    page = shown(state, STEM)
+    page.get_by_label("Key-value heads G").select_option("3")
+    page.get_by_label("Heads H").select_option("16")
+    assert page.get_by_label("Key-value heads G").input_value() == "16"
+    options = page.get_by_label("Key-value heads G").locator("option")
+    assert options.all_inner_texts() == ["1", "2", "4", "8", "16"]
+
+
+def test_everything_can_be_set_and_starts_again(shown, state):
+    page = shown(state, STEM)
+    before = cells(page)
+    page.get_by_label("Device").select_option("H200 SXM")
+    page.get_by_label("It is to").select_option("write")
+    page.get_by_label("Numbers").select_option("2")
+    page.get_by_label("Texts B").fill("5")
+    made = CostCalculator(
+        device="H200 SXM", phase="write", itemsize=2, batch=32
+    )
+    assert cells(page) == [[*row[1:]] for row in made.rows()]
+    page.get_by_text("Start again").click()
+    assert cells(page) == before
+    assert page.wrong == []
+
+
+def test_everything_has_a_name(shown, state):
+    page = shown(state, STEM)
+    for role, count in ("combobox", 6), ("slider", 2), ("button", 1):
+        assert page.get_by_role(role).count() == count
+    for name in NAMES:
+        assert page.get_by_label(name).count() == 1
+    text = page.get_by_label("Length n").get_attribute("aria-valuetext")
+    assert text == "4096 positions"
+
+
+@pytest.mark.parametrize("size", [320, 390])
+def test_it_fits_a_phone(shown, state, size):
+    state["models"][0]["name"] = state["model"] = "Rechenkostenmodell" * 5
+    page = shown(state, STEM)
+    page.set_viewport_size({"width": size, "height": 640})
+    assert page.evaluate("document.documentElement.scrollWidth") <= size
+    assert page.wrong == []
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {},
+        {"models": [None, 3], "devices": "x"},
+        {"models": [{"name": "<img src=x onerror=alert(1)>"}]},
+    ],
+)
+def test_bad_input_is_said(shown, given):
+    page = shown(given, STEM)
+    assert "There is no" in page.inner_text(".cc")
+    assert page.locator(".cc img").count() == 0
+    assert page.wrong == []
+
+
+def test_two_on_one_page_do_not_share_a_name(shown, state):
+    page = shown(state, STEM, copies=2)
+    page.wait_for_selector("[data-state] >> nth=1", state="attached")
+    ids = page.eval_on_selector_all("[id]", "all => all.map(e => e.id)")
+    assert len(ids) == len({*ids}) > 0
+
+
+@pytest.mark.parametrize(("theme", "dark"), [("dark", True), ("light", False)])
+def test_light_and_dark_follow_the_page(shown, state, theme, dark):
+    page = shown(state, STEM)
+    page.evaluate(f"document.documentElement.dataset.theme = '{theme}'")
+    colour = "getComputedStyle(document.querySelector('.cc')).color"
+    assert (page.evaluate(colour) == "rgb(230, 232, 235)") == dark
