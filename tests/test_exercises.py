@@ -30,6 +30,7 @@ CHAPTERS = {
     "masks": "07_masks",
     "positions": "08_positions",
     "cost": "10_cost",
+    "flash_attention": "11_flash_attention",
 }
 PAGES = Path(__file__).parents[1] / "chapters"
 FRESH = 5  # seed of the second draw; the first is everyone's
