@@ -109,8 +109,11 @@ def drawn(title, dtype):
     return inputs, normal(case.H, case.T, case.E).to(dtype)
 
 
-def law(query, key, value, options):
-    """The law: scaled, capped, biased, masked, and then a softmax."""
+def law(query, key, value, options, seed=None):
+    """The law: scaled, capped, biased, masked, and then a softmax.
+
+    With a seed, added up in a random order of keys and coordinates.
+    """
     (H, T, D), S = query.shape[1:], key.shape[2]
     each = H // key.shape[1]
     key, value = (x.repeat_interleave(each, dim=1) for x in (key, value))
@@ -122,14 +125,19 @@ def law(query, key, value, options):
     if options.key_lengths is not None:
         mask = mask & masks.padding(options.key_lengths, S)
     scale = D**-0.5 if options.scale is None else options.scale
-    scores = (query * scale) @ key.mT
+    keys, axes = torch.arange(S), torch.arange(D)
+    if seed is not None:
+        rng = torch.Generator().manual_seed(seed)
+        keys, axes = (torch.randperm(n, generator=rng) for n in (S, D))
+    scores = (query * scale)[..., axes] @ key[..., axes].mT
     if options.softcap is not None:
         scores = options.softcap * (scores / options.softcap).tanh()
     if options.alibi_slopes is not None:
         away = distances(T, S).abs()
         slopes = options.alibi_slopes.to(scores)[..., None, None]
         scores = scores - slopes * away
-    return masked_softmax(scores, mask) @ value
+    weights = masked_softmax(scores[..., keys], mask[..., keys])
+    return weights @ value[..., keys, :]
 
 
 def with_gradients(function, inputs, upstream):

@@ -5,7 +5,7 @@ from torch.utils._pytree import tree_leaves
 
 from attnbook.budget import share_of_budget
 from attnbook.scaled_dot_product import attend
-from attnbook.tiled import attend_tiled, attend_tiled_gradient
+from attnbook.tiled import attend_tiled, attend_tiled_gradient, tiled_sums
 
 SHAPES = [(13, 17), (17, 13), (16, 16), (1, 1), (1, 23), (23, 1)]
 
@@ -43,18 +43,41 @@ def test_tiles_give_what_the_law_gives(T, S, block):
     torch.testing.assert_close(lse, scores.logsumexp(-1))
 
 
-@pytest.mark.parametrize("offset", [0.0, 200.0, -200.0])
+def in_budget(made, inputs, upstream):
+    truth = law([x.double() for x in inputs], upstream.double())
+    plain = law(inputs, upstream)
+    return [
+        share_of_budget(*each) for each in zip(made, plain, truth, strict=True)
+    ]
+
+
 @pytest.mark.parametrize(
-    "dtype", [torch.float32, torch.float16, torch.bfloat16]
+    ("dtype", "offset"),
+    [
+        (torch.float32, 0.0),
+        (torch.float16, 0.0),
+        (torch.float16, 200.0),
+        (torch.bfloat16, 0.0),
+        (torch.bfloat16, -200.0),
+    ],
 )
 def test_errors_stay_within_the_budget(dtype, offset):
     inputs, upstream = drawn(37, 41, dtype, offset)
-    truth = law([x.double() for x in inputs], upstream.double())
-    plain = law(inputs, upstream)
-    for ours, one, true in zip(
-        tiled(inputs, upstream, 8), plain, truth, strict=True
-    ):
-        assert share_of_budget(ours, one, true) <= 1
+    made = tiled(inputs, upstream, 8)
+    assert max(in_budget(made, inputs, upstream)) <= 1
+
+
+@pytest.mark.parametrize("offset", [200.0, -200.0])
+def test_one_logarithm_loses_digits_that_maximum_and_total_keep(offset):
+    """Half an ulp of 200 is 8e-6: so wrong is every weight of the query."""
+    inputs, upstream = drawn(37, 41, torch.float32, offset)
+    by_logarithm = tiled(inputs, upstream, 8)
+    assert max(in_budget(by_logarithm, inputs, upstream)) > 1
+    output, maximum, total = tiled_sums(*inputs, 8)
+    by_both = attend_tiled_gradient(
+        *inputs, output, maximum, upstream / total[..., None], 8
+    )
+    assert max(in_budget((output, *by_both), inputs, upstream)) <= 1
 
 
 def test_the_logarithms_of_half_precision_are_single():

@@ -73,9 +73,37 @@ def attend_tiled(
     Raises:
         ValueError: if a block has no row, or widths or numbers do not fit.
     """
+    output, maximum, total = tiled_sums(query, key, value, block, scores)
+    return output, maximum + total.log()
+
+
+def tiled_sums(
+    query: Float[Tensor, "*#B T D"],
+    key: Float[Tensor, "*#B S D"],
+    value: Float[Tensor, "*#B S E"],
+    block: int = BLOCK,
+    scores: Scores | None = None,
+) -> tuple[
+    Float[Tensor, "*B T E"], Float[Tensor, "*B T"], Float[Tensor, "*B T"]
+]:
+    """Return attention, each query's maximum, and its sum of exponentials.
+
+    The two of them say more than one logarithm: of 200 + a small number the
+    last digits are lost.
+
+    Args:
+        query: what is asked.
+        key: what it is compared with.
+        value: what is averaged; one value a key.
+        block: queries, and keys, of a tile.
+        scores: how they come about; scaled products unless given.
+
+    Raises:
+        ValueError: if a block has no row, or widths or numbers do not fit.
+    """
     scores = fitting(query, key, value, block, scores)
     lead = torch.broadcast_shapes(*(x.shape[:-2] for x in (query, key, value)))
-    outputs, logarithms = [], []
+    outputs, maxima, totals = [], [], []
     for row in range(0, query.shape[-2], block):
         rows = wide(query[..., row : row + block, :])
         first, stop = scores.reach(row, row + rows.shape[-2])
@@ -95,8 +123,9 @@ def attend_tiled(
         # Of a query that saw nothing, 0 is divided by 1.
         output /= total.masked_fill(total == 0, 1.0)[..., None]
         outputs.append(output.to(query.dtype))
-        logarithms.append(maximum + total.log())
-    return torch.cat(outputs, dim=-2), torch.cat(logarithms, dim=-1)
+        maxima.append(maximum)
+        totals.append(total)
+    return torch.cat(outputs, -2), torch.cat(maxima, -1), torch.cat(totals, -1)
 
 
 def attend_tiled_gradient(

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from attnbook.flash.options import Options, Seen
 from attnbook.flash.refusals import refuse
-from attnbook.tiled import attend_tiled, attend_tiled_gradient
+from attnbook.tiled import attend_tiled_gradient, tiled_sums, wide
 
 __all__ = ["flash_attention"]
 
@@ -65,10 +65,10 @@ class Flash(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, query, key, value, options):
-        """Return the output; keep the logsumexp."""
+        """Return the output; keep each query's sums for the way back."""
         run = kernels() if query.is_cuda else by_tiles
-        output, lse = run(query, key, value, options)
-        ctx.save_for_backward(query, key, value, output, lse)
+        output, *sums = run(query, key, value, options)
+        ctx.save_for_backward(query, key, value, output, *sums)
         ctx.options = options
         return output
 
@@ -84,10 +84,9 @@ class Flash(torch.autograd.Function):
                 "create_graph=True asks for second derivatives, but "
                 "flash_attention has only first ones: use attend"
             )
-        query, key, value, output, lse = ctx.saved_tensors
-        run = kernels(back=True) if query.is_cuda else by_tiles_gradient
-        given = query, key, value, output, lse, upstream, ctx.options
-        return *run(*given), None
+        saved = ctx.saved_tensors
+        run = kernels(back=True) if saved[0].is_cuda else by_tiles_gradient
+        return *run(*saved, upstream, ctx.options), None
 
 
 def kernels(back: bool = False):
@@ -105,18 +104,26 @@ def grouped(*tensors: Tensor, groups: int) -> list[Tensor]:
 
 
 def by_tiles(query, key, value, options):
-    """Return output and logsumexp, by tiles in PyTorch."""
+    """Return output, maxima and totals, by tiles in PyTorch."""
     query, key, value = grouped(query, key, value, groups=key.shape[1])
     scores = Seen(query, key, options)
-    made = attend_tiled(query, key, value, scores=scores)
+    made = tiled_sums(query, key, value, scores=scores)
     return [x.flatten(1, 2) for x in made]
 
 
-def by_tiles_gradient(query, key, value, output, lse, upstream, options):
-    """Return the gradients on query, key and value, by tiles in PyTorch."""
+def by_tiles_gradient(
+    query, key, value, output, maximum, total, upstream, options
+):
+    """Return the gradients on query, key and value, by tiles in PyTorch.
+
+    What a query passes back is divided by its total here, and not its weights:
+    they then need the maximum alone, which is exact.
+    """
+    some = total.masked_fill(total == 0, 1.0)[..., None]
     split = grouped(
-        query, key, value, output, lse, upstream, groups=key.shape[1]
-    )
+        query, key, value, output, maximum, wide(upstream) / some,
+        groups=key.shape[1],
+    )  # fmt: skip
     scores = Seen(split[0], split[1], options)
     made = attend_tiled_gradient(*split, scores=scores)
     return [x.flatten(1, 2) for x in made]
