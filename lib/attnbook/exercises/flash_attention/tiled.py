@@ -11,14 +11,9 @@ import torch
 
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.flash_attention.answers import padded, tiles, whole_only
-from attnbook.exercises.flash_attention.logits import far, usual
+from attnbook.exercises.flash_attention.logits import far, most, usual
 from attnbook.exercises.inputs import doubled
 from attnbook.solutions.flash_attention import tiled
-
-
-def most(t: int, s: int) -> int:
-    """Return a little less than the bytes of the whole matrix of scores."""
-    return 19 * t * s // 5
 
 
 def draw(rng: torch.Generator) -> tuple[Case, ...]:
@@ -47,14 +42,14 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
         scores("with queries near 120 and near -120", [1, -1, 1, -1, -1]),
         Case("in double precision", (*doubled(usual(rng, t=5, s=7)), 3)),
         Case(
-            "with 192 queries and keys in tiles of 24",
-            (*usual(rng, t=192, s=192), 24),
-            room=most(192, 192),
+            "with 144 queries and keys in tiles of 24",
+            (*usual(rng, t=144, s=144, d=4, e=3), 24),
+            room=most(144, 144),
         ),
         Case(
-            "with 64 queries and 2048 keys in tiles of 64",
-            (*usual(rng, t=64, s=2048), 64),
-            room=most(64, 2048),
+            "with 64 queries and 1024 keys in tiles of 64",
+            (*usual(rng, t=64, s=1024, d=4, e=3), 64),
+            room=most(64, 1024),
         ),
     )
 

@@ -11,7 +11,7 @@ import torch
 
 from attnbook.exercises.exercise import ATTENTION, Case, Exercise, Mistake
 from attnbook.exercises.flash_attention.answers import backward, whole_only
-from attnbook.exercises.flash_attention.logits import far, usual
+from attnbook.exercises.flash_attention.logits import far, most, usual
 from attnbook.exercises.inputs import doubled, normal
 from attnbook.solutions.flash_attention import tiled, tiled_backward
 from attnbook.solutions.scaled_dot_product import gradient
@@ -34,7 +34,7 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
         return Case(tries, inputs((query, key, value), 4))
 
     precise = inputs(doubled(usual(rng, t=5, s=7)), 3)
-    room = inputs(usual(rng, t=192, s=192), 24)
+    room = inputs(usual(rng, t=144, s=144, d=4, e=3), 24)
     return (
         case("with one query and one key", t=1, s=1, d=3, e=2, block=4),
         case("with one tile", t=3, s=5, block=8),
@@ -49,9 +49,9 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
         scores("with queries near 120 and near -120", [1, -1, 1, -1, -1], 0),
         Case("in double precision", precise),
         Case(
-            "with 192 queries and keys in tiles of 24",
+            "with 144 queries and keys in tiles of 24",
             room,
-            room=19 * 192**2 // 5,
+            room=most(144, 144),
         ),
     )
 
