@@ -11,6 +11,7 @@ import pytest
 
 from attnbook.book.mounts import MOUNT, WIDGETS
 from attnbook.widgets.base import mount
+from attnbook.widgets.module import modules
 from built import served, visit, watched
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -51,10 +52,9 @@ def shown(browser, tmp_path):
     context = browser.new_context(viewport={"width": 900, "height": 800})
     context.set_default_timeout(5000)
     scripts = "".join(
-        f"<script>(globalThis.bookModules ??= {{}})[{json.dumps(m.stem)}] = "
-        f"{json.dumps(m.read_text('utf8')).replace('<', chr(92) + 'u003c')}"
-        "</script>"
-        for m in WIDGETS.glob("*.js")
+        f"<script>(globalThis.bookModules ??= {{}})[{json.dumps(stem)}] = "
+        f"{json.dumps(text).replace('<', chr(92) + 'u003c')}</script>"
+        for stem, text in modules().items()
     )
     styles = "".join(
         f"<style>{style.read_text('utf8')}</style>"

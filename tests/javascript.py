@@ -6,6 +6,8 @@ from pathlib import Path
 
 import quickjs
 
+from attnbook.widgets.module import module
+
 WIDGETS = Path(__file__).parents[1] / "lib/attnbook/widgets"
 
 
@@ -13,7 +15,7 @@ class Module:
     """A widget's JavaScript module; `call(name, ...)` calls what it exports."""
 
     def __init__(self, stem):
-        text = (WIDGETS / f"{stem}.js").read_text("utf8")
+        text = module(WIDGETS / f"{stem}.js")
         self.names = re.findall(r"^export function (\w+)", text, re.M)
         self.context = quickjs.Context()
         kept = f"\nglobalThis.exported = {{ {', '.join(self.names)} }};"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from attnbook.book.mounts import WIDGETS
+from attnbook.widgets.module import modules
 
 pytestmark = pytest.mark.browser
 
@@ -270,7 +270,7 @@ def test_examples_set_later_are_drawn(shown):
           heard["change:examples"]();
           window.leave = () => { leave(); return Object.keys(heard).length; };
         }""",
-        [(WIDGETS / "alignment_player.js").read_text("utf8"), [OTHER]],
+        [modules()["alignment_player"], [OTHER]],
     )
     assert page.locator(".ap").count() == 1
     assert status(page).startswith("output 1 of 3, “K”")

@@ -1,11 +1,14 @@
 """What the widgets compute in the page equals what the library computes."""
 
 import random
+import re
+from collections import defaultdict
 
 import pytest
 
 from attnbook.metrics import edit_distance
 from attnbook.widgets.alignment_player import looked
+from attnbook.widgets.module import modules
 from javascript import WIDGETS, Module
 
 pytestmark = pytest.mark.javascript
@@ -31,10 +34,20 @@ def draws(count=200, seed=0):
 
 
 def test_every_widget_is_a_module_with_render():
+    for stem, text in modules().items():
+        assert Module(stem).names, stem
+        assert "export default {" in text
+        assert "innerHTML" not in text
+
+
+def test_no_widget_has_a_function_that_another_has():
+    places = defaultdict(set)
     for path in WIDGETS.glob("*.js"):
-        assert Module(path.stem).names, path
-        assert "export default {" in path.read_text("utf8")
-        assert "innerHTML" not in path.read_text("utf8")
+        text = path.read_text("utf8")
+        whole = r"^(?:export )?function .*?^}"
+        for body in re.findall(whole, text, re.MULTILINE | re.DOTALL):
+            places[body].add(path.stem)
+    assert [x for x in places.values() if len(x) > 1] == []
 
 
 def test_the_edit_distance_is_the_librarys(player):

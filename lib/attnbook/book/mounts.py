@@ -13,6 +13,8 @@ import json
 import re
 from pathlib import Path
 
+from attnbook.widgets.module import modules
+
 WIDGETS = Path(__file__).parents[1] / "widgets"
 MOUNT = Path(__file__).with_name("mount.js")
 PLACE = re.compile(r'data-book-widget="(\w+)"')
@@ -22,13 +24,12 @@ def write_modules(app, config) -> None:
     """Write each widget's script and style where Sphinx copies them from."""
     out = Path(app.outdir).parent / "_widgets" / "widgets"
     out.mkdir(parents=True, exist_ok=True)
-    for module in WIDGETS.glob("*.js"):
-        text = json.dumps(module.read_text("utf8"))
+    for stem, text in modules().items():
         script = (
             "(globalThis.bookModules ??= {})"
-            f"[{json.dumps(module.stem)}] = {text};\n"
+            f"[{json.dumps(stem)}] = {json.dumps(text)};\n"
         )
-        (out / module.name).write_text(script, "utf8")
+        (out / f"{stem}.js").write_text(script, "utf8")
     for style in WIDGETS.glob("*.css"):
         (out / style.name).write_text(style.read_text("utf8"), "utf8")
     (out / "mount.js").write_text(MOUNT.read_text("utf8"), "utf8")

@@ -12,6 +12,7 @@ Axes: none
 
 import contextlib
 import io
+import os
 import signal
 import sys
 import threading
@@ -85,13 +86,20 @@ def output(shown: int = SHOWN) -> Iterator[None]:
         yield
 
 
+def crowd() -> float:
+    """Return how many want a core, for each core there is; at least 1."""
+    if not hasattr(os, "getloadavg"):
+        return 1.0
+    return max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
+
+
 @contextlib.contextmanager
 def alarm(seconds: float = SECONDS) -> Iterator[None]:
     """Raise TooLong after some seconds, then again each second, if possible.
 
-    The seconds are of work, or three times as many of waiting: on a machine
-    that is busy with other things, nobody is stopped for its slowness. An alarm
-    that somebody else has set is put back with the time it had left.
+    The seconds are of work, or three times as many of waiting, and more on a
+    machine that is busy with other things: nobody is stopped for its slowness.
+    An alarm that somebody else has set is put back with the time it had left.
     """
     here = threading.current_thread() is threading.main_thread()
     if not (here and hasattr(signal, "setitimer")):
@@ -102,7 +110,7 @@ def alarm(seconds: float = SECONDS) -> Iterator[None]:
 
     def ring(number, frame):
         work, wait = time.process_time() - worked, time.monotonic() - began
-        if work >= 0.9 * seconds or wait >= 3 * seconds:
+        if work >= 0.9 * seconds or wait >= 3 * crowd() * seconds:
             raise TooLong
 
     before = signal.signal(signal.SIGALRM, ring)

@@ -34,34 +34,19 @@ export function kept(ours, theirs) {
   return marks;
 }
 
-/** The place of the largest number; numbers that are none do not count. */
-export function largest(row) {
-  let best = -1;
-  row.forEach((x, i) => {
-    if (Number.isFinite(x) && (best < 0 || x > row[best])) best = i;
-  });
-  return best;
-}
-
 /** An example that can be drawn, whatever came in: text, and numbers or 0. */
 export function cleaned(example) {
   const texts = (list) => (Array.isArray(list) ? list.map(String) : []);
   const source = texts(example?.source);
   const rows = Array.isArray(example?.with?.weights) ? example.with.weights : [];
-  const number = (x) => (Number.isFinite(Number(x)) ? Math.min(1, Math.max(0, Number(x))) : 0);
   return {
     title: String(example?.title ?? ""),
     source,
     reference: texts(example?.reference),
     output: texts(example?.with?.output),
-    weights: rows.map((row) => source.map((_, s) => number(Array.isArray(row) ? row[s] : 0))),
+    weights: rows.map((row) => source.map((_, s) => share(Array.isArray(row) ? row[s] : 0))),
     without: texts(example?.without?.output),
   };
-}
-
-/** A word in quotation marks; one written from right to left stays inside. */
-function quoted(word) {
-  return /[\u0590-\u08ff\ufb1d-\ufefc]/.test(word) ? `“\u2068${word}\u2069”` : `“${word}”`;
 }
 
 /** What the player says of one step, for eyes that cannot see it. */
@@ -90,7 +75,6 @@ export function cellSize(rows, columns) {
   return { width, height: fit(rows, Math.max(width, 16)), gap: width < 8 ? 0 : 2 };
 }
 
-const SVG = "http://www.w3.org/2000/svg";
 const SIGNS = {
   first: "M3 3h2v10H3zM13 3v10L6 8z",
   back: "M11 3v10L4 8z",
@@ -99,22 +83,6 @@ const SIGNS = {
   next: "M5 3v10l7-5z",
   last: "M11 3h2v10h-2zM3 3v10l7-5z",
 };
-
-function make(tag, props = {}, ...children) {
-  const { className, text, ...attributes } = props;
-  const node = document.createElement(tag);
-  if (className) node.className = className;
-  if (text !== undefined) node.textContent = text; // text, never HTML
-  for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
-  node.append(...children);
-  return node;
-}
-
-function draft(tag, attributes) {
-  const node = document.createElementNS(SVG, tag);
-  for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
-  return node;
-}
 
 function sign(name) {
   const drawing = draft("svg", { viewBox: "0 0 16 16", "aria-hidden": "true", class: "ap-sign" });

@@ -1,29 +1,12 @@
 // The attention map. Pure functions first: a test holds them to the library.
 
-/** The place of the largest number; numbers that are none do not count. */
-export function largest(row) {
-  let best = -1;
-  row.forEach((x, i) => {
-    if (Number.isFinite(x) && (best < 0 || x > row[best])) best = i;
-  });
-  return best;
-}
-
-/** The entropy of a row of weights, in nats; exp of it is "how many words". */
-export function entropy(row) {
-  const total = row.reduce((sum, x) => sum + x, 0);
-  if (!(total > 0)) return 0;
-  return row.reduce((sum, x) => (x > 0 ? sum - (x / total) * Math.log(x / total) : sum), 0);
-}
-
 /** An example that can be drawn, whatever came in: text, and numbers or 0. */
 export function cleaned(example) {
   const list = (value) => (Array.isArray(value) ? value : []);
-  const number = (x) => (Number.isFinite(Number(x)) ? Math.min(1, Math.max(0, Number(x))) : 0);
   const query = list(example?.query).map(String);
   const key = example?.key === undefined ? query : list(example.key).map(String);
   const weights = list(example?.weights).map((heads) =>
-    list(heads).map((rows) => query.map((_, t) => key.map((_, s) => number(list(list(rows)[t])[s])))),
+    list(heads).map((rows) => query.map((_, t) => key.map((_, s) => share(list(list(rows)[t])[s])))),
   );
   return { title: String(example?.title ?? ""), query, key, weights: weights.filter((heads) => heads.length) };
 }
@@ -31,11 +14,6 @@ export function cleaned(example) {
 /** The nearest whole number from 0 to count - 1. */
 export function within(value, count) {
   return Math.min(count - 1, Math.max(0, Math.round(Number(value)) || 0));
-}
-
-/** A word in quotation marks; one written from right to left stays inside. */
-function quoted(word) {
-  return /[\u0590-\u08ff\ufb1d-\ufefc]/.test(word) ? `“\u2068${word}\u2069”` : `“${word}”`;
 }
 
 /** What a row says, in words. */
@@ -61,31 +39,6 @@ export function labelled(count) {
 /** All weights as one plain array: [layer][head][asking word][asked word]. */
 export function exported(example) {
   return JSON.stringify(example.weights);
-}
-
-function make(tag, props = {}, ...children) {
-  const { className, text, ...attributes } = props;
-  const node = document.createElement(tag);
-  if (className) node.className = className;
-  if (text !== undefined) node.textContent = text; // text, never HTML
-  for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
-  node.append(...children);
-  return node;
-}
-
-/** Paint one head's weights, in one colour. */
-function paint(canvas, rows, ink, small = false) {
-  const size = Math.max(2, Math.min(36, Math.floor(720 / Math.max(rows.length, rows[0]?.length ?? 1))));
-  const gap = small || size < 8 ? 0 : 2;
-  Object.assign(canvas, { width: (rows[0]?.length ?? 1) * size, height: rows.length * size });
-  const pen = canvas.getContext("2d");
-  rows.forEach((row, t) =>
-    row.forEach((weight, s) => {
-      pen.globalAlpha = 0.08 + 0.92 * weight;
-      pen.fillStyle = ink;
-      pen.fillRect(s * size, t * size, size - gap, size - gap);
-    }),
-  );
 }
 
 /** Build the map in `el`; gives back what takes it away. */
@@ -227,8 +180,8 @@ function build(el, given, tell) {
     const ink = getComputedStyle(root).accentColor;
     if (ink === now.ink) return;
     now.ink = ink;
-    paint(canvas, rows(), ink);
-    [...grid.children].forEach((b, h) => paint(b.firstChild, current().weights[now.layer][h], ink, true));
+    shade(canvas, rows(), ink);
+    [...grid.children].forEach((b, h) => shade(b.firstChild, current().weights[now.layer][h], ink, true));
   }
 
   /** What the chosen word decides. */

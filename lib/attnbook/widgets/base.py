@@ -12,6 +12,8 @@ from pathlib import Path
 
 import anywidget
 
+from attnbook.widgets.module import module
+
 SHARED = Path(__file__).with_name("shared.css")
 
 
@@ -52,14 +54,16 @@ class BookWidget(anywidget.AnyWidget):
     """A widget whose state travels twice: to a front end, and in the page.
 
     A subclass sets `_esm` (and `_css`) to the files beside it, its traits
-    (plain lists, numbers and strings, tagged sync) and `fallback`. What all
-    widgets look like comes before its own style sheet.
+    (plain lists, numbers and strings, tagged sync) and `fallback`. What
+    widgets share comes before its own script and style sheet.
     """
 
     def __init_subclass__(cls, **kwargs):
-        own = cls.__dict__.get("_css")
-        if isinstance(own, Path):
-            cls._css = SHARED.read_text("utf8") + own.read_text("utf8")
+        style, script = (cls.__dict__.get(name) for name in ("_css", "_esm"))
+        if isinstance(style, Path):
+            cls._css = SHARED.read_text("utf8") + style.read_text("utf8")
+        if isinstance(script, Path):
+            cls._esm = module(script)
         super().__init_subclass__(**kwargs)
 
     def fallback(self) -> str:

@@ -221,16 +221,6 @@ export function toldRow(state, q) {
   return `${where} sees keys ${listed(seen)}; most of its weight is on key ${best} (${shares[best].toFixed(2)}).`;
 }
 
-function make(tag, props = {}, ...children) {
-  const { className, text, ...attributes } = props;
-  const node = document.createElement(tag);
-  if (className) node.className = className;
-  if (text !== undefined) node.textContent = text; // text, never HTML
-  for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
-  node.append(...children);
-  return node;
-}
-
 const NAMES = { attnbook: "this book", sdpa: "scaled_dot_product_attention", mha: "nn.MultiheadAttention", flex: "FlexAttention" };
 
 /** Build the widget in `el`; `changed` is told of every part the reader sets. */

@@ -75,12 +75,6 @@ export function together([m, n], to) {
   return [m + by, n + by];
 }
 
-/** A number moved into a range; what is no number becomes `otherwise`. */
-export function within(x, low, high, otherwise) {
-  const number = x === null || x === "" ? NaN : Number(x);
-  return Number.isFinite(number) ? Math.min(high, Math.max(low, number)) : otherwise;
-}
-
 /** A vector shortened to what the plane shows. */
 export function limited([x, y]) {
   const long = Math.hypot(x, y);
@@ -89,16 +83,16 @@ export function limited([x, y]) {
 
 /** A state that can be drawn, whatever came in. */
 export function cleaned(given) {
-  const numbers = (x, low, high) => [0, 1].map((i) => within(Array.isArray(x) ? x[i] : null, low, high, 0));
-  const width = 2 * Math.round(within(given?.width, 2, WIDEST, 16) / 2);
+  const numbers = (x, low, high) => [0, 1].map((i) => bounded(Array.isArray(x) ? x[i] : null, low, high, 0));
+  const width = 2 * Math.round(bounded(given?.width, 2, WIDEST, 16) / 2);
   return {
     method: given?.method === "sinusoidal" ? "sinusoidal" : "rotary",
     query: limited(numbers(given?.query, -1e6, 1e6)),
     key: limited(numbers(given?.key, -1e6, 1e6)),
     positions: numbers(given?.positions, 0, LAST).map(Math.round),
-    pair: Math.round(within(given?.pair, 0, width / 2 - 1, 0)),
+    pair: Math.round(bounded(given?.pair, 0, width / 2 - 1, 0)),
     width,
-    base: within(given?.base, 2, 1e6, 10000),
+    base: bounded(given?.base, 2, 1e6, 10000),
   };
 }
 
@@ -140,25 +134,6 @@ export function moved(place, key, far) {
 /** Points as SVG wants them, x from 0 to 1, y from low (bottom) to high (top). */
 export function polyline(points, low, high) {
   return points.map(([x, y]) => `${(100 * x).toFixed(2)},${(100 - (100 * (y - low)) / (high - low)).toFixed(2)}`).join(" ");
-}
-
-const SVG = "http://www.w3.org/2000/svg";
-
-function make(tag, props = {}, ...children) {
-  const { className, text, ...attributes } = props;
-  const node = document.createElement(tag);
-  if (className) node.className = className;
-  if (text !== undefined) node.textContent = text; // text, never HTML
-  for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
-  node.append(...children);
-  return node;
-}
-
-function draft(tag, attributes, ...children) {
-  const node = document.createElementNS(SVG, tag);
-  for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
-  node.append(...children);
-  return node;
 }
 
 const graph = (...children) => draft("svg", { viewBox: "0 0 100 100", preserveAspectRatio: "none", "aria-hidden": "true" }, ...children);

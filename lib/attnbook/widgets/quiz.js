@@ -11,16 +11,6 @@ export function firstTries(answers) {
   return answers.filter((tries) => tries.length > 0 && tries[0]).length;
 }
 
-function make(tag, props = {}, ...children) {
-  const { className, text, ...attributes } = props;
-  const node = document.createElement(tag);
-  if (className) node.className = className;
-  if (text !== undefined) node.textContent = text; // text, never HTML
-  for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
-  node.append(...children);
-  return node;
-}
-
 function formula(segment) {
   if (!segment.mathml) return make("code", { className: "math", text: segment.math });
   const parsed = new DOMParser().parseFromString(segment.mathml, "application/xml");

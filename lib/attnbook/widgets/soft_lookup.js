@@ -52,26 +52,15 @@ export function weights(state) {
   return softmax(scores(state));
 }
 
-/** The entropy of shares, in nats; a share of 0 adds nothing. */
-export function entropy(shares) {
-  return shares.reduce((sum, x) => (x > 0 ? sum - x * Math.log(x) : sum), 0);
-}
-
 /** The average of the values (rows of numbers), by weight. */
 export function mix(shares, values) {
   return values[0].map((_, i) => values.reduce((sum, value, j) => sum + shares[j] * value[i], 0));
 }
 
-/** A number moved into a range; what is no number becomes `otherwise`. */
-export function within(x, low, high, otherwise) {
-  const number = x === null || x === "" ? NaN : Number(x);
-  return Number.isFinite(number) ? Math.min(high, Math.max(low, number)) : otherwise;
-}
-
 /** A state that can be drawn, whatever came in. */
 export function cleaned(given) {
   const list = (x, count, low, high) =>
-    Array.from({ length: count }, (_, i) => within(Array.isArray(x) ? x[i] : null, low, high, 0));
+    Array.from({ length: count }, (_, i) => bounded(Array.isArray(x) ? x[i] : null, low, high, 0));
   const keys = (Array.isArray(given?.entries) ? given.entries : []).slice(0, 8);
   return {
     entries: keys.map((key) => ({
@@ -80,8 +69,8 @@ export function cleaned(given) {
       value: list(key?.value, 3, 0, 1),
     })),
     query: list(given?.query, 2, -REACH, REACH),
-    temperature: within(given?.temperature, 0.01, 100, 1),
-    width: Math.round(within(given?.width, 2, WIDEST, 2)),
+    temperature: bounded(given?.temperature, 0.01, 100, 1),
+    width: Math.round(bounded(given?.width, 2, WIDEST, 2)),
     divided: given?.divided !== false,
   };
 }
@@ -117,25 +106,7 @@ export function moved(place, key, far) {
   const steps = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, 1], ArrowDown: [0, -1] };
   if (!Object.hasOwn(steps, key)) return null;
   const size = far ? 0.5 : 0.1;
-  return place.map((x, i) => within(Math.round((x + size * steps[key][i]) * 1e6) / 1e6, -REACH, REACH, 0));
-}
-
-const SVG = "http://www.w3.org/2000/svg";
-
-function make(tag, props = {}, ...children) {
-  const { className, text, ...attributes } = props;
-  const node = document.createElement(tag);
-  if (className) node.className = className;
-  if (text !== undefined) node.textContent = text; // text, never HTML
-  for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
-  node.append(...children);
-  return node;
-}
-
-function draft(tag, attributes) {
-  const node = document.createElementNS(SVG, tag);
-  for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
-  return node;
+  return place.map((x, i) => bounded(Math.round((x + size * steps[key][i]) * 1e6) / 1e6, -REACH, REACH, 0));
 }
 
 /** Build the widget in `el`; `changed` is told of every part the reader sets. */
@@ -264,7 +235,7 @@ function build(el, given, changed) {
     node.addEventListener("pointermove", (event) => {
       if (!node.hasPointerCapture(event.pointerId)) return;
       const place = here(event).map((x, axis) => Math.round(100 * (x - held[axis])) / 100);
-      shift(i, place.map((x) => within(x, -REACH, REACH, 0)), false);
+      shift(i, place.map((x) => bounded(x, -REACH, REACH, 0)), false);
     });
     for (const end of ["pointerup", "pointercancel"]) {
       node.addEventListener(end, (event) => {

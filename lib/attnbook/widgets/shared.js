@@ -1,0 +1,69 @@
+// What several widgets use: stands before each widget's module, in one text.
+
+/** The place of the largest number; numbers that are none do not count. */
+export function largest(row) {
+  let best = -1;
+  row.forEach((x, i) => {
+    if (Number.isFinite(x) && (best < 0 || x > row[best])) best = i;
+  });
+  return best;
+}
+
+/** The entropy of a row of weights, in nats; exp of it is "how many words". */
+export function entropy(row) {
+  const total = row.reduce((sum, x) => sum + x, 0);
+  if (!(total > 0)) return 0;
+  return row.reduce((sum, x) => (x > 0 ? sum - (x / total) * Math.log(x / total) : sum), 0);
+}
+
+/** A share between 0 and 1, whatever came in. */
+function share(x) {
+  return Number.isFinite(Number(x)) ? Math.min(1, Math.max(0, Number(x))) : 0;
+}
+
+/** A number moved into a range; what is no number becomes `otherwise`. */
+export function bounded(x, low, high, otherwise) {
+  const number = x === null || x === "" ? NaN : Number(x);
+  return Number.isFinite(number) ? Math.min(high, Math.max(low, number)) : otherwise;
+}
+
+/** A word in quotation marks; one written from right to left stays inside. */
+function quoted(word) {
+  return /[\u0590-\u08ff\ufb1d-\ufefc]/.test(word) ? `“\u2068${word}\u2069”` : `“${word}”`;
+}
+
+/** An HTML element; its text is text, never HTML. */
+function make(tag, props = {}, ...children) {
+  const { className, text, ...attributes } = props;
+  const node = document.createElement(tag);
+  if (className) node.className = className;
+  if (text !== undefined) node.textContent = text;
+  for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
+  node.append(...children);
+  return node;
+}
+
+const SVG = "http://www.w3.org/2000/svg";
+
+/** An SVG element. */
+function draft(tag, attributes, ...children) {
+  const node = document.createElementNS(SVG, tag);
+  for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
+  node.append(...children);
+  return node;
+}
+
+/** Paint one head's weights, in one colour. */
+function shade(canvas, rows, ink, small = false) {
+  const size = Math.max(2, Math.min(36, Math.floor(720 / Math.max(rows.length, rows[0]?.length ?? 1))));
+  const gap = small || size < 8 ? 0 : 2;
+  Object.assign(canvas, { width: (rows[0]?.length ?? 1) * size, height: rows.length * size });
+  const pen = canvas.getContext("2d");
+  rows.forEach((row, t) =>
+    row.forEach((weight, s) => {
+      pen.globalAlpha = 0.08 + 0.92 * weight;
+      pen.fillStyle = ink;
+      pen.fillRect(s * size, t * size, size - gap, size - gap);
+    }),
+  );
+}
