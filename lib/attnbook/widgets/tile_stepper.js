@@ -4,10 +4,7 @@ const MOST = 10;
 const BYTES = 4; // of a number
 
 /** A whole number moved into a range; what is no number becomes `otherwise`. */
-export function within(x, low, high, otherwise) {
-  const number = x === null || x === "" ? NaN : Math.round(Number(x));
-  return Number.isFinite(number) ? Math.min(high, Math.max(low, number)) : otherwise;
-}
+const within = (x, low, high, otherwise) => Math.round(bounded(x, low, high, otherwise));
 
 /** A state that can be drawn, whatever came in. */
 export function cleaned(given) {
@@ -138,16 +135,6 @@ export function fixed(x) {
   if (x === -Infinity) return "−∞";
   const text = x.toFixed(2);
   return (Number(text) === 0 ? text.replace("-", "") : text).replace("-", "−");
-}
-
-function make(tag, props = {}, ...children) {
-  const { className, text, ...attributes } = props;
-  const node = document.createElement(tag);
-  if (className) node.className = className;
-  if (text !== undefined) node.textContent = text; // text, never HTML
-  for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
-  node.append(...children);
-  return node;
 }
 
 /** Build the widget in `el`; `changed` is told of every part the reader sets. */
