@@ -32,7 +32,7 @@ KERNELS = {
 
 @dataclass(frozen=True)
 class Code:
-    """What a compiled kernel needs, and the instructions it is made of.
+    """What a compiled kernel needs, and what it is made of.
 
     Attributes:
         kernel: its name.
@@ -40,7 +40,6 @@ class Code:
         registers: of a thread.
         spilled: instructions that move registers to memory, or back.
         ptx: its text for the assembler.
-        sass: what the assembler made of it.
     """
 
     kernel: str
@@ -48,10 +47,6 @@ class Code:
     registers: int
     spilled: int
     ptx: str
-    sass: str
-
-    def count(self, name: str) -> int:
-        return len(re.findall(rf"\b{re.escape(name)}", self.sass))
 
 
 @contextmanager
@@ -102,7 +97,6 @@ def described(name: str, kernel) -> Code:
         int(re.search(r"REG:(\d+)", usage).group(1)),
         len(re.findall(r"\b(?:LDL|STL)\b", sass)),
         kernel.asm["ptx"],
-        sass,
     )
 
 

@@ -9,11 +9,9 @@ import torch
 
 from attnbook.bench import flash, implementations
 from attnbook.bench.__main__ import main
-from attnbook.bench.rows import PLANS, Row
+from attnbook.bench.rows import PLANS, Row, before_ampere
 from attnbook.bench.table import table
 from attnbook.bench.timing import interleaved, middle
-
-CPU = ("ours", "sdpa_math", "flex", "standard")
 
 
 @pytest.fixture(scope="module")
@@ -64,6 +62,20 @@ def test_a_stopped_run_goes_on_where_it_stopped(written, capsys, monkeypatch):
     monkeypatch.setattr(flash, "measure", note)
     flash.bench(PLANS["tiny"], "cpu", written)
     assert measured == [kept["key"]]
+
+
+@pytest.mark.kernel
+def test_when_time_is_up_the_rest_is_named(tmp_path):
+    plan = PLANS["tiny"][-2:]
+    record = flash.bench(plan, "cpu", tmp_path / "flash.json", limit=0)
+    assert record["left"] == [row.key for row in plan]
+    assert not record["rows"]
+
+
+def test_a_t4_is_asked_for_what_it_can():
+    plan = before_ampere(PLANS["full"])
+    assert {(r.dtype, r.D) for r in plan} == {("float16", 64)}
+    assert len({r.key for r in plan}) == len(plan) >= 24
 
 
 @pytest.mark.kernel

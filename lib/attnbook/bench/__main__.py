@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 
 from attnbook.bench.flash import bench
-from attnbook.bench.rows import PLANS
+from attnbook.bench.rows import LIMITS, PLANS, before_ampere
 from attnbook.bench.table import table
 
 NO_GPU = """\
@@ -50,8 +50,13 @@ def main(arguments: list[str] | None = None) -> int:
         return 1
     device = "cpu" if asked.plan == "tiny" else "cuda"
     out = asked.out or Path(f"flash_{asked.plan}.json")
-    record = bench(PLANS[asked.plan], device, out)
+    plan = PLANS[asked.plan]
+    if device == "cuda" and torch.cuda.get_device_capability() < (8, 0):
+        plan = before_ampere(plan)
+    record = bench(plan, device, out, LIMITS[asked.plan])
     print(table(record))
+    if record["left"]:
+        print(f"{len(record['left'])} rows left: the same command goes on")
     print(f"written to {out}")
     return int(bool(record["wrong"]))
 

@@ -7,6 +7,7 @@ Axes: B batch, H heads, G groups (key-value heads), T queries, S keys, D width
 
 import json
 import platform
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -19,14 +20,26 @@ from attnbook.bench.rows import Row
 from attnbook.bench.timing import ceilings, copies, interleaved, middle
 from attnbook.budget import share_of_budget
 
+# Lengths at which FlexAttention is compiled.
+FLEX = (4096,)
 
-def bench(plan: Sequence[Row], device: str, out: Path) -> dict:
+
+def bench(
+    plan: Sequence[Row], device: str, out: Path, limit: float = float("inf")
+) -> dict:
     """Measure the rows of a plan; return the record, written after each row.
 
     A record of the same machine and versions is gone on with.
+
+    Args:
+        plan: what to measure, the most important first.
+        device: "cuda" or "cpu".
+        out: where the record is written.
+        limit: seconds after which no other row is begun.
     """
+    start = time.monotonic()
     record = begun(device, out)
-    record["wrong"] = {}
+    record["wrong"], record["left"] = {}, []
     for row in dict.fromkeys(map(small, plan)):
         check(row, device, record)
     for name in ("correct", "wrong"):
@@ -35,10 +48,12 @@ def bench(plan: Sequence[Row], device: str, out: Path) -> dict:
     if not record["wrong"]:
         record["ceilings"] = ceilings(device)
         known = {row["key"] for row in record["rows"]}
-        for row in plan:
-            if row.key not in known:
-                record["rows"].append(measure(row, device))
-                write(record, out)
+        for row in (row for row in plan if row.key not in known):
+            if time.monotonic() - start > limit:
+                record["left"].append(row.key)
+                continue
+            record["rows"].append(measure(row, device))
+            write(record, out)
     write(record, out)
     return record
 
@@ -141,7 +156,7 @@ def measure(row: Row, device: str) -> dict:
     count = copies(first, device)
     sets = [first, *(draw(row, device, seed) for seed in range(1, count))]
     calls, refused = {}, {}
-    for name in NAMES:
+    for name in tried(row):
         try:
             calls[name] = prepared(made(name, row, device), sets, row)
             calls[name][0]()
@@ -165,6 +180,12 @@ def measure(row: Row, device: str) -> dict:
         "spread": {n: taken[n][1] if n in taken else None for n in names},
         "refused": refused,
     }
+
+
+def tried(row: Row) -> tuple[str, ...]:
+    """Return who is measured: FlexAttention, slow to compile, now and then."""
+    some = row.case != "plain" or row.N in FLEX or row.dtype == "float32"
+    return NAMES if some else tuple(n for n in NAMES if n != "flex")
 
 
 def prepared(run: Callable, sets: list, row: Row) -> list[Callable]:

@@ -32,7 +32,7 @@ BACKENDS = {
     "sdpa_efficient": SDPBackend.EFFICIENT_ATTENTION,
     "sdpa_math": SDPBackend.MATH,
 }
-NAMES = ("ours", *BACKENDS, "flex", "standard")
+NAMES = ("ours", *BACKENDS, "standard", "flex")
 
 
 def made(name: str, row: Row, device: str) -> Callable[..., Tensor]:

@@ -27,16 +27,12 @@ def walk(
 ):  # fmt: skip
     """Bring some queries on from key `begin` to key `end`."""
     for start in range(begin, end, BLOCK_S):
-        columns = start + tl.arange(0, BLOCK_S)
+        at, columns = places[:, None], (start + tl.arange(0, BLOCK_S))[None, :]
         keys = load(key, start, length, key_step, BLOCK_S, D, BLOCK_D)
         scores = tl.dot(query, keys.T) * scale
-        scores, _ = CHANGE(
-            scores, places[:, None], columns[None, :], slope, cap
-        )
+        scores, _ = CHANGE(scores, at, columns, slope, cap)
         if EDGE:
-            seen = visible(
-                places[:, None], columns[None, :], length, window, CAUSAL
-            )
+            seen = visible(at, columns, length, window, CAUSAL)
             scores = tl.where(seen, scores, float("-inf"))
         highest = tl.maximum(maximum, tl.max(scores, 1))
         # Of a query that saw nothing yet, -inf - -inf would be NaN.
@@ -96,11 +92,8 @@ def forward(
             CAUSAL, part != 1, CHANGE,
         )  # fmt: skip
     some = tl.where(total == 0.0, 1.0, total)
-    output = head_of(output, output_steps, b, h)
-    store(
-        made / some[:, None], output, row, T, output_steps[2],
-        BLOCK_T, E, BLOCK_E,
-    )  # fmt: skip
+    made, output = made / some[:, None], head_of(output, output_steps, b, h)
+    store(made, output, row, T, output_steps[2], BLOCK_T, E, BLOCK_E)
     # Natural logarithms outside: maximum · ln 2 + ln total.
     sums = maximum * 0.6931471805599453 + tl.log(some)
     tl.store(lse + bh.to(tl.int64) * T + rows, sums, mask=rows < T)
