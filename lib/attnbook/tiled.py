@@ -89,17 +89,7 @@ def tiled_sums(
     """Return attention, each query's maximum, and its sum of exponentials.
 
     The two of them say more than one logarithm: of 200 + a small number the
-    last digits are lost.
-
-    Args:
-        query: what is asked.
-        key: what it is compared with.
-        value: what is averaged; one value a key.
-        block: queries, and keys, of a tile.
-        scores: how they come about; scaled products unless given.
-
-    Raises:
-        ValueError: if a block has no row, or widths or numbers do not fit.
+    last digits are lost. Arguments and errors are those of `attend_tiled`.
     """
     scores = fitting(query, key, value, block, scores)
     lead = torch.broadcast_shapes(*(x.shape[:-2] for x in (query, key, value)))
