@@ -1,8 +1,8 @@
 """Attention by tiles: some queries against some keys at a time.
 
 The (T, S) scores never stand in memory. Forwards, an online softmax keeps each
-query's maximum, sum and average; backwards, the saved logsumexp gives every
-tile's weights again: exp(score - logsumexp).
+query's maximum, sum and average; backwards, exp(score - logsumexp) gives every
+tile's weights again.
 
 Chapter: chapters/11_flash_attention
 Source: Dao et al. (2022), algorithms 1 and 4,
@@ -44,10 +44,10 @@ class Scores:
         """Return a tile's scores, and their derivatives by the products.
 
         Args:
-            query: some queries; the first of them is number `row`.
-            key: some keys; the first of them is number `column`.
-            row: of the tile's upper left corner.
-            column: of the tile's upper left corner.
+            query: some queries.
+            key: some keys.
+            row: the number of the first of these queries.
+            column: the number of the first of these keys.
         """
         return (query * self.scale) @ key.transpose(-2, -1), self.scale
 
@@ -130,7 +130,7 @@ def attend_tiled_gradient(
 ) -> tuple[
     Float[Tensor, "*#B T D"], Float[Tensor, "*#B S D"], Float[Tensor, "*#B S E"]
 ]:
-    """Return a loss's gradients on query, key and value.
+    """Return a loss's gradients on query, key and value of `attend_tiled`.
 
     Args:
         query: what was asked.
@@ -141,9 +141,6 @@ def attend_tiled_gradient(
         upstream: the loss's gradient on the output.
         block: queries, and keys, of a tile.
         scores: how they came about; scaled products unless given.
-
-    Raises:
-        ValueError: if a block has no row, or widths or numbers do not fit.
     """
     scores = fitting(query, key, value, block, scores)
     # Σ weights · (upstream · value) over the keys is upstream · output: what

@@ -5,8 +5,6 @@ Source: none
 Axes: B batch, H heads, G groups (key-value heads), T queries, S keys, D width
 """
 
-import json
-import platform
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
@@ -16,6 +14,7 @@ import torch
 from torch import Tensor
 
 from attnbook.bench.implementations import NAMES, made, standard
+from attnbook.bench.record import begun, write
 from attnbook.bench.rows import Row
 from attnbook.bench.timing import ceilings, copies, interleaved, middle
 from attnbook.budget import share_of_budget
@@ -56,44 +55,6 @@ def bench(
             write(record, out)
     write(record, out)
     return record
-
-
-def begun(device: str, out: Path) -> dict:
-    """Return the record that is there, if this machine's, or a new one."""
-    name, cudnn = platform.processor() or platform.machine(), None
-    if device == "cuda":
-        name, cudnn = (
-            torch.cuda.get_device_name(),
-            torch.backends.cudnn.version(),
-        )
-    try:
-        import triton
-
-        compiler = triton.__version__
-    except ImportError:
-        compiler = None
-    made_on = {
-        "device": name,
-        "versions": {
-            "python": platform.python_version(),
-            "torch": torch.__version__,
-            "cuda": torch.version.cuda,
-            "cudnn": cudnn,
-            "triton": compiler,
-        },
-    }
-    if out.exists():
-        found = json.loads(out.read_text("utf8"))
-        if all(found.get(k) == v for k, v in made_on.items()):
-            return found
-    return made_on | {"correct": {}, "wrong": {}, "rows": []}
-
-
-def write(record: dict, out: Path) -> None:
-    """Write the record, first to another file: a run may be stopped."""
-    beside = out.with_suffix(".part")
-    beside.write_text(json.dumps(record, indent=1) + "\n", "utf8")
-    beside.replace(out)
 
 
 def small(row: Row) -> Row:
