@@ -88,7 +88,7 @@ def laid(x, layout):
     if layout == "columns":
         return x.mT.contiguous().mT
     if layout == "expanded":
-        return x[:, :, :1].expand_as(x)
+        return x[:1].expand_as(x)
     return x
 
 

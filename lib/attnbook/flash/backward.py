@@ -62,8 +62,7 @@ def key_value_gradient(
             scores = tl.dot(keys, queries.T) * scale
             scores, change = CHANGE(scores, places, below, slope, cap)
             seen = visible(places, below, length, window, CAUSAL)
-            powers = scores - sums[None, :] * 1.4426950408889634
-            weights = tl.where(seen, tl.exp2(powers), 0.0)
+            weights = tl.where(seen, tl.exp2(scores - sums[None, :]), 0.0)
             dv = tl.dot(weights.to(ups.dtype), ups, dv)
             dweights = tl.dot(values, ups.T)
             dscores = weights * (dweights - means[None, :]) * change
@@ -115,8 +114,7 @@ def query_gradient(
         scores = tl.dot(queries, keys.T) * scale
         scores, change = CHANGE(scores, places, columns[None, :], slope, cap)
         seen = visible(places, columns[None, :], length, window, CAUSAL)
-        powers = scores - sums * 1.4426950408889634
-        weights = tl.where(seen, tl.exp2(powers), 0.0)
+        weights = tl.where(seen, tl.exp2(scores - sums), 0.0)
         dweights = tl.dot(ups, values.T)
         dscores = weights * (dweights - means) * change
         dq = tl.dot(dscores.to(keys.dtype), keys, dq)

@@ -94,6 +94,6 @@ def forward(
     some = tl.where(total == 0.0, 1.0, total)
     made, output = made / some[:, None], head_of(output, output_steps, b, h)
     store(made, output, row, T, output_steps[2], BLOCK_T, E, BLOCK_E)
-    # Natural logarithms outside: maximum · ln 2 + ln total.
-    sums = maximum * 0.6931471805599453 + tl.log(some)
-    tl.store(lse + bh.to(tl.int64) * T + rows, sums, mask=rows < T)
+    # To base 2, as the scores are: the way back raises 2 to the difference.
+    place = lse + bh.to(tl.int64) * T + rows
+    tl.store(place, maximum + tl.log2(some), mask=rows < T)

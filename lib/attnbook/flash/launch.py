@@ -30,7 +30,7 @@ def forward(
     options: Options,
     tile: Sizes | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Return the output and each query's logsumexp."""
+    """Return the output and each query's logsumexp, to base 2."""
     query, key, value = map(in_rows, (query, key, value))
     (B, H, T, D), E = query.shape, value.shape[-1]
     tile = tile or sizes("forward", device(query), query.dtype, max(D, E))
