@@ -91,8 +91,10 @@ ifneq ($(NOTEBOOKS),)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist loadscope $(NBVAL) $(NOTEBOOKS)
 endif
 
+# One page's tests stay together (conftest.py), so one visit serves them all.
 browser: $(VENV)/test.stamp  ## the built pages in Chromium
-	$(BIN)/python -m pytest -q -n 2 --dist loadfile -m browser -rs
+	$(BIN)/python -m pytest -q -n 2 --dist loadgroup -m browser -rs \
+	  $$(grep -l mark.browser tests/test_*.py)
 
 # torch: TORCH=2.11.0 for Colab's own; the wheel that pip finds otherwise.
 test-colab:  ## the notebooks with Colab's versions (Python 3.13 if there is one)

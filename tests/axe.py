@@ -4,16 +4,20 @@ from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
-# Code's coloured words are some ten thousand: their contrast is held by a test
-# of our own, which looks at every text in a hundredth of the time.
-RUN = """async () => {
-  const how = { resultTypes: ["violations"] };
-  const rest = { rules: { "color-contrast": { enabled: false } } };
-  const colours = { runOnly: ["color-contrast"] };
-  const all = await axe.run(document, { ...how, ...rest });
+# What depends on colours. Code's coloured words are some ten thousand: their
+# contrast is held by a test of our own, which looks at every text in a
+# hundredth of the time.
+COLOURS = """async () => {
+  const runOnly = ["color-contrast", "link-in-text-block"];
   const text = { exclude: [["pre"], ["math"]] };
-  const seen = await axe.run(text, { ...how, ...colours });
-  return [...all.violations, ...seen.violations];
+  const how = { resultTypes: ["violations"], runOnly };
+  return (await axe.run(text, how)).violations;
+}"""
+REST = """async () => {
+  const off = { enabled: false };
+  const rules = { "color-contrast": off, "link-in-text-block": off };
+  const how = { resultTypes: ["violations"], rules };
+  return (await axe.run(document, how)).violations;
 }"""
 
 
@@ -23,12 +27,23 @@ def source() -> str:
     return (place.parent / "axe.min.js").read_text("utf8")
 
 
-def findings(page) -> list[tuple]:
+def colours(page):
+    """Return what axe says of colours."""
+    return page.evaluate(COLOURS)
+
+
+def everything(page):
+    """Return all that axe says."""
+    return [*page.evaluate(REST), *colours(page)]
+
+
+def findings(page, rules=everything) -> list[tuple]:
     """Return what is serious or critical: impact, rule, where."""
-    page.evaluate(source())
+    if not page.evaluate("() => Boolean(window.axe)"):
+        page.evaluate(source())
     return [
         (rule["impact"], rule["id"], node["target"])
-        for rule in page.evaluate(RUN)
+        for rule in rules(page)
         for node in rule["nodes"]
         if rule["impact"] in {"serious", "critical"}
     ]

@@ -20,6 +20,19 @@ READY = (
     ".every(e => e.dataset.state)"
 )
 
+READ = """async () => {
+  const frame = () => new Promise((then) => requestAnimationFrame(then));
+  const end = () => document.documentElement.scrollHeight;
+  for (let y = 0; y < end(); y += 2 * innerHeight) {
+    scrollTo({ top: y, behavior: "instant" });
+    await frame();
+    await frame();
+  }
+  scrollTo({ top: 0, behavior: "instant" });
+  await frame();
+  return true;
+}"""
+
 
 def with_widget(stem=None):
     """Return the pages on which a widget stands: this one, or any."""
@@ -71,8 +84,9 @@ def noted(page, root, url):
 
 
 def visit(page, address):
-    """Open a page and wait until its widgets stand."""
+    """Open a page, read to its end, and wait until its widgets stand."""
     page.goto(address)
     page.wait_for_load_state("load")
+    page.wait_for_function(READ)  # again, should the page lead elsewhere
     page.wait_for_function(READY)
     return page

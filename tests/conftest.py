@@ -3,16 +3,16 @@
 REQUIRE_BROWSER=1 turns a missing Chromium from a skipped test into a failure.
 """
 
-import json
 import os
 import shutil
+from functools import cache
 
 import pytest
 
-from attnbook.book.mounts import MOUNT, WIDGETS
+from attnbook.book.mounts import MOUNT, WIDGETS, classic
 from attnbook.widgets.base import mount
 from attnbook.widgets.module import modules
-from built import served, visit, watched
+from built import HTML, PAGES, served, visit, watched
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
@@ -29,6 +29,13 @@ FLAGS = [
     "--disable-component-update",
     "--disable-sync",
 ]
+
+
+def pytest_itemcollected(item):
+    """Keep the tests of one page together, so that one visit serves them."""
+    params = item.callspec.params if hasattr(item, "callspec") else {}
+    if params.get("name") in PAGES and hasattr(item.config, "workerinput"):
+        item.add_marker(pytest.mark.xdist_group(params["name"]))
 
 
 @pytest.fixture(scope="session")
@@ -52,8 +59,7 @@ def shown(browser, tmp_path):
     context = browser.new_context(viewport={"width": 900, "height": 800})
     context.set_default_timeout(5000)
     scripts = "".join(
-        f"<script>(globalThis.bookModules ??= {{}})[{json.dumps(stem)}] = "
-        f"{json.dumps(text).replace('<', chr(92) + 'u003c')}</script>"
+        f"<script>{classic(stem, text)}</script>"
         for stem, text in modules().items()
     )
     styles = "".join(
@@ -88,6 +94,27 @@ def shown(browser, tmp_path):
 def http_root():
     with served() as address:
         yield address
+
+
+@pytest.fixture(scope="session")
+def visits(browser, http_root):
+    """Visit each page once in a way, http or file, for many tests."""
+
+    @cache
+    def made(way, name):
+        from looks import seen, states
+
+        root = HTML.as_uri() + "/" if way == "file" else http_root
+        size = {"width": 1280, "height": 900}
+        context = browser.new_context(viewport=size, color_scheme="light")
+        # A page that leads elsewhere leads us to the book's first one.
+        page = visit(watched(context, root), root + name)
+        found = seen(page, name) if way == "http" else {}
+        found |= {"states": states(page), "wrong": page.wrong}
+        context.close()
+        return found
+
+    return made
 
 
 @pytest.fixture

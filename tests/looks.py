@@ -4,7 +4,9 @@ import io
 
 from PIL import Image
 
-from axe import findings
+from axe import colours, findings
+from built import CHAPTERS
+from hands import calm, paper, walked
 
 FACTS = """() => {
   const all = (what) => [...document.querySelectorAll(what)];
@@ -15,8 +17,6 @@ FACTS = """() => {
     || [...(e.labels ?? [])].map((l) => l.innerText + [...l.querySelectorAll(
       "[aria-label]")].map((x) => x.ariaLabel)).join("")).trim();
   return {
-    states: all("[data-book-widget]").map(
-      (e) => `${e.dataset.bookWidget} ${e.dataset.state}`),
     alts: all("article img").map((i) => i.getAttribute("alt") ?? ""),
     headings: all("h1, h2, h3, h4, h5, h6").filter(seen).map(
       (h) => Number(h.tagName[1])),
@@ -26,6 +26,7 @@ FACTS = """() => {
       (e) => seen(e) && !name(e)
     ).map((e) => e.outerHTML.slice(0, 120)),
     ids: all("[id]").map((e) => e.id),
+    ticks: all("label.tick input").length,
     lang: document.documentElement.lang,
     title: document.title,
   };
@@ -89,20 +90,37 @@ ROOM = """() => {
   return { room, columns, letters };
 }"""
 
-MEASURED = "() => document.documentElement.dataset.measured === 'yes'"
+STATES = """() => [...document.querySelectorAll("[data-book-widget]")].map(
+  (e) => `${e.dataset.bookWidget} ${e.dataset.state}`)"""
 LAID_OUT = "section { content-visibility: visible !important; }"
 OVER = "document.documentElement.scrollWidth - window.innerWidth"
 
 
-def laid_out(page):
-    """Make a page as it is after reading to its end: far parts laid out."""
+def seen(page, name):
+    """Return all that one visit over http finds out about an open page."""
+    chapter = name in CHAPTERS
+    # As after reading to its end: far parts are laid out.
     page.add_style_tag(content=LAID_OUT)
-    page.wait_for_function(MEASURED)
+    found = facts(page, chapter)
+    found["light"] = painted(page, findings(page))
+    page.emulate_media(color_scheme="dark")
+    found["dark"] = painted(page, findings(page, colours))
+    if chapter:
+        figure = page.locator("div.cell_output img").first
+        found["dark"]["corners"] = corners(figure)
+        found["paper"] = paper(page)
+    found["moving"] = calm(page)
+    found["walked"] = walked(page)
+    return found
+
+
+def states(page):
+    """Return every widget of an open page, with its state."""
+    return page.evaluate(STATES)
 
 
 def facts(page, chapter):
     """Return what can be read off an open page, wide and narrow."""
-    laid_out(page)
     found = page.evaluate(FACTS)
     if chapter:
         found |= page.evaluate(ROOM)
@@ -114,17 +132,16 @@ def facts(page, chapter):
     return found
 
 
-def painted(page, figure):
-    """Return what is wrong with an open page's colours, and axe's findings."""
-    laid_out(page)
+def painted(page, axe):
+    """Return which of an open page's texts stand out too little."""
     count, poor = page.evaluate(CONTRASTS)
-    found = {"texts": count, "poor": poor, "axe": findings(page)}
-    found["behind"] = page.evaluate(
-        "getComputedStyle(document.body).backgroundColor"
-    )
-    if figure:
-        found["corners"] = corners(page.locator("div.cell_output img").first)
-    return found
+    behind = "getComputedStyle(document.body).backgroundColor"
+    return {
+        "axe": axe,
+        "texts": count,
+        "poor": poor,
+        "behind": page.evaluate(behind),
+    }
 
 
 def corners(figure):

@@ -107,6 +107,27 @@ def test_entropy_is_the_formula(module):
     assert math.exp(even) == pytest.approx(4)
 
 
+def random_rows(count=60):
+    """Yield rows of weights at random: sharp, flat, one word, zeros inside."""
+    rng = torch.Generator().manual_seed(1)
+    for i in range(count):
+        logits = torch.randn(1 + i % 17, generator=rng, dtype=torch.float64)
+        row = (logits * 10 ** (i % 5 - 2)).softmax(0)
+        if i % 3 == 0 and len(row) > 2:
+            row[torch.randperm(len(row), generator=rng)[:2]] = 0
+            row = row / row.sum()
+        yield row
+    yield torch.tensor([0.0, 1.0, 0.0], dtype=torch.float64)
+
+
+@pytest.mark.javascript
+def test_entropy_and_the_largest_are_the_librarys_on_any_row(module):
+    for row in random_rows():
+        ours = module.call("entropy", row.tolist())
+        assert ours == pytest.approx(entropy(row).item(), abs=1e-6)
+        assert module.call("largest", row.tolist()) == row.argmax().item()
+
+
 @pytest.mark.javascript
 def test_it_says_where_a_word_looks(module):
     made = AttentionMap([CROSS]).examples[0]

@@ -1,7 +1,8 @@
 """The built pages in a real browser, over http and from file://.
 
-`make book` comes first. A page is visited once over http, once from file://,
-once in the dark and once without scripts; the tests read what was found.
+`make book` comes first. A page is visited once over http (and there seen in
+the light, in the dark, on a phone and on paper), once from file:// and once
+without scripts; the tests read what was found.
 """
 
 import re
@@ -12,48 +13,12 @@ from urllib.parse import unquote, urldefrag, urljoin
 
 import pytest
 
-from built import (
-    CHAPTERS,
-    HTML,
-    PAGES,
-    PLACE,
-    visit,
-    watched,
-    with_widget,
-)
-from looks import facts, painted
+from built import CHAPTERS, HTML, PAGES, PLACE, with_widget
 
 pytestmark = pytest.mark.browser
 each_page = pytest.mark.parametrize("name", PAGES)
 each_chapter = pytest.mark.parametrize("name", CHAPTERS)
 each_mode = pytest.mark.parametrize("mode", ["light", "dark"])
-
-
-@pytest.fixture(scope="session")
-def visits(browser, http_root):
-    """Visit each page once, in a way: http, file, or dark."""
-
-    @cache
-    def made(way, name):
-        root = HTML.as_uri() + "/" if way == "file" else http_root
-        context = browser.new_context(
-            color_scheme="dark" if way == "dark" else "light",
-            viewport={"width": 1280, "height": 900},
-        )
-        # A page that leads elsewhere leads us to the book's first one.
-        page = visit(watched(context, root), root + name)
-        found = {"way": way}
-        if way == "http":
-            found |= facts(page, name in CHAPTERS)
-        elif way == "file":
-            found |= {"states": facts(page, False)["states"]}
-        if way != "file":
-            found |= painted(page, name in CHAPTERS and way == "dark")
-        found["wrong"] = page.wrong
-        context.close()
-        return found
-
-    return made
 
 
 def test_there_are_pages():
@@ -72,13 +37,13 @@ def test_a_page_asks_nobody_and_complains_of_nothing(visits, way, name):
 @each_page
 @each_mode
 def test_axe_finds_nothing_serious(visits, name, mode):
-    assert visits("dark" if mode == "dark" else "http", name)["axe"] == []
+    assert visits("http", name)[mode]["axe"] == []
 
 
 @each_page
 @each_mode
 def test_every_text_stands_out_from_what_is_behind_it(visits, name, mode):
-    found = visits("dark" if mode == "dark" else "http", name)
+    found = visits("http", name)[mode]
     assert found["texts"] > (100 if name in CHAPTERS else 5)
     assert found["poor"] == {}
 
@@ -123,7 +88,7 @@ def test_80_columns_of_code_and_75_letters_of_prose_fit(visits, name):
 
 @each_chapter
 def test_no_edge_of_a_figure_shows_in_the_dark(visits, name):
-    found = visits("dark", name)
+    found = visits("http", name)["dark"]
     assert found["corners"] == {found["behind"]}
 
 

@@ -71,6 +71,19 @@ def test_readme_and_first_page_ask_the_same_questions():
     assert len(questions(README)) == len(CHAPTERS)
 
 
+@pytest.mark.parametrize("name", CHAPTERS[1:])
+def test_a_chapters_minutes_are_the_same_everywhere(name):
+    text = (ROOT / f"chapters/{name}.md").read_text("utf8")
+    card = (
+        r"\*Time\*: (\d+) minutes to read, (\d+)\s+more\s+for the exercises\."
+    )
+    read, more = re.search(card, text).groups()
+    each = re.findall(r"(?m)^★+ · (\d+) minutes\.", text)
+    assert int(more) == sum(map(int, each))
+    row = next(x for x in INDEX.splitlines() if f"{name}.ipynb) |" in x)
+    assert row.endswith(f"| {read} minutes, exercises {more} |")
+
+
 def test_the_picture_is_a_page_and_small():
     (alt, path) = re.findall(r"!\[([^\]]*)\]\((chapters/[^)]+)\)", README)[0]
     assert len(alt) > 40

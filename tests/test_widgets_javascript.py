@@ -3,15 +3,26 @@
 import random
 import re
 from collections import defaultdict
+from pathlib import Path
 
 import pytest
+import quickjs
 
+from attnbook.book.mounts import classic
 from attnbook.metrics import edit_distance
 from attnbook.widgets.alignment_player import looked
 from attnbook.widgets.module import modules
 from javascript import WIDGETS, Module
 
 pytestmark = pytest.mark.javascript
+
+
+TESTS = Path(__file__).parent
+NUMERIC = [
+    path
+    for path in sorted(WIDGETS.glob("*.js"))
+    if path.stem != "quiz" and "export default" in path.read_text("utf8")
+]
 
 
 @pytest.fixture(scope="module")
@@ -36,8 +47,11 @@ def draws(count=200, seed=0):
 def test_every_widget_is_a_module_with_render():
     for stem, text in modules().items():
         assert Module(stem).names, stem
-        assert "export default {" in text
         assert "innerHTML" not in text
+        # As the pages run it: what is exported by default is returned.
+        page = quickjs.Context()
+        page.eval(classic(stem, text))
+        assert page.eval(f"typeof bookModules.{stem}().render") == "function"
 
 
 def test_no_widget_has_a_function_that_another_has():
@@ -48,6 +62,29 @@ def test_no_widget_has_a_function_that_another_has():
         for body in re.findall(whole, text, re.MULTILINE | re.DOTALL):
             places[body].add(path.stem)
     assert [x for x in places.values() if len(x) > 1] == []
+
+
+@pytest.mark.parametrize("path", NUMERIC, ids=lambda p: p.stem)
+def test_every_widgets_numbers_are_held_to_the_library(path):
+    """Somewhere a test computes both and compares; a quiz has no numbers."""
+    called = f'Module("{path.stem}")'
+    texts = [x.read_text("utf8") for x in TESTS.glob("test_*.py")]
+    held = [x for x in texts if called in x and "pytest.mark.javascript" in x]
+    assert any(re.search(r"from attnbook(?!\.widgets)", x) for x in held)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "export const a = 1;",
+        'import a from "a";\nexport default {};',
+        "export { a };\nexport default {};",
+        "export default {};\nexport default {};",
+    ],
+)
+def test_a_module_that_no_page_could_run_is_refused(text):
+    with pytest.raises(ValueError, match="odd must import nothing"):
+        classic("odd", text)
 
 
 def test_the_edit_distance_is_the_librarys(player):

@@ -38,7 +38,7 @@
   button?.removeAttribute("hidden");
   paint();
 
-  // Copying: a button on every cell of code.
+  // Copying: a button on a cell of code.
   const said = document.body.appendChild(make("p", { class: "hidden", role: "status" }));
   const copied = async (copy, pre) => {
     try {
@@ -53,40 +53,36 @@
       said.textContent = "";
     }, 2000);
   };
-  for (const pre of navigator.clipboard ? all(".cell_input pre, .highlight-bash pre") : []) {
+  const copyable = (pre) => {
     const copy = make("button", { type: "button", class: "copy", "aria-label": "Copy this code" }, "Copy");
     copy.addEventListener("click", () => copied(copy, pre));
     pre.parentElement.append(copy);
-  }
+  };
 
   // What scrolls sideways can be reached and scrolled by keyboard. Far parts
-  // are not laid out yet, so all is measured piece by piece in idle time.
-  const idle = globalThis.requestIdleCallback ?? ((f) => setTimeout(f, 50, { timeRemaining: () => 0 }));
-  const wide = all("article pre, .math-block, .pst-scrollable-table-container");
-  let left = [];
-  const reach = (time) => {
-    do {
-      const node = left.pop();
-      if (!node) break;
-      if (node.scrollWidth > node.clientWidth + 1) node.setAttribute("tabindex", 0);
-      else node.removeAttribute("tabindex");
-    } while (time.timeRemaining() > 5);
-    if (left.length) idle(reach, { timeout: 200 });
-    else root.dataset.measured = "yes";
+  // are not laid out yet: each gets its button and is measured as it comes near.
+  const met = new Set();
+  const reach = (nodes) => {
+    const found = nodes.map((node) => node.scrollWidth > node.clientWidth + 1); // all measured, then changed
+    nodes.forEach((node, i) => (found[i] ? node.setAttribute("tabindex", 0) : node.removeAttribute("tabindex")));
   };
-  const watch = () => {
-    const started = left.length > 0;
-    left = [...wide].reverse();
-    if (!started) idle(reach, { timeout: 200 });
-  };
+  const near = new IntersectionObserver((entries) => {
+    const nodes = entries.filter((entry) => entry.isIntersecting).map((entry) => entry.target);
+    reach(nodes);
+    for (const node of nodes) {
+      near.unobserve(node);
+      met.add(node);
+      if (navigator.clipboard && node.matches(".cell_input pre, .highlight-bash pre")) copyable(node);
+    }
+  }, { rootMargin: "100%" });
+  const idle = globalThis.requestIdleCallback ?? setTimeout; // a slow computer answers in between
+  idle(() => {
+    for (const node of all("article pre, .math-block, .pst-scrollable-table-container")) near.observe(node);
+  });
 
   // Where the reader is: the section in the list, the bar under the head.
   const bar = document.querySelector(".progress");
   const targets = new Map();
-  for (const a of all(".sections a")) {
-    targets.set(a, document.getElementById(decodeURIComponent(a.hash.slice(1))));
-    a.addEventListener("click", () => document.getElementById("sections").hidePopover?.());
-  }
   const passed = (list) =>
     all(":scope > li > a", list ?? document.createElement("ul"))
       .filter((a) => (targets.get(a)?.getBoundingClientRect().top ?? Infinity) < innerHeight / 3)
@@ -107,9 +103,15 @@
     if (!asked) requestAnimationFrame(follow);
     asked = true;
   };
-  addEventListener("scroll", later, { passive: true });
-  addEventListener("resize", () => (later(), watch()), { passive: true });
-  addEventListener("load", () => (later(), watch()));
+  idle(() => {
+    for (const a of all(".sections a")) {
+      targets.set(a, document.getElementById(decodeURIComponent(a.hash.slice(1))));
+      a.addEventListener("click", () => document.getElementById("sections").hidePopover?.());
+    }
+    addEventListener("scroll", later, { passive: true });
+    addEventListener("resize", () => (later(), reach([...met])), { passive: true });
+    later();
+  });
 
   // Searching: Control and K lead to the field.
   addEventListener("keydown", (event) => {

@@ -39,8 +39,8 @@ watch("paint", (e) => {
 watch("longtask", (e) => seen.tasks.push([e.startTime, e.duration]));
 """
 BLOCKED = """() => seen.tasks
-  .filter(([start, long]) => start + long > seen.first)
-  .reduce((sum, [, long]) => sum + Math.max(0, long - 50), 0)"""
+  .map(([start, long]) => start + long - Math.max(start, seen.first))
+  .reduce((sum, long) => sum + Math.max(0, long - 50), 0)"""
 AXE = """async () => (await axe.run({ exclude: [["pre"]] })).violations
   .filter((v) => ["serious", "critical"].includes(v.impact)).length"""
 DOWN = """async () => {
@@ -124,6 +124,7 @@ def row(browser, folder: Path, root: str, name: str) -> str:
     page, asked = visit(browser, root + name, slow=False)
     page.evaluate(DOWN)
     page.wait_for_load_state("networkidle")
+    page.wait_for_timeout(500)  # widgets that were near stand now
     asked = [url for url in asked if not url.startswith(("blob", "data"))]
     ours = [url for url in asked if url.startswith(root)]
     sizes = dict.fromkeys((".html", ".css", ".js", "fonts", "figures"), 0)
@@ -166,7 +167,10 @@ def main() -> None:
 
     names = ("chromium", "chromium-browser", "google-chrome")
     chromium = next(filter(None, map(shutil.which, names)), None)
-    books = {"this book": Path(sys.argv[1]), "Jupyter Book as it is": plain()}
+    books = {
+        "this book": Path(sys.argv[1]),
+        "Jupyter Book as it is": plain(Path()),
+    }
     with turn(os.cpu_count()), sync_playwright() as playwright:
         browser = playwright.chromium.launch(
             executable_path=chromium, args=["--no-sandbox"]

@@ -6,6 +6,7 @@ Axes: none
 """
 
 import base64
+import json
 import shutil
 import subprocess
 import sys
@@ -22,10 +23,6 @@ A formula, $e^{i\\pi} + 1 = 0$, and a figure.
 
 ![a picture](picture.png)
 """
-DOT = (
-    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGA"
-    "WjR9awAAAABJRU5ErkJggg=="
-)
 
 
 def build(folder: Path) -> float:
@@ -36,16 +33,26 @@ def build(folder: Path) -> float:
     return time.perf_counter() - began
 
 
-def plain() -> Path:
+def a_figure(source: Path) -> bytes:
+    """Return a figure that a chapter of this book has stored."""
+    for path in sorted(source.glob("chapters/0[1-9]_*.ipynb")):
+        for cell in json.loads(path.read_text("utf8"))["cells"]:
+            for output in cell.get("outputs", []):
+                if found := output.get("data", {}).get("image/png"):
+                    return base64.b64decode("".join(found))
+    raise ValueError(f"no chapter under {source.resolve()} stores a figure")
+
+
+def plain(source: Path) -> Path:
     """Return a built book of one page, one formula and one figure.
 
-    Nothing is configured but that no notebook is executed.
+    The figure is one of this book's. Nothing is configured but the title.
     """
     folder = Path(tempfile.mkdtemp())
     (folder / "_config.yml").write_text("title: A plain book\n")
     (folder / "_toc.yml").write_text("format: jb-book\nroot: index\n")
     (folder / "index.md").write_text(PAGE)
-    (folder / "picture.png").write_bytes(base64.b64decode(DOT))
+    (folder / "picture.png").write_bytes(a_figure(source))
     build(folder)
     return folder / "_build/html"
 

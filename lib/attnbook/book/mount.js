@@ -1,15 +1,7 @@
-// Mounts every widget of the page: its module from a string, its state from the
-// JSON beside it, its fallback until it stands.
+// Mounts each widget of the page when the reader comes near it: its module from
+// its script, its state from the JSON beside it, its fallback until it stands.
 (() => {
   const modules = globalThis.bookModules ?? {};
-  const importText = async (text) => {
-    const url = URL.createObjectURL(new Blob([text], { type: "text/javascript" }));
-    try {
-      return (await import(url)).default;
-    } finally {
-      URL.revokeObjectURL(url);
-    }
-  };
   const modelOf = (state) => {
     const listeners = {};
     return {
@@ -25,13 +17,17 @@
       save_changes() {},
     };
   };
+  const rest = () => new Promise((then) => setTimeout(then));
   const mount = async (place) => {
     const name = place.dataset.bookWidget;
     try {
-      const { render } = await importText(modules[name]);
+      const { render } = modules[name]();
       const script = place.querySelector('script[type="application/json"]');
+      const state = JSON.parse(script.textContent);
+      await rest(); // a slow computer answers in between
       const el = document.createElement("div");
-      await render({ model: modelOf(JSON.parse(script.textContent)), el });
+      await render({ model: modelOf(state), el });
+      await rest();
       // The fallback leaves only once the widget stands, and returns on paper.
       const fallback = document.createElement("div");
       fallback.className = "fallback";
@@ -44,5 +40,12 @@
       place.dataset.state = "failed";
     }
   };
-  document.querySelectorAll("[data-book-widget]").forEach(mount);
+  const near = new IntersectionObserver((entries) => {
+    for (const { isIntersecting, target } of entries) {
+      if (!isIntersecting) continue;
+      near.unobserve(target);
+      mount(target);
+    }
+  }, { rootMargin: "100%" });
+  document.querySelectorAll("[data-book-widget]").forEach((place) => near.observe(place));
 })();

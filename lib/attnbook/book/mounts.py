@@ -1,8 +1,8 @@
 """Mounts: the notebooks' widgets alive in the built page, without a kernel.
 
 Chromium refuses to import a module from file://, so each widget's module is
-shipped as a string in a classic script and imported from a Blob; only the
-pages on which a widget stands load it.
+shipped as a function in a classic script: the same text, its exports returned.
+Only the pages on which a widget stands load it.
 
 Chapter: chapters/00_before_you_start
 Source: anywidget's front-end module, https://anywidget.dev/en/afm
@@ -18,6 +18,27 @@ from attnbook.widgets.module import modules
 WIDGETS = Path(__file__).parents[1] / "widgets"
 MOUNT = Path(__file__).with_name("mount.js")
 PLACE = re.compile(r'data-book-widget="(\w+)"')
+EXPORT = re.compile(r"^export (?=(?:async )?function|const |let |class )", re.M)
+DEFAULT = re.compile(r"^export default (?=\{)", re.M)
+
+
+def classic(stem: str, module: str) -> str:
+    """Return a widget's module, given as text, as a classic script.
+
+    Raises:
+        ValueError: if it imports or exports in another way than widgets do.
+    """
+    text = EXPORT.sub("", module)
+    text, count = DEFAULT.subn("return ", text)
+    if count != 1 or re.search(r"^(?:import|export)\b", text, re.M):
+        raise ValueError(
+            f"{stem} must import nothing, export functions and values, "
+            f"and export one object by default; it does so {count} times"
+        )
+    return (
+        f"(globalThis.bookModules ??= {{}})[{json.dumps(stem)}] = () => {{\n"
+        f'"use strict";\n{text}}};\n'
+    )
 
 
 def write_modules(app, config) -> None:
@@ -25,11 +46,7 @@ def write_modules(app, config) -> None:
     out = Path(app.outdir).parent / "_widgets" / "widgets"
     out.mkdir(parents=True, exist_ok=True)
     for stem, text in modules().items():
-        script = (
-            "(globalThis.bookModules ??= {})"
-            f"[{json.dumps(stem)}] = {json.dumps(text)};\n"
-        )
-        (out / f"{stem}.js").write_text(script, "utf8")
+        (out / f"{stem}.js").write_text(classic(stem, text), "utf8")
     for style in WIDGETS.glob("*.css"):
         (out / style.name).write_text(style.read_text("utf8"), "utf8")
     (out / "mount.js").write_text(MOUNT.read_text("utf8"), "utf8")

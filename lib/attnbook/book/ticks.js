@@ -1,6 +1,6 @@
 // A tick for each exercise: the reader sets it, the browser keeps it, the list
 // of chapters counts it. Nothing leaves the machine.
-(() => {
+(globalThis.requestIdleCallback ?? setTimeout)(() => {
   const KEY = "exercises";
   const all = (what) => [...document.querySelectorAll(what)];
   const read = () => {
@@ -65,4 +65,4 @@
   }
   count();
   addEventListener("storage", count);
-})();
+});

@@ -77,10 +77,10 @@ export function cellSize(rows, columns) {
 
 const SIGNS = {
   first: "M3 3h2v10H3zM13 3v10L6 8z",
-  back: "M11 3v10L4 8z",
+  back: "M10.5 2.5L12 4 8 8l4 4-1.5 1.5L5 8z",
   play: "M4 2v12l9-6z",
   pause: "M3 2h4v12H3zM9 2h4v12H9z",
-  next: "M5 3v10l7-5z",
+  next: "M5.5 2.5L4 4l4 4-4 4 1.5 1.5L11 8z",
   last: "M11 3h2v10h-2zM3 3v10l7-5z",
 };
 
