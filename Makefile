@@ -25,6 +25,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 COLAB := .venv-colab
 LAB := .venv-lab
+OTTER := .venv-otter
 PAGE := _build/html/index.html
 # Waiting threads sleep instead of spinning: two runs can share two cores.
 export OMP_WAIT_POLICY := PASSIVE
@@ -34,7 +35,7 @@ export PYDEVD_DISABLE_FILE_VALIDATION := 1
 NBVAL := --nbval --nbval-current-env --nbval-cell-timeout 300 -p no:cacheprovider
 NOTEBOOKS := $(sort $(wildcard chapters/[0-9][0-9]_*.ipynb))
 
-.PHONY: help book test test-colab test-lab links measure evidence notebook pages \
+.PHONY: help book test test-colab test-lab test-otter links measure measure-grading evidence notebook pages \
   bank messages teach repository clean \
   lint unit shapes javascript notebooks browser
 .NOTPARALLEL:
@@ -117,11 +118,23 @@ test-lab:  ## the widgets live in JupyterLab, in a headless Chromium
 	$(LAB)/bin/python -m pytest -q -c /dev/null --rootdir . --noconftest \
 	  -p no:cacheprovider tests/live_jupyterlab.py
 
+# An environment of its own: otter brings 90 packages, and no reader needs them.
+test-otter:  ## otter-grader takes our assignments: right, wrong and empty submissions
+	@[ -x $(OTTER)/bin/python ] || { $(call environment,$(OTTER),$(CANDIDATES)); }
+	$(OTTER)/bin/python -m pip install -q --upgrade "pip>=25.1"
+	$(OTTER)/bin/python -m pip install -q otter-grader==7.0.0 torch jupytext \
+	  ipykernel pytest -e .
+	OMP_NUM_THREADS=1 $(OTTER)/bin/python -m pytest -q -c /dev/null --rootdir . \
+	  --noconftest -p no:cacheprovider tests/live_otter.py
+
 links: $(VENV)/book.stamp  ## ask every external link of the built pages whether it still leads somewhere
 	$(BIN)/python -m attnbook.book.links _build/html
 
 measure: $(VENV)/test.stamp  ## weigh and time the built pages; build time by number of chapters
 	$(BIN)/python -m attnbook.book.measure _build/html
+
+measure-grading: $(VENV)/test.stamp  ## time every check, and grading 100 notebooks
+	$(BIN)/python -m attnbook.book.measure_grading
 
 evidence: $(VENV)/test.stamp  ## repeat recorded runs: make evidence NAME=cmudict_fixed_0
 	@[ -n "$(NAME)" ] || { echo "make evidence NAME=...; see python -m attnbook.evidence --help"; exit 1; }
@@ -147,4 +160,4 @@ repository: $(VENV)/test.stamp  ## set the repository's address: make repository
 	$(BIN)/python -m attnbook.book.repository "$(URL)"
 
 clean:  ## remove what was built (the environments too)
-	rm -rf _build .venv .venv-colab .venv-lab .pytest_cache .ruff_cache
+	rm -rf _build .venv .venv-colab .venv-lab .venv-otter .pytest_cache .ruff_cache

@@ -7,7 +7,13 @@ Axes: none
 
 from itertools import groupby
 
-from attnbook.exercises.catalogue import Entry, entries, shows, title
+from attnbook.exercises.catalogue import (
+    Entry,
+    anchor,
+    entries,
+    shows,
+    title,
+)
 from attnbook.exercises.verdict import COMMON
 
 HEAD = """# Misconceptions
@@ -44,7 +50,7 @@ def section(chapter: str, group: list[Entry]) -> str:
                 f"**{title(mistake.slug)}** `{mistake.slug}`",
                 sentence(mistake.because),
                 shows(entry.exercise, mistake),
-                f"[`{entry.name}`]({chapter}.ipynb)",
+                f"[`{entry.name}`]({anchor(entry)})",
             )
             rows.append("| " + " | ".join(map(cell, cells)) + " |")
     return "\n".join(rows) + "\n"

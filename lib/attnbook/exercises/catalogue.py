@@ -1,7 +1,7 @@
 """Every exercise and every named mistake, gathered from their declarations.
 
 A mistake's slug, sentence and wrong answer stand beside its exercise; its title
-is the slug in words, unless the slug is listed in TITLES. The page of
+is the slug in words, or what `titles` has for it. The page of
 misconceptions and the page of messages are made from here.
 
 Chapter: all of them
@@ -20,14 +20,9 @@ from attnbook import exercises
 from attnbook.exercises.exercise import FIRST, Exercise, run
 from attnbook.exercises.guard import untouched
 from attnbook.exercises.mistake import Mistake
+from attnbook.exercises.titles import TITLES
 from attnbook.exercises.verdict import COMMON, look
 
-TITLES = {
-    "empty-nan": "NaN in an empty row",
-    "empty-nan-gradient": "NaN in the gradient of an empty row",
-    "no-scale": "no division by √D",
-    "scale-without-root": "division by D, not by √D",
-}
 SHOWS = {
     "numbers": "wrong numbers",
     "shape": "another shape",
@@ -83,6 +78,21 @@ def by_place(chapter: str, checks: list[str]) -> list[str]:
     _, found, asked = text.partition("\n## Exercises\n")
     asked = asked if found else text
     return sorted(checks, key=lambda x: (asked.find(f"{x}("), x))
+
+
+def anchor(entry: Entry) -> str:
+    """Return the address of the heading under which a check is asked.
+
+    It is spelt as MyST spells a heading's: small letters, no punctuation.
+    """
+    path = Path("chapters") / f"{entry.chapter}.md"
+    text = path.read_text("utf8")
+    asked = text.find(f"{entry.name}(", text.find("\n## Exercises\n") + 1)
+    heading = re.findall(r"^##+ (.+)$", text[: max(asked, 0)], re.M)[-1:]
+    if not heading:
+        return f"{entry.chapter}.ipynb"
+    name = re.sub(r"[^\w -]", "", heading[0].lower()).strip()
+    return f"{entry.chapter}.ipynb#{name.replace(' ', '-')}"
 
 
 def title(slug: str) -> str:

@@ -19,8 +19,13 @@ from torch.overrides import TorchFunctionMode
 ATTENTION = frozenset(
     {
         "scaled_dot_product_attention",
+        "scaled_dot_product_attention_math",
+        "scaled_dot_product_flash_attention",
+        "scaled_dot_product_flash_attention_for_cpu",
+        "scaled_dot_product_efficient_attention",
         "multi_head_attention_forward",
         "native_multi_head_attention",
+        "transformer_encoder_layer_fwd",
         "flex_attention",
     }
 )

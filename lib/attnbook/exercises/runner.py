@@ -7,10 +7,8 @@ Axes: none
 
 import contextlib
 import copy
-import numbers
 from collections.abc import Callable
 
-import torch
 from torch import Tensor, nn
 
 from attnbook.exercises.guard import (
@@ -23,6 +21,7 @@ from attnbook.exercises.guard import (
 from attnbook.exercises.limits import SHOWN, Stopped, alarm, output
 from attnbook.exercises.memory import Room
 from attnbook.exercises.outcome import Case, Outcome
+from attnbook.exercises.returned import parts, plain
 from attnbook.exercises.way_back import backwards, import_late
 
 # Every case is called once in each round, under that global seed: rounds 0 and
@@ -126,12 +125,6 @@ def copied(x):
     return x.clone() if isinstance(x, Tensor) else copy.deepcopy(x)
 
 
-def plain(x: Tensor) -> Tensor:
-    """Return a tensor's numbers, apart from graph, device and layout."""
-    x = x.detach().cpu()
-    return (x if x.layout == torch.strided else x.to_dense()).clone()
-
-
 def unchanged(now, before) -> bool:
     """Tell whether an input is still what it was, to the last bit."""
     if isinstance(before, nn.Module):
@@ -155,34 +148,6 @@ def same_model(now, before: nn.Module) -> bool:
         and held.keys() == known.keys()
         and all(unchanged(x, known[name]) for name, x in held.items())
     )
-
-
-def parts(given) -> tuple[str, tuple[Tensor, ...]]:
-    """Return what kind of thing a call gave, in words, and its tensors."""
-    if given is None:
-        return "None", ()
-    if is_truth(given):
-        return "a truth value", (torch.tensor(bool(given)),)
-    if isinstance(given, Tensor):
-        return "a tensor", (given,)
-    if isinstance(given, numbers.Real):
-        return "a number", (torch.tensor(float(given)),)
-    if isinstance(given, tuple | list):
-        if all(isinstance(x, Tensor) for x in given) and given:
-            plural = "s" if len(given) > 1 else " in a tuple or list"
-            return f"{len(given)} tensor{plural}", tuple(given)
-        if all(type(x) is int for x in given):
-            return "a list of integers", (torch.tensor(given).long(),)
-        kinds = ", ".join(type(x).__name__ for x in given)
-        return f"a {type(given).__name__} of {kinds}", ()
-    return f"an object of type {type(given).__name__}", ()
-
-
-def is_truth(given) -> bool:
-    """Tell whether something is one True or False: Python's, or an array's."""
-    kind = str(getattr(given, "dtype", type(given).__name__))
-    bare = getattr(given, "shape", ()) == ()
-    return bare and kind in ("bool", "torch.bool")
 
 
 def is_stub(raised: BaseException) -> bool:

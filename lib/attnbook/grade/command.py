@@ -57,9 +57,9 @@ def main(words: Sequence[str] | None = None) -> int:
             found[path] = result
             bar.update()
     for path in sorted(found):
-        print(report.line(path, found[path]))
+        print(report.readable(report.line(path, found[path])))
     for file, make in (asked.csv, report.as_csv), (asked.json, report.as_json):
         if file:
-            file.write_text(make(found), "utf8")
+            file.write_text(report.readable(make(found)), "utf8")
     journal.done()
     return 0

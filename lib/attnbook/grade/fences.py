@@ -1,37 +1,42 @@
 """What a process with a student's code in it may not do.
 
-Time, memory, the size of files and their number are limited by POSIX; a
-network of its own, with nobody in it, and a ban on writing outside its folder
-(Landlock) are Linux's. Where the platform lacks a fence it is left out;
-`fence` returns those that stand.
+Time, memory, the size of files and how many are open are limited by POSIX;
+namespaces with nobody else in them (no network, no process to be ended but its
+own) and a ban on writing and signals to elsewhere (`landlock`) are Linux's.
+Where the platform lacks a fence it is left out; `fence` returns those that
+stand.
 
 Chapter: all of them
 Source: none
 Axes: none
 """
 
+import contextlib
 import ctypes
 import os
 import socket
-import struct
 import sys
 from dataclasses import dataclass
+from pathlib import Path
+
+from attnbook.grade import landlock
 
 try:
     import resource
 except ImportError:  # Windows
     resource = None
 
-NEW_USER, NEW_NET = 0x10000000, 0x40000000
-CREATE, ADD, RESTRICT = 444, 445, 446  # Landlock's system calls
-WRITES = 0b1_1111_1111_0010  # write, remove, make: rights of its first version
+NPROC = getattr(resource, "RLIMIT_NPROC", None)
+NEW_USER, NEW_PID, NEW_NET, NEW_IPC = 1 << 28, 1 << 29, 1 << 30, 1 << 27
 
 
 @dataclass(frozen=True)
 class Limits:
     """Seconds per cell, answer and notebook; megabytes of memory and file.
 
-    `grace` is what the grader waits beyond three times a cell's seconds.
+    `grace` is what the grader waits beyond three times a cell's seconds; on a
+    busy machine it waits longer. `processes`, threads among them, are limited
+    where they can be counted.
     """
 
     cell: float = 60.0
@@ -40,12 +45,19 @@ class Limits:
     grace: float = 10.0
     memory: int = 4096
     file: int = 64
+    processes: int = 128
 
 
 def fence(folder: str, limits: Limits) -> list[str]:
-    """Put up every fence that this platform has; return their names."""
+    """Put up every fence that this platform has; return their names.
+
+    Where there are namespaces, the process that returns is a new one.
+    """
     up = ["time"]
     os.chdir(folder)
+    root = hasattr(os, "getuid") and os.getuid() == 0
+    if apart := separated():
+        up.append("signals to others")
     if hasattr(os, "setsid"):
         os.setsid()
     if resource:
@@ -58,10 +70,38 @@ def fence(folder: str, limits: Limits) -> list[str]:
         room = limits.memory * 2**20 + taken()
         if sys.platform == "linux" and lower(resource.RLIMIT_AS, room):
             up.append("memory")
-    up.append("network" if offline() else "network (Python's only)")
-    if landlock(folder):
-        up.append("writing elsewhere")
-    return up
+        # In a namespace, nobody else's processes are counted; root's never.
+        if apart and not root and lower(NPROC, limits.processes):
+            up.append("number of processes")
+    up.append("network" if apart or offline() else "network (Python's only)")
+    return up + landlock.locked(folder)
+
+
+def separated() -> bool:
+    """Move into namespaces of one's own, if the platform lets us.
+
+    There, no other process can be named, so that none can be ended; when the
+    first one in it ends, all others do. That first one is a fork, which returns
+    from here; the process that asked waits for it.
+    """
+    if sys.platform != "linux":
+        return False
+    user, group = os.getuid(), os.getgid()
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.unshare(NEW_USER | NEW_PID | NEW_NET | NEW_IPC):
+        return False
+    for name, said in (
+        ("setgroups", "deny"),
+        ("uid_map", f"{user} {user} 1"),
+        ("gid_map", f"{group} {group} 1"),
+    ):
+        with contextlib.suppress(OSError):
+            Path(f"/proc/self/{name}").write_text(said)
+    if pid := os.fork():
+        os.closerange(0, 256)
+        os.waitpid(pid, 0)
+        os._exit(0)
+    return True
 
 
 def lower(what: int, most: int) -> bool:
@@ -71,7 +111,7 @@ def lower(what: int, most: int) -> bool:
         if hard != resource.RLIM_INFINITY:
             most = min(most, hard)
         resource.setrlimit(what, (most, most))
-    except (OSError, ValueError):
+    except (OSError, ValueError, TypeError):
         return False
     return True
 
@@ -95,23 +135,3 @@ def offline() -> bool:
     socket.socket.connect = socket.socket.connect_ex = refuse
     socket.getaddrinfo = refuse
     return False
-
-
-def landlock(folder: str) -> bool:
-    """Forbid writing outside a folder; /dev/null stays."""
-    if sys.platform != "linux":
-        return False
-    libc = ctypes.CDLL(None, use_errno=True)
-    handled = ctypes.create_string_buffer(struct.pack("Q", WRITES), 8)
-    rules = libc.syscall(CREATE, handled, 8, 0)
-    if rules < 0:
-        return False
-    for path, rights in ((folder, WRITES), ("/dev/null", 0b10)):
-        place = os.open(path, os.O_PATH | os.O_CLOEXEC)
-        rule = ctypes.create_string_buffer(struct.pack("=Qi", rights, place))
-        libc.syscall(ADD, rules, 1, rule, 0)
-        os.close(place)
-    libc.prctl(38, 1, 0, 0, 0)  # no new privileges, which the next call asks
-    done = libc.syscall(RESTRICT, rules, 0) == 0
-    os.close(rules)
-    return done

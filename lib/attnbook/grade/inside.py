@@ -1,8 +1,9 @@
 """The process that runs a student's notebook, and answers with numbers.
 
-It is forked from one that has imported PyTorch and computed nothing. The
-checks, their solutions and the grader are taken out of the modules before the
-first cell runs; what was patched is put back before the first attempt.
+It is forked from one that has imported PyTorch (see `nursery`). The checks,
+their solutions and the grader are taken out of the modules before the first
+cell runs; what was patched is put back before the first attempt, and a
+ready-made attention ends in an error from then on (see `barred`).
 
 Chapter: all of them
 Source: none
@@ -13,41 +14,42 @@ import io
 import json
 import os
 import pickle
+import socket
 import sys
 import types
-from multiprocessing.connection import Connection
 
 import torch
 
-from attnbook.exercises import limits, runner, way_back
+from attnbook.exercises import guard, limits, returned, runner, way_back
 from attnbook.exercises.outcome import Case
-from attnbook.grade import fences, pristine, submission, wire
+from attnbook.grade import barred, fences, pristine, submission, wire
 
 way_back.import_late()  # once, in the process that all others are forked from
 MISSING = object()
 
 
-def serve(wire_end: Connection, folder: str, most: fences.Limits) -> None:
+def serve(end: socket.socket, folder: str, most: fences.Limits) -> None:
     """Answer what the grader asks, until it hangs up."""
     torch.set_num_threads(1)
     sys.stdin = io.StringIO()
-    close_files(wire_end.fileno())
+    close_files(end.fileno())
     up = fences.fence(folder, most)
     private = pristine.hide()
     student = Student(private, most)
-    answer(wire_end, {"fences": up})
+    answer(end, b"", {"fences": up})
     while True:
         try:
-            raw = wire_end.recv_bytes()
-        except EOFError:
+            raw = wire.receive(end, most=2**32)
+        except (EOFError, OSError):
             return
         if not raw.startswith(wire.CELL):
             student.pristine.restore()
+        begin = 1 + wire.MARK
         try:
-            said = student.do(*student.load(raw[1:]))
+            said = student.do(*student.load(raw[begin:]))
         except Exception as fault:  # not the student's: those are told
             said = {"fault": runner.one_line(fault)}
-        answer(wire_end, said)
+        answer(end, raw[1:begin], said)
 
 
 def close_files(but: int) -> None:
@@ -59,9 +61,9 @@ def close_files(but: int) -> None:
     os.closerange(but + 1, 256)
 
 
-def answer(wire_end: Connection, said: dict) -> None:
-    """Send an answer as JSON."""
-    wire_end.send_bytes(json.dumps(said).encode())
+def answer(end: socket.socket, mark: bytes, said: dict) -> None:
+    """Send an answer as JSON, behind the mark of its question."""
+    wire.send(end, mark + json.dumps(said).encode())
 
 
 class Student:
@@ -70,7 +72,7 @@ class Student:
     def __init__(self, private: dict, most: fences.Limits):
         self.private, self.most = private, most
         self.attempts: dict[str, object] = {}
-        self.pristine = pristine.Snapshot()
+        self.pristine = pristine.Snapshot(private.values())
         self.module = types.ModuleType("__main__")
         self.module.display = lambda *things, **options: None
         setattr(self.module, submission.HOOK, self.note)
@@ -104,6 +106,8 @@ class Student:
 
     def attempt(self, name: str, trials: list, forbidden: frozenset) -> dict:
         """Call an attempt on every case of every trial."""
+        if forbidden & guard.ATTENTION:
+            barred.bar()
         attempt = self.attempts.get(name, MISSING)
         if attempt is MISSING:
             return {"missing": True}
@@ -131,7 +135,7 @@ class Student:
 def tensors(given: list) -> list:
     """Return the inputs that are tensors, as JSON can hold them."""
     return [
-        wire.pack(x.detach()) if isinstance(x, torch.Tensor) else None
+        wire.pack(returned.plain(x)) if isinstance(x, torch.Tensor) else None
         for x in given
     ]
 

@@ -10,11 +10,12 @@ import time
 from pathlib import Path
 
 from attnbook.exercises.exercise import FIRST, Exercise
+from attnbook.exercises.guard import ATTENTION
 from attnbook.exercises.verdict import Verdict, common
 from attnbook.grade import submission, suspicion
 from attnbook.grade.fences import Limits
 from attnbook.grade.heard import stopped, trial
-from attnbook.grade.room import GoneError, Room, room
+from attnbook.grade.room import GoneError, Room, room, unhurried
 
 NOT_YET = Verdict("…", "not attempted yet")
 
@@ -65,7 +66,7 @@ class Desk:
         self.errors = {c.number: c.error for c in cells if c.error}
         self.fatal: set[int] = set()
         self.verdicts: dict[str, Verdict] = {}
-        self.ends = time.monotonic() + limits.whole
+        self.ends = time.monotonic() + unhurried(limits.whole)
 
     def grade(self) -> dict[str, Verdict]:
         """Return every verdict; what ends the process costs one of them."""
@@ -89,13 +90,16 @@ class Desk:
 
     def run_cells(self, opened: Room) -> bool:
         """Run all cells but those that ended the process before."""
+        patience = unhurried(3 * self.limits.cell + self.limits.grace)
         for cell in self.cells:
             if not cell.code or cell.number in self.fatal:
                 continue
-            left = max(self.ends - time.monotonic(), 1.0)
+            left = self.ends - time.monotonic()
+            if left < 0:
+                return False
             try:
                 told = opened.ask(
-                    min(3 * self.limits.cell + self.limits.grace, left),
+                    min(patience, left + 1),
                     *("cell", cell.number, cell.code),
                 )
             except GoneError as gone:
@@ -107,14 +111,22 @@ class Desk:
         return True
 
     def try_all(self, opened: Room) -> None:
-        """Try every attempt that has no verdict yet."""
-        for name in self.todo():
+        """Try every attempt that has no verdict yet.
+
+        Those that may use a ready-made attention come first: later it is
+        barred.
+        """
+        for name in sorted(self.todo(), key=self.bars):
             try:
                 self.verdicts[name] = self.verdict(name, opened)
             except GoneError as gone:
                 slug = "too-long" if "stopped" in str(gone) else "error"
                 self.verdicts[name] = refused(slug, f"{gone}")
                 return
+
+    def bars(self, name: str) -> bool:
+        """Tell whether a check forbids a ready-made attention."""
+        return bool(self.checks[name].forbidden & ATTENTION)
 
     def verdict(self, name: str, opened: Room) -> Verdict:
         """Have an attempt tried in the room, and judge what it gave."""
@@ -126,7 +138,11 @@ class Desk:
             [(c.tries, c.inputs, c.gradient, c.room) for c in x] for x in drawn
         ]
         told = opened.ask(
-            self.limits.answer, "attempt", name, plain, check.forbidden
+            unhurried(self.limits.answer),
+            "attempt",
+            name,
+            plain,
+            check.forbidden,
         )
         if told.get("missing"):
             return self.missing(name)
@@ -145,7 +161,7 @@ class Desk:
             if len(trials) < len(seeds) and not stopped(trials[-1]):
                 raise ValueError("a draw is missing")
             verdict = check.judge(trials)
-        except (ValueError, KeyError, TypeError, IndexError, RuntimeError):
+        except Exception:  # whatever a forged answer may lead to
             return refused("tampered", "it answered in a form of its own")
         return self.suspected(name, verdict) if verdict else verdict
 

@@ -17,6 +17,7 @@ import signal
 import sys
 import time
 import types
+from collections.abc import Iterable
 
 import torch
 from torch.nn import functional
@@ -30,10 +31,15 @@ PLACES = (
 
 
 class Snapshot:
-    """What the places that people patch hold now."""
+    """What the places that people patch hold now.
 
-    def __init__(self):
-        self.held = [(place, dict(vars(place))) for place in PLACES]
+    Args:
+        more: further places.
+    """
+
+    def __init__(self, more: Iterable = ()):
+        places = (*PLACES, *more)
+        self.held = [(place, dict(vars(place))) for place in places]
         self.profile, self.modules = sys.setprofile, dict(sys.modules)
 
     def restore_modules(self) -> None:

@@ -19,6 +19,11 @@ def points(result: dict) -> tuple[int, int]:
     return sum(x["points"] for x in found), sum(x["of"] for x in found)
 
 
+def readable(text: str) -> str:
+    """Return a text that can be written: halves of characters are spelt out."""
+    return text.encode("utf8", "backslashreplace").decode("utf8")
+
+
 def line(path: Path, result: dict) -> str:
     """Return one line on a notebook."""
     if result["error"]:
@@ -78,4 +83,4 @@ def exercises(results: Results, path: Path) -> dict:
 
 def safe(text: str) -> str:
     """Return a text that no spreadsheet takes for a formula."""
-    return f"'{text}" if text.startswith(("=", "+", "-", "@")) else text
+    return f"'{text}" if text.startswith(tuple("=+-@\t\r")) else text

@@ -8,17 +8,25 @@ Axes: none
 import multiprocessing
 import os
 import pickle
+import secrets
 import shutil
-import signal
+import socket
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from attnbook.grade import wire
+from attnbook.exercises.limits import crowd
+from attnbook.grade import nursery, wire
 from attnbook.grade.fences import Limits
 
 PATIENCE = 60.0  # seconds until a new process has to say that it is there
+MOST = 10.0  # times as long as that the grader waits on a busy machine
+
+
+def unhurried(seconds: float) -> float:
+    """Return how long to wait for what takes so long on an idle machine."""
+    return seconds * min(crowd(), MOST)
 
 
 class GoneError(Exception):
@@ -26,18 +34,12 @@ class GoneError(Exception):
 
 
 class Room:
-    """A fresh process; ask it, and close it."""
+    """A fresh process; ask it, and close it. One at a time."""
 
     def __init__(self, limits: Limits):
         self.folder = tempfile.mkdtemp(prefix="attnbook-")
-        context = start_method()
-        self.wire, theirs = context.Pipe()
-        from attnbook.grade import inside  # imports torch
-
-        self.process = context.Process(
-            target=inside.serve, args=(theirs, self.folder, limits)
-        )
-        started(self.process)
+        self.wire, theirs = socket.socketpair()
+        self.end = started(theirs, self.folder, limits)
         theirs.close()
         self.fences: list[str] = []
 
@@ -47,19 +49,30 @@ class Room:
         Raises:
             GoneError: if none comes.
         """
+        mark = secrets.token_bytes(wire.MARK)
+        kind = wire.CELL if what[0] == "cell" else wire.ATTEMPT
         try:
-            kind = wire.CELL if what[0] == "cell" else wire.ATTEMPT
-            self.wire.send_bytes(kind + pickle.dumps(what))
+            self.wire.settimeout(seconds)
+            wire.send(self.wire, kind + mark + pickle.dumps(what))
         except OSError as error:
             raise GoneError("it ended its own process") from error
-        return self.hear(seconds)
+        return self.hear(seconds, mark)
 
-    def hear(self, seconds: float) -> dict:
-        """Return what the process says next."""
+    def hear(self, seconds: float, mark: bytes = b"") -> dict:
+        """Return what the process says to the question with this mark.
+
+        What else it says is sent ahead, or late, and is not heard.
+        """
+        ends = time.monotonic() + seconds
         try:
-            if not self.wire.poll(seconds):
-                raise GoneError(f"it was stopped after {seconds:.0f} seconds")
-            return wire.message(self.wire.recv_bytes(wire.LARGEST))
+            while True:
+                left = max(ends - time.monotonic(), 1e-3)
+                raw = wire.receive(self.wire, left)
+                if raw.startswith(mark):
+                    return wire.message(raw.removeprefix(mark))
+        except TimeoutError as error:
+            said = f"it was stopped after {seconds:.0f} seconds"
+            raise GoneError(said) from error
         except (EOFError, OSError) as error:
             raise GoneError("it ended its own process") from error
         except ValueError as error:
@@ -68,35 +81,21 @@ class Room:
     def close(self) -> None:
         """End the process with all that it started, and its folder."""
         self.wire.close()
-        if hasattr(os, "killpg") and self.process.pid:
-            for kill in (os.killpg, os.kill):
-                try:
-                    kill(self.process.pid, signal.SIGKILL)
-                except OSError:
-                    continue  # it is gone, or has not made its group yet
-        else:
-            self.process.kill()
-        self.process.join(10)
+        self.end()
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
-def started(process: multiprocessing.process.BaseProcess) -> None:
-    """Start a process, even while the server that forks it starts anew."""
-    for pause in (0.2, 1.0, 5.0):
-        try:
-            return process.start()
-        except ConnectionError:
-            time.sleep(pause)
-    return process.start()
+def started(theirs: socket.socket, folder: str, limits: Limits) -> Callable:
+    """Start a process at the other end of the wire; return what ends it."""
+    if hasattr(os, "fork"):
+        return nursery.born(theirs, folder, limits)
+    from attnbook.grade import inside  # imports torch
 
-
-def start_method() -> multiprocessing.context.BaseContext:
-    """Return how processes start: forked from one that has imported PyTorch."""
-    if "forkserver" not in multiprocessing.get_all_start_methods():
-        return multiprocessing.get_context("spawn")
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["attnbook.grade.inside"])
-    return context
+    process = multiprocessing.get_context("spawn").Process(
+        target=inside.serve, args=(theirs, folder, limits)
+    )
+    process.start()
+    return process.kill
 
 
 @contextmanager
@@ -104,7 +103,7 @@ def room(limits: Limits) -> Iterator[Room]:
     """Open a room, and close it whatever happens."""
     opened = Room(limits)
     try:
-        opened.fences = opened.hear(PATIENCE)["fences"]
+        opened.fences = opened.hear(unhurried(PATIENCE))["fences"]
         yield opened
     finally:
         opened.close()

@@ -1,5 +1,9 @@
 """Outcomes on their way out of a student's process: JSON, nothing that runs.
 
+A message is its length and its bytes. Those of the grader begin with what they
+are about and a mark drawn by lot; an answer begins with the mark of its
+question, so that none can be sent ahead.
+
 Chapter: all of them
 Source: none
 Axes: none
@@ -8,6 +12,9 @@ Axes: none
 import base64
 import dataclasses
 import json
+import socket
+import struct
+import time
 
 import torch
 from torch import Tensor
@@ -23,7 +30,9 @@ DTYPES = {
     )
 }
 CELL, ATTEMPT = b"C", b"A"  # what a question is about
-LARGEST = 64 * 2**20  # bytes of one message
+MARK = 16  # bytes of its mark
+LARGEST = 16 * 2**20  # bytes of one answer
+LENGTH = struct.Struct("!I")
 FIELDS = {f.name: f for f in dataclasses.fields(Outcome)}
 
 
@@ -101,6 +110,41 @@ def of(kind: type, value):
     return value
 
 
+def send(end: socket.socket, raw: bytes) -> None:
+    """Send a message."""
+    end.sendall(LENGTH.pack(len(raw)) + raw)
+
+
+def receive(
+    end: socket.socket, seconds: float | None = None, most: int = LARGEST
+) -> bytes:
+    """Return the next message, all of which must come within some seconds.
+
+    Raises:
+        EOFError: if the other end hung up.
+        TimeoutError: if it did not come in time.
+        ValueError: if it is longer than `most`.
+    """
+    ends = None if seconds is None else time.monotonic() + seconds
+    (size,) = LENGTH.unpack(exactly(end, LENGTH.size, ends))
+    if size > most:
+        raise ValueError(f"a message of {size} bytes, of {most} at most")
+    return exactly(end, size, ends)
+
+
+def exactly(end: socket.socket, count: int, ends: float | None) -> bytes:
+    """Return as many bytes as asked for."""
+    found = bytearray()
+    while len(found) < count:
+        if ends is not None:
+            end.settimeout(max(ends - time.monotonic(), 1e-3))
+        more = end.recv(min(count - len(found), 2**20))
+        if not more:
+            raise EOFError
+        found += more
+    return bytes(found)
+
+
 def message(raw: bytes) -> dict:
     """Return a message as data.
 
@@ -109,5 +153,5 @@ def message(raw: bytes) -> dict:
     """
     try:
         return of(dict, json.loads(raw))
-    except RecursionError as error:
+    except (RecursionError, MemoryError) as error:
         raise ValueError("nested too deeply") from error

@@ -39,7 +39,8 @@ check_broadcast_add = Exercise(
     mistakes=(
         Mistake(
             "no-new-axis",
-            "no axis was added: row meets row, not every row every row",
+            "no axis was added: each row meets the one in its own place, not "
+            "all of them",
             lambda a, b: a + b,
         ),
         Mistake(

@@ -85,7 +85,7 @@ check_lstm_step = Exercise(
         ),
         Mistake(
             "states-swapped",
-            "h and c are returned in the wrong order",
+            "`h` and `c` are returned in the wrong order",
             lambda *x: lstm_step(*x)[::-1],
         ),
         Mistake(
@@ -115,12 +115,12 @@ check_lstm_step = Exercise(
         ),
         Mistake(
             "output-without-tanh",
-            "h lacks the tanh around the cell state",
+            "`h` lacks the tanh around the cell state",
             stepped(shown=lambda out, c, old: out.sigmoid() * c),
         ),
         Mistake(
             "old-cell-shown",
-            "h is made from the old cell state, not from the new one",
+            "`h` is made from the old cell state, not from the new one",
             stepped(shown=lambda out, c, old: out.sigmoid() * old.tanh()),
         ),
         Mistake(
@@ -139,7 +139,7 @@ check_lstm_step = Exercise(
         ),
         Mistake(
             "cell-squashed",
-            "the cell state itself goes through tanh; only h sees it so",
+            "the cell state itself goes through tanh; only `h` sees it so",
             stepped(
                 cell=lambda *x: cell(*x).tanh(),
                 shown=lambda out, c, old: out.sigmoid() * c,

@@ -97,7 +97,11 @@ check_softmax = Exercise(
                 / (x - x.amax(-1, keepdim=True)).exp().sum(-1)
             ),
         ),
-        Mistake("log", "it is the logarithm", lambda x: softmax(x).log()),
+        Mistake(
+            "log",
+            "it is the logarithm of the softmax, not the softmax",
+            lambda x: softmax(x).log(),
+        ),
         Mistake(
             "reversed",
             "the sign is turned: small numbers get the large shares",
@@ -110,7 +114,8 @@ check_softmax = Exercise(
         ),
         Mistake(
             "hard-choice",
-            "the largest number gets everything",
+            "the largest number gets everything; every number should get a "
+            "share",
             lambda x: (x == x.amax(-1, keepdim=True)).to(x.dtype),
         ),
     ),

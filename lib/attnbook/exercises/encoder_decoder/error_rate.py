@@ -83,12 +83,12 @@ check_error_rate = Exercise(
     mistakes=(
         Mistake(
             "first-reference",
-            "only the first reference is compared with",
+            "the output is compared with the first reference only",
             over(lambda o, r: nearest(o, r[:1]), ratio),
         ),
         Mistake(
             "last-reference",
-            "only the last reference is compared with",
+            "the output is compared with the last reference only",
             over(lambda o, r: nearest(o, r[-1:]), ratio),
         ),
         Mistake(

@@ -84,7 +84,8 @@ check_local_window = Exercise(
     mistakes=(
         Mistake(
             "strict",
-            "the edge is left out: < where <= is meant",
+            "the edge is left out: a place just `reach` away belongs to the "
+            "window",
             of_distance(lambda x, r: x.abs() < r),
         ),
         Mistake(
@@ -122,7 +123,7 @@ check_local_window = Exercise(
         ),
         Mistake(
             "squared",
-            "the squared distance is compared with the reach",
+            "the squared distance is compared with `reach`",
             of_distance(lambda x, r: x**2 <= r),
         ),
         Mistake(

@@ -122,8 +122,8 @@ check_no_leak = Exercise(
         ),
         Mistake(
             "nan-blind",
-            "a difference that is NaN is larger than nothing: every "
-            "comparison with it is False",
+            "a difference of NaN goes unseen: every comparison with NaN is "
+            "False",
             lambda model, tokens: judge(
                 model,
                 tokens,

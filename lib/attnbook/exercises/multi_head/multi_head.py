@@ -78,7 +78,7 @@ check_multi_head = Exercise(
         ),
         Mistake(
             "interleaved",
-            "head h has every H-th column; its columns are neighbours",
+            "head h has every H-th column; a head's columns are neighbours",
             with_heads(split=interleaved, merge=merged_in_turns),
         ),
         Mistake(
@@ -185,7 +185,7 @@ check_multi_head = Exercise(
         ),
         Mistake(
             "key-for-value",
-            "the keys are averaged; what is averaged are the values",
+            "the keys are averaged; it should be the values",
             lambda x, Q, K, V, W, H: RIGHT(x, Q, K, K, W, H),
         ),
         Mistake(

@@ -42,8 +42,7 @@ check_split_heads = Exercise(
         Mistake(
             "view-without-transpose",
             "the numbers are only given another shape: a head gets some of "
-            "the positions, not some of the columns; split the columns first, "
-            "then exchange two axes",
+            "the positions, not some of the columns",
             lambda x, H: x.reshape(len(x), H, x.shape[1], -1),
         ),
         Mistake(

@@ -85,8 +85,8 @@ check_alibi = Exercise(
         ),
         Mistake(
             "slopes-of-8-heads",
-            "head h has the slope 2^-h, which fits 8 heads; with H heads the "
-            "slopes start at 2^(-8 / H)",
+            "head h has the slope 2^-h, which fits 8 heads only; how fast "
+            "slopes fall depends on H",
             penalty(lambda heads: 2.0 ** -torch.arange(1, heads + 1)),
         ),
         Mistake(
@@ -152,8 +152,8 @@ check_alibi = Exercise(
         ),
         Mistake(
             "factor-returned",
-            "e is raised to the bias, as if the weights were to be "
-            "multiplied by it; it is added to the scores",
+            "the exponential of the bias is returned, as if weights were to "
+            "be multiplied by it; it is added to the scores",
             lambda heads, T, S: RIGHT(heads, T, S).exp(),
         ),
         Mistake(

@@ -79,8 +79,8 @@ check_relative_bias = Exercise(
         ),
         Mistake(
             "no-offset",
-            "`+ reach` is missing: negative indices count from the table's "
-            "end, without an error",
+            "distances serve as places in the table as they are: negative "
+            "ones count from its end, without an error",
             looked_up(lambda away, reach: away.clamp(-reach, reach)),
         ),
         Mistake(

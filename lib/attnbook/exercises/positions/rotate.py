@@ -143,7 +143,8 @@ check_rotate = Exercise(
         ),
         Mistake(
             "exponent-by-pair",
-            "pair i has the exponent i / D, and should have 2i / D",
+            "pair i has the exponent i / D, so that the exponents end at a "
+            "half; the paper's 2i counts columns",
             rotation(power=lambda width: exponents(width) / 2),
         ),
         Mistake(

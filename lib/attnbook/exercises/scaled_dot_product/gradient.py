@@ -123,7 +123,7 @@ check_gradient = Exercise(
         ),
         Mistake(
             "key-unscaled",
-            "dquery is scaled and dkey is not; 1/√D belongs to both",
+            "`dquery` is scaled and `dkey` is not; 1/√D belongs to both",
             by_hand(key=lambda ds, q, k, c: ds.mT @ q),
         ),
         Mistake(
@@ -141,12 +141,12 @@ check_gradient = Exercise(
         ),
         Mistake(
             "untransposed",
-            "dkey sums over the keys; it should sum over the queries",
+            "`dkey` sums over the keys; it should sum over the queries",
             by_hand(key=lambda ds, q, k, c: ds @ q * c),
         ),
         Mistake(
             "value-untransposed",
-            "dvalue sums over the keys; it should sum over the queries",
+            "`dvalue` sums over the keys; it should sum over the queries",
             by_hand(value=lambda w, up: w @ up),
         ),
         Mistake(

@@ -140,7 +140,7 @@ check_causal_self_attention = Exercise(
         ),
         Mistake(
             "key-for-value",
-            "the keys are averaged; what is averaged are the values",
+            "the keys are averaged; it should be the values",
             lambda x, Q, K, V: RIGHT(x, Q, K, K),
         ),
     ),

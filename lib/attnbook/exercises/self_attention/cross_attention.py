@@ -84,17 +84,17 @@ check_cross_attention = Exercise(
         ),
         Mistake(
             "self",
-            "x asks itself; keys and values come from memory",
+            "`x` asks itself; keys and values come from `memory`",
             lambda x, memory, Q, K, V: RIGHT(x, x, Q, K, V),
         ),
         Mistake(
             "memory-asks",
-            "the memory asks itself; queries come from x",
+            "the memory asks itself; queries come from `x`",
             lambda x, memory, Q, K, V: RIGHT(memory, memory, Q, K, V),
         ),
         Mistake(
             "swapped-sequences",
-            "x and memory have changed places: the memory asks",
+            "`x` and `memory` have changed places: the memory asks",
             lambda x, memory, Q, K, V: RIGHT(memory, x, Q, K, V),
         ),
         Mistake(
@@ -104,7 +104,7 @@ check_cross_attention = Exercise(
         ),
         Mistake(
             "key-for-value",
-            "the keys are averaged; what is averaged are the values",
+            "the keys are averaged; it should be the values",
             lambda x, memory, Q, K, V: RIGHT(x, memory, Q, K, K),
         ),
         Mistake(

@@ -99,7 +99,7 @@ check_self_attention = Exercise(
         ),
         Mistake(
             "key-for-value",
-            "the keys are averaged; what is averaged are the values",
+            "the keys are averaged; it should be the values",
             lambda x, Q, K, V: RIGHT(x, x, Q, K, K),
         ),
         Mistake(

@@ -1,0 +1,55 @@
+"""What a call returned: which kind of thing it is, and its tensors.
+
+Chapter: all of them
+Source: none
+Axes: none
+"""
+
+import numbers
+
+import torch
+from torch import Tensor
+
+
+def parts(given) -> tuple[str, tuple[Tensor, ...]]:
+    """Return what kind of thing a call gave, in words, and its tensors."""
+    if given is None:
+        return "None", ()
+    if is_truth(given):
+        return "a truth value", (torch.tensor(bool(given)),)
+    if is_tensor(given):
+        return "a tensor", (given,)
+    if isinstance(given, numbers.Real):
+        return "a number", (torch.tensor(float(given)),)
+    if isinstance(given, tuple | list):
+        if all(map(is_tensor, given)) and given:
+            plural = "s" if len(given) > 1 else " in a tuple or list"
+            return f"{len(given)} tensor{plural}", tuple(given)
+        if all(type(x) is int for x in given):
+            return "a list of integers", (torch.tensor(given).long(),)
+        kinds = ", ".join(type(x).__name__ for x in given)
+        return f"a {type(given).__name__} of {kinds}", ()
+    return f"an object of type {type(given).__name__}", ()
+
+
+def is_tensor(given) -> bool:
+    """Tell whether something is a tensor that PyTorch itself computes with."""
+    asked = getattr(type(given), "__torch_dispatch__", None)
+    return isinstance(given, Tensor) and asked is Tensor.__torch_dispatch__
+
+
+def is_truth(given) -> bool:
+    """Tell whether something is one True or False: Python's, or an array's."""
+    kind = str(getattr(given, "dtype", type(given).__name__))
+    bare = getattr(given, "shape", ()) == ()
+    return bare and kind in ("bool", "torch.bool")
+
+
+def plain(x: Tensor) -> Tensor:
+    """Return a tensor's numbers, apart from graph, device and layout.
+
+    A kind of tensor with methods of its own is asked by none of them.
+    """
+    with torch._C.DisableTorchFunctionSubclass():
+        x = x.detach().cpu()
+        return (x if x.layout == torch.strided else x.to_dense()).clone()
