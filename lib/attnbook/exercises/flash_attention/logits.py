@@ -27,20 +27,29 @@ def usual(
 
 
 def far(
-    rng: torch.Generator, t: int, s: int, signs: Tensor, step: int = 0
+    rng: torch.Generator,
+    t: int,
+    s: int,
+    signs: Tensor,
+    step: int = 0,
+    sizes: tuple[int, int] = (6, 5),
+    part: float = 1.0,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return inputs whose scores lie near 120 times a sign, with some spread.
+    """Return inputs whose scores lie far from 0: near 120, unless told.
 
     Args:
         rng: the source of chance.
         t: how many queries.
         s: how many keys.
         signs: of each query, 1 or -1.
-        step: how much a key's score gains over the one before, times 1.5.
+        step: of how many parts a key is larger than the one before.
+        sizes: of a query's and a key's numbers; 4 times their product is what
+            the scores lie near.
+        part: by how much the keys differ; a power of two.
     """
     along = whole(rng, 0, 1, WIDTH) * 2 - 1
-    query = 6 * along * signs.to(along).expand(t)[:, None]
+    query = sizes[0] * along * signs.to(along).expand(t)[:, None]
     ramp = step * torch.arange(s)[:, None] * (torch.arange(4) == 0)
-    key = 5 * along.repeat(s, 1)
-    key[:, :4] += whole(rng, -1, 1, s, 4) + ramp * along[:1]
-    return query.float(), key.float(), normal(rng, s, 5)
+    key = sizes[1] * along.repeat(s, 1).float()
+    key[:, :4] += part * (whole(rng, -1, 1, s, 4) + ramp * along[:1])
+    return query.float(), key, normal(rng, s, 5)
