@@ -33,14 +33,18 @@ from attnbook.self_attention import (
     cross_attention,
     self_attention,
 )
+from attnbook.steady_attention import SteadyAttention
+from attnbook.transformer_blocks import DecoderBlock, EncoderBlock, PreNorm
 
 SIZES = (
     {"T": 101, "S": 103, "D": 4, "E": 5, "Dq": 7, "M": 11, "A": 13, "C": 24}
-    | {"H": 6, "G": 2, "r": 5, "w": 13, "R": 8, "b": 6},
-    {"T": 131, "S": 113, "D": 6, "E": 3, "Dq": 13, "M": 7, "A": 11, "C": 12}
-    | {"H": 2, "G": 1, "r": 3, "w": 17, "R": 16, "b": 10},
+    | {"H": 6, "G": 2, "r": 5, "w": 13, "R": 8, "b": 6, "F": 17},
+    {"T": 131, "S": 137, "D": 6, "E": 3, "Dq": 13, "M": 7, "A": 11, "C": 12}
+    | {"H": 2, "G": 1, "r": 3, "w": 17, "R": 16, "b": 10}
+    | {"F": 19},
 )
 SAME = ("self-attention", "causal self-attention", "window, in blocks")
+ASKS = "decoder block"  # the one module that asks another text
 
 
 def at(row, which):
@@ -48,7 +52,7 @@ def at(row, which):
     n = dict(SIZES[which])
     if row.name == "dot":
         n["Dq"] = n["M"]
-    if row.name in SAME or "head" in row.name or "query" in row.name:
+    if row.name in SAME or ("C^2" in row.parameters and row.name != ASKS):
         n["S"] = n["T"]
     if row.name == "any mask, in blocks":
         n |= {"T": 4 * n["R"], "S": 4 * n["R"], "f": 0.25}
@@ -117,6 +121,12 @@ def module(build):
         return lambda: made(x), made.parameters()
 
     return make
+
+
+def decoder_block(n):
+    block = DecoderBlock(n.C, n.H, n.F, around=PreNorm)
+    given = torch.randn(1, n.T, n.C), torch.randn(1, n.S, n.C)
+    return lambda: block(*given), block.parameters()
 
 
 def heads(function):
@@ -210,6 +220,14 @@ MAKE = {
     "with T5's bias": heads(biased(lambda n: T5Bias(n.H, n.b))),
     "with ALiBi": heads(biased(lambda n: Alibi(n.H))),
     "rotary": heads(rotary),
+    "with normalised queries and keys": module(
+        lambda n: SteadyAttention(n.C, n.H, normed=True)
+    ),
+    "soft-capped": module(lambda n: SteadyAttention(n.C, n.H, cap=5.0)),
+    "encoder block": module(
+        lambda n: EncoderBlock(n.C, n.H, n.F, around=PreNorm)
+    ),
+    "decoder block": decoder_block,
 }
 
 
@@ -278,7 +296,7 @@ def test_a_rows_costs_are_those_of_the_code(row, which):
 def test_every_row_is_counted_and_every_chapter_has_one():
     assert {*MAKE} == {row.name for row in ATTENTIONS}
     assert len(MAKE) == len(ATTENTIONS)
-    assert {row.chapter for row in ATTENTIONS} >= set(range(2, 9))
+    assert {row.chapter for row in ATTENTIONS} >= set(range(2, 10))
 
 
 def test_a_number_is_short_and_a_cost_may_miss_no_axis():

@@ -29,6 +29,7 @@ CHAPTERS = {
     "multi_head": "06_multi_head",
     "masks": "07_masks",
     "positions": "08_positions",
+    "transformer": "09_transformer",
     "cost": "10_cost",
     "flash_attention": "11_flash_attention",
 }

@@ -40,6 +40,8 @@ from attnbook.multi_head import (
     split_heads,
 )
 from attnbook.scaled_dot_product import attend
+from attnbook.steady_attention import SteadyAttention
+from attnbook.transformer_blocks import DecoderBlock, EncoderBlock
 
 mpmath.mp.dps = 40
 DTYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
@@ -233,6 +235,85 @@ def module_with_heads(query, key, value, mask=None):
     return split_heads(module(merge_heads(query), memory, mask), heads)
 
 
+class Bare(nn.Module):
+    """In place of a residual and its norm: the sublayer, and nothing else."""
+
+    def __init__(self, width, dropout):
+        super().__init__()
+
+    def forward(self, x, sublayer):
+        return sublayer(x)
+
+
+def picked(attention, start, size):
+    """Let an attention take queries, keys and values out of x's columns.
+
+    Head h's columns stand at h * size in the parts of x that begin at `start`.
+    A head is four times as wide as they are, the rest is 0, and so its scale
+    is half of theirs: queries are doubled, which is exact.
+    """
+    heads, whole = attention.heads, attention.query.weight.shape[0]
+    parts = attention.query, attention.key, attention.value
+    with torch.no_grad():
+        for x in attention.parameters():
+            x.zero_()
+        for part, begin, factor in zip(parts, start, (2, 1, 1), strict=True):
+            for h in range(heads):
+                for d in range(size):
+                    column = begin + h * size + d
+                    part.weight[h * whole // heads + d, column] = factor
+        for h, d in product(range(heads), range(size)):
+            attention.output.weight[h * size + d, h * whole // heads + d] = 1
+
+
+def bare(block, query):
+    """A block of four times the queries' columns, its attention alone."""
+    heads, size = query.shape[1], query.shape[3]
+    made = block(4 * heads * size, heads, 1, around=Bare).to(query.dtype)
+    made.feed_forward = nn.Identity()
+    return made, heads * size
+
+
+def encoder_block(query, key, value, mask=None):
+    """One sequence: first what asks, then what is asked; all of it asks."""
+    block, columns = bare(EncoderBlock, query)
+    picked(block.attention, (0, columns, 2 * columns), query.shape[3])
+    B, H, T, _ = query.shape
+    x = torch.cat(
+        [
+            F.pad(merge_heads(query), (0, 3 * columns)),
+            F.pad(side_by_side(key, value), (columns, columns)),
+        ],
+        dim=1,
+    )
+    seen = torch.zeros(B, H, x.shape[1], x.shape[1], dtype=torch.bool)
+    seen[:, :, :T, T:] = True if mask is None else mask
+    return split_heads(block(x, seen)[:, :T, :columns], H)
+
+
+def decoder_block(query, key, value, mask=None):
+    """The memory is what is asked; each target asks itself alone before."""
+    block, columns = bare(DecoderBlock, query)
+    picked(block.attention, (0, 0, 0), query.shape[3])
+    picked(block.cross, (0, columns, 2 * columns), query.shape[3])
+    x = F.pad(merge_heads(query), (0, 3 * columns))
+    memory = F.pad(side_by_side(key, value), (columns, columns))
+    alone = torch.eye(x.shape[1], dtype=torch.bool)
+    output, _ = block(x, memory, alone, mask)
+    return split_heads(output[..., :columns], query.shape[1])
+
+
+def steady(query, key, value, mask=None):
+    """Neither normalised nor capped."""
+    heads, size = query.shape[1], query.shape[3]
+    columns = heads * size
+    attention = SteadyAttention(4 * columns, heads).to(query.dtype)
+    picked(attention, (0, columns, 2 * columns), size)
+    x = F.pad(merge_heads(query), (0, 3 * columns))
+    memory = F.pad(side_by_side(key, value), (columns, columns))
+    return split_heads(attention(x, memory, mask)[..., :columns], heads)
+
+
 def torch_with_heads(query, key, value, mask=None):
     B, H, T, D = query.shape
     module = nn.MultiheadAttention(
@@ -387,6 +468,9 @@ IMPLEMENTATIONS = {
     "multi-head loop": Implementation(with_heads(multi_head_loop)),
     "multi-head": Implementation(with_heads(multi_head)),
     "MultiHeadAttention": Implementation(module_with_heads, widths=False),
+    "EncoderBlock": Implementation(encoder_block, widths=False),
+    "DecoderBlock": Implementation(decoder_block, widths=False),
+    "SteadyAttention": Implementation(steady, widths=False),
     "grouped, 3 groups": Implementation(grouped(3), groups=3),
     "multi-query": Implementation(grouped(1), groups=1),
     "attend_in_blocks": Implementation(in_blocks),

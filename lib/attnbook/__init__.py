@@ -9,6 +9,8 @@ In reading order. Chapter 0: `figures`. Chapter 1: `data`, `vocabulary`,
 Chapter 5: `self_attention`. Chapter 6: `multi_head`, `multi_head_memory`,
 `grouped_query`, `several_lookups`, `diagnose`. Chapter 7: `masks`,
 `blocked_window`. Chapter 8: `positions`, `attention_only`.
+Chapter 9: `layer_norm`, `transformer_blocks`, `transformer`,
+`language_model`, `from_pytorch`, `attention_maps`, `steady_attention`.
 Chapter 10: `cost`. Chapter 11: `online_softmax`, `tiled`, `flash`, `bench`.
 Everywhere: `exercises`, `solutions`, `widgets`, `grade`, which grades
 notebooks, and `book`, which builds the pages.

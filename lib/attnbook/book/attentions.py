@@ -6,8 +6,9 @@ shows it, and tests/test_cheat_sheet.py runs the library's code and counts.
 Chapter: all of them
 Source: the modules that the test calls name their own.
 Axes: T queries, S keys, Dq width of query and M of memory, A alignment width,
-    D width of query and key, E of values, C model width, H heads, G groups, r
-    reach, b buckets, w window, R queries in a block, f share of blocks used
+    D width of query and key, E of values, C model width, F width of a block's
+    network, H heads, G groups, r reach, b buckets, w window, R queries in a
+    block, f share of blocks used
 """
 
 import re

@@ -18,9 +18,9 @@ $T$ queries and $S$ keys; $D_q$ the width of a query and $M$ of the memory, in
 chapters 2 and 3, where keys are made of the memory and values are the memory;
 $A$ the width of the layer in an additive score; $D$ the width of query and key
 and $E$ of values, in one head; $C$ the width of a model, cut into $H$ heads;
-$G$ groups of heads that share keys and values; $r$ a reach, $w$ a window, $R$
-queries in a block, $f$ the share of blocks that a mask uses, $b$ buckets of
-distances.
+$F$ that of a block's network; $G$ groups of heads that share keys and values;
+$r$ a reach, $w$ a window, $R$ queries in a block of rows, $f$ the share of
+blocks that a mask uses, $b$ buckets of distances.
 
 A cost is for one text. Operations are the multiplications and additions of
 products, as PyTorch's `FlopCounterMode` counts them. Softmax, masks, biases and
@@ -38,7 +38,7 @@ MIDDLE = """
 
 """
 SIZES = {"T": 1024, "S": 1024, "C": 256, "M": 256, "Dq": 256, "A": 64}
-SIZES |= {"G": 2, "w": 128, "r": 16, "R": 128, "f": 0.5, "b": 32}
+SIZES |= {"G": 2, "w": 128, "r": 16, "R": 128, "f": 0.5, "b": 32, "F": 1024}
 ONE, SEVERAL = {"H": 1, "D": 256, "E": 256}, {"H": 8, "D": 32, "E": 32}
 
 

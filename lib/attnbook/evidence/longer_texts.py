@@ -42,6 +42,13 @@ def copying(
 
 
 @cache
+def alphabet() -> tuple[str, ...]:
+    """Return the characters of the English training texts, in order."""
+    texts = libreoffice.load_text().train
+    return tuple(sorted({c for p in texts for c in p.source[0]} | {"\n"}))
+
+
+@cache
 def characters(split: str) -> tuple[Int[Tensor, "T"], int]:
     """Return a split of the English help texts as numbers, and how many.
 
@@ -49,7 +56,7 @@ def characters(split: str) -> tuple[Int[Tensor, "T"], int]:
     training texts do not hold.
     """
     texts = libreoffice.load_text()
-    known = sorted({c for p in texts.train for c in p.source[0]} | {"\n"})
+    known = alphabet()
     number = {c: i for i, c in enumerate(known)}
     text = "\n".join(p.source[0] for p in getattr(texts, split))
     numbers = [number.get(c, len(known)) for c in text]

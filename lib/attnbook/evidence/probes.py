@@ -23,9 +23,11 @@ from attnbook.evidence.extrapolation import (
     extrapolation_text,
 )
 from attnbook.evidence.heads import heads_collapse, heads_lookups
+from attnbook.evidence.language import language_model
 from attnbook.evidence.mask_cost import mask_cost
 from attnbook.evidence.minilm import minilm_maps
 from attnbook.evidence.multi_head_cost import multi_head_cost
+from attnbook.evidence.norms import norms_training
 from attnbook.evidence.path_length import path_length
 from attnbook.evidence.positions_cost import positions_cost
 from attnbook.evidence.pruning import heads_pruning
@@ -33,6 +35,7 @@ from attnbook.evidence.record import note, trained, write
 from attnbook.evidence.rnn_or_attention import rnn_or_attention
 from attnbook.evidence.scaling import scaling_gradients, scaling_training
 from attnbook.evidence.scores_cost import scores_cost
+from attnbook.evidence.steady import steady_training
 from attnbook.evidence.tasks import Task
 from attnbook.evidence.tiled_cost import tiled_cost
 from attnbook.evidence.turns import turn
@@ -150,6 +153,9 @@ PROBES = {
     "extrapolation_text": extrapolation_text,
     "positions_cost": positions_cost,
     "mask_cost": mask_cost,
+    "language_model": language_model,
+    "norms_training": norms_training,
+    "steady_training": steady_training,
     "attention_cost": attention_cost,
     "tiled_cost": tiled_cost,
 }

@@ -104,7 +104,7 @@ def record(name: str, progress: bool = True) -> dict:
     data, model = run.data(), run.model()
     trainer = Trainer(
         model,
-        data.encode(data.splits.train),
+        data.encode(data.splits.train[:: run.every]),
         data.encode(data.splits.valid),
         run.recipe,
         watch(run.task, data),

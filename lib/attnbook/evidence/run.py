@@ -22,8 +22,11 @@ from attnbook.luong import ConcatScore, DotScore, GeneralScore, LocationScore
 from attnbook.luong_decoder import LuongDecoder
 from attnbook.multi_head_memory import MultiHeadMemory
 from attnbook.training import Recipe
+from attnbook.transformer import Size, transformer
+from attnbook.transformer_blocks import PostNorm, PreNorm
 
 CELLS = {"gru": nn.GRU, "lstm": nn.LSTM}
+AROUND = {"pre": PreNorm, "post": PostNorm}
 # Longest source that a location score tells apart: the longest ones trained on.
 PLACES = 50
 
@@ -50,6 +53,11 @@ class Run:
         window: "global", "monotonic" or "predictive".
         reach: how far a window goes to either side.
         heads: of multi-head attention; 0 for one score alone.
+        blocks: of a Transformer's encoder, and of its decoder; 0 for a
+            recurrent model. Its width is `embedding`.
+        hidden: width of a Transformer's feed-forward networks.
+        around: "pre" or "post": where its norms stand.
+        every: it learns from each n-th training pair.
         ship: whether the weights are kept beside the results.
     """
 
@@ -70,6 +78,10 @@ class Run:
     window: str = "global"
     reach: int = 0
     heads: int = 0
+    blocks: int = 0
+    hidden: int = 0
+    around: str = "pre"
+    every: int = 1
     ship: bool = False
 
     def data(self) -> Task:
@@ -81,6 +93,10 @@ class Run:
         data, cell = self.data(), CELLS[self.cell]
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.recipe.seed)
+            if self.blocks:
+                return transformer(
+                    len(data.sources), len(data.targets), self.size()
+                )
             encoder = Encoder(
                 len(data.sources),
                 self.embedding,
@@ -91,6 +107,17 @@ class Run:
             memory, symbols = encoder.width, len(data.targets)
             make = self.looks_after if self.after else self.looks_before
             return EncoderDecoder(encoder, make(symbols, memory, cell))
+
+    def size(self) -> Size:
+        """Return the size of a Transformer."""
+        return Size(
+            self.embedding,
+            self.heads,
+            self.hidden,
+            self.blocks,
+            self.dropout,
+            AROUND[self.around],
+        )
 
     def looks_before(self, symbols: int, memory: int, cell: type) -> nn.Module:
         """Return a decoder of chapter 1 or 2, with any score in it."""

@@ -1,4 +1,4 @@
-"""The recorded runs of chapters 1 to 6: what is trained, and how.
+"""The recorded runs of the chapters: what is trained, and how.
 
 Chapter: chapters/01_bottleneck
 Source: none
@@ -88,6 +88,24 @@ HEADS_RUNS = {
     for s in range(3)
     for heads in (1, 4, 8, 16)
 }
+# Chapter 9: the leaderboard. Chapters 1 and 2 have no attention and Bahdanau's.
+BLOCKS = {"after": False, "score": "additive", "blocks": 2, "heads": 4}
+SPELL_BLOCKS = replace(SPELL, embedding=88, hidden=352, **BLOCKS)
+TALK_BLOCKS = replace(TALK, embedding=64, hidden=256, **BLOCKS)
+# A recurrent encoder and decoder, chapter 6's heads between them.
+HYBRID = replace(SPELL, encoder=92, decoder=184, heads=4, **LUONG)
+LEADER_RUNS = {
+    "cmudict_luong_0": replace(SPELL, decoder=220, **LUONG),
+    "cmudict_hybrid_0": HYBRID,
+    **{
+        f"cmudict_transformer_{s}": seeded(SPELL_BLOCKS, s, ship=s == 0)
+        for s in range(2)
+    },
+    **{
+        f"grammar_transformer_{s}": seeded(TALK_BLOCKS, s, ship=s == 0)
+        for s in range(3)
+    },
+}
 
 RUNS = {
     **{
@@ -119,4 +137,5 @@ RUNS = {
     ),
     **LUONG_RUNS,
     **HEADS_RUNS,
+    **LEADER_RUNS,
 }

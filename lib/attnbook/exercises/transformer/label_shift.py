@@ -1,0 +1,158 @@
+"""Exercise: the loss of a language model, with its labels one step ahead.
+
+Chapter: chapters/09_transformer
+Source: Radford et al. (2018), section 3.1, equation 1; the off-by-one that
+    reports a perfect accuracy is asked about in many threads (chapter's
+    Pitfalls)
+Axes: B batch, T symbols, V symbols known
+"""
+
+import torch
+from torch.nn import functional as F
+
+from attnbook.exercises.exercise import Case, Exercise, Mistake
+from attnbook.exercises.inputs import doubled, normal, whole
+from attnbook.solutions.transformer import next_symbol_loss
+
+
+def draw(rng: torch.Generator) -> tuple[Case, ...]:
+    """Two symbols; then padding, under several numbers; then large logits."""
+
+    def inputs(lengths, width, symbols, pad=0):
+        lengths = torch.tensor(lengths)
+        ids = whole(rng, 1, symbols - 1, len(lengths), width)
+        ids[ids == pad] = 2
+        padding = torch.arange(width) >= lengths[:, None]
+        logits = normal(rng, len(lengths), width, symbols)
+        return logits, ids.masked_fill(padding, pad), pad
+
+    logits, ids, pad = inputs([3, 5, 2], 5, 7)
+    return (
+        Case("with two symbols", inputs([2], 2, 5)),
+        Case("without padding", inputs([5, 5], 5, 7), gradient=True),
+        Case("with padding", (logits, ids, pad), gradient=True),
+        Case("with padding numbered 3", inputs([4, 2], 4, 11, pad=3), True),
+        Case("with as many symbols as places", inputs([5, 3], 5, 5)),
+        Case("with large logits", (logits * 200, ids, pad)),
+        Case("in double precision", doubled((logits, ids, pad))),
+    )
+
+
+def mean(guesses, wanted, keep, of=F.cross_entropy):
+    """Return the mean loss of the places to keep."""
+    return of(guesses.mT, wanted, reduction="none")[keep].mean()
+
+
+def flat(logits, ids, pad):
+    """Shift after the sequences have been laid end to end."""
+    guesses, wanted = logits.flatten(0, 1)[:-1], ids.flatten()[1:]
+    return F.cross_entropy(guesses, wanted, ignore_index=pad)
+
+
+def rolled(logits, ids, pad):
+    """Let the last place guess the first symbol of its own text."""
+    wanted = ids.roll(-1, dims=1)
+    return mean(logits, wanted, wanted != pad)
+
+
+def by_text(logits, ids, pad):
+    """Average each text first."""
+    wanted = ids[:, 1:]
+    keep = wanted != pad
+    losses = F.cross_entropy(logits[:, :-1].mT, wanted, reduction="none")
+    return ((losses * keep).sum(1) / keep.sum(1)).mean()
+
+
+def total(logits, ids, pad, divide=lambda keep: 1):
+    """Return the sum, divided by something else than the symbols counted."""
+    wanted = ids[:, 1:]
+    keep = wanted != pad
+    losses = F.cross_entropy(logits[:, :-1].mT, wanted, reduction="none")
+    return (losses * keep).sum() / divide(keep)
+
+
+check_label_shift = Exercise(
+    title="the loss of the next symbol",
+    stars=2,
+    minutes=15,
+    section="A decoder alone",
+    solution=next_symbol_loss,
+    returns=("loss",),
+    draw=draw,
+    mistakes=(
+        Mistake(
+            "no-shift",
+            "each place is compared with its own symbol, which a model copies "
+            "from its input: the accuracy will be perfect",
+            lambda z, ids, pad: mean(z, ids, ids != pad),
+        ),
+        Mistake(
+            "backwards",
+            "the shift goes the wrong way: each place is asked for the symbol "
+            "before it",
+            lambda z, ids, pad: mean(z[:, 1:], ids[:, :-1], ids[:, :-1] != pad),
+        ),
+        Mistake(
+            "wraps-around",
+            "the labels are rolled, so the last place is asked for the first "
+            "symbol of its own text",
+            rolled,
+        ),
+        Mistake(
+            "across-texts",
+            "the texts are laid end to end before the shift, so the last place "
+            "of one is asked for the first symbol of the next",
+            flat,
+        ),
+        Mistake(
+            "padding-counted",
+            "padding counts as a symbol to be predicted",
+            lambda z, ids, pad: mean(
+                z[:, :-1], ids[:, 1:], torch.ones_like(ids[:, 1:]).bool()
+            ),
+        ),
+        Mistake(
+            "wrong-side-of-padding",
+            "places are left out if their own symbol is padding; it is the "
+            "label, one later, that must not be",
+            lambda z, ids, pad: mean(z[:, :-1], ids[:, 1:], ids[:, :-1] != pad),
+        ),
+        Mistake(
+            "pad-is-zero",
+            "padding is taken to be 0, whatever `pad` says",
+            lambda z, ids, pad: mean(z[:, :-1], ids[:, 1:], ids[:, 1:] != 0),
+        ),
+        Mistake(
+            "softmax-twice",
+            "a softmax comes before cross-entropy, which takes one itself",
+            lambda z, ids, pad: mean(
+                z.softmax(-1)[:, :-1], ids[:, 1:], ids[:, 1:] != pad
+            ),
+        ),
+        Mistake(
+            "log-for-nothing",
+            "the negative log-probabilities are read off the logits as they "
+            "are, without a log_softmax",
+            lambda z, ids, pad: mean(
+                z[:, :-1], ids[:, 1:], ids[:, 1:] != pad, of=F.nll_loss
+            ),
+        ),
+        Mistake(
+            "mean-of-means",
+            "each text is averaged first, so that a symbol of a short one "
+            "weighs more",
+            by_text,
+        ),
+        Mistake("sum", "it is a sum, not a mean", total),
+        Mistake(
+            "divided-by-all",
+            "the sum leaves padding out, the number it is divided by does not",
+            lambda z, ids, pad: total(z, ids, pad, lambda keep: keep.numel()),
+        ),
+        Mistake(
+            "wrong-sign",
+            "the sign is wrong: a good model would have a high loss",
+            lambda z, ids, pad: -next_symbol_loss(z, ids, pad),
+        ),
+    ),
+)

@@ -1,0 +1,72 @@
+"""A decoder alone: every symbol asks those before it, and guesses the next.
+
+Chapter: chapters/09_transformer
+Source: Radford et al. (2018), section 3.1,
+    https://cdn.openai.com/research-covers/language-unsupervised/language_understanding_paper.pdf
+    (there with a learned table of positions; here the waves of chapter 8)
+Axes: B batch, T symbols, C model width, V symbols
+"""
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from attnbook.self_attention import causal_mask
+from attnbook.transformer import Embedding, Size
+from attnbook.transformer_blocks import EncoderBlock
+
+
+class LanguageModel(nn.Module):
+    """Blocks with a causal mask, between one table of symbols used twice."""
+
+    def __init__(self, symbols: int, size: Size):
+        super().__init__()
+        self.embed = Embedding(symbols, size.width, size.dropout)
+        self.blocks = size.stack(EncoderBlock)
+        self.norm = size.around.last(size.width)
+
+    def forward(self, ids: Int[Tensor, "B T"]) -> Float[Tensor, "B T V"]:
+        """Return logits: at each place, of the symbol that comes after it."""
+        x = self.embed(ids)
+        mask = causal_mask(ids.shape[1], ids.shape[1], x.device)
+        for block in self.blocks:
+            x = block(x, mask)
+        return self.norm(x) @ self.embed.table.weight.T
+
+
+@torch.no_grad()
+def sample(
+    model: nn.Module,
+    ids: Int[Tensor, "B T"],
+    count: int,
+    temperature: float = 1.0,
+    window: int | None = None,
+    rng: torch.Generator | None = None,
+) -> Int[Tensor, "B _"]:
+    """Return ids with `count` more symbols, each drawn from the model's guess.
+
+    Args:
+        model: from ids (B, T) to logits (B, T, V).
+        ids: the beginning, at least one symbol.
+        count: how many symbols to add.
+        temperature: divides the logits; 0 takes the likeliest symbol.
+        window: how many of the last symbols the model gets; all unless given.
+        rng: where chance comes from.
+
+    Raises:
+        ValueError: on a negative temperature or an empty beginning.
+    """
+    if temperature < 0:
+        raise ValueError(f"temperature is {temperature} but may not be below 0")
+    if not ids.shape[1]:
+        raise ValueError(f"ids of shape {tuple(ids.shape)} have no beginning")
+    for _ in range(count):
+        seen = ids if window is None else ids[:, -window:]
+        logits = model(seen)[:, -1]
+        if temperature == 0:
+            drawn = logits.argmax(-1, keepdim=True)
+        else:
+            chances = (logits / temperature).softmax(-1)
+            drawn = torch.multinomial(chances, 1, generator=rng)
+        ids = torch.cat([ids, drawn], dim=1)
+    return ids

@@ -1,0 +1,154 @@
+"""The map of a whole translation: every attention of a Transformer, by step.
+
+Chapter: chapters/09_transformer
+Source: the three uses of attention in Vaswani et al. (2017), section 3.2.3,
+    https://arxiv.org/abs/1706.03762
+Axes: L blocks, H heads, S source words, T output words (the end included)
+"""
+
+from collections.abc import Mapping, Sequence
+from html import escape
+from pathlib import Path
+
+import traitlets
+
+from attnbook.widgets import attention_map
+from attnbook.widgets.base import BookWidget
+from attnbook.widgets.examples import part, words
+
+HERE = Path(__file__)
+BEGINNING = "(beginning)"
+
+
+def read(output: Sequence[str]) -> list[str]:
+    """Return what the decoder has read at each step, the last word unread."""
+    return [BEGINNING, *output[:-1]]
+
+
+def checked(example: Mapping) -> dict:
+    """Return an example with its weights to 3 digits.
+
+    Raises:
+        ValueError: if a part is missing, the maps do not fit the words or one
+            another, or the decoder looks ahead.
+    """
+    title, source, output = (
+        part(example, name, "an example")
+        for name in ("title", "source", "output")
+    )
+    source, output = words(source, "source"), words(output, "output")
+    said = read(output) if output else []
+    made = {"title": str(title), "source": source, "output": output}
+    sides = {
+        "encoder": (source, source),
+        "decoder": (said, said),
+        "cross": (said, source),
+    }
+    for name, (query, key) in sides.items():
+        weights = part(example, name, "an example")
+        one = {"title": name, "query": query, "key": key, "weights": weights}
+        made[name] = attention_map.checked(one)["weights"]
+    shapes = {name: (len(made[name]), len(made[name][0])) for name in sides}
+    if len(set(shapes.values())) > 1:
+        raise ValueError(f"maps differ in (layers, heads): {shapes}")
+    for rows in (rows for heads in made["decoder"] for rows in heads):
+        for t, row in enumerate(rows):
+            if any(row[t + 1 :]):
+                raise ValueError(
+                    f"step {t} gives {sum(row[t + 1 :]):.3f} to words that it "
+                    "has not read; a decoder looks back"
+                )
+    return made
+
+
+class TranslationMap(BookWidget):
+    """Where a Transformer looks, step by step, in all of its attentions.
+
+    Layers and heads count from 0 here, and from 1 on the screen.
+
+    Args:
+        examples: dicts with a title, the source and output words (the end of
+            the output included), and the weights that
+            `attnbook.attention_maps.maps` returns: encoder (L, H, S, S),
+            decoder (L, H, T, T), cross (L, H, T, S).
+        layer: shown first.
+        head: shown first; -1 is the mean of the heads.
+
+    Raises:
+        ValueError: if there is no example, one does not fit together, or has
+            no such layer or head.
+    """
+
+    _esm = HERE.with_suffix(".js")
+    _css = HERE.with_suffix(".css")
+    examples = traitlets.List().tag(sync=True)
+    layer = traitlets.Int(0).tag(sync=True)
+    head = traitlets.Int(0).tag(sync=True)
+
+    def __init__(self, examples: Sequence[Mapping], **traits):
+        super().__init__(examples=list(examples), **traits)
+        first = self.examples[0]["cross"]
+        for name, at, low, count in (
+            ("layer", self.layer, 0, len(first)),
+            ("head", self.head, -1, len(first[0])),
+        ):
+            if not low <= at < count:
+                raise ValueError(
+                    f"{name} {at} is asked for, but there are {count}, "
+                    "counted from 0"
+                )
+
+    @traitlets.validate("examples")
+    def _fitting(self, proposal) -> list[dict]:
+        """Check examples whenever they are set, at the start and later."""
+        if not proposal["value"]:
+            raise ValueError("0 examples given; a map needs at least 1")
+        return [checked(example) for example in proposal["value"]]
+
+    def rows(self, example: Mapping, name: str) -> list[list[float]]:
+        """Return the weights shown first of one of the three attentions."""
+        heads = example[name][self.layer]
+        if self.head >= 0:
+            return heads[self.head]
+        return [
+            [sum(column) / len(heads) for column in zip(*rows, strict=True)]
+            for rows in zip(*heads, strict=True)
+        ]
+
+    def fallback(self) -> str:
+        """Return the first example as a table: where each step looked."""
+        first = self.examples[0]
+        said = read(first["output"])
+        lines = zip(
+            first["output"],
+            *(self.rows(first, name) for name in ("cross", "decoder")),
+            strict=True,
+        )
+        body = "".join(
+            f"<tr><td>{escape(word)}</td>{most(cross, first['source'])}"
+            f"{most(decoder, said)}</tr>"
+            for word, cross, decoder in lines
+        )
+        head = f"head {self.head + 1}" if self.head >= 0 else "mean of heads"
+        asking = "".join(
+            f"<tr><td>{escape(word)}</td>{most(row, first['source'])}</tr>"
+            for word, row in zip(
+                first["source"], self.rows(first, "encoder"), strict=True
+            )
+        )
+        return (
+            f"<figure><figcaption>{escape(first['title'])}: where the decoder "
+            f"looks at each step, and below it the encoder; layer "
+            f"{self.layer + 1}, {head}</figcaption><table><thead><tr><th>says"
+            "</th><th>looks most at source word</th><th>weight</th><th>looks "
+            "most at word read</th><th>weight</th></tr></thead><tbody>"
+            f"{body}</tbody></table><table><thead><tr><th>source word</th><th>"
+            "looks most at</th><th>weight</th></tr></thead><tbody>"
+            f"{asking}</tbody></table></figure>"
+        )
+
+
+def most(row: Sequence[float], asked: Sequence[str]) -> str:
+    """Return two cells: what a row looks at most, and the weight."""
+    at = max(range(len(row)), key=row.__getitem__)
+    return f"<td>{escape(asked[at])}</td><td>{row[at]:.2f}</td>"
