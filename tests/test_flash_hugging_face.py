@@ -1,12 +1,17 @@
-from types import SimpleNamespace
-
 import pytest
 import torch
+from torch import nn
 
 from attnbook.flash import flash_attention
 from attnbook.flash.hugging_face import attention, lengths, register
 
 TOKENS, LENGTHS = (2, 23), (23, 17)
+
+
+def asking(causal):
+    module = nn.Identity()
+    module.is_causal = causal
+    return module
 
 
 def drawn():
@@ -16,7 +21,7 @@ def drawn():
 
 @pytest.mark.parametrize("causal", [False, True])
 def test_it_is_flash_attention_with_their_axes(causal):
-    layer, inputs = SimpleNamespace(is_causal=causal), drawn()
+    layer, inputs = asking(causal), drawn()
     mask = torch.arange(7) < torch.tensor([[7], [4]])
     output, weights = attention(layer, *inputs, mask.long(), scaling=0.3)
     expected = flash_attention(
@@ -28,7 +33,7 @@ def test_it_is_flash_attention_with_their_axes(causal):
 
 
 def test_window_and_cap_are_passed_on():
-    layer, inputs = SimpleNamespace(is_causal=True), drawn()
+    layer, inputs = asking(True), drawn()
     output, _ = attention(layer, *inputs, None, sliding_window=3, softcap=2.0)
     expected = flash_attention(*inputs, window=3, softcap=2.0)
     assert torch.equal(output, expected.transpose(1, 2))
@@ -62,7 +67,7 @@ def test_no_mask_is_no_lengths():
     ],
 )
 def test_what_it_cannot_do_is_refused(mask, more, message):
-    layer = SimpleNamespace(is_causal=True)
+    layer = asking(True)
     with pytest.raises(ValueError, match=message):
         attention(layer, *drawn(), mask, **more)
 

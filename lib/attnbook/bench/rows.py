@@ -65,7 +65,7 @@ class Row:
             pairs = self.window * S - self.window * (self.window - 1) // 2
         elif self.causal:
             pairs = T * S / 2
-        return 4 * B * H * D * pairs * (1 if self.way == "fwd" else 2.5)
+        return 4.0 * B * H * D * pairs * (1 if self.way == "fwd" else 2.5)
 
     @property
     def key(self) -> str:
