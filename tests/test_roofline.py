@@ -36,7 +36,7 @@ def test_the_ceilings_are_rates_of_what_was_done(monkeypatch):
     monkeypatch.setattr(roofline, "best", lambda call, *_: (call(), 0.5)[1])
     assert copy_rate(megabytes=2) == 2 * 2e6 / 0.5
     assert product_rate(16) == 2 * 16**3 / 0.5
-    assert measured() == Machine(2 * 1024**3 / 0.5, 2 * 64e6 / 0.5)
+    assert measured() == Machine(2 * 512**3 / 0.5, 2 * 32e6 / 0.5)
 
 
 def test_this_machine_has_ceilings():

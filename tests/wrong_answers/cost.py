@@ -87,7 +87,7 @@ FLOPS = (
         lambda *given: solutions.flops(*given)[:1],
     ),
     Wrong(
-        "square",
+        "keys-as-queries",
         "tried on self-attention only",
         "T = S",
         lambda B, H, G, T, S, D, E: solutions.flops(B, H, G, T, T, D, E),

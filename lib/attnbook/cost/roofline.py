@@ -72,7 +72,7 @@ def best(call: Callable[[], object], rounds: int, device: str) -> float:
 
 
 def copy_rate(
-    megabytes: int = 64, rounds: int = 7, device: str = "cpu"
+    megabytes: int = 32, rounds: int = 25, device: str = "cpu"
 ) -> float:
     """Return the bytes a second of a copy, read and written ones together.
 
@@ -85,8 +85,8 @@ def copy_rate(
 
 
 def product_rate(
-    width: int = 1024,
-    rounds: int = 5,
+    width: int = 512,
+    rounds: int = 25,
     dtype: torch.dtype = torch.float32,
     device: str = "cpu",
 ) -> float:

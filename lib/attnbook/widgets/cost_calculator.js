@@ -107,8 +107,7 @@ export function divisors(heads) {
 
 /** A whole number in a range; what is no number becomes `otherwise`. */
 export function whole(x, low, high, otherwise) {
-  const number = x === null || x === "" || typeof x === "boolean" ? NaN : Math.round(Number(x));
-  return Number.isFinite(number) ? Math.min(high, Math.max(low, number)) : otherwise;
+  return Math.round(bounded(x, low, high, otherwise));
 }
 
 function positive(x, otherwise) {
@@ -177,16 +176,6 @@ export function told(state, found) {
   const faster = ratio < 1.05 ? "as long, at best" : `${ratio < 9.95 ? ratio.toFixed(1) : ratio.toFixed(0)} times as long, at best`;
   const fits = found.memory > found.device.memory ? ` One layer's scores alone need more than the ${short(found.device.memory, "B")} there are.` : "";
   return `${limit} (this device wants ${short(found.ridge, "")} operations a byte). Step by step takes ${faster}.${fits}`;
-}
-
-function make(tag, props = {}, ...children) {
-  const { className, text, ...attributes } = props;
-  const node = document.createElement(tag);
-  if (className) node.className = className;
-  if (text !== undefined) node.textContent = text; // text, never HTML
-  for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
-  node.append(...children);
-  return node;
 }
 
 /** Build the widget in `el`; `changed` is told of every part the reader sets. */

@@ -82,7 +82,7 @@ check_flops = Exercise(
             lambda B, H, G, T, S, D, E: flops(B, H, G, T, S, D, D),
         ),
         Mistake(
-            "square",
+            "keys-as-queries",
             "keys are counted as many as queries: T² in place of T · S",
             lambda B, H, G, T, S, D, E: flops(B, H, G, T, T, D, E),
         ),
@@ -92,7 +92,7 @@ check_flops = Exercise(
             lambda B, *rest: flops(1, *rest),
         ),
         Mistake(
-            "one-head",
+            "heads-forgotten",
             "the heads are forgotten",
             lambda B, H, G, *rest: flops(B, 1, 1, *rest),
         ),

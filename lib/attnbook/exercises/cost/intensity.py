@@ -62,7 +62,7 @@ check_intensity = Exercise(
     allowed=ALLOWED,
     mistakes=(
         Mistake(
-            "inverted",
+            "bytes-per-operation",
             "it returns bytes for each operation",
             over(fused, operations),
         ),
@@ -94,7 +94,7 @@ check_intensity = Exercise(
             lambda B, H, G, *rest: intensity(B, H, H, *rest),
         ),
         Mistake(
-            "square",
+            "keys-as-queries",
             "keys are counted as many as queries",
             lambda B, H, G, T, S, D, n: intensity(B, H, G, T, T, D, n),
         ),

@@ -84,7 +84,7 @@ check_moved = Exercise(
             lambda B, H, G, T, S, D, E, n: moved(B, H, G, T, S, D, D, n),
         ),
         Mistake(
-            "square",
+            "keys-as-queries",
             "keys are counted as many as queries",
             lambda B, H, G, T, S, D, E, n: moved(B, H, G, T, T, D, E, n),
         ),
@@ -94,7 +94,7 @@ check_moved = Exercise(
             lambda B, *rest: moved(1, *rest),
         ),
         Mistake(
-            "in-place",
+            "softmax-once",
             "softmax is counted once; it reads the scores and writes weights",
             built(
                 lambda q, k, v, s, o: (q + k + s, s, s + v + o, q + k + v + o)

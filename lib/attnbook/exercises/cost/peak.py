@@ -68,7 +68,7 @@ check_peak = Exercise(
             lambda *given: peak(*given[:5], 1, given[6]),
         ),
         Mistake(
-            "one-head",
+            "heads-forgotten",
             "the heads are counted as if they came one after the other; one "
             "call computes all of them",
             lambda B, H, *rest: peak(B, 1, *rest),

@@ -106,7 +106,7 @@ check_time_bound = Exercise(
             ),
         ),
         Mistake(
-            "multiplied",
+            "times-the-rate",
             "work is multiplied by a rate; it has to be divided by it",
             lambda flops, moved, rate, bandwidth: time_bound(
                 flops, moved, 1 / rate, 1 / bandwidth
