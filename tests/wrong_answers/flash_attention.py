@@ -10,8 +10,12 @@ from attnbook.exercises.flash_attention.answers import (
     tiles,
     whole_only,
 )
-from attnbook.exercises.flash_attention.merge import by, by_maximum, shares
-from attnbook.exercises.flash_attention.online_softmax import joined, step
+from attnbook.exercises.flash_attention.merge_answers import (
+    by,
+    by_maximum,
+    shares,
+)
+from attnbook.exercises.flash_attention.online_answers import joined, step
 from attnbook.solutions.flash_attention import (
     merge,
     online_softmax,
