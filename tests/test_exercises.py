@@ -31,6 +31,7 @@ CHAPTERS = {
     "positions": "08_positions",
     "transformer": "09_transformer",
     "cost": "10_cost",
+    "flash_attention": "11_flash_attention",
 }
 PAGES = Path(__file__).parents[1] / "chapters"
 FRESH = 5  # seed of the second draw; the first is everyone's

@@ -37,6 +37,7 @@ from attnbook.evidence.scaling import scaling_gradients, scaling_training
 from attnbook.evidence.scores_cost import scores_cost
 from attnbook.evidence.steady import steady_training
 from attnbook.evidence.tasks import Task
+from attnbook.evidence.tiled_cost import tiled_cost
 from attnbook.evidence.turns import turn
 from attnbook.vocabulary import PAD, batch
 
@@ -156,4 +157,5 @@ PROBES = {
     "norms_training": norms_training,
     "steady_training": steady_training,
     "attention_cost": attention_cost,
+    "tiled_cost": tiled_cost,
 }

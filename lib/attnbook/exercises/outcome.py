@@ -23,11 +23,15 @@ ROUNDING = {
 
 @dataclass(frozen=True)
 class Case:
-    """One call: what it tries, in words, its inputs, and whether to go back."""
+    """One call: what it tries, in words, its inputs, and whether to go back.
+
+    `room` is how many bytes of tensors it may hold at once, if that counts.
+    """
 
     tries: str
     inputs: tuple
     gradient: bool = False
+    room: int | None = None
 
 
 @dataclass(frozen=True)
@@ -69,7 +73,7 @@ def differing(ours: Tensor, theirs: Tensor) -> Tensor:
     finite = theirs[theirs.isfinite()].abs()
     largest = float(finite.max()) if finite.numel() else 0.0
     slack = relative * theirs.abs() + absolute * max(largest, 1.0)
-    near = (ours - theirs).abs() <= slack
+    near = theirs.isfinite() & ((ours - theirs).abs() <= slack)
     return ~(near | (ours == theirs) | (ours.isnan() & theirs.isnan()))
 
 

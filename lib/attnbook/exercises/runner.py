@@ -5,6 +5,7 @@ Source: none
 Axes: none
 """
 
+import contextlib
 import copy
 from collections.abc import Callable
 
@@ -18,6 +19,7 @@ from attnbook.exercises.guard import (
     untouched,
 )
 from attnbook.exercises.limits import SHOWN, Stopped, alarm, output
+from attnbook.exercises.memory import Room
 from attnbook.exercises.outcome import Case, Outcome
 from attnbook.exercises.returned import parts, plain
 from attnbook.exercises.way_back import backwards, import_late
@@ -84,10 +86,11 @@ def run(
     for i, x in leaves.items():
         given[i] = x.clone()  # may be overwritten, and we would see it
     guard, onlooker = Guard(forbidden), Onlooker(given)
+    room = Room(case.room, given) if case.room else contextlib.nullcontext()
     form, found, gradients, error, stopped = "", (), (), None, ""
     try:
         with alarm():
-            with guard, onlooker, modules():
+            with guard, onlooker, modules(), room:
                 form, found = parts(attempt(*given))
             gradients = backwards(found, list(leaves.values()))
             found = tuple(plain(x) for x in found)
@@ -99,11 +102,8 @@ def run(
         if is_stub(raised):
             return Outcome(attempted=False)
         error = one_line(raised)
-    changed = (
-        i
-        for i, pair in enumerate(zip(given, case.inputs, strict=True))
-        if not unchanged(*pair)
-    )
+    pairs = enumerate(zip(given, case.inputs, strict=True))
+    changed = (i for i, pair in pairs if not unchanged(*pair))
     return Outcome(
         form=form,
         output=found,

@@ -134,7 +134,9 @@ class Desk:
         digest = hashlib.sha256(f"{self.seed} {name}".encode()).digest()
         seeds = FIRST, int.from_bytes(digest[:3])
         drawn = [check.cases(seed) for seed in seeds]
-        plain = [[(c.tries, c.inputs, c.gradient) for c in x] for x in drawn]
+        plain = [
+            [(c.tries, c.inputs, c.gradient, c.room) for c in x] for x in drawn
+        ]
         told = opened.ask(
             unhurried(self.limits.answer),
             "attempt",

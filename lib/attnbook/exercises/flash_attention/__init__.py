@@ -1,0 +1,22 @@
+"""Exercises of the chapter on attention in tiles, one module each.
+
+Chapter: chapters/11_flash_attention
+Source: none
+Axes: none
+"""
+
+from attnbook.exercises.flash_attention.merge import check_merge
+from attnbook.exercises.flash_attention.online_softmax import (
+    check_online_softmax,
+)
+from attnbook.exercises.flash_attention.tiled import check_tiled
+from attnbook.exercises.flash_attention.tiled_backward import (
+    check_tiled_backward,
+)
+
+__all__ = [
+    "check_merge",
+    "check_online_softmax",
+    "check_tiled",
+    "check_tiled_backward",
+]

@@ -1,0 +1,55 @@
+"""Inputs; some with scores that are large and exact in whatever order.
+
+Chapter: chapters/11_flash_attention
+Source: none
+Axes: T queries, S keys, D width of query and key, E value width
+"""
+
+import torch
+from torch import Tensor
+
+from attnbook.exercises.inputs import normal, whole
+
+WIDTH = 16  # its root is 4: scores are whole numbers over 4, without rounding
+
+
+def most(t: int, s: int) -> int:
+    """Return a little less than the bytes of the whole matrix of scores."""
+    return 19 * t * s // 5
+
+
+def usual(
+    rng: torch.Generator, *lead: int, t: int, s: int, d: int = 7, e: int = 5
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return a query, a key and a value of normal numbers."""
+    sizes = (t, d), (s, d), (s, e)
+    return tuple(normal(rng, *lead, *size) for size in sizes)
+
+
+def far(
+    rng: torch.Generator,
+    t: int,
+    s: int,
+    signs: Tensor,
+    step: int = 0,
+    sizes: tuple[int, int] = (6, 5),
+    part: float = 1.0,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return inputs whose scores lie far from 0: near 120, unless told.
+
+    Args:
+        rng: the source of chance.
+        t: how many queries.
+        s: how many keys.
+        signs: of each query, 1 or -1.
+        step: of how many parts a key is larger than the one before.
+        sizes: of a query's and a key's numbers; 4 times their product is what
+            the scores lie near.
+        part: by how much the keys differ; a power of two.
+    """
+    along = whole(rng, 0, 1, WIDTH) * 2 - 1
+    query = sizes[0] * along * signs.to(along).expand(t)[:, None]
+    ramp = step * torch.arange(s)[:, None] * (torch.arange(4) == 0)
+    key = sizes[1] * along.repeat(s, 1).float()
+    key[:, :4] += part * (whole(rng, -1, 1, s, 4) + ramp * along[:1])
+    return query.float(), key, normal(rng, s, 5)

@@ -1,0 +1,170 @@
+"""Exercise: the softmax's maximum and total, from scores read once.
+
+Chapter: chapters/11_flash_attention
+Source: Milakov and Gimelshein (2018), algorithm 3,
+    https://arxiv.org/abs/1805.02867, chunk by chunk
+Axes: T queries, n scores of a chunk
+"""
+
+import torch
+
+from attnbook.exercises.exercise import Case, Exercise, Mistake
+from attnbook.exercises.flash_attention.online_answers import (
+    both_rescaled,
+    joined,
+    raw,
+    shifted_by_own,
+    step,
+    twice_read,
+    unguarded,
+)
+from attnbook.exercises.flash_attention.stream import Stream
+from attnbook.exercises.inputs import normal, whole
+from attnbook.solutions.flash_attention import online_softmax
+
+LONG, ROWS, WIDTH = 24, 4, 64  # a stream that is not to be kept
+
+
+def draw(rng: torch.Generator) -> tuple[Case, ...]:
+    """One chunk; several; then what hides a mistake; then one too long."""
+
+    def chunks(*widths, t=3, size=2.0):
+        return [size * normal(rng, t, n) for n in widths]
+
+    def climbing(step, t=3):
+        return [step * i + normal(rng, t, 4) for i in range(5)]
+
+    hidden = chunks(4, 4, 4)
+    hidden[0][:] = -torch.inf
+    hidden[1][0] = -torch.inf
+    hidden[2][2] = -torch.inf
+    nothing = chunks(3, 5)
+    for x in nothing:
+        x[1] = -torch.inf
+    apart = chunks(5, 3, 7)
+    for x in apart:
+        x += torch.tensor([[300.0], [0.0], [-300.0]])
+    far = [x + whole(rng, -400, 400, 3, 1) for x in chunks(5, 5, 5, 5)]
+    half = ROWS * WIDTH * LONG * 4 // 2
+    found = {
+        "with one chunk": chunks(5),
+        "with two chunks of one score": chunks(1, 1, t=1),
+        "with 4 chunks": chunks(5, 5, 5, 5),
+        "with chunks of different widths": chunks(7, 2, 5, 1, 3, t=2),
+        "with scores that grow from chunk to chunk": climbing(3.0),
+        "with scores that fall from chunk to chunk": climbing(-3.0),
+        "with rows at 300, 0 and -300": apart,
+        "with chunks far apart": far,
+        "with hidden scores": hidden,
+        "with a row that is hidden altogether": nothing,
+        "in double precision": [x.double() for x in chunks(5, 2, 7)],
+    }
+    cases = [Case(tries, (Stream(given),)) for tries, given in found.items()]
+    long = Stream(chunks(*[WIDTH] * LONG, t=ROWS))
+    return *cases, Case(f"with {LONG} chunks", (long,), room=half)
+
+
+check_online_softmax = Exercise(
+    title="softmax in one pass",
+    stars=1,
+    minutes=10,
+    section="Softmax in one pass",
+    solution=online_softmax,
+    returns=("maximum", "total"),
+    draw=draw,
+    allowed="Everything is allowed but keeping the chunks.",
+    mistakes=(
+        Mistake(
+            "no-rescale",
+            "the maximum has grown and what was summed before still belongs "
+            "to the old one; multiply it by exp(old - new)",
+            step(rescale=lambda old, new: torch.ones(())),
+        ),
+        Mistake(
+            "rescale-inverted",
+            "the old total is multiplied by exp(new - old), which makes it "
+            "grow; exp(old - new) is at most 1",
+            step(
+                rescale=lambda old, new: (
+                    (new - old).masked_fill(old == -torch.inf, 0.0).exp()
+                )
+            ),
+        ),
+        Mistake(
+            "rescaled-too-late",
+            "the new chunk's sum is rescaled along with the old one; it is "
+            "shifted by the new maximum already",
+            both_rescaled,
+        ),
+        Mistake(
+            "own-shift",
+            "each chunk is shifted by its own maximum and the totals are "
+            "added; they belong to different maxima",
+            shifted_by_own,
+        ),
+        Mistake(
+            "last-chunk",
+            "each chunk begins anew: only the last one is left",
+            step(
+                rescale=lambda old, new: torch.zeros(()),
+                higher=lambda old, new: new,
+            ),
+        ),
+        Mistake(
+            "last-maximum",
+            "the maximum follows each chunk, downwards too; a lower one may "
+            "not replace a higher one",
+            step(higher=lambda old, new: new),
+        ),
+        Mistake(
+            "first-maximum",
+            "all chunks are shifted by the first one's maximum",
+            step(
+                higher=lambda old, new: torch.where(old == -torch.inf, new, old)
+            ),
+        ),
+        Mistake(
+            "starts-at-zero",
+            "the maximum starts at 0, and a row of negative scores never "
+            "gets below it; start at -inf",
+            step(start=0.0),
+        ),
+        Mistake(
+            "one-maximum",
+            "all rows share one maximum; a row far below it is 0 everywhere",
+            step(best=lambda chunk: chunk.amax().expand(len(chunk))),
+        ),
+        Mistake(
+            "no-shift",
+            "exp is taken of the scores as they are, and overflows; no factor "
+            "brings it back",
+            step(
+                rescale=lambda old, new: torch.ones(()),
+                weigh=lambda chunk, top: chunk.exp().sum(-1),
+                end=raw,
+            ),
+        ),
+        Mistake(
+            "empty-nan",
+            "where all scores so far are hidden, -inf - -inf is NaN; shift by "
+            "0 there",
+            unguarded,
+        ),
+        Mistake(
+            "logsumexp",
+            "this is the logsumexp; the total itself is asked for",
+            step(end=lambda top, total: (top, top + total.log())),
+        ),
+        Mistake(
+            "two-passes",
+            "the stream is read twice, and the second time it is empty",
+            twice_read,
+        ),
+        Mistake(
+            "kept",
+            "it keeps the chunks that it has read; two numbers a row are "
+            "enough",
+            joined(online_softmax),
+        ),
+    ),
+)
