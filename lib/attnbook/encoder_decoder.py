@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from attnbook.encoder import Encoder, Memory
+from attnbook.encoder import Memory
 from attnbook.vocabulary import PAD
 
 
@@ -127,7 +127,7 @@ class Decoder(nn.Module):
 class EncoderDecoder(nn.Module):
     """An encoder and a decoder that decides what it takes from memory."""
 
-    def __init__(self, encoder: Encoder, decoder: nn.Module):
+    def __init__(self, encoder: nn.Module, decoder: nn.Module):
         super().__init__()
         self.encoder, self.decoder = encoder, decoder
 

@@ -39,7 +39,7 @@ def sample(
     model: nn.Module,
     ids: Int[Tensor, "B T"],
     count: int,
-    temperature: float = 1.0,
+    temperature: float | int = 1.0,
     window: int | None = None,
     rng: torch.Generator | None = None,
 ) -> Int[Tensor, "B _"]:

@@ -45,7 +45,7 @@ def numbers(text: str) -> Int[Tensor, "1 T"]:
     return torch.tensor([[known.get(c, len(known)) for c in text]])
 
 
-def written(ids: Iterable[int]) -> str:
+def written(ids: Iterable[int] | Int[Tensor, " T"]) -> str:
     """Return the text of these numbers."""
     letters = (*alphabet(), STRANGE)
     return "".join(letters[int(i)] for i in ids)
