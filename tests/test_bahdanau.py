@@ -7,7 +7,8 @@ from attnbook.bahdanau import (
     additive_scores,
     context,
 )
-from attnbook.encoder_decoder import Encoder, advance
+from attnbook.encoder import Encoder
+from attnbook.encoder_decoder import advance
 
 B, T, S, DQ, DK, A, E = 2, 3, 5, 7, 11, 13, 17
 

@@ -3,9 +3,9 @@ import torch
 from torch import nn
 
 from attnbook.bahdanau import BahdanauDecoder
+from attnbook.encoder import Encoder
 from attnbook.encoder_decoder import (
     Decoder,
-    Encoder,
     EncoderDecoder,
     advance,
     parameters,

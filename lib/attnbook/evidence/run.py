@@ -11,7 +11,8 @@ import torch
 from torch import nn
 
 from attnbook.bahdanau import BahdanauDecoder
-from attnbook.encoder_decoder import Decoder, Encoder, EncoderDecoder
+from attnbook.encoder import Encoder
+from attnbook.encoder_decoder import Decoder, EncoderDecoder
 from attnbook.evidence.tasks import Task, task
 from attnbook.local_attention import (
     GlobalAttention,
