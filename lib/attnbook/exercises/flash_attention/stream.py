@@ -5,7 +5,7 @@ Source: none
 Axes: T queries, n scores of a chunk
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from torch import Tensor
 
@@ -20,7 +20,7 @@ class Stream:
         chunks: what it hands out.
     """
 
-    def __init__(self, chunks: tuple[Tensor, ...]):
+    def __init__(self, chunks: Sequence[Tensor]):
         self.chunks, self.read = tuple(chunks), False
 
     def __iter__(self) -> Iterator[Tensor]:
