@@ -94,7 +94,7 @@ class EncoderBlock(nn.Module):
         heads: int,
         hidden: int,
         dropout: float = 0.0,
-        around: type[PostNorm] = PostNorm,
+        around: type[nn.Module] = PostNorm,
     ):
         super().__init__()
         self.attention = MultiHeadAttention(width, heads, dropout=dropout)
@@ -125,7 +125,7 @@ class DecoderBlock(nn.Module):
         heads: int,
         hidden: int,
         dropout: float = 0.0,
-        around: type[PostNorm] = PostNorm,
+        around: type[nn.Module] = PostNorm,
     ):
         super().__init__()
         self.attention = MultiHeadAttention(width, heads, dropout=dropout)
