@@ -37,7 +37,7 @@ def kind_of(capability, D):
     return "bfloat16" if capability >= (8, 0) and D != 128 else "float16"
 
 
-def good(code, capability, product):
+def assert_good(code, capability, product):
     """Assert that it fits, keeps its numbers in registers, and multiplies so.
 
     Args:
@@ -72,7 +72,7 @@ def test_it_fits_the_gpu_and_multiplies_as_it_should(capability, D, way):
     codes = compiled(capability, way, D, kind_of(capability, D))
     assert len(codes) == (1 if way == "forward" else 2)
     for code in codes:
-        good(code, capability, product_of(capability, way, D))
+        assert_good(code, capability, product_of(capability, way, D))
         # The next tile is loaded while one is multiplied, if two have room.
         stages = sizes(way, capability, torch.float16, D).stages
         assert ("cp.async" in code.ptx) == (stages > 1), code.kernel
@@ -90,7 +90,7 @@ OTHERS = {
 @pytest.mark.parametrize("name", OTHERS)
 def test_other_options_compile_as_well(name, way):
     for code in compiled((8, 0), way, options=OTHERS[name]):
-        good(code, (8, 0), "mma.sync")
+        assert_good(code, (8, 0), "mma.sync")
 
 
 ODD = {
@@ -104,7 +104,7 @@ ODD = {
 def test_odd_shapes_compile(name):
     """Triton compiles anew where a number is 1, or no multiple of 16."""
     (code,) = compiled((8, 9), "forward", **ODD[name])
-    good(code, (8, 9), "mma.sync")
+    assert_good(code, (8, 9), "mma.sync")
 
 
 @pytest.mark.parametrize("name", ["forward", "backward"])

@@ -17,7 +17,7 @@ from attnbook.grade.fences import Limits
 from attnbook.grade.outside import grade
 
 pytestmark = pytest.mark.precision
-LIMITS = Limits(cell=2.0, whole=120.0, answer=14.0, grace=4.0)
+LIMITS = Limits(cell=2.0, whole=120.0, call=2.0, answer=6.0, grace=2.0)
 IMPORT = "from attnbook.exercises.scaled_dot_product import check_{0}\n"
 RIGHT = """
 def my_weights(query, key):

@@ -10,6 +10,7 @@ import pytest
 
 from attnbook.book import repository
 
+pytestmark = pytest.mark.precision
 ROOT = Path(__file__).parents[1]
 BUILDER = Path(sys.executable).with_name("jupyter-book")
 URL = "https://github.com/jane/attention"

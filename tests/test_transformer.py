@@ -39,7 +39,7 @@ def give(ours, theirs):
     copy_block(ours, theirs)
 
 
-def agree(ours, theirs, inputs):
+def assert_agree(ours, theirs, inputs):
     """Assert equal outputs, and equal gradients for a random upstream."""
     for x in inputs:
         x.requires_grad_()
@@ -61,7 +61,7 @@ def drawn(*shape):
 @pytest.mark.parametrize("eps", [1e-5, 0.5])
 def test_layer_norm_is_pytorchs(eps):
     x, gain, bias = drawn(2, 3, 7), drawn(7), drawn(7)
-    agree(
+    assert_agree(
         lambda *given: layer_norm(*given, eps),
         lambda x, gain, bias: F.layer_norm(x, (7,), gain, bias, eps),
         [x, gain, bias],
@@ -83,7 +83,7 @@ def test_the_encoder_block_is_pytorchs(around, masked):
     give(ours, theirs)
     mask = causal_mask(T, T) if masked else None
     hidden = None if mask is None else ~mask
-    agree(
+    assert_agree(
         lambda x: ours(x, mask),
         lambda x: theirs(x, src_mask=hidden),
         [drawn(B, T, C)],
@@ -99,7 +99,7 @@ def test_the_decoder_block_is_pytorchs(around):
     give(ours, theirs)
     real = torch.arange(S) < torch.tensor([[4], [7]])
     past = causal_mask(T, T)
-    agree(
+    assert_agree(
         lambda x, memory: ours(x, memory, past, real[:, None, None])[0],
         lambda x, memory: theirs(
             x, memory, tgt_mask=~past, memory_key_padding_mask=~real
@@ -128,7 +128,7 @@ def test_the_stack_is_pytorchs(around):
             x = block(x)
         return last(x)
 
-    agree(whole, theirs, [drawn(B, T, C)])
+    assert_agree(whole, theirs, [drawn(B, T, C)])
 
 
 def small(around=PreNorm, dropout=0.0):

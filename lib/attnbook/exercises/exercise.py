@@ -20,6 +20,7 @@ from attnbook.exercises.guard import ATTENTION, named, untouched
 from attnbook.exercises.limits import SHOWN
 from attnbook.exercises.mistake import Mistake, Trial
 from attnbook.exercises.outcome import Case, Outcome, alike
+from attnbook.exercises.remembered import drawn, known
 from attnbook.exercises.runner import Rounds, rounds, run
 from attnbook.exercises.verdict import LIMITS, Finding, Verdict, common, look
 
@@ -85,7 +86,7 @@ class Exercise:
 
     def cases(self, seed: int) -> tuple[Case, ...]:
         """Return the cases drawn from a seed."""
-        return self.draw(torch.Generator().manual_seed(seed))
+        return drawn(self.draw, seed)
 
     def tried(
         self, attempt: Callable, seeds: tuple[int, ...]
@@ -128,18 +129,22 @@ class Exercise:
         used = [name for outcome in every for name in outcome.library]
         if not used:
             return None
-        ours = [run(self.solution, case).library for case in self.cases(FIRST)]
-        blocks = {name for x in ours for name in x} - {named(self.solution)}
+        ours = known(self.draw, self.solution, FIRST)
+        blocks = {name for x in ours for name in x.library}
+        blocks -= {named(self.solution)}
         return next((name for name in used if name not in blocks), None)
 
     def _first_wrong(self, trial: Trial) -> tuple[Case, Finding] | None:
         """Return the first case that went wrong, and how."""
         takes = tuple(inspect.signature(self.solution).parameters)
         with untouched():
-            for case, got in zip(
-                self.cases(trial.seed), trial.rounds[0], strict=True
+            for case, got, want in zip(
+                self.cases(trial.seed),
+                trial.rounds[0],
+                known(self.draw, self.solution, trial.seed),
+                strict=True,
             ):
-                got, want = map(self.counts, (got, run(self.solution, case)))
+                got, want = map(self.counts, (got, want))
                 if finding := look(got, want, takes, self.returns):
                     return case, finding
         return None
@@ -148,14 +153,15 @@ class Exercise:
         self, mistake: Mistake, trials: tuple[Trial, ...]
     ) -> bool:
         """Tell whether a mistake does the same as the attempt in every case."""
-        with untouched():
-            return all(
-                alike(*map(self.counts, (got, run(mistake.answer, case))))
-                for trial in trials
-                for case, got in zip(
-                    self.cases(trial.seed), trial.rounds[0], strict=True
-                )
+        return all(
+            alike(*map(self.counts, pair))
+            for trial in trials
+            for pair in zip(
+                trial.rounds[0],
+                known(self.draw, mistake.answer, trial.seed),
+                strict=True,
             )
+        )
 
     def _refusal(
         self,

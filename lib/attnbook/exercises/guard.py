@@ -80,8 +80,8 @@ def modules() -> Iterator[None]:
     try:
         yield
     finally:
-        for name, module in found.items():
-            sys.modules.setdefault(name, module)
+        for name in found.keys() - sys.modules.keys():
+            sys.modules[name] = found[name]
 
 
 def plant(seed: int) -> None:

@@ -18,7 +18,7 @@ from attnbook.exercises.guard import (
     plant,
     untouched,
 )
-from attnbook.exercises.limits import SHOWN, Stopped, alarm, output
+from attnbook.exercises.limits import SECONDS, SHOWN, Stopped, alarm, output
 from attnbook.exercises.memory import Room
 from attnbook.exercises.outcome import Case, Outcome
 from attnbook.exercises.returned import parts, plain
@@ -37,11 +37,13 @@ def rounds(
     forbidden: frozenset[str],
     shown: int = SHOWN,
     left: list[list] | None = None,
+    seconds: float = SECONDS,
 ) -> Rounds:
     """Call the attempt on every case, in three rounds, until it is stopped.
 
     Of what it prints, `shown` characters of the first call are let through.
-    `left` gets every call's inputs as the call left them, if it is given.
+    `left` gets every call's inputs as the call left them, if it is given. No
+    call may take longer than `seconds`.
     """
     import_late()
     stopped = None
@@ -51,7 +53,7 @@ def rounds(
         if stopped is not None:
             return stopped
         with output(shown):
-            found = run(attempt, case, forbidden, seed, left)
+            found = run(attempt, case, forbidden, seed, left, seconds)
         if found.stopped:
             stopped = found
         return found
@@ -72,6 +74,7 @@ def run(
     forbidden: frozenset[str] = frozenset(),
     seed: int = ROUNDS[0],
     left: list[list] | None = None,
+    seconds: float = SECONDS,
 ) -> Outcome:
     """Call the attempt on copies of a case's inputs; report what happened."""
     plant(seed)
@@ -89,7 +92,7 @@ def run(
     room = Room(case.room, given) if case.room else contextlib.nullcontext()
     form, found, gradients, error, stopped = "", (), (), None, ""
     try:
-        with alarm():
+        with alarm(seconds):
             with guard, onlooker, modules(), room:
                 form, found = parts(attempt(*given))
             gradients = backwards(found, list(leaves.values()))

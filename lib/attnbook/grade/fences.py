@@ -19,6 +19,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from attnbook.exercises.limits import SECONDS
 from attnbook.grade import landlock
 
 try:
@@ -32,15 +33,17 @@ NEW_USER, NEW_PID, NEW_NET, NEW_IPC = 1 << 28, 1 << 29, 1 << 30, 1 << 27
 
 @dataclass(frozen=True)
 class Limits:
-    """Seconds per cell, answer and notebook; megabytes of memory and file.
+    """Seconds per cell, call, answer and notebook; megabytes of memory, file.
 
-    `grace` is what the grader waits beyond three times a cell's seconds; on a
-    busy machine it waits longer. `processes`, threads among them, are limited
-    where they can be counted.
+    An answer is called on every case of its exercise. `grace` is what the
+    grader waits beyond three times a cell's seconds; on a busy machine it
+    waits longer. `processes`, threads among them, are limited where they can
+    be counted.
     """
 
     cell: float = 60.0
     whole: float = 300.0
+    call: float = SECONDS
     answer: float = 45.0
     grace: float = 10.0
     memory: int = 4096

@@ -120,7 +120,9 @@ class Student:
                 break
             left: list[list] = []
             drawn = tuple(Case(*case) for case in cases)
-            rounds = runner.rounds(attempt, drawn, forbidden, 0, left)
+            rounds = runner.rounds(
+                attempt, drawn, forbidden, 0, left, self.most.call
+            )
             self.pristine.restore()
             stopped = any(x.stopped for r in rounds for x in r)
             told.append(

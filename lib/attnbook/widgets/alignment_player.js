@@ -332,16 +332,7 @@ function build(el, given) {
 }
 
 export default {
-  render({ model, el }) {
-    let remove = build(el, model.get("examples"));
-    const again = () => {
-      remove();
-      remove = build(el, model.get("examples"));
-    };
-    model.on("change:examples", again);
-    return () => {
-      model.off("change:examples", again);
-      remove();
-    };
+  render(view) {
+    return bind(view, ["examples"], (el, { examples }) => build(el, examples));
   },
 };

@@ -67,3 +67,33 @@ function shade(canvas, rows, ink, small = false) {
     }),
   );
 }
+
+/**
+ * Build a widget from its model, and again when Python changes that.
+ *
+ * `build(el, state, tell)` returns how to remove what it built; what it tells
+ * comes from the page itself, so it needs no building anew.
+ */
+function bind({ model, el }, names, build) {
+  let mine = false;
+  let remove = () => {};
+  const tell = (name, value) => {
+    if (model.get(name) === value) return;
+    mine = true;
+    model.set(name, value);
+    model.save_changes();
+    mine = false;
+  };
+  const fresh = () => {
+    if (mine) return;
+    remove();
+    const state = Object.fromEntries(names.map((name) => [name, model.get(name)]));
+    remove = build(el, state, tell);
+  };
+  fresh();
+  for (const name of names) model.on(`change:${name}`, fresh);
+  return () => {
+    for (const name of names) model.off(`change:${name}`, fresh);
+    remove();
+  };
+}

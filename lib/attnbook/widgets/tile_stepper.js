@@ -276,26 +276,7 @@ function build(el, from, changed) {
 }
 
 export default {
-  render({ model, el }) {
-    const names = ["T", "S", "rows", "columns", "causal", "step", "query", "key", "value"];
-    let mine = false; // a change that comes from here needs no rebuilding
-    let remove = () => {};
-    const fresh = () => {
-      if (mine) return;
-      remove();
-      const state = Object.fromEntries(names.map((name) => [name, model.get(name)]));
-      remove = build(el, state, (name, value) => {
-        mine = true;
-        model.set(name, value);
-        model.save_changes();
-        mine = false;
-      });
-    };
-    fresh();
-    for (const name of names) model.on(`change:${name}`, fresh);
-    return () => {
-      for (const name of names) model.off(`change:${name}`, fresh);
-      remove();
-    };
+  render(view) {
+    return bind(view, ["T", "S", "rows", "columns", "causal", "step", "query", "key", "value"], build);
   },
 };

@@ -253,27 +253,7 @@ function build(el, given, tell) {
 }
 
 export default {
-  render({ model, el }) {
-    const names = ["examples", "layer", "head"];
-    const given = () => Object.fromEntries(names.map((name) => [name, model.get(name)]));
-    let mine = false; // a change that comes from here needs no rebuilding
-    const tell = (name, value) => {
-      if (model.get(name) === value) return;
-      mine = true;
-      model.set(name, value);
-      model.save_changes();
-      mine = false;
-    };
-    let remove = build(el, given(), tell);
-    const again = () => {
-      if (mine) return;
-      remove();
-      remove = build(el, given(), tell);
-    };
-    for (const name of names) model.on(`change:${name}`, again);
-    return () => {
-      for (const name of names) model.off(`change:${name}`, again);
-      remove();
-    };
+  render(view) {
+    return bind(view, ["examples", "layer", "head"], build);
   },
 };

@@ -1,0 +1,39 @@
+"""What this book's own answers give, remembered from one check to the next.
+
+A refusal is compared with every declared mistake, on the same inputs for
+everyone and on those of one draw: most of it has been computed before.
+
+Chapter: all of them
+Source: none
+Axes: none
+"""
+
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+
+import torch
+
+from attnbook.exercises.guard import untouched
+from attnbook.exercises.outcome import Case, Outcome
+from attnbook.exercises.runner import run
+
+Draw = Callable[[torch.Generator], tuple[Case, ...]]
+
+
+@lru_cache(maxsize=8)
+def drawn(draw: Draw, seed: int) -> tuple[Case, ...]:
+    """Return the cases drawn from a seed; every call gets copies of them."""
+    return draw(torch.Generator().manual_seed(seed))
+
+
+@lru_cache(maxsize=512)
+def outcome(draw: Draw, answer: Callable, seed: int, nth: int) -> Outcome:
+    """Return what an answer of this book's own gives in one case."""
+    with untouched():
+        return run(answer, drawn(draw, seed)[nth])
+
+
+def known(draw: Draw, answer: Callable, seed: int) -> Iterator[Outcome]:
+    """Yield what an answer of this book's own gives, case by case."""
+    for nth in range(len(drawn(draw, seed))):
+        yield outcome(draw, answer, seed, nth)
