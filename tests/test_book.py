@@ -205,6 +205,7 @@ def test_importing_the_package_imports_no_torch():
     subprocess.run([sys.executable, "-c", f"{code}; {check}"], check=True)
 
 
+@pytest.mark.precision
 @pytest.mark.parametrize("name", pages.PAGES)
 def test_pages_made_from_the_library_are_fresh(name):
     stored = (ROOT / "chapters" / name).read_text("utf8")

@@ -55,6 +55,7 @@ def test_the_runs_of_a_chapter_stay_in_its_budget():
     assert minutes([*spine, "context_probe"]) <= 90
 
 
+@pytest.mark.precision
 @pytest.mark.parametrize("name", SHIPPED)
 def test_shipped_weights_give_the_recorded_results(name):
     model, data, _ = trained(name)

@@ -18,7 +18,7 @@ import torch
 from attnbook.exercises.exercise import FIRST, Case, Exercise, Mistake
 from attnbook.exercises.outcome import alike
 from attnbook.exercises.remembered import drawn
-from attnbook.exercises.runner import run
+from attnbook.exercises.runner import copied, run
 
 CHAPTERS = {
     "before_you_start": "00_before_you_start",
@@ -94,6 +94,14 @@ def test_a_right_answer_may_look_different(check, right):
     assert repr(verdict) == "✓ right"
 
 
+@each
+def test_the_solution_has_the_shapes_it_says(check):
+    """Called as it is: with every shape checked, the look-out is too slow."""
+    for case in check.cases(FIRST):
+        check.solution(*map(copied, case.inputs))
+
+
+@pytest.mark.precision
 @each
 def test_the_solution_is_right_on_many_draws(check):
     for fresh in range(3):

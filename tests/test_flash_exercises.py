@@ -94,6 +94,7 @@ def test_no_number_is_near_an_infinity():
         assert not equal((torch.tensor([other, 1.0]),), (infinite,))
 
 
+@pytest.mark.precision
 def test_memory_decides_only_where_it_is_looked_at():
     verdict = check_tiled(
         lambda q, k, v, block: (

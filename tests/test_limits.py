@@ -19,6 +19,7 @@ from attnbook.exercises.exercise import Case, Exercise
 from attnbook.exercises.limits import Stopped, TooLong, TooMuch
 from attnbook.scaled_dot_product import attend
 
+pytestmark = pytest.mark.precision
 alarms = pytest.mark.skipif(
     not hasattr(signal, "setitimer"), reason="this platform has no alarm"
 )
