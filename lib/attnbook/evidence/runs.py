@@ -94,13 +94,29 @@ SPELL_BLOCKS = replace(SPELL, embedding=88, hidden=352, **BLOCKS)
 TALK_BLOCKS = replace(TALK, embedding=64, hidden=256, **BLOCKS)
 # A recurrent encoder and decoder, chapter 6's heads between them.
 HYBRID = replace(SPELL, encoder=92, decoder=184, heads=4, **LUONG)
+SPELL_LUONG = replace(SPELL, decoder=220, **LUONG)
+# Time and data, for the first and the last of the table.
+PAIR = {"attention": SPELL, "transformer": SPELL_BLOCKS}
 LEADER_RUNS = {
-    "cmudict_luong_0": replace(SPELL, decoder=220, **LUONG),
-    "cmudict_hybrid_0": HYBRID,
+    **{f"cmudict_luong_{s}": seeded(SPELL_LUONG, s) for s in range(2)},
+    **{f"cmudict_hybrid_{s}": seeded(HYBRID, s) for s in range(2)},
     **{
         f"cmudict_transformer_{s}": seeded(SPELL_BLOCKS, s, ship=s == 0)
-        for s in range(2)
+        for s in range(3)
     },
+    **{
+        f"cmudict_{name}_twice_0": replace(
+            run, recipe=replace(run.recipe, epochs=14)
+        )
+        for name, run in PAIR.items()
+    },
+    **{
+        f"cmudict_{name}_quarter_0": replace(run, every=4)
+        for name, run in PAIR.items()
+    },
+    "libreoffice_transformer_0": replace(
+        HELP, embedding=132, hidden=528, **BLOCKS
+    ),
     **{
         f"grammar_transformer_{s}": seeded(TALK_BLOCKS, s, ship=s == 0)
         for s in range(3)
