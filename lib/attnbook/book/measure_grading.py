@@ -42,12 +42,12 @@ def checks() -> Iterator[tuple[float, float, str]]:
     for entry in entries():
         exercise = entry.exercise
         right = [
-            seconds(lambda e=exercise: e(e.solution, 7, own=False))
-            for _ in range(3)
+            seconds(lambda e=exercise, n=n: e(e.solution, n, own=False))
+            for n in range(3)  # a draw each: what is drawn is remembered
         ]
         wrong = [
-            seconds(lambda e=exercise, m=mistake: e(m.answer, 7))
-            for mistake in exercise.mistakes
+            seconds(lambda e=exercise, m=mistake, n=n: e(m.answer, n))
+            for n, mistake in enumerate(exercise.mistakes, 3)
         ]
         name = f"{entry.chapter}: {entry.name}"
         yield statistics.median(right), max(wrong, default=0.0), name
