@@ -6,10 +6,10 @@ tile's weights again.
 
 Chapter: chapters/11_flash_attention
 Source: Dao et al. (2022), algorithms 1 and 4,
-    https://arxiv.org/abs/2205.14135; the loop order, one division at the end
-    and the saved logsumexp: Dao (2023), section 3.1,
-    https://arxiv.org/abs/2307.08691. Departure: a query that sees no key gets
-    zeros.
+    https://arxiv.org/abs/2205.14135; one division at the end and the saved
+    logsumexp: Dao (2023), section 3.1.1, the order of the loops: algorithm 1
+    and section 3.2, https://arxiv.org/abs/2307.08691. Departure: a query that
+    sees no key gets zeros.
 Axes: T queries, S keys, D width of query and key, E value width; leading axes
     (B batch, H heads, ...) broadcast
 """

@@ -4,8 +4,9 @@ On an NVIDIA GPU the Triton kernels of this package, everywhere else the tiles
 of `attnbook.tiled`. Importing it imports no Triton.
 
 Chapter: chapters/11_flash_attention
-Source: Dao (2023), https://arxiv.org/abs/2307.08691; departures: masks align
-    at the bottom right, and a query that sees no key gets zeros
+Source: Dao (2023), algorithms 1 and 2, https://arxiv.org/abs/2307.08691;
+    departures: masks align at the bottom right, and a query that sees no key
+    gets zeros
 Axes: B batch, H heads, G groups (key-value heads), T queries, S keys, D width
     of query and key, E value width
 """

@@ -5,8 +5,10 @@ for a tile of queries, so that no two programs add to the same number. Price:
 the scores are made twice, 7 products of matrices instead of 5.
 
 Chapter: chapters/11_flash_attention
-Source: Dao et al. (2022), algorithm 4, https://arxiv.org/abs/2205.14135
-    (there one kernel with atomic additions)
+Source: Dao et al. (2022), appendix B.2 and algorithm 4,
+    https://arxiv.org/abs/2205.14135, from one logsumexp: Dao (2023), algorithm
+    2, https://arxiv.org/abs/2307.08691 (in section 3.2 one kernel, whose
+    programs add to the queries' gradient atomically)
 Axes: T queries, S keys, D width of query and key, E value width; `each` query
     heads share a head of keys; places are those of the queries among the keys
 """

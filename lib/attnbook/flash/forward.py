@@ -5,7 +5,8 @@ raises 2 to a power, not e. Keys that all queries of the tile see are walked
 without a mask; the edges of the window, of the past and of the text with one.
 
 Chapter: chapters/11_flash_attention
-Source: Dao (2023), algorithm 1, https://arxiv.org/abs/2307.08691; the split
+Source: Dao (2023), algorithm 1, https://arxiv.org/abs/2307.08691 (there the
+    logsumexp is natural, here it is to base 2); the split
     into edge and inside as in the tutorial that `attnbook.flash.tile` names
 Axes: T queries, S keys, D width of query and key, E value width; `each` query
     heads share a head of keys; places are those of the queries among the keys
