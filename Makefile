@@ -103,6 +103,7 @@ test-colab:  ## the notebooks with Colab's versions (Python 3.13 if there is one
 	$(COLAB)/bin/python -m pip install -q --upgrade "pip>=25.1"
 	$(COLAB)/bin/python -m pip install -q torch$(addprefix ==,$(TORCH)) \
 	  ipython==7.34.0 ipykernel==6.17.1 ipywidgets==7.7.1 anywidget==0.9.21 \
+	  numpy==2.1.3 \
 	  "setuptools<81" pytest pytest-xdist nbval==0.11.0 -e .
 	OMP_NUM_THREADS=1 $(COLAB)/bin/python -m pytest -q -c /dev/null --rootdir . \
 	  -n 2 --dist loadscope --nbval-lax --nbval-current-env \

@@ -1,6 +1,7 @@
 """Models and devices by their published sizes, each with where it stands.
 
-Rates are what makers state for dense products: no program reaches them.
+Rates are those stated for dense products, often by third parties: no program
+reaches them.
 
 Chapter: chapters/10_cost
 Source: the addresses beside each entry
