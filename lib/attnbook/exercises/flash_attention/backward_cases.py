@@ -44,7 +44,7 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
         case("with ragged tiles", t=5, s=7, block=3),
         case("with more queries than keys", t=11, s=5, block=4),
         case("with tiles of one score", t=2, s=3, block=1),
-        case("with a batch of 2 and 3 heads", 2, 3, t=5, s=7, block=3),
+        case("with a batch of 3 and 2 heads", 3, 2, t=5, s=7, block=2),
         scores("with scores that grow from key to key", [1, 1, 1, 1, 1], 1),
         scores("with queries near 720 and near -720", [1, -1, 1, -1, -1], 0),
         Case("in double precision", precise),

@@ -22,6 +22,11 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
         given = far(rng, len(signs), 11, torch.tensor(signs), step)
         return Case(tries, (*given, 4))
 
+    def mixed(tries):
+        query, key, value = far(rng, 3, 11, torch.tensor([1, -1, 1]))
+        key[1::2] *= -1
+        return Case(tries, (query, key, value, 4))
+
     return (
         case("with one query and one key", t=1, s=1, d=3, e=2, block=4),
         case("with a block larger than everything", t=3, s=5, block=8),
@@ -30,12 +35,13 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
         case("with ragged tiles", t=5, s=7, block=3),
         case("with more queries than keys", t=11, s=5, block=4),
         case("with tiles of one score", t=2, s=3, block=1),
-        case("with a batch of 2 and 3 heads", 2, 3, t=5, s=7, block=3),
+        case("with a batch of 3 and 2 heads", 3, 2, t=5, s=7, block=2),
         scores("with scores that grow from key to key", [1, 1, 1], 3),
         scores("with scores that fall from key to key", [-1, -1, -1], 3),
         scores("with scores near 120", [1, 1, 1, 1, 1]),
         scores("with scores near -120", [-1, -1, -1, -1, -1]),
         scores("with queries near 120 and near -120", [1, -1, 1, -1, -1]),
+        mixed("with keys near 120 and near -120 in a tile"),
         Case("in double precision", (*doubled(usual(rng, t=5, s=7)), 3)),
         Case(
             "with 144 queries and keys in tiles of 24",
