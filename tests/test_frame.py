@@ -103,3 +103,26 @@ def test_a_list_of_sections_begins_below_the_title():
     toc = f'<ul><li><a href="#">T</a>{inner}</li></ul>'
     assert frame.sections(toc) == inner
     assert frame.sections('<ul><li><a href="#">T</a></li></ul>') == ""
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("width", [390, 1280])
+def test_a_link_into_a_page_leads_to_its_place(browser, width):
+    """Parts that are not laid out yet have other heights than they will."""
+    address = (HTML / next(p for p in CHAPTERS if "09_" in p)).as_uri()
+    context = browser.new_context(viewport={"width": width, "height": 900})
+
+    def lands(page, place):
+        page.wait_for_timeout(1500)
+        where = "e => e.getBoundingClientRect().top"
+        return 0 <= page.locator(place).evaluate(where) <= 120
+
+    for place in "#the-leaderboard", "#pitfalls", "#what-we-measured":
+        page = context.new_page()
+        page.goto(address + place)
+        assert lands(page, place)
+    page = context.new_page()
+    page.goto(address)
+    page.evaluate("""document.querySelector('a[href="#exercises"]').click()""")
+    assert lands(page, "#exercises")
+    context.close()

@@ -80,6 +80,30 @@
     for (const node of all("article pre, .math-block, .pst-scrollable-table-container")) near.observe(node);
   });
 
+  // A link into a page. Far parts get their heights as they come near, so that
+  // the place moves while one comes to it: stay with it until it rests, or until
+  // the reader moves. Who comes back by the browser's button is left where it puts them.
+  const land = () => {
+    const target = document.getElementById(decodeURIComponent(location.hash.slice(1)));
+    let frames = target ? 60 : 0;
+    const stop = () => (frames = 0);
+    for (const what of ["wheel", "touchstart", "keydown", "pointerdown"])
+      addEventListener(what, stop, { once: true, passive: true });
+    const stay = () => {
+      if (frames-- <= 0) return;
+      target.scrollIntoView();
+      requestAnimationFrame(stay);
+    };
+    stay();
+  };
+  if (performance.getEntriesByType("navigation")[0]?.type === "navigate") {
+    land();
+    addEventListener("load", land, { once: true });
+  }
+  addEventListener("click", (event) => {
+    if (event.target.closest?.('a[href^="#"]')) setTimeout(land);
+  });
+
   // Where the reader is: the section in the list, the bar under the head.
   const bar = document.querySelector(".progress");
   const targets = new Map();
