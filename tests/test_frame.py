@@ -125,4 +125,13 @@ def test_a_link_into_a_page_leads_to_its_place(browser, width):
     page.goto(address)
     page.evaluate("""document.querySelector('a[href="#exercises"]').click()""")
     assert lands(page, "#exercises")
+    page.mouse.wheel(0, -3000)  # whoever moves on is not pulled back
+    page.wait_for_timeout(500)
+    assert not lands(page, "#exercises")
+    page = context.new_page()
+    wrong = []
+    page.on("pageerror", lambda e: wrong.append(str(e)))
+    page.goto(address + "#%E0%A4%A")
+    page.wait_for_timeout(500)
+    assert wrong == []
     context.close()

@@ -12,11 +12,18 @@ import pytest
 import torch
 
 from attnbook import luong, self_attention
-from attnbook.exercises import guard, limits, runner, scaled_dot_product
+from attnbook.exercises import (
+    guard,
+    limits,
+    remembered,
+    runner,
+    scaled_dot_product,
+)
 from attnbook.exercises import luong as luong_checks
 from attnbook.exercises import self_attention as self_checks
 from attnbook.exercises.exercise import Case, Exercise
 from attnbook.exercises.limits import Stopped, TooLong, TooMuch
+from attnbook.exercises.outcome import Outcome
 from attnbook.scaled_dot_product import attend
 
 pytestmark = pytest.mark.precision
@@ -80,6 +87,20 @@ def test_a_stop_in_a_later_round_is_said_too(short):
         return 2 * x
 
     assert double(later, 1).mistake == "too-long"
+
+
+def test_what_was_stopped_once_is_not_remembered(monkeypatch):
+    real, calls = remembered.run, []
+
+    def sleepy(*given):
+        calls.append(given)
+        return Outcome(stopped="too-long") if len(calls) == 1 else real(*given)
+
+    monkeypatch.setattr(remembered, "run", sleepy)
+    remembered.outcome.cache_clear()
+    assert double(lambda x, n: x + x, 1)
+    assert double(lambda x, n: x + x, 1)
+    remembered.outcome.cache_clear()
 
 
 @alarms

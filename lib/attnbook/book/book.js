@@ -83,22 +83,27 @@
   // A link into a page. Far parts get their heights as they come near, so that
   // the place moves while one comes to it: stay with it until it rests, or until
   // the reader moves. Who comes back by the browser's button is left where it puts them.
-  const land = () => {
-    const target = document.getElementById(decodeURIComponent(location.hash.slice(1)));
-    let frames = target ? 60 : 0;
-    const stop = () => (frames = 0);
-    for (const what of ["wheel", "touchstart", "keydown", "pointerdown"])
-      addEventListener(what, stop, { once: true, passive: true });
-    const stay = () => {
-      if (frames-- <= 0) return;
-      target.scrollIntoView();
-      requestAnimationFrame(stay);
-    };
-    stay();
+  let [place, frames, moved] = [null, 0, false];
+  const stay = () => {
+    if (frames-- <= 0) return;
+    place.scrollIntoView();
+    requestAnimationFrame(stay);
   };
+  const land = () => {
+    try {
+      place = document.getElementById(decodeURIComponent(location.hash.slice(1)));
+    } catch {
+      place = null; // what follows the # is no text
+    }
+    const resting = frames <= 0;
+    frames = place ? 60 : 0;
+    if (resting) stay();
+  };
+  for (const what of ["wheel", "touchstart", "keydown", "pointerdown"])
+    addEventListener(what, () => ([frames, moved] = [0, true]), { passive: true });
   if (performance.getEntriesByType("navigation")[0]?.type === "navigate") {
     land();
-    addEventListener("load", land, { once: true });
+    addEventListener("load", () => moved || land(), { once: true });
   }
   addEventListener("click", (event) => {
     if (event.target.closest?.('a[href^="#"]')) setTimeout(land);

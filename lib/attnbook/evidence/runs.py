@@ -95,7 +95,7 @@ TALK_BLOCKS = replace(TALK, embedding=64, hidden=256, **BLOCKS)
 # A recurrent encoder and decoder, chapter 6's heads between them.
 HYBRID = replace(SPELL, encoder=92, decoder=184, heads=4, **LUONG)
 SPELL_LUONG = replace(SPELL, decoder=220, **LUONG)
-# Time and data, for the first and the last of the table.
+# More time and less data, for chapter 2's model and the Transformer.
 PAIR = {"attention": SPELL, "transformer": SPELL_BLOCKS}
 LEADER_RUNS = {
     **{f"cmudict_luong_{s}": seeded(SPELL_LUONG, s) for s in range(2)},

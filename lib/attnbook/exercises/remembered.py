@@ -34,6 +34,13 @@ def outcome(draw: Draw, answer: Callable, seed: int, nth: int) -> Outcome:
 
 
 def known(draw: Draw, answer: Callable, seed: int) -> Iterator[Outcome]:
-    """Yield what an answer of this book's own gives, case by case."""
+    """Yield what an answer of this book's own gives, case by case.
+
+    What was stopped, as when a computer slept, is not remembered.
+    """
     for nth in range(len(drawn(draw, seed))):
-        yield outcome(draw, answer, seed, nth)
+        found = outcome(draw, answer, seed, nth)
+        if found.stopped:
+            outcome.cache_clear()
+            found = outcome(draw, answer, seed, nth)
+        yield found
