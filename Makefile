@@ -32,12 +32,17 @@ export OMP_WAIT_POLICY := PASSIVE
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PYDEVD_DISABLE_FILE_VALIDATION := 1
 
+# On a terminal, installs and builds show how far they are; into a log they
+# write nothing, and pytest writes its dots on one line.
+QUIET := $(shell [ -t 2 ] || echo -q)
+PYTEST := -m pytest -q $(if $(QUIET),-o console_output_style=classic)
+
 NBVAL := --nbval --nbval-current-env --nbval-cell-timeout 300 -p no:cacheprovider
 NOTEBOOKS := $(sort $(wildcard chapters/[0-9][0-9]_*.ipynb))
 
-.PHONY: help book test test-colab test-lab test-otter links measure measure-grading evidence notebook pages \
-  bank messages teach repository clean \
-  lint unit shapes javascript notebooks browser
+.PHONY: help book test test-processors test-colab test-lab test-otter links measure measure-grading evidence notebook pages \
+  bank messages teach repository clean check gpu gpu-full \
+  lint unit plainest shapes javascript notebooks browser
 .NOTPARALLEL:
 
 help:  ## list these targets
@@ -50,58 +55,65 @@ $(BIN)/python:
 $(VENV)/pip.stamp: | $(BIN)/python
 	@$(BIN)/python -c '$(NEW_ENOUGH)' || { \
 	  echo "$(VENV) has Python older than 3.11: type make clean, then this again."; exit 1; }
-	$(BIN)/python -m pip install -q --upgrade "pip>=25.1"
+	$(BIN)/python -m pip install $(QUIET) --upgrade "pip>=25.1"
 	@touch $@
 
 # requirements.txt is the lock; the groups in pyproject.toml say who needs what.
 $(VENV)/book.stamp: pyproject.toml requirements.txt $(VENV)/pip.stamp
-	$(BIN)/python -m pip install -q -c requirements.txt --group book
+	$(BIN)/python -m pip install $(QUIET) -c requirements.txt --group book
 	@touch $@
 
 $(VENV)/test.stamp: pyproject.toml requirements.txt $(VENV)/pip.stamp
-	$(BIN)/python -m pip install -q -r requirements.txt
-	$(BIN)/python -m pip install -q --no-deps -e .
+	$(BIN)/python -m pip install $(QUIET) -r requirements.txt
+	$(BIN)/python -m pip install $(QUIET) --no-deps -e .
 	@touch $@ $(VENV)/book.stamp
 
 book: $(VENV)/book.stamp  ## build the book (no torch, no Node, no browser), warnings are errors
 	@rm -rf _build  # so that no page and no silenced warning outlives its cause
-	$(BIN)/jupyter-book build . -W -n --keep-going -q
+	$(BIN)/jupyter-book build . -W -n --keep-going $(QUIET)
 	@echo "Open file://$(CURDIR)/$(PAGE)"
 
 # In this order: what fails fast comes first.
 test: $(VENV)/test.stamp  ## prove all of it, from lint to the pages in a browser
-	@$(MAKE) --no-print-directory lint unit shapes javascript notebooks book browser
+	@$(MAKE) --no-print-directory lint unit plainest shapes javascript notebooks book browser
+
+check: $(VENV)/test.stamp  ## after an edit: lint, and the tests, notebook and page of what changed (SINCE=main)
+	@$(BIN)/python -m workshop.book.check "$(or $(SINCE),HEAD)"
 
 lint: $(VENV)/test.stamp  ## lint and format
 	$(BIN)/python -m ruff check
 	$(BIN)/python -m ruff format --check
 
 unit: $(VENV)/test.stamp  ## unit tests
-	$(BIN)/python -m pytest -q -n 2 --dist worksteal -m "not javascript and not browser and not bank"
+	$(BIN)/python $(PYTEST) -n 2 --dist worksteal -m "not javascript and not browser and not bank"
+
+# The oldest instructions round and add in another order, as other machines do.
+plainest: $(VENV)/test.stamp  ## the quick numeric tests again, with this processor's oldest instructions
+	$(BIN)/python -m workshop.book.processors --quick plainest
 
 shapes: $(VENV)/test.stamp  ## unit tests again, every shape checked at run time
-	$(BIN)/python -m pytest -q -n 2 --dist worksteal -m "not refusal and not precision and not compiled and not kernel and not javascript and not browser and not bank" \
-	  --jaxtyping-packages=attnbook,beartype.beartype
+	$(BIN)/python $(PYTEST) -n 2 --dist worksteal -m "not refusal and not precision and not compiled and not kernel and not javascript and not browser and not bank" \
+	  --jaxtyping-packages=attnbook,workshop,beartype.beartype
 
 javascript: $(VENV)/test.stamp  ## the widgets' JavaScript, in an engine that pip installs
-	$(BIN)/python -m pytest -q -m javascript
+	$(BIN)/python $(PYTEST) -m javascript
 
 # One kernel a notebook: loadscope keeps its cells together.
 notebooks: $(VENV)/test.stamp  ## every notebook again, its outputs compared
 ifneq ($(NOTEBOOKS),)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist loadscope $(NBVAL) $(NOTEBOOKS)
+	OMP_NUM_THREADS=1 $(BIN)/python $(PYTEST) -n 2 --dist loadscope $(NBVAL) $(NOTEBOOKS)
 endif
 
 # One page's tests stay together (conftest.py), so one visit serves them all.
 browser: $(VENV)/test.stamp  ## the built pages in Chromium
-	$(BIN)/python -m pytest -q -n 2 --dist loadgroup -m browser -rs \
-	  $$(grep -l mark.browser tests/test_*.py)
+	$(BIN)/python $(PYTEST) -n 2 --dist loadgroup -m browser -rs \
+	  $$(grep -rl mark.browser tests --include='test_*.py')
 
 # torch: TORCH=2.11.0 for Colab's own; the wheel that pip finds otherwise.
 test-colab:  ## the notebooks with Colab's versions (Python 3.13 if there is one)
 	@[ -x $(COLAB)/bin/python ] || { $(call environment,$(COLAB),$(COLAB_CANDIDATES)); }
-	$(COLAB)/bin/python -m pip install -q --upgrade "pip>=25.1"
-	$(COLAB)/bin/python -m pip install -q torch$(addprefix ==,$(TORCH)) \
+	$(COLAB)/bin/python -m pip install $(QUIET) --upgrade "pip>=25.1"
+	$(COLAB)/bin/python -m pip install $(QUIET) torch$(addprefix ==,$(TORCH)) \
 	  ipython==7.34.0 ipykernel==6.17.1 ipywidgets==7.7.1 anywidget==0.9.21 \
 	  numpy==2.1.3 \
 	  "setuptools<81" pytest pytest-xdist nbval==0.11.0 -e .
@@ -112,53 +124,65 @@ test-colab:  ## the notebooks with Colab's versions (Python 3.13 if there is one
 # An environment of its own, without torch: the widgets need none.
 test-lab:  ## the widgets live in JupyterLab, in a headless Chromium
 	@[ -x $(LAB)/bin/python ] || { $(call environment,$(LAB),$(CANDIDATES)); }
-	$(LAB)/bin/python -m pip install -q --upgrade "pip>=25.1"
-	$(LAB)/bin/python -m pip install -q -c requirements.txt jupyterlab==4.6.6 \
+	$(LAB)/bin/python -m pip install $(QUIET) --upgrade "pip>=25.1"
+	$(LAB)/bin/python -m pip install $(QUIET) -c requirements.txt jupyterlab==4.6.6 \
 	  ipykernel ipywidgets anywidget playwright pytest
-	$(LAB)/bin/python -m pip install -q --no-deps -e .
+	$(LAB)/bin/python -m pip install $(QUIET) --no-deps -e .
 	$(LAB)/bin/python -m pytest -q -c /dev/null --rootdir . --noconftest \
-	  -p no:cacheprovider tests/live_jupyterlab.py
+	  -p no:cacheprovider tests/live/live_jupyterlab.py
 
 # An environment of its own: otter brings 90 packages, and no reader needs them.
 test-otter:  ## otter-grader takes our assignments: right, wrong and empty submissions
 	@[ -x $(OTTER)/bin/python ] || { $(call environment,$(OTTER),$(CANDIDATES)); }
-	$(OTTER)/bin/python -m pip install -q --upgrade "pip>=25.1"
-	$(OTTER)/bin/python -m pip install -q otter-grader==7.0.0 torch jupytext \
+	$(OTTER)/bin/python -m pip install $(QUIET) --upgrade "pip>=25.1"
+	$(OTTER)/bin/python -m pip install $(QUIET) otter-grader==7.0.0 torch jupytext \
 	  ipykernel pytest -e .
 	OMP_NUM_THREADS=1 $(OTTER)/bin/python -m pytest -q -c /dev/null --rootdir . \
-	  --noconftest -p no:cacheprovider tests/live_otter.py
+	  --noconftest -p no:cacheprovider tests/live/live_otter.py
 
 links: $(VENV)/book.stamp  ## ask every external link of the built pages whether it still leads somewhere
-	$(BIN)/python -m attnbook.book.links _build/html
+	$(BIN)/python -m workshop.book.links _build/html
+
+# ONLY: some settings, as in ONLY="plainest MKL_CBWR=AVX2". What passed is kept,
+# so that a run that was interrupted goes on.
+test-processors: $(VENV)/test.stamp  ## numeric tests and notebooks under every instruction set (ONLY="MKL_CBWR=AVX2")
+	$(BIN)/python -m workshop.book.processors $(ONLY) -- --dist loadscope $(NBVAL) $(NOTEBOOKS)
 
 measure: $(VENV)/test.stamp  ## weigh and time the built pages; build time by number of chapters
-	$(BIN)/python -m attnbook.book.measure _build/html
+	$(BIN)/python -m workshop.book.measure _build/html
 
 measure-grading: $(VENV)/test.stamp  ## time every check, and grading 100 notebooks
-	$(BIN)/python -m attnbook.book.measure_grading
+	$(BIN)/python -m workshop.book.measure_grading
+
+# On a bare machine with a GPU: its own Python, no environment, no network.
+gpu:  ## what needs a GPU, in 9 minutes at most: make gpu OUT=folder [PYTHON=...]
+gpu-full:  ## the same, with every row of the benchmark; repeat it until all is done
+gpu gpu-full:
+	@[ -n "$(OUT)" ] || { echo "make $@ OUT=folder, for the results"; exit 1; }
+	@PYTHONPATH=lib $(or $(PYTHON),python3) -m workshop.bench.gpu --out "$(OUT)" $(if $(filter gpu-full,$@),--full)
 
 evidence: $(VENV)/test.stamp  ## repeat recorded runs: make evidence NAME=cmudict_fixed_0
-	@[ -n "$(NAME)" ] || { echo "make evidence NAME=...; see python -m attnbook.evidence --help"; exit 1; }
-	$(BIN)/python -m attnbook.evidence $(NAME)
+	@[ -n "$(NAME)" ] || { echo "make evidence NAME=...; see python -m workshop.experiments --help"; exit 1; }
+	$(BIN)/python -m workshop.experiments $(NAME)
 
 notebook: $(VENV)/test.stamp  ## execute and store one chapter: make notebook NAME=01_bottleneck
 	@[ -n "$(NAME)" ] || { echo "make notebook NAME=...; NAME is a chapter's file name without .md"; exit 1; }
-	OMP_NUM_THREADS=1 $(BIN)/python -m attnbook.book.notebook $(NAME)
+	OMP_NUM_THREADS=1 $(BIN)/python -m workshop.book.notebook $(NAME)
 
 pages: $(VENV)/test.stamp  ## write what is made from the library: solutions, evidence, cheat sheet, ...
-	$(BIN)/python -m attnbook.book.pages
+	$(BIN)/python -m workshop.book.pages
 
 bank: $(VENV)/test.stamp  ## prove the graders: twenty draws, mutants of every solution
-	$(BIN)/python -m pytest -q -n 2 -m bank -rP tests/test_bank.py
+	$(BIN)/python $(PYTEST) -n 2 -m bank -rP tests/attnbook/exercises/test_bank.py
 
 messages: $(VENV)/test.stamp  ## print everything that the checks can say, to be edited
-	@$(BIN)/python -m attnbook.exercises.catalogue
+	@$(BIN)/python -m workshop.book.catalogue
 
 teach: $(VENV)/test.stamp  ## write notebooks for students, teachers and otter-grader
-	$(BIN)/python -m attnbook.book.classroom _build/teach
+	$(BIN)/python -m workshop.book.classroom _build/teach
 
 repository: $(VENV)/test.stamp  ## set the repository's address: make repository URL=https://...
-	$(BIN)/python -m attnbook.book.repository "$(URL)"
+	$(BIN)/python -m workshop.book.repository "$(URL)"
 
 clean:  ## remove what was built (the environments too)
-	rm -rf _build .venv .venv-colab .venv-lab .venv-otter .pytest_cache .ruff_cache
+	rm -rf _build .venv .venv-colab .venv-lab .venv-otter .pytest_cache .ruff_cache .processors

@@ -1,6 +1,8 @@
-"""What every test needs: one thread; and a browser, for those that ask.
+"""What every test needs: one thread; a browser or a GPU for those that ask.
 
 REQUIRE_BROWSER=1 turns a missing Chromium from a skipped test into a failure.
+What only the browser's fixtures need is imported in them: the tests marked
+`cuda` are collected on GPU machines that have torch and pytest and little else.
 """
 
 import os
@@ -9,10 +11,8 @@ from functools import cache
 
 import pytest
 
-from attnbook.book.mounts import MOUNT, WIDGETS, classic
-from attnbook.widgets.base import mount
-from attnbook.widgets.module import modules
-from built import HTML, PAGES, served, visit, watched
+from built_pages import HTML, PAGES, served, visit, watched
+from numeric import numeric
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
@@ -29,13 +29,33 @@ FLAGS = [
     "--disable-component-update",
     "--disable-sync",
 ]
+STAGE = {"width": 900, "height": 800}
 
 
 def pytest_itemcollected(item):
-    """Keep the tests of one page together, so that one visit serves them."""
+    """Mark numeric tests; keep those of one page together for one visit."""
+    if numeric(item):
+        item.add_marker(pytest.mark.numeric)
     params = item.callspec.params if hasattr(item, "callspec") else {}
     if params.get("name") in PAGES and hasattr(item.config, "workerinput"):
         item.add_marker(pytest.mark.xdist_group(params["name"]))
+
+
+def pytest_collection_modifyitems(items):
+    """Skip the tests marked `cuda` where there is no NVIDIA GPU."""
+    asked = [item for item in items if item.get_closest_marker("cuda")]
+    if not asked:
+        return
+    import torch
+
+    if torch.cuda.is_available() and torch.version.cuda:
+        return
+    skip = pytest.mark.skip(
+        reason="PyTorch sees no NVIDIA GPU on this machine: `make gpu` runs "
+        "these tests on one"
+    )
+    for item in asked:
+        item.add_marker(skip)
 
 
 @pytest.fixture(scope="session")
@@ -53,41 +73,98 @@ def browser():
         made.close()
 
 
-@pytest.fixture
-def shown(browser, tmp_path):
-    """Open a page with one widget on it; note what it complains of."""
-    context = browser.new_context(viewport={"width": 900, "height": 800})
-    context.set_default_timeout(5000)
+@cache
+def surroundings():
+    """Return what every page with one widget begins and ends with."""
+    from attnbook.widgets.module import read_modules
+    from workshop.book.mounts import MOUNT, WIDGETS, classic
+
     scripts = "".join(
         f"<script>{classic(stem, text)}</script>"
-        for stem, text in modules().items()
+        for stem, text in read_modules().items()
     )
     styles = "".join(
         f"<style>{style.read_text('utf8')}</style>"
         for style in WIDGETS.glob("*.css")
     )
+    head = f'<!doctype html><html lang="en"><meta charset="utf8">{styles}'
+    return head, f"{scripts}<script>{MOUNT.read_text('utf8')}</script>"
 
-    def open_page(state, stem="alignment_player", copies=1):
+
+@pytest.fixture(scope="session")
+def stage(browser):
+    """One context and one page, which tests use one after another."""
+    context = browser.new_context(viewport=STAGE)
+    context.set_default_timeout(5000)
+    yield listening(context.new_page())
+    context.close()
+
+
+def listening(page):
+    """Let a page note what it complains of."""
+    page.wrong = []
+    page.on("console", lambda m: page.wrong.append(m.text))
+    page.on("pageerror", lambda e: page.wrong.append(str(e)))
+    return page
+
+
+def cleared(page):
+    """Make a used page as good as new: a new page takes four times longer."""
+    page.mouse.up()
+    page.mouse.move(0, 0)
+    page.goto("about:blank")
+    if page.viewport_size != STAGE:
+        page.set_viewport_size(STAGE)
+    page.emulate_media(
+        media="null", color_scheme="light", reduced_motion="null"
+    )
+    page.wrong = []
+
+
+@pytest.fixture
+def shown(browser, stage, tmp_path):
+    """Open a page with one widget on it; note what it complains of.
+
+    The first page of a test is the one that the tests before it used, made
+    blank again. `own=True` gives a page of its own to a test that changes
+    more than a page (the browser's clock).
+    """
+    from attnbook.widgets.base import render_mount
+    from fonts import style
+
+    contexts = []
+    used = []
+
+    def page_for(own):
+        if not own and not used:
+            used.append(stage)
+            return stage
+        contexts.append(browser.new_context(viewport=STAGE))
+        contexts[-1].set_default_timeout(5000)
+        return listening(contexts[-1].new_page())
+
+    def open_page(
+        state, stem="alignment_player", copies=1, face="wide", own=False
+    ):
+        head, tail = surroundings()
         file = tmp_path / "page.html"
         file.write_text(
-            '<!doctype html><html lang="en"><meta charset="utf8">'
-            f"<title>page</title>{styles}<body>"
-            f"{mount(stem, state, '<p>fallback</p>') * copies}{scripts}"
-            f"<script>{MOUNT.read_text('utf8')}</script>",
+            f"{head}<title>page</title>{style(face)}<body>"
+            f"{render_mount(stem, state, '<p>fallback</p>') * copies}{tail}",
             "utf8",
         )
-        page = context.new_page()
-        page.wrong = []
-        page.on("console", lambda m: page.wrong.append(m.text))
-        page.on("pageerror", lambda e: page.wrong.append(str(e)))
+        page = page_for(own)
         page.goto(file.as_uri())
         page.wait_for_selector("[data-state]", state="attached")
-        state = page.get_attribute("[data-book-widget]", "data-state")
-        assert (state, page.wrong) == ("ready", [])
+        found = page.get_attribute("[data-book-widget]", "data-state")
+        assert (found, page.wrong) == ("ready", [])
         return page
 
     yield open_page
-    context.close()
+    for context in contexts:
+        context.close()
+    for page in used:
+        cleared(page)
 
 
 @pytest.fixture(scope="session")
@@ -99,22 +176,33 @@ def http_root():
 @pytest.fixture(scope="session")
 def visits(browser, http_root):
     """Visit each page once in a way, http or file, for many tests."""
+    size = {"width": 1280, "height": 900}
+    context = browser.new_context(viewport=size, color_scheme="light")
 
     @cache
     def made(way, name):
-        from looks import seen, states
+        from page_report import seen, states
 
         root = HTML.as_uri() + "/" if way == "file" else http_root
-        size = {"width": 1280, "height": 900}
-        context = browser.new_context(viewport=size, color_scheme="light")
         # A page that leads elsewhere leads us to the book's first one.
         page = visit(watched(context, root), root + name)
         found = seen(page, name) if way == "http" else {}
         found |= {"states": states(page), "wrong": page.wrong}
-        context.close()
+        # Nothing a visit leaves behind meets the next one.
+        page.evaluate("() => { localStorage.clear(); sessionStorage.clear(); }")
+        page.close()
         return found
 
-    return made
+    yield made
+    context.close()
+
+
+@pytest.fixture(scope="session")
+def scriptless(browser):
+    """A page whose browser runs no scripts."""
+    context = browser.new_context(java_script_enabled=False)
+    yield context.new_page()
+    context.close()
 
 
 @pytest.fixture

@@ -1,21 +1,23 @@
 """attnbook: the tested code behind the book *Attention, Measured*.
 
-In reading order. Chapter 0: `figures`. Chapter 1: `data`, `vocabulary`,
-`batching`, `encoder`, `encoder_decoder`, `training`, `checkpoints`, `search`,
-`metrics`, `evidence`. Chapter 2: `bahdanau`. Chapter 3: `masked_softmax`,
-`luong`, `local_attention`, `luong_decoder`, `additive_blocks`,
-`allocations`. Chapter 4: `scaled_dot_product`, `budget`,
-`attention_gradient`, `kernel_smoothing`, `only_attends`.
-Chapter 5: `self_attention`. Chapter 6: `multi_head`, `multi_head_memory`,
-`grouped_query`, `several_lookups`, `diagnose`. Chapter 7: `masks`,
-`blocked_window`. Chapter 8: `positions`, `attention_only`.
-Chapter 9: `layer_norm`, `transformer_blocks`, `transformer`,
-`language_model`, `from_pytorch`, `attention_maps`, `steady_attention`.
-Chapter 10: `cost`. Chapter 11: `online_softmax`, `tiled`, `flash`, `bench`.
-Everywhere: `exercises`, `solutions`, `widgets`, `grade`, which grades
-notebooks, and `book`, which builds the pages.
+A package imports only itself and packages above it in this list:
 
-Importing `attnbook` itself imports nothing else, torch least of all.
+- `records`: results of recorded runs
+- `data`: corpora, vocabularies, characters
+- `masks`: which positions a query can attend to
+- `positions`: positional encodings
+- `attention`: the reference implementation and its relatives
+- `flash`: FlashAttention in Triton
+- `profiling`: counting FLOPs and bytes, rooflines, memory
+- `models`: encoder-decoders, Transformers, small models of single chapters
+- `training`: batches, the training loop, decoding, metrics
+- `diagnose`: tests of a model's behavior
+- `figures`: how the book draws
+- `widgets`: interactive figures
+- `exercises`: exercises that grade themselves, and quizzes
+- `grade`: grading of notebooks
+
+Importing `attnbook` itself imports nothing else, in particular no torch.
 """
 
 __version__ = "0.1.0"

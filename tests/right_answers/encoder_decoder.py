@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from attnbook.metrics import edit_distance
+from attnbook.training.metrics import edit_distance
 
 
 def reverse_by_loops(tokens, lengths):

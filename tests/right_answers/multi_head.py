@@ -7,8 +7,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from attnbook.multi_head import merge_heads, split_heads
-from attnbook.scaled_dot_product import attend
+from attnbook.attention.multi_head import merge_heads, split_heads
+from attnbook.attention.scaled_dot_product import attend
 
 
 def split_by_loop(x, heads):

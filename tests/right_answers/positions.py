@@ -109,7 +109,7 @@ def by_matrices(x, positions, base=10000.0):
 
 def through_halves(x, positions, base=10000.0):
     """The other pairing, between two changes of order."""
-    order = rotary.to_halves(x.shape[-1])
+    order = rotary.halves_permutation(x.shape[-1])
     turned = rotary.rotate_halves(x[..., order], positions, base)
     return turned[..., order.argsort()]
 

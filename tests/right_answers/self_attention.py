@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from attnbook.scaled_dot_product import attend
+from attnbook.attention.scaled_dot_product import attend
 
 
 def cross_by_loops(x, memory, W_query, W_key, W_value):

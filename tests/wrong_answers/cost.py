@@ -3,7 +3,7 @@
 import math
 
 from attnbook.exercises import cost as checks
-from attnbook.solutions import cost as solutions
+from attnbook.exercises.solutions import cost as solutions
 from wrong_answers import Wrong
 from wrong_answers.common import usual
 

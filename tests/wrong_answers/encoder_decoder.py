@@ -7,7 +7,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from attnbook.exercises import encoder_decoder as checks
-from attnbook.metrics import edit_distance
+from attnbook.training.metrics import edit_distance
 from wrong_answers import Wrong
 from wrong_answers.common import detached, single, usual
 

@@ -16,7 +16,7 @@ from attnbook.exercises.flash_attention.merge_answers import (
     shares,
 )
 from attnbook.exercises.flash_attention.online_answers import joined, step
-from attnbook.solutions.flash_attention import (
+from attnbook.exercises.solutions.flash_attention import (
     merge,
     online_softmax,
     tiled,

@@ -10,7 +10,7 @@ from attnbook.exercises import masks as checks
 from attnbook.exercises.masks import models
 from attnbook.exercises.masks.answers import added, emptied, lowest
 from attnbook.exercises.masks.leakage import close, judge
-from attnbook.solutions.masks import causal, combine, no_leak, padding
+from attnbook.exercises.solutions.masks import causal, combine, no_leak, padding
 from wrong_answers import Wrong
 from wrong_answers.common import detached, single, usual
 

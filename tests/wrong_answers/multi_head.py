@@ -6,6 +6,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from attnbook.attention.multi_head import merge_heads, split_heads
 from attnbook.exercises import multi_head as checks
 from attnbook.exercises.multi_head.answers import (
     past,
@@ -13,7 +14,6 @@ from attnbook.exercises.multi_head.answers import (
     with_groups,
     with_heads,
 )
-from attnbook.multi_head import merge_heads, split_heads
 from wrong_answers import Wrong
 from wrong_answers.common import detached, single, usual
 

@@ -5,13 +5,13 @@ from torch import nn
 from torch.nn import functional as F
 
 from attnbook.exercises import transformer as checks
-from attnbook.exercises.transformer.block import post
-from attnbook.exercises.transformer.decoder_step import masks, with_masks
-from attnbook.solutions.transformer import (
+from attnbook.exercises.solutions.transformer import (
     block,
     decoder_step,
     next_symbol_loss,
 )
+from attnbook.exercises.transformer.block import post
+from attnbook.exercises.transformer.decoder_step import masks, with_masks
 from wrong_answers import Wrong
 from wrong_answers.common import detached, single, usual
 

@@ -1,12 +1,10 @@
-"""The data the book is measured on: pairs, splits, and files with checksums.
+"""The data of the experiments: pairs, splits, and files with checksums.
 
 `cmudict` spells words out as phonemes, `libreoffice` translates English into
 French, `grammar` does so with known word alignments, `multi30k` is fetched by
 those who want more. Everything but the last lies in the package.
 
-Chapter: chapters/01_bottleneck
 Source: files/*/README.md name each file's origin and licence.
-Axes: none
 """
 
 import bz2
@@ -25,9 +23,9 @@ class Pair:
 
     Attributes:
         source: the symbols a model reads.
-        target: the symbols it should write.
-        references: every target that counts as right, `target` first; left
-            out, it is `target` alone.
+        target: the symbols it should generate.
+        references: every accepted target, `target` first; `target` alone
+            unless given.
     """
 
     source: Symbols
@@ -52,14 +50,14 @@ class Pair:
 
 @dataclass(frozen=True)
 class Splits:
-    """Pairs to learn from, to choose with, and to measure on."""
+    """Pairs for training, validation and test."""
 
     train: tuple[Pair, ...]
     valid: tuple[Pair, ...]
     test: tuple[Pair, ...]
 
 
-def read(name: str, folder: Traversable = FILES) -> bytes:
+def read_file(name: str, folder: Traversable = FILES) -> bytes:
     """Return a data file's bytes, after comparing its SHA-256 and size.
 
     Args:
@@ -69,7 +67,7 @@ def read(name: str, folder: Traversable = FILES) -> bytes:
     Raises:
         ValueError: if the file is not listed, is missing, or differs.
     """
-    sums, sizes = _listed(folder)
+    sums, sizes = _read_checksums(folder)
     if name not in sums:
         raise ValueError(
             f"{name!r} is not listed in SHA256SUMS, which has {sorted(sums)}"
@@ -79,18 +77,18 @@ def read(name: str, folder: Traversable = FILES) -> bytes:
             f"{name} is listed in SHA256SUMS but is not in {folder}"
         )
     content = (folder / name).read_bytes()
-    return verified(content, name, sums[name], sizes[name])
+    return verify_checksum(content, name, sums[name], sizes[name])
 
 
 def read_lines(name: str, folder: Traversable = FILES) -> list[str]:
     """Return a data file's lines; a name ending in .bz2 is decompressed."""
-    content = read(name, folder)
+    content = read_file(name, folder)
     if name.endswith(".bz2"):
         content = bz2.decompress(content)
     return content.decode("utf-8").splitlines()
 
 
-def verified(
+def verify_checksum(
     content: bytes, name: str, sha256: str, size: int | None = None
 ) -> bytes:
     """Return `content` if its SHA-256 is `sha256`; otherwise say both."""
@@ -98,14 +96,16 @@ def verified(
     if found != sha256:
         known = "" if size is None else f"{size} bytes and "
         raise ValueError(
-            f"{name} is not the file this book was measured with: it has "
+            f"{name} is not the file of the recorded experiments: it has "
             f"{len(content)} bytes and SHA-256 {found}, expected {known}"
             f"SHA-256 {sha256}"
         )
     return content
 
 
-def _listed(folder: Traversable) -> tuple[dict[str, str], dict[str, int]]:
+def _read_checksums(
+    folder: Traversable,
+) -> tuple[dict[str, str], dict[str, int]]:
     """Parse SHA256SUMS: `sum  name` lines, and `# size name` comments."""
     sums, sizes = {}, {}
     for line in (folder / "SHA256SUMS").read_text("utf-8").splitlines():

@@ -5,10 +5,8 @@ on either side) in any split, and lengths up to 50 words are drawn evenly, so
 that BLEU can be read by length. Both splits are therefore harder than a
 random draw of the same text.
 
-Chapter: chapters/01_bottleneck
 Source: Debian packages of LibreOffice 7.4.7, see derive/libreoffice.py;
     subwords by Sennrich et al. (2016), https://arxiv.org/abs/1508.07909
-Axes: none
 """
 
 from collections.abc import Iterable
@@ -16,7 +14,7 @@ from functools import cache
 
 import sentencepiece
 
-from attnbook.data import Pair, Splits, Symbols, read, read_lines
+from attnbook.data import Pair, Splits, Symbols, read_file, read_lines
 
 LANGUAGES = ("en", "fr")
 SPACE = "▁"  # how sentencepiece marks the space before a word
@@ -26,7 +24,7 @@ SPACE = "▁"  # how sentencepiece marks the space before a word
 def load() -> Splits:
     """Return the splits as subword pieces, for `Vocabulary(pieces("en"))`."""
     texts = load_text()
-    return Splits(*map(_cut_all, (texts.train, texts.valid, texts.test)))
+    return Splits(*map(_split_all, (texts.train, texts.valid, texts.test)))
 
 
 @cache
@@ -41,7 +39,7 @@ def load_text() -> Splits:
 
 
 @cache
-def pieces(language: str) -> Symbols:
+def list_pieces(language: str) -> Symbols:
     """Return all pieces of a language, "en" or "fr", for a `Vocabulary`."""
     model = _model(language)
     return tuple(
@@ -51,7 +49,7 @@ def pieces(language: str) -> Symbols:
     )
 
 
-def cut(text: str, language: str) -> Symbols:
+def split_into_pieces(text: str, language: str) -> Symbols:
     """Cut a sentence into the pieces of its language.
 
     Raises:
@@ -62,7 +60,7 @@ def cut(text: str, language: str) -> Symbols:
         raise ValueError(
             f"a sentence needs at least 1 word, but {text!r} has 0"
         )
-    strange = set(found) - _known(language)
+    strange = set(found) - _known_pieces(language)
     if strange:
         raise ValueError(
             f"{min(strange)!r} in {text!r} is none of the characters known in "
@@ -71,14 +69,14 @@ def cut(text: str, language: str) -> Symbols:
     return found
 
 
-def join(pieces: Iterable[str]) -> str:
+def join_pieces(pieces: Iterable[str]) -> str:
     """Return the text that was cut into these pieces."""
     return "".join(pieces).replace(SPACE, " ").strip()
 
 
 @cache
-def _known(language: str) -> frozenset[str]:
-    return frozenset(pieces(language))
+def _known_pieces(language: str) -> frozenset[str]:
+    return frozenset(list_pieces(language))
 
 
 @cache
@@ -88,7 +86,7 @@ def _model(language: str) -> sentencepiece.SentencePieceProcessor:
             f"the languages are {' and '.join(LANGUAGES)}, not {language!r}"
         )
     return sentencepiece.SentencePieceProcessor(
-        model_proto=read(f"libreoffice/{language}.model")
+        model_proto=read_file(f"libreoffice/{language}.model")
     )
 
 
@@ -97,8 +95,11 @@ def _pairs(name: str) -> tuple[Pair, ...]:
     return tuple(Pair((english,), (french,)) for english, french in rows)
 
 
-def _cut_all(texts: Iterable[Pair]) -> tuple[Pair, ...]:
+def _split_all(texts: Iterable[Pair]) -> tuple[Pair, ...]:
     return tuple(
-        Pair(cut(pair.source[0], "en"), cut(pair.target[0], "fr"))
+        Pair(
+            split_into_pieces(pair.source[0], "en"),
+            split_into_pieces(pair.target[0], "fr"),
+        )
         for pair in texts
     )

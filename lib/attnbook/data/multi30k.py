@@ -4,11 +4,9 @@ Nothing in the book depends on it. It is downloaded once to a folder of yours
 and compared with published checksums. It is not part of the package: read
 its authors' terms before you pass it on.
 
-Chapter: chapters/01_bottleneck
 Source: Elliott et al. (2016), https://arxiv.org/abs/1605.00459. Addresses and
     SHA-256 as in torchtext 0.18.0, torchtext/datasets/multi30k.py (whose
     variable is called MD5, though the sums are SHA-256).
-Axes: none
 """
 
 import io
@@ -19,7 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from attnbook.data import Pair, Splits, Symbols, verified
+from attnbook.data import Pair, Splits, Symbols, verify_checksum
 
 MIRROR = (
     "https://raw.githubusercontent.com/neychev/small_DL_repo/master/datasets"
@@ -81,7 +79,7 @@ def fetch(archive: Archive, folder: Path) -> bytes:
     """Return an archive's bytes from `folder`, downloading it once."""
     path = folder / archive.url.rpartition("/")[2]
     if path.exists():
-        return verified(path.read_bytes(), str(path), archive.sha256)
+        return verify_checksum(path.read_bytes(), str(path), archive.sha256)
     try:
         with urllib.request.urlopen(archive.url, timeout=60) as answer:
             content = answer.read()
@@ -91,7 +89,7 @@ def fetch(archive: Archive, folder: Path) -> bytes:
             f"the file at {path} yourself, or use attnbook.data.libreoffice, "
             "which needs none"
         ) from error
-    verified(content, archive.url, archive.sha256)
+    verify_checksum(content, archive.url, archive.sha256)
     folder.mkdir(parents=True, exist_ok=True)
     path.write_bytes(content)
     return content
@@ -105,7 +103,11 @@ def _pairs(content: bytes, stem: str) -> tuple[Pair, ...]:
             f"{stem}.en has {len(english)} lines but {stem}.de has "
             f"{len(german)}: they must be translations line by line"
         )
-    sides = zip(map(words, english), map(words, german), strict=True)
+    sides = zip(
+        map(split_into_words, english),
+        map(split_into_words, german),
+        strict=True,
+    )
     return tuple(Pair(*both) for both in sides if all(both))
 
 
@@ -121,6 +123,6 @@ def _lines(content: bytes, name: str) -> list[str]:
         )
 
 
-def words(text: str) -> Symbols:
+def split_into_words(text: str) -> Symbols:
     """Cut a text into words and single punctuation marks."""
     return tuple(re.findall(r"\w+|[^\w\s]", text))

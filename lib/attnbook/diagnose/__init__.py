@@ -1,16 +1,13 @@
-"""Diagnosing attention: what its weights tell, and what a test must show.
+"""Diagnosing attention: what its weights and tests of it show.
 
-`weights` has numbers about weights, which are symptoms. `behaviour` changes
-what must not matter, and looks whether it does. `inside` watches a model at
-work, and `law` compares a function with `attend`. All of it works on models
-that are not the book's; the page "Debug my attention" says when to use which.
-
-Chapter: chapters/06_multi_head
-Source: none (own work)
-Axes: none
+`weights` has numbers about weights, which are symptoms. `behavior` changes
+inputs that must not matter and measures the outputs. `inside` records what a
+model computes, and `reference` compares a function with `attend`. All of it
+works on models from elsewhere; the page "Debug my attention" says when to use
+which.
 """
 
-from attnbook.diagnose.behaviour import (
+from attnbook.diagnose.behavior import (
     batch_test,
     leak_test,
     longer_padding_test,
@@ -20,11 +17,11 @@ from attnbook.diagnose.behaviour import (
     repeat_test,
 )
 from attnbook.diagnose.inside import (
-    first_not_finite,
-    silent_parameters,
+    first_nonfinite_layer,
+    parameters_without_gradient,
     watch_attention,
 )
-from attnbook.diagnose.law import known_mistakes, law_test
+from attnbook.diagnose.reference import known_mistakes, reference_test
 from attnbook.diagnose.weights import (
     entropy,
     head_similarity,
@@ -35,17 +32,17 @@ from attnbook.diagnose.weights import (
 __all__ = [
     "batch_test",
     "entropy",
-    "first_not_finite",
+    "first_nonfinite_layer",
     "head_similarity",
     "known_mistakes",
-    "law_test",
     "leak_test",
     "longer_padding_test",
     "order_test",
     "padding_test",
+    "parameters_without_gradient",
     "prefix_test",
+    "reference_test",
     "repeat_test",
-    "silent_parameters",
     "uniformity",
     "watch_attention",
     "weights_test",

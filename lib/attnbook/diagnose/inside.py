@@ -1,7 +1,5 @@
-"""Watching a model at work: its weights, its first NaN, what learns nothing.
+"""A model from inside: weights, the first NaN, parameters without gradient.
 
-Chapter: chapters/06_multi_head
-Source: none (own work)
 Axes: B batch, H heads, T queries, S keys
 """
 
@@ -19,8 +17,8 @@ def watch_attention(model: nn.Module) -> Iterator[dict[str, list[Tensor]]]:
     """Keep the weights of every attention layer while the model runs.
 
     A layer is a module whose `forward` has an argument `need_weights`, such as
-    `torch.nn.MultiheadAttention` and the book's. It runs once more for them, so
-    a watched model is slower, and gives the same.
+    `torch.nn.MultiheadAttention` and this library's. It runs once more for
+    them, so a watched model is slower; its outputs are the same.
 
     Args:
         model: run it inside the `with` block, in evaluation mode.
@@ -43,39 +41,39 @@ def watch_attention(model: nn.Module) -> Iterator[dict[str, list[Tensor]]]:
         )
     kept: dict[str, list[Tensor]] = {name: [] for name in layers}
     with ExitStack() as stack:
-        # PyTorch's fast path would go round the layers' own forward.
+        # PyTorch's fast path would bypass the layers' own forward.
         stack.callback(
             torch.backends.mha.set_fastpath_enabled,
             torch.backends.mha.get_fastpath_enabled(),
         )
         torch.backends.mha.set_fastpath_enabled(False)
         for name, layer in layers.items():
-            told = telling(layer.forward, kept[name])
-            stack.enter_context(mock.patch.object(layer, "forward", told))
+            wrapped = keep_weights(layer.forward, kept[name])
+            stack.enter_context(mock.patch.object(layer, "forward", wrapped))
         yield kept
 
 
-def telling(forward: Callable, kept: list[Tensor]) -> Callable:
+def keep_weights(forward: Callable, kept: list[Tensor]) -> Callable:
     """Return a layer's forward that also keeps each head's weights."""
     signature = inspect.signature(forward)
 
-    def told(*args, **kwargs):
-        asked = signature.bind(*args, **kwargs)
-        asked.arguments["need_weights"] = True
+    def wrapped(*args, **kwargs):
+        bound = signature.bind(*args, **kwargs)
+        bound.arguments["need_weights"] = True
         if "average_attn_weights" in signature.parameters:
-            asked.arguments["average_attn_weights"] = False
+            bound.arguments["average_attn_weights"] = False
         with torch.no_grad():
-            kept.append(forward(*asked.args, **asked.kwargs)[1])
+            kept.append(forward(*bound.args, **bound.kwargs)[1])
         return forward(*args, **kwargs)
 
-    return told
+    return wrapped
 
 
-def first_not_finite(model: nn.Module, *args, **kwargs) -> str | None:
+def first_nonfinite_layer(model: nn.Module, *args, **kwargs) -> str | None:
     """Return the name of the first layer whose output has a NaN or infinity.
 
     Only layers without layers of their own are named; None if all is finite,
-    and "" if only the model's own code makes it.
+    and "" if it arises in the model's own code only.
 
     Args:
         model: called with the other arguments.
@@ -84,17 +82,17 @@ def first_not_finite(model: nn.Module, *args, **kwargs) -> str | None:
     """
     found: list[str] = []
 
-    def looking(name: str) -> Callable:
-        def look(module, given, output):
+    def make_hook(name: str) -> Callable:
+        def hook(module, given, output):
             outputs = output if isinstance(output, tuple) else (output,)
             tensors = [x for x in outputs if isinstance(x, Tensor)]
             if not found and any(not x.isfinite().all() for x in tensors):
                 found.append(name)
 
-        return look
+        return hook
 
     hooks = [
-        module.register_forward_hook(looking(name))
+        module.register_forward_hook(make_hook(name))
         for name, module in model.named_modules()
         if not name or not any(True for _ in module.children())
     ]
@@ -107,11 +105,13 @@ def first_not_finite(model: nn.Module, *args, **kwargs) -> str | None:
     return found[0] if found else None
 
 
-def silent_parameters(model: nn.Module, loss: Tensor) -> dict[str, str]:
-    """Return which parameters a loss does not reach, and how one sees it.
+def parameters_without_gradient(
+    model: nn.Module, loss: Tensor
+) -> dict[str, str]:
+    """Return the parameters that a loss does not train, and the symptom.
 
     Args:
-        model: its parameters are asked; their `.grad` is left alone.
+        model: its parameters are tested; their `.grad` is not changed.
         loss: one number, made by the model.
 
     Returns:

@@ -1,6 +1,5 @@
 """Numbers about attention weights: symptoms, and no more.
 
-Chapter: chapters/06_multi_head
 Source: the similarity of heads as in Li et al. (2018), section 3.2,
     https://arxiv.org/abs/1810.10183 (there a training loss)
 Axes: B batch, H heads, T queries, S keys
@@ -24,12 +23,12 @@ def uniformity(
 ) -> Float[Tensor, "*B"]:
     """Return the entropy as a share of the largest possible one.
 
-    0 is one key alone, 1 all visible keys alike; a row that sees at most one
-    key has no choice, and gives NaN.
+    0 is one key alone, 1 equal weights on all visible keys; a row
+    that can attend to at most one key gives NaN.
 
     Args:
         weights: rows that sum to 1.
-        mask: True where a query may look; all keys unless given.
+        mask: True where a query can attend; all keys unless given.
     """
     seen = torch.ones_like(weights, dtype=torch.bool)
     if mask is not None:
@@ -43,8 +42,8 @@ def head_similarity(
 ) -> Float[Tensor, "H H"]:
     """Return the mean cosine of the rows of every two heads.
 
-    Heads that look anywhere in common have a positive one: two heads that are
-    uniform have 1, and so have two that look at the same key.
+    Heads that share any key have a positive one: two uniform heads have 1, and
+    so do two heads that attend to the same single key.
     """
     rows = torch.nn.functional.normalize(weights, dim=-1)
     return torch.einsum("bhts,bgts->hg", rows, rows) / (
@@ -55,16 +54,16 @@ def head_similarity(
 def weights_test(
     weights: Float[Tensor, "*B T S"], mask: Bool[Tensor, "..."] | None = None
 ) -> dict[str, float]:
-    """Return how far weights are from what weights must be; 0 is right.
+    """Return how far weights are from valid attention weights; 0 is valid.
 
     Args:
         weights: as a layer gives them, each head's own.
-        mask: True where a query may look; all keys unless given.
+        mask: True where a query can attend; all keys unless given.
 
     Returns:
         Four numbers: `not finite`, the share of weights that are NaN or
-        infinite; `sums`, how far a row that sees a key is from summing to 1;
-        `hidden`, the largest weight on a key that the mask hides; `negative`,
+        infinite; `sums`, how far a row with a visible key is from summing to 1;
+        `hidden`, the largest weight on a key that is masked out; `negative`,
         the size of the most negative weight.
     """
     seen = torch.ones_like(weights, dtype=torch.bool)
@@ -73,7 +72,7 @@ def weights_test(
     finite = weights.isfinite()
     some = weights.detach().masked_fill(~finite, 0.0)
     sums = (some.sum(dim=-1) - 1).abs()
-    # A row that is not finite is told as such, and needs no sum as well.
+    # A row that is not finite is reported as such, not by its sum as well.
     counted = seen.any(dim=-1) & finite.all(dim=-1)
     return {
         "not finite": float((~finite).double().mean()),

@@ -1,12 +1,8 @@
 """How an exercise is declared and graded.
 
-Cases go in, outcomes come out as data, a judge speaks. The learner's function
-meets only `runner.run`, which can therefore live in another process; the
-verdict is reached from data alone, where the learner's code cannot touch it.
-
-Chapter: all of them
-Source: none
-Axes: none
+Only `runner.run` calls the learner's function, on cases, and returns outcomes
+as data; it can therefore run in another process. The verdict is reached from
+data alone, where the learner's code cannot change it.
 """
 
 import inspect
@@ -37,10 +33,10 @@ class Exercise:
     """A question that checks its answers.
 
     Attributes:
-        title: what is asked, in a few words.
+        title: the topic, in a few words.
         stars: 1 (a few lines) to 3 (think first).
         minutes: how long it takes most people.
-        section: the heading to reread when it goes wrong.
+        section: the heading to reread after a wrong answer.
         solution: the right answer; its parameters name the inputs.
         returns: the names of what it returns.
         draw: the cases, simplest first, from a private generator.
@@ -73,9 +69,9 @@ class Exercise:
 
         Args:
             attempt: the learner's function.
-            fresh: seed of the second inputs; drawn by lot unless given.
-            own: whether the answer must be code of one's own; if not, this
-                book's own function is right, too.
+            fresh: seed of the second inputs; random unless given.
+            own: whether the answer must be code of one's own; if not, the
+                library's own function is accepted, too.
         """
         if not callable(attempt):
             kind = f"an object of type {type(attempt).__name__}"
@@ -129,7 +125,7 @@ class Exercise:
         used = [name for outcome in every for name in outcome.library]
         if not used:
             return None
-        ours = known(self.draw, self.solution, FIRST)
+        ours = known(self.draw, self.solution, FIRST, watched=True)
         blocks = {name for x in ours for name in x.library}
         blocks -= {named(self.solution)}
         return next((name for name in used if name not in blocks), None)
@@ -170,7 +166,7 @@ class Exercise:
         finding: Finding,
         by_heart: bool,
     ) -> Verdict:
-        """Name the known mistake, or say what was seen."""
+        """Name the known mistake, or describe the difference."""
         seen = f"{case.tries}, {finding.sentence}"
         end = f"Reread “{self.section}”."
         for mistake in self.mistakes:
@@ -185,8 +181,8 @@ class Exercise:
 
 def unsteady(outcomes: Rounds) -> Finding | None:
     """Return why equal inputs did not get equal answers, if so."""
-    for one, reseeded, again in zip(*outcomes, strict=True):
-        if not alike(one, again):
+    for one, reseeded, *again in zip(*outcomes, strict=True):
+        if again and not alike(one, again[0]):
             return common("state")
         if not alike(one, reseeded):
             return common("random")

@@ -1,9 +1,4 @@
-"""What surrounds a call of a learner's function: seeds, modes, a look-out.
-
-Chapter: all of them
-Source: none
-Axes: none
-"""
+"""What surrounds a call of a learner's function: seeds, modes, a look-out."""
 
 import contextlib
 import inspect
@@ -30,6 +25,8 @@ ATTENTION = frozenset(
     }
 )
 
+LIBRARY, EXERCISES = "attnbook.", "attnbook.exercises."
+SOLUTIONS = "attnbook.exercises.solutions."
 # What a learner's code may leave changed, beside seeds: how to ask and to set.
 SETTINGS = (
     (torch.get_default_dtype, torch.set_default_dtype),
@@ -69,22 +66,29 @@ def untouched() -> Iterator[None]:
             numpy.random.set_state(drawn)
 
 
-@contextlib.contextmanager
-def modules() -> Iterator[None]:
-    """Put back the modules that were removed from Python's list of them.
+class Modules:
+    """Puts back the modules that a call removed from Python's list of them.
 
     At once: a module that is imported anew, such as `io`, has classes which
-    those that hold the old one do not know.
+    those that hold the old one do not know. One serves many calls, because a
+    copy of the list takes longer than most calls.
     """
-    found = dict(sys.modules)
-    try:
-        yield
-    finally:
-        for name in found.keys() - sys.modules.keys():
-            sys.modules[name] = found[name]
+
+    def __init__(self):
+        self.found = dict(sys.modules)
+
+    def __enter__(self):
+        if len(self.found) != len(sys.modules):
+            self.found = dict(sys.modules)
+        return self
+
+    def __exit__(self, *raised) -> None:
+        if not self.found.keys() <= sys.modules.keys():
+            for name in self.found.keys() - sys.modules.keys():
+                sys.modules[name] = self.found[name]
 
 
-def plant(seed: int) -> None:
+def seed_everything(seed: int) -> None:
     """Set every global seed that a learner's function might read."""
     torch.default_generator.manual_seed(seed)
     random.seed(seed)
@@ -98,16 +102,20 @@ class Guard(TorchFunctionMode):
     def __init__(self, forbidden: frozenset[str]):
         super().__init__()
         self.forbidden, self.used = forbidden, []
+        self.harmless: set = set()
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         """Pass a call on, and note it if its name is forbidden."""
-        name = getattr(func, "__name__", "").lstrip("_").partition(".")[0]
-        if name in self.forbidden and name not in self.used:
-            self.used.append(name)
+        if func not in self.harmless:
+            name = getattr(func, "__name__", "").lstrip("_").partition(".")[0]
+            if name not in self.forbidden:
+                self.harmless.add(func)
+            elif name not in self.used:
+                self.used.append(name)
         return func(*args, **(kwargs or {}))
 
 
-class Onlooker:
+class LibraryCallRecorder:
     """Notes calls of this book's own functions that get all that is given.
 
     Whoever hands on every input has answered with the library, not with code
@@ -135,9 +143,9 @@ class Onlooker:
         if event != "call":
             return
         module = frame.f_globals.get("__name__") or ""
-        if not module.startswith("attnbook."):
+        if not module.startswith(LIBRARY):
             return
-        if module.startswith("attnbook.exercises."):
+        if module.startswith(EXERCISES) and not module.startswith(SOLUTIONS):
             return
         if "self" in frame.f_locals and any(
             frame.f_locals["self"] is x for x in self.given
@@ -177,5 +185,5 @@ def same(given, got) -> bool:
 
 
 def named(function) -> str:
-    """Return a function's full name, as Onlooker notes it."""
+    """Return a function's full name, as LibraryCallRecorder notes it."""
     return f"{function.__module__}.{function.__qualname__}"

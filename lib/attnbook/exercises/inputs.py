@@ -1,9 +1,4 @@
-"""Small helpers to draw the inputs of cases from a private generator.
-
-Chapter: all of them
-Source: none
-Axes: none
-"""
+"""Small helpers to draw the inputs of cases from a private generator."""
 
 import torch
 from torch import Tensor

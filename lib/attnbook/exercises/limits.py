@@ -4,10 +4,6 @@ The alarm needs a platform that has one (not Windows) and the main thread, and
 it rings between two steps of Python: inside one long call of C code, or in a
 loop that catches everything, it is heard late or never. Grading therefore runs
 answers in a process that can be ended (`attnbook.grade`).
-
-Chapter: all of them
-Source: none
-Axes: none
 """
 
 import contextlib
@@ -41,7 +37,7 @@ class TooMuch(Stopped):
     slug = "too-much"
 
 
-class Tap(io.TextIOBase):
+class LimitedStream(io.TextIOBase):
     """A stream that lets the first characters through, and counts them all."""
 
     def __init__(self, through: io.TextIOBase, shown: int):
@@ -71,14 +67,14 @@ class Tap(io.TextIOBase):
         self.through.flush()
 
     def fileno(self) -> int:
-        """Return the number of the file behind, for those who want one."""
+        """Return the number of the underlying file."""
         return self.through.fileno()
 
 
 @contextlib.contextmanager
 def output(shown: int = SHOWN) -> Iterator[None]:
     """Let a learner's prints through, up to a limit; stop a flood."""
-    taps = Tap(sys.stdout, shown), Tap(sys.stderr, shown)
+    taps = LimitedStream(sys.stdout, shown), LimitedStream(sys.stderr, shown)
     with (
         contextlib.redirect_stdout(taps[0]),
         contextlib.redirect_stderr(taps[1]),
@@ -86,8 +82,8 @@ def output(shown: int = SHOWN) -> Iterator[None]:
         yield
 
 
-def crowd() -> float:
-    """Return how many want a core, for each core there is; at least 1."""
+def cpu_load() -> float:
+    """Return the number of runnable processes per core; at least 1."""
     if not hasattr(os, "getloadavg"):
         return 1.0
     return max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
@@ -98,8 +94,8 @@ def alarm(seconds: float = SECONDS) -> Iterator[None]:
     """Raise TooLong after some seconds, then again each second, if possible.
 
     The seconds are of work, or three times as many of waiting, and more on a
-    machine that is busy with other things: nobody is stopped for its slowness.
-    An alarm that somebody else has set is put back with the time it had left.
+    machine that is busy with other things: a slow machine stops nobody.
+    An alarm that was set before is restored with its remaining time.
     """
     here = threading.current_thread() is threading.main_thread()
     if not (here and hasattr(signal, "setitimer")):
@@ -110,7 +106,7 @@ def alarm(seconds: float = SECONDS) -> Iterator[None]:
 
     def ring(number, frame):
         work, wait = time.process_time() - worked, time.monotonic() - began
-        if work >= 0.9 * seconds or wait >= 3 * crowd() * seconds:
+        if work >= 0.9 * seconds or wait >= 3 * cpu_load() * seconds:
             raise TooLong
 
     before = signal.signal(signal.SIGALRM, ring)

@@ -1,9 +1,4 @@
-"""What an exercise knows: wrong answers by name, and what an attempt did.
-
-Chapter: all of them
-Source: none
-Axes: none
-"""
+"""What an exercise knows: wrong answers by name, and what an attempt did."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,14 +11,28 @@ class Mistake:
     """A wrong answer that people really give.
 
     Attributes:
-        slug: its name.
-        because: how to say it, after "because".
+        slug: its name in verdicts and reports: small letters and hyphens.
+        title: a few words that name it for a person, in this exercise.
+        because: the explanation in the verdict, after "because".
         answer: the wrong answer itself.
+
+    Raises:
+        ValueError: if one of the four is missing or of another kind.
     """
 
     slug: str
-    because: str
-    answer: Callable
+    title: str
+    because: str = ""
+    answer: Callable | None = None
+
+    def __post_init__(self):
+        words = isinstance(self.title, str) and isinstance(self.because, str)
+        if not (words and self.title and self.because and self.answer):
+            raise ValueError(
+                f"the mistake {self.slug!r} needs a slug, a title, a sentence "
+                f"and a wrong answer, in this order; it has title "
+                f"{self.title!r} and sentence {self.because!r}"
+            )
 
 
 @dataclass(frozen=True)

@@ -4,10 +4,6 @@ A quiz is a JSON file beside this module: `title` and `questions`, each with a
 `prompt`, two to five `choices` (`text`, `feedback`, and for a wrong one the
 `misconception` it stands for) and `right`, the index of the right choice.
 Texts may hold $math$ and `code`.
-
-Chapter: all of them
-Source: none
-Axes: none
 """
 
 import json
@@ -21,7 +17,7 @@ FOLDER = Path(__file__).with_name("quizzes")
 
 @dataclass(frozen=True)
 class Choice:
-    """One answer to choose: its text, what is said of it, what it mistakes."""
+    """One choice: its text, its feedback and its misconception."""
 
     text: str
     feedback: str
@@ -98,7 +94,7 @@ def quiz(name: str) -> Quiz:
 
 
 def read(name: str, data: object) -> Quiz:
-    """Turn a quiz's data into a quiz, or say what is wrong with it.
+    """Read a quiz from data, or raise an error that names what is wrong.
 
     Raises:
         ValueError: naming the quiz, the place in it and what was meant.

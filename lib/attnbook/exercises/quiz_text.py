@@ -1,9 +1,4 @@
-"""How a quiz is written out: as segments, as HTML and as plain text.
-
-Chapter: all of them
-Source: none
-Axes: none
-"""
+"""Formatting of a quiz: as segments, as HTML and as plain text."""
 
 import re
 import textwrap
@@ -50,7 +45,7 @@ def html(quiz) -> str:
 
 
 def question_html(question) -> str:
-    """Return a question, its choices, and what is to be said of each."""
+    """Return a question, its choices, and the feedback on each."""
     choices = "".join(
         f"<li>{inline(choice.text)}</li>" for choice in question.choices
     )
@@ -83,7 +78,7 @@ def plain(quiz) -> str:
 
 
 def wrapped(label: str, text: str) -> list[str]:
-    """Return a labelled text as lines that hang under its first word."""
+    """Return a labelled text as lines with a hanging indent."""
     text = MARKED.sub(lambda found: found[1] or found[2], text)
     return textwrap.wrap(
         text,

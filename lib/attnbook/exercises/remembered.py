@@ -2,10 +2,6 @@
 
 A refusal is compared with every declared mistake, on the same inputs for
 everyone and on those of one draw: most of it has been computed before.
-
-Chapter: all of them
-Source: none
-Axes: none
 """
 
 from collections.abc import Callable, Iterator
@@ -26,21 +22,26 @@ def drawn(draw: Draw, seed: int) -> tuple[Case, ...]:
     return draw(torch.Generator().manual_seed(seed))
 
 
-@lru_cache(maxsize=512)
-def outcome(draw: Draw, answer: Callable, seed: int, nth: int) -> Outcome:
+@lru_cache(maxsize=16384)
+def outcome(
+    draw: Draw, answer: Callable, seed: int, nth: int, watched: bool = False
+) -> Outcome:
     """Return what an answer of this book's own gives in one case."""
     with untouched():
-        return run(answer, drawn(draw, seed)[nth])
+        return run(answer, drawn(draw, seed)[nth], watched=watched)
 
 
-def known(draw: Draw, answer: Callable, seed: int) -> Iterator[Outcome]:
+def known(
+    draw: Draw, answer: Callable, seed: int, watched: bool = False
+) -> Iterator[Outcome]:
     """Yield what an answer of this book's own gives, case by case.
 
-    What was stopped, as when a computer slept, is not remembered.
+    With `watched`, it is also known which of the book's functions got all its
+    inputs. What was stopped, as when a computer slept, is not remembered.
     """
     for nth in range(len(drawn(draw, seed))):
-        found = outcome(draw, answer, seed, nth)
+        found = outcome(draw, answer, seed, nth, watched)
         if found.stopped:
             outcome.cache_clear()
-            found = outcome(draw, answer, seed, nth)
+            found = outcome(draw, answer, seed, nth, watched)
         yield found

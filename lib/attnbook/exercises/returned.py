@@ -1,9 +1,4 @@
-"""What a call returned: which kind of thing it is, and its tensors.
-
-Chapter: all of them
-Source: none
-Axes: none
-"""
+"""The result of a call: its kind in words, and its tensors."""
 
 import numbers
 
@@ -12,11 +7,11 @@ from torch import Tensor
 
 
 def parts(given) -> tuple[str, tuple[Tensor, ...]]:
-    """Return what kind of thing a call gave, in words, and its tensors."""
+    """Return the kind of a result, in words, and its tensors."""
     if given is None:
         return "None", ()
     if is_truth(given):
-        return "a truth value", (torch.tensor(bool(given)),)
+        return "a boolean", (torch.tensor(bool(given)),)
     if is_tensor(given):
         return "a tensor", (given,)
     if isinstance(given, numbers.Real):
@@ -33,22 +28,22 @@ def parts(given) -> tuple[str, tuple[Tensor, ...]]:
 
 
 def is_tensor(given) -> bool:
-    """Tell whether something is a tensor that PyTorch itself computes with."""
+    """Tell whether something is a tensor without a dispatch of its own."""
     asked = getattr(type(given), "__torch_dispatch__", None)
     return isinstance(given, Tensor) and asked is Tensor.__torch_dispatch__
 
 
 def is_truth(given) -> bool:
-    """Tell whether something is one True or False: Python's, or an array's."""
+    """Tell whether something is a single boolean: Python's or an array's."""
     kind = str(getattr(given, "dtype", type(given).__name__))
     bare = getattr(given, "shape", ()) == ()
     return bare and kind in ("bool", "torch.bool")
 
 
 def plain(x: Tensor) -> Tensor:
-    """Return a tensor's numbers, apart from graph, device and layout.
+    """Return a tensor's numbers without graph, device and layout.
 
-    A kind of tensor with methods of its own is asked by none of them.
+    Overridden methods of a tensor subclass are not called.
     """
     with torch._C.DisableTorchFunctionSubclass():
         x = x.detach().cpu()

@@ -1,9 +1,4 @@
-"""What a check says, and how it is worded.
-
-Chapter: all of them
-Source: none
-Axes: none
-"""
+"""The verdict of a check, and its wording."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -16,40 +11,42 @@ from attnbook.exercises.outcome import Outcome, differing
 
 LIMITS = {"too-long": f"{SECONDS:.0f}", "too-much": f"{CHARACTERS:,}"}
 
-# Mistakes that any exercise can meet; each exercise adds its own.
+# Mistakes that are possible in every exercise; each exercise adds its own.
 COMMON = {
-    "not-a-function": "the check got {what}; hand over the function itself",
-    "ready-made": "it calls {what}, which does it all; write it out",
-    "random": "it draws random numbers: under another global seed, the same "
-    "inputs give another answer",
-    "state": "it remembers: called again with the same inputs, it answers "
-    "differently",
+    "not-a-function": "the check got {what}; pass the function itself",
+    "ready-made": "it calls {what}, which computes the whole answer; write "
+    "the computation yourself",
+    "random": "it draws random numbers: with another global seed, the same "
+    "inputs give a different result",
+    "state": "it keeps state between calls: a second call with the same "
+    "inputs gives a different result",
     "none": "it returns None: is a `return` missing?",
     "type": "it returns {what} and should return {right}",
     "changed-input": "it changes its input `{what}` in place",
-    "changed-model": "it does not leave `{what}` as it came: it is in another "
-    "mode, or has other numbers",
+    "changed-model": "it changes `{what}`: after the call, the training mode "
+    "or the parameters are different",
     "error": "it raises {what}",
-    "too-long": "it was stopped after {what} seconds: does a loop never end?",
-    "too-much": "it was stopped after {what} printed characters: does a loop "
-    "never end?",
+    "too-long": "it was stopped after {what} seconds: is there an infinite "
+    "loop?",
+    "too-much": "it was stopped after {what} printed characters: is there "
+    "an infinite loop?",
     "shape": "{what} has the shape {seen} and should have {right}",
     "length": "`{what}` has the length {seen} and should have {right}",
     "dtype": "{what} is {seen} and should be {right}",
     "nan": "{what} is NaN",
     "detached": "no gradient reaches `{what}`: is it cut off by `detach`, "
-    "`no_grad`, `.data` or a detour through numbers?",
+    "`no_grad`, `.data` or a conversion to Python numbers?",
     "gradient": "the values are right, but the gradient of {what} is {seen} "
     "and should be {right}",
     "numbers": "{what} is {seen} and should be {right}",
-    "hard-coded": "it is right on the first inputs and wrong on fresh ones, "
-    "as if it knew the answer by heart ({what})",
+    "hard-coded": "it is right on the first inputs and wrong on new ones, "
+    "as if the results were hard-coded ({what})",
 }
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a check says: one line, true only when right.
+    """The verdict of a check: one line, true only when right.
 
     Attributes:
         mark: `…` not attempted, `✗` wrong, `✓` right.
@@ -116,7 +113,7 @@ def look(
 
 
 def as_number(got: Outcome) -> Outcome:
-    """Take a tensor with one entry for the number that was asked for."""
+    """Accept a tensor with one entry where a number is expected."""
     if [x.numel() for x in got.output] != [1]:
         return got
     number = got.output[0].reshape(()).float()

@@ -1,45 +1,44 @@
-"""How the book draws: one palette, one style, one way to show a picture.
+"""Figures: one palette, one style, one function that shows a figure.
 
-Chapter: chapters/00_before_you_start
-Source: none (own work)
-Axes: none (see maps and curves)
+Axes: (see maps and curves)
 
-A figure is made with `figure`, drawn on with plain matplotlib or with `heat`,
-`outline`, `curve_with_band`, `dots_with_intervals` and `name_lines`, and shown
-once with `show`, which wants its alternative text.
+A figure is made with `make_figure`, drawn on with plain matplotlib or with
+`draw_heatmap`, `outline_cells`, `draw_curve_with_band`,
+`draw_dots_with_intervals` and `label_lines`, and shown once with
+`show_figure`, which requires its alternative text.
 """
 
 from attnbook.figures.curves import (
-    curve_with_band,
-    dots_with_intervals,
-    name_lines,
+    draw_curve_with_band,
+    draw_dots_with_intervals,
+    label_lines,
 )
-from attnbook.figures.maps import heat, outline
+from attnbook.figures.maps import draw_heatmap, outline_cells
 from attnbook.figures.style import (
     DPI,
-    GREY,
-    HEAT,
+    GRAY,
+    HEATMAP_COLORS,
+    MAX_WIDTH,
     PALETTE,
     STYLE,
-    WIDEST,
-    figure,
-    png,
-    show,
+    make_figure,
+    render_png,
+    show_figure,
 )
 
 __all__ = [
     "DPI",
-    "GREY",
-    "HEAT",
+    "GRAY",
+    "HEATMAP_COLORS",
+    "MAX_WIDTH",
     "PALETTE",
     "STYLE",
-    "WIDEST",
-    "curve_with_band",
-    "dots_with_intervals",
-    "figure",
-    "heat",
-    "name_lines",
-    "outline",
-    "png",
-    "show",
+    "draw_curve_with_band",
+    "draw_dots_with_intervals",
+    "draw_heatmap",
+    "label_lines",
+    "make_figure",
+    "outline_cells",
+    "render_png",
+    "show_figure",
 ]

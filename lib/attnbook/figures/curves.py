@@ -1,9 +1,4 @@
-"""Lines and dots that carry their uncertainty and their own names.
-
-Chapter: chapters/00_before_you_start
-Source: none (own work)
-Axes: none
-"""
+"""Lines and dots with uncertainty intervals and labels."""
 
 from collections.abc import Sequence
 
@@ -13,10 +8,10 @@ from matplotlib.collections import PolyCollection
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from attnbook.figures.style import GREY, PALETTE, Numbers, array
+from attnbook.figures.style import GRAY, PALETTE, Numbers, to_array
 
 
-def curve_with_band(
+def draw_curve_with_band(
     ax: Axes,
     x: Numbers,
     mean: Numbers,
@@ -30,7 +25,7 @@ def curve_with_band(
     Raises:
         ValueError: if the four differ in length, or low exceeds high.
     """
-    x, mean, low, high = (array(numbers) for numbers in (x, mean, low, high))
+    x, mean, low, high = (to_array(numbers) for numbers in (x, mean, low, high))
     sizes = [each.shape for each in (x, mean, low, high)]
     if len(set(sizes)) > 1 or x.ndim != 1:
         raise ValueError(
@@ -50,7 +45,7 @@ def curve_with_band(
     return line, band
 
 
-def dots_with_intervals(
+def draw_dots_with_intervals(
     ax: Axes, names: Sequence[str], mean: Numbers, low: Numbers, high: Numbers
 ) -> None:
     """Draw one row for each name, first on top: a dot, and low to high.
@@ -61,14 +56,14 @@ def dots_with_intervals(
     sizes = [len(each) for each in (names, mean, low, high)]
     if len(set(sizes)) > 1:
         raise ValueError(f"names, mean, low, high have lengths {sizes}")
-    places = np.arange(len(names))[::-1]
-    ax.hlines(places, array(low), array(high), color=GREY, linewidth=3)
-    ax.plot(array(mean), places, "o", color=PALETTE["blue"], markersize=7)
-    ax.set_yticks(places, names)
+    positions = np.arange(len(names))[::-1]
+    ax.hlines(positions, to_array(low), to_array(high), color=GRAY, linewidth=3)
+    ax.plot(to_array(mean), positions, "o", color=PALETTE["blue"], markersize=7)
+    ax.set_yticks(positions, names)
     ax.margins(y=0.2 / max(len(names), 1) + 0.08)
 
 
-def name_lines(ax: Axes, gap: int | float = 0.075) -> None:
+def label_lines(ax: Axes, gap: int | float = 0.075) -> None:
     """Write each line's label at its right end instead of in a legend.
 
     Args:
@@ -77,7 +72,9 @@ def name_lines(ax: Axes, gap: int | float = 0.075) -> None:
     """
     lines = [x for x in ax.get_lines() if not x.get_label().startswith("_")]
     lowest = 0.04 - gap  # the lowest label stays above the axis
-    for height, line in sorted(((_end(ax, x), x) for x in lines), key=_first):
+    for height, line in sorted(
+        ((_line_end_height(ax, x), x) for x in lines), key=_first_item
+    ):
         lowest = max(height, lowest + gap)
         ax.annotate(
             line.get_label(),
@@ -91,11 +88,11 @@ def name_lines(ax: Axes, gap: int | float = 0.075) -> None:
         )
 
 
-def _end(ax: Axes, line: Line2D) -> float:
+def _line_end_height(ax: Axes, line: Line2D) -> float:
     """Return how high a line ends, as a share of the axes' height."""
     point = line.get_xdata()[-1], line.get_ydata()[-1]
     return ax.transAxes.inverted().transform(ax.transData.transform(point))[1]
 
 
-def _first(pair: tuple) -> float:
+def _first_item(pair: tuple) -> float:
     return pair[0]

@@ -1,11 +1,9 @@
-"""The look of every figure, and the way it reaches the page.
+"""The style of every figure, and how a figure is shown.
 
-Chapter: chapters/00_before_you_start
-Source: none (own work). The colours are this book's own, chosen so that every
-    two of them stay apart for readers who see red, green or blue weakly, on
+Source: The colors are chosen so that every two of them can be
+    distinguished by readers who see red, green or blue weakly, on
     white and under the page's dark mode, which inverts pictures and turns the
-    hue back; tests/test_figures.py simulates all of that.
-Axes: none
+    hue back; tests/attnbook/figures/test_figures.py simulates all of that.
 """
 
 import io
@@ -28,11 +26,11 @@ PALETTE = {
     "green": "#009e73",
     "pink": "#b5488a",
 }
-GREY = "#767676"  # for what is only there to compare with
-HEAT = LinearSegmentedColormap.from_list(
+GRAY = "#767676"  # for baselines
+HEATMAP_COLORS = LinearSegmentedColormap.from_list(
     "heat", ["#ffffff", "#cfe1f2", "#6baed6", "#2171b5", "#08306b", "#041838"]
 )
-WIDEST = 7.2  # inches; the page's text column
+MAX_WIDTH = 7.2  # inches; the page's text column
 DPI = 150
 
 STYLE = {
@@ -63,11 +61,11 @@ STYLE = {
 }
 
 
-def figure(
+def make_figure(
     rows: int = 1,
     columns: int = 1,
     *,
-    width: int | float = WIDEST,
+    width: int | float = MAX_WIDTH,
     height: int | float = 3.6,
     title: str | None = None,
     **options,
@@ -85,9 +83,10 @@ def figure(
     Raises:
         ValueError: if the figure is wider than the page.
     """
-    if not 0 < width <= WIDEST:
+    if not 0 < width <= MAX_WIDTH:
         raise ValueError(
-            f"width is {width} inches but must be over 0 and at most {WIDEST}"
+            f"width is {width} inches but must be over 0 and at most "
+            f"{MAX_WIDTH}"
         )
     matplotlib.rcParams.update(STYLE)
     size = (width, height)
@@ -100,29 +99,29 @@ def figure(
     return fig, axes
 
 
-def png(fig: Figure) -> bytes:
+def render_png(fig: Figure) -> bytes:
     """Return the figure as a light PNG: the same bytes for the same picture.
 
-    A palette of 256 colours makes the file about three times smaller than full
+    A palette of 256 colors makes the file about three times smaller than full
     colour; the paper stays exactly white, which dark mode turns into black.
     """
     full = io.BytesIO()
     fig.savefig(full, format="png", dpi=DPI, metadata={"Software": None})
     few = Image.open(full).convert("RGB").quantize(256, kmeans=1, dither=0)
-    colours, paper = few.getpalette(), few.getpixel((0, 0))
-    colours[3 * paper : 3 * paper + 3] = 255, 255, 255
-    few.putpalette(colours)
+    colors, paper = few.getpalette(), few.getpixel((0, 0))
+    colors[3 * paper : 3 * paper + 3] = 255, 255, 255
+    few.putpalette(colors)
     light = io.BytesIO()
     few.save(light, format="png", optimize=True, dpi=(DPI, DPI))
     return light.getvalue()
 
 
-def show(fig: Figure, alt: str) -> None:
+def show_figure(fig: Figure, alt: str) -> None:
     """Display a figure as one PNG with its alternative text, and close it.
 
     Args:
         fig: the figure.
-        alt: what a reader who does not see the picture should learn from it.
+        alt: what a reader who cannot see the figure should learn from it.
             It is also the output's plain text.
 
     Raises:
@@ -131,7 +130,7 @@ def show(fig: Figure, alt: str) -> None:
     plt.close(fig)  # a closed figure still renders, and is not shown twice
     alt = " ".join(alt.split())
     if not alt:
-        raise ValueError(f"alt is {alt!r} but must say what the figure shows")
+        raise ValueError(f"alt is {alt!r} but must describe the figure")
     try:
         from IPython import get_ipython
         from IPython.display import display
@@ -144,11 +143,11 @@ def show(fig: Figure, alt: str) -> None:
         print(plain)
         return
     about = {"alt": alt, "width": round(fig.get_size_inches()[0] * 100)}
-    bundle = {"image/png": png(fig), "text/plain": plain}
+    bundle = {"image/png": render_png(fig), "text/plain": plain}
     display(bundle, raw=True, metadata={"image/png": about})
 
 
-def array(numbers: Numbers) -> np.ndarray:
+def to_array(numbers: Numbers) -> np.ndarray:
     """Return numbers as a float array; a tensor may be on any device."""
     if hasattr(numbers, "detach"):
         numbers = numbers.detach().cpu().double()

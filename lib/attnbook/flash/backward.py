@@ -1,47 +1,55 @@
-"""The teaching kernel, backwards: weights again from the saved logsumexp.
+"""The backward kernels: weights recomputed from the saved logsumexp.
 
-Two kernels. One walks the queries for a tile of keys and values, one the keys
-for a tile of queries, so that no two programs add to the same number. Price:
-the scores are made twice, 7 products of matrices instead of 5.
+There are two kernels. One iterates over the queries for a tile of keys and
+values, the other over the keys for a tile of queries, so that no two programs
+add to the same number. The cost is that the scores are computed twice: 7 matrix
+products instead of 5.
 
-Chapter: chapters/11_flash_attention
 Source: Dao et al. (2022), appendix B.2 and algorithm 4,
     https://arxiv.org/abs/2205.14135, from one logsumexp: Dao (2023), algorithm
     2, https://arxiv.org/abs/2307.08691 (in section 3.2 one kernel, whose
     programs add to the queries' gradient atomically)
 Axes: T queries, S keys, D width of query and key, E value width; `each` query
-    heads share a head of keys; places are those of the queries among the keys
+    heads share a head of keys; positions are those of the queries among the
+    keys
 """
 
 import triton
 import triton.language as tl
 
-from attnbook.flash.tile import head_of, load, store, visible
+from attnbook.flash.tile import (
+    can_attend,
+    head_pointer,
+    head_slope,
+    key_length,
+    load,
+    store,
+)
 
 
 @triton.jit(do_not_specialize=("T", "S", "heads", "each", "window"))
 def key_value_gradient(
     query, key, value, upstream, lse, average, dkey, dvalue, lengths, slopes,
-    query_steps, key_steps, value_steps, upstream_steps, dkey_steps,
-    dvalue_steps, T, S, heads, each, window, scale, unit, cap,
+    query_strides, key_strides, value_strides, upstream_strides, dkey_strides,
+    dvalue_strides, T, S, heads, each, window, scale, unit, cap,
     D: tl.constexpr, E: tl.constexpr,
     BLOCK_T: tl.constexpr, BLOCK_S: tl.constexpr,
     BLOCK_D: tl.constexpr, BLOCK_E: tl.constexpr,
-    CAUSAL: tl.constexpr, CHANGE: tl.constexpr,
+    CAUSAL: tl.constexpr, SCORE_FUNCTION: tl.constexpr,
 ):  # fmt: skip
-    """Give one tile of keys and values of a group its gradients."""
+    """Compute the gradients of one tile of keys and values of a group."""
     tiles = tl.cdiv(S, BLOCK_S)
     groups = heads // each
     bg = tl.program_id(0) // tiles
     b, g = bg // groups, bg % groups
     column = tl.program_id(0) % tiles * BLOCK_S
     columns = column + tl.arange(0, BLOCK_S)
-    length = tl.load(lengths + b)
-    key = head_of(key, key_steps, b, g)
-    value = head_of(value, value_steps, b, g)
-    keys = load(key, column, length, key_steps[2], BLOCK_S, D, BLOCK_D)
-    values = load(value, column, length, value_steps[2], BLOCK_S, E, BLOCK_E)
-    # Queries begin ... end - 1 are those that see any key of the tile.
+    length = key_length(lengths, b, S)
+    key = head_pointer(key, key_strides, b, g)
+    value = head_pointer(value, value_strides, b, g)
+    keys = load(key, column, length, key_strides[2], BLOCK_S, D, BLOCK_D)
+    values = load(value, column, length, value_strides[2], BLOCK_S, E, BLOCK_E)
+    # Queries begin ... end - 1 can attend to some key of the tile.
     begin, end = 0, tl.where(column < length, T, 0)
     if CAUSAL:
         begin = tl.maximum(column - S + T, 0) // BLOCK_T * BLOCK_T
@@ -50,58 +58,67 @@ def key_value_gradient(
     dv = tl.zeros([BLOCK_S, BLOCK_E], tl.float32)
     for member in range(each):
         h = g * each + member
-        slope = tl.load(slopes + b * heads + h)
+        slope = head_slope(slopes, b * heads + h)
         at = (b * heads + h).to(tl.int64) * T
-        ask = head_of(query, query_steps, b, h)
-        up = head_of(upstream, upstream_steps, b, h)
+        query_head = head_pointer(query, query_strides, b, h)
+        upstream_head = head_pointer(upstream, upstream_strides, b, h)
         for row in range(begin, end, BLOCK_T):
             rows = row + tl.arange(0, BLOCK_T)
-            places, below = (rows + S - T)[None, :], columns[:, None]
-            queries = load(ask, row, T, query_steps[2], BLOCK_T, D, BLOCK_D)
-            ups = load(up, row, T, upstream_steps[2], BLOCK_T, E, BLOCK_E)
-            sums = tl.load(lse + at + rows, mask=rows < T, other=0.0)
+            positions, keys_at = (rows + S - T)[None, :], columns[:, None]
+            queries = load(
+                query_head, row, T, query_strides[2], BLOCK_T, D, BLOCK_D
+            )
+            upstreams = load(
+                upstream_head, row, T, upstream_strides[2], BLOCK_T, E, BLOCK_E
+            )
+            # Rows beyond the last query: a logsumexp of inf, so weights of 0.
+            sums = tl.load(lse + at + rows, mask=rows < T, other=float("inf"))
             means = tl.load(average + at + rows, mask=rows < T, other=0.0)
             scores = tl.dot(keys, queries.T) * scale
-            scores, change = CHANGE(scores, places, below, slope, cap)
-            seen = visible(places, below, length, window, CAUSAL)
-            weights = tl.where(seen, tl.exp2(scores - sums[None, :]), 0.0)
-            dv = tl.dot(weights.to(ups.dtype), ups, dv)
-            dweights = tl.dot(values, ups.T)
-            dscores = weights * (dweights - means[None, :]) * change
+            scores, derivative = SCORE_FUNCTION(
+                scores, positions, keys_at, slope, cap
+            )
+            mask = can_attend(positions, keys_at, length, window, CAUSAL)
+            weights = tl.where(mask, tl.exp2(scores - sums[None, :]), 0.0)
+            dv = tl.dot(weights.to(upstreams.dtype), upstreams, dv)
+            dweights = tl.dot(values, upstreams.T)
+            dscores = weights * (dweights - means[None, :]) * derivative
             dk = tl.dot(dscores.to(queries.dtype), queries, dk)
-    dkey = head_of(dkey, dkey_steps, b, g)
-    dvalue = head_of(dvalue, dvalue_steps, b, g)
-    store(dk * unit, dkey, column, S, dkey_steps[2], BLOCK_S, D, BLOCK_D)
-    store(dv, dvalue, column, S, dvalue_steps[2], BLOCK_S, E, BLOCK_E)
+    dkey = head_pointer(dkey, dkey_strides, b, g)
+    dvalue = head_pointer(dvalue, dvalue_strides, b, g)
+    store(dk * unit, dkey, column, S, dkey_strides[2], BLOCK_S, D, BLOCK_D)
+    store(dv, dvalue, column, S, dvalue_strides[2], BLOCK_S, E, BLOCK_E)
 
 
 @triton.jit(do_not_specialize=("T", "S", "heads", "each", "window"))
 def query_gradient(
     query, key, value, upstream, lse, average, dquery, lengths, slopes,
-    query_steps, key_steps, value_steps, upstream_steps, dquery_steps,
+    query_strides, key_strides, value_strides, upstream_strides, dquery_strides,
     T, S, heads, each, window, scale, unit, cap,
     D: tl.constexpr, E: tl.constexpr,
     BLOCK_T: tl.constexpr, BLOCK_S: tl.constexpr,
     BLOCK_D: tl.constexpr, BLOCK_E: tl.constexpr,
-    CAUSAL: tl.constexpr, CHANGE: tl.constexpr,
+    CAUSAL: tl.constexpr, SCORE_FUNCTION: tl.constexpr,
 ):  # fmt: skip
-    """Give one tile of queries its gradient."""
+    """Compute the gradient of one tile of queries."""
     tiles = tl.cdiv(T, BLOCK_T)
     bh = tl.program_id(0) // tiles
     b, h = bh // heads, bh % heads
     row = (tiles - 1 - tl.program_id(0) % tiles) * BLOCK_T
     rows = row + tl.arange(0, BLOCK_T)
     at = bh.to(tl.int64) * T + rows
-    length, slope = tl.load(lengths + b), tl.load(slopes + bh)
-    key = head_of(key, key_steps, b, h // each)
-    value = head_of(value, value_steps, b, h // each)
-    ask = head_of(query, query_steps, b, h)
-    queries = load(ask, row, T, query_steps[2], BLOCK_T, D, BLOCK_D)
-    up = head_of(upstream, upstream_steps, b, h)
-    ups = load(up, row, T, upstream_steps[2], BLOCK_T, E, BLOCK_E)
-    sums = tl.load(lse + at, mask=rows < T, other=0.0)[:, None]
+    length, slope = key_length(lengths, b, S), head_slope(slopes, bh)
+    key = head_pointer(key, key_strides, b, h // each)
+    value = head_pointer(value, value_strides, b, h // each)
+    query_head = head_pointer(query, query_strides, b, h)
+    queries = load(query_head, row, T, query_strides[2], BLOCK_T, D, BLOCK_D)
+    upstream_head = head_pointer(upstream, upstream_strides, b, h)
+    upstreams = load(
+        upstream_head, row, T, upstream_strides[2], BLOCK_T, E, BLOCK_E
+    )
+    sums = tl.load(lse + at, mask=rows < T, other=float("inf"))[:, None]
     means = tl.load(average + at, mask=rows < T, other=0.0)[:, None]
-    places = (rows + S - T)[:, None]
+    positions = (rows + S - T)[:, None]
     begin, end = 0, length
     if CAUSAL:
         begin = tl.maximum(row + S - T - window + 1, 0) // BLOCK_S * BLOCK_S
@@ -109,16 +126,18 @@ def query_gradient(
     dq = tl.zeros([BLOCK_T, BLOCK_D], tl.float32)
     for column in range(begin, end, BLOCK_S):
         columns = column + tl.arange(0, BLOCK_S)
-        keys = load(key, column, length, key_steps[2], BLOCK_S, D, BLOCK_D)
+        keys = load(key, column, length, key_strides[2], BLOCK_S, D, BLOCK_D)
         values = load(
-            value, column, length, value_steps[2], BLOCK_S, E, BLOCK_E
+            value, column, length, value_strides[2], BLOCK_S, E, BLOCK_E
         )
         scores = tl.dot(queries, keys.T) * scale
-        scores, change = CHANGE(scores, places, columns[None, :], slope, cap)
-        seen = visible(places, columns[None, :], length, window, CAUSAL)
-        weights = tl.where(seen, tl.exp2(scores - sums), 0.0)
-        dweights = tl.dot(ups, values.T)
-        dscores = weights * (dweights - means) * change
+        scores, derivative = SCORE_FUNCTION(
+            scores, positions, columns[None, :], slope, cap
+        )
+        mask = can_attend(positions, columns[None, :], length, window, CAUSAL)
+        weights = tl.where(mask, tl.exp2(scores - sums), 0.0)
+        dweights = tl.dot(upstreams, values.T)
+        dscores = weights * (dweights - means) * derivative
         dq = tl.dot(dscores.to(keys.dtype), keys, dq)
-    dquery = head_of(dquery, dquery_steps, b, h)
-    store(dq * unit, dquery, row, T, dquery_steps[2], BLOCK_T, D, BLOCK_D)
+    dquery = head_pointer(dquery, dquery_strides, b, h)
+    store(dq * unit, dquery, row, T, dquery_strides[2], BLOCK_T, D, BLOCK_D)

@@ -1,10 +1,9 @@
-"""The second kernel: the first with another function of the scores.
+"""Score functions of the kernels: soft-cap and ALiBi.
 
-A soft-cap, ALiBi, or one after the other. The kernels take the function as a
-constant when they are compiled, as FlexAttention takes its `score_mod`, and it
-returns beside the new scores their derivative by the old.
+They apply a soft-cap, ALiBi, or both. The kernels take the function as a
+compile-time constant, as FlexAttention takes its `score_mod`. It returns the
+new scores and their derivative with respect to the old ones.
 
-Chapter: chapters/11_flash_attention
 Source: soft-cap: Gemma 2 (2024), section 2, https://arxiv.org/abs/2408.00118;
     ALiBi: Press et al. (2022), section 3, https://arxiv.org/abs/2108.12409
 Axes: T queries, S keys, in either order; cap and slope in units of ln 2, as
@@ -17,34 +16,34 @@ import triton.language as tl
 
 @triton.jit
 def tanh(x):
-    """Return tanh x: a series near 0, where the quotient loses digits."""
+    """Return tanh x: a series near 0, where the quotient is inaccurate."""
     square = x * x
     near = 1.0 + square * (
         -0.3333333333333333
         + square * (0.13333333333333333 + square * -0.05396825396825397)
     )
-    raised = tl.exp2(x * 2.8853900817779268)
-    far = 1.0 - 2.0 / (raised + 1.0)
+    exponential = tl.exp2(x * 2.8853900817779268)
+    far = 1.0 - 2.0 / (exponential + 1.0)
     return tl.where(square < 0.01, x * near, far)
 
 
 @triton.jit
-def capped(scores, places, columns, slope, cap):
+def apply_softcap(scores, positions, columns, slope, cap):
     """Return cap · tanh(scores / cap), and its derivative."""
-    bent = tanh(scores / cap)
-    return cap * bent, 1.0 - bent * bent
+    squashed = tanh(scores / cap)
+    return cap * squashed, 1.0 - squashed * squashed
 
 
 @triton.jit
-def biased(scores, places, columns, slope, cap):
+def apply_alibi(scores, positions, columns, slope, cap):
     """Return scores - slope · distance, and the derivative."""
-    distance = tl.abs(columns - places).to(tl.float32)
+    distance = tl.abs(columns - positions).to(tl.float32)
     return scores - slope * distance, 1.0
 
 
 @triton.jit
-def capped_and_biased(scores, places, columns, slope, cap):
+def apply_softcap_and_alibi(scores, positions, columns, slope, cap):
     """Return the capped scores with the bias added, and the derivative."""
-    scores, change = capped(scores, places, columns, slope, cap)
-    scores, _ = biased(scores, places, columns, slope, cap)
-    return scores, change
+    scores, derivative = apply_softcap(scores, positions, columns, slope, cap)
+    scores, _ = apply_alibi(scores, positions, columns, slope, cap)
+    return scores, derivative

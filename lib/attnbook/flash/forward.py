@@ -1,49 +1,59 @@
-"""The teaching kernel, forwards: one program walks one tile of queries.
+"""The forward kernel: one program computes one tile of queries.
 
-Scores are kept in units of ln 2 (`scale` carries log₂ e), for the machine
-raises 2 to a power, not e. Keys that all queries of the tile see are walked
-without a mask; the edges of the window, of the past and of the text with one.
+Scores are kept in units of ln 2 (`scale` carries log₂ e), because the GPU has
+an instruction for powers of 2, not of e. Tiles of keys that all queries of the
+tile can attend to need no mask; tiles at the edge of the window, of the causal
+mask or of the sequence do.
 
-Chapter: chapters/11_flash_attention
 Source: Dao (2023), algorithm 1, https://arxiv.org/abs/2307.08691 (there the
     logsumexp is natural, here it is to base 2); the split
-    into edge and inside as in the tutorial that `attnbook.flash.tile` names
+    into masked and unmasked tiles as in the tutorial that `attnbook.flash.tile`
+    names
 Axes: T queries, S keys, D width of query and key, E value width; `each` query
-    heads share a head of keys; places are those of the queries among the keys
+    heads share a head of keys; positions are those of the queries among the
+    keys
 """
 
 import triton
 import triton.language as tl
 
-from attnbook.flash.tile import head_of, load, store, visible
+from attnbook.flash.tile import (
+    can_attend,
+    head_pointer,
+    head_slope,
+    key_length,
+    load,
+    store,
+)
 
 
 @triton.jit
-def walk(
-    maximum, total, output, query, key, value, key_step, value_step,
-    begin, end, places, length, window, scale, slope, cap,
+def process_keys(
+    maximum, total, output, query, key, value, key_stride, value_stride,
+    begin, end, positions, length, window, scale, slope, cap,
     D: tl.constexpr, E: tl.constexpr, BLOCK_S: tl.constexpr,
     BLOCK_D: tl.constexpr, BLOCK_E: tl.constexpr,
-    CAUSAL: tl.constexpr, EDGE: tl.constexpr, CHANGE: tl.constexpr,
+    CAUSAL: tl.constexpr, MASKED: tl.constexpr, SCORE_FUNCTION: tl.constexpr,
 ):  # fmt: skip
-    """Bring some queries on from key `begin` to key `end`."""
+    """Update the online softmax of some queries with keys begin ... end - 1."""
     for start in range(begin, end, BLOCK_S):
-        at, columns = places[:, None], (start + tl.arange(0, BLOCK_S))[None, :]
-        keys = load(key, start, length, key_step, BLOCK_S, D, BLOCK_D)
+        at = positions[:, None]
+        columns = (start + tl.arange(0, BLOCK_S))[None, :]
+        keys = load(key, start, length, key_stride, BLOCK_S, D, BLOCK_D)
         scores = tl.dot(query, keys.T) * scale
-        scores, _ = CHANGE(scores, at, columns, slope, cap)
-        if EDGE:
-            seen = visible(at, columns, length, window, CAUSAL)
-            scores = tl.where(seen, scores, float("-inf"))
+        scores, _ = SCORE_FUNCTION(scores, at, columns, slope, cap)
+        if MASKED:
+            mask = can_attend(at, columns, length, window, CAUSAL)
+            scores = tl.where(mask, scores, float("-inf"))
         highest = tl.maximum(maximum, tl.max(scores, 1))
-        # Of a query that saw nothing yet, -inf - -inf would be NaN.
+        # For a query without any key so far, -inf - -inf would be NaN.
         finite = tl.where(highest == float("-inf"), 0.0, highest)
-        shrunk = tl.exp2(maximum - finite)
-        raised = tl.exp2(scores - finite[:, None])
-        total = total * shrunk + tl.sum(raised, 1)
-        values = load(value, start, length, value_step, BLOCK_S, E, BLOCK_E)
-        output = output * shrunk[:, None]
-        output = tl.dot(raised.to(values.dtype), values, output)
+        factor = tl.exp2(maximum - finite)
+        exponentials = tl.exp2(scores - finite[:, None])
+        total = total * factor + tl.sum(exponentials, 1)
+        values = load(value, start, length, value_stride, BLOCK_S, E, BLOCK_E)
+        output = output * factor[:, None]
+        output = tl.dot(exponentials.to(values.dtype), values, output)
         maximum = highest
     return maximum, total, output
 
@@ -51,27 +61,27 @@ def walk(
 @triton.jit(do_not_specialize=("T", "S", "heads", "each", "window"))
 def forward(
     query, key, value, output, lse, lengths, slopes,
-    query_steps, key_steps, value_steps, output_steps,
+    query_strides, key_strides, value_strides, output_strides,
     T, S, heads, each, window, scale, cap,
     D: tl.constexpr, E: tl.constexpr,
     BLOCK_T: tl.constexpr, BLOCK_S: tl.constexpr,
     BLOCK_D: tl.constexpr, BLOCK_E: tl.constexpr,
-    CAUSAL: tl.constexpr, CHANGE: tl.constexpr,
+    CAUSAL: tl.constexpr, SCORE_FUNCTION: tl.constexpr,
 ):  # fmt: skip
     """Give one tile of queries its output and logsumexp."""
     tiles = tl.cdiv(T, BLOCK_T)
     bh = tl.program_id(0) // tiles
     b, h = bh // heads, bh % heads
-    # The last tile first: in a causal text it has the most to do.
+    # The last tile first: under a causal mask it has the most work.
     row = (tiles - 1 - tl.program_id(0) % tiles) * BLOCK_T
     rows = row + tl.arange(0, BLOCK_T)
-    key = head_of(key, key_steps, b, h // each)
-    value = head_of(value, value_steps, b, h // each)
-    query = head_of(query, query_steps, b, h)
-    queries = load(query, row, T, query_steps[2], BLOCK_T, D, BLOCK_D)
-    length, slope = tl.load(lengths + b), tl.load(slopes + bh)
-    # Keys begin ... end - 1 are seen by some query, inside ... outside - 1 by
-    # all of them.
+    key = head_pointer(key, key_strides, b, h // each)
+    value = head_pointer(value, value_strides, b, h // each)
+    query = head_pointer(query, query_strides, b, h)
+    queries = load(query, row, T, query_strides[2], BLOCK_T, D, BLOCK_D)
+    length, slope = key_length(lengths, b, S), head_slope(slopes, bh)
+    # Some query can attend to keys begin ... end - 1, and all of them to keys
+    # inside ... outside - 1.
     begin, inside, outside, end = 0, 0, length // BLOCK_S * BLOCK_S, length
     if CAUSAL:
         first, last = row + S - T, tl.minimum(row + BLOCK_T, T) - 1 + S - T
@@ -82,19 +92,20 @@ def forward(
         end = tl.minimum(last + 1, length)
     maximum = tl.full([BLOCK_T], float("-inf"), tl.float32)
     total = tl.zeros([BLOCK_T], tl.float32)
-    made = tl.zeros([BLOCK_T, BLOCK_E], tl.float32)
+    result = tl.zeros([BLOCK_T, BLOCK_E], tl.float32)
     for part in tl.static_range(0 if CAUSAL else 1, 3):
         low = begin if part == 0 else (inside if part == 1 else outside)
         high = inside if part == 0 else (outside if part == 1 else end)
-        maximum, total, made = walk(
-            maximum, total, made, queries, key, value, key_steps[2],
-            value_steps[2], low, tl.minimum(high, end), rows + S - T, length,
+        maximum, total, result = process_keys(
+            maximum, total, result, queries, key, value, key_strides[2],
+            value_strides[2], low, tl.minimum(high, end), rows + S - T, length,
             window, scale, slope, cap, D, E, BLOCK_S, BLOCK_D, BLOCK_E,
-            CAUSAL, part != 1, CHANGE,
+            CAUSAL, part != 1, SCORE_FUNCTION,
         )  # fmt: skip
-    some = tl.where(total == 0.0, 1.0, total)
-    made, output = made / some[:, None], head_of(output, output_steps, b, h)
-    store(made, output, row, T, output_steps[2], BLOCK_T, E, BLOCK_E)
-    # To base 2, as the scores are: the way back raises 2 to the difference.
-    place = lse + bh.to(tl.int64) * T + rows
-    tl.store(place, maximum + tl.log2(some), mask=rows < T)
+    divisor = tl.where(total == 0.0, 1.0, total)
+    result = result / divisor[:, None]
+    output = head_pointer(output, output_strides, b, h)
+    store(result, output, row, T, output_strides[2], BLOCK_T, E, BLOCK_E)
+    # To base 2, as the scores are: the backward pass computes 2^difference.
+    pointer = lse + bh.to(tl.int64) * T + rows
+    tl.store(pointer, maximum + tl.log2(divisor), mask=rows < T)

@@ -1,8 +1,7 @@
-"""`flash_attention` as an attention of Hugging Face's transformers.
+"""`flash_attention` as an attention implementation in Hugging Face.
 
 After `register()`, models take `attn_implementation="attnbook"`.
 
-Chapter: chapters/11_flash_attention
 Source: https://huggingface.co/docs/transformers/attention_interface
 Axes: B batch, H heads, G groups (key-value heads), T queries, S keys, D width
     of query and key, E value width
@@ -19,18 +18,24 @@ NAME = "attnbook"
 
 
 def register(name: str = NAME) -> None:
-    """Make the name known to transformers, which must be installed."""
+    """Register this attention with transformers, which must be installed."""
     from transformers import AttentionInterface
     from transformers.masking_utils import (
         ALL_MASK_ATTENTION_FUNCTIONS,
         AttentionMaskInterface,
     )
 
+    flash_mask = ALL_MASK_ATTENTION_FUNCTIONS["flash_attention_2"]
+
+    def padding_mask(*given: Any, **more: Any) -> Tensor | None:
+        """Make the mask of FlashAttention, (B, S), once for all layers."""
+        mask = flash_mask(*given, **more)
+        if mask is not None and not torch.compiler.is_compiling():
+            refuse_padding_before_the_end(mask)
+        return mask
+
     AttentionInterface.register(name, attention)
-    # Lengths of padded texts are all that is needed, as in FlashAttention.
-    AttentionMaskInterface.register(
-        name, ALL_MASK_ATTENTION_FUNCTIONS["flash_attention_2"]
-    )
+    AttentionMaskInterface.register(name, padding_mask)
 
 
 def attention(
@@ -49,21 +54,25 @@ def attention(
     """Return the output as (B, T, H, E), and no weights.
 
     Args:
-        module: the layer that asks; it knows whether it is causal.
-        query: what is asked, (B, H, T, D).
-        key: what it is compared with, (B, G, S, D).
-        value: what is averaged, (B, G, S, E).
-        attention_mask: (B, S), not 0 where a key is no padding.
+        module: the attention layer; its `is_causal` says whether it is causal.
+        query: the queries, (B, H, T, D).
+        key: the keys, (B, G, S, D).
+        value: the values, (B, G, S, E).
+        attention_mask: (B, S), 0 where a key is padding, which must be at the
+            end of a sequence. Models check it once before their first layer;
+            here it is checked where it is on the CPU, because reading it from
+            a GPU would wait in every layer.
         scaling: factor of the products.
         dropout: of the weights; only 0 is taken.
-        is_causal: whether no query sees a later key; the module's word unless
-            given.
-        sliding_window: keys that a query sees, its own included.
+        is_causal: whether no query attends to a later key; that of the module
+            unless given.
+        sliding_window: number of keys that a query attends to, its own
+            included.
         softcap: of the scores.
-        more: what other models pass on.
+        more: arguments of other models.
 
     Raises:
-        ValueError: if something is asked that `flash_attention` does not do.
+        ValueError: if an option is given that `flash_attention` does not have.
     """
     causal = getattr(module, "is_causal", True)
     causal = causal if is_causal is None else is_causal
@@ -93,26 +102,37 @@ def attention(
 
 
 def lengths(mask: Tensor | None, keys: int) -> Tensor | None:
-    """Return how many keys of each text are no padding.
+    """Return how many keys of each sequence are not padding.
 
     Raises:
-        ValueError: if the mask is not one number a key, or the padding does
-            not stand at the end.
+        ValueError: if the mask is not one number for each key, or if it is on
+            the CPU and has padding elsewhere than at the end.
     """
     if mask is None:
         return None
     if mask.ndim != 2 or mask.shape[1] != keys:
         raise ValueError(
-            f"a mask must be one number a key, (batch, {keys}), but is "
+            f"a mask must be one number for each key, (batch, {keys}), but is "
             f"{tuple(mask.shape)}"
         )
+    if mask.device.type == "cpu":
+        refuse_padding_before_the_end(mask)
+    return mask.bool().sum(dim=1)
+
+
+def refuse_padding_before_the_end(mask: Tensor) -> None:
+    """Raise ValueError if padding of a mask (B, S) is not at the end; reads it.
+
+    Raises:
+        ValueError: if a sequence has a token after padding.
+    """
     kept = mask.bool()
     found = kept.sum(dim=1)
-    expected = torch.arange(keys, device=mask.device) < found[:, None]
-    if not torch.equal(kept, expected):
-        row = int((kept != expected).any(dim=1).nonzero()[0])
+    columns = torch.arange(mask.shape[1], device=mask.device)
+    misplaced = (kept != (columns < found[:, None])).any(dim=1)
+    if misplaced.any():
+        row = int(misplaced.nonzero()[0])
         raise ValueError(
-            f"padding must stand at the end (padding_side='right'), but text "
+            "padding must be at the end (padding_side='right'), but sequence "
             f"{row} of {int(found[row])} tokens has some before its last"
         )
-    return found

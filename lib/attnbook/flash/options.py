@@ -1,6 +1,5 @@
-"""What a call of `flash_attention` asks for, beside query, key and value.
+"""Options of `flash_attention`, and scores of tiles under these options.
 
-Chapter: chapters/11_flash_attention
 Source: soft-cap: Gemma 2 (2024), section 2, https://arxiv.org/abs/2408.00118;
     ALiBi: Press et al. (2022), section 3, https://arxiv.org/abs/2108.12409;
     the others: `attnbook.masks`
@@ -13,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from attnbook.tiled import Scores, wide
+from attnbook.attention.tiled import TileScores, at_least_float32
 
 
 @dataclass(frozen=True)
@@ -28,14 +27,26 @@ class Options:
     scale: float | None = None
 
     def factor(self, width: int) -> float:
-        """Return what products of so wide vectors are multiplied by."""
+        """Return the scale of the dot products of vectors of this width."""
         return width**-0.5 if self.scale is None else float(self.scale)
 
+    def numbers(
+        self, width: int, keys: int
+    ) -> tuple[bool, int | None, float | None, float]:
+        """Return causal, window, soft-cap and scale for the operators.
 
-class Seen(Scores):
-    """Scores under options: soft-cap, ALiBi, and who may look where.
+        A window is reduced to the number of keys, which has the same effect and
+        fits into the 32 or 64 bits of a kernel's integers.
+        """
+        window = self.window and min(self.window, keys)
+        softcap = None if self.softcap is None else float(self.softcap)
+        return bool(self.causal), window, softcap, self.factor(width)
 
-    Queries come as (B, G, R, T, D), keys as (B, G, 1, S, D).
+
+class MaskedTileScores(TileScores):
+    """Scores of a tile with soft-cap, ALiBi and mask.
+
+    Queries have the shape (B, G, R, T, D), keys (B, G, 1, S, D).
     """
 
     def __init__(self, query: Tensor, key: Tensor, options: Options):
@@ -44,15 +55,19 @@ class Seen(Scores):
         self.lengths = self.slopes = None
         if options.key_lengths is not None:
             self.lengths = options.key_lengths.view(-1, 1, 1, 1, 1)
-            self.keys = int(self.lengths.max())
+            # Tiles beyond every length are skipped where that needs no sync.
+            if self.lengths.device.type == "cpu":
+                self.keys = int(self.lengths.max())
         if options.alibi_slopes is not None:
-            slopes = wide(options.alibi_slopes).to(wide(query))
+            slopes = at_least_float32(options.alibi_slopes).to(
+                at_least_float32(query)
+            )
             B, G, R = query.shape[:3]
             slopes = slopes.expand(B, G * R)
             self.slopes = slopes.reshape(B, G, R, 1, 1)
 
-    def reach(self, first: int, stop: int) -> tuple[int, int]:
-        """Return which keys queries first ... stop - 1 may see at all."""
+    def key_range(self, first: int, stop: int) -> tuple[int, int]:
+        """Return which keys queries first ... stop - 1 can attend to."""
         low, high = 0, self.keys
         if self.options.causal or self.options.window:
             high = max(0, min(high, stop + self.shift))
@@ -60,32 +75,33 @@ class Seen(Scores):
             low = max(0, first + self.shift - self.options.window + 1)
         return low, high
 
-    def tile(
+    def compute(
         self, query: Tensor, key: Tensor, row: int, column: int
     ) -> tuple[Tensor, Tensor | float]:
-        """Return a tile's scores, and their derivatives by the products."""
-        scores, slope = super().tile(query, key, row, column)
+        """Return a tile's scores, and their derivatives by the dot products."""
+        scores, slope = super().compute(query, key, row, column)
         if self.options.softcap is not None:
-            bent = (scores / self.options.softcap).tanh()
-            scores, slope = self.options.softcap * bent, slope * (1 - bent**2)
-        here = query.device
-        columns = column + torch.arange(key.shape[-2], device=here)
+            squashed = (scores / self.options.softcap).tanh()
+            scores = self.options.softcap * squashed
+            slope = slope * (1 - squashed**2)
+        device = query.device
+        columns = column + torch.arange(key.shape[-2], device=device)
         first = row + self.shift
-        back = first + torch.arange(query.shape[-2], device=here)[:, None]
+        back = first + torch.arange(query.shape[-2], device=device)[:, None]
         back = back - columns
         if self.slopes is not None:
             scores = scores - self.slopes * back.abs()
-        hidden = self.hidden(back, columns)
-        if hidden is not None:
-            scores = scores.masked_fill(hidden, -torch.inf)
+        masked_out = self.masked_out(back, columns)
+        if masked_out is not None:
+            scores = scores.masked_fill(masked_out, -torch.inf)
         return scores, slope
 
-    def hidden(self, back: Tensor, columns: Tensor) -> Tensor | None:
-        """Return True at keys that a query of a tile may not see.
+    def masked_out(self, back: Tensor, columns: Tensor) -> Tensor | None:
+        """Return True at keys that a query of the tile cannot attend to.
 
         Args:
-            back: how far each key stands behind each query.
-            columns: the numbers of the keys.
+            back: query position minus key position.
+            columns: the positions of the keys.
         """
         rules = []
         if self.options.causal or self.options.window:
@@ -96,7 +112,7 @@ class Seen(Scores):
             rules.append(columns >= self.lengths)
         if not rules:
             return None
-        hidden = rules[0]
+        masked_out = rules[0]
         for rule in rules[1:]:
-            hidden = hidden | rule
-        return hidden
+            masked_out = masked_out | rule
+        return masked_out

@@ -1,7 +1,5 @@
-"""What `flash_attention` does not take, said in one sentence each.
+"""Validation of the arguments of `flash_attention`.
 
-Chapter: chapters/11_flash_attention
-Source: none
 Axes: B batch, H heads, G groups (key-value heads), T queries, S keys, D width
     of query and key, E value width
 """
@@ -13,8 +11,7 @@ from torch import Tensor
 
 from attnbook.flash.options import Options
 
-WIDEST = 256
-KINDS = torch.float16, torch.bfloat16, torch.float32, torch.float64
+DTYPES = torch.float16, torch.bfloat16, torch.float32, torch.float64
 
 
 def refuse(query: Tensor, key: Tensor, value: Tensor, options: Options) -> None:
@@ -29,7 +26,7 @@ def refuse(query: Tensor, key: Tensor, value: Tensor, options: Options) -> None:
 
 
 def refuse_tensors(query: Tensor, key: Tensor, value: Tensor) -> None:
-    """Refuse numbers of axes, devices and precisions that do not go."""
+    """Raise ValueError for wrong numbers of axes, devices and dtypes."""
     for name, x in (("query", query), ("key", key), ("value", value)):
         if x.ndim != 4:
             raise ValueError(
@@ -42,7 +39,7 @@ def refuse_tensors(query: Tensor, key: Tensor, value: Tensor) -> None:
             )
         if x.dtype != query.dtype:
             raise ValueError(f"query is {query.dtype} but {name} {x.dtype}")
-    if query.dtype not in KINDS:
+    if query.dtype not in DTYPES:
         raise ValueError(
             f"query is {query.dtype}, but must be float16, bfloat16, float32 "
             "or float64"
@@ -50,11 +47,13 @@ def refuse_tensors(query: Tensor, key: Tensor, value: Tensor) -> None:
 
 
 def refuse_shapes(query: Tensor, key: Tensor, value: Tensor) -> None:
-    """Refuse shapes that do not fit each other, or do not fit a kernel."""
+    """Raise ValueError for shapes that do not fit each other."""
     (B, H, T, D), (_, G, S, _), E = query.shape, key.shape, value.shape[-1]
     for name, x in (("keys", key), ("values", value)):
         if len(x) != B:
-            raise ValueError(f"queries of {B} texts, but {name} of {len(x)}")
+            raise ValueError(
+                f"queries of {B} sequences, but {name} of {len(x)}"
+            )
     if key.shape[-1] != D:
         raise ValueError(
             f"queries are {D} wide but keys are {key.shape[-1]}: "
@@ -69,18 +68,16 @@ def refuse_shapes(query: Tensor, key: Tensor, value: Tensor) -> None:
         raise ValueError(f"{H} heads do not divide into {G} groups")
     if B < 1 or T < 1 or S < 1:
         raise ValueError(
-            f"nothing to attend: batch {B}, T = {T} queries, S = {S} keys; "
+            f"nothing to attend to: batch {B}, T = {T} queries, S = {S} keys; "
             "each must be at least 1"
         )
     for name, width in (("query and key", D), ("value", E)):
-        if not 1 <= width <= WIDEST:
-            raise ValueError(
-                f"{name} are {width} wide, but must be 1 to {WIDEST} wide"
-            )
+        if width < 1:
+            raise ValueError(f"{name} are {width} wide, but must be at least 1")
 
 
 def refuse_numbers(options: Options) -> None:
-    """Refuse a window, soft-cap or scale that means nothing."""
+    """Raise ValueError for an invalid window, soft-cap or scale."""
     window = options.window
     if window is not None and (type(window) is not int or window < 1):
         raise ValueError(
@@ -99,33 +96,41 @@ def refuse_numbers(options: Options) -> None:
 
 
 def refuse_lengths(lengths: Tensor, key: Tensor) -> None:
-    """Refuse key lengths that are not one number from 0 to S a text."""
-    B, S = key.shape[0], key.shape[2]
+    """Raise ValueError unless there is one integer for each sequence."""
+    B = key.shape[0]
     if lengths.is_floating_point() or lengths.dtype == torch.bool:
         raise ValueError(
             f"key_lengths must be whole numbers, but are {lengths.dtype}"
         )
     if lengths.shape != (B,):
         raise ValueError(
-            f"key_lengths must be ({B},), one a text, but are "
+            f"key_lengths must be ({B},), one for each sequence, but are "
             f"{tuple(lengths.shape)}"
         )
     if lengths.device != key.device:
         raise ValueError(
             f"keys are on {key.device} but key_lengths on {lengths.device}"
         )
-    # To look at numbers on a GPU is to wait for it; a graph cannot.
-    if lengths.is_cuda and torch.cuda.is_current_stream_capturing():
+
+
+def refuse_length_values(lengths: Tensor, keys: int) -> None:
+    """Raise ValueError for key lengths on the CPU that are not from 0 to S.
+
+    Reading numbers from another device would wait for it in every layer, and a
+    CUDA graph cannot wait at all: there the kernels bound the lengths instead.
+    """
+    if lengths.device.type != "cpu":
         return
     low, high = lengths.aminmax()
-    if low < 0 or high > S:
+    if low < 0 or high > keys:
         raise ValueError(
-            f"key_lengths must be from 0 to S = {S}, but are {lengths.tolist()}"
+            f"key_lengths must be from 0 to S = {keys}, but are "
+            f"{lengths.tolist()}"
         )
 
 
 def refuse_slopes(slopes: Tensor, query: Tensor) -> None:
-    """Refuse slopes that are not one number a head, or that want a gradient."""
+    """Raise ValueError unless slopes are one number per head, no gradient."""
     B, H = query.shape[:2]
     if slopes.shape not in ((H,), (B, H)):
         raise ValueError(

@@ -1,9 +1,7 @@
 """Tile sizes by GPU and width: what fits its shared memory and registers.
 
-Chapter: chapters/11_flash_attention
 Source: shared memory a block: CUDA C++ Programming Guide, table of compute
     capabilities, https://docs.nvidia.com/cuda/cuda-c-programming-guide/
-Axes: none
 """
 
 from dataclasses import dataclass
@@ -12,8 +10,8 @@ import torch
 
 
 @dataclass(frozen=True)
-class Sizes:
-    """Of a tile, and of the group of threads that works on it.
+class TileSizes:
+    """Sizes of a tile, and of the group of threads that computes it.
 
     Attributes:
         queries, keys: rows and columns of a tile.
@@ -37,82 +35,116 @@ SHARED = {
     (9, 0): 227 * 1024,
 }
 # On a T4 Triton multiplies without tensor cores: small tiles, one at a time.
-# With none of these does a kernel run out of registers: a test compiles them.
-TURING = {"forward": Sizes(32, 32, 4, 1), "backward": Sizes(32, 32, 8, 1)}
-# way, roomy shared memory or little -> widest row -> sizes
+# A test compiles all of these and checks that no kernel spills registers.
+TURING = {
+    "forward": TileSizes(32, 32, 4, 1),
+    "backward": TileSizes(32, 32, 8, 1),
+}
+# pass, amount of shared memory -> widest row -> sizes
 TABLE = {
     ("forward", "hopper"): {
-        64: Sizes(128, 128, 8, 2),
-        128: Sizes(128, 128, 8, 2),
-        256: Sizes(128, 64, 8, 2),
+        64: TileSizes(128, 128, 8, 2),
+        128: TileSizes(128, 128, 8, 2),
+        256: TileSizes(128, 64, 8, 2),
     },
     ("forward", "roomy"): {
-        64: Sizes(128, 64, 8, 2),
-        128: Sizes(64, 64, 4, 2),
-        256: Sizes(64, 32, 8, 2),
+        64: TileSizes(128, 64, 8, 2),
+        128: TileSizes(64, 64, 4, 2),
+        256: TileSizes(64, 32, 8, 2),
     },
     ("forward", "small"): {
-        64: Sizes(128, 64, 8, 2),
-        128: Sizes(64, 64, 4, 2),
-        256: Sizes(64, 32, 8, 1),
+        64: TileSizes(128, 64, 8, 2),
+        128: TileSizes(64, 64, 4, 2),
+        256: TileSizes(64, 32, 8, 1),
     },
     ("backward", "hopper"): {
-        64: Sizes(64, 128, 8, 2),
-        128: Sizes(64, 64, 8, 2),
-        256: Sizes(32, 32, 8, 1),
+        64: TileSizes(64, 128, 8, 2),
+        128: TileSizes(64, 64, 8, 2),
+        256: TileSizes(32, 32, 8, 1),
     },
     ("backward", "roomy"): {
-        64: Sizes(32, 64, 4, 2),
-        128: Sizes(64, 64, 8, 2),
-        256: Sizes(32, 32, 8, 1),
+        64: TileSizes(32, 64, 4, 2),
+        128: TileSizes(64, 64, 8, 2),
+        256: TileSizes(32, 32, 8, 1),
     },
     ("backward", "small"): {
-        64: Sizes(32, 64, 4, 2),
-        128: Sizes(32, 64, 8, 2),
-        256: Sizes(32, 32, 8, 1),
+        64: TileSizes(32, 64, 4, 2),
+        128: TileSizes(32, 64, 8, 2),
+        256: TileSizes(32, 32, 8, 1),
     },
 }
 
 
-def family(capability: tuple[int, int]) -> str:
-    """Return which column of the table a GPU reads."""
+# A soft-cap needs additional registers.
+CAPPED = {
+    ("forward", "roomy", 128): TileSizes(64, 32, 4, 2),
+    ("forward", "small", 128): TileSizes(64, 32, 4, 2),
+    ("backward", "hopper", 128): TileSizes(64, 64, 8, 1),
+}
+
+
+def find_gpu_family(capability: tuple[int, int]) -> str:
+    """Return which tile sizes of the table a GPU uses."""
     if capability[0] == 9:
         return "hopper"
-    room = SHARED.get(capability, 99 * 1024)
-    return "roomy" if room >= 163 * 1024 else "small"
+    shared = SHARED.get(capability, 99 * 1024)
+    return "roomy" if shared >= 163 * 1024 else "small"
 
 
-def sizes(
-    way: str, capability: tuple[int, int], dtype: torch.dtype, width: int
-) -> Sizes:
-    """Return the tile sizes for a GPU, a precision and the widest row.
+def find_gpu_limit(
+    capability: tuple[int, int], dtype: torch.dtype, width: int
+) -> tuple[str, str] | None:
+    """Return why the kernels do not run on an NVIDIA GPU with such inputs.
 
     Args:
-        way: "forward" or "backward".
         capability: of the GPU, as (major, minor).
         dtype: of query, key and value.
         width: the larger of D and E.
 
+    Returns:
+        What the kernels take there, and what was given instead; None where
+        they run.
+    """
+    number = f"{capability[0]}.{capability[1]}"
+    if capability < (7, 5):
+        return "the kernels need compute capability 7.5 or later", number
+    name = f"with compute capability {number} the kernels take"
+    turing = capability < (8, 0)
+    dtypes = (torch.float16,) if turing else (torch.float16, torch.bfloat16)
+    if dtype not in dtypes:
+        names = " or ".join(str(k)[6:] for k in dtypes)
+        return f"{name} {names}", str(dtype)[6:]
+    widest = 64 if turing else 256
+    if width > widest:
+        return f"{name} rows up to {widest} wide", str(width)
+    return None
+
+
+def choose_tile_sizes(
+    direction: str,
+    capability: tuple[int, int],
+    dtype: torch.dtype,
+    width: int,
+    capped: bool = False,
+) -> TileSizes:
+    """Return the tile sizes for a GPU, a precision and the widest row.
+
+    Args:
+        direction: "forward" or "backward".
+        capability: of the GPU, as (major, minor).
+        dtype: of query, key and value.
+        width: the larger of D and E.
+        capped: whether the scores have a soft-cap.
+
     Raises:
         ValueError: if the kernels do not run there with these.
     """
-    name = f"compute capability {capability[0]}.{capability[1]}"
-    if capability < (7, 5):
-        raise ValueError(f"the kernels need 7.5 or later, but this is {name}")
-    turing = capability < (8, 0)
-    kinds = (torch.float16,) if turing else (torch.float16, torch.bfloat16)
-    if dtype not in kinds:
-        told = " or ".join(str(k)[6:] for k in kinds)
-        raise ValueError(
-            f"with {name} the kernels take {told}, not {str(dtype)[6:]}"
-        )
-    widest = 64 if turing else 256
-    if width > widest:
-        raise ValueError(
-            f"with {name} the kernels take rows up to {widest} wide, "
-            f"not {width}"
-        )
-    if turing:
-        return TURING[way]
-    table = TABLE[way, family(capability)]
-    return next(table[w] for w in table if width <= w)
+    reason = find_gpu_limit(capability, dtype, width)
+    if reason is not None:
+        raise ValueError(f"{reason[0]}, not {reason[1]}")
+    if capability < (8, 0):
+        return TURING[direction]
+    kind = direction, find_gpu_family(capability)
+    widest = next(w for w in TABLE[kind] if width <= w)
+    found = TABLE[kind][widest]
+    return CAPPED.get((*kind, widest), found) if capped else found

@@ -1,10 +1,9 @@
-"""What every kernel does with a tile: load it, store it, say who sees whom.
+"""Helpers of all kernels: load a tile, store it, and apply the mask.
 
-Chapter: chapters/11_flash_attention
-Source: own work, after the tutorial of Triton,
+Source: after the tutorial of Triton,
     https://triton-lang.org/main/getting-started/tutorials/06-fused-attention.html
-Axes: rows are queries or keys, lanes a row's numbers; WIDTH of them are real,
-    LANES (a power of two) are held
+Axes: rows are queries or keys, lanes the entries of a row: WIDTH of them
+    exist, and LANES (the next power of two) are loaded
 """
 
 import triton
@@ -12,57 +11,83 @@ import triton.language as tl
 
 
 @triton.jit
-def places_of(
-    base, first, count, step,
+def tile_pointers(
+    base, first, count, stride,
     ROWS: tl.constexpr, WIDTH: tl.constexpr, LANES: tl.constexpr,
 ):  # fmt: skip
-    """Return where a tile's numbers are, and which of them are there."""
-    # first · step may pass 2³¹, so 64 bits; within a tile 32 are enough.
-    corner = base + tl.cast(first, tl.int64) * step
+    """Return the pointers to a tile's entries, and which of them exist."""
+    # first · stride may exceed 2³¹, so 64 bits; within a tile 32 are enough.
+    corner = base + tl.cast(first, tl.int64) * stride
     rows, lanes = tl.arange(0, ROWS)[:, None], tl.arange(0, LANES)[None, :]
-    there = rows < count - first
+    valid = rows < count - first
     if WIDTH != LANES:
-        there = there & (lanes < WIDTH)
-    return corner + (rows * step + lanes), there
+        valid = valid & (lanes < WIDTH)
+    return corner + (rows * stride + lanes), valid
 
 
 @triton.jit
 def load(
-    base, first, count, step,
+    base, first, count, stride,
     ROWS: tl.constexpr, WIDTH: tl.constexpr, LANES: tl.constexpr,
 ):  # fmt: skip
-    """Load some rows; zeros stand for rows and lanes that are not there."""
-    places, there = places_of(base, first, count, step, ROWS, WIDTH, LANES)
-    return tl.load(places, mask=there, other=0.0)
+    """Load some rows; rows and lanes that do not exist are zeros."""
+    pointers, valid = tile_pointers(
+        base, first, count, stride, ROWS, WIDTH, LANES
+    )
+    return tl.load(pointers, mask=valid, other=0.0)
 
 
 @triton.jit
 def store(
-    made, base, first, count, step,
+    tile, base, first, count, stride,
     ROWS: tl.constexpr, WIDTH: tl.constexpr, LANES: tl.constexpr,
 ):  # fmt: skip
-    """Store some rows, without those and without lanes that are not there."""
-    places, there = places_of(base, first, count, step, ROWS, WIDTH, LANES)
-    tl.store(places, made.to(base.dtype.element_ty), mask=there)
+    """Store some rows, except for rows and lanes that do not exist."""
+    pointers, valid = tile_pointers(
+        base, first, count, stride, ROWS, WIDTH, LANES
+    )
+    tl.store(pointers, tile.to(base.dtype.element_ty), mask=valid)
 
 
 @triton.jit
-def head_of(base, steps, b, h):
-    """Return where the rows of one head of one text begin."""
+def head_pointer(base, strides, b, h):
+    """Return the pointer to the first row of one head of one sequence."""
     b, h = tl.cast(b, tl.int64), tl.cast(h, tl.int64)
-    return base + b * steps[0] + h * steps[1]
+    return base + b * strides[0] + h * strides[1]
 
 
 @triton.jit
-def visible(places, columns, length, window, CAUSAL: tl.constexpr):
-    """Tell which keys the queries at these places may see."""
-    seen = columns < length
+def key_length(lengths, b, S):
+    """Return how many keys of a sequence are not padding; S unless given.
+
+    The host does not read lengths that are on a GPU, so they are clamped here.
+    """
+    # This is S; the separate value saves registers in the backward pass.
+    length = tl.maximum(S, 1)
+    if lengths is not None:
+        length = tl.minimum(tl.maximum(tl.load(lengths + b), 0), S)
+    return length
+
+
+@triton.jit
+def head_slope(slopes, bh):
+    """Return the slope of a head of a sequence, 0 unless given."""
+    slope = 0.0
+    if slopes is not None:
+        slope = tl.load(slopes + bh)
+    return slope
+
+
+@triton.jit
+def can_attend(positions, columns, length, window, CAUSAL: tl.constexpr):
+    """Return which keys the queries at these positions can attend to."""
+    mask = columns < length
     if CAUSAL:
-        seen = seen & (columns <= places) & (columns > places - window)
-    return seen
+        mask = mask & (columns <= positions) & (columns > positions - window)
+    return mask
 
 
 @triton.jit
-def as_it_is(scores, places, columns, slope, cap):
-    """Leave the scores as they are; their derivative by themselves is 1."""
+def unchanged(scores, positions, columns, slope, cap):
+    """Return the scores unchanged, and their derivative, which is 1."""
     return scores, 1.0

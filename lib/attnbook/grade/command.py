@@ -1,42 +1,45 @@
-"""The command line of `python -m attnbook.grade`.
-
-Chapter: all of them
-Source: none
-Axes: none
-"""
+"""The command line of `python -m attnbook.grade`."""
 
 import argparse
 import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from tqdm import tqdm
-
 from attnbook.grade import many, report
 from attnbook.grade.fences import Limits
+from attnbook.training.progress import progress_bar
 
 
 def arguments(words: Sequence[str] | None) -> argparse.Namespace:
-    """Return what was asked for."""
+    """Return the parsed arguments."""
     parser = argparse.ArgumentParser(
         "python -m attnbook.grade",
         description="Grade notebooks: every exercise of each chapter whose "
         "checks a notebook imports, as many points as it has stars.",
     )
     parser.add_argument("notebook", nargs="+", type=Path)
-    parser.add_argument("--csv", type=Path, help="a row a notebook")
-    parser.add_argument("--json", type=Path, help="everything")
+    parser.add_argument("--csv", type=Path, help="write one row per notebook")
+    parser.add_argument("--json", type=Path, help="write all results")
     parser.add_argument(
-        "--workers", type=int, default=os.cpu_count() or 1, help="processes"
+        "--workers",
+        type=int,
+        default=os.cpu_count() or 1,
+        help="number of processes",
     )
     parser.add_argument(
-        "--seed", type=int, default=0, help="of the second inputs"
+        "--seed", type=int, default=0, help="seed of the second inputs"
     )
     parser.add_argument(
-        "--seconds", type=float, default=Limits.whole, help="per notebook"
+        "--seconds",
+        type=float,
+        default=Limits.whole,
+        help="time limit per notebook",
     )
     parser.add_argument(
-        "--memory", type=int, default=Limits.memory, help="megabytes each"
+        "--memory",
+        type=int,
+        default=Limits.memory,
+        help="megabytes per process",
     )
     return parser.parse_args(words)
 
@@ -50,16 +53,16 @@ def main(words: Sequence[str] | None = None) -> int:
     kept = target and target.with_name(f"{target.name}.unfinished")
     journal = many.Journal(kept, asked.seed, limits)
     found: report.Results = {}
-    with tqdm(total=len(paths), unit="notebook") as bar:
-        todo = many.task(asked.seed, limits)
+    with progress_bar(total=len(paths), unit="notebook") as bar:
+        todo = many.make_task(asked.seed, limits)
         workers = max(1, min(asked.workers, len(paths)))
-        for path, result in many.results(paths, journal, workers, todo):
+        for path, result in many.grade_all(paths, journal, workers, todo):
             found[path] = result
             bar.update()
     for path in sorted(found):
-        print(report.readable(report.line(path, found[path])))
+        print(report.make_writable(report.format_line(path, found[path])))
     for file, make in (asked.csv, report.as_csv), (asked.json, report.as_json):
         if file:
-            file.write_text(report.readable(make(found)), "utf8")
+            file.write_text(report.make_writable(make(found)), "utf8")
     journal.done()
     return 0

@@ -1,14 +1,10 @@
-"""What a process with a student's code in it may not do.
+"""Limits on the process that runs a student's code.
 
 Time, memory, the size of files and how many are open are limited by POSIX;
-namespaces with nobody else in them (no network, no process to be ended but its
-own) and a ban on writing and signals to elsewhere (`landlock`) are Linux's.
-Where the platform lacks a fence it is left out; `fence` returns those that
-stand.
-
-Chapter: all of them
-Source: none
-Axes: none
+Linux adds namespaces without a network and without other processes, and forbids
+writing outside the folder and signals to other processes (`landlock`). A limit
+that the platform lacks is left out; `apply_limits` returns the names of those
+that are in force.
 """
 
 import contextlib
@@ -51,41 +47,43 @@ class Limits:
     processes: int = 128
 
 
-def fence(folder: str, limits: Limits) -> list[str]:
-    """Put up every fence that this platform has; return their names.
+def apply_limits(folder: str, limits: Limits) -> list[str]:
+    """Apply every limit that this platform has; return their names.
 
     Where there are namespaces, the process that returns is a new one.
     """
     up = ["time"]
     os.chdir(folder)
     root = hasattr(os, "getuid") and os.getuid() == 0
-    if apart := separated():
+    if apart := enter_namespaces():
         up.append("signals to others")
     if hasattr(os, "setsid"):
         os.setsid()
     if resource:
         seconds = int(limits.whole) + 1
-        lower(resource.RLIMIT_CPU, seconds)
-        lower(resource.RLIMIT_CORE, 0)
-        lower(resource.RLIMIT_NOFILE, 256)
-        if lower(resource.RLIMIT_FSIZE, limits.file * 2**20):
+        set_limit(resource.RLIMIT_CPU, seconds)
+        set_limit(resource.RLIMIT_CORE, 0)
+        set_limit(resource.RLIMIT_NOFILE, 256)
+        if set_limit(resource.RLIMIT_FSIZE, limits.file * 2**20):
             up.append("size of files")
-        room = limits.memory * 2**20 + taken()
-        if sys.platform == "linux" and lower(resource.RLIMIT_AS, room):
+        room = limits.memory * 2**20 + address_space_size()
+        if sys.platform == "linux" and set_limit(resource.RLIMIT_AS, room):
             up.append("memory")
-        # In a namespace, nobody else's processes are counted; root's never.
-        if apart and not root and lower(NPROC, limits.processes):
+        # A namespace counts only its own processes; root's are never counted.
+        if apart and not root and set_limit(NPROC, limits.processes):
             up.append("number of processes")
-    up.append("network" if apart or offline() else "network (Python's only)")
-    return up + landlock.locked(folder)
+    up.append(
+        "network" if apart or disable_network() else "network (Python's only)"
+    )
+    return up + landlock.restrict_writes(folder)
 
 
-def separated() -> bool:
-    """Move into namespaces of one's own, if the platform lets us.
+def enter_namespaces() -> bool:
+    """Move into new namespaces, if the platform allows it.
 
-    There, no other process can be named, so that none can be ended; when the
-    first one in it ends, all others do. That first one is a fork, which returns
-    from here; the process that asked waits for it.
+    Processes outside are invisible there and cannot be killed; when the first
+    process inside ends, all others end with it. That first process is a fork,
+    which returns from here; the calling process waits for it.
     """
     if sys.platform != "linux":
         return False
@@ -107,8 +105,8 @@ def separated() -> bool:
     return True
 
 
-def lower(what: int, most: int) -> bool:
-    """Set a limit, if the platform lets us."""
+def set_limit(what: int, most: int) -> bool:
+    """Set a limit, if the platform allows it; tell whether it did."""
     try:
         hard = resource.getrlimit(what)[1]
         if hard != resource.RLIM_INFINITY:
@@ -119,21 +117,21 @@ def lower(what: int, most: int) -> bool:
     return True
 
 
-def taken() -> int:
-    """Return the bytes of address space that this process has already."""
+def address_space_size() -> int:
+    """Return the bytes of address space that this process already uses."""
     with open("/proc/self/statm") as file:
         return int(file.read().split()[0]) * resource.getpagesize()
 
 
-def offline() -> bool:
-    """Leave the network: for one without anybody, or else in Python only."""
+def disable_network() -> bool:
+    """Disable the network: by a namespace, or else only within Python."""
     if sys.platform == "linux":
         libc = ctypes.CDLL(None, use_errno=True)
         if not libc.unshare(NEW_NET) or not libc.unshare(NEW_USER | NEW_NET):
             return True
 
     def refuse(*args, **kwargs):
-        raise OSError("no network when notebooks are graded")
+        raise OSError("there is no network while notebooks are graded")
 
     socket.socket.connect = socket.socket.connect_ex = refuse
     socket.getaddrinfo = refuse

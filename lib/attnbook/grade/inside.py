@@ -1,13 +1,9 @@
-"""The process that runs a student's notebook, and answers with numbers.
+"""The process that runs a student's notebook and returns outcomes as data.
 
-It is forked from one that has imported PyTorch (see `nursery`). The checks,
-their solutions and the grader are taken out of the modules before the first
-cell runs; what was patched is put back before the first attempt, and a
-ready-made attention ends in an error from then on (see `barred`).
-
-Chapter: all of them
-Source: none
-Axes: none
+It is forked from one that has imported PyTorch (see `fork_server`). The checks,
+their solutions and the grader are hidden before the first cell runs; what was
+patched is restored before the first attempt, and a ready-made attention raises
+an error from then on (see `blocked_kernels`).
 """
 
 import io
@@ -20,21 +16,22 @@ import types
 
 import torch
 
-from attnbook.exercises import guard, limits, returned, runner, way_back
+from attnbook.exercises import backward_pass, guard, limits, returned, runner
 from attnbook.exercises.outcome import Case
-from attnbook.grade import barred, fences, pristine, submission, wire
+from attnbook.grade import blocked_kernels, fences, pristine, submission, wire
 
-way_back.import_late()  # once, in the process that all others are forked from
+# Once, in the process that all others are forked from.
+backward_pass.preload_backward()
 MISSING = object()
 
 
 def serve(end: socket.socket, folder: str, most: fences.Limits) -> None:
-    """Answer what the grader asks, until it hangs up."""
+    """Answer the grader's requests until it disconnects."""
     torch.set_num_threads(1)
     sys.stdin = io.StringIO()
     close_files(end.fileno())
-    up = fences.fence(folder, most)
-    private = pristine.hide()
+    up = fences.apply_limits(folder, most)
+    private = pristine.hide_modules()
     student = Student(private, most)
     answer(end, b"", {"fences": up})
     while True:
@@ -47,13 +44,13 @@ def serve(end: socket.socket, folder: str, most: fences.Limits) -> None:
         begin = 1 + wire.MARK
         try:
             said = student.do(*student.load(raw[begin:]))
-        except Exception as fault:  # not the student's: those are told
+        except Exception as fault:  # an error of the grader, not of the student
             said = {"fault": runner.one_line(fault)}
         answer(end, raw[1:begin], said)
 
 
 def close_files(but: int) -> None:
-    """Close every file but one; input and outputs lead nowhere."""
+    """Close every file but one; redirect the standard streams to null."""
     with open(os.devnull, "r+b") as nothing:
         for stream in range(3):
             os.dup2(nothing.fileno(), stream)
@@ -62,12 +59,12 @@ def close_files(but: int) -> None:
 
 
 def answer(end: socket.socket, mark: bytes, said: dict) -> None:
-    """Send an answer as JSON, behind the mark of its question."""
+    """Send an answer as JSON, after the mark of its request."""
     wire.send(end, mark + json.dumps(said).encode())
 
 
 class Student:
-    """A notebook's names, as far as its cells have run, and its attempts."""
+    """The namespace of a notebook's cells, and its attempts."""
 
     def __init__(self, private: dict, most: fences.Limits):
         self.private, self.most = private, most
@@ -79,20 +76,20 @@ class Student:
         sys.modules["__main__"] = self.module
 
     def note(self, name: str, attempt: object) -> pristine.Inert:
-        """Remember what a check was given."""
+        """Record the argument of a check."""
         self.attempts[name] = attempt
         return pristine.Inert()
 
     def load(self, raw: bytes) -> tuple:
-        """Return what the grader, which is trusted, sent."""
+        """Unpickle a request of the grader, which is trusted."""
         return Unpickler(io.BytesIO(raw), self.private).load()
 
     def do(self, what: str, *about) -> dict:
-        """Run a cell, or try an attempt."""
+        """Run a cell or an attempt."""
         return self.cell(*about) if what == "cell" else self.attempt(*about)
 
     def cell(self, number: int, code: str) -> dict:
-        """Run one cell; whatever it raises is told."""
+        """Run one cell; return the error that it raises, if any."""
         error = None
         try:
             with limits.alarm(self.most.cell), limits.output(0):
@@ -107,7 +104,7 @@ class Student:
     def attempt(self, name: str, trials: list, forbidden: frozenset) -> dict:
         """Call an attempt on every case of every trial."""
         if forbidden & guard.ATTENTION:
-            barred.bar()
+            blocked_kernels.block_kernels()
         attempt = self.attempts.get(name, MISSING)
         if attempt is MISSING:
             return {"missing": True}
@@ -127,7 +124,9 @@ class Student:
             stopped = any(x.stopped for r in rounds for x in r)
             told.append(
                 {
-                    "rounds": [[wire.said(x) for x in r] for r in rounds],
+                    "rounds": [
+                        [wire.pack_outcome(x) for x in r] for r in rounds
+                    ],
                     "left": [tensors(given) for given in left],
                 }
             )
@@ -150,20 +149,22 @@ class Unpickler(pickle.Unpickler):
         self.private = private
 
     def find_class(self, module: str, name: str):
-        """Return a class; the hidden modules are visible for that moment."""
+        """Return a class; hidden modules are visible during the call."""
         if not module.startswith("attnbook.exercises."):
             return super().find_class(module, name)
         now, finders = dict(sys.modules), list(sys.meta_path)
         try:
             sys.meta_path[:] = [
-                x for x in finders if not isinstance(x, pristine.Empty)
+                x
+                for x in finders
+                if not isinstance(x, pristine.EmptyModuleFinder)
             ]
-            for key in filter(pristine.hidden, now):
+            for key in filter(pristine.is_hidden, now):
                 del sys.modules[key]
             sys.modules.update(self.private)
             return super().find_class(module, name)
         finally:
             sys.meta_path[:] = finders
-            for key in filter(pristine.hidden, list(sys.modules)):
+            for key in filter(pristine.is_hidden, list(sys.modules)):
                 self.private[key] = sys.modules.pop(key)
             sys.modules.update(now)

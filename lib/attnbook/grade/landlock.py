@@ -1,10 +1,8 @@
-"""Landlock, Linux's fence that a process may put around itself.
+"""Landlock, with which a Linux process restricts its own rights.
 
 Numbers and layouts are those of the kernel's `include/uapi/linux/landlock.h`.
 
-Chapter: all of them
 Source: https://docs.kernel.org/userspace-api/landlock.html
-Axes: none
 """
 
 import ctypes
@@ -19,11 +17,11 @@ TCP, CONNECTS = 0b11, 4  # bind and connect
 SCOPE, SCOPES = 0b11, 6  # abstract sockets of others, signals to others
 
 
-def locked(folder: str) -> list[str]:
+def restrict_writes(folder: str) -> list[str]:
     """Forbid writing outside a folder; return what is forbidden now.
 
-    /dev/null stays. Newer kernels also forbid to cut files elsewhere, to use
-    TCP, and to end processes that are not one's own.
+    /dev/null stays writable. Newer kernels also forbid truncating files
+    elsewhere, using TCP, and killing other processes.
     """
     if sys.platform != "linux":
         return []
@@ -44,7 +42,9 @@ def locked(folder: str) -> list[str]:
         rule = ctypes.create_string_buffer(struct.pack("=Qi", rights, place))
         libc.syscall(ADD, rules, 1, rule, 0)
         os.close(place)
-    libc.prctl(38, 1, 0, 0, 0)  # no new privileges, which the next call asks
+    libc.prctl(
+        38, 1, 0, 0, 0
+    )  # no new privileges, which the next call requires
     done = libc.syscall(RESTRICT, rules, 0) == 0
     os.close(rules)
     return ["writing elsewhere"] if done else []

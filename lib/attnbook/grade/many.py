@@ -1,9 +1,4 @@
-"""Many notebooks: in parallel, resumed where it stopped, none lost.
-
-Chapter: all of them
-Source: none
-Axes: none
-"""
+"""Grading of many notebooks: in parallel and resumable."""
 
 import hashlib
 import json
@@ -21,8 +16,8 @@ from attnbook.grade.fences import Limits
 Grade = Callable[[Path], dict]
 
 
-def one(path: Path, seed: int, limits: Limits) -> dict:
-    """Grade one notebook; a fault of the grader's is a result, too."""
+def grade_one(path: Path, seed: int, limits: Limits) -> dict:
+    """Grade one notebook; an error of the grader becomes a result."""
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     os.environ.setdefault("MPLBACKEND", "Agg")
     import torch
@@ -33,17 +28,17 @@ def one(path: Path, seed: int, limits: Limits) -> dict:
     try:
         return grade(path, seed, limits)
     except Exception as fault:  # one notebook must not cost the others
-        return failed(fault)
+        return failure_result(fault)
 
 
-def failed(fault: BaseException) -> dict:
+def failure_result(fault: BaseException) -> dict:
     """Return the result of a notebook that the grader could not grade."""
     said = f"the grader failed, not the notebook: {fault!r}"[:300]
     return {"error": said, "notes": [], "exercises": {}}
 
 
 class Journal:
-    """Results as they come, one a line, so that an interruption costs little.
+    """A file with one result per line, so that an interrupted run resumes.
 
     Args:
         path: the file; without one, nothing is kept.
@@ -71,21 +66,21 @@ class Journal:
         return hashlib.sha256(self.about.encode() + content).hexdigest()
 
     def keep(self, key: str, result: dict) -> None:
-        """Write a result down."""
+        """Append a result to the file."""
         if self.path:
             with self.path.open("a", encoding="utf8") as file:
                 file.write(f"\n{json.dumps([key, result])}\n")
 
     def done(self) -> None:
-        """Remove the file: nothing is left to be resumed."""
+        """Remove the file when all notebooks are graded."""
         if self.path:
             self.path.unlink(missing_ok=True)
 
 
-def results(
+def grade_all(
     paths: list[Path], journal: Journal, workers: int, task: Grade
 ) -> Iterator[tuple[Path, dict]]:
-    """Yield every notebook with its result, as they come."""
+    """Yield every notebook with its result, in order of completion."""
     keys = {path: journal.key(path) for path in paths}
     left = []
     for path in paths:
@@ -93,44 +88,46 @@ def results(
             yield path, journal.known[keys[path]]
         else:
             left.append(path)
-    for path, result in finished(left, workers, task):
+    for path, result in grade_in_pool(left, workers, task):
         journal.keep(keys[path], result)
         yield path, result
 
 
-def finished(
+def grade_in_pool(
     paths: list[Path], workers: int, task: Grade
 ) -> Iterator[tuple[Path, dict]]:
-    """Grade in a pool; if a worker is killed, go on with one at a time."""
+    """Grade in a pool; if a worker is killed, grade the rest one by one."""
     done: set[Path] = set()
     try:
-        with pool(workers) as workshop:
-            jobs = {workshop.submit(task, path): path for path in paths}
+        with start_pool(workers) as executor:
+            jobs = {executor.submit(task, path): path for path in paths}
             for job in as_completed(jobs):
                 result = job.result()
                 done.add(jobs[job])
                 yield jobs[job], result
     except BrokenProcessPool:
         for path in (p for p in paths if p not in done):
-            yield path, alone(path, task)
+            yield path, grade_alone(path, task)
 
 
-def alone(path: Path, task: Grade, times: int = 2) -> dict:
-    """Grade one notebook in a pool of its own, again if that is killed."""
+def grade_alone(path: Path, task: Grade, times: int = 2) -> dict:
+    """Grade one notebook in its own pool; retry once if that is killed."""
     try:
-        with pool(1) as workshop:
-            return workshop.submit(task, path).result()
+        with start_pool(1) as executor:
+            return executor.submit(task, path).result()
     except BrokenProcessPool as fault:
-        if times > 1:  # what killed it may have been the machine's, once
-            return alone(path, task, times - 1)
-        return failed(fault)
+        if (
+            times > 1
+        ):  # it may have been killed by chance, such as lack of memory
+            return grade_alone(path, task, times - 1)
+        return failure_result(fault)
 
 
-def pool(workers: int) -> ProcessPoolExecutor:
-    """Return a pool whose processes start afresh."""
+def start_pool(workers: int) -> ProcessPoolExecutor:
+    """Return a pool whose processes are spawned."""
     return ProcessPoolExecutor(workers, mp_context=get_context("spawn"))
 
 
-def task(seed: int, limits: Limits) -> Grade:
-    """Return what a worker does with a notebook."""
-    return partial(one, seed=seed, limits=limits)
+def make_task(seed: int, limits: Limits) -> Grade:
+    """Return the function with which a worker grades a notebook."""
+    return partial(grade_one, seed=seed, limits=limits)

@@ -1,9 +1,4 @@
-"""One notebook's verdicts, reached outside the process that ran it.
-
-Chapter: all of them
-Source: none
-Axes: none
-"""
+"""One notebook's verdicts, reached outside the process that ran it."""
 
 import hashlib
 import time
@@ -12,10 +7,15 @@ from pathlib import Path
 from attnbook.exercises.exercise import FIRST, Exercise
 from attnbook.exercises.guard import ATTENTION
 from attnbook.exercises.verdict import Verdict, common
-from attnbook.grade import submission, suspicion
+from attnbook.grade import source_check, submission
 from attnbook.grade.fences import Limits
-from attnbook.grade.heard import stopped, trial
-from attnbook.grade.room import GoneError, Room, room, unhurried
+from attnbook.grade.sandbox import (
+    GoneError,
+    Sandbox,
+    open_sandbox,
+    scale_timeout,
+)
+from attnbook.grade.trials import make_trial, was_stopped
 
 NOT_YET = Verdict("…", "not attempted yet")
 
@@ -30,14 +30,14 @@ def grade(path: Path, seed: int = 0, limits: Limits | None = None) -> dict:
     """
     try:
         sources = submission.read(path)
-        checks = submission.exercises([source for _, source in sources])
+        checks = submission.find_exercises([source for _, source in sources])
         if not checks:
             raise ValueError("it imports no check of this book")
     except ValueError as error:
         return {"error": str(error), "notes": [], "exercises": {}}
-    cells = [submission.prepared(n, x, {*checks}) for n, x in sources]
-    desk = Desk(cells, checks, seed, limits or Limits())
-    verdicts = desk.grade()
+    cells = [submission.prepare_cell(n, x, {*checks}) for n, x in sources]
+    grader = NotebookGrader(cells, checks, seed, limits or Limits())
+    verdicts = grader.grade()
     found = {
         name: {
             "points": exercise.stars if verdicts[name] else 0,
@@ -47,12 +47,12 @@ def grade(path: Path, seed: int = 0, limits: Limits | None = None) -> dict:
         }
         for name, exercise in checks.items()
     }
-    notes = [f"cell {n}: {desk.errors[n]}" for n in sorted(desk.errors)]
+    notes = [f"cell {n}: {grader.errors[n]}" for n in sorted(grader.errors)]
     return {"error": None, "notes": notes, "exercises": found}
 
 
-class Desk:
-    """A notebook on the grader's desk: what is known of it so far."""
+class NotebookGrader:
+    """Grades one notebook: its cells, errors and verdicts so far."""
 
     def __init__(
         self,
@@ -66,31 +66,31 @@ class Desk:
         self.errors = {c.number: c.error for c in cells if c.error}
         self.fatal: set[int] = set()
         self.verdicts: dict[str, Verdict] = {}
-        self.ends = time.monotonic() + unhurried(limits.whole)
+        self.ends = time.monotonic() + scale_timeout(limits.whole)
 
     def grade(self) -> dict[str, Verdict]:
-        """Return every verdict; what ends the process costs one of them."""
-        asked = {name for cell in self.cells for name in cell.asks}
+        """Return every verdict; each crash of the process costs one of them."""
+        asked = {name for cell in self.cells for name in cell.attempts}
         for name in self.checks.keys() - asked:
             self.verdicts[name] = NOT_YET
-        while self.todo():
+        while self.pending_checks():
             if time.monotonic() > self.ends:
                 late = common("too-long", what=f"{self.limits.whole:.0f}")
-                for name in self.todo():
-                    self.verdicts[name] = refused(late.slug, late.sentence)
+                for name in self.pending_checks():
+                    self.verdicts[name] = refuse(late.slug, late.sentence)
                 break
-            with room(self.limits) as opened:
+            with open_sandbox(self.limits) as opened:
                 if self.run_cells(opened):
                     self.try_all(opened)
         return self.verdicts
 
-    def todo(self) -> list[str]:
+    def pending_checks(self) -> list[str]:
         """Return the checks without a verdict, in their order."""
         return [name for name in self.checks if name not in self.verdicts]
 
-    def run_cells(self, opened: Room) -> bool:
-        """Run all cells but those that ended the process before."""
-        patience = unhurried(3 * self.limits.cell + self.limits.grace)
+    def run_cells(self, opened: Sandbox) -> bool:
+        """Run all cells except those that ended the process before."""
+        patience = scale_timeout(3 * self.limits.cell + self.limits.grace)
         for cell in self.cells:
             if not cell.code or cell.number in self.fatal:
                 continue
@@ -98,7 +98,7 @@ class Desk:
             if left < 0:
                 return False
             try:
-                told = opened.ask(
+                told = opened.request(
                     min(patience, left + 1),
                     *("cell", cell.number, cell.code),
                 )
@@ -110,26 +110,26 @@ class Desk:
                 self.errors[cell.number] = str(told["error"])[:300]
         return True
 
-    def try_all(self, opened: Room) -> None:
+    def try_all(self, opened: Sandbox) -> None:
         """Try every attempt that has no verdict yet.
 
-        Those that may use a ready-made attention come first: later it is
-        barred.
+        Attempts that may use a ready-made attention come first: its kernels are
+        blocked afterwards.
         """
-        for name in sorted(self.todo(), key=self.bars):
+        for name in sorted(self.pending_checks(), key=self.forbids_attention):
             try:
-                self.verdicts[name] = self.verdict(name, opened)
+                self.verdicts[name] = self.judge_attempt(name, opened)
             except GoneError as gone:
                 slug = "too-long" if "stopped" in str(gone) else "error"
-                self.verdicts[name] = refused(slug, f"{gone}")
+                self.verdicts[name] = refuse(slug, f"{gone}")
                 return
 
-    def bars(self, name: str) -> bool:
+    def forbids_attention(self, name: str) -> bool:
         """Tell whether a check forbids a ready-made attention."""
         return bool(self.checks[name].forbidden & ATTENTION)
 
-    def verdict(self, name: str, opened: Room) -> Verdict:
-        """Have an attempt tried in the room, and judge what it gave."""
+    def judge_attempt(self, name: str, opened: Sandbox) -> Verdict:
+        """Run an attempt in the sandbox and judge its outcomes."""
         check = self.checks[name]
         digest = hashlib.sha256(f"{self.seed} {name}".encode()).digest()
         seeds = FIRST, int.from_bytes(digest[:3])
@@ -137,53 +137,56 @@ class Desk:
         plain = [
             [(c.tries, c.inputs, c.gradient, c.room) for c in x] for x in drawn
         ]
-        told = opened.ask(
-            unhurried(self.limits.answer),
+        told = opened.request(
+            scale_timeout(self.limits.answer),
             "attempt",
             name,
             plain,
             check.forbidden,
         )
         if told.get("missing"):
-            return self.missing(name)
+            return self.missing_verdict(name)
         if "fault" in told:
-            return refused("error", str(told["fault"])[:300])
+            return refuse("error", str(told["fault"])[:300])
         if "kind" in told:
             found = common("not-a-function", what=str(told["kind"])[:100])
-            return refused(found.slug, found.sentence)
+            return refuse(found.slug, found.sentence)
         try:
             trials = tuple(
-                trial(seed, cases, given)
+                make_trial(seed, cases, given)
                 for seed, cases, given in zip(
                     seeds, drawn, told["trials"], strict=False
                 )
             )
-            if len(trials) < len(seeds) and not stopped(trials[-1]):
+            if len(trials) < len(seeds) and not was_stopped(trials[-1]):
                 raise ValueError("a draw is missing")
             verdict = check.judge(trials)
         except Exception:  # whatever a forged answer may lead to
-            return refused("tampered", "it answered in a form of its own")
-        return self.suspected(name, verdict) if verdict else verdict
+            return refuse(
+                "tampered",
+                "its outcomes do not have the form that the grader expects",
+            )
+        return self.check_source(name, verdict) if verdict else verdict
 
-    def missing(self, name: str) -> Verdict:
-        """Return the verdict on a check whose cell did not come to it."""
+    def missing_verdict(self, name: str) -> Verdict:
+        """Return the verdict on a check that its cell did not reach."""
         for cell in reversed(self.cells):
-            if name in cell.asks and cell.number in self.errors:
+            if name in cell.attempts and cell.number in self.errors:
                 said = f"its cell fails: {self.errors[cell.number]}"
-                return refused("error", said)
+                return refuse("error", said)
         return NOT_YET
 
-    def suspected(self, name: str, verdict: Verdict) -> Verdict:
-        """Return the verdict after a look at the source."""
+    def check_source(self, name: str, verdict: Verdict) -> Verdict:
+        """Return the verdict, or a refusal if the source uses an attention."""
         codes = [cell.code for cell in self.cells]
-        ask = [c.asks[name] for c in self.cells if name in c.asks][-1]
-        used = suspicion.ready_made(ask, codes, self.checks[name])
+        ask = [c.attempts[name] for c in self.cells if name in c.attempts][-1]
+        used = source_check.find_ready_made(ask, codes, self.checks[name])
         if not used:
             return verdict
         found = common("ready-made", what=f"`{used}`")
-        return refused(found.slug, found.sentence)
+        return refuse(found.slug, found.sentence)
 
 
-def refused(slug: str, sentence: str) -> Verdict:
+def refuse(slug: str, sentence: str) -> Verdict:
     """Return a refusal."""
     return Verdict("✗", f"because {sentence}", slug)

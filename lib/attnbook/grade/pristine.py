@@ -1,9 +1,4 @@
-"""PyTorch, Python and the runner as they were before a student's code ran.
-
-Chapter: all of them
-Source: none
-Axes: none
-"""
+"""Restores PyTorch, Python and the runner after a student's code has run."""
 
 import base64
 import builtins
@@ -22,8 +17,8 @@ from collections.abc import Iterable
 import torch
 from torch.nn import functional
 
-GONE = ("attnbook.solutions", "attnbook.grade")
-PLACES = (
+GONE = ("attnbook.exercises.solutions", "attnbook.grade")
+NAMESPACES = (
     *(torch, torch.Tensor, torch.nn.Module, functional, torch.autograd),
     *(torch.linalg, torch.random, torch.overrides.TorchFunctionMode),
     *(builtins, base64, contextlib, copy, json, pickle, signal, time),
@@ -31,38 +26,40 @@ PLACES = (
 
 
 class Snapshot:
-    """What the places that people patch hold now.
+    """The current contents of namespaces that code may patch.
 
     Args:
-        more: further places.
+        more: further namespaces.
     """
 
     def __init__(self, more: Iterable = ()):
-        places = (*PLACES, *more)
-        self.held = [(place, dict(vars(place))) for place in places]
+        namespaces = (*NAMESPACES, *more)
+        self.held = [
+            (namespace, dict(vars(namespace))) for namespace in namespaces
+        ]
         self.profile, self.modules = sys.setprofile, dict(sys.modules)
 
     def restore_modules(self) -> None:
-        """Put back the modules that were removed."""
+        """Restore the modules that were removed."""
         for name, module in self.modules.items():
             sys.modules.setdefault(name, module)
 
     def restore(self) -> None:
-        """Put back what was replaced; what was added to a class goes."""
+        """Restore what was replaced; delete what was added to a class."""
         self.restore_modules()
-        for place, held in self.held:
-            now = dict(vars(place))
+        for namespace, held in self.held:
+            now = dict(vars(namespace))
             for name, value in held.items():
                 if now.get(name, self) is not value:
-                    setattr(place, name, value)
-            if isinstance(place, type):
+                    setattr(namespace, name, value)
+            if isinstance(namespace, type):
                 for name in now.keys() - held.keys():
-                    delattr(place, name)
+                    delattr(namespace, name)
         sys.setprofile = self.profile
 
 
 class Inert:
-    """Stands for a check or a quiz while a notebook is being graded."""
+    """Replaces a check or a quiz while a notebook is being graded."""
 
     def __call__(self, *args, **kwargs) -> "Inert":
         """Do nothing."""
@@ -78,13 +75,13 @@ class Inert:
         return "… not checked yet"
 
 
-class Empty(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+class EmptyModuleFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     """Imports `attnbook.exercises` without checks and solutions in it."""
 
     def find_spec(self, name: str, path=None, target=None):
-        """Return a place for an empty module; the solutions are not here."""
+        """Return the spec of an empty module; solutions are not found."""
         if name.startswith(GONE):
-            raise ModuleNotFoundError(f"{name} is not here while grading")
+            raise ModuleNotFoundError(f"{name} is not available while grading")
         if f"{name}.".startswith("attnbook.exercises."):
             return importlib.machinery.ModuleSpec(name, self, is_package=True)
         return None
@@ -100,19 +97,19 @@ class Empty(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         """Leave it empty."""
 
 
-def hidden(name: str) -> bool:
-    """Tell whether a module is taken out of a student's reach."""
+def is_hidden(name: str) -> bool:
+    """Tell whether a module is hidden from a student's code."""
     return f"{name}.".startswith(("attnbook.exercises.", *GONE))
 
 
-def hide() -> dict[str, types.ModuleType]:
-    """Take the checks and the grader out of reach; return what was taken."""
+def hide_modules() -> dict[str, types.ModuleType]:
+    """Hide the checks and the grader; return the hidden modules."""
     taken = {
         name: sys.modules.pop(name)
         for name in list(sys.modules)
-        if hidden(name)
+        if is_hidden(name)
     }
-    for name in ("exercises", "solutions", "grade"):
+    for name in ("exercises", "grade"):
         vars(sys.modules["attnbook"]).pop(name, None)
-    sys.meta_path.insert(0, Empty())
+    sys.meta_path.insert(0, EmptyModuleFinder())
     return taken

@@ -1,9 +1,4 @@
-"""Results as a table, as CSV and as JSON; the same bytes every time.
-
-Chapter: all of them
-Source: none
-Axes: none
-"""
+"""Results as a table, as CSV and as JSON; the same bytes every time."""
 
 import csv
 import io
@@ -13,22 +8,22 @@ from pathlib import Path
 Results = dict[Path, dict]
 
 
-def points(result: dict) -> tuple[int, int]:
-    """Return the points of a notebook, and how many there were to get."""
+def count_points(result: dict) -> tuple[int, int]:
+    """Return the points of a notebook and the most it could have."""
     found = result["exercises"].values()
     return sum(x["points"] for x in found), sum(x["of"] for x in found)
 
 
-def readable(text: str) -> str:
-    """Return a text that can be written: halves of characters are spelt out."""
+def make_writable(text: str) -> str:
+    """Return a string that UTF-8 can encode: lone surrogates are escaped."""
     return text.encode("utf8", "backslashreplace").decode("utf8")
 
 
-def line(path: Path, result: dict) -> str:
+def format_line(path: Path, result: dict) -> str:
     """Return one line on a notebook."""
     if result["error"]:
         return f"{path}: not graded, {result['error']}"
-    got, most = points(result)
+    got, most = count_points(result)
     marks = " ".join(
         f"{name.removeprefix('check_')} {x['verdict'][:1]}"
         for name, x in result["exercises"].items()
@@ -41,8 +36,8 @@ def as_json(results: Results) -> str:
     found = [
         {
             "notebook": str(path),
-            "points": points(results[path])[0],
-            "of": points(results[path])[1],
+            "points": count_points(results[path])[0],
+            "of": count_points(results[path])[1],
             **results[path],
         }
         for path in sorted(results)
@@ -51,12 +46,12 @@ def as_json(results: Results) -> str:
 
 
 def as_csv(results: Results) -> str:
-    """Return a row a notebook: points, and each exercise's with its slug."""
+    """Return one row per notebook: points and mistakes of each exercise."""
     names = list(
         dict.fromkeys(
             name
             for path in sorted(results)
-            for name in exercises(results, path)
+            for name in exercise_results(results, path)
         )
     )
     text = io.StringIO()
@@ -64,11 +59,11 @@ def as_csv(results: Results) -> str:
     slugs = [f"{name} mistake" for name in names]
     table.writerow(["notebook", "points", "of", "error", *names, *slugs])
     for path in sorted(results):
-        found = exercises(results, path)
+        found = exercise_results(results, path)
         table.writerow(
             [
-                *(safe(str(path)), *points(results[path])),
-                safe(results[path]["error"] or ""),
+                *(escape_formula(str(path)), *count_points(results[path])),
+                escape_formula(results[path]["error"] or ""),
                 *(found.get(name, {}).get("points", "") for name in names),
                 *(found.get(name, {}).get("mistake") or "" for name in names),
             ]
@@ -76,11 +71,11 @@ def as_csv(results: Results) -> str:
     return text.getvalue()
 
 
-def exercises(results: Results, path: Path) -> dict:
+def exercise_results(results: Results, path: Path) -> dict:
     """Return a notebook's exercises."""
     return results[path]["exercises"]
 
 
-def safe(text: str) -> str:
-    """Return a text that no spreadsheet takes for a formula."""
+def escape_formula(text: str) -> str:
+    """Return a string that no spreadsheet interprets as a formula."""
     return f"'{text}" if text.startswith(tuple("=+-@\t\r")) else text

@@ -1,9 +1,4 @@
-"""A submitted notebook: its code, and which exercise each check is about.
-
-Chapter: all of them
-Source: none
-Axes: none
-"""
+"""A submitted notebook: its code, and which exercise each check is about."""
 
 import ast
 import importlib
@@ -14,7 +9,7 @@ from pathlib import Path
 
 from attnbook.exercises.exercise import Exercise
 
-HOOK = "__attempt__"  # what a check becomes: it notes what it was given
+HOOK = "__attempt__"  # replaces a check: it records its argument
 MODULE = re.compile(r"attnbook\.exercises\.(\w+)")
 
 
@@ -23,23 +18,23 @@ class Cell:
     """A cell of code as it will be run.
 
     Attributes:
-        number: its place among the notebook's cells, from 1.
-        code: its code, with every check replaced by a note of the attempt.
-        asks: what it hands to which check, as expressions.
+        number: its position among the notebook's cells, from 1.
+        code: its code, with every check replaced by a record of the attempt.
+        attempts: the argument of each check, as expressions.
         error: why it cannot be run, if so.
     """
 
     number: int
     code: str
-    asks: dict[str, ast.expr] = field(default_factory=dict)
+    attempts: dict[str, ast.expr] = field(default_factory=dict)
     error: str | None = None
 
 
-class Notes(ast.NodeTransformer):
-    """Replaces `check_x(attempt)` by a note of the attempt."""
+class AttemptRecorder(ast.NodeTransformer):
+    """Replaces `check_x(attempt)` by a record of the attempt."""
 
     def __init__(self, known: set[str]):
-        self.known, self.asks = known, {}
+        self.known, self.attempts = known, {}
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
         """Replace one call, if it is a check."""
@@ -47,17 +42,17 @@ class Notes(ast.NodeTransformer):
         name = getattr(node.func, "id", getattr(node.func, "attr", ""))
         if name not in self.known or not node.args:
             return node
-        self.asks[name] = node.args[0]
+        self.attempts[name] = node.args[0]
         given = [ast.Constant(name), node.args[0]]
         note = ast.Call(ast.Name(HOOK, ast.Load()), given, [])
         return ast.copy_location(note, node)
 
 
 def read(path: Path) -> list[tuple[int, str]]:
-    """Return a notebook's cells of code with their places.
+    """Return a notebook's code cells with their positions.
 
     Raises:
-        ValueError: if it is no notebook.
+        ValueError: if it is not a notebook.
     """
     try:
         cells = json.loads(path.read_text("utf8"))["cells"]
@@ -69,10 +64,10 @@ def read(path: Path) -> list[tuple[int, str]]:
     except OSError as error:
         raise ValueError(f"it cannot be read: {error.strerror}") from error
     except Exception as error:  # a file can hold anything
-        raise ValueError("it is no notebook") from error
+        raise ValueError("it is not a notebook") from error
 
 
-def exercises(sources: list[str]) -> dict[str, Exercise]:
+def find_exercises(sources: list[str]) -> dict[str, Exercise]:
     """Return all exercises of every chapter whose checks are imported."""
     found: dict[str, Exercise] = {}
     for name in dict.fromkeys(MODULE.findall("\n".join(sources))):
@@ -86,8 +81,8 @@ def exercises(sources: list[str]) -> dict[str, Exercise]:
     return found
 
 
-def prepared(number: int, source: str, known: set[str]) -> Cell:
-    """Return a cell as it will be run; IPython's own commands are left out."""
+def prepare_cell(number: int, source: str, known: set[str]) -> Cell:
+    """Return a cell as it will be run; IPython magics are left out."""
     if source.lstrip().startswith("%%"):
         return Cell(number, "")
     source = re.sub(
@@ -95,11 +90,11 @@ def prepared(number: int, source: str, known: set[str]) -> Cell:
     )
     try:
         tree = ast.parse(source)
-        notes = Notes(known)
+        notes = AttemptRecorder(known)
         code = ast.unparse(ast.fix_missing_locations(notes.visit(tree)))
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         first = str(error).partition("\n")[0]
         said = f"{type(error).__name__}: {first}"
         asked = {x: ast.Constant(None) for x in known if f"{x}(" in source}
         return Cell(number, "", asked, error=said)
-    return Cell(number, code, notes.asks)
+    return Cell(number, code, notes.attempts)

@@ -1,12 +1,8 @@
-"""Outcomes on their way out of a student's process: JSON, nothing that runs.
+"""Messages between the grader and a student's process: JSON, never code.
 
-A message is its length and its bytes. Those of the grader begin with what they
-are about and a mark drawn by lot; an answer begins with the mark of its
-question, so that none can be sent ahead.
-
-Chapter: all of them
-Source: none
-Axes: none
+A message is its length and its bytes. A request begins with its kind and a
+random mark; an answer begins with the mark of its request, so that no answer
+can be sent in advance.
 """
 
 import base64
@@ -29,7 +25,7 @@ DTYPES = {
         *(torch.int32, torch.int64, torch.complex64, torch.complex128),
     )
 }
-CELL, ATTEMPT = b"C", b"A"  # what a question is about
+CELL, ATTEMPT = b"C", b"A"  # kinds of requests
 MARK = 16  # bytes of its mark
 LARGEST = 16 * 2**20  # bytes of one answer
 LENGTH = struct.Struct("!I")
@@ -50,7 +46,7 @@ def unpack(given: dict) -> Tensor:
     """Return the tensor of what `pack` returned.
 
     Raises:
-        ValueError: if that is not what was given.
+        ValueError: if it is not a packed tensor.
     """
     try:
         dtype, shape = DTYPES[given["dtype"]], tuple(given["shape"])
@@ -61,10 +57,10 @@ def unpack(given: dict) -> Tensor:
         x = torch.frombuffer(raw, dtype=dtype) if raw else empty
         return x.reshape(shape)
     except (KeyError, TypeError, RuntimeError, AttributeError) as error:
-        raise ValueError(f"no tensor: {error}") from error
+        raise ValueError(f"not a tensor: {error}") from error
 
 
-def said(outcome: Outcome) -> dict:
+def pack_outcome(outcome: Outcome) -> dict:
     """Return an outcome as JSON can hold it."""
 
     def plain(value):
@@ -75,35 +71,37 @@ def said(outcome: Outcome) -> dict:
     return {name: plain(getattr(outcome, name)) for name in FIELDS}
 
 
-def heard(given: dict) -> Outcome:
-    """Return the outcome of what `said` returned.
+def unpack_outcome(given: dict) -> Outcome:
+    """Return the outcome of what `pack_outcome` returned.
 
     Raises:
         ValueError: if a part is missing or is of another kind.
     """
     if not isinstance(given, dict) or given.keys() != FIELDS.keys():
         raise ValueError("not the parts of an outcome")
-    return Outcome(**{name: part(name, given[name]) for name in FIELDS})
+    return Outcome(**{name: unpack_field(name, given[name]) for name in FIELDS})
 
 
-def part(name: str, value):
-    """Return one part of an outcome, or refuse it."""
+def unpack_field(name: str, value):
+    """Return one field of an outcome, checked."""
     if name in ("output", "gradients"):
         return tuple(unpack(x) for x in value)
     if name in ("floating", "changed"):
-        return tuple(of(int, x) for x in value)
+        return tuple(require_type(int, x) for x in value)
     if name in ("used", "library"):
-        return tuple(of(str, x)[:200] for x in value)
+        return tuple(require_type(str, x)[:200] for x in value)
     if name == "error" and value is None:
         return None
-    return of(type(FIELDS[name].default) if name != "error" else str, value)
+    return require_type(
+        type(FIELDS[name].default) if name != "error" else str, value
+    )
 
 
-def of(kind: type, value):
-    """Return a value if it is of this kind.
+def require_type(kind: type, value):
+    """Return a value if it is of this type.
 
     Raises:
-        ValueError: if it is of another.
+        ValueError: if it is of another type.
     """
     if type(value) is not kind:
         raise ValueError(f"{value!r} should be of type {kind.__name__}")
@@ -118,22 +116,24 @@ def send(end: socket.socket, raw: bytes) -> None:
 def receive(
     end: socket.socket, seconds: float | None = None, most: int = LARGEST
 ) -> bytes:
-    """Return the next message, all of which must come within some seconds.
+    """Return the next message, which must arrive completely in time.
 
     Raises:
-        EOFError: if the other end hung up.
-        TimeoutError: if it did not come in time.
+        EOFError: if the other end disconnected.
+        TimeoutError: if it did not arrive in time.
         ValueError: if it is longer than `most`.
     """
     ends = None if seconds is None else time.monotonic() + seconds
-    (size,) = LENGTH.unpack(exactly(end, LENGTH.size, ends))
+    (size,) = LENGTH.unpack(receive_exactly(end, LENGTH.size, ends))
     if size > most:
         raise ValueError(f"a message of {size} bytes, of {most} at most")
-    return exactly(end, size, ends)
+    return receive_exactly(end, size, ends)
 
 
-def exactly(end: socket.socket, count: int, ends: float | None) -> bytes:
-    """Return as many bytes as asked for."""
+def receive_exactly(
+    end: socket.socket, count: int, ends: float | None
+) -> bytes:
+    """Return exactly this many bytes."""
     found = bytearray()
     while len(found) < count:
         if ends is not None:
@@ -145,13 +145,13 @@ def exactly(end: socket.socket, count: int, ends: float | None) -> bytes:
     return bytes(found)
 
 
-def message(raw: bytes) -> dict:
+def parse_message(raw: bytes) -> dict:
     """Return a message as data.
 
     Raises:
-        ValueError: if it is none.
+        ValueError: if it is not a JSON object.
     """
     try:
-        return of(dict, json.loads(raw))
+        return require_type(dict, json.loads(raw))
     except (RecursionError, MemoryError) as error:
         raise ValueError("nested too deeply") from error

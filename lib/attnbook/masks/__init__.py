@@ -1,10 +1,9 @@
-"""Masks: who may look where. Boolean, True = may look.
+"""Attention masks: boolean tensors in which True means "can attend".
 
-Each function makes the whole matrix of the rule of the same name in
+Each function materializes the rule of the same name in
 `attnbook.masks.rules`. Masks are tensors: combine them with `&`, `|` and `~`,
 and shapes with missing axes broadcast to (B, H, T, S).
 
-Chapter: chapters/07_masks
 Source: see `attnbook.masks.rules`
 Axes: B batch, H heads, T queries, S keys, N M blocks of queries and of keys
 """
@@ -21,17 +20,17 @@ __all__ = [
     "causal",
     "dilated",
     "document",
-    "draw",
+    "draw_mask",
+    "materialize_mask",
     "padding",
     "prefix",
     "rules",
     "sinks",
-    "spread",
     "window",
 ]
 
 
-def spread(
+def materialize_mask(
     rule: Rule,
     T: int,
     S: int,
@@ -39,24 +38,24 @@ def spread(
     heads: int = 1,
     device: torch.device | str | None = None,
 ) -> Bool[Tensor, "..."]:
-    """Return the rule's answer for every query and key, as one mask.
+    """Return the mask that a rule defines, evaluated for every query and key.
 
-    Axes that the rule does not ask for are left out, or have one place.
+    Axes that the rule does not use have size 1 or are omitted.
     """
     b, h, q, k = (torch.arange(n, device=device) for n in (batch, heads, T, S))
     return rule(b[:, None, None, None], h[:, None, None], q[:, None], k)
 
 
-def draw(mask: Bool[Tensor, "T S"]) -> str:
-    """Return the mask as text, a line a query: ● may look, · may not.
+def draw_mask(mask: Bool[Tensor, "T S"]) -> str:
+    """Return the mask as text, one line for each query: ● can attend, · cannot.
 
     Raises:
         ValueError: if the mask has more or fewer than two axes.
     """
     if mask.ndim != 2:
         raise ValueError(
-            f"only a table (T, S) can be drawn, but the mask has the shape "
-            f"{tuple(mask.shape)}; choose one text and one head"
+            f"only a mask of shape (T, S) can be drawn, but its shape is "
+            f"{tuple(mask.shape)}; choose one sequence and one head"
         )
     return "\n".join("".join("·●"[x] for x in row) for row in mask.tolist())
 
@@ -64,21 +63,21 @@ def draw(mask: Bool[Tensor, "T S"]) -> str:
 def causal(T: int, S: int, device=None) -> Bool[Tensor, "T S"]:
     """Return True where the key does not come after the query.
 
-    The last query stands at the last key; with more queries than keys the
-    first ones see nothing.
+    The last query is aligned with the last key; with more queries than keys the
+    first queries can attend to no key.
 
-    >>> print(draw(causal(3, 5)))
+    >>> print(draw_mask(causal(3, 5)))
     ●●●··
     ●●●●·
     ●●●●●
     """
-    return spread(rules.causal(T, S), T, S, device=device)
+    return materialize_mask(rules.causal(T, S), T, S, device=device)
 
 
 def padding(lengths: Int[Tensor, " B"], S: int) -> Bool[Tensor, "B 1 1 S"]:
-    """Return True where the key is no padding; keys only, for every query.
+    """Return True where the key is not padding, the same for every query.
 
-    >>> print(draw(padding(torch.tensor([2, 4]), 5)[:, 0, 0]))
+    >>> print(draw_mask(padding(torch.tensor([2, 4]), 5)[:, 0, 0]))
     ●●···
     ●●●●·
 
@@ -90,44 +89,48 @@ def padding(lengths: Int[Tensor, " B"], S: int) -> Bool[Tensor, "B 1 1 S"]:
             f"lengths must be from 0 to S = {S}, but are {lengths.tolist()}"
         )
     rule = rules.padding(lengths)
-    return spread(rule, 1, S, batch=len(lengths), device=lengths.device)
+    return materialize_mask(
+        rule, 1, S, batch=len(lengths), device=lengths.device
+    )
 
 
 def window(T: int, S: int, size: int, device=None) -> Bool[Tensor, "T S"]:
     """Return True at the query's own key and the size - 1 keys before it.
 
-    >>> print(draw(window(4, 4, size=2)))
+    >>> print(draw_mask(window(4, 4, size=2)))
     ●···
     ●●··
     ·●●·
     ··●●
     """
-    return spread(rules.window(T, S, size), T, S, device=device)
+    return materialize_mask(rules.window(T, S, size), T, S, device=device)
 
 
 def dilated(
     T: int, S: int, size: int, step: int, device=None
 ) -> Bool[Tensor, "T S"]:
-    """Return True at `size` keys, going back from the query by steps.
+    """Return True at `size` keys, every `step`-th, back from the query's own.
 
-    >>> print(draw(dilated(5, 5, size=2, step=2)))
+    >>> print(draw_mask(dilated(5, 5, size=2, step=2)))
     ●····
     ·●···
     ●·●··
     ·●·●·
     ··●·●
     """
-    return spread(rules.dilated(T, S, size, step), T, S, device=device)
+    return materialize_mask(
+        rules.dilated(T, S, size, step), T, S, device=device
+    )
 
 
 def prefix(
     T: int, S: int, prefix: int | Int[Tensor, " B"], device=None
 ) -> Bool[Tensor, "..."]:
-    """Return a causal mask in which everyone sees the first `prefix` keys.
+    """Return a causal mask whose first `prefix` keys are open to all queries.
 
-    With one number for each text of a batch, the mask is (B, 1, T, S).
+    With one number for each sequence of a batch, the mask is (B, 1, T, S).
 
-    >>> print(draw(prefix(4, 4, prefix=3)))
+    >>> print(draw_mask(prefix(4, 4, prefix=3)))
     ●●●·
     ●●●·
     ●●●·
@@ -135,14 +138,14 @@ def prefix(
     """
     rule = rules.prefix(T, S, prefix)
     if isinstance(prefix, int):
-        return spread(rule, T, S, device=device)
-    return spread(rule, T, S, batch=len(prefix), device=prefix.device)
+        return materialize_mask(rule, T, S, device=device)
+    return materialize_mask(rule, T, S, batch=len(prefix), device=prefix.device)
 
 
 def document(ids: Int[Tensor, "B S"]) -> Bool[Tensor, "B 1 S S"]:
-    """Return True where query and key belong to the same text of a packed row.
+    """Return True where query and key belong to the same packed document.
 
-    >>> print(draw(document(torch.tensor([[0, 0, 1, 1, 1]]))[0, 0]))
+    >>> print(draw_mask(document(torch.tensor([[0, 0, 1, 1, 1]]))[0, 0]))
     ●●···
     ●●···
     ··●●●
@@ -150,13 +153,16 @@ def document(ids: Int[Tensor, "B S"]) -> Bool[Tensor, "B 1 S S"]:
     ··●●●
     """
     B, S = ids.shape
-    return spread(rules.document(ids), S, S, batch=B, device=ids.device)
+    return materialize_mask(
+        rules.document(ids), S, S, batch=B, device=ids.device
+    )
 
 
 def block_sparse(layout: Bool[Tensor, "N M"], size: int) -> Bool[Tensor, "T S"]:
     """Return True in the blocks of size x size that the layout allows.
 
-    >>> print(draw(block_sparse(torch.tensor([[True, False]] * 2), size=2)))
+    >>> layout = torch.tensor([[True, False]] * 2)
+    >>> print(draw_mask(block_sparse(layout, size=2)))
     ●●··
     ●●··
     ●●··
@@ -164,17 +170,17 @@ def block_sparse(layout: Bool[Tensor, "N M"], size: int) -> Bool[Tensor, "T S"]:
     """
     rule = rules.block_sparse(layout, size)
     T, S = (n * size for n in layout.shape)
-    return spread(rule, T, S, device=layout.device)
+    return materialize_mask(rule, T, S, device=layout.device)
 
 
 def sinks(T: int, S: int, count: int, device=None) -> Bool[Tensor, "T S"]:
-    """Return True at the first `count` keys, never ahead of the query.
+    """Return True at the first `count` keys, never after the query.
 
-    >>> print(draw(sinks(5, 5, count=1) | window(5, 5, size=2)))
+    >>> print(draw_mask(sinks(5, 5, count=1) | window(5, 5, size=2)))
     ●····
     ●●···
     ●●●··
     ●·●●·
     ●··●●
     """
-    return spread(rules.sinks(T, S, count), T, S, device=device)
+    return materialize_mask(rules.sinks(T, S, count), T, S, device=device)

@@ -1,10 +1,9 @@
-"""Four ways to write one mask down, and the way from each to each.
+"""Conversion between the four conventions for attention masks.
 
-A mask does not say which way it is written: zeros everywhere are "look at
-everything" as additive mask, and "look at nothing" as ones. So the caller
-names the convention, always.
+A mask does not show which convention it follows: zeros everywhere mean "attend
+to every key" in an additive mask, and "attend to no key" in a mask of ones. The
+caller therefore always names the convention.
 
-Chapter: chapters/07_masks
 Source: PyTorch's `F.scaled_dot_product_attention` ("keep" or "additive") and
     `nn.MultiheadAttention` ("drop" or "additive"),
     https://docs.pytorch.org/docs/stable/; Hugging Face's tokenizers give
@@ -19,25 +18,25 @@ from jaxtyping import Bool
 from torch import Tensor
 
 CONVENTIONS = {
-    "keep": "boolean, True = may look",
-    "drop": "boolean, True = may not look",
-    "additive": "float, 0 = may look, -inf = may not",
-    "ones": "number, 1 = may look, 0 = may not",
+    "keep": "boolean, True = can attend",
+    "drop": "boolean, True = cannot attend",
+    "additive": "float, 0 = can attend, -inf = cannot",
+    "ones": "number, 1 = can attend, 0 = cannot",
 }
 
 
-def read(mask: Tensor, given: str) -> Bool[Tensor, "..."]:
-    """Return the mask in this book's convention: boolean, True = may look.
+def read_mask(mask: Tensor, given: str) -> Bool[Tensor, "..."]:
+    """Return the mask in this book's convention: boolean, True = can attend.
 
     Args:
         mask: a mask in the convention `given`; it is not changed.
         given: a key of CONVENTIONS.
 
     Raises:
-        ValueError: if the mask does not keep to the convention, such as a
+        ValueError: if the mask does not follow the convention, such as a
             bias in an additive mask or a large number in place of -inf.
     """
-    known(given)
+    check_convention(given)
     boolean = given in ("keep", "drop")
     if boolean != (mask.dtype == torch.bool):
         raise ValueError(
@@ -46,31 +45,31 @@ def read(mask: Tensor, given: str) -> Bool[Tensor, "..."]:
         )
     if boolean:
         return mask.clone() if given == "keep" else ~mask
-    look, not_look = (0.0, -math.inf) if given == "additive" else (1, 0)
-    strange = mask[(mask != look) & (mask != not_look)]
-    if len(strange):
+    attended, masked_out = (0.0, -math.inf) if given == "additive" else (1, 0)
+    invalid = mask[(mask != attended) & (mask != masked_out)]
+    if len(invalid):
         raise ValueError(
             f"{given!r} means {CONVENTIONS[given]}, but the mask holds "
-            f"{strange[0].item():.4g}"
+            f"{invalid[0].item():.4g}"
         )
-    return mask == look
+    return mask == attended
 
 
-def write(
+def write_mask(
     mask: Bool[Tensor, "..."], wanted: str, dtype: torch.dtype = torch.float32
 ) -> Tensor:
-    """Return the mask (True = may look) in another convention.
+    """Return the mask (True = can attend) in another convention.
 
     Args:
-        mask: True = may look; it is not changed.
+        mask: True = can attend; it is not changed.
         wanted: a key of CONVENTIONS.
         dtype: of the numbers, where the convention has numbers.
     """
-    known(wanted)
+    check_convention(wanted)
     if mask.dtype != torch.bool:
         raise ValueError(
-            f"a boolean mask is wanted, True = may look, but this is "
-            f"{mask.dtype}: say how it is written with `read`"
+            f"expected a boolean mask, True = can attend, but got "
+            f"{mask.dtype}: convert it with `read_mask`"
         )
     if wanted in ("keep", "drop"):
         return mask.clone() if wanted == "keep" else ~mask
@@ -81,16 +80,17 @@ def write(
     )
 
 
-def convert(
+def convert_mask(
     mask: Tensor, *, given: str, wanted: str, dtype=torch.float32
 ) -> Tensor:
-    """Return the mask, written as `given`, as `wanted`; both must be named."""
-    return write(read(mask, given), wanted, dtype)
+    """Convert a mask from the convention `given` to the convention `wanted`."""
+    return write_mask(read_mask(mask, given), wanted, dtype)
 
 
-def known(name: str) -> None:
-    """Refuse the name of a convention that is none."""
+def check_convention(name: str) -> None:
+    """Raise ValueError if there is no convention of this name."""
     if name not in CONVENTIONS:
         raise ValueError(
-            f"{name!r} is no convention; there are {', '.join(CONVENTIONS)}"
+            f"{name!r} is not a convention; the conventions are "
+            f"{', '.join(CONVENTIONS)}"
         )

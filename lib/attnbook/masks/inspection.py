@@ -1,11 +1,10 @@
-"""Masks that would do something else than they seem to: found before use.
+"""Diagnostics for attention masks: common mistakes, found before use.
 
-Most wrong masks raise no error. They broadcast along another axis, say the
-opposite, or leave a query without any key. Each of these has a sign that can be
-read off the mask and the shapes it will meet.
+Most wrong masks raise no error. They broadcast along another axis, have the
+opposite meaning, or leave a query without any key. Each of these can be
+detected from the mask and the shapes of query and key.
 
-Chapter: chapters/07_masks
-Source: the threads that chapter 7 links (own work)
+Source: the threads that chapter 7 links
 Axes: B batch, H heads, T queries, S keys
 """
 
@@ -17,11 +16,11 @@ from torch import Tensor
 
 
 class Finding(NamedTuple):
-    """Something about a mask that its writer should know.
+    """A likely mistake in a mask.
 
     Attributes:
         slug: a short name.
-        text: what was seen, with the numbers.
+        text: what was found, with the numbers.
     """
 
     slug: str
@@ -33,45 +32,48 @@ def inspect_mask(
     query: Float[Tensor, "B H T D"],
     key: Float[Tensor, "B H S D"],
 ) -> list[Finding]:
-    """Return what is strange about a mask that should say True = may look.
+    """Return likely mistakes in a mask that should mean True = can attend.
 
     An empty list means that nothing was found, not that the mask is right.
 
     Args:
-        mask: what is about to be given to `attend(query, key, value, mask)`.
+        mask: the mask to be passed to `attend(query, key, value, mask)`.
         query: the queries, with axes (B, H, T, D).
-        key: the keys, with axes (B, H, S, D); fewer heads than queries will do.
+        key: the keys, with axes (B, H, S, D); it may have fewer heads than the
+            query.
     """
     B, H, T = query.shape[:3]
     S = key.shape[-2]
     if mask.dtype != torch.bool:
-        return [not_boolean(mask)]
+        return [find_numbers(mask)]
     try:
-        whole = mask.expand(B, H, T, S)
+        full = mask.expand(B, H, T, S)
     except RuntimeError:
-        said = f"shape {tuple(mask.shape)} does not broadcast to {(B, H, T, S)}"
-        return [Finding("shape", said)]
+        text = f"shape {tuple(mask.shape)} does not broadcast to {(B, H, T, S)}"
+        return [Finding("shape", text)]
     return [
-        *axes_taken(mask, B, H, T, S),
-        *rows_and_columns(whole),
-        *order(whole, T, S),
+        *find_axis_errors(mask, B, H, T, S),
+        *find_empty_rows(full),
+        *find_order_errors(full, T, S),
     ]
 
 
-def not_boolean(mask: Tensor) -> Finding:
-    """Return what a mask of numbers probably is."""
+def find_numbers(mask: Tensor) -> Finding:
+    """Return a finding that says what a mask of numbers probably means."""
     numbers = mask.unique()
     some = ", ".join(f"{x:.4g}" for x in numbers[:4].tolist())
     kind = "zeros and ones" if set(numbers.tolist()) <= {0, 1} else "additive"
     return Finding(
         "not-boolean",
-        f"the mask is {mask.dtype} and holds {some}: {kind}? Say which, with "
-        f"attnbook.masks.conventions.read",
+        f"the mask is {mask.dtype} and holds {some}: {kind}? Convert it with "
+        f"attnbook.masks.conventions.read_mask",
     )
 
 
-def axes_taken(mask: Tensor, B: int, H: int, T: int, S: int) -> list[Finding]:
-    """Return axes that broadcasting takes for something else."""
+def find_axis_errors(
+    mask: Tensor, B: int, H: int, T: int, S: int
+) -> list[Finding]:
+    """Return findings on axes that broadcasting aligns with the wrong axis."""
     found = []
     if mask.ndim == 2 and mask.shape[0] == B == T and B > 1 and B != S:
         found.append(
@@ -86,7 +88,7 @@ def axes_taken(mask: Tensor, B: int, H: int, T: int, S: int) -> list[Finding]:
             Finding(
                 "batch-as-heads",
                 f"shape {tuple(mask.shape)} is read as (H, T, S), the same for "
-                f"every text; if its first axis is the batch of {B}, write "
+                f"every sequence; if its first axis is the batch of {B}, write "
                 f"(B, 1, T, S)",
             )
         )
@@ -94,38 +96,40 @@ def axes_taken(mask: Tensor, B: int, H: int, T: int, S: int) -> list[Finding]:
         found.append(
             Finding(
                 "queries-not-keys",
-                f"shape {tuple(mask.shape)} hides whole queries from all keys; "
+                f"shape {tuple(mask.shape)} hides full queries from all keys; "
                 f"padding hides keys: write (B, 1, 1, S)",
             )
         )
     return found
 
 
-def rows_and_columns(whole: Tensor) -> list[Finding]:
-    """Return queries that see nothing, keys that nobody sees."""
+def find_empty_rows(full: Tensor) -> list[Finding]:
+    """Return findings on queries without keys, and on masks without effect."""
     found = []
-    empty = ~whole.any(-1)
+    empty = ~full.any(-1)
     if empty.any():
         b, h, t = empty.nonzero()[0].tolist()
         found.append(
             Finding(
                 "empty-rows",
-                f"{int(empty.sum())} of {empty.numel()} queries see no key; "
-                f"the first is query {t} of head {h}, text {b}",
+                f"{int(empty.sum())} of {empty.numel()} queries have no key; "
+                f"the first is query {t} of head {h}, sequence {b}",
             )
         )
-    if whole.numel() and whole.all():
-        found.append(Finding("nothing-hidden", "every query sees every key"))
+    if full.numel() and full.all():
+        found.append(
+            Finding("nothing-hidden", "every query can attend to every key")
+        )
     return found
 
 
-def order(whole: Tensor, T: int, S: int) -> list[Finding]:
-    """Return signs that past and future, or the ends, have been exchanged."""
+def find_order_errors(full: Tensor, T: int, S: int) -> list[Finding]:
+    """Return findings on an inverted or wrongly aligned causal mask."""
     found = []
-    q, k = torch.arange(T)[:, None], torch.arange(S)
-    q, k = q.to(whole.device), k.to(whole.device)
+    q = torch.arange(T, device=full.device)[:, None]
+    k = torch.arange(S, device=full.device)
     future, past = k > q + S - T, k < q + S - T
-    one = whole.flatten(0, 1)
+    one = full.flatten(0, 1)
     if not (future.any() and past.any()) or not len(one):
         return found
     sees_future = (one & future).any()
@@ -133,8 +137,8 @@ def order(whole: Tensor, T: int, S: int) -> list[Finding]:
         found.append(
             Finding(
                 "inverted",
-                "queries see keys after them and none before: is True = may "
-                "not look meant?",
+                "queries attend to later keys and to no earlier ones: does "
+                "True mean masked out here?",
             )
         )
     upper_left = (k <= q).expand_as(one)
@@ -142,9 +146,9 @@ def order(whole: Tensor, T: int, S: int) -> list[Finding]:
         found.append(
             Finding(
                 "top-left",
-                f"causal from the top left: the last of {T} queries sees {T} "
-                f"of {S} keys. With a past, the last query stands at the last "
-                f"key",
+                f"causal from the top left: the last of {T} queries attends to "
+                f"{T} of {S} keys. With cached keys, the last query is aligned "
+                f"with the last key",
             )
         )
     return found

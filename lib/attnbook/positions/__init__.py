@@ -1,12 +1,12 @@
-"""How order gets in: positions added, as a bias, per query, or as a rotation.
+"""Positional encodings: absolute, relative (bias or vectors) and rotary.
 
-One signature a family. `added`: positions (T,) to vectors (T, C), added to the
-embeddings. `biases`: (T, S) to (H, T, S), added to the scores. `shaw`: queries
-to (B, H, T, S), likewise, and weights to what is added to the output. `rotary`:
-queries or keys and their positions to queries or keys, turned. `scaling`
-changes the frequencies of a rotation for longer texts.
+Each family has one signature. `absolute` maps positions (T,) to vectors (T, C)
+that are added to the embeddings. `biases` maps (T, S) to (H, T, S), added to
+the scores. `shaw` maps queries to (B, H, T, S), added to the scores, and
+weights to a term added to the output. `rotary` rotates queries or keys by their
+positions. `context_extension` changes the frequencies of the rotations for
+longer sequences.
 
-Chapter: chapters/08_positions
 Source: named in each module.
 Axes: named in each module.
 """

@@ -1,6 +1,5 @@
-"""Positions as a bias of the scores: what a distance costs or earns.
+"""Position biases: terms added to the scores that depend on the distance.
 
-Chapter: chapters/08_positions
 Source: ALiBi: Press et al. (2022), section 3, https://arxiv.org/abs/2108.12409
     (for other numbers of heads than powers of two, their code); buckets: Raffel
     et al. (2020), section 2.1, https://arxiv.org/abs/1910.10683, and their
@@ -18,40 +17,50 @@ from torch import Tensor, nn
 def distances(
     queries: int, keys: int, device: torch.device | str | None = None
 ) -> Int[Tensor, "T S"]:
-    """Return how far each key stands after its query; before it, negative.
+    """Return key position minus query position, for every query and key.
 
-    The last query stands at the last key (bottom right), as in `causal_mask`.
+    The last query is aligned with the last key (bottom right), as in
+    `causal_mask`.
     """
     s = torch.arange(keys, device=device)
     t = torch.arange(keys - queries, keys, device=device)
     return s - t[:, None]
 
 
-def alibi_slopes(heads: int) -> Float[Tensor, "H"]:
+def alibi_slopes(
+    heads: int, device: torch.device | str | None = None
+) -> Float[Tensor, "H"]:
     """Return ALiBi's slopes: with 8 heads 1/2, 1/4, ..., 1/256.
 
-    For a number of heads that is no power of two: those of the power below,
-    and then every other slope of the power above.
+    If the number of heads is not a power of two: the slopes of the next smaller
+    power, then every other slope of the next larger power.
 
     Raises:
-        ValueError: if there is no head.
+        ValueError: if `heads` is below 1.
     """
     if heads < 1:
         raise ValueError(f"slopes need at least 1 head, not {heads}")
-    whole = 2 ** int(math.log2(heads))
-    slopes = 2.0 ** (-8 / whole * torch.arange(1, whole + 1))
-    if whole == heads:
+    power = 2 ** int(math.log2(heads))
+    powers = torch.arange(1, power + 1, device=device)
+    slopes = 2.0 ** (-8 / power * powers)
+    if power == heads:
         return slopes
-    return torch.cat([slopes, alibi_slopes(2 * whole)[::2][: heads - whole]])
+    extra = alibi_slopes(2 * power, device)[::2][: heads - power]
+    return torch.cat([slopes, extra])
 
 
-def alibi(heads: int, queries: int, keys: int) -> Float[Tensor, "H T S"]:
+def alibi(
+    heads: int,
+    queries: int,
+    keys: int,
+    device: torch.device | str | None = None,
+) -> Float[Tensor, "H T S"]:
     """Return minus slope times distance, on both sides of the query.
 
-    In single precision on the CPU; `.to(query)` fits it to a query.
+    The result is in single precision; `.to(query)` converts it.
     """
-    away = distances(queries, keys).abs()
-    return -alibi_slopes(heads)[:, None, None] * away
+    away = distances(queries, keys, device).abs()
+    return -alibi_slopes(heads, device)[:, None, None] * away
 
 
 def relative_bias(
@@ -75,61 +84,68 @@ def relative_bias(
 def t5_bucket(
     distance: Int[Tensor, "*T"],
     buckets: int = 32,
-    reach: int = 128,
-    both_ways: bool = True,
+    max_distance: int = 128,
+    bidirectional: bool = True,
 ) -> Int[Tensor, "*T"]:
     """Return the bucket of a distance s - t: exact if near, else logarithmic.
 
     Args:
-        distance: of the key from its query.
-        buckets: how many in all; a side's first half is for exact distances.
-        reach: distances from here on share the last bucket.
-        both_ways: whether keys after the query have buckets of their own, the
-            second half; else they count as distance 0.
+        distance: key position minus query position.
+        buckets: number of buckets in total; half of those of each direction are
+            for exact distances.
+        max_distance: distances from here on share the last bucket.
+        bidirectional: whether keys after the query use the second half of the
+            buckets; otherwise they count as distance 0.
     """
     first = torch.zeros_like(distance)
-    if both_ways:
+    if bidirectional:
         buckets //= 2
         first = buckets * (distance > 0)
         away = distance.abs()
     else:
         away = -distance.clamp(max=0)
     exact = buckets // 2
-    grown = (away.clamp(min=1) / exact).log() / math.log(reach / exact)
-    far = exact + (grown * (buckets - exact)).long()
+    logarithmic = (away.clamp(min=1) / exact).log() / math.log(
+        max_distance / exact
+    )
+    far = exact + (logarithmic * (buckets - exact)).long()
     return first + torch.where(away < exact, away, far.clamp(max=buckets - 1))
 
 
-class Alibi(nn.Module):
-    """ALiBi's bias; nothing is learned."""
+class AlibiBias(nn.Module):
+    """ALiBi's bias; no parameters."""
 
     def __init__(self, heads: int):
         super().__init__()
         self.heads = heads
 
+        # An empty buffer that records the module's device; it is not saved.
+        self.register_buffer("device_marker", torch.empty(0), persistent=False)
+
     def forward(self, queries: int, keys: int) -> Float[Tensor, "H T S"]:
-        """Return the bias of the last queries among so many keys."""
-        return alibi(self.heads, queries, keys)
+        """Return the bias of the last `queries` of `keys` positions."""
+        return alibi(self.heads, queries, keys, self.device_marker.device)
 
 
 class T5Bias(nn.Module):
-    """A learned number for each bucket and head."""
+    """T5's bias: a learned number for each bucket and head."""
 
     def __init__(
         self,
         heads: int,
         buckets: int = 32,
-        reach: int = 128,
-        both_ways: bool = True,
+        max_distance: int = 128,
+        bidirectional: bool = True,
     ):
         super().__init__()
         self.table = nn.Parameter(torch.zeros(heads, buckets))
-        self.reach, self.both_ways = reach, both_ways
+        self.max_distance = max_distance
+        self.bidirectional = bidirectional
 
     def forward(self, queries: int, keys: int) -> Float[Tensor, "H T S"]:
-        """Return the bias of the last queries among so many keys."""
+        """Return the bias of the last `queries` of `keys` positions."""
         away = distances(queries, keys, self.table.device)
         buckets = self.table.shape[-1]
         return self.table[
-            :, t5_bucket(away, buckets, self.reach, self.both_ways)
+            :, t5_bucket(away, buckets, self.max_distance, self.bidirectional)
         ]

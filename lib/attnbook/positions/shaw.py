@@ -1,6 +1,5 @@
-"""Distances as vectors: a query meets the distance, not only the key.
+"""Relative position representations: a learned vector for each distance.
 
-Chapter: chapters/08_positions
 Source: Shaw et al. (2018), sections 3.1 to 3.3, equations 3 and 4,
     https://arxiv.org/abs/1803.02155; here all heads share the vectors.
 Axes: B batch, H heads, T queries, S keys, D width of queries, E of values, R
@@ -14,10 +13,10 @@ from torch import Tensor, nn
 from attnbook.positions.biases import distances
 
 
-def clipped(
+def clip_distances(
     queries: int, keys: int, columns: int, device: torch.device | None = None
 ) -> Int[Tensor, "T S"]:
-    """Return the row of the table for each query and key."""
+    """Return the table row of the clipped distance of each query and key."""
     reach = columns // 2
     return distances(queries, keys, device).clamp(-reach, reach) + reach
 
@@ -25,32 +24,32 @@ def clipped(
 def shaw_bias(
     query: Float[Tensor, "B H T D"], table: Float[Tensor, "R D"], keys: int
 ) -> Float[Tensor, "B H T S"]:
-    """Return query · a(s - t) / √D: added to the scores (equation 4).
+    """Return query · a(s - t) / √D, to be added to the scores (equation 4).
 
-    Each query meets the R vectors once; the products are then spread over the
-    keys, so that no (T, S, D) is ever made (section 3.3).
+    Each query is multiplied by the R vectors once. The products are then
+    gathered for the keys, so that no (T, S, D) tensor is needed (section 3.3).
     """
-    met = query @ table.T / query.shape[-1] ** 0.5
-    rows = clipped(query.shape[2], keys, len(table), query.device)
-    return met.gather(-1, rows.expand(*met.shape[:2], -1, -1))
+    products = query @ table.T / query.shape[-1] ** 0.5
+    rows = clip_distances(query.shape[2], keys, len(table), query.device)
+    return products.gather(-1, rows.expand(*products.shape[:2], -1, -1))
 
 
 def shaw_output(
     weights: Float[Tensor, "B H T S"], table: Float[Tensor, "R E"]
 ) -> Float[Tensor, "B H T E"]:
-    """Return the weights' average of a(s - t): added to the output (eq. 3)."""
-    rows = clipped(*weights.shape[2:], len(table), weights.device)
+    """Return the weighted sum of a(s - t), to add to the output (eq. 3)."""
+    rows = clip_distances(*weights.shape[2:], len(table), weights.device)
     per_distance = weights.new_zeros(*weights.shape[:3], len(table))
     index = rows.expand_as(weights)
     return per_distance.scatter_add(-1, index, weights) @ table
 
 
-class Shaw(nn.Module):
-    """The vectors of distances up to `reach`, for keys and for values.
+class ShawEncoding(nn.Module):
+    """Learned vectors of distances up to `reach`, for keys and for values.
 
     Args:
         width: D of a head, and E.
-        reach: farther keys count as if they stood so far.
+        reach: larger distances are clipped to this one.
     """
 
     def __init__(self, width: int, reach: int):
@@ -62,11 +61,11 @@ class Shaw(nn.Module):
     def forward(
         self, query: Float[Tensor, "B H T D"], keys: int
     ) -> Float[Tensor, "B H T S"]:
-        """Return what is added to the scores."""
+        """Return the term to be added to the scores."""
         return shaw_bias(query, self.keys, keys)
 
     def output(
         self, weights: Float[Tensor, "B H T S"]
     ) -> Float[Tensor, "B H T E"]:
-        """Return what is added to the output."""
+        """Return the term to be added to the output."""
         return shaw_output(weights, self.values)

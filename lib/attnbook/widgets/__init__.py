@@ -2,8 +2,4 @@
 
 Each is a Python module and a JavaScript module (and a style sheet) under one
 stem, with no bundler; the page loads the same script that the notebook does.
-
-Chapter: all of them
-Source: none
-Axes: none
 """

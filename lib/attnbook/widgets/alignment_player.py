@@ -1,6 +1,5 @@
 """The alignment player: step through an output, see where the decoder looks.
 
-Chapter: chapters/01_bottleneck
 Source: the alignment matrices of Bahdanau et al. (2015), figure 3,
     https://arxiv.org/abs/1409.0473
 Axes: T output symbols (the end symbol included), S source symbols
@@ -13,12 +12,12 @@ from pathlib import Path
 import traitlets
 
 from attnbook.widgets.base import BookWidget
-from attnbook.widgets.examples import part, weighed, words
+from attnbook.widgets.examples import read_field, read_weights, read_words
 
 HERE = Path(__file__)
 
 
-def checked(example: Mapping) -> dict:
+def check_example(example: Mapping) -> dict:
     """Return an example with its weights to 3 digits.
 
     Raises:
@@ -26,18 +25,18 @@ def checked(example: Mapping) -> dict:
             each output word (and one for the end, if you like) with one number
             for each source word.
     """
-    title = part(example, "title", "an example")
+    title = read_field(example, "title", "an example")
     source, reference = (
-        words(part(example, name, "an example"), name)
+        read_words(read_field(example, name, "an example"), name)
         for name in ("source", "reference")
     )
     looking, blind = (
-        part(example, name, "an example") for name in ("with", "without")
+        read_field(example, name, "an example") for name in ("with", "without")
     )
     if not source:
         raise ValueError("the source has 0 words; a player needs at least 1")
-    output = words(part(looking, "output", "`with`"), "output")
-    rows = list(part(looking, "weights", "`with`"))
+    output = read_words(read_field(looking, "output", "`with`"), "output")
+    rows = list(read_field(looking, "weights", "`with`"))
     if len(rows) - len(output) not in (0, 1):
         raise ValueError(
             f"there are {len(rows)} rows of weights for {len(output)} output "
@@ -49,10 +48,14 @@ def checked(example: Mapping) -> dict:
         "reference": reference,
         "with": {
             "output": output,
-            "weights": [weighed(row, source, t) for t, row in enumerate(rows)],
+            "weights": [
+                read_weights(row, source, t) for t, row in enumerate(rows)
+            ],
         },
         "without": {
-            "output": words(part(blind, "output", "`without`"), "output")
+            "output": read_words(
+                read_field(blind, "output", "`without`"), "output"
+            )
         },
     }
 
@@ -80,7 +83,7 @@ class AlignmentPlayer(BookWidget):
         """Check examples whenever they are set, at the start and later."""
         if not proposal["value"]:
             raise ValueError("0 examples given; a player needs at least 1")
-        return [checked(example) for example in proposal["value"]]
+        return [check_example(example) for example in proposal["value"]]
 
     def fallback(self) -> str:
         """Return the first example as a table: where each word looked."""
@@ -88,7 +91,7 @@ class AlignmentPlayer(BookWidget):
         rows = "".join(
             f"<tr><td>{escape(word)}</td><td>{escape(at)}</td>"
             f"<td>{weight:.2f}</td></tr>"
-            for word, at, weight in looked(first)
+            for word, at, weight in largest_weights(first)
         )
         lines = (
             ("Input", first["source"]),
@@ -107,7 +110,7 @@ class AlignmentPlayer(BookWidget):
         )
 
 
-def looked(example: dict) -> list[tuple[str, str, float]]:
+def largest_weights(example: dict) -> list[tuple[str, str, float]]:
     """Return each output word, the source word it looks at most, the weight."""
     found = []
     output = example["with"]["output"]

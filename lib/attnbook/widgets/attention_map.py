@@ -1,6 +1,5 @@
 """The attention map: choose a word, and see what each head takes from where.
 
-Chapter: chapters/05_self_attention
 Source: the head view of Vig (2019), section 2.1,
     https://arxiv.org/abs/1906.05714
 Axes: L layers, H heads, T asking words, S asked words
@@ -13,31 +12,31 @@ from pathlib import Path
 import traitlets
 
 from attnbook.widgets.base import BookWidget
-from attnbook.widgets.examples import part, weighed, words
+from attnbook.widgets.examples import read_field, read_weights, read_words
 
 HERE = Path(__file__)
 
 
-def nested(value) -> list:
+def to_nested_lists(value) -> list:
     """Return a tensor, array or list as nested lists."""
     return value.tolist() if hasattr(value, "tolist") else list(value)
 
 
-def checked(example: Mapping) -> dict:
+def check_example(example: Mapping) -> dict:
     """Return an example with its weights to 3 digits.
 
     Raises:
         ValueError: if a part is missing, or the weights are not [layer][head]
             [asking word][asked word] with equally many heads in every layer.
     """
-    query = words(part(example, "query", "an example"), "query")
-    key = words(example.get("key", query), "key")
+    query = read_words(read_field(example, "query", "an example"), "query")
+    key = read_words(example.get("key", query), "key")
     if not query or not key:
         raise ValueError(
             f"there are {len(query)} asking and {len(key)} asked words; a map "
             "needs at least 1 of each"
         )
-    layers = nested(part(example, "weights", "an example"))
+    layers = to_nested_lists(read_field(example, "weights", "an example"))
     counts = {len(heads) for heads in layers}
     if len(counts) != 1 or 0 in counts:
         raise ValueError(
@@ -52,12 +51,15 @@ def checked(example: Mapping) -> dict:
                     f"{len(query)} asking words"
                 )
     return {
-        "title": str(part(example, "title", "an example")),
+        "title": str(read_field(example, "title", "an example")),
         "query": query,
         "key": key,
         "weights": [
             [
-                [weighed(row, key, t, "asked word") for t, row in enumerate(r)]
+                [
+                    read_weights(row, key, t, "asked word")
+                    for t, row in enumerate(r)
+                ]
                 for r in heads
             ]
             for heads in layers
@@ -111,7 +113,7 @@ class AttentionMap(BookWidget):
         """Check examples whenever they are set, at the start and later."""
         if not proposal["value"]:
             raise ValueError("0 examples given; a map needs at least 1")
-        return [checked(example) for example in proposal["value"]]
+        return [check_example(example) for example in proposal["value"]]
 
     def fallback(self) -> str:
         """Return the first map shown as a table of numbers."""

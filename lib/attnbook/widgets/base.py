@@ -1,8 +1,6 @@
 """One base for every widget: live in a notebook, and a static mount in a page.
 
-Chapter: all of them
 Source: anywidget's front-end module, https://anywidget.dev/en/afm
-Axes: none
 """
 
 import json
@@ -12,26 +10,26 @@ from pathlib import Path
 
 import anywidget
 
-from attnbook.widgets.module import module
+from attnbook.widgets.module import read_module
 
 SHARED = Path(__file__).with_name("shared.css")
 
 
-def finite(state):
+def encode_nonfinite(state):
     """Return state with non-finite numbers as text.
 
     JSON cannot carry NaN and infinities; JavaScript's Number reads the text.
     """
     if isinstance(state, dict):
-        return {name: finite(value) for name, value in state.items()}
+        return {name: encode_nonfinite(value) for name, value in state.items()}
     if isinstance(state, list | tuple):
-        return [finite(value) for value in state]
+        return [encode_nonfinite(value) for value in state]
     if isinstance(state, float) and not math.isfinite(state):
         return {math.inf: "Infinity", -math.inf: "-Infinity"}.get(state, "NaN")
     return state
 
 
-def mount(stem: str, state: dict, fallback: str) -> str:
+def render_mount(stem: str, state: dict, fallback: str) -> str:
     """Return the HTML at which a page mounts a widget.
 
     Every "<" of the state is escaped, so that no label can end or open a
@@ -42,7 +40,9 @@ def mount(stem: str, state: dict, fallback: str) -> str:
         state: what the widget shows, as JSON can carry it.
         fallback: HTML for a reader without JavaScript; its text is escaped.
     """
-    text = json.dumps(finite(state), ensure_ascii=False, allow_nan=False)
+    text = json.dumps(
+        encode_nonfinite(state), ensure_ascii=False, allow_nan=False
+    )
     return (
         f'<div data-book-widget="{escape(stem)}">'
         '<script type="application/json">'
@@ -63,12 +63,19 @@ class BookWidget(anywidget.AnyWidget):
         if isinstance(style, Path):
             cls._css = SHARED.read_text("utf8") + style.read_text("utf8")
         if isinstance(script, Path):
-            cls._esm = module(script)
+            cls._esm = read_module(script)
         super().__init_subclass__(**kwargs)
 
     def fallback(self) -> str:
-        """Return HTML for a reader without JavaScript; its text is escaped."""
-        return f"<p>{escape(type(self).__name__)}</p>"
+        """Return HTML for a reader without JavaScript; its text is escaped.
+
+        Raises:
+            NotImplementedError: unless the subclass defines it.
+        """
+        raise NotImplementedError(
+            f"{type(self).__module__}: the widget {type(self).__name__} has no "
+            "method fallback"
+        )
 
     def state(self) -> dict:
         """Return the traits that the widget itself declares."""
@@ -89,6 +96,6 @@ class BookWidget(anywidget.AnyWidget):
         own = {
             # No address of an object: nbval compares this text.
             "text/plain": f"{type(self).__name__}()",
-            "text/html": mount(stem, self.state(), self.fallback()),
+            "text/html": render_mount(stem, self.state(), self.fallback()),
         }
         return {**(data or {}), **own}, metadata

@@ -1,7 +1,6 @@
 """The cost calculator: one layer's attention in numbers, for a known model.
 
-Chapter: chapters/10_cost
-Source: see `attnbook.cost.calculator` and `attnbook.cost.presets`
+Source: see `attnbook.profiling.calculator` and `attnbook.profiling.presets`
 Axes: B sequences, H heads, G groups (key-value heads), D width of a head
 """
 
@@ -12,16 +11,16 @@ from pathlib import Path
 
 import traitlets
 
-from attnbook.cost.block import Block
-from attnbook.cost.calculator import PHASES, calculate
-from attnbook.cost.presets import DEVICES, MODELS, Device, Model
-from attnbook.cost.roofline import Machine
+from attnbook.profiling.block import Block
+from attnbook.profiling.calculator import PHASES, calculate
+from attnbook.profiling.presets import DEVICES, MODELS, Device, Model
+from attnbook.profiling.roofline import Machine
 from attnbook.widgets.base import BookWidget
 
 HERE = Path(__file__)
 LIMITS = {"n": 2**21, "batch": 4096, "heads": 1024, "groups": 1024}
 ITEMSIZES = {4: "float32", 2: "float16 or bfloat16"}
-DOES = {
+PHASE_DESCRIPTIONS = {
     "read": "reads {n} positions",
     "train": "trains on {n} positions",
     "write": "writes position {n}",
@@ -29,7 +28,7 @@ DOES = {
 UNITS = ("", "k", "M", "G", "T", "P", "E")
 
 
-def short(x: int | float, unit: str) -> str:
+def format_number(x: int | float, unit: str) -> str:
     """Return a number in three digits, with a unit that fits."""
     power = 0
     while x >= 999.5 and power < len(UNITS) - 1:
@@ -38,12 +37,12 @@ def short(x: int | float, unit: str) -> str:
     return f"{x:.{digits}f} {UNITS[power]}{unit}".strip()
 
 
-def duration(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """Return a time in three digits, with a unit that fits."""
     for size, unit in ((1, "s"), (1e-3, "ms"), (1e-6, "µs")):
         if seconds >= size:
-            return short(seconds / size, "").strip() + f" {unit}"
-    return short(seconds * 1e9, "").strip() + " ns"
+            return format_number(seconds / size, "").strip() + f" {unit}"
+    return format_number(seconds * 1e9, "").strip() + " ns"
 
 
 class CostCalculator(BookWidget):
@@ -97,8 +96,8 @@ class CostCalculator(BookWidget):
                 raise ValueError(f"{name!r} is none of {sorted(known)}")
         block = models[model].block
         super().__init__(
-            models=[plain_model(x, m) for x, m in models.items()],
-            devices=[plain_device(x, d) for x, d in devices.items()],
+            models=[describe_model(x, m) for x, m in models.items()],
+            devices=[describe_device(x, d) for x, d in devices.items()],
             model=model,
             device=device,
             phase=phase,
@@ -151,15 +150,18 @@ class CostCalculator(BookWidget):
             return say(found[name]), say(found[f"{name}_fused"])
 
         intensity = (
-            short(found[f"flops{x}"] / found[f"bytes{x}"], "")
+            format_number(found[f"flops{x}"] / found[f"bytes{x}"], "")
             for x in ("", "_fused")
         )
         return [
-            ("operations", *both("flops", lambda x: short(x, "FLOP"))),
-            ("bytes moved", *both("bytes", lambda x: short(x, "B"))),
+            ("operations", *both("flops", lambda x: format_number(x, "FLOP"))),
+            ("bytes moved", *both("bytes", lambda x: format_number(x, "B"))),
             ("operations a byte", *intensity),
-            ("most memory at once", *both("memory", lambda x: short(x, "B"))),
-            ("time, at least", *both("seconds", duration)),
+            (
+                "most memory at once",
+                *both("memory", lambda x: format_number(x, "B")),
+            ),
+            ("time, at least", *both("seconds", format_duration)),
         ]
 
     def fallback(self) -> str:
@@ -170,26 +172,27 @@ class CostCalculator(BookWidget):
             f"<td>{one}</td></tr>"
             for name, steps, one in self.rows()
         )
-        does = DOES[self.phase].format(n=self.n)
+        does = PHASE_DESCRIPTIONS[self.phase].format(n=self.n)
         return (
             f"<figure><figcaption>One layer of {escape(self.model)} {does} of "
             f"{self.batch} texts in {ITEMSIZES[self.itemsize]} on "
             f"{escape(self.device)}: {self.heads} heads, {self.groups} of keys "
             "and values</figcaption><table><thead><tr><th></th><th>step by step"
             f"</th><th>in one</th></tr></thead><tbody>{body}</tbody></table>"
-            f"<p>Keys and values of all layers: {short(found['cache'], 'B')}. "
+            "<p>Keys and values of all layers: "
+            f"{format_number(found['cache'], 'B')}. "
             f"Attention is {100 * found['share']:.0f} % of the block's "
             "products.</p></figure>"
         )
 
 
-def plain_model(name: str, model: Model) -> dict:
+def describe_model(name: str, model: Model) -> dict:
     """Return a model as JSON carries it."""
     more = {"length": model.length, "source": model.source}
     return {"name": name, **asdict(model.block), **more}
 
 
-def plain_device(name: str, device: Device) -> dict:
+def describe_device(name: str, device: Device) -> dict:
     """Return a device as JSON carries it."""
     made = asdict(device)
     made["rates"] = {str(size): rate for size, rate in device.rates.items()}

@@ -1,14 +1,9 @@
-"""What widgets take: examples made of words and weights, checked on arrival.
-
-Chapter: all of them
-Source: none
-Axes: none
-"""
+"""What widgets take: examples made of words and weights, checked on arrival."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
 
-def part(holder, name: str, what: str):
+def read_field(holder, name: str, what: str):
     """Return a named part of a mapping, or say what lacks it."""
     if not isinstance(holder, Mapping) or name not in holder:
         has = sorted(holder) if isinstance(holder, Mapping) else holder
@@ -16,7 +11,7 @@ def part(holder, name: str, what: str):
     return holder[name]
 
 
-def words(value, what: str) -> list[str]:
+def read_words(value, what: str) -> list[str]:
     """Return a list of words, or say what is no list of words."""
     fits = isinstance(value, Sequence) and not isinstance(value, str)
     if not fits or not all(isinstance(word, str) for word in value):
@@ -24,7 +19,7 @@ def words(value, what: str) -> list[str]:
     return list(value)
 
 
-def weighed(
+def read_weights(
     row: Iterable, asked: list[str], place: int, what: str = "source word"
 ) -> list[float]:
     """Return a row of weights to 3 digits, or say why it cannot be one."""

@@ -158,7 +158,7 @@ export function code(state) {
   const made = matrix(state);
   const text = (...lines) => lines.join("\n");
   return {
-    attnbook: text(...made, "", "from attnbook.scaled_dot_product import attend", "output = attend(query, key, value, mask)"),
+    attnbook: text(...made, "", "from attnbook.attention.scaled_dot_product import attend", "output = attend(query, key, value, mask)"),
     sdpa: text(
       ...made, "", "from torch.nn.functional import scaled_dot_product_attention",
       "output = scaled_dot_product_attention(query, key, value, attn_mask=mask)",

@@ -1,7 +1,6 @@
 """The mask builder: combine masks, and see who looks where, and the code.
 
-Chapter: chapters/07_masks
-Source: none; the masks are those of `attnbook.masks`
+Source: the masks are those of `attnbook.masks`
 Axes: T queries, S keys
 """
 
@@ -14,9 +13,9 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from attnbook import masks
-from attnbook.masked_softmax import masked_softmax
+from attnbook.attention.masked_softmax import masked_softmax
 from attnbook.widgets.base import BookWidget
-from attnbook.widgets.soft_lookup import unseen
+from attnbook.widgets.soft_lookup import hidden_coordinates
 
 HERE = Path(__file__)
 MOST, PARTS = 10, 4
@@ -29,11 +28,13 @@ KINDS = (
     "sinks",
     "document",
 )
-SCORES = [[round(x, 2) for x in unseen(row, MOST)] for row in range(MOST)]
+SCORES = [
+    [round(x, 2) for x in hidden_coordinates(row, MOST)] for row in range(MOST)
+]
 START = ({"kind": "causal"}, {"kind": "padding"})
 
 
-def whole(value, low: int, high: int, what: str) -> int:
+def read_integer(value, low: int, high: int, what: str) -> int:
     """Return a whole number of a range, or say what is none."""
     if not isinstance(value, int) or not low <= value <= high:
         raise ValueError(
@@ -42,7 +43,7 @@ def whole(value, low: int, high: int, what: str) -> int:
     return int(value)
 
 
-def checked(part: Mapping) -> dict:
+def check_part(part: Mapping) -> dict:
     """Return a part with all it may say, or say what is wrong with it."""
     known = {"kind", "join", "negated", "size", "step"}
     if not isinstance(part, Mapping) or "kind" not in part or {*part} - known:
@@ -62,8 +63,8 @@ def checked(part: Mapping) -> dict:
         "kind": part["kind"],
         "join": part.get("join", "and"),
         "negated": bool(part.get("negated", False)),
-        "size": whole(part.get("size", 3), 1, MOST, "size"),
-        "step": whole(part.get("step", 2), 1, MOST, "step"),
+        "size": read_integer(part.get("size", 3), 1, MOST, "size"),
+        "step": read_integer(part.get("step", 2), 1, MOST, "step"),
     }
 
 
@@ -111,20 +112,20 @@ class MaskBuilder(BookWidget):
             raise ValueError(
                 f"{len(given)} parts given; there may be 1 to {PARTS}"
             )
-        return [checked(part) for part in given]
+        return [check_part(part) for part in given]
 
     @traitlets.validate("T", "S", "text")
     def _in_range(self, proposal) -> int:
         name = proposal["trait"].name
         low, high = (0, 1) if name == "text" else (1, MOST)
-        return whole(proposal["value"], low, high, name)
+        return read_integer(proposal["value"], low, high, name)
 
     @traitlets.validate("lengths")
     def _lengths_fit(self, proposal) -> list[int]:
         given = proposal["value"]
         if len(given) != 2:
             raise ValueError(f"there are 2 texts, not {len(given)} lengths")
-        return [whole(x, 0, MOST, "a length") for x in given]
+        return [read_integer(x, 0, MOST, "a length") for x in given]
 
     def mask(self) -> Bool[Tensor, "B 1 T S"]:
         """Return the mask for both texts."""

@@ -3,9 +3,7 @@
 Neither a notebook's front end nor a page opened from a folder can load one
 script from another, so the two are joined here, into one text.
 
-Chapter: all of them
 Source: anywidget's front-end module, https://anywidget.dev/en/afm
-Axes: none
 """
 
 from pathlib import Path
@@ -13,12 +11,12 @@ from pathlib import Path
 SHARED = Path(__file__).with_name("shared.js")
 
 
-def module(script: Path) -> str:
+def read_module(script: Path) -> str:
     """Return the text of a widget's module."""
     return SHARED.read_text("utf8") + "\n" + script.read_text("utf8")
 
 
-def modules() -> dict[str, str]:
+def read_modules() -> dict[str, str]:
     """Return the text of every widget's module, by its stem."""
     scripts = sorted(SHARED.parent.glob("*.js"))
-    return {x.stem: module(x) for x in scripts if x != SHARED}
+    return {x.stem: read_module(x) for x in scripts if x != SHARED}

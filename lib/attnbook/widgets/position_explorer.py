@@ -1,6 +1,5 @@
 """The position explorer: move a query and a key, and see what their score does.
 
-Chapter: chapters/08_positions
 Source: waves: Vaswani et al. (2017), section 3.5,
     https://arxiv.org/abs/1706.03762; rotation: Su et al. (2021), section 3.4,
     equation 34, https://arxiv.org/abs/2104.09864. Every pair of columns holds
@@ -23,7 +22,7 @@ REACH, LAST, WIDEST = 3.0, 63, 32
 LEAST_BASE, MOST_BASE = 2.0, 1e6
 
 
-def vector(value, what: str) -> list[float]:
+def read_vector(value, what: str) -> list[float]:
     """Return two numbers no longer than the plane shows."""
     fits = isinstance(value, Sequence) and not isinstance(value, str)
     if not fits or len(value) != 2:
@@ -106,7 +105,7 @@ class PositionExplorer(BookWidget):
 
     @traitlets.validate("query", "key")
     def _short_enough(self, proposal) -> list[float]:
-        return vector(proposal["value"], proposal["trait"].name)
+        return read_vector(proposal["value"], proposal["trait"].name)
 
     @traitlets.validate("positions")
     def _within(self, proposal) -> list[int]:

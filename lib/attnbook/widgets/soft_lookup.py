@@ -1,6 +1,5 @@
 """The soft lookup: drag a query and keys, and see how their values mix.
 
-Chapter: chapters/04_scaled_dot_product
 Source: Vaswani et al. (2017), section 3.2.1, equation 1,
     https://arxiv.org/abs/1706.03762, with a temperature
 Axes: S keys, D width; the plane shows the first two of D dimensions
@@ -16,7 +15,7 @@ import traitlets
 from attnbook.widgets.base import BookWidget
 
 HERE = Path(__file__)
-COLOURS = (
+COLORS = (
     {"label": "red", "place": [1.5, 0.0], "value": [1.0, 0.0, 0.0]},
     {"label": "green", "place": [-0.75, 1.3], "value": [0.0, 1.0, 0.0]},
     {"label": "blue", "place": [-0.75, -1.3], "value": [0.0, 0.0, 1.0]},
@@ -25,7 +24,7 @@ REACH, WIDEST, MOST = 3.0, 1024, 8
 COLDEST, HOTTEST = 0.01, 100.0
 
 
-def unseen(row: int, count: int) -> list[float]:
+def hidden_coordinates(row: int, count: int) -> list[float]:
     """Return what a vector holds in the dimensions that no plane shows.
 
     The same standard normal numbers for the same row, here and in the page:
@@ -46,7 +45,7 @@ def unseen(row: int, count: int) -> list[float]:
     return drawn
 
 
-def numbers(value, count: int, low: float, high: float, what: str) -> list:
+def read_numbers(value, count: int, low: float, high: float, what: str) -> list:
     """Return a list of numbers, or say what is none."""
     fits = isinstance(value, Sequence) and not isinstance(value, str)
     if not fits or len(value) != count:
@@ -61,7 +60,7 @@ def numbers(value, count: int, low: float, high: float, what: str) -> list:
     return found
 
 
-def checked(key: Mapping) -> dict:
+def check_key(key: Mapping) -> dict:
     """Return a key with its place and value, or say what is wrong with it."""
     if not isinstance(key, Mapping) or {*key} < {"label", "place", "value"}:
         raise ValueError(
@@ -70,10 +69,12 @@ def checked(key: Mapping) -> dict:
     name = str(key["label"])
     return {
         "label": name,
-        "place": numbers(
+        "place": read_numbers(
             key["place"], 2, -REACH, REACH, f"the place of {name!r}"
         ),
-        "value": numbers(key["value"], 3, 0.0, 1.0, f"the value of {name!r}"),
+        "value": read_numbers(
+            key["value"], 3, 0.0, 1.0, f"the value of {name!r}"
+        ),
     }
 
 
@@ -86,7 +87,7 @@ class SoftLookup(BookWidget):
         query: the place that is asked.
         temperature: divides the scores.
         width: D; the plane shows 2 coordinates; the others of the query and
-            of each key are fixed draws (see `unseen`).
+            of each key are fixed draws (see `hidden_coordinates`).
         divided: whether scores are divided by √D as well.
 
     Raises:
@@ -103,7 +104,7 @@ class SoftLookup(BookWidget):
 
     def __init__(
         self,
-        entries: Sequence[Mapping] = COLOURS,
+        entries: Sequence[Mapping] = COLORS,
         query: Sequence[float] = (1.4, 1.4),
         temperature: float = 1.0,
         width: int = 2,
@@ -126,11 +127,11 @@ class SoftLookup(BookWidget):
             raise ValueError(
                 f"{len(given)} keys given; there may be 1 to {MOST}"
             )
-        return [checked(key) for key in given]
+        return [check_key(key) for key in given]
 
     @traitlets.validate("query")
     def _query_fits(self, proposal) -> list[float]:
-        return numbers(proposal["value"], 2, -REACH, REACH, "the query")
+        return read_numbers(proposal["value"], 2, -REACH, REACH, "the query")
 
     @traitlets.validate("temperature", "width")
     def _in_range(self, proposal) -> int | float:
@@ -142,11 +143,11 @@ class SoftLookup(BookWidget):
 
     def scores(self) -> list[float]:
         """Return what softmax gets: the products, divided."""
-        asked = [*self.query, *unseen(0, self.width - 2)]
+        asked = [*self.query, *hidden_coordinates(0, self.width - 2)]
         scale = (self.width**-0.5 if self.divided else 1.0) / self.temperature
         scores = []
         for row, key in enumerate(self.entries, start=1):
-            place = [*key["place"], *unseen(row, self.width - 2)]
+            place = [*key["place"], *hidden_coordinates(row, self.width - 2)]
             products = (a * b for a, b in zip(asked, place, strict=True))
             scores.append(scale * sum(products))
         return scores
@@ -161,7 +162,7 @@ class SoftLookup(BookWidget):
         """Return scores, weights, answer and entropy as a table."""
         weights = self.weights()
         rows = "".join(
-            f"<tr><td>{escape(key['label'])}</td><td>{amounts(key['value'])}"
+            f"<tr><td>{escape(key['label'])}</td><td>{format_rgb(key['value'])}"
             f"</td><td>{score:.2f}</td><td>{weight:.2f}</td></tr>"
             for key, score, weight in zip(
                 self.entries, self.scores(), weights, strict=True
@@ -181,10 +182,10 @@ class SoftLookup(BookWidget):
             f"with D = {self.width}</figcaption><table><thead><tr><th>key</th>"
             "<th>value (red, green, blue)</th><th>score</th><th>weight</th>"
             f"</tr></thead><tbody>{rows}</tbody></table><p>The answer: "
-            f"{amounts(mixed)}. Entropy: {entropy:.2f} nats.</p></figure>"
+            f"{format_rgb(mixed)}. Entropy: {entropy:.2f} nats.</p></figure>"
         )
 
 
-def amounts(colour: Sequence[float]) -> str:
+def format_rgb(colour: Sequence[float]) -> str:
     """Return a colour's three numbers as text."""
     return ", ".join(f"{x:.2f}" for x in colour)

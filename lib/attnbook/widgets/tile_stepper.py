@@ -1,6 +1,5 @@
 """The tile stepper: walk the tiles, and see maximum, sum and average run along.
 
-Chapter: chapters/11_flash_attention
 Source: Dao (2023), section 3.1, algorithm 1, https://arxiv.org/abs/2307.08691
 Axes: T queries, S keys, D width of query and key, E value width
 """
@@ -13,19 +12,19 @@ from jaxtyping import Float
 from torch import Tensor
 
 from attnbook import masks
-from attnbook.masked_softmax import masked_softmax
-from attnbook.online_softmax import online_softmax
+from attnbook.attention.masked_softmax import masked_softmax
+from attnbook.attention.online_softmax import online_softmax
 from attnbook.widgets.base import BookWidget
-from attnbook.widgets.mask_builder import whole
-from attnbook.widgets.soft_lookup import unseen
+from attnbook.widgets.mask_builder import read_integer
+from attnbook.widgets.soft_lookup import hidden_coordinates
 
 HERE = Path(__file__)
 MOST, D, E, BYTES = 10, 4, 2, 4
 
 
-def drawn(first: int, width: int, size: float) -> list[list[float]]:
+def draw_numbers(first: int, width: int, size: float) -> list[list[float]]:
     """Return ten rows of fixed normal numbers with two digits."""
-    rows = (unseen(first + row, width) for row in range(MOST))
+    rows = (hidden_coordinates(first + row, width) for row in range(MOST))
     return [[round(size * x, 2) for x in row] for row in rows]
 
 
@@ -52,9 +51,15 @@ class TileStepper(BookWidget):
     columns = traitlets.Int().tag(sync=True)
     causal = traitlets.Bool().tag(sync=True)
     step = traitlets.Int().tag(sync=True)
-    query = traitlets.List(drawn(0, D, 1.5), read_only=True).tag(sync=True)
-    key = traitlets.List(drawn(20, D, 1.5), read_only=True).tag(sync=True)
-    value = traitlets.List(drawn(40, E, 1.0), read_only=True).tag(sync=True)
+    query = traitlets.List(draw_numbers(0, D, 1.5), read_only=True).tag(
+        sync=True
+    )
+    key = traitlets.List(draw_numbers(20, D, 1.5), read_only=True).tag(
+        sync=True
+    )
+    value = traitlets.List(draw_numbers(40, E, 1.0), read_only=True).tag(
+        sync=True
+    )
 
     def __init__(
         self,
@@ -71,11 +76,11 @@ class TileStepper(BookWidget):
 
     @traitlets.validate("T", "S", "rows", "columns")
     def _in_range(self, proposal) -> int:
-        return whole(proposal["value"], 1, MOST, proposal["trait"].name)
+        return read_integer(proposal["value"], 1, MOST, proposal["trait"].name)
 
     @traitlets.validate("step")
     def _not_before(self, proposal) -> int:
-        return whole(proposal["value"], 0, MOST**2, "step")
+        return read_integer(proposal["value"], 0, MOST**2, "step")
 
     def scores(self) -> Float[Tensor, "T S"]:
         """Return all scores, which no kernel ever has; -inf where hidden."""

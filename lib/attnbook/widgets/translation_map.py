@@ -1,6 +1,5 @@
 """The map of a whole translation: every attention of a Transformer, by step.
 
-Chapter: chapters/09_transformer
 Source: the three uses of attention in Vaswani et al. (2017), section 3.2.3,
     https://arxiv.org/abs/1706.03762
 Axes: L blocks, H heads, S source words, T output words (the end included)
@@ -14,18 +13,18 @@ import traitlets
 
 from attnbook.widgets import attention_map
 from attnbook.widgets.base import BookWidget
-from attnbook.widgets.examples import part, words
+from attnbook.widgets.examples import read_field, read_words
 
 HERE = Path(__file__)
-BEGINNING = "(beginning)"
+START_LABEL = "(beginning)"
 
 
-def read(output: Sequence[str]) -> list[str]:
+def decoder_inputs(output: Sequence[str]) -> list[str]:
     """Return what the decoder has read at each step, the last word unread."""
-    return [BEGINNING, *output[:-1]]
+    return [START_LABEL, *output[:-1]]
 
 
-def checked(example: Mapping) -> dict:
+def check_example(example: Mapping) -> dict:
     """Return an example with its weights to 3 digits.
 
     Raises:
@@ -33,11 +32,11 @@ def checked(example: Mapping) -> dict:
             another, or the decoder looks ahead.
     """
     title, source, output = (
-        part(example, name, "an example")
+        read_field(example, name, "an example")
         for name in ("title", "source", "output")
     )
-    source, output = words(source, "source"), words(output, "output")
-    said = read(output) if output else []
+    source, output = read_words(source, "source"), read_words(output, "output")
+    said = decoder_inputs(output) if output else []
     made = {"title": str(title), "source": source, "output": output}
     sides = {
         "encoder": (source, source),
@@ -45,9 +44,9 @@ def checked(example: Mapping) -> dict:
         "cross": (said, source),
     }
     for name, (query, key) in sides.items():
-        weights = part(example, name, "an example")
+        weights = read_field(example, name, "an example")
         one = {"title": name, "query": query, "key": key, "weights": weights}
-        made[name] = attention_map.checked(one)["weights"]
+        made[name] = attention_map.check_example(one)["weights"]
     shapes = {name: (len(made[name]), len(made[name][0])) for name in sides}
     if len(set(shapes.values())) > 1:
         raise ValueError(f"maps differ in (layers, heads): {shapes}")
@@ -69,8 +68,8 @@ class TranslationMap(BookWidget):
     Args:
         examples: dicts with a title, the source and output words (the end of
             the output included), and the weights that
-            `attnbook.attention_maps.maps` returns: encoder (L, H, S, S),
-            decoder (L, H, T, T), cross (L, H, T, S).
+            `attnbook.models.attention_maps.collect_maps` returns: encoder (L,
+            H, S, S), decoder (L, H, T, T), cross (L, H, T, S).
         layer: shown first.
         head: shown first; -1 is the mean of the heads.
 
@@ -103,7 +102,7 @@ class TranslationMap(BookWidget):
         """Check examples whenever they are set, at the start and later."""
         if not proposal["value"]:
             raise ValueError("0 examples given; a map needs at least 1")
-        return [checked(example) for example in proposal["value"]]
+        return [check_example(example) for example in proposal["value"]]
 
     def rows(self, example: Mapping, name: str) -> list[list[float]]:
         """Return the weights shown first of one of the three attentions."""
@@ -118,20 +117,22 @@ class TranslationMap(BookWidget):
     def fallback(self) -> str:
         """Return the first example as a table: where each step looked."""
         first = self.examples[0]
-        said = read(first["output"])
+        said = decoder_inputs(first["output"])
         lines = zip(
             first["output"],
             *(self.rows(first, name) for name in ("cross", "decoder")),
             strict=True,
         )
         body = "".join(
-            f"<tr><td>{escape(word)}</td>{most(cross, first['source'])}"
-            f"{most(decoder, said)}</tr>"
+            f"<tr><td>{escape(word)}</td>"
+            f"{largest_weight_text(cross, first['source'])}"
+            f"{largest_weight_text(decoder, said)}</tr>"
             for word, cross, decoder in lines
         )
         head = f"head {self.head + 1}" if self.head >= 0 else "mean of heads"
         asking = "".join(
-            f"<tr><td>{escape(word)}</td>{most(row, first['source'])}</tr>"
+            f"<tr><td>{escape(word)}</td>"
+            f"{largest_weight_text(row, first['source'])}</tr>"
             for word, row in zip(
                 first["source"], self.rows(first, "encoder"), strict=True
             )
@@ -148,7 +149,7 @@ class TranslationMap(BookWidget):
         )
 
 
-def most(row: Sequence[float], asked: Sequence[str]) -> str:
+def largest_weight_text(row: Sequence[float], asked: Sequence[str]) -> str:
     """Return two cells: what a row looks at most, and the weight."""
     at = max(range(len(row)), key=row.__getitem__)
     return f"<td>{escape(asked[at])}</td><td>{row[at]:.2f}</td>"

@@ -4,7 +4,7 @@
     >>> from attnbook.data.grammar.lexicon import ADJECTIVE, NOUN
     >>> both = ADJECTIVE["big"], ADJECTIVE["red"]
     >>> car = noun_phrase(DETERMINER["the"], NOUN["car"], adjectives=both)
-    >>> print(drawn(aligned(car.phrase)))
+    >>> print(format_alignment(align_words(car.phrase)))
             the big red car
     la       #   .   .   .
     grande   .   #   .   .
@@ -19,11 +19,10 @@ decides: no sentence has two translations. Everything is in lower case and
 without punctuation, and what French writes together with an apostrophe is two
 words: ``l' animal``, ``qu' il``.
 
-Chapter: chapters/02_bahdanau
 Source: written for this book. Sure and possible links: Och and Ney 2003,
     section 5, https://aclanthology.org/J03-1002/; ours are known by
     construction, not annotated.
-Axes: none; links are (target position, source position), counted from 0.
+Axes: links are (target position, source position), counted from 0.
 """
 
 from dataclasses import dataclass
@@ -35,8 +34,8 @@ from attnbook.data.grammar.phrases import Phrase, finish
 from attnbook.data.grammar.sentences import sentence
 
 SHORTEST, LONGEST = 3, 40
-SEEN = 20
-PATIENCE = 500
+TRAINED_LENGTH = 20
+MAX_ATTEMPTS = 500
 
 
 @dataclass(frozen=True)
@@ -52,13 +51,13 @@ class Aligned(Pair):
     possible: frozenset[tuple[int, int]] = frozenset()
 
 
-def aligned(phrase: Phrase) -> Aligned:
+def align_words(phrase: Phrase) -> Aligned:
     """Finish a phrase: spell it, and count its links from 0."""
     source, target, sure, possible = finish(phrase)
     return Aligned(source, target, sure=sure, possible=possible)
 
 
-def drawn(pair: Aligned) -> str:
+def format_alignment(pair: Aligned) -> str:
     """Draw the links: # is sure, o is possible."""
     width = max(map(len, pair.target))
     lines = [" ".join(["".ljust(width), *pair.source])]
@@ -73,7 +72,7 @@ def drawn(pair: Aligned) -> str:
     return "\n".join(lines)
 
 
-def sample(
+def sample_pairs(
     count: int, seed: int, shortest: int = SHORTEST, longest: int = LONGEST
 ) -> list[Aligned]:
     """Choose distinct sentences, about as many of each length.
@@ -88,7 +87,7 @@ def sample(
         ValueError: if the lengths are impossible, or if sentences of such
             lengths run out.
     """
-    _refuse(count, shortest, longest)
+    _check_request(count, shortest, longest)
     rng = Random(seed)
     made: dict[tuple[str, ...], Aligned] = {}
     misses = 0
@@ -96,10 +95,10 @@ def sample(
         phrase = sentence(rng, rng.randint(shortest, longest))
         pair = None
         if shortest <= len(phrase.english) <= longest:
-            pair = aligned(phrase)
+            pair = align_words(phrase)
         if pair is None or pair.source in made:
             misses += 1
-            if misses > PATIENCE:
+            if misses > MAX_ATTEMPTS:
                 raise ValueError(
                     f"found only {len(made)} of {count} distinct sentences "
                     f"of {shortest} to {longest} words"
@@ -110,7 +109,7 @@ def sample(
     return list(made.values())
 
 
-def _refuse(count: int, shortest: int, longest: int) -> None:
+def _check_request(count: int, shortest: int, longest: int) -> None:
     if count < 1:
         raise ValueError(f"count must be at least 1, not {count}")
     if shortest > longest:
@@ -130,11 +129,11 @@ def load() -> Splits:
 
     All have 3 to 20 English words, and no sentence occurs twice.
     """
-    pairs = tuple(sample(22_000, seed=15, longest=SEEN))
+    pairs = tuple(sample_pairs(22_000, seed=15, longest=TRAINED_LENGTH))
     return Splits(pairs[:20_000], pairs[20_000:21_000], pairs[21_000:])
 
 
 @cache
 def load_long() -> tuple[Aligned, ...]:
     """Return 1,000 sentences of 21 to 40 words: longer than those of `load`."""
-    return tuple(sample(1_000, seed=1, shortest=SEEN + 1))
+    return tuple(sample_pairs(1_000, seed=1, shortest=TRAINED_LENGTH + 1))

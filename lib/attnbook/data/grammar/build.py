@@ -2,11 +2,9 @@
 
 Every function builds English and French together, and chooses nothing.
 
-Chapter: chapters/02_bahdanau
 Source: written for this book. Known simplifications: "you" is tu; i, you, and
     they without an antecedent are masculine; the past is the passé composé,
     but était for to be.
-Axes: none
 """
 
 from typing import NamedTuple

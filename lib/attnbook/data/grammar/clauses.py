@@ -1,9 +1,4 @@
-"""Choices of the little grammar: verbs, their objects, and clauses.
-
-Chapter: chapters/02_bahdanau
-Source: none (own work)
-Axes: none
-"""
+"""Choices of the little grammar: verbs, their objects, and clauses."""
 
 from random import Random
 

@@ -1,9 +1,4 @@
-"""Verbs of the little grammar: tenses, negation, clitics and participles.
-
-Chapter: chapters/02_bahdanau
-Source: none (own work)
-Axes: none
-"""
+"""Verbs of the little grammar: tenses, negation, clitics and participles."""
 
 from attnbook.data.grammar import small_words
 from attnbook.data.grammar.build import Nominal

@@ -1,10 +1,8 @@
 """Sentences of the grammar that everybody quotes, built by its own rules.
 
-Chapter: chapters/02_bahdanau
 Source: the tired animal and the wide street: Uszkoreit 2017, "Transformer: A
     Novel Neural Network Architecture for Language Understanding",
     https://research.google/blog/transformer-a-novel-neural-network-architecture-for-language-understanding/
-Axes: none
 """
 
 from attnbook.data.grammar.build import (

@@ -1,9 +1,4 @@
-"""The tables of `words`, read: nouns, adjectives and verbs with every form.
-
-Chapter: chapters/02_bahdanau
-Source: none (own work)
-Axes: none
-"""
+"""The tables of `words`, read: nouns, adjectives and verbs with every form."""
 
 from collections.abc import Iterator
 from typing import NamedTuple

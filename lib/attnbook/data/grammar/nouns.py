@@ -1,10 +1,6 @@
 """Choices of the little grammar: noun phrases and places.
 
 `room` is the number of English words that may still be said.
-
-Chapter: chapters/02_bahdanau
-Source: none (own work)
-Axes: none
 """
 
 from random import Random
@@ -80,7 +76,9 @@ def _determiner(
     often_the = among is DETERMINERS and chance(rng, 0.5)
     determiner = THE if often_the else rng.choice(among)
     mine = determiner.english[0] in small_words.POSSESSIVE
-    return THE if mine and noun.english[0] in words.NOBODYS else determiner
+    return (
+        THE if mine and noun.english[0] in words.NEVER_POSSESSED else determiner
+    )
 
 
 def _number(rng: Random, determiner: Determiner) -> bool:

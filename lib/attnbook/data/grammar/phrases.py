@@ -6,11 +6,10 @@ language in its own order, and links take care of themselves. At the very end
 `finish` lets neighbouring words merge (``le animal`` -> ``l' animal``,
 ``de le roi`` -> ``du roi``) and turns identities into positions.
 
-Chapter: chapters/02_bahdanau
 Source: sure and possible links: Och and Ney 2003, "A Systematic Comparison of
     Various Statistical Alignment Models", section 5,
     https://aclanthology.org/J03-1002/. Ours are known by construction.
-Axes: none; links are (target position, source position), counted from 0.
+Axes: links are (target position, source position), counted from 0.
 """
 
 from functools import cache

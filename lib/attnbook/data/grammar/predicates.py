@@ -1,9 +1,4 @@
-"""Choices of the little grammar: what a clause can say with "to be".
-
-Chapter: chapters/02_bahdanau
-Source: none (own work)
-Axes: none
-"""
+"""Choices of the little grammar: what a clause can say with "to be"."""
 
 from random import Random
 from typing import NamedTuple

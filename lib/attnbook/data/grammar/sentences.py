@@ -2,10 +2,6 @@
 
 A pronoun means the subject of the clause before. Only "it" or "they" with a
 word that is said of places alone ("wide") means that clause's object.
-
-Chapter: chapters/02_bahdanau
-Source: none (own work)
-Axes: none
 """
 
 from random import Random

@@ -1,9 +1,5 @@
 """The small words of the grammar, as tables: articles, pronouns, adverbs.
 
-Chapter: chapters/02_bahdanau
-Source: none (own work)
-Axes: none
-
 The notation is that of `words`, and one thing more: equal digits are sure
 links, a word without a digit may go with any word of the other side, and where
 no word has a digit, every link is sure.

@@ -1,9 +1,5 @@
 """The words of the little English-French grammar, as tables.
 
-Chapter: chapters/02_bahdanau
-Source: none (own work)
-Axes: none
-
 Left of a slash stands English, right of it French. ``x|y`` is written ``y``
 where the next word starts with a vowel sound, else ``x``: ``le|l'``, ``a|an``.
 Plurals, feminines and conjugations are regular unless they are written out.
@@ -143,5 +139,10 @@ WITH_RECIPIENT = ("give", "show", "sell", "write")
 MODALS = ("can", "must", "want")
 OF_SPEECH = ("say", "think", "know")
 OFTEN_SAID = "cross"
-NOBODYS = ("man", "woman", "boy", "girl")  # "my woman": ma femme is my wife
+NEVER_POSSESSED = (
+    "man",
+    "woman",
+    "boy",
+    "girl",
+)  # "my woman": ma femme is my wife
 WITHOUT_DEGREE = ("broken", "flooded", "deserted")

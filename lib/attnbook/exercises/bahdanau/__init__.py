@@ -1,9 +1,4 @@
-"""Exercises of the chapter on additive attention, one module each.
-
-Chapter: chapters/02_bahdanau
-Source: none
-Axes: none
-"""
+"""Exercises of the chapter on additive attention, one module each."""
 
 from attnbook.exercises.bahdanau.additive_scores import check_additive_scores
 from attnbook.exercises.bahdanau.alignment_error import check_alignment_error

@@ -1,6 +1,5 @@
 """Exercise: the additive score of every query and key.
 
-Chapter: chapters/02_bahdanau
 Source: Bahdanau, Cho and Bengio (2015), section 3.1.1 and appendix
     A.1.2, https://arxiv.org/abs/1409.0473
 Axes: B batch, T queries, S keys, Dq query width, Dk key width,
@@ -9,7 +8,7 @@ Axes: B batch, T queries, S keys, Dq query width, Dk key width,
 
 import torch
 
-from attnbook import bahdanau
+from attnbook.attention import additive
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.inputs import doubled, normal
 
@@ -53,31 +52,49 @@ check_additive_scores = Exercise(
     stars=1,
     minutes=10,
     section="A score for every pair",
-    solution=bahdanau.additive_scores,
+    solution=additive.additive_scores,
     returns=("scores",),
     draw=draw_scores,
     mistakes=(
-        Mistake("relu-for-tanh", "tanh became relu", bent(torch.relu)),
-        Mistake("no-tanh", "there is no tanh", bent(lambda x: x)),
         Mistake(
-            "sigmoid-for-tanh", "tanh became a sigmoid", bent(torch.sigmoid)
+            "relu-for-tanh",
+            "ReLU instead of tanh",
+            "the activation is ReLU; it should be tanh",
+            bent(torch.relu),
+        ),
+        Mistake(
+            "no-tanh",
+            "no tanh",
+            "tanh is not applied to the sum of the projections",
+            bent(lambda x: x),
+        ),
+        Mistake(
+            "sigmoid-for-tanh",
+            "sigmoid instead of tanh",
+            "the activation is a sigmoid; it should be tanh",
+            bent(torch.sigmoid),
         ),
         Mistake(
             "tanh-too-early",
-            "tanh bends queries and keys before they are added, not their sum",
+            "tanh before the sum",
+            "tanh is applied to the query and to the key before they are "
+            "added; it should be applied to their sum",
             lambda q, k, W, U, v: (
                 ((q @ W.T).tanh()[:, :, None] + (k @ U.T).tanh()[:, None]) @ v
             ),
         ),
         Mistake(
             "tanh-too-late",
-            "tanh bends the finished score; it belongs inside, before v",
+            "tanh of the score",
+            "tanh is applied to the finished score; it should be applied to "
+            "the sum, before the product with v",
             lambda q, k, W, U, v: (
                 ((q @ W.T)[:, :, None] + (k @ U.T)[:, None]) @ v
             ).tanh(),
         ),
         Mistake(
             "no-query",
+            "query not used",
             "the scores do not depend on the query",
             lambda q, k, W, U, v: ((k @ U.T).tanh() @ v)[:, None].expand(
                 -1, q.shape[1], -1
@@ -85,6 +102,7 @@ check_additive_scores = Exercise(
         ),
         Mistake(
             "no-key",
+            "key not used",
             "the scores do not depend on the key",
             lambda q, k, W, U, v: ((q @ W.T).tanh() @ v)[:, :, None].expand(
                 -1, -1, k.shape[1]
@@ -92,6 +110,7 @@ check_additive_scores = Exercise(
         ),
         Mistake(
             "no-v",
+            "no weights v",
             "the alignment axis is summed without the weights v",
             lambda q, k, W, U, v: (
                 ((q @ W.T)[:, :, None] + (k @ U.T)[:, None]).tanh().sum(-1)
@@ -99,27 +118,33 @@ check_additive_scores = Exercise(
         ),
         Mistake(
             "product",
-            "query and key are multiplied, not added",
+            "product instead of a sum",
+            "the projected query and key are multiplied; they should be added",
             lambda q, k, W, U, v: (
                 ((q @ W.T)[:, :, None] * (k @ U.T)[:, None]).tanh() @ v
             ),
         ),
         Mistake(
             "swapped-axes",
-            "queries and keys have changed places: the scores are (B, S, T)",
+            "queries and keys swapped",
+            "the axes of queries and keys are swapped: the scores have the "
+            "shape (B, S, T)",
             lambda q, k, W, U, v: (
                 ((q @ W.T)[:, None] + (k @ U.T)[:, :, None]).tanh() @ v
             ),
         ),
         Mistake(
             "normalised",
-            "the softmax is already taken; these are weights, not scores",
-            lambda *x: bahdanau.additive_scores(*x).softmax(-1),
+            "weights instead of scores",
+            "the softmax has already been applied: these are weights, and the "
+            "exercise asks for scores",
+            lambda *x: additive.additive_scores(*x).softmax(-1),
         ),
         Mistake(
             "scaled",
-            "the scores are divided by √A; only products need that",
-            lambda *x: bahdanau.additive_scores(*x) / x[-1].shape[0] ** 0.5,
+            "unneeded division by √A",
+            "the scores are divided by √A; additive scores are not scaled",
+            lambda *x: additive.additive_scores(*x) / x[-1].shape[0] ** 0.5,
         ),
     ),
 )

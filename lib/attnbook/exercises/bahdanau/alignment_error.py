@@ -1,15 +1,13 @@
 """Exercise: the alignment error rate of several sentences.
 
-Chapter: chapters/02_bahdanau
 Source: Och and Ney (2003), section 5.1, https://aclanthology.org/J03-1002
-Axes: none
 """
 
 import torch
 
-from attnbook import metrics
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.inputs import whole
+from attnbook.training import metrics
 
 
 def draw_links(rng: torch.Generator) -> tuple[Case, ...]:
@@ -67,61 +65,75 @@ def mean_of_sentences(predicted, sure, possible):
 
 
 check_alignment_error = Exercise(
-    title="alignment error rate of several sentences",
+    title="alignment error rate of a corpus",
     stars=2,
     minutes=10,
     section="How wrong is an alignment?",
     solution=metrics.alignment_error_rate,
     returns=("rate",),
     draw=draw_links,
-    allowed="Everything is allowed but `attnbook.metrics`.",
+    allowed="Everything is allowed but `attnbook.training.metrics`.",
     mistakes=(
         Mistake(
             "score-not-error",
-            "it returns how much is right, not how much is wrong",
+            "accuracy instead of error",
+            "it returns the share of links that are right; the error rate is "
+            "the share that is wrong",
             counted(lambda s, p, a, n: (s + p) / (a + n)),
         ),
         Mistake(
             "sure-only",
-            "a link that is possible counts as wrong",
+            "possible links counted as errors",
+            "a predicted link that is possible, but not sure, is counted as "
+            "an error",
             counted(lambda s, p, a, n: 1 - 2 * s / (a + n)),
         ),
         Mistake(
             "possible-only",
-            "a sure link counts no more than a possible one",
+            "sure links not counted twice",
+            "the sure links are not counted separately; a sure link that is "
+            "found should count twice, as sure and as possible",
             counted(lambda s, p, a, n: 1 - 2 * p / (a + n)),
         ),
         Mistake(
             "precision-error",
-            "it only asks whether the links made are possible, not whether "
-            "the sure ones were found",
+            "precision only",
+            "it measures only whether the predicted links are possible, not "
+            "whether the sure links were found",
             counted(lambda s, p, a, n: 1 - p / a if a else 0.0),
         ),
         Mistake(
             "recall-error",
-            "it only asks whether the sure links were found, not whether the "
-            "links made are possible",
+            "recall only",
+            "it measures only whether the sure links were found, not whether "
+            "the predicted links are possible",
             counted(lambda s, p, a, n: 1 - s / n),
         ),
         Mistake(
             "mean-of-sentences",
-            "it averages the sentences' rates; the counts are summed first, "
-            "so that a long sentence weighs more",
+            "mean of the sentences' rates",
+            "it averages the rates of the sentences; the counts should be "
+            "summed over all sentences first, so that a long sentence weighs "
+            "more",
             mean_of_sentences,
         ),
         Mistake(
             "first-sentence",
-            "only the first sentence counts",
+            "first sentence only",
+            "only the first sentence is counted",
             lambda a, s, p: metrics.alignment_error_rate(a[:1], s[:1], p[:1]),
         ),
         Mistake(
             "not-divided",
-            "it returns a number of links, not a share",
+            "count instead of a rate",
+            "it returns a number of links; it should be divided by the number "
+            "of predicted and sure links",
             counted(lambda s, p, a, n: a + n - s - p),
         ),
         Mistake(
             "percent",
-            "it returns percent; a rate lies between 0 and 1",
+            "percentage instead of a fraction",
+            "it returns a percentage; the rate should lie between 0 and 1",
             counted(lambda s, p, a, n: 100 * (1 - (s + p) / (a + n))),
         ),
     ),

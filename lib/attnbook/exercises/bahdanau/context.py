@@ -1,6 +1,5 @@
-"""Exercise: weights and context, with padding never looked at.
+"""Exercise: attention weights and context, with padding masked out.
 
-Chapter: chapters/02_bahdanau
 Source: Bahdanau, Cho and Bengio (2015), section 3.1, equations 5
     and 6, https://arxiv.org/abs/1409.0473
 Axes: B batch, T queries, S keys, E value width
@@ -8,7 +7,7 @@ Axes: B batch, T queries, S keys, E value width
 
 import torch
 
-from attnbook import bahdanau
+from attnbook.attention import additive
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.inputs import doubled, halved, normal, whole
 
@@ -69,22 +68,24 @@ def off_by(one):
 
 
 check_context = Exercise(
-    title="weights and context, with padding",
+    title="attention weights and context vector",
     stars=2,
     minutes=15,
     section="Never look at padding",
-    solution=bahdanau.context,
+    solution=additive.context,
     returns=("context", "weights"),
     draw=draw_context,
     mistakes=(
         Mistake(
             "padding-unmasked",
-            "padding gets weight",
+            "padding not masked",
+            "the padding positions get weight: they are not masked out",
             lambda scores, value, lengths: looked(scores.softmax(-1), value),
         ),
         Mistake(
             "wrong-axis",
-            "the softmax runs over the queries, not over the keys",
+            "softmax over the queries",
+            "the softmax runs over the queries; it should run over the keys",
             lambda scores, value, lengths: looked(
                 scores.masked_fill(~real(scores, lengths), -torch.inf)
                 .softmax(1)
@@ -94,7 +95,8 @@ check_context = Exercise(
         ),
         Mistake(
             "whole-batch-softmax",
-            "the softmax runs over the batch, not over the keys",
+            "softmax over the batch",
+            "the softmax runs over the batch; it should run over the keys",
             lambda scores, value, lengths: looked(
                 scores.masked_fill(~real(scores, lengths), -torch.inf)
                 .softmax(0)
@@ -104,7 +106,8 @@ check_context = Exercise(
         ),
         Mistake(
             "masked-after",
-            "the mask comes after the softmax, and the weights that are left "
+            "mask after the softmax",
+            "the mask is applied after the softmax, so the remaining weights "
             "no longer sum to 1",
             lambda scores, value, lengths: looked(
                 scores.softmax(-1) * real(scores, lengths), value
@@ -112,15 +115,17 @@ check_context = Exercise(
         ),
         Mistake(
             "zero-score",
-            "padding gets the score 0, and 0 is a score like any other: "
-            "softmax gives it weight",
+            "padding scores set to 0",
+            "the scores of padding are set to 0, and the softmax gives a "
+            "score of 0 positive weight; they should be minus infinity",
             lambda scores, value, lengths: looked(
                 (scores * real(scores, lengths)).softmax(-1), value
             ),
         ),
         Mistake(
             "inverted-mask",
-            "the mask is upside down: only padding is looked at",
+            "inverted mask",
+            "the mask is inverted: only padding gets weight",
             lambda scores, value, lengths: looked(
                 scores.masked_fill(real(scores, lengths), -torch.inf).softmax(
                     -1
@@ -130,17 +135,22 @@ check_context = Exercise(
         ),
         Mistake(
             "one-too-many",
-            "one place too many is looked at: places count from 0",
+            "one position too many",
+            "the first padding position is not masked out: the real positions "
+            "are 0 to length - 1",
             off_by(1),
         ),
         Mistake(
             "one-too-few",
-            "the last real place is not looked at: places count from 0",
+            "one position too few",
+            "the last real position is masked out: the real positions are 0 "
+            "to length - 1",
             off_by(-1),
         ),
         Mistake(
             "first-length-only",
-            "every sequence is cut at the length of the first",
+            "first length for all sequences",
+            "every sequence is masked with the length of the first one",
             lambda scores, value, lengths: looked(
                 scores.masked_fill(
                     ~real(scores, lengths[:1]), -torch.inf
@@ -150,19 +160,22 @@ check_context = Exercise(
         ),
         Mistake(
             "sentinel",
-            "padding gets a large negative score, and a real score can be "
-            "lower still; minus infinity cannot be beaten",
+            "-1e9 instead of minus infinity",
+            "the scores of padding are set to -1e9, and a real score can be "
+            "lower still; use minus infinity",
             filled(-1e9),
         ),
         Mistake(
             "small-sentinel",
-            "padding gets a large negative score, and a real score can be "
-            "lower still; minus infinity cannot be beaten",
+            "-1e4 instead of minus infinity",
+            "the scores of padding are set to -10000, and a real score can be "
+            "lower still; use minus infinity",
             filled(-1e4),
         ),
         Mistake(
             "uniform",
-            "every real place gets the same weight: the scores are not used",
+            "uniform weights",
+            "every real position gets the same weight: the scores are not used",
             lambda scores, value, lengths: looked(
                 (real(scores, lengths) / lengths[:, None, None])
                 .expand_as(scores)
@@ -172,8 +185,9 @@ check_context = Exercise(
         ),
         Mistake(
             "unstable",
-            "the powers overflow: subtract the largest score first, or let "
-            "softmax do it",
+            "exponential overflows",
+            "the exponentials overflow; subtract the largest score first, or "
+            "use `softmax`",
             lambda scores, value, lengths: looked(
                 (scores.exp() * real(scores, lengths))
                 / (scores.exp() * real(scores, lengths)).sum(-1, keepdim=True),
@@ -182,8 +196,9 @@ check_context = Exercise(
         ),
         Mistake(
             "hard-choice",
-            "it takes the value of the best key alone; the context is an "
-            "average of all of them",
+            "argmax instead of softmax",
+            "the context is the value of the key with the highest score; it "
+            "should be the weighted average of all values",
             lambda scores, value, lengths: looked(
                 torch.nn.functional.one_hot(
                     scores.masked_fill(

@@ -1,6 +1,5 @@
 """Exercise: one step of the decoder, in the paper's order.
 
-Chapter: chapters/02_bahdanau
 Source: Bahdanau, Cho and Bengio (2015), section 3.1 and appendix A.2.2,
     https://arxiv.org/abs/1409.0473
 Axes: B batch, S source symbols, M memory width, N state width, A alignment
@@ -12,10 +11,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from attnbook.bahdanau import additive_scores, context
+from attnbook.attention.additive import additive_scores, context
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.inputs import doubled, normal, whole
-from attnbook.solutions.bahdanau import decoder_step
+from attnbook.exercises.solutions.bahdanau import decoder_step
 
 
 @dataclass(eq=False)
@@ -79,19 +78,19 @@ def stepped(
 
 
 def plain_mean(memory, lengths):
-    """Return the mean of the real places of the memory: (B, M)."""
+    """Return the mean of the real positions of the memory: (B, M)."""
     real = torch.arange(memory.shape[1]) < lengths[:, None]
     return (memory * real[..., None]).sum(1) / lengths[:, None].to(memory)
 
 
 def looks_after(state, *inputs):
-    """Step first, then report where the new state looks."""
+    """Step first, then return the weights of the new state."""
     following, _ = decoder_step(state, *inputs)
     return following, decoder_step(following, *inputs)[1]
 
 
 def looks_too_late(state, word, memory, lengths, W_query, W_key, v, cell):
-    """Step without a context, look with the new state, and step again."""
+    """Step without a context, attend with the new state, and step again."""
     nothing = torch.zeros_like(memory[:, 0])
     first = cell(torch.cat([word, nothing], -1), state)
     scores = additive_scores(first[:, None], memory, W_query, W_key, v)
@@ -100,7 +99,7 @@ def looks_too_late(state, word, memory, lengths, W_query, W_key, v, cell):
 
 
 check_decoder_step = Exercise(
-    title="one step of the decoder",
+    title="one decoder step",
     stars=3,
     minutes=20,
     section="Look first, then step",
@@ -112,52 +111,65 @@ check_decoder_step = Exercise(
     mistakes=(
         Mistake(
             "state-lost",
-            "the recurrent step starts from zeros and never gets its state",
+            "state not used",
+            "the recurrent step starts from zeros; it should start from the "
+            "previous state",
             stepped(remember=torch.zeros_like),
         ),
         Mistake(
             "context-unused",
-            "the recurrent step does not get the context",
+            "context not used",
+            "the recurrent step does not receive the context vector",
             stepped(feed=lambda w, c: torch.cat([w, torch.zeros_like(c)], -1)),
         ),
         Mistake(
             "word-unused",
-            "the recurrent step does not get the last symbol",
+            "previous symbol not used",
+            "the recurrent step does not receive the previous symbol",
             stepped(feed=lambda w, c: torch.cat([torch.zeros_like(w), c], -1)),
         ),
         Mistake(
             "context-first",
-            "word and context are joined in the wrong order",
+            "inputs concatenated in wrong order",
+            "the context is concatenated before the word; the word should "
+            "come first",
             stepped(feed=lambda w, c: torch.cat([c, w], -1)),
         ),
         Mistake(
             "padding-unmasked",
-            "padding is looked at",
+            "padding not masked",
+            "the padding positions of the memory get weight: they are not "
+            "masked out",
             stepped(
                 lengths=lambda n, memory: torch.full_like(n, memory.shape[1])
             ),
         ),
         Mistake(
             "looks-after",
-            "the weights are those of the state after the step; the paper's "
-            "decoder looks with the state before it",
+            "weights of the new state",
+            "the returned weights are computed from the state after the step; "
+            "the paper's decoder computes them from the state before it",
             looks_after,
         ),
         Mistake(
             "looks-too-late",
-            "it steps first and looks with the new state, as Luong's decoder "
-            "does; the paper's looks with the state before the step",
+            "attention after the step",
+            "the attention comes after the recurrent step and uses the new "
+            "state, as in Luong's decoder; the paper's decoder uses the state "
+            "before the step",
             looks_too_late,
         ),
         Mistake(
             "state-unchanged",
-            "the state that comes back is the one that went in",
+            "old state returned",
+            "the returned state is the old one, unchanged",
             lambda state, *x: (state.clone(), decoder_step(state, *x)[1]),
         ),
         Mistake(
             "mean-for-context",
-            "the context is the plain mean of the memory, not the average "
-            "by the weights",
+            "mean instead of weighted average",
+            "the context is the plain mean of the memory; it should be the "
+            "average weighted by the attention weights",
             lambda state, word, memory, n, W, U, v, cell: (
                 cell(torch.cat([word, plain_mean(memory, n)], -1), state),
                 decoder_step(state, word, memory, n, W, U, v, cell)[1],

@@ -1,6 +1,5 @@
 """Exercise: the decoder's first state.
 
-Chapter: chapters/02_bahdanau
 Source: Bahdanau, Cho and Bengio (2015), appendix A.2.2,
     https://arxiv.org/abs/1409.0473
 Axes: B batch, S source symbols, M memory width, N state width
@@ -10,7 +9,7 @@ import torch
 
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.inputs import doubled, normal
-from attnbook.solutions.bahdanau import initial_state
+from attnbook.exercises.solutions.bahdanau import initial_state
 
 
 def draw_first_state(rng: torch.Generator) -> tuple[Case, ...]:
@@ -28,7 +27,7 @@ def draw_first_state(rng: torch.Generator) -> tuple[Case, ...]:
 
 
 check_initial_state = Exercise(
-    title="the decoder's first state",
+    title="the decoder's initial state",
     stars=1,
     minutes=5,
     section="The decoder's first state",
@@ -38,48 +37,57 @@ check_initial_state = Exercise(
     mistakes=(
         Mistake(
             "forward-state",
-            "it takes the forward half, which at the first symbol has read "
-            "one symbol only; the backward half has read the sentence",
+            "forward state of the first symbol",
+            "it uses the forward state at the first symbol, which has read "
+            "only one symbol; the backward state there has read the whole "
+            "sentence",
             lambda states, W: (states[:, 0, : W.shape[1]] @ W.T).tanh(),
         ),
         Mistake(
             "last-place",
-            "it takes the backward state at the last place, where that "
-            "direction has only begun",
+            "backward state of the last symbol",
+            "it uses the backward state at the last position, which has read "
+            "only one symbol; the one at the first position has read them all",
             lambda states, W: (states[:, -1, W.shape[1] :] @ W.T).tanh(),
         ),
         Mistake(
             "forward-end",
-            "it takes the forward state at the last place, and the backward "
-            "direction is dropped",
+            "forward state of the last symbol",
+            "it uses the forward state at the last position; the paper uses "
+            "the backward state at the first position",
             lambda states, W: (states[:, -1, : W.shape[1]] @ W.T).tanh(),
         ),
         Mistake(
             "no-tanh",
-            "there is no tanh",
+            "no tanh",
+            "tanh is not applied",
             lambda states, W: states[:, 0, W.shape[1] :] @ W.T,
         ),
         Mistake(
             "relu-for-tanh",
-            "tanh became relu",
+            "ReLU instead of tanh",
+            "the activation is ReLU; it should be tanh",
             lambda states, W: (states[:, 0, W.shape[1] :] @ W.T).relu(),
         ),
         Mistake(
             "zeros",
-            "it starts from zeros, and the decoder begins without having "
-            "heard of the sentence",
+            "zero initial state",
+            "the initial state is zero, so the decoder starts without "
+            "information about the sentence",
             lambda states, W: states.new_zeros(len(states), len(W)),
         ),
         Mistake(
             "mean-state",
-            "it averages the backward states; the one at the first symbol "
-            "has read them all",
+            "mean of the backward states",
+            "it averages the backward states; it should use the one at the "
+            "first symbol, which has read the whole sentence",
             lambda states, W: (states[..., W.shape[1] :].mean(1) @ W.T).tanh(),
         ),
         Mistake(
             "interleaved",
-            "it takes every second number; the directions lie side by side, "
-            "the backward one in the second half",
+            "every second feature",
+            "it uses every second feature; the forward and backward states "
+            "are concatenated, and the backward one is the second half",
             lambda states, W: (states[:, 0, 1::2] @ W.T).tanh(),
         ),
     ),

@@ -1,9 +1,4 @@
-"""The self-check before the first chapter, one module each.
-
-Chapter: chapters/00_before_you_start
-Source: none
-Axes: none
-"""
+"""The self-check before the first chapter, one module each."""
 
 from attnbook.exercises.before_you_start.batched_product import (
     check_batched_product,

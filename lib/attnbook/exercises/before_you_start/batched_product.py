@@ -1,6 +1,5 @@
 """Exercise: a product for each sequence of a batch.
 
-Chapter: chapters/00_before_you_start
 Source: PyTorch's documentation of torch.matmul
 Axes: B batch, T queries, S keys, D key width
 """
@@ -9,7 +8,7 @@ import torch
 
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.inputs import doubled, normal
-from attnbook.solutions.before_you_start import batched_product
+from attnbook.exercises.solutions.before_you_start import batched_product
 
 
 def draw(rng: torch.Generator) -> tuple[Case, ...]:
@@ -29,7 +28,7 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
 
 
 check_batched_product = Exercise(
-    title="every query with every key",
+    title="batched product of queries and keys",
     stars=1,
     minutes=5,
     section="Batched products",
@@ -39,61 +38,76 @@ check_batched_product = Exercise(
     mistakes=(
         Mistake(
             "reshaped",
-            "the keys are reshaped, not transposed: the shape fits, and the "
-            "numbers stand in the wrong places",
+            "reshaped instead of transposed",
+            "the keys are reshaped instead of transposed: the shape is right, "
+            "but the entries are in the wrong order",
             lambda q, k: q @ k.reshape(len(k), k.shape[2], k.shape[1]),
         ),
         Mistake(
             "batch-transposed",
-            "`.T` turns all the axes round, the batch too; `.mT` turns the "
-            "last two",
+            "batch axis transposed",
+            "`.T` reverses all axes, the batch axis included; `.mT` exchanges "
+            "only the last two",
             lambda q, k: q @ k.permute(2, 1, 0),
         ),
         Mistake(
             "not-transposed",
+            "keys not transposed",
             "the keys are not transposed",
             lambda q, k: q @ k,
         ),
         Mistake(
             "elementwise",
-            "queries and keys are multiplied entry by entry",
+            "elementwise product",
+            "queries and keys are multiplied elementwise; a matrix product is "
+            "needed",
             lambda q, k: q * k,
         ),
         Mistake(
             "batch-summed",
-            "the sequences of the batch are added up",
+            "summed over the batch",
+            "the products are summed over the batch; each sequence should "
+            "have its own",
             lambda q, k: torch.einsum("btd,csd->ts", q, k).expand(
                 len(q), -1, -1
             ),
         ),
         Mistake(
             "first-sequence",
-            "all queries meet the keys of the first sequence",
+            "keys of the first sequence",
+            "all queries are multiplied by the keys of the first sequence",
             lambda q, k: q @ k[0].T,
         ),
         Mistake(
             "swapped-axes",
-            "queries and keys have changed places: the result is (B, S, T)",
+            "queries and keys swapped",
+            "the axes of queries and keys are swapped: the result has the "
+            "shape (B, S, T)",
             lambda q, k: k @ q.mT,
         ),
         Mistake(
             "scaled",
-            "it is divided by √D; that comes in a later chapter",
+            "unneeded division by √D",
+            "the result is divided by √D; here only the product is asked for",
             lambda q, k: q @ k.mT / q.shape[-1] ** 0.5,
         ),
         Mistake(
             "mean",
-            "it is the mean over D, not the sum",
+            "mean instead of a sum",
+            "it returns the mean over D; a dot product is the sum",
             lambda q, k: q @ k.mT / q.shape[-1],
         ),
         Mistake(
             "normalised",
-            "a softmax is taken; only the product is asked for",
+            "unneeded softmax",
+            "a softmax is applied; here only the product is asked for",
             lambda q, k: (q @ k.mT).softmax(-1),
         ),
         Mistake(
             "cosine",
-            "the vectors are brought to length 1 first",
+            "cosine similarity",
+            "the vectors are normalized to length 1 first; here only the "
+            "product is asked for",
             lambda q, k: torch.nn.functional.cosine_similarity(
                 q[:, :, None], k[:, None], dim=-1
             ),

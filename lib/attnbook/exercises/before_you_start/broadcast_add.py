@@ -1,6 +1,5 @@
 """Exercise: every row of one with every row of another, without a loop.
 
-Chapter: chapters/00_before_you_start
 Source: PyTorch's notes on broadcasting
 Axes: B batch, T queries, S keys, A alignment width
 """
@@ -9,7 +8,7 @@ import torch
 
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.inputs import doubled, normal
-from attnbook.solutions.before_you_start import broadcast_add
+from attnbook.exercises.solutions.before_you_start import broadcast_add
 
 
 def draw(rng: torch.Generator) -> tuple[Case, ...]:
@@ -29,7 +28,7 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
 
 
 check_broadcast_add = Exercise(
-    title="every sum of two rows",
+    title="broadcast sum of two tensors",
     stars=1,
     minutes=5,
     section="Broadcasting",
@@ -39,34 +38,40 @@ check_broadcast_add = Exercise(
     mistakes=(
         Mistake(
             "no-new-axis",
-            "no axis was added: each row meets the one in its own place, not "
-            "all of them",
+            "no new axis",
+            "no axis is inserted, so each row of `a` is added only to the row "
+            "of `b` with the same index",
             lambda a, b: a + b,
         ),
         Mistake(
             "swapped-axes",
-            "the new axes have changed places: the result is (B, S, T, A)",
+            "new axes swapped",
+            "the new axes are swapped: the result has the shape (B, S, T, A)",
             lambda a, b: a[:, None] + b[:, :, None],
         ),
         Mistake(
             "same-axis",
-            "both got their new axis in the same place",
+            "same new axis twice",
+            "both tensors get their new axis in the same position",
             lambda a, b: a[:, :, None] + b[:, :, None],
         ),
         Mistake(
             "batch-crossed",
-            "sequences of different places in the batch meet",
+            "sequences of the batch mixed",
+            "rows are added to rows of another sequence of the batch",
             lambda a, b: a[:, :, None] + b.flip(0)[:, None],
         ),
         Mistake(
             "first-sequence",
-            "all rows meet the rows of the first sequence",
+            "first sequence only",
+            "all rows are added to the rows of the first sequence",
             lambda a, b: a[:, :, None] + b[0],
         ),
         Mistake(
             "repeated-in-wrong-order",
-            "the rows are repeated in the wrong order: `repeat` gives 0 1 2 "
-            "0 1 2, `repeat_interleave` 0 0 1 1 2 2",
+            "repeated in the wrong order",
+            "the rows are repeated in the wrong order: `repeat` gives 0 1 2 0 "
+            "1 2, `repeat_interleave` gives 0 0 1 1 2 2",
             lambda a, b: (
                 a.repeat(1, b.shape[1], 1).view(
                     len(a), a.shape[1], b.shape[1], -1
@@ -76,27 +81,32 @@ check_broadcast_add = Exercise(
         ),
         Mistake(
             "product",
-            "the rows are multiplied, not added",
+            "product instead of a sum",
+            "the rows are multiplied; they should be added",
             lambda a, b: a[:, :, None] * b[:, None],
         ),
         Mistake(
             "difference",
-            "the rows are subtracted, not added",
+            "difference instead of a sum",
+            "the rows are subtracted; they should be added",
             lambda a, b: a[:, :, None] - b[:, None],
         ),
         Mistake(
             "summed-away",
-            "the last axis is summed away",
+            "last axis summed",
+            "the last axis is summed away; it should be kept",
             lambda a, b: (a[:, :, None] + b[:, None]).sum(-1),
         ),
         Mistake(
             "only-a",
-            "the second rows are not added",
+            "one summand missing",
+            "the rows of the second tensor are not added",
             lambda a, b: a[:, :, None].expand(-1, -1, b.shape[1], -1),
         ),
         Mistake(
             "concatenated",
-            "the rows are put side by side, not added",
+            "concatenated instead of added",
+            "the rows are concatenated; they should be added",
             lambda a, b: torch.cat(
                 [
                     a[:, :, None].expand(-1, -1, b.shape[1], -1),

@@ -1,6 +1,5 @@
 """Exercise: let autograd differentiate.
 
-Chapter: chapters/00_before_you_start
 Source: PyTorch's notes on autograd mechanics
 Axes: S entries
 """
@@ -9,7 +8,7 @@ import torch
 
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.inputs import doubled, normal
-from attnbook.solutions.before_you_start import gradient
+from attnbook.exercises.solutions.before_you_start import gradient
 
 
 def draw(rng: torch.Generator) -> tuple[Case, ...]:
@@ -39,7 +38,7 @@ def squares(x):
 
 
 check_gradient = Exercise(
-    title="a gradient by autograd",
+    title="a gradient with autograd",
     stars=2,
     minutes=5,
     section="Autograd",
@@ -47,59 +46,79 @@ check_gradient = Exercise(
     returns=("gradient",),
     draw=draw,
     mistakes=(
-        Mistake("value", "it returns the value, not its gradient", squares),
+        Mistake(
+            "value",
+            "value instead of the gradient",
+            "it returns the value of the function, not its gradient",
+            squares,
+        ),
         Mistake(
             "weights",
+            "softmax instead of the gradient",
             "it returns the softmax, not a gradient",
             lambda x: x.softmax(-1),
         ),
         Mistake(
             "half-chain",
-            "the chain stops at the softmax: it is the gradient with respect "
-            "to the weights, not to x",
+            "chain rule applied half-way",
+            "the chain rule stops at the softmax: this is the gradient with "
+            "respect to the weights, not with respect to x",
             lambda x: 2 * x.softmax(-1),
         ),
         Mistake(
             "entry-by-entry",
-            "softmax is taken for a function of one number; each weight "
-            "depends on every entry of x",
+            "softmax treated as elementwise",
+            "the softmax is differentiated as an elementwise function; each "
+            "weight depends on every entry of x",
             lambda x: 2 * x.softmax(-1) ** 2 * (1 - x.softmax(-1)),
         ),
         Mistake(
             "constant",
-            "what is differentiated is constant: weights sum to 1 whatever x "
-            "is, so the squares must be taken before the sum",
+            "constant function differentiated",
+            "a constant is differentiated: the weights sum to 1 for every x, "
+            "so they should be squared before they are summed",
             differentiated(lambda x: x.softmax(-1).sum()),
         ),
         Mistake(
             "no-softmax",
-            "the softmax is missing: it is the gradient of the squares of x",
+            "no softmax",
+            "the softmax is missing: this is the gradient of the sum of the "
+            "squares of x",
             lambda x: 2 * x,
         ),
         Mistake(
             "mean",
-            "it is the gradient of the mean, not of the sum",
+            "mean instead of a sum",
+            "this is the gradient of the mean of the squares; the exercise "
+            "asks for their sum",
             differentiated(lambda x: squares(x) / len(x)),
         ),
         Mistake(
             "twice",
-            "the gradient is there twice: `backward` adds to `.grad`",
+            "gradient accumulated twice",
+            "the gradient is accumulated twice: each call of `backward` adds "
+            "to `.grad`",
             differentiated(squares, times=2.0),
         ),
         Mistake(
             "descent",
-            "the sign is turned: it is the step downhill",
+            "wrong sign",
+            "the sign is wrong: this is the negative gradient, the direction "
+            "of gradient descent",
             differentiated(squares, times=-1.0),
         ),
         Mistake(
             "square-first",
-            "the square comes before the softmax",
+            "squared before the softmax",
+            "x is squared before the softmax; the weights should be squared "
+            "after it",
             differentiated(lambda x: ((x**2).softmax(-1)).max()),
         ),
         Mistake(
             "step-too-rough",
-            "it is a difference quotient, which rounding spoils; autograd is "
-            "exact",
+            "finite difference",
+            "it uses a finite difference, which has rounding error; use "
+            "autograd, which is exact",
             lambda x: torch.stack(
                 [
                     (squares(x + 1e-4 * e) - squares(x)) / 1e-4

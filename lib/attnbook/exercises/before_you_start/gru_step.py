@@ -1,6 +1,5 @@
 """Exercise: one step of a GRU, as PyTorch computes it.
 
-Chapter: chapters/00_before_you_start
 Source: Cho et al. (2014), section 2.3, https://arxiv.org/abs/1406.1078, in the
     variant of PyTorch's nn.GRU (the reset gate after the product)
 Axes: B batch, I input width, N state width
@@ -10,7 +9,7 @@ import torch
 
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.inputs import doubled, normal
-from attnbook.solutions.before_you_start import gru_step
+from attnbook.exercises.solutions.before_you_start import gru_step
 
 
 def draw(rng: torch.Generator) -> tuple[Case, ...]:
@@ -74,7 +73,7 @@ def bias_outside(x, h, W_ih, W_hh, b_ih, b_hh):
 
 
 check_gru_step = Exercise(
-    title="one step of a GRU",
+    title="one GRU step",
     stars=2,
     minutes=15,
     section="GRU",
@@ -86,71 +85,87 @@ check_gru_step = Exercise(
     mistakes=(
         Mistake(
             "update-reversed",
-            "the update gate keeps what it should replace; papers differ in "
-            "this, and in PyTorch z = 1 keeps the old state",
+            "update gate reversed",
+            "the update gate is reversed: in PyTorch, z = 1 keeps the old "
+            "state (papers differ in this)",
             stepped(mix=lambda z, new, h: z * new + (1 - z) * h),
         ),
         Mistake(
             "gates-swapped",
-            "reset and update have changed places: the order is reset, "
+            "reset and update gates swapped",
+            "the reset and update gates are swapped: the order is reset, "
             "update, new",
             stepped(order=(1, 0, 2)),
         ),
         Mistake(
             "new-first",
-            "the new state is taken from the first third: the order is "
+            "new state taken first",
+            "the new state is computed from the first third; the order is "
             "reset, update, new",
             stepped(order=(1, 2, 0)),
         ),
         Mistake(
             "reset-before-product",
-            "the reset gate acts on the state before the product, as in the "
-            "paper; PyTorch applies it after",
+            "reset gate before the product",
+            "the reset gate is applied to the state before the matrix "
+            "product, as in the paper; PyTorch applies it after the product",
             reset_first,
         ),
         Mistake(
             "bias-outside-reset",
-            "the reset gate must also act on the bias of the state's part",
+            "bias outside the reset gate",
+            "the reset gate is not applied to the bias of the state's "
+            "projection; it should be",
             bias_outside,
         ),
         Mistake(
             "no-reset",
+            "no reset gate",
             "the reset gate is not used",
             stepped(new=lambda n_x, n_h, r: (n_x + n_h).tanh()),
         ),
         Mistake(
             "reset-on-all",
-            "the reset gate acts on the input's part too",
+            "reset gate on the input",
+            "the reset gate is also applied to the input's projection; it "
+            "should be applied to the state's projection only",
             stepped(new=lambda n_x, n_h, r: (r * (n_x + n_h)).tanh()),
         ),
         Mistake(
             "no-update",
-            "the update gate is not used: the old state is gone",
+            "no update gate",
+            "the update gate is not used, so the old state is lost",
             stepped(mix=lambda z, new, h: new),
         ),
         Mistake(
             "no-tanh",
-            "there is no tanh around the new state",
+            "no tanh",
+            "tanh is not applied to the new state",
             stepped(new=lambda n_x, n_h, r: n_x + r * n_h),
         ),
         Mistake(
             "sigmoid-for-tanh",
-            "the new state goes through a sigmoid; tanh belongs there",
+            "sigmoid instead of tanh",
+            "a sigmoid is applied to the new state; it should be tanh",
             stepped(new=lambda n_x, n_h, r: (n_x + r * n_h).sigmoid()),
         ),
         Mistake(
             "old-state-whole",
-            "the old state is added whole, not in the share of the update gate",
+            "old state not gated",
+            "the old state is added without being multiplied by the update "
+            "gate",
             stepped(mix=lambda z, new, h: (1 - z) * new + h),
         ),
         Mistake(
             "no-state-bias",
-            "the second bias is left out",
+            "state bias missing",
+            "the second bias, that of the state's projection, is not used",
             lambda x, h, W, U, b, d: gru_step(x, h, W, U, b, 0 * d),
         ),
         Mistake(
             "no-input-bias",
-            "the first bias is left out",
+            "input bias missing",
+            "the first bias, that of the input's projection, is not used",
             lambda x, h, W, U, b, d: gru_step(x, h, W, U, 0 * b, d),
         ),
     ),

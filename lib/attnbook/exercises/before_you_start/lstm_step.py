@@ -1,6 +1,5 @@
 """Exercise: one step of an LSTM, as PyTorch computes it.
 
-Chapter: chapters/00_before_you_start
 Source: Hochreiter and Schmidhuber (1997) with the forget gate of Gers et al.
     (2000), in the form of PyTorch's nn.LSTM
 Axes: B batch, I input width, N state width
@@ -10,7 +9,7 @@ import torch
 
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.inputs import doubled, normal
-from attnbook.solutions.before_you_start import lstm_step
+from attnbook.exercises.solutions.before_you_start import lstm_step
 
 
 def draw(rng: torch.Generator) -> tuple[Case, ...]:
@@ -61,7 +60,7 @@ def stepped(*, order=(0, 1, 2, 3), cell=cell, shown=shown):
 
 
 check_lstm_step = Exercise(
-    title="one step of an LSTM",
+    title="one LSTM step",
     stars=2,
     minutes=15,
     section="LSTM",
@@ -73,35 +72,41 @@ check_lstm_step = Exercise(
     mistakes=(
         Mistake(
             "output-third",
-            "the third and fourth gate have changed places: the order is "
-            "input, forget, new, output",
+            "output gate third",
+            "the third and fourth parts are swapped: the order is input, "
+            "forget, new, output",
             stepped(order=(0, 1, 3, 2)),
         ),
         Mistake(
             "gates-swapped",
-            "input and forget gate have changed places: the order is input, "
+            "input and forget gates swapped",
+            "the input and forget gates are swapped: the order is input, "
             "forget, new, output",
             stepped(order=(1, 0, 2, 3)),
         ),
         Mistake(
             "states-swapped",
+            "states returned in wrong order",
             "`h` and `c` are returned in the wrong order",
             lambda *x: lstm_step(*x)[::-1],
         ),
         Mistake(
             "no-forget",
+            "no forget gate",
             "the forget gate is not used",
             stepped(cell=lambda i, f, g, c: c + i.sigmoid() * g.tanh()),
         ),
         Mistake(
             "no-input-gate",
+            "no input gate",
             "the input gate is not used",
             stepped(cell=lambda i, f, g, c: f.sigmoid() * c + g.tanh()),
         ),
         Mistake(
             "coupled-gates",
-            "the input gate is taken to be 1 minus the forget gate, as in a "
-            "GRU; an LSTM has both",
+            "coupled gates",
+            "the input gate is computed as 1 minus the forget gate, as in a "
+            "GRU; an LSTM has two separate gates",
             stepped(
                 cell=lambda i, f, g, c: (
                     f.sigmoid() * c + (1 - f.sigmoid()) * g.tanh()
@@ -110,27 +115,34 @@ check_lstm_step = Exercise(
         ),
         Mistake(
             "no-output-gate",
+            "no output gate",
             "the output gate is not used",
             stepped(shown=lambda out, c, old: c.tanh()),
         ),
         Mistake(
             "output-without-tanh",
-            "`h` lacks the tanh around the cell state",
+            "no tanh for the output",
+            "tanh is not applied to the cell state in `h`",
             stepped(shown=lambda out, c, old: out.sigmoid() * c),
         ),
         Mistake(
             "old-cell-shown",
-            "`h` is made from the old cell state, not from the new one",
+            "output from the old cell",
+            "`h` is computed from the old cell state; it should be computed "
+            "from the new one",
             stepped(shown=lambda out, c, old: out.sigmoid() * old.tanh()),
         ),
         Mistake(
             "new-without-tanh",
-            "what enters the cell lacks its tanh",
+            "no tanh for the candidate",
+            "tanh is not applied to the new values that are added to the cell",
             stepped(cell=lambda i, f, g, c: f.sigmoid() * c + i.sigmoid() * g),
         ),
         Mistake(
             "sigmoid-for-tanh",
-            "what enters the cell goes through a sigmoid; tanh belongs there",
+            "sigmoid instead of tanh",
+            "a sigmoid is applied to the new values that are added to the "
+            "cell; it should be tanh",
             stepped(
                 cell=lambda i, f, g, c: (
                     f.sigmoid() * c + i.sigmoid() * g.sigmoid()
@@ -139,7 +151,9 @@ check_lstm_step = Exercise(
         ),
         Mistake(
             "cell-squashed",
-            "the cell state itself goes through tanh; only `h` sees it so",
+            "tanh of the cell state",
+            "tanh is applied to the returned cell state; it should be applied "
+            "only where `h` is computed",
             stepped(
                 cell=lambda *x: cell(*x).tanh(),
                 shown=lambda out, c, old: out.sigmoid() * c,
@@ -147,7 +161,8 @@ check_lstm_step = Exercise(
         ),
         Mistake(
             "no-state-bias",
-            "the second bias is left out",
+            "state bias missing",
+            "the second bias, that of the state's projection, is not used",
             lambda x, h, c, W, U, b, d: lstm_step(x, h, c, W, U, b, 0 * d),
         ),
     ),

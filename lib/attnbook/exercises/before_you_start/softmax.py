@@ -1,6 +1,5 @@
 """Exercise: a softmax that does not overflow.
 
-Chapter: chapters/00_before_you_start
 Source: Goodfellow, Bengio and Courville (2016), section 4.1,
     https://www.deeplearningbook.org/contents/numerical.html
 Axes: T rows, S entries of a row
@@ -12,7 +11,7 @@ import torch
 
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.inputs import doubled, halved, normal
-from attnbook.solutions.before_you_start import softmax
+from attnbook.exercises.solutions.before_you_start import softmax
 
 
 def draw(rng: torch.Generator) -> tuple[Case, ...]:
@@ -22,7 +21,7 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
     return (
         Case("on a row of two", (normal(rng, 1, 2),)),
         Case("on 3 rows of 5", (x,), gradient=True),
-        Case("on a square table", (normal(rng, 4, 4),)),
+        Case("on a square matrix", (normal(rng, 4, 4),)),
         Case("on large numbers", (x * 100 + 1000,)),
         Case("on rows far apart", (x + far,)),
         Case("in double precision", doubled((x,))),
@@ -48,50 +47,62 @@ check_softmax = Exercise(
     mistakes=(
         Mistake(
             "unstable",
-            "the powers overflow: subtract the largest number of the row first",
+            "exponential overflows",
+            "the exponentials overflow; subtract the largest number of each "
+            "row first",
             lambda x: shares(x.exp()),
         ),
         Mistake(
             "wrong-axis",
-            "it runs over the rows, not along each row",
+            "softmax over the wrong axis",
+            "the softmax runs over the columns; it should run along each row",
             lambda x: softmax(x.T).T,
         ),
         Mistake(
             "whole-table",
-            "it runs over the whole table; each row has a softmax of its own",
+            "one softmax for all rows",
+            "the softmax runs over the whole matrix; each row should have its "
+            "own",
             lambda x: softmax(x.view(1, -1)).view_as(x),
         ),
         Mistake(
             "global-max",
-            "the largest number of the whole table is subtracted, and rows "
-            "far below it vanish; each row has a largest number of its own",
+            "maximum of the whole matrix",
+            "the maximum of the whole matrix is subtracted, so rows far below "
+            "it underflow to 0; subtract the maximum of each row",
             lambda x: shares((x - x.max()).exp()),
         ),
         Mistake(
             "column-max",
-            "the largest number of each column is subtracted, which changes "
-            "the answer; subtract one number from a whole row",
+            "maximum of each column",
+            "the maximum of each column is subtracted, which changes the "
+            "result; the same number must be subtracted from a whole row",
             lambda x: shares((x - x.amax(0)).exp()),
         ),
         Mistake(
             "no-exp",
-            "the numbers are divided by their sum, without the exponential",
+            "no exponential",
+            "the numbers are divided by their sum without taking the "
+            "exponential first",
             shares,
         ),
         Mistake(
             "sigmoid",
-            "each number goes through a sigmoid by itself",
+            "sigmoid instead of softmax",
+            "a sigmoid is applied to each number separately",
             torch.sigmoid,
         ),
         Mistake(
             "not-divided",
-            "the powers are not divided by their sum",
+            "not normalized",
+            "the exponentials are not divided by their sum",
             lambda x: (x - x.amax(-1, keepdim=True)).exp(),
         ),
         Mistake(
             "no-keepdim",
-            "the sums of the rows are laid along the columns: `keepdim` is "
-            "missing",
+            "`keepdim` missing",
+            "the sums of the rows are broadcast along the wrong axis: "
+            "`keepdim=True` is missing",
             lambda x: (
                 (x - x.amax(-1, keepdim=True)).exp()
                 / (x - x.amax(-1, keepdim=True)).exp().sum(-1)
@@ -99,23 +110,27 @@ check_softmax = Exercise(
         ),
         Mistake(
             "log",
-            "it is the logarithm of the softmax, not the softmax",
+            "log-softmax instead of softmax",
+            "it returns the logarithm of the softmax",
             lambda x: softmax(x).log(),
         ),
         Mistake(
             "reversed",
-            "the sign is turned: small numbers get the large shares",
+            "wrong sign",
+            "the sign is wrong: small numbers get the large weights",
             lambda x: softmax(-x),
         ),
         Mistake(
             "base-two",
-            "the powers are of 2, not of e",
+            "powers of 2 instead of e",
+            "it uses powers of 2; softmax uses powers of e",
             lambda x: softmax(x * math.log(2)),
         ),
         Mistake(
             "hard-choice",
-            "the largest number gets everything; every number should get a "
-            "share",
+            "argmax instead of softmax",
+            "the largest number gets all the weight; every number should get "
+            "a share",
             lambda x: (x == x.amax(-1, keepdim=True)).to(x.dtype),
         ),
     ),

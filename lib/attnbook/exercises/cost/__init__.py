@@ -1,9 +1,4 @@
-"""Exercises of the chapter on cost, one module each.
-
-Chapter: chapters/10_cost
-Source: none
-Axes: none
-"""
+"""Exercises of the chapter on cost, one module each."""
 
 from attnbook.exercises.cost.flops import check_flops
 from attnbook.exercises.cost.intensity import check_intensity

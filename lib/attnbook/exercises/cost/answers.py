@@ -1,7 +1,5 @@
 """What the exercises on cost share: how sizes are drawn, and what is allowed.
 
-Chapter: chapters/10_cost
-Source: none
 Axes: B batch, H heads, G groups (key-value heads), T queries, S keys, D width
     of query and key, E of values
 """
@@ -10,13 +8,13 @@ import torch
 
 from attnbook.exercises.inputs import whole
 
-ALLOWED = "Everything is allowed but `attnbook.cost`."
+ALLOWED = "Everything is allowed but `attnbook.profiling`."
 
 
 def sizes(
     rng: torch.Generator, B: int = 0, H: int = 0, G: int = 0, T: int = 0
 ) -> dict[str, int]:
-    """Return sizes of attention by lot; those that are given stay.
+    """Return random sizes of attention; given sizes are kept.
 
     Keys outnumber queries, widths and heads, and no two sizes are equal.
     """

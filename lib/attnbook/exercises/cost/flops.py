@@ -1,6 +1,5 @@
 """Exercise: the operations of attention's products, there and back.
 
-Chapter: chapters/10_cost
 Source: five products on the way back: Dao (2023), section 4.1,
     https://arxiv.org/abs/2307.08691
 Axes: B batch, H heads, G groups (key-value heads), T queries, S keys, D width
@@ -11,7 +10,7 @@ import torch
 
 from attnbook.exercises.cost.answers import ALLOWED, sizes
 from attnbook.exercises.exercise import Case, Exercise, Mistake
-from attnbook.solutions.cost import flops
+from attnbook.exercises.solutions.cost import flops
 
 
 def draw(rng: torch.Generator) -> tuple[Case, ...]:
@@ -41,12 +40,12 @@ def both(scores, values):
 
 
 def twice(scores, values):
-    """Return the operations of the way back, the weights being there."""
+    """Return the operations of the backward pass with stored weights."""
     return 2 * scores + 2 * values
 
 
 def five(scores, values):
-    """Return the operations of the way back with the scores made again."""
+    """Return the operations of the backward pass with recomputed scores."""
     return 3 * scores + 2 * values
 
 
@@ -56,7 +55,7 @@ def halved(*given):
 
 
 check_flops = Exercise(
-    title="operations of attention, there and back",
+    title="FLOPs of attention, forward and backward",
     stars=1,
     minutes=10,
     section="Operations",
@@ -67,39 +66,47 @@ check_flops = Exercise(
     mistakes=(
         Mistake(
             "multiplications-only",
-            "only multiplications are counted; each comes with an addition",
+            "additions not counted",
+            "only multiplications are counted; each one comes with an addition",
             halved,
         ),
         Mistake(
             "groups-for-heads",
-            "it counts the heads of keys; every head of queries has scores of "
-            "its own, whoever shares the keys",
+            "key heads counted as heads",
+            "the products are counted once for each key head; every query "
+            "head has its own scores, even where it shares keys",
             lambda B, H, G, *rest: flops(B, G, G, *rest),
         ),
         Mistake(
             "one-width",
-            "the values are taken to be as wide as the keys",
+            "value width not used",
+            "the values are assumed to be as wide as the keys",
             lambda B, H, G, T, S, D, E: flops(B, H, G, T, S, D, D),
         ),
         Mistake(
             "keys-as-queries",
-            "keys are counted as many as queries: T² in place of T · S",
+            "T² instead of T · S",
+            "the number of keys is assumed to equal the number of queries: T² "
+            "is counted instead of T · S",
             lambda B, H, G, T, S, D, E: flops(B, H, G, T, T, D, E),
         ),
         Mistake(
             "one-sequence",
-            "the batch is forgotten",
+            "batch size missing",
+            "the batch size is not counted",
             lambda B, *rest: flops(1, *rest),
         ),
         Mistake(
             "heads-forgotten",
-            "the heads are forgotten",
+            "number of heads missing",
+            "the number of heads is not counted",
             lambda B, H, G, *rest: flops(B, 1, 1, *rest),
         ),
         Mistake(
             "scores-only",
-            "only the scores are counted; the weights are multiplied with the "
-            "values, too",
+            "product with the values missing",
+            "only the scores are counted; the product of weights and values "
+            "is missing",
             built(
                 lambda s, v: s,
                 lambda s, v: 2 * s,
@@ -108,36 +115,46 @@ check_flops = Exercise(
         ),
         Mistake(
             "back-like-there",
-            "the way back is counted like the way there; each product has two "
-            "gradients, and each of them is a product",
+            "backward counted like forward",
+            "the backward pass is counted like the forward pass; each product "
+            "has two gradients, and each gradient is a product of its own",
             built(both, both, lambda s, v: 2 * s + v),
         ),
         Mistake(
             "there-and-back",
-            "the way back holds the way there as well",
+            "forward included in backward",
+            "the backward count includes the forward pass",
             built(both, lambda s, v: 3 * s + 3 * v, lambda s, v: 4 * s + 3 * v),
         ),
         Mistake(
             "nothing-again",
-            "the scores that are computed once more are not counted",
+            "recomputation not counted",
+            "the scores that are recomputed in the backward pass are not "
+            "counted",
             built(both, twice, twice),
         ),
         Mistake(
             "all-again",
-            "the output is computed once more, too; the way back needs the "
-            "weights, and for them the scores alone",
+            "output recomputed as well",
+            "the recomputation of the output is counted as well; the backward "
+            "pass needs the weights, and for them only the scores are "
+            "recomputed",
             built(both, twice, lambda s, v: 3 * s + 3 * v),
         ),
         Mistake(
             "causal",
-            "it counts what a causal mask leaves; nothing is hidden here",
+            "unneeded causal mask",
+            "it counts the operations of causal attention; here no key is "
+            "masked out",
             lambda *given: [
                 x // 2 + x // (2 * given[4]) for x in flops(*given)
             ],
         ),
         Mistake(
             "adds-up",
-            "the last number is that of there and back together",
+            "forward added to the last number",
+            "the last number includes the forward pass; it should count the "
+            "backward pass with recomputation",
             built(both, twice, lambda s, v: 4 * s + 3 * v),
         ),
     ),

@@ -1,6 +1,5 @@
 """Exercise: operations for each byte.
 
-Chapter: chapters/10_cost
 Source: Williams, Waterman and Patterson (2009),
     https://doi.org/10.1145/1498765.1498785
 Axes: B batch, H heads, G groups (key-value heads), T queries, S keys, D width
@@ -11,7 +10,7 @@ import torch
 
 from attnbook.exercises.cost.answers import ALLOWED, sizes
 from attnbook.exercises.exercise import Case, Exercise, Mistake
-from attnbook.solutions.cost import flops, intensity, moved
+from attnbook.exercises.solutions.cost import flops, intensity, moved
 
 
 def draw(rng: torch.Generator) -> tuple[Case, ...]:
@@ -52,7 +51,7 @@ def fused(there, steps):
 
 
 check_intensity = Exercise(
-    title="intensity: operations for each byte",
+    title="arithmetic intensity",
     stars=2,
     minutes=10,
     section="Intensity",
@@ -63,50 +62,61 @@ check_intensity = Exercise(
     mistakes=(
         Mistake(
             "bytes-per-operation",
-            "it returns bytes for each operation",
+            "inverse intensity",
+            "it returns bytes per operation; intensity is operations per byte",
             over(fused, operations),
         ),
         Mistake(
             "multiplications-only",
-            "only multiplications are counted; each comes with an addition",
+            "additions not counted",
+            "only multiplications are counted; each one comes with an addition",
             over(lambda f, b: f / 2, fused),
         ),
         Mistake(
             "elements",
-            "it returns operations for each number, not for each byte",
+            "per element, not per byte",
+            "it returns operations per element; intensity is operations per "
+            "byte",
             lambda *given: intensity(*given[:-1], 1),
         ),
         Mistake(
             "always-four",
-            "every number is taken to have 4 bytes",
+            "4 bytes for every dtype",
+            "every element is assumed to take 4 bytes; the size is given",
             lambda *given: intensity(*given[:-1], 4),
         ),
         Mistake(
             "step-by-step",
-            "the bytes are those of three steps; here all is one step, which "
-            "never writes its scores down",
+            "bytes of unfused attention",
+            "the bytes are those of three separate steps; the fused version "
+            "never writes the scores to memory",
             over(operations, lambda f, b: sum(b[:3])),
         ),
         Mistake(
             "heads-for-groups",
-            "keys and values are read for every head of queries; heads of a "
-            "group share them",
+            "shared keys read per query head",
+            "keys and values are counted once for each query head; the heads "
+            "of a group share them",
             lambda B, H, G, *rest: intensity(B, H, H, *rest),
         ),
         Mistake(
             "keys-as-queries",
-            "keys are counted as many as queries",
+            "S replaced by T",
+            "the number of keys is assumed to equal the number of queries",
             lambda B, H, G, T, S, D, n: intensity(B, H, G, T, T, D, n),
         ),
         Mistake(
             "batch-counts",
-            "the operations are those of the batch, the bytes those of one "
-            "sequence; both grow with the batch",
+            "batch counted in operations only",
+            "the operations are multiplied by the batch size, the bytes are "
+            "not; both grow with the batch",
             lambda B, *rest: B * intensity(B, *rest),
         ),
         Mistake(
             "not-written",
-            "the output is not counted; it is written",
+            "output not counted",
+            "the bytes of the output are not counted, but the output is "
+            "written to memory",
             lambda B, H, G, T, S, D, n: (
                 flops(B, H, G, T, S, D, D)[0]
                 / (moved(B, H, G, T, S, D, D, n)[3] - B * H * T * D * n)
@@ -114,7 +124,9 @@ check_intensity = Exercise(
         ),
         Mistake(
             "back-too",
-            "the operations are those of there and back",
+            "backward pass included",
+            "the operations include the backward pass; here only the forward "
+            "pass is asked for",
             over(lambda f, b: 3 * f, fused),
         ),
     ),

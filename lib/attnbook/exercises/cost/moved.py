@@ -1,6 +1,5 @@
 """Exercise: the bytes that attention moves, step by step and in one.
 
-Chapter: chapters/10_cost
 Source: Dao et al. (2022), section 2.2, https://arxiv.org/abs/2205.14135
 Axes: B batch, H heads, G groups (key-value heads), T queries, S keys, D width
     of query and key, E of values
@@ -10,7 +9,7 @@ import torch
 
 from attnbook.exercises.cost.answers import ALLOWED, sizes
 from attnbook.exercises.exercise import Case, Exercise, Mistake
-from attnbook.solutions.cost import moved
+from attnbook.exercises.solutions.cost import moved
 
 
 def draw(rng: torch.Generator) -> tuple[Case, ...]:
@@ -37,7 +36,7 @@ def built(make):
 
 
 check_moved = Exercise(
-    title="bytes that attention moves",
+    title="bytes moved by attention",
     stars=2,
     minutes=15,
     section="Bytes",
@@ -48,69 +47,83 @@ check_moved = Exercise(
     mistakes=(
         Mistake(
             "elements",
-            "it returns how many numbers are moved, not how many bytes",
+            "elements instead of bytes",
+            "it returns the number of elements moved, not the number of bytes",
             lambda *given: moved(*given[:-1], 1),
         ),
         Mistake(
             "always-four",
-            "every number is taken to have 4 bytes",
+            "4 bytes for every dtype",
+            "every element is assumed to take 4 bytes; the size is given",
             lambda *given: moved(*given[:-1], 4),
         ),
         Mistake(
             "read-only",
-            "what is written is not counted",
+            "writes not counted",
+            "only reads are counted; writes move bytes as well",
             built(lambda q, k, v, s, o: (q + k, s, s + v, q + k + v)),
         ),
         Mistake(
             "written-only",
-            "what is read is not counted",
+            "reads not counted",
+            "only writes are counted; reads move bytes as well",
             built(lambda q, k, v, s, o: (s, s, o, o)),
         ),
         Mistake(
             "heads-for-groups",
-            "keys and values are counted for every head of queries; heads of a "
-            "group share them",
+            "shared keys counted per query head",
+            "keys and values are counted once for each query head; the heads "
+            "of a group share them",
             lambda B, H, G, *rest: moved(B, H, H, *rest),
         ),
         Mistake(
             "groups-for-heads",
-            "queries and scores are counted for the heads of keys; every head "
-            "of queries has its own",
+            "query heads counted as groups",
+            "queries and scores are counted once for each key head; every "
+            "query head has its own",
             lambda B, H, G, *rest: moved(B, G, G, *rest),
         ),
         Mistake(
             "one-width",
-            "the values are taken to be as wide as the keys",
+            "value width not used",
+            "the values are assumed to be as wide as the keys",
             lambda B, H, G, T, S, D, E, n: moved(B, H, G, T, S, D, D, n),
         ),
         Mistake(
             "keys-as-queries",
-            "keys are counted as many as queries",
+            "S replaced by T",
+            "the number of keys is assumed to equal the number of queries",
             lambda B, H, G, T, S, D, E, n: moved(B, H, G, T, T, D, E, n),
         ),
         Mistake(
             "one-sequence",
-            "the batch is forgotten",
+            "batch size missing",
+            "the batch size is not counted",
             lambda B, *rest: moved(1, *rest),
         ),
         Mistake(
             "softmax-once",
-            "softmax is counted once; it reads the scores and writes weights",
+            "softmax counted once",
+            "the softmax is counted as one pass over the scores; it reads the "
+            "scores and writes the weights",
             built(
                 lambda q, k, v, s, o: (q + k + s, s, s + v + o, q + k + v + o)
             ),
         ),
         Mistake(
             "weights-stay",
-            "the weights are not read back for the product with the values; "
-            "between two steps, they are in memory",
+            "weights not read again",
+            "the weights are not read for the product with the values; "
+            "between two separate steps they are stored in memory",
             built(
                 lambda q, k, v, s, o: (q + k + s, 2 * s, v + o, q + k + v + o)
             ),
         ),
         Mistake(
             "fused-with-scores",
-            "in one step, the scores are never in memory",
+            "scores in the fused version",
+            "the scores are counted in the fused version, which never writes "
+            "them to memory",
             built(
                 lambda q, k, v, s, o: (
                     *(q + k + s, 2 * s, s + v + o),
@@ -120,8 +133,9 @@ check_moved = Exercise(
         ),
         Mistake(
             "fused-is-the-sum",
-            "all in one is counted as the sum of the steps; what passes from "
-            "step to step is then never in memory",
+            "fused counted as the sum",
+            "the fused version is counted as the sum of the steps; its "
+            "intermediate results are never written to memory",
             built(
                 lambda q, k, v, s, o: (
                     *(q + k + s, 2 * s, s + v + o),

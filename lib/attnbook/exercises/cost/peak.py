@@ -1,7 +1,5 @@
-"""Exercise: the most memory at once, with and without strips.
+"""Exercise: peak memory, with and without query chunks.
 
-Chapter: chapters/10_cost
-Source: none
 Axes: B batch, H heads, T queries, S keys, D width of query, key and value
 """
 
@@ -10,11 +8,11 @@ import torch
 from attnbook.exercises.cost.answers import ALLOWED, sizes
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.inputs import whole
-from attnbook.solutions.cost import peak
+from attnbook.exercises.solutions.cost import peak
 
 
 def draw(rng: torch.Generator) -> tuple[Case, ...]:
-    """One query; strips that fit and that do not; wide heads, few keys."""
+    """One query; chunks that divide T or not; wide heads, few keys."""
 
     def given(rows, itemsize=4, **some):
         s = sizes(rng, **some)
@@ -25,8 +23,8 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
         Case("with one query and one key", (1, 1, 1, 1, 1, 4, 1)),
         Case("with one head", given(few, B=1, H=1, G=1, T=128)),
         Case("in half precision", given(few, itemsize=2)),
-        Case("with a strip of one query", given(1)),
-        Case("with strips higher than the text", given(512)),
+        Case("with chunks of one query", given(1)),
+        Case("with chunks longer than the sequence", given(512)),
         Case("with heads wider than there are keys", (2, 3, 50, 7, 64, 4, few)),
     )
 
@@ -42,12 +40,12 @@ def built(make):
 
 
 def all_at_once(T, S, D):
-    """Return the numbers that one head holds without strips."""
+    """Return the elements that one head holds without chunks."""
     return T * S + max(T * S, T * D)
 
 
 check_peak = Exercise(
-    title="peak memory, with and without strips",
+    title="peak memory, with and without query chunks",
     stars=2,
     minutes=15,
     section="Memory: the 4096-token example",
@@ -58,70 +56,87 @@ check_peak = Exercise(
     mistakes=(
         Mistake(
             "scores-only",
-            "scores and weights are both there while softmax works; one of "
-            "them is counted",
+            "weights not counted",
+            "only the scores are counted; during the softmax, scores and "
+            "weights are in memory together",
             built(lambda T, S, D, r: (T * S, T * D + r * S)),
         ),
         Mistake(
             "elements",
-            "it returns how many numbers are held, not how many bytes",
+            "elements instead of bytes",
+            "it returns the number of elements in memory, not the number of "
+            "bytes",
             lambda *given: peak(*given[:5], 1, given[6]),
         ),
         Mistake(
             "heads-forgotten",
-            "the heads are counted as if they came one after the other; one "
-            "call computes all of them",
+            "number of heads missing",
+            "the memory of only one head is counted; one call computes all "
+            "heads at once",
             lambda B, H, *rest: peak(B, 1, *rest),
         ),
         Mistake(
             "one-sequence",
-            "the batch is forgotten",
+            "batch size missing",
+            "the batch size is not counted",
             lambda B, *rest: peak(1, *rest),
         ),
         Mistake(
             "adds-all",
-            "scores, weights and output are added up; the scores are gone when "
-            "the output comes",
+            "everything added",
+            "scores, weights and output are added; the scores are freed "
+            "before the output is allocated",
             built(
                 lambda T, S, D, r: (2 * T * S + T * D, T * D + 2 * r * S),
             ),
         ),
         Mistake(
             "no-wide-heads",
-            "weights and output together can be more than scores and weights: "
-            "where heads are wide and keys few",
+            "wide heads not considered",
+            "it is assumed that scores and weights always need the most; "
+            "where heads are wide and keys are few, weights and output need "
+            "more",
             built(lambda T, S, D, r: (2 * T * S, T * D + 2 * r * S)),
         ),
         Mistake(
             "no-output",
-            "in strips, the output of all queries is there as well",
+            "output missing",
+            "for query chunks, the output of all queries is in memory as well",
             built(lambda T, S, D, r: (all_at_once(T, S, D), 2 * r * S)),
         ),
         Mistake(
             "strip-of-output",
-            "in strips, the output of one strip is counted; those of all "
-            "strips stay",
+            "output of one chunk only",
+            "for query chunks, only the output of one chunk is counted; the "
+            "outputs of all chunks stay in memory",
             built(lambda T, S, D, r: (all_at_once(T, S, D), r * D + 2 * r * S)),
         ),
         Mistake(
             "square-tiles",
-            "a strip is as long as there are keys, not as it is high",
+            "square chunk of scores",
+            "a chunk's scores are counted as rows · rows; they have one "
+            "column for each key",
             built(lambda T, S, D, r: (all_at_once(T, S, D), T * D + 2 * r * r)),
         ),
         Mistake(
             "cuts-keys",
-            "the keys are cut, not the queries; a softmax needs all keys of "
-            "its query",
+            "keys divided into chunks",
+            "the keys are divided into chunks; the queries should be, because "
+            "the softmax needs all keys of its query",
             built(lambda T, S, D, r: (all_at_once(T, S, D), T * D + 2 * T * r)),
         ),
         Mistake(
             "all-strips",
-            "the strips are counted together; each goes before the next comes",
+            "all chunks counted",
+            "all query chunks are counted together; each one is freed before "
+            "the next is allocated",
             built(lambda T, S, D, r: (all_at_once(T, S, D), T * D + 2 * T * S)),
         ),
         Mistake(
             "inputs-too",
-            "queries, keys and values are counted; they are there anyway",
+            "inputs counted",
+            "the queries, keys and values are counted; only what the "
+            "computation allocates is asked for",
             built(
                 lambda T, S, D, r: [
                     n + T * D + 2 * S * D
@@ -131,8 +146,9 @@ check_peak = Exercise(
         ),
         Mistake(
             "higher-than-the-text",
-            "a strip has as many rows as asked for, though there are fewer "
-            "queries",
+            "chunk longer than the sequence",
+            "a query chunk is assumed to have as many rows as requested, even "
+            "where there are fewer queries",
             lambda B, H, T, S, D, n, rows: [
                 peak(B, H, T, S, D, n, rows)[0],
                 B * H * n * (T * D + 2 * rows * S),

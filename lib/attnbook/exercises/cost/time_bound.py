@@ -1,9 +1,7 @@
 """Exercise: the least time for steps, on a machine with two ceilings.
 
-Chapter: chapters/10_cost
 Source: Williams, Waterman and Patterson (2009),
     https://doi.org/10.1145/1498765.1498785
-Axes: none
 """
 
 import torch
@@ -11,7 +9,7 @@ import torch
 from attnbook.exercises.cost.answers import ALLOWED
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.inputs import whole
-from attnbook.solutions.cost import time_bound
+from attnbook.exercises.solutions.cost import time_bound
 
 
 def draw(rng: torch.Generator) -> tuple[Case, ...]:
@@ -49,7 +47,7 @@ def slowest(flops, moved, rate, bandwidth):
 
 
 check_time_bound = Exercise(
-    title="the least time for steps",
+    title="roofline time of several steps",
     stars=1,
     minutes=10,
     section="The roofline",
@@ -60,71 +58,86 @@ check_time_bound = Exercise(
     mistakes=(
         Mistake(
             "max-of-sums",
-            "operations and bytes are added up over the steps first; a step "
-            "that waits for memory cannot compute for the next",
+            "maximum of the sums",
+            "operations and bytes are summed over the steps first; the steps "
+            "run one after the other, so the maximum must be taken for each "
+            "step",
             lambda flops, moved, rate, bandwidth: max(
                 sum(flops) / rate, sum(moved) / bandwidth
             ),
         ),
         Mistake(
             "adds-both",
-            "the times for operations and for bytes are added up; a machine "
-            "does both at once",
+            "both times added",
+            "the times for operations and bytes are added; a machine does "
+            "both at once, so the longer one counts",
             total(lambda f, b: f + b),
         ),
         Mistake(
             "least",
-            "it takes the shorter time; a step ends when both are done",
+            "minimum instead of maximum",
+            "it takes the shorter of the two times; a step ends when both are "
+            "done",
             total(min),
         ),
         Mistake(
             "arithmetic-only",
-            "only operations are timed",
+            "memory traffic not counted",
+            "only the time for operations is counted",
             total(lambda f, b: f),
         ),
         Mistake(
             "memory-only",
-            "only bytes are timed",
+            "arithmetic not counted",
+            "only the time for moving bytes is counted",
             total(lambda f, b: b),
         ),
         Mistake(
             "slowest-step",
-            "it returns the time of the slowest step; they run one after the "
-            "other",
+            "slowest step only",
+            "it returns the time of the slowest step; the steps run one after "
+            "the other, so their times are added",
             slowest,
         ),
         Mistake(
             "mean",
-            "it returns the mean of the steps, not their sum",
+            "mean instead of a sum",
+            "it returns the mean of the steps' times; it should be their sum",
             lambda flops, *rest: time_bound(flops, *rest) / len(flops),
         ),
         Mistake(
             "swapped",
-            "operations are divided by the bandwidth, and bytes by the rate",
+            "rates swapped",
+            "operations are divided by the bandwidth and bytes by the compute "
+            "rate",
             lambda flops, moved, rate, bandwidth: time_bound(
                 flops, moved, bandwidth, rate
             ),
         ),
         Mistake(
             "times-the-rate",
-            "work is multiplied by a rate; it has to be divided by it",
+            "multiplied by the rate",
+            "the work is multiplied by a rate; it should be divided by it",
             lambda flops, moved, rate, bandwidth: time_bound(
                 flops, moved, 1 / rate, 1 / bandwidth
             ),
         ),
         Mistake(
             "milliseconds",
-            "it returns milliseconds",
+            "milliseconds instead of seconds",
+            "it returns milliseconds; the time should be in seconds",
             lambda *given: 1000 * time_bound(*given),
         ),
         Mistake(
             "first-step",
+            "first step only",
             "only the first step is timed",
             lambda flops, moved, *rest: time_bound(flops[:1], moved[:1], *rest),
         ),
         Mistake(
             "product",
-            "the two times are multiplied",
+            "product of the times",
+            "the two times are multiplied; the longer one counts",
             total(lambda f, b: f * b),
         ),
     ),

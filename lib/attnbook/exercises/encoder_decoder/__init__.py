@@ -1,9 +1,4 @@
-"""Exercises of the chapter on the encoder-decoder, one module each.
-
-Chapter: chapters/01_bottleneck
-Source: none
-Axes: none
-"""
+"""Exercises of the chapter on the encoder-decoder, one module each."""
 
 from attnbook.exercises.encoder_decoder.error_rate import check_error_rate
 from attnbook.exercises.encoder_decoder.greedy import check_greedy

@@ -1,15 +1,13 @@
 """Exercise: the symbol error rate where several answers are accepted.
 
-Chapter: chapters/01_bottleneck
 Source: edit distance of Wagner and Fischer (1974), over the nearest reference
-Axes: none
 """
 
 import torch
 
-from attnbook import metrics
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.inputs import whole
+from attnbook.training import metrics
 
 Sequences = list[tuple[str, ...]]
 
@@ -35,10 +33,10 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
     return (
         Case("with one right word", ([one], [[one]])),
         Case("with one symbol too many", ([(*one, "r")], [[one]])),
-        Case("with nothing said", ([()], [[two]])),
+        Case("with an empty output", ([()], [[two]])),
         Case("with the second reference", ([one], [[far(2), one]])),
-        Case("with a word shifted by one", ([shifted], [[two]])),
-        Case("with far more said than asked", ([far(9)], [[one]])),
+        Case("with a shifted word", ([shifted], [[two]])),
+        Case("with an output that is far too long", ([far(9)], [[one]])),
         Case("on four words", corpus),
     )
 
@@ -65,7 +63,7 @@ def ratio(edits, lengths):
 
 
 def in_place(output, reference):
-    """Count the places that differ, without aligning first."""
+    """Count the positions that differ, without alignment."""
     same = sum(a == b for a, b in zip(output, reference, strict=False))
     return max(len(output), len(reference)) - same
 
@@ -78,28 +76,33 @@ check_error_rate = Exercise(
     solution=metrics.symbol_error_rate,
     returns=("rate",),
     draw=draw,
-    allowed="Everything is allowed, `attnbook.metrics.edit_distance` too, "
-    "but not the error rates beside it.",
+    allowed="Everything is allowed, `attnbook.training.metrics.edit_distance` "
+    "too, but not the error rates beside it.",
     mistakes=(
         Mistake(
             "first-reference",
+            "first reference only",
             "the output is compared with the first reference only",
             over(lambda o, r: nearest(o, r[:1]), ratio),
         ),
         Mistake(
             "last-reference",
+            "last reference only",
             "the output is compared with the last reference only",
             over(lambda o, r: nearest(o, r[-1:]), ratio),
         ),
         Mistake(
             "shortest-reference",
-            "it takes the shortest reference, not the nearest",
+            "shortest reference",
+            "the output is compared with the shortest reference; it should be "
+            "the nearest one",
             over(lambda o, r: nearest(o, [min(r, key=len)]), ratio),
         ),
         Mistake(
             "mean-of-words",
-            "it averages the words' rates; edits and symbols are summed "
-            "first, so that a long word weighs more",
+            "mean of the words' rates",
+            "it averages the rates of the words; edits and symbols should be "
+            "summed first, so that a long word weighs more",
             over(
                 nearest,
                 lambda e, n: (
@@ -109,7 +112,9 @@ check_error_rate = Exercise(
         ),
         Mistake(
             "farthest",
-            "it takes the reference that is farthest, not the nearest",
+            "farthest reference",
+            "the output is compared with the reference that is farthest; it "
+            "should be the nearest one",
             over(
                 lambda o, r: max(
                     (metrics.edit_distance(o, x), len(x)) for x in r
@@ -119,8 +124,9 @@ check_error_rate = Exercise(
         ),
         Mistake(
             "all-references",
-            "every reference is counted, so that a word with several is "
-            "wrong whatever is said",
+            "all references summed",
+            "the edits of all references are summed, so that a word with "
+            "several references is always counted as wrong",
             over(
                 lambda o, r: (
                     sum(metrics.edit_distance(o, x) for x in r),
@@ -131,12 +137,15 @@ check_error_rate = Exercise(
         ),
         Mistake(
             "whole-words",
-            "it counts words that are wrong, not symbols",
+            "word error rate",
+            "it counts wrong words; it should count wrong symbols",
             metrics.sequence_error_rate,
         ),
         Mistake(
             "over-output",
-            "it divides by the symbols said, not by those of the reference",
+            "divided by the output's length",
+            "it divides by the length of the output; it should divide by the "
+            "length of the reference",
             over(
                 lambda o, r: (nearest(o, r)[0], len(o)),
                 lambda e, n: sum(e) / max(sum(n), 1),
@@ -144,28 +153,36 @@ check_error_rate = Exercise(
         ),
         Mistake(
             "per-word",
-            "it divides by the number of words, not of symbols",
+            "divided by the number of words",
+            "it divides by the number of words; it should divide by the "
+            "number of symbols",
             over(nearest, lambda e, n: sum(e) / len(e)),
         ),
         Mistake(
             "in-place",
-            "symbols are compared place by place; one symbol too many makes "
-            "all that follow wrong",
+            "compared position by position",
+            "symbols are compared position by position, so one extra symbol "
+            "makes all later ones wrong; use the edit distance",
             over(lambda o, r: min((in_place(o, x), len(x)) for x in r), ratio),
         ),
         Mistake(
             "capped",
-            "it stops at 1; whoever says too much can be more wrong than that",
+            "rate capped at 1",
+            "the rate is capped at 1; an output that is much too long can "
+            "have a higher rate",
             over(nearest, lambda e, n: min(1.0, ratio(e, n))),
         ),
         Mistake(
             "accuracy",
-            "it returns how much is right, not how much is wrong",
+            "accuracy instead of error",
+            "it returns the share that is right; the error rate is the share "
+            "that is wrong",
             over(nearest, lambda e, n: 1 - ratio(e, n)),
         ),
         Mistake(
             "percent",
-            "it returns percent; a rate is a share",
+            "percentage instead of a fraction",
+            "it returns a percentage; the rate should be a fraction",
             over(nearest, lambda e, n: 100 * ratio(e, n)),
         ),
     ),

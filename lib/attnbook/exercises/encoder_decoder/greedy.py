@@ -1,6 +1,5 @@
 """Exercise: a decoder that hears itself.
 
-Chapter: chapters/01_bottleneck
 Source: Sutskever, Vinyals and Le (2014), section 3.2 (a beam of one),
     https://arxiv.org/abs/1409.3215
 Axes: V symbols, N state width
@@ -13,7 +12,7 @@ from torch import Tensor
 
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.inputs import normal
-from attnbook.solutions.encoder_decoder import greedy
+from attnbook.exercises.solutions.encoder_decoder import greedy
 
 PATIENCE = 100  # calls; no case asks for as many
 
@@ -68,7 +67,7 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
 
 
 def telling(step: Step, state: Tensor, said: list[int]) -> bool:
-    """Tell whether a decoder shows the mistakes: they say something else."""
+    """Tell whether the mistakes change the output of this decoder."""
     others = (m.answer(step, state, 1, 2, 9) for m in FED_WRONGLY)
     return all(other[:6] != said[:6] for other in others)
 
@@ -95,40 +94,46 @@ def feeding(hear=lambda start, symbol, logits: symbol, remember=None):
 FED_WRONGLY = (
     Mistake(
         "always-start",
-        "every step is told `start` again; it must be told what was just said",
+        "start symbol at every step",
+        "every step receives the start symbol; it should receive the symbol "
+        "predicted last",
         feeding(lambda start, symbol, logits: start),
     ),
     Mistake(
         "state-lost",
-        "the state that a step returns is thrown away, and every step begins "
-        "from the first state",
+        "state not carried over",
+        "the state that a step returns is discarded, so every step begins "
+        "from the initial state",
         feeding(remember=lambda first, after: first),
     ),
     Mistake(
         "state-reset",
+        "state reset to zeros",
         "every step begins from a state of zeros",
         feeding(remember=lambda first, after: torch.zeros_like(first)),
     ),
     Mistake(
         "least-likely",
-        "it says the unlikeliest symbol",
+        "least likely symbol",
+        "it chooses the least likely symbol",
         lambda step, *x: greedy(lambda p, s: negated(*step(p, s)), *x),
     ),
     Mistake(
         "second-fed-back",
-        "the symbol fed back is not the one that was said",
+        "wrong symbol fed back",
+        "the symbol fed back to the decoder is not the one that was predicted",
         feeding(lambda start, symbol, logits: int(logits.topk(2)[1][1])),
     ),
 )
 
 
 def negated(logits, state):
-    """Return the logits turned upside down, and the state."""
+    """Return the negated logits, and the state."""
     return -logits, state
 
 
 def without_end(step, state, start, end, limit):
-    """Run to the limit, whatever is said."""
+    """Decode up to the limit and ignore the end symbol."""
     return greedy(step, state, start, -1, limit)
 
 
@@ -149,16 +154,32 @@ check_greedy = Exercise(
     minutes=20,
     section="Let it speak",
     solution=greedy,
-    returns=("said",),
+    returns=("symbols",),
     draw=draw,
     mistakes=(
         *FED_WRONGLY,
-        Mistake("never-ends", "it does not stop at `end`", without_end),
-        Mistake("no-limit", "it does not stop at `limit`", without_limit),
-        Mistake("end-included", "`end` is part of the answer", with_end),
+        Mistake(
+            "never-ends",
+            "no stop at the end symbol",
+            "decoding does not stop at `end`",
+            without_end,
+        ),
+        Mistake(
+            "no-limit",
+            "no length limit",
+            "decoding does not stop at `limit`",
+            without_limit,
+        ),
+        Mistake(
+            "end-included",
+            "end symbol included",
+            "`end` is included in the output",
+            with_end,
+        ),
         Mistake(
             "start-included",
-            "`start` is part of the answer",
+            "start symbol included",
+            "`start` is included in the output",
             lambda step, state, start, *x: [
                 start,
                 *greedy(step, state, start, *x),
@@ -166,24 +187,28 @@ check_greedy = Exercise(
         ),
         Mistake(
             "one-too-many",
-            "it says one symbol more than `limit`",
+            "one symbol too many",
+            "it generates one symbol more than `limit`",
             lambda *x: greedy(*x[:-1], x[-1] + 1),
         ),
         Mistake(
             "one-too-few",
-            "it says one symbol less than `limit`",
+            "one symbol too few",
+            "it generates one symbol fewer than `limit`",
             lambda *x: greedy(*x[:-1], x[-1] - 1),
         ),
         Mistake(
             "end-is-two",
-            "the end is taken to be 2, whatever `end` says",
+            "end symbol hard-coded",
+            "the end symbol is assumed to be 2, whatever `end` is",
             lambda step, state, start, end, limit: greedy(
                 step, state, start, 2, limit
             ),
         ),
         Mistake(
             "one-symbol",
-            "it says one symbol and stops",
+            "one symbol only",
+            "it generates one symbol and stops",
             lambda *x: greedy(*x[:-1], 1),
         ),
     ),

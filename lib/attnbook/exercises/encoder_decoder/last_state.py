@@ -1,6 +1,5 @@
 """Exercise: the state at each sequence's true end.
 
-Chapter: chapters/01_bottleneck
 Source: Cho et al. (2014), section 2.2, https://arxiv.org/abs/1406.1078
 Axes: B batch, S source symbols, M memory width
 """
@@ -9,7 +8,7 @@ import torch
 
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.inputs import doubled, normal, whole
-from attnbook.solutions.encoder_decoder import last_state
+from attnbook.exercises.solutions.encoder_decoder import last_state
 
 
 def draw(rng: torch.Generator) -> tuple[Case, ...]:
@@ -23,7 +22,7 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
     return (
         Case("with one symbol", (normal(rng, 1, 1, 3), torch.tensor([1]))),
         Case("without padding", (states, torch.tensor([5, 5, 5]))),
-        Case("when the network ran on over padding", (states, lengths), True),
+        Case("with states computed on padding", (states, lengths), True),
         Case("when padding has states of 0", (silent, lengths), True),
         Case("when a real state is 0", (zero, lengths)),
         Case("when all are shorter", (states, torch.tensor([3, 2, 2]))),
@@ -33,7 +32,7 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
 
 
 def at(places):
-    """Return an answer that takes other places than the right ones."""
+    """Return an answer that reads the states at other positions."""
     return lambda states, lengths: states[
         torch.arange(len(lengths)), places(states, lengths)
     ]
@@ -46,7 +45,7 @@ def real(states, lengths):
 
 
 check_last_state = Exercise(
-    title="the state at the true end",
+    title="the last state before the padding",
     stars=2,
     minutes=10,
     section="Where a padded sequence ends",
@@ -56,76 +55,98 @@ check_last_state = Exercise(
     mistakes=(
         Mistake(
             "last-place",
-            "it takes the last place of the batch, which may be padding",
+            "last position, even if padding",
+            "it uses the last position of the batch, which may be padding",
             lambda states, lengths: states[:, -1],
         ),
         Mistake(
             "first-place",
-            "it takes the first state, which has read one symbol",
+            "first position",
+            "it uses the first state, which has read only one symbol",
             lambda states, lengths: states[:, 0],
         ),
         Mistake(
             "one-too-few",
-            "it takes the state before the last: places count from 0",
+            "one position too early",
+            "it uses the state before the last one: the last real position is "
+            "length - 1",
             at(lambda states, lengths: lengths - 2),
         ),
         Mistake(
             "one-too-many",
-            "it takes the place after the end: places count from 0",
+            "one position too late",
+            "it uses the position after the last one: the last real position "
+            "is length - 1",
             at(lambda states, n: n.clamp(max=states.shape[1] - 1)),
         ),
         Mistake(
             "one-too-many-wrapped",
-            "it takes the place after the end: places count from 0",
+            "one too late, wrapping around",
+            "it uses the position after the last one, and wraps around at the "
+            "end: the last real position is length - 1",
             at(lambda states, n: n % states.shape[1]),
         ),
         Mistake(
             "past-the-end",
-            "it takes the place after the end: places count from 0",
+            "index past the end",
+            "it uses the position after the last one, which may not exist: "
+            "the last real position is length - 1",
             at(lambda states, lengths: lengths),
         ),
         Mistake(
             "longest-only",
-            "every sequence is taken at the end of the longest",
+            "longest length for all",
+            "every sequence is read at the length of the longest one",
             lambda states, lengths: states[:, lengths.max() - 1],
         ),
         Mistake(
             "first-length-only",
-            "every sequence is taken at the end of the first",
+            "first length for all",
+            "every sequence is read at the length of the first one",
             lambda states, lengths: states[:, lengths[0] - 1],
         ),
         Mistake(
             "mean-state",
-            "it averages the real states instead of taking the last",
+            "mean of the states",
+            "it averages the real states; it should use the last one",
             lambda states, n: (
                 (states * real(states, n)).sum(1) / n[:, None].to(states.dtype)
             ),
         ),
         Mistake(
             "mean-of-all",
-            "it averages the states, padding included",
+            "mean with padding",
+            "it averages all states, padding included; it should use the last "
+            "real one",
             lambda states, lengths: states.mean(1),
         ),
         Mistake(
             "largest",
-            "it takes the largest of the real states, number by number",
+            "maximum of the states",
+            "it takes the maximum of the real states in each feature; it "
+            "should use the last state",
             lambda states, n: states.masked_fill(
                 real(states, n) == 0, -torch.inf
             ).amax(1),
         ),
         Mistake(
             "reads-end-from-zeros",
-            "the end is told by states of 0; it is told by the lengths",
+            "end found by zero states",
+            "it takes a state of zeros for the end of the sequence; the "
+            "lengths give the end",
             at(lambda states, n: states.any(-1).sum(1) - 1),
         ),
         Mistake(
             "sum-of-all",
-            "it adds up the states instead of taking the last",
+            "sum of the states",
+            "it sums the states; it should use the last one",
             lambda states, lengths: states.sum(1),
         ),
         Mistake(
             "flattened",
-            "the places run through the whole batch, not through each sequence",
+            "index into the flattened batch",
+            "the positions index the flattened batch; they should index each "
+            "sequence",
             lambda states, lengths: states.flatten(0, 1)[lengths - 1],
         ),
     ),

@@ -1,6 +1,5 @@
 """Exercise: the loss over the symbols that are real.
 
-Chapter: chapters/01_bottleneck
 Source: Sutskever, Vinyals and Le (2014), section 3.2,
     https://arxiv.org/abs/1409.3215
 Axes: B batch, T target symbols, V symbols
@@ -11,7 +10,7 @@ from torch.nn import functional as F
 
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.inputs import doubled, normal, whole
-from attnbook.solutions.encoder_decoder import masked_loss
+from attnbook.exercises.solutions.encoder_decoder import masked_loss
 
 
 def draw(rng: torch.Generator) -> tuple[Case, ...]:
@@ -32,7 +31,7 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
         Case("without padding", inputs([5, 5], 5, 7), gradient=True),
         Case("with padding", (logits, targets, pad), gradient=True),
         Case("with padding numbered 3", inputs([4, 2], 4, 11, pad=3), True),
-        Case("with as many symbols as places", inputs([5, 2], 5, 5)),
+        Case("with as many symbols as positions", inputs([5, 2], 5, 5)),
         Case("with large logits", (logits * 200, targets, pad)),
         Case("in double precision", doubled((logits, targets, pad))),
     )
@@ -44,7 +43,7 @@ def surprise(logits, targets):
 
 
 check_masked_loss = Exercise(
-    title="the mean loss of real symbols",
+    title="mean loss without padding",
     stars=2,
     minutes=15,
     section="Train it",
@@ -54,18 +53,22 @@ check_masked_loss = Exercise(
     mistakes=(
         Mistake(
             "padding-counted",
-            "padding counts as a symbol to be predicted",
+            "padding counted",
+            "the loss of padding positions is counted",
             lambda logits, y, pad: surprise(logits, y).mean(),
         ),
         Mistake(
             "divided-by-all",
-            "the sum leaves padding out, the number it is divided by does not",
+            "divided by all positions",
+            "the sum leaves padding out, but it is divided by the number of "
+            "all positions",
             lambda logits, y, pad: (
                 (surprise(logits, y) * (y != pad)).sum() / y.numel()
             ),
         ),
         Mistake(
             "mean-of-means",
+            "mean of the sequences' means",
             "each sequence is averaged first, so that a symbol of a short "
             "sequence weighs more",
             lambda logits, y, pad: (
@@ -74,34 +77,43 @@ check_masked_loss = Exercise(
         ),
         Mistake(
             "sum",
-            "it is a sum, not a mean",
+            "sum instead of a mean",
+            "it returns the sum of the losses; it should be the mean",
             lambda logits, y, pad: surprise(logits, y)[y != pad].sum(),
         ),
         Mistake(
             "per-sequence",
-            "it divides by the number of sequences, not of symbols",
+            "divided by the number of sequences",
+            "the sum is divided by the number of sequences; it should be "
+            "divided by the number of symbols",
             lambda logits, y, pad: surprise(logits, y)[y != pad].sum() / len(y),
         ),
         Mistake(
             "pad-is-zero",
-            "padding is taken to be 0, whatever `pad` says",
+            "padding symbol hard-coded",
+            "the padding symbol is assumed to be 0, whatever `pad` is",
             lambda logits, y, pad: surprise(logits, y)[y != 0].mean(),
         ),
         Mistake(
             "only-padding",
-            "the mask is upside down: only padding is counted",
+            "inverted mask",
+            "the mask is inverted: only padding is counted",
             lambda logits, y, pad: surprise(logits, y)[y == pad].mean(),
         ),
         Mistake(
             "softmax-twice",
-            "a softmax comes before cross-entropy, which takes one itself",
+            "softmax before cross-entropy",
+            "a softmax is applied before the cross-entropy, which already "
+            "applies one",
             lambda logits, y, pad: surprise(logits.softmax(-1), y)[
                 y != pad
             ].mean(),
         ),
         Mistake(
             "wrong-axis",
-            "the softmax runs over the places, not over the symbols",
+            "softmax over the positions",
+            "the softmax runs over the positions; it should run over the "
+            "symbols",
             lambda logits, y, pad: (
                 -(logits.log_softmax(1).gather(-1, y[..., None])[..., 0])[
                     y != pad
@@ -110,19 +122,24 @@ check_masked_loss = Exercise(
         ),
         Mistake(
             "no-softmax",
-            "the logits are taken for log-probabilities",
+            "no log-softmax",
+            "the logits are used as if they were log-probabilities; "
+            "log_softmax is missing",
             lambda logits, y, pad: (
                 -(logits.gather(-1, y[..., None])[..., 0][y != pad].mean())
             ),
         ),
         Mistake(
             "wrong-sign",
+            "wrong sign",
             "the sign is wrong: a good model would have a high loss",
             lambda logits, y, pad: -surprise(logits, y)[y != pad].mean(),
         ),
         Mistake(
             "bits",
-            "it is in bits; the book counts in nats, by natural logarithms",
+            "bits instead of nats",
+            "the loss is in bits; it should be in nats, with natural "
+            "logarithms",
             lambda logits, y, pad: (
                 surprise(logits, y)[y != pad].mean()
                 / torch.tensor(2.0, dtype=logits.dtype).log()
@@ -130,14 +147,17 @@ check_masked_loss = Exercise(
         ),
         Mistake(
             "probability",
-            "the logarithm is missing",
+            "no logarithm",
+            "the probabilities are averaged without taking their logarithm",
             lambda logits, y, pad: (
                 -(-surprise(logits, y)).exp()[y != pad].mean()
             ),
         ),
         Mistake(
             "unstable",
-            "the powers overflow; log_softmax subtracts the largest first",
+            "exponential overflows",
+            "the exponentials overflow; log_softmax subtracts the largest "
+            "logit first",
             lambda logits, y, pad: (
                 -(
                     (logits.exp() / logits.exp().sum(-1, keepdim=True))
@@ -149,8 +169,9 @@ check_masked_loss = Exercise(
         ),
         Mistake(
             "unstable-softmax",
-            "the logarithm of a probability that rounds to 0 is minus "
-            "infinity; log_softmax never forms it",
+            "logarithm of a zero probability",
+            "a probability rounds to 0, and its logarithm is minus infinity; "
+            "log_softmax avoids this",
             lambda logits, y, pad: (
                 -(
                     logits.softmax(-1)

@@ -1,6 +1,5 @@
 """Exercise: Sutskever's reversal trick on a padded batch.
 
-Chapter: chapters/01_bottleneck
 Source: Sutskever, Vinyals and Le (2014), section 3.3,
     https://arxiv.org/abs/1409.3215
 Axes: B batch, S source symbols
@@ -10,7 +9,7 @@ import torch
 
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.inputs import whole
-from attnbook.solutions.encoder_decoder import reverse_source
+from attnbook.exercises.solutions.encoder_decoder import reverse_source
 
 
 def draw(rng: torch.Generator) -> tuple[Case, ...]:
@@ -36,14 +35,14 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
 
 
 def one_by_one(turn):
-    """Return an answer that turns each sequence by itself."""
+    """Return an answer that reverses each sequence separately."""
     return lambda tokens, lengths: torch.stack(
         [turn(x, n) for x, n in zip(tokens, lengths.tolist(), strict=True)]
     )
 
 
 check_reverse_source = Exercise(
-    title="reverse the source, not its padding",
+    title="reverse the source without its padding",
     stars=1,
     minutes=10,
     section="What reversing the source does",
@@ -53,55 +52,66 @@ check_reverse_source = Exercise(
     mistakes=(
         Mistake(
             "padding-first",
-            "the padding has moved to the front",
+            "padding moved to the front",
+            "the padding is reversed as well and moves to the front",
             lambda tokens, lengths: tokens.flip(1),
         ),
         Mistake(
             "not-reversed",
-            "nothing is reversed",
+            "not reversed",
+            "the sequences are not reversed",
             lambda tokens, lengths: tokens.clone(),
         ),
         Mistake(
             "batch-reversed",
-            "the sequences have changed places; their symbols have not",
+            "batch axis reversed",
+            "the order of the sequences in the batch is reversed; the symbols "
+            "within each sequence should be",
             lambda tokens, lengths: tokens.flip(0),
         ),
         Mistake(
             "one-too-few",
-            "the last real symbol stays where it was",
+            "last symbol not reversed",
+            "the last real symbol is not moved",
             one_by_one(
                 lambda x, n: torch.cat([x[: n - 1].flip(0), x[n - 1 :]])
             ),
         ),
         Mistake(
             "one-too-many",
-            "one place of padding is turned with the sequence",
+            "one padding symbol reversed",
+            "one padding position is reversed with the sequence",
             one_by_one(
                 lambda x, n: torch.cat([x[: n + 1].flip(0), x[n + 1 :]])
             ),
         ),
         Mistake(
             "first-length-only",
-            "every sequence is turned at the length of the first",
+            "first length for all sequences",
+            "every sequence is reversed with the length of the first one",
             lambda tokens, lengths: torch.cat(
                 [tokens[:, : lengths[0]].flip(1), tokens[:, lengths[0] :]], 1
             ),
         ),
         Mistake(
             "padding-zero",
-            "padding is written as 0, whatever it was",
+            "padding overwritten with 0",
+            "the padding is replaced by 0; it should stay as it was",
             one_by_one(
                 lambda x, n: torch.cat([x[:n].flip(0), x.new_zeros(len(x) - n)])
             ),
         ),
         Mistake(
             "reads-padding-from-ids",
-            "padding is told by the symbol 0; it is told by the lengths",
+            "padding found by symbol",
+            "the symbol 0 is taken for padding; the lengths tell what is "
+            "padding",
             one_by_one(lambda x, n: torch.cat([x[x != 0].flip(0), x[x == 0]])),
         ),
         Mistake(
             "cut",
-            "the batch is cut to its longest sequence",
+            "batch truncated",
+            "the batch is truncated to its longest sequence",
             lambda tokens, lengths: reverse_source(
                 tokens[:, : lengths.max()], lengths
             ),

@@ -1,9 +1,4 @@
-"""Exercises of the chapter on attention in tiles, one module each.
-
-Chapter: chapters/11_flash_attention
-Source: none
-Axes: none
-"""
+"""Exercises of the chapter on attention in tiles, one module each."""
 
 from attnbook.exercises.flash_attention.merge import check_merge
 from attnbook.exercises.flash_attention.online_softmax import (

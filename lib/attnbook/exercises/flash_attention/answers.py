@@ -1,7 +1,5 @@
 """Attention in tiles with its lines to be replaced, to make it go wrong.
 
-Chapter: chapters/11_flash_attention
-Source: none
 Axes: T queries, S keys, D width of query and key, E value width
 """
 
@@ -105,7 +103,7 @@ def backward(
     columns: Callable = cut,
     kept: tuple[bool, bool] = (True, True),
 ) -> Callable:
-    """Return the way back in tiles with some of its lines replaced.
+    """Return the tiled backward pass with some of its lines replaced.
 
     Args:
         mean: what is subtracted from each weight's gradient.

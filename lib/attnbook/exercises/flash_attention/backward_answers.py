@@ -1,12 +1,10 @@
-"""What goes wrong on the way back, beside single lines of it.
+"""Wrong backward passes that differ in more than a single line.
 
-Chapter: chapters/11_flash_attention
-Source: none
 Axes: T queries, S keys
 """
 
 from attnbook.exercises.flash_attention.answers import backward
-from attnbook.solutions.scaled_dot_product import gradient
+from attnbook.exercises.solutions.scaled_dot_product import gradient
 
 
 def from_scores(bend):

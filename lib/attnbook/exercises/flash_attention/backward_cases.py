@@ -1,7 +1,5 @@
-"""Cases of the way back in tiles: ragged ends, large scores, memory.
+"""Cases of the tiled backward pass: ragged ends, large scores, memory.
 
-Chapter: chapters/11_flash_attention
-Source: none
 Axes: T queries, S keys
 """
 
@@ -10,7 +8,7 @@ import torch
 from attnbook.exercises.exercise import Case
 from attnbook.exercises.flash_attention.logits import far, most, usual
 from attnbook.exercises.inputs import doubled, normal
-from attnbook.solutions.flash_attention import tiled
+from attnbook.exercises.solutions.flash_attention import tiled
 
 
 def draw(rng: torch.Generator) -> tuple[Case, ...]:

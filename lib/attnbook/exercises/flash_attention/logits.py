@@ -1,7 +1,5 @@
 """Inputs; some with scores that are large and exact in whatever order.
 
-Chapter: chapters/11_flash_attention
-Source: none
 Axes: T queries, S keys, D width of query and key, E value width
 """
 
@@ -35,7 +33,7 @@ def far(
     sizes: tuple[int, int] = (6, 5),
     part: float = 1.0,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return inputs whose scores lie far from 0: near 120, unless told.
+    """Return inputs whose scores lie far from 0: near 120 unless given.
 
     Args:
         rng: the source of chance.

@@ -1,6 +1,5 @@
 """Exercise: attention to all keys, from attention to two parts of them.
 
-Chapter: chapters/11_flash_attention
 Source: Dao et al. (2022), section 3.1, https://arxiv.org/abs/2205.14135, for
     two parts with their logsumexp
 Axes: T queries, E value width; leading axes stay
@@ -18,7 +17,7 @@ from attnbook.exercises.flash_attention.merge_answers import (
     unshifted,
 )
 from attnbook.exercises.inputs import doubled, normal, whole
-from attnbook.solutions.flash_attention import merge
+from attnbook.exercises.solutions.flash_attention import merge
 
 
 def draw(rng: torch.Generator) -> tuple[Case, ...]:
@@ -66,7 +65,7 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
 
 
 check_merge = Exercise(
-    title="two parts make a whole",
+    title="merge two partial results",
     stars=2,
     minutes=10,
     section="Two halves make a whole",
@@ -76,65 +75,81 @@ check_merge = Exercise(
     mistakes=(
         Mistake(
             "plain-mean",
-            "the two outputs count alike; each counts by exp of its logsumexp",
+            "plain mean of the outputs",
+            "the two outputs are weighted equally; each should be weighted by "
+            "exp of its logsumexp",
             by(lambda a, b: torch.full_like(a, 0.5)),
         ),
         Mistake(
             "sum",
-            "the outputs are added; both are averages already, and averages "
-            "are averaged",
+            "sum of the outputs",
+            "the outputs are added; both are averages already, so their "
+            "weighted average is needed",
             lambda oa, la, ob, lb: (oa + ob, torch.logaddexp(la, lb)),
         ),
         Mistake(
             "shares-exchanged",
-            "each part counts by the other's weight",
+            "weights exchanged",
+            "each output is multiplied by the weight of the other part",
             by(lambda a, b: shares(b, a)),
         ),
         Mistake(
             "winner-takes-all",
-            "the part with the larger logsumexp takes all",
+            "only the larger part",
+            "only the part with the larger logsumexp is used",
             by(lambda a, b: (a >= b).to(a.dtype)),
         ),
         Mistake(
             "ratio-of-logarithms",
-            "the logsumexps themselves are taken for weights; they are "
-            "logarithms of weights",
+            "weights from logarithms",
+            "the logsumexps themselves are used as weights; they are "
+            "logarithms of the weights",
             by(by_ratio),
         ),
         Mistake(
             "lse-added",
-            "the logsumexps are added, which multiplies the totals",
+            "logsumexps added",
+            "the logsumexps are added, which multiplies the totals; use "
+            "logaddexp",
             by(lse=lambda a, b: a + b),
         ),
         Mistake(
             "lse-maximum",
-            "the larger logsumexp is returned; the other part has a total too",
+            "maximum of the logsumexps",
+            "the larger logsumexp is returned; the total of the other part is "
+            "missing",
             by(lse=torch.maximum),
         ),
         Mistake(
             "lse-mean",
-            "the mean of the logsumexps is returned",
+            "mean of the logsumexps",
+            "the mean of the logsumexps is returned; use logaddexp",
             by(lse=lambda a, b: (a + b) / 2),
         ),
         Mistake(
             "lse-first",
-            "the first part's logsumexp is returned",
+            "first logsumexp only",
+            "the logsumexp of the first part is returned; use logaddexp",
             by(lse=lambda a, b: a),
         ),
         Mistake(
             "lse-unshifted",
-            "the maximum that was taken off is not put back on the logsumexp",
+            "maximum not added back",
+            "the maximum that was subtracted is not added back to the "
+            "logsumexp",
             by_maximum(log=False),
         ),
         Mistake(
             "not-divided",
-            "the weights are shifted by the maximum and do not sum to 1; "
-            "divide by their sum",
+            "weights not normalized",
+            "the weights are shifted by the maximum, but they are not divided "
+            "by their sum",
             by_maximum(divide=False),
         ),
         Mistake(
             "base-two",
-            "powers of 2 are taken; these logarithms are natural",
+            "powers of 2 instead of e",
+            "it uses powers of 2; these logarithms are natural",
             by(
                 lambda a, b: shares(a * 0.6931472, b * 0.6931472),
                 torch.logaddexp2,
@@ -142,20 +157,24 @@ check_merge = Exercise(
         ),
         Mistake(
             "no-shift",
-            "exp is taken of a logsumexp as it is, and over- or underflows; "
-            "only the difference of the two is needed",
+            "exponential without a shift",
+            "the exponential is applied to a logsumexp without a shift, so it "
+            "overflows or underflows; only the difference of the two "
+            "logsumexps is needed",
             unshifted,
         ),
         Mistake(
             "empty-nan",
-            "where both parts are empty, -inf - -inf is NaN; the output of "
-            "nothing is 0",
+            "NaN in an empty row",
+            "where both parts are empty, -inf - -inf gives NaN; the output "
+            "should be 0",
             by_maximum(guard=False),
         ),
         Mistake(
             "empty-finite",
-            "NaN is covered up, and the logsumexp of two empty parts, which "
-            "is -inf, becomes a number with it",
+            "finite logsumexp of an empty row",
+            "NaN is replaced everywhere, so the logsumexp of two empty parts "
+            "becomes finite; it should be -inf",
             covered,
         ),
     ),

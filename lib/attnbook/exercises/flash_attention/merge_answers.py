@@ -1,7 +1,5 @@
 """What goes wrong where two parts of attention become one.
 
-Chapter: chapters/11_flash_attention
-Source: none
 Axes: T queries, E value width
 """
 

@@ -1,7 +1,5 @@
 """What goes wrong in a softmax of scores that come in chunks.
 
-Chapter: chapters/11_flash_attention
-Source: none
 Axes: T queries, n scores of a chunk
 """
 

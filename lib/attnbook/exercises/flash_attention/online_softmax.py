@@ -1,6 +1,5 @@
 """Exercise: the softmax's maximum and total, from scores read once.
 
-Chapter: chapters/11_flash_attention
 Source: Milakov and Gimelshein (2018), algorithm 3,
     https://arxiv.org/abs/1805.02867, chunk by chunk
 Axes: T queries, n scores of a chunk
@@ -20,7 +19,7 @@ from attnbook.exercises.flash_attention.online_answers import (
 )
 from attnbook.exercises.flash_attention.stream import Stream
 from attnbook.exercises.inputs import normal, whole
-from attnbook.solutions.flash_attention import online_softmax
+from attnbook.exercises.solutions.flash_attention import online_softmax
 
 LONG, ROWS, WIDTH = 24, 4, 64  # a stream that is not to be kept
 
@@ -65,7 +64,7 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
 
 
 check_online_softmax = Exercise(
-    title="softmax in one pass",
+    title="online softmax",
     stars=1,
     minutes=10,
     section="Softmax in one pass",
@@ -76,14 +75,16 @@ check_online_softmax = Exercise(
     mistakes=(
         Mistake(
             "no-rescale",
-            "the maximum has grown and what was summed before still belongs "
-            "to the old one; multiply it by exp(old - new)",
+            "total not rescaled",
+            "the previous total is not rescaled when the maximum grows; "
+            "multiply it by exp(old - new)",
             step(rescale=lambda old, new: torch.ones(())),
         ),
         Mistake(
             "rescale-inverted",
-            "the old total is multiplied by exp(new - old), which makes it "
-            "grow; exp(old - new) is at most 1",
+            "inverted rescaling factor",
+            "the previous total is multiplied by exp(new - old); the factor "
+            "should be exp(old - new), which is at most 1",
             step(
                 rescale=lambda old, new: (
                     (new - old).masked_fill(old == -torch.inf, 0.0).exp()
@@ -92,19 +93,23 @@ check_online_softmax = Exercise(
         ),
         Mistake(
             "rescaled-too-late",
-            "the new chunk's sum is rescaled along with the old one; it is "
-            "shifted by the new maximum already",
+            "new chunk rescaled as well",
+            "the sum of the new chunk is rescaled as well; it is already "
+            "shifted by the new maximum",
             both_rescaled,
         ),
         Mistake(
             "own-shift",
+            "different shift for each chunk",
             "each chunk is shifted by its own maximum and the totals are "
-            "added; they belong to different maxima",
+            "added without rescaling",
             shifted_by_own,
         ),
         Mistake(
             "last-chunk",
-            "each chunk begins anew: only the last one is left",
+            "last chunk only",
+            "the totals are reset for each chunk, so only the last chunk is "
+            "counted",
             step(
                 rescale=lambda old, new: torch.zeros(()),
                 higher=lambda old, new: new,
@@ -112,32 +117,38 @@ check_online_softmax = Exercise(
         ),
         Mistake(
             "last-maximum",
-            "the maximum follows each chunk, downwards too; a lower one may "
-            "not replace a higher one",
+            "maximum of the last chunk",
+            "the maximum is replaced by that of each chunk; it must never "
+            "decrease",
             step(higher=lambda old, new: new),
         ),
         Mistake(
             "first-maximum",
-            "all chunks are shifted by the first one's maximum",
+            "maximum of the first chunk",
+            "all chunks are shifted by the maximum of the first one, which "
+            "later scores can exceed",
             step(
                 higher=lambda old, new: torch.where(old == -torch.inf, new, old)
             ),
         ),
         Mistake(
             "starts-at-zero",
-            "the maximum starts at 0, and a row of negative scores never "
-            "gets below it; start at -inf",
+            "maximum initialized with 0",
+            "the maximum is initialized with 0, which is wrong for a row of "
+            "negative scores; initialize it with -inf",
             step(start=0.0),
         ),
         Mistake(
             "one-maximum",
-            "all rows share one maximum; a row far below it is 0 everywhere",
+            "one maximum for all rows",
+            "all rows share one maximum, so rows far below it underflow to 0",
             step(best=lambda chunk: chunk.amax().expand(len(chunk))),
         ),
         Mistake(
             "no-shift",
-            "exp is taken of the scores as they are, and overflows; no factor "
-            "brings it back",
+            "exponential without a shift",
+            "the exponential is applied to the scores without a shift, so it "
+            "overflows; no later rescaling can repair that",
             step(
                 rescale=lambda old, new: torch.ones(()),
                 weigh=lambda chunk, top: chunk.exp().sum(-1),
@@ -146,23 +157,27 @@ check_online_softmax = Exercise(
         ),
         Mistake(
             "empty-nan",
-            "where all scores so far are hidden, -inf - -inf is NaN; shift by "
-            "0 there",
+            "NaN in an empty row",
+            "where all scores so far are masked out, -inf - -inf gives NaN; "
+            "shift by 0 there",
             unguarded,
         ),
         Mistake(
             "logsumexp",
-            "this is the logsumexp; the total itself is asked for",
+            "logsumexp instead of the total",
+            "it returns the logsumexp; the exercise asks for the total",
             step(end=lambda top, total: (top, top + total.log())),
         ),
         Mistake(
             "two-passes",
+            "second pass over the stream",
             "the stream is read twice, and the second time it is empty",
             twice_read,
         ),
         Mistake(
             "kept",
-            "it keeps the chunks that it has read; two numbers a row are "
+            "chunks kept in memory",
+            "it keeps all chunks in memory; two numbers for each row are "
             "enough",
             joined(online_softmax),
         ),

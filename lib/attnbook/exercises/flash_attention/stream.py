@@ -1,7 +1,5 @@
 """Scores that come in chunks and go again: they can be read once.
 
-Chapter: chapters/11_flash_attention
-Source: none
 Axes: T queries, n scores of a chunk
 """
 
@@ -11,7 +9,7 @@ from torch import Tensor
 
 
 class Stream:
-    """Chunks that are handed out once; who asks again gets none.
+    """Chunks that can be read once; a second pass is empty.
 
     It is a class, not a generator, for it has to be copied and sent to another
     process before it is read.

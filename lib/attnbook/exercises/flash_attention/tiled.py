@@ -1,6 +1,5 @@
 """Exercise: attention from tiles of the scores, and the logsumexp of each row.
 
-Chapter: chapters/11_flash_attention
 Source: Dao et al. (2022), section 3.1, algorithm 1,
     https://arxiv.org/abs/2205.14135; the order of the loops and the logsumexp
     as in Dao (2023), section 3.1, algorithm 1, https://arxiv.org/abs/2307.08691
@@ -21,10 +20,10 @@ from attnbook.exercises.flash_attention.tiled_answers import (
     unshifted,
 )
 from attnbook.exercises.flash_attention.tiled_cases import draw
-from attnbook.solutions.flash_attention import tiled
+from attnbook.exercises.solutions.flash_attention import tiled
 
 check_tiled = Exercise(
-    title="attention in tiles",
+    title="tiled attention",
     stars=3,
     minutes=25,
     section="Tiles",
@@ -36,31 +35,35 @@ check_tiled = Exercise(
     mistakes=(
         Mistake(
             "no-rescale",
-            "the maximum has grown, and neither the total nor the output of "
-            "the tiles before is brought to the new one",
+            "nothing rescaled",
+            "when the maximum grows, neither the total nor the output of the "
+            "previous tiles is rescaled",
             tiles(of_output=nothing, of_total=nothing),
         ),
         Mistake(
             "output-not-rescaled",
-            "the total is brought to the new maximum and the output is not; "
-            "both are sums of the same weights",
+            "output not rescaled",
+            "the total is rescaled to the new maximum, but the output is not",
             tiles(of_output=nothing),
         ),
         Mistake(
             "total-not-rescaled",
-            "the output is brought to the new maximum and the total is not; "
-            "both are sums of the same weights",
+            "total not rescaled",
+            "the output is rescaled to the new maximum, but the total is not",
             tiles(of_total=nothing),
         ),
         Mistake(
             "rescale-inverted",
-            "what was summed is multiplied by exp(new - old); exp(old - new) "
-            "is at most 1",
+            "inverted rescaling factor",
+            "the previous sums are multiplied by exp(new - old); the factor "
+            "should be exp(old - new), which is at most 1",
             tiles(of_output=inverse, of_total=inverse),
         ),
         Mistake(
             "last-tile",
-            "each tile of keys begins anew: only the last one is left",
+            "last tile only",
+            "the sums are reset for each tile of keys, so only the last tile "
+            "is counted",
             tiles(
                 higher=lambda old, new: new,
                 of_output=lambda old, new: torch.zeros_like(new),
@@ -69,24 +72,29 @@ check_tiled = Exercise(
         ),
         Mistake(
             "mean-of-tiles",
-            "each tile has a softmax of its own, and their mean is taken; "
-            "tiles differ in weight",
+            "mean of the tiles",
+            "each tile has its own softmax, and the tiles' outputs are "
+            "averaged equally; they should be weighted by their totals",
             mean_of_tiles,
         ),
         Mistake(
             "divided-in-every-tile",
+            "normalized in every tile",
             "the output is divided by the total in every tile; divide once, "
-            "at the end, or undo it before the next",
+            "at the end, or undo the division before the next tile",
             running_mean,
         ),
         Mistake(
             "not-divided",
+            "not normalized",
             "the output is not divided by the total",
             tiles(mean=lambda output, total: output),
         ),
         Mistake(
             "no-shift",
-            "exp is taken of the scores as they are, and over- or underflows",
+            "exponential without a shift",
+            "the exponential is applied to the scores without a shift, so it "
+            "overflows or underflows",
             tiles(
                 weigh=unshifted,
                 of_output=nothing,
@@ -96,78 +104,94 @@ check_tiled = Exercise(
         ),
         Mistake(
             "starts-at-zero",
-            "the maximum starts at 0, and a row of very negative scores never "
-            "gets below it: all its weights are 0",
+            "maximum initialized with 0",
+            "the maximum is initialized with 0, so all weights of a row of "
+            "very negative scores underflow to 0; initialize it with -inf",
             tiles(start=0.0),
         ),
         Mistake(
             "one-maximum",
-            "all rows of a tile share one maximum; a row far below it is 0 "
-            "everywhere",
+            "one maximum for all rows",
+            "all rows of a tile share one maximum, so rows far below it "
+            "underflow to 0",
             tiles(best=lambda scores: scores.amax().expand(scores.shape[:-1])),
         ),
         Mistake(
             "no-scale",
-            "the products are not divided by √D",
+            "no division by √D",
+            "the scores are not divided by √D",
             tiles(lambda q, k, v: 1.0),
         ),
         Mistake(
             "scaled-by-value-width",
-            "the products are divided by √E, the width of a value; √D is meant",
+            "division by √E, not by √D",
+            "the scores are divided by √E, the root of the value width; they "
+            "should be divided by √D",
             tiles(lambda q, k, v: v.shape[-1] ** -0.5),
         ),
         Mistake(
             "queries-dropped",
-            "the last queries do not fill a tile and are left out",
+            "last queries dropped",
+            "the last queries, which do not fill a tile, are not computed",
             tiles(queries=whole_only),
         ),
         Mistake(
             "keys-dropped",
-            "the last keys do not fill a tile and are left out",
+            "last keys dropped",
+            "the last keys, which do not fill a tile, are left out",
             tiles(keys=whole_only),
         ),
         Mistake(
             "padding-seen",
-            "the last tile of keys is filled up with zeros, and a key of "
-            "zeros has the score 0, which is a score like any other",
+            "zero-padded keys attended to",
+            "the last tile of keys is padded with zeros, and a key of zeros "
+            "has the score 0, which gets weight",
             tiles(keys=padded),
         ),
         Mistake(
             "lse-without-logarithm",
-            "maximum plus total is returned; the total's logarithm is meant",
+            "logsumexp without logarithm",
+            "it returns the maximum plus the total; the logsumexp is the "
+            "maximum plus the logarithm of the total",
             tiles(lse=lambda top, total: top + total),
         ),
         Mistake(
             "lse-without-maximum",
-            "the logarithm of the shifted total is returned; the maximum "
-            "belongs to it",
+            "logsumexp without maximum",
+            "it returns the logarithm of the shifted total; the maximum must "
+            "be added",
             tiles(lse=lambda top, total: total.log()),
         ),
         Mistake(
             "lse-base-two",
-            "the logarithm is taken to base 2; natural logarithms are meant",
+            "logsumexp to base 2",
+            "the logsumexp is to base 2; it should be a natural logarithm",
             tiles(lse=lambda top, total: top * 1.44269504 + total.log2()),
         ),
         Mistake(
             "maximum-for-lse",
-            "the maximum is returned in place of the logsumexp",
+            "maximum instead of logsumexp",
+            "it returns the maximum instead of the logsumexp",
             tiles(lse=lambda top, total: top),
         ),
         Mistake(
             "total-for-lse",
-            "the total is returned in place of the logsumexp",
+            "total instead of logsumexp",
+            "it returns the total instead of the logsumexp",
             tiles(lse=lambda top, total: total),
         ),
         Mistake(
             "queries-only",
-            "only the queries are cut: a strip of them against all keys is "
-            "the whole matrix when there are few queries",
+            "only the queries tiled",
+            "only the queries are divided into tiles: a query chunk against "
+            "all keys is the whole matrix when there are few queries",
             strips,
         ),
         Mistake(
             "whole-matrix",
-            "the whole matrix of scores is held at once, or as much as that; "
-            "a tile of it is enough",
+            "whole score matrix in memory",
+            "it holds the whole score matrix in memory, or a tensor of that "
+            "size; one tile is enough",
             at_once,
         ),
     ),

@@ -1,7 +1,5 @@
 """What goes wrong in attention by tiles, beside single lines of it.
 
-Chapter: chapters/11_flash_attention
-Source: none
 Axes: T queries, S keys
 """
 
@@ -15,14 +13,14 @@ def at_once(query, key, value, block):
 
 
 def strips(query, key, value, block):
-    """Cut the queries only: each strip has an ordinary softmax."""
+    """Divide only the queries: each chunk has an ordinary softmax."""
     found = [at_once(q, key, value, block) for q in query.split(block, -2)]
     outputs, sums = zip(*found, strict=True)
     return torch.cat(outputs, -2), torch.cat(sums, -1)
 
 
 def nothing(old, new):
-    """Return the factor of those who do not rescale."""
+    """Return the factor 1, which does not rescale."""
     return torch.ones_like(new)
 
 

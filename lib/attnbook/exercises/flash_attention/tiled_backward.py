@@ -1,6 +1,5 @@
-"""Exercise: the way back in tiles, from the saved logsumexp.
+"""Exercise: the tiled backward pass from the saved logsumexp.
 
-Chapter: chapters/11_flash_attention
 Source: Dao et al. (2022), appendix B.4, algorithm 4,
     https://arxiv.org/abs/2205.14135, with one logsumexp a row as in Dao (2023),
     section 3.1, algorithm 2, https://arxiv.org/abs/2307.08691
@@ -16,10 +15,10 @@ from attnbook.exercises.flash_attention.backward_answers import (
     shifted_only,
 )
 from attnbook.exercises.flash_attention.backward_cases import draw
-from attnbook.solutions.flash_attention import tiled_backward
+from attnbook.exercises.solutions.flash_attention import tiled_backward
 
 check_tiled_backward = Exercise(
-    title="the way back in tiles",
+    title="tiled backward pass",
     stars=3,
     minutes=25,
     section="The way back from the logsumexp",
@@ -33,71 +32,83 @@ check_tiled_backward = Exercise(
     mistakes=(
         Mistake(
             "no-average",
-            "the average that a query gets now, upstream · output, is not "
+            "average not subtracted",
+            "the weighted average of the gradients, upstream · output, is not "
             "subtracted",
             backward(dscores=lambda w, dw, mean: w * dw),
         ),
         Mistake(
             "average-of-the-tile",
+            "average over one tile",
             "the average is taken over the keys of one tile; it runs over all "
-            "keys, and upstream · output has it ready",
+            "keys and equals upstream · output",
             backward(dscores=of_the_tile),
         ),
         Mistake(
             "average-of-upstream",
-            "what is subtracted is upstream · upstream; upstream · output is "
-            "meant",
+            "upstream · upstream subtracted",
+            "upstream · upstream is subtracted; it should be upstream · output",
             backward(mean=lambda o, up: (up * up).sum(-1, keepdim=True)),
         ),
         Mistake(
             "average-unsummed",
-            "what is subtracted is the mean of upstream · output over the "
-            "value's width; their sum is meant",
+            "mean over the value width",
+            "the mean of upstream · output over the value width is "
+            "subtracted; it should be the sum",
             backward(mean=lambda o, up: (up * o).mean(-1, keepdim=True)),
         ),
         Mistake(
             "average-added",
-            "the average is added; it is subtracted",
+            "average added",
+            "the average is added; it should be subtracted",
             backward(dscores=lambda w, dw, mean: w * (dw + mean)),
         ),
         Mistake(
             "softmax-of-the-tile",
-            "each tile has a softmax of its own; a weight is "
-            "exp(score - logsumexp), over all keys",
+            "softmax of each tile",
+            "each tile has its own softmax; a weight is exp(score - "
+            "logsumexp), over all keys",
             backward(weights=from_scores(lambda s, z: s.softmax(-1))),
         ),
         Mistake(
             "lse-divides",
-            "the power is divided by the logsumexp, which is a logarithm: "
-            "subtract it first",
+            "divided by the logsumexp",
+            "the exponential is divided by the logsumexp, which is a "
+            "logarithm; subtract it from the score first",
             backward(weights=from_scores(lambda s, z: s.exp() / z)),
         ),
         Mistake(
             "no-shift",
-            "exp of the score over exp of the logsumexp is right on paper and "
+            "exponential without a shift",
+            "exp(score) / exp(logsumexp) is right mathematically, but it "
             "overflows; subtract first",
             backward(weights=from_scores(lambda s, z: s.exp() / z.exp())),
         ),
         Mistake(
             "maximum-for-lse",
-            "the weights are shifted by the maximum alone and never divided",
+            "maximum instead of logsumexp",
+            "the weights are shifted by the maximum and never divided by "
+            "their total; subtract the logsumexp",
             shifted_only,
         ),
         Mistake(
             "base-two",
-            "powers of 2 are taken; this logsumexp is natural",
+            "powers of 2 instead of e",
+            "it uses powers of 2; this logsumexp is a natural logarithm",
             backward(weights=from_scores(lambda s, z: (s - z).exp2())),
         ),
         Mistake(
             "scores-unscaled",
-            "the scores are made without 1/√D, and the logsumexp is that of "
-            "scaled ones",
+            "scores without the scale",
+            "the scores are recomputed without 1/√D, but the logsumexp is "
+            "that of the scaled scores",
             backward(weights=lambda q, k, z, c: (q @ k.mT - z).exp()),
         ),
         Mistake(
             "no-scale",
-            "the scores are scaled, and the way back is not: 1/√D is a factor "
-            "of dquery and of dkey",
+            "no 1/√D in the gradients",
+            "the gradients lack the factor 1/√D, which belongs to both dquery "
+            "and dkey",
             backward(
                 dquery=lambda ds, k, c: ds @ k,
                 dkey=lambda ds, q, c: ds.mT @ q,
@@ -105,17 +116,22 @@ check_tiled_backward = Exercise(
         ),
         Mistake(
             "key-unscaled",
-            "dquery is scaled and dkey is not; 1/√D belongs to both",
+            "dkey not scaled",
+            "dquery is scaled, but dkey is not; the factor 1/√D belongs to "
+            "both",
             backward(dkey=lambda ds, q, c: ds.mT @ q),
         ),
         Mistake(
             "query-unscaled",
-            "dkey is scaled and dquery is not; 1/√D belongs to both",
+            "dquery not scaled",
+            "dkey is scaled, but dquery is not; the factor 1/√D belongs to "
+            "both",
             backward(dquery=lambda ds, k, c: ds @ k),
         ),
         Mistake(
             "scaled-twice",
-            "the factor 1/√D is there twice on the way back",
+            "scaled twice",
+            "the gradients contain the factor 1/√D twice",
             backward(
                 dquery=lambda ds, k, c: ds @ k * c * c,
                 dkey=lambda ds, q, c: ds.mT @ q * c * c,
@@ -123,54 +139,68 @@ check_tiled_backward = Exercise(
         ),
         Mistake(
             "query-overwritten",
-            "each tile of keys replaces dquery; every tile of keys adds to it",
+            "dquery overwritten",
+            "each tile of keys overwrites dquery; it should be added up over "
+            "the tiles",
             backward(kept=(False, True)),
         ),
         Mistake(
             "key-overwritten",
-            "each tile of queries replaces dkey and dvalue; every tile of "
-            "queries adds to them",
+            "dkey and dvalue overwritten",
+            "each tile of queries overwrites dkey and dvalue; they should be "
+            "added up over the tiles",
             backward(kept=(True, False)),
         ),
         Mistake(
             "all-overwritten",
-            "each tile replaces the gradients; every tile adds to them",
+            "all gradients overwritten",
+            "each tile overwrites the gradients; they should be added up over "
+            "the tiles",
             backward(kept=(False, False)),
         ),
         Mistake(
             "no-weight",
-            "the difference from the average is not multiplied by the weight",
+            "not multiplied by the weights",
+            "the difference from the average is not multiplied by the weights",
             backward(dscores=lambda w, dw, mean: dw - mean),
         ),
         Mistake(
             "no-softmax",
-            "the softmax is skipped: the weights' gradient is not the scores'",
+            "softmax gradient skipped",
+            "the gradient of the softmax is skipped: the gradient of the "
+            "weights is not that of the scores",
             backward(dscores=lambda w, dw, mean: dw),
         ),
         Mistake(
             "scores-for-weights",
-            "dvalue is made with the scores' gradient; the weights are meant",
+            "dvalue from the score gradients",
+            "dvalue is computed with the gradients of the scores; it should "
+            "use the weights",
             backward(dvalue=lambda w, ds, up: ds.mT @ up),
         ),
         Mistake(
             "queries-dropped",
-            "the last queries do not fill a tile and are left out",
+            "last queries dropped",
+            "the last queries, which do not fill a tile, are left out",
             backward(rows=whole_only),
         ),
         Mistake(
             "keys-dropped",
-            "the last keys do not fill a tile and are left out",
+            "last keys dropped",
+            "the last keys, which do not fill a tile, are left out",
             backward(columns=whole_only),
         ),
         Mistake(
             "descent",
-            "all signs are turned: these are steps downhill",
+            "wrong sign",
+            "all signs are wrong: these are the negative gradients",
             lambda *given: tuple(-x for x in tiled_backward(*given)),
         ),
         Mistake(
             "whole-matrix",
-            "the whole matrix of weights is held at once, or as much as that; "
-            "a tile of it is enough",
+            "whole weight matrix in memory",
+            "it holds the whole weight matrix in memory, or a tensor of that "
+            "size; one tile is enough",
             at_once,
         ),
     ),

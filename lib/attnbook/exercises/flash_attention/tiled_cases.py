@@ -1,7 +1,5 @@
 """Cases of attention in tiles: ragged ends, large scores, memory.
 
-Chapter: chapters/11_flash_attention
-Source: none
 Axes: T queries, S keys
 """
 

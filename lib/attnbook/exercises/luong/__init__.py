@@ -1,9 +1,4 @@
-"""Exercises of the chapter on Luong's attention, one module each.
-
-Chapter: chapters/03_luong
-Source: none
-Axes: none
-"""
+"""Exercises of the chapter on Luong's attention, one module each."""
 
 from attnbook.exercises.luong.concat_scores import check_concat_scores
 from attnbook.exercises.luong.general_scores import check_general_scores

@@ -1,6 +1,5 @@
 """Exercise: the concat score of every query and key.
 
-Chapter: chapters/03_luong
 Source: Luong et al. (2015), section 3.1, equation 8,
     https://arxiv.org/abs/1508.04025
 Axes: B batch, T queries, S keys, Dq query width, Dk key width, A alignment
@@ -10,7 +9,7 @@ Axes: B batch, T queries, S keys, Dq query width, Dk key width, A alignment
 import torch
 from torch import Tensor
 
-from attnbook import luong
+from attnbook.attention import luong
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.inputs import doubled, halved, normal
 
@@ -81,49 +80,68 @@ check_concat_scores = Exercise(
     mistakes=(
         Mistake(
             "key-first",
-            "query and key are joined in the wrong order: the first columns "
-            "of W belong to the query",
+            "key concatenated first",
+            "query and key are concatenated in the wrong order: the first "
+            "columns of W belong to the query",
             lambda q, k, W, v: ((pairs(k, q) @ W.T).tanh() @ v).mT,
         ),
         Mistake(
             "cut-in-half",
-            "W is cut in the middle; its first Dq columns belong to the "
+            "W split in the middle",
+            "W is split in the middle; its first Dq columns belong to the "
             "query, the other Dk to the key",
             cut_in_half,
         ),
         Mistake(
             "untransposed",
-            "W is applied as x @ W; x @ W.T is meant, which only a square "
-            "matrix does not tell apart by shape",
+            "W not transposed",
+            "W is applied as x @ W; it should be x @ W.T (a square W hides "
+            "this in the shapes)",
             lambda q, k, W, v: (pairs(q, k) @ W).tanh() @ v,
         ),
-        Mistake("no-tanh", "there is no tanh", bent(lambda x: x)),
-        Mistake("relu-for-tanh", "tanh became relu", bent(torch.relu)),
+        Mistake("no-tanh", "no tanh", "tanh is not applied", bent(lambda x: x)),
         Mistake(
-            "sigmoid-for-tanh", "tanh became a sigmoid", bent(torch.sigmoid)
+            "relu-for-tanh",
+            "ReLU instead of tanh",
+            "the activation is ReLU; it should be tanh",
+            bent(torch.relu),
+        ),
+        Mistake(
+            "sigmoid-for-tanh",
+            "sigmoid instead of tanh",
+            "the activation is a sigmoid; it should be tanh",
+            bent(torch.sigmoid),
         ),
         Mistake(
             "tanh-too-early",
-            "tanh bends W₁ q and W₂ k before they are added, not their sum",
+            "tanh before the sum",
+            "tanh is applied to W₁ q and to W₂ k before they are added; it "
+            "should be applied to their sum",
             lambda q, k, W, v: sum(x.tanh() for x in parts(q, k, W)) @ v,
         ),
         Mistake(
             "tanh-of-inputs",
-            "tanh bends query and key; it belongs after W",
+            "tanh of the inputs",
+            "tanh is applied to the query and the key; it should be applied "
+            "after W",
             lambda q, k, W, v: pairs(q, k).tanh() @ W.T @ v,
         ),
         Mistake(
             "tanh-too-late",
-            "tanh bends the finished score; it belongs inside, before v",
+            "tanh of the score",
+            "tanh is applied to the finished score; it should be applied "
+            "before the product with v",
             lambda q, k, W, v: (pairs(q, k) @ W.T @ v).tanh(),
         ),
         Mistake(
             "no-v",
+            "no weights v",
             "the alignment axis is summed without the weights v",
             lambda q, k, W, v: (pairs(q, k) @ W.T).tanh().sum(-1),
         ),
         Mistake(
             "no-query",
+            "query not used",
             "the scores do not depend on the query",
             lambda q, k, W, v: (parts(q, k, W)[1].tanh() @ v).expand(
                 -1, q.shape[1], -1
@@ -131,6 +149,7 @@ check_concat_scores = Exercise(
         ),
         Mistake(
             "no-key",
+            "key not used",
             "the scores do not depend on the key",
             lambda q, k, W, v: (parts(q, k, W)[0].tanh() @ v).expand(
                 -1, -1, k.shape[1]
@@ -138,22 +157,28 @@ check_concat_scores = Exercise(
         ),
         Mistake(
             "product",
-            "W₁ q and W₂ k are multiplied, not added",
+            "product instead of a sum",
+            "W₁ q and W₂ k are multiplied; they should be added",
             lambda q, k, W, v: torch.mul(*parts(q, k, W)).tanh() @ v,
         ),
         Mistake(
             "swapped-axes",
-            "queries and keys have changed places: the scores are (B, S, T)",
+            "queries and keys swapped",
+            "the axes of queries and keys are swapped: the scores have the "
+            "shape (B, S, T)",
             lambda q, k, W, v: ((pairs(q, k) @ W.T).tanh() @ v).mT,
         ),
         Mistake(
             "normalised",
-            "the softmax is already taken; these are weights, not scores",
+            "weights instead of scores",
+            "the softmax has already been applied: these are weights, and the "
+            "exercise asks for scores",
             lambda *x: luong.concat_scores(*x).softmax(-1),
         ),
         Mistake(
             "scaled",
-            "the scores are divided by √A; only products need that",
+            "unneeded division by √A",
+            "the scores are divided by √A; concat scores are not scaled",
             lambda *x: luong.concat_scores(*x) / x[-1].shape[0] ** 0.5,
         ),
     ),

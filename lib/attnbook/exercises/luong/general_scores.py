@@ -1,6 +1,5 @@
 """Exercise: the general score, a product with a matrix in between.
 
-Chapter: chapters/03_luong
 Source: Luong et al. (2015), section 3.1, equation 8,
     https://arxiv.org/abs/1508.04025
 Axes: B batch, T queries, S keys, Dq query width, Dk key width
@@ -8,7 +7,7 @@ Axes: B batch, T queries, S keys, Dq query width, Dk key width
 
 import torch
 
-from attnbook import luong
+from attnbook.attention import luong
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.inputs import doubled, halved, normal
 
@@ -49,43 +48,51 @@ check_general_scores = Exercise(
     mistakes=(
         Mistake(
             "no-matrix",
-            "W is not used: that is the score called dot, and it needs equal "
-            "widths",
+            "dot score instead of general",
+            "W is not used: this is the dot score, which needs equal widths",
             lambda q, k, W: q @ k.mT,
         ),
         Mistake(
             "untransposed",
-            "W stands on the wrong side: qᵀ W k is asked for and kᵀ W q is "
-            "given, which fits only where W is square",
+            "W transposed",
+            "W is transposed: this is kᵀ W q; it should be qᵀ W k (a square W "
+            "hides this in the shapes)",
             lambda q, k, W: q @ W.T @ k.mT,
         ),
         Mistake(
             "swapped-axes",
-            "queries and keys have changed places: the scores are (B, S, T)",
+            "queries and keys swapped",
+            "the axes of queries and keys are swapped: the scores have the "
+            "shape (B, S, T)",
             lambda q, k, W: k @ (q @ W).mT,
         ),
         Mistake(
             "reshaped",
-            "the keys are reshaped, not transposed: the shape fits, and the "
-            "numbers stand in the wrong places",
+            "reshaped instead of transposed",
+            "the keys are reshaped instead of transposed: the shape is right, "
+            "but the entries are in the wrong order",
             lambda q, k, W: (
                 q @ W @ k.reshape(k.shape[0], k.shape[2], k.shape[1])
             ),
         ),
         Mistake(
             "first-sequence",
-            "all queries meet the keys of the first sequence",
+            "keys of the first sequence",
+            "all queries are scored against the keys of the first sequence",
             lambda q, k, W: q @ W @ k[0].T,
         ),
         Mistake(
             "batch-summed",
-            "the sequences of the batch are added up",
+            "summed over the batch",
+            "the scores are summed over the batch; each sequence should have "
+            "its own",
             lambda q, k, W: torch.einsum("btd,de,cse->ts", q, W, k).expand(
                 q.shape[0], -1, -1
             ),
         ),
         Mistake(
             "no-query",
+            "query not used",
             "the scores do not depend on the query",
             lambda q, k, W: (
                 (k @ W.T).sum(-1)[:, None].expand(-1, q.shape[1], -1)
@@ -93,6 +100,7 @@ check_general_scores = Exercise(
         ),
         Mistake(
             "no-key",
+            "key not used",
             "the scores do not depend on the key",
             lambda q, k, W: (
                 (q @ W).sum(-1)[..., None].expand(-1, -1, k.shape[1])
@@ -100,34 +108,44 @@ check_general_scores = Exercise(
         ),
         Mistake(
             "tanh",
-            "there is a tanh; it belongs to the score called concat",
+            "unneeded tanh of the query",
+            "tanh is applied to the projected query; only the concat score "
+            "has a tanh",
             lambda q, k, W: (q @ W).tanh() @ k.mT,
         ),
         Mistake(
             "tanh-of-keys",
-            "there is a tanh; it belongs to the score called concat",
+            "unneeded tanh of the keys",
+            "tanh is applied to the projected keys; only the concat score has "
+            "a tanh",
             lambda q, k, W: q @ (k @ W.T).tanh().mT,
         ),
         Mistake(
             "normalised",
-            "the softmax is already taken; these are weights, not scores",
+            "weights instead of scores",
+            "the softmax has already been applied: these are weights, and the "
+            "exercise asks for scores",
             lambda q, k, W: (q @ W @ k.mT).softmax(-1),
         ),
         Mistake(
             "scaled",
-            "the scores are divided by √Dq; a learned W finds its own scale, "
-            "and Luong's scores have none",
+            "unneeded division by √Dq",
+            "the scores are divided by √Dq; Luong's scores are not scaled, "
+            "because W can learn the scale",
             lambda q, k, W: q @ W @ k.mT / q.shape[-1] ** 0.5,
         ),
         Mistake(
             "scaled-by-key-width",
-            "the scores are divided by √Dk; a learned W finds its own scale, "
-            "and Luong's scores have none",
+            "unneeded division by √Dk",
+            "the scores are divided by √Dk; Luong's scores are not scaled, "
+            "because W can learn the scale",
             lambda q, k, W: q @ W @ k.mT / k.shape[-1] ** 0.5,
         ),
         Mistake(
             "cosine",
-            "the vectors are brought to length 1 first",
+            "cosine similarity",
+            "the vectors are normalized to length 1 first; the score is the "
+            "plain product",
             lambda q, k, W: torch.nn.functional.cosine_similarity(
                 (q @ W)[:, :, None], k[:, None], dim=-1
             ),

@@ -1,15 +1,14 @@
 """Exercise: the window of local attention.
 
-Chapter: chapters/03_luong
 Source: Luong et al. (2015), section 3.2, https://arxiv.org/abs/1508.04025.
-    Departure: places count from 0, and the window's half width D is `reach`.
+    Departure: positions count from 0, and the window's half width D is `reach`.
 Axes: B batch, T queries, S keys
 """
 
 import torch
 from torch import Tensor
 
-from attnbook import local_attention
+from attnbook.attention import local
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.inputs import doubled, halved, whole
 
@@ -31,15 +30,15 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
     )
     outside = torch.cat([quarters(-9, -6, 2, 2), quarters(16, 20, 2, 1)], 1)
     return (
-        Case("with one query and one place", (torch.zeros(1, 1), 1, 0)),
+        Case("with one query and one position", (torch.zeros(1, 1), 1, 0)),
         Case("around whole numbers", (wholes, 7, 1)),
-        Case("around centres between the places", (between, 7, 1)),
+        Case("around centres between positions", (between, 7, 1)),
         Case("with a reach of 2", (wholes.flip(1), 11, 2)),
         Case("with windows over either end", (over, 7, 2)),
         Case("with windows beyond either end", (outside, 11, 2)),
         Case("with a reach of 0", (torch.cat([wholes, between], 1), 7, 0)),
         Case("with a reach beyond both ends", (between, 5, 40)),
-        Case("with fewer places than queries", (quarters(0, 2, 2, 5), 3, 1)),
+        Case("with fewer positions than queries", (quarters(0, 2, 2, 5), 3, 1)),
         Case("with B = T = S", (whole(rng, 0, 2, 3, 3).float(), 3, 1)),
         Case("with a transposed view", (quarters(0, 6, 5, 2).T, 7, 2)),
         Case("in double precision", doubled((between, 7, 2))),
@@ -74,118 +73,146 @@ def wrapped(centre, places, reach):
 
 
 check_local_window = Exercise(
-    title="the window of local attention",
+    title="mask of local attention",
     stars=1,
     minutes=10,
     section="Only a window",
-    solution=local_attention.local_window,
+    solution=local.local_window,
     returns=("window",),
     draw=draw,
     mistakes=(
         Mistake(
             "strict",
-            "the edge is left out: a place just `reach` away belongs to the "
-            "window",
+            "edges excluded",
+            "the edges are excluded; a position at a distance of exactly "
+            "`reach` belongs to the window",
             of_distance(lambda x, r: x.abs() < r),
         ),
         Mistake(
             "half-open",
-            "the right edge is left out, as a slice leaves out its end",
+            "right edge excluded",
+            "the right edge is excluded, as at the end of a Python slice; it "
+            "belongs to the window",
             of_distance(lambda x, r: (x >= -r) & (x < r)),
         ),
         Mistake(
             "no-left-edge",
-            "the window has no left edge, as when `abs` is forgotten",
+            "no left edge",
+            "the window has no left edge, as when `abs` is missing",
             of_distance(lambda x, r: x <= r),
         ),
         Mistake(
             "no-right-edge",
-            "the window has no right edge, as when `abs` is forgotten",
+            "no right edge",
+            "the window has no right edge, as when `abs` is missing",
             of_distance(lambda x, r: -x <= r),
         ),
         Mistake(
             "only-before",
-            "the window ends at its centre; it reaches as far after it as "
-            "before it",
+            "positions after the centre missing",
+            "the window ends at its centre; it should reach equally far to "
+            "both sides",
             of_distance(lambda x, r: (x >= -r) & (x <= 0)),
         ),
         Mistake(
             "only-after",
-            "the window begins at its centre; it reaches as far before it as "
-            "after it",
+            "positions before the centre missing",
+            "the window begins at its centre; it should reach equally far to "
+            "both sides",
             of_distance(lambda x, r: (x >= 0) & (x <= r)),
         ),
         Mistake(
             "half-reach",
-            "`reach` is taken for the width of the whole window; it counts "
-            "to either side",
+            "reach taken as the full width",
+            "`reach` is taken as the width of the whole window; it is the "
+            "distance to each side",
             of_distance(lambda x, r: x.abs() <= r / 2),
         ),
         Mistake(
             "squared",
-            "the squared distance is compared with `reach`",
+            "squared distance",
+            "the squared distance is compared with `reach`; it should be the "
+            "distance",
             of_distance(lambda x, r: x**2 <= r),
         ),
         Mistake(
             "inverted",
-            "the window is upside down: True where it may not look",
+            "inverted mask",
+            "the mask is inverted: True should mean that a query can attend "
+            "to the position",
             of_distance(lambda x, r: x.abs() > r),
         ),
         Mistake(
             "rounded",
-            "the centre is rounded to a place; it may lie between two",
+            "centre rounded",
+            "the centre is rounded to an integer; it may lie between two "
+            "positions",
             around(lambda c, S, r: c.round()),
         ),
         Mistake(
             "floored",
-            "the centre is rounded down to a place; it may lie between two",
+            "centre rounded down",
+            "the centre is rounded down to an integer; it may lie between two "
+            "positions",
             around(lambda c, S, r: c.floor()),
         ),
         Mistake(
             "truncated",
-            "the centre is made an integer; it may lie between two places",
+            "centre converted to an integer",
+            "the centre is converted to an integer; it may lie between two "
+            "positions",
             around(lambda c, S, r: c.long()),
         ),
         Mistake(
             "clamped",
-            "the centre is pulled back into the sentence; a window beyond it "
-            "is empty",
+            "centre clamped to the sentence",
+            "the centre is clamped to the sentence; a window outside the "
+            "sentence should be empty",
             around(lambda c, S, r: c.clamp(0, S - 1)),
         ),
         Mistake(
             "moved-inside",
-            "the window is moved until all of it lies in the sentence; what "
-            "reaches over the end is cut off",
+            "window moved inside the sentence",
+            "the window is moved until all of it lies inside the sentence; "
+            "the part outside should be cut off",
             around(lambda c, S, r: c.clamp(min(r, S - 1), max(S - 1 - r, 0))),
         ),
         Mistake(
             "wrapped",
-            "the window goes on at the other end of the sentence",
+            "window wraps around",
+            "the window wraps around to the other end of the sentence",
             wrapped,
         ),
         Mistake(
             "counts-from-one",
-            "the first place has the number 1; here places count from 0",
+            "positions counted from 1",
+            "the positions are counted from 1; they should be counted from 0",
             around(lambda c, S, r: c - 1),
         ),
         Mistake(
             "step-for-centre",
-            "the window stands at the number of the query, not at its centre",
+            "query index as centre",
+            "the window is centred on the index of the query; it should be "
+            "centred on the given centre",
             around(lambda c, S, r: torch.arange(c.shape[1]).expand_as(c).to(c)),
         ),
         Mistake(
             "first-centre",
-            "every query has the window of the first",
+            "first centre for all queries",
+            "every query uses the centre of the first one",
             around(lambda c, S, r: c[:, :1].expand_as(c)),
         ),
         Mistake(
             "first-sequence",
-            "every sequence has the windows of the first",
+            "first sequence only",
+            "every sequence uses the windows of the first one",
             around(lambda c, S, r: c[:1].expand_as(c)),
         ),
         Mistake(
             "swapped-axes",
-            "queries and places have changed places: the mask is (B, S, T)",
+            "queries and positions swapped",
+            "the axes of queries and positions are swapped: the mask has the "
+            "shape (B, S, T)",
             lambda c, S, r: (apart(c, S).abs() <= r).mT,
         ),
     ),

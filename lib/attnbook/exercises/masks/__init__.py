@@ -1,9 +1,4 @@
-"""Exercises of the chapter on masks, one module each.
-
-Chapter: chapters/07_masks
-Source: none
-Axes: none
-"""
+"""Exercises of the chapter on masks, one module each."""
 
 from attnbook.exercises.masks.causal import check_causal
 from attnbook.exercises.masks.combine import check_combine

@@ -1,13 +1,11 @@
 """What goes wrong between scores, mask and weights, as functions.
 
-Chapter: chapters/07_masks
-Source: none
 Axes: T queries, S keys
 """
 
 import torch
 
-from attnbook.masked_softmax import masked_softmax as emptied
+from attnbook.attention.masked_softmax import masked_softmax as emptied
 
 __all__ = ["added", "emptied", "filled", "lowest"]
 

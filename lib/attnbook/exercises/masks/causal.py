@@ -1,7 +1,6 @@
 """Exercise: who comes before whom, with more keys than queries or fewer.
 
-Chapter: chapters/07_masks
-Source: none; bottom right is this book's convention
+Source: bottom right is this book's convention
 Axes: T queries, S keys
 """
 
@@ -9,11 +8,11 @@ import torch
 
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.inputs import whole
-from attnbook.solutions.masks import causal
+from attnbook.exercises.solutions.masks import causal
 
 
 def draw(rng: torch.Generator) -> tuple[Case, ...]:
-    """Square, then a cache, then more queries than keys; sizes by lot."""
+    """Square, then a cache, then more queries than keys; random sizes."""
 
     def size(low, high):
         return int(whole(rng, low, high, 1))
@@ -38,7 +37,7 @@ def ones(T, S):
 
 
 check_causal = Exercise(
-    title="a causal mask, square or not",
+    title="causal mask, square or not",
     stars=1,
     minutes=5,
     section="Causal masks that are not square",
@@ -50,70 +49,85 @@ check_causal = Exercise(
     mistakes=(
         Mistake(
             "inverted",
-            "the mask is upside down: here True means that a query may look",
+            "inverted mask",
+            "the mask is inverted: True should mean that a query can attend "
+            "to a key",
             lambda T, S: ~causal(T, S),
         ),
         Mistake(
             "top-left",
-            "query 0 is put at key 0; with more keys than queries, the last "
-            "query has to see all of them, or a cache is half forgotten",
+            "aligned at the top left",
+            "the mask is aligned at the top left; it should be aligned at the "
+            "bottom right, so that the last query can attend to all keys",
             lambda T, S: ones(T, S).tril(),
         ),
         Mistake(
             "clamped",
-            "with more queries than keys it begins again at the top left; the "
-            "last query still stands at the last key, and the first see "
-            "nothing",
+            "top left when queries outnumber keys",
+            "with more queries than keys, the mask is aligned at the top "
+            "left; it should still be aligned at the bottom right, so that "
+            "the first queries attend to nothing",
             lambda T, S: ones(T, S).tril(max(S - T, 0)),
         ),
         Mistake(
             "wrong-sign",
-            "the diagonal is moved by T - S, the wrong way",
+            "offset with the wrong sign",
+            "the diagonal is shifted by T - S; it should be shifted by S - T",
             lambda T, S: ones(T, S).tril(T - S),
         ),
         Mistake(
             "not-itself",
-            "a query does not see its own key",
+            "own position masked out",
+            "a query cannot attend to its own position; it should",
             lambda T, S: ones(T, S).tril(S - T - 1),
         ),
         Mistake(
             "sees-next",
-            "a query sees one key too many, the next one: what it is to "
+            "next position not masked out",
+            "a query can attend to the next position, which it is supposed to "
             "predict",
             lambda T, S: ones(T, S).tril(S - T + 1),
         ),
         Mistake(
             "future",
-            "a query sees itself and what comes after, not what came before",
+            "future instead of past",
+            "a query can attend to itself and to later positions; it should "
+            "attend to itself and earlier ones",
             lambda T, S: ones(T, S).triu(S - T),
         ),
         Mistake(
             "everything",
-            "every query sees every key: nothing is hidden",
+            "nothing masked out",
+            "every query can attend to every key: nothing is masked out",
             ones,
         ),
         Mistake(
             "square",
-            "the mask is square, (S, S); it should have a row for each query",
+            "square mask",
+            "the mask has the shape (S, S); it should have one row for each "
+            "query",
             lambda T, S: causal(S, S),
         ),
         Mistake(
             "transposed",
-            "queries and keys have changed places: the mask is (S, T)",
+            "transposed",
+            "the mask is transposed: its shape is (S, T)",
             lambda T, S: causal(T, S).mT,
         ),
         Mistake(
             "additive",
-            "these are numbers to be added to scores; a truth value is asked "
-            "for, True where a query may look",
+            "additive instead of boolean mask",
+            "this is an additive mask of 0 and -inf; it should be boolean, "
+            "with True where a query can attend",
             lambda T, S: torch.zeros(T, S).masked_fill(
                 ~causal(T, S), -torch.inf
             ),
         ),
         Mistake(
             "zeros-and-ones",
-            "these are numbers, 1 and 0, which another function may well add "
-            "to the scores; truth values are asked for",
+            "numbers instead of booleans",
+            "the mask contains the numbers 1 and 0, which other functions may "
+            "add to the scores; it should be boolean",
             lambda T, S: causal(T, S).float(),
         ),
     ),

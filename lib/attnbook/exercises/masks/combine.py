@@ -1,7 +1,6 @@
 """Exercise: causal and padding, in one mask.
 
-Chapter: chapters/07_masks
-Source: none; the shape is this book's convention
+Source: the shape is this book's convention
 Axes: B batch, T positions that ask and are asked
 """
 
@@ -9,7 +8,7 @@ import torch
 
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.inputs import whole
-from attnbook.solutions.masks import causal, combine, padding
+from attnbook.exercises.solutions.masks import causal, combine, padding
 
 
 def draw(rng: torch.Generator) -> tuple[Case, ...]:
@@ -38,7 +37,7 @@ def of(join):
 
 
 check_combine = Exercise(
-    title="causal and padding together",
+    title="combined causal and padding mask",
     stars=2,
     minutes=5,
     section="Masks combine",
@@ -50,73 +49,91 @@ check_combine = Exercise(
     mistakes=(
         Mistake(
             "or",
-            "a key is seen if either mask allows it; both have to",
+            "`or` instead of `and`",
+            "a key is allowed if either mask allows it; both masks must allow "
+            "it",
             of(lambda past, real: past | real),
         ),
         Mistake(
             "inverted",
-            "the mask is upside down: here True means that a query may look",
+            "inverted mask",
+            "the mask is inverted: True should mean that a query can attend "
+            "to a key",
             of(lambda past, real: ~(past & real)),
         ),
         Mistake(
             "mixed-polarity",
-            "True means “may look” in one of the masks and “is padding” in the "
-            "other: real words are hidden and padding is seen",
+            "padding mask inverted",
+            "the two masks have opposite conventions: the padding mask is "
+            "inverted, so real words are masked out and padding is not",
             of(lambda past, real: past & ~real),
         ),
         Mistake(
             "mixed-polarity-future",
-            "True means “may look” in one of the masks and “is hidden” in the "
-            "other: the future is seen and the past is hidden",
+            "causal mask inverted",
+            "the two masks have opposite conventions: the causal mask is "
+            "inverted, so the past is masked out and the future is not",
             of(lambda past, real: ~past & real),
         ),
         Mistake(
             "only-causal",
-            "padding is not hidden",
+            "padding not masked",
+            "padding is not masked out: only the causal mask is used",
             of(lambda past, real: past.expand(len(real), 1, -1, -1)),
         ),
         Mistake(
             "only-padding",
-            "the future is not hidden",
+            "future not masked",
+            "the future is not masked out: only the padding mask is used",
             of(lambda past, real: real.expand(-1, -1, len(past), -1)),
         ),
         Mistake(
             "wrong-axis",
-            "the padding mask lies along the queries: the rows of padded "
-            "queries are emptied, and an empty row is where NaN comes from",
+            "padding mask along the queries",
+            "the padding mask is applied along the queries, so the rows of "
+            "padded queries are empty and padded keys are not masked out",
             of(lambda past, real: past & real.mT),
         ),
         Mistake(
             "no-head-axis",
-            "the mask is (B, T, T); beside scores (B, H, T, T) its sentences "
-            "would be taken for heads",
+            "head axis missing",
+            "the mask has the shape (B, T, T), so its batch axis would be "
+            "broadcast as heads against scores (B, H, T, T)",
             of(lambda past, real: past & real[:, 0]),
         ),
         Mistake(
             "not-itself",
-            "a position does not see itself, and the first sees nothing",
+            "own position masked out",
+            "a position cannot attend to itself, and the first one attends to "
+            "nothing",
             of(lambda past, real: past.tril(-1) & real),
         ),
         Mistake(
             "sees-next",
-            "a position sees the next one too: what it is to predict",
+            "next position not masked out",
+            "a position can attend to the next one, which it is supposed to "
+            "predict",
             of(lambda past, real: torch.ones_like(past).tril(1) & real),
         ),
         Mistake(
             "future",
-            "a position sees itself and what comes after, not what came before",
+            "future instead of past",
+            "a position can attend to itself and to later positions; it "
+            "should attend to itself and earlier ones",
             of(lambda past, real: past.mT & real),
         ),
         Mistake(
             "multiplied",
-            "these are numbers, 1 and 0, which another function may well add "
-            "to the scores; truth values are asked for",
+            "numbers instead of booleans",
+            "the mask contains the numbers 1 and 0, which other functions may "
+            "add to the scores; it should be boolean",
             of(lambda past, real: past.float() * real),
         ),
         Mistake(
             "added",
-            "these are numbers to be added to scores; a truth value is asked "
-            "for, True where a position may look",
+            "additive instead of boolean mask",
+            "this is an additive mask of 0 and -inf; it should be boolean, "
+            "with True where a position can attend",
             of(lambda past, real: torch.where(past & real, 0.0, -torch.inf)),
         ),
     ),

@@ -1,7 +1,5 @@
 """The leakage test with its parts to be replaced, to make it go wrong.
 
-Chapter: chapters/07_masks
-Source: none
 Axes: B batch, T positions, V symbols
 """
 

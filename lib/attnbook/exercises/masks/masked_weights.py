@@ -1,16 +1,15 @@
 """Exercise: a softmax that keeps to a mask, whatever the scores are.
 
-Chapter: chapters/07_masks
-Source: none; zeros for an empty row are this book's convention
+Source: zeros for an empty row are this book's convention
 Axes: B batch, H heads, T queries, S keys
 """
 
 import torch
 
+from attnbook.attention.masked_softmax import masked_softmax
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.inputs import cast, doubled, halved, normal
 from attnbook.exercises.masks.answers import added, emptied, filled, lowest
-from attnbook.masked_softmax import masked_softmax
 
 LOW = 3e38, 6e4  # scores go down to -LOW in single and in half precision
 
@@ -41,15 +40,17 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
         Case("with a mask", (usual, some(2, 3, 7, 5)), gradient=True),
         Case("with one mask for all sentences", (usual, some(7, 5))),
         Case("with one mask for all queries", (usual, some(2, 1, 1, 5))),
-        Case("with everything seen", (usual, torch.ones(7, 5) > 0)),
+        Case("with nothing masked out", (usual, torch.ones(7, 5) > 0)),
         Case("with empty rows", (usual, empty), gradient=True),
         Case(
-            "with nothing seen", (usual, torch.zeros(7, 5) > 0), gradient=True
+            "with everything masked out",
+            (usual, torch.zeros(7, 5) > 0),
+            gradient=True,
         ),
         Case("with the best key hidden", (loud, some(7, 5)), gradient=True),
         Case("with large scores", (usual + 200, empty), gradient=True),
-        Case("with a very low score seen", (low, only)),
-        Case("with a NaN that a query may see", (sick, open_row)),
+        Case("with only a very low score not masked out", (low, only)),
+        Case("with a NaN that is not masked out", (sick, open_row)),
         Case("in double precision", (*doubled((usual,)), empty)),
         Case("in half precision", (*halved((usual,)), empty)),
         Case("in bfloat16", (*cast((usual,), torch.bfloat16), empty)),
@@ -58,7 +59,7 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
 
 
 check_masked_weights = Exercise(
-    title="weights that keep to a mask",
+    title="masked attention weights",
     stars=2,
     minutes=10,
     section="Rows without a key",
@@ -66,83 +67,99 @@ check_masked_weights = Exercise(
     returns=("weights",),
     draw=draw,
     allowed="Everything is allowed but a ready-made attention; "
-    "`attnbook.masked_softmax` has the answer in it.",
+    "`attnbook.attention.masked_softmax` has the answer in it.",
     mistakes=(
         Mistake(
             "unmasked",
+            "mask not used",
             "the mask is not used",
             lambda scores, mask: scores.softmax(-1),
         ),
         Mistake(
             "inverted",
-            "the mask is upside down: here True means that a query may look",
+            "inverted mask",
+            "the mask is inverted: True should mean that a query can attend "
+            "to a key",
             lambda scores, mask: emptied(scores, ~mask),
         ),
         Mistake(
             "masked-after",
-            "the mask comes after the softmax, and what is left no longer "
-            "sums to 1",
+            "mask after the softmax",
+            "the mask is applied after the softmax, so the remaining weights "
+            "no longer sum to 1",
             lambda scores, mask: scores.softmax(-1) * mask,
         ),
         Mistake(
             "renormalised",
-            "the mask comes after the softmax; dividing by what is left does "
-            "not bring back weights that a hidden key had pushed to 0",
+            "renormalized after masking",
+            "the mask is applied after the softmax and the weights are "
+            "renormalized; weights that underflowed because of a large masked "
+            "score stay 0",
             lambda scores, mask: renormalised(scores.softmax(-1) * mask),
         ),
         Mistake(
             "zero-score",
-            "a hidden key gets the score 0, and 0 is a score like any other",
+            "masked scores set to 0",
+            "masked scores are set to 0, and the softmax gives a score of 0 "
+            "positive weight; they should be minus infinity",
             lambda scores, mask: (scores * mask).softmax(-1),
         ),
         Mistake(
             "mask-added",
-            "the mask is added as 1 and 0, which shifts scores and hides "
-            "nothing",
+            "mask added to the scores",
+            "the mask is added as 1 and 0, which shifts the scores and masks "
+            "nothing out",
             lambda scores, mask: (scores + mask).softmax(-1),
         ),
         Mistake(
             "sentinel",
-            "a hidden key gets a large negative score; half precision does "
-            "not have it, real scores may lie below it, and an empty row is "
-            "not empty with it",
+            "-1e9 instead of minus infinity",
+            "masked scores are set to -1e9, which half precision cannot "
+            "represent; real scores may be lower still, and an empty row gets "
+            "weights",
             filled(lambda dtype: -1e9),
         ),
         Mistake(
             "small-sentinel",
-            "a hidden key gets the score -10000, which half precision has and "
-            "real scores may undercut; an empty row is not empty with it",
+            "-1e4 instead of minus infinity",
+            "masked scores are set to -10000; real scores may be lower still, "
+            "and an empty row gets weights",
             filled(lambda dtype: -1e4),
         ),
         Mistake(
             "empty-uniform",
-            "a row without a key gets equal weights for all: the lowest "
-            "number, the same everywhere, is a score like any other",
+            "uniform weights in an empty row",
+            "an empty row gets uniform weights, because the lowest finite "
+            "number is the same score for all keys; its weights should be 0",
             filled(lowest),
         ),
         Mistake(
             "empty-nan",
-            "a row without a key gets NaN, the softmax of nothing but minus "
-            "infinity",
+            "NaN in an empty row",
+            "an empty row gives NaN, because the softmax is applied to minus "
+            "infinities only; its weights should be 0",
             filled(lambda dtype: -torch.inf),
         ),
         Mistake(
             "empty-nan-gradient",
-            "the NaN of a row without a key is covered up afterwards, and its "
-            "gradient is NaN still",
+            "NaN gradient of an empty row",
+            "the NaN of an empty row is replaced in the output, but its "
+            "gradient is still NaN",
             lambda scores, mask: added(scores, mask, -torch.inf).masked_fill(
                 ~mask, 0.0
             ),
         ),
         Mistake(
             "nan-swept",
-            "every NaN becomes 0, also one that was in the scores and ought "
-            "to be seen",
+            "real NaN removed",
+            "every NaN is replaced by 0, including a NaN in the scores, which "
+            "should surface",
             lambda scores, mask: emptied(scores, mask).nan_to_num(),
         ),
         Mistake(
             "wrong-axis",
-            "the softmax runs over the queries, not over the keys",
+            "softmax over the queries",
+            "the softmax runs over the queries; it should run over the keys",
             lambda scores, mask: (
                 emptied(scores.mT, mask.expand_as(scores).mT).mT
             ),

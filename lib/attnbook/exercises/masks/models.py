@@ -3,8 +3,6 @@
 Each maps tokens (B, T) to logits (B, T, V). All attend; what differs is who may
 look where, and when, and what else happens on the way.
 
-Chapter: chapters/07_masks
-Source: none
 Axes: B batch, T positions, V symbols, C width
 """
 
@@ -14,9 +12,9 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
+from attnbook.attention.masked_softmax import masked_softmax
 from attnbook.exercises.inputs import normal
-from attnbook.masked_softmax import masked_softmax
-from attnbook.solutions.masks import causal
+from attnbook.exercises.solutions.masks import causal
 
 SYMBOLS, WIDTH = 6, 5  # symbol 0 is padding
 
@@ -152,17 +150,17 @@ def centred_in_training(hidden, tokens, training):
 
 
 def counted(hidden: Tensor, tokens: Tensor, training: bool) -> Tensor:
-    """Add a number that grows with the length of the text."""
+    """Add a number that grows with the length of the sequence."""
     return hidden + 0.1 * (tokens != 0).sum(1)[:, None, None]
 
 
 def neighbour(hidden: Tensor, tokens: Tensor, training: bool) -> Tensor:
-    """Mix the next text of the batch in."""
+    """Mix in the next sequence of the batch."""
     others = hidden.roll(1, 0) - hidden
     return hidden + 0.3 * others.mean(1, keepdim=True)
 
 
 def undone(hidden: Tensor, tokens: Tensor, training: bool) -> Tensor:
-    """Spoil a text that has padding anywhere."""
+    """Return NaN for a sequence that contains padding."""
     padded = (tokens == 0).any(1)[:, None, None]
     return hidden.masked_fill(padded, torch.nan)

@@ -1,7 +1,5 @@
 """Exercise: find the models that know their future.
 
-Chapter: chapters/07_masks
-Source: none
 Axes: B batch, T positions, V symbols
 """
 
@@ -11,7 +9,7 @@ from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.inputs import whole
 from attnbook.exercises.masks import models
 from attnbook.exercises.masks.leakage import cut_off, judge
-from attnbook.solutions.masks import no_leak
+from attnbook.exercises.solutions.masks import no_leak
 
 B, T = 3, 5
 
@@ -28,9 +26,9 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
 
     few = whole(rng, 1, models.SYMBOLS - 1, 2, 1)
     cases = (
-        case("sees the past only"),
+        case("attends to the past only"),
         case("hides nothing", see=models.everything),
-        case("sees the next symbol", see=models.shifted),
+        case("attends to the next symbol", see=models.shifted),
         case("is given one symbol", tokens=few, see=models.everything),
         case("has a window of 3", see=models.window),
         case("leaks at the first position", see=models.hole(0, -1)),
@@ -39,16 +37,16 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
         case("leaks in one sentence of the batch", see=models.last_sentence),
         case("leaks from one sentence to the next", mix=models.neighbour),
         case("takes the mean over all positions away", mix=models.centred),
-        case("leaks where padding comes", see=models.padding_seen),
+        case("leaks at padding", see=models.padding_seen),
         case("counts what is no padding", mix=models.counted),
-        case("gives NaN if padding comes", mix=models.undone),
-        case("leaks where a symbol comes again", see=models.twins_seen),
+        case("gives NaN if there is padding", mix=models.undone),
+        case("leaks at a repeated symbol", see=models.twins_seen),
         case("leaks very little", weigh=models.sentinel),
-        case("is sound but for rounding", mix=models.rounded),
-        case("is sound, in training, with dropout", True, dropout=0.5),
-        case("is sound in evaluation, and comes in training", True,
+        case("is causal up to rounding", mix=models.rounded),
+        case("is causal, in training mode with dropout", True, dropout=0.5),
+        case("is causal in evaluation mode, given in training mode", True,
              mix=models.centred_in_training),
-        case("leaks in evaluation, and comes in training", True,
+        case("leaks in evaluation mode, given in training mode", True,
              see=models.everything_in(False)),
     )  # fmt: skip
     order = (3 + torch.randperm(len(cases) - 3, generator=rng)).tolist()
@@ -56,63 +54,73 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
 
 
 check_no_leak = Exercise(
-    title="a test that finds leaks",
+    title="a leakage test",
     stars=3,
     minutes=20,
     section="The leakage test",
     solution=no_leak,
-    returns=("sound",),
+    returns=("no_leak",),
     draw=draw,
     allowed="Everything is allowed; `attnbook.diagnose` has an answer in it.",
     mistakes=(
         Mistake(
             "always-sound",
-            "every model is called sound",
+            "always no leak",
+            "it reports no leak for every model",
             lambda model, tokens: True,
         ),
         Mistake(
             "always-leaking",
-            "every model is called leaking",
+            "always a leak",
+            "it reports a leak for every model",
             lambda model, tokens: False,
         ),
         Mistake(
             "inverted",
-            "the answer is upside down: True is for a model that does not leak",
+            "inverted answer",
+            "the answer is inverted: True should mean that the model does not "
+            "leak",
             lambda model, tokens: not judge(model, tokens),
         ),
         Mistake(
             "as-it-comes",
-            "the model is judged in training mode if it comes in it, where "
-            "dropout alone moves the past",
+            "not switched to evaluation mode",
+            "the model is tested in the mode it is in; in training mode, "
+            "dropout alone changes the past outputs",
             lambda model, tokens: judge(model, tokens, mode=None),
         ),
         Mistake(
             "left-in-evaluation",
-            "the model is left in evaluation mode; one that was being trained "
-            "would go on without dropout",
+            "left in evaluation mode",
+            "the model is left in evaluation mode; restore the mode it was in",
             lambda model, tokens: judge(model.eval(), tokens, mode=None),
         ),
         Mistake(
             "left-in-training",
-            "the model is left in training mode, whatever mode it came in",
+            "left in training mode",
+            "the model is left in training mode; restore the mode it was in",
             lambda model, tokens: (judge(model, tokens), model.train())[0],
         ),
         Mistake(
             "to-the-last-bit",
-            "a sound model may round differently when its future changes; "
-            "equal to the last bit is too much to ask",
+            "exact equality required",
+            "exact equality is required; a causal model may round differently "
+            "when its future changes",
             lambda model, tokens: judge(model, tokens, same=torch.equal),
         ),
         Mistake(
             "too-generous",
-            "a small leak is a leak: the tolerance is far above rounding",
+            "tolerance too large",
+            "the tolerance is far above rounding errors, so a small leak is "
+            "missed",
             lambda model, tokens: judge(
                 model, tokens, same=lambda a, b: torch.allclose(a, b, atol=0.1)
             ),
         ),
         Mistake(
             "predictions-only",
-            "only the likeliest symbols are compared, and a leak may move "
+            "only predictions compared",
+            "only the most likely symbols are compared; a leak may change the "
             "logits without changing them",
             lambda model, tokens: judge(
                 model,
@@ -122,8 +130,9 @@ check_no_leak = Exercise(
         ),
         Mistake(
             "nan-blind",
-            "a difference of NaN goes unseen: every comparison with NaN is "
-            "False",
+            "NaN not detected",
+            "a difference of NaN is not detected: every comparison with NaN "
+            "is False",
             lambda model, tokens: judge(
                 model,
                 tokens,
@@ -132,25 +141,29 @@ check_no_leak = Exercise(
         ),
         Mistake(
             "present-too",
-            "outputs are compared that may move: those at a changed symbol, "
-            "or after one",
+            "changed positions compared",
+            "outputs at or after the changed symbol are compared; these may "
+            "change",
             lambda model, tokens: judge(model, tokens, keep=1),
         ),
         Mistake(
             "one-cut",
-            "the future is cut at one place only, and a leak within either "
-            "part is not seen",
+            "one position tried",
+            "the future is changed from one position only, so leaks within "
+            "either part are missed",
             lambda model, tokens: judge(model, tokens, cuts=[T // 2]),
         ),
         Mistake(
             "last-symbol-only",
-            "only the last symbol is changed, and a leak from elsewhere is "
-            "not seen",
+            "only the last symbol changed",
+            "only the last symbol is changed, so leaks from other positions "
+            "are missed",
             lambda model, tokens: judge(model, tokens, cuts=[-1]),
         ),
         Mistake(
             "first-sentence-only",
-            "only the first sentence is looked at",
+            "first sentence only",
+            "only the first sentence of the batch is compared",
             lambda model, tokens: judge(
                 model,
                 tokens,
@@ -159,21 +172,25 @@ check_no_leak = Exercise(
         ),
         Mistake(
             "no-padding",
-            "the changed future never holds padding, and padding is a way to "
-            "leak",
+            "padding never tried",
+            "the changed future never contains padding, and a model may leak "
+            "through padding",
             lambda model, tokens: judge(
                 model, tokens, symbols=range(1, models.SYMBOLS)
             ),
         ),
         Mistake(
             "only-padding",
-            "the future is changed to padding and to nothing else",
+            "only padding tried",
+            "the future is only ever changed to padding; other symbols may "
+            "leak as well",
             lambda model, tokens: judge(model, tokens, symbols=[0]),
         ),
         Mistake(
             "cut-off",
-            "the future is cut off, never changed: what it might have held "
-            "is not tried",
+            "future cut off, not changed",
+            "the future is cut off instead of changed, so leaks of its "
+            "content are missed",
             lambda model, tokens: cut_off(model, tokens),
         ),
     ),

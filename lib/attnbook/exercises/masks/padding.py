@@ -1,7 +1,6 @@
 """Exercise: hide the keys that only fill up a batch.
 
-Chapter: chapters/07_masks
-Source: none; the shape is this book's convention
+Source: the shape is this book's convention
 Axes: B batch, S keys
 """
 
@@ -9,7 +8,7 @@ import torch
 
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.inputs import whole
-from attnbook.solutions.masks import padding
+from attnbook.exercises.solutions.masks import padding
 
 
 def draw(rng: torch.Generator) -> tuple[Case, ...]:
@@ -32,7 +31,7 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
 
 
 def made(compare):
-    """Return an answer from a comparison of places and lengths (B, 1)."""
+    """Return an answer from a comparison of positions and lengths (B, 1)."""
 
     def answer(lengths, S):
         found = compare(torch.arange(S), lengths[:, None], S)
@@ -42,7 +41,7 @@ def made(compare):
 
 
 check_padding = Exercise(
-    title="a padding mask from lengths",
+    title="padding mask from lengths",
     stars=1,
     minutes=5,
     section="Padding: only the keys",
@@ -54,81 +53,99 @@ check_padding = Exercise(
     mistakes=(
         Mistake(
             "inverted",
-            "the mask is upside down: it is True for padding, as "
-            "`key_padding_mask` wants it, and here True means that a query "
-            "may look",
+            "inverted mask",
+            "the mask is inverted: it is True for padding, as in PyTorch's "
+            "`key_padding_mask`; True should mean that a query can attend to "
+            "a key",
             made(lambda s, n, S: s >= n),
         ),
         Mistake(
             "one-too-many",
-            "the first key of the padding is seen: keys are counted from 0",
+            "one key too many",
+            "the first padding key is not masked out: the real keys are 0 to "
+            "length - 1",
             made(lambda s, n, S: s <= n),
         ),
         Mistake(
             "one-too-few",
-            "the last word of a sentence is hidden",
+            "one key too few",
+            "the last real key of each sentence is masked out: the real keys "
+            "are 0 to length - 1",
             made(lambda s, n, S: s < n - 1),
         ),
         Mistake(
             "wrong-axis",
-            "the mask lies along the queries: the padding is hidden from no "
-            "one, and padded queries see nothing",
+            "mask along the queries",
+            "the mask lies along the queries, so padded keys are not masked "
+            "out and padded queries attend to nothing",
             lambda lengths, S: padding(lengths, S).mT,
         ),
         Mistake(
             "queries-too",
-            "the rows of padded queries are emptied as well; only keys are to "
-            "be hidden, and the mask is (B, 1, 1, S)",
+            "queries masked as well",
+            "the rows of padded queries are masked out as well; only keys "
+            "should be, with the shape (B, 1, 1, S)",
             lambda lengths, S: padding(lengths, S) & padding(lengths, S).mT,
         ),
         Mistake(
             "no-axes",
-            "the mask is (B, S); beside scores (B, H, T, S) its sentences "
-            "would be taken for queries, silently where B = T",
+            "head and query axes missing",
+            "the mask has the shape (B, S), so its batch axis would be "
+            "broadcast as queries against scores (B, H, T, S), silently where "
+            "B = T",
             lambda lengths, S: padding(lengths, S)[:, 0, 0],
         ),
         Mistake(
             "no-head-axis",
-            "the mask is (B, 1, S); beside scores (B, H, T, S) its sentences "
-            "would be taken for heads",
+            "one axis missing",
+            "the mask has the shape (B, 1, S), so its batch axis would be "
+            "broadcast as heads against scores (B, H, T, S)",
             lambda lengths, S: padding(lengths, S)[:, 0],
         ),
         Mistake(
             "longest",
-            "the mask ends with the longest sentence; there are S keys, and a "
-            "batch may be padded further",
+            "cut at the longest sentence",
+            "the mask ends at the longest sentence; it should have S keys, "
+            "because a batch may be padded further",
             lambda lengths, S: padding(lengths, int(lengths.max())),
         ),
         Mistake(
             "left",
-            "the padding is taken to come first; here it comes last",
+            "left padding",
+            "the padding is assumed to be on the left; here it is on the right",
             made(lambda s, n, S: s >= S - n),
         ),
         Mistake(
             "empty-sees-first",
-            "an empty sentence gets a key all the same; its row has to stay "
+            "empty sentence attends to one key",
+            "an empty sentence can attend to its first key; its row should be "
             "empty",
             made(lambda s, n, S: s < n.clamp(min=1)),
         ),
         Mistake(
             "empty-sees-all",
-            "an empty sentence sees everything, and what it sees is padding",
+            "empty sentence attends to everything",
+            "an empty sentence can attend to everything, which is only "
+            "padding; its row should be empty",
             made(lambda s, n, S: (s < n) | (n == 0)),
         ),
         Mistake(
             "everything",
-            "every key is seen: the lengths are not used",
+            "lengths not used",
+            "no key is masked out: the lengths are not used",
             made(lambda s, n, S: (s >= 0) | (n < 0)),
         ),
         Mistake(
             "first-length",
-            "all sentences get the length of the first",
+            "first length for all",
+            "every sentence is masked with the length of the first one",
             made(lambda s, n, S: (s < n[:1]).expand(len(n), -1)),
         ),
         Mistake(
             "additive",
-            "these are numbers to be added to scores; a truth value is asked "
-            "for, True where a query may look",
+            "additive instead of boolean mask",
+            "this is an additive mask of 0 and -inf; it should be boolean, "
+            "with True where a query can attend",
             lambda lengths, S: torch.zeros(len(lengths), 1, 1, S).masked_fill(
                 ~padding(lengths, S), -torch.inf
             ),

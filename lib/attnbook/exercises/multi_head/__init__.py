@@ -1,9 +1,4 @@
-"""Exercises of the chapter on several heads, one module each.
-
-Chapter: chapters/06_multi_head
-Source: none
-Axes: none
-"""
+"""Exercises of the chapter on several heads, one module each."""
 
 from attnbook.exercises.multi_head.grouped_query import check_grouped_query
 from attnbook.exercises.multi_head.merge_heads import check_merge_heads

@@ -1,7 +1,5 @@
 """What goes wrong in attention with several heads, as functions.
 
-Chapter: chapters/06_multi_head
-Source: none
 Axes: B batch, H heads, G groups, T queries, S keys, C model width, D width of
     a head
 """
@@ -11,7 +9,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from attnbook.multi_head import merge_heads, split_heads
+from attnbook.attention.multi_head import merge_heads, split_heads
 
 
 def root(D: int, H: int) -> float:
@@ -81,7 +79,7 @@ def interleaved(x: Tensor, heads: int) -> Tensor:
 
 
 def merged_in_turns(x: Tensor) -> Tensor:
-    """Return the heads' columns in turns."""
+    """Return the heads' columns interleaved."""
     return x.permute(0, 2, 3, 1).flatten(2)
 
 

@@ -1,6 +1,5 @@
 """Exercise: heads that share keys and values.
 
-Chapter: chapters/06_multi_head
 Source: Ainslie et al. (2023), section 2.2, https://arxiv.org/abs/2305.13245
 Axes: B batch, H heads, G groups, T queries, S keys, D width of query and key,
     E value width
@@ -11,7 +10,7 @@ import torch
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.inputs import doubled, halved, normal
 from attnbook.exercises.multi_head.answers import for_each, past, with_groups
-from attnbook.solutions import multi_head as solutions
+from attnbook.exercises.solutions import multi_head as solutions
 
 
 def draw(rng: torch.Generator) -> tuple[Case, ...]:
@@ -51,7 +50,7 @@ def mean_query(query, groups):
 
 
 check_grouped_query = Exercise(
-    title="grouped queries",
+    title="grouped-query attention",
     stars=2,
     minutes=15,
     section="Fewer keys and values",
@@ -63,90 +62,111 @@ check_grouped_query = Exercise(
     mistakes=(
         Mistake(
             "repeat",
-            "the groups take turns: head h has group h mod G, as `repeat` "
-            "makes it; consecutive heads share one, as `repeat_interleave` "
-            "makes it",
+            "`repeat` instead of `repeat_interleave`",
+            "head h uses group h mod G, as `repeat` gives; consecutive heads "
+            "should share a group, as `repeat_interleave` gives",
             with_groups(in_turns, in_turns),
         ),
         Mistake(
             "repeat-keys",
-            "the keys take turns while the values are shared by neighbours",
+            "keys repeated in the wrong order",
+            "the keys are repeated as by `repeat` and the values as by "
+            "`repeat_interleave`; consecutive heads should share both",
             with_groups(in_turns),
         ),
         Mistake(
             "repeat-values",
-            "the values take turns while the keys are shared by neighbours",
+            "values repeated in the wrong order",
+            "the values are repeated as by `repeat` and the keys as by "
+            "`repeat_interleave`; consecutive heads should share both",
             with_groups(value_for=in_turns),
         ),
         Mistake(
             "first-group-only",
-            "every head looks at the first group",
+            "first group for all heads",
+            "every head uses the keys and values of the first group",
             with_groups(*2 * [lambda x, H: x[:, :1].expand(-1, H, -1, -1)]),
         ),
         Mistake(
             "groups-averaged",
-            "every head looks at the mean of all groups",
+            "groups averaged",
+            "every head uses the mean of all groups; each should use its own "
+            "group",
             with_groups(
                 *2 * [lambda x, H: x.mean(1, True).expand(-1, H, -1, -1)]
             ),
         ),
         Mistake(
             "backwards",
-            "the groups are in the opposite order",
+            "groups in reverse order",
+            "the groups are in reverse order",
             with_groups(*2 * [lambda x, H: for_each(x, H).flip(1)]),
         ),
         Mistake(
             "queries-averaged",
-            "the heads of a group ask one question, the mean of theirs; they "
-            "share keys and values, not queries",
+            "queries of a group averaged",
+            "the queries of a group are averaged; its heads share keys and "
+            "values, but each has its own query",
             lambda q, k, v: with_groups()(mean_query(q, k.shape[1]), k, v),
         ),
         Mistake(
             "one-output-a-group",
-            "there is one output a group, and should be one a head",
+            "one output per group",
+            "there is one output for each group; there should be one for each "
+            "head",
             lambda q, k, v: with_groups()(
                 q.unflatten(1, (k.shape[1], -1)).mean(2), k, v
             ),
         ),
         Mistake(
             "no-scale",
-            "the products are not divided by √D",
+            "no division by √D",
+            "the scores are not divided by √D",
             with_groups(scale=lambda D, H: 1.0),
         ),
         Mistake(
             "scale-without-root",
-            "the products are divided by D; its square root is meant",
+            "division by D, not by √D",
+            "the scores are divided by D; they should be divided by √D",
             with_groups(scale=lambda D, H: 1 / D),
         ),
         Mistake(
             "scale-by-model-width",
-            "the products are divided by √(H·D); those of a head are D wide",
+            "division by √(H·D), not by √D",
+            "the scores are divided by √(H·D), the root of the model width; "
+            "they should be divided by √D",
             with_groups(scale=lambda D, H: (D * H) ** -0.5),
         ),
         Mistake(
             "softmax-over-queries",
-            "the softmax runs over the queries, not over the keys",
+            "softmax over the queries",
+            "the softmax runs over the queries; it should run over the keys",
             with_groups(axis=-2),
         ),
         Mistake(
             "softmax-over-heads",
-            "the softmax runs over the heads, not over the keys",
+            "softmax over the heads",
+            "the softmax runs over the heads; it should run over the keys",
             with_groups(axis=1),
         ),
         Mistake(
             "uniform",
-            "every query takes the plain mean: the scores are not used",
+            "uniform weights",
+            "every key gets the same weight: the scores are not used",
             with_groups(scale=lambda D, H: 0.0),
         ),
         Mistake(
             "weights-averaged",
-            "all heads look with the mean of their weights; each has its own",
+            "weights averaged over the heads",
+            "all heads use the mean of the heads' weights; each should use "
+            "its own",
             with_groups(then=lambda w: w.mean(1, keepdim=True).expand_as(w)),
         ),
         Mistake(
             "causal",
-            "a query sees only keys up to its own place; nothing here asks "
-            "for a mask",
+            "unneeded causal mask",
+            "a query can attend only to keys up to its own position; the "
+            "exercise has no mask",
             with_groups(bend=past),
         ),
     ),

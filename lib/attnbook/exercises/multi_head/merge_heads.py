@@ -1,6 +1,5 @@
 """Exercise: put the heads' columns side by side again.
 
-Chapter: chapters/06_multi_head
 Source: Vaswani et al. (2017), section 3.2.2 (Concat),
     https://arxiv.org/abs/1706.03762
 Axes: B batch, T positions, H heads, D columns of a head
@@ -8,7 +7,7 @@ Axes: B batch, T positions, H heads, D columns of a head
 
 import torch
 
-from attnbook import multi_head
+from attnbook.attention import multi_head
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.inputs import doubled, halved, normal
 
@@ -30,7 +29,7 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
 
 
 check_merge_heads = Exercise(
-    title="merge the heads",
+    title="merging the heads",
     stars=1,
     minutes=5,
     section="From a loop to one reshape",
@@ -40,63 +39,73 @@ check_merge_heads = Exercise(
     mistakes=(
         Mistake(
             "view-without-transpose",
-            "the numbers are only given another shape: positions of one head "
-            "come to stand side by side; exchange two axes first",
+            "reshape without transpose",
+            "the tensor is only reshaped, so different positions of one head "
+            "end up side by side; transpose heads and positions first",
             lambda x: x.reshape(len(x), x.shape[2], -1),
         ),
         Mistake(
             "interleaved",
-            "the heads take turns, column by column; each head's columns "
-            "belong together",
+            "interleaved heads",
+            "the columns of the heads are interleaved; the columns of each "
+            "head should stay together",
             lambda x: x.permute(0, 2, 3, 1).flatten(2),
         ),
         Mistake(
             "not-merged",
+            "heads not merged",
             "heads and columns are still two axes: the shape is (B, T, H, D)",
             lambda x: x.transpose(1, 2).clone(),
         ),
         Mistake(
             "one-below-the-other",
-            "the heads stand one below the other, as if they were more "
-            "positions",
+            "heads concatenated along positions",
+            "the heads are concatenated along the positions; they should be "
+            "concatenated along the columns",
             lambda x: x.flatten(1, 2),
         ),
         Mistake(
             "summed",
-            "the heads are added up; they stand side by side",
+            "heads summed",
+            "the heads are summed; they should be concatenated",
             lambda x: x.sum(1),
         ),
         Mistake(
             "averaged",
-            "the heads are averaged; they stand side by side",
+            "heads averaged",
+            "the heads are averaged; they should be concatenated",
             lambda x: x.mean(1),
         ),
         Mistake(
             "first-head-only",
-            "only the first head is left",
+            "first head only",
+            "only the first head is returned",
             lambda x: x[:, 0].clone(),
         ),
         Mistake(
             "width-for-positions",
-            "positions and columns have changed places: the shape is "
-            "(B, D, H·T)",
+            "positions and columns swapped",
+            "positions and columns are swapped: the shape is (B, D, H·T)",
             lambda x: x.permute(0, 3, 1, 2).flatten(2),
         ),
         Mistake(
             "wrong-axes-swapped",
-            "heads and columns have changed places, and then only the shape "
-            "is right",
+            "heads and columns transposed",
+            "heads and columns are transposed before the reshape, so only the "
+            "shape is right; transpose heads and positions",
             lambda x: x.transpose(1, 3).reshape(len(x), x.shape[2], -1),
         ),
         Mistake(
             "last-axes-swapped",
-            "positions and columns have changed places, and then only the "
-            "shape is right",
+            "positions and columns transposed",
+            "positions and columns are transposed before the reshape, so only "
+            "the shape is right; transpose heads and positions",
             lambda x: x.mT.reshape(len(x), x.shape[2], -1),
         ),
         Mistake(
             "backwards",
-            "the heads are in the opposite order",
+            "heads in reverse order",
+            "the heads are in reverse order",
             lambda x: x.flip(1).transpose(1, 2).flatten(2),
         ),
     ),

@@ -1,6 +1,5 @@
 """Exercise: self-attention with several heads.
 
-Chapter: chapters/06_multi_head
 Source: Vaswani et al. (2017), section 3.2.2,
     https://arxiv.org/abs/1706.03762
 Axes: B batch, T positions, C model width, H heads, D width of a head
@@ -8,6 +7,7 @@ Axes: B batch, T positions, C model width, H heads, D width of a head
 
 import torch
 
+from attnbook.attention.multi_head import merge_heads
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.inputs import doubled, halved, normal
 from attnbook.exercises.multi_head.answers import (
@@ -18,8 +18,7 @@ from attnbook.exercises.multi_head.answers import (
     past,
     with_heads,
 )
-from attnbook.multi_head import merge_heads
-from attnbook.solutions import multi_head as solutions
+from attnbook.exercises.solutions import multi_head as solutions
 
 RIGHT = with_heads()
 
@@ -48,7 +47,7 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
 
 
 check_multi_head = Exercise(
-    title="several heads",
+    title="multi-head attention",
     stars=2,
     minutes=20,
     section="The output projection",
@@ -60,41 +59,51 @@ check_multi_head = Exercise(
     mistakes=(
         Mistake(
             "split-by-view",
-            "the heads are split by a change of shape alone: a head gets some "
-            "of the positions, not some of the columns",
+            "split without transpose",
+            "the heads are split by a reshape alone, so a head gets some of "
+            "the positions instead of some of the columns",
             with_heads(split=by_view),
         ),
         Mistake(
             "merge-by-view",
-            "the heads are merged by a change of shape alone; exchange two "
-            "axes first",
+            "merged without transpose",
+            "the heads are merged by a reshape alone; transpose heads and "
+            "positions first",
             with_heads(merge=merged_by_view),
         ),
         Mistake(
             "split-and-merge-by-view",
-            "heads are split and merged by a change of shape alone: each head "
-            "sees a few positions, with all their columns",
+            "split and merged without transpose",
+            "heads are split and merged by reshapes alone, so each head "
+            "attends among a few positions with all their columns",
             with_heads(split=by_view, merge=merged_by_view),
         ),
         Mistake(
             "interleaved",
-            "head h has every H-th column; a head's columns are neighbours",
+            "interleaved heads",
+            "head h has every H-th column; the columns of a head should be "
+            "contiguous",
             with_heads(split=interleaved, merge=merged_in_turns),
         ),
         Mistake(
             "interleaved-split",
-            "the heads are split by every H-th column and merged by blocks",
+            "interleaved split",
+            "the heads are split with every H-th column and merged as "
+            "contiguous blocks",
             with_heads(split=interleaved),
         ),
         Mistake(
             "interleaved-merge",
-            "the heads are split by blocks and merged column by column",
+            "interleaved merge",
+            "the heads are split as contiguous blocks and merged with every "
+            "H-th column",
             with_heads(merge=merged_in_turns),
         ),
         Mistake(
             "attention-among-heads",
-            "at each position the heads attend to each other: the axis of "
-            "heads stands where that of positions should",
+            "attention among heads",
+            "the heads of each position attend to each other; transpose heads "
+            "and positions, so that positions attend to positions",
             with_heads(
                 split=lambda x, H: x.unflatten(-1, (H, -1)),
                 merge=lambda x: x.flatten(2),
@@ -102,96 +111,114 @@ check_multi_head = Exercise(
         ),
         Mistake(
             "no-output-projection",
+            "no output projection",
             "the output projection is missing",
             with_heads(output=lambda merged, W: merged),
         ),
         Mistake(
             "output-untransposed",
-            "the output projection is applied as x @ W; x @ W.T is meant",
+            "output projection not transposed",
+            "the output projection is applied as x @ W; it should be x @ W.T",
             with_heads(output=lambda merged, W: merged @ W),
         ),
         Mistake(
             "untransposed",
-            "the matrices are applied as x @ W; x @ W.T is meant",
+            "projections not transposed",
+            "the projections are applied as x @ W; it should be x @ W.T",
             lambda x, Q, K, V, W, H: RIGHT(x, Q.mT, K.mT, V.mT, W.mT, H),
         ),
         Mistake(
             "scale-by-model-width",
-            "the products are divided by √C; those of a head are D = C / H "
-            "wide",
+            "division by √C, not by √D",
+            "the scores are divided by √C; they should be divided by √D, with "
+            "D = C / H",
             with_heads(scale=lambda D, H: (D * H) ** -0.5),
         ),
         Mistake(
             "scale-by-heads",
-            "the products are divided by √H; the width of a head is meant",
+            "division by √H, not by √D",
+            "the scores are divided by √H; they should be divided by √D, the "
+            "root of the head width",
             with_heads(scale=lambda D, H: H**-0.5),
         ),
         Mistake(
             "no-scale",
-            "the products are not divided by √D",
+            "no division by √D",
+            "the scores are not divided by √D",
             with_heads(scale=lambda D, H: 1.0),
         ),
         Mistake(
             "scale-without-root",
-            "the products are divided by D; its square root is meant",
+            "division by D, not by √D",
+            "the scores are divided by D; they should be divided by √D",
             with_heads(scale=lambda D, H: 1 / D),
         ),
         Mistake(
             "softmax-over-heads",
-            "the softmax runs over the heads, which must not know of each "
-            "other",
+            "softmax over the heads",
+            "the softmax runs over the heads; it should run over the keys",
             with_heads(axis=1),
         ),
         Mistake(
             "softmax-over-queries",
-            "the softmax runs over the positions that ask, not over those "
-            "that are asked",
+            "softmax over the queries",
+            "the softmax runs over the queries; it should run over the keys",
             with_heads(axis=-2),
         ),
         Mistake(
             "uniform",
-            "every position takes the plain mean: the scores are not used",
+            "uniform weights",
+            "every position gets the same weight: the scores are not used",
             with_heads(scale=lambda D, H: 0.0),
         ),
         Mistake(
             "no-attention",
-            "queries are projected and nothing is attended to",
+            "projected queries returned",
+            "the queries are projected and returned: there is no attention",
             lambda x, Q, K, V, W, H: x @ Q.T @ W.T,
         ),
         Mistake(
             "values-only",
-            "each position gets its own value: nothing is attended to",
+            "values without attention",
+            "each position gets its own value: there is no attention",
             lambda x, Q, K, V, W, H: x @ V.T @ W.T,
         ),
         Mistake(
             "one-head",
-            "it is one head of width C, however many are asked for",
+            "one head of full width",
+            "there is only one head, of width C, whatever the number of heads",
             lambda x, Q, K, V, W, H: RIGHT(x, Q, K, V, W, 1),
         ),
         Mistake(
             "weights-averaged",
-            "all heads look with the mean of their weights; each has its own",
+            "weights averaged over the heads",
+            "all heads use the mean of the heads' weights; each should use "
+            "its own",
             with_heads(then=lambda w: w.mean(1, keepdim=True)),
         ),
         Mistake(
             "first-head-only",
-            "every head's output is that of the first",
+            "first head only",
+            "every head returns the output of the first one",
             with_heads(merge=lambda x: merge_heads(x[:, :1].expand_as(x))),
         ),
         Mistake(
             "swapped-query-key",
-            "W_query and W_key have changed places",
+            "W_query and W_key swapped",
+            "W_query and W_key are swapped",
             lambda x, Q, K, V, W, H: RIGHT(x, K, Q, V, W, H),
         ),
         Mistake(
             "key-for-value",
+            "keys instead of values",
             "the keys are averaged; it should be the values",
             lambda x, Q, K, V, W, H: RIGHT(x, Q, K, K, W, H),
         ),
         Mistake(
             "causal",
-            "a position sees only what comes before it; nothing here asks "
-            "for a mask",
+            "unneeded causal mask",
+            "a position can attend only to itself and earlier ones; the "
+            "exercise has no mask",
             with_heads(bend=past),
         ),
     ),

@@ -1,6 +1,5 @@
 """Exercise: cut the columns into heads.
 
-Chapter: chapters/06_multi_head
 Source: Vaswani et al. (2017), section 3.2.2,
     https://arxiv.org/abs/1706.03762
 Axes: B batch, T positions, C columns, H heads, D columns of a head
@@ -8,7 +7,7 @@ Axes: B batch, T positions, C columns, H heads, D columns of a head
 
 import torch
 
-from attnbook import multi_head
+from attnbook.attention import multi_head
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.inputs import doubled, halved, normal
 
@@ -31,7 +30,7 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
 
 
 check_split_heads = Exercise(
-    title="split the heads",
+    title="splitting the heads",
     stars=1,
     minutes=5,
     section="From a loop to one reshape",
@@ -41,68 +40,81 @@ check_split_heads = Exercise(
     mistakes=(
         Mistake(
             "view-without-transpose",
-            "the numbers are only given another shape: a head gets some of "
-            "the positions, not some of the columns",
+            "reshape without transpose",
+            "the tensor is only reshaped, so a head gets some of the "
+            "positions instead of some of the columns",
             lambda x, H: x.reshape(len(x), H, x.shape[1], -1),
         ),
         Mistake(
             "interleaved",
-            "head h gets every H-th column; it should get a block of "
-            "neighbours",
+            "interleaved heads",
+            "head h gets every H-th column; it should get a contiguous block "
+            "of columns",
             lambda x, H: x.unflatten(-1, (-1, H)).permute(0, 3, 1, 2),
         ),
         Mistake(
             "untransposed",
+            "heads after positions",
             "the axis of heads comes after the positions: the shape is "
             "(B, T, H, D)",
             lambda x, H: x.unflatten(-1, (H, -1)),
         ),
         Mistake(
             "heads-and-width-swapped",
-            "heads and columns have changed places: there are D heads of "
-            "width H",
+            "number and width of heads swapped",
+            "the number and the width of the heads are swapped: there are D "
+            "heads of width H",
             lambda x, H: x.unflatten(-1, (-1, H)).transpose(1, 2),
         ),
         Mistake(
             "interleaved-untransposed",
-            "head h gets every H-th column, and the heads come last",
+            "interleaved heads, last axis",
+            "head h gets every H-th column, and the axis of heads comes last",
             lambda x, H: x.unflatten(-1, (-1, H)),
         ),
         Mistake(
             "width-before-positions",
-            "positions and columns of each head have changed places: the "
-            "shape is (B, H, D, T)",
+            "positions and columns swapped",
+            "positions and columns of each head are swapped: the shape is (B, "
+            "H, D, T)",
             lambda x, H: x.unflatten(-1, (H, -1)).permute(0, 2, 3, 1),
         ),
         Mistake(
             "scrambled",
-            "positions and columns change places before the cut, and then "
-            "only the shape is right",
+            "transposed before the split",
+            "positions and columns are transposed before the split, so only "
+            "the shape is right",
             lambda x, H: x.mT.reshape(len(x), H, x.shape[1], -1),
         ),
         Mistake(
             "heads-first",
+            "heads before the batch",
             "the axis of heads comes before the batch",
             lambda x, H: torch.stack(x.chunk(H, dim=-1)),
         ),
         Mistake(
             "heads-into-batch",
-            "heads and batch are one axis; keep them apart",
+            "heads merged with the batch",
+            "heads and batch are merged into one axis; they should be separate",
             lambda x, H: x.unflatten(-1, (H, -1)).transpose(1, 2).flatten(0, 1),
         ),
         Mistake(
             "copies",
-            "every head gets all the columns",
+            "every head a full copy",
+            "every head gets all columns; it should get its own block",
             lambda x, H: x[:, None].repeat(1, H, 1, 1),
         ),
         Mistake(
             "first-head-only",
-            "every head gets the first block of columns",
+            "first block for all heads",
+            "every head gets the first block of columns; it should get its "
+            "own block",
             lambda x, H: x[:, None, :, : x.shape[-1] // H].repeat(1, H, 1, 1),
         ),
         Mistake(
             "backwards",
-            "the heads are in the opposite order",
+            "heads in reverse order",
+            "the heads are in reverse order",
             lambda x, H: x.unflatten(-1, (H, -1)).transpose(1, 2).flip(1),
         ),
     ),

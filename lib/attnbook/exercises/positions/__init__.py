@@ -1,9 +1,4 @@
-"""Exercises of the chapter on positions, one module each.
-
-Chapter: chapters/08_positions
-Source: none
-Axes: none
-"""
+"""Exercises of the chapter on positions, one module each."""
 
 from attnbook.exercises.positions.alibi import check_alibi
 from attnbook.exercises.positions.relative_bias import check_relative_bias

@@ -1,6 +1,5 @@
 """Exercise: a penalty that grows with the distance.
 
-Chapter: chapters/08_positions
 Source: Press et al. (2022), section 3, https://arxiv.org/abs/2108.12409
 Axes: H heads, T queries, S keys; the queries are the last T of S positions
 """
@@ -9,12 +8,12 @@ from dataclasses import replace
 
 import torch
 
+from attnbook.attention.masked_softmax import masked_softmax
+from attnbook.attention.self_attention import causal_mask
 from attnbook.exercises.exercise import Case, Exercise, Mistake, Outcome
 from attnbook.exercises.inputs import whole
 from attnbook.exercises.positions.answers import penalty, slopes_of
-from attnbook.masked_softmax import masked_softmax
-from attnbook.self_attention import causal_mask
-from attnbook.solutions import positions as solutions
+from attnbook.exercises.solutions import positions as solutions
 
 RIGHT = penalty()
 
@@ -54,7 +53,7 @@ def causal_weights(outcome: Outcome) -> Outcome:
 
 
 check_alibi = Exercise(
-    title="a penalty for distance",
+    title="ALiBi",
     stars=1,
     minutes=10,
     section="A penalty for distance",
@@ -66,115 +65,144 @@ check_alibi = Exercise(
     mistakes=(
         Mistake(
             "sign",
-            "the sign is wrong: far keys are favoured, and should be penalised",
+            "bias with the wrong sign",
+            "the sign of the bias is wrong: distant keys are favored; they "
+            "should be penalized",
             penalty(shape=lambda away: away),
         ),
         Mistake(
             "top-left",
-            "queries and keys are both counted from 0; the last query stands "
-            "at the last key",
+            "positions aligned at the top left",
+            "queries and keys are both counted from 0; the last query should "
+            "have the position of the last key",
             penalty(shape=lambda away: -away.abs(), start=lambda T, S: 0),
         ),
         Mistake(
             "top-left-clamped",
+            "top left, no bias for the future",
             "queries and keys are both counted from 0, and keys after the "
-            "query cost nothing; the last query stands at the last key",
+            "query have no bias; the last query should have the position of "
+            "the last key",
             penalty(
                 shape=lambda away: -away.clamp(min=0), start=lambda T, S: 0
             ),
         ),
         Mistake(
             "slopes-of-8-heads",
-            "head h has the slope 2^-h, which fits 8 heads only; how fast "
-            "slopes fall depends on H",
+            "slopes of 8 heads",
+            "the slope of head h is 2^-h, which is right for 8 heads only; "
+            "the exponent depends on the number of heads",
             penalty(lambda heads: 2.0 ** -torch.arange(1, heads + 1)),
         ),
         Mistake(
             "slopes-from-one",
-            "the first head's slope is 1, and the last one's not 2^-8; heads "
-            "count from 1 in the exponent",
+            "slopes start at 1",
+            "the slope of the first head is 1; the heads should be counted "
+            "from 1 in the exponent, so that the last slope is 2^-8",
             penalty(lambda heads: slopes_of(heads) * 2 ** (8 / heads)),
         ),
         Mistake(
             "slopes-reversed",
-            "the heads are in the opposite order: the first has the steepest "
-            "slope",
+            "slopes in reverse order",
+            "the slopes are in reverse order: the first head should have the "
+            "steepest slope",
             penalty(lambda heads: slopes_of(heads).flip(0)),
         ),
         Mistake(
             "slopes-turned",
+            "reciprocal slopes",
             "the slopes are the reciprocals of the right ones: the exponent "
-            "lacks its minus",
+            "should be negative",
             penalty(lambda heads: 1 / slopes_of(heads)),
         ),
         Mistake(
             "slopes-linear",
-            "the slopes fall in equal steps; they fall by equal factors",
+            "linear slopes",
+            "the slopes decrease by equal steps; they should decrease by "
+            "equal factors",
             penalty(lambda heads: torch.arange(heads, 0, -1) / heads),
         ),
         Mistake(
             "slopes-harmonic",
-            "head h has the slope 1 / h; slopes fall by equal factors",
+            "harmonic slopes",
+            "the slope of head h is 1 / h; the slopes should decrease by "
+            "equal factors",
             penalty(lambda heads: 1 / torch.arange(1, heads + 1)),
         ),
         Mistake(
             "one-slope",
-            "every head has the slope of the first",
+            "first slope for all heads",
+            "every head has the slope of the first one",
             penalty(lambda heads: slopes_of(heads)[:1].expand(heads)),
         ),
         Mistake(
             "no-slope",
+            "slope 1 for all heads",
             "every head has the slope 1",
             penalty(lambda heads: torch.ones(heads)),
         ),
         Mistake(
             "squared",
-            "the distance is squared; the penalty grows in a straight line",
+            "squared distance",
+            "the distance is squared; the bias should be linear in the "
+            "distance",
             penalty(shape=lambda away: -away.square()),
         ),
         Mistake(
             "logarithmic",
-            "the penalty grows with the logarithm of the distance; it grows "
-            "in a straight line",
+            "logarithm of the distance",
+            "the bias grows with the logarithm of the distance; it should be "
+            "linear in the distance",
             penalty(shape=lambda away: -away.abs().float().log1p()),
         ),
         Mistake(
             "zero",
-            "all keys of the past have the same bias",
+            "no penalty",
+            "all earlier keys have the same bias; it should grow with the "
+            "distance",
             penalty(shape=lambda away: 0 * away),
         ),
         Mistake(
             "weights-returned",
-            "the softmax is taken already; the bias itself is asked for",
+            "weights instead of a bias",
+            "the softmax has already been applied: these are weights, and the "
+            "exercise asks for the bias",
             lambda heads, T, S: masked_softmax(
                 RIGHT(heads, T, S), causal_mask(T, S)
             ),
         ),
         Mistake(
             "factor-returned",
-            "the exponential of the bias is returned, as if weights were to "
-            "be multiplied by it; it is added to the scores",
+            "factor instead of a bias",
+            "it returns the exponential of the bias, a factor for the "
+            "weights; the bias itself is added to the scores",
             lambda heads, T, S: RIGHT(heads, T, S).exp(),
         ),
         Mistake(
             "heads-last",
-            "the axis of heads comes last; the shape is (heads, T, S)",
+            "axis of heads last",
+            "the axis of heads comes last; the shape should be (heads, T, S)",
             lambda heads, T, S: RIGHT(heads, T, S).permute(1, 2, 0),
         ),
         Mistake(
             "transposed",
-            "queries and keys have changed places: the shape is (heads, T, S)",
+            "queries and keys swapped",
+            "the axes of queries and keys are swapped; the shape should be "
+            "(heads, T, S)",
             lambda heads, T, S: RIGHT(heads, T, S).mT,
         ),
         Mistake(
             "batch-axis",
-            "there is a first axis of length 1; (heads, T, S) is asked for",
+            "extra batch axis",
+            "there is an extra axis of length 1; the shape should be (heads, "
+            "T, S)",
             lambda heads, T, S: RIGHT(heads, T, S)[None],
         ),
         Mistake(
             "double-precision",
-            "the bias is in double precision, and makes double whatever it is "
-            "added to",
+            "double precision",
+            "the bias is in double precision, which would convert the scores "
+            "to double precision",
             lambda heads, T, S: RIGHT(heads, T, S).double(),
         ),
     ),

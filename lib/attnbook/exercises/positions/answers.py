@@ -1,7 +1,5 @@
 """What goes wrong with positions, as functions.
 
-Chapter: chapters/08_positions
-Source: none
 Axes: B batch, H heads, T queries, S keys, C model width, D width of a head, P
     pairs of columns
 """
@@ -18,7 +16,7 @@ def exponents(width: int) -> Tensor:
 
 
 def in_turns(even: Tensor, odd: Tensor) -> Tensor:
-    """Return columns of two tensors in turns."""
+    """Return the columns of two tensors interleaved."""
     return torch.stack([even, odd], dim=-1).flatten(-2)
 
 
@@ -66,7 +64,7 @@ def halves(x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def turn(a: Tensor, b: Tensor, sine: Tensor, cosine: Tensor):
-    """Return the pair (a, b) turned; what is right."""
+    """Return the pair (a, b) rotated, as is right."""
     return a * cosine - b * sine, a * sine + b * cosine
 
 
@@ -107,7 +105,7 @@ def rotation(
 def mixed_pairing(
     x: Tensor, positions: Tensor, base: float = 10000.0
 ) -> Tensor:
-    """Return neighbours turned by angles laid out for halves."""
+    """Return adjacent pairs rotated by angles laid out for halves."""
     angle = positions[:, None] * base ** -exponents(x.shape[-1])
     angle = torch.cat([angle, angle], dim=-1)
     sine, cosine = angle.sin().to(x.dtype), angle.cos().to(x.dtype)
@@ -117,7 +115,7 @@ def mixed_pairing(
 def mixed_the_other_way(
     x: Tensor, positions: Tensor, base: float = 10000.0
 ) -> Tensor:
-    """Return halves turned by angles laid out for neighbours."""
+    """Return halves rotated by angles laid out for adjacent pairs."""
     angle = positions[:, None] * base ** -exponents(x.shape[-1])
     angle = angle.repeat_interleave(2, dim=-1)
     sine, cosine = angle.sin().to(x.dtype), angle.cos().to(x.dtype)
@@ -126,7 +124,7 @@ def mixed_the_other_way(
 
 
 def added(x: Tensor, positions: Tensor, base: float = 10000.0) -> Tensor:
-    """Return x with the waves added, as to embeddings."""
+    """Return x with the sinusoidal encodings added."""
     angle = positions[:, None] * base ** -exponents(x.shape[-1])
     return x + in_turns(angle.sin(), angle.cos()).to(x.dtype)
 

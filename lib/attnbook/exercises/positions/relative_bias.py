@@ -1,6 +1,5 @@
-"""Exercise: look a distance's bias up in a table.
+"""Exercise: relative position bias from a learned table.
 
-Chapter: chapters/08_positions
 Source: the clipped distance of Shaw et al. (2018), section 3.2,
     https://arxiv.org/abs/1803.02155, with a number for each head in place of a
     vector, as in Raffel et al. (2020), section 2.1,
@@ -29,7 +28,7 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
         Case("with keys beyond reach", inputs(1, 2, 7)),
         Case("with 3 heads", usual, gradient=True),
         Case("with a reach of 0", inputs(2, 0, 3)),
-        Case("with a table as wide as the text", inputs(5, 3, 7)),
+        Case("with as many distances as positions", inputs(5, 3, 7)),
         Case("with a length drawn", inputs(2, 3, whole(rng, 4, 19, 1).item())),
         Case("with everything equal", inputs(5, 2, 5)),
         Case("in double precision", doubled(usual)),
@@ -50,7 +49,7 @@ def zero_beyond(table: torch.Tensor, T: int, S: int) -> torch.Tensor:
 
 
 check_relative_bias = Exercise(
-    title="a table of distances",
+    title="relative position bias",
     stars=2,
     minutes=10,
     section="A table of distances",
@@ -61,44 +60,51 @@ check_relative_bias = Exercise(
     mistakes=(
         Mistake(
             "index-transposed",
-            "the distance is taken as t - s: keys before and after the query "
-            "have changed places",
+            "distance with the wrong sign",
+            "the distance is computed as t - s; it should be s - t, so keys "
+            "before and after the query are exchanged",
             looked_up(lambda away, reach: clipped(-away, reach)),
         ),
         Mistake(
             "no-clip",
-            "distances beyond reach are not clipped: they point outside the "
-            "table, or from its end backwards",
+            "distances not clipped",
+            "distances beyond `reach` are not clipped, so they index outside "
+            "the table or from its end",
             looked_up(lambda away, reach: away + reach),
         ),
         Mistake(
             "wrapped",
-            "distances beyond reach begin again at the other end of the "
-            "table; clip them",
+            "distances wrap around",
+            "distances beyond `reach` wrap around to the other end of the "
+            "table; they should be clipped",
             looked_up(lambda away, reach: (away + reach) % (2 * reach + 1)),
         ),
         Mistake(
             "no-offset",
-            "distances serve as places in the table as they are: negative "
-            "ones count from its end, without an error",
+            "no offset",
+            "the distances are used as indices without adding `reach`, so "
+            "negative ones silently index from the end of the table",
             looked_up(lambda away, reach: away.clamp(-reach, reach)),
         ),
         Mistake(
             "clipped-too-late",
-            "the distance is clipped after `+ reach`, to the limits from "
-            "before it",
+            "clipped after the offset",
+            "the distance is clipped to ±reach after `reach` was added; it "
+            "should be clipped before",
             looked_up(lambda away, reach: (away + reach).clamp(-reach, reach)),
         ),
         Mistake(
             "one-side-clipped",
-            "distances are clipped at one end only: those far before the "
-            "query count from the table's end, or outside it",
+            "clipped on one side",
+            "distances are clipped on one side only, so those far before the "
+            "query index from the end of the table or outside it",
             looked_up(lambda away, reach: away.clamp(max=reach) + reach),
         ),
         Mistake(
             "clipped-too-early",
-            "distances are clipped one too early: the table's first and last "
-            "column are never used",
+            "clipped one too early",
+            "distances are clipped to ±(reach - 1), so the first and last "
+            "columns of the table are never used",
             looked_up(
                 lambda away, reach: (
                     away.clamp(1 - max(reach, 1), max(reach, 1) - 1) + reach
@@ -107,59 +113,72 @@ check_relative_bias = Exercise(
         ),
         Mistake(
             "zero-beyond",
-            "keys beyond reach get 0; they get the bias of the farthest "
-            "distance",
+            "zero beyond reach",
+            "keys beyond `reach` get the bias 0; they should get the bias of "
+            "the largest distance",
             zero_beyond,
         ),
         Mistake(
             "symmetric",
+            "sign of the distance lost",
             "keys before and after the query get the same bias: the "
             "distance has lost its sign",
             looked_up(lambda away, reach: clipped(away.abs(), reach)),
         ),
         Mistake(
             "past-only",
-            "keys after the query are counted as if they stood at it",
+            "later keys not distinguished",
+            "all keys after the query get the bias of distance 0",
             looked_up(lambda away, reach: clipped(away.clamp(max=0), reach)),
         ),
         Mistake(
             "future-only",
-            "keys before the query are counted as if they stood at it",
+            "earlier keys not distinguished",
+            "all keys before the query get the bias of distance 0",
             looked_up(lambda away, reach: clipped(away.clamp(min=0), reach)),
         ),
         Mistake(
             "by-key",
-            "the position of the key is looked up, wherever the query stands",
+            "absolute instead of relative position",
+            "the bias depends on the position of the key alone; it should "
+            "depend on its distance from the query",
             looked_up(
                 lambda away, reach: clipped(away[:1].expand_as(away), reach)
             ),
         ),
         Mistake(
             "heads-last",
-            "the axis of heads comes last; the shape is (heads, T, S)",
+            "axis of heads last",
+            "the axis of heads comes last; the shape should be (heads, T, S)",
             looked_up(clipped, lambda bias: bias.permute(1, 2, 0)),
         ),
         Mistake(
             "first-head-only",
-            "every head gets the bias of the first",
+            "first head for all",
+            "every head gets the bias of the first one",
             looked_up(clipped, lambda bias: bias[:1].expand_as(bias)),
         ),
         Mistake(
             "softmaxed",
-            "the softmax is taken already; the bias itself is asked for",
+            "weights instead of a bias",
+            "the softmax has already been applied: these are weights, and the "
+            "exercise asks for the bias",
             looked_up(clipped, lambda bias: bias.softmax(-1)),
         ),
         Mistake(
             "scaled",
-            "the bias is divided by the root of the number of distances; it "
-            "stands in the table as it is added",
+            "unneeded scale",
+            "the bias is divided by the root of the number of distances; the "
+            "table's entries should be used unchanged",
             lambda table, T, S: (
                 looked_up(clipped)(table, T, S) / table.shape[-1] ** 0.5
             ),
         ),
         Mistake(
             "batch-axis",
-            "there is a first axis of length 1; (heads, T, S) is asked for",
+            "extra batch axis",
+            "there is an extra axis of length 1; the shape should be (heads, "
+            "T, S)",
             looked_up(clipped, lambda bias: bias[None]),
         ),
     ),

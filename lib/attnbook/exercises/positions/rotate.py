@@ -1,6 +1,5 @@
 """Exercise: turn queries and keys to their positions.
 
-Chapter: chapters/08_positions
 Source: Su et al. (2021), section 3.4, equation 34,
     https://arxiv.org/abs/2104.09864
 Axes: B batch, H heads, T positions, D width of a head
@@ -19,7 +18,7 @@ from attnbook.exercises.positions.answers import (
     one_after_the_other,
     rotation,
 )
-from attnbook.solutions import positions as solutions
+from attnbook.exercises.solutions import positions as solutions
 
 
 def draw(rng: torch.Generator) -> tuple[Case, ...]:
@@ -43,13 +42,13 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
         Case("with everything equal", inputs(4, 4, 4, 4)),
         Case("in double precision, at position 0", doubled(inputs(2, 1, 1, 6))),
         Case("in half precision", halved(inputs(2, 3, 5, 6))),
-        Case("in half precision, far into a text", halved(late)),
-        Case("in bfloat16, far into a text", cast(late, torch.bfloat16)),
+        Case("in half precision, at distant positions", halved(late)),
+        Case("in bfloat16, at distant positions", cast(late, torch.bfloat16)),
     )
 
 
 check_rotate = Exercise(
-    title="rotated queries and keys",
+    title="rotary position embedding",
     stars=2,
     minutes=15,
     section="Rotated queries and keys",
@@ -60,119 +59,144 @@ check_rotate = Exercise(
     mistakes=(
         Mistake(
             "half-split",
+            "halves paired",
             "column i is paired with column i + D / 2, as in GPT-NeoX and "
-            "Llama; here neighbours are pairs, as in the paper",
+            "Llama; here adjacent columns are pairs, as in the paper",
             rotation(split=halves, join=one_after_the_other),
         ),
         Mistake(
             "concatenated",
-            "neighbours are turned, but put back as two halves; they belong "
-            "where they came from",
+            "result not interleaved",
+            "adjacent columns are rotated, but the results are concatenated "
+            "as two halves; they should be interleaved again",
             rotation(join=one_after_the_other),
         ),
         Mistake(
             "split-by-halves",
-            "halves are turned and put back in turns",
+            "halves rotated, result interleaved",
+            "the two halves are rotated as pairs, but the result is "
+            "interleaved; split and join should use the same pairs",
             rotation(split=halves),
         ),
         Mistake(
             "pairings-mixed",
-            "neighbours are turned by angles laid out for halves: the two "
-            "columns of a pair get different angles",
+            "angles laid out for halves",
+            "adjacent columns are rotated by angles laid out for halves, so "
+            "the two columns of a pair get different angles",
             mixed_pairing,
         ),
         Mistake(
             "pairings-mixed-halves",
-            "halves are turned by angles laid out for neighbours: the two "
-            "columns of a pair get different angles",
+            "angles laid out for adjacent pairs",
+            "the two halves are rotated by angles laid out for adjacent "
+            "columns, so the two columns of a pair get different angles",
             mixed_the_other_way,
         ),
         Mistake(
             "identity",
-            "nothing is turned",
+            "no rotation",
+            "the input is returned without rotation",
             lambda x, positions, base=10000.0: x * 1,
         ),
         Mistake(
             "backwards",
-            "every pair turns the other way; check both signs against the "
-            "matrix of a rotation",
+            "rotation in the opposite direction",
+            "every pair is rotated in the opposite direction; check both "
+            "signs against the rotation matrix",
             rotation(angle_of=torch.neg),
         ),
         Mistake(
             "reflected",
-            "a sign is wrong: this is no rotation, lengths change",
+            "not a rotation",
+            "a sign is wrong: this is not a rotation, because it changes the "
+            "length of the vectors",
             rotation(turned=lambda a, b, s, c: (a * c + b * s, a * s + b * c)),
         ),
         Mistake(
             "sine-for-cosine",
-            "sine and cosine have changed places: at position 0 nothing may "
-            "turn",
+            "sine and cosine swapped",
+            "sine and cosine are swapped: the vector at position 0 should not "
+            "be rotated",
             rotation(turned=lambda a, b, s, c: (a * s - b * c, a * c + b * s)),
         ),
         Mistake(
             "cosine-only",
-            "the columns are multiplied by cosines; the sines are missing",
+            "sines missing",
+            "the columns are multiplied by the cosines only; the sines are "
+            "missing",
             rotation(turned=lambda a, b, s, c: (a * c, b * c)),
         ),
         Mistake(
             "offset-ignored",
-            "the rows are counted from 0; their positions are given, and need "
+            "given positions not used",
+            "the positions are counted from 0; use the given ones, which need "
             "not start there",
             rotation(place=lambda positions: torch.arange(len(positions))),
         ),
         Mistake(
             "start-only",
-            "only the first position is used, and counted on from there; "
-            "positions may jump",
+            "only the first position used",
+            "only the first position is used and the others are counted from "
+            "it; the given positions may have gaps",
             rotation(place=lambda at: at[0] + torch.arange(len(at))),
         ),
         Mistake(
             "counted-from-one",
-            "positions are counted from 1; at position 0 nothing turns",
+            "positions counted from 1",
+            "1 is added to the positions; the vector at position 0 should not "
+            "be rotated",
             rotation(place=lambda positions: positions + 1),
         ),
         Mistake(
             "base-ignored",
-            "the base is always 10000, whatever is given",
+            "base not used",
+            "the base is always 10000, whatever `base` is",
             rotation(root=lambda base: 10000.0),
         ),
         Mistake(
             "base-10",
-            "the base is 10; it is 10000 unless given",
+            "base 10",
+            "the default base is 10; it should be 10000",
             rotation(root=lambda base: 10.0),
         ),
         Mistake(
             "exponent-by-pair",
-            "pair i has the exponent i / D, so that the exponents end at a "
-            "half; the paper's 2i counts columns",
+            "exponent i / D instead of 2i / D",
+            "the exponent of pair i is i / D, so the exponents end near 1/2; "
+            "it should be 2i / D",
             rotation(power=lambda width: exponents(width) / 2),
         ),
         Mistake(
             "wavelength-for-frequency",
-            "positions are multiplied by base^(2i / D), and should be divided "
-            "by it",
+            "multiplied instead of divided",
+            "the positions are multiplied by base^(2i / D); they should be "
+            "divided by it",
             rotation(power=lambda width: -exponents(width)),
         ),
         Mistake(
             "slow-first",
-            "the frequencies are in the opposite order: the first pair is the "
-            "fastest",
+            "frequencies in reverse order",
+            "the frequencies are in reverse order: the first pair should have "
+            "the highest one",
             rotation(power=lambda width: exponents(width).flip(0)),
         ),
         Mistake(
             "one-frequency",
-            "all pairs turn by the same angle",
+            "one frequency for all pairs",
+            "all pairs are rotated by the same angle",
             rotation(power=lambda width: 0 * exponents(width)),
         ),
         Mistake(
             "angles-in-half",
-            "the angles are computed in the precision of `x`: in half "
-            "precision far positions fall together",
+            "angles in half precision",
+            "the angles are computed in the dtype of `x`: in half precision, "
+            "distant positions become equal",
             rotation(angle_dtype=lambda x: x.dtype),
         ),
         Mistake(
             "added",
-            "the waves are added to `x`; `x` is to be turned",
+            "added instead of rotated",
+            "sines and cosines are added to `x`; `x` should be rotated",
             added,
         ),
     ),

@@ -1,6 +1,5 @@
-"""Exercise: the waves that are added to the embeddings.
+"""Exercise: sinusoidal encodings that are added to the embeddings.
 
-Chapter: chapters/08_positions
 Source: Vaswani et al. (2017), section 3.5, https://arxiv.org/abs/1706.03762
 Axes: T positions, C model width
 """
@@ -15,13 +14,13 @@ from attnbook.exercises.positions.answers import (
     one_after_the_other,
     waves,
 )
-from attnbook.solutions import positions as solutions
+from attnbook.exercises.solutions import positions as solutions
 
 RIGHT = waves()
 
 
 def by_column(length: int, width: int) -> torch.Tensor:
-    """Return waves in which column j, not its pair, has the exponent j / C."""
+    """Return encodings in which column j has its own exponent j / C."""
     angle = torch.arange(length)[:, None] * 1e4 ** (
         -torch.arange(width) / width
     )
@@ -51,112 +50,131 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
 
 
 check_sinusoidal = Exercise(
-    title="waves for places",
+    title="sinusoidal position encoding",
     stars=1,
     minutes=10,
     section="Waves for places",
     solution=solutions.sinusoidal,
-    returns=("waves",),
+    returns=("encodings",),
     draw=draw,
     allowed="Everything is allowed but the functions of `attnbook.positions`.",
     mistakes=(
         Mistake(
             "concatenated",
-            "all sines come first, then all cosines; they stand in turns, the "
-            "sine of a pair beside its cosine",
+            "sines and cosines not interleaved",
+            "all sines come first, then all cosines; they should be "
+            "interleaved",
             waves(join=one_after_the_other),
         ),
         Mistake(
             "cosine-first",
-            "sine and cosine have changed places: even columns hold the sine",
+            "sine and cosine swapped",
+            "sine and cosine are swapped: the even columns should be sines",
             waves(join=lambda sine, cosine: in_turns(cosine, sine)),
         ),
         Mistake(
             "exponent-by-pair",
-            "pair i has the exponent i / width; the paper's 2i counts "
-            "columns, so that the exponents go from 0 nearly to 1",
+            "exponent i / width instead of 2i / width",
+            "the exponent of pair i is i / width; it should be 2i / width, so "
+            "that the exponents range from 0 to nearly 1",
             waves(power=lambda width: exponents(width) / 2),
         ),
         Mistake(
             "exponent-by-column",
-            "every column has an exponent of its own; the two columns of a "
-            "pair share one",
+            "exponent for each column",
+            "every column has its own exponent; the two columns of a pair "
+            "share one",
             by_column,
         ),
         Mistake(
             "exponent-to-the-end",
-            "the exponents are spread so that the last is 1, as in the code "
-            "of Tensor2Tensor; the paper's formula ends one step before",
+            "last exponent equal to 1",
+            "the last exponent is 1, as in the Tensor2Tensor code; in the "
+            "paper's formula, it is 1 - 2 / width",
             waves(power=to_the_end),
         ),
         Mistake(
             "exponent-floored",
-            "the exponents are divided with `//`, which leaves 0 for all",
+            "integer division",
+            "the exponents are computed with `//`, which makes all of them 0",
             waves(power=lambda width: exponents(width).floor()),
         ),
         Mistake(
             "wavelength-for-frequency",
-            "positions are multiplied by base^(2i / width), and should be "
-            "divided by it",
+            "multiplied instead of divided",
+            "the positions are multiplied by base^(2i / width); they should "
+            "be divided by it",
             waves(power=lambda width: -exponents(width)),
         ),
         Mistake(
             "slow-first",
-            "the frequencies are in the opposite order: the first pair is the "
-            "fastest",
+            "frequencies in reverse order",
+            "the frequencies are in reverse order: the first pair should have "
+            "the highest one",
             waves(power=lambda width: exponents(width).flip(0)),
         ),
         Mistake(
             "base-1000",
-            "the base is 1000; it is 10000 in the paper",
+            "base 1000",
+            "the base is 1000; it should be 10000, as in the paper",
             waves(base=1000.0),
         ),
         Mistake(
             "counted-from-one",
-            "the first position is counted as 1; positions count from 0",
+            "positions counted from 1",
+            "the positions are counted from 1; they should be counted from 0",
             waves(first=1),
         ),
         Mistake(
             "angles-in-half",
-            "positions and angles are rounded to half precision on the way, "
-            "which has 11 bits",
+            "angles in half precision",
+            "positions and angles are computed in half precision, which has "
+            "only 11 significant bits",
             waves(dtype=torch.float16),
         ),
         Mistake(
             "full-turns",
-            "the angles are multiplied by 2π; the fastest pair turns by one "
-            "radian a step",
+            "angles multiplied by 2π",
+            "the angles are multiplied by 2π; the angle of the first pair "
+            "should grow by 1 radian for each position",
             waves(then=lambda angle: 2 * torch.pi * angle),
         ),
         Mistake(
             "degrees",
-            "the angles are taken for degrees",
+            "degrees instead of radians",
+            "the angles are taken as degrees; they should be radians",
             waves(then=torch.deg2rad),
         ),
         Mistake(
             "sine-only",
-            "every column holds a sine; odd columns hold the cosine",
+            "sines only",
+            "every column is a sine; the odd columns should be cosines",
             waves(join=lambda sine, cosine: in_turns(sine, sine)),
         ),
         Mistake(
             "sine-sign",
-            "the sines have the wrong sign, as if positions ran backwards",
+            "wrong sign of the sines",
+            "the sines have the wrong sign",
             waves(join=lambda sine, cosine: in_turns(-sine, cosine)),
         ),
         Mistake(
             "transposed",
-            "there is a column for each position; positions are the rows",
+            "transposed",
+            "the result is transposed: the positions should be the rows",
             lambda length, width: RIGHT(length, width).T,
         ),
         Mistake(
             "batch-axis",
-            "there is a first axis of length 1; (length, width) is asked for",
+            "extra batch axis",
+            "there is an extra axis of length 1; the shape should be (length, "
+            "width)",
             lambda length, width: RIGHT(length, width)[None],
         ),
         Mistake(
             "double-precision",
-            "the waves are in double precision, and make double whatever they "
-            "are added to",
+            "double precision",
+            "the encodings are in double precision, which would convert the "
+            "embeddings to double precision",
             lambda length, width: RIGHT(length, width).double(),
         ),
     ),

@@ -1,9 +1,4 @@
-"""Exercises of the chapter on scaled dot-product attention, one module each.
-
-Chapter: chapters/04_scaled_dot_product
-Source: none
-Axes: none
-"""
+"""Exercises of the chapter on scaled dot-product attention, one module each."""
 
 from attnbook.exercises.scaled_dot_product.attend import check_attend
 from attnbook.exercises.scaled_dot_product.gradient import check_gradient

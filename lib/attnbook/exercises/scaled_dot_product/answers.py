@@ -1,13 +1,11 @@
 """What goes wrong in attention with a mask, as functions.
 
-Chapter: chapters/04_scaled_dot_product
-Source: none
 Axes: T queries, S keys, D width of query and key, E value width
 """
 
 import torch
 
-from attnbook.solutions.scaled_dot_product import attend
+from attnbook.exercises.solutions.scaled_dot_product import attend
 
 
 def scores(query, key):

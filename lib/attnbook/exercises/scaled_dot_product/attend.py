@@ -1,6 +1,5 @@
-"""Exercise: the law, with a mask.
+"""Exercise: scaled dot-product attention with a mask.
 
-Chapter: chapters/04_scaled_dot_product
 Source: Vaswani et al. (2017), section 3.2.1, equation 1,
     https://arxiv.org/abs/1706.03762; the mask's rules are this book's
 Axes: T queries, S keys, D width of query and key, E value width
@@ -18,7 +17,7 @@ from attnbook.exercises.scaled_dot_product.answers import (
     masked,
     scores,
 )
-from attnbook.solutions.scaled_dot_product import attend
+from attnbook.exercises.solutions.scaled_dot_product import attend
 
 
 def draw_attend(rng: torch.Generator) -> tuple[Case, ...]:
@@ -55,7 +54,7 @@ def draw_attend(rng: torch.Generator) -> tuple[Case, ...]:
         Case("with one mask for all queries", (*heads, some(2, 1, 1, 5))),
         Case("with more queries than keys", (*inputs(2, t=5, s=3), some(5, 3))),
         Case("with views and one mask for all heads", (*views, some(5, 5))),
-        Case("with a query that may look nowhere", (*heads, empty), True),
+        Case("with a query without keys", (*heads, empty), True),
         Case("with the best key hidden", (*loud, some(3, 5))),
         Case("with a very low score", (*low, only.expand(3, 5))),
         Case("in double precision", (*doubled(heads), empty)),
@@ -74,96 +73,116 @@ check_attend = Exercise(
     mistakes=(
         Mistake(
             "no-scale",
-            "the products are not divided by √D",
+            "no division by √D",
+            "the scores are not divided by √D",
             changed(lambda q, k, v: q.shape[-1] ** 0.5),
         ),
         Mistake(
             "scaled-by-value-width",
-            "the products are divided by √E, the width of a value; it should "
-            "be √D",
+            "division by √E, not by √D",
+            "the scores are divided by √E, the root of the value width; they "
+            "should be divided by √D",
             changed(lambda q, k, v: (q.shape[-1] / v.shape[-1]) ** 0.5),
         ),
         Mistake(
             "scaled-by-width",
-            "the products are divided by D; it should be √D",
+            "division by D, not by √D",
+            "the scores are divided by D; they should be divided by √D",
             changed(lambda q, k, v: q.shape[-1] ** -0.5),
         ),
         Mistake(
             "scaled-after",
+            "division after the softmax",
             "the weights are divided by √D after the softmax; the scores "
-            "should be, before it",
+            "should be divided before it",
             lambda q, k, v, mask: (
                 attend(q * q.shape[-1] ** 0.5, k, v, mask) * q.shape[-1] ** -0.5
             ),
         ),
         Mistake(
             "uniform",
-            "every key that may be seen gets the same weight: the scores are "
-            "not used",
+            "uniform weights",
+            "all keys that are not masked out get the same weight: the scores "
+            "are not used",
             changed(lambda q, k, v: 0.0),
         ),
         Mistake(
             "keys-averaged",
+            "keys instead of values",
             "the keys are averaged; it should be the values",
             changed(of=lambda k, v: k),
         ),
         Mistake(
             "unmasked",
+            "mask not used",
             "the mask is not used",
             masked(lambda s, mask: s.softmax(-1)),
         ),
         Mistake(
             "inverted-mask",
-            "the mask is upside down: True means that a query may look",
+            "inverted mask",
+            "the mask is inverted: True should mean that a query can attend "
+            "to a key",
             masked(lambda s, mask: emptied(s, ~mask)),
         ),
         Mistake(
             "masked-after",
-            "the mask comes after the softmax, and the weights that are left "
+            "mask after the softmax",
+            "the mask is applied after the softmax, so the remaining weights "
             "no longer sum to 1",
             masked(lambda s, mask: s.softmax(-1) * mask),
         ),
         Mistake(
             "zero-score",
-            "a hidden key gets the score 0, and 0 is a score like any other",
+            "masked scores set to 0",
+            "masked scores are set to 0, and the softmax gives a score of 0 "
+            "positive weight; they should be minus infinity",
             masked(lambda s, mask: (s * mask).softmax(-1)),
         ),
         Mistake(
             "mask-added",
-            "the mask is added as 1 and 0, which shifts scores and hides "
-            "nothing",
+            "mask added to the scores",
+            "the mask is added as 1 and 0, which shifts the scores and masks "
+            "nothing out",
             masked(lambda s, mask: (s + mask).softmax(-1)),
         ),
         Mistake(
             "sentinel",
-            "a hidden key gets a large negative score, which real scores may "
-            "undercut and half precision does not have; use minus infinity",
+            "-1e9 instead of minus infinity",
+            "masked scores are set to -1e9, which half precision cannot "
+            "represent, and real scores may be lower still; use minus "
+            "infinity",
             filled(lambda dtype: -1e9),
         ),
         Mistake(
             "empty-uniform",
-            "a query that may look nowhere looks everywhere: the lowest "
-            "number is the same for all keys, and softmax makes them equal",
+            "uniform weights in an empty row",
+            "a query that can attend to no key gets uniform weights, because "
+            "the lowest finite number is the same score for all keys; its "
+            "output should be zeros",
             filled(lambda dtype: torch.finfo(dtype).min),
         ),
         Mistake(
             "empty-nan",
-            "a query that may look nowhere gets NaN, which is the softmax of "
-            "nothing but minus infinity; it should get zeros",
+            "NaN in an empty row",
+            "a query that can attend to no key gets NaN, because the softmax "
+            "is applied to minus infinities only; its output should be zeros",
             filled(lambda dtype: -torch.inf),
         ),
         Mistake(
             "empty-nan-gradient",
-            "the NaN of a query that may look nowhere is covered up, and its "
-            "gradient is NaN still: minus infinity that is added, not filled "
-            "in, lets the gradient through",
+            "NaN gradient of an empty row",
+            "the NaN of a query that can attend to no key is replaced in the "
+            "output, but its gradient is still NaN: fill in minus infinity "
+            "with `masked_fill` instead of adding it",
             masked(
                 lambda s, mask: (s + infinite(s, mask)).softmax(-1).nan_to_num()
             ),
         ),
         Mistake(
             "wrong-axis",
-            "the softmax runs over the queries, not over the keys",
+            "softmax over the queries",
+            "the softmax runs over the queries; it should run over the keys",
             lambda q, k, v, mask: (
                 (
                     scores(q, k).softmax(-2)
@@ -177,7 +196,8 @@ check_attend = Exercise(
         ),
         Mistake(
             "weights",
-            "these are the weights; the values have not been averaged",
+            "weights instead of the output",
+            "it returns the weights; the values are not averaged",
             lambda q, k, v, mask: (
                 scores(q, k).softmax(-1)
                 if mask is None

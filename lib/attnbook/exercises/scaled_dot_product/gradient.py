@@ -1,7 +1,6 @@
 """Exercise: the gradient of attention, by hand.
 
-Chapter: chapters/04_scaled_dot_product
-Source: none; derived in the chapter
+Source: derived in the chapter
 Axes: T queries, S keys, D width of query and key, E value width
 """
 
@@ -10,7 +9,7 @@ from torch import Tensor
 
 from attnbook.exercises.exercise import ATTENTION, Case, Exercise, Mistake
 from attnbook.exercises.inputs import doubled, normal, whole
-from attnbook.solutions.scaled_dot_product import gradient, weights
+from attnbook.exercises.solutions.scaled_dot_product import gradient, weights
 
 
 def far_ahead(rng: torch.Generator, t: int, s: int) -> tuple[Tensor, ...]:
@@ -67,7 +66,7 @@ def unscaled(q, k, v, upstream):
 
 
 check_gradient = Exercise(
-    title="the gradient of attention",
+    title="gradient of attention",
     stars=3,
     minutes=20,
     section="The gradient, line by line",
@@ -80,42 +79,51 @@ check_gradient = Exercise(
     mistakes=(
         Mistake(
             "no-average",
-            "the average of the weights' gradients is not subtracted",
+            "average not subtracted",
+            "the weighted average of the weights' gradients is not subtracted",
             by_hand(scores=lambda w, dw: w * dw),
         ),
         Mistake(
             "entry-by-entry",
-            "softmax is taken for a function of one number, w(1 - w); each "
-            "weight depends on every score",
+            "softmax treated as elementwise",
+            "the softmax is differentiated as an elementwise function, w(1 - "
+            "w); each weight depends on every score",
             by_hand(scores=lambda w, dw: w * (1 - w) * dw),
         ),
         Mistake(
             "no-softmax",
-            "the softmax is skipped: the weights' gradient is not the scores'",
+            "softmax gradient skipped",
+            "the gradient of the softmax is skipped: the gradient of the "
+            "weights is not that of the scores",
             by_hand(scores=lambda w, dw: dw),
         ),
         Mistake(
             "no-weight",
-            "the difference from the average is not multiplied by the weight",
+            "not multiplied by the weights",
+            "the difference from the average is not multiplied by the weights",
             by_hand(scores=lambda w, dw: dw - (w * dw).sum(-1, keepdim=True)),
         ),
         Mistake(
             "plain-mean",
-            "the average that is subtracted is the plain mean; it should be "
-            "weighted",
+            "plain mean subtracted",
+            "the plain mean is subtracted; it should be the average weighted "
+            "by the weights",
             by_hand(scores=lambda w, dw: w * (dw - dw.mean(-1, keepdim=True))),
         ),
         Mistake(
             "wrong-axis",
-            "the average is taken over the queries; each query has its own",
+            "average over the queries",
+            "the average is taken over the queries; it should be taken over "
+            "the keys, for each query",
             by_hand(
                 scores=lambda w, dw: w * (dw - (w * dw).sum(-2, keepdim=True))
             ),
         ),
         Mistake(
             "no-scale",
-            "the weights are scaled, and the way back is not: 1/√D is a factor "
-            "of the scores",
+            "no 1/√D in the gradients",
+            "the gradients lack the factor 1/√D, which belongs to both "
+            "`dquery` and `dkey`",
             by_hand(
                 query=lambda ds, q, k, c: ds @ k,
                 key=lambda ds, q, k, c: ds.mT @ q,
@@ -123,12 +131,15 @@ check_gradient = Exercise(
         ),
         Mistake(
             "key-unscaled",
-            "`dquery` is scaled and `dkey` is not; 1/√D belongs to both",
+            "dkey not scaled",
+            "`dquery` is scaled, but `dkey` is not; the factor 1/√D belongs "
+            "to both",
             by_hand(key=lambda ds, q, k, c: ds.mT @ q),
         ),
         Mistake(
             "scaled-twice",
-            "the factor 1/√D is there twice on the way back",
+            "scaled twice",
+            "the gradients contain the factor 1/√D twice",
             by_hand(
                 query=lambda ds, q, k, c: ds @ k * c * c,
                 key=lambda ds, q, k, c: ds.mT @ q * c * c,
@@ -136,27 +147,35 @@ check_gradient = Exercise(
         ),
         Mistake(
             "unscaled-law",
-            "it is the gradient of attention without the division by √D",
+            "gradient of unscaled attention",
+            "this is the gradient of attention without the division by √D",
             unscaled,
         ),
         Mistake(
             "untransposed",
-            "`dkey` sums over the keys; it should sum over the queries",
+            "dkey not transposed",
+            "`dkey` is summed over the keys; it should be summed over the "
+            "queries",
             by_hand(key=lambda ds, q, k, c: ds @ q * c),
         ),
         Mistake(
             "value-untransposed",
-            "`dvalue` sums over the keys; it should sum over the queries",
+            "dvalue not transposed",
+            "`dvalue` is summed over the keys; it should be summed over the "
+            "queries",
             by_hand(value=lambda w, up: w @ up),
         ),
         Mistake(
             "descent",
-            "all signs are turned: these are steps downhill",
+            "wrong sign",
+            "all signs are wrong: these are the negative gradients",
             lambda q, k, v, up: tuple(-x for x in gradient(q, k, v, up)),
         ),
         Mistake(
             "detached-weights",
-            "the weights are taken as constants: queries and keys get nothing",
+            "weights treated as constants",
+            "the weights are treated as constants, so queries and keys get no "
+            "gradient",
             by_hand(scores=lambda w, dw: torch.zeros_like(w)),
         ),
     ),

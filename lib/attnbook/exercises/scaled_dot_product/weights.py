@@ -1,6 +1,5 @@
 """Exercise: attention weights, scaled.
 
-Chapter: chapters/04_scaled_dot_product
 Source: Vaswani et al. (2017), section 3.2.1, equation 1,
     https://arxiv.org/abs/1706.03762
 Axes: T queries, S keys, D width of query and key
@@ -11,7 +10,7 @@ from torch import Tensor
 
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.inputs import doubled, halved, normal
-from attnbook.solutions.scaled_dot_product import weights
+from attnbook.exercises.solutions.scaled_dot_product import weights
 
 
 def far_out(rng: torch.Generator, s: int, d: int) -> tuple[Tensor, Tensor]:
@@ -41,7 +40,7 @@ def draw_weights(rng: torch.Generator) -> tuple[Case, ...]:
 
     usual = inputs(t=3, s=5, d=7)
     heads = inputs(2, 3, t=7, s=5, d=11)
-    # Heads cut out of wider vectors, as views: (B, T, H, D) turned.
+    # Heads cut out of wider vectors, as views: (B, T, H, D) transposed.
     query, key = normal(rng, 2, 3, 4, 5), normal(rng, 2, 6, 4, 5)
     return (
         Case("with one query, two keys and width 1", inputs(t=1, s=2, d=1)),
@@ -77,15 +76,25 @@ def late(factor):
     return answer
 
 
-def at_both_places(slug: str, because: str, factor) -> tuple[Mistake, Mistake]:
+def at_both_places(
+    slug: str, title: str, because: str, factor
+) -> tuple[Mistake, Mistake]:
     """Return a wrong factor as two mistakes: on the query, on the product.
 
     They differ where the product overflows, and both are often written.
     """
-    also = "; and it comes when the product may have overflowed"
+    also = (
+        "; they are also scaled only after the product, which may already "
+        "have overflowed"
+    )
     return (
-        Mistake(slug, because, scaled(factor)),
-        Mistake(f"{slug}-late", because + also, late(factor)),
+        Mistake(slug, title, because, scaled(factor)),
+        Mistake(
+            f"{slug}-late",
+            f"{title}, after the product",
+            because + also,
+            late(factor),
+        ),
     )
 
 
@@ -111,74 +120,88 @@ check_weights = Exercise(
     mistakes=(
         Mistake(
             "no-scale",
-            "the products are not divided by √D",
+            "no division by √D",
+            "the scores are not divided by √D",
             scaled(lambda q: 1.0),
         ),
         *at_both_places(
             "scaled-by-width",
-            "the products are divided by D; it should be √D",
+            "division by D, not by √D",
+            "the scores are divided by D; they should be divided by √D",
             lambda q: 1 / q.shape[-1],
         ),
         *at_both_places(
             "scaled-by-model-width",
-            "the products are divided by the root of the model's width, heads "
-            "times D; it should be the width of a head",
+            "division by √(H·D), not by √D",
+            "the scores are divided by √(H·D), the root of the model width; "
+            "they should be divided by √D",
             lambda q: (heads(q) * q.shape[-1]) ** -0.5,
         ),
         Mistake(
             "scaled-by-heads",
-            "the products are divided by the root of the number of heads; it "
-            "should be √D",
+            "division by √H, not by √D",
+            "the scores are divided by √H, the root of the number of heads; "
+            "they should be divided by √D",
             scaled(lambda q: heads(q) ** -0.5),
         ),
         Mistake(
             "scaled-by-queries",
-            "the products are divided by the root of the number of queries: "
-            "the width is the last axis",
+            "division by √T, not by √D",
+            "the scores are divided by √T, the root of the number of queries; "
+            "they should be divided by √D, where D is the last axis",
             scaled(lambda q: q.shape[-2] ** -0.5),
         ),
         Mistake(
             "multiplied",
-            "the products are multiplied by √D; they should be divided",
+            "multiplied by √D",
+            "the scores are multiplied by √D; they should be divided by it",
             scaled(lambda q: q.shape[-1] ** 0.5),
         ),
         Mistake(
             "scaled-after",
+            "division after the softmax",
             "the weights are divided by √D after the softmax; the scores "
-            "should be, before it",
+            "should be divided before it",
             lambda q, k: (q @ k.mT).softmax(-1) / q.shape[-1] ** 0.5,
         ),
         Mistake(
             "scaled-late",
-            "the product is divided when it has already overflowed; scale "
-            "the query first",
+            "scaled after the product",
+            "the scores are divided after the product, which may already have "
+            "overflowed; scale the query first",
             lambda q, k: (q @ k.mT * q.shape[-1] ** -0.5).softmax(-1),
         ),
         Mistake(
             "no-shift",
-            "exp is taken of the scores as they are, and overflows; subtract "
-            "the maximum first, as `softmax` does",
+            "exponential without a shift",
+            "the exponential is applied to the scores without a shift, so it "
+            "overflows; subtract the maximum first, as `softmax` does",
             naive,
         ),
         Mistake(
             "wrong-axis",
-            "the softmax runs over the queries, not over the keys",
+            "softmax over the queries",
+            "the softmax runs over the queries; it should run over the keys",
             lambda q, k: (q * q.shape[-1] ** -0.5 @ k.mT).softmax(-2),
         ),
         Mistake(
             "no-softmax",
-            "these are scores: the softmax is missing",
+            "no softmax",
+            "it returns the scores: the softmax is missing",
             lambda q, k: q * q.shape[-1] ** -0.5 @ k.mT,
         ),
         Mistake(
             "swapped-axes",
-            "queries and keys have changed places: the weights are (…, S, T)",
+            "queries and keys swapped",
+            "the axes of queries and keys are swapped: the weights have the "
+            "shape (…, S, T)",
             lambda q, k: (k * q.shape[-1] ** -0.5 @ q.mT).softmax(-1),
         ),
         Mistake(
             "reshaped",
-            "the keys are reshaped where they should be transposed, which "
-            "tears every key apart",
+            "reshaped instead of transposed",
+            "the keys are reshaped instead of transposed: the shape is right, "
+            "but the entries are in the wrong order",
             lambda q, k: (
                 q
                 * q.shape[-1] ** -0.5

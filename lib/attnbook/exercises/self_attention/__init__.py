@@ -1,9 +1,4 @@
-"""Exercises of the chapter on self-attention, one module each.
-
-Chapter: chapters/05_self_attention
-Source: none
-Axes: none
-"""
+"""Exercises of the chapter on self-attention, one module each."""
 
 from attnbook.exercises.self_attention.causal_self_attention import (
     check_causal_self_attention,

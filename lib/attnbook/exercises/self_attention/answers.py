@@ -1,7 +1,5 @@
 """What goes wrong in any attention that projects first, as functions.
 
-Chapter: chapters/05_self_attention
-Source: none
 Axes: B batch, T positions that ask, S positions asked, C and M their widths, D
     width of query and key, E value width
 """

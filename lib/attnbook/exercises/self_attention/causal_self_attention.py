@@ -1,6 +1,5 @@
 """Exercise: self-attention that sees no future.
 
-Chapter: chapters/05_self_attention
 Source: Vaswani et al. (2017), section 3.2.3 (the decoder's self-attention),
     https://arxiv.org/abs/1706.03762
 Axes: B batch, T positions, C width of the input, D width of query and key, E
@@ -13,7 +12,7 @@ from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.inputs import normal
 from attnbook.exercises.self_attention.answers import itself, past, weighed
 from attnbook.exercises.self_attention.self_attention import draw
-from attnbook.solutions import self_attention as solutions
+from attnbook.exercises.solutions import self_attention as solutions
 
 RIGHT = itself(weighed(bend=past))
 
@@ -45,20 +44,24 @@ check_causal_self_attention = Exercise(
     mistakes=(
         Mistake(
             "no-mask",
-            "a position sees what comes after it",
+            "no causal mask",
+            "there is no causal mask: a position can attend to later positions",
             itself(weighed()),
         ),
         Mistake(
             "upside-down",
-            "the mask is upside down: each position sees itself and what "
-            "comes after it",
+            "inverted mask",
+            "the mask is inverted: a position can attend only to itself and "
+            "to later positions",
             itself(
                 weighed(bend=lambda s: s.masked_fill(upper(s).mT, -torch.inf))
             ),
         ),
         Mistake(
             "not-itself",
-            "a position may see itself; the first would see nothing else",
+            "own position masked out",
+            "a position cannot attend to itself; it should, or the first one "
+            "has no key",
             itself(
                 weighed(
                     bend=lambda s: past(s, -1),
@@ -68,52 +71,65 @@ check_causal_self_attention = Exercise(
         ),
         Mistake(
             "not-itself-nan",
-            "a position may see itself; the first sees nothing here, and the "
-            "softmax of nothing is NaN",
+            "NaN at the first position",
+            "a position cannot attend to itself, so the first one has no key, "
+            "and its softmax is NaN",
             itself(weighed(bend=lambda s: past(s, -1))),
         ),
         Mistake(
             "one-too-many",
-            "a position sees one place into the future",
+            "next position not masked out",
+            "a position can attend to the next one; it should attend to "
+            "itself and earlier ones only",
             itself(weighed(bend=lambda s: past(s, 1))),
         ),
         Mistake(
             "masked-after",
-            "the mask comes after the softmax: the future has already taken "
-            "its share, and the weights do not sum to 1",
+            "mask after the softmax",
+            "the mask is applied after the softmax, so the remaining weights "
+            "no longer sum to 1",
             itself(weighed(then=lambda w, D: w.tril())),
         ),
         Mistake(
             "zero-score",
-            "the future gets the score 0, and 0 is a score like any other",
+            "masked scores set to 0",
+            "the scores of later positions are set to 0, and the softmax "
+            "gives a score of 0 positive weight; they should be minus "
+            "infinity",
             itself(weighed(bend=torch.tril)),
         ),
         Mistake(
             "mask-added",
-            "the mask is added as ones and zeros, which shifts scores by 1 "
-            "and hides nothing",
+            "mask added to the scores",
+            "the mask is added as ones and zeros, which shifts the scores by "
+            "1 and masks nothing out",
             itself(weighed(bend=lambda s: s + torch.ones_like(s).tril())),
         ),
         Mistake(
             "small-sentinel",
-            "the future gets a score of -10, and a real score can be lower; "
-            "minus infinity cannot be beaten",
+            "-10 instead of minus infinity",
+            "the scores of later positions are set to -10, and a real score "
+            "can be lower still; use minus infinity",
             itself(weighed(bend=lambda s: s.masked_fill(upper(s), -10.0))),
         ),
         Mistake(
             "no-scale",
-            "the products are not divided by √D",
+            "no division by √D",
+            "the scores are not divided by √D",
             itself(weighed(scale=lambda D, C: 1.0, bend=past)),
         ),
         Mistake(
             "scale-by-input-width",
-            "the products are divided by √C; what is multiplied are queries "
-            "and keys, D wide",
+            "division by √C, not by √D",
+            "the scores are divided by √C, the root of the input width; they "
+            "should be divided by √D, because queries and keys have D entries",
             itself(weighed(scale=lambda D, C: C**-0.5, bend=past)),
         ),
         Mistake(
             "scale-after-softmax",
-            "the division by √D comes after the softmax",
+            "division after the softmax",
+            "the weights are divided by √D after the softmax; the scores "
+            "should be divided before it",
             itself(
                 weighed(
                     scale=lambda D, C: 1.0,
@@ -124,22 +140,26 @@ check_causal_self_attention = Exercise(
         ),
         Mistake(
             "uniform",
-            "each position takes the plain mean of its past: the scores are "
-            "not used",
+            "uniform weights",
+            "each position takes the plain mean over itself and earlier "
+            "positions: the scores are not used",
             itself(weighed(scale=lambda D, C: 0.0, bend=past)),
         ),
         Mistake(
             "values-only",
-            "each position gets its own value: nothing is attended to",
+            "values without attention",
+            "each position gets its own value: there is no attention",
             lambda x, Q, K, V: x @ V.T,
         ),
         Mistake(
             "swapped-query-key",
-            "W_query and W_key have changed places",
+            "W_query and W_key swapped",
+            "W_query and W_key are swapped",
             lambda x, Q, K, V: RIGHT(x, K, Q, V),
         ),
         Mistake(
             "key-for-value",
+            "keys instead of values",
             "the keys are averaged; it should be the values",
             lambda x, Q, K, V: RIGHT(x, Q, K, K),
         ),

@@ -1,6 +1,5 @@
 """Exercise: attention from one sequence to another.
 
-Chapter: chapters/05_self_attention
 Source: Vaswani et al. (2017), section 3.2.3,
     https://arxiv.org/abs/1706.03762
 Axes: B batch, T positions that ask, S positions asked, C and M their widths, D
@@ -12,7 +11,7 @@ import torch
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.inputs import doubled, halved, normal
 from attnbook.exercises.self_attention.answers import weighed
-from attnbook.solutions import self_attention as solutions
+from attnbook.exercises.solutions import self_attention as solutions
 
 RIGHT = weighed()
 
@@ -29,8 +28,8 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
     loud = tuple(4 * x for x in inputs(2, 3, 5, 2, 3, 5, 7))
     return (
         Case("with one position each", inputs(1, 1, 1, 2, 3, 5, 7)),
-        Case("with 3 asking and 5 asked", usual, gradient=True),
-        Case("with 5 asking and 3 asked", inputs(2, 5, 3, 3, 2, 7, 5)),
+        Case("with 3 queries and 5 keys", usual, gradient=True),
+        Case("with 5 queries and 3 keys", inputs(2, 5, 3, 3, 2, 7, 5)),
         Case("with everything equal", inputs(2, 4, 4, 4, 4, 4, 4)),
         Case("with large scores", loud),
         Case("in double precision", doubled(usual)),
@@ -51,84 +50,102 @@ check_cross_attention = Exercise(
     mistakes=(
         Mistake(
             "no-scale",
-            "the products are not divided by √D",
+            "no division by √D",
+            "the scores are not divided by √D",
             weighed(scale=lambda D, C: 1.0),
         ),
         Mistake(
             "scale-by-input-width",
-            "the products are divided by √C; what is multiplied are queries "
-            "and keys, D wide",
+            "division by √C, not by √D",
+            "the scores are divided by √C, the root of the input width; they "
+            "should be divided by √D, because queries and keys have D entries",
             weighed(scale=lambda D, C: C**-0.5),
         ),
         Mistake(
             "scale-without-root",
-            "the products are divided by D; its square root is meant",
+            "division by D, not by √D",
+            "the scores are divided by D; they should be divided by √D",
             weighed(scale=lambda D, C: 1 / D),
         ),
         Mistake(
             "scale-after-softmax",
-            "the division by √D comes after the softmax, and the weights no "
-            "longer sum to 1",
+            "division after the softmax",
+            "the weights are divided by √D after the softmax, so they no "
+            "longer sum to 1; the scores should be divided before it",
             weighed(scale=lambda D, C: 1.0, then=lambda w, D: w * D**-0.5),
         ),
         Mistake(
             "softmax-over-queries",
-            "the softmax runs over the positions that ask; each of them "
-            "shares itself out over the memory",
+            "softmax over the queries",
+            "the softmax runs over the queries; it should run over the "
+            "positions of the memory",
             weighed(axis=-2),
         ),
         Mistake(
             "softmax-over-batch",
-            "the softmax runs over the batch, not over the memory",
+            "softmax over the batch",
+            "the softmax runs over the batch; it should run over the "
+            "positions of the memory",
             weighed(axis=0),
         ),
         Mistake(
             "self",
-            "`x` asks itself; keys and values come from `memory`",
+            "self-attention instead of cross-attention",
+            "`x` attends to itself; keys and values should come from `memory`",
             lambda x, memory, Q, K, V: RIGHT(x, x, Q, K, V),
         ),
         Mistake(
             "memory-asks",
-            "the memory asks itself; queries come from `x`",
+            "queries from the memory",
+            "the memory attends to itself; the queries should come from `x`",
             lambda x, memory, Q, K, V: RIGHT(memory, memory, Q, K, V),
         ),
         Mistake(
             "swapped-sequences",
-            "`x` and `memory` have changed places: the memory asks",
+            "`x` and `memory` swapped",
+            "`x` and `memory` are swapped: the memory attends to `x`",
             lambda x, memory, Q, K, V: RIGHT(memory, x, Q, K, V),
         ),
         Mistake(
             "swapped-query-key",
-            "W_query and W_key have changed places",
+            "W_query and W_key swapped",
+            "W_query and W_key are swapped",
             lambda x, memory, Q, K, V: RIGHT(x, memory, K, Q, V),
         ),
         Mistake(
             "key-for-value",
+            "keys instead of values",
             "the keys are averaged; it should be the values",
             lambda x, memory, Q, K, V: RIGHT(x, memory, Q, K, K),
         ),
         Mistake(
             "no-value-projection",
-            "the memory itself is averaged, not its values",
+            "no value projection",
+            "the memory itself is averaged; its values, memory @ W_value.T, "
+            "should be",
             lambda x, memory, Q, K, V: RIGHT(
                 x, memory, Q, K, torch.eye(memory.shape[-1]).to(memory)
             ),
         ),
         Mistake(
             "uniform",
-            "the memory's plain mean: the scores are not used",
+            "uniform weights",
+            "every position of the memory gets the same weight: the scores "
+            "are not used",
             weighed(scale=lambda D, C: 0.0),
         ),
         Mistake(
             "untransposed",
-            "a matrix is applied as x @ W; x @ W.T is meant, which only "
-            "square matrices do not tell apart by shape",
+            "projections not transposed",
+            "the projections are applied as x @ W; it should be x @ W.T "
+            "(square matrices hide this in the shapes)",
             lambda x, memory, Q, K, V: RIGHT(x, memory, Q.mT, K.mT, V.mT),
         ),
         Mistake(
             "diagonal-mask",
-            "position t sees the memory only up to place t: a causal mask "
-            "has no business between two sequences",
+            "unneeded causal mask",
+            "position t can attend to the memory only up to position t; "
+            "cross-attention has no causal mask",
             weighed(bend=lambda s: s.masked_fill(above(s), -torch.inf)),
         ),
     ),

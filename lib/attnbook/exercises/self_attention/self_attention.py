@@ -1,6 +1,5 @@
 """Exercise: self-attention with its three projections.
 
-Chapter: chapters/05_self_attention
 Source: Vaswani et al. (2017), sections 3.2.1 and 3.2.3,
     https://arxiv.org/abs/1706.03762
 Axes: B batch, T positions, C width of the input, D width of query and key, E
@@ -12,7 +11,7 @@ import torch
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.inputs import doubled, halved, normal
 from attnbook.exercises.self_attention.answers import itself, weighed
-from attnbook.solutions import self_attention as solutions
+from attnbook.exercises.solutions import self_attention as solutions
 
 RIGHT = weighed()
 
@@ -53,86 +52,101 @@ check_self_attention = Exercise(
     mistakes=(
         Mistake(
             "no-scale",
-            "the products are not divided by √D",
+            "no division by √D",
+            "the scores are not divided by √D",
             itself(weighed(scale=lambda D, C: 1.0)),
         ),
         Mistake(
             "scale-by-input-width",
-            "the products are divided by √C; what is multiplied are queries "
-            "and keys, D wide",
+            "division by √C, not by √D",
+            "the scores are divided by √C, the root of the input width; they "
+            "should be divided by √D, because queries and keys have D entries",
             itself(weighed(scale=lambda D, C: C**-0.5)),
         ),
         Mistake(
             "scale-without-root",
-            "the products are divided by D; its square root is meant",
+            "division by D, not by √D",
+            "the scores are divided by D; they should be divided by √D",
             itself(weighed(scale=lambda D, C: 1 / D)),
         ),
         Mistake(
             "scale-after-softmax",
-            "the division by √D comes after the softmax, and the weights no "
-            "longer sum to 1",
+            "division after the softmax",
+            "the weights are divided by √D after the softmax, so they no "
+            "longer sum to 1; the scores should be divided before it",
             itself(
                 weighed(scale=lambda D, C: 1.0, then=lambda w, D: w * D**-0.5)
             ),
         ),
         Mistake(
             "softmax-over-queries",
-            "the softmax runs over the queries; each query shares itself out "
-            "over the keys",
+            "softmax over the queries",
+            "the softmax runs over the queries; it should run over the keys",
             itself(weighed(axis=-2)),
         ),
         Mistake(
             "softmax-over-batch",
-            "the softmax runs over the batch, not over the keys",
+            "softmax over the batch",
+            "the softmax runs over the batch; it should run over the keys",
             itself(weighed(axis=0)),
         ),
         Mistake(
             "swapped-query-key",
-            "W_query and W_key have changed places: a position asks with what "
-            "it should answer with",
+            "W_query and W_key swapped",
+            "W_query and W_key are swapped",
             lambda x, Q, K, V: RIGHT(x, x, K, Q, V),
         ),
         Mistake(
             "one-projection",
-            "keys are made with W_query; the scores are symmetric then",
+            "keys from W_query",
+            "the keys are computed with W_query, which makes the scores "
+            "symmetric; use W_key",
             lambda x, Q, K, V: RIGHT(x, x, Q, Q, V),
         ),
         Mistake(
             "key-for-value",
+            "keys instead of values",
             "the keys are averaged; it should be the values",
             lambda x, Q, K, V: RIGHT(x, x, Q, K, K),
         ),
         Mistake(
             "no-value-projection",
-            "the input itself is averaged, not its values x W_valueᵀ",
+            "no value projection",
+            "the input itself is averaged; its values, x @ W_value.T, should "
+            "be",
             lambda x, Q, K, V: RIGHT(x, x, Q, K, torch.eye(x.shape[-1]).to(x)),
         ),
         Mistake(
             "uniform",
-            "every position takes the plain mean: the scores are not used",
+            "uniform weights",
+            "every position gets the same weight: the scores are not used",
             itself(weighed(scale=lambda D, C: 0.0)),
         ),
         Mistake(
             "values-only",
-            "each position gets its own value: nothing is attended to",
+            "values without attention",
+            "each position gets its own value: there is no attention",
             lambda x, Q, K, V: x @ V.T,
         ),
         Mistake(
             "untransposed",
-            "a matrix is applied as x @ W; x @ W.T is meant, which only "
-            "square matrices do not tell apart by shape",
+            "projections not transposed",
+            "the projections are applied as x @ W; it should be x @ W.T "
+            "(square matrices hide this in the shapes)",
             lambda x, Q, K, V: RIGHT(x, x, Q.mT, K.mT, V.mT),
         ),
         Mistake(
             "unstable",
-            "the powers overflow: subtract the largest score first, or let "
-            "softmax do it",
+            "exponential overflows",
+            "the exponentials overflow; subtract the largest score first, or "
+            "use `softmax`",
             lambda x, Q, K, V: unshifted(x, Q, K, V),
         ),
         Mistake(
             "causal",
-            "a position sees only itself and what came before; here it may "
-            "see all",
+            "unneeded causal mask",
+            "a position can attend only to itself and earlier ones; here it "
+            "should attend to all positions",
             lambda x, Q, K, V: solutions.causal_self_attention(x, Q, K, V),
         ),
     ),

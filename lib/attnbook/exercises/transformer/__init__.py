@@ -1,9 +1,4 @@
-"""Exercises of the chapter on the Transformer, one module each.
-
-Chapter: chapters/09_transformer
-Source: none
-Axes: none
-"""
+"""Exercises of the chapter on the Transformer, one module each."""
 
 from attnbook.exercises.transformer.block import check_block
 from attnbook.exercises.transformer.decoder_step import check_decoder_step

@@ -1,6 +1,5 @@
 """Exercise: a Transformer block with the norm before each sublayer.
 
-Chapter: chapters/09_transformer
 Source: Xiong et al. (2020), section 3 and figure 1 (b),
     https://arxiv.org/abs/2002.04745
 Axes: B batch, T positions, C width
@@ -10,12 +9,12 @@ import torch
 
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.inputs import doubled, normal
+from attnbook.exercises.solutions.transformer import block
 from attnbook.exercises.transformer.sublayers import (
     Attention,
     Network,
     Norm,
 )
-from attnbook.solutions.transformer import block
 
 
 def draw(rng: torch.Generator) -> tuple[Case, ...]:
@@ -63,12 +62,12 @@ def post(x, attention, network, first, second):
 
 
 def bare_second(x, attention, network, first, second):
-    """Forget the second sublayer's way past it."""
+    """Omit the residual connection around the second sublayer."""
     return network(second(x + attention(first(x))))
 
 
 def bare_first(x, attention, network, first, second):
-    """Forget the first sublayer's way past it."""
+    """Omit the residual connection around the first sublayer."""
     x = attention(first(x))
     return x + network(second(x))
 
@@ -80,7 +79,7 @@ def normed_after(x, attention, network, first, second):
 
 
 check_block = Exercise(
-    title="a block with the norm first",
+    title="pre-norm Transformer block",
     stars=2,
     minutes=10,
     section="The block",
@@ -91,47 +90,57 @@ check_block = Exercise(
     mistakes=(
         Mistake(
             "post-norm",
-            "the norms come after the sums: that is the block of the 2017 "
-            "paper, and here the norm comes first",
+            "post-norm instead of pre-norm",
+            "the norms come after the residual sums: this is the post-norm "
+            "block of the 2017 paper; the exercise asks for pre-norm",
             post,
         ),
         Mistake(
             "no-way-past-attention",
-            "what was there is not added to the attention's output",
+            "no residual connection around attention",
+            "the residual connection around the attention is missing",
             bare_first,
         ),
         Mistake(
             "no-way-past-network",
-            "what was there is not added to the network's output",
+            "no residual connection around the FFN",
+            "the residual connection around the feed-forward network is "
+            "missing",
             bare_second,
         ),
         Mistake(
             "second-from-input",
-            "the network's output is added to the block's input, so that the "
-            "attention's is lost",
+            "second residual from the block's input",
+            "the output of the feed-forward network is added to the block's "
+            "input, so the output of the attention is lost",
             second_from_input,
         ),
         Mistake(
             "parallel",
-            "both sublayers get the block's input; the network should get what "
-            "attention has added",
+            "parallel sublayers",
+            "both sublayers receive the block's input; the feed-forward "
+            "network should receive the result of the first residual sum",
             lambda x, attention, network, first, second: (
                 x + attention(first(x)) + network(second(x))
             ),
         ),
         Mistake(
             "adds-the-normed",
-            "the outputs are added to the normalised vectors; the way past a "
-            "sublayer should carry x as it is",
+            "residual after the norm",
+            "the outputs are added to the normalized vectors; the residual "
+            "connection should carry x itself",
             adds_the_normed,
         ),
         Mistake(
             "norm-of-the-output",
-            "the norms stand behind the sublayers, before the sum",
+            "norm of the sublayers' outputs",
+            "the norms are applied to the outputs of the sublayers; they "
+            "should be applied to their inputs",
             normed_after,
         ),
         Mistake(
             "one-norm",
+            "first norm used twice",
             "both sublayers use the first norm",
             lambda x, attention, network, first, second: block(
                 x, attention, network, first, first
@@ -139,20 +148,23 @@ check_block = Exercise(
         ),
         Mistake(
             "norms-swapped",
-            "the norms have changed places",
+            "norms swapped",
+            "the two norms are swapped",
             lambda x, attention, network, first, second: block(
                 x, attention, network, second, first
             ),
         ),
         Mistake(
             "network-first",
-            "the sublayers have changed places",
+            "sublayers swapped",
+            "the sublayers are swapped: the attention should come first",
             lambda x, attention, network, first, second: block(
                 x, network, attention, first, second
             ),
         ),
         Mistake(
             "no-norm",
+            "no norms",
             "the norms are not used",
             lambda x, attention, network, first, second: block(
                 x, attention, network, lambda y: y, lambda y: y
@@ -160,7 +172,8 @@ check_block = Exercise(
         ),
         Mistake(
             "no-network",
-            "the block ends after the attention",
+            "no feed-forward network",
+            "the feed-forward network is missing",
             lambda x, attention, network, first, second: (
                 x + attention(first(x))
             ),

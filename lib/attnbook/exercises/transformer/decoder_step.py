@@ -1,25 +1,24 @@
 """Exercise: the two attentions of a decoder block, each with its own mask.
 
-Chapter: chapters/09_transformer
 Source: Vaswani et al. (2017), section 3.2.3, https://arxiv.org/abs/1706.03762
 Axes: B batch, T target places, S source places, C width
 """
 
 import torch
 
-from attnbook import scaled_dot_product
+from attnbook.attention import scaled_dot_product
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.inputs import doubled, normal
-from attnbook.solutions.transformer import decoder_step
+from attnbook.exercises.solutions.transformer import decoder_step
 
 
 def attend(query, key, value, mask=None):
-    """Attention, as the exercise hands it over: True = may look."""
+    """The attention of this exercise; masks are True where it can attend."""
     return scaled_dot_product.attend(query, key, value, mask)
 
 
 def draw(rng: torch.Generator) -> tuple[Case, ...]:
-    """One text; then padded ones, T ≠ S; then T = S, and large numbers."""
+    """One sequence; padded ones with T ≠ S; T = S; large numbers."""
 
     def inputs(lengths, t, c, size=1.0):
         b, s = len(lengths), max(lengths)
@@ -109,84 +108,103 @@ def itself_twice(x, memory, lengths, attend):
 
 
 check_decoder_step = Exercise(
-    title="the two attentions of a decoder",
+    title="attention sublayers of a decoder",
     stars=2,
     minutes=15,
     section="The decoder asks twice",
     solution=decoder_step,
     returns=("x",),
     draw=draw,
-    allowed="`attend` is given; it takes masks in which True = may look.",
+    allowed="`attend` is given; its masks are True where a query can attend.",
     mistakes=(
         Mistake(
             "source-mask-ignored",
-            "padding of the source is looked at: `lengths` is not used",
+            "source padding not masked",
+            "the padding of the source is not masked out: `lengths` is not "
+            "used",
             with_masks(lambda past, real: (past, None)),
         ),
         Mistake(
             "not-causal",
-            "places of the target see those after them",
+            "no causal mask",
+            "the self-attention has no causal mask: positions can attend to "
+            "later ones",
             with_masks(lambda past, real: (None, real)),
         ),
         Mistake(
             "no-mask",
+            "no masks",
             "neither attention has a mask",
             with_masks(lambda past, real: (None, None)),
         ),
         Mistake(
             "source-mask-inverted",
-            "the source's mask is upside down: only padding is looked at",
+            "source mask inverted",
+            "the mask of the source is inverted: only padding gets weight",
             with_masks(lambda past, real: (past, ~real)),
         ),
         Mistake(
             "causal-mask-inverted",
-            "the causal mask is upside down: only the future is looked at",
+            "causal mask inverted",
+            "the causal mask is inverted: positions attend only to later ones",
             with_masks(lambda past, real: (~past, real)),
         ),
         Mistake(
             "not-itself",
-            "a place does not see itself: the diagonal is missing",
+            "own position masked out",
+            "a position cannot attend to itself: the diagonal is missing",
             with_masks(lambda past, real: (past.tril(-1), real)),
         ),
         Mistake(
             "first-text-only",
-            "all texts have the length of the first",
+            "first length for all sequences",
+            "all source sequences are masked with the length of the first one",
             with_masks(lambda past, real: (past, real[:1])),
         ),
         Mistake(
             "wrong-axis",
-            "the lengths hide queries; padding is hidden as keys",
+            "padding mask along the queries",
+            "the padding mask is applied along the queries; it should mask "
+            "out keys",
             wrong_axis,
         ),
         Mistake(
             "memory-asks-itself",
-            "the queries of the second attention come from the memory",
+            "queries from the memory",
+            "the queries of the cross-attention come from the memory; they "
+            "should come from the decoder",
             memory_asks_itself,
         ),
         Mistake(
             "itself-twice",
-            "the second attention asks the target again, never the memory",
+            "no cross-attention",
+            "the second attention is self-attention again; its keys and "
+            "values should come from the memory",
             itself_twice,
         ),
         Mistake(
             "from-input",
-            "the memory is asked with the input, not with what the first "
-            "attention has added to it",
+            "cross-attention on the input",
+            "the queries of the cross-attention come from the input; they "
+            "should come from the result of the self-attention",
             from_input,
         ),
         Mistake(
             "cross-first",
-            "the memory is asked before the past",
+            "cross-attention first",
+            "the cross-attention comes before the self-attention",
             cross_first,
         ),
         Mistake(
             "no-way-past-memory",
-            "what was there is not added to the second attention's output",
+            "no residual around cross-attention",
+            "the residual connection around the cross-attention is missing",
             no_way_past,
         ),
         Mistake(
             "no-way-past-itself",
-            "what was there is not added to the first attention's output",
+            "no residual around self-attention",
+            "the residual connection around the self-attention is missing",
             lambda *given: no_way_past(*given, first=True),
         ),
     ),

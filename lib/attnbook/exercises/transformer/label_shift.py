@@ -1,6 +1,5 @@
 """Exercise: the loss of a language model, with its labels one step ahead.
 
-Chapter: chapters/09_transformer
 Source: Radford et al. (2018), section 3.1, equation 1; the off-by-one that
     reports a perfect accuracy is asked about in many threads (chapter's
     Pitfalls)
@@ -12,7 +11,7 @@ from torch.nn import functional as F
 
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.inputs import doubled, normal, whole
-from attnbook.solutions.transformer import next_symbol_loss
+from attnbook.exercises.solutions.transformer import next_symbol_loss
 
 
 def draw(rng: torch.Generator) -> tuple[Case, ...]:
@@ -32,14 +31,14 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
         Case("without padding", inputs([5, 5], 5, 7), gradient=True),
         Case("with padding", (logits, ids, pad), gradient=True),
         Case("with padding numbered 3", inputs([4, 2], 4, 11, pad=3), True),
-        Case("with as many symbols as places", inputs([5, 3], 5, 5)),
+        Case("with as many symbols as positions", inputs([5, 3], 5, 5)),
         Case("with large logits", (logits * 200, ids, pad)),
         Case("in double precision", doubled((logits, ids, pad))),
     )
 
 
 def mean(guesses, wanted, keep, of=F.cross_entropy):
-    """Return the mean loss of the places to keep."""
+    """Return the mean loss of the positions to keep."""
     return of(guesses.mT, wanted, reduction="none")[keep].mean()
 
 
@@ -50,13 +49,13 @@ def flat(logits, ids, pad):
 
 
 def rolled(logits, ids, pad):
-    """Let the last place guess the first symbol of its own text."""
+    """Let the last position predict the first symbol of its own sequence."""
     wanted = ids.roll(-1, dims=1)
     return mean(logits, wanted, wanted != pad)
 
 
 def by_text(logits, ids, pad):
-    """Average each text first."""
+    """Average each sequence first."""
     wanted = ids[:, 1:]
     keep = wanted != pad
     losses = F.cross_entropy(logits[:, :-1].mT, wanted, reduction="none")
@@ -72,7 +71,7 @@ def total(logits, ids, pad, divide=lambda keep: 1):
 
 
 check_label_shift = Exercise(
-    title="the loss of the next symbol",
+    title="next-symbol loss",
     stars=2,
     minutes=15,
     section="A decoder alone",
@@ -82,75 +81,94 @@ check_label_shift = Exercise(
     mistakes=(
         Mistake(
             "no-shift",
-            "each place is compared with its own symbol, which a model copies "
-            "from its input: the accuracy will be perfect",
+            "labels not shifted",
+            "the labels are not shifted: each position predicts its own "
+            "symbol, which the model can copy from its input",
             lambda z, ids, pad: mean(z, ids, ids != pad),
         ),
         Mistake(
             "backwards",
-            "the shift goes the wrong way: each place is asked for the symbol "
-            "before it",
+            "shifted in the wrong direction",
+            "the labels are shifted in the wrong direction: each position "
+            "predicts the symbol before it",
             lambda z, ids, pad: mean(z[:, 1:], ids[:, :-1], ids[:, :-1] != pad),
         ),
         Mistake(
             "wraps-around",
-            "the labels are rolled, so the last place is asked for the first "
-            "symbol of its own text",
+            "shift wraps around",
+            "the labels are rolled, so the last position predicts the first "
+            "symbol of its own sequence",
             rolled,
         ),
         Mistake(
             "across-texts",
-            "the texts are laid end to end before the shift, so the last place "
-            "of one is asked for the first symbol of the next",
+            "shift across sequences",
+            "the sequences are concatenated before the shift, so the last "
+            "position of one predicts the first symbol of the next",
             flat,
         ),
         Mistake(
             "padding-counted",
-            "padding counts as a symbol to be predicted",
+            "padding counted",
+            "the loss of padding positions is counted",
             lambda z, ids, pad: mean(
                 z[:, :-1], ids[:, 1:], torch.ones_like(ids[:, 1:]).bool()
             ),
         ),
         Mistake(
             "wrong-side-of-padding",
-            "places are left out if their own symbol is padding; it is the "
-            "label, one later, that must not be",
+            "padding mask not shifted",
+            "positions are left out if their own symbol is padding; they "
+            "should be left out if their label is padding",
             lambda z, ids, pad: mean(z[:, :-1], ids[:, 1:], ids[:, :-1] != pad),
         ),
         Mistake(
             "pad-is-zero",
-            "padding is taken to be 0, whatever `pad` says",
+            "padding symbol hard-coded",
+            "the padding symbol is assumed to be 0, whatever `pad` is",
             lambda z, ids, pad: mean(z[:, :-1], ids[:, 1:], ids[:, 1:] != 0),
         ),
         Mistake(
             "softmax-twice",
-            "a softmax comes before cross-entropy, which takes one itself",
+            "softmax before cross-entropy",
+            "a softmax is applied before the cross-entropy, which already "
+            "applies one",
             lambda z, ids, pad: mean(
                 z.softmax(-1)[:, :-1], ids[:, 1:], ids[:, 1:] != pad
             ),
         ),
         Mistake(
             "log-for-nothing",
-            "the negative log-probabilities are read off the logits as they "
-            "are, without a log_softmax",
+            "no log-softmax",
+            "the logits are used as if they were log-probabilities; "
+            "log_softmax is missing",
             lambda z, ids, pad: mean(
                 z[:, :-1], ids[:, 1:], ids[:, 1:] != pad, of=F.nll_loss
             ),
         ),
         Mistake(
             "mean-of-means",
-            "each text is averaged first, so that a symbol of a short one "
-            "weighs more",
+            "mean of the sequences' means",
+            "each sequence is averaged first, so that a symbol of a short "
+            "sequence weighs more",
             by_text,
         ),
-        Mistake("sum", "it is a sum, not a mean", total),
+        Mistake(
+            "sum",
+            "sum instead of a mean",
+            "it returns the sum of the losses; it should be the mean",
+            total,
+        ),
         Mistake(
             "divided-by-all",
-            "the sum leaves padding out, the number it is divided by does not",
+            "divided by all positions",
+            "the sum leaves padding out, but it is divided by the number of "
+            "all positions",
             lambda z, ids, pad: total(z, ids, pad, lambda keep: keep.numel()),
         ),
         Mistake(
             "wrong-sign",
+            "wrong sign",
             "the sign is wrong: a good model would have a high loss",
             lambda z, ids, pad: -next_symbol_loss(z, ids, pad),
         ),

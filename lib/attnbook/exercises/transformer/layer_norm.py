@@ -1,6 +1,5 @@
 """Exercise: layer normalisation.
 
-Chapter: chapters/09_transformer
 Source: Ba et al. (2016), section 3, equation 4,
     https://arxiv.org/abs/1607.06450; the two mistakes people ask about since
     2018, https://github.com/harvardnlp/annotated-transformer/issues
@@ -11,7 +10,7 @@ import torch
 
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.inputs import doubled, normal
-from attnbook.layer_norm import layer_norm
+from attnbook.models.layer_norm import layer_norm
 
 
 def draw(rng: torch.Generator) -> tuple[Case, ...]:
@@ -64,7 +63,7 @@ def wrong(**change):
 
 
 check_layer_norm = Exercise(
-    title="layer normalisation",
+    title="layer normalization",
     stars=1,
     minutes=10,
     section="The norm",
@@ -76,63 +75,77 @@ check_layer_norm = Exercise(
     mistakes=(
         Mistake(
             "unbiased-variance",
-            "the variance is divided by C - 1, as `var` and `std` do unless "
-            "told otherwise; layer norm divides by C",
+            "division by C - 1",
+            "the variance is divided by C - 1, the default of `var` and "
+            "`std`; LayerNorm divides by C",
             wrong(ddof=1),
         ),
         Mistake(
             "eps-outside",
-            "ε is added to the standard deviation; it belongs under the root, "
-            "to the variance",
+            "ε outside the root",
+            "ε is added to the standard deviation; it should be added to the "
+            "variance, under the root",
             wrong(divide=lambda var, eps: var.sqrt() + eps),
         ),
         Mistake(
             "unbiased-and-outside",
-            "the variance is divided by C - 1, and ε is added after the root: "
-            "`x.std(-1) + eps`",
+            "division by C - 1, ε outside the root",
+            "the variance is divided by C - 1 and ε is added after the root, "
+            "as in `x.std(-1) + eps`; LayerNorm divides by C and adds ε to "
+            "the variance",
             wrong(ddof=1, divide=lambda var, eps: var.sqrt() + eps),
         ),
         Mistake(
             "no-eps",
-            "ε is not used: equal entries divide by zero",
+            "ε not used",
+            "ε is not used, so equal entries lead to a division by zero",
             wrong(divide=lambda var, eps: var.sqrt()),
         ),
         Mistake(
             "variance-not-root",
-            "it divides by the variance; the root is missing",
+            "division by the variance",
+            "it divides by the variance; it should divide by its square root",
             wrong(divide=lambda var, eps: var + eps),
         ),
         Mistake(
             "no-mean",
-            "the mean is not subtracted: that is RMS norm",
+            "RMSNorm instead of LayerNorm",
+            "the mean is not subtracted: this is RMSNorm",
             wrong(centre=False),
         ),
         Mistake(
             "no-gain",
+            "gain not used",
             "the gain is not used",
             wrong(end=lambda y, gain, bias: y + bias),
         ),
         Mistake(
             "no-bias",
+            "bias not used",
             "the bias is not used",
             wrong(end=lambda y, gain, bias: y * gain),
         ),
         Mistake(
             "bias-first",
-            "the bias is added before the gain multiplies, and so is scaled",
+            "bias before the gain",
+            "the bias is added before the multiplication by the gain, so it "
+            "is scaled as well",
             wrong(end=lambda y, gain, bias: (y + bias) * gain),
         ),
         Mistake(
             "whole-tensor",
-            "one mean and one variance for everything; each vector has its own",
+            "statistics of the whole tensor",
+            "one mean and one variance are computed for the whole tensor; "
+            "each vector should have its own",
             lambda x, gain, bias, eps: normed(
                 x, gain, bias, eps, dims=tuple(range(x.ndim))
             ),
         ),
         Mistake(
             "wrong-axis",
-            "the mean runs over the first axis, not over the entries of a "
-            "vector: that is batch norm",
+            "statistics over the batch",
+            "the mean and variance are taken over the first axis, as in batch "
+            "norm; they should be taken over the entries of each vector",
             wrong(dims=(0,)),
         ),
     ),

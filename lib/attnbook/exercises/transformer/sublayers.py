@@ -1,13 +1,11 @@
 """Sublayers that exercises hand over: functions that can be compared.
 
-Chapter: chapters/09_transformer
-Source: none
 Axes: B batch, T positions, C width
 """
 
 import torch
 
-from attnbook.layer_norm import layer_norm
+from attnbook.models.layer_norm import layer_norm
 
 
 class Given:

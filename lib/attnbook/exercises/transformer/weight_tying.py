@@ -1,6 +1,5 @@
 """Exercise: one table that reads symbols and writes logits.
 
-Chapter: chapters/09_transformer
 Source: Press and Wolf (2017), section 2, https://arxiv.org/abs/1608.05859;
     the √C: Vaswani et al. (2017), section 3.4,
     https://arxiv.org/abs/1706.03762
@@ -12,7 +11,7 @@ from torch.nn import functional as F
 
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.inputs import doubled, normal, whole
-from attnbook.solutions.transformer import tied
+from attnbook.exercises.solutions.transformer import tied
 
 
 def draw(rng: torch.Generator) -> tuple[Case, ...]:
@@ -46,7 +45,7 @@ def changed(
 
 
 check_weight_tying = Exercise(
-    title="one table, used twice",
+    title="tied embeddings",
     stars=1,
     minutes=10,
     section="One table",
@@ -57,50 +56,63 @@ check_weight_tying = Exercise(
     mistakes=(
         Mistake(
             "no-scale",
-            "the vectors are not multiplied by √C, and the waves of the "
-            "positions drown them",
+            "embeddings not multiplied by √C",
+            "the embeddings are not multiplied by √C, so the positional "
+            "encodings dominate them",
             changed(read=lambda rows, C, V: rows + 0),
         ),
         Mistake(
             "divided",
-            "the vectors are divided by √C; they are multiplied by it",
+            "embeddings divided by √C",
+            "the embeddings are divided by √C; they should be multiplied by it",
             changed(read=lambda rows, C, V: rows * C**-0.5),
         ),
         Mistake(
             "by-width",
-            "the vectors are multiplied by C; its root is meant",
+            "multiplied by C, not by √C",
+            "the embeddings are multiplied by C; they should be multiplied by "
+            "√C",
             changed(read=lambda rows, C, V: rows * C),
         ),
         Mistake(
             "by-symbols",
-            "the vectors are multiplied by √V; the width's root is meant",
+            "multiplied by √V, not by √C",
+            "the embeddings are multiplied by √V; they should be multiplied "
+            "by √C",
             changed(read=lambda rows, C, V: rows * V**0.5),
         ),
         Mistake(
             "both-scaled",
-            "the logits are multiplied by √C as well; only what is read is",
+            "logits scaled as well",
+            "the logits are multiplied by √C as well; only the embeddings "
+            "should be",
             changed(write=lambda s, table: s @ table.T * s.shape[-1] ** 0.5),
         ),
         Mistake(
             "logits-divided",
-            "the logits are divided by √C, as if they were scores of an "
-            "attention",
+            "logits divided by √C",
+            "the logits are divided by √C, as if they were attention scores",
             changed(write=lambda s, table: s @ table.T * s.shape[-1] ** -0.5),
         ),
         Mistake(
             "logits-normalised",
-            "the softmax is already taken; these are probabilities, not logits",
+            "probabilities instead of logits",
+            "the softmax has already been applied: these are probabilities, "
+            "and the exercise asks for logits",
             changed(write=lambda s, table: (s @ table.T).softmax(-1)),
         ),
         Mistake(
             "log-normalised",
-            "the log_softmax is already taken, and cross-entropy takes it "
-            "again",
+            "log-probabilities instead of logits",
+            "the log-softmax has already been applied, and the cross-entropy "
+            "would apply it again",
             changed(write=lambda s, table: (s @ table.T).log_softmax(-1)),
         ),
         Mistake(
             "cosine",
-            "states and rows are brought to length 1 first",
+            "cosine similarity",
+            "states and embeddings are normalized to length 1 first; the "
+            "logits are plain dot products",
             changed(
                 write=lambda s, table: (
                     F.normalize(s, dim=-1) @ F.normalize(table, dim=-1).T
@@ -109,12 +121,16 @@ check_weight_tying = Exercise(
         ),
         Mistake(
             "untied-by-detach",
-            "the output's gradient does not reach the table: it is used once",
+            "embeddings detached in the output",
+            "no gradient reaches the embeddings from the output layer: they "
+            "are detached there",
             changed(write=lambda s, table: s @ table.detach().T),
         ),
         Mistake(
             "reading-detached",
-            "the input's gradient does not reach the table: it is used once",
+            "embeddings detached in the input",
+            "no gradient reaches the embeddings from the input: they are "
+            "detached there",
             changed(read=lambda rows, C, V: rows.detach() * C**0.5),
         ),
     ),

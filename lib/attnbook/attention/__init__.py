@@ -1,0 +1,1 @@
+"""Attention: the reference implementation and its relatives."""

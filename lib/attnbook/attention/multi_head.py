@@ -1,0 +1,155 @@
+"""Multi-head attention: several attentions in parallel on narrower projections.
+
+Source: Vaswani et al. (2017), section 3.2.2,
+    https://arxiv.org/abs/1706.03762. Departures: an optional bias in each
+    projection; each head's values may be wider than its keys.
+Axes: B batch, H heads, T queries, S keys, C model width, M memory width, O
+    output width, D width of a head's queries and keys, E of its values; HD and
+    HE are those of all heads side by side
+"""
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from attnbook.attention.scaled_dot_product import attend, attention_weights
+
+
+def split_heads(x: Float[Tensor, "B T C"], heads: int) -> Tensor:
+    """Return (B, H, T, D): head h gets the h-th block of C / H columns.
+
+    Raises:
+        ValueError: if C is not a multiple of the number of heads.
+    """
+    if heads < 1 or x.shape[-1] % heads:
+        raise ValueError(
+            f"{x.shape[-1]} columns do not divide into {heads} heads"
+        )
+    return x.unflatten(-1, (heads, -1)).transpose(1, 2)
+
+
+def merge_heads(x: Float[Tensor, "B H T D"]) -> Tensor:
+    """Return (B, T, H · D): the heads' columns concatenated."""
+    return x.transpose(1, 2).flatten(2)
+
+
+def multi_head(
+    query: Float[Tensor, "B T C"],
+    memory: Float[Tensor, "B S M"],
+    W_query: Float[Tensor, "HD C"],
+    W_key: Float[Tensor, "HD M"],
+    W_value: Float[Tensor, "HE M"],
+    W_output: Float[Tensor, "O HE"],
+    heads: int,
+    mask: Bool[Tensor, "..."] | None = None,
+) -> Float[Tensor, "B T O"]:
+    """Return multi-head attention of the queries to the memory.
+
+    Args:
+        query: the input of the queries; for self-attention, also the memory.
+        memory: the input of the keys and values.
+        W_query: of the queries, all heads' rows one after the other.
+        W_key: of the keys, likewise.
+        W_value: of the values, likewise.
+        W_output: of the heads' outputs side by side.
+        heads: H.
+        mask: True where a query can attend; broadcasts to (B, H, T, S).
+
+    Raises:
+        ValueError: if a projection does not divide into the heads.
+    """
+    projected = (
+        split_heads(x @ W.T, heads)
+        for x, W in ((query, W_query), (memory, W_key), (memory, W_value))
+    )
+    return merge_heads(attend(*projected, mask)) @ W_output.T
+
+
+def multi_head_loop(
+    query: Float[Tensor, "B T C"],
+    memory: Float[Tensor, "B S M"],
+    W_query: Float[Tensor, "HD C"],
+    W_key: Float[Tensor, "HD M"],
+    W_value: Float[Tensor, "HE M"],
+    W_output: Float[Tensor, "O HE"],
+    heads: int,
+    mask: Bool[Tensor, "..."] | None = None,
+) -> Float[Tensor, "B T O"]:
+    """Return the same as `multi_head`, computed one head after the other.
+
+    This is the paper's formula: each head has its own three matrices.
+    """
+    outputs = []
+    parts = (W.chunk(heads) for W in (W_query, W_key, W_value))
+    for h, (Q, K, V) in enumerate(zip(*parts, strict=True)):
+        head_mask = None
+        if mask is not None:
+            # A mask shared by all heads has size 1 on the head axis, or no head
+            # axis.
+            head_mask = mask
+            if mask.ndim >= 3:
+                head_mask = mask[..., min(h, mask.shape[-3] - 1), :, :]
+        outputs.append(
+            attend(query @ Q.T, memory @ K.T, memory @ V.T, head_mask)
+        )
+    return torch.cat(outputs, dim=-1) @ W_output.T
+
+
+class MultiHeadAttention(nn.Module):
+    """Multi-head attention with its four learned projections.
+
+    Args:
+        width: C, of the queries' input and of the output.
+        heads: H; each is C / H wide.
+        memory: M, the width of the keys' and values' input; C unless given.
+        dropout: dropout probability of the attention weights in training.
+        bias: whether the four projections have one.
+
+    Raises:
+        ValueError: if C is not a multiple of H.
+    """
+
+    def __init__(
+        self,
+        width: int,
+        heads: int,
+        memory: int | None = None,
+        dropout: float = 0.0,
+        bias: bool = True,
+    ):
+        super().__init__()
+        if heads < 1 or width % heads:
+            raise ValueError(
+                f"{width} columns do not divide into {heads} heads"
+            )
+        memory = width if memory is None else memory
+        self.heads = heads
+        self.query = nn.Linear(width, width, bias)
+        self.key = nn.Linear(memory, width, bias)
+        self.value = nn.Linear(memory, width, bias)
+        self.output = nn.Linear(width, width, bias)
+        self.drop = nn.Dropout(dropout)
+
+    def forward(
+        self,
+        query: Float[Tensor, "B T C"],
+        memory: Float[Tensor, "B S M"] | None = None,
+        mask: Bool[Tensor, "..."] | None = None,
+        need_weights: bool = False,
+    ) -> Tensor | tuple[Tensor, Tensor]:
+        """Return the output (B, T, C), and weights (B, H, T, S) if requested.
+
+        Args:
+            query: the input of the queries.
+            memory: the input of keys and values; for self-attention, omitted.
+            mask: True where a query can attend; broadcasts to (B, H, T, S).
+            need_weights: whether to return each head's weights, before dropout.
+        """
+        memory = query if memory is None else memory
+        parts = ((self.query, query), (self.key, memory), (self.value, memory))
+        query, key, value = (
+            split_heads(project(x), self.heads) for project, x in parts
+        )
+        weights = attention_weights(query, key, mask)
+        output = self.output(merge_heads(self.drop(weights) @ value))
+        return (output, weights) if need_weights else output

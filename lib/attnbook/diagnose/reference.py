@@ -1,0 +1,168 @@
+"""A function of your own against `attend`, and against the usual mistakes.
+
+Source: the mistakes are those of published code, each with
+    its thread in the chapters' pitfalls
+Axes: B batch, H heads, T queries, S keys, D width of query and key, E of values
+"""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from attnbook.attention.scaled_dot_product import attend
+from attnbook.diagnose.behavior import max_difference
+
+Attention = Callable[..., Tensor]
+
+# T, S, D, E, and the kind of mask: a different prime on every axis, because
+# equal axes hide a transpose.
+CASES = {
+    "no mask": (5, 7, 11, 13, None),
+    "as many queries as keys": (7, 7, 11, 11, None),
+    "a mask": (5, 7, 11, 13, "some"),
+    "a causal mask": (7, 7, 11, 11, "causal"),
+    "a query that sees no key": (5, 7, 11, 13, "empty"),
+    "large scores": (5, 7, 11, 13, "loud"),
+}
+
+
+def draw_case(
+    name: str, device: torch.device | str
+) -> tuple[list[Tensor], Tensor | None]:
+    """Return query, key and value of a case, and its mask, on a device.
+
+    They are drawn on the CPU, so that they are the same on every device.
+    """
+    T, S, D, E, kind = CASES[name]
+    rng = torch.Generator().manual_seed(7)
+    shapes = (T, D), (S, D), (S, E)
+    inputs = [torch.randn(2, 3, *shape, generator=rng) for shape in shapes]
+    if kind == "loud":
+        inputs[0] = 40 * inputs[0]
+    if kind not in ("some", "causal", "empty"):
+        return [x.to(device) for x in inputs], None
+    mask = torch.rand(2, 1, T, S, generator=rng) < 0.6
+    mask[..., 0] = True
+    if kind == "causal":
+        mask = torch.ones(T, S, dtype=torch.bool).tril()
+    if kind == "empty":
+        mask[0, :, 2] = False
+    return [x.to(device) for x in inputs], mask.to(device)
+
+
+def run_case(
+    function: Attention, name: str, device: torch.device | str
+) -> Tensor:
+    """Return a function's output for a case, with its mask if it has one.
+
+    Raises:
+        ValueError: if it fails, with its error message.
+    """
+    inputs, mask = draw_case(name, device)
+    try:
+        with torch.no_grad():
+            return (
+                function(*inputs) if mask is None else function(*inputs, mask)
+            )
+    except Exception as error:
+        raise ValueError(
+            f"it fails at {name!r}: {type(error).__name__}: {error}"
+        ) from error
+
+
+def reference_test(
+    function: Attention, device: torch.device | str = "cpu"
+) -> dict[str, float]:
+    """Return the largest difference of a function from `attend`, by case.
+
+    Args:
+        function: of query (B, H, T, D), key (B, H, S, D), value (B, H, S, E)
+            and, as a fourth argument, a boolean mask, True = can attend. Wrap
+            what expects another form:
+            `reference_test(lambda q, k, v, mask=None: mine(q, k, v, ~mask))`.
+        device: of the inputs; a module's weights must be there too.
+
+    Raises:
+        ValueError: if the function fails, or gives another shape.
+    """
+    found = {}
+    for name in CASES:
+        ours, theirs = (run_case(f, name, device) for f in (attend, function))
+        if ours.shape != theirs.shape:
+            raise ValueError(
+                f"at {name!r} it gives {tuple(theirs.shape)}, "
+                f"but {tuple(ours.shape)} is right"
+            )
+        found[name] = float(max_difference(theirs, ours).amax())
+    return found
+
+
+def attend_with_scale(factor: Callable[[Tensor], float]) -> Attention:
+    """Return attention with another scale, made from the query."""
+    return lambda q, k, v, mask=None: attend(q, k, v, mask, scale=factor(q))
+
+
+def unmasked_weights(q: Tensor, k: Tensor, axis: int = -1) -> Tensor:
+    """Return the weights without any mask."""
+    return (q @ k.mT * q.shape[-1] ** -0.5).softmax(axis)
+
+
+def uniform_if_empty(q, k, v, mask=None):
+    """Fill with a large negative number: an empty row becomes uniform."""
+    scores = q @ k.mT * q.shape[-1] ** -0.5
+    if mask is not None:
+        scores = scores.masked_fill(~mask, -1e9)
+    return scores.softmax(-1) @ v
+
+
+MISTAKES: dict[str, Attention] = {
+    "the scores are not scaled": attend_with_scale(lambda q: 1.0),
+    "divided by D, not by its root": attend_with_scale(
+        lambda q: 1 / q.shape[-1]
+    ),
+    "divided by the root of H · D": attend_with_scale(
+        lambda q: (q.shape[1] * q.shape[-1]) ** -0.5
+    ),
+    "divided by the root of H": attend_with_scale(lambda q: q.shape[1] ** -0.5),
+    "the mask the other way round": lambda q, k, v, mask=None: attend(
+        q, k, v, None if mask is None else ~mask
+    ),
+    "the mask is not used": lambda q, k, v, mask=None: attend(q, k, v),
+    "masked after the softmax": lambda q, k, v, mask=None: (
+        unmasked_weights(q, k) * (1 if mask is None else mask) @ v
+    ),
+    "softmax over the queries": lambda q, k, v, mask=None: (
+        unmasked_weights(q, k, -2) * (1 if mask is None else mask) @ v
+    ),
+    "a row without a key becomes uniform": uniform_if_empty,
+}
+
+
+def known_mistakes(
+    function: Attention,
+    close: float = 1e-4,
+    device: torch.device | str = "cpu",
+) -> list[str]:
+    """Return the usual mistakes that give exactly this function's numbers.
+
+    A mistake counts if it explains every case, and some case is wrong.
+
+    Args:
+        function: as `reference_test` takes it.
+        close: the largest difference of numbers taken to be the same.
+        device: of the inputs; a module's weights must be there too.
+    """
+    if max(reference_test(function, device).values()) < close:
+        return []
+    return [
+        mistake
+        for mistake, wrong in MISTAKES.items()
+        if all(
+            max_difference(
+                run_case(function, name, device), run_case(wrong, name, device)
+            ).amax()
+            < close
+            for name in CASES
+        )
+    ]

@@ -1,0 +1,46 @@
+"""Gradients of what an answer returned, for a random gradient sent back."""
+
+import contextlib
+import functools
+import importlib
+
+import torch
+from torch import Tensor
+
+UPSTREAM = 2017  # seed of the gradients sent back; never the global seed
+
+
+def run_backward(
+    output: tuple[Tensor, ...], leaves: list[Tensor]
+) -> tuple[Tensor, ...]:
+    """Return the gradients of the leaves for a random upstream gradient."""
+    noise = torch.Generator().manual_seed(UPSTREAM)
+    drawn = [
+        torch.randn(x.shape, generator=noise, dtype=torch.float64)
+        for x in output
+    ]
+    ends = [
+        (x, up.to(x.dtype))
+        for x, up in zip(output, drawn, strict=True)
+        if x.requires_grad
+    ]
+    found = [None] * len(leaves)
+    if ends and leaves:
+        reached, upstream = zip(*ends, strict=True)
+        found = torch.autograd.grad(
+            reached, leaves, upstream, allow_unused=True
+        )
+    return tuple(
+        torch.zeros_like(x) if g is None else g.detach().clone()
+        for g, x in zip(found, leaves, strict=True)
+    )
+
+
+@functools.cache
+def preload_backward() -> None:
+    """Import what PyTorch's first backward pass imports, which takes seconds.
+
+    Cut short by an alarm, an import stays broken.
+    """
+    with contextlib.suppress(ImportError):
+        importlib.import_module("torch.fx.experimental.symbolic_shapes")

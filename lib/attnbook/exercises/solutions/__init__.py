@@ -1,0 +1,1 @@
+"""Solutions of the exercises that the library does not already answer."""

@@ -1,0 +1,232 @@
+"""The forward and the backward pass as custom operators of PyTorch.
+
+As operators (`torch.library.custom_op`) they work under `torch.compile`, which
+needs the shapes of their outputs without running them, under
+`torch.func`, and under a tensor subclass. Each of them runs the Triton kernels
+where these take the inputs, and the tiled PyTorch version elsewhere.
+
+Source: https://docs.pytorch.org/tutorials/advanced/python_custom_ops.html
+Axes: B batch, H heads, G groups (key-value heads), T queries, S keys, D width
+    of query and key, E value width; `sums` are (B, H, T, 1) from the kernels,
+    the logsumexp to base 2, and (B, H, T, 2) from the tiles, the maximum and
+    the total of exp(score - maximum)
+"""
+
+import torch
+from torch import Tensor
+
+from attnbook.attention.tiled import (
+    at_least_float32,
+    attend_tiled_gradient,
+    tiled_sums,
+)
+from attnbook.flash.fallback import find_limit, warn_once
+from attnbook.flash.options import MaskedTileScores, Options
+from attnbook.flash.refusals import refuse_length_values
+
+
+@torch.library.custom_op("attnbook::flash_forward", mutates_args=())
+def flash_forward(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    key_lengths: Tensor | None,
+    alibi_slopes: Tensor | None,
+    causal: bool,
+    window: int | None,
+    softcap: float | None,
+    scale: float,
+    strict: bool = False,
+) -> tuple[Tensor, Tensor]:
+    """Return the output (B, H, T, E), and sums that the backward pass needs.
+
+    Raises:
+        ValueError: if a length on the CPU is not from 0 to S; with `strict`,
+            if the kernels do not take the inputs.
+    """
+    options = Options(causal, window, key_lengths, alibi_slopes, softcap, scale)
+    if key_lengths is not None:
+        refuse_length_values(key_lengths, key.shape[2])
+    reason = find_limit(query, value, strict)
+    if reason is None:
+        from attnbook.flash import launch
+
+        output, lse = launch.forward(query, key, value, options)
+        return output, lse[..., None]
+    warn_once(*reason)
+    return tiled_forward(query, key, value, options)
+
+
+@torch.library.custom_op("attnbook::flash_backward", mutates_args=())
+def flash_backward(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    key_lengths: Tensor | None,
+    alibi_slopes: Tensor | None,
+    output: Tensor,
+    sums: Tensor,
+    upstream: Tensor,
+    causal: bool,
+    window: int | None,
+    softcap: float | None,
+    scale: float,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the gradients on query, key and value, from a forward pass."""
+    options = Options(causal, window, key_lengths, alibi_slopes, softcap, scale)
+    given = query, key, value, output
+    if sums.shape[-1] == 1:
+        from attnbook.flash import launch
+
+        return launch.backward(*given, sums[..., 0], upstream, options)
+    return tiled_backward(*given, *sums.unbind(-1), upstream, options)
+
+
+@flash_forward.register_fake
+def forward_shapes(query, key, value, *more):
+    """Return empty outputs of `flash_forward`, for torch.compile."""
+    strict = len(more) == 7 and more[-1]
+    kernels = find_limit(query, value, strict) is None
+    dtype = torch.promote_types(query.dtype, torch.float32)
+    shape = query.shape[:3]
+    output = query.new_empty(*shape, value.shape[-1])
+    return output, query.new_empty(*shape, 1 if kernels else 2, dtype=dtype)
+
+
+@flash_backward.register_fake
+def backward_shapes(query, key, value, *_):
+    """Return empty outputs of `flash_backward`, for torch.compile."""
+    return tuple(x.new_empty(x.shape) for x in (query, key, value))
+
+
+class Forward(torch.autograd.Function):
+    """The forward pass and its derivative."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(*inputs):
+        """Return what `flash_forward` returns."""
+        return flash_forward(*inputs)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        """Save every tensor so that autograd detects changes in place."""
+        tensors, ctx.numbers = inputs[:5], inputs[5:9]
+        ctx.save_for_backward(*tensors, *output)
+        ctx.mark_non_differentiable(output[1])
+        ctx.set_materialize_grads(False)
+
+    @staticmethod
+    def backward(ctx, upstream, _):
+        """Return the gradients on all inputs of the forward pass."""
+        # torch.compile traces no class inside a class, but the operator.
+        compiling = torch.compiler.is_compiling()
+        run = flash_backward if compiling else Backward.apply
+        grads = run(*ctx.saved_tensors, upstream, *ctx.numbers)
+        return *grads, *[None] * 7
+
+
+class Backward(torch.autograd.Function):
+    """The backward pass, which has no derivative."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(*inputs):
+        """Return what `flash_backward` returns."""
+        return flash_backward(*inputs)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        """Save nothing."""
+
+    @staticmethod
+    def backward(ctx, *_):
+        """Refuse to differentiate a gradient."""
+        raise NotImplementedError(
+            "second derivatives were requested (a gradient of a gradient, for "
+            "example after create_graph=True), but flash_attention has only "
+            "first ones: use attend"
+        )
+
+
+# `torch.func` needs the classes above; a caller of the operators needs these.
+flash_forward.register_autograd(
+    Forward.backward, setup_context=Forward.setup_context
+)
+flash_backward.register_autograd(Backward.backward)
+
+
+@flash_forward.register_vmap
+def forward_vmap(info, in_dims, *inputs):
+    """Compute V batches as one batch of V · B sequences."""
+    made = flash_forward(*fold_batches(info.batch_size, in_dims, inputs))
+    return unfold_batches(made, info.batch_size), (0, 0)
+
+
+@flash_backward.register_vmap
+def backward_vmap(info, in_dims, *inputs):
+    """Compute the gradients of V batches as those of one batch."""
+    made = flash_backward(*fold_batches(info.batch_size, in_dims, inputs))
+    return unfold_batches(made, info.batch_size), (0, 0, 0)
+
+
+def fold_batches(size: int, in_dims: tuple, inputs: tuple) -> list:
+    """Return the inputs with V and B in one axis; other arguments unchanged.
+
+    Slopes that belong to the heads of every sequence have no axis B; they get
+    one where they differ from batch to batch.
+    """
+    B = inputs[0].shape[0 if in_dims[0] is None else (in_dims[0] == 0)]
+    made = []
+    for index, (x, dim) in enumerate(zip(inputs, in_dims, strict=True)):
+        if isinstance(x, Tensor):
+            shared = index == 4 and x.ndim - (dim is not None) == 1
+            if shared and dim is None:
+                made.append(x)
+                continue
+            x = x.expand(size, *x.shape) if dim is None else x.movedim(dim, 0)
+            if shared:
+                x = x[:, None].expand(size, B, -1)
+            x = x.flatten(0, 1)
+        made.append(x)
+    return made
+
+
+def unfold_batches(
+    outputs: tuple[Tensor, ...], size: int
+) -> tuple[Tensor, ...]:
+    """Return (V · B, ...) as (V, B, ...)."""
+    return tuple(x.unflatten(0, (size, -1)) for x in outputs)
+
+
+def split_groups(*tensors: Tensor, groups: int) -> list[Tensor]:
+    """Return (B, H, ...) as (B, G, H / G, ...)."""
+    return [x.unflatten(1, (groups, -1)) for x in tensors]
+
+
+def tiled_forward(query, key, value, options) -> tuple[Tensor, Tensor]:
+    """Return the output and the sums of the tiled PyTorch version."""
+    query, key, value = split_groups(query, key, value, groups=key.shape[1])
+    scores = MaskedTileScores(query, key, options)
+    output, *sums = tiled_sums(query, key, value, scores=scores)
+    return output.flatten(1, 2), torch.stack(sums, -1).flatten(1, 2)
+
+
+def tiled_backward(
+    query, key, value, output, maximum, total, upstream, options
+) -> tuple[Tensor, ...]:
+    """Return the gradients of the tiled PyTorch version.
+
+    Here the upstream gradient of a query is divided by its total, instead of
+    its weights: the weights then need only the maximum, which is exact.
+    """
+    some = total.masked_fill(total == 0, 1.0)[..., None]
+    split = split_groups(
+        query, key, value, output, maximum, at_least_float32(upstream) / some,
+        groups=key.shape[1],
+    )  # fmt: skip
+    scores = MaskedTileScores(split[0], split[1], options)
+    made = attend_tiled_gradient(*split, scores=scores)
+    return tuple(x.flatten(1, 2).contiguous() for x in made)

@@ -1,0 +1,107 @@
+"""The grader's end of a process with a student's notebook in it."""
+
+import multiprocessing
+import os
+import pickle
+import secrets
+import shutil
+import socket
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from attnbook.exercises.limits import cpu_load
+from attnbook.grade import fork_server, wire
+from attnbook.grade.fences import Limits
+
+PATIENCE = 60.0  # seconds within which a new process must report
+MAX_SCALE = 10.0  # most by which a busy machine stretches a timeout
+
+
+def scale_timeout(seconds: float) -> float:
+    """Return a timeout, stretched by the load of the machine."""
+    return seconds * min(cpu_load(), MAX_SCALE)
+
+
+class GoneError(Exception):
+    """The process did not answer in time, ended, or sent invalid data."""
+
+
+class Sandbox:
+    """A new process for one notebook; only one exists at a time."""
+
+    def __init__(self, limits: Limits):
+        self.folder = tempfile.mkdtemp(prefix="attnbook-")
+        self.wire, theirs = socket.socketpair()
+        self.kill = start_process(theirs, self.folder, limits)
+        theirs.close()
+        self.fences: list[str] = []
+
+    def request(self, seconds: float, *what) -> dict:
+        """Send a request and return the answer.
+
+        Raises:
+            GoneError: if no answer arrives.
+        """
+        mark = secrets.token_bytes(wire.MARK)
+        kind = wire.CELL if what[0] == "cell" else wire.ATTEMPT
+        try:
+            self.wire.settimeout(seconds)
+            wire.send(self.wire, kind + mark + pickle.dumps(what))
+        except OSError as error:
+            raise GoneError("it ended its own process") from error
+        return self.receive(seconds, mark)
+
+    def receive(self, seconds: float, mark: bytes = b"") -> dict:
+        """Return the answer to the request with this mark.
+
+        Messages with another mark were sent too early or too late and are
+        ignored.
+        """
+        ends = time.monotonic() + seconds
+        try:
+            while True:
+                left = max(ends - time.monotonic(), 1e-3)
+                raw = wire.receive(self.wire, left)
+                if raw.startswith(mark):
+                    return wire.parse_message(raw.removeprefix(mark))
+        except TimeoutError as error:
+            said = f"it was stopped after {seconds:.0f} seconds"
+            raise GoneError(said) from error
+        except (EOFError, OSError) as error:
+            raise GoneError("it ended its own process") from error
+        except ValueError as error:
+            raise GoneError("it wrote to the grader's socket") from error
+
+    def close(self) -> None:
+        """Kill the process and all that it started; delete its folder."""
+        self.wire.close()
+        self.kill()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def start_process(
+    theirs: socket.socket, folder: str, limits: Limits
+) -> Callable:
+    """Start a process at the other end and return a function to kill it."""
+    if hasattr(os, "fork"):
+        return fork_server.start_child(theirs, folder, limits)
+    from attnbook.grade import inside  # imports torch
+
+    process = multiprocessing.get_context("spawn").Process(
+        target=inside.serve, args=(theirs, folder, limits)
+    )
+    process.start()
+    return process.kill
+
+
+@contextmanager
+def open_sandbox(limits: Limits) -> Iterator[Sandbox]:
+    """Open a sandbox and close it in any case."""
+    opened = Sandbox(limits)
+    try:
+        opened.fences = opened.receive(scale_timeout(PATIENCE))["fences"]
+        yield opened
+    finally:
+        opened.close()

@@ -1,0 +1,1 @@
+"""Models: recurrent encoder-decoders, Transformers, and small models."""

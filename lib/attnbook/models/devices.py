@@ -1,0 +1,63 @@
+"""Devices: where a model is, and random numbers that can be repeated there.
+
+Tensors are made on the device of the inputs, or of the model's parameters.
+Random inputs are drawn by a generator on the CPU and then moved, so that one
+seed gives the same numbers on every device. Dropout draws from the generator of
+the device itself: one seed gives the same numbers on one kind of device.
+
+Source: PyTorch's notes on reproducibility,
+    https://docs.pytorch.org/docs/stable/notes/randomness.html
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import chain
+
+import torch
+from torch import Tensor, nn
+
+
+def best_device() -> torch.device:
+    """Return the first NVIDIA GPU if there is one, and the CPU otherwise."""
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def device_of(model: nn.Module) -> torch.device:
+    """Return the device of a model's parameters, or else of its buffers.
+
+    A model that has neither computes where its inputs are: for it, the CPU.
+    """
+    for tensor in chain(model.parameters(), model.buffers()):
+        return tensor.device
+    return torch.device("cpu")
+
+
+@contextmanager
+def seeded(seed: int, device: torch.device) -> Iterator[None]:
+    """Seed the global generators, and restore their states afterwards.
+
+    Args:
+        seed: of the CPU's generator and of the device's.
+        device: the device whose generator is restored beside the CPU's.
+    """
+    devices = [device] if device.type == "cuda" else []
+    with torch.random.fork_rng(devices=devices):
+        torch.manual_seed(seed)
+        yield
+
+
+def sample_columns(
+    probabilities: Tensor, rng: torch.Generator | None = None
+) -> Tensor:
+    """Sample one column for each row with these probabilities.
+
+    A generator works on its own device only, so the probabilities are moved
+    there and the result is moved back.
+
+    Args:
+        probabilities: (B, V) probabilities.
+        rng: the generator; that of the probabilities' device unless given.
+    """
+    device = probabilities.device if rng is None else rng.device
+    drawn = torch.multinomial(probabilities.to(device), 1, generator=rng)
+    return drawn.to(probabilities.device)

@@ -1,0 +1,60 @@
+"""Copy weights from PyTorch's Transformer modules to ours.
+
+Source: the names are those of `torch.nn.TransformerEncoderLayer`,
+    `TransformerDecoderLayer` and `MultiheadAttention`.
+"""
+
+from collections.abc import Iterable
+
+import torch
+from torch import nn
+
+from attnbook.attention.multi_head import MultiHeadAttention
+from attnbook.models.transformer_blocks import DecoderBlock, EncoderBlock
+
+
+@torch.no_grad()
+def copy_attention(
+    ours: MultiHeadAttention, theirs: nn.MultiheadAttention
+) -> None:
+    """Copy the weights of PyTorch's attention, which stacks projections."""
+    weights, biases = theirs.in_proj_weight, theirs.in_proj_bias
+    for part, weight, bias in zip(
+        (ours.query, ours.key, ours.value),
+        weights.chunk(3),
+        biases.chunk(3),
+        strict=True,
+    ):
+        part.weight.copy_(weight)
+        part.bias.copy_(bias)
+    ours.output.load_state_dict(theirs.out_proj.state_dict())
+
+
+def copy_block(ours: EncoderBlock | DecoderBlock, theirs: nn.Module) -> None:
+    """Copy the weights of PyTorch's layer to a block.
+
+    Raises:
+        ValueError: if only one of them has cross-attention.
+    """
+    if hasattr(ours, "cross") != hasattr(theirs, "multihead_attn"):
+        raise ValueError(
+            f"a {type(ours).__name__} cannot have the weights of a "
+            f"{type(theirs).__name__}: only one of them has cross-attention"
+        )
+    copy_attention(ours.attention, theirs.self_attn)
+    if hasattr(ours, "cross"):
+        copy_attention(ours.cross, theirs.multihead_attn)
+    ours.feed_forward.up.load_state_dict(theirs.linear1.state_dict())
+    ours.feed_forward.down.load_state_dict(theirs.linear2.state_dict())
+    for i, residual in enumerate(ours.around, start=1):
+        norm = getattr(theirs, f"norm{i}")
+        residual.norm.load_state_dict(norm.state_dict())
+
+
+def copy_stack(
+    ours: Iterable[nn.Module],
+    theirs: nn.TransformerEncoder | nn.TransformerDecoder,
+) -> None:
+    """Copy the weights of PyTorch's layers to our blocks."""
+    for block, layer in zip(ours, theirs.layers, strict=True):
+        copy_block(block, layer)

@@ -1,0 +1,152 @@
+"""A task with several lookups at once, and a model with one attention.
+
+A table of items, each with an address and a symbol; a query consists
+of four addresses, and the target is their four symbols in that order. One
+average over the table cannot encode which symbol belongs to which address.
+
+Source: the widths are those of multi-head attention in Vaswani et al.
+    (2017), section 3.2.2, https://arxiv.org/abs/1706.03762
+Axes: B batch, S items in the table, N addresses in a query, V symbols, H heads,
+    C model width
+"""
+
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from attnbook.attention.multi_head import MultiHeadAttention
+from attnbook.models.devices import device_of, seeded
+
+ADDRESSES, SYMBOLS, QUERIES, ITEMS = 32, 16, 4, 24
+
+
+class LookupTables(NamedTuple):
+    """A batch of tables with their queries.
+
+    Attributes:
+        addresses: (B, S) of the items, all different.
+        symbols: (B, S) of the items.
+        queries: (B, N) addresses, each of some item.
+        answers: (B, N) the symbols of these items.
+    """
+
+    addresses: Int[Tensor, "B S"]
+    symbols: Int[Tensor, "B S"]
+    queries: Int[Tensor, "B N"]
+    answers: Int[Tensor, "B N"]
+
+    def to(self, device: torch.device | str) -> "LookupTables":
+        """Return the tables on a device."""
+        return LookupTables(*(x.to(device) for x in self))
+
+
+def draw_tables(count: int, rng: torch.Generator) -> LookupTables:
+    """Return random tables and queries, on the generator's device.
+
+    An address may occur twice in a query.
+    """
+    by_rng = {"generator": rng, "device": rng.device}
+    order = torch.rand(count, ADDRESSES, **by_rng).argsort(dim=1)
+    addresses = order[:, :ITEMS]
+    symbols = torch.randint(SYMBOLS, (count, ITEMS), **by_rng)
+    items = torch.randint(ITEMS, (count, QUERIES), **by_rng)
+    return LookupTables(
+        addresses,
+        symbols,
+        addresses.gather(1, items),
+        symbols.gather(1, items),
+    )
+
+
+class MultiLookupModel(nn.Module):
+    """Embeddings, one multi-head attention, one output layer.
+
+    Args:
+        heads: H; the number of parameters does not depend on it.
+        width: C.
+        dropout: dropout probability of the attention weights in training.
+    """
+
+    def __init__(self, heads: int, width: int = 64, dropout: float = 0.0):
+        super().__init__()
+        self.address = nn.Embedding(ADDRESSES, width)
+        self.symbol = nn.Embedding(SYMBOLS, width)
+        self.question = nn.ModuleList(
+            nn.Embedding(ADDRESSES, width) for _ in range(QUERIES)
+        )
+        self.attention = MultiHeadAttention(width, heads, dropout=dropout)
+        self.answer = nn.Linear(width, QUERIES * SYMBOLS)
+
+    def forward(
+        self, tables: LookupTables
+    ) -> tuple[Float[Tensor, "B N V"], Float[Tensor, "B H S"]]:
+        """Return logits of each answer, and each head's weights."""
+        items = self.address(tables.addresses) + self.symbol(tables.symbols)
+        parts = zip(self.question, tables.queries.unbind(1), strict=True)
+        question = sum(embed(queries) for embed, queries in parts)[:, None]
+        context, weights = self.attention(question, items, need_weights=True)
+        logits = self.answer(context[:, 0]).unflatten(1, (QUERIES, SYMBOLS))
+        return logits, weights[:, :, 0]
+
+
+def lookup_loss(
+    logits: Float[Tensor, "B N V"], answers: Int[Tensor, "B N"]
+) -> Float[Tensor, ""]:
+    """Return the mean cross-entropy of an answer, in nats."""
+    return F.cross_entropy(logits.flatten(0, 1), answers.flatten())
+
+
+def train(
+    model: MultiLookupModel,
+    steps: int,
+    seed: int,
+    rate: float = 1e-2,
+    size: int = 128,
+    extra=None,
+    target=lambda tables: tables.answers,
+) -> None:
+    """Train on newly drawn tables; the learning rate decreases linearly to 0.
+
+    The tables are drawn on the CPU and moved to the model's device.
+
+    Args:
+        model: the model; it is in evaluation mode afterwards.
+        steps: number of optimizer steps.
+        seed: of the tables and of dropout.
+        rate: the learning rate at the start.
+        size: tables in a batch.
+        extra: a function of the weights (B, H, S), added to the loss.
+        target: the target answers, a function of the tables.
+    """
+    rng = torch.Generator().manual_seed(seed)
+    optimizer = torch.optim.Adam(model.parameters(), lr=rate)
+    device = device_of(model)
+    with seeded(seed, device):
+        model.train()
+        for step in range(steps):
+            optimizer.param_groups[0]["lr"] = rate * (1 - step / steps)
+            tables = draw_tables(size, rng).to(device)
+            logits, weights = model(tables)
+            loss = lookup_loss(logits, target(tables))
+            if extra is not None:
+                loss = loss + extra(weights)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+    model.eval()
+
+
+@torch.no_grad()
+def error_rate(
+    model: MultiLookupModel,
+    count: int = 2000,
+    target=lambda tables: tables.answers,
+) -> float:
+    """Return the error rate on tables that are not used in training."""
+    tables = draw_tables(count, torch.Generator().manual_seed(10**6))
+    tables = tables.to(device_of(model))
+    logits, _ = model(tables)
+    return float((logits.argmax(-1) != target(tables)).double().mean())

@@ -1,0 +1,74 @@
+"""One layer's attention in numbers: what the cost calculator shows.
+
+Axes: B sequences, T queries, S keys
+"""
+
+from attnbook.profiling import memory
+from attnbook.profiling.block import Block, attention_sizes, kv_cache_bytes
+from attnbook.profiling.roofline import Machine, minimum_seconds
+from attnbook.profiling.sizes import Sizes, add_counts
+from attnbook.profiling.steps import (
+    backward_steps,
+    count_fused,
+    count_fused_backward,
+    forward_steps,
+)
+
+PHASES = ("read", "train", "write")
+
+
+def calculate(
+    block: Block, machine: Machine, phase: str, B: int, n: int, itemsize: int
+) -> dict[str, int | float]:
+    """Return what one layer's attention costs, step by step and fused.
+
+    Args:
+        block: the model's sizes.
+        machine: the device's ceilings.
+        phase: "read" n positions at once; "train" on them, with gradients; or
+            "write" one more position after n - 1 others, from a cache.
+        B: sequences.
+        n: their length.
+        itemsize: bytes of a number.
+
+    Raises:
+        ValueError: if the phase is none of these, or a size is below 1.
+    """
+    if phase not in PHASES:
+        raise ValueError(f"the phase is {phase!r}, none of {PHASES}")
+    T = 1 if phase == "write" else n
+    sizes = attention_sizes(block, B, T, n, itemsize)
+    steps, whole = [*forward_steps(sizes).values()], [count_fused(sizes)]
+    passes = 1
+    if phase == "train":
+        steps += backward_steps(sizes).values()
+        whole.append(count_fused_backward(sizes))
+        passes = 3
+    held = memory.peak_training if phase == "train" else memory.peak_forward
+    products = 4 * B * block.H * T * n * block.D * passes
+    others = 2 * block.weights * B * T * passes
+    return {
+        "flops": add_counts(steps).flops,
+        "flops_fused": add_counts(whole).flops,
+        "bytes": add_counts(steps).bytes,
+        "bytes_fused": add_counts(whole).bytes,
+        "memory": held(sizes),
+        "memory_fused": peak_fused(sizes, phase == "train"),
+        "cache": kv_cache_bytes(block, B, n, itemsize),
+        "seconds": minimum_seconds(machine, steps),
+        "seconds_fused": minimum_seconds(machine, whole),
+        "others": others,
+        "share": products / (products + others),
+    }
+
+
+def peak_fused(sizes: Sizes, training: bool) -> int:
+    """Return the peak bytes of attention that never stores its scores.
+
+    In the forward pass the output; in training also one number a query and,
+    in the backward pass, the three gradients.
+    """
+    if not training:
+        return sizes.output
+    sums = sizes.B * sizes.H * sizes.T * 4
+    return sizes.output + sums + sizes.query + sizes.key + sizes.value

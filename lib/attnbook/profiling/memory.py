@@ -1,0 +1,75 @@
+"""The peak memory of attention, and what it saves for the backward pass.
+
+The inputs are not counted; the output is. Formulas for
+chapter 4's `attend` without a mask, as PyTorch runs it.
+
+Axes: B batch, H heads, T queries, S keys, D width of query and key, E of
+    values
+"""
+
+from dataclasses import replace
+
+from attnbook.profiling.sizes import Sizes
+
+
+def peak_forward(sizes: Sizes) -> int:
+    """Return the most bytes at once without gradients.
+
+    Scores beside scaled queries; scores beside weights; weights beside output.
+    """
+    s = sizes
+    return s.scores + max(s.query, s.scores, s.output)
+
+
+def saved_for_backward(sizes: Sizes) -> int:
+    """Return the bytes saved for the backward pass: weights, scaled queries."""
+    return sizes.scores + sizes.query
+
+
+def peak_training(sizes: Sizes) -> int:
+    """Return the most bytes at once, forwards and backwards.
+
+    In the backward pass, weights, their gradient and the scores' gradient exist
+    at once, with the scaled queries, the values' gradient and the output.
+    Where the scores are small, the last gradients need more.
+    """
+    s = sizes
+    softmax = 3 * s.scores + s.query + s.value + s.output
+    last = s.scores + 2 * s.query + s.key + s.value + s.output
+    return max(softmax, last)
+
+
+def peak_query_chunks(sizes: Sizes, rows: int) -> int:
+    """Return the peak bytes of `attend_in_query_chunks`, without gradients.
+
+    The last chunk's scores and weights beside the other chunks' outputs; or
+    all outputs beside their copy in one piece.
+
+    Raises:
+        ValueError: if a query chunk has no row.
+    """
+    if rows < 1:
+        raise ValueError(f"a query chunk has at least 1 row, not {rows}")
+    starts = range(0, sizes.T, rows)
+    most = 2 * sizes.output
+    for start in starts[-2:]:
+        height = min(rows, sizes.T - start)
+        before = sizes.output * start // sizes.T
+        most = max(most, before + peak_forward(replace(sizes, T=height)))
+    return most
+
+
+def peak_tiles(sizes: Sizes, rows: int, columns: int) -> int:
+    """Return the most bytes that tiles of scores need, of all heads at once.
+
+    A tile of scores and one of weights, two running numbers a query of the
+    chunk, and the output. Chapter 11 builds it.
+
+    Raises:
+        ValueError: if a tile is empty.
+    """
+    if rows < 1 or columns < 1:
+        raise ValueError(f"a tile of {rows} by {columns} holds nothing")
+    rows, columns = min(rows, sizes.T), min(columns, sizes.S)
+    at_once = sizes.B * sizes.H * rows * sizes.itemsize
+    return 2 * at_once * columns + 2 * at_once + sizes.output

@@ -1,0 +1,103 @@
+"""Models and devices by their published sizes, each with its source.
+
+Rates are those stated for dense products, often by third parties: no program
+reaches them.
+
+Source: the addresses beside each entry
+"""
+
+from dataclasses import dataclass
+
+from attnbook.profiling.block import Block
+from attnbook.profiling.roofline import Machine
+
+HUGGING_FACE = "https://huggingface.co"
+PROCESSOR_NOTES = "https://glennklockwood.com/garden/processors"
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model's blocks, the length it was trained on, and their source."""
+
+    block: Block
+    length: int
+    source: str
+
+
+@dataclass(frozen=True)
+class Device:
+    """A device's ceilings and memory, and their source.
+
+    Attributes:
+        rates: dense operations a second, by bytes of a number.
+        bandwidth: bytes a second.
+        memory: bytes.
+        source: where the numbers are published.
+    """
+
+    rates: dict[int, float]
+    bandwidth: float
+    memory: float
+    source: str
+
+    def machine(self, itemsize: int) -> Machine:
+        """Return its ceilings for numbers of 2 or 4 bytes.
+
+        Raises:
+            ValueError: if no rate is known for that size.
+        """
+        if itemsize not in self.rates:
+            raise ValueError(
+                f"numbers of {itemsize} bytes: known are {sorted(self.rates)}"
+            )
+        return Machine(self.rates[itemsize], self.bandwidth)
+
+
+# C, H, G, D, hidden, gated, L
+MODELS = {
+    "GPT-2 (small)": Model(
+        Block(768, 12, 12, 64, 3072, False, 12),
+        1024,
+        f"{HUGGING_FACE}/openai-community/gpt2/blob/main/config.json",
+    ),
+    "Llama 2 7B": Model(
+        Block(4096, 32, 32, 128, 11008, True, 32),
+        4096,
+        f"{HUGGING_FACE}/philschmid/Llama-2-7b-hf/blob/main/config.json",
+    ),
+    "Mistral 7B": Model(
+        Block(4096, 32, 8, 128, 14336, True, 32),
+        32768,
+        f"{HUGGING_FACE}/mlx-community/mistral-7B-v0.1/blob/main/config.json",
+    ),
+    "Llama 3 8B": Model(
+        Block(4096, 32, 8, 128, 14336, True, 32),
+        8192,
+        f"{HUGGING_FACE}/jerryzh168/llama3-8B/blob/main/config.json",
+    ),
+    "Llama 3 70B": Model(
+        Block(8192, 64, 8, 128, 28672, True, 80),
+        8192,
+        f"{HUGGING_FACE}/kittn/Meta-Llama-3-70B-quant/blob/main/config.json",
+    ),
+}
+DEVICES = {
+    "T4": Device(
+        {2: 65e12, 4: 8.1e12},
+        320e9,
+        16e9,
+        "https://sysrqmts.com/en/gpus/nvidia/tesla/t4",
+    ),
+    "A100 SXM 80 GB": Device(
+        {2: 312e12, 4: 19.5e12}, 2039e9, 80e9, f"{PROCESSOR_NOTES}/A100"
+    ),
+    "H100 SXM": Device(
+        {2: 989.4e12, 4: 66.9e12}, 3350e9, 80e9, f"{PROCESSOR_NOTES}/h100"
+    ),
+    "H200 SXM": Device(
+        {2: 989.4e12, 4: 66.9e12},
+        4800e9,
+        141e9,
+        "https://aiwiki.ai/wiki/nvidia_h200",
+    ),
+}

@@ -1,0 +1,105 @@
+"""What a machine can do at most: operations or bytes, whichever runs out.
+
+Source: Williams, Waterman and Patterson (2009),
+    https://doi.org/10.1145/1498765.1498785
+"""
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import torch
+
+from attnbook.profiling.sizes import Count
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Two ceilings.
+
+    Attributes:
+        flops: operations a second.
+        bandwidth: bytes a second, to and from memory.
+    """
+
+    flops: float
+    bandwidth: float
+
+    def __post_init__(self):
+        if not (self.flops > 0 and self.bandwidth > 0):
+            raise ValueError(
+                f"a machine does {self.flops} operations and moves "
+                f"{self.bandwidth} bytes a second; both must be above 0"
+            )
+
+    @property
+    def ridge(self) -> float:
+        """Return the intensity from which operations are the limit."""
+        return self.flops / self.bandwidth
+
+    def attainable(self, intensity: int | float) -> float:
+        """Return the operations a second that an intensity allows."""
+        return min(self.flops, self.bandwidth * intensity)
+
+    def seconds(self, count: Count) -> float:
+        """Return the least time for a count in one piece."""
+        return max(count.flops / self.flops, count.bytes / self.bandwidth)
+
+    def limit(self, count: Count) -> str:
+        """Return what limits a count: "memory" or "arithmetic"."""
+        return "memory" if count.intensity < self.ridge else "arithmetic"
+
+
+def minimum_seconds(machine: Machine, counts: Iterable[Count]) -> float:
+    """Return the least time for steps that run one after the other."""
+    return sum(machine.seconds(count) for count in counts)
+
+
+def time_fastest(call: Callable[[], object], rounds: int, device: str) -> float:
+    """Return the seconds of the fastest of some calls."""
+    taken = []
+    for _ in range(rounds + 1):
+        if device != "cpu":
+            torch.cuda.synchronize()
+        begun = time.perf_counter()
+        call()
+        if device != "cpu":
+            torch.cuda.synchronize()
+        taken.append(time.perf_counter() - begun)
+    return min(taken[1:])  # the first call warms up
+
+
+def measure_copy_rate(
+    megabytes: int = 32, rounds: int = 25, device: str = "cpu"
+) -> float:
+    """Return the bytes a second of a copy, read and written ones together.
+
+    Choose more megabytes than the cache holds.
+    """
+    source = torch.ones(megabytes * 250_000, device=device)
+    target = torch.empty_like(source)
+    took = time_fastest(lambda: target.copy_(source), rounds, device)
+    return 2 * source.numel() * source.element_size() / took
+
+
+def measure_product_rate(
+    width: int = 512,
+    rounds: int = 25,
+    dtype: torch.dtype = torch.float32,
+    device: str = "cpu",
+) -> float:
+    """Return the operations a second of a square matrix product.
+
+    The numbers are random: zeros can run faster.
+    """
+    rng = torch.Generator().manual_seed(0)
+    a, b = torch.randn(2, width, width, generator=rng).to(device, dtype)
+    return 2 * width**3 / time_fastest(lambda: a @ b, rounds, device)
+
+
+def measure_machine(
+    dtype: torch.dtype = torch.float32, device: str = "cpu"
+) -> Machine:
+    """Return this machine's ceilings, by a product and a copy."""
+    rate = measure_product_rate(dtype=dtype, device=device)
+    return Machine(rate, measure_copy_rate(device=device))

@@ -1,0 +1,114 @@
+"""The steps of attention, one after the other: operations and bytes of each.
+
+Counted as chapter 4's `attend` runs without a mask: each step reads its inputs
+from memory once and writes its result once. That is what happens as soon as a
+result is too large for the cache. A matrix product of (m, k) and (k, n) takes
+2mkn operations. Of a softmax, the maximum, subtraction, exponential, sum and
+division count as one operation a score each; others count otherwise, and
+PyTorch's own counter counts products only.
+
+Source: the standard implementation: Dao et al. (2022), section 2.2, algorithm
+    0, https://arxiv.org/abs/2205.14135; its backward pass: algorithm 3
+Axes: B batch, H heads, G groups (key-value heads), T queries, S keys, D width
+    of query and key, E of values, R rows of a tile
+"""
+
+from attnbook.profiling.sizes import Count, Sizes
+
+SOFTMAX_OPERATIONS, SOFTMAX_BACKWARD_OPERATIONS = 5, 4
+
+
+def count_pairs(T: int, S: int, causal: bool = False) -> int:
+    """Return how many pairs of query and key are attended to.
+
+    A causal mask aligns the last query with the last key.
+
+    Raises:
+        ValueError: if there is no query or no key.
+    """
+    if T < 1 or S < 1:
+        raise ValueError(f"{T} queries and {S} keys: each must be at least 1")
+    if not causal:
+        return T * S
+    # Query t sees S - T + t + 1 keys, or none.
+    first = max(1, S - T + 1)
+    return (first + S) * (S - first + 1) // 2
+
+
+def forward_steps(sizes: Sizes) -> dict[str, Count]:
+    """Return each step of `attend` in the forward pass."""
+    n = sizes.B * sizes.H * sizes.T
+    s = sizes
+    return {
+        "scale": Count(n * s.D, s.query, s.query),
+        "scores": Count(2 * n * s.S * s.D, s.query + s.key, s.scores),
+        "softmax": Count(SOFTMAX_OPERATIONS * n * s.S, s.scores, s.scores),
+        "values": Count(2 * n * s.S * s.E, s.scores + s.value, s.output),
+    }
+
+
+def backward_steps(sizes: Sizes) -> dict[str, Count]:
+    """Return each step of the backward pass, with saved weights."""
+    n = sizes.B * sizes.H * sizes.T
+    s = sizes
+    to_values, to_keys = 2 * n * s.S * s.E, 2 * n * s.S * s.D
+    return {
+        "dvalue": Count(to_values, s.scores + s.output, s.value),
+        "dweights": Count(to_values, s.output + s.value, s.scores),
+        "softmax": Count(
+            SOFTMAX_BACKWARD_OPERATIONS * n * s.S, 2 * s.scores, s.scores
+        ),
+        "dquery": Count(to_keys, s.scores + s.key, s.query),
+        "dkey": Count(to_keys, s.scores + s.query, s.key),
+        "scale": Count(n * s.D, s.query, s.query),
+    }
+
+
+def count_fused(sizes: Sizes, causal: bool = False) -> Count:
+    """Return attention in one step that never writes its scores to memory.
+
+    Operations as before, for the pairs that count; bytes of inputs and output.
+    No kernel can move less.
+    """
+    attended = sizes.B * sizes.H * count_pairs(sizes.T, sizes.S, causal)
+    scaled = sizes.B * sizes.H * sizes.T * sizes.D
+    products = 2 * attended * (sizes.D + sizes.E)
+    inputs = sizes.query + sizes.key + sizes.value
+    return Count(
+        products + SOFTMAX_OPERATIONS * attended + scaled, inputs, sizes.output
+    )
+
+
+def count_fused_backward(sizes: Sizes, causal: bool = False) -> Count:
+    """Return the backward pass in one step, which recomputes the scores.
+
+    Five products instead of four. It reads inputs, output, the gradient on
+    the output, and one number a query: the logarithm of the softmax's sum.
+    """
+    attended = sizes.B * sizes.H * count_pairs(sizes.T, sizes.S, causal)
+    products = 2 * attended * (3 * sizes.D + 2 * sizes.E)
+    inputs = sizes.query + sizes.key + sizes.value
+    sums = sizes.B * sizes.H * sizes.T * 4
+    return Count(
+        products
+        + (SOFTMAX_OPERATIONS + SOFTMAX_BACKWARD_OPERATIONS) * attended,
+        inputs + 2 * sizes.output + sums,
+        inputs,
+    )
+
+
+def count_tiled(sizes: Sizes, rows: int) -> Count:
+    """Return what a kernel moves that holds `rows` queries at a time.
+
+    Every tile of queries reads all keys and values anew: the smaller the fast
+    memory, the more often. Each head of a group reads them separately.
+
+    Raises:
+        ValueError: if a tile has no row.
+    """
+    if rows < 1:
+        raise ValueError(f"a tile has at least 1 row, not {rows}")
+    times = -(-sizes.T // rows) * (sizes.H // sizes.G)
+    once = count_fused(sizes)
+    again = times * (sizes.key + sizes.value)
+    return Count(once.flops, sizes.query + again, once.written)

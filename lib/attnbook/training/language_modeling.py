@@ -1,0 +1,115 @@
+"""Small language models of the help texts: their symbols, and training.
+
+Axes: B batch, T positions, V symbols
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Int
+from torch import Tensor, nn
+
+from attnbook.data.characters import alphabet, encode_characters
+from attnbook.models.devices import device_of
+from attnbook.training.loop import learning_rate_factor
+from attnbook.training.losses import next_token_loss
+
+UNKNOWN = "\N{REPLACEMENT CHARACTER}"  # characters that the training texts lack
+
+
+@dataclass(frozen=True)
+class LanguageModelRecipe:
+    """How a small language model is trained.
+
+    Attributes:
+        steps: batches.
+        rate: the highest learning rate; it falls along a cosine.
+        warmup: share of the steps in which the rate rises.
+        size: windows in a batch.
+        window: characters read in each.
+        clip: largest norm of the gradient; none unless given.
+    """
+
+    steps: int
+    rate: float
+    warmup: float = 0.0
+    size: int = 32
+    window: int = 64
+    clip: float | None = None
+
+
+def encode_text(text: str) -> Int[Tensor, "1 T"]:
+    """Return a text as the ids that a model reads."""
+    known = {c: i for i, c in enumerate(alphabet())}
+    return torch.tensor([[known.get(c, len(known)) for c in text]])
+
+
+def decode_text(ids: Iterable[int] | Int[Tensor, " T"]) -> str:
+    """Return the text of these ids."""
+    letters = (*alphabet(), UNKNOWN)
+    return "".join(letters[int(i)] for i in ids)
+
+
+def cut_windows(
+    split: str, starts: Int[Tensor, " B"], length: int
+) -> tuple[Int[Tensor, "B T"], Int[Tensor, "B T"]]:
+    """Return windows of a split's text, and the next symbol at each one."""
+    text, _ = encode_characters(split)
+    chosen = text[starts[:, None] + torch.arange(length + 1)]
+    return chosen[:, :-1], chosen[:, 1:]
+
+
+def train_language_model(
+    model: nn.Module,
+    recipe: LanguageModelRecipe,
+    seed: int,
+    on_step: Callable[[int, float], None],
+) -> None:
+    """Train a model; `on_step` gets every step's number and loss before it."""
+    text, _ = encode_characters("train")
+    rng = torch.Generator().manual_seed(seed)
+    optimizer = torch.optim.Adam(model.parameters(), lr=recipe.rate)
+    for step in range(recipe.steps):
+        share = learning_rate_factor(step / recipe.steps, recipe.warmup)
+        optimizer.param_groups[0]["lr"] = recipe.rate * share
+        last = len(text) - recipe.window
+        starts = torch.randint(last, (recipe.size,), generator=rng)
+        made = cut_windows("train", starts, recipe.window)
+        read, wanted = (x.to(device_of(model)) for x in made)
+        loss = next_token_loss(model(read), wanted)
+        on_step(step, float(loss.detach()))
+        optimizer.zero_grad()
+        loss.backward()
+        if recipe.clip is not None:
+            nn.utils.clip_grad_norm_(model.parameters(), recipe.clip)
+        optimizer.step()
+
+
+@torch.no_grad()
+def held_out_loss(
+    model: nn.Module, split: str, length: int, count: int = 256
+) -> float:
+    """Return the loss, in nats a character, on evenly spread windows."""
+    text, _ = encode_characters(split)
+    gap = (len(text) - length - 1) // count
+    losses = []
+    for starts in (gap * torch.arange(count)).split(64):
+        made = cut_windows(split, starts, length)
+        read, wanted = (x.to(device_of(model)) for x in made)
+        losses.append(
+            next_token_loss(model(read), wanted).double() * len(starts)
+        )
+    return float(torch.stack(losses).sum() / count)
+
+
+def guessing_losses(split: str = "valid") -> dict[str, float]:
+    """Return the loss of uniform guesses and of guesses by frequency."""
+    text, symbols = encode_characters("train")
+    counts = torch.bincount(text, minlength=symbols).double() + 1
+    targets, _ = encode_characters(split)
+    chances = (counts / counts.sum())[targets]
+    return {
+        "even": float(torch.tensor(symbols, dtype=torch.double).log()),
+        "frequency": float(-chances.log().mean()),
+    }

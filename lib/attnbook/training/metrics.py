@@ -1,0 +1,126 @@
+"""Metrics: how far an output is from the accepted references.
+
+Source: Levenshtein distance by Wagner and Fischer (1974); BLEU of Papineni et
+    al. (2002) as computed by sacrebleu (Post 2018),
+    https://arxiv.org/abs/1804.08771; alignment error rate of Och and Ney
+    (2003), section 5.1, https://aclanthology.org/J03-1002
+Axes: T target symbols, S source symbols
+"""
+
+from collections.abc import Collection, Sequence
+
+import numpy as np
+from torch import Tensor
+
+Link = tuple[int, int]  # (target index, source index), both from 0
+
+
+def edit_distance(ours: Sequence, theirs: Sequence) -> int:
+    """Return the fewest insertions, deletions and substitutions between two."""
+    row = list(range(len(theirs) + 1))
+    for i, a in enumerate(ours, start=1):
+        corner, row[0] = row[0], i
+        for j, b in enumerate(theirs, start=1):
+            corner, row[j] = (
+                row[j],
+                min(row[j] + 1, row[j - 1] + 1, corner + (a != b)),
+            )
+    return row[-1]
+
+
+def symbol_error_rate(
+    outputs: Sequence[Sequence], references: Sequence[Collection[Sequence]]
+) -> float:
+    """Return edits per reference symbol, against each nearest reference.
+
+    With phonemes as symbols this is the phoneme error rate. It can exceed 1.
+
+    Raises:
+        ValueError: if there is not one list of references for each output.
+    """
+    require_equal_counts(outputs, references)
+    edits = symbols = 0
+    for output, accepted in zip(outputs, references, strict=True):
+        # Of two references equally near, the longer asks for less per symbol.
+        distance, minus_length = min(
+            (edit_distance(output, r), -len(r)) for r in accepted
+        )
+        edits, symbols = edits + distance, symbols - minus_length
+    return edits / symbols
+
+
+def sequence_error_rate(
+    outputs: Sequence[Sequence], references: Sequence[Collection[Sequence]]
+) -> float:
+    """Return the share of outputs that equal no accepted reference.
+
+    For pronunciations this is what the field calls the word error rate.
+    """
+    require_equal_counts(outputs, references)
+    wrong = (
+        all(tuple(output) != tuple(r) for r in accepted)
+        for output, accepted in zip(outputs, references, strict=True)
+    )
+    return sum(wrong) / len(outputs)
+
+
+def require_equal_counts(outputs: Sequence, references: Sequence) -> None:
+    """Raise ValueError unless there are as many, at least one, of both."""
+    if len(outputs) != len(references) or not outputs:
+        raise ValueError(
+            f"{len(outputs)} outputs cannot be scored "
+            f"against {len(references)} references"
+        )
+
+
+def bleu(outputs: Sequence[str], references: Sequence[str]) -> float:
+    """Return corpus BLEU from 0 to 100, by sacrebleu with its defaults.
+
+    Scores of different test sets or tokenisations cannot be compared.
+    """
+    from sacrebleu.metrics import BLEU
+
+    require_equal_counts(outputs, references)
+    return BLEU().corpus_score(list(outputs), [list(references)]).score
+
+
+def extract_links(
+    weights: np.ndarray | Tensor, targets: int, sources: int
+) -> set[Link]:
+    """Return one link for each target symbol: to its largest weight.
+
+    Rows and columns beyond `targets` and `sources` (the end symbol) make no
+    link: a symbol that attends mostly to the end has no link. A tensor
+    may be on any device.
+    """
+    if isinstance(weights, Tensor):
+        weights = weights.detach().cpu()
+    largest = np.asarray(weights)[:targets].argmax(axis=-1)
+    return {(t, int(s)) for t, s in enumerate(largest) if s < sources}
+
+
+def alignment_error_rate(
+    predicted: Sequence[Collection[Link]],
+    sure: Sequence[Collection[Link]],
+    possible: Sequence[Collection[Link]],
+) -> float:
+    """Return 1 - (|A∩S| + |A∩P|) / (|A| + |S|), summed over sentences.
+
+    Raises:
+        ValueError: if a sure link is not possible, or the counts differ.
+    """
+    require_equal_counts(predicted, sure)
+    require_equal_counts(predicted, possible)
+    hits = total = 0
+    for a, s, p in zip(predicted, sure, possible, strict=True):
+        a, s, p = set(a), set(s), set(p)
+        if not s <= p:
+            raise ValueError(f"sure links {s - p} are not among the possible")
+        hits += len(a & s) + len(a & p)
+        total += len(a) + len(s)
+    return 1 - hits / total
+
+
+def shift_links(links: Collection[Link], by: int, sources: int) -> set[Link]:
+    """Return the links shifted by `by` source positions, if still inside."""
+    return {(t, s + by) for t, s in links if 0 <= s + by < sources}

@@ -1,0 +1,214 @@
+"""Scoring a trained model on its task's test set: what a record reports.
+
+Source: intervals by the bootstrap of Koehn (2004), section 3,
+    https://aclanthology.org/W04-3250
+Axes: T target symbols, S source symbols
+"""
+
+import random
+from collections.abc import Callable, Sequence
+
+from torch import nn
+
+from attnbook.data import grammar, libreoffice
+from attnbook.models.devices import device_of
+from attnbook.training.metrics import (
+    alignment_error_rate,
+    bleu,
+    extract_links,
+    shift_links,
+)
+from attnbook.training.search import beam_search
+from attnbook.training.tasks import Task, count_errors_by_length, error_rate
+
+LENGTH_BUCKETS = (
+    (3, 9),
+    (10, 19),
+    (20, 29),
+    (30, 39),
+    (40, 50),
+)  # English words
+
+
+def make_validation_metrics(
+    name: str, data: Task
+) -> Callable[[nn.Module], dict]:
+    """Return a function that scores a model on held-out pairs."""
+    pairs = data.splits.valid[: 300 if name == "libreoffice" else 1000]
+
+    def measure(model: nn.Module) -> dict:
+        decoded = [
+            data.targets.decode(f.ids) for f in data.generate(model, pairs)
+        ]
+        if name == "libreoffice":
+            outputs = [libreoffice.join_pieces(s) for s in decoded]
+            wanted = [libreoffice.join_pieces(p.target) for p in pairs]
+            return {"valid_bleu": bleu(outputs, wanted)}
+        table = count_errors_by_length(decoded, pairs)
+        return {
+            "valid_sequence_error": error_rate(table),
+            "valid_symbol_error": error_rate(table, of="edits"),
+        }
+
+    return measure
+
+
+def score_test_set(
+    name: str, data: Task, model: nn.Module, attention: bool
+) -> dict:
+    """Return the results on the test set (and the grammar's long one)."""
+    if name == "libreoffice":
+        return score_translation(data, model, attention)
+    results = score_sequences(data, model, data.splits.test)
+    if name == "grammar":
+        long = grammar.load_long()
+        results["long"] = score_sequences(data, model, long)
+        if attention:
+            shift = best_shift(data, model, data.splits.valid)
+            results |= {"shift": shift}
+            results |= score_alignment(data, model, data.splits.test, shift)
+            results["long"] |= score_alignment(data, model, long, shift)
+    return results
+
+
+def score_sequences(data: Task, model: nn.Module, pairs: Sequence) -> dict:
+    """Return error rates of greedy decoding, overall and by length."""
+    decoded = [data.targets.decode(f.ids) for f in data.generate(model, pairs)]
+    table = count_errors_by_length(decoded, pairs)
+    return {
+        "sequence_error": error_rate(table),
+        "symbol_error": error_rate(table, of="edits"),
+        "by_length": table,
+    }
+
+
+def predicted_links(data: Task, model: nn.Module, pairs: Sequence) -> list:
+    """Return the links of each pair; words without a known link make none."""
+    links = []
+    for weights, p in zip(
+        data.attention_weights(model, pairs), pairs, strict=True
+    ):
+        linked = {t for t, _ in p.possible}
+        every = extract_links(weights.numpy(), len(p.target), len(p.source))
+        links.append({(t, s) for t, s in every if t in linked})
+    return links
+
+
+def best_shift(data: Task, model: nn.Module, pairs: Sequence) -> int:
+    """Return the constant shift of all links that errs least on these pairs."""
+    links = predicted_links(data, model, pairs)
+
+    def error(by: int) -> float:
+        return shifted_alignment_error(links, pairs, by)
+
+    return min(range(-2, 3), key=error)
+
+
+def shifted_alignment_error(
+    links: Sequence[set], pairs: Sequence, by: int
+) -> float:
+    """Return the alignment error rate of links moved by a constant."""
+    moved = [
+        shift_links(a, by, len(p.source))
+        for a, p in zip(links, pairs, strict=True)
+    ]
+    return alignment_error_rate(
+        moved, [p.sure for p in pairs], [p.possible for p in pairs]
+    )
+
+
+def score_alignment(
+    data: Task, model: nn.Module, pairs: Sequence, shift: int
+) -> dict:
+    """Return the alignment error rate, raw and after the shift."""
+    links = predicted_links(data, model, pairs)
+    return {
+        "alignment_error": shifted_alignment_error(links, pairs, 0),
+        "alignment_error_shifted": shifted_alignment_error(links, pairs, shift),
+    }
+
+
+def score_translation(data: Task, model: nn.Module, attention: bool) -> dict:
+    """Return BLEU of greedy and beam search, by length, and some examples."""
+    pairs = data.splits.test
+    texts = libreoffice.load_text().test
+    found = data.generate(model, pairs)
+    outputs = [
+        libreoffice.join_pieces(data.targets.decode(f.ids)) for f in found
+    ]
+    wanted = [libreoffice.join_pieces(p.target) for p in pairs]
+    words = [len(t.source[0].split()) for t in texts]
+    table = {}
+    for low, high in LENGTH_BUCKETS:
+        rows = [i for i, n in enumerate(words) if low <= n <= high]
+        table[f"{low}-{high}"] = {
+            "count": len(rows),
+            **bootstrap_bleu(
+                [outputs[i] for i in rows], [wanted[i] for i in rows]
+            ),
+        }
+    some = range(0, len(pairs), 5)
+    searched = [
+        libreoffice.join_pieces(
+            data.targets.decode(beam_search_best(model, data, pairs[i]))
+        )
+        for i in some
+    ]
+    chosen = [wanted[i] for i in some]
+    return {
+        **bootstrap_bleu(outputs, wanted),
+        "by_length": table,
+        "every_fifth": {
+            "count": len(chosen),
+            "greedy": bleu([outputs[i] for i in some], chosen),
+            "beam_4": bleu(searched, chosen),
+        },
+        "examples": [
+            describe_example(data, pairs[i], found[i])
+            for i in choose_examples(words)
+        ],
+    }
+
+
+def beam_search_best(model: nn.Module, data: Task, pair) -> tuple[int, ...]:
+    """Return the best output of a beam of 4, scores divided by length."""
+    import torch
+
+    source = torch.tensor(
+        data.encode_source(pair.source), device=device_of(model)
+    )
+    return beam_search(model, source, 4, 100, length_power=1.0)[0].ids
+
+
+def choose_examples(words: Sequence[int]) -> list[int]:
+    """Return the first test sentence of 6, 10, 16, 24 and 34 words."""
+    return [words.index(n) for n in (6, 10, 16, 24, 34) if n in words]
+
+
+def describe_example(data: Task, pair, found) -> dict:
+    """Return a test pair, the model's output and its attention weights."""
+    shown = {
+        "source": list(pair.source),
+        "reference": list(pair.target),
+        "output": list(data.targets.decode(found.ids)),
+    }
+    if found.weights is not None:
+        rows = found.weights[:, : len(pair.source)].tolist()
+        shown["weights"] = [[round(x, 3) for x in row] for row in rows]
+    return shown
+
+
+def bootstrap_bleu(
+    outputs: Sequence[str], wanted: Sequence[str], draws: int = 100
+) -> dict:
+    """Return BLEU and the middle 95 % of it over resampled sentences."""
+    rng = random.Random(0)
+    scores = []
+    for _ in range(draws):
+        rows = rng.choices(range(len(outputs)), k=len(outputs))
+        scores.append(
+            bleu([outputs[i] for i in rows], [wanted[i] for i in rows])
+        )
+    scores.sort()
+    low, high = scores[round(0.025 * draws)], scores[round(0.975 * draws) - 1]
+    return {"bleu": bleu(outputs, wanted), "low": low, "high": high}

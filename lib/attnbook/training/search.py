@@ -1,0 +1,176 @@
+"""Search: from a model's probabilities to a sequence.
+
+Source: Sutskever et al. (2014), section 3.2 (left-to-right beam search),
+    https://arxiv.org/abs/1409.3215; the division by a power of the length is
+    the simplest of those in Wu et al. (2016), section 7,
+    https://arxiv.org/abs/1609.08144
+Axes: B batch, S source symbols, V symbols; W beam width
+"""
+
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from attnbook.data.vocabulary import END, PAD, START
+from attnbook.models.encoder_decoder import Memory
+
+
+class SearchResult(NamedTuple):
+    """The result of a search for one source.
+
+    Attributes:
+        ids: the target symbols, without END.
+        score: their log-probability in nats, END included if it was reached.
+        weights: one row of attention weights (S,) for each symbol, END
+            included, on the CPU; or None.
+    """
+
+    ids: tuple[int, ...]
+    score: float
+    weights: Float[Tensor, "T S"] | None
+
+
+def require_positive_limit(limit: int) -> None:
+    """Raise ValueError unless at least one symbol may be generated."""
+    if limit < 1:
+        raise ValueError(
+            f"limit is {limit} but a decoder generates at least 1 symbol"
+        )
+
+
+@torch.no_grad()
+def greedy_search(
+    model: nn.Module,
+    source: Int[Tensor, "B S"],
+    lengths: Int[Tensor, " B"],
+    limit: int = 64,
+) -> list[SearchResult]:
+    """Take the likeliest symbol at every step, up to END or `limit` symbols."""
+    require_positive_limit(limit)
+    memory = model.encoder(source, lengths)
+    state = model.decoder.start(memory)
+    previous = torch.full_like(lengths, START)
+    prefixes, gains, rows_of_prefixes = [], [], []
+    running = torch.ones_like(lengths, dtype=torch.bool)
+    for _ in range(limit):
+        logits, state, weights = model.decoder.step(previous, state, memory)
+        gain, previous = logits.log_softmax(dim=-1).max(dim=-1)
+        prefixes.append(previous.masked_fill(~running, PAD))
+        gains.append(gain.masked_fill(~running, 0.0))
+        if weights is not None:
+            rows_of_prefixes.append(weights)
+        running = running & (previous != END)
+        if not running.any():
+            break
+    ids, scores = torch.stack(prefixes, dim=1), torch.stack(gains, dim=1).sum(1)
+    rows = (
+        torch.stack(rows_of_prefixes, dim=1)
+        if rows_of_prefixes
+        else [None] * len(ids)
+    )
+    return [
+        cut_at_end(i, score, row)
+        for i, score, row in zip(
+            ids.tolist(), scores.tolist(), rows, strict=True
+        )
+    ]
+
+
+def cut_at_end(
+    ids: list[int], score: float, rows: Tensor | None
+) -> SearchResult:
+    """Cut the symbols at END, and the weights just after it."""
+    end = ids.index(END) if END in ids else len(ids)
+    kept = None if rows is None else rows[: end + 1].cpu()
+    return SearchResult(tuple(ids[:end]), score, kept)
+
+
+@torch.no_grad()
+def beam_search(
+    model: nn.Module,
+    source: Int[Tensor, " S"],
+    width: int = 4,
+    limit: int = 64,
+    length_power: float = 0.0,
+) -> list[SearchResult]:
+    """Keep the `width` likeliest beginnings at every step.
+
+    Args:
+        model: an encoder-decoder.
+        source: ids of one source, without padding.
+        width: how many beginnings are kept; 1 is greedy search.
+        limit: the most symbols generated.
+        length_power: scores are compared after division by length ** this;
+            0 compares plain log-probabilities, which favor short outputs.
+
+    Returns:
+        At most `width` results, the best first.
+
+    Raises:
+        ValueError: on a width or limit below 1.
+    """
+    require_positive_limit(limit)
+    if width < 1:
+        raise ValueError(f"width is {width} but a beam keeps at least 1")
+    device = source.device
+    length = torch.tensor([len(source)], device=device)
+    memory = model.encoder(source[None], length)
+    state = model.decoder.start(memory)
+    scores, prefixes, done = torch.zeros(1, device=device), [[]], []
+    rows_of_prefixes: list[list[Tensor]] = [[]]
+
+    def fitness(found: SearchResult) -> float:
+        return found.score / max(1, len(found.ids) + 1) ** length_power
+
+    for _ in range(limit):
+        last = [ids[-1] if ids else START for ids in prefixes]
+        previous = torch.tensor(last, device=device)
+        logits, state, weights = model.decoder.step(
+            previous, state, repeat_memory(memory, len(prefixes))
+        )
+        total = scores[:, None] + logits.log_softmax(dim=-1)
+        scores, flat = total.flatten().topk(min(width, total.numel()))
+        rows = (flat // total.shape[1]).tolist()
+        symbols = (flat % total.shape[1]).tolist()
+        prefixes = [
+            [*prefixes[r], s] for r, s in zip(rows, symbols, strict=True)
+        ]
+        if weights is not None:
+            rows_of_prefixes = [
+                [*rows_of_prefixes[r], weights[r]] for r in rows
+            ]
+        else:
+            rows_of_prefixes = [[]] * len(prefixes)
+        keep = []
+        for i, ids in enumerate(prefixes):
+            if ids[-1] == END:
+                seen = (
+                    torch.stack(rows_of_prefixes[i])
+                    if rows_of_prefixes[i]
+                    else None
+                )
+                done.append(cut_at_end(ids, float(scores[i]), seen))
+            else:
+                keep.append(i)
+        if not keep or len(done) >= width:
+            break
+        scores = scores[keep]
+        state = tuple(x[[rows[i] for i in keep]] for x in state)
+        prefixes, rows_of_prefixes = (
+            [prefixes[i] for i in keep],
+            [rows_of_prefixes[i] for i in keep],
+        )
+    else:
+        for ids, score, seen in zip(
+            prefixes, scores, rows_of_prefixes, strict=True
+        ):
+            rows = torch.stack(seen) if seen else None
+            done.append(cut_at_end(ids, float(score), rows))
+    return sorted(done, key=fitness, reverse=True)[:width]
+
+
+def repeat_memory(memory: Memory, count: int) -> Memory:
+    """Repeat the memory of one source for each beginning in the beam."""
+    return Memory(*(x.expand(count, *x.shape[1:]) for x in memory))

@@ -1,0 +1,120 @@
+"""Every exercise and every named mistake, gathered from their declarations.
+
+A mistake's slug, title, sentence and wrong answer are declared with its
+exercise. The page of misconceptions and the page of messages are made from
+here.
+"""
+
+import importlib
+import pkgutil
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from attnbook import exercises
+from attnbook.exercises.exercise import FIRST, Exercise, run
+from attnbook.exercises.guard import untouched
+from attnbook.exercises.mistake import Mistake
+from attnbook.exercises.verdict import COMMON, look
+from workshop.chapters import chapter_of
+
+SHOWS = {
+    "numbers": "wrong numbers",
+    "shape": "another shape",
+    "length": "another length",
+    "type": "another kind of thing",
+    "dtype": "another precision",
+    "nan": "NaN",
+    "gradient": "right numbers, wrong gradient",
+    "detached": "right numbers, no gradient",
+    "error": "an error",
+    "changed-input": "a changed input",
+    "none": "None",
+}
+
+
+@dataclass(frozen=True)
+class Entry:
+    """An exercise with the names by which it is found.
+
+    Attributes:
+        module: its chapter's module among the exercises.
+        chapter: the chapter's file name without ending.
+        name: the check's name.
+        exercise: the exercise itself.
+    """
+
+    module: str
+    chapter: str
+    name: str
+    exercise: Exercise
+
+
+def entries() -> Iterator[Entry]:
+    """Yield every exercise, chapter by chapter."""
+    found = []
+    for info in pkgutil.iter_modules(exercises.__path__):
+        if info.ispkg and info.name != "solutions":
+            module = importlib.import_module(
+                f"{exercises.__name__}.{info.name}"
+            )
+            chapter = chapter_of(module.__name__)
+            found.append((chapter, info.name, module))
+    for chapter, name, module in sorted(found, key=lambda x: x[0]):
+        order = [x for x in vars(module) if x in module.__all__]
+        for check in by_place(chapter, order):
+            yield Entry(name, chapter, check, getattr(module, check))
+
+
+def by_place(chapter: str, checks: list[str]) -> list[str]:
+    """Return a chapter's checks in the order in which it asks them."""
+    path = Path("chapters") / f"{chapter}.md"
+    text = path.read_text("utf8") if path.exists() else ""
+    _, found, asked = text.partition("\n## Exercises\n")
+    asked = asked if found else text
+    return sorted(checks, key=lambda x: (asked.find(f"{x}("), x))
+
+
+def anchor(entry: Entry) -> str:
+    """Return the address of the heading under which a check is asked.
+
+    It is spelt as MyST spells a heading's: small letters, no punctuation.
+    """
+    path = Path("chapters") / f"{entry.chapter}.md"
+    text = path.read_text("utf8")
+    asked = text.find(f"{entry.name}(", text.find("\n## Exercises\n") + 1)
+    heading = re.findall(r"^##+ (.+)$", text[: max(asked, 0)], re.M)[-1:]
+    if not heading:
+        return f"{entry.chapter}.ipynb"
+    name = re.sub(r"[^\w -]", "", heading[0].lower()).strip()
+    return f"{entry.chapter}.ipynb#{name.replace(' ', '-')}"
+
+
+def shows(exercise: Exercise, mistake: Mistake) -> str:
+    """Return where a mistake first shows, and as what."""
+    with untouched():
+        for case in exercise.cases(FIRST):
+            got, want = (
+                run(f, case) for f in (mistake.answer, exercise.solution)
+            )
+            names = ("",) * len(case.inputs)
+            if finding := look(got, want, names, exercise.returns):
+                return f"{case.tries}: {SHOWS[finding.slug]}"
+    return "on fresh inputs"
+
+
+def messages() -> str:
+    """Return everything that a check can say, to be read as an editor would."""
+    lines = ["# What the checks say", "", "## Any exercise", ""]
+    lines += [f"- `{slug}`: because {text}" for slug, text in COMMON.items()]
+    for entry in entries():
+        lines += ["", f"## {entry.chapter}: {entry.name}", ""]
+        for mistake in entry.exercise.mistakes:
+            verdict = entry.exercise(mistake.answer, 5)
+            lines.append(f"- `{mistake.slug}`: {verdict.message}")
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    print(messages(), end="")

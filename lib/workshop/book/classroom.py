@@ -1,0 +1,175 @@
+"""Notebooks for a class: for students, for teachers, and for otter-grader.
+
+A chapter's section of exercises, as it stands: the student's notebook has the
+stubs, the teacher's the solutions and the mistakes that the checks know, and
+the master notebook is what `otter assign` takes. `python -m
+workshop.book.classroom FOLDER` writes all three for every chapter.
+"""
+
+import ast
+import inspect
+import re
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import jupytext
+import nbformat
+from nbformat.v4 import (
+    new_code_cell,
+    new_markdown_cell,
+    new_notebook,
+)
+
+from attnbook.exercises.exercise import Exercise
+from workshop.book.folded import BLOCK, exercises
+from workshop.book.repository import TITLE
+
+CHAPTERS = Path("chapters")
+KERNEL = {
+    "kernelspec": {
+        "display_name": "Python 3",
+        "language": "python",
+        "name": "python3",
+    }
+}
+SETUP = f"{TITLE}import torch"
+
+
+@dataclass(frozen=True)
+class Task:
+    """One exercise of a chapter: its text, its stub, its check."""
+
+    text: str
+    stub: str
+    check: str
+    exercise: Exercise
+
+    @property
+    def function(self) -> str:
+        """The name of the function that a student writes."""
+        return next(
+            node.name
+            for node in ast.parse(self.stub).body
+            if isinstance(node, ast.FunctionDef)
+        )
+
+
+def tasks(path: Path) -> tuple[str, list[Task]]:
+    """Return a chapter's title and the exercises of its last section."""
+    text = path.read_text("utf8")
+    known, found, prose, within = exercises(text), [], "", False
+    notebook = jupytext.reads(text, "md:myst")
+    heading = re.search(r"^# (.+)$", text, re.M).group(1)
+    for cell in notebook.cells:
+        if cell.cell_type == "markdown":
+            words = BLOCK.sub("", cell.source)
+            if re.search(r"^## Exercises$", words, re.M):
+                within = True
+                words = words[words.index("## Exercises") :]
+            words, end, _ = words.partition("\n## ")
+            prose = f"{prose}\n\n{words}".strip() if within else ""
+            within = within and not end and not words.startswith("## Quiz")
+        elif within and (check := re.search(r"\b(check_\w+)\(", cell.source)):
+            name = check.group(1)
+            found.append(Task(prose, cell.source, name, known[name]))
+            prose = ""
+    return heading, found
+
+
+def notebook(cells: list) -> nbformat.NotebookNode:
+    """Return a notebook whose cells are named by their places."""
+    made = new_notebook(cells=cells, metadata=KERNEL)
+    for number, cell in enumerate(made.cells):
+        cell.id = f"cell-{number}"
+    return made
+
+
+def student(path: Path) -> nbformat.NotebookNode:
+    """Return the notebook that is handed out."""
+    heading, asked = tasks(path)
+    cells = [new_markdown_cell(f"# {heading}"), new_code_cell(SETUP)]
+    for task in asked:
+        cells += new_markdown_cell(task.text), new_code_cell(task.stub)
+    return notebook(cells)
+
+
+def teacher(path: Path) -> nbformat.NotebookNode:
+    """Return the notebook with solutions, and what students get wrong."""
+    heading, asked = tasks(path)
+    head = f"# {heading}\n\nFor teachers: solutions, and what is known by name."
+    cells = [new_markdown_cell(head), new_code_cell(SETUP)]
+    for task in asked:
+        cells += [
+            new_markdown_cell(task.text),
+            new_code_cell(solved(task)),
+            new_markdown_cell(known_mistakes(task.exercise)),
+        ]
+    return notebook(cells)
+
+
+def solved(task: Task) -> str:
+    """Return the cell of an exercise with its solution in place of the stub."""
+    head = task.stub.partition("\n\n\ndef ")[0]
+    tail = f"{task.function} = {task.exercise.solution.__name__}"
+    last = f"{task.check}({task.function})"
+    source = written_out(task.exercise.solution)
+    return f"{head}\n{source}\n\n\n{tail}\n{last}"
+
+
+def written_out(solution: Callable) -> str:
+    """Return a solution's source, with all that it needs from elsewhere."""
+    source = inspect.getsource(solution).rstrip()
+    tree = ast.walk(ast.parse(source))
+    names = {node.id for node in tree if isinstance(node, ast.Name)}
+    module = sys.modules[solution.__module__]
+    lines, helpers = [], []
+    for name in sorted(names & vars(module).keys() - {solution.__name__}):
+        value = vars(module)[name]
+        if getattr(value, "__module__", "") == module.__name__:
+            helpers.append(written_out(value))
+        elif inspect.ismodule(value):
+            lines.append(f"import {value.__name__} as {name}")
+        else:
+            lines.append(imported(name, value, module.__name__))
+    head = "\n".join(lines)
+    return "\n\n\n".join(x for x in (head, *helpers, source) if x)
+
+
+def imported(name: str, value: object, user: str) -> str:
+    """Return the line that brings a name; solutions are not imported."""
+    for home in "torch", "jaxtyping", getattr(value, "__module__", None), user:
+        module = sys.modules.get(home)
+        if module and vars(module).get(name) is value:
+            break
+    if home.startswith("attnbook.exercises.solutions"):
+        return f"{name} = {value!r}"
+    return f"from {home} import {name}"
+
+
+def known_mistakes(exercise: Exercise) -> str:
+    """Return a table of an exercise's named mistakes."""
+    rows = [
+        f"- **{m.title}** (`{m.slug}`): {m.because}." for m in exercise.mistakes
+    ]
+    return "\n".join(["The check knows these mistakes by name:", "", *rows])
+
+
+def main(folder: str) -> None:
+    """Write every notebook of every chapter."""
+    from workshop.book.otter import master
+
+    makers = {"student": student, "teacher": teacher, "master": master}
+    for path in sorted(CHAPTERS.glob("[0-9][0-9]_*.md")):
+        target = Path(folder) / path.stem
+        for kind, make in makers.items():
+            (target / kind).mkdir(parents=True, exist_ok=True)
+            nbformat.write(make(path), target / kind / f"{path.stem}.ipynb")
+        wanted = target / "master/requirements.txt"
+        wanted.write_text("torch>=2.11\nattnbook\n", "utf8")
+        print(f"wrote {target}: {', '.join(makers)}")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,196 @@
+"""Front matter: what a chapter says of itself, and every place that repeats it.
+
+The YAML at the top of `chapters/NN_slug.md` has a key `chapter` with a title,
+a question, the minutes it takes to read, its level, and whether it needs a GPU.
+The heading, the card under it, the tables of the README and of the first page,
+the contents, and Colab's metadata all follow from it: `make pages` writes them.
+"""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+
+LEVELS = ("basic", "intermediate", "advanced")
+FIELDS = {"title": str, "question": str, "minutes": int, "level": str}
+FIELDS["gpu"] = bool
+HEADER = re.compile(r"\A---\n(.*?)\n---\n", re.DOTALL)
+HEADING = re.compile(r"(?m)^# .*$")
+LEVEL = re.compile(r"(?m)^- \*Level\*: .*$")
+TIME = re.compile(
+    r"(?m)^- \*Time\*: \d+ minutes to read( \([^)]*\))?,\s+\d+\s+more\s+for the"
+    r"\s+exercises\."
+)
+STARS = re.compile(r"(?m)^★+ · (\d+) minutes\.")
+PATTERN = "[0-9][0-9]_*.md"
+
+
+@dataclass(frozen=True)
+class FrontMatter:
+    """What a chapter says of itself.
+
+    Attributes:
+        slug: the chapter's file name without ending.
+        title: the topic, in the field's words.
+        question: what the chapter answers.
+        minutes: how long its text takes to read.
+        level: one of `LEVELS`.
+        gpu: whether Colab should offer a GPU for it.
+        exercises: minutes of its exercises together.
+    """
+
+    slug: str
+    title: str
+    question: str
+    minutes: int
+    level: str
+    gpu: bool
+    exercises: int
+
+    @property
+    def number(self) -> int:
+        """The chapter's number."""
+        return int(self.slug[:2])
+
+    @property
+    def heading(self) -> str:
+        """The chapter's heading: the topic first, then the question."""
+        return f"{self.title}: {self.question}"
+
+    @property
+    def label(self) -> str:
+        """The title with the chapter's number; chapter 0 shows none."""
+        return f"{self.number}. {self.title}" if self.number else self.title
+
+
+def read_front_matter(path: Path) -> FrontMatter:
+    """Return what a chapter's file says of itself.
+
+    Raises:
+        ValueError: if a field is missing, unknown or of another kind; the
+            message names the file and the field.
+    """
+    text = path.read_text("utf8")
+    header = HEADER.match(text)
+    said = yaml.safe_load(header[1]) if header else {}
+    found = said.get("chapter") or {}
+    missing = [name for name in FIELDS if name not in found]
+    unknown = [name for name in found if name not in FIELDS]
+    if missing or unknown:
+        raise ValueError(
+            f"{path}: the front matter needs `chapter:` with {list(FIELDS)}; "
+            f"missing are {missing}, unknown are {unknown}"
+        )
+    for name, kind in FIELDS.items():
+        value = found[name]
+        empty = value == "" or (type(value) is int and value <= 0)
+        if type(value) is not kind or empty:
+            raise ValueError(
+                f"{path}: `{name}` in the front matter should be a "
+                f"{kind.__name__} and not empty, not {value!r}"
+            )
+    if found["level"] not in LEVELS:
+        raise ValueError(
+            f"{path}: the level {found['level']!r} is none of {LEVELS}"
+        )
+    if not found["question"].endswith("?"):
+        raise ValueError(
+            f"{path}: the question {found['question']!r} ends without `?`"
+        )
+    exercises = sum(map(int, STARS.findall(text)))
+    return FrontMatter(path.stem, **found, exercises=exercises)
+
+
+def read_chapters(folder: Path) -> list[FrontMatter]:
+    """Return the front matter of every chapter in a folder, in their order."""
+    return [read_front_matter(path) for path in sorted(folder.glob(PATTERN))]
+
+
+def write_opening(text: str, front: FrontMatter) -> str:
+    """Return a chapter's text whose heading and card follow its front matter.
+
+    Raises:
+        ValueError: if the text has no heading, level or time to be written.
+    """
+    time = f"- *Time*: {front.minutes} minutes to read{{}}, {front.exercises} "
+    for name, pattern, line in (
+        ("heading", HEADING, lambda _: f"# {front.heading}"),
+        ("`- *Level*:`", LEVEL, lambda _: f"- *Level*: {front.level}."),
+        (
+            "`- *Time*: … minutes to read, … more for the exercises.`",
+            TIME,
+            lambda m: time.format(m[1] or "") + "more for the exercises.",
+        ),
+    ):
+        text, count = pattern.subn(line, text, count=1)
+        if not count:
+            raise ValueError(f"{front.slug}.md has no line {name}")
+    return text
+
+
+def write_table(text: str, table: str) -> str:
+    """Return a page with the table of chapters between its two marks.
+
+    Raises:
+        ValueError: if the page lacks the marks.
+    """
+    marks = r"(<!-- chapters: begin -->\n).*?(<!-- chapters: end -->)"
+    text, count = re.subn(
+        marks, lambda m: f"{m[1]}\n{table}\n\n{m[2]}", text, flags=re.DOTALL
+    )
+    if not count:
+        raise ValueError(
+            "the page lacks `<!-- chapters: begin -->` and "
+            "`<!-- chapters: end -->`"
+        )
+    return text
+
+
+def list_chapters(
+    chapters: Iterable[FrontMatter], folder: str = "", times: bool = False
+) -> str:
+    """Return the table of chapters: title, question and, if asked, times.
+
+    Args:
+        chapters: what each chapter says of itself.
+        folder: what goes before each file name, such as `chapters/`.
+        times: whether a column has the minutes to read and to solve.
+    """
+    rows = ["| chapter | question |", "|---|---|"]
+    if times:
+        rows = ["| chapter | question | time |", "|---|---|---|"]
+    for x in chapters:
+        asked = x.question[:1].upper() + x.question[1:]
+        row = f"| [{x.label}]({folder}{x.slug}.ipynb) | {asked} |"
+        more = f" {x.minutes} minutes, exercises {x.exercises} |"
+        rows.append(row + more * times)
+    return "\n".join(rows)
+
+
+def require_front_matter(app) -> None:
+    """Stop the build if a chapter's front matter or heading is wrong.
+
+    Raises:
+        ExtensionError: naming the file and what is missing.
+    """
+    from sphinx.errors import ExtensionError
+
+    folder = Path(app.srcdir) / "chapters"
+    try:
+        for front in read_chapters(folder):
+            text = (folder / f"{front.slug}.md").read_text("utf8")
+            if write_opening(text, front) != text:
+                raise ValueError(
+                    f"{folder / front.slug}.md: heading, level or time differ "
+                    f"from the front matter ({front.heading!r}); type make "
+                    "pages"
+                )
+    except ValueError as error:
+        raise ExtensionError(str(error)) from error
+
+
+def setup(app) -> None:
+    """Connect to Sphinx: chapters are checked before anything is read."""
+    app.connect("builder-inited", require_front_matter)

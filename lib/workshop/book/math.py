@@ -1,0 +1,134 @@
+"""Math: LaTeX to MathML while the book is built, by KaTeX and without Node.
+
+The browser then needs no script and no font file for a formula, and a screen
+reader meets MathML, and words as its label. A formula that KaTeX cannot read
+stops the build.
+
+Source: KaTeX, https://katex.org/docs/options, which the wheel
+    sphinxcontrib-katex carries; its engine is V8, from the wheel mini-racer
+"""
+
+import atexit
+import html
+import json
+import re
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+
+from docutils import nodes
+from sphinx.util import logging
+
+from workshop.book.spoken import spoken
+
+RAW = re.compile(r'<span class="math">\\\((.*?)\\\)</span>', re.DOTALL)
+QUIZ = re.compile(
+    r'(<div data-book-widget="quiz"><script type="application/json">)(.*?)'
+    r"(</script>)",
+    re.DOTALL,
+)
+
+
+@cache
+def engine():
+    """Return a JavaScript engine with KaTeX in it."""
+    from py_mini_racer import MiniRacer
+
+    katex = Path(find_spec("sphinxcontrib.katex").origin).parent
+    made = MiniRacer()
+    # Left to the interpreter's end, closing waits for ever on Python 3.13.
+    atexit.register(made.close)
+    made.eval((katex / "katex.min.js").read_text("utf8"))
+    return made
+
+
+@cache
+def mathml(tex: str, display: bool = False) -> str:
+    """Return a formula as MathML.
+
+    Raises:
+        ValueError: if KaTeX cannot read the formula.
+    """
+    options = {
+        "displayMode": display,
+        "output": "mathml",
+        "throwOnError": True,
+        "strict": "ignore",
+    }
+    call = f"katex.renderToString({json.dumps(tex)}, {json.dumps(options)})"
+    try:
+        made = engine().eval(call)
+    except Exception as error:
+        why = str(error).strip().splitlines()[0]
+        raise ValueError(f"KaTeX cannot read {tex!r}: {why}") from error
+    found = re.search(r"<math.*</math>", made, re.DOTALL).group(0)
+    words = html.escape(spoken(found), quote=True)
+    return found.replace("<math", f'<math aria-label="{words}"', 1)
+
+
+def rendered(tex: str, place, display: bool = False) -> str:
+    """Return a formula as MathML, or as it stands with a warning of its place.
+
+    `make book` makes errors of warnings, and shows all of them.
+    """
+    try:
+        return mathml(tex, display)
+    except ValueError as error:
+        logging.getLogger(__name__).warning(str(error), location=place)
+        return f"<code>{html.escape(tex)}</code>"
+
+
+def inline(self, node: nodes.math) -> None:
+    """Write an inline formula."""
+    self.body.append(rendered(node.astext(), node))
+    raise nodes.SkipNode
+
+
+def block(self, node: nodes.math_block) -> None:
+    """Write a displayed formula, with its number if it has one."""
+    self.body.append(self.starttag(node, "div", CLASS="math-block"))
+    self.body.append(rendered(aligned(node.astext()), node, display=True))
+    if node.get("number"):
+        self.body.append(f'<span class="eqno">({node["number"]})</span>')
+    self.body.append("</div>\n")
+    raise nodes.SkipNode
+
+
+def aligned(tex: str) -> str:
+    """Return a formula with its align environment as one KaTeX accepts."""
+    return re.sub(r"\{(align|eqnarray)\*?\}", "{aligned}", tex)
+
+
+def in_outputs(app, pagename, templatename, context, doctree) -> None:
+    """Render the formulas that stand in the notebooks' HTML outputs."""
+    body = context.get("body")
+    if not body:
+        return
+    body = RAW.sub(lambda m: rendered(html.unescape(m[1]), pagename), body)
+    context["body"] = QUIZ.sub(
+        lambda m: m[1] + quiz_state(m[2], pagename) + m[3], body
+    )
+
+
+def quiz_state(text: str, place: str) -> str:
+    """Return a quiz's state with each formula's MathML beside its LaTeX."""
+    state = json.loads(text)
+
+    def walk(value) -> None:
+        if isinstance(value, dict):
+            if "math" in value:
+                value["mathml"] = rendered(value["math"], place)
+            for inner in value.values():
+                walk(inner)
+        elif isinstance(value, list):
+            for inner in value:
+                walk(inner)
+
+    walk(state)
+    return json.dumps(state, ensure_ascii=False).replace("<", "\\u003c")
+
+
+def setup(app) -> None:
+    """Make `mathml` a math renderer of Sphinx."""
+    app.add_html_math_renderer("mathml", (inline, None), (block, None))
+    app.connect("html-page-context", in_outputs, priority=800)

@@ -1,0 +1,71 @@
+"""The page of misconceptions: every named mistake, and what catches it."""
+
+from itertools import groupby
+
+from attnbook.exercises.verdict import COMMON
+from workshop.book.catalogue import Entry, anchor, entries, shows
+
+HEAD = """# Misconceptions
+
+Every wrong answer that the exercises know by name: what it is, on which inputs
+it first shows (before those, its numbers are right), and the exercise that
+catches it. A check tries its inputs from the simplest to the hardest, so what
+shows late goes unnoticed for long elsewhere, too.
+
+"""
+
+
+def misconceptions() -> str:
+    """Return the page."""
+    found = list(entries())
+    parts = [HEAD]
+    for chapter, group in groupby(found, key=lambda x: x.chapter):
+        parts.append(section(chapter, list(group)))
+    parts.append(common())
+    return "\n".join(parts)
+
+
+def section(chapter: str, group: list[Entry]) -> str:
+    """Return a chapter's mistakes as a table."""
+    rows = [
+        f"## [Chapter {int(chapter[:2])}]({chapter}.ipynb)",
+        "",
+        "| mistake | what it is | where it first shows | caught by |",
+        "|---|---|---|---|",
+    ]
+    for entry in group:
+        for mistake in entry.exercise.mistakes:
+            cells = (
+                f"**{mistake.title}** `{mistake.slug}`",
+                sentence(mistake.because),
+                shows(entry.exercise, mistake),
+                f"[`{entry.name}`]({anchor(entry)})",
+            )
+            rows.append("| " + " | ".join(map(cell, cells)) + " |")
+    return "\n".join(rows) + "\n"
+
+
+def common() -> str:
+    """Return what any exercise can meet."""
+    rows = [
+        "## In any exercise",
+        "",
+        "| mistake | what a check says |",
+        "|---|---|",
+    ]
+    blanks = {"what": "…", "seen": "…", "right": "…"}
+    for slug, text in COMMON.items():
+        said = sentence(text.format(**blanks))
+        rows.append(f"| **{slug.replace('-', ' ')}** `{slug}` | {cell(said)} |")
+    return "\n".join(rows) + "\n"
+
+
+def sentence(text: str) -> str:
+    """Return a text that begins and ends as a sentence does."""
+    stop = "" if text.endswith(("?", ".")) else "."
+    return text[:1].upper() + text[1:] + stop
+
+
+def cell(text: str) -> str:
+    """Return a text that does not end its cell."""
+    return text.replace("|", "\\|")

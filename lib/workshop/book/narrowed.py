@@ -1,0 +1,36 @@
+"""A pytest plugin: of a test of many chapters or exercises, the changed ones.
+
+`make check` puts the words into CHECK_WORDS. Of a parametrised test with cases
+whose names hold one of the words, only these cases run. If a chapter is among
+the words, cases about other chapters are left out.
+"""
+
+import json
+import os
+import re
+from itertools import groupby
+
+CHAPTER = re.compile(r"\d\d_[a-z]\w+")
+
+
+def pytest_collection_modifyitems(config, items):
+    """Leave out the cases about what has not changed."""
+    words = json.loads(os.environ.get("CHECK_WORDS", "[]"))
+    chapters = any(CHAPTER.fullmatch(word) for word in words)
+    kept, left = [], []
+    for _, group in groupby(items, lambda item: item.nodeid.partition("[")[0]):
+        cases = list(group)
+        about = [x for x in cases if any(word in x.name for word in words)]
+        if not about:
+            elsewhere = [x for x in cases if chapters and other(x.name)]
+            about = [x for x in cases if x not in elsewhere]
+        kept += about
+        left += [x for x in cases if x not in about]
+    items[:] = kept
+    if left:
+        config.hook.pytest_deselected(items=left)
+
+
+def other(name: str) -> bool:
+    """Tell whether a case, not about what has changed, is about a chapter."""
+    return CHAPTER.search(name.partition("[")[2]) is not None

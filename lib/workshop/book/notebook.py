@@ -1,0 +1,177 @@
+"""Notebooks: execute a chapter's text and store what came out.
+
+`python -m workshop.book.notebook NAME` reads chapters/NAME.md, runs it from a
+clean kernel with one thread, and writes chapters/NAME.ipynb. Executing again
+changes nothing but the outputs of cells tagged `measured-here`.
+"""
+
+import argparse
+import os
+import re
+import sys
+from pathlib import Path
+
+import jupytext
+import nbformat
+from nbclient import NotebookClient
+
+from attnbook.training.progress import progress_bar
+from workshop.book import repository
+
+CHAPTERS = Path("chapters")
+KEPT = ("tags", "mystnb")
+PROGRESS = re.compile(r"\r|\d+%\|")
+# How Colab is asked for a GPU, by chapters whose front matter says `gpu: true`.
+COLAB = {"accelerator": "GPU", "colab": {"gpuType": "T4", "provenance": []}}
+# How Jupyter and Colab fold a cell's code.
+FOLDED = {"jupyter": {"source_hidden": True}, "cellView": "form"}
+
+
+def normalize(
+    notebook: nbformat.NotebookNode, gpu: bool = False
+) -> nbformat.NotebookNode:
+    """Take out what differs between two executions of the same notebook.
+
+    Cells get their position as id; views of live widgets, progress bars and the
+    kernel's version are removed. All other metadata is derived: setup cells are
+    folded, and Colab is asked for a GPU only if the chapter needs one.
+
+    Args:
+        notebook: changed in place.
+        gpu: whether the chapter's front matter asks for a GPU.
+    """
+    notebook.metadata = nbformat.from_dict(
+        {
+            "kernelspec": {
+                "display_name": "Python 3",
+                "language": "python",
+                "name": "python3",
+            },
+            "language_info": {"name": "python"},
+            **(COLAB if gpu else {}),
+        }
+    )
+    notebook.nbformat, notebook.nbformat_minor = 4, 5
+    for number, cell in enumerate(notebook.cells):
+        cell.id = f"cell-{number}"
+        cell.metadata = nbformat.from_dict(
+            {k: v for k, v in cell.metadata.items() if k in KEPT}
+            | (FOLDED if "setup" in tags(cell) else {})
+        )
+        if cell.cell_type == "code":
+            cell.outputs = joined(filter(None, map(stored, cell.outputs)))
+    return notebook
+
+
+def joined(outputs) -> list:
+    """Join neighbouring pieces of one stream: how it was cut is chance."""
+    kept: list = []
+    for output in outputs:
+        last = kept[-1] if kept else None
+        if (
+            last is not None
+            and output.output_type == last.output_type == "stream"
+            and output.name == last.name
+        ):
+            last.text += output.text
+        else:
+            kept.append(output)
+    return kept
+
+
+def stored(output: nbformat.NotebookNode) -> nbformat.NotebookNode | None:
+    """Return an output as it is stored, or None if it is not."""
+    if output.output_type == "stream":
+        return None if PROGRESS.search(output.text) else output
+    data = output.get("data", {})
+    data.pop("application/vnd.jupyter.widget-view+json", None)
+    if set(data) == {"text/plain"} and "it/s" in data["text/plain"]:
+        return None
+    return output if data or output.output_type == "error" else None
+
+
+def fold(source: Path) -> None:
+    """Fill a chapter's setup cell and solutions from the tested source."""
+    from workshop.book.folded import filled
+
+    text = repository.set_text(source.read_text("utf8"), repository.current())
+    source.write_text(filled(text), "utf8")
+
+
+def execute(source: Path) -> nbformat.NotebookNode:
+    """Return a chapter's notebook, executed from a clean kernel."""
+    # One thread: sums are then made in the same order everywhere.
+    os.environ["OMP_NUM_THREADS"] = "1"
+    os.environ.setdefault("PYDEVD_DISABLE_FILE_VALIDATION", "1")
+    notebook = jupytext.read(source)
+    gpu = needs_gpu(notebook)
+    cells = sum(cell.cell_type == "code" for cell in notebook.cells)
+    with progress_bar(total=cells, unit="cell", desc=source.stem) as bar:
+        NotebookClient(
+            notebook,
+            timeout=300,
+            kernel_name="python3",
+            record_timing=False,
+            store_widget_state=False,
+            resources={"metadata": {"path": str(source.parent)}},
+            on_cell_executed=lambda **about: bar.update(),
+        ).execute()
+    return normalize(notebook, gpu)
+
+
+def follow(source: Path) -> str:
+    """Carry a chapter's prose into its notebook; the stored outputs stay.
+
+    Where code has changed too, nothing is written: it must be executed.
+
+    Returns:
+        What was done, in a few words.
+    """
+    target = source.with_suffix(".ipynb")
+    if not target.exists():
+        return f"not executed yet: make notebook NAME={source.stem}"
+    text, stored = jupytext.read(source), nbformat.read(target, as_version=4)
+    code = [
+        [(c.source, tags(c)) for c in book.cells if c.cell_type == "code"]
+        for book in (text, stored)
+    ]
+    if code[0] != code[1]:
+        return f"code has changed: make notebook NAME={source.stem}"
+    outputs = [c for c in stored.cells if c.cell_type == "code"]
+    stored.cells = [
+        outputs.pop(0) if c.cell_type == "code" else c for c in text.cells
+    ]
+    nbformat.write(normalize(stored, needs_gpu(text)), target)
+    return "prose carried into the notebook"
+
+
+def needs_gpu(text: nbformat.NotebookNode) -> bool:
+    """Tell whether a chapter's front matter asks for a GPU."""
+    return bool(text.metadata.get("chapter", {}).get("gpu", False))
+
+
+def tags(cell: nbformat.NotebookNode) -> list[str]:
+    """Return a cell's tags."""
+    return list(cell.metadata.get("tags", []))
+
+
+def main(words: list[str] | None = None) -> int:
+    """Execute the chapters named, and store them."""
+    parser = argparse.ArgumentParser(prog="python -m workshop.book.notebook")
+    parser.add_argument("name", nargs="+", help="such as 01_bottleneck")
+    for name in parser.parse_args(words).name:
+        source = CHAPTERS / f"{Path(name).stem}.md"
+        if not source.exists():
+            known = sorted(p.stem for p in CHAPTERS.glob("[0-9]*.md"))
+            parser.error(
+                f"there is no chapter {source.stem}; there are {known}"
+            )
+        fold(source)
+        target = source.with_suffix(".ipynb")
+        nbformat.write(execute(source), target)
+        print(f"{target}: {target.stat().st_size // 1000} kB")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,73 @@
+"""The master notebook that `otter assign` takes, for otter-grader 7.
+
+Otter itself is not imported: it lives in an environment of its own.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import nbformat
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_raw_cell
+
+from workshop.book.classroom import SETUP, Task, notebook, tasks, written_out
+
+
+def master(path: Path) -> nbformat.NotebookNode:
+    """Return the notebook that `otter assign` takes."""
+    heading, asked = tasks(path)
+    config = (
+        "# ASSIGNMENT CONFIG\ninit_cell: false\nexport_cell: false\n"
+        "generate: true\nfiles: []\nrequirements: requirements.txt\n"
+        "tests:\n  ok_format: false\n  files: true"
+    )
+    cells = [
+        *(new_raw_cell(config), new_markdown_cell(f"# {heading}")),
+        new_code_cell(f"{SETUP}\nimport otter\n\ngrader = otter.Notebook()"),
+    ]
+    for task in asked:
+        cells += question(task)
+    return notebook(cells)
+
+
+def question(task: Task) -> Iterator:
+    """Yield the cells of one question in otter's format."""
+    name = task.check.removeprefix("check_")
+    points = f"points: {task.exercise.stars}"
+    yield new_raw_cell(f"# BEGIN QUESTION\nname: {name}\n{points}")
+    yield new_markdown_cell(task.text)
+    yield new_raw_cell("# BEGIN SOLUTION")
+    yield new_code_cell(for_otter(task))
+    yield new_raw_cell("# END SOLUTION")
+    yield new_raw_cell("# BEGIN TESTS")
+    yield new_code_cell(test(task))
+    yield new_raw_cell("# END TESTS")
+    yield new_raw_cell("# END QUESTION")
+
+
+def for_otter(task: Task) -> str:
+    """Return the solution's cell; otter leaves the stub of it for students."""
+    source = written_out(task.exercise.solution)
+    hidden = (
+        f"{source}\n\n\n{task.function} = {task.exercise.solution.__name__}"
+    )
+    lines = task.stub.splitlines()
+    start = next(i for i, x in enumerate(lines) if x.startswith("def "))
+    stop = next(
+        i for i, x in enumerate(lines) if "raise NotImplementedError" in x
+    )
+    stub = "\n".join(lines[start : stop + 1])
+    return (
+        f"# BEGIN PROMPT\n{stub}\n# END PROMPT\n\n\n"
+        f"# BEGIN SOLUTION\n{hidden}\n# END SOLUTION"
+    )
+
+
+def test(task: Task) -> str:
+    """Return the test; its exception's text is the hint."""
+    module = task.stub.partition(" import ")[0]
+    return (
+        f"def test_{task.check.removeprefix('check_')}({task.function}):\n"
+        f"    {module} import {task.check}\n\n"
+        f"    verdict = {task.check}({task.function})\n"
+        "    assert verdict, verdict"
+    )

@@ -1,0 +1,141 @@
+"""Pages made from the library: written by `make pages`, held fresh by a test.
+
+Whole pages, and in the chapters the folded solutions.
+"""
+
+from pathlib import Path
+
+from attnbook.records import list_records, read_record
+from workshop.book import reference
+from workshop.book.cheat_sheet import cheat_sheet
+from workshop.book.front_matter import (
+    list_chapters,
+    read_chapters,
+    write_opening,
+    write_table,
+)
+from workshop.book.misconceptions import misconceptions
+from workshop.book.notebook import fold, follow
+from workshop.book.teaching import teaching
+
+CHAPTERS = Path("chapters")
+README = Path("README.md")
+MEASURES = {
+    "sequence_error": "{:.1%} of sequences wrong",
+    "symbol_error": "{:.1%} of symbols wrong",
+    "bleu": "BLEU {:.1f}",
+    "alignment_error": "alignment error {:.3f}",
+    "alignment_error_shifted": "{:.3f} after the best shift",
+}
+# Records that a chapter reads through a module of their own.
+LOADERS = {
+    "language_model": "attnbook.training.loop.character_model import",
+    "minilm_maps": "attnbook.data.minilm import",
+}
+HEAD = """# Evidence
+
+Every run that took too long for a cell, as it was recorded. The chapters read
+these files and print which one they read; `make evidence NAME=...` repeats a
+run, going on from its last finished epoch if it was interrupted. An error is
+that of the rounded weights on the test set; minutes are of processor time, on
+one thread.
+
+"""
+
+
+def evidence() -> str:
+    """Return the page of recorded runs: what, how long, what came out."""
+    rows = [
+        "| run | what came out | parameters | epochs | CPU minutes | date |",
+        "|---|---|---|---|---|---|",
+    ]
+    total = 0.0
+    for name in list_records():
+        record = read_record(name)
+        total += record["cpu_s"] / 60
+        said = ", ".join(
+            form.format(record["results"][key])
+            for key, form in MEASURES.items()
+            if key in record["results"]
+        )
+        size = record.get("parameters")
+        cells = (
+            f"`{name}`",
+            said or f"see {reader(name)}",
+            f"{size:,}" if size else "",
+            str(record.get("epochs", "")),
+            f"{record['cpu_s'] / 60:.1f}",
+            record["date"][:10],
+        )
+        rows.append(f"| {' | '.join(cells)} |")
+    foot = f"\nTogether {total:.0f} CPU minutes. {machines()}\n"
+    return HEAD + "\n".join(rows) + "\n" + foot
+
+
+def reader(name: str) -> str:
+    """Return a link to the chapter that first reads a record.
+
+    Raises:
+        ValueError: if no chapter does.
+    """
+    loader = LOADERS.get(name, f'"{name}"')
+    for path in sorted(CHAPTERS.glob("[0-9][0-9]_*.md")):
+        text = path.read_text("utf8")
+        if loader in text or f'"{name}"' in text:
+            return f"[chapter {int(path.name[:2])}]({path.stem}.ipynb)"
+    raise ValueError(f"no chapter reads the record {name!r}")
+
+
+def machines() -> str:
+    """Return a sentence on the machines and versions of all runs."""
+    found = sorted(
+        {
+            f"{r['device']}, Python {r['versions']['python']}, "
+            f"PyTorch {r['versions']['torch']}"
+            for r in map(read_record, list_records())
+        }
+    )
+    return f"Recorded with: {'; '.join(found)}." if found else ""
+
+
+def index() -> str:
+    """Return the first page with the table of chapters fresh."""
+    text = (CHAPTERS / "index.md").read_text("utf8")
+    return write_table(text, list_chapters(read_chapters(CHAPTERS), times=True))
+
+
+def readme() -> str:
+    """Return the README with the table of chapters fresh."""
+    table = list_chapters(read_chapters(CHAPTERS), f"{CHAPTERS}/")
+    return write_table(README.read_text("utf8"), table)
+
+
+PAGES = {
+    "cheat_sheet.md": cheat_sheet,
+    "evidence.md": evidence,
+    "index.md": index,
+    "misconceptions.md": misconceptions,
+    "teaching.md": teaching,
+}
+
+
+def main() -> None:
+    """Write every page, and the folded solutions of every chapter."""
+    for name, make in PAGES.items():
+        (CHAPTERS / name).write_text(make(), "utf8")
+        print(f"wrote {CHAPTERS / name}")
+    for name, text in reference.pages().items():
+        Path(name).parent.mkdir(exist_ok=True)
+        Path(name).write_text(text, "utf8")
+        print(f"wrote {name}")
+    README.write_text(readme(), "utf8")
+    print(f"wrote {README}")
+    for front in read_chapters(CHAPTERS):
+        path = CHAPTERS / f"{front.slug}.md"
+        path.write_text(write_opening(path.read_text("utf8"), front), "utf8")
+        fold(path)
+        print(f"{path}: {follow(path)}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,398 @@
+"""The numeric tests and the notebooks under every instruction set of this CPU.
+
+Three libraries compute what PyTorch computes on a CPU: Intel's MKL, PyTorch's
+own kernels (ATen) and oneDNN. Each picks the newest instructions that the
+processor has, and each can be told by an environment variable to use older
+ones. Sums are then added in another order and rounded differently, as on
+another machine. `python -m workshop.book.processors` (`make test-processors`)
+runs the tests under every value alone, and under the oldest value of all three
+together; a library that ignores a value is found by asking it what it uses.
+
+What passed is kept in `.processors/`, so that a run that was interrupted goes
+on where it stopped. A change of any tested file starts it again.
+
+Source: the variables are documented by oneMKL (Developer Guide, Conditional
+    Numerical Reproducibility Control), by PyTorch (Threading Environment
+    Variables; `aten/src/ATen/native/DispatchStub.cpp`) and by oneDNN (CPU
+    Dispatcher Control)
+"""
+
+import argparse
+import hashlib
+import json
+import os
+import platform
+import re
+import subprocess
+import sys
+import time
+import xml.etree.ElementTree as ET
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+ROOT = Path.cwd()
+KEPT = ROOT / ".processors"
+X86 = ("x86_64", "amd64", "i386", "i686")
+# Each value with what the library then says that it uses; the oldest first.
+KNOWN = {
+    "MKL_CBWR": {x: x for x in ("COMPATIBLE", "SSE4_2", "AVX2", "AVX512")},
+    "ATEN_CPU_CAPABILITY": {
+        "default": "DEFAULT",
+        "avx2": "AVX2",
+        "avx512": "AVX512",
+    },
+    "ONEDNN_MAX_CPU_ISA": {
+        "SSE41": "Intel SSE4.1",
+        "AVX2": "Intel AVX2",
+        "AVX512_CORE": "Intel AVX-512 with AVX512BW, AVX512VL, and AVX512DQ "
+        "extensions",
+    },
+}
+SAYS = {
+    "MKL_CBWR": r"^MKL_VERBOSE .*\bCNR:(\S+)",
+    "ATEN_CPU_CAPABILITY": r"^capability (.+)",
+    "ONEDNN_MAX_CPU_ISA": r"^onednn_verbose,.*\bcpu,isa:(.+)",
+    "OMP_NUM_THREADS": r"^threads (\d+)",
+}
+# One matrix product for MKL, and an LSTM for oneDNN, which computes it.
+ASK = """
+import torch
+print("capability", torch.backends.cpu.get_cpu_capability())
+print("threads", torch.get_num_threads())
+with torch.no_grad():
+    torch.ones(64, 64) @ torch.ones(64, 64)
+    torch.nn.LSTM(8, 8)(torch.ones(3, 2, 8))
+"""
+# What `make plainest` leaves out: it repeats the rest in every `make test`.
+QUICK = "numeric and not long and not browser and not bank"
+ALL = "numeric and not browser and not bank"
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Environment variables to run under, and how many threads."""
+
+    name: str
+    variables: tuple[tuple[str, str], ...] = ()
+    threads: int = 1
+
+    def environment(self) -> dict[str, str]:
+        """Return this process's environment, changed to the setting."""
+        kept = {k: v for k, v in os.environ.items() if k not in KNOWN}
+        threads = str(self.threads)
+        return kept | {"OMP_NUM_THREADS": threads} | dict(self.variables)
+
+
+def settings() -> list[Setting]:
+    """Return every setting, in the order in which they are run."""
+    plain = tuple((name, next(iter(KNOWN[name]))) for name in KNOWN)
+    alone = [
+        Setting(f"{name}={value}", ((name, value),))
+        for name, values in KNOWN.items()
+        for value in values
+    ]
+    return [
+        Setting("default"),
+        Setting("plainest", plain),
+        *alone,
+        Setting("default-2-threads", threads=2),
+        Setting("plainest-2-threads", plain, threads=2),
+    ]
+
+
+def choose(words: Sequence[str]) -> list[Setting]:
+    """Return the settings of these names; all of them without a name.
+
+    Raises:
+        ValueError: for a name that is no setting; it lists the known ones.
+    """
+    named = {setting.name: setting for setting in settings()}
+    for word in words:
+        variable, _, value = word.partition("=")
+        if variable in KNOWN and value not in KNOWN[variable]:
+            raise ValueError(
+                f"{variable} has no value {value!r} that this command knows; "
+                f"the known ones are {', '.join(KNOWN[variable])}"
+            )
+        if word not in named:
+            raise ValueError(
+                f"{word!r} is no processor setting; the known ones are "
+                f"{', '.join(named)}"
+            )
+    return [s for s in named.values() if not words or s.name in words]
+
+
+def read(text: str) -> dict[str, str]:
+    """Return by variable what the libraries say that they use.
+
+    A variable whose library says nothing is left out.
+    """
+    found = {name: re.search(says, text, re.M) for name, says in SAYS.items()}
+    return {name: x[1].strip() for name, x in found.items() if x}
+
+
+def ask(setting: Setting) -> str:
+    """Return what the libraries print when they compute under a setting."""
+    verbose = {"MKL_VERBOSE": "1", "ONEDNN_VERBOSE": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", ASK],
+        env=setting.environment() | verbose,
+        capture_output=True,
+        text=True,
+    )
+    if done.returncode:
+        raise RuntimeError(
+            f"PyTorch does not compute under {setting.name}: "
+            f"{done.stderr.strip().splitlines()[-1:]}"
+        )
+    return done.stdout
+
+
+def why_not(
+    setting: Setting,
+    machine: str = platform.machine(),
+    ask: Callable[[Setting], str] = ask,
+) -> str:
+    """Return why a setting cannot be tried on a machine; "" where it can.
+
+    Args:
+        setting: the setting.
+        machine: the kind of processor, as `platform.machine` names it.
+        ask: returns what the libraries print under a setting. They ignore a
+            value that the processor lacks, so they are asked what they use.
+    """
+    if setting.variables and machine.lower() not in X86:
+        return f"it chooses x86 instructions, and this processor is {machine}"
+    wanted = {name: KNOWN[name][value] for name, value in setting.variables}
+    wanted["OMP_NUM_THREADS"] = str(setting.threads)
+    used = read(ask(setting))
+    for name, value in wanted.items():
+        if name not in used:
+            return f"this PyTorch has no library that reads {name}"
+        if used[name] != value:
+            asked = setting.environment()[name]
+            return f"{name}={asked} was ignored: {used[name]} is used"
+    return ""
+
+
+@dataclass
+class Outcome:
+    """What one part of the tests came to under one setting."""
+
+    passed: int
+    failures: dict[str, str] = field(default_factory=dict)
+    seconds: float = 0.0
+
+
+def count(report: Path, status: int, log: Path) -> Outcome:
+    """Return the outcome that pytest's JUnit report tells.
+
+    A run without a report, or that ended in any way but "all passed" and "some
+    failed", counts as one failure that names the log.
+    """
+    failures, passed = {}, 0
+    for case in ET.parse(report).iter("testcase") if report.exists() else ():
+        bad = next((x for x in case if x.tag in ("failure", "error")), None)
+        place = case.get("classname", "").replace(".", "/")
+        name = f"{place}::{case.get('name')}"
+        if bad is not None:
+            said = bad.get("message", "").strip().splitlines() or [""]
+            failures[name] = said[0][:160]
+        passed += bad is None and not any(x.tag == "skipped" for x in case)
+    if status not in (0, 1) or (status == 1 and not failures):
+        failures["pytest"] = f"ended with status {status}, see {log}"
+    return Outcome(passed, failures)
+
+
+class Progress:
+    """Say how far a run is: over and over on a terminal, once in a log."""
+
+    def __init__(self, stream=sys.stdout):
+        self.stream = stream
+
+    def turn(self, said: str) -> None:
+        """Show a line that the next one overwrites; nothing in a log."""
+        if self.stream.isatty():
+            print(f"\r\033[K{said}", end="", file=self.stream, flush=True)
+
+    def line(self, said: str) -> None:
+        """Show a line that stays."""
+        clear = "\r\033[K" if self.stream.isatty() else ""
+        print(f"{clear}{said}", file=self.stream, flush=True)
+
+
+def run(
+    setting: Setting, part: str, options: Sequence[str], shown: Progress
+) -> Outcome:
+    """Run pytest with these options under a setting; return its outcome.
+
+    What pytest prints goes to `.processors/SETTING-PART.log`.
+    """
+    log, report = (KEPT / f"{setting.name}-{part}.{x}" for x in ("log", "xml"))
+    report.unlink(missing_ok=True)
+    workers = max(1, (os.cpu_count() or 1) // setting.threads)
+    command = [sys.executable, "-m", "pytest", "-q", "-n", str(workers)]
+    command += [f"--junitxml={report}", "-p", "no:cacheprovider", *options]
+    began = time.perf_counter()
+    with log.open("w") as out:
+        process = subprocess.Popen(
+            command,
+            env=setting.environment(),
+            stdout=out,
+            stderr=subprocess.STDOUT,
+        )
+        try:
+            while process.poll() is None:
+                done = re.findall(
+                    r"\[ *(\d+)%\]", log.read_text("utf8", "replace")
+                )
+                gone = time.perf_counter() - began
+                far = f"{done[-1] if done else 0} %, {gone:.0f} s"
+                shown.turn(f"{setting.name}: {part}, {far}")
+                time.sleep(0.5)
+        finally:
+            process.kill()
+    outcome = count(report, process.wait(), log)
+    outcome.seconds = round(time.perf_counter() - began, 1)
+    return outcome
+
+
+def parts(
+    setting: Setting, quick: bool, notebooks: Sequence[str]
+) -> dict[str, list[str]]:
+    """Return what is run under a setting: each part's options for pytest.
+
+    A notebook that sets one thread itself is not repeated with two.
+
+    Args:
+        setting: the setting.
+        quick: leave out the tests marked `long`.
+        notebooks: pytest's options for repeating notebooks, and the notebooks;
+            nothing where they are left out.
+    """
+    marked = QUICK if quick else ALL
+    made = {"tests": ["--dist", "worksteal", "-m", marked, "tests"]}
+    paths = [x for x in notebooks if x.endswith(".ipynb")]
+    if setting.threads > 1:
+        sets = "torch.set_num_threads(1)"
+        paths = [x for x in paths if sets not in Path(x).read_text("utf8")]
+    if paths:
+        options = [x for x in notebooks if not x.endswith(".ipynb")]
+        made["notebooks"] = [*options, *paths]
+    return made
+
+
+def fingerprint(words: Sequence[str]) -> str:
+    """Return a digest of all that is tested, and of how."""
+    digest = hashlib.sha256(json.dumps([sys.version, *words]).encode())
+    for folder in "lib", "tests", "chapters":
+        for path in sorted(Path(folder).rglob("*")):
+            if path.is_file() and "__pycache__" not in path.parts:
+                digest.update(str(path).encode() + path.read_bytes())
+    digest.update(Path("requirements.txt").read_bytes())
+    return digest.hexdigest()
+
+
+class Memory:
+    """What passed, in a file, as long as what is tested stays the same."""
+
+    def __init__(self, file: Path, tested: str):
+        self.file, self.tested, self.outcomes = file, tested, {}
+        if file.exists():
+            told = json.loads(file.read_text("utf8"))
+            if told["tested"] == tested:
+                self.outcomes = told["outcomes"]
+
+    def get(self, name: str) -> Outcome | None:
+        """Return the outcome of this name, if it is there."""
+        return Outcome(**self.outcomes[name]) if name in self.outcomes else None
+
+    def keep(self, name: str, outcome: Outcome) -> None:
+        """Add an outcome, and store all of them."""
+        self.outcomes[name] = asdict(outcome)
+        told = {"tested": self.tested, "outcomes": self.outcomes}
+        whole = self.file.with_suffix(".part")
+        whole.write_text(json.dumps(told, indent=1), "utf8")
+        whole.replace(self.file)
+
+
+def table(rows: dict[str, dict[str, Outcome] | str]) -> Iterator[str]:
+    """Yield the lines of the table: a setting with its outcomes or a reason.
+
+    What failed follows the table, each test with its settings.
+    """
+    wide = max(map(len, rows))
+    yield f"{'setting':{wide}}  passed  failed  seconds"
+    where: dict[str, list[str]] = {}
+    for name, found in rows.items():
+        if isinstance(found, str):
+            yield f"{name:{wide}}  not tried: {found}"
+            continue
+        outcomes = found.values()
+        passed, seconds = (
+            sum(getattr(x, what) for x in outcomes)
+            for what in ("passed", "seconds")
+        )
+        failed = sum(len(x.failures) for x in outcomes)
+        yield f"{name:{wide}}  {passed:6}  {failed:6}  {seconds:7.0f}"
+        for outcome in outcomes:
+            for test, said in outcome.failures.items():
+                where.setdefault(f"{test}  {said}", []).append(name)
+    for test, names in where.items():
+        yield f"failed under {', '.join(names)}: {test}"
+
+
+def main(
+    words: Sequence[str],
+    run: Callable[..., Outcome] = run,
+    why_not: Callable[[Setting], str] = why_not,
+) -> int:
+    """Run the tests under each setting, print the table; 1 if any failed."""
+    words = [*words]
+    cut = words.index("--") if "--" in words else len(words)
+    parser = argparse.ArgumentParser(
+        description=__doc__.partition("\n")[0],
+        epilog="After --: pytest's options for notebooks, and the notebooks.",
+    )
+    parser.add_argument("settings", nargs="*", metavar="SETTING")
+    parser.add_argument("--quick", action="store_true", help="no long tests")
+    asked = parser.parse_args(words[:cut])
+    try:
+        chosen = choose(asked.settings)
+    except ValueError as error:
+        print(error, file=sys.stderr)
+        return 2
+    notebooks = words[cut + 1 :]
+    KEPT.mkdir(exist_ok=True)
+    memory = Memory(KEPT / "passed.json", fingerprint(notebooks))
+    shown, rows = Progress(), {}
+    for setting in chosen:
+        if reason := why_not(setting):
+            rows[setting.name] = reason
+            shown.line(f"{setting.name}: not tried: {reason}")
+            continue
+        rows[setting.name] = {}
+        for part, options in parts(setting, asked.quick, notebooks).items():
+            name = f"{setting.name}-{part}"
+            outcome = None if asked.quick else memory.get(name)
+            again = "" if outcome is None else ", kept from an earlier run"
+            if outcome is None:
+                outcome = run(setting, part, options, shown)
+                if not (asked.quick or outcome.failures):
+                    memory.keep(name, outcome)
+            rows[setting.name][part] = outcome
+            failed = len(outcome.failures)
+            shown.line(
+                f"{setting.name}: {part}: {outcome.passed} passed, {failed} "
+                f"failed, {outcome.seconds:.0f} s{again}"
+            )
+    print("", *table(rows), sep="\n")
+    tried = [row for row in rows.values() if not isinstance(row, str)]
+    failed = any(x.failures for row in tried for x in row.values())
+    print(f"What pytest printed is in {KEPT.name}/.")
+    return int(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,208 @@
+"""Reference pages: each public function and class of `attnbook`, from its code.
+
+One page a package. A function or class is listed with its signature, in which
+annotations give the shapes, the first paragraph of its docstring, and the
+chapter that builds its module. The source is parsed, not imported.
+"""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from workshop.chapters import chapter_of
+
+LIBRARY = Path("lib/attnbook")
+FOLDER = Path("chapters/reference")
+WIDTH = 72
+HEAD = """# Reference: {name}
+
+{about}
+
+This page is made from the code by `make pages`. A shape such as `*#B T D` names
+the axes of a tensor; [the notation page](../notation.md) says what each letter
+counts.
+"""
+
+
+def packages(library: Path = LIBRARY) -> list[Path]:
+    """Return the folders of the packages, in alphabetical order."""
+    return sorted(path.parent for path in library.glob("*/__init__.py"))
+
+
+def first_paragraph(node: ast.AST) -> str:
+    """Return the first paragraph of a docstring, on one line."""
+    text = ast.get_docstring(node) or ""
+    return " ".join(text.partition("\n\n")[0].split())
+
+
+def is_public(name: str) -> bool:
+    """Tell whether a name is public."""
+    return not name.startswith("_")
+
+
+def definitions(tree: ast.Module) -> Iterator[ast.AST]:
+    """Yield a module's public functions and classes, as they are listed."""
+    kinds = (ast.FunctionDef, ast.ClassDef)
+    for node in tree.body:
+        if isinstance(node, kinds) and is_public(node.name):
+            yield node
+
+
+def arguments(function: ast.FunctionDef, bound: bool = False) -> list[str]:
+    """Return a function's parameters with annotations and defaults.
+
+    Args:
+        function: the parsed function.
+        bound: whether its first parameter is left out, as of a method.
+    """
+    spec = function.args
+    plain = [*spec.posonlyargs, *spec.args]
+    defaults = [None] * (len(plain) - len(spec.defaults)) + spec.defaults
+    rows = [written(*pair) for pair in zip(plain, defaults, strict=True)]
+    rows = rows[1:] if bound else rows
+    if spec.vararg:
+        rows.append("*" + written(spec.vararg))
+    elif spec.kwonlyargs:
+        rows.append("*")
+    pairs = zip(spec.kwonlyargs, spec.kw_defaults, strict=True)
+    rows += [written(*pair) for pair in pairs]
+    if spec.kwarg:
+        rows.append("**" + written(spec.kwarg))
+    return rows
+
+
+def written(arg: ast.arg, default: ast.expr | None = None) -> str:
+    """Return one parameter as it is written in a signature."""
+    kind = f": {ast.unparse(arg.annotation)}" if arg.annotation else ""
+    if default is None:
+        return arg.arg + kind
+    equals = " = " if kind else "="
+    return f"{arg.arg}{kind}{equals}{ast.unparse(default)}"
+
+
+def fields(node: ast.ClassDef) -> list[str]:
+    """Return the parameters of a class's constructor, or its fields."""
+    for item in node.body:
+        if isinstance(item, ast.FunctionDef) and item.name == "__init__":
+            return arguments(item, bound=True)
+    return [
+        ast.unparse(item)
+        for item in node.body
+        if isinstance(item, ast.AnnAssign) and is_public(item.target.id)
+    ]
+
+
+def signature(name: str, rows: list[str], returns: str = "") -> str:
+    """Return a signature, one parameter a line where it is long."""
+    tail = f") -> {returns}" if returns else ")"
+    line = f"{name}({', '.join(rows)}{tail}"
+    if len(line) <= WIDTH:
+        return line
+    inner = "".join(f"    {row},\n" for row in rows)
+    return f"{name}(\n{inner}{tail}"
+
+
+def methods(node: ast.ClassDef) -> Iterator[ast.FunctionDef]:
+    """Yield a class's public methods; `forward` and `__call__` are public."""
+    for item in node.body:
+        if isinstance(item, ast.FunctionDef):
+            shown = is_public(item.name) or item.name == "__call__"
+            if shown:
+                yield item
+
+
+def returned(function: ast.FunctionDef) -> str:
+    """Return a function's annotated result; nothing where there is none."""
+    return ast.unparse(function.returns) if function.returns else ""
+
+
+def entry(node: ast.AST) -> str:
+    """Return the section of a function or class."""
+    if isinstance(node, ast.FunctionDef):
+        code = [signature(node.name, arguments(node), returned(node))]
+        return section(node.name, code, first_paragraph(node))
+    code = [signature(node.name, fields(node))]
+    for method in methods(node):
+        static = any(
+            getattr(x, "id", "") == "staticmethod"
+            for x in method.decorator_list
+        )
+        rows = arguments(method, bound=not static)
+        code.append(
+            signature(f"{node.name}.{method.name}", rows, returned(method))
+        )
+    return section(node.name, code, first_paragraph(node))
+
+
+def section(name: str, code: list[str], about: str) -> str:
+    """Return a heading, signatures and a paragraph."""
+    block = "\n".join(code)
+    return f"### {name}\n\n```python\n{block}\n```\n\n{about}\n"
+
+
+def exercises(tree: ast.Module) -> Iterator[str]:
+    """Yield the section of each exercise that a module declares."""
+    for node in tree.body:
+        value = getattr(node, "value", None)
+        called = getattr(getattr(value, "func", None), "id", "")
+        if not isinstance(node, ast.Assign) or called != "Exercise":
+            continue
+        said = {
+            key.arg: key.value.value
+            for key in value.keywords
+            if isinstance(key.value, ast.Constant)
+        }
+        name = node.targets[0].id
+        text = (
+            f"Exercise: {said['title']}. {'★' * said['stars']}, "
+            f"{said['minutes']} minutes."
+        )
+        yield section(name, [f"{name}(attempt) -> Verdict"], text)
+
+
+def built(module: str) -> str:
+    """Return in which chapter a module is built, as a sentence."""
+    chapter = chapter_of(module)
+    if not re.match(r"\d\d_", chapter):
+        return "Used in every chapter."
+    return f"Built in [chapter {int(chapter[:2])}](../{chapter}.ipynb)."
+
+
+def describe_module(path: Path, library: Path = LIBRARY) -> str:
+    """Return the part of a page that describes one module; may be empty."""
+    tree = ast.parse(path.read_text("utf8"))
+    # A chapter's exercises are shown; the helpers of their cases are not.
+    inner = path.parent.parent.name == "exercises"
+    listed = () if inner else definitions(tree)
+    parts = [entry(node) for node in listed] + [*exercises(tree)]
+    if not parts:
+        return ""
+    place = path.relative_to(library.parent).with_suffix("")
+    name = ".".join(place.parts).removesuffix(".__init__")
+    about = first_paragraph(tree)
+    return "\n".join([f"## {name}\n\n{about} {built(name)}\n", *parts])
+
+
+def reference(package: Path, library: Path = LIBRARY) -> str:
+    """Return the reference page of a package.
+
+    Raises:
+        ValueError: if a public function or class has no docstring; the message
+            names it and its file.
+    """
+    about = ast.parse((package / "__init__.py").read_text("utf8"))
+    parts = [HEAD.format(name=package.name, about=first_paragraph(about))]
+    for path in sorted(package.rglob("*.py")):
+        for node in definitions(ast.parse(path.read_text("utf8"))):
+            if not first_paragraph(node):
+                raise ValueError(f"{path}: {node.name} has no docstring")
+        parts.append(describe_module(path, library))
+    return "\n".join(filter(None, parts))
+
+
+def pages() -> dict[str, str]:
+    """Return every reference page by its path."""
+    return {
+        str(FOLDER / f"{path.name}.md"): reference(path) for path in packages()
+    }

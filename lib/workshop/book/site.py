@@ -1,0 +1,77 @@
+"""The site around the pages: its index, its map, and a page for lost readers.
+
+Source: sitemaps, https://www.sitemaps.org/protocol.html
+"""
+
+from pathlib import Path
+from urllib.parse import urljoin
+from xml.sax.saxutils import escape
+
+from workshop.book.frame import POLICY
+from workshop.book.opening import address
+from workshop.book.repository import GITHUB
+
+REDIRECT = """<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="{policy}">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta http-equiv="refresh" content="0; url={page}">
+<title>{title}</title>
+<link rel="icon" href="data:,">
+</head>
+<body>
+<main><h1>{title}</h1><p><a href="{page}">The book begins here</a>.</p></main>
+</body>
+</html>
+"""
+MAP = """<?xml version="1.0" encoding="UTF-8"?>
+<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9">
+{}
+</urlset>
+"""
+
+
+def home(app) -> str:
+    """Return where the pages will stand: as configured, or GitHub's place."""
+    url = address(app)
+    if app.config.html_baseurl or not url.startswith(GITHUB):
+        return app.config.html_baseurl
+    owner, name = url.removeprefix(GITHUB).split("/")
+    return f"https://{owner}.github.io/{name}/"
+
+
+def lost(app, pagename, templatename, context, doctree) -> None:
+    """Tell the page for lost readers where the book stands."""
+    if pagename == "404":
+        context["home"] = home(app)
+
+
+def write(app, exception) -> None:
+    """Write the index, which leads on, and the map of all pages.
+
+    A map's addresses are whole only where the book knows where it stands.
+    """
+    if exception is not None or app.builder.name != "html":
+        return
+    out, first = Path(app.outdir), f"{app.config.root_doc}.html"
+    title = app.config.html_title or app.config.project
+    page = REDIRECT.format(policy=POLICY, title=title, page=first)
+    (out / "index.html").write_text(page, "utf8")
+    names = [f"{name}.html" for name in sorted(app.env.found_docs)]
+    places = (escape(urljoin(home(app), name)) for name in names)
+    rows = "\n".join(f"<url><loc>{place}</loc></url>" for place in places)
+    (out / "sitemap.xml").write_text(MAP.format(rows), "utf8")
+
+
+def add_lost(app, config) -> None:
+    """Add the page for lost readers."""
+    config.html_additional_pages["404"] = "404.html"
+
+
+def setup(app) -> None:
+    """Connect to Sphinx: a page more, and what is written last."""
+    app.connect("config-inited", add_lost, priority=900)
+    app.connect("html-page-context", lost, priority=820)
+    app.connect("build-finished", write, priority=900)

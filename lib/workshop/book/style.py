@@ -1,0 +1,49 @@
+"""Style: one style sheet and two scripts for every page; no file unused."""
+
+import re
+from pathlib import Path
+
+HERE = Path(__file__).parent
+FILES = ("book.css", "book.js", "ticks.js")
+NAME = re.compile(r"[\w-]+(?:\.[\w-]+)+")
+
+
+def copy_files(app, config) -> None:
+    """Put the files where Sphinx copies static files from."""
+    out = Path(app.outdir).parent / "_style"
+    out.mkdir(parents=True, exist_ok=True)
+    for name in FILES:
+        (out / name).write_text((HERE / name).read_text("utf8"), "utf8")
+    config.html_static_path.append(str(out))
+
+
+def drop_unused(app, exception) -> None:
+    """Delete what the theme and the extensions put there for no page.
+
+    A file is used if a page names it, or a style sheet that is used.
+    """
+    if exception is not None or app.builder.name != "html":
+        return
+    root = Path(app.outdir)
+    folders = (root / "_static", root / "_images")
+    files = [p for f in folders for p in f.rglob("*") if p.is_file()]
+    read = [
+        p for p in root.rglob("*.html") if root / "_static" not in p.parents
+    ]
+    used = set()
+    while read:
+        words = set(NAME.findall(read.pop().read_text("utf8")))
+        found = {p for p in files if p.name in words} - used
+        used |= found
+        read += [p for p in found if p.suffix == ".css"]
+    for path in {*files} - used:
+        path.unlink()
+    for folder in sorted(root.glob("_static/**/"), reverse=True):
+        if not any(folder.iterdir()):
+            folder.rmdir()
+
+
+def setup(app) -> None:
+    """Connect to Sphinx's list of files and to the end of the build."""
+    app.connect("config-inited", copy_files, priority=900)
+    app.connect("build-finished", drop_unused, priority=950)

@@ -1,0 +1,91 @@
+"""Repeat recorded runs: `python -m workshop.experiments NAME [NAME ...]`."""
+
+import argparse
+import sys
+
+import torch
+
+from attnbook.records import list_records, provenance, read_record
+from attnbook.training.progress import is_progress_visible
+from workshop.experiments.device import checked, on
+from workshop.experiments.record import record_run
+from workshop.experiments.registry import (
+    EXPERIMENTS,
+    RUNS,
+    find_experiments,
+)
+
+
+def main(words: list[str] | None = None) -> int:
+    """Repeat every run whose name begins with one of the words.
+
+    Returns:
+        0, or 1 if a GPU had too little memory for one of them.
+    """
+    known = find_experiments()
+    parser = argparse.ArgumentParser(
+        prog="python -m workshop.experiments",
+        description="Repeat recorded runs and write their files. An "
+        "interrupted run goes on from its last epoch.",
+        epilog=f"runs: {', '.join(known)}",
+    )
+    parser.add_argument("name", nargs="+", help="a run, or how its name begins")
+    parser.add_argument("--quiet", action="store_true", help="no progress bar")
+    parser.add_argument(
+        "--device", default="cpu", help="cpu (the default), cuda or cuda:0"
+    )
+    asked = parser.parse_args(words)
+    chosen = [n for n in known if n.startswith(tuple(asked.name))]
+    if not chosen:
+        parser.error(f"no run begins with {asked.name}; there are {known}")
+    try:
+        device = checked(asked.device)
+    except ValueError as error:
+        parser.error(str(error))
+    refused = [n for n in chosen if n in EXPERIMENTS and EXPERIMENTS[n].on_cpu]
+    if device.type != "cpu" and refused:
+        parser.error(
+            f"{', '.join(refused)} always runs on the CPU, not on {device}: "
+            "leave out --device"
+        )
+    with on(device):
+        done = [repeated(name, not asked.quiet) for name in chosen]
+    return 0 if all(done) else 1
+
+
+def repeated(name: str, progress: bool) -> bool:
+    """Repeat a run; tell whether the device had enough memory for it."""
+    if progress and name in EXPERIMENTS and is_progress_visible():
+        print(announced(name), file=sys.stderr, flush=True)
+    try:
+        if name in EXPERIMENTS:
+            made = EXPERIMENTS[name].run()
+        else:
+            made = record_run(name, progress)
+    except torch.OutOfMemoryError as error:
+        first = str(error).partition(". ")[0]
+        again = "goes on from its last epoch" if name in RUNS else "begins anew"
+        print(
+            f"{name} needs more memory than the GPU has free ({first}); its "
+            f"record is unchanged, and the same command {again}",
+            file=sys.stderr,
+            flush=True,
+        )
+        return False
+    print(provenance(made), flush=True)
+    return True
+
+
+def announced(name: str) -> str:
+    """Return one line: what runs now, and how long the recorded run took.
+
+    A bar that moves would take part in what a probe measures.
+    """
+    if name not in list_records():
+        return f"{name} runs for the first time ..."
+    minutes = read_record(name)["wall_s"] / 60
+    return f"{name} runs; the recorded run took {minutes:.1f} minutes ..."
+
+
+if __name__ == "__main__":
+    sys.exit(main())

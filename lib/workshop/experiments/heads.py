@@ -1,0 +1,175 @@
+"""Recorded runs on heads: how many there are, and what makes them alike.
+
+Source: the penalty on like heads as in Li et al. (2018), section 3.2,
+    https://arxiv.org/abs/1810.10183
+Axes: B batch, H heads, S items
+"""
+
+import time
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from attnbook.diagnose import entropy, head_similarity
+from attnbook.models import multi_lookup as task
+from attnbook.models.devices import device_of
+from attnbook.models.encoder_decoder import count_parameters
+from workshop.experiments.cores import hold_cores
+from workshop.experiments.device import chosen
+from workshop.experiments.record import make_record, write_record
+from workshop.experiments.registry import experiment
+
+SEEDS, STEPS = (0, 1, 2), 600
+COUNTS = (1, 2, 4, 8, 16, 32, 64)
+
+
+def model_of(seed: int, heads: int, **settings) -> task.MultiLookupModel:
+    """Return a model with the first weights that a seed gives."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return task.MultiLookupModel(heads, **settings).to(chosen())
+
+
+def recording(name: str, seeds, measure: Callable[[], dict]) -> dict:
+    """Measure on one thread, in turn, and write the record."""
+    torch.set_num_threads(1)
+    with hold_cores(1):
+        wall, cpu = time.perf_counter(), time.process_time()
+        results = measure()
+    made = make_record(
+        name,
+        [*seeds],
+        results,
+        wall_s=time.perf_counter() - wall,
+        cpu_s=time.process_time() - cpu,
+    )
+    write_record(made)
+    return made
+
+
+@torch.no_grad()
+def looked(model: task.MultiLookupModel) -> dict:
+    """Return mean cosine of two heads, mean entropy, on tables unseen."""
+    tables = task.draw_tables(2000, torch.Generator().manual_seed(10**6))
+    _, weights = model(tables.to(device_of(model)))
+    like = head_similarity(weights[:, :, None])
+    off = ~torch.eye(len(like), dtype=torch.bool, device=like.device)
+    return {
+        "similarity": float(like[off].mean()) if off.any() else None,
+        "largest_similarity": float(like[off].max()) if off.any() else None,
+        "entropy": float(entropy(weights).mean()),
+    }
+
+
+@experiment()
+def heads_lookups() -> dict:
+    """Record errors by number of heads, at equal parameters."""
+
+    def measure() -> dict:
+        rows = []
+        for heads in COUNTS:
+            for seed in SEEDS:
+                model = model_of(seed, heads)
+                task.train(model, STEPS, seed)
+                found = {"error": task.error_rate(model), **looked(model)}
+                rows.append({"heads": heads, "seed": seed, **found})
+        return {
+            "rows": rows,
+            "parameters": count_parameters(model),
+            "steps": STEPS,
+            "width": 64,
+        }
+
+    return recording("heads_lookups", SEEDS, measure)
+
+
+def alike(weights: Tensor) -> Tensor:
+    """Return the mean cosine of two different heads: the diversity loss."""
+    like = head_similarity(weights[:, :, None])
+    heads = len(like)
+    return (like.sum() - like.trace()) / (heads * (heads - 1))
+
+
+def alike_a_little(weights: Tensor) -> Tensor:
+    """Return a hundredth of the diversity loss."""
+    return alike(weights) / 100
+
+
+def first_asked(tables: task.LookupTables) -> Tensor:
+    """Return answers that need no table: the addresses asked, halved."""
+    return tables.queries // 2
+
+
+def same_embeddings(model: task.MultiLookupModel) -> None:
+    """Give eight addresses one embedding each: they cannot be told apart."""
+    with torch.no_grad():
+        rows = torch.arange(task.ADDRESSES, device=device_of(model)) // 8
+        model.address.weight.copy_(model.address.weight[rows])
+    model.address.weight.requires_grad_(False)
+
+
+def all_alike(model: task.MultiLookupModel) -> None:
+    """Begin with eight copies of one head."""
+    with torch.no_grad():
+        for part in ("query", "key"):
+            layer = getattr(model.attention, part)
+            first = layer.weight[: layer.weight.shape[0] // 8]
+            layer.weight.copy_(first.repeat(8, 1))
+            layer.bias.copy_(layer.bias[: len(first)].repeat(8))
+
+
+# What is tried, with 8 heads unless said: settings of the model, of training,
+# and what is done to the model first.
+TRIED: dict[str, tuple[dict, dict, Callable | None]] = {
+    "as it is": ({}, {}, None),
+    "half of the weights dropped": ({"dropout": 0.5}, {}, None),
+    "nine tenths dropped": ({"dropout": 0.9}, {}, None),
+    "heads 2 wide": ({"heads": 32}, {}, None),
+    "learning rate x 10": ({}, {"rate": 1e-1}, None),
+    "learning rate x 100": ({}, {"rate": 1.0}, None),
+    "addresses that look alike": ({}, {}, same_embeddings),
+    "a task that needs no table": ({}, {"target": first_asked}, None),
+    "eight copies of one head": ({}, {}, all_alike),
+    "diversity loss": ({}, {"extra": alike}, None),
+    "diversity loss / 100": ({}, {"extra": alike_a_little}, None),
+    "nine tenths dropped, diversity loss / 100": (
+        {"dropout": 0.9},
+        {"extra": alike_a_little},
+        None,
+    ),
+    "eight copies, diversity loss / 100": (
+        {},
+        {"extra": alike_a_little},
+        all_alike,
+    ),
+    "learning rate x 10, diversity loss": (
+        {},
+        {"rate": 1e-1, "extra": alike},
+        None,
+    ),
+    "eight copies, diversity loss": ({}, {"extra": alike}, all_alike),
+}
+
+
+@experiment()
+def heads_collapse() -> dict:
+    """Record what makes heads alike, what parts them, and what it costs."""
+
+    def measure() -> dict:
+        rows = []
+        for what, (settings, training, first) in TRIED.items():
+            for seed in SEEDS:
+                model = model_of(seed, **({"heads": 8} | settings))
+                if first is not None:
+                    first(model)
+                task.train(model, STEPS, seed, **training)
+                target = training.get("target", lambda t: t.answers)
+                found = {
+                    "error": task.error_rate(model, target=target),
+                    **looked(model),
+                }
+                rows.append({"what": what, "seed": seed, **found})
+        return {"rows": rows, "steps": STEPS}
+
+    return recording("heads_collapse", SEEDS, measure)

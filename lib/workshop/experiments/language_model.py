@@ -1,0 +1,62 @@
+"""A small language model of the help texts, shipped: a decoder alone.
+
+Axes: T positions
+"""
+
+from attnbook.data.characters import encode_characters
+from attnbook.models.encoder_decoder import count_parameters
+from attnbook.training.character_model import (
+    RECIPE,
+    RECORD_NAME,
+    build_character_model,
+)
+from attnbook.training.language_modeling import (
+    guessing_losses,
+    held_out_loss,
+    train_language_model,
+)
+from workshop.experiments.device import chosen
+from workshop.experiments.record import round_to_half, ship
+from workshop.experiments.registry import experiment
+from workshop.experiments.scaling import timed
+
+EVERY = 100  # steps between two looks at the held-out text
+
+
+@experiment()
+def language_model() -> dict:
+    """Record the training of the model, and keep its weights."""
+    model = build_character_model().to(chosen())
+
+    def run() -> dict:
+        curve: list[dict] = []
+        recent: list[float] = []
+
+        def each(step: int, loss: float) -> None:
+            recent.append(loss)
+            if (step + 1) % EVERY == 0:
+                point = {"step": step + 1, "train_loss": sum(recent) / EVERY}
+                point["valid_loss"] = held_out_loss(
+                    model, "valid", RECIPE.window
+                )
+                curve.append(point)
+                recent.clear()
+
+        train_language_model(model, RECIPE, 0, each)
+        round_to_half(model)
+        return {
+            "curve": curve,
+            "test_loss": held_out_loss(model, "test", RECIPE.window),
+            "guesses": guessing_losses("test"),
+        }
+
+    made = timed(
+        RECORD_NAME,
+        [0],
+        run,
+        **vars(RECIPE),
+        symbols=encode_characters("train")[1],
+        parameters=count_parameters(model),
+    )
+    ship(model, RECORD_NAME)
+    return made

@@ -1,0 +1,145 @@
+"""What masked attention costs over the length, one way beside the other.
+
+FlexAttention is compiled here, which needs a C++ compiler, and on a CPU goes
+forward only; where there is no compiler its numbers are missing.
+
+Axes: B batch, H heads, T positions, D width of a head
+"""
+
+import os
+import shutil
+import time
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+
+from attnbook.attention.blocked import attend_in_blocks, attend_window
+from attnbook.attention.scaled_dot_product import attend
+from attnbook.masks import materialize_mask, rules
+from attnbook.profiling.allocations import measure_peak_bytes
+from workshop.experiments.cores import hold_cores
+from workshop.experiments.multi_head_cost import paired, ratio
+from workshop.experiments.record import make_record, write_record
+from workshop.experiments.registry import experiment
+from workshop.experiments.scores_cost import interleaved, quartiles
+
+B, H, D, SIZE = 1, 8, 64, 256
+LENGTHS = (512, 1024, 2048, 4096)
+THREADS, ROUNDS, PAIRS = 2, 7, 31
+RULES = {
+    "causal": lambda length: rules.causal(length, length),
+    "window": lambda length: rules.window(length, length, SIZE),
+}
+
+
+def drawn(length: int) -> list[Tensor]:
+    """Return query, key, value and an upstream gradient."""
+    rng = torch.Generator().manual_seed(0)
+    return [torch.randn(B, H, length, D, generator=rng) for _ in range(4)]
+
+
+def ways(kind: str, length: int) -> dict[str, Callable[..., Tensor]]:
+    """Return every way to attend under a mask, as functions of q, k and v.
+
+    What can be made once for many calls is made here: the mask, and the list of
+    blocks that FlexAttention visits.
+    """
+    rule = RULES[kind](length)
+    mask = materialize_mask(rule, length, length)
+    made: dict[str, Callable[..., Tensor]] = {
+        "full": lambda *qkv: attend(*qkv, mask),
+        "sdpa": lambda *qkv: F.scaled_dot_product_attention(
+            *qkv, attn_mask=mask
+        ),
+        "blocks": lambda *qkv: attend_in_blocks(*qkv, mask),
+    }
+    if kind == "causal":
+        made["sdpa, is_causal"] = lambda *qkv: F.scaled_dot_product_attention(
+            *qkv, is_causal=True
+        )
+    else:
+        made["window"] = lambda *qkv: attend_window(*qkv, SIZE)
+    if shutil.which("c++") or shutil.which("g++"):
+        visited = create_block_mask(rule, None, None, length, length, "cpu")
+        flex = torch.compile(flex_attention, dynamic=False)
+        made["flex"] = lambda *qkv: flex(*qkv, block_mask=visited)
+    return made
+
+
+def forward(way: Callable, inputs: list[Tensor]) -> Callable[[], Tensor]:
+    """Return a call without gradients."""
+
+    def call() -> Tensor:
+        with torch.no_grad():
+            return way(*inputs[:3])
+
+    return call
+
+
+def both(way: Callable, inputs: list[Tensor]) -> Callable[[], tuple]:
+    """Return a call forwards and backwards."""
+    leaves = [x.clone().requires_grad_() for x in inputs[:3]]
+    return lambda: torch.autograd.grad(way(*leaves), leaves, inputs[3])
+
+
+def measured(kind: str, length: int) -> dict[str, dict]:
+    """Return time and memory of every way at one length."""
+    inputs, found = drawn(length), ways(kind, length)
+    law = forward(found["full"], inputs)()
+    calls = {name: forward(way, inputs) for name, way in found.items()}
+    far = {n: float((call() - law).abs().max()) for n, call in calls.items()}
+    made: dict[str, dict] = {"far": far, "forward": {}, "both": {}}
+    made["bytes"] = {
+        name: measure_peak_bytes(call) for name, call in calls.items()
+    }
+    trained = {n: both(w, inputs) for n, w in found.items() if n != "flex"}
+    made["bytes, both"] = {
+        name: measure_peak_bytes(call) for name, call in trained.items()
+    }
+    for direction, some in (("forward", calls), ("both", trained)):
+        taken = interleaved(some, ROUNDS)
+        made[direction] = {name: quartiles(ms) for name, ms in taken.items()}
+    return made
+
+
+def against_sdpa(length: int) -> dict[str, dict]:
+    """Return our window over SDPA with its mask, call by call in turn."""
+    inputs, found = drawn(length), ways("window", length)
+    return {
+        name: ratio(
+            paired(
+                direction(found["window"], inputs),
+                direction(found["sdpa"], inputs),
+                PAIRS,
+            )
+        )
+        for name, direction in (("forward", forward), ("both", both))
+    }
+
+
+@experiment(on_cpu=True)
+def mask_cost() -> dict:
+    """Record all ways over the length, and the window beside SDPA."""
+    torch.set_num_threads(THREADS)
+    with hold_cores(os.cpu_count() or 1):
+        wall, cpu = time.perf_counter(), time.process_time()
+        results: dict[str, dict] = {
+            kind: {str(n): measured(kind, n) for n in LENGTHS} for kind in RULES
+        }
+        results["against sdpa"] = against_sdpa(LENGTHS[-1])
+        made = make_record(
+            "mask_cost",
+            [0],
+            results,
+            sizes={"B": B, "H": H, "D": D, "window": SIZE},
+            lengths=list(LENGTHS),
+            rounds=[ROUNDS, PAIRS],
+            threads=THREADS,
+            wall_s=time.perf_counter() - wall,
+            cpu_s=time.process_time() - cpu,
+        )
+    write_record(made)
+    return made

@@ -1,0 +1,91 @@
+"""The norm before or after the sublayer: shallow, deep, warmed up or not.
+
+Source: the question is that of Xiong et al. (2020), section 3,
+    https://arxiv.org/abs/2002.04745; the experiments are ours.
+"""
+
+from attnbook.models.language_model import LanguageModel
+from attnbook.models.transformer import Size
+from attnbook.models.transformer_blocks import PostNorm, PreNorm
+from attnbook.training.character_model import build_character_model
+from attnbook.training.language_modeling import (
+    LanguageModelRecipe,
+    held_out_loss,
+    train_language_model,
+)
+from workshop.experiments.device import chosen
+from workshop.experiments.registry import experiment
+from workshop.experiments.scaling import timed
+
+AROUND = {"pre": PreNorm, "post": PostNorm}
+DEPTHS, WARMUPS, SEEDS = (2, 8), (0.0, 0.25), (0, 1, 2)
+STEPS, RATE, MEAN = 160, 3e-3, 10
+
+
+def size_of(around: str, blocks: int) -> Size:
+    """Return the size of a model with its norms before or after."""
+    return Size(32, 4, 128, blocks, around=AROUND[around])
+
+
+def slopes(model: LanguageModel) -> list[float]:
+    """Return the norm of the gradient of each block's last matrix."""
+    return [
+        float(block.feed_forward.down.weight.grad.norm())
+        for block in model.blocks
+    ]
+
+
+def trained_so(around: str, blocks: int, warmup: float, seed: int) -> dict:
+    """Train once: the loss, and the gradients of the first step."""
+    model = build_character_model(seed, size_of(around, blocks)).to(chosen())
+    losses: list[float] = []
+    first: list[list[float]] = []
+
+    def each(step: int, loss: float) -> None:
+        losses.append(loss)
+        if step == 1:  # after the first backward pass
+            first.append(slopes(model))
+
+    train_language_model(
+        model, LanguageModelRecipe(STEPS, RATE, warmup), seed, each
+    )
+    means = [
+        sum(losses[i : i + MEAN]) / MEAN for i in range(0, len(losses), MEAN)
+    ]
+    return {
+        "loss": means,
+        "valid_loss": held_out_loss(model, "valid", 64),
+        "first_gradients": first[0],
+    }
+
+
+@experiment()
+def norms_training() -> dict:
+    """Record small language models with the norm before and after."""
+
+    def run() -> dict:
+        return {
+            "rows": [
+                {
+                    "around": around,
+                    "blocks": blocks,
+                    "warmup": warmup,
+                    "seed": seed,
+                    **trained_so(around, blocks, warmup, seed),
+                }
+                for seed in SEEDS
+                for blocks in DEPTHS
+                for warmup in WARMUPS
+                for around in AROUND
+            ]
+        }
+
+    return timed(
+        "norms_training",
+        list(SEEDS),
+        run,
+        steps=STEPS,
+        rate=RATE,
+        averaged=MEAN,
+        width=32,
+    )

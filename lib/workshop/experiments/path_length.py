@@ -1,0 +1,97 @@
+"""Recurrence against attention: what reaches the first symbol from the last.
+
+Source: the question is that of Vaswani et al. (2017), section 4 and table 1,
+    https://arxiv.org/abs/1706.03762; the experiments are ours.
+Axes: B batch, T positions, C width, V symbols
+"""
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from attnbook.models.sequence_layers import SEQUENCE_LAYERS, gradient_reach
+from workshop.experiments.device import chosen
+from workshop.experiments.registry import experiment
+from workshop.experiments.scaling import timed
+
+LENGTHS, SEEDS, WIDTH = (2, 4, 8, 16, 32, 64, 128, 256, 512), range(5), 64
+
+
+RECALLED, RECALL_SEEDS, STEPS, SYMBOLS = (16, 64, 256), (0, 1, 2), 300, 16
+
+
+def reached(kind: str, length: int, seed: int) -> tuple[float, float]:
+    """Return `gradient_reach` for new weights and inputs, in float64."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = SEQUENCE_LAYERS[kind](WIDTH).double()
+        x = torch.randn(8, length, WIDTH, dtype=torch.float64)
+        upstream = torch.randn(8, WIDTH, dtype=torch.float64)
+    return gradient_reach(*(x.to(chosen()) for x in (model, x, upstream)))
+
+
+class Recall(nn.Module):
+    """Name the first symbol, which is marked, from the last position."""
+
+    def __init__(self, kind: str):
+        super().__init__()
+        self.embed = nn.Embedding(2 * SYMBOLS, WIDTH)
+        self.layer = SEQUENCE_LAYERS[kind](WIDTH)
+        self.readout = nn.Linear(WIDTH, SYMBOLS)
+
+    def forward(self, text: Int[Tensor, "B T"]) -> Float[Tensor, "B V"]:
+        """Return logits of the symbol at the first place."""
+        first = torch.arange(text.shape[1], device=text.device) == 0
+        return self.readout(
+            self.layer(self.embed(text + SYMBOLS * first))[0][:, -1]
+        )
+
+
+def recall(kind: str, length: int, seed: int) -> dict:
+    """Train to name the first symbol; return the share of wrong answers."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = Recall(kind).to(chosen())
+    rng = torch.Generator().manual_seed(seed)
+    optimiser = torch.optim.Adam(model.parameters(), lr=3e-3)
+    for _ in range(STEPS):
+        text = torch.randint(SYMBOLS, (32, length), generator=rng)
+        text = text.to(chosen())
+        loss = F.cross_entropy(model(text), text[:, 0])
+        optimiser.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimiser.step()
+    text = torch.randint(SYMBOLS, (512, length), generator=rng)
+    text = text.to(chosen())
+    with torch.no_grad():
+        wrong = (model(text).argmax(-1) != text[:, 0]).double().mean()
+    return {"error": float(wrong), "loss": float(loss.detach())}
+
+
+@experiment()
+def path_length() -> dict:
+    """Record the gradient at the first symbol, and what can be learned."""
+
+    def run() -> dict:
+        results: dict = {"first": {}, "last": {}, "recall": {}}
+        for kind in SEQUENCE_LAYERS:
+            ends = [[reached(kind, n, s) for s in SEEDS] for n in LENGTHS]
+            results["first"][kind] = [[a for a, _ in row] for row in ends]
+            results["last"][kind] = [[b for _, b in row] for row in ends]
+        for kind in ("gru", "lstm", "attention"):
+            results["recall"][kind] = [
+                [recall(kind, n, s)["error"] for s in RECALL_SEEDS]
+                for n in RECALLED
+            ]
+        return results
+
+    return timed(
+        "path_length",
+        list(SEEDS),
+        run,
+        lengths=list(LENGTHS),
+        recalled=list(RECALLED),
+        width=WIDTH,
+    )

@@ -1,0 +1,151 @@
+"""Recording a run: train, round the weights, score, write it down."""
+
+import json
+import os
+import platform
+import time
+from dataclasses import asdict
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+
+import torch
+from safetensors.torch import save_file
+from torch import nn
+
+from attnbook.models.encoder_decoder import count_parameters
+from attnbook.records import RECORDS, WEIGHTS
+from attnbook.training.loop import Trainer
+from attnbook.training.scoring import make_validation_metrics, score_test_set
+from workshop.experiments.cores import hold_cores
+from workshop.experiments.device import chosen, title
+from workshop.experiments.registry import RUNS
+
+CACHE = Path(os.environ.get("ATTNBOOK_CACHE", "~/.cache/attnbook"))
+
+
+def make_record(name: str, seeds: list[int], results: dict, **more) -> dict:
+    """Return a record: what ran, where and with what, and what came out."""
+    packages = ("torch", "numpy", "sacrebleu", "sentencepiece")
+    device = chosen()
+    asked = "" if device.type == "cpu" else f" --device {device}"
+    return {
+        "name": name,
+        "command": f"python -m workshop.experiments {name}{asked}",
+        "seeds": seeds,
+        "device": title(device, processor()),
+        "versions": {"python": platform.python_version()}
+        | {p: version(p) for p in packages},
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        **more,
+        "results": results,
+    }
+
+
+def processor() -> str:
+    """Return the name of this machine's processor, as far as it is told."""
+    told = Path("/proc/cpuinfo")
+    if told.exists():
+        for line in told.read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+def write_record(record_run: dict, folder: Path = RECORDS) -> Path:
+    """Write a record; lists of numbers stay on one line each.
+
+    It is written beside and moved, so that the old one stays until then.
+    """
+    path = folder / f"{record_run['name']}.json"
+    body = ",\n".join(
+        f" {json.dumps(k)}: {rows(v)}" for k, v in record_run.items()
+    )
+    beside = path.with_suffix(".part")
+    beside.write_text(f"{{\n{body}\n}}\n", "utf8")
+    beside.replace(path)
+    return path
+
+
+def ship(model: nn.Module, name: str, folder: Path = WEIGHTS) -> None:
+    """Write a model's weights in half precision, beside and then moved."""
+    half = {k: v.half().cpu() for k, v in model.state_dict().items()}
+    path = folder / f"{name}.safetensors"
+    save_file(half, path.with_suffix(".part"))
+    path.with_suffix(".part").replace(path)
+
+
+def rows(value) -> str:
+    """Return JSON: a list of dicts one a line, everything else on one line."""
+    if isinstance(value, list) and value and isinstance(value[0], dict):
+        return "[\n  " + ",\n  ".join(map(plain, value)) + "\n ]"
+    if isinstance(value, dict) and value:
+        inner = (f"  {json.dumps(k)}: {plain(v)}" for k, v in value.items())
+        return "{\n" + ",\n".join(inner) + "\n }"
+    return plain(value)
+
+
+def plain(value) -> str:
+    """Return JSON on one line, numbers to 6 significant digits."""
+    return json.dumps(rounded(value), ensure_ascii=False)
+
+
+def rounded(value):
+    """Return the value with every float to 6 significant digits."""
+    if isinstance(value, float):
+        return float(f"{value:.6g}")
+    if isinstance(value, dict):
+        return {k: rounded(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [rounded(v) for v in value]
+    return value
+
+
+def round_to_half(model: nn.Module) -> None:
+    """Round the weights to half precision, as they are stored."""
+    model.load_state_dict(
+        {k: v.half().float() for k, v in model.state_dict().items()}
+    )
+
+
+def record_run(name: str, progress: bool = True) -> dict:
+    """Train and score a run, going on where an earlier try stopped.
+
+    A GPU has a checkpoint of its own: no run is trained on two devices.
+    """
+    run, device = RUNS[name], chosen()
+    torch.set_num_threads(1)
+    data, model = run.data(), run.model().to(device)
+    kept = name if device.type == "cpu" else f"{name}-{device.type}"
+    trainer = Trainer(
+        model,
+        data.encode(data.splits.train[:: run.every]),
+        data.encode(data.splits.valid),
+        run.recipe,
+        make_validation_metrics(run.task, data),
+    )
+    with hold_cores(1):
+        history = trainer.run(
+            CACHE.expanduser() / f"{kept}.safetensors", progress
+        )
+        round_to_half(model)
+        begun = time.process_time()
+        results = score_test_set(run.task, data, model, run.attention)
+    made = make_record(
+        name,
+        [run.recipe.seed],
+        results,
+        task=run.task,
+        model={k: v for k, v in asdict(run).items() if k != "recipe"},
+        recipe=asdict(run.recipe),
+        epochs=len(history),
+        parameters=count_parameters(model),
+        wall_s=sum(h["wall_s"] for h in history),
+        cpu_s=sum(h["cpu_s"] for h in history),
+        scoring_cpu_s=time.process_time() - begun,
+        history=history,
+    )
+    write_record(made)
+    if run.ship:
+        ship(model, name)
+    return made

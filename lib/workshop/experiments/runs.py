@@ -1,0 +1,154 @@
+"""The recorded runs of the chapters: what is trained, and how."""
+
+from dataclasses import replace
+
+from attnbook.training.loop import Recipe
+from attnbook.training.run import Run, with_seed
+from workshop.experiments.registry import register_runs
+
+# Word -> phoneme. The decoder without attention is wider, so that both models
+# have as many parameters; the run's record says how many.
+SPELL = Run("cmudict", True, Recipe(epochs=7, size=64, rate=2e-3))
+SPELL_FIXED = replace(SPELL, attention=False, decoder=200)
+ONE_WAY = replace(
+    SPELL_FIXED,
+    directions=1,
+    encoder=192,
+    recipe=replace(SPELL.recipe, epochs=2),
+)
+# English -> French, subword pieces.
+HELP = Run(
+    "libreoffice",
+    True,
+    Recipe(epochs=5, size=64, rate=2e-3),
+    embedding=96,
+    encoder=128,
+    decoder=256,
+    readout=96,
+    dropout=0.2,
+)
+HELP_FIXED = replace(HELP, attention=False, decoder=276)
+# English -> French, the small grammar with known alignments.
+TALK = Run(
+    "grammar",
+    True,
+    Recipe(epochs=6, size=64, rate=3e-3),
+    encoder=64,
+    decoder=128,
+    readout=48,
+    ship=True,
+)
+TALK_FIXED = replace(TALK, attention=False, decoder=136)
+# Chapter 3: one factor at a time, from a general score that looks at all of the
+# memory, after the step, and feeds nothing back.
+LUONG = {"after": True, "score": "general"}
+SHORT = replace(SPELL, recipe=replace(SPELL.recipe, epochs=2), **LUONG)
+SHORT_HELP = replace(HELP, **LUONG)
+SHORT_TALK = replace(TALK, ship=False, **LUONG)
+VARIANTS = {
+    "dot": {"score": "dot"},
+    "general": {},
+    "concat": {"score": "concat"},
+    "location": {"score": "location"},
+    "feeding": {"feeding": True},
+    "monotonic": {"window": "monotonic", "reach": 3},
+    "predictive": {"window": "predictive", "reach": 3},
+    "before_dot": {"after": False, "score": "dot"},
+    "before_general": {"after": False},
+}
+# The maps of the chapter are drawn with these models' weights.
+DRAWN = ("general", "location", "predictive", "monotonic")
+LUONG_RUNS = {
+    **{
+        f"libreoffice_luong_{s}_0": replace(SHORT_HELP, score=s)
+        for s in ("dot", "general", "concat")
+    },
+    **{
+        f"grammar_luong_{name}_{s}": with_seed(
+            SHORT_TALK, s, ship=s == 0 and name in DRAWN, **changes
+        )
+        for s in range(3)
+        for name, changes in VARIANTS.items()
+    },
+    **{
+        f"cmudict_luong_{score}_{s}": with_seed(SHORT, s, score=score)
+        for s in range(3)
+        for score in ("dot", "general", "concat", "location")
+    },
+}
+# Chapter 6: as many parameters whatever the number of heads.
+HEADS_RUNS = {
+    f"cmudict_heads_{heads}_{s}": with_seed(
+        SHORT, s, heads=heads, ship=heads == 8 and s == 0
+    )
+    for s in range(3)
+    for heads in (1, 4, 8, 16)
+}
+# Chapter 9: the leaderboard. Chapters 1 and 2 have no attention and Bahdanau's.
+BLOCKS = {"after": False, "score": "additive", "blocks": 2, "heads": 4}
+SPELL_BLOCKS = replace(SPELL, embedding=88, hidden=352, **BLOCKS)
+TALK_BLOCKS = replace(TALK, embedding=64, hidden=256, **BLOCKS)
+# A recurrent encoder and decoder, chapter 6's heads between them.
+HYBRID = replace(SPELL, encoder=92, decoder=184, heads=4, **LUONG)
+SPELL_LUONG = replace(SPELL, decoder=220, **LUONG)
+# More time and less data, for chapter 2's model and the Transformer.
+PAIR = {"attention": SPELL, "transformer": SPELL_BLOCKS}
+LEADER_RUNS = {
+    **{f"cmudict_luong_{s}": with_seed(SPELL_LUONG, s) for s in range(2)},
+    **{f"cmudict_hybrid_{s}": with_seed(HYBRID, s) for s in range(2)},
+    **{
+        f"cmudict_transformer_{s}": with_seed(SPELL_BLOCKS, s, ship=s == 0)
+        for s in range(3)
+    },
+    **{
+        f"cmudict_{name}_twice_0": replace(
+            run, recipe=replace(run.recipe, epochs=14)
+        )
+        for name, run in PAIR.items()
+    },
+    **{
+        f"cmudict_{name}_quarter_0": replace(run, every=4)
+        for name, run in PAIR.items()
+    },
+    "libreoffice_transformer_0": replace(
+        HELP, embedding=132, hidden=528, **BLOCKS
+    ),
+    **{
+        f"grammar_transformer_{s}": with_seed(TALK_BLOCKS, s, ship=s == 0)
+        for s in range(3)
+    },
+}
+
+RUNS = {
+    **{
+        f"cmudict_attention_{s}": with_seed(SPELL, s, ship=s == 0)
+        for s in range(3)
+    },
+    **{
+        f"cmudict_fixed_{s}": with_seed(SPELL_FIXED, s, ship=s == 0)
+        for s in range(3)
+    },
+    "libreoffice_attention_0": HELP,
+    "libreoffice_fixed_0": HELP_FIXED,
+    **{f"grammar_attention_{s}": with_seed(TALK, s) for s in range(3)},
+    "grammar_fixed_0": TALK_FIXED,
+    # One direction only, the word as it is or reversed, in fewer epochs.
+    **{
+        f"cmudict_{way}_{s}": with_seed(
+            replace(ONE_WAY, backwards=way == "backward"), s, ship=s == 0
+        )
+        for way in ("forward", "backward")
+        for s in range(2)
+    },
+    # An LSTM has four gates to a GRU's three; narrower, it is as large.
+    "cmudict_attention_lstm_0": replace(
+        SPELL, cell="lstm", encoder=84, decoder=166
+    ),
+    "cmudict_fixed_lstm_0": replace(
+        SPELL_FIXED, cell="lstm", encoder=80, decoder=168
+    ),
+    **LUONG_RUNS,
+    **HEADS_RUNS,
+    **LEADER_RUNS,
+}
+register_runs(RUNS, __name__)

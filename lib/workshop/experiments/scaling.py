@@ -1,0 +1,191 @@
+"""What the division by √D does: to the gradient, and to training.
+
+Source: the conjecture is that of Vaswani et al. (2017), section 3.2.1,
+    https://arxiv.org/abs/1706.03762; the experiments are ours.
+Axes: B batch, S keys, D width of query and key, E value width
+"""
+
+import time
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from attnbook.attention.gradient import (
+    attend_gradient,
+    jacobian_norm,
+    scores_gradient,
+)
+from attnbook.attention.scaled_dot_product import attention_weights
+from attnbook.models.devices import device_of
+from attnbook.models.lookup_model import LookupModel, draw_lookup
+from workshop.experiments.cores import hold_cores
+from workshop.experiments.device import chosen
+from workshop.experiments.record import make_record, write_record
+from workshop.experiments.registry import experiment
+
+WIDTHS = tuple(2**n for n in range(2, 11))
+DRAWS, QUERIES, KEYS, VALUE = 10, 256, 64, 16
+STEPS, TRAINED_WIDTHS, SEEDS = 1000, (16, 64, 256), (0, 1, 2)
+# "shrunk" divides nothing, but begins with vectors that are D^(1/4) smaller.
+WAYS = ("scaled", "plain", "shrunk")
+RECIPES = (
+    ("adam", 1e-3),
+    ("adam", 1e-2),
+    ("adam", 1e-1),
+    ("sgd", 1.0),
+    ("sgd", 10.0),
+)
+
+
+def gradients(width: int, scale: float, seed: int) -> dict[str, float]:
+    """Return the sizes of everything for random lookups of one width.
+
+    The loss of a lookup is half the squared distance between what it returns
+    and the value of its first key.
+    """
+    rng = torch.Generator().manual_seed(1000 * seed + width)
+    query = torch.randn(QUERIES, 1, width, generator=rng)
+    key = torch.randn(QUERIES, KEYS, width, generator=rng)
+    value = torch.randn(QUERIES, KEYS, VALUE, generator=rng)
+    weights = attention_weights(query, key, scale=scale)
+    upstream = weights @ value - value[:, :1]
+    moved = attend_gradient(query, key, value, upstream, scale=scale)
+    on_query, on_key = (x.flatten(1).norm(dim=1) for x in moved[:2])
+    w = weights[:, 0]
+    on_scores = scores_gradient(weights, upstream @ value.mT)
+    jacobian = jacobian_norm(w)
+    return {
+        "variance": float((scale * (query @ key.mT)).var()),
+        "entropy": float(torch.special.entr(w).sum(-1).mean()),
+        "largest": float(w.amax(-1).mean()),
+        "jacobian": float(jacobian.mean()),
+        "jacobian_median": float(jacobian.median()),
+        "query": float(on_query.mean()),
+        "query_median": float(on_query.median()),
+        "key": float(on_key.mean()),
+        "key_median": float(on_key.median()),
+        "right_median": float(on_scores[:, 0, 0].abs().median()),
+    }
+
+
+def factor(way: str, width: int) -> float:
+    """Return what a way of training multiplies the products by."""
+    return width**-0.5 if way == "scaled" else 1.0
+
+
+def start(way: str, width: int, symbols: int = 32) -> LookupModel:
+    """Return the model to train, from the global seed."""
+    model = LookupModel(
+        *(symbols, symbols, symbols),
+        width=width,
+        value=64,
+        scale=factor(way, width),
+    )
+    if way == "shrunk":
+        with torch.no_grad():
+            for table in model.query, model.key:
+                table.weight.mul_(width**-0.25)
+    return model
+
+
+def loss_and_weights(model: LookupModel, task) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the loss in nats, the share of wrong answers, the weights."""
+    task = task.to(device_of(model))
+    logits, weights = model(*task[:3])
+    loss = F.cross_entropy(logits.flatten(0, 1), task.answer.flatten())
+    wrong = (logits.argmax(-1) != task.answer).double().mean()
+    return loss, wrong, weights
+
+
+def train(way: str, width: int, kind: str, rate: float, seed: int) -> dict:
+    """Train a model to look up, and return what became of it."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = start(way, width).to(chosen())
+    optimisers: dict[str, Callable] = {
+        "adam": torch.optim.Adam,
+        "sgd": torch.optim.SGD,
+    }
+    optimiser = optimisers[kind](model.parameters(), lr=rate)
+    rng = torch.Generator().manual_seed(seed)
+    curve, largest = [], []
+    for _ in range(STEPS):
+        loss, _, weights = loss_and_weights(
+            model, draw_lookup(32, 16, 32, 8, rng)
+        )
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+        curve.append(float(loss.detach()))
+        largest.append(float(weights.detach().amax(-1).mean()))
+    with torch.no_grad():
+        _, wrong, _ = loss_and_weights(model, draw_lookup(512, 16, 32, 8, rng))
+    fifties = torch.tensor(curve).unflatten(0, (-1, 50)).mean(-1)
+    return {
+        "error": float(wrong),
+        "largest": [largest[0], largest[-1]],
+        "loss": fifties.tolist(),
+    }
+
+
+def timed(name: str, seeds: list[int], run: Callable[[], dict], **more) -> dict:
+    """Run on one thread, write the record, and return it."""
+    torch.set_num_threads(1)
+    with hold_cores(1):
+        wall, cpu = time.perf_counter(), time.process_time()
+        results = run()
+        made = make_record(
+            name,
+            seeds,
+            results,
+            wall_s=time.perf_counter() - wall,
+            cpu_s=time.process_time() - cpu,
+            **more,
+        )
+    write_record(made)
+    return made
+
+
+@experiment(on_cpu=True)
+def scaling_gradients() -> dict:
+    """Record sizes of weights and gradients over D, with and without 1/√D."""
+
+    def run() -> dict:
+        results = {}
+        for way in WAYS[:2]:
+            for width in WIDTHS:
+                scale = factor(way, width)
+                draws = [gradients(width, scale, n) for n in range(DRAWS)]
+                results[f"{way} {width}"] = {
+                    k: [draw[k] for draw in draws] for k in draws[0]
+                }
+        return results
+
+    return timed(
+        "scaling_gradients",
+        list(range(DRAWS)),
+        run,
+        lookups=QUERIES,
+        keys=KEYS,
+        value=VALUE,
+    )
+
+
+@experiment()
+def scaling_training() -> dict:
+    """Record a model that only attends, trained with and without 1/√D."""
+
+    def run() -> dict:
+        results = {}
+        for kind, rate in RECIPES:
+            for width in TRAINED_WIDTHS:
+                for way in WAYS:
+                    runs = [train(way, width, kind, rate, n) for n in SEEDS]
+                    results[f"{kind} {rate:g} {width} {way}"] = {
+                        k: [made[k] for made in runs] for k in runs[0]
+                    }
+        return results
+
+    return timed("scaling_training", list(SEEDS), run, steps=STEPS)

@@ -1,0 +1,184 @@
+"""What a score costs: time and memory of a call, and of a training step.
+
+`python -m workshop.experiments.scores_cost NAME` computes one score once, in a
+process of its own, and prints the memory that took.
+
+Axes: B batch, T queries, S keys, D width of query and key, A alignment width
+"""
+
+import json
+import os
+import random
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import torch
+
+from attnbook.attention.additive import additive_scores
+from attnbook.attention.additive_blocks import additive_scores_in_blocks
+from attnbook.attention.luong import concat_scores, dot_scores, general_scores
+from attnbook.profiling import allocations
+from workshop.experiments.registry import experiment
+
+# The sizes of a batch of sentences, and of a paragraph.
+SIZES = {"sentence": (64, 20, 20, 128, 64), "page": (8, 128, 512, 256, 256)}
+SCORES = ("dot", "general", "concat", "additive", "blocks")
+ROUNDS, TRAINED_ROUNDS = 25, 21
+STEPS = {
+    "additive": "grammar_attention_0",
+    **{
+        name: f"grammar_luong_{name}_0"
+        for name in (
+            *("before_dot", "before_general", "dot", "general", "concat"),
+            *("location", "monotonic", "predictive", "feeding"),
+        )
+    },
+}
+
+
+def scoring(name: str, size: Sequence[int], gradient: bool = False) -> Callable:
+    """Return a function that computes one score of the same random numbers."""
+    B, T, S, D, A = size
+    rng = torch.Generator().manual_seed(0)
+    query = torch.randn(B, T, D, generator=rng)
+    key = torch.randn(B, S, D, generator=rng)
+    W = torch.randn(A, 2 * D, generator=rng) / (2 * D) ** 0.5
+    v = torch.randn(A, generator=rng) / A**0.5
+    square = torch.randn(D, D, generator=rng) / D**0.5
+    for x in query, key, W, v, square:
+        x.requires_grad_(gradient)
+    W_query, W_key = W.split(D, dim=1)
+    calls = {
+        "dot": lambda: dot_scores(query, key),
+        "general": lambda: general_scores(query, key, square),
+        "concat": lambda: concat_scores(query, key, W, v),
+        "additive": lambda: additive_scores(query, key, W_query, W_key, v),
+        "blocks": lambda: additive_scores_in_blocks(
+            query, key, W_query, W_key, v
+        ),
+    }
+    return calls[name]
+
+
+def interleaved(calls: dict[str, Callable], rounds: int) -> dict[str, list]:
+    """Return the milliseconds of every call, all of them in every round.
+
+    The order is drawn anew each time: what ran just before a call leaves it
+    memory that is warm or cold.
+    """
+    rng = random.Random(0)
+    for call in calls.values():
+        call()
+    taken: dict[str, list] = {name: [] for name in calls}
+    for _ in range(rounds):
+        for name in rng.sample(list(calls), len(calls)):
+            begun = time.perf_counter()
+            calls[name]()
+            taken[name].append(1000 * (time.perf_counter() - begun))
+    return taken
+
+
+def quartiles(values: Sequence[float]) -> dict[str, float]:
+    """Return the middle of the values and the quartiles around it."""
+    cuts = torch.tensor([0.25, 0.5, 0.75], dtype=torch.float64)
+    numbers = torch.tensor(values, dtype=torch.float64).quantile(cuts)
+    return dict(zip(("low", "middle", "high"), numbers.tolist(), strict=True))
+
+
+def kept(name: str, size: Sequence[int]) -> int:
+    """Return the bytes that autograd keeps for a backward pass, inputs too."""
+    return allocations.count_saved_bytes(
+        lambda: scoring(name, size, gradient=True)()
+    )
+
+
+def resident() -> int:
+    """Return the most memory this process has held so far, in bytes."""
+    unit = 1 if sys.platform == "darwin" else 1024
+    return unit * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
+def peak(name: str, size: Sequence[int]) -> dict[str, float]:
+    """Return what one call adds to this process's peak, and its result's sum.
+
+    The call is made once on a small size first, which loads the libraries.
+    """
+    torch.set_num_threads(1)
+    with torch.no_grad():
+        scoring(name, (2, 3, 5, 7, 11))()
+        call = scoring(name, size)
+        before = resident()
+        total = float(call().double().abs().sum())
+    return {"bytes": resident() - before, "whole": resident(), "sum": total}
+
+
+def measured_peak(name: str) -> dict[str, float]:
+    """Return `peak` of a page, measured in a process of its own."""
+    told = subprocess.run(
+        [sys.executable, "-m", "workshop.experiments.scores_cost", name],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return json.loads(told.stdout)
+
+
+def training_step(name: str) -> tuple[Callable, int]:
+    """Return one step of training on a fixed batch, and the parameters."""
+    from attnbook.models.encoder_decoder import count_parameters
+    from attnbook.training.batching import make_batch
+    from attnbook.training.loop import Trainer
+    from workshop.experiments.runs import RUNS
+
+    run = replace(RUNS[STEPS[name]], ship=False)
+    data = run.data()
+    pairs = data.encode(p for p in data.splits.train if len(p.source) == 12)
+    model = run.model()
+    trainer = Trainer(model, pairs[:64], pairs[:64], run.recipe)
+    made = make_batch(pairs[:64])
+    return lambda: trainer.step(made, 0.5), count_parameters(model)
+
+
+@experiment(on_cpu=True)
+def scores_cost() -> dict:
+    """Record time and memory of the scores, and of steps of training."""
+    from workshop.experiments.cores import hold_cores
+    from workshop.experiments.record import make_record, write_record
+
+    torch.set_num_threads(1)
+    with hold_cores(os.cpu_count() or 1):
+        wall, cpu = time.perf_counter(), time.process_time()
+        results: dict[str, dict] = {"peak": {}, "kept": {}, "call": {}}
+        for name in SCORES:
+            results["peak"][name] = measured_peak(name)
+        for label, size in SIZES.items():
+            results["kept"][label] = {n: kept(n, size) for n in SCORES[:4]}
+            with torch.no_grad():
+                calls = {n: scoring(n, size) for n in SCORES}
+                taken = interleaved(calls, ROUNDS)
+            results["call"][label] = {n: quartiles(x) for n, x in taken.items()}
+        steps = {name: training_step(name) for name in STEPS}
+        taken = interleaved(
+            {n: s for n, (s, _) in steps.items()}, TRAINED_ROUNDS
+        )
+        results["step"] = {n: quartiles(x) for n, x in taken.items()}
+        results["parameters"] = {n: size for n, (_, size) in steps.items()}
+        made = make_record(
+            "scores_cost",
+            [0],
+            results,
+            sizes=SIZES,
+            rounds=[ROUNDS, TRAINED_ROUNDS],
+            wall_s=time.perf_counter() - wall,
+            cpu_s=time.process_time() - cpu,
+        )
+    write_record(made)
+    return made
+
+
+if __name__ == "__main__":
+    print(json.dumps(peak(sys.argv[1], SIZES["page"])))

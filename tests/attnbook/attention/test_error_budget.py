@@ -1,0 +1,149 @@
+import math
+
+import pytest
+import torch
+
+from attnbook.attention.error_budget import (
+    EXPONENTIAL,
+    Bounded,
+    RunningErrors,
+    error_budget,
+    share_of_budget,
+)
+
+DTYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
+TRUTH = torch.tensor([1.0, -4.0, 0.0], dtype=torch.float64)
+MASK = torch.eye(4, dtype=torch.bool)
+BOUNDED = Bounded(TRUTH, torch.tensor([0.5, 1.0, 0.0], dtype=torch.float64))
+
+
+def test_a_share_is_the_largest_error_in_terms_of_what_is_allowed():
+    assert share_of_budget(TRUTH.float(), BOUNDED) == 0
+    near = TRUTH + torch.tensor([0.25, 0.25, 0.0])
+    assert share_of_budget(near, BOUNDED) == 0.5
+
+
+@pytest.mark.parametrize(
+    "spoilt", [[math.nan, -4.0, 0.0], [math.inf, -4.0, 0.0], [1.0, -4.0, 1e-30]]
+)
+def test_nan_and_errors_where_none_is_allowed_use_an_infinite_share(spoilt):
+    assert share_of_budget(torch.tensor(spoilt), BOUNDED) == math.inf
+
+
+@pytest.mark.refusal
+def test_another_shape_is_refused():
+    with pytest.raises(ValueError, match=r"shape \(2,\).*for \(3,\)"):
+        share_of_budget(TRUTH[:2], BOUNDED)
+
+
+@pytest.mark.refusal
+def test_an_operation_without_a_rule_is_refused():
+    x = torch.ones(3)
+    with pytest.raises(NotImplementedError, match=r"no rule.*erf"):
+        error_budget(torch.erf, [x], x)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_sum_that_cancels_is_judged_by_its_terms(dtype):
+    """In every order of summation, although the result is nearly 0."""
+    rng = torch.Generator().manual_seed(0)
+    half = torch.randn(32, generator=rng, dtype=torch.float64)
+    a = torch.cat([half, -half]).to(dtype)[None]
+    b = torch.ones(64, 1, dtype=dtype)
+    b[0] += 1 / 128
+    upstream = torch.ones(1, 1, dtype=dtype)
+    bounded = error_budget(torch.matmul, [a, b], upstream, accumulate=dtype)[0]
+    worst, allowed_by_result = 0.0, 64 * torch.finfo(dtype).eps
+    for seed in range(50):
+        rng.manual_seed(seed)
+        total = torch.zeros(1, 1, dtype=dtype)
+        for i in torch.randperm(64, generator=rng):
+            total = total + a[:, i, None] * b[i]
+        worst = max(worst, float((total.double() - bounded.truth).abs()))
+        assert share_of_budget(total, bounded) <= 1
+    assert worst > allowed_by_result * float(bounded.truth.abs()) / 64
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_gamma_is_what_the_worst_roundings_come_to(dtype):
+    u = torch.finfo(dtype).eps / 2
+    errors = RunningErrors(dtype, accumulate=dtype)
+    assert errors.gamma(0, 0) == 0
+    for n in (1, 10, 100):
+        assert errors.gamma(n, 0) >= (1 + u) ** n - 1
+        assert 1 - (1 - u) ** n <= errors.gamma(n, 0)
+        if n * u < 1:
+            assert errors.gamma(n, 0) <= n * u / (1 - n * u) + 1e-15
+
+
+def perturbed(function, inputs, errors, count=200):
+    """Return the largest change of results under changed inputs."""
+    rng = torch.Generator().manual_seed(1)
+    truth = function(*inputs)
+    largest = torch.zeros_like(truth)
+    for _ in range(count):
+        moved = [
+            x + (torch.randint(0, 2, x.shape, generator=rng) * 2 - 1) * error
+            for x, error in zip(inputs, errors, strict=True)
+        ]
+        largest = torch.maximum(largest, (function(*moved) - truth).abs())
+    return largest
+
+
+FUNCTIONS = {
+    "product": lambda a, b: a @ b,
+    "sum": lambda a, b: a + b - 0.5 * a,
+    "numbers": lambda a, b: a * b,
+    "quotient": lambda a, b: a / (b.square() + 1),
+    "softmax": lambda a, b: (3 * a).softmax(-1) * b,
+    "masked": lambda a, b: (
+        (a * b).masked_fill(MASK, -torch.inf).softmax(-1).masked_fill(MASK, 0)
+    ),
+    "tanh": lambda a, b: 2 * (a / 2).tanh() + b,
+    "exponential": lambda a, b: (a - b).exp(),
+    "ReLU": lambda a, b: (a @ b).relu(),
+    "root": lambda a, b: (a.square().mean(-1, keepdim=True) + b * b).rsqrt(),
+    "sums": lambda a, b: a.sum(-1, keepdim=True) * b.mean(0) - a,
+    "whole power": lambda a, b: a**3 + b,
+    "linear": lambda a, b: torch.nn.functional.linear(a, b, b[0]),
+    "moved": lambda a, b: torch.cat([a.mT[1:], b[:1]]).flip(0) * 1.5,
+}
+
+
+@pytest.mark.parametrize("title", FUNCTIONS)
+def test_errors_are_carried_forward_and_backward(title):
+    """Inputs that are off by 1 % move results by no more than is carried."""
+    rng = torch.Generator().manual_seed(0)
+    function = FUNCTIONS[title]
+    inputs = [
+        torch.randn(4, 4, generator=rng, dtype=torch.float64) for _ in "ab"
+    ]
+    upstream = torch.randn(4, 4, generator=rng, dtype=torch.float64)
+    off = [0.01 * x.abs() for x in inputs]
+
+    def both(*given):
+        given = [x.detach().requires_grad_() for x in given]
+        output = function(*given)
+        return torch.stack(
+            [output, *torch.autograd.grad(output, given, upstream)]
+        ).detach()
+
+    leaves = [x.clone().requires_grad_() for x in inputs]
+    with RunningErrors(torch.float64) as errors:
+        for x, error in zip(leaves, off, strict=True):
+            errors.carry(x, error)
+        output = function(*leaves)
+        found = [output, *torch.autograd.grad(output, leaves, upstream)]
+    carried = torch.stack([errors.of(x.detach()) for x in found])
+    moved = perturbed(both, inputs, off)
+    assert (moved <= carried + 1e-12).all()
+    assert (moved > carried / 30).any()
+
+
+@pytest.mark.parametrize("dtype", DTYPES[1:])
+def test_exponentials_of_this_machine_keep_what_is_charged(dtype):
+    x = torch.linspace(-8, 8, 10_001).to(dtype)
+    errors = RunningErrors(dtype, accumulate=dtype)
+    relative = x.exp().double() / x.double().exp() - 1
+    allowed = errors.gamma(EXPONENTIAL) + errors.gamma(2, 0) * x.double().abs()
+    assert (relative.abs() <= allowed).all()

@@ -1,0 +1,286 @@
+"""No model of the book knows its future, and padding changes none of them.
+
+Every model is one line in one of the dictionaries; a new one is a new line.
+Models that leak, or read padding, stand beside them: the tests find each.
+"""
+
+import pytest
+import torch
+from torch import nn
+
+from attnbook import masks
+from attnbook.attention.blocked import attend_in_blocks, attend_window
+from attnbook.attention.grouped_query import GroupedQueryAttention
+from attnbook.attention.local import (
+    GlobalAttention,
+)
+from attnbook.attention.luong import (
+    DotScore,
+)
+from attnbook.attention.multi_head import MultiHeadAttention
+from attnbook.attention.self_attention import (
+    causal_self_attention,
+    self_attention,
+)
+from attnbook.diagnose import (
+    batch_test,
+    leak_test,
+    longer_padding_test,
+    padding_test,
+    prefix_test,
+)
+from attnbook.exercises.solutions.masks import no_leak
+from attnbook.models.encoder import Encoder, Memory
+from leak_cases import (
+    DECODERS,
+    LENGTHS,
+    PREVIOUS,
+    SOURCE,
+    C,
+    V,
+    X,
+    luong,
+)
+
+ROUNDING = 1e-5
+
+
+def made(models, name):
+    """Return a model with the same parameters whenever it is asked for."""
+    with torch.random.fork_rng():
+        torch.manual_seed(7)
+        return models[name]()
+
+
+class Said(nn.Module):
+    """What a decoder says to what was said before; the source stays."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+
+    def forward(self, previous):
+        return self.model(SOURCE, LENGTHS, previous).logits
+
+
+@pytest.mark.parametrize("name", DECODERS)
+def test_a_decoder_does_not_depend_on_later_symbols(name):
+    said = Said(made(DECODERS, name))
+    assert leak_test(said, PREVIOUS).max() < ROUNDING
+    assert prefix_test(said, PREVIOUS).max() < ROUNDING
+    assert no_leak(said, PREVIOUS)
+
+
+def beside(model):
+    """All that a decoder says, beside each word of the source."""
+
+    def said(source, lengths):
+        logits = model(source, lengths, PREVIOUS).logits.flatten(1)
+        return logits[:, None].expand(-1, source.shape[1], -1)
+
+    return said
+
+
+@pytest.mark.parametrize("name", DECODERS)
+def test_a_decoder_does_not_read_the_padding_of_its_source(name):
+    said = beside(made(DECODERS, name))
+    assert padding_test(said, SOURCE, LENGTHS).max() < ROUNDING
+    assert longer_padding_test(said, SOURCE, LENGTHS).max() < ROUNDING
+
+
+@pytest.mark.parametrize("name", DECODERS)
+def test_sequences_of_a_batch_are_independent(name):
+    model = made(DECODERS, name)
+    both = torch.cat([SOURCE[:, :3], PREVIOUS], dim=1)
+    three = torch.tensor([3, 3])
+
+    def said(both):
+        logits = model(both[:, :3], three, both[:, 3:]).logits.flatten(1)
+        return logits[:, None].expand(-1, both.shape[1], -1)
+
+    assert batch_test(said, both).max() < ROUNDING
+
+
+def heads(x):
+    return x.unflatten(-1, (3, -1)).transpose(1, 2)
+
+
+def of_heads(function):
+    """Return attention of the inputs to themselves, cut into three heads."""
+    return lambda: (
+        lambda x, mask: (
+            function(*[heads(x)] * 3, mask).transpose(1, 2).flatten(2)
+        )
+    )
+
+
+def projected(function):
+    """Return a self-attention with its projections."""
+
+    def make():
+        matrices = [torch.randn(C, C) * C**-0.5 for _ in range(3)]
+        return lambda x, mask: function(x, *matrices, mask)
+
+    return make
+
+
+def layer(module, *more):
+    def make():
+        attention = module(C, 3, *more).eval()
+        return lambda x, mask: attention(x, None, mask)
+
+    return make
+
+
+# With a mask (B, 1, T, S) or (T, S); those without heads get it without H.
+LAYERS = {
+    "self_attention": projected(
+        lambda x, Q, K, V, mask: self_attention(
+            x, Q, K, V, mask[:, 0] if mask.ndim == 4 else mask
+        )
+    ),
+    "MultiHeadAttention": layer(MultiHeadAttention),
+    "GroupedQueryAttention": layer(GroupedQueryAttention, 1),
+    "attend_in_blocks": of_heads(
+        lambda q, k, v, mask: attend_in_blocks(q, k, v, mask, rows=2)
+    ),
+}
+CAUSAL = {
+    "causal": lambda n: masks.causal(n, n),
+    "window": lambda n: masks.window(n, n, 3),
+    "dilated": lambda n: masks.dilated(n, n, 3, step=2),
+    "sinks": lambda n: masks.window(n, n, 2) | masks.sinks(n, n, 1),
+}
+
+
+@pytest.mark.parametrize("name", LAYERS)
+@pytest.mark.parametrize("kind", CAUSAL)
+def test_a_layer_with_a_causal_mask_does_not_leak(name, kind):
+    attention = made(LAYERS, name)
+
+    def model(x):
+        return attention(x, CAUSAL[kind](x.shape[1]))
+
+    assert leak_test(model, X).max() < ROUNDING
+    assert prefix_test(model, X).max() < ROUNDING
+    assert batch_test(model, X).max() < ROUNDING
+
+
+def test_attention_that_makes_its_own_mask_does_not_leak():
+    windowed = of_heads(lambda q, k, v, _: attend_window(q, k, v, 3, rows=2))()
+    causal = projected(lambda x, Q, K, V, _: causal_self_attention(x, Q, K, V))
+    for attention in windowed, causal():
+        assert leak_test(lambda x, f=attention: f(x, None), X).max() < ROUNDING
+        assert prefix_test(lambda x, f=attention: f(x, None), X).max() < (
+            ROUNDING
+        )
+
+
+@pytest.mark.parametrize("name", LAYERS)
+@pytest.mark.parametrize("causal", [False, True])
+def test_a_layer_with_a_padding_mask_does_not_read_padding(name, causal):
+    attention = made(LAYERS, name)
+
+    def model(x, lengths):
+        n = x.shape[1]
+        mask = masks.padding(lengths, n).expand(-1, 1, n, -1)
+        return attention(x, mask & masks.causal(n, n) if causal else mask)
+
+    assert padding_test(model, X, LENGTHS).max() < ROUNDING
+    assert longer_padding_test(model, X, LENGTHS).max() < ROUNDING
+
+
+def test_an_encoder_does_not_read_padding():
+    for directions in 1, 2:
+        encoder = made({"": lambda n=directions: Encoder(V, 3, 5, n)}, "")
+
+        def read(source, lengths, encoder=encoder):
+            memory = encoder(source, lengths)
+            last = memory.last[:, None].expand(-1, source.shape[1], -1)
+            return torch.cat([memory.states, last], dim=-1)
+
+        assert padding_test(read, SOURCE, LENGTHS).max() < ROUNDING
+        assert longer_padding_test(read, SOURCE, LENGTHS).max() < ROUNDING
+
+
+# What leaks, and what reads padding: the same tests have to find it.
+
+
+class ReadsBackwards(nn.Module):
+    """A language model made of a recurrent network in both directions."""
+
+    def __init__(self):
+        super().__init__()
+        self.embed = nn.Embedding(V, 3)
+        self.recurrent = nn.GRU(3, V, bidirectional=True, batch_first=True)
+
+    def forward(self, tokens):
+        return self.recurrent(self.embed(tokens))[0]
+
+
+class PaddingForgotten(GlobalAttention):
+    """An attention that takes every sentence for as long as the longest."""
+
+    def forward(self, query, keys, value, lengths, step=0):
+        everything = torch.full_like(lengths, value.shape[1])
+        return super().forward(query, keys, value, everything, step)
+
+
+class Unpacked(Encoder):
+    """An encoder that reads on into the padding."""
+
+    def forward(self, source, lengths):
+        whole = torch.full_like(lengths, source.shape[1])
+        memory = super().forward(source, whole)
+        return Memory(memory.states, memory.last, lengths)
+
+
+LEAKS = {
+    "no mask": lambda n: masks.causal(n, n) | True,
+    "upside down": lambda n: ~masks.causal(n, n) | torch.eye(n).bool(),
+    "the next one too": lambda n: torch.ones(n, n).tril(1).bool(),
+    "a prefix that all may see": lambda n: masks.prefix(n, n, 3),
+}
+
+
+@pytest.mark.parametrize("name", LAYERS)
+@pytest.mark.parametrize("kind", LEAKS)
+def test_a_mask_that_leaks_is_found(name, kind):
+    attention = made(LAYERS, name)
+    found = leak_test(lambda x: attention(x, LEAKS[kind](x.shape[1])), X)
+    assert found.max() > 100 * ROUNDING
+
+
+def test_a_model_that_reads_backwards_is_found():
+    model = made({"": ReadsBackwards}, "").eval()
+    assert leak_test(model, PREVIOUS)[:-1].min() > 100 * ROUNDING
+    assert prefix_test(model, PREVIOUS)[:-1].min() > 100 * ROUNDING
+    assert not no_leak(model, PREVIOUS)
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_a_padding_mask_on_the_wrong_axis_is_found(name):
+    attention = made(LAYERS, name)
+
+    def model(x, lengths):
+        n = x.shape[1]
+        return attention(x, masks.padding(lengths, n).mT.expand(-1, 1, -1, n))
+
+    assert padding_test(model, X, LENGTHS)[1] > 100 * ROUNDING
+
+
+def test_a_decoder_that_reads_padding_is_found():
+    forgetful = {"": lambda: luong(PaddingForgotten(DotScore(C, C)))}
+    said = beside(made(forgetful, ""))
+    # The states of padding are 0 whatever stands there; their number counts.
+    assert padding_test(said, SOURCE, LENGTHS)[1] < ROUNDING
+    assert longer_padding_test(said, SOURCE, LENGTHS)[1] > 100 * ROUNDING
+
+
+def test_an_encoder_that_reads_on_is_found():
+    encoder = made({"": lambda: Unpacked(V, 3, 5)}, "")
+
+    def read(source, lengths):
+        return encoder(source, lengths).states
+
+    assert padding_test(read, SOURCE, LENGTHS)[1] > 100 * ROUNDING

@@ -1,0 +1,96 @@
+"""CMUdict is split by word, without stress, and as its script splits it."""
+
+from collections import Counter
+
+import pytest
+
+from attnbook.data import cmudict, read_lines
+from workshop.derive.cmudict import pronunciations, split
+
+pytestmark = pytest.mark.precision
+
+
+@pytest.fixture(scope="module")
+def splits():
+    """The three splits."""
+    return cmudict.load()
+
+
+def words(pairs):
+    """The distinct words of some pairs."""
+    return {"".join(pair.source) for pair in pairs}
+
+
+def test_counts(splits):
+    assert len(splits.valid) == len(words(splits.valid)) == 2_000
+    assert len(splits.test) == len(words(splits.test)) == 6_000
+    assert len(words(splits.train)) == 116_926
+    assert len(splits.train) == 125_091
+
+
+def test_no_word_is_in_two_splits(splits):
+    train, valid, test = map(words, (splits.train, splits.valid, splits.test))
+    assert not train & valid
+    assert not train & test
+    assert not valid & test
+
+
+def test_symbols_are_letters_and_phonemes_without_stress(splits):
+    pairs = splits.train + splits.valid + splits.test
+    letters = {symbol for pair in pairs for symbol in pair.source}
+    phonemes = {s for pair in pairs for one in pair.references for s in one}
+    assert letters == set("abcdefghijklmnopqrstuvwxyz'")
+    assert len(phonemes) == 39
+    assert not any(c.isdigit() for phoneme in phonemes for c in phoneme)
+
+
+def test_held_out_symbols_are_all_in_training(splits):
+    for side in ("source", "target"):
+        train, test = (
+            {symbol for pair in pairs for symbol in getattr(pair, side)}
+            for pairs in (splits.train, splits.test + splits.valid)
+        )
+        assert test <= train
+
+
+def test_references_are_distinct_and_all_there(splits):
+    for pair in splits.train + splits.test:
+        assert len(set(pair.references)) == len(pair.references)
+    tomato = [p for p in splits.train if p.source == tuple("tomato")]
+    sounds = {"T AH M EY T OW", "T AH M AA T OW"}
+    assert {" ".join(pair.target) for pair in tomato} == sounds
+    for pair in tomato:
+        assert {" ".join(one) for one in pair.references} == sounds
+    assert sum(len(pair.references) > 1 for pair in splits.test) == 393
+
+
+def test_long_words_are_there_to_be_measured(splits):
+    lengths = Counter(min(len(pair.source), 13) for pair in splits.test)
+    assert lengths[13] == 156
+
+
+def test_the_split_is_what_the_script_draws():
+    stored = [
+        line.split("\t")[0] for line in read_lines("cmudict/words.tsv.bz2")
+    ]
+    assert stored == sorted(set(stored))
+    valid, test = split(stored[::-1])  # whatever the order
+    assert valid == read_lines("cmudict/valid.txt")
+    assert test == read_lines("cmudict/test.txt")
+
+
+def test_pronunciations_drop_stress_comments_and_other_words():
+    dictionary = """\
+read R EH1 D
+read(2) R IY1 D
+read(3) R IY0 D # the same without stress
+aalborg AO1 L B AO0 R G # place, danish
+able-bodied EY1 B AH0 L
+a.m. EY1 EH1 M
+'til T IH1 L
+"""
+    assert pronunciations(dictionary) == {
+        "read": ["R EH D", "R IY D"],
+        "aalborg": ["AO L B AO R G"],
+        "'til": ["T IH L"],
+    }

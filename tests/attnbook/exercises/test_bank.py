@@ -1,0 +1,54 @@
+"""`make bank`: twenty draws of every answer, and mutants of every solution."""
+
+import copy
+import importlib
+
+import pytest
+
+from equivalent_mutants import reason
+from mutants import mutants
+from workshop.book.catalogue import entries
+
+pytestmark = pytest.mark.bank
+SEEDS = range(100, 120)
+ENTRIES = list(entries())
+each = pytest.mark.parametrize(
+    "entry", ENTRIES, ids=[f"{x.module}-{x.name}" for x in ENTRIES]
+)
+
+
+def bank(kind, entry):
+    module = importlib.import_module(f"{kind}_answers.{entry.module}")
+    return module.ANSWERS[entry.name]
+
+
+@each
+def test_every_wrong_answer_is_named_on_twenty_draws(entry):
+    named = [(m.slug, m.answer) for m in entry.exercise.mistakes]
+    named += [(wrong.slug, wrong.answer) for wrong in bank("wrong", entry)]
+    for seed in SEEDS:  # outside: what is drawn for one is remembered
+        for slug, answer in named:
+            verdict = entry.exercise(copy.deepcopy(answer), seed)
+            assert not verdict
+            assert verdict.mistake == slug, (seed, verdict)
+
+
+@each
+def test_every_right_answer_is_accepted_on_twenty_draws(entry):
+    for seed in SEEDS:
+        for words, answer in bank("right", entry):
+            verdict = entry.exercise(answer, seed)
+            assert verdict, (words, seed, verdict)
+
+
+@each
+def test_every_mutant_of_a_solution_is_refused_or_listed(
+    entry, record_property
+):
+    count, alive = 0, []
+    for said, mutant in mutants(entry.exercise.solution):
+        count += 1
+        if entry.exercise(mutant, 7, own=False):
+            alive.append(said)
+    print(f"{entry.name}: {count} mutants, {len(alive)} do the same")
+    assert [x for x in alive if not reason(entry.name, x)] == []

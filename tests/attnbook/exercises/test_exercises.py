@@ -1,0 +1,459 @@
+"""Checks refuse wrong answers by name and accept right ones."""
+
+import copy
+import importlib
+import inspect
+import pickle
+import random
+import re
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from attnbook.exercises.exercise import FIRST, Case, Exercise, Mistake
+from attnbook.exercises.mistake import Trial
+from attnbook.exercises.outcome import alike
+from attnbook.exercises.remembered import drawn, known
+from attnbook.exercises.runner import copied, run
+from workshop.book.catalogue import entries
+from workshop.chapters import chapter_of
+
+PAGES = Path(__file__).parents[3].glob("chapters/[0-9][0-9]_*.md")
+CHAPTERS = {path.stem: path for path in PAGES}
+FRESH = 5  # seed of the second draw; the first is everyone's
+
+
+def checks():
+    """Yield the module's and the exercise's name, and the exercise.
+
+    Without CHAPTERS, so that in `make check` an edited text does not concern
+    every exercise.
+    """
+    for entry in entries():
+        yield entry.module, entry.name, entry.exercise
+
+
+def bank(kind):
+    """Yield every exercise with each of its wrong or right answers."""
+    for chapter, name, check in checks():
+        answers = importlib.import_module(f"{kind}_answers.{chapter}").ANSWERS
+        for i, answer in enumerate(answers[name]):
+            label = answer.slug if kind == "wrong" else answer[0]
+            yield pytest.param(check, answer, id=f"{name}-{i}-{label}")
+
+
+def declared():
+    """Yield every exercise with each mistake declared beside it."""
+    for _, name, check in checks():
+        for mistake in check.mistakes:
+            yield pytest.param(check, mistake, id=f"{name}-{mistake.slug}")
+
+
+each = pytest.mark.parametrize(
+    "check",
+    [pytest.param(check, id=name) for _, name, check in checks()],
+)
+
+
+@pytest.mark.long
+@pytest.mark.precision
+@pytest.mark.parametrize(("check", "mistake"), list(declared()))
+def test_a_declared_mistake_is_named_in_the_verdict(check, mistake):
+    verdict = check(mistake.answer, FRESH)
+    assert not verdict
+    assert verdict.mistake == mistake.slug, verdict
+    assert repr(verdict).startswith(f"✗ because {mistake.because} (")
+
+
+@pytest.mark.long
+@pytest.mark.precision
+@pytest.mark.parametrize(("check", "wrong"), list(bank("wrong")))
+def test_a_wrong_answer_is_refused_with_its_slug(check, wrong):
+    verdict = check(copy.deepcopy(wrong.answer), FRESH)
+    assert not verdict
+    assert verdict.mistake == wrong.slug, verdict
+
+
+@pytest.mark.long
+@pytest.mark.precision
+@pytest.mark.parametrize(("check", "right"), list(bank("right")))
+def test_a_right_answer_written_differently_is_accepted(check, right):
+    verdict = check(right[1], FRESH)
+    assert verdict, verdict
+    assert verdict.mistake is None
+    assert repr(verdict) == "✓ right"
+
+
+@each
+def test_the_solution_has_the_shapes_of_its_signature(check):
+    """Called as it is: with every shape checked, the guard is too slow."""
+    for case in check.cases(FIRST):
+        check.solution(*map(copied, case.inputs))
+
+
+@pytest.mark.long
+@pytest.mark.precision
+@each
+def test_the_solution_is_right_on_many_draws(check):
+    trials = check.tried(check.solution, (FIRST, 0, 1, 2))
+    verdict = check.judge(trials, own=False)
+    assert verdict, verdict
+
+
+@pytest.mark.parametrize(("chapter", "name", "check"), list(checks()))
+def test_each_bank_is_large_enough(chapter, name, check):
+    wrong = importlib.import_module(f"wrong_answers.{chapter}").ANSWERS[name]
+    right = importlib.import_module(f"right_answers.{chapter}").ANSWERS[name]
+    assert len(wrong) >= 10
+    assert len(right) >= 5
+    assert len({answer.why for answer in wrong}) == len(wrong)
+    assert all(answer.still for answer in wrong)
+    slugs = [mistake.slug for mistake in check.mistakes]
+    assert len(set(slugs)) == len(slugs)
+
+
+@pytest.mark.long
+@pytest.mark.precision
+@each
+def test_no_two_declared_mistakes_give_the_same_outcomes(check):
+    """Else the name would depend on the order in which they are listed."""
+    for mistake in check.mistakes:
+        done = tuple(known(check.draw, mistake.answer, FIRST))
+        trials = (Trial(FIRST, (done,)),)
+        same = [
+            m.slug for m in check.mistakes if check._does_the_same(m, trials)
+        ]
+        assert same == [mistake.slug]
+
+
+@pytest.mark.long
+@pytest.mark.precision
+@each
+def test_an_unsolved_stub_is_not_attempted(check):
+    def stub(*inputs):
+        raise NotImplementedError("write it here")
+
+    verdict = check(stub)
+    assert repr(verdict) == "… not attempted yet"
+    assert not verdict
+    assert verdict.mistake is None
+
+
+@each
+def test_an_exercise_declares_stars_minutes_and_allowed_calls(check):
+    assert 1 <= check.stars <= 3
+    assert 1 <= check.minutes <= 60
+    assert check.allowed.endswith(".")
+    assert repr(check).startswith("★" * check.stars)
+    assert all(not m.because.endswith((".", "?")) for m in check.mistakes)
+
+
+@pytest.mark.parametrize(("chapter", "name", "check"), list(checks()))
+def test_the_section_to_reread_exists(chapter, name, check):
+    page = CHAPTERS[chapter_of(f"attnbook.exercises.{chapter}")]
+    headings = re.findall(r"^#+ (.+)$", page.read_text("utf8"), re.MULTILINE)
+    assert check.section in headings
+
+
+@pytest.mark.long
+@pytest.mark.precision
+@each
+def test_global_state_is_restored(check):
+    def meddles(*inputs):
+        torch.manual_seed(1)
+        random.seed(1)
+        np.random.seed(1)
+        torch.set_default_dtype(torch.float64)
+        torch.set_grad_enabled(False)
+        return check.solution(*inputs)
+
+    states = torch.get_rng_state(), random.getstate(), np.random.get_state()
+    assert check(check.solution, own=False)
+    check(meddles)
+    assert torch.equal(states[0], torch.get_rng_state())
+    assert states[1] == random.getstate()
+    assert (states[2][1] == np.random.get_state()[1]).all()
+    assert torch.get_default_dtype() == torch.float32
+    assert torch.is_grad_enabled()
+
+
+@pytest.mark.long
+@pytest.mark.precision
+@each
+def test_checks_work_where_the_caller_disabled_gradients(check):
+    for switched_off in (torch.no_grad, torch.inference_mode):
+        with switched_off():
+            trials = check.tried(check.solution, (FIRST,))
+            assert check.judge(trials, own=False)
+
+
+@pytest.mark.long
+@pytest.mark.precision
+@each
+def test_cases_come_from_their_seed_alone(check):
+    def outcomes(seed):
+        return check.tried(check.solution, (seed,))[0].rounds[0]
+
+    def same(one, other):
+        return all(map(alike, one, other))
+
+    torch.manual_seed(3)
+    first = outcomes(8)
+    torch.manual_seed(4)
+    drawn.cache_clear()
+    assert same(first, outcomes(8))
+    assert not same(first, outcomes(9))
+
+
+@each
+def test_the_inputs_of_cases_can_be_pickled(check):
+    for seed in (FIRST, FRESH):
+        inputs = [case.inputs for case in check.cases(seed)]
+        assert len(pickle.loads(pickle.dumps(inputs))) == len(inputs)
+
+
+@pytest.mark.long
+@pytest.mark.precision
+@each
+def test_the_verdict_needs_data_only(check):
+    """Trials travel between processes; the judge never meets the attempt."""
+    trials = pickle.loads(pickle.dumps(check.tried(check.solution, (7,))))
+    assert check.judge(trials, own=False)
+    wrong = check.mistakes[0]
+    trials = pickle.loads(pickle.dumps(check.tried(wrong.answer, (7,))))
+    assert check.judge(trials).mistake == wrong.slug
+
+
+# The engine itself, on an exercise of three lines.
+
+
+def draw(rng):
+    x = torch.randn(3, generator=rng)
+    return Case("on zeros", (torch.zeros(2), 1)), Case("on x", (x, 2), True)
+
+
+double = Exercise(
+    title="twice",
+    stars=1,
+    minutes=1,
+    section="Twice",
+    solution=lambda x, n: 2 * x,
+    returns=("y",),
+    draw=draw,
+    mistakes=(Mistake("once", "once", "it is there once", lambda x, n: x + 0),),
+)
+
+
+def said(answer, fresh=1):
+    return repr(double(answer, fresh))
+
+
+def test_an_object_that_is_not_a_function_is_refused():
+    assert said(None) == (
+        "✗ because the check got an object of type NoneType; pass the "
+        "function itself"
+    )
+    assert double(torch.zeros(2)).mistake == "not-a-function"
+
+
+@pytest.mark.parametrize(
+    ("answer", "slug", "words"),
+    [
+        (lambda x, n: None, "none", "returns None"),
+        (lambda x, n: 3.0, "type", "returns a number and should return a ten"),
+        (lambda x, n: True, "type", "returns a boolean"),
+        (lambda x, n: (2 * x, x), "type", "returns 2 tensors"),
+        (lambda x, n: (2 * x,), "type", "1 tensor in a tuple"),
+        (lambda x, n: [2, 2], "type", "a list of integers"),
+        (lambda x, n: (2 * x).numpy(force=True), "type", "type ndarray"),
+        (lambda x, n: [2 * x, "y"], "type", "a list of Tensor, str"),
+        (lambda x, n: 2 * x[:1], "shape", "shape (1,) and should have (2,)"),
+        (lambda x, n: 2 * x.double(), "dtype", "float64 and should be"),
+        (lambda x, n: 2 * x + 0j, "dtype", "complex64"),
+        (lambda x, n: x / 0, "nan", "`y[0]` is NaN"),
+        (lambda x, n: x.add_(x), "changed-input", "changes its input `x`"),
+        (lambda x, n: x.zero_(), "changed-input", "changes its input `x`"),
+        (lambda x, n: 2 * x + n, "numbers", "`y[0]` is 1 and should be 0"),
+        (lambda x, n: 2 * x.detach(), "detached", "no gradient reaches `x`"),
+        (lambda x, n: x + x.detach(), "gradient", "the gradient of `x[0]`"),
+        (lambda x: x, "error", "TypeError"),
+        (lambda x, n: 1 / 0, "error", "ZeroDivisionError: division by zero"),
+        (lambda x, n: sys.exit("bye"), "error", "SystemExit: bye"),
+        (lambda x, n: next(iter(())), "error", "StopIteration"),
+        (lambda x, n: torch.ones(2, 7) @ x, "error", "RuntimeError"),
+        (lambda x, n: x.tanh(out=x.long()), "error", "Error"),
+        (lambda x, n: x + 0, "once", "because it is there once (on x,"),
+        (lambda x, n: 2 * x * torch.rand(()), "random", "random numbers"),
+        (lambda x, n: 2 * x * random.random(), "random", "random numbers"),
+        (lambda x, n: 2 * x * np.random.rand(), "random", "random numbers"),
+    ],
+)
+def test_a_bad_answer_gets_a_one_line_verdict(answer, slug, words):
+    verdict = double(answer, 1)
+    assert verdict.mistake == slug, verdict
+    assert words in repr(verdict)
+    assert "\n" not in repr(verdict)
+    assert len(repr(verdict)) < 400
+
+
+def test_an_error_in_the_backward_pass_is_a_verdict():
+    class Broken(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return 2 * x
+
+        @staticmethod
+        def backward(ctx, up):
+            raise ArithmeticError("lost")
+
+    verdict = double(lambda x, n: Broken.apply(x), 1)
+    assert verdict.mistake == "error"
+    assert "ArithmeticError: lost" in repr(verdict)
+
+
+def test_a_keyboard_interrupt_is_raised():
+    def interrupted(x, n):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        double(interrupted)
+
+
+def test_a_not_implemented_error_of_torch_is_an_error():
+    def unsupported(x, n):
+        raise NotImplementedError("\"tanh\" not implemented for 'Int'")
+
+    assert double(unsupported).mistake == "error"
+
+
+def test_state_between_calls_is_caught_even_when_it_raises():
+    calls = []
+
+    def only_once(x, n):
+        calls.append(n)
+        if len(calls) > 2:
+            raise RuntimeError("cache is full")
+        return 2 * x
+
+    assert double(only_once).mistake == "state"
+
+
+def test_results_hard_coded_for_the_first_inputs_are_refused():
+    known = [case.inputs[0] for case in double.cases(FIRST)]
+
+    def by_heart(x, n):
+        hit = any(x.shape == k.shape and bool((x == k).all()) for k in known)
+        return 2 * x if hit else 3 * x
+
+    assert double(by_heart).mistake == "hard-coded"
+
+
+@pytest.mark.parametrize(
+    "attend",
+    [
+        lambda x: torch.nn.functional.scaled_dot_product_attention(x, x, x),
+        lambda x: torch.ops.aten.scaled_dot_product_attention(x, x, x),
+        lambda x: torch.nn.MultiheadAttention(1, 1)(x, x, x)[0],
+        lambda x: torch.nn.MultiheadAttention(1, 1).eval()(x, x, x)[0],
+    ],
+)
+def test_a_ready_made_attention_is_named(attend):
+    verdict = double(lambda x, n: (attend(x[:, None]), 2 * x)[1], 1)
+    assert verdict.mistake == "ready-made"
+    assert "attention" in repr(verdict)
+
+
+def test_close_numbers_are_printed_with_enough_digits_to_differ():
+    verdict = double(lambda x, n: 2 * x + 0.001 * x.sign(), 1)
+    numbers = re.search(r"is (\S+) and should be (\S+)\. R", repr(verdict))
+    assert numbers[1] != numbers[2]
+
+
+@pytest.mark.long
+def test_importing_the_exercises_leaves_the_seed_alone():
+    code = (
+        "import torch; torch.manual_seed(0); before = torch.get_rng_state()\n"
+        "import attnbook.exercises.bahdanau, attnbook.exercises.encoder_decoder"
+        ", attnbook.exercises.before_you_start\n"
+        "assert torch.equal(before, torch.get_rng_state())"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@each
+def test_the_solution_has_one_parameter_per_input(check):
+    names = list(inspect.signature(check.solution).parameters)
+    assert len(names) == len(check.cases(0)[0].inputs)
+
+
+@pytest.mark.parametrize(
+    "truth",
+    [True, np.bool_(True), torch.tensor(True), np.array(True)],
+    ids=["Python", "NumPy", "torch", "an array"],
+)
+def test_a_boolean_of_python_numpy_or_torch_is_accepted(truth):
+    asked = replace(double, solution=lambda x, n: True, mistakes=())
+    assert asked(lambda x, n: truth, 1)
+    assert asked(lambda x, n: not truth, 1).mistake == "numbers"
+    assert asked(lambda x, n: torch.tensor([True]), 1).mistake == "type"
+
+
+@pytest.mark.parametrize(
+    ("meddle", "seen"),
+    [
+        (lambda model: model, False),
+        (lambda model: model.train(), False),
+        (lambda model: model.eval(), True),
+        (lambda model: model[0].eval(), True),
+        (lambda model: model[0].weight.data.zero_(), True),
+        (lambda model: model.register_buffer("more", torch.ones(1)), True),
+    ],
+)
+def test_a_changed_model_is_refused(meddle, seen):
+    model = torch.nn.Sequential(torch.nn.Linear(2, 3))
+    outcome = run(lambda model: (meddle(model), 1.0)[1], Case("", (model,)))
+    assert bool(outcome.changed) == seen
+    assert model.training and bool(model[0].weight.any())
+    asked = replace(
+        double,
+        solution=lambda model: True,
+        draw=lambda rng: (Case("on a model", (model,)),),
+        mistakes=(),
+    )
+    verdict = asked(lambda model: (meddle(model), True)[1], 1)
+    assert verdict.mistake == ("changed-model" if seen else None)
+
+
+def test_outcomes_may_differ_in_what_does_not_count():
+    """Here the mean: as a softmax does, the check takes it away."""
+
+    def centred(outcome):
+        output = tuple(x - x.mean() for x in outcome.output)
+        return replace(outcome, output=output)
+
+    up_to_a_constant = replace(double, counts=centred)
+    assert up_to_a_constant(lambda x, n: 2 * x + n, 1)
+    assert not double(lambda x, n: 2 * x + n, 1)
+    verdict = up_to_a_constant(lambda x, n: x + 3, 1)
+    assert verdict.mistake == "once"  # so do the mistakes known by name
+    assert up_to_a_constant(lambda x, n: 3 * x, 1).mistake == "numbers"
+
+
+@pytest.mark.refusal
+@pytest.mark.parametrize(
+    "parts",
+    [
+        ("once", "it returns x", lambda x: x),  # no title
+        ("once", "", "it returns x", lambda x: x),
+        ("once", "x once", "", lambda x: x),
+        ("once", "x once", "it returns x"),
+    ],
+)
+def test_a_mistake_without_title_sentence_or_answer_is_refused(parts):
+    with pytest.raises(ValueError, match="'once' needs a slug, a title"):
+        Mistake(*parts)

@@ -1,0 +1,70 @@
+"""What the exercises of chapter 7 are made of: solutions, models, a judge."""
+
+import pytest
+import torch
+
+from attnbook import masks
+from attnbook.exercises.masks import check_no_leak, models
+from attnbook.exercises.masks.leakage import judge
+from attnbook.exercises.solutions import masks as solutions
+
+
+@pytest.mark.parametrize(("T", "S"), [(1, 1), (3, 7), (7, 3), (1, 5), (5, 5)])
+def test_the_solutions_equal_the_masks_of_the_library(T, S):
+    lengths = torch.tensor([S, 0, 1])
+    assert solutions.causal(T, S).equal(masks.causal(T, S))
+    assert solutions.padding(lengths, S).equal(masks.padding(lengths, S))
+    both = masks.causal(S, S) & masks.padding(lengths, S)
+    assert solutions.combine(lengths, S).equal(both)
+
+
+SOUND = {
+    "attends to the past only",
+    "is given one symbol",
+    "has a window of 3",
+    "is causal up to rounding",
+    "is causal, in training mode with dropout",
+    "is causal in evaluation mode, given in training mode",
+}
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_models_leak_as_their_names_say(seed):
+    cases = check_no_leak.cases(seed)
+    called = {case.tries.removeprefix("with a model that ") for case in cases}
+    assert called > SOUND
+    for case in cases:
+        model, tokens = case.inputs
+        name = case.tries.removeprefix("with a model that ")
+        modes = [part.training for part in model.modules()]
+        assert solutions.no_leak(model, tokens) == (name in SOUND), name
+        assert [part.training for part in model.modules()] == modes
+        assert judge(model, tokens) == (name in SOUND), name
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_small_leaks_are_much_larger_than_rounding_errors(seed):
+    """So that any sensible tolerance tells them apart."""
+    gaps = {}
+
+    def noted(name):
+        def same(a, b):
+            gaps[name] = max(gaps.get(name, 0), float((a - b).abs().max()))
+            return True
+
+        return same
+
+    for case in check_no_leak.cases(seed):
+        for name in "leaks very little", "is causal up to rounding":
+            if case.tries.endswith(name):
+                judge(*case.inputs, same=noted(name))
+    assert 0 < gaps["is causal up to rounding"] < 1e-5
+    assert 1e-3 < gaps["leaks very little"] < 0.3
+
+
+def test_an_unmodified_model_is_causal():
+    model = models.Reader(torch.Generator().manual_seed(0)).eval()
+    tokens = torch.tensor([[1, 2, 3, 4, 5], [5, 0, 0, 2, 1]])
+    whole = model(tokens)
+    for n in range(1, 5):
+        torch.testing.assert_close(model(tokens[:, :n]), whole[:, :n])

@@ -1,0 +1,240 @@
+"""`flash_attention` on a real GPU: every case, width, and way of calling it.
+
+`make gpu` runs these tests. They need torch, Triton, NumPy and pytest. Every
+call is strict, so that tiles cannot stand in for a kernel.
+"""
+
+from dataclasses import asdict, replace
+from functools import partial
+
+import pytest
+import torch
+
+from attnbook import flash
+from attnbook.attention.error_budget import error_budget, share_of_budget
+from attnbook.attention.scaled_dot_product import attend
+from attnbook.positions.biases import alibi_slopes
+from flash_cases import CASES, drawn, shares, with_gradients
+
+flash_attention = partial(flash.flash_attention, strict=True)
+pytestmark = [pytest.mark.cuda, pytest.mark.filterwarnings("error")]
+KINDS = torch.float16, torch.bfloat16
+kinds = pytest.mark.parametrize("kind", KINDS, ids=["float16", "bfloat16"])
+
+
+def taken(kind, width=64):
+    """Skip what Triton's kernels do not take before compute capability 8.0."""
+    if torch.cuda.get_device_capability() >= (8, 0):
+        return
+    if kind != torch.float16 or width > 64:
+        name = torch.cuda.get_device_name()
+        pytest.skip(
+            f"on {name} the kernels take float16 and rows up to 64 wide, not "
+            f"{kind} and {width}"
+        )
+
+
+def on_gpu(options):
+    """Return options as keyword arguments, their tensors on the GPU."""
+    given = {k: getattr(options, k) for k in asdict(options)}
+    return {
+        k: x.cuda() if isinstance(x, torch.Tensor) else x
+        for k, x in given.items()
+    }
+
+
+def normal(*shape, kind=torch.float16, seed=0):
+    rng = torch.Generator().manual_seed(seed)
+    return torch.randn(*shape, generator=rng).to("cuda", kind)
+
+
+@kinds
+@pytest.mark.parametrize("title", CASES)
+def test_every_case_meets_the_error_budget_forward_and_backward(title, kind):
+    taken(kind)
+    inputs, upstream = drawn(title, kind)
+    options = on_gpu(CASES[title].options(kind))
+    found = with_gradients(
+        lambda *x: flash_attention(*x, **options),
+        [x.cuda() for x in inputs],
+        upstream.cuda(),
+    )
+    assert max(shares(title, kind, [x.cpu() for x in found])) <= 1
+
+
+@kinds
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("D", [64, 80, 128, 256])
+def test_several_tiles_of_every_width_meet_the_error_budget(D, causal, kind):
+    taken(kind, D)
+    T = S = 389
+    given = [normal(2, 3, n, D, kind=kind, seed=n % 7) for n in (T, S, S)]
+    upstream = normal(2, 3, T, D, kind=kind, seed=9)
+    mask = torch.ones(T, S, dtype=torch.bool, device="cuda")
+    mask = mask.tril() if causal else None
+    budget = error_budget(
+        lambda *x: attend(*x, mask), given, upstream,
+        accumulate=torch.float32, tiles=-(-S // 16),
+    )  # fmt: skip
+    found = with_gradients(
+        lambda *x: flash_attention(*x, causal=causal), given, upstream
+    )
+    assert max(map(share_of_budget, found, budget)) <= 1
+
+
+@kinds
+def test_decoding_and_a_window_over_a_long_sequence(kind):
+    taken(kind)
+    S, window = 4099, 129
+    query = normal(1, 8, 1, 64, kind=kind)
+    key, value = (normal(1, 2, S, 64, kind=kind, seed=i) for i in (1, 2))
+    near = slice(S - window, None)
+    for options, some in (({}, slice(None)), ({"window": window}, near)):
+        keys = [x[:, :, some].repeat_interleave(4, 1) for x in (key, value)]
+        ours = flash_attention(query, key, value, **options)
+        budget = error_budget(
+            attend, [query, *keys], ours,
+            accumulate=torch.float32, tiles=-(-keys[0].shape[2] // 16),
+        )  # fmt: skip
+        assert share_of_budget(ours, budget[0]) <= 1
+
+
+def test_programs_that_run_at_once_give_the_same_bits_again():
+    given = [normal(4, 8, 1025, 64, seed=i) for i in range(4)]
+    runs = [
+        with_gradients(
+            lambda *x: flash_attention(*x, causal=True), given[:3], given[3]
+        )
+        for _ in range(3)
+    ]
+    for again in runs[1:]:
+        assert all(map(torch.equal, runs[0], again))
+
+
+def test_sequences_that_lie_2_to_the_31_numbers_apart():
+    free, _ = torch.cuda.mem_get_info()
+    if free < 6 * 2**30:
+        pytest.skip(f"needs 6 GiB, and {free / 2**30:.1f} GiB are free")
+    near = normal(2, 1, 37, 64)
+    far = torch.empty(2**31 + 37 * 64, dtype=near.dtype, device="cuda")
+    apart = far.as_strided(near.shape, (2**31, 37 * 64, 64, 1))
+    apart.copy_(near)
+    assert torch.equal(
+        flash_attention(apart, apart, apart), flash_attention(near, near, near)
+    )
+
+
+OPTIONS = {
+    "full": {},
+    "causal": {"causal": True},
+    "window": {"window": 50},
+    "lengths": {"key_lengths": [130, 7]},
+    "alibi": {"alibi_slopes": True, "causal": True},
+    "soft-cap": {"softcap": 20.0},
+}
+options = pytest.mark.parametrize("name", OPTIONS)
+
+
+def made(name):
+    """Return a call with its options, their tensors on the GPU."""
+    given = dict(OPTIONS[name])
+    if "key_lengths" in given:
+        given["key_lengths"] = torch.tensor(given["key_lengths"]).cuda()
+    if "alibi_slopes" in given:
+        given["alibi_slopes"] = alibi_slopes(4).cuda()
+    return lambda *x: flash_attention(*x, **given)
+
+
+def inputs(seed=0):
+    """Return query, key and value with shared heads, and the upstream."""
+    heads = (4, 2, 2, 4)
+    return [normal(2, h, 130, 64, seed=seed + i) for i, h in enumerate(heads)]
+
+
+@options
+@pytest.mark.filterwarnings("default")
+def test_torch_compile_without_a_graph_break_gives_the_same_numbers(name):
+    *given, upstream = inputs()
+    call = made(name)
+    torch._dynamo.reset()
+    compiled = torch.compile(call, fullgraph=True)
+    found = with_gradients(compiled, given, upstream)
+    wanted = with_gradients(call, given, upstream)
+    torch.testing.assert_close(found, wanted)
+
+
+@options
+def test_a_cuda_graph_replays_both_passes_on_new_inputs(name):
+    call, static = made(name), [x.clone() for x in inputs()]
+    leaves = [x.requires_grad_() for x in static[:3]]
+
+    def both():
+        output = call(*leaves)
+        return [output, *torch.autograd.grad(output, leaves, static[3])]
+
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(3):
+            both()
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        outputs = both()
+    fresh = inputs(seed=10)
+    with torch.no_grad():
+        for place, x in zip(static, fresh, strict=True):
+            place.copy_(x)
+    graph.replay()
+    torch.cuda.synchronize()
+    wanted = with_gradients(call, fresh[:3], fresh[3])
+    assert all(map(torch.equal, outputs, wanted))
+
+
+def test_a_batch_size_first_seen_during_capture_is_right_without_a_replay():
+    """What is created during capture has no values before the first replay."""
+    given = [normal(3, 1, 333, 64, seed=i) for i in range(3)]
+    two = flash_attention(*(x[:2] for x in given))  # compiles the kernel
+    with torch.cuda.graph(torch.cuda.CUDAGraph()):
+        flash_attention(*given)
+    assert torch.equal(flash_attention(*given)[:2], two)
+
+
+@options
+def test_nothing_waits_for_the_gpu(name):
+    *given, upstream = inputs()
+    call = made(name)
+    with_gradients(call, given, upstream)
+    torch.cuda.synchronize()
+    before = torch.cuda.get_sync_debug_mode()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        with_gradients(call, given, upstream)
+    finally:
+        torch.cuda.set_sync_debug_mode(before)
+
+
+def test_no_score_matrix_is_allocated():
+    B, H, N, D = 1, 4, 8192, 64
+    given = [normal(B, H, N, D, seed=i) for i in range(4)]
+    call = made("causal")
+    with_gradients(call, given[:3], given[3])
+    torch.cuda.synchronize()
+    torch.cuda.reset_peak_memory_stats()
+    begun = torch.cuda.memory_allocated()
+    with_gradients(call, given[:3], given[3])
+    most = torch.cuda.max_memory_allocated() - begun
+    assert most < H * N * N * 2 / 8, f"{most / 2**20:.0f} MiB"
+
+
+def test_a_case_with_its_upstream_changed_is_found_wrong():
+    """The budget of the first test must refuse what is wrong."""
+    title = "causal"
+    given, upstream = drawn(title, torch.float16)
+    case = replace(CASES[title], scale=0.9 * CASES[title].D ** -0.5)
+    found = with_gradients(
+        lambda *x: flash_attention(*x, **on_gpu(case.options(torch.float16))),
+        [x.cuda() for x in given],
+        upstream.cuda(),
+    )
+    assert max(shares(title, torch.float16, [x.cpu() for x in found])) > 5

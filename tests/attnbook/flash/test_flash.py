@@ -1,0 +1,233 @@
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from attnbook.attention.scaled_dot_product import attend
+from attnbook.flash import flash_attention
+from attnbook.flash.sizes import choose_tile_sizes
+from attnbook.positions.biases import alibi, alibi_slopes
+from flash_cases import CASES, drawn, law, with_gradients
+from flash_options import asked
+
+
+@pytest.mark.parametrize("title", CASES)
+def test_every_case_equals_the_reference_forward_and_backward(title):
+    inputs, upstream = drawn(title, torch.float64)
+    options = CASES[title].options()
+    ours = with_gradients(
+        lambda *x: flash_attention(*x, **asked(options)), inputs, upstream
+    )
+    theirs = with_gradients(lambda *x: law(*x, options), inputs, upstream)
+    torch.testing.assert_close(ours, theirs)
+
+
+def test_alibi_is_the_bias_of_chapter_8():
+    inputs, _ = drawn("three heads a group", torch.float64)
+    query, key, value = inputs
+    key, value = (x.repeat_interleave(3, dim=1) for x in (key, value))
+    bias = alibi(6, 37, 37).to(query)
+    torch.testing.assert_close(
+        flash_attention(*inputs, alibi_slopes=alibi_slopes(6)),
+        attend(query, key, value, bias=bias),
+    )
+
+
+@pytest.mark.parametrize("blocks", [1, 3])
+def test_more_than_one_block_of_the_default_size(blocks):
+    rng = torch.Generator().manual_seed(0)
+    T = 256 * blocks + 1
+    inputs = [torch.randn(1, 1, T, 4, generator=rng).double() for _ in "qkv"]
+    mask = torch.ones(T, T, dtype=torch.bool).tril()
+    torch.testing.assert_close(
+        flash_attention(*inputs, causal=True), attend(*inputs, mask)
+    )
+
+
+def test_only_the_required_gradients_are_returned():
+    (query, key, value), upstream = drawn("causal", torch.float64)
+    value.requires_grad_()
+    output = flash_attention(query, key, value, causal=True)
+    (found,) = torch.autograd.grad(output, value, upstream)
+    law_of = law(query, key, value, CASES["causal"].options())
+    (expected,) = torch.autograd.grad(law_of, value, upstream)
+    torch.testing.assert_close(found, expected)
+
+
+def test_second_derivatives_are_refused_not_forgotten():
+    (query, key, value), _ = drawn("causal", torch.float64)
+    value.requires_grad_()
+    output = flash_attention(query, key, value, causal=True)
+    upstream = torch.ones_like(output, requires_grad=True)
+    (first,) = torch.autograd.grad(output, value, upstream, create_graph=True)
+    with pytest.raises(NotImplementedError, match="create_graph=True"):
+        first.sum().backward()
+
+
+def test_inputs_are_not_changed():
+    inputs, upstream = drawn("soft-cap, alibi, window, lengths", torch.float64)
+    options = CASES["soft-cap, alibi, window, lengths"].options()
+    before = [x.clone() for x in (*inputs, upstream, options.alibi_slopes)]
+    with_gradients(
+        lambda *x: flash_attention(*x, **asked(options)), inputs, upstream
+    )
+    after = *inputs, upstream, options.alibi_slopes
+    assert all(map(torch.equal, before, after))
+
+
+def test_a_visible_nan_surfaces_and_a_masked_out_one_does_not():
+    (query, key, value), _ = drawn("causal", torch.float64)
+    key[0, 0, 20, 3] = torch.nan
+    output = flash_attention(query, key, value, causal=True)
+    assert output[0, :, 20:].isnan().all()
+    assert output[0, :, :20].isfinite().all()
+    assert output[1].isfinite().all()
+
+
+def test_strides_beyond_2_to_the_31_work():
+    """Two texts that lie 4 GiB apart, of which a few pages are touched."""
+    try:
+        far = torch.empty(2**32 + 4096, dtype=torch.int8).view(torch.float16)
+    except RuntimeError:
+        pytest.skip("this machine does not lend 4 GiB that nobody uses")
+    apart = far.as_strided((2, 1, 5, 4), (2**31 + 64, 20, 4, 1))
+    near = torch.randn(2, 1, 5, 4, generator=torch.Generator().manual_seed(0))
+    apart.copy_(near)
+    near = near.half()
+    assert torch.equal(
+        flash_attention(apart, apart, apart), flash_attention(near, near, near)
+    )
+
+
+def test_importing_it_imports_no_triton():
+    code = "import attnbook.flash, sys; sys.exit('triton' in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+Z = torch.zeros
+REFUSED = {
+    "3 axes": (
+        {"query": Z(2, 5, 4)},
+        r"query must have 4 axes .* but has 3: \(2, 5, 4\)",
+    ),
+    "devices": (
+        {"key": Z(2, 1, 7, 4, device="meta")},
+        "query is on cpu but key on meta",
+    ),
+    "precisions": (
+        {"value": Z(2, 1, 7, 3).half()},
+        "query is torch.float32 but value torch.float16",
+    ),
+    "whole numbers": (
+        {n: Z(2, 2, 5, 4).int() for n in ("query", "key", "value")},
+        "query is torch.int32, but must be float16",
+    ),
+    "batches": (
+        {"key": Z(3, 1, 7, 4)},
+        "queries of 2 sequences, but keys of 3",
+    ),
+    "widths": ({"query": Z(2, 2, 5, 6)}, "6 wide but keys are 4"),
+    "values": (
+        {"value": Z(2, 1, 6, 3)},
+        "keys have 1 heads of 7 but values 1 of 6",
+    ),
+    "groups": (
+        {"key": Z(2, 3, 7, 4), "value": Z(2, 3, 7, 3)},
+        "2 heads do not divide into 3 groups",
+    ),
+    "no query": ({"query": Z(2, 2, 0, 4)}, "T = 0 queries, S = 7 keys"),
+    "no key": (
+        {"key": Z(2, 1, 0, 4), "value": Z(2, 1, 0, 3)},
+        "T = 5 queries, S = 0 keys",
+    ),
+    "no width": (
+        {"query": Z(2, 2, 5, 0), "key": Z(2, 1, 7, 0)},
+        "query and key are 0 wide, but must be at least 1",
+    ),
+    "values of no width": (
+        {"value": Z(2, 1, 7, 0)},
+        "value are 0 wide, but must be at least 1",
+    ),
+    "window of none": ({"window": 0}, "at least 1, not 0"),
+    "window of half": ({"window": 2.5}, "at least 1, not 2.5"),
+    "a cap of none": (
+        {"softcap": 0.0},
+        "softcap must be a finite number above 0.0, not 0.0",
+    ),
+    "a cap to be learned": (
+        {"softcap": torch.ones(1, requires_grad=True)},
+        "softcap must be a finite number",
+    ),
+    "a scale that is none": ({"scale": float("nan")}, "not nan"),
+    "broken lengths": (
+        {"key_lengths": torch.tensor([1.0, 2.0])},
+        "must be whole numbers, but are torch.float32",
+    ),
+    "too few lengths": (
+        {"key_lengths": torch.tensor([1])},
+        r"must be \(2,\), one for each sequence, but are \(1,\)",
+    ),
+    "lengths beyond S": (
+        {"key_lengths": torch.tensor([1, 8])},
+        r"from 0 to S = 7, but are \[1, 8\]",
+    ),
+    "negative lengths": (
+        {"key_lengths": torch.tensor([-1, 7])},
+        r"from 0 to S = 7, but are \[-1, 7\]",
+    ),
+    "lengths elsewhere": (
+        {"key_lengths": Z(2, dtype=torch.int32, device="meta")},
+        "keys are on cpu but key_lengths on meta",
+    ),
+    "slopes of other heads": (
+        {"alibi_slopes": torch.ones(3)},
+        r"must be \(2,\) or \(2, 2\), but are \(3,\)",
+    ),
+    "whole slopes": (
+        {"alibi_slopes": torch.ones(2).int()},
+        "floating point, but are torch.int32",
+    ),
+    "slopes elsewhere": (
+        {"alibi_slopes": torch.ones(2, device="meta")},
+        "query is on cpu but alibi_slopes on meta",
+    ),
+    "slopes to be learned": (
+        {"alibi_slopes": torch.ones(2, requires_grad=True)},
+        "requires_grad=True, but only query, key and value",
+    ),
+}
+
+
+@pytest.mark.refusal
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_it_does_not_take_is_refused_with_both_values(name):
+    change, message = REFUSED[name]
+    given = {
+        "query": Z(2, 2, 5, 4),
+        "key": Z(2, 1, 7, 4),
+        "value": Z(2, 1, 7, 3),
+    } | change
+    with pytest.raises(ValueError, match=message):
+        flash_attention(**given)
+
+
+@pytest.mark.refusal
+@pytest.mark.parametrize(
+    ("capability", "dtype", "width", "message"),
+    [
+        (
+            (7, 0),
+            torch.float16,
+            64,
+            "need compute capability 7.5 or later, not 7.0",
+        ),
+        ((7, 5), torch.bfloat16, 64, "take float16, not bfloat16"),
+        ((7, 5), torch.float16, 65, "rows up to 64 wide, not 65"),
+        ((8, 0), torch.float32, 64, "float16 or bfloat16, not float32"),
+        ((9, 0), torch.float16, 257, "rows up to 256 wide, not 257"),
+    ],
+)
+def test_what_a_gpu_does_not_take_is_refused(capability, dtype, width, message):
+    with pytest.raises(ValueError, match=message):
+        choose_tile_sizes("forward", capability, dtype, width)

@@ -1,0 +1,46 @@
+"""The Triton kernels in Triton's interpreter, in a process of its own."""
+
+import json
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from flash_cases import CASES
+
+pytestmark = [
+    pytest.mark.kernel,
+    pytest.mark.skipif(
+        sys.platform != "linux",
+        reason="Triton is only made for Linux: its kernels were not tried",
+    ),
+]
+SCRIPT = Path(__file__).parents[2] / "helpers/interpret.py"
+
+
+@cache
+def interpreted():
+    """Return what each case came to, all in one process of its own."""
+    told = subprocess.run(
+        [sys.executable, str(SCRIPT)], capture_output=True, text=True
+    )
+    assert told.returncode == 0, told.stderr[-3000:]
+    rows = map(json.loads, told.stdout.splitlines())
+    return {(r["case"], r["dtype"]): r for r in rows}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize("title", CASES)
+def test_interpreted_kernels_equal_the_reference(title, dtype):
+    found = interpreted()[title, dtype]
+    assert max(found["shares"]) <= 1
+    assert found["unharmed"]
+    assert found["same"]
+
+
+@pytest.mark.long
+def test_interpreted_kernels_read_sequences_2_to_the_31_apart():
+    assert interpreted()["far apart", "float16"]["same"]

@@ -1,0 +1,163 @@
+"""`flash_attention` under autograd, torch.func, torch.compile and capture."""
+
+import sys
+
+import pytest
+import torch
+from torch.func import grad, vjp, vmap
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from attnbook.flash import flash_attention, operators
+from attnbook.flash.options import Options
+from flash_cases import CASES, drawn, law, with_gradients
+from flash_options import asked
+
+ALL = "soft-cap, alibi, window, lengths"
+SOME = "causal", "lengths", "alibi both ways, a text's own", ALL
+
+
+def made(title, kind=torch.float64):
+    """Return the inputs, the upstream gradient, and a call of a case."""
+    inputs, upstream = drawn(title, kind)
+    given = asked(CASES[title].options(kind))
+    return inputs, upstream, lambda *x: flash_attention(*x, **given)
+
+
+def expected(title):
+    inputs, upstream = drawn(title, torch.float64)
+    options = CASES[title].options()
+    return with_gradients(lambda *x: law(*x, options), inputs, upstream)
+
+
+@pytest.mark.parametrize("title", SOME)
+def test_torch_func_has_its_gradients(title):
+    inputs, upstream, call = made(title)
+    output, back = vjp(call, *inputs)
+    torch.testing.assert_close([output, *back(upstream)], expected(title))
+    found = grad(lambda *x: (call(*x) * upstream).sum(), argnums=(0, 1, 2))
+    torch.testing.assert_close([*found(*inputs)], expected(title)[1:])
+
+
+def test_vmap_computes_each_batch_and_its_gradients():
+    inputs, upstream, call = made(ALL)
+    many = [torch.stack([x, x + 1, 2 * x]) for x in inputs]
+    each = list(zip(*many, strict=True))
+    torch.testing.assert_close(
+        vmap(call)(*many), torch.stack([call(*x) for x in each])
+    )
+    one = grad(lambda *x: (call(*x) * upstream).sum(), argnums=(0, 1, 2))
+    found = zip(*vmap(one)(*many), strict=True)
+    torch.testing.assert_close([*found], [one(*x) for x in each])
+
+
+def test_vmap_over_slopes_alone_and_over_another_axis():
+    (query, key, value), _, _ = made("alibi")
+    slopes = torch.randn(
+        3, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64
+    )
+
+    def call(query, slopes):
+        return flash_attention(query, key, value, alibi_slopes=slopes)
+
+    wanted = torch.stack([call(query, s) for s in slopes])
+    torch.testing.assert_close(
+        vmap(call, in_dims=(None, 1))(query, slopes.mT.contiguous()), wanted
+    )
+    queries = query[:, None].expand(-1, 3, -1, -1, -1)
+    torch.testing.assert_close(
+        vmap(call, in_dims=(1, 0))(queries, slopes), wanted
+    )
+
+
+@pytest.mark.parametrize("name", ["key_lengths", "alibi_slopes"])
+def test_an_edit_in_place_before_the_backward_pass_is_refused(name):
+    inputs, _ = drawn(ALL, torch.float64)
+    given = asked(CASES[ALL].options())
+    leaves = [x.requires_grad_() for x in inputs]
+    output = flash_attention(*leaves, **given)
+    given[name].mul_(2)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        output.sum().backward()
+
+
+@pytest.mark.compiled
+@pytest.mark.parametrize("title", SOME)
+def test_torch_compile_without_a_graph_break_gives_the_same(title):
+    inputs, upstream, call = made(title)
+    torch._dynamo.reset()
+    compiled = torch.compile(call, fullgraph=True, backend="aot_eager")
+    found = with_gradients(compiled, inputs, upstream)
+    torch.testing.assert_close(found, expected(title))
+
+
+@pytest.mark.compiled
+@pytest.mark.parametrize("title", ["columns", ALL])
+def test_the_operators_keep_the_rules_of_pytorch(title):
+    inputs, upstream, _ = made(title)
+    options = CASES[title].options()
+    tensors = options.key_lengths, options.alibi_slopes
+    numbers = options.numbers(inputs[0].shape[-1], inputs[1].shape[-2])
+    sums = operators.flash_forward(*inputs, *tensors, *numbers)
+    back = *inputs, *tensors, *sums, upstream, *numbers
+    torch.library.opcheck(operators.flash_backward, back)
+    leaves = [x.requires_grad_() for x in inputs]
+    torch.library.opcheck(
+        operators.flash_forward, (*leaves, *tensors, *numbers)
+    )
+
+
+class Made(TorchDispatchMode):
+    """Notes every tensor that an operation of PyTorch makes."""
+
+    def __init__(self):
+        super().__init__()
+        self.tensors = []
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        result = function(*args, **(kwargs or {}))
+        self.tensors.append(result)
+        return result
+
+
+@pytest.mark.kernel
+@pytest.mark.skipif(sys.platform != "linux", reason="Triton needs Linux")
+@pytest.mark.parametrize("title", ["causal", ALL])
+def test_a_launch_takes_no_tensor_of_an_earlier_launch(monkeypatch, title):
+    """What was made while a graph is captured has no values before a replay."""
+    from triton.runtime.jit import JITFunction
+
+    from attnbook.flash import launch
+    from attnbook.flash.sizes import TileSizes
+
+    taken = []
+    monkeypatch.setattr(
+        JITFunction, "__getitem__", lambda *_: lambda *a, **k: taken.extend(a)
+    )
+    inputs, _ = drawn(title, torch.float16)
+    options = CASES[title].options(torch.float16)
+    known = [x.data_ptr() for x in inputs]
+    known += [
+        x.data_ptr()
+        for x in (options.key_lengths, options.alibi_slopes)
+        if x is not None
+    ]
+    alive = []
+    for _ in range(2):
+        taken.clear()
+        with Made() as made:
+            launch.forward(*inputs, options, TileSizes(16, 16, 4, 1))
+        alive.append(made.tensors)
+        fresh = {x.data_ptr() for x in made.tensors}
+        tensors = [x for x in taken if isinstance(x, torch.Tensor)]
+        assert len(tensors) >= 5
+        assert {x.data_ptr() for x in tensors} <= fresh | {*known}
+
+
+def test_no_window_is_wider_than_the_keys_for_an_operator():
+    for window in (2**31, sys.maxsize, 2**70):
+        assert Options(window=window).numbers(4, 7)[1] == 7
+    (query, key, value), _, _ = made("window, more queries")
+    torch.testing.assert_close(
+        flash_attention(query, key, value, window=2**70),
+        flash_attention(query, key, value, causal=True),
+    )

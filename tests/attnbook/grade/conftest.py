@@ -1,0 +1,17 @@
+"""Grading a notebook made of cells."""
+
+import pytest
+
+from attnbook.grade.outside import grade
+from notebooks import LIMITS, written
+
+
+@pytest.fixture
+def graded(tmp_path):
+    """Grade a notebook of these cells."""
+
+    def run(*cells, limits=LIMITS):
+        path = written(tmp_path / "submission.ipynb", *cells)
+        return grade(path, limits=limits)
+
+    return run

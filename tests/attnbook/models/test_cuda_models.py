@@ -1,0 +1,117 @@
+"""Every model forward and backward on a real GPU, compared with the CPU."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+from attnbook import masks
+from attnbook.attention.grouped_query import GroupedQueryAttention
+from attnbook.attention.multi_head import MultiHeadAttention
+from attnbook.models.attention_only import METHODS, AttentionOnlyTransformer
+from attnbook.models.encoder_decoder import EncoderDecoder
+from attnbook.models.language_model import LanguageModel
+from attnbook.models.lookup_model import LookupModel
+from attnbook.models.stabilized_attention import StabilizedAttention
+from attnbook.models.transformer import Size, transformer
+from attnbook.models.transformer_blocks import PostNorm, PreNorm
+from leak_cases import DECODERS, LENGTHS, PREVIOUS, SOURCE, C, V, X
+
+pytestmark = pytest.mark.cuda
+SYMBOLS = torch.tensor([[1, 4, 2, 3, 0, 2], [3, 3, 1, 2, 4, 0]])
+SIZES = {
+    "PreNorm": Size(C, 3, 20, 2, 0.0, PreNorm),
+    "PostNorm": Size(C, 3, 20, 2, 0.0, PostNorm),
+}
+MASK = masks.causal(X.shape[1], X.shape[1])
+ATTENTIONS = {
+    "MultiHeadAttention": lambda: MultiHeadAttention(C, 3),
+    "GroupedQueryAttention": lambda: GroupedQueryAttention(C, 3, 1),
+    "StabilizedAttention": lambda: StabilizedAttention(C, 3),
+}
+
+
+class Logits(nn.Module):
+    """An encoder-decoder whose output is a tensor."""
+
+    def __init__(self, model: EncoderDecoder):
+        super().__init__()
+        self.model = model
+
+    def forward(self, source, lengths, previous):
+        return self.model(source, lengths, previous).logits
+
+
+class First(nn.Module):
+    """A model that returns a tuple, of which the first is compared."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+
+    def forward(self, *given):
+        found = self.model(*given)
+        return found[0] if isinstance(found, tuple) else found
+
+
+TRANSLATED = SOURCE, LENGTHS, PREVIOUS
+MODELS = {
+    name: (lambda make=make: Logits(make()), TRANSLATED)
+    for name, make in DECODERS.items()
+}
+for name, size in SIZES.items():
+    MODELS[f"Transformer, {name}"] = (
+        lambda size=size: Logits(transformer(V, V, size)),
+        TRANSLATED,
+    )
+    MODELS[f"LanguageModel, {name}"] = (
+        lambda size=size: LanguageModel(V, size),
+        (SYMBOLS,),
+    )
+for name, make in ATTENTIONS.items():
+    MODELS[name] = (lambda make=make: First(make()), (X, None, MASK))
+for name in METHODS:
+    MODELS[f"AttentionOnlyTransformer, {name}"] = (
+        lambda name=name: AttentionOnlyTransformer(V, name, 16),
+        (SYMBOLS,),
+    )
+MODELS["LookupModel"] = (
+    lambda: First(LookupModel(V, V, V, 7, 11)),
+    (PREVIOUS, SOURCE, SOURCE),
+)
+
+
+def moved(x):
+    return x.cuda() if isinstance(x, torch.Tensor) else x
+
+
+def results(model, given):
+    """Return the output, and the gradients of a random scalar of it."""
+    output = model(*given)
+    rng = torch.Generator().manual_seed(1)
+    upstream = torch.randn(output.shape, generator=rng).to(output)
+    weights = [p for p in model.parameters() if p.requires_grad]
+    grads = torch.autograd.grad(output, weights, upstream, allow_unused=True)
+    return [output.detach(), *(g for g in grads if g is not None)]
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_model_computes_on_the_gpu_what_it_computes_on_the_cpu(name):
+    make, given = MODELS[name]
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(7)
+        model = make().double().eval()
+    given = [
+        x.double() if isinstance(x, torch.Tensor) and x.is_floating_point()
+        else x for x in given
+    ]  # fmt: skip
+    wanted = results(model, given)
+    # cuDNN's recurrent networks have a backward pass in training mode only;
+    # no model here drops anything out.
+    there = copy.deepcopy(model).cuda().train()
+    found = results(there, [moved(x) for x in given])
+    assert all(x.is_cuda for x in found)
+    torch.testing.assert_close(
+        [x.cpu() for x in found], wanted, rtol=1e-7, atol=1e-9
+    )

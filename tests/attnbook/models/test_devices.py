@@ -1,0 +1,916 @@
+"""Every model and function works on the device of its inputs, GPU or not.
+
+Each case runs on the CPU, on PyTorch's device "meta" and on the stand-in of
+`standin.py`: forwards, and backwards where there is a gradient. The functions
+are collected from the package; one that no case runs fails a test.
+"""
+
+import importlib
+import inspect
+import pkgutil
+import re
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.utils._pytree import tree_leaves
+
+import attnbook
+from attnbook import diagnose, masks
+from attnbook.attention import (
+    additive,
+    additive_blocks,
+    blocked,
+    error_budget,
+    gradient,
+    grouped_query,
+    kernel_smoothing,
+    local,
+    luong,
+    multi_head,
+    multi_head_memory,
+    online_softmax,
+    query_chunks,
+    scaled_dot_product,
+    self_attention,
+    tiled,
+)
+from attnbook.diagnose import behavior, reference
+from attnbook.masks import conventions, inspection, rules
+from attnbook.models import (
+    attention_maps,
+    attention_only,
+    bahdanau,
+    devices,
+    encoder,
+    encoder_decoder,
+    from_pytorch,
+    language_model,
+    layer_norm,
+    lookup_model,
+    luong_decoder,
+    multi_lookup,
+    stabilized_attention,
+    transformer,
+    transformer_blocks,
+)
+from attnbook.positions import absolute, biases, context_extension, rotary, shaw
+from attnbook.profiling import allocations, roofline, tracing
+from attnbook.training import checkpoints, loop, metrics, search
+from standin import CPU, META, PLACE, STANDIN, WRONG, Place
+
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.precision,  # the shapes are other tests' business
+]
+
+B, H, T, S, D, E, C, A, V = 2, 2, 3, 5, 4, 6, 8, 7, 11
+RNG = torch.Generator().manual_seed(0)
+
+
+def drawn(*shape):
+    return torch.randn(*shape, generator=RNG)
+
+
+def whole(high, *shape, low=4):
+    return torch.randint(low, high, shape, generator=RNG)
+
+
+QUERY, KEY, VALUE = drawn(B, H, T, D), drawn(B, H, S, D), drawn(B, H, S, E)
+X, MEMORY = drawn(B, T, C), drawn(B, S, C)
+SOURCE, PREVIOUS = whole(V, B, S), whole(V, B, T)
+LENGTHS = torch.tensor([5, 3])
+MASK = torch.tensor([[True] * 5, [True, False] * 2 + [False], [True] * 5])
+PAIRS = [([4 + i % 5, 5, 6], [7, 4 + i % 3]) for i in range(3)]
+SIZE = transformer.Size(C, H, 10, 2)
+
+# Name of a case -> (function of a place, whether it reads values).
+CASES = {}
+
+
+def case(function=None, reads=False):
+    """Register a case; one that reads values does not run on "meta"."""
+    if function is None:
+        return lambda function: case(function, reads)
+    CASES[function.__name__] = function, reads
+    return function
+
+
+def seq2seq(decoder, read=None):
+    read = read or encoder.Encoder(V, 6, 4)
+    return encoder_decoder.EncoderDecoder(read, decoder)
+
+
+def looking(attention, **more):
+    return luong_decoder.LuongDecoder(V, 6, 7, 8, attention, **more)
+
+
+def score(kind):
+    return {
+        "dot": lambda: luong.DotScore(8, 8),
+        "general": lambda: luong.GeneralScore(7, 8),
+        "concat": lambda: luong.ConcatScore(7, 8, A),
+        "location": lambda: luong.LocationScore(7, S),
+    }[kind]()
+
+
+SEQ2SEQ = {
+    "fixed": lambda: seq2seq(encoder_decoder.Decoder(V, 6, 7, 8, 3)),
+    "fixed, LSTM": lambda: seq2seq(
+        encoder_decoder.Decoder(V, 6, 7, 8, 3, nn.LSTM, 0.5),
+        encoder.Encoder(V, 6, 8, 1, nn.LSTM),
+    ),
+    "Bahdanau": lambda: seq2seq(bahdanau.BahdanauDecoder(V, 6, 7, 8, 3, A)),
+    "Bahdanau, LSTM": lambda: seq2seq(
+        bahdanau.BahdanauDecoder(V, 6, 7, 8, 3, A, nn.LSTM)
+    ),
+    "Luong, dot": lambda: seq2seq(
+        luong_decoder.LuongDecoder(
+            V, 6, 8, 8, local.GlobalAttention(score("dot"))
+        )
+    ),
+    **{
+        f"Luong, {kind}": lambda kind=kind: seq2seq(
+            looking(local.GlobalAttention(score(kind)))
+        )
+        for kind in ("general", "concat", "location")
+    },
+    "Luong, fed": lambda: seq2seq(
+        looking(local.GlobalAttention(score("general")), feeding=True)
+    ),
+    "Luong, monotonic": lambda: seq2seq(
+        looking(local.MonotonicAttention(score("general"), 1))
+    ),
+    "Luong, predictive": lambda: seq2seq(
+        looking(local.PredictiveAttention(score("general"), 7, A, 2))
+    ),
+    "Luong, heads": lambda: seq2seq(
+        luong_decoder.LuongDecoder(
+            V, 6, 8, 8, multi_head_memory.MultiHeadMemory(8, 8, H)
+        )
+    ),
+    "Transformer": lambda: transformer.transformer(V, V, SIZE),
+    "Transformer, post-norm": lambda: transformer.transformer(
+        V, V, transformer.Size(C, H, 10, 1, around=transformer_blocks.PostNorm)
+    ),
+}
+
+
+def made(factory):
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(1)
+        return factory().eval()
+
+
+for name, factory in SEQ2SEQ.items():
+
+    def translating(p, factory=factory):
+        model = p(made(factory))
+        said = model(*p((SOURCE, LENGTHS, PREVIOUS)))
+        return loop.symbol_loss(said.logits, p(PREVIOUS)), *said
+
+    def decoding(p, factory=factory):
+        model = p(made(factory))
+        source, lengths = p((SOURCE, LENGTHS))
+        answers = search.greedy_search(model, source, lengths, 4)
+        answers += search.beam_search(model, source[0], 3, 4, length_power=1.0)
+        for found in answers:
+            assert found.weights is None or found.weights.device.type == "cpu"
+        return [(found.ids, found.score) for found in answers]
+
+    def stepping(p, factory=factory):
+        model = p(made(factory))
+        source, lengths, previous = p((SOURCE, LENGTHS, PREVIOUS))
+        memory = model.encoder(source, lengths)
+        state = model.decoder.start(memory)
+        return model.decoder.step(previous[:, 0], state, memory)
+
+    def epochs(p, factory=factory):
+        model = p(made(factory))
+        recipe = loop.Recipe(1, size=3)
+        trainer = loop.Trainer(model, PAIRS, PAIRS[:3], recipe)
+        history = trainer.run(progress=False)
+        weights = [*model.state_dict().values()]
+        return [(h["train_loss"], h["valid_loss"]) for h in history], weights
+
+    CASES[f"forward: {name}"] = translating, False
+    CASES[f"step: {name}"] = stepping, False
+    CASES[f"search: {name}"] = decoding, True
+    CASES[f"training: {name}"] = epochs, True
+
+for method in attention_only.METHODS:
+
+    def reading(p, method=method):
+        model = p(
+            made(lambda: attention_only.AttentionOnlyTransformer(V, method, 9))
+        )
+        if method == "rope":
+            steps = context_extension.scale_yarn(attention_only.HEAD, 2, 9)
+            model.rescale(steps, context_extension.yarn_attention_factor(2))
+        return model(p(PREVIOUS))
+
+    CASES[f"AttentionOnlyTransformer: {method}"] = reading, False
+
+
+@case
+def every_attention_function(p):
+    q, k, v, mask = p((QUERY, KEY, VALUE, MASK))
+    scores = q @ k.mT
+    return (
+        scaled_dot_product.attend(q, k, v, mask),
+        scaled_dot_product.attention_weights(q, k, bias=scores),
+        kernel_smoothing.smooth(q, k, v, 0.7, mask),
+        query_chunks.attend_in_query_chunks(q, k, v, 2),
+        blocked.attend_window(q, k, v, 2, 2),
+        tiled.attend_tiled(q, k, v, 2),
+        grouped_query.grouped_query(q, k[:, :1], v[:, :1], mask),
+        online_softmax.online_softmax(scores.split(2, -1)),
+        online_softmax.merge(
+            v[..., :T, :], scores[..., 0], v[..., 2:, :], scores[..., 1]
+        ),
+        stabilized_attention.soft_cap(scores, 2.0),
+        diagnose.entropy(scores.softmax(-1)),
+        diagnose.uniformity(scores.softmax(-1), mask),
+        diagnose.head_similarity(scores.softmax(-1)),
+        reference.unmasked_weights(q, k),
+        reference.attend_with_scale(lambda q: 2.0)(q, k, v, mask),
+        reference.uniform_if_empty(q, k, v, mask),
+    )
+
+
+@case
+def gradients_by_hand(p):
+    q, k, v, mask = p((QUERY, KEY, VALUE, MASK))
+    with torch.no_grad():
+        output, lse = tiled.attend_tiled(q, k, v, 2)
+        weights = scaled_dot_product.attention_weights(q, k)
+        return (
+            gradient.attend_gradient(q, k, v, output, mask),
+            gradient.jacobian_norm(weights),
+            tiled.attend_tiled_gradient(q, k, v, output, lse, output, 2),
+        )
+
+
+@case(reads=True)
+def blocks_are_skipped_by_their_mask(p):
+    return blocked.attend_in_blocks(*p((QUERY, KEY, VALUE, MASK)), rows=2)
+
+
+@case
+def additive_and_multiplicative_scores(p):
+    q, k = p((X, MEMORY))
+    W, square, v = p((drawn(A, 2 * C), drawn(C, C), drawn(A)))
+    first, second = W.chunk(2, 1)
+    with torch.no_grad():
+        blocks = additive_blocks.additive_scores_in_blocks(
+            q, k, first, second, v, 2
+        )
+    return (
+        additive.additive_scores(q, k, first, second, v),
+        additive.context(q @ k.mT, k, p(LENGTHS)),
+        luong.dot_scores(q, k),
+        luong.general_scores(q, k, square),
+        luong.concat_scores(q, k, W, v),
+        luong.location_scores(q, p(drawn(S - 1, C)), S),
+        p(luong.ConcatScore(C, C, A)).matrix.shape,
+        blocks,
+    )
+
+
+@case
+def windows_of_local_attention(p):
+    centre = p(drawn(B, T))
+    return (
+        local.local_window(centre, S, 1),
+        local.gaussian_window(centre, S, 1.5),
+        local.position_offsets(centre, S),
+    )
+
+
+@case
+def projections_and_heads(p):
+    x, memory, mask = p((X, MEMORY, MASK))
+    W = p([drawn(C, C) for _ in range(4)])
+    return (
+        self_attention.self_attention(x, *W[:3]),
+        self_attention.causal_self_attention(x, *W[:3]),
+        self_attention.cross_attention(x, memory, *W[:3], mask),
+        multi_head.multi_head(x, memory, *W, H, mask),
+        multi_head.multi_head_loop(x, memory, *W, H, mask),
+    )
+
+
+ATTENTIONS = {
+    "MultiHeadAttention": lambda: multi_head.MultiHeadAttention(C, H),
+    "GroupedQueryAttention": lambda: grouped_query.GroupedQueryAttention(
+        C, H, 1
+    ),
+    "QKNormAttention": lambda: stabilized_attention.QKNormAttention(C, H),
+    "SoftCapAttention": lambda: stabilized_attention.SoftCapAttention(
+        C, H, 2.0
+    ),
+    "EncoderBlock": lambda: transformer_blocks.EncoderBlock(C, H, 10),
+}
+for name, factory in ATTENTIONS.items():
+
+    def attending(p, factory=factory):
+        x = p(X)
+        mask = self_attention.causal_mask(T, T, x.device)
+        return p(made(factory))(x, mask=mask)
+
+    CASES[name] = attending, False
+
+
+@case
+def a_language_model(p):
+    model = p(made(lambda: language_model.LanguageModel(V, SIZE)))
+    ids = p(PREVIOUS)
+    with torch.no_grad():
+        likely = language_model.sample(model, ids, 2, temperature=0)
+    return model(ids), likely
+
+
+@case(reads=True)
+def sampling_from_one_seed_gives_the_same_on_every_device(p):
+    model = p(made(lambda: language_model.LanguageModel(V, SIZE)))
+    rng = torch.Generator().manual_seed(3)
+    return language_model.sample(model, p(PREVIOUS), 5, rng=rng)
+
+
+@case
+def layer_norms(p):
+    x = p(X)
+    norm = p(layer_norm.LayerNorm(C))
+    return norm(x), layer_norm.layer_norm(x, norm.weight, norm.bias)
+
+
+@case
+def looking_up_in_tables(p):
+    model = p(made(lambda: multi_lookup.MultiLookupModel(H, C)))
+    rng = torch.Generator().manual_seed(2)
+    tables = multi_lookup.draw_tables(3, rng).to(p.device)
+    logits, weights = model(tables)
+    return multi_lookup.lookup_loss(logits, tables.answers), weights
+
+
+@case(reads=True)
+def a_run_that_goes_on_from_its_checkpoint(p):
+    recipe = loop.Recipe(2, size=3)
+    with tempfile.TemporaryDirectory() as folder:
+        path, history = Path(folder) / "run.safetensors", []
+        for _ in range(2):
+            model = p(made(SEQ2SEQ["fixed"]))
+            trainer = loop.Trainer(model, PAIRS, PAIRS, recipe)
+            if path.exists():
+                checkpoints.resume_from_checkpoint(trainer, path)
+                assert len(trainer.history) == 1
+            trainer.epoch(progress=False)
+            checkpoints.save_checkpoint(trainer, path)
+        history = [(h["train_loss"], h["valid_loss"]) for h in trainer.history]
+    return history, [*model.state_dict().values()]
+
+
+@case(reads=True)
+def training_to_look_up(p):
+    model = p(made(lambda: multi_lookup.MultiLookupModel(H, C, dropout=0.5)))
+    multi_lookup.train(model, 3, 0, size=4)
+    return multi_lookup.error_rate(model, 8), [*model.state_dict().values()]
+
+
+@case
+def a_model_that_only_attends(p):
+    model = p(made(lambda: lookup_model.LookupModel(V, V, V, D, E)))
+    rng = torch.Generator().manual_seed(2)
+    copy = lookup_model.draw_copying(B, S, V, rng).to(p.device)
+    pairs = lookup_model.draw_lookup(B, S, V, T, rng).to(p.device)
+    return [(model(*x[:3]), x.answer) for x in (copy, pairs)]
+
+
+@case
+def masks_made_of_sizes(p):
+    on = {"device": p.device}
+    return (
+        masks.causal(T, S, **on),
+        masks.window(T, S, 2, **on),
+        masks.dilated(T, S, 2, 2, **on),
+        masks.prefix(T, S, 2, **on),
+        masks.sinks(T, S, 1, **on),
+        self_attention.causal_mask(T, S, **on),
+        inspection.find_order_errors(masks.causal(T, S, **on)[None, None], T, S)
+        if p.device.type != "meta"
+        else None,
+    )
+
+
+@case
+def masks_made_of_tensors(p):
+    lengths, ids = p((LENGTHS, whole(2, B, S, low=0)))
+    mask = p(MASK)
+    return (
+        masks.prefix(T, S, lengths),
+        masks.document(ids),
+        masks.block_sparse(p(MASK), 2),
+        conventions.write_mask(mask, "additive"),
+        conventions.write_mask(mask, "ones"),
+        encoder.Memory(p(MEMORY), p(X), lengths).real(),
+        rules.padding(lengths)(p(LENGTHS) * 0, 0, 0, p(LENGTHS) - 2),
+    )
+
+
+@case(reads=True)
+def masks_that_are_read(p):
+    query, key, mask = p((QUERY, KEY, MASK))
+    wrong = masks.causal(S, S, p.device).mT
+    additive = conventions.write_mask(mask, "additive")
+    return (
+        conventions.convert_mask(additive, given="additive", wanted="keep"),
+        inspection.inspect_mask(wrong, key, key),
+        inspection.inspect_mask(mask, query, key),
+        inspection.inspect_mask(additive, query, key),
+        masks.draw_mask(mask),
+        masks.padding(p(LENGTHS), S),
+    )
+
+
+@case
+def positions_made_of_sizes(p):
+    on = {"device": p.device}
+    return (
+        absolute.sinusoidal(T, C, **on),
+        absolute.shift_matrix(1.5, C, **on),
+        biases.alibi(3, T, S, **on),
+        biases.distances(T, S, **on),
+        rotary.halves_permutation(C, **on),
+        context_extension.interpolate_positions(C, 2, **on),
+        context_extension.scale_ntk_aware(C, 2, **on),
+        context_extension.scale_yarn(C, 2, 64, **on),
+    )
+
+
+@case
+def positions_made_of_tensors(p):
+    x, table, places = p((QUERY, drawn(H, 5), torch.arange(T)))
+    rows = p(drawn(5, D))
+    angle = rotary.rotary_angles(places, rotary.rotary_frequencies(x, 10000.0))
+    return (
+        p(absolute.SinusoidalEncoding(C))(places),
+        biases.relative_bias(table, T, S),
+        biases.t5_bucket(places - 2),
+        p(biases.AlibiBias(H)).to(p.device)(T, S)
+        if p.device != PLACE
+        else p(biases.AlibiBias(H))(T, S),
+        p(biases.T5Bias(H))(T, S),
+        rotary.rotate(x, places),
+        rotary.rotate_halves(x, places),
+        rotary.apply_rotary(x, angle),
+        shaw.shaw_bias(x, rows, S),
+        shaw.shaw_output(x @ p(KEY).mT, rows),
+        p(made(lambda: shaw.ShawEncoding(D, 2)))(x, S),
+    )
+
+
+@case
+def a_learned_table_of_positions(p):
+    return p(made(lambda: absolute.LearnedEncoding(T, C)))(p(torch.arange(T)))
+
+
+@case(reads=True)
+def diagnosing_behaviour(p):
+    x = p(X)
+    model = p(made(ATTENTIONS["EncoderBlock"]))
+    W = p([drawn(C, C) for _ in range(3)])
+
+    def causal(x):
+        return self_attention.causal_self_attention(x, *W)
+
+    def padded(x, lengths):
+        mask = masks.padding(lengths, x.shape[1])[:, 0]
+        return self_attention.self_attention(x, *W, mask)
+
+    lengths = p(torch.tensor([3, 2]))
+    with torch.no_grad():
+        return (
+            diagnose.leak_test(causal, x),
+            diagnose.leak_test(model, x),
+            diagnose.prefix_test(causal, x),
+            diagnose.padding_test(padded, x, lengths),
+            diagnose.longer_padding_test(padded, x, lengths),
+            diagnose.batch_test(causal, x),
+            diagnose.order_test(causal, x),
+            diagnose.repeat_test(model, x),
+            behavior.perturb(p(PREVIOUS)),
+        )
+
+
+@case(reads=True)
+def diagnosing_a_model_at_work(p):
+    model = p(made(lambda: multi_head.MultiHeadAttention(C, H)))
+    with diagnose.watch_attention(model) as kept:
+        output = model(p(X))
+    bad = p(X).masked_fill(p(X) > 1, torch.nan)
+    weights = kept[""][0]
+    return (
+        weights,
+        diagnose.weights_test(weights, self_attention.causal_mask(
+            T, T, weights.device
+        )),
+        diagnose.parameters_without_gradient(model, output.sum()),
+        diagnose.first_nonfinite_layer(model, bad),
+    )  # fmt: skip
+
+
+@case(reads=True)
+def comparing_with_the_reference(p):
+    wrong = reference.MISTAKES["the scores are not scaled"]
+    return (
+        diagnose.reference_test(scaled_dot_product.attend, device=p.device),
+        diagnose.known_mistakes(wrong, device=p.device),
+    )
+
+
+@case(reads=True)
+def an_error_as_a_share_of_its_budget(p):
+    ours, truth = p((X, X.double()))
+    bounded = error_budget.Bounded(truth, 1e-6 * truth.abs())
+    # Bounds are made beneath PyTorch's functions, where a stand-in is unseen.
+    squares = error_budget.error_budget(torch.mul, [ours, ours], ours)[0]
+    return error_budget.share_of_budget(
+        ours + 1e-7, bounded
+    ), squares.allowed.sum().item()
+
+
+@case
+def weights_of_pytorch(p):
+    theirs = made(
+        lambda: nn.TransformerDecoder(
+            nn.TransformerDecoderLayer(C, H, 10, batch_first=True), 1
+        )
+    )
+    block = made(lambda: transformer_blocks.DecoderBlock(C, H, 10))
+    ours, theirs = p(nn.ModuleList([block])), p(theirs)
+    from_pytorch.copy_stack(ours, theirs)
+    return ours[0](p(X), p(MEMORY))
+
+
+@case
+def maps_of_a_transformer(p):
+    model = p(made(SEQ2SEQ["Transformer"]))
+    return attention_maps.collect_maps(model, *p((SOURCE, LENGTHS, PREVIOUS)))
+
+
+@case(reads=True)
+def links_of_weights(p):
+    weights = p(drawn(T, S).softmax(-1)).detach()
+    return sorted(metrics.extract_links(weights, T, S - 1))
+
+
+@case
+def memory_of_a_call(p):
+    q, k, v = p((QUERY, KEY, VALUE))
+
+    def call():
+        return scaled_dot_product.attend(q, k, v)
+
+    return allocations.count_saved_bytes(
+        call, [q, k, v]
+    ), tracing.trace_peak_bytes(call)
+
+
+@case
+def traffic_of_a_call(p):
+    q, k = (x.detach() for x in p((QUERY, KEY)))
+    count = tracing.trace_call(lambda: q @ k.mT)
+    return count.flops, tracing.make_meta_tensor(2, 3).shape
+
+
+@case
+def where_a_model_is(p):
+    model = p(made(ATTENTIONS["EncoderBlock"]))
+    assert devices.device_of(model) == p.device
+    assert devices.best_device().type in ("cpu", "cuda")
+    return encoder_decoder.count_parameters(model)
+
+
+@case(reads=True)
+def dropout_from_one_seed(p):
+    with devices.seeded(3, p.device):
+        first = F.dropout(p(X), 0.5)
+    with devices.seeded(3, p.device):
+        second = F.dropout(p(X), 0.5)
+    assert torch.equal(first, second)
+    return first
+
+
+@case(reads=True)
+def a_copy_and_a_product_are_timed_on_the_cpu(p):
+    assert roofline.measure_machine().ridge > 0
+
+
+def numbers(found):
+    """Return what a case gave as nested lists and numbers on the CPU."""
+    return [
+        x.detach().cpu() if isinstance(x, torch.Tensor) else x
+        for x in tree_leaves(found)
+    ]
+
+
+def result(name, place):
+    """Run a case on a fresh place: its outputs and the inputs' gradients."""
+    function, _ = CASES[name]
+    p = Place(place.name, place.device)
+    state = RNG.get_state()
+    with p.entered():
+        found = function(p)
+        RNG.set_state(state)
+        tensors = [x for x in tree_leaves(found) if isinstance(x, torch.Tensor)]
+        for x in tensors:
+            assert p.holds(x), f"a result is on {x.device}, not on {p.device}"
+        loss = sum(
+            x.masked_fill(~x.isfinite(), 0.0).square().mean()
+            for x in tensors
+            if x.requires_grad
+        )
+        if isinstance(loss, torch.Tensor):
+            loss.backward()
+        grads = [x.grad for x in p.leaves if x.grad is not None]
+        for x in grads:
+            assert p.holds(x), f"a gradient is on {x.device}, not {p.device}"
+        if place is META:
+            return len(grads)
+        return numbers(found), numbers(grads)
+
+
+ON_META = [name for name, (_, reads) in CASES.items() if not reads]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_device_of_the_inputs_is_kept_where_values_are_read(name):
+    for found, wanted in zip(
+        result(name, STANDIN), result(name, CPU), strict=True
+    ):
+        assert list(map(type, found)) == list(map(type, wanted))
+        for ours, theirs in zip(found, wanted, strict=True):
+            if isinstance(ours, torch.Tensor | float):
+                torch.testing.assert_close(
+                    ours, theirs, rtol=1e-4, atol=1e-5, equal_nan=True
+                )
+            else:
+                assert ours == theirs
+
+
+@pytest.mark.parametrize("name", ON_META)
+def test_the_device_of_the_inputs_is_kept_on_meta(name):
+    assert result(name, META) == len(result(name, CPU)[1])
+
+
+LEFT_OUT = {
+    **dict.fromkeys(
+        (
+            f"data.{x}"
+            for x in ("cmudict", "grammar", "libreoffice", "multi30k")
+        ),
+        "reads files into lists",
+    ),
+    **dict.fromkeys(
+        ("data.characters", "data.minilm", "records"), "reads records and texts"
+    ),
+    **dict.fromkeys(
+        (
+            *("training.tasks", "training.scoring", "training.run"),
+            *("training.trained", "training.losses"),
+            *("training.language_modeling", "training.character_model"),
+            *("training.leaderboard", "models.sequence_layers"),
+        ),
+        "recorded runs: the tests of workshop.experiments on a device",
+    ),
+    "exercises": "compares answers on the CPU",
+    "figures": "draws numbers that it moves to the CPU",
+    "flash": "runs on a GPU: the tests marked cuda",
+    "grade": "compares answers on the CPU",
+    "widgets": "sends lists to a browser",
+}
+# What reads numbers, so that "meta" cannot run it.
+READ_ON_META = {
+    "training.batching": {"make_batch"},
+    "attention.blocked": {"attend_in_blocks"},
+    "attention.error_budget": {"share_of_budget", "error_budget", "key"},
+    "training.checkpoints": {
+        "save_checkpoint",
+        "resume_from_checkpoint",
+        "select_prefix",
+    },
+    "profiling.roofline": {
+        "time_fastest",
+        "measure_copy_rate",
+        "measure_product_rate",
+        "measure_machine",
+    },
+    "models.devices": {"seeded", "sample_columns"},
+    "diagnose.behavior": "all",
+    "diagnose.inside": "all",
+    "diagnose.reference": {
+        "draw_case",
+        "run_case",
+        "reference_test",
+        "known_mistakes",
+    },
+    "diagnose.weights": {"weights_test"},
+    "masks": {"draw_mask", "padding"},
+    "masks.conventions": {"read_mask", "convert_mask"},
+    "masks.inspection": "all",
+    "training.metrics": {"extract_links"},
+    "training.search": "all",
+    "models.multi_lookup": {"train", "error_rate"},
+    "training.loop": {"held_out_loss"},
+    "data.vocabulary": {"pad_sequences"},
+}
+TAKES = re.compile(
+    r"Tensor|Module|Generator|device|Memory|Batch|Tables|Task|Trainer|LookupModel"
+)
+
+
+def code_of(thing):
+    """Return the code that runs when a function or a model is called."""
+    if inspect.isclass(thing):
+        thing = thing.forward
+    return inspect.unwrap(thing).__code__
+
+
+def public():
+    """Return every public function and model that has to do with tensors."""
+    found = {}
+    for info in pkgutil.walk_packages(attnbook.__path__, "attnbook."):
+        parts = info.name.split(".")
+        if LEFT_OUT.keys() & {parts[1], ".".join(parts[1:3])}:
+            continue
+        module = importlib.import_module(info.name)
+        for name, thing in vars(module).items():
+            own = getattr(thing, "__module__", "") == info.name
+            if name.startswith("_") or not own:
+                continue
+            model = inspect.isclass(thing) and issubclass(thing, nn.Module)
+            function = inspect.isfunction(thing) and TAKES.search(
+                str(inspect.signature(thing))
+            )
+            if model or function:
+                found[f"{info.name.removeprefix('attnbook.')}.{name}"] = thing
+    return found
+
+
+def ran(names, place):
+    """Return the code that runs in these cases; one training run will do."""
+    slow = [x for x in names if x.startswith(("training:", "search:"))]
+    names = [x for x in names if x not in slow[2:]]
+    seen = set()
+
+    def note(frame, event, _):
+        if event == "call":
+            seen.add(frame.f_code)
+
+    before = sys.getprofile()
+    sys.setprofile(note)
+    try:
+        for name in names:
+            CASES[name][0](place)
+    finally:
+        sys.setprofile(before)
+    return seen
+
+
+def missing(place, names):
+    """Return the public functions and models that no case runs on a place."""
+    p = Place(place.name, place.device)
+    with p.entered():
+        seen = ran(names, p)
+    return [name for name, x in public().items() if code_of(x) not in seen]
+
+
+def test_every_public_function_has_a_case():
+    found = missing(STANDIN, CASES)
+    assert not found, (
+        f"no case of {Path(__file__).name} runs {found} with tensors on "
+        "another device: add a case, or call them in one"
+    )
+
+
+def test_every_public_function_that_reads_no_value_has_a_case_on_meta():
+    found = []
+    for name in missing(META, ON_META):
+        module, _, function = name.rpartition(".")
+        reads = READ_ON_META.get(module, ())
+        if reads != "all" and function not in reads:
+            found.append(name)
+    assert not found, (
+        f'no case of {Path(__file__).name} runs {found} on "meta": add a case, '
+        "or name them in READ_ON_META if they read values"
+    )
+
+
+def test_a_function_without_a_case_is_found(monkeypatch):
+    def forgotten(x: torch.Tensor) -> torch.Tensor:
+        return x
+
+    monkeypatch.setattr(forgotten, "__module__", "attnbook.models.layer_norm")
+    monkeypatch.setattr(layer_norm, "forgotten", forgotten, raising=False)
+    assert missing(META, ["layer_norms"])
+    assert "models.layer_norm.forgotten" in missing(META, ["layer_norms"])
+    assert "models.layer_norm.layer_norm" not in missing(META, ["layer_norms"])
+
+
+def without_device(function):
+    """Return a function that makes its tensor on the default device."""
+
+    def made(*args, device=None, **more):
+        return function(*args, **more)
+
+    return made
+
+
+class Unregistered(layer_norm.LayerNorm):
+    """A norm with a tensor that is neither a parameter nor a buffer."""
+
+    def __init__(self, width):
+        super().__init__(width)
+        self.shift = torch.ones(width)
+
+    def forward(self, x):
+        return super().forward(x) + self.shift
+
+
+# Where something is made on the default device instead, and a case that uses
+# it.
+BROKEN = {
+    "torch.arange, for padding": (torch, "arange", "forward: Bahdanau"),
+    "torch.arange, for positions": (
+        torch,
+        "arange",
+        "AttentionOnlyTransformer: rope",
+    ),
+    "torch.arange, for windows": (torch, "arange", "forward: Luong, monotonic"),
+    "torch.ones, for a mask": (torch, "ones", "forward: Transformer"),
+    "a mask that is returned": (
+        masks,
+        "materialize_mask",
+        "masks_made_of_sizes",
+    ),
+    "distances": (biases, "distances", "positions_made_of_sizes"),
+}
+READ_BROKEN = {
+    "torch.tensor, for symbols": (torch, "tensor", "search: Bahdanau"),
+    "torch.zeros, for scores": (torch, "zeros", "search: Transformer"),
+    "torch.tensor, for differences": (torch, "tensor", "diagnosing_behaviour"),
+    "torch.arange, for padding": (torch, "arange", "training: Bahdanau"),
+}
+FOUND = "same device|not on the expected device|is on cpu|copy out of meta"
+
+
+@pytest.mark.parametrize("place", [META, STANDIN], ids=lambda p: p.name)
+@pytest.mark.parametrize("what", BROKEN)
+def test_both_stand_ins_find_what_is_made_on_the_wrong_device(
+    what, place, monkeypatch
+):
+    owner, name, used = BROKEN[what]
+    monkeypatch.setattr(owner, name, without_device(getattr(owner, name)))
+    with pytest.raises((RuntimeError, AssertionError), match=FOUND):
+        result(used, place)
+
+
+@pytest.mark.parametrize("what", READ_BROKEN)
+def test_the_stand_in_finds_it_where_values_are_read(what, monkeypatch):
+    owner, name, used = READ_BROKEN[what]
+    monkeypatch.setattr(owner, name, without_device(getattr(owner, name)))
+    with pytest.raises((RuntimeError, AssertionError), match=FOUND):
+        result(used, STANDIN)
+
+
+@pytest.mark.parametrize("place", [META, STANDIN], ids=lambda p: p.name)
+def test_both_stand_ins_find_a_tensor_that_does_not_move_with_its_model(
+    place, monkeypatch
+):
+    monkeypatch.setattr(transformer_blocks, "LayerNorm", Unregistered)
+    with pytest.raises(RuntimeError, match=FOUND):
+        result("EncoderBlock", place)
+
+
+def test_the_stand_in_refuses_what_a_gpu_refuses():
+    with STANDIN.entered():
+        x = STANDIN(X)
+        with pytest.raises(TypeError, match="to numpy"):
+            x.detach().numpy()
+        with pytest.raises(RuntimeError, match=WRONG):
+            x + X
+        with pytest.raises(RuntimeError, match=WRONG):
+            torch.cat([x, X])
+        with pytest.raises(RuntimeError, match=WRONG):
+            F.linear(x, torch.ones(C, C))
+        # A number may come from the CPU, and so may an index.
+        assert (x * torch.tensor(2.0)).device == PLACE
+        assert x[torch.tensor([0])].device == PLACE
+        assert x.cpu().device.type == "cpu"
+        assert torch.equal(x.cpu(), X)
+        assert X.to(x.device).device == PLACE
+        assert torch.arange(3, device=x.device).device == PLACE

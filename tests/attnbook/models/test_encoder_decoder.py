@@ -1,0 +1,137 @@
+import pytest
+import torch
+from torch import nn
+
+from attnbook.models.encoder import Encoder
+from attnbook.models.encoder_decoder import (
+    count_parameters,
+    run_recurrent,
+)
+from attnbook.training.loop import symbol_loss
+from small_models import LENGTHS, B, S, T, V, make, sources
+
+
+@pytest.mark.parametrize("recurrent", [nn.GRU, nn.LSTM])
+@pytest.mark.parametrize("directions", [1, 2])
+def test_the_state_carried_over_is_the_one_at_the_true_end(
+    recurrent, directions
+):
+    encoder = make(recurrent, directions=directions).encoder
+    memory = encoder(sources(), LENGTHS)
+    for row, length in enumerate(LENGTHS):
+        alone = encoder(sources()[row : row + 1, :length], LENGTHS[[row]])
+        torch.testing.assert_close(memory.last[row], alone.last[0])
+        torch.testing.assert_close(memory.states[row, :length], alone.states[0])
+        assert not memory.states[row, length:].any()
+    forward = memory.states[torch.arange(B), LENGTHS - 1, :4]
+    torch.testing.assert_close(memory.last[:, :4], forward)
+    if directions == 2:
+        torch.testing.assert_close(memory.last[:, 4:], memory.states[:, 0, 4:])
+
+
+@pytest.mark.parametrize("recurrent", [nn.GRU, nn.LSTM])
+@pytest.mark.parametrize("attention", [False, True])
+def test_single_steps_equal_teacher_forcing(recurrent, attention):
+    model = make(recurrent, attention)
+    previous = torch.randint(1, V, (B, T))
+    whole = model(sources(), LENGTHS, previous)
+    memory = model.encoder(sources(), LENGTHS)
+    state = model.decoder.start(memory)
+    for t in range(T):
+        logits, state, weights = model.decoder.step(
+            previous[:, t], state, memory
+        )
+        torch.testing.assert_close(logits, whole.logits[:, t])
+        if attention:
+            torch.testing.assert_close(weights, whole.weights[:, t])
+        else:
+            assert weights is None
+            assert whole.weights is None
+
+
+@pytest.mark.parametrize("attention", [False, True])
+def test_later_symbols_do_not_change_earlier_outputs(attention):
+    model = make(attention=attention)
+    previous = torch.randint(1, V, (B, T))
+    other = previous.clone()
+    other[:, 3] = (other[:, 3] + 1) % V
+    ours, theirs = (
+        model(sources(), LENGTHS, x).logits for x in (previous, other)
+    )
+    torch.testing.assert_close(ours[:, :3], theirs[:, :3])
+    assert not torch.allclose(ours[:, 3], theirs[:, 3])
+
+
+@pytest.mark.parametrize("attention", [False, True])
+def test_more_padding_changes_nothing(attention):
+    model = make(attention=attention)
+    previous = torch.randint(1, V, (2, T))
+    some = sources()[1:]
+    short, long = (
+        model(some[:, :n], LENGTHS[1:], previous).logits for n in (2, S)
+    )
+    torch.testing.assert_close(short, long)
+
+
+@pytest.mark.parametrize("recurrent", [nn.GRU, nn.LSTM])
+@pytest.mark.parametrize("attention", [False, True])
+def test_every_parameter_learns(recurrent, attention):
+    model = make(recurrent, attention)
+    previous = torch.randint(1, V, (B, T))
+    logits = model(sources(), LENGTHS, previous).logits
+    upstream = torch.randn_like(logits)
+    logits.backward(upstream)
+    for name, parameter in model.named_parameters():
+        assert parameter.grad is not None, name
+        assert parameter.grad.abs().max() > 0, name
+
+
+def test_a_state_is_carried_between_calls():
+    torch.manual_seed(0)
+    recurrent = nn.LSTM(3, 5, batch_first=True)
+    x, zero = torch.randn(2, 4, 3), (torch.zeros(2, 5), torch.zeros(2, 5))
+    whole, _ = run_recurrent(recurrent, x, zero)
+    first, state = run_recurrent(recurrent, x[:, :2], zero)
+    second, _ = run_recurrent(recurrent, x[:, 2:], state)
+    torch.testing.assert_close(whole, torch.cat([first, second], dim=1))
+
+
+def test_padding_does_not_count_in_the_loss():
+    rng = torch.Generator().manual_seed(0)
+    logits = torch.randn(1, T, V, generator=rng)
+    target = torch.tensor([[4, 5, 2, 0, 0]])
+    torch.testing.assert_close(
+        symbol_loss(logits, target), symbol_loss(logits[:, :3], target[:, :3])
+    )
+
+
+def test_parameters_are_counted():
+    assert count_parameters(nn.Linear(3, 5)) == 3 * 5 + 5
+
+
+@pytest.mark.refusal
+@pytest.mark.parametrize(
+    ("lengths", "message"),
+    [
+        ([7, 0, 1], "at least 1, not 0"),
+        ([8, 1, 1], "8 but the source is only 7"),
+    ],
+)
+def test_lengths_that_cannot_be_are_refused(lengths, message):
+    with pytest.raises(ValueError, match=message):
+        make().encoder(sources(), torch.tensor(lengths))
+
+
+@pytest.mark.refusal
+def test_a_source_beyond_the_limit_is_refused():
+    long = torch.full((1, 9), 4)
+    with pytest.raises(
+        ValueError, match="9 symbols but the model's limit is 7"
+    ):
+        make().encoder(long, torch.tensor([9]))
+
+
+@pytest.mark.refusal
+def test_three_directions_are_refused():
+    with pytest.raises(ValueError, match="1 or 2, not 3"):
+        Encoder(V, 6, 4, directions=3)

@@ -1,0 +1,58 @@
+import torch
+
+from attnbook.models.encoder_decoder import count_parameters
+from attnbook.models.multi_lookup import (
+    ADDRESSES,
+    ITEMS,
+    QUERIES,
+    SYMBOLS,
+    MultiLookupModel,
+    draw_tables,
+    error_rate,
+    lookup_loss,
+    train,
+)
+
+
+def test_the_answer_is_the_symbol_at_each_address():
+    tables = draw_tables(50, torch.Generator().manual_seed(0))
+    for addresses, symbols, queries, answers in zip(*tables, strict=True):
+        table = dict(zip(addresses.tolist(), symbols.tolist(), strict=True))
+        assert len(table) == ITEMS
+        assert [table[a] for a in queries.tolist()] == answers.tolist()
+    assert tables.addresses.max() < ADDRESSES
+    assert tables.symbols.max() == SYMBOLS - 1
+
+
+def test_the_number_of_heads_costs_no_parameters():
+    assert len({count_parameters(MultiLookupModel(h)) for h in (1, 4, 64)}) == 1
+
+
+def test_it_learns_and_repeats_from_its_seed():
+    torch.manual_seed(0)
+    first = MultiLookupModel(4, width=16)
+    second = MultiLookupModel(4, width=16)
+    second.load_state_dict(first.state_dict())
+    tables = draw_tables(500, torch.Generator().manual_seed(1))
+    before = lookup_loss(first(tables)[0], tables.answers)
+    train(first, 40, seed=3)
+    torch.manual_seed(99)
+    train(second, 40, seed=3)
+    after = lookup_loss(first(tables)[0], tables.answers)
+    assert after < before
+    again = lookup_loss(second(tables)[0], tables.answers)
+    assert torch.equal(after, again)
+
+
+def test_guessing_is_wrong_fifteen_times_in_sixteen():
+    torch.manual_seed(0)
+    wrong = error_rate(MultiLookupModel(4))
+    assert abs(wrong - (1 - 1 / SYMBOLS)) < 0.03
+
+
+def test_weights_come_with_the_logits():
+    tables = draw_tables(3, torch.Generator().manual_seed(0))
+    logits, weights = MultiLookupModel(8)(tables)
+    assert logits.shape == (3, QUERIES, SYMBOLS)
+    assert weights.shape == (3, 8, ITEMS)
+    torch.testing.assert_close(weights.sum(-1), torch.ones(3, 8))

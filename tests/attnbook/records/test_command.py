@@ -1,0 +1,29 @@
+"""The command that says where a record comes from."""
+
+import pytest
+
+from attnbook.records import __main__ as command
+from attnbook.records import list_records
+
+
+def test_the_command_says_how_to_repeat_a_run(capsys):
+    assert command.main(["scores_cost"]) == 0
+    said = capsys.readouterr().out
+    assert "scores_cost: `python -m workshop.experiments scores_cost`" in said
+    assert "clone the book's repository" in said
+    assert "make evidence NAME=scores_cost" in said
+
+
+def test_a_beginning_stands_for_all_runs_that_begin_so(capsys):
+    command.main(["grammar_"])
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == len(list_records("grammar_")) + 3
+
+
+def test_an_unknown_run_is_refused_with_the_known_ones(capsys):
+    with pytest.raises(SystemExit) as end:
+        command.main(["nothing"])
+    assert end.value.code == 2
+    told = capsys.readouterr().err
+    assert "no run begins with 'nothing'" in told
+    assert "scores_cost" in told

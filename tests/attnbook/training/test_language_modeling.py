@@ -1,0 +1,163 @@
+"""Small language models of the help texts: their text, training, records."""
+
+import math
+
+import pytest
+import torch
+
+from attnbook.data.characters import encode_characters
+from attnbook.models.language_model import sample
+from attnbook.records import WEIGHTS, read_record
+from attnbook.training import character_model
+from attnbook.training.language_modeling import (
+    UNKNOWN,
+    LanguageModelRecipe,
+    cut_windows,
+    decode_text,
+    encode_text,
+    guessing_losses,
+    held_out_loss,
+    train_language_model,
+)
+from workshop.experiments import norms, stability
+
+
+def test_encoding_and_decoding_a_text_are_inverse():
+    text = "To insert a page break,\nchoose Insert."
+    assert decode_text(encode_text(text)[0]) == text
+    assert decode_text(encode_text("a\N{SNOWMAN}b")[0]) == f"a{UNKNOWN}b"
+    assert int(encode_text("\N{SNOWMAN}")) == encode_characters("train")[1] - 1
+
+
+def test_targets_are_shifted_by_one_position():
+    read, wanted = cut_windows("valid", torch.tensor([0, 5, 100]), 11)
+    assert torch.equal(read[:, 1:], wanted[:, :-1])
+    text = encode_characters("valid")[0]
+    assert torch.equal(wanted[2], text[101:112])
+
+
+class Even(torch.nn.Module):
+    """Guesses every symbol alike."""
+
+    def __init__(self):
+        super().__init__()
+        self.place = torch.nn.Parameter(torch.zeros(()))  # where it computes
+
+    def forward(self, ids):
+        return torch.zeros(*ids.shape, encode_characters("train")[1])
+
+
+def test_the_loss_of_uniform_guesses_is_the_logarithm_of_the_symbols():
+    even = math.log(encode_characters("train")[1])
+    assert held_out_loss(Even(), "valid", 64, 16) == pytest.approx(even)
+    guesses = guessing_losses("test")
+    assert guesses["even"] == pytest.approx(even)
+    assert guesses["frequency"] < even
+
+
+def test_training_is_the_same_from_the_same_seed():
+    curves = []
+    for _ in range(2):
+        losses = []
+        model = stability.build_model("normed", 1)
+        course = LanguageModelRecipe(3, 3e-3, size=4, window=16, clip=1.0)
+        train_language_model(
+            model, course, 1, lambda step, loss, to=losses: to.append(loss)
+        )
+        curves.append(losses)
+    assert curves[0] == curves[1]
+    assert len(curves[0]) == 3
+
+
+def test_a_rate_that_warms_up_begins_at_zero():
+    model = character_model.build_character_model(0, stability.SIZE)
+    before = [p.clone() for p in model.parameters()]
+    course = LanguageModelRecipe(1, 1.0, warmup=0.5, size=2, window=8)
+    train_language_model(model, course, 0, lambda step, loss: None)
+    after = model.parameters()
+    assert all(torch.equal(a, b) for a, b in zip(before, after, strict=True))
+
+
+def test_all_score_variants_start_from_the_same_weights():
+    states = [
+        stability.build_model(way, 0).state_dict() for way in stability.WAYS
+    ]
+    for name, weight in states[0].items():
+        assert all(torch.equal(weight, other[name]) for other in states)
+
+
+def test_the_largest_score_and_entropy_are_of_visible_keys():
+    found = stability.measure_scores(stability.build_model("capped", 0))
+    assert all(x <= stability.CAP for x in found["largest"])
+    widest = sum(math.log(t) for t in range(1, 65)) / 64
+    assert all(0 < x < widest for x in found["entropy"])
+
+
+def test_slopes_are_one_a_block():
+    model = character_model.build_character_model(0, norms.size_of("post", 3))
+    read, _ = cut_windows("valid", torch.tensor([0]), 8)
+    model(read).square().mean().backward()
+    assert len(norms.slopes(model)) == 3
+
+
+def test_the_shipped_model_has_the_recorded_loss():
+    record = read_record(character_model.RECORD_NAME)
+    model = character_model.load_character_model()
+    loss = held_out_loss(model, "test", record["window"])
+    assert loss == pytest.approx(record["results"]["test_loss"], abs=1e-3)
+    assert loss < 0.6 * record["results"]["guesses"]["frequency"]
+    size = (
+        (WEIGHTS / f"{character_model.RECORD_NAME}.safetensors").stat().st_size
+    )
+    assert size < 400_000
+
+
+def test_a_sample_is_the_same_from_the_same_seed():
+    model, begin = character_model.load_character_model(), encode_text("\nTo ")
+    texts = {
+        decode_text(
+            sample(
+                model,
+                begin,
+                20,
+                window=128,
+                rng=torch.Generator().manual_seed(4),
+            )[0]
+        )
+        for _ in range(2)
+    }
+    assert len(texts) == 1
+    assert texts.pop().startswith("\nTo ")
+
+
+def test_records_have_a_row_for_every_training():
+    rows = read_record("norms_training")["results"]["rows"]
+    kinds = {(r["around"], r["blocks"], r["warmup"], r["seed"]) for r in rows}
+    assert len(kinds) == len(rows) == 24
+    assert all(len(r["first_gradients"]) == r["blocks"] for r in rows)
+    rows = read_record("steady_training")["results"]["rows"]
+    kinds = {(r["way"], r["rate"], r["seed"]) for r in rows}
+    assert len(kinds) == len(rows) == 27
+
+
+def test_scores_grow_at_the_high_rate_only_without_stabilization():
+    rows = read_record("steady_training")["results"]["rows"]
+    for row in rows:
+        if row["rate"] == 0.1:
+            last = max(row["largest"][-1])
+            assert (last > 1000) == (row["way"] == "plain")
+            assert (min(row["entropy"][-1]) < 0.1) == (row["way"] == "plain")
+
+
+def test_only_the_deep_post_norm_model_fails_to_train():
+    guess = guessing_losses("valid")["frequency"]
+    rows = read_record("norms_training")["results"]["rows"]
+    stuck = {
+        (r["around"], r["blocks"], r["warmup"], r["seed"])
+        for r in rows
+        if r["valid_loss"] > guess - 0.05
+    }
+    assert stuck
+    assert all(kind[:2] == ("post", 8) for kind in stuck)
+    colder = [kind for kind in stuck if not kind[2]]
+    assert len(colder) > len(stuck) - len(colder)

@@ -1,0 +1,58 @@
+"""Progress bars move on a terminal and leave nothing in a log."""
+
+import subprocess
+import sys
+
+import pytest
+
+from attnbook.training.progress import progress_bar
+from small_training import trainer
+
+pytestmark = pytest.mark.exact("looks at what is printed")
+
+TRAIN = (
+    "import sys; sys.path.insert(0, 'tests/helpers')\n"
+    "from small_training import trainer; trainer(epochs=2).run()"
+)
+
+
+class Terminal:
+    """Stands in for a terminal: it keeps what is written."""
+
+    def __init__(self, real):
+        self.real, self.text = real, ""
+
+    def write(self, text):
+        self.text += text
+
+    def flush(self):
+        pass
+
+    def isatty(self):
+        return self.real
+
+
+@pytest.mark.parametrize("real", [True, False], ids=["terminal", "pipe"])
+def test_a_progress_bar_is_drawn_on_a_terminal_only(real, monkeypatch):
+    stream = Terminal(real)
+    monkeypatch.setattr(sys, "stderr", stream)
+    assert list(progress_bar(range(3), desc="words")) == [0, 1, 2]
+    assert ("words" in stream.text) == real
+
+
+@pytest.mark.parametrize("progress", [True, False], ids=["shown", "hidden"])
+def test_training_shows_its_progress_on_a_terminal(progress, monkeypatch):
+    stream = Terminal(True)
+    monkeypatch.setattr(sys, "stderr", stream)
+    trainer(epochs=2).run(progress=progress)
+    assert ("epoch 2" in stream.text) == progress
+
+
+def test_training_writes_nothing_into_a_log():
+    told = subprocess.run(
+        [sys.executable, "-c", TRAIN],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert told.stdout + told.stderr == ""

@@ -1,0 +1,58 @@
+"""axe-core, as its wheel carries it: run on an open page."""
+
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+
+# What depends on colours. Code's coloured words are some ten thousand: their
+# contrast is held by a test of our own, which looks at every text in a
+# hundredth of the time.
+COLOURS = """async () => {
+  const runOnly = ["color-contrast", "link-in-text-block"];
+  const text = { exclude: [["pre"], ["math"]] };
+  const how = { resultTypes: ["violations"], runOnly };
+  return (await axe.run(text, how)).violations;
+}"""
+# For axe, code is plain text: spans that have a class and nothing else can
+# break none of its other rules, and are a third of a chapter's elements.
+PLAIN = """() => {
+  for (const code of document.querySelectorAll("pre")) {
+    const bare = [...code.querySelectorAll("*")].every((e) =>
+      e.matches("span") && e.getAttributeNames().join() === "class");
+    if (bare) code.textContent = code.textContent;
+  }
+}"""
+REST = """async () => {
+  const off = { enabled: false };
+  const rules = { "color-contrast": off, "link-in-text-block": off };
+  const how = { resultTypes: ["violations"], rules };
+  return (await axe.run(document, how)).violations;
+}"""
+
+
+@cache
+def source() -> str:
+    place = Path(find_spec("axe_playwright_python").origin)
+    return (place.parent / "axe.min.js").read_text("utf8")
+
+
+def colours(page):
+    """Return what axe says of colours."""
+    return page.evaluate(COLOURS)
+
+
+def everything(page):
+    """Return all that axe says."""
+    return [*page.evaluate(REST), *colours(page)]
+
+
+def findings(page, rules=everything) -> list[tuple]:
+    """Return what is serious or critical: impact, rule, where."""
+    if not page.evaluate("() => Boolean(window.axe)"):
+        page.evaluate(source())
+    return [
+        (rule["impact"], rule["id"], node["target"])
+        for rule in rules(page)
+        for node in rule["nodes"]
+        if rule["impact"] in {"serious", "critical"}
+    ]

@@ -1,0 +1,92 @@
+"""The built pages: which there are, how a browser comes to them."""
+
+import functools
+import http.server
+import re
+import threading
+from contextlib import contextmanager
+from pathlib import Path
+
+HTML = Path(__file__).parents[2] / "_build/html"
+PAGES = sorted(
+    str(p.relative_to(HTML))
+    for p in HTML.rglob("*.html")
+    if not {"_static", "_sources"} & {*p.relative_to(HTML).parts}
+)
+CHAPTERS = [p for p in PAGES if re.match(r"chapters/\d\d_", p)]
+PLACE = re.compile(r'data-book-widget="(\w+)"')
+READY = (
+    "() => [...document.querySelectorAll('[data-book-widget]')]"
+    ".every(e => e.dataset.state)"
+)
+
+READ = """async () => {
+  const frame = () => new Promise((then) => requestAnimationFrame(then));
+  const end = () => document.documentElement.scrollHeight;
+  for (let y = 0; y < end(); y += 2 * innerHeight) {
+    scrollTo({ top: y, behavior: "instant" });
+    await frame();
+    await frame();
+  }
+  scrollTo({ top: 0, behavior: "instant" });
+  await frame();
+  return true;
+}"""
+
+
+def with_widget(stem=None):
+    """Return the pages on which a widget stands: this one, or any."""
+    texts = ((name, (HTML / name).read_text("utf8")) for name in PAGES)
+    found = ((name, PLACE.findall(text)) for name, text in texts)
+    return [name for name, stems in found if (stem in stems if stem else stems)]
+
+
+class Quiet(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, *args):
+        pass
+
+
+@contextmanager
+def served():
+    """Serve the pages; give the address they begin with."""
+    handler = functools.partial(Quiet, directory=str(HTML))
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}/"
+    server.shutdown()
+
+
+def watched(context, root):
+    """Return a page that notes what it asks for and complains of."""
+    page = context.new_page()
+    page.wrong = []
+    page.on(
+        "console",
+        lambda m: (
+            page.wrong.append(m.text) if m.type in ("error", "warning") else 0
+        ),
+    )
+    page.on("pageerror", lambda e: page.wrong.append(str(e)))
+    page.on("requestfailed", lambda r: page.wrong.append(f"failed: {r.url}"))
+    page.on("response", lambda r: refused(page, r))
+    page.on("request", lambda r: noted(page, root, r.url))
+    return page
+
+
+def refused(page, response):
+    if response.status >= 400:
+        page.wrong.append(f"{response.status}: {response.url}")
+
+
+def noted(page, root, url):
+    if not url.startswith((root, "data:", "blob:")):
+        page.wrong.append(f"outside: {url}")
+
+
+def visit(page, address):
+    """Open a page, read to its end, and wait until its widgets stand."""
+    page.goto(address)
+    page.wait_for_load_state("load")
+    page.wait_for_function(READ)  # again, should the page lead elsewhere
+    page.wait_for_function(READY)
+    return page

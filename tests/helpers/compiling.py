@@ -1,0 +1,132 @@
+"""The kernels, compiled on the CPU for a GPU that is not there.
+
+`compiled(capability, function, ...)` calls a launcher of `attnbook.flash` as it
+would run on such a GPU, up to the launch: the same specialisation, the same
+tile sizes. What comes back is each kernel's machine code, as data.
+"""
+
+import re
+import subprocess
+import tempfile
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from unittest import mock
+
+import torch
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.runtime.jit import JITFunction
+
+from attnbook.flash import launch
+from attnbook.flash.options import Options
+from attnbook.flash.sizes import TileSizes, choose_tile_sizes
+
+# Triton finds a kernel here by a hash of its source, its options, the GPU and
+# Triton itself: the second run of the tests compiles what has changed.
+CACHE = Path(__file__).parents[2] / ".pytest_cache/triton"
+TOOLS = Path(triton.__file__).parent / "backends/nvidia/bin"
+KERNELS = {
+    "forward": ["forward"],
+    "backward": ["key_value_gradient", "query_gradient"],
+}
+
+
+@dataclass(frozen=True)
+class Code:
+    """What a compiled kernel needs, and what it is made of.
+
+    Attributes:
+        kernel: its name.
+        shared: bytes of shared memory.
+        registers: of a thread.
+        spilled: bytes of memory of a thread, for what no register holds.
+        ptx: its text for the assembler.
+    """
+
+    kernel: str
+    shared: int
+    registers: int
+    spilled: int
+    ptx: str
+
+
+@contextmanager
+def instead_of_a_gpu(capability: tuple[int, int]):
+    """Compile for a GPU; a launch compiles and notes, and runs nothing."""
+    number = 10 * capability[0] + capability[1]
+    driver = SimpleNamespace(
+        get_current_device=lambda: number,
+        get_current_stream=lambda device: 0,
+        get_current_target=lambda: GPUTarget("cuda", number, 32),
+    )
+    made = []
+
+    def launcher(kernel, grid):
+        return lambda *a, **k: made.append(
+            (kernel.__name__, kernel.warmup(*a, grid=grid, **k))
+        )
+
+    before = triton.runtime.driver._active
+    triton.runtime.driver.set_active(driver)
+    try:
+        with (
+            mock.patch.dict("os.environ", TRITON_CACHE_DIR=str(CACHE)),
+            mock.patch.object(JITFunction, "__getitem__", launcher),
+        ):
+            yield made
+    finally:
+        triton.runtime.driver._active = before
+
+
+def tool(name: str, *arguments: str) -> str:
+    told = subprocess.run(
+        [TOOLS / name, *arguments], capture_output=True, text=True, check=True
+    )
+    return told.stdout
+
+
+def described(name: str, kernel) -> Code:
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "kernel.cubin"
+        file.write_bytes(kernel.asm["cubin"])
+        usage = tool("cuobjdump", "--dump-resource-usage", str(file))
+    return Code(
+        name,
+        kernel.metadata.shared,
+        int(re.search(r"REG:(\d+)", usage).group(1)),
+        sum(map(int, re.findall(r"(?:STACK|LOCAL):(\d+)", usage))),
+        kernel.asm["ptx"],
+    )
+
+
+def inputs(D, E=None, dtype=torch.float16, T=256, S=256, H=4, G=2, B=2):
+    E = E or D
+    query = torch.empty(B, H, T, D, dtype=dtype)
+    key = torch.empty(B, G, S, D, dtype=dtype)
+    return query, key, torch.empty(B, G, S, E, dtype=dtype)
+
+
+def compiled(
+    capability: tuple[int, int],
+    way: str,
+    given: tuple,
+    options: Options,
+    tile: TileSizes | None = None,
+) -> list[Code]:
+    """Return the code of each kernel of a pass over inputs like these."""
+    query, _, value = given
+    width = max(query.shape[-1], value.shape[-1])
+    capped = options.softcap is not None
+    tile = tile or choose_tile_sizes(
+        way, capability, query.dtype, width, capped
+    )
+    with instead_of_a_gpu(capability) as made:
+        if way == "forward":
+            launch.forward(*given, options, tile)
+        else:
+            output = query.new_empty(*query.shape[:3], value.shape[-1])
+            lse = query.new_empty(query.shape[:3], dtype=torch.float32)
+            launch.backward(*given, output, lse, output, options, tile)
+        return [described(*kernel) for kernel in made]

@@ -1,0 +1,73 @@
+"""Mutants of solutions that do the same as the solution, and why.
+
+`make bank` holds that every mutant that is accepted has a reason here. A rule
+is an exercise (or `*` for any), a pattern of the mutant, and the reason.
+"""
+
+import re
+
+TWO = "the input has as many axes as the exercise says: the last has a number"
+REFUSED = "what it refuses is not among what the exercise hands over"
+NO_ORDER = "a smallest, largest or sum of two has no order"
+RULES = (
+    ("*", r"transpose\((-1, -2|2, 1)\)$", "swapping two axes has no order"),
+    ("*", r"device=.* → ", "the checks run on one device"),
+    ("*", r"strict=True|truth: True → False", REFUSED),
+    ("*", r"require_equal_counts", REFUSED),
+    ("*", r"sign: -1 → 1", TWO),
+    ("error_rate", r"edit_distance\(r, output\)", "a distance is symmetric"),
+    ("additive_scores", r"statement: for|number: 1 → 2", REFUSED),
+    ("context", r"wrong|lengths\.m|number: 1 → 2", REFUSED),
+    (
+        "context",
+        r"value\.masked_fill|number: 0\.0 → 1\.0",
+        "padding has the weight 0 already; this is for NaN in it only, and "
+        "what NaN does there is left open",
+    ),
+    (
+        "alignment_error",
+        r"set\(a\), set\(s\), set\(p\)|s - p",
+        "the links come as sets, and a sure link that is not possible is "
+        "refused, which no input asks for",
+    ),
+    ("general_scores", r"number: 1 → 2", REFUSED),
+    ("concat_scores", r"number: (0 → 1|1 → 2)", REFUSED),
+    ("split_heads", r"number: 1 → 2", REFUSED),
+    ("masked_weights", r"fits|False → True|broadcast_shapes", REFUSED),
+    (
+        "masked_weights",
+        r"number: 0\.0 → 1\.0",
+        "the row is emptied afterwards; any finite number will do before",
+    ),
+    ("no_leak", r"allclose", "models differ by far more, or not at all"),
+    ("no_leak", r"number: 1 → 2", "another start or width shows the same leak"),
+    (
+        "rotate",
+        r"torch\.arange\(0, D, 2\)",
+        "whole numbers divided are single precision, enough for the inputs",
+    ),
+    ("relative_bias", r"distances\(keys", "the exercise says that T equals S"),
+    ("relative_bias", r"columns \* 2", REFUSED),
+    ("*", r"^arg.*→ (min|max|torch\.(maximum|logaddexp))\(", NO_ORDER),
+    ("intensity", r"→ flops\(H, B, G", "batch and heads are only multiplied"),
+    (
+        "online_softmax",
+        r"number: 0\.0 → 1\.0",
+        "the start is multiplied by exp(-inf); a hidden row may be shifted by "
+        "any finite number",
+    ),
+    ("merge", r"number: 0\.0 → 1\.0", "any finite shift of an empty row"),
+)
+
+
+def reason(check: str, mutant: str) -> str | None:
+    """Return why a mutant does the same as the solution, if that is known."""
+    name = check.removeprefix("check_")
+    return next(
+        (
+            why
+            for whose, pattern, why in RULES
+            if whose in ("*", name) and re.search(pattern, mutant)
+        ),
+        None,
+    )

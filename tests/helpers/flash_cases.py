@@ -1,0 +1,169 @@
+"""Cases for `flash_attention`, its tiles and its kernels, and their law."""
+
+import math
+import sys
+import zlib
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+
+from attnbook import masks
+from attnbook.attention.error_budget import error_budget, share_of_budget
+from attnbook.attention.masked_softmax import masked_softmax
+from attnbook.flash.options import Options
+from attnbook.positions.biases import distances
+
+
+@dataclass(frozen=True)
+class Case:
+    """Shapes, options, and how the inputs lie in memory."""
+
+    T: int = 37
+    S: int = 37
+    D: int = 16
+    E: int = 16
+    causal: bool = False
+    window: int | None = None
+    lengths: tuple | None = None
+    alibi: tuple = ()
+    steepest: float = 1.0
+    softcap: float | None = None
+    scale: float | None = None
+    offset: float = 0.0
+    layout: str = "rows"
+    H: int = 2
+    G: int = 1
+
+    B = 2
+
+    def options(self, kind=torch.float64):
+        lengths, slopes = self.lengths, None
+        if lengths is not None:
+            lengths = torch.tensor(lengths)
+        if self.alibi:
+            rng = torch.Generator().manual_seed(self.T)
+            slopes = self.steepest * torch.rand(*self.alibi, generator=rng)
+            slopes[..., 1::2] *= -1  # of both signs: every other head's
+            slopes = slopes.to(kind)
+        return Options(
+            self.causal, self.window, lengths, slopes, self.softcap, self.scale
+        )
+
+
+CASES = {
+    "square": Case(),
+    "ragged, wider values": Case(T=37, S=53, D=19, E=40),
+    "one query, many keys": Case(T=1, S=70),
+    "one of each, one wide": Case(T=1, S=1, D=1, E=1),
+    "one key": Case(T=37, S=1, causal=True),
+    "causal": Case(causal=True),
+    "causal, whole tiles": Case(T=64, S=64, causal=True),
+    "causal, more keys": Case(T=21, S=53, causal=True),
+    "causal, more queries": Case(T=53, S=21, causal=True),
+    "window": Case(window=11),
+    "window of one": Case(window=1),
+    "window wider than the text": Case(window=100),
+    "window of almost 2 to the 31": Case(window=2**31 - 20),
+    "window of sys.maxsize, more queries": Case(T=53, S=21, window=sys.maxsize),
+    "window, more keys": Case(T=21, S=90, window=35),
+    "window, more queries": Case(T=53, S=21, window=9, causal=True),
+    "lengths": Case(lengths=(20, 37)),
+    "an empty text": Case(lengths=(0, 5)),
+    "causal and lengths": Case(S=53, lengths=(20, 50), causal=True),
+    "window and lengths": Case(S=53, lengths=(20, 50), window=13),
+    "each head its own keys": Case(H=2, G=2, causal=True),
+    "three heads a group": Case(H=6, G=2, causal=True),
+    "a scale": Case(scale=0.7),
+    "a negative scale": Case(scale=-0.3),
+    "large logits": Case(offset=60.0, causal=True),
+    "large negative logits": Case(offset=-60.0),
+    "alibi": Case(alibi=(2,), causal=True),
+    "alibi both ways, a text's own": Case(alibi=(2, 2), S=53),
+    # Beyond the last query, the scores of steep slopes overflow.
+    "alibi, steep, of both signs": Case(T=33, S=33, alibi=(2,), steepest=2.6),
+    "soft-cap": Case(softcap=1.5),
+    "soft-cap, alibi, window, lengths": Case(
+        softcap=2.0, alibi=(2,), window=17, lengths=(30, 37)
+    ),
+    "heads inside": Case(layout="heads inside", causal=True, H=4, G=2),
+    "columns": Case(layout="columns"),
+    "expanded": Case(layout="expanded", lengths=(20, 37)),
+}
+
+
+def laid(x, layout):
+    """Return the same numbers, lying in memory as the layout says."""
+    if layout == "heads inside":
+        return x.transpose(1, 2).contiguous().transpose(1, 2)
+    if layout == "columns":
+        return x.mT.contiguous().mT
+    if layout == "expanded":
+        return x[:1].expand_as(x)
+    return x
+
+
+def drawn(title, dtype):
+    """Return query, key, value in a precision, and the upstream gradient."""
+    case = CASES[title]
+    rng = torch.Generator().manual_seed(zlib.crc32(title.encode()))
+
+    def normal(heads, rows, width):
+        shape = case.B, heads, rows, width
+        return torch.randn(*shape, generator=rng, dtype=torch.float64)
+
+    query, key = normal(case.H, case.T, case.D), normal(case.G, case.S, case.D)
+    query[..., 0] += abs(case.offset) ** 0.5 * case.D**0.5
+    key[..., 0] += case.offset / max(1, abs(case.offset)) ** 0.5
+    value = normal(case.G, case.S, case.E)
+    inputs = [laid(x.to(dtype), case.layout) for x in (query, key, value)]
+    return inputs, normal(case.H, case.T, case.E).to(dtype)
+
+
+def law(query, key, value, options):
+    """The reference: scaled, capped, biased, masked, and then a softmax."""
+    (H, T, D), S = query.shape[1:], key.shape[2]
+    each = H // key.shape[1]
+    key, value = (x.repeat_interleave(each, dim=1) for x in (key, value))
+    mask = torch.ones(T, S, dtype=torch.bool)
+    if options.causal:
+        mask = mask & masks.causal(T, S)
+    if options.window:
+        mask = mask & masks.window(T, S, options.window)
+    if options.key_lengths is not None:
+        mask = mask & masks.padding(options.key_lengths, S)
+    scale = D**-0.5 if options.scale is None else options.scale
+    scores = (query * scale) @ key.mT
+    if options.softcap is not None:
+        scores = options.softcap * (scores / options.softcap).tanh()
+    if options.alibi_slopes is not None:
+        away = distances(T, S).abs()
+        slopes = options.alibi_slopes.to(scores)[..., None, None]
+        scores = scores - slopes * away
+    return masked_softmax(scores, mask) @ value
+
+
+def with_gradients(function, inputs, upstream):
+    inputs = [x.detach().requires_grad_() for x in inputs]
+    output = function(*inputs)
+    return [output, *torch.autograd.grad(output, inputs, upstream)]
+
+
+def shares(title, dtype, results):
+    """Return the shares of the budget that a case's results take.
+
+    Args:
+        title: of the case.
+        dtype: in which the results were computed.
+        results: output and gradients of query, key and value, on the CPU.
+    """
+    inputs, upstream = drawn(title, dtype)
+    # Tiles and kernels add in float32 and rescale once a tile of 16 keys.
+    budget = error_budget(
+        partial(law, options=CASES[title].options(torch.float64)),
+        inputs,
+        upstream,
+        accumulate=torch.promote_types(dtype, torch.float32),
+        tiles=math.ceil(inputs[1].shape[2] / 16),
+    )
+    return list(map(share_of_budget, results, budget))

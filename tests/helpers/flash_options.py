@@ -1,0 +1,7 @@
+"""The options of a kernel's case, as keyword arguments."""
+
+from dataclasses import asdict
+
+
+def asked(options):
+    return {k: getattr(options, k) for k in asdict(options)}

@@ -1,0 +1,150 @@
+"""The kernels in Triton's interpreter, against the law.
+
+`python tests/helpers/interpret.py`, or with the titles of some cases. A process
+of its own, for the interpreter is chosen when Triton is imported.
+
+Inputs and outputs lie in a field of NaN: what is read beyond them spoils the
+result, what is written beyond them is seen, and so is what is not written. The
+programs run in order, and once more in a random one. What is found is printed
+as JSON, a case a line.
+"""
+
+import json
+import os
+import random
+import sys
+
+os.environ["TRITON_INTERPRET"] = "1"
+
+import torch
+from triton.runtime import interpreter
+
+from attnbook.flash import launch
+from attnbook.flash.sizes import TileSizes
+from flash_cases import CASES, drawn, shares
+
+# Tiles that differ both ways, so that no axis can be taken for another.
+TILES = TileSizes(16, 32, 4, 1), TileSizes(32, 16, 4, 1)
+GUARD = 64
+OUTPUTS = []
+
+
+def fenced(shape, dtype):
+    """Return the whole of a field of NaN, and the room in its middle."""
+    numbers = torch.Size(shape).numel()
+    whole = torch.full((numbers + 2 * GUARD,), torch.nan, dtype=dtype)
+    return whole, whole[GUARD : GUARD + numbers].view(shape)
+
+
+def allocate(like, *shape, dtype=None):
+    whole, inside = fenced(shape, dtype or like.dtype)
+    OUTPUTS.append(whole)
+    return inside
+
+
+def among_nan(x):
+    """Return an input in a field of NaN; between its rows is some, too."""
+    if not x.is_contiguous():
+        return x
+    _, wide = fenced((*x.shape[:-1], x.shape[-1] + 3), x.dtype)
+    inside = wide[..., :-3]
+    inside.copy_(x)
+    return inside
+
+
+def unharmed():
+    """Tell whether every output is whole and nothing around it was written."""
+    fields = [x for x in OUTPUTS]
+    OUTPUTS.clear()
+    around = all(
+        x[:GUARD].isnan().all() and x[-GUARD:].isnan().all() for x in fields
+    )
+    return bool(around) and not any(
+        x[GUARD:-GUARD].isnan().any() for x in fields
+    )
+
+
+def run(inputs, upstream, options):
+    output, lse = launch.forward(*inputs, options, TILES[0])
+    grads = launch.backward(*inputs, output, lse, upstream, options, TILES[1])
+    return output, *grads, lse
+
+
+class Shuffled:
+    """In this block, the programs of a grid run in a random order."""
+
+    def __enter__(self):
+        builder = interpreter.interpreter_builder
+        self.before = builder.set_grid_idx
+        orders = {}
+
+        def place(x, y, z):
+            count = builder.grid_dim[0]
+            if count not in orders:
+                orders[count] = random.Random(count).sample(range(count), count)
+            self.before(orders[count][x], y, z)
+
+        builder.set_grid_idx = place
+
+    def __exit__(self, *_):
+        interpreter.interpreter_builder.set_grid_idx = self.before
+
+
+def found(title, dtype):
+    """Return shares of the error budget, and whether all else is in order."""
+    inputs, upstream = drawn(title, dtype)
+    options = CASES[title].options(dtype)
+    args = [among_nan(x) for x in inputs], among_nan(upstream), options
+    ours = run(*args)
+    whole = unharmed()
+    again = ours
+    if dtype == torch.float16:
+        with Shuffled():
+            again = run(*args)
+        OUTPUTS.clear()
+    return {
+        "shares": shares(title, dtype, ours[:4]),
+        "unharmed": bool(whole),
+        "same": all(map(torch.equal, ours, again)),
+    }
+
+
+def far_apart():
+    """The same for texts that lie 2³¹ numbers apart, few of them touched."""
+    (query, key, value), upstream = drawn("causal", torch.float16)
+    whole = torch.empty(2**31 + 4096, dtype=torch.float16)
+    far = whole.as_strided(query.shape, (2**31 + 64, *query.stride()[1:]))
+    far.copy_(query)
+    options = CASES["causal"].options()
+    near, away = (run([x, key, value], upstream, options) for x in (query, far))
+    OUTPUTS.clear()
+    return {"same": all(map(torch.equal, near, away))}
+
+
+def hurry():
+    """Prepare Triton's language once a kernel, not once a function of ours."""
+    call = interpreter.InterpretedFunction.__call__
+
+    def fast(self, *args, **more):
+        if self.fn.__module__.startswith("attnbook"):
+            return self.rewrite()(*args, **more)
+        return call(self, *args, **more)
+
+    interpreter.InterpretedFunction.__call__ = fast
+
+
+def main():
+    hurry()
+    launch.allocate = allocate
+    asked = sys.argv[1:] or CASES
+    if not sys.argv[1:]:
+        told = {"case": "far apart", "dtype": "float16"}
+        print(json.dumps(told | far_apart()), flush=True)
+    for title in asked:
+        for dtype in (torch.float32, torch.float16):
+            told = {"case": title, "dtype": str(dtype)[6:]}
+            print(json.dumps(told | found(title, dtype)), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,63 @@
+"""Small encoder-decoders and inputs on which leaks are looked for."""
+
+import torch
+from torch import nn
+
+from attnbook.attention.local import (
+    GlobalAttention,
+    MonotonicAttention,
+    PredictiveAttention,
+)
+from attnbook.attention.luong import (
+    ConcatScore,
+    DotScore,
+    GeneralScore,
+    LocationScore,
+)
+from attnbook.attention.multi_head_memory import MultiHeadMemory
+from attnbook.models.bahdanau import BahdanauDecoder
+from attnbook.models.encoder import Encoder
+from attnbook.models.encoder_decoder import Decoder, EncoderDecoder
+from attnbook.models.luong_decoder import LuongDecoder
+
+V, C, S, T = 5, 12, 7, 4
+
+
+SOURCE = torch.tensor([[4, 2, 3, 1, 2, 4, 3], [3, 4, 2, 0, 0, 0, 0]])
+
+
+LENGTHS = torch.tensor([7, 3])
+
+
+PREVIOUS = torch.tensor([[1, 4, 2, 3], [1, 3, 4, 2]])
+
+
+X = torch.randn(2, S, C, generator=torch.Generator().manual_seed(0))
+
+
+def encoded(decoder, directions=2, cell=nn.GRU):
+    encoder = Encoder(V, 3, C // directions, directions, cell)
+    return EncoderDecoder(encoder, decoder).eval()
+
+
+def luong(attention, **more):
+    return encoded(LuongDecoder(V, 3, C, C, attention, **more))
+
+
+DECODERS = {
+    "one vector": lambda: encoded(Decoder(V, 3, C, C, 3)),
+    "one vector, LSTM": lambda: encoded(
+        Decoder(V, 3, C, C, 3, recurrent=nn.LSTM), cell=nn.LSTM
+    ),
+    "Bahdanau": lambda: encoded(BahdanauDecoder(V, 3, C, C, 3, 5)),
+    "Luong, dot": lambda: luong(GlobalAttention(DotScore(C, C))),
+    "Luong, general": lambda: luong(GlobalAttention(GeneralScore(C, C))),
+    "Luong, concat": lambda: luong(GlobalAttention(ConcatScore(C, C, 5))),
+    "Luong, location": lambda: luong(GlobalAttention(LocationScore(C, 10))),
+    "Luong, monotonic": lambda: luong(MonotonicAttention(DotScore(C, C), 1)),
+    "Luong, predictive": lambda: luong(
+        PredictiveAttention(DotScore(C, C), C, 5, 2)
+    ),
+    "Luong, fed": lambda: luong(GlobalAttention(DotScore(C, C)), feeding=True),
+    "Luong, heads": lambda: luong(MultiHeadMemory(C, C, 3)),
+}

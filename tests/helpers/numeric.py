@@ -1,0 +1,67 @@
+"""Which test modules compute with floating-point numbers.
+
+A module does if it imports PyTorch or NumPy, or another module, of the tests or
+of the library, that does. `conftest.py` marks its tests `numeric`, and
+`make test-processors` repeats them under every instruction set. Where no
+verdict depends on rounding, a module says so: `pytest.mark.exact(reason)`.
+"""
+
+import ast
+import sys
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).parent
+while not (ROOT / "pyproject.toml").exists():
+    ROOT = ROOT.parent
+COMPUTING = {"torch", "numpy"}
+
+
+@cache
+def imported(path: Path) -> frozenset[str]:
+    """Return the names that a module imports, inside of functions too."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text("utf8"))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found |= {node.module}
+            found |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return frozenset(found)
+
+
+def files(name: str, roots: tuple[Path, ...]) -> list[Path]:
+    """Return the files that a module's name can mean under these folders."""
+    stem = name.replace(".", "/")
+    ends = (f"{stem}.py", f"{stem}/__init__.py")
+    return [
+        root / end for root in roots for end in ends if (root / end).exists()
+    ]
+
+
+@cache
+def computes(path: Path, roots: tuple[Path, ...]) -> bool:
+    """Return whether a module, or one that it imports, computes.
+
+    Args:
+        path: the module's file.
+        roots: the folders from which it imports; what is imported from
+            elsewhere is not followed.
+    """
+    seen, todo = {path}, [path]
+    while todo:
+        names = imported(todo.pop())
+        if {name.partition(".")[0] for name in names} & COMPUTING:
+            return True
+        new = {x for name in names for x in files(name, roots)} - seen
+        seen |= new
+        todo += new
+    return False
+
+
+def numeric(item) -> bool:
+    """Return whether a collected test is to be marked `numeric`."""
+    ours = (Path(x).resolve() for x in sys.path if "site-packages" not in x)
+    roots = tuple(x for x in ours if x.is_relative_to(ROOT) and x != ROOT)
+    exact = item.get_closest_marker("exact")
+    return exact is None and computes(item.path, roots)

@@ -1,0 +1,30 @@
+"""A small encoder-decoder and its source sequences, for several tests."""
+
+import torch
+from torch import nn
+
+from attnbook.models.bahdanau import BahdanauDecoder
+from attnbook.models.encoder import Encoder
+from attnbook.models.encoder_decoder import (
+    Decoder,
+    EncoderDecoder,
+)
+
+B, S, T, V, W = 3, 7, 5, 11, 13  # all primes: no axis stands in for another
+
+
+LENGTHS = torch.tensor([7, 2, 1])
+
+
+def sources():
+    rng = torch.Generator().manual_seed(0)
+    tokens = torch.randint(4, V, (B, S), generator=rng)
+    return tokens.masked_fill(torch.arange(S) >= LENGTHS[:, None], 0)
+
+
+def make(recurrent=nn.GRU, attention=False, directions=2):
+    torch.manual_seed(0)
+    encoder = Encoder(V, 6, 4, directions, recurrent, limit=S)
+    kind, more = (BahdanauDecoder, (2,)) if attention else (Decoder, ())
+    decoder = kind(V, 6, 10, encoder.width, 3, *more, recurrent=recurrent)
+    return EncoderDecoder(encoder, decoder).eval()

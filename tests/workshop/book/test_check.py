@@ -1,0 +1,187 @@
+"""`make check`: what a change needs is found in the sources, and said."""
+
+import json
+import subprocess
+from types import SimpleNamespace
+
+import pytest
+
+from workshop.book import check, narrowed
+from workshop.book.dependencies import Dependencies
+
+pytestmark = pytest.mark.precision
+
+FILES = {
+    "lib/pack/__init__.py": "from pack.low import lowest\n",
+    "lib/pack/low.py": "def lowest():\n    return 1\n",
+    "lib/pack/high.py": (
+        "from pack import lowest\n\ndef high():\n    return lowest()\n"
+    ),
+    "lib/pack/apart.py": "def apart():\n    return 2\n",
+    "lib/pack/parts/one.py": "one = dict()\n",
+    "tests/test_low.py": (
+        "import subprocess\nfrom pack.low import lowest\n"
+        "from pack.apart import apart\n\n"
+        "def test_low():\n    assert lowest()\n\n"
+        "def test_apart():\n    assert apart()\n\n"
+        "def test_process():\n    subprocess.run(['pack.apart'])\n"
+    ),
+    "tests/test_high.py": (
+        "import pytest\nfrom pack.high import high\n\n"
+        "@pytest.fixture\ndef made():\n    return high()\n\n"
+        "def test_high(made):\n    assert made\n"
+    ),
+    "tests/test_parts.py": (
+        "from importlib import import_module\n\n"
+        "def each(name):\n    return import_module(f'pack.parts.{name}')\n\n"
+        "def test_parts():\n    assert each('one')\n"
+    ),
+    "tests/workshop/book/test_pages.py": (
+        "PAGES = 'chapters'\n\ndef test_pages():\n    assert PAGES\n"
+    ),
+    "chapters/07_some.md": (
+        "# Some\n\n```{code-cell}\nfrom pack.parts.one import one\n```\n"
+    ),
+}
+
+
+def git(root, *words):
+    who = ["-c", "user.name=a", "-c", "user.email=a@b.c"]
+    subprocess.run(
+        ["git", *who, *words], cwd=root, check=True, capture_output=True
+    )
+
+
+@pytest.fixture
+def repository(tmp_path):
+    for name, text in FILES.items():
+        file = tmp_path / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+    git(tmp_path, "init", "-q", "-b", "main")
+    git(tmp_path, "add", ".")
+    git(tmp_path, "commit", "-q", "-m", "first")
+    return tmp_path
+
+
+def test_only_what_differs_has_changed(repository):
+    assert check.changed(repository) == []
+    (repository / "lib/pack/low.py").write_text("low = None\n")
+    (repository / "new.txt").write_text("x")
+    (repository / "lib/pack/apart.py").unlink()
+    git(repository, "add", "lib/pack/low.py")
+    assert check.changed(repository) == [
+        "lib/pack/apart.py",
+        "lib/pack/low.py",
+        "new.txt",
+    ]
+
+
+def test_since_a_branch_its_later_commits_do_not_count(repository):
+    git(repository, "switch", "-q", "-c", "mine")
+    (repository / "mine.txt").write_text("x")
+    git(repository, "add", ".")
+    git(repository, "commit", "-q", "-m", "mine")
+    git(repository, "switch", "-q", "main")
+    (repository / "theirs.txt").write_text("x")
+    git(repository, "add", ".")
+    git(repository, "commit", "-q", "-m", "theirs")
+    git(repository, "switch", "-q", "mine")
+    assert check.changed(repository) == []
+    assert check.changed(repository, "main") == ["mine.txt"]
+
+
+@pytest.mark.refusal
+def test_a_commit_that_is_not_there_is_named(capsys, monkeypatch, repository):
+    monkeypatch.setattr(check, "ROOT", repository)
+    assert check.main(["nowhere"]) == 2
+    assert capsys.readouterr().err == "SINCE=nowhere names no commit\n"
+
+
+@pytest.mark.parametrize(
+    ("file", "tests"),
+    [
+        ("lib/pack/low.py", ["tests/test_low.py::test_low"]),
+        ("lib/pack/high.py", ["tests/test_high.py::test_high"]),
+        (
+            "lib/pack/apart.py",
+            [
+                "tests/test_low.py::test_apart",
+                "tests/test_low.py::test_process",
+            ],
+        ),
+        ("lib/pack/parts/one.py", ["tests/test_parts.py::test_parts"]),
+        ("tests/test_high.py", ["tests/test_high.py::test_high"]),
+        (
+            "chapters/07_some.md",
+            ["tests/workshop/book/test_pages.py::test_pages"],
+        ),
+        (
+            "chapters/07_some.ipynb",
+            ["tests/workshop/book/test_pages.py::test_pages"],
+        ),
+    ],
+)
+def test_the_nearest_tests_of_a_file_are_found(repository, file, tests):
+    assert check.planned(repository, [file]).tests == tests
+
+
+def test_tests_further_away_are_counted(repository):
+    assert check.planned(repository, ["lib/pack/low.py"]).further == 1
+
+
+def test_a_chapter_needs_its_notebook_and_its_page(repository):
+    plan = check.planned(repository, ["chapters/07_some.md"])
+    assert plan.chapters == ["07_some"]
+    assert plan.page
+    assert plan.words == ["07_some", "some"]
+    assert "other notebooks" in check.left_out(plan)
+    plan = check.planned(repository, ["lib/pack/low.py"])
+    assert not plan.page
+    assert "the pages" in check.left_out(plan)
+
+
+def test_chapters_that_import_a_changed_module_are_named(repository):
+    plan = check.planned(repository, ["lib/pack/parts/one.py"])
+    assert plan.importing == ["07_some"]
+    assert "notebooks (changed code is used in 07_some)" in check.left_out(plan)
+    both = ["lib/pack/parts/one.py", "chapters/07_some.md"]
+    assert not check.planned(repository, both).importing
+    assert not check.planned(repository, ["lib/pack/apart.py"]).importing
+
+
+@pytest.mark.parametrize(
+    ("words", "kept"),
+    [
+        ([], "a[07_some] a[08_other] b c[1] c[2]"),
+        (["07_some", "some"], "a[07_some] b c[1] c[2]"),
+        (["06_third", "third"], "b c[1] c[2]"),
+        (["nowhere"], "a[07_some] a[08_other] b c[1] c[2]"),
+    ],
+)
+def test_of_parametrised_tests_the_changed_cases_run(monkeypatch, words, kept):
+    monkeypatch.setenv("CHECK_WORDS", json.dumps(words))
+    left = []
+    hook = SimpleNamespace(pytest_deselected=lambda items: left.extend(items))
+    names = ["a[07_some]", "a[08_other]", "b", "c[1]", "c[2]"]
+    items = [SimpleNamespace(nodeid=f"x.py::{n}", name=n) for n in names]
+    narrowed.pytest_collection_modifyitems(SimpleNamespace(hook=hook), items)
+    assert [item.name for item in items] == kept.split()
+    assert len(items) + len(left) == len(names)
+
+
+def test_a_package_passes_on_where_a_name_comes_from(repository):
+    graph = Dependencies(repository, FILES)
+    assert graph.uses["lib/pack/high.py"] == {
+        "lib/pack/__init__.py",
+        "lib/pack/low.py",
+    }
+
+
+def test_a_failed_step_is_shown_and_counted(capsys):
+    steps = check.Steps()
+    steps.run("good", ["true"])
+    steps.run("bad", ["sh", "-c", "echo why; exit 1"])
+    assert steps.failed == ["bad"]
+    assert len(steps.ran) == 2
+    assert capsys.readouterr().out == "bad failed:\nwhy\n\n"

@@ -1,0 +1,56 @@
+"""Notebooks for classes: the stub earns nothing, the solution everything."""
+
+import ast
+
+import nbformat
+import pytest
+
+from attnbook.grade.outside import grade
+from attnbook.grade.report import count_points
+from workshop.book import classroom
+from workshop.book.otter import master
+
+PATHS = sorted(classroom.CHAPTERS.glob("[0-9][0-9]_*.md"))
+pytestmark = [
+    pytest.mark.exact("test_exercises has the verdicts"),
+    pytest.mark.precision,
+]
+each = pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
+
+
+def graded(made, folder):
+    nbformat.validate(made)
+    nbformat.write(made, folder / "x.ipynb")
+    return grade(folder / "x.ipynb")
+
+
+@each
+def test_the_teachers_notebook_gets_every_point(path, tmp_path):
+    result = graded(classroom.teacher(path), tmp_path)
+    assert not result["notes"]
+    assert count_points(result)[0] == count_points(result)[1] > 0, result
+
+
+@each
+def test_the_students_notebook_runs_and_gets_none(path, tmp_path):
+    made = classroom.student(path)
+    result = graded(made, tmp_path)
+    assert not result["notes"]
+    verdicts = [x["verdict"] for x in result["exercises"].values()]
+    assert {*verdicts} == {"… not attempted yet"}
+    source = "\n".join(cell.source for cell in made.cells)
+    assert "<details>" not in source
+    assert "attnbook.exercises.solutions" not in source
+
+
+@each
+def test_the_master_has_every_question_with_prompt_solution_and_test(path):
+    made = master(path)
+    nbformat.validate(made)
+    asked = classroom.tasks(path)[1]
+    assert len(asked) >= 3
+    raw = [cell.source for cell in made.cells if cell.cell_type == "raw"]
+    assert sum(x.startswith("# BEGIN QUESTION") for x in raw) == len(asked)
+    for cell in made.cells:
+        if cell.cell_type == "code":
+            ast.parse(cell.source)

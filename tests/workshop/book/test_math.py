@@ -1,0 +1,107 @@
+import json
+import subprocess
+import sys
+
+import pytest
+
+from workshop.book import math
+
+pytestmark = pytest.mark.precision
+
+
+def test_a_formula_becomes_mathml():
+    made = math.mathml(r"\frac{1}{\sqrt{D}}")
+    assert made.startswith("<math")
+    assert "<mfrac>" in made
+    assert "<msqrt>" in made
+    assert 'display="block"' not in made
+    assert 'display="block"' in math.mathml("x", display=True)
+
+
+@pytest.mark.parametrize(
+    ("tex", "words"),
+    [
+        (r"\frac{1}{\sqrt{D}}", "1 over square root of D"),
+        (r"\sum_{j=1}^{S} w_j v_j", "sum over j equals 1 to S w sub j v sub j"),
+        (r"QK^\top", "Q K transposed"),
+        (r"\alpha_{ij} \le e^{-\delta}", "alpha sub i j is at most e to the"),
+        (r"\bar h", "h bar"),
+        (r"\tanh(Ws)", "tanh ( W s )"),
+        (r"W'x \odot y", "W prime x elementwise times y"),
+        (r"\text{not } x", "not x"),
+        (r"a \in \{0, 1\}", "a in { 0 , 1 }"),
+    ],
+)
+def test_a_formula_is_said_in_words(tex, words):
+    said = math.spoken(math.mathml(tex))
+    assert said.startswith(words)
+    assert f'aria-label="{said}"' in math.mathml(tex)
+
+
+def test_words_that_end_an_attribute_do_not():
+    made = math.mathml(r'\text{"><b>}')
+    assert "<b>" not in made
+    assert 'aria-label="&quot;' in made
+
+
+def test_a_process_that_rendered_a_formula_comes_to_its_end():
+    code = "from workshop.book import math; math.mathml('x')"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+def test_a_formula_that_cannot_be_read_is_named():
+    with pytest.raises(ValueError, match=r"cannot read '\\\\frac\{1'"):
+        math.mathml(r"\frac{1")
+
+
+def test_aligned_equations_are_read():
+    tex = math.aligned(r"\begin{align}a&=b\\c&=d\end{align}")
+    assert "<mtable" in math.mathml(tex, display=True)
+
+
+def test_formulas_in_outputs_are_rendered_and_nothing_else():
+    state = {"prompt": [{"math": "a<b"}, {"text": "</script>"}]}
+    text = json.dumps(state).replace("<", "\\u003c")
+    body = (
+        r'<span class="math">\(x &lt; y\)</span><p>\(z\)</p>'
+        '<div data-book-widget="quiz"><script type="application/json">'
+        f"{text}</script></div>"
+    )
+    context = {"body": body}
+    math.in_outputs(None, "page", "page.html", context, None)
+    assert "<mi>y</mi>" in context["body"]
+    assert r"<p>\(z\)</p>" in context["body"]
+    inner = context["body"].split('json">')[1].split("</script>")[0]
+    assert "<" not in inner
+    prompt = json.loads(inner)["prompt"]
+    assert prompt[0]["mathml"].startswith("<math")
+    assert prompt[1] == {"text": "</script>"}
+
+
+def build(folder, text):
+    (folder / "index.md").write_text(f"# A page\n\nThe formula {text} here.\n")
+    (folder / "conf.py").write_text(
+        'extensions = ["myst_parser", "workshop.book.math"]\n'
+        'myst_enable_extensions = ["dollarmath"]\n'
+        'html_math_renderer = "mathml"\n'
+    )
+    command = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q"]
+    return subprocess.run(
+        [*command, str(folder), str(folder / "out")],
+        capture_output=True,
+        text=True,
+    )
+
+
+def test_a_broken_formula_stops_the_build_and_says_on_which_page(tmp_path):
+    made = build(tmp_path, r"$\frac{1$")
+    assert made.returncode != 0
+    assert "index.md" in made.stderr
+    assert "KaTeX cannot read" in made.stderr
+    assert "Traceback" not in made.stderr
+
+
+def test_a_formula_stands_in_the_page_as_mathml(tmp_path):
+    made = build(tmp_path, r"$\frac{1}{2}$")
+    assert made.returncode == 0, made.stderr
+    assert "<mfrac>" in (tmp_path / "out/index.html").read_text("utf8")

@@ -1,0 +1,160 @@
+"""Executing a chapter again changes nothing that any machine computes alike."""
+
+from pathlib import Path
+
+import jupytext
+import nbformat
+import pytest
+from nbformat.v4 import new_code_cell, new_notebook, new_output
+
+from workshop.book.notebook import (
+    COLAB,
+    FOLDED,
+    execute,
+    follow,
+    main,
+    needs_gpu,
+    normalize,
+)
+
+pytestmark = pytest.mark.precision
+
+CHAPTERS = sorted(
+    (Path(__file__).parents[3] / "chapters").glob("[0-9][0-9]_*.ipynb")
+)
+
+TEXT = """---
+jupytext:
+  formats: ipynb,md:myst
+  text_representation: {extension: .md, format_name: myst}
+kernelspec: {display_name: Python 3, language: python, name: python3}
+---
+
+# A chapter
+
+```{code-cell} ipython3
+import sys
+
+from tqdm.auto import tqdm
+
+print("one")
+print("two")
+print("three", file=sys.stderr)
+for _ in tqdm(range(3)):
+    pass
+```
+
+```{code-cell} ipython3
+:tags: [measured-here]
+
+import time
+
+time.time()
+```
+"""
+
+
+@pytest.mark.long
+def test_only_what_is_measured_here_differs(tmp_path):
+    source = tmp_path / "09_some.md"
+    source.write_text(TEXT)
+    first, second = execute(source), execute(source)
+    timed = [
+        c for c in first.cells if "measured-here" in c.metadata.get("tags", [])
+    ]
+    assert len(timed) == 1
+    for notebook in (first, second):
+        for cell in notebook.cells:
+            if "measured-here" in cell.metadata.get("tags", []):
+                assert len(cell.outputs) == 1
+                cell.outputs = []
+    assert nbformat.writes(first) == nbformat.writes(second)
+
+
+def test_streams_are_joined_and_progress_bars_go(tmp_path):
+    source = tmp_path / "09_some.md"
+    source.write_text(TEXT)
+    outputs = execute(source).cells[1].outputs
+    texts = [(o.name, o.text) for o in outputs if o.output_type == "stream"]
+    assert ("stdout", "one\ntwo\n") in texts
+    assert ("stderr", "three\n") in texts
+    assert not any("%|" in text for _, text in texts)
+
+
+def test_a_live_view_goes_and_its_mount_stays():
+    view = {"application/vnd.jupyter.widget-view+json": {"model_id": "f00"}}
+    cell = new_code_cell("player", metadata={"tags": ["a"], "collapsed": True})
+    cell.outputs = [
+        new_output("display_data", {**view, "text/html": "<div></div>"}),
+        new_output("display_data", view),
+    ]
+    made = normalize(new_notebook(cells=[cell])).cells[0]
+    assert [dict(o.data) for o in made.outputs] == [
+        {"text/html": "<div></div>"}
+    ]
+    assert made.id == "cell-0"
+    assert dict(made.metadata) == {"tags": ["a"]}
+
+
+def test_changed_prose_follows_and_changed_code_must_be_executed(tmp_path):
+    source = tmp_path / "09_some.md"
+    source.write_text(TEXT)
+    assert "make notebook NAME=09_some" in follow(source)
+    target = source.with_suffix(".ipynb")
+    nbformat.write(execute(source), target)
+    before = nbformat.read(target, as_version=4)
+    source.write_text(TEXT.replace("# A chapter", "# Another\n\nHere."))
+    assert follow(source) == "prose carried into the notebook"
+    after = nbformat.read(target, as_version=4)
+    assert after.cells[0].source == "# Another\n\nHere."
+    assert [c.get("outputs") for c in after.cells[1:]] == [
+        c.get("outputs") for c in before.cells[1:]
+    ]
+    source.write_text(TEXT.replace('print("one")', 'print("1")'))
+    kept = target.read_bytes()
+    assert "code has changed" in follow(source)
+    assert target.read_bytes() == kept
+
+
+def test_a_chapter_that_is_not_there_is_named(capsys):
+    with pytest.raises(SystemExit, match="2"):
+        main(["99_nowhere"])
+    assert "there is no chapter 99_nowhere" in capsys.readouterr().err
+
+
+def test_chapters_whose_front_matter_says_so_ask_colab_for_a_gpu():
+    asking = []
+    for path in CHAPTERS:
+        metadata = nbformat.read(path, as_version=4).metadata
+        if "accelerator" in metadata or "colab" in metadata:
+            assert {k: metadata.get(k) for k in COLAB} == COLAB
+            asking.append(path.stem)
+    said = [p.stem for p in CHAPTERS if gpu_of(p)]
+    assert said, "no chapter's front matter says gpu: true"
+    assert asking == said
+
+
+def gpu_of(path):
+    return needs_gpu(jupytext.read(path.with_suffix(".md")))
+
+
+@pytest.mark.parametrize("path", CHAPTERS, ids=lambda p: p.stem)
+def test_all_metadata_is_derived(path):
+    stored = path.read_text("utf8")
+    notebook = nbformat.reads(stored, as_version=4)
+    for cell in notebook.cells:
+        cell.id, cell.metadata["collapsed"] = "another", True
+    notebook.metadata["accelerator"] = "TPU"
+    again = nbformat.writes(normalize(notebook, gpu_of(path)))
+    assert again + "\n" == stored or again == stored
+
+
+@pytest.mark.parametrize("path", CHAPTERS, ids=lambda p: p.stem)
+def test_the_first_code_cell_is_the_setup_and_is_folded(path):
+    cells = nbformat.read(path, as_version=4).cells
+    code = [c for c in cells if c.cell_type == "code"]
+    assert {k: code[0].metadata.get(k) for k in FOLDED} == FOLDED
+    assert code[0].metadata["tags"] == ["setup", "hide-input"]
+    assert code[0].source.startswith("# @title ")
+    assert code[0].outputs == []
+    assert not any("setup" in c.metadata.get("tags", []) for c in code[1:])

@@ -1,0 +1,189 @@
+"""One address, set in one place: what it changes, and how it goes again."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import nbformat
+import pytest
+
+from workshop.book import repository
+
+pytestmark = pytest.mark.precision
+ROOT = Path(__file__).parents[3]
+BUILDER = Path(sys.executable).with_name("jupyter-book")
+URL = "https://github.com/jane/attention"
+
+
+@pytest.fixture
+def book(tmp_path):
+    for name in ("_config.yml", "_toc.yml", "README.md", "references.bib"):
+        shutil.copy(ROOT / name, tmp_path)
+    for name in ("chapters", "lib"):
+        shutil.copytree(
+            ROOT / name,
+            tmp_path / name,
+            ignore=shutil.ignore_patterns("*.safetensors", "*.bz2"),
+        )
+    return tmp_path
+
+
+def texts(root):
+    return {
+        path.relative_to(root): path.read_text("utf8")
+        for pattern in ("_config.yml", "README.md", "chapters/[0-9]*")
+        for path in root.glob(pattern)
+    }
+
+
+def setup_cells(root):
+    for path in sorted(root.glob("chapters/[0-9][0-9]_*.ipynb")):
+        for cell in nbformat.read(path, as_version=4).cells:
+            if "setup" in cell.metadata.get("tags", []):
+                yield path, cell.source
+
+
+def test_setting_an_address_reaches_everything(book):
+    repository.apply(book, URL)
+    config = (book / "_config.yml").read_text("utf8")
+    assert f"url: {URL}" in config
+    assert "colab_url" in config
+    assert "use_edit_page_button: true" in config
+    chapters = sorted(book.glob("chapters/[0-9][0-9]_*.md"))
+    readme = (book / "README.md").read_text("utf8")
+    for path in chapters:
+        assert repository.colab(URL, path.stem) in readme
+        assert f"git+{URL}@main" in path.read_text("utf8")
+    found = dict(setup_cells(book))
+    assert len(found) == len(chapters)
+    for path, source in found.items():
+        assert f"git+{URL}@main" in source
+        assert source in path.with_suffix(".md").read_text("utf8")
+
+
+def test_twice_is_once_another_replaces_and_none_restores(book):
+    before = texts(book)
+    repository.apply(book, "")
+    clean = texts(book)
+    repository.apply(book, URL)
+    once = texts(book)
+    assert once != clean
+    repository.apply(book, URL + ".git")
+    assert texts(book) == once
+    repository.apply(book, "https://github.com/other/one")
+    assert not any(URL in text for text in texts(book).values())
+    repository.apply(book, "")
+    assert texts(book) == clean
+    if URL not in str(before):
+        assert before == clean
+
+
+def test_colab_is_offered_only_where_it_can_open_a_notebook(book):
+    repository.apply(book, "https://gitlab.com/jane/attention")
+    config = (book / "_config.yml").read_text("utf8")
+    assert "url: https://gitlab.com/jane/attention" in config
+    assert "use_edit_page_button: true" in config
+    assert "launch_buttons" not in config
+    readme = (book / "README.md").read_text("utf8")
+    assert "colab.research.google.com" not in readme
+    assert all("git+https://gitlab.com" in x for _, x in setup_cells(book))
+
+
+def test_the_checkout_holds_one_address_or_none():
+    config = (ROOT / "_config.yml").read_text("utf8")
+    url = repository.current(ROOT)
+    assert repository.set_config(config, url) == config
+    found = dict(setup_cells(ROOT))
+    assert len(found) == len([*ROOT.glob("chapters/[0-9][0-9]_*.md")])
+    for path, source in found.items():
+        assert repository.set_cell(source, url) == source
+        text = path.with_suffix(".md").read_text("utf8")
+        assert repository.set_text(text, url) == text
+        assert text.count(source) == 1
+
+
+def test_the_address_is_read_back(book):
+    repository.apply(book, URL)
+    assert repository.current(book) == URL
+    repository.apply(book, "")
+    assert repository.current(book) == ""
+
+
+COLAB_TOO = "import sys, types\nsys.modules['google.colab'] = types\n"
+
+
+def alone(code, *before):
+    """Run a notebook's code in a Python that has no package at all."""
+    from IPython.core.inputtransformer2 import TransformerManager
+
+    plain = TransformerManager().transform_cell(code)
+    magic = "def get_ipython():\n    return __import__('magic')\n"
+    return subprocess.run(
+        [sys.executable, "-I", "-S", "-c", "".join((magic, *before, plain))],
+        capture_output=True,
+        text=True,
+    )
+
+
+def test_without_the_package_the_first_cell_says_what_to_install(book):
+    for url, named in (
+        ("", "Download or clone the repository that this notebook comes from"),
+        (URL, f'pip install "attnbook @ git+{URL}@main"'),
+    ):
+        repository.apply(book, url)
+        for path, source in setup_cells(book):
+            ran = alone(source)
+            assert ran.returncode == 1, path
+            assert ran.stdout == ""
+            (said,) = ran.stderr.splitlines()
+            assert said.startswith("This notebook needs the package attnbook")
+            assert named in said
+            assert "restart the kernel" in said
+            assert url or "http" not in said
+
+
+def test_without_the_package_colab_installs_it(book):
+    repository.apply(book, URL)
+    pip = (
+        "import types\n"
+        "magic = types.ModuleType('magic')\n"
+        "magic.run_line_magic = lambda *x: (print(*x), sys.exit(0))\n"
+        "sys.modules['magic'] = magic\n"
+    )
+    for _, source in setup_cells(book):
+        ran = alone(source, COLAB_TOO, pip)
+        assert ran.stdout == f'pip install -q "attnbook @ git+{URL}@main"\n'
+        assert (ran.returncode, ran.stderr) == (0, "")
+
+
+def test_with_the_package_the_check_prints_nothing():
+    for url in ("", URL):
+        code = repository.set_cell("", url)
+        ran = subprocess.run(
+            [sys.executable, "-c", code.replace("%pip", "pass #")],
+            capture_output=True,
+            text=True,
+        )
+        assert (ran.returncode, ran.stdout, ran.stderr) == (0, "", "")
+
+
+@pytest.mark.parametrize("url", ["", URL], ids=["none", "address"])
+def test_the_built_page_has_the_buttons_only_with_an_address(book, url):
+    repository.apply(book, url)
+    subprocess.run(
+        [BUILDER, "build", str(book), "-W", "-n", "-q"],
+        check=True,
+        capture_output=True,
+    )
+    page = next(book.glob("_build/html/chapters/00_*.html")).read_text("utf8")
+    assert ("colab.research.google.com" in page) == bool(url)
+    assert ("/edit/main/chapters/" in page) == bool(url)
+
+
+@pytest.mark.parametrize("url", ["github.com/owner/name", "https://x.org"])
+def test_what_is_no_address_is_refused(book, url):
+    before = texts(book)
+    with pytest.raises(ValueError, match="is not an address like"):
+        repository.apply(book, url)
+    assert texts(book) == before

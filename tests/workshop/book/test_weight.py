@@ -1,0 +1,69 @@
+"""What a page weighs, whom it may ask, and in which order its parts come.
+
+These read the built pages without a browser; `make book` comes first.
+"""
+
+import re
+
+import pytest
+
+from built_pages import HTML, PAGES
+from workshop.book.frame import POLICY
+from workshop.book.weights import asked_for, by_kind
+
+pytestmark = pytest.mark.browser
+
+each_page = pytest.mark.parametrize(
+    "page", [HTML / name for name in PAGES], ids=PAGES
+)
+
+
+def tags(page, name):
+    return re.findall(rf"<{name}\b[^>]*>", page.read_text("utf8"))
+
+
+@each_page
+def test_a_first_visit_takes_200_kb_and_figures_250_more(page):
+    sizes = by_kind(page)
+    assert sizes.pop("figures", 0) <= 250_000
+    assert sizes.total() <= 200_000, sizes
+
+
+@each_page
+def test_every_part_of_a_page_lies_beside_it(page):
+    assert all(path.is_file() for path in asked_for(page))
+
+
+@each_page
+def test_a_page_may_ask_no_other_host(page):
+    text = page.read_text("utf8")
+    policies = re.findall(
+        r'http-equiv="Content-Security-Policy" content="([^"]+)"', text
+    )
+    assert policies == [POLICY]
+    assert not re.search(r"https?:|\*", POLICY)
+    # The policy holds for what comes after it.
+    assert text.index("Content-Security-Policy") < text.index("<title>")
+
+
+@each_page
+def test_scripts_wait_until_the_page_is_read(page):
+    for tag in tags(page, "script"):
+        assert "src=" not in tag or "defer" in tag, tag
+    assert not re.search(
+        "mathjax|fontawesome|require", str(tags(page, "script"))
+    )
+
+
+@each_page
+def test_pictures_have_a_size_and_wait_for_the_reader(page):
+    for tag in tags(page, "img"):
+        assert re.search(r'width="\d+" height="\d+"', tag), tag
+        assert 'loading="lazy"' in tag, tag
+
+
+def test_no_file_is_shipped_that_no_page_uses():
+    used = set().union(*(asked_for(HTML / name) for name in PAGES))
+    for folder in ("_static", "_images"):
+        shipped = {p for p in (HTML / folder).rglob("*") if p.is_file()}
+        assert shipped - used == set()

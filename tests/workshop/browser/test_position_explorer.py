@@ -1,0 +1,224 @@
+"""The position explorer in a real browser: mouse, keyboard, a phone."""
+
+import pytest
+
+from attnbook.widgets.position_explorer import PositionExplorer
+
+pytestmark = pytest.mark.browser
+
+STEM = "position_explorer"
+
+
+@pytest.fixture
+def state():
+    return PositionExplorer().state()
+
+
+def status(page):
+    return page.locator("[role=status]").text_content()
+
+
+def score(page):
+    return status(page).split("score ")[1].split(". ")[0]
+
+
+def label(page, name):
+    return page.get_attribute(f".pe-tip.pe-{name}", "aria-label")
+
+
+def test_only_the_distance_matters(shown, state):
+    page = shown(state, STEM)
+    before = score(page)
+    both = page.get_by_label("Move both")
+    both.focus()
+    for _ in range(9):
+        page.keyboard.press("ArrowRight")
+    assert status(page).startswith("Query at 29, key at 23, 6 steps before it")
+    assert score(page) == before
+    page.keyboard.press("End")
+    assert status(page).startswith("Query at 63, key at 57")
+    page.keyboard.press("Home")
+    assert status(page).startswith("Query at 6, key at 0")
+    assert score(page) == before
+    page.get_by_label("Key position").focus()
+    page.keyboard.press("End")
+    assert status(page).startswith("Query at 6, key at 63, 57 steps after it")
+    assert score(page) != before
+
+
+def test_with_sinusoidal_encodings_the_position_matters_too(shown, state):
+    page = shown(state, STEM)
+    assert page.get_attribute(".pe-curve", "points")
+    page.get_by_label("Method").select_option("sinusoidal")
+    before = score(page)
+    assert "elsewhere" in status(page)
+    page.get_by_label("Move both").fill("50")
+    assert status(page).startswith("Query at 50, key at 44")
+    assert score(page) != before
+    assert page.get_attribute(".pe-curve", "points") == ""
+
+
+def test_the_keyboard_rotates_a_vector(shown, state):
+    page = shown(state, STEM)
+    page.focus(".pe-tip.pe-query")
+    before = label(page, "query"), score(page)
+    page.keyboard.press("Shift+ArrowLeft")
+    assert label(page, "query").startswith("Query at ")
+    assert (label(page, "query"), score(page)) != before
+    page.keyboard.press("Tab")
+    for _ in range(20):
+        page.keyboard.press("Shift+ArrowUp")
+    # Up to the edge, and no longer than the plane shows.
+    x, y = (
+        float(n)
+        for n in label(page, "key")
+        .removeprefix("Key at ")
+        .split(";")[0]
+        .replace("\N{MINUS SIGN}", "-")
+        .split(", ")
+    )
+    assert x**2 + y**2 == pytest.approx(9, abs=0.4)
+    assert y > 2.5
+
+
+def test_the_mouse_drags_a_tip_and_tells_when_it_rests(shown, state):
+    page = shown(state, STEM)
+    box = page.locator(".pe-tip.pe-key").bounding_box()
+    x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+    before = status(page)
+    page.mouse.move(x, y)
+    page.mouse.down()
+    page.mouse.move(x - 50, y, steps=5)
+    assert page.inner_text(".pe-finding") != before == status(page)
+    moved = page.locator(".pe-tip.pe-key").bounding_box()
+    assert moved["x"] == pytest.approx(box["x"] - 50, abs=1)
+    page.mouse.up()
+    assert page.inner_text(".pe-finding") == status(page) != before
+
+
+def test_pairs_are_chosen_and_told(shown, state):
+    page = shown(state, STEM)
+    rows = page.locator(".pe-waves button")
+    assert rows.count() == 8
+    pressed = page.locator(".pe-waves [aria-pressed=true]")
+    assert pressed.get_attribute("aria-label") == (
+        "Pair 3 of 8, wavelength 62.8 steps"
+    )
+    rows.nth(0).click()
+    assert "columns 0 (across) and 1 (up)" in page.inner_text(".pe-left")
+    assert "turns by \N{MINUS SIGN}6.00 rad" in page.inner_text(".pe-left")
+    page.keyboard.press("ArrowDown")
+    assert page.evaluate("document.activeElement.ariaLabel").startswith(
+        "Pair 2 of 8"
+    )
+    assert pressed.count() == 1
+
+
+def test_width_and_base_change_the_wavelengths(shown, state):
+    page = shown(state, STEM)
+    page.get_by_label("Base").select_option("100")
+    last = page.locator(".pe-waves button >> nth=-1")
+    assert last.get_attribute("aria-label").endswith("wavelength 353 steps")
+    page.get_by_label("Width D").focus()
+    page.keyboard.press("Home")
+    assert page.locator(".pe-waves button").count() == 1
+    assert page.locator(".pe-waves [aria-pressed=true]").count() == 1
+    page.keyboard.press("End")
+    assert page.locator(".pe-waves button").count() == 16
+    page.click("text=Start again")
+    assert page.locator(".pe-waves button").count() == 8
+    assert page.get_by_label("Base").input_value() == "10000"
+
+
+def test_everything_has_a_name(shown, state):
+    page = shown(state, STEM)
+    for role, count in ("button", 11), ("slider", 4), ("combobox", 2):
+        parts = page.get_by_role(role)
+        assert parts.count() == count
+        for part in parts.all():
+            assert part.get_attribute("aria-label") or part.evaluate(
+                "e => e.labels?.[0]?.textContent || e.textContent"
+            )
+    assert page.get_by_role("application").locator("button").count() == 2
+    said = page.get_attribute(".pe-plot", "aria-label")
+    assert said.startswith("Score, from ")
+    assert said.endswith("a line: one score for each distance")
+    both = page.get_by_label("Move both").get_attribute("aria-valuetext")
+    assert both == "query 20, key 14"
+
+
+def test_a_finger_drags_a_tip_and_the_page_stays(shown, state):
+    page = shown(state, STEM)
+    point = page.locator(".pe-tip.pe-query")
+    assert point.evaluate("e => getComputedStyle(e).touchAction") == "none"
+    box = point.bounding_box()
+    assert min(box["width"], box["height"]) >= 44
+    before = label(page, "query")
+    x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+    send = page.context.new_cdp_session(page).send
+    for kind, dy in ("touchStart", 0), ("touchMove", 30), ("touchMove", 60):
+        send(
+            "Input.dispatchTouchEvent",
+            {"type": kind, "touchPoints": [{"x": x, "y": y + dy}]},
+        )
+    send("Input.dispatchTouchEvent", {"type": "touchEnd", "touchPoints": []})
+    assert label(page, "query") != before
+    assert page.evaluate("scrollY") == 0
+
+
+def test_nothing_moves_by_itself(shown, state):
+    page = shown(state, STEM)
+    page.emulate_media(reduced_motion="reduce")
+    page.get_by_label("Query position").fill("0")
+    assert page.evaluate("document.getAnimations().length") == 0
+
+
+@pytest.mark.parametrize("size", [320, 390])
+@pytest.mark.parametrize("method", ["rotary", "sinusoidal"])
+def test_it_fits_a_phone_and_says_nothing_wrong(shown, state, size, method):
+    page = shown({**state, "method": method, "width": 32, "base": 5e5}, STEM)
+    page.set_viewport_size({"width": size, "height": 640})
+    assert page.evaluate("document.documentElement.scrollWidth") <= size
+    heights = page.locator(".pe-control").evaluate_all(
+        "all => all.map(e => e.offsetHeight)"
+    )
+    assert max(heights) < 50  # one line each
+    over = page.evaluate(
+        "[...document.querySelectorAll('.pe *')].filter("
+        "e => e.scrollWidth > e.clientWidth + 1 && e.clientWidth "
+        "&& !e.matches('.pe-hidden')).map(e => e.className)"
+    )
+    assert over == []
+    assert page.wrong == []
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {},
+        {"query": None, "positions": "x", "width": "NaN", "pair": -3},
+        {"method": "<img src=x onerror=alert(1)>", "base": 0},
+        {"query": [1e9, -1e9], "positions": [99, -99], "width": 1e9},
+    ],
+)
+def test_bad_input_is_shown_or_said(shown, given):
+    page = shown(given, STEM)
+    assert page.locator(".pe").count() == 1
+    assert page.locator(".pe img").count() == 0
+    assert "NaN" not in page.inner_text(".pe")
+    assert page.wrong == []
+
+
+def test_two_on_one_page_do_not_share_a_name(shown, state):
+    page = shown(state, STEM, copies=2)
+    page.wait_for_selector("[data-state] >> nth=1", state="attached")
+    ids = page.eval_on_selector_all("[id]", "all => all.map(e => e.id)")
+    assert len(ids) == len({*ids}) > 0
+
+
+@pytest.mark.parametrize(("theme", "dark"), [("dark", True), ("light", False)])
+def test_light_and_dark_follow_the_page(shown, state, theme, dark):
+    page = shown(state, STEM)
+    page.evaluate(f"document.documentElement.dataset.theme = '{theme}'")
+    colour = "getComputedStyle(document.querySelector('.pe')).color"
+    assert (page.evaluate(colour) == "rgb(230, 232, 235)") == dark

@@ -1,0 +1,189 @@
+"""The soft lookup in a real browser: mouse, keyboard, bad input, a phone."""
+
+import pytest
+
+from attnbook.widgets.soft_lookup import SoftLookup
+
+pytestmark = pytest.mark.browser
+
+STEM = "soft_lookup"
+
+
+@pytest.fixture
+def state():
+    return SoftLookup(query=[0, 0]).state()
+
+
+def numbers(page):
+    return page.locator(".sl-rows td:last-child").all_inner_texts()
+
+
+def status(page):
+    return page.locator("[role=status]").text_content()
+
+
+def test_the_keyboard_moves_the_query_and_the_keys(shown, state):
+    page = shown(state, STEM)
+    assert numbers(page) == ["0.33", "0.33", "0.33"]
+    page.focus(".sl-query")
+    for _ in range(6):
+        page.keyboard.press("Shift+ArrowRight")
+    label = page.get_attribute(".sl-query", "aria-label")
+    assert label.startswith("Query at 3.0, 0.0")
+    assert float(numbers(page)[0]) > 0.95
+    assert "most of it from red (0.98)" in status(page)
+    page.keyboard.press("Shift+Tab")
+    page.keyboard.press("ArrowUp")
+    label = page.get_attribute(".sl-key >> nth=2", "aria-label")
+    assert label.startswith("Key blue at -0.8, -1.2")
+
+
+def test_the_mouse_drags_a_point_no_further_than_the_edge(shown, state):
+    page = shown(state, STEM)
+    box = page.locator(".sl-plane").bounding_box()
+    middle = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+    page.mouse.move(*middle)
+    page.mouse.down()
+    page.mouse.move(middle[0], box["y"] - 40, steps=4)
+    page.mouse.up()
+    label = page.get_attribute(".sl-query", "aria-label")
+    assert label.startswith("Query at 0.0, 3.0")
+    assert "most of it from green (0.94)" in status(page)
+
+
+def test_a_drag_is_told_once_when_it_rests(shown, state):
+    page = shown(state, STEM)
+    box = page.locator(".sl-query").bounding_box()
+    x, y = box["x"] + box["width"] / 2 + 7, box["y"] + box["height"] / 2 - 5
+    before = status(page)
+    page.mouse.move(x, y)
+    page.mouse.down()
+    page.mouse.move(x + 1, y)
+    label = page.get_attribute(".sl-query", "aria-label")
+    assert label.startswith(
+        "Query at 0.0, 0.0"
+    )  # taken off its middle: no jump
+    page.mouse.move(x + 100, y, steps=5)
+    assert page.inner_text(".sl-finding") != before == status(page)
+    page.mouse.up()
+    assert page.inner_text(".sl-finding") == status(page) != before
+
+
+def test_scores_and_entropy_are_shown(shown, state):
+    page = shown(state, STEM)
+    scores = page.locator(".sl-rows td:nth-child(2)")
+    assert scores.all_inner_texts() == ["0.0", "0.0", "0.0"]
+    even = "Entropy 1.10 nats, of at most 1.10"
+    assert page.inner_text(".sl-entropy") == even
+    page.focus(".sl-query")
+    page.keyboard.press("Shift+ArrowLeft")
+    assert scores.all_inner_texts() == ["\u22120.5", "0.3", "0.3"]
+    assert page.inner_text(".sl-entropy") < even
+
+
+def test_everything_has_a_name(shown, state):
+    page = shown(state, STEM)
+    for role, count in ("button", 5), ("slider", 2), ("checkbox", 1):
+        parts = page.get_by_role(role)
+        assert parts.count() == count
+        for part in parts.all():
+            assert part.get_attribute("aria-label") or part.evaluate(
+                "e => e.labels?.[0]?.textContent || e.textContent"
+            )
+    page.get_by_label("Temperature").fill("-1")
+    value = page.get_by_label("Temperature").get_attribute("aria-valuetext")
+    assert value == "0.1"
+    assert page.get_by_role("application").locator("button").count() == 4
+
+
+def test_a_finger_drags_a_key_and_the_page_stays(shown, state):
+    page = shown(state, STEM)
+    point = page.locator(".sl-key >> nth=1")
+    assert point.evaluate("e => getComputedStyle(e).touchAction") == "none"
+    box = point.bounding_box()
+    assert min(box["width"], box["height"]) >= 44
+    x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+    send = page.context.new_cdp_session(page).send
+    for kind, dy in ("touchStart", 0), ("touchMove", 30), ("touchMove", 60):
+        send(
+            "Input.dispatchTouchEvent",
+            {"type": kind, "touchPoints": [{"x": x, "y": y + dy}]},
+        )
+    send("Input.dispatchTouchEvent", {"type": "touchEnd", "touchPoints": []})
+    moved = page.get_attribute(".sl-key >> nth=1", "aria-label")
+    assert not moved.startswith("Key green at -0.8, 1.3")
+    assert page.evaluate("scrollY") == 0
+
+
+def test_nothing_moves_by_itself(shown, state):
+    page = shown(state, STEM)
+    page.get_by_label("Temperature").fill("-2")
+    assert page.evaluate("document.getAnimations().length") == 0
+
+
+def test_low_temperature_selects_one_key_and_high_temperature_does_not(
+    shown, state
+):
+    page = shown({**state, "query": [1, 0.2]}, STEM)
+    heat = page.get_by_label("Temperature")
+    heat.focus()
+    page.keyboard.press("Home")
+    assert numbers(page) == ["1.00", "0.00", "0.00"]
+    page.keyboard.press("End")
+    assert max(map(float, numbers(page))) < 0.36
+
+
+def test_width_without_the_division_is_cold(shown, state):
+    page = shown(state, STEM)
+    page.get_by_label("Width D").focus()
+    page.keyboard.press("End")
+    scaled = max(map(float, numbers(page)))
+    page.get_by_label("divide by √D").uncheck()
+    assert max(map(float, numbers(page))) > max(scaled, 0.95)
+    page.click("text=Start again")
+    assert numbers(page) == ["0.33", "0.33", "0.33"]
+    assert page.get_by_label("divide by √D").is_checked()
+
+
+@pytest.mark.parametrize("size", [320, 390])
+def test_it_fits_a_phone_and_says_nothing_wrong(shown, state, size):
+    state["entries"][0]["label"] = "Donaudampfschifffahrtsgesellschaft" * 2
+    page = shown(state, STEM)
+    page.set_viewport_size({"width": size, "height": 640})
+    wide = page.evaluate("document.documentElement.scrollWidth")
+    assert wide <= size
+    heights = page.locator(".sl-control").evaluate_all(
+        "all => all.map(e => e.offsetHeight)"
+    )
+    assert max(heights) < 50  # one line each
+    assert page.wrong == []
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {},
+        {"entries": [None, 3]},
+        {"entries": [{"label": "<img src=x onerror=alert(1)>"}], "width": "x"},
+    ],
+)
+def test_bad_input_is_shown_or_said(shown, given):
+    page = shown(given, STEM)
+    assert page.locator(".sl").count() == 1
+    assert page.locator(".sl img").count() == 0
+    assert page.wrong == []
+
+
+def test_two_on_one_page_do_not_share_a_name(shown, state):
+    page = shown(state, STEM, copies=2)
+    page.wait_for_selector("[data-state] >> nth=1", state="attached")
+    ids = page.eval_on_selector_all("[id]", "all => all.map(e => e.id)")
+    assert len(ids) == len({*ids}) > 0
+
+
+@pytest.mark.parametrize(("theme", "dark"), [("dark", True), ("light", False)])
+def test_light_and_dark_follow_the_page(shown, state, theme, dark):
+    page = shown(state, STEM)
+    page.evaluate(f"document.documentElement.dataset.theme = '{theme}'")
+    colour = "getComputedStyle(document.querySelector('.sl')).color"
+    assert (page.evaluate(colour) == "rgb(230, 232, 235)") == dark

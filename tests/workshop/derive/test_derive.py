@@ -1,0 +1,58 @@
+"""The scripts behind the data: reading help pages, finding near twins."""
+
+import random
+
+import pytest
+
+from workshop.derive.help_pages import paired, paragraphs
+from workshop.derive.neighbours import jaccard, nearest, words
+
+pytestmark = pytest.mark.precision
+
+PAGE = """<html><body>
+<p id="other" class="paragraph">Menu</p>
+<h1 id="hd_id1"><a name="x"></a>Opening <b>a</b> file</h1>
+<ul><li><p id="par_id2">Choose <span class="menuitem">
+<span hidden="true" id="MAC1" class="MAC">Preferences</span>
+<span hidden="true" id="default1"><i>Tools &amp; Options</i></span>
+</span><img src="a.svg"><br>now.</p></li></ul>
+after
+</body></html>"""
+
+
+def test_paragraphs_keep_the_default_wording_and_drop_what_has_no_id():
+    found = {k: " ".join(v.split()) for k, v in paragraphs(PAGE).items()}
+    assert found == {
+        "hd_id1": "Opening a file",
+        "par_id2": "Choose Tools & Options now.",
+    }
+
+
+def test_paired_aligns_by_page_and_id(tmp_path):
+    for language, text in (("en", "one"), ("fr", "un")):
+        (tmp_path / language).mkdir()
+        (tmp_path / language / "a.html").write_text(
+            f'<p id="par_1">{text}</p><p id="par_{language}">alone</p>'
+        )
+    (tmp_path / "en/b.html").write_text('<p id="par_1">no twin page</p>')
+    assert list(paired(tmp_path / "en", tmp_path / "fr")) == [("one", "un")]
+
+
+def test_words_are_lower_case_letters_or_digits():
+    assert words("L'été, 3.5 % a_b") == {"l", "été", "3", "5", "a", "b"}
+
+
+@pytest.mark.parametrize("similarity", [0.3, 0.6, 0.75, 1.0])
+def test_nearest_finds_what_comparing_all_finds(similarity):
+    draw = random.Random(0)
+    sets = [
+        frozenset(draw.choices("abcdefghij", k=draw.randint(1, 8)))
+        for _ in range(150)
+    ]
+    expected = []
+    for i, one in enumerate(sets):
+        rest = sets[:i] + sets[i + 1 :]
+        best = max(jaccard(one, other) for other in rest)
+        expected.append(best if best >= similarity else 0.0)
+    assert nearest(sets, similarity) == expected
+    assert sum(map(bool, expected)) > 0

@@ -1,0 +1,45 @@
+"""On a terminal an experiment says how long it takes; a log stays quiet."""
+
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from attnbook.records import read_record
+from workshop.experiments import __main__ as command
+
+pytestmark = [
+    pytest.mark.exact("looks at what is printed"),
+    pytest.mark.precision,
+]
+
+
+class Terminal:
+    """Stands in for a terminal: it keeps what is written."""
+
+    def __init__(self, real):
+        self.real, self.text = real, ""
+
+    def write(self, text):
+        self.text += text
+
+    def flush(self):
+        pass
+
+    def isatty(self):
+        return self.real
+
+
+@pytest.mark.parametrize("real", [True, False], ids=["terminal", "pipe"])
+@pytest.mark.parametrize("name", ["mask_cost", "not_yet"])
+def test_a_probe_says_on_a_terminal_how_long_it_takes(real, name, monkeypatch):
+    stream = Terminal(real)
+    monkeypatch.setattr(sys, "stderr", stream)
+    record = read_record("mask_cost")
+    experiment = SimpleNamespace(run=lambda: record)
+    monkeypatch.setitem(command.EXPERIMENTS, name, experiment)
+    assert command.repeated(name, progress=True)
+    minutes = f"{record['wall_s'] / 60:.1f} minutes"
+    known = minutes if name == "mask_cost" else "first time"
+    assert (f"{name} runs" in stream.text and known in stream.text) == real
+    assert bool(stream.text) == real

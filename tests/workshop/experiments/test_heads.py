@@ -1,0 +1,85 @@
+"""The helpers of chapter 6's recorded runs: copies, penalties, removal."""
+
+import torch
+
+from attnbook.models.multi_lookup import draw_tables
+from workshop.experiments.heads import (
+    alike,
+    all_alike,
+    first_asked,
+    looked,
+    model_of,
+    same_embeddings,
+)
+from workshop.experiments.pruning import greedily, without
+
+TABLES = draw_tables(7, torch.Generator().manual_seed(0))
+
+
+def test_a_seed_gives_the_same_model_and_leaves_the_global_one_alone():
+    torch.manual_seed(5)
+    expected = torch.rand(1)
+    torch.manual_seed(5)
+    first, second = model_of(3, 8), model_of(3, 8)
+    assert torch.equal(torch.rand(1), expected)
+    for ours, theirs in zip(
+        first.parameters(), second.parameters(), strict=True
+    ):
+        assert torch.equal(ours, theirs)
+
+
+def test_only_copies_of_one_head_have_equal_weights():
+    model = model_of(0, 8)
+    _, before = model(TABLES)
+    all_alike(model)
+    _, after = model(TABLES)
+    torch.testing.assert_close(after, after[:, :1].expand_as(after))
+    torch.testing.assert_close(alike(after), torch.tensor(1.0))
+    assert alike(before) < 0.99
+    assert looked(model)["largest_similarity"] > 0.999
+
+
+def test_heads_that_share_no_item_are_not_penalised():
+    apart = torch.eye(4)[None].expand(3, 4, 4)
+    assert alike(apart).abs() < 1e-6
+
+
+def test_equal_embeddings_cannot_be_distinguished():
+    model = model_of(0, 8)
+    same_embeddings(model)
+    rows = model.address.weight.unflatten(0, (4, 8))
+    assert torch.equal(rows, rows[:, :1].expand_as(rows))
+    assert not model.address.weight.requires_grad
+    assert len(model.address.weight.unique(dim=0)) == 4
+
+
+def test_the_task_without_a_table_has_answers_in_range():
+    target = first_asked(TABLES)
+    assert target.shape == TABLES.answers.shape
+    assert target.max() < 16
+
+
+def test_a_removed_head_writes_nothing_and_comes_back():
+    layer = torch.nn.Linear(6, 5)
+    kept = layer.weight.detach().clone()
+    x = torch.randn(4, 6, generator=torch.Generator().manual_seed(1))
+    expected = x.clone()
+    expected[:, 2:4] = 0
+    got = without(layer, 3, {1}, lambda: layer(x))
+    torch.testing.assert_close(got, layer(expected))
+    assert torch.equal(layer.weight, kept)
+
+
+def test_the_greedy_order_removes_what_costs_least_first():
+    layer = torch.nn.Linear(8, 1, bias=False)
+    costs = torch.tensor([3.0, 1.0, 4.0, 2.0])
+    with torch.no_grad():
+        layer.weight.copy_(costs.repeat_interleave(2)[None])
+
+    def lost():
+        return 20 - layer.weight.sum().item()
+
+    alone, curve = greedily(layer, 4, lost)
+    assert alone == [6.0, 2.0, 8.0, 4.0]
+    assert [p["error"] for p in curve] == [0, 2, 6, 12, 20]
+    assert [p["gone"] for p in curve][1:4] == [[1], [1, 3], [0, 1, 3]]

@@ -1,0 +1,48 @@
+import pytest
+import torch
+
+from attnbook.attention.scaled_dot_product import attend
+from attnbook.models.lookup_model import draw_lookup
+from attnbook.records import read_record
+from workshop.experiments.scaling import (
+    WAYS,
+    factor,
+    gradients,
+    loss_and_weights,
+    start,
+)
+
+
+@pytest.mark.parametrize("way", WAYS[:2])
+@pytest.mark.parametrize("width", [4, 64])
+def test_the_recorded_gradients_come_out_again(way, width):
+    stored = read_record("scaling_gradients")["results"][f"{way} {width}"]
+    again = gradients(width, factor(way, width), 0)
+    assert again.keys() == stored.keys()
+    for what, value in again.items():
+        assert value == pytest.approx(stored[what][0], rel=1e-3), what
+
+
+def test_the_gradient_is_that_of_the_loss_it_names():
+    width, scale = 4, 0.5
+    rng = torch.Generator().manual_seed(width)
+    query, key, value = (
+        torch.randn(256, n, m, generator=rng)
+        for n, m in ((1, width), (64, width), (64, 16))
+    )
+    query.requires_grad_()
+    output = attend(query, key, value, scale=scale)
+    loss = (output - value[:, :1]).square().sum() / 2
+    (on_query,) = torch.autograd.grad(loss, query)
+    found = gradients(width, scale, 0)["query"]
+    assert found == pytest.approx(float(on_query.norm(dim=-1).mean()), rel=1e-4)
+
+
+def test_a_smaller_start_is_the_division_at_the_start():
+    task = draw_lookup(3, 5, 32, 2, torch.Generator().manual_seed(0))
+    found = {}
+    for way in WAYS:
+        torch.manual_seed(0)
+        found[way] = loss_and_weights(start(way, 16), task)[2]
+    torch.testing.assert_close(found["shrunk"], found["scaled"])
+    assert not torch.allclose(found["plain"], found["scaled"], atol=0.1)
