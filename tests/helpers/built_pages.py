@@ -22,6 +22,8 @@ READY = (
 
 READ = """async () => {
   const frame = () => new Promise((then) => requestAnimationFrame(then));
+  // The page prepares its code cells when it is idle: after that, not before.
+  await new Promise((then) => requestIdleCallback(then, { timeout: 5000 }));
   const end = () => document.documentElement.scrollHeight;
   for (let y = 0; y < end(); y += 2 * innerHeight) {
     scrollTo({ top: y, behavior: "instant" });

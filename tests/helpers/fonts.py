@@ -114,8 +114,13 @@ def faces(width: str) -> list[tuple[str, str, str]]:
 
 
 def use(page, width: str) -> None:
-    """Show an open page's text in the fonts of a width."""
+    """Show an open page's text in the fonts of a width.
+
+    No reader's fonts change while a page is open. The page measures which code
+    scrolls sideways when the window changes its size, so it is told of one.
+    """
     page.evaluate(USE, [faces(width), RULES])
+    page.evaluate("dispatchEvent(new Event('resize'))")
 
 
 @cache

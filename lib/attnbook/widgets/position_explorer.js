@@ -4,7 +4,7 @@ const REACH = 3; // the longest query or key
 const SHOWN = 4.4; // half the plane's side: a wave adds a length of 1
 const LAST = 63; // positions go from 0 to here
 const WIDEST = 32;
-const METHODS = { rotary: "Rotary: turned", sinusoidal: "Sinusoidal: waves added" };
+const METHODS = { rotary: "Rotary (RoPE)", sinusoidal: "Sinusoidal" };
 const BASES = [10, 100, 1000, 10000, 500000];
 
 /** The angle per step of each pair of columns, fast ones first. */

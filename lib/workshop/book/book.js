@@ -78,7 +78,7 @@
   const idle = globalThis.requestIdleCallback ?? setTimeout; // a slow computer answers in between
   idle(() => {
     for (const node of all("article pre, .math-block, .pst-scrollable-table-container")) near.observe(node);
-  });
+  }, { timeout: 1000 });
 
   // A link into a page. Far parts get their heights as they come near, so that
   // the place moves while one comes to it: stay with it until it rests, or until

@@ -64,8 +64,10 @@ def test_the_first_page_shows_a_widget_and_every_question():
     rows = re.findall(r'<tr data-chapter="(\w+)">(.*?)</tr>', page, re.S)
     assert [f"chapters/{slug}.html" for slug, _ in rows] == CHAPTERS
     for slug, row in rows[1:]:
-        title = re.search(r"<h1>([^<]*)", text(f"chapters/{slug}.html"))[1]
-        assert html.unescape(title) in html.unescape(row)
+        heading = re.search(r"<h1>([^<]*)", text(f"chapters/{slug}.html"))[1]
+        title, question = html.unescape(heading).split(": ")
+        assert f"{title}</a></td>" in html.unescape(row)
+        assert question.lower() in html.unescape(row).lower()
     for way in ("read", "run", "solve", "teach"):
         assert re.search(rf"<h2>[^<]*\b{way}", page), way
 

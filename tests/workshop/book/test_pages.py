@@ -199,7 +199,7 @@ def test_menus_open_on_a_phone(opened, name):
 @pytest.mark.parametrize("name", CHAPTERS[:1])
 def test_code_can_be_copied(opened, name):
     page = opened(name, permissions=["clipboard-read", "clipboard-write"])
-    cell = page.locator("div.cell_input div.highlight").first
+    cell = page.locator("div.cell_input div.highlight:visible").first
     cell.hover()
     cell.locator("button.copy").click()
     copied = page.evaluate("navigator.clipboard.readText()")
