@@ -10,6 +10,8 @@ Axes: B batch, H heads, G groups (key-value heads), T queries, S keys, D width
     of query and key, E value width
 """
 
+from typing import Any
+
 from jaxtyping import Float, Int
 from torch import Tensor
 
@@ -70,4 +72,5 @@ def flash_attention(
     refuse(query, key, value, options)
     given = query, key, value, key_lengths, alibi_slopes
     numbers = options.numbers(query.shape[-1], key.shape[-2])
-    return Forward.apply(*given, *numbers, strict)[0]
+    apply: Any = Forward.apply  # PyTorch does not annotate it
+    return apply(*given, *numbers, strict)[0]

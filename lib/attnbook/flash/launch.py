@@ -5,6 +5,8 @@ Axes: B batch, H heads, G groups (key-value heads), T queries, S keys, D width
 """
 
 import math
+from collections.abc import Callable
+from typing import Any
 
 import torch
 import triton
@@ -79,7 +81,7 @@ def backward(
         back.query_gradient[(triton.cdiv(T, tile.queries) * B * H,)](
             *given, grads[0], *more, *read, strides_of(grads[0]), *last, **fixed
         )
-    return tuple(grads)
+    return grads[0], grads[1], grads[2]
 
 
 def allocate(
@@ -101,7 +103,8 @@ def with_contiguous_rows(x: Tensor) -> Tensor:
 
 def strides_of(x: Tensor) -> tuple[int, int, int]:
     """Return the strides of sequences, heads and rows."""
-    return x.stride()[:3]
+    sequences, heads, rows, _ = x.stride()
+    return sequences, heads, rows
 
 
 def per_sequence(
@@ -122,7 +125,9 @@ def per_sequence(
     return lengths, slopes
 
 
-def size_arguments(query: Tensor, key: Tensor, options: Options) -> tuple:
+def size_arguments(
+    query: Tensor, key: Tensor, options: Options
+) -> tuple[int, int, int, int, int, float]:
     """Return T, S, heads, heads a group, window, and scale · log₂ e."""
     (_, H, T, D), S = query.shape, key.shape[2]
     # A window wider than all keys has the same effect, and may overflow.
@@ -135,7 +140,7 @@ def scaled_softcap(options: Options) -> float:
     return (options.softcap or 0.0) * LOG2_E
 
 
-def score_function(options: Options):
+def score_function(options: Options) -> Callable[..., Any]:
     """Return the score function of the kernels."""
     if options.softcap is None:
         return unchanged if options.alibi_slopes is None else apply_alibi
@@ -148,7 +153,7 @@ def score_function(options: Options):
 
 def compile_constants(
     D: int, E: int, tile: TileSizes, options: Options
-) -> dict:
+) -> dict[str, Any]:
     """Return the compile-time constants of a kernel."""
     return {
         "D": D,

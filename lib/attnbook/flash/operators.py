@@ -12,6 +12,8 @@ Axes: B batch, H heads, G groups (key-value heads), T queries, S keys, D width
     the total of exp(score - maximum)
 """
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -79,11 +81,14 @@ def flash_backward(
         from attnbook.flash import launch
 
         return launch.backward(*given, sums[..., 0], upstream, options)
-    return tiled_backward(*given, *sums.unbind(-1), upstream, options)
+    maximum, total = sums.unbind(-1)
+    return tiled_backward(*given, maximum, total, upstream, options)
 
 
 @flash_forward.register_fake
-def forward_shapes(query, key, value, *more):
+def forward_shapes(
+    query: Tensor, key: Tensor, value: Tensor, *more: Any
+) -> tuple[Tensor, Tensor]:
     """Return empty outputs of `flash_forward`, for torch.compile."""
     strict = len(more) == 7 and more[-1]
     kernels = find_limit(query, value, strict) is None
@@ -94,7 +99,9 @@ def forward_shapes(query, key, value, *more):
 
 
 @flash_backward.register_fake
-def backward_shapes(query, key, value, *_):
+def backward_shapes(
+    query: Tensor, key: Tensor, value: Tensor, *_: Any
+) -> tuple[Tensor, ...]:
     """Return empty outputs of `flash_backward`, for torch.compile."""
     return tuple(x.new_empty(x.shape) for x in (query, key, value))
 
@@ -105,12 +112,14 @@ class Forward(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(*inputs):
+    def forward(*inputs: Any) -> tuple[Tensor, ...]:
         """Return what `flash_forward` returns."""
         return flash_forward(*inputs)
 
     @staticmethod
-    def setup_context(ctx, inputs, output):
+    def setup_context(
+        ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]
+    ) -> None:
         """Save every tensor so that autograd detects changes in place."""
         tensors, ctx.numbers = inputs[:5], inputs[5:9]
         ctx.save_for_backward(*tensors, *output)
@@ -118,11 +127,11 @@ class Forward(torch.autograd.Function):
         ctx.set_materialize_grads(False)
 
     @staticmethod
-    def backward(ctx, upstream, _):
+    def backward(ctx: Any, upstream: Tensor, _: Any) -> tuple[Any, ...]:
         """Return the gradients on all inputs of the forward pass."""
         # torch.compile traces no class inside a class, but the operator.
         compiling = torch.compiler.is_compiling()
-        run = flash_backward if compiling else Backward.apply
+        run: Any = flash_backward if compiling else Backward.apply
         grads = run(*ctx.saved_tensors, upstream, *ctx.numbers)
         return *grads, *[None] * 7
 
@@ -133,16 +142,18 @@ class Backward(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(*inputs):
+    def forward(*inputs: Any) -> tuple[Tensor, ...]:
         """Return what `flash_backward` returns."""
         return flash_backward(*inputs)
 
     @staticmethod
-    def setup_context(ctx, inputs, output):
+    def setup_context(
+        ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]
+    ) -> None:
         """Save nothing."""
 
     @staticmethod
-    def backward(ctx, *_):
+    def backward(ctx: Any, *_: Any) -> None:
         """Refuse to differentiate a gradient."""
         raise NotImplementedError(
             "second derivatives were requested (a gradient of a gradient, for "
@@ -159,20 +170,26 @@ flash_backward.register_autograd(Backward.backward)
 
 
 @flash_forward.register_vmap
-def forward_vmap(info, in_dims, *inputs):
+def forward_vmap(
+    info: Any, in_dims: tuple[int | None, ...], *inputs: Any
+) -> tuple[tuple[Tensor, ...], tuple[int, ...]]:
     """Compute V batches as one batch of V · B sequences."""
     made = flash_forward(*fold_batches(info.batch_size, in_dims, inputs))
     return unfold_batches(made, info.batch_size), (0, 0)
 
 
 @flash_backward.register_vmap
-def backward_vmap(info, in_dims, *inputs):
+def backward_vmap(
+    info: Any, in_dims: tuple[int | None, ...], *inputs: Any
+) -> tuple[tuple[Tensor, ...], tuple[int, ...]]:
     """Compute the gradients of V batches as those of one batch."""
     made = flash_backward(*fold_batches(info.batch_size, in_dims, inputs))
     return unfold_batches(made, info.batch_size), (0, 0, 0)
 
 
-def fold_batches(size: int, in_dims: tuple, inputs: tuple) -> list:
+def fold_batches(
+    size: int, in_dims: tuple[int | None, ...], inputs: tuple[Any, ...]
+) -> list[Any]:
     """Return the inputs with V and B in one axis; other arguments unchanged.
 
     Slopes that belong to the heads of every sequence have no axis B; they get
@@ -206,7 +223,9 @@ def split_groups(*tensors: Tensor, groups: int) -> list[Tensor]:
     return [x.unflatten(1, (groups, -1)) for x in tensors]
 
 
-def tiled_forward(query, key, value, options) -> tuple[Tensor, Tensor]:
+def tiled_forward(
+    query: Tensor, key: Tensor, value: Tensor, options: Options
+) -> tuple[Tensor, Tensor]:
     """Return the output and the sums of the tiled PyTorch version."""
     query, key, value = split_groups(query, key, value, groups=key.shape[1])
     scores = MaskedTileScores(query, key, options)
@@ -215,18 +234,28 @@ def tiled_forward(query, key, value, options) -> tuple[Tensor, Tensor]:
 
 
 def tiled_backward(
-    query, key, value, output, maximum, total, upstream, options
-) -> tuple[Tensor, ...]:
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    output: Tensor,
+    maximum: Tensor,
+    total: Tensor,
+    upstream: Tensor,
+    options: Options,
+) -> tuple[Tensor, Tensor, Tensor]:
     """Return the gradients of the tiled PyTorch version.
 
     Here the upstream gradient of a query is divided by its total, instead of
     its weights: the weights then need only the maximum, which is exact.
     """
     some = total.masked_fill(total == 0, 1.0)[..., None]
-    split = split_groups(
+    query, key, value, output, maximum, upstream = split_groups(
         query, key, value, output, maximum, at_least_float32(upstream) / some,
         groups=key.shape[1],
     )  # fmt: skip
-    scores = MaskedTileScores(split[0], split[1], options)
-    made = attend_tiled_gradient(*split, scores=scores)
-    return tuple(x.flatten(1, 2).contiguous() for x in made)
+    scores = MaskedTileScores(query, key, options)
+    made = attend_tiled_gradient(
+        query, key, value, output, maximum, upstream, scores=scores
+    )
+    dquery, dkey, dvalue = (x.flatten(1, 2).contiguous() for x in made)
+    return dquery, dkey, dvalue

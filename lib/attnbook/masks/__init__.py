@@ -60,7 +60,9 @@ def draw_mask(mask: Bool[Tensor, "T S"]) -> str:
     return "\n".join("".join("·●"[x] for x in row) for row in mask.tolist())
 
 
-def causal(T: int, S: int, device=None) -> Bool[Tensor, "T S"]:
+def causal(
+    T: int, S: int, device: torch.device | str | None = None
+) -> Bool[Tensor, "T S"]:
     """Return True where the key does not come after the query.
 
     The last query is aligned with the last key; with more queries than keys the
@@ -94,7 +96,9 @@ def padding(lengths: Int[Tensor, " B"], S: int) -> Bool[Tensor, "B 1 1 S"]:
     )
 
 
-def window(T: int, S: int, size: int, device=None) -> Bool[Tensor, "T S"]:
+def window(
+    T: int, S: int, size: int, device: torch.device | str | None = None
+) -> Bool[Tensor, "T S"]:
     """Return True at the query's own key and the size - 1 keys before it.
 
     >>> print(draw_mask(window(4, 4, size=2)))
@@ -107,7 +111,11 @@ def window(T: int, S: int, size: int, device=None) -> Bool[Tensor, "T S"]:
 
 
 def dilated(
-    T: int, S: int, size: int, step: int, device=None
+    T: int,
+    S: int,
+    size: int,
+    step: int,
+    device: torch.device | str | None = None,
 ) -> Bool[Tensor, "T S"]:
     """Return True at `size` keys, every `step`-th, back from the query's own.
 
@@ -124,7 +132,10 @@ def dilated(
 
 
 def prefix(
-    T: int, S: int, prefix: int | Int[Tensor, " B"], device=None
+    T: int,
+    S: int,
+    prefix: int | Int[Tensor, " B"],
+    device: torch.device | str | None = None,
 ) -> Bool[Tensor, "..."]:
     """Return a causal mask whose first `prefix` keys are open to all queries.
 
@@ -173,7 +184,9 @@ def block_sparse(layout: Bool[Tensor, "N M"], size: int) -> Bool[Tensor, "T S"]:
     return materialize_mask(rule, T, S, device=layout.device)
 
 
-def sinks(T: int, S: int, count: int, device=None) -> Bool[Tensor, "T S"]:
+def sinks(
+    T: int, S: int, count: int, device: torch.device | str | None = None
+) -> Bool[Tensor, "T S"]:
     """Return True at the first `count` keys, never after the query.
 
     >>> print(draw_mask(sinks(5, 5, count=1) | window(5, 5, size=2)))

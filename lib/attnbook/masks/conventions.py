@@ -81,7 +81,11 @@ def write_mask(
 
 
 def convert_mask(
-    mask: Tensor, *, given: str, wanted: str, dtype=torch.float32
+    mask: Tensor,
+    *,
+    given: str,
+    wanted: str,
+    dtype: torch.dtype = torch.float32,
 ) -> Tensor:
     """Convert a mask from the convention `given` to the convention `wanted`."""
     return write_mask(read_mask(mask, given), wanted, dtype)

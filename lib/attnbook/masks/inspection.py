@@ -125,7 +125,7 @@ def find_empty_rows(full: Tensor) -> list[Finding]:
 
 def find_order_errors(full: Tensor, T: int, S: int) -> list[Finding]:
     """Return findings on an inverted or wrongly aligned causal mask."""
-    found = []
+    found: list[Finding] = []
     q = torch.arange(T, device=full.device)[:, None]
     k = torch.arange(S, device=full.device)
     future, past = k > q + S - T, k < q + S - T

@@ -48,7 +48,7 @@ def dilated(T: int, S: int, size: int, step: int) -> Rule:
     last = alignment_offset(T, S)
     check_positive(size=size, step=step)
 
-    def rule(b, h, q, k):
+    def rule(b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
         back = q + last - k
         return (back >= 0) & (back < size * step) & (back % step == 0)
 

@@ -115,6 +115,8 @@ def t5_bucket(
 class AlibiBias(nn.Module):
     """ALiBi's bias; no parameters."""
 
+    device_marker: Tensor
+
     def __init__(self, heads: int):
         super().__init__()
         self.heads = heads

@@ -38,7 +38,8 @@ def shaw_output(
     weights: Float[Tensor, "B H T S"], table: Float[Tensor, "R E"]
 ) -> Float[Tensor, "B H T E"]:
     """Return the weighted sum of a(s - t), to add to the output (eq. 3)."""
-    rows = clip_distances(*weights.shape[2:], len(table), weights.device)
+    T, S = weights.shape[2:]
+    rows = clip_distances(T, S, len(table), weights.device)
     per_distance = weights.new_zeros(*weights.shape[:3], len(table))
     index = rows.expand_as(weights)
     return per_distance.scatter_add(-1, index, weights) @ table
