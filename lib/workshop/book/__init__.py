@@ -10,6 +10,7 @@ def setup(app) -> dict:
     from workshop.book import (
         access,
         alternative,
+        cell_kinds,
         code,
         declarations,
         frame,
@@ -25,6 +26,7 @@ def setup(app) -> dict:
     for part in (
         access,
         alternative,
+        cell_kinds,
         code,
         declarations,
         frame,

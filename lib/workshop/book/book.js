@@ -59,6 +59,21 @@
     pre.parentElement.append(copy);
   };
 
+  // Folded cells: one switch opens and closes them all.
+  const folded = all("details.folded");
+  const activities = document.querySelector(".doings");
+  if (folded.length && activities) {
+    const open = activities.appendChild(make("button", { type: "button", class: "open-folded" }));
+    const name = () => (open.textContent = folded.every((one) => one.open) ? "Fold all code" : "Show all folded code");
+    open.addEventListener("click", () => {
+      const shown = !folded.every((one) => one.open);
+      for (const one of folded) one.open = shown;
+      name();
+    });
+    for (const one of folded) one.addEventListener("toggle", name);
+    name();
+  }
+
   // What scrolls sideways can be reached and scrolled by keyboard. Far parts
   // are not laid out yet: each gets its button and is measured as it comes near.
   const met = new Set();

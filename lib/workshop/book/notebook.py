@@ -17,14 +17,13 @@ from nbclient import NotebookClient
 
 from attnbook.training.progress import progress_bar
 from workshop.book import repository
+from workshop.book.cell_kinds import FOLDED, KINDS, TITLE, kind_of
 
 CHAPTERS = Path("chapters")
 KEPT = ("tags", "mystnb")
 PROGRESS = re.compile(r"\r|\d+%\|")
 # How Colab is asked for a GPU, by chapters whose front matter says `gpu: true`.
 COLAB = {"accelerator": "GPU", "colab": {"gpuType": "T4", "provenance": []}}
-# How Jupyter and Colab fold a cell's code.
-FOLDED = {"jupyter": {"source_hidden": True}, "cellView": "form"}
 
 
 def normalize(
@@ -33,8 +32,9 @@ def normalize(
     """Take out what differs between two executions of the same notebook.
 
     Cells get their position as id; views of live widgets, progress bars and the
-    kernel's version are removed. All other metadata is derived: setup cells are
-    folded, and Colab is asked for a GPU only if the chapter needs one.
+    kernel's version are removed. All other metadata is derived: cells of setup,
+    proof and plumbing are folded, and Colab is asked for a GPU only if the
+    chapter needs one.
 
     Args:
         notebook: changed in place.
@@ -56,7 +56,7 @@ def normalize(
         cell.id = f"cell-{number}"
         cell.metadata = nbformat.from_dict(
             {k: v for k, v in cell.metadata.items() if k in KEPT}
-            | (FOLDED if "setup" in tags(cell) else {})
+            | ({} if kind_of(tags(cell)) == "open" else FOLDED)
         )
         if cell.cell_type == "code":
             cell.outputs = joined(filter(None, map(stored, cell.outputs)))
@@ -122,7 +122,8 @@ def execute(source: Path) -> nbformat.NotebookNode:
 def follow(source: Path) -> str:
     """Carry a chapter's prose into its notebook; the stored outputs stay.
 
-    Where code has changed too, nothing is written: it must be executed.
+    So do the titles of its cells and how they are folded. Where other code has
+    changed, nothing is written: it must be executed.
 
     Returns:
         What was done, in a few words.
@@ -132,17 +133,28 @@ def follow(source: Path) -> str:
         return f"not executed yet: make notebook NAME={source.stem}"
     text, stored = jupytext.read(source), nbformat.read(target, as_version=4)
     code = [
-        [(c.source, tags(c)) for c in book.cells if c.cell_type == "code"]
+        [executed(c) for c in book.cells if c.cell_type == "code"]
         for book in (text, stored)
     ]
     if code[0] != code[1]:
         return f"code has changed: make notebook NAME={source.stem}"
     outputs = [c for c in stored.cells if c.cell_type == "code"]
-    stored.cells = [
-        outputs.pop(0) if c.cell_type == "code" else c for c in text.cells
-    ]
+    for cell in text.cells:
+        if cell.cell_type == "code":
+            last = outputs.pop(0)
+            cell.outputs, cell.execution_count = (
+                last.outputs,
+                last.execution_count,
+            )
+    stored.cells = text.cells
     nbformat.write(normalize(stored, needs_gpu(text)), target)
     return "prose carried into the notebook"
+
+
+def executed(cell: nbformat.NotebookNode) -> tuple[str, list[str]]:
+    """Return a cell's source and tags without what only folds it."""
+    kept = [tag for tag in tags(cell) if tag not in KINDS]
+    return TITLE.sub("", cell.source, count=1), kept
 
 
 def needs_gpu(text: nbformat.NotebookNode) -> bool:

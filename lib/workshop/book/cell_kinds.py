@@ -1,0 +1,199 @@
+"""Kinds of cells: what teaches stays open, proofs and plumbing are folded.
+
+A cell tagged `proof` asserts. A cell tagged `plumbing` loads records, builds
+figures or tables. Both begin with `# @title ...`: that line is what a page,
+JupyterLab and Colab show of the folded cell. Like every other cell, both are
+executed by nbval.
+
+    ```{code-cell} ipython3
+    :tags: [proof]
+
+    # @title Checked: the weights of every query sum to 1
+    assert torch.allclose(weights.sum(-1), torch.ones(3))
+    ```
+"""
+
+import ast
+import json
+import re
+from pathlib import Path
+
+from workshop.book.names_read import needed_later, parse
+
+# How Jupyter and Colab fold a cell's code.
+FOLDED = {"jupyter": {"source_hidden": True}, "cellView": "form"}
+KINDS = ("setup", "proof", "plumbing")
+TITLE = re.compile(r"\A# @title (\S.*)$\n?", re.M)
+PROOF = re.compile(r"Checked: \S")
+SET_UP = (ast.Import, ast.ImportFrom, ast.Assign, ast.AugAssign, ast.Pass)
+BLOCKS = (ast.For, ast.With, ast.If)
+SHOWING = {"print", "display", "show_figure", "show_diagram", "show_table"}
+
+
+def kind_of(tags: list[str]) -> str:
+    """Return the kind of a code cell: one of `KINDS`, or "open"."""
+    return next((kind for kind in KINDS if kind in tags), "open")
+
+
+def read_title(source: str) -> str | None:
+    """Return the title in a cell's first line, if it has one."""
+    found = TITLE.match(source)
+    return found[1].strip() if found else None
+
+
+def only_asserts(source: str) -> bool:
+    """Tell whether a cell does nothing but assert, with a small set-up.
+
+    Set-up are imports and assignments to plain names. A cell whose names a
+    later cell needs does more than that: `needed_later` finds them.
+    """
+
+    def allowed(node: ast.stmt) -> bool:
+        if isinstance(node, ast.Assign):
+            return all(plain(target) for target in node.targets)
+        if isinstance(node, BLOCKS):
+            return all(map(allowed, node.body))
+        return isinstance(node, (ast.Assert, *SET_UP))
+
+    body = parse(source).body
+    return all(map(allowed, body)) and asserts(body)
+
+
+def plain(target: ast.expr) -> bool:
+    """Tell whether an assignment changes no object that was there before."""
+    return not any(
+        isinstance(x, (ast.Attribute, ast.Subscript)) for x in ast.walk(target)
+    )
+
+
+def asserts(body: list[ast.stmt]) -> bool:
+    """Tell whether statements contain an assertion."""
+    return any(isinstance(x, ast.Assert) for y in body for x in ast.walk(y))
+
+
+def find_showing(source: str) -> str | None:
+    """Return the name of a function that a cell calls to show something."""
+    for node in ast.walk(parse(source)):
+        if isinstance(node, ast.Call):
+            called = node.func
+            name = getattr(called, "id", getattr(called, "attr", ""))
+            if name in SHOWING:
+                return name
+    return None
+
+
+def find_faults(cells: list[dict]) -> list[str]:
+    """Return a sentence for every cell whose kind is wrong or unsaid.
+
+    Args:
+        cells: of a notebook, as JSON. Each has a source and metadata.
+    """
+    code = [
+        (number, text_of(cell), cell["metadata"].get("tags", []), cell)
+        for number, cell in enumerate(cells)
+        if cell["cell_type"] == "code"
+    ]
+    later = needed_later([source for _, source, _, _ in code])
+    return [
+        f"cell {number} ({first_line(source)!r}) {fault}"
+        for (number, source, tags, cell), names in zip(code, later, strict=True)
+        if (fault := find_fault(source, kind_of(tags), names, cell))
+    ]
+
+
+def find_fault(
+    source: str, kind: str, later: set[str], cell: dict
+) -> str | None:
+    """Return what is wrong with one code cell, or None."""
+    title = read_title(source)
+    if kind == "open":
+        if only_asserts(source) and not later:
+            return (
+                "only asserts but has no tag: add `:tags: [proof]` and a "
+                "first line `# @title Checked: ...`"
+            )
+        return None
+    if title is None:
+        return f"is tagged {kind} but does not begin with `# @title ...`"
+    if kind != "proof":
+        return None
+    if not PROOF.match(title):
+        return f"is a proof but its title {title!r} lacks `Checked: ` in front"
+    if not asserts(parse(source).body):
+        return "is tagged proof but asserts nothing"
+    if name := find_showing(source):
+        return f"is tagged proof but calls {name}(); a proof shows nothing"
+    if cell.get("outputs"):
+        return "is tagged proof but has an output; a proof shows nothing"
+    if later:
+        return (
+            f"is tagged proof but later cells need its {sorted(later)}: what "
+            "they need is bound in a cell of its own"
+        )
+    return None
+
+
+def text_of(cell: dict) -> str:
+    """Return a cell's source, which JSON may hold as a list of lines."""
+    return "".join(cell["source"])
+
+
+def first_line(source: str) -> str:
+    """Return the first line that is not empty."""
+    return next((x for x in source.splitlines() if x.strip()), "")
+
+
+def fold_cells(notebook: dict) -> dict:
+    """Return a notebook whose folded cells say their title on the page.
+
+    Raises:
+        ValueError: naming each cell whose kind is wrong or unsaid.
+    """
+    if faults := find_faults(notebook["cells"]):
+        raise ValueError("; ".join(faults))
+    for cell in notebook["cells"]:
+        tags = cell["metadata"].setdefault("tags", [])
+        if cell["cell_type"] != "code" or kind_of(tags) == "open":
+            continue
+        source = text_of(cell)
+        title = read_title(source).replace("Checked: ", "✓ Checked: ", 1)
+        if "hide-input" not in tags:
+            tags.append("hide-input")
+        cell["metadata"].setdefault("mystnb", {})["code_prompt_show"] = title
+        cell["source"] = TITLE.sub("", source, count=1)
+    return notebook
+
+
+SUMMARY = re.compile(
+    r'<details class="[^"]*above-input">\s*<summary[^>]*>\s*'
+    r'<p class="collapsed[^>]*>(.*?)</p>.*?</summary>',
+    re.DOTALL,
+)
+
+
+def shorten_summaries(body: str) -> str:
+    """Return a page whose folded cells are a native `<details>` each."""
+    return SUMMARY.sub(r'<details class="folded"><summary>\1</summary>', body)
+
+
+def read(app, docname: str, source: list[str]) -> None:
+    """Fold the cells when Sphinx reads a notebook."""
+    from sphinx.errors import ExtensionError
+
+    if Path(app.env.doc2path(docname)).suffix == ".ipynb":
+        try:
+            source[0] = json.dumps(fold_cells(json.loads(source[0])))
+        except ValueError as error:
+            raise ExtensionError(f"{docname}: {error}") from error
+
+
+def fold_page(app, pagename, templatename, context, doctree) -> None:
+    """Shorten the summaries of a page."""
+    if context.get("body"):
+        context["body"] = shorten_summaries(context["body"])
+
+
+def setup(app) -> None:
+    """Connect to Sphinx's reading of files, and at every page."""
+    app.connect("source-read", read)
+    app.connect("html-page-context", fold_page, priority=804)

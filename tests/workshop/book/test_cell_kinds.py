@@ -1,0 +1,188 @@
+"""Cells that assert and cells that draw are folded, and say what they do."""
+
+import json
+from pathlib import Path
+
+import nbformat
+import pytest
+
+from workshop.book.cell_kinds import (
+    find_faults,
+    fold_cells,
+    kind_of,
+    read_title,
+    shorten_summaries,
+)
+from workshop.book.names_read import bound_and_read, needed_later
+
+pytestmark = pytest.mark.precision
+
+CHAPTERS = sorted(
+    (Path(__file__).parents[3] / "chapters").glob("[0-9][0-9]_*.ipynb")
+)
+PROOF = "# @title Checked: x is 1\nassert x == 1"
+
+
+def code(source, *tags, outputs=()):
+    return {
+        "cell_type": "code",
+        "source": source.splitlines(keepends=True),
+        "metadata": {"tags": list(tags)},
+        "outputs": list(outputs),
+    }
+
+
+def faults(*cells):
+    return find_faults([code("x = 1"), *cells])
+
+
+@pytest.mark.parametrize("path", CHAPTERS, ids=lambda p: p.stem)
+def test_no_chapter_has_an_open_cell_that_only_asserts(path):
+    assert find_faults(json.loads(path.read_text("utf8"))["cells"]) == []
+
+
+@pytest.mark.parametrize("path", CHAPTERS, ids=lambda p: p.stem)
+def test_titles_fit_on_the_line_that_is_shown(path):
+    for cell in nbformat.read(path, as_version=4).cells:
+        if kind_of(cell.metadata.get("tags", [])) != "open":
+            assert 10 < len(read_title(cell.source)) <= 105
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "assert x == 1",
+        "y = x + 1\nassert y == 2",
+        "import math\nassert math.exp(0) == x",
+        "for y in range(3):\n    assert y < 3",
+        "def f():\n    return 1\n\n\nassert f() == x",
+    ],
+)
+def test_a_proof_may_have_a_small_setup(source):
+    title = "# @title Checked: x is 1\n"
+    assert faults(code(title + source, "proof")) == []
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "assert x == 1",
+        "y = x + 1\nassert y == 2",
+        "import math\nassert math.exp(0) == x",
+        "for y in range(3):\n    assert y < 3",
+        "assert x == 1  # and a comment",
+    ],
+)
+def test_an_open_cell_that_only_asserts_is_refused_by_its_number(source):
+    (said,) = faults(code(source))
+    assert said.startswith("cell 1 (")
+    assert source.splitlines()[0] in said
+    assert "only asserts but has no tag: add `:tags: [proof]`" in said
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "print(x)\nassert x == 1",
+        "y = x + 1\nassert y == 2\ny",
+        "x.data[0] = 3\nassert x",
+        "y = x + 1",
+    ],
+)
+def test_a_cell_that_shows_or_changes_something_may_stay_open(source):
+    assert faults(code(source)) == []
+
+
+def test_a_cell_that_a_later_cell_needs_may_stay_open():
+    asserting = code("y = x + 1\nassert y == 2")
+    assert faults(asserting, code("print(y)")) == []
+    assert faults(asserting, code("y = 3\nprint(y)")) != []
+
+
+@pytest.mark.parametrize(
+    ("cells", "said"),
+    [
+        ([code("assert x == 1", "proof")], "does not begin with `# @title"),
+        ([code("load(x)", "plumbing")], "plumbing but does not begin with"),
+        ([code("# @title\nload(x)", "plumbing")], "does not begin with"),
+        (
+            [code("# @title x is 1\nassert x == 1", "proof")],
+            "lacks `Checked: `",
+        ),
+        ([code("# @title Checked: x\ny = x", "proof")], "asserts nothing"),
+        ([code(f"{PROOF}\nprint(x)", "proof")], "calls print()"),
+        ([code(f"{PROOF}\nshow_figure(x, 'a')", "proof")], "show_figure()"),
+        ([code(PROOF, "proof", outputs=[{}])], "has an output"),
+        (
+            [code(f"{PROOF}\ny = 2", "proof"), code("print(y)")],
+            "later cells need its ['y']",
+        ),
+    ],
+)
+def test_a_folded_cell_that_does_something_else_is_refused(cells, said):
+    (found,) = faults(*cells)
+    assert said in found
+
+
+def test_the_build_names_chapter_and_cell():
+    errors = pytest.importorskip("sphinx.errors")
+    from workshop.book.cell_kinds import read
+
+    class Application:
+        class env:  # noqa: N801
+            @staticmethod
+            def doc2path(name):
+                return f"{name}.ipynb"
+
+    text = [json.dumps({"cells": [code("x = 1"), code("assert x == 1")]})]
+    with pytest.raises(errors.ExtensionError, match="03_luong: cell 1 "):
+        read(Application, "chapters/03_luong", text)
+
+
+def test_a_page_shows_the_title_instead_of_its_line_of_code():
+    made = fold_cells({"cells": [code("x = 1"), code(PROOF, "proof")]})
+    opened, folded = made["cells"]
+    assert opened["metadata"] == {"tags": []}
+    assert folded["source"] == "assert x == 1"
+    about = folded["metadata"]
+    assert about["mystnb"]["code_prompt_show"] == "✓ Checked: x is 1"
+    assert "hide-input" in about["tags"]
+
+
+def test_a_folded_cell_becomes_a_native_element_with_its_title_as_name():
+    made = shorten_summaries(
+        '<details class="admonition hide above-input">\n'
+        '<summary aria-label="Toggle hidden content">\n'
+        '<p class="collapsed admonition-title">✓ Checked: x is 1</p>\n'
+        '<p class="expanded admonition-title">Hide code cell source</p>\n'
+        "</summary>\n<pre>"
+    )
+    assert made == (
+        '<details class="folded"><summary>✓ Checked: x is 1</summary>\n<pre>'
+    )
+
+
+@pytest.mark.parametrize(
+    ("source", "bound", "read"),
+    [
+        ("y = x", {"y"}, {"x"}),
+        ("x = x + 1", {"x"}, {"x"}),
+        ("x += 1", {"x"}, {"x"}),
+        ("y = [a for a in b]", {"y"}, {"b"}),
+        ("for a in b:\n    c = a", {"a", "c"}, {"b"}),
+        ("def f(a):\n    c = a\n    return c + d", {"f"}, {"d"}),
+        ("f = lambda a: a + b", {"f"}, {"b"}),
+        ("import a.b as c, d.e", {"c", "d"}, set()),
+        ("with a as b:\n    b.c = 1", {"b"}, {"a"}),
+        ("class A(B):\n    c = d", {"A"}, {"B", "d"}),
+        ("%pip install x\na = 1", {"a"}, set()),
+        ("print((y := 1), y)", {"y"}, {"print"}),
+        ("def f():\n    return g()\n\n\ndef g():\n    pass", {"f", "g"}, {"g"}),
+    ],
+)
+def test_names_that_a_cell_binds_and_reads_are_found(source, bound, read):
+    assert bound_and_read(source) == (bound, read)
+
+
+def test_a_name_that_is_bound_again_is_not_needed():
+    assert needed_later(["x = 1", "x = 2", "print(x)"]) == [set(), {"x"}, set()]
