@@ -14,7 +14,7 @@ from attnbook.profiling.steps import (
     forward_steps,
 )
 
-PHASES = ("read", "train", "write")
+PHASES = ("prefill", "train", "decode")
 
 
 def calculate(
@@ -25,8 +25,8 @@ def calculate(
     Args:
         block: the model's sizes.
         machine: the device's ceilings.
-        phase: "read" n positions at once; "train" on them, with gradients; or
-            "write" one more position after n - 1 others, from a cache.
+        phase: "prefill", n positions at once; "train", with gradients; or
+            "decode", one position after n - 1 others, from a KV cache.
         B: sequences.
         n: their length.
         itemsize: bytes of a number.
@@ -36,7 +36,7 @@ def calculate(
     """
     if phase not in PHASES:
         raise ValueError(f"the phase is {phase!r}, none of {PHASES}")
-    T = 1 if phase == "write" else n
+    T = 1 if phase == "decode" else n
     sizes = attention_sizes(block, B, T, n, itemsize)
     steps, whole = [*forward_steps(sizes).values()], [count_fused(sizes)]
     passes = 1

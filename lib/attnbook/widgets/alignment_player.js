@@ -2,10 +2,10 @@
 
 /** The fewest insertions, deletions and substitutions between two lists. */
 export function editDistance(ours, theirs) {
-  return table(ours, theirs)[ours.length][theirs.length];
+  return computeEditTable(ours, theirs)[ours.length][theirs.length];
 }
 
-function table(ours, theirs) {
+function computeEditTable(ours, theirs) {
   const rows = [[...Array(theirs.length + 1).keys()]];
   ours.forEach((word, i) => {
     const row = [i + 1];
@@ -18,8 +18,8 @@ function table(ours, theirs) {
 }
 
 /** For each of our words: does a cheapest edit keep it as it is? */
-export function kept(ours, theirs) {
-  const rows = table(ours, theirs);
+export function markUnchanged(ours, theirs) {
+  const rows = computeEditTable(ours, theirs);
   const marks = Array(ours.length).fill(false);
   let [i, j] = [ours.length, theirs.length];
   while (i > 0 && j > 0) {
@@ -35,7 +35,7 @@ export function kept(ours, theirs) {
 }
 
 /** An example that can be drawn, whatever came in: text, and numbers or 0. */
-export function cleaned(example) {
+export function cleanExample(example) {
   const texts = (list) => (Array.isArray(list) ? list.map(String) : []);
   const source = texts(example?.source);
   const rows = Array.isArray(example?.with?.weights) ? example.with.weights : [];
@@ -44,32 +44,32 @@ export function cleaned(example) {
     source,
     reference: texts(example?.reference),
     output: texts(example?.with?.output),
-    weights: rows.map((row) => source.map((_, s) => share(Array.isArray(row) ? row[s] : 0))),
+    weights: rows.map((row) => source.map((_, s) => clampShare(Array.isArray(row) ? row[s] : 0))),
     without: texts(example?.without?.output),
   };
 }
 
 /** What the player says of one step, for eyes that cannot see it. */
-export function told(example, step, attention) {
+export function describeStep(example, step, attention) {
   const output = attention ? example.output : example.without;
   const ends = step >= output.length;
-  const word = ends ? "the end" : quoted(output[step]);
+  const word = ends ? "the end" : quote(output[step]);
   const place = ends ? word : `output ${step + 1} of ${output.length}, ${word}`;
-  if (!attention) return `${place}; without attention it looks nowhere`;
+  if (!attention) return `${place}; without attention there are no weights`;
   const row = example.weights[step] ?? [];
-  const best = largest(row);
+  const best = findLargest(row);
   if (!(row[best] > 0)) return `${place}; no weights here`;
-  return `${place}, looks most at ${quoted(example.source[best])} (${row[best].toFixed(2)})`;
+  return `${place}, attends most to ${quote(example.source[best])} (${row[best].toFixed(2)})`;
 }
 
 /** How many steps there are: the outputs, and the end if it has weights. */
-export function steps(example, attention) {
+export function countSteps(example, attention) {
   if (!attention) return Math.max(1, example.without.length);
   return Math.max(1, example.weights.length, example.output.length);
 }
 
 /** The size in pixels of the cells of a map, so that 1 to 512 words fit. */
-export function cellSize(rows, columns) {
+export function chooseCellSize(rows, columns) {
   const fit = (count, most) => Math.max(2, Math.min(most, Math.floor(832 / Math.max(1, count))));
   const width = fit(columns, 36);
   return { width, height: fit(rows, Math.max(width, 16)), gap: width < 8 ? 0 : 2 };
@@ -84,15 +84,15 @@ const SIGNS = {
   last: "M11 3h2v10h-2zM3 3v10l7-5z",
 };
 
-function sign(name) {
-  const drawing = draft("svg", { viewBox: "0 0 16 16", "aria-hidden": "true", class: "ap-sign" });
-  drawing.append(draft("path", { d: SIGNS[name] }));
+function createIcon(name) {
+  const drawing = makeSvg("svg", { viewBox: "0 0 16 16", "aria-hidden": "true", class: "ap-sign" });
+  drawing.append(makeSvg("path", { d: SIGNS[name] }));
   return drawing;
 }
 
 /** Paint all weights on one canvas, in one colour. */
 function paint(canvas, weights, columns, ink) {
-  const { width, height, gap } = cellSize(weights.length, columns);
+  const { width, height, gap } = chooseCellSize(weights.length, columns);
   Object.assign(canvas, { width: columns * width, height: weights.length * height });
   canvas.style.width = `${canvas.width / 2}px`;
   const pen = canvas.getContext("2d");
@@ -108,7 +108,7 @@ function paint(canvas, weights, columns, ink) {
 /** Build the player in `el`; gives back what takes it away. */
 function build(el, given) {
   const id = `alignment-player-${Math.random().toString(36).slice(2)}`; // a page may hold several
-  const examples = (Array.isArray(given) ? given : []).map(cleaned).filter((e) => e.source.length);
+  const examples = (Array.isArray(given) ? given : []).map(cleanExample).filter((e) => e.source.length);
   const root = make("div", { className: "book-widget ap", role: "group", "aria-label": "Alignment player" });
   el.append(root);
   if (!examples.length) {
@@ -124,8 +124,8 @@ function build(el, given) {
   const toggle = make("button", { type: "button", role: "switch", className: "ap-switch" });
   toggle.append(make("span", { className: "ap-track", "aria-hidden": "true" }), "Attention ", onOff);
   const source = make("ol", { className: "ap-words ap-source", "aria-label": "Input, with the weight of each" });
-  const lines = draft("svg", { class: "ap-lines", "aria-hidden": "true" });
-  const output = make("ol", { className: "ap-words ap-output", "aria-label": "Output; choose one to see where it looks" });
+  const lines = makeSvg("svg", { class: "ap-lines", "aria-hidden": "true" });
+  const output = make("ol", { className: "ap-words ap-output", "aria-label": "Output; choose a word to see its weights" });
   const reference = make("p", { className: "ap-reference", dir: "auto" });
   const verdict = make("p", { className: "ap-verdict" });
   const status = make("p", { className: "ap-status", role: "status" });
@@ -135,12 +135,12 @@ function build(el, given) {
   const caption = make("p", { className: "ap-label ap-caption" });
   const buttons = {};
   for (const [name, label] of [["first", "First"], ["back", "Back"], ["play", "Play"], ["next", "Next"], ["last", "Last"]]) {
-    buttons[name] = make("button", { type: "button", "aria-label": label, title: label }, sign(name));
+    buttons[name] = make("button", { type: "button", "aria-label": label, title: label }, createIcon(name));
   }
   const hint = make("span", { className: "ap-label ap-hint", text: "or the keys ← → Home End" });
 
   const current = () => examples[now.example];
-  const last = () => steps(current(), now.attention) - 1;
+  const last = () => countSteps(current(), now.attention) - 1;
   const weights = () => (now.attention && current().weights[now.step]) || [];
   const stop = () => {
     clearInterval(now.timer);
@@ -167,7 +167,7 @@ function build(el, given) {
   function draw() {
     const { source: words, reference: right, output: ours, without, weights: all } = current();
     const said = now.attention ? ours : without;
-    const good = kept(said, right);
+    const good = markUnchanged(said, right);
     source.replaceChildren(
       ...words.map((text) =>
         make(
@@ -190,7 +190,7 @@ function build(el, given) {
       const note = make("span", { className: "ap-note", "aria-hidden": "true", text: "✗" });
       return choice(t, "ap-wrong", word, note, make("span", { className: "ap-hidden", text: " differs" }));
     });
-    if (steps(current(), now.attention) > said.length) items.push(choice(said.length, "ap-end", "end"));
+    if (countSteps(current(), now.attention) > said.length) items.push(choice(said.length, "ap-end", "end"));
     output.replaceChildren(...items);
     reference.textContent = right.join(" ");
     const edits = (list) => make("b", { text: String(editDistance(list, right)) });
@@ -218,7 +218,7 @@ function build(el, given) {
   /** What a step decides: nothing is built anew, so the focus stays. */
   function show() {
     const row = weights();
-    const best = largest(row);
+    const best = findLargest(row);
     source.classList.toggle("ap-none", !row.length);
     [...source.children].forEach((item, s) => {
       const weight = row[s] ?? 0;
@@ -239,14 +239,14 @@ function build(el, given) {
     const doing = now.timer ? "Pause" : "Play";
     if (buttons.play.title !== doing || !buttons.play.dataset.doing) {
       Object.assign(buttons.play, { title: doing, ariaLabel: doing }).dataset.doing = doing;
-      buttons.play.replaceChildren(sign(doing.toLowerCase()));
+      buttons.play.replaceChildren(createIcon(doing.toLowerCase()));
     }
     const rows = Math.max(1, current().weights.length);
     mark.style.top = `${(100 * now.step) / rows}%`;
     mark.style.height = `${100 / rows}%`;
     const word = current().output[now.step];
     caption.replaceChildren("All weights, outputs down and inputs across; framed: ", make("bdi", { text: word ?? "end" }));
-    status.textContent = told(current(), now.step, now.attention);
+    status.textContent = describeStep(current(), now.step, now.attention);
     join();
   }
 
@@ -265,7 +265,7 @@ function build(el, given) {
       if (weight < 0.02) return null;
       const [a, b, half] = [middle(words[s]), middle(said), here.height / 2];
       const d = `M${a} 0C${a} ${half} ${b} ${half} ${b} ${here.height}V${foot}`;
-      return draft("path", { d, "stroke-width": 1 + 4 * weight, opacity: 0.25 + 0.75 * weight });
+      return makeSvg("path", { d, "stroke-width": 1 + 4 * weight, opacity: 0.25 + 0.75 * weight });
     });
     lines.replaceChildren(...paths.filter(Boolean));
   }

@@ -1,4 +1,4 @@
-"""The alignment player: step through an output, see where the decoder looks.
+"""The alignment player: which source words the decoder attends to, by step.
 
 Source: the alignment matrices of Bahdanau et al. (2015), figure 3,
     https://arxiv.org/abs/1409.0473
@@ -30,13 +30,15 @@ def check_example(example: Mapping) -> dict:
         read_words(read_field(example, name, "an example"), name)
         for name in ("source", "reference")
     )
-    looking, blind = (
+    with_attention, without_attention = (
         read_field(example, name, "an example") for name in ("with", "without")
     )
     if not source:
         raise ValueError("the source has 0 words; a player needs at least 1")
-    output = read_words(read_field(looking, "output", "`with`"), "output")
-    rows = list(read_field(looking, "weights", "`with`"))
+    output = read_words(
+        read_field(with_attention, "output", "`with`"), "output"
+    )
+    rows = list(read_field(with_attention, "weights", "`with`"))
     if len(rows) - len(output) not in (0, 1):
         raise ValueError(
             f"there are {len(rows)} rows of weights for {len(output)} output "
@@ -54,7 +56,7 @@ def check_example(example: Mapping) -> dict:
         },
         "without": {
             "output": read_words(
-                read_field(blind, "output", "`without`"), "output"
+                read_field(without_attention, "output", "`without`"), "output"
             )
         },
     }
@@ -86,7 +88,7 @@ class AlignmentPlayer(BookWidget):
         return [check_example(example) for example in proposal["value"]]
 
     def fallback(self) -> str:
-        """Return the first example as a table: where each word looked."""
+        """Return the first example as a table: what each word attended to."""
         first = self.examples[0]
         rows = "".join(
             f"<tr><td>{escape(word)}</td><td>{escape(at)}</td>"
@@ -105,13 +107,13 @@ class AlignmentPlayer(BookWidget):
         return (
             f"<figure><figcaption>{escape(first['title'])}</figcaption>"
             f"<ul>{said}</ul><table><thead><tr><th>output word</th>"
-            "<th>looks most at</th><th>weight</th></tr></thead>"
+            "<th>attends most to</th><th>weight</th></tr></thead>"
             f"<tbody>{rows}</tbody></table></figure>"
         )
 
 
 def largest_weights(example: dict) -> list[tuple[str, str, float]]:
-    """Return each output word, the source word it looks at most, the weight."""
+    """Return each output word, the source word of most weight, the weight."""
     found = []
     output = example["with"]["output"]
     rows = example["with"]["weights"][: len(output)]

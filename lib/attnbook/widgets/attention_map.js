@@ -1,50 +1,50 @@
 // The attention map. Pure functions first: a test holds them to the library.
 
 /** An example that can be drawn, whatever came in: text, and numbers or 0. */
-export function cleaned(example) {
+export function cleanExample(example) {
   const list = (value) => (Array.isArray(value) ? value : []);
   const query = list(example?.query).map(String);
   const key = example?.key === undefined ? query : list(example.key).map(String);
   const weights = list(example?.weights).map((heads) =>
-    list(heads).map((rows) => query.map((_, t) => key.map((_, s) => share(list(list(rows)[t])[s])))),
+    list(heads).map((rows) => query.map((_, t) => key.map((_, s) => clampShare(list(list(rows)[t])[s])))),
   );
   return { title: String(example?.title ?? ""), query, key, weights: weights.filter((heads) => heads.length) };
 }
 
 /** The nearest whole number from 0 to count - 1. */
-export function within(value, count) {
+export function clampIndex(value, count) {
   return Math.min(count - 1, Math.max(0, Math.round(Number(value)) || 0));
 }
 
 /** What a row says, in words. */
-export function told(example, layer, head, word) {
+export function describeRow(example, layer, head, word) {
   const row = example.weights[layer]?.[head]?.[word] ?? [];
-  const best = largest(row);
-  const where = `Layer ${layer + 1}, head ${head + 1}: ${quoted(example.query[word])}`;
-  if (!(row[best] > 0)) return `${where} looks nowhere`;
+  const best = findLargest(row);
+  const where = `Layer ${layer + 1}, head ${head + 1}: ${quote(example.query[word])}`;
+  if (!(row[best] > 0)) return `${where} attends to nothing`;
   const spread = Math.exp(entropy(row)).toFixed(1);
-  return `${where} looks most at ${quoted(example.key[best])} (${row[best].toFixed(2)}), spread as over ${spread} ${spread === "1.0" ? "word" : "words"}`;
+  return `${where} attends most to ${quote(example.key[best])} (${row[best].toFixed(2)}), spread as over ${spread} ${spread === "1.0" ? "word" : "words"}`;
 }
 
-/** How many layers, heads, asking and asked words. */
-export function shape(example) {
+/** How many layers, heads, queries and keys. */
+export function readShape(example) {
   return [example.weights.length, example.weights[0]?.length ?? 0, example.query.length, example.key.length];
 }
 
 /** Whether so many words can stand beside a map and be read. */
-export function labelled(count) {
+export function fitsLabels(count) {
   return count <= 20;
 }
 
-/** All weights as one plain array: [layer][head][asking word][asked word]. */
-export function exported(example) {
+/** All weights as one plain array: [layer][head][query][key]. */
+export function exportWeights(example) {
   return JSON.stringify(example.weights);
 }
 
 /** Build the map in `el`; gives back what takes it away. */
 function build(el, given, tell) {
   const id = `attention-map-${Math.random().toString(36).slice(2)}`; // a page may hold several
-  const examples = (Array.isArray(given.examples) ? given.examples : []).map(cleaned);
+  const examples = (Array.isArray(given.examples) ? given.examples : []).map(cleanExample);
   const good = examples.filter((e) => e.query.length && e.key.length && e.weights.length);
   const root = make("div", { className: "book-widget am", role: "group", "aria-label": "Attention map" });
   el.append(root);
@@ -78,8 +78,8 @@ function build(el, given, tell) {
   const [layer, layerLabel] = chooser("layer");
   const [head, headLabel] = chooser("head");
   good.forEach((e, i) => example.append(make("option", { value: i, text: e.title || `Example ${i + 1}` })));
-  const query = make("ol", { className: "am-words am-query", "aria-label": "Asking words (queries); choose one" });
-  const key = make("ol", { className: "am-words am-key", "aria-label": "Asked words (keys), with the weight of each" });
+  const query = make("ol", { className: "am-words am-query", "aria-label": "Queries; choose one" });
+  const key = make("ol", { className: "am-words am-key", "aria-label": "Keys, with the weight of each" });
   const status = make("p", { className: "am-status", role: "status" });
   const canvas = make("canvas");
   const mark = make("div", { className: "am-mark" });
@@ -95,15 +95,15 @@ function build(el, given, tell) {
     "details",
     {},
     make("summary", { text: "Numbers as JSON" }),
-    make("p", { className: "am-label", text: "[layer][head][asking word][asked word], 3 digits; layers and heads from 0" }),
+    make("p", { className: "am-label", text: "[layer][head][query][key], 3 digits; layers and heads from 0" }),
     numbers,
   );
 
   const copy = make("button", { type: "button", text: "Copy as JSON" });
   const copied = make("span", { className: "am-label am-copied", "aria-live": "polite" });
   copy.addEventListener("click", async () => {
-    const text = exported(current());
-    const size = `${shape(current()).join(" × ")} numbers`;
+    const text = exportWeights(current());
+    const size = `${readShape(current()).join(" × ")} numbers`;
     try {
       await navigator.clipboard.writeText(text);
       copied.textContent = `Copied: ${size}`;
@@ -127,8 +127,8 @@ function build(el, given, tell) {
   /** What example, layer and head decide. */
   function draw() {
     const e = current();
-    now.layer = within(now.layer, e.weights.length);
-    now.head = within(now.head, e.weights[now.layer].length);
+    now.layer = clampIndex(now.layer, e.weights.length);
+    now.head = clampIndex(now.head, e.weights[now.layer].length);
     example.value = now.example;
     options(layer, e.weights.length, now.layer);
     options(head, e.weights[now.layer].length, now.head);
@@ -150,7 +150,7 @@ function build(el, given, tell) {
         ),
       ),
     );
-    const names = (list) => (labelled(list.length) ? list.map((text) => make("bdi", { text })) : []);
+    const names = (list) => (fitsLabels(list.length) ? list.map((text) => make("bdi", { text })) : []);
     side.replaceChildren(...names(e.query));
     above.replaceChildren(...names(e.key));
     plot.style.setProperty("--columns", e.key.length);
@@ -169,7 +169,7 @@ function build(el, given, tell) {
         }),
       );
     }
-    numbers.value = details.open ? exported(e) : "";
+    numbers.value = details.open ? exportWeights(e) : "";
     now.ink = "";
     colour();
     show();
@@ -188,7 +188,7 @@ function build(el, given, tell) {
   function show() {
     const e = current();
     const row = rows()[now.word];
-    const best = largest(row);
+    const best = findLargest(row);
     [...query.children].forEach((li, t) => {
       li.firstChild.setAttribute("aria-pressed", t === now.word);
     });
@@ -201,17 +201,17 @@ function build(el, given, tell) {
     [...side.children].forEach((name, t) => name.classList.toggle("am-now", t === now.word));
     mark.style.top = `${(100 * now.word) / e.query.length}%`;
     mark.style.height = `${100 / e.query.length}%`;
-    caption.textContent = `Layer ${now.layer + 1}, head ${now.head + 1}: asking words down, asked words across; framed: the chosen word`;
-    map.setAttribute("aria-label", `Weights of ${e.query.length} asking and ${e.key.length} asked words`);
-    status.textContent = told(e, now.layer, now.head, now.word);
+    caption.textContent = `Layer ${now.layer + 1}, head ${now.head + 1}: queries down, keys across; framed: the chosen query`;
+    map.setAttribute("aria-label", `Weights of ${e.query.length} queries and ${e.key.length} keys`);
+    status.textContent = describeRow(e, now.layer, now.head, now.word);
   }
 
   const go = (word) => {
-    now.word = within(word, current().query.length);
+    now.word = clampIndex(word, current().query.length);
     show();
   };
   const choose = (h) => {
-    now.head = within(h, current().weights[now.layer].length);
+    now.head = clampIndex(h, current().weights[now.layer].length);
     head.value = now.head;
     now.ink = "";
     colour();
@@ -220,7 +220,7 @@ function build(el, given, tell) {
   };
 
   details.addEventListener("toggle", () => {
-    numbers.value = details.open ? exported(current()) : "";
+    numbers.value = details.open ? exportWeights(current()) : "";
     if (details.open) numbers.select();
   });
   map.addEventListener("click", (event) => {
@@ -255,9 +255,9 @@ function build(el, given, tell) {
   root.append(
     make("div", { className: "am-bar" }, pair(exampleLabel, example), pair(layerLabel, layer), pair(headLabel, head)),
     ...(all ? [grid] : []),
-    label("Asking (query): choose a word, or use the keys ← → for words, ↑ ↓ for heads"),
+    label("Queries: choose a word, or use the keys ← → for words, ↑ ↓ for heads"),
     query,
-    label("Asked (keys): what the chosen word takes from each"),
+    label("Keys: the weight that the chosen query gives each"),
     key,
     status,
     caption,

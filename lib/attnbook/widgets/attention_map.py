@@ -1,8 +1,8 @@
-"""The attention map: choose a word, and see what each head takes from where.
+"""The attention map: choose a word, and see the weights of each head.
 
 Source: the head view of Vig (2019), section 2.1,
     https://arxiv.org/abs/1906.05714
-Axes: L layers, H heads, T asking words, S asked words
+Axes: L layers, H heads, T queries, S keys
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,13 +27,13 @@ def check_example(example: Mapping) -> dict:
 
     Raises:
         ValueError: if a part is missing, or the weights are not [layer][head]
-            [asking word][asked word] with equally many heads in every layer.
+            [query][key] with equally many heads in every layer.
     """
     query = read_words(read_field(example, "query", "an example"), "query")
     key = read_words(example.get("key", query), "key")
     if not query or not key:
         raise ValueError(
-            f"there are {len(query)} asking and {len(key)} asked words; a map "
+            f"there are {len(query)} queries and {len(key)} keys; a map "
             "needs at least 1 of each"
         )
     layers = to_nested_lists(read_field(example, "weights", "an example"))
@@ -48,7 +48,7 @@ def check_example(example: Mapping) -> dict:
             if len(rows) != len(query):
                 raise ValueError(
                     f"layer {i}, head {h} has {len(rows)} rows of weights for "
-                    f"{len(query)} asking words"
+                    f"{len(query)} queries"
                 )
     return {
         "title": str(read_field(example, "title", "an example")),
@@ -56,10 +56,7 @@ def check_example(example: Mapping) -> dict:
         "key": key,
         "weights": [
             [
-                [
-                    read_weights(row, key, t, "asked word")
-                    for t, row in enumerate(r)
-                ]
+                [read_weights(row, key, t, "key") for t, row in enumerate(r)]
                 for r in heads
             ]
             for heads in layers
@@ -73,8 +70,8 @@ class AttentionMap(BookWidget):
     On the screen they count from 1, and say of how many.
 
     Args:
-        examples: dicts with a title, the asking words `query`, the asked words
-            `key` (the same unless given), and `weights` (L, H, T, S).
+        examples: dicts with a title, the words `query` and `key` (the same
+            unless given), and `weights` (L, H, T, S).
         layer: shown first.
         head: shown first.
         heads: "one" shows a head at a time, "all" a layer's heads side by side.
@@ -127,8 +124,9 @@ class AttentionMap(BookWidget):
             for word, row in zip(first["query"], rows, strict=True)
         )
         return (
-            f"<figure><figcaption>{escape(first['title'])}: what each word of "
-            f"a row takes from the words above, layer {self.layer + 1}, head "
-            f"{self.head + 1}</figcaption><table><thead><tr><th></th>{top}"
+            f"<figure><figcaption>{escape(first['title'])}: the weight "
+            f"that the query of a row gives each key above, layer "
+            f"{self.layer + 1}, head {self.head + 1}</figcaption>"
+            f"<table><thead><tr><th></th>{top}"
             f"</tr></thead><tbody>{body}</tbody></table></figure>"
         )

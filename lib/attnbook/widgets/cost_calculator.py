@@ -21,9 +21,9 @@ HERE = Path(__file__)
 LIMITS = {"n": 2**21, "batch": 4096, "heads": 1024, "groups": 1024}
 ITEMSIZES = {4: "float32", 2: "float16 or bfloat16"}
 PHASE_DESCRIPTIONS = {
-    "read": "reads {n} positions",
+    "prefill": "prefills {n} positions",
     "train": "trains on {n} positions",
-    "write": "writes position {n}",
+    "decode": "decodes position {n}",
 }
 UNITS = ("", "k", "M", "G", "T", "P", "E")
 
@@ -51,9 +51,9 @@ class CostCalculator(BookWidget):
     Args:
         model: the name of one of the models.
         device: the name of one of the devices.
-        phase: "read", "train" or "write".
-        n: length of the text; the model's own unless given.
-        batch: how many texts.
+        phase: "prefill", "train" or "decode".
+        n: length of the sequence; the model's own unless given.
+        batch: how many sequences.
         heads: heads of queries; the model's own unless given.
         groups: heads of keys and values; the model's own unless given.
         itemsize: bytes of a number, 2 or 4.
@@ -156,9 +156,9 @@ class CostCalculator(BookWidget):
         return [
             ("operations", *both("flops", lambda x: format_number(x, "FLOP"))),
             ("bytes moved", *both("bytes", lambda x: format_number(x, "B"))),
-            ("operations a byte", *intensity),
+            ("operations per byte", *intensity),
             (
-                "most memory at once",
+                "peak memory",
                 *both("memory", lambda x: format_number(x, "B")),
             ),
             ("time, at least", *both("seconds", format_duration)),
@@ -178,7 +178,7 @@ class CostCalculator(BookWidget):
             f"{self.batch} texts in {ITEMSIZES[self.itemsize]} on "
             f"{escape(self.device)}: {self.heads} heads, {self.groups} of keys "
             "and values</figcaption><table><thead><tr><th></th><th>step by step"
-            f"</th><th>in one</th></tr></thead><tbody>{body}</tbody></table>"
+            f"</th><th>fused</th></tr></thead><tbody>{body}</tbody></table>"
             "<p>Keys and values of all layers: "
             f"{format_number(found['cache'], 'B')}. "
             f"Attention is {100 * found['share']:.0f} % of the block's "

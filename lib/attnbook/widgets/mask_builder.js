@@ -7,42 +7,42 @@ const KINDS = {
   prefix: ["size"], sinks: ["size"], document: ["size"],
 };
 const MEANS = {
-  causal: "no later key", padding: "no key beyond the text's length", window: "the query's own key and those just before",
-  dilated: "keys going back by steps", prefix: "causal, and a beginning that all may see",
-  sinks: "the first keys, none ahead", document: "keys of the query's own document",
+  causal: "no later key", padding: "no key beyond the length of the sequence", window: "the query's own key and those just before",
+  dilated: "keys going back by steps", prefix: "causal, and a prefix that every query can attend to",
+  sinks: "the first keys, none later than the query", document: "keys of the query's own document",
 };
 const SAYS = { window: "keys seen", dilated: "keys seen", prefix: "prefix", sinks: "sinks", document: "first document" };
 
 /** A whole number moved into a range; what is no number becomes `otherwise`. */
-export function within(x, low, high, otherwise) {
+export function clampInteger(x, low, high, otherwise) {
   const number = x === null || x === "" ? NaN : Math.round(Number(x));
   return Number.isFinite(number) ? Math.min(high, Math.max(low, number)) : otherwise;
 }
 
 /** A state that can be drawn, whatever came in. */
-export function cleaned(given) {
+export function cleanState(given) {
   const list = (x) => (Array.isArray(x) ? x : []);
-  const [T, S] = [within(given?.T, 1, MOST, 5), within(given?.S, 1, MOST, 7)];
+  const [T, S] = [clampInteger(given?.T, 1, MOST, 5), clampInteger(given?.S, 1, MOST, 7)];
   const parts = list(given?.parts).slice(0, PARTS).map((part) => ({
     kind: Object.hasOwn(KINDS, part?.kind) ? part.kind : "causal",
     join: part?.join === "or" ? "or" : "and",
     negated: part?.negated === true,
-    size: within(part?.size, 1, MOST, 3),
-    step: within(part?.step, 1, MOST, 2),
+    size: clampInteger(part?.size, 1, MOST, 3),
+    step: clampInteger(part?.step, 1, MOST, 2),
   }));
   const number = (x) => (Number.isFinite(Number(x)) ? Number(x) : 0);
   return {
     T, S,
     parts: parts.length ? parts : [{ kind: "causal", join: "and", negated: false, size: 3, step: 2 }],
-    lengths: [0, 1].map((i) => within(list(given?.lengths)[i], 0, MOST, MOST)),
-    text: within(given?.text, 0, 1, 0),
+    lengths: [0, 1].map((i) => clampInteger(list(given?.lengths)[i], 0, MOST, MOST)),
+    text: clampInteger(given?.text, 0, 1, 0),
     scores: Array.from({ length: MOST }, (_, t) => Array.from({ length: MOST }, (_, s) => number(list(list(given?.scores)[t])[s]))),
   };
 }
 
-/** Whether query q of text b may look at key k, by one part alone. */
-function sees(part, state, b, q, k) {
-  const at = q + state.S - state.T; // the last query stands at the last key
+/** Whether query q of sequence b can attend to key k, by one part alone. */
+function canAttend(part, state, b, q, k) {
+  const at = q + state.S - state.T; // the last query is at the position of the last key
   const back = at - k;
   const { size, step } = part;
   const rules = {
@@ -57,11 +57,11 @@ function sees(part, state, b, q, k) {
   return rules[part.kind]() !== part.negated;
 }
 
-/** The mask of one text: rows of queries, true where a query may look. */
-export function mask(state, b) {
+/** The mask of one sequence: rows of queries, true where a query can attend. */
+export function buildMask(state, b) {
   const may = (q, k) =>
     state.parts.reduce((so, part, i) => {
-      const one = sees(part, state, b, q, k);
+      const one = canAttend(part, state, b, q, k);
       if (i === 0) return one;
       return part.join === "and" ? so && one : so || one;
     }, true);
@@ -69,8 +69,8 @@ export function mask(state, b) {
 }
 
 /** What the scores become under a mask; a row without a key gives zeros. */
-export function weights(state, b) {
-  return mask(state, b).map((row, q) => {
+export function computeWeights(state, b) {
+  return buildMask(state, b).map((row, q) => {
     const most = Math.max(...row.map((seen, k) => (seen ? state.scores[q][k] : -Infinity)));
     const shares = row.map((seen, k) => (seen ? Math.exp(state.scores[q][k] - most) : 0));
     const total = shares.reduce((a, x) => a + x, 0);
@@ -79,12 +79,12 @@ export function weights(state, b) {
 }
 
 /** The queries that see no key. */
-export function empty(rows) {
+export function findEmptyRows(rows) {
   return rows.flatMap((row, q) => (row.some(Boolean) ? [] : [q]));
 }
 
 /** The parts joined from left to right, as Python reads them. */
-export function joined(parts, texts) {
+export function joinParts(parts, texts) {
   return parts.reduce((said, part, i) => {
     const one = `${part.negated ? "~" : ""}${texts[i]}`;
     if (i === 0) return one;
@@ -93,10 +93,10 @@ export function joined(parts, texts) {
   }, "");
 }
 
-const uses = (state, kind) => state.parts.some((part) => part.kind === kind);
+const usesKind = (state, kind) => state.parts.some((part) => part.kind === kind);
 
 /** How a part's function is called, in `attnbook.masks` or its rules. */
-function call(part, state) {
+function formatCall(part, state) {
   const { T, S } = state;
   const more = KINDS[part.kind].map((name) => `, ${name}=${part[name]}`).join("");
   if (part.kind === "padding") return "padding(lengths";
@@ -105,10 +105,10 @@ function call(part, state) {
 }
 
 /** The lines that make what the masks are made of. */
-function given(state, heads) {
+function formatInputs(state, heads) {
   const lengths = state.lengths.map((n) => Math.min(n, state.S)).join(", ");
   const ids = (part) => Array.from({ length: state.S }, (_, k) => (k < part.size ? 0 : 1)).join(", ");
-  const lines = uses(state, "padding") ? [`lengths = torch.tensor([${lengths}])`] : [];
+  const lines = usesKind(state, "padding") ? [`lengths = torch.tensor([${lengths}])`] : [];
   state.parts.forEach((part, i) => {
     if (part.kind === "document") lines.push(`ids_${i} = torch.tensor([[${ids(part)}]]${heads ? " * 2" : ""})`);
   });
@@ -116,13 +116,13 @@ function given(state, heads) {
 }
 
 /** Lines of Python that make the mask with the library. */
-function matrix(state) {
+function formatMask(state) {
   const { T, S, parts } = state;
   const names = [...new Set(parts.map((part) => part.kind))].sort();
-  const pad = uses(state, "document") && T > S;
+  const pad = usesKind(state, "document") && T > S;
   const text = (part, i) => {
     if (part.kind === "padding") return `padding(lengths, ${S})`;
-    if (part.kind !== "document") return `${call(part, state)})`;
+    if (part.kind !== "document") return `${formatCall(part, state)})`;
     if (T > S) return `F.pad(document(ids_${i}), (0, 0, ${T - S}, 0))`;
     return `document(ids_${i})${T < S ? `[..., ${S - T}:, :]` : ""}`;
   };
@@ -131,16 +131,16 @@ function matrix(state) {
     ...(pad ? ["import torch.nn.functional as F"] : []),
     `from attnbook.masks import ${names.join(", ")}`,
     "",
-    ...given(state, false),
-    `mask = ${joined(parts, parts.map(text))}`,
+    ...formatInputs(state, false),
+    `mask = ${joinParts(parts, parts.map(text))}`,
   ];
 }
 
 /** Lines of Python that make the mask as a rule, for FlexAttention. */
-function rule(state) {
+function formatRule(state) {
   const { T, S, parts } = state;
   const made = parts.map((part, i) => {
-    const arguments_ = part.kind === "document" ? `document(ids_${i}` : call(part, state);
+    const arguments_ = part.kind === "document" ? `document(ids_${i}` : formatCall(part, state);
     return `rule_${i} = rules.${arguments_})`;
   });
   const shift = S - T;
@@ -149,13 +149,13 @@ function rule(state) {
     if (shift > 0) return `rule_${i}(b, h, q + ${shift}, k)`;
     return `((q >= ${-shift}) & rule_${i}(b, h, (q - ${-shift}).clamp(min=0), k))`;
   };
-  return [...given(state, true), ...made, "", "def rule(b, h, q, k):", `    return ${joined(parts, parts.map(text))}`];
+  return [...formatInputs(state, true), ...made, "", "def rule(b, h, q, k):", `    return ${joinParts(parts, parts.map(text))}`];
 }
 
 /** The code for each way to attend, as text. */
-export function code(state) {
+export function formatCode(state) {
   const { T, S } = state;
-  const made = matrix(state);
+  const made = formatMask(state);
   const text = (...lines) => lines.join("\n");
   return {
     attnbook: text(...made, "", "from attnbook.attention.scaled_dot_product import attend", "output = attend(query, key, value, mask)"),
@@ -164,13 +164,13 @@ export function code(state) {
       "output = scaled_dot_product_attention(query, key, value, attn_mask=mask)",
     ),
     mha: text(
-      ...made, "", "# heads: module.num_heads; here True means: may not look",
-      `hidden = ~mask.expand(2, heads, ${T}, ${S}).flatten(0, 1)`,
-      "output, _ = module(query, key, value, attn_mask=hidden)",
+      ...made, "", "# heads: module.num_heads; here True means: masked out",
+      `masked_out = ~mask.expand(2, heads, ${T}, ${S}).flatten(0, 1)`,
+      "output, _ = module(query, key, value, attn_mask=masked_out)",
     ),
     flex: text(
       "import torch", "from torch.nn.attention.flex_attention import create_block_mask, flex_attention",
-      "from attnbook.masks import rules", "", ...rule(state), "",
+      "from attnbook.masks import rules", "", ...formatRule(state), "",
       `blocks = create_block_mask(rule, 2, None, ${T}, ${S}, device=query.device)`,
       "output = flex_attention(query, key, value, block_mask=blocks)",
     ),
@@ -178,8 +178,8 @@ export function code(state) {
 }
 
 /** What to know of each way, with this mask. */
-export function notes(state) {
-  const none = [0, 1].some((b) => empty(mask(state, b)).length);
+export function describeWays(state) {
+  const none = [0, 1].some((b) => findEmptyRows(buildMask(state, b)).length);
   const only = state.parts.length === 1 && state.parts[0].kind === "causal" && !state.parts[0].negated;
   const flag = !only
     ? ""
@@ -188,37 +188,37 @@ export function notes(state) {
       : " is_causal=True would be another mask: it begins at the top left.";
   const rows = (gives) => (none ? ` An empty row gives ${gives}.` : "");
   return {
-    attnbook: `True = may look.${rows("zeros")}`,
-    sdpa: `True = may look.${rows("zeros")}${flag}`,
-    mha: `True = may NOT look: the mask is turned around.${rows("NaN, or zeros with need_weights=False")}`,
-    flex: `True = may look; the rule is asked, no matrix is handed over.${rows("zeros")}`,
+    attnbook: `True = can attend.${rows("zeros")}`,
+    sdpa: `True = can attend.${rows("zeros")}${flag}`,
+    mha: `True = masked out: the mask is inverted.${rows("NaN, or zeros with need_weights=False")}`,
+    flex: `True = can attend; the mask is a function, not a matrix.${rows("zeros")}`,
   };
 }
 
-const listed = (all) => (all.length < 2 ? all.join("") : `${all.slice(0, -1).join(", ")} and ${all.at(-1)}`);
+const joinWords = (all) => (all.length < 2 ? all.join("") : `${all.slice(0, -1).join(", ")} and ${all.at(-1)}`);
 
 /** What the mask of the shown text does, in words. */
-export function told(state) {
-  const rows = mask(state, state.text);
+export function describeMask(state) {
+  const rows = buildMask(state, state.text);
   const seen = rows.flat().filter(Boolean).length;
-  const none = empty(rows);
-  const counted = `${seen} of ${state.T * state.S} pairs of query and key may look.`;
+  const none = findEmptyRows(rows);
+  const counted = `${seen} of ${state.T * state.S} pairs of query and key are not masked out.`;
   if (!none.length) return `${counted} Every query sees a key.`;
   if (none.length === state.T) return `${counted} No query sees any key: all rows are empty, all weights are 0.`;
   if (none.length === 1) return `${counted} Query ${none[0]} sees no key: its row is empty, its weights are 0.`;
-  return `${counted} Queries ${listed(none)} see no key: their rows are empty, their weights are 0.`;
+  return `${counted} Queries ${joinWords(none)} see no key: their rows are empty, their weights are 0.`;
 }
 
 /** What one row of the shown text does, in words. */
-export function toldRow(state, q) {
-  const [row, shares] = [mask(state, state.text)[q], weights(state, state.text)[q]];
+export function describeRow(state, q) {
+  const [row, shares] = [buildMask(state, state.text)[q], computeWeights(state, state.text)[q]];
   const seen = row.flatMap((may, k) => (may ? [k] : []));
   const at = q + state.S - state.T;
   const where = `Query ${q}${at >= 0 ? `, at key ${at},` : ", before the first key,"}`;
   if (!seen.length) return `${where} sees no key: its row is empty, its weights are 0.`;
   if (seen.length === 1) return `${where} sees key ${seen[0]} and nothing else: all its weight is there.`;
   const best = seen.reduce((a, b) => (shares[b] > shares[a] ? b : a));
-  return `${where} sees keys ${listed(seen)}; most of its weight is on key ${best} (${shares[best].toFixed(2)}).`;
+  return `${where} sees keys ${joinWords(seen)}; most of its weight is on key ${best} (${shares[best].toFixed(2)}).`;
 }
 
 const NAMES = { attnbook: "this book", sdpa: "scaled_dot_product_attention", mha: "nn.MultiheadAttention", flex: "FlexAttention" };
@@ -226,8 +226,8 @@ const NAMES = { attnbook: "this book", sdpa: "scaled_dot_product_attention", mha
 /** Build the widget in `el`; `changed` is told of every part the reader sets. */
 function build(el, from, changed) {
   const id = `mask-builder-${Math.random().toString(36).slice(2)}`; // a page may hold several
-  const first = cleaned(from);
-  const now = cleaned(from);
+  const first = cleanState(from);
+  const now = cleanState(from);
   let [row, way] = [0, "attnbook"];
   const root = make("div", { className: "book-widget mb", role: "group", "aria-label": "Mask builder" });
   el.append(root);
@@ -263,7 +263,7 @@ function build(el, from, changed) {
   const again = make("button", { type: "button", text: "Start again" });
   const formula = make("code", { className: "mb-formula" });
   const table = (name) => make("table", { className: "mb-table", "aria-label": name });
-  const [may, share] = [table("Mask: who may look where"), table("Weights of fixed random scores")];
+  const [may, share] = [table("Mask: which keys each query can attend to"), table("Weights of fixed random scores")];
   const finding = make("p", { className: "mb-finding", role: "status" });
   const about = make("p", { className: "mb-row", role: "status" });
   const listing = make("pre", { tabindex: 0, role: "region", "aria-label": "Code" }, make("code"));
@@ -279,12 +279,12 @@ function build(el, from, changed) {
       slider("Queries T", 1, MOST, () => now.T, (x) => set("T", x)),
       slider("Keys S", 1, MOST, () => now.S, (x) => set("S", x)),
     );
-    if (uses(now, "padding")) {
+    if (usesKind(now, "padding")) {
       [0, 1].forEach((b) => {
         const put = (x) => set("lengths", now.lengths.map((n, c) => (c === b ? x : n)));
-        sizes.append(slider(`Length of text ${b + 1}`, 0, MOST, () => now.lengths[b], put));
+        sizes.append(slider(`Length of sequence ${b + 1}`, 0, MOST, () => now.lengths[b], put));
       });
-      sizes.append(named("Shown", choice({ 0: "text 1", 1: "text 2" }, now.text, (value) => set("text", Number(value)))));
+      sizes.append(named("Shown", choice({ 0: "sequence 1", 1: "sequence 2" }, now.text, (value) => set("text", Number(value)))));
     }
     parts.replaceChildren(
       ...now.parts.map((part, i) => {
@@ -323,7 +323,7 @@ function build(el, from, changed) {
 
   /** One of the two tables; the mask's rows are buttons, to be asked. */
   function fill(node, cells, asked) {
-    const none = empty(mask(now, now.text));
+    const none = findEmptyRows(buildMask(now, now.text));
     const top = Array.from({ length: now.S }, (_, k) => make("th", { scope: "col", text: k }));
     const lines = cells.map((line, q) => {
       const head = make("th", { scope: "row" });
@@ -346,19 +346,19 @@ function build(el, from, changed) {
 
   function show() {
     row = Math.min(row, now.T - 1);
-    const rows = mask(now, now.text);
-    const shares = weights(now, now.text);
+    const rows = buildMask(now, now.text);
+    const shares = computeWeights(now, now.text);
     fill(may, rows.map((line) => line.map((seen) => ({ text: seen ? "●" : "·", seen, weight: seen ? 1 : 0 }))), true);
     const percent = (x, seen) => (seen ? String(Math.round(100 * x)) : "·");
     fill(share, rows.map((line, q) => line.map((seen, k) => ({ text: percent(shares[q][k], seen), seen, weight: shares[q][k] }))), false);
-    formula.textContent = joined(now.parts, now.parts.map((part) => part.kind));
+    formula.textContent = joinParts(now.parts, now.parts.map((part) => part.kind));
     const say = (node, text) => {
       if (node.textContent !== text) node.textContent = text;
     };
-    say(finding, told(now));
-    say(about, toldRow(now, row));
-    listing.firstChild.textContent = code(now)[way];
-    note.textContent = notes(now)[way];
+    say(finding, describeMask(now));
+    say(about, describeRow(now, row));
+    listing.firstChild.textContent = formatCode(now)[way];
+    note.textContent = describeWays(now)[way];
   }
 
   const set = (name, value) => {
@@ -367,7 +367,7 @@ function build(el, from, changed) {
     changed(name, value);
   };
   const go = (q) => {
-    row = within(q, 0, now.T - 1, 0);
+    row = clampInteger(q, 0, now.T - 1, 0);
     show();
     may.querySelectorAll("button")[row].focus();
   };
@@ -381,7 +381,7 @@ function build(el, from, changed) {
     if (event.key.startsWith("Arrow")) event.stopPropagation(); // the theme and the notebook listen to arrows too
   });
   more.addEventListener("click", () => {
-    const left = Object.keys(KINDS).find((kind) => !uses(now, kind)) ?? "causal";
+    const left = Object.keys(KINDS).find((kind) => !usesKind(now, kind)) ?? "causal";
     set("parts", [...now.parts, { kind: left, join: "and", negated: false, size: 3, step: 2 }]);
     list(`${now.parts.length - 1}-kind`);
   });
@@ -395,11 +395,11 @@ function build(el, from, changed) {
     sizes, parts, make("div", { className: "mb-bar" }, more, again), make("p", {}, "mask = ", formula), finding,
     make(
       "div", { className: "mb-pictures" },
-      figure("Mask: queries down, keys across; ● may look", may),
+      figure("Mask: queries down, keys across; ● can attend", may),
       figure("Weights in percent, of fixed random scores", share),
     ),
     about,
-    label("Choose a query by its number, or with ↑ ↓. The last query stands at the last key; a dashed row sees nothing."),
+    label("Choose a query by its number, or with ↑ ↓. The last query is at the position of the last key; a dashed row is empty."),
     make("div", { className: "mb-bar" }, named("Code for", ways)), listing, note,
   );
   list();

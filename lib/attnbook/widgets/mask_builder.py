@@ -1,4 +1,4 @@
-"""The mask builder: combine masks, and see who looks where, and the code.
+"""The mask builder: combine masks, see their weights, and copy the code.
 
 Source: the masks are those of `attnbook.masks`
 Axes: T queries, S keys
@@ -69,15 +69,15 @@ def check_part(part: Mapping) -> dict:
 
 
 class MaskBuilder(BookWidget):
-    """Masks combined from left to right, for two texts.
+    """Masks combined from left to right, for two sequences.
 
     Args:
         parts: 1 to 4 dicts with a kind (see KINDS), and if wanted: join, "and"
             or "or", to what is left of it; negated; size (of a window, a
             prefix, sinks, the first document) and step (of dilation).
-        T: queries, 1 to 10; the last one stands at the last key.
+        T: queries, 1 to 10; the last one is at the position of the last key.
         S: keys, 1 to 10.
-        lengths: of the two texts, for padding.
+        lengths: of the two sequences, for padding.
         text: which of the two is shown, 0 or 1.
 
     Raises:
@@ -124,11 +124,11 @@ class MaskBuilder(BookWidget):
     def _lengths_fit(self, proposal) -> list[int]:
         given = proposal["value"]
         if len(given) != 2:
-            raise ValueError(f"there are 2 texts, not {len(given)} lengths")
+            raise ValueError(f"there are 2 sequences, not {len(given)} lengths")
         return [read_integer(x, 0, MOST, "a length") for x in given]
 
     def mask(self) -> Bool[Tensor, "B 1 T S"]:
-        """Return the mask for both texts."""
+        """Return the mask for both sequences."""
         mask = self._one(self.parts[0])
         for part in self.parts[1:]:
             other = self._one(part)
@@ -144,7 +144,9 @@ class MaskBuilder(BookWidget):
         elif part["kind"] == "document":
             ids = (torch.arange(S) >= size).long()[None]
             mask = masks.document(ids)[..., max(S - T, 0) :, :]
-            before = max(T - S, 0)  # these queries stand before the first text
+            before = max(
+                T - S, 0
+            )  # these queries come before the first document
             mask = torch.nn.functional.pad(mask, (0, 0, before, 0))
         elif part["kind"] == "causal":
             mask = masks.causal(T, S)
@@ -161,7 +163,7 @@ class MaskBuilder(BookWidget):
         return masked_softmax(scores.expand(mask.shape), mask)
 
     def fallback(self) -> str:
-        """Return the weights as a table; a dot where nothing may be seen."""
+        """Return the weights as a table; a dot where a key is masked out."""
         mask = self.mask()[self.text, 0].tolist()
         rows = ""
         for t, row in enumerate(self.weights()[self.text, 0].tolist()):
@@ -181,9 +183,9 @@ class MaskBuilder(BookWidget):
         )
         return (
             f"<figure><figcaption>Weights under the mask {first}{joined}, "
-            f"with {self.T} queries and {self.S} keys, in text "
+            f"with {self.T} queries and {self.S} keys, in sequence "
             f"{self.text + 1} of 2 (lengths "
-            f"{self.lengths[0]} and {self.lengths[1]}); a dot: may not look"
+            f"{self.lengths[0]} and {self.lengths[1]}); a dot: masked out"
             f"</figcaption><table><thead><tr><th></th>{top}</tr></thead>"
             f"<tbody>{rows}</tbody></table></figure>"
         )

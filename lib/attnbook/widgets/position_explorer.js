@@ -8,60 +8,60 @@ const METHODS = { rotary: "Rotary (RoPE)", sinusoidal: "Sinusoidal" };
 const BASES = [10, 100, 1000, 10000, 500000];
 
 /** The angle per step of each pair of columns, fast ones first. */
-export function frequencies(width, base) {
+export function computeFrequencies(width, base) {
   return Array.from({ length: width / 2 }, (_, i) => base ** ((-2 * i) / width));
 }
 
 /** How many steps a pair needs for a full turn. */
-export function wavelength(width, base, pair) {
-  return (2 * Math.PI) / frequencies(width, base)[pair];
+export function computeWavelength(width, base, pair) {
+  return (2 * Math.PI) / computeFrequencies(width, base)[pair];
 }
 
-/** Two numbers turned by an angle. */
-export function turned([x, y], angle) {
+/** Two numbers rotated by an angle. */
+export function rotate([x, y], angle) {
   const [s, c] = [Math.sin(angle), Math.cos(angle)];
   return [x * c - y * s, x * s + y * c];
 }
 
-/** One pair at a position: turned, or with its wave added. */
-export function placedPair(method, pair, position, step) {
+/** One pair at a position: rotated, or with its sinusoids added. */
+export function encodePair(method, pair, position, step) {
   const angle = position * step;
-  if (method === "rotary") return turned(pair, angle);
+  if (method === "rotary") return rotate(pair, angle);
   return [pair[0] + Math.sin(angle), pair[1] + Math.cos(angle)];
 }
 
-/** What a pair must hold to be seen here at a position. */
-export function taken(method, seen, position, step) {
+/** The pair that is encoded like this at a position: the inverse. */
+export function decodePair(method, seen, position, step) {
   const angle = position * step;
-  if (method === "rotary") return turned(seen, -angle);
+  if (method === "rotary") return rotate(seen, -angle);
   return [seen[0] - Math.sin(angle), seen[1] - Math.cos(angle)];
 }
 
 /** A whole vector, columns in turns, whose pairs all hold the same two numbers. */
-export function placed(state, pair, position) {
-  return frequencies(state.width, state.base).flatMap((step) => placedPair(state.method, pair, position, step));
+export function encode(state, pair, position) {
+  return computeFrequencies(state.width, state.base).flatMap((step) => encodePair(state.method, pair, position, step));
 }
 
-/** The law's score of two vectors. */
-export function product(query, key) {
+/** The scaled dot product of two vectors. */
+export function computeScaledProduct(query, key) {
   return query.reduce((sum, x, d) => sum + x * key[d], 0) / Math.sqrt(query.length);
 }
 
 /** The score at the positions chosen. */
-export function score(state) {
+export function computeScore(state) {
   const [m, n] = state.positions;
-  return product(placed(state, state.query, m), placed(state, state.key, n));
+  return computeScaledProduct(encode(state, state.query, m), encode(state, state.key, n));
 }
 
 /** For each distance from -LAST to LAST the least and the most score with it. */
-export function band(state) {
-  const at = (pair) => Array.from({ length: LAST + 1 }, (_, p) => placed(state, pair, p));
+export function computeBand(state) {
+  const at = (pair) => Array.from({ length: LAST + 1 }, (_, p) => encode(state, pair, p));
   const [queries, keys] = [at(state.query), at(state.key)];
   const found = Array.from({ length: 2 * LAST + 1 }, (_, i) => ({ distance: i - LAST, low: Infinity, high: -Infinity }));
   queries.forEach((query, m) =>
     keys.forEach((key, n) => {
       const entry = found[n - m + LAST];
-      const s = product(query, key);
+      const s = computeScaledProduct(query, key);
       entry.low = Math.min(entry.low, s);
       entry.high = Math.max(entry.high, s);
     }),
@@ -70,92 +70,92 @@ export function band(state) {
 }
 
 /** Both positions moved so that the query is at `to`, as far as both stay in. */
-export function together([m, n], to) {
+export function moveTogether([m, n], to) {
   const by = Math.min(Math.max(to - m, -Math.min(m, n)), LAST - Math.max(m, n));
   return [m + by, n + by];
 }
 
 /** A vector shortened to what the plane shows. */
-export function limited([x, y]) {
+export function limitLength([x, y]) {
   const long = Math.hypot(x, y);
   return long > REACH ? [(x * REACH) / long, (y * REACH) / long] : [x, y];
 }
 
 /** A state that can be drawn, whatever came in. */
-export function cleaned(given) {
-  const numbers = (x, low, high) => [0, 1].map((i) => bounded(Array.isArray(x) ? x[i] : null, low, high, 0));
-  const width = 2 * Math.round(bounded(given?.width, 2, WIDEST, 16) / 2);
+export function cleanState(given) {
+  const numbers = (x, low, high) => [0, 1].map((i) => clamp(Array.isArray(x) ? x[i] : null, low, high, 0));
+  const width = 2 * Math.round(clamp(given?.width, 2, WIDEST, 16) / 2);
   return {
     method: given?.method === "sinusoidal" ? "sinusoidal" : "rotary",
-    query: limited(numbers(given?.query, -1e6, 1e6)),
-    key: limited(numbers(given?.key, -1e6, 1e6)),
+    query: limitLength(numbers(given?.query, -1e6, 1e6)),
+    key: limitLength(numbers(given?.key, -1e6, 1e6)),
     positions: numbers(given?.positions, 0, LAST).map(Math.round),
-    pair: Math.round(bounded(given?.pair, 0, width / 2 - 1, 0)),
+    pair: Math.round(clamp(given?.pair, 0, width / 2 - 1, 0)),
     width,
-    base: bounded(given?.base, 2, 1e6, 10000),
+    base: clamp(given?.base, 2, 1e6, 10000),
   };
 }
 
 /** A number in few characters, with a real minus. */
-export function short(x, digits = 2) {
+export function formatNumber(x, digits = 2) {
   const text = x.toFixed(digits);
   return (/[1-9]/.test(text) ? text : text.replace("-", "")).replace("-", "−");
 }
 
 /** A wavelength in few characters. */
-export function steps(x) {
+export function formatWavelength(x) {
   return String(Number(x.toPrecision(3))).replace(/\B(?=(\d{3})+$)/g, ",");
 }
 
-/** Where query and key stand, in words. */
-export function apart([m, n]) {
+/** The positions of query and key, in words. */
+export function describePositions([m, n]) {
   const by = Math.abs(n - m);
   if (!by) return `Query and key both at ${m}`;
   return `Query at ${m}, key at ${n}, ${by} ${by === 1 ? "step" : "steps"} ${n > m ? "after" : "before"} it`;
 }
 
 /** What the widget finds, in words. */
-export function told(state, all = band(state)) {
+export function describeScore(state, all = computeBand(state)) {
   const [m, n] = state.positions;
   const { low, high } = all[n - m + LAST];
-  const here = `${apart(state.positions)}: score ${short(score(state))}.`;
-  if (Math.abs(n - m) === LAST) return `${here} Nowhere else here do they stand so far apart.`;
-  if (high - low < 1e-6) return `${here} It is the same wherever they stand, at this distance.`;
-  return `${here} At the same distance elsewhere: ${short(low)} to ${short(high)}.`;
+  const here = `${describePositions(state.positions)}: score ${formatNumber(computeScore(state))}.`;
+  if (Math.abs(n - m) === LAST) return `${here} No other positions here are so far apart.`;
+  if (high - low < 1e-6) return `${here} The score is the same at all positions with this distance.`;
+  return `${here} At the same distance elsewhere: ${formatNumber(low)} to ${formatNumber(high)}.`;
 }
 
 /** Where a key press moves a point, or null if it is none of ours. */
-export function moved(place, key, far) {
+export function moveByKey(place, key, far) {
   const ways = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, 1], ArrowDown: [0, -1] };
   if (!Object.hasOwn(ways, key)) return null;
   return place.map((x, i) => x + (far ? 0.5 : 0.1) * ways[key][i]);
 }
 
 /** Points as SVG wants them, x from 0 to 1, y from low (bottom) to high (top). */
-export function polyline(points, low, high) {
+export function formatPoints(points, low, high) {
   return points.map(([x, y]) => `${(100 * x).toFixed(2)},${(100 - (100 * (y - low)) / (high - low)).toFixed(2)}`).join(" ");
 }
 
-const graph = (...children) => draft("svg", { viewBox: "0 0 100 100", preserveAspectRatio: "none", "aria-hidden": "true" }, ...children);
+const graph = (...children) => makeSvg("svg", { viewBox: "0 0 100 100", preserveAspectRatio: "none", "aria-hidden": "true" }, ...children);
 
 /** Build the widget in `el`; `changed` is told of every part the reader sets. */
 function build(el, given, changed) {
   const id = `position-explorer-${Math.random().toString(36).slice(2)}`; // a page may hold several
-  const first = cleaned(given);
-  const now = cleaned(given);
+  const first = cleanState(given);
+  const now = cleanState(given);
   const root = make("div", { className: "book-widget pe", role: "group", "aria-label": "Position explorer" });
   el.append(root);
 
   // The plane of one pair of columns.
   const both = ["query", "key"];
-  const lines = draft("svg", { class: "pe-lines", viewBox: `${-SHOWN} ${-SHOWN} ${2 * SHOWN} ${2 * SHOWN}`, "aria-hidden": "true" });
+  const lines = makeSvg("svg", { class: "pe-lines", viewBox: `${-SHOWN} ${-SHOWN} ${2 * SHOWN} ${2 * SHOWN}`, "aria-hidden": "true" });
   for (const [x1, y1, x2, y2] of [[-SHOWN, 0, SHOWN, 0], [0, -SHOWN, 0, SHOWN]]) {
-    lines.append(draft("line", { x1, y1, x2, y2, class: "pe-axis" }));
+    lines.append(makeSvg("line", { x1, y1, x2, y2, class: "pe-axis" }));
   }
   const arrows = both.map((name) => ({
-    before: draft("line", { x1: 0, y1: 0, class: `pe-before pe-${name}` }),
-    track: draft("polyline", { class: `pe-track pe-${name}` }),
-    after: draft("line", { x1: 0, y1: 0, class: `pe-after pe-${name}` }),
+    before: makeSvg("line", { x1: 0, y1: 0, class: `pe-before pe-${name}` }),
+    track: makeSvg("polyline", { class: `pe-track pe-${name}` }),
+    after: makeSvg("line", { x1: 0, y1: 0, class: `pe-after pe-${name}` }),
   }));
   for (const arrow of arrows) lines.append(arrow.before, arrow.track, arrow.after);
   const tips = both.map((name) => make("button", { type: "button", className: `pe-tip pe-${name}` }, make("span", { text: name[0] })));
@@ -189,10 +189,10 @@ function build(el, given, changed) {
   const status = make("p", { className: "pe-hidden", role: "status" }); // speaks when a point rests
 
   // The score against the distance.
-  const spread = draft("polygon", { class: "pe-band" });
-  const curve = draft("polyline", { class: "pe-curve" });
-  const zero = draft("line", { x1: 0, x2: 100, class: "pe-axis" });
-  const middle = draft("line", { x1: 50, x2: 50, y1: 0, y2: 100, class: "pe-axis" });
+  const spread = makeSvg("polygon", { class: "pe-band" });
+  const curve = makeSvg("polyline", { class: "pe-curve" });
+  const zero = makeSvg("line", { x1: 0, x2: 100, class: "pe-axis" });
+  const middle = makeSvg("line", { x1: 50, x2: 50, y1: 0, y2: 100, class: "pe-axis" });
   const dot = make("span", { className: "pe-dot" });
   const plot = make("div", { className: "pe-plot", role: "img" }, graph(middle, zero, spread, curve), dot);
   const [top, bottom] = [make("span", {}), make("span", {})];
@@ -209,15 +209,15 @@ function build(el, given, changed) {
 
   /** Rows for as many pairs as there are. */
   function lay() {
-    const each = frequencies(now.width, now.base);
+    const each = computeFrequencies(now.width, now.base);
     waves.replaceChildren(
       ...each.map((step, i) => {
         const along = Array.from({ length: 4 * LAST + 1 }, (_, j) => j / 4);
-        const wave = (f) => polyline(along.map((p) => [p / LAST, f(p * step)]), -1.25, 1.25);
-        const sine = draft("polyline", { class: "pe-sine", points: wave(Math.sin) });
-        const cosine = draft("polyline", { class: "pe-cosine", points: wave(Math.cos) });
+        const wave = (f) => formatPoints(along.map((p) => [p / LAST, f(p * step)]), -1.25, 1.25);
+        const sine = makeSvg("polyline", { class: "pe-sine", points: wave(Math.sin) });
+        const cosine = makeSvg("polyline", { class: "pe-cosine", points: wave(Math.cos) });
         const marks = both.map((name) => make("span", { className: `pe-mark pe-${name}`, "aria-hidden": "true" }));
-        const long = steps(wavelength(now.width, now.base, i));
+        const long = formatWavelength(computeWavelength(now.width, now.base, i));
         const name = `Pair ${i + 1} of ${each.length}, wavelength ${long} steps`;
         const strip = make("span", { className: "pe-strip", "aria-hidden": "true" }, graph(sine, cosine), ...marks);
         const number = make("span", { className: "pe-long", "aria-hidden": "true", text: long });
@@ -229,20 +229,20 @@ function build(el, given, changed) {
   }
 
   function show(rests = true) {
-    const each = frequencies(now.width, now.base);
+    const each = computeFrequencies(now.width, now.base);
     const step = each[now.pair];
     both.forEach((name, i) => {
       const at = now.positions[i];
-      const seen = placedPair(now.method, now[name], at, step);
+      const seen = encodePair(now.method, now[name], at, step);
       const { before, track, after } = arrows[i];
       for (const [line, [x, y]] of [[before, now[name]], [after, seen]]) {
         line.setAttribute("x2", x);
         line.setAttribute("y2", -y);
       }
-      track.setAttribute("points", path(now.method, now[name], at * step).map(([x, y]) => `${x.toFixed(3)},${(-y).toFixed(3)}`).join(" "));
+      track.setAttribute("points", tracePath(now.method, now[name], at * step).map(([x, y]) => `${x.toFixed(3)},${(-y).toFixed(3)}`).join(" "));
       tips[i].style.left = `${(100 * (SHOWN + seen[0])) / (2 * SHOWN)}%`;
       tips[i].style.top = `${(100 * (SHOWN - seen[1])) / (2 * SHOWN)}%`;
-      const where = seen.map((x) => short(x, 1)).join(", ");
+      const where = seen.map((x) => formatNumber(x, 1)).join(", ");
       tips[i].setAttribute("aria-label", `${name === "query" ? "Query" : "Key"} at ${where}; arrow keys move it`);
       places[i].input.value = at;
       places[i].shown.textContent = at;
@@ -261,14 +261,14 @@ function build(el, given, changed) {
     wide.input.setAttribute("aria-valuetext", now.width);
     method.value = now.method;
     base.value = now.base;
-    const way = now.method === "rotary" ? "turned by position × frequency" : "with the wave of its position added";
-    const past = short((n - m) * step);
+    const way = now.method === "rotary" ? "rotated by position × frequency" : "with the wave of its position added";
+    const past = formatNumber((n - m) * step);
     below.textContent =
       `Pair ${now.pair + 1} of ${each.length}: columns ${2 * now.pair} (across) and ${2 * now.pair + 1} (up). ` +
-      `Dashed: as it comes; solid: ${way}. From query to key the pair turns by ${past} rad.`;
-    const all = band(now);
+      `Dashed: as it comes; solid: ${way}. From query to key the pair rotates by ${past} rad.`;
+    const all = computeBand(now);
     plotted(all);
-    const text = (finding.textContent = told(now, all));
+    const text = (finding.textContent = describeScore(now, all));
     if (rests && status.textContent !== text) status.textContent = text;
   }
 
@@ -279,17 +279,17 @@ function build(el, given, changed) {
     if (high - low < 1e-6) [low, high] = [low - 1, high + 1];
     const across = (e) => (e.distance + LAST) / (2 * LAST);
     const line = (side) => all.map((e) => [across(e), e[side]]);
-    spread.setAttribute("points", polyline([...line("high"), ...line("low").reverse()], low, high));
-    curve.setAttribute("points", now.method === "rotary" ? polyline(line("high"), low, high) : "");
+    spread.setAttribute("points", formatPoints([...line("high"), ...line("low").reverse()], low, high));
+    curve.setAttribute("points", now.method === "rotary" ? formatPoints(line("high"), low, high) : "");
     const y0 = 100 + (100 * low) / (high - low);
     for (const name of ["y1", "y2"]) zero.setAttribute(name, y0);
     const [m, n] = now.positions;
     dot.style.left = `${100 * across({ distance: n - m })}%`;
-    dot.style.top = `${100 - (100 * (score(now) - low)) / (high - low)}%`;
-    top.textContent = short(high, 1);
-    bottom.textContent = short(low, 1);
+    dot.style.top = `${100 - (100 * (computeScore(now) - low)) / (high - low)}%`;
+    top.textContent = formatNumber(high, 1);
+    bottom.textContent = formatNumber(low, 1);
     const what = now.method === "rotary" ? "a line: one score for each distance" : "a band: many scores for each distance";
-    plot.setAttribute("aria-label", `Score, from ${short(low, 1)} to ${short(high, 1)}, against the distance from query to key; ${what}`);
+    plot.setAttribute("aria-label", `Score, from ${formatNumber(low, 1)} to ${formatNumber(high, 1)}, against the distance from query to key; ${what}`);
   }
 
   const set = (name, value) => {
@@ -304,12 +304,12 @@ function build(el, given, changed) {
   };
   /** Move the tip of query (0) or key (1); told to the model only when it rests. */
   const shifted = (i, seen, rests = true) => {
-    const step = frequencies(now.width, now.base)[now.pair];
-    now[both[i]] = limited(taken(now.method, seen, now.positions[i], step));
+    const step = computeFrequencies(now.width, now.base)[now.pair];
+    now[both[i]] = limitLength(decodePair(now.method, seen, now.positions[i], step));
     show(rests);
     if (rests) changed(both[i], now[both[i]]);
   };
-  const tip = (i) => placedPair(now.method, now[both[i]], now.positions[i], frequencies(now.width, now.base)[now.pair]);
+  const tip = (i) => encodePair(now.method, now[both[i]], now.positions[i], computeFrequencies(now.width, now.base)[now.pair]);
   const here = (event) => {
     const box = plane.getBoundingClientRect();
     const share = [(event.clientX - box.left) / box.width, 1 - (event.clientY - box.top) / box.height];
@@ -334,7 +334,7 @@ function build(el, given, changed) {
     }
     node.addEventListener("keydown", (event) => {
       if (event.altKey || event.ctrlKey || event.metaKey) return;
-      const place = moved(tip(i), event.key, event.shiftKey);
+      const place = moveByKey(tip(i), event.key, event.shiftKey);
       if (!place) return;
       event.preventDefault();
       event.stopPropagation(); // the theme and the notebook listen to arrows too
@@ -344,7 +344,7 @@ function build(el, given, changed) {
   places.forEach(({ input }, i) =>
     input.addEventListener("input", () => set("positions", now.positions.map((p, j) => (i === j ? Number(input.value) : p)))),
   );
-  shift.input.addEventListener("input", () => set("positions", together(now.positions, Number(shift.input.value))));
+  shift.input.addEventListener("input", () => set("positions", moveTogether(now.positions, Number(shift.input.value))));
   wide.input.addEventListener("input", () => set("width", 2 ** Number(wide.input.value)));
   method.addEventListener("change", () => set("method", method.value));
   base.addEventListener("change", () => set("base", Number(base.value)));
@@ -388,12 +388,12 @@ function build(el, given, changed) {
   return () => root.remove();
 }
 
-/** The way from a pair as it comes to where it is seen: an arc, or a wave. */
-export function path(method, pair, angle) {
-  if (method !== "rotary") return [pair, placedPair(method, pair, 1, angle)];
+/** The path from a pair to its encoding: an arc, or a wave. */
+export function tracePath(method, pair, angle) {
+  if (method !== "rotary") return [pair, encodePair(method, pair, 1, angle)];
   const rest = angle % (2 * Math.PI); // full turns lead nowhere
   const count = Math.max(2, Math.ceil(12 * Math.abs(rest)));
-  return Array.from({ length: count + 1 }, (_, i) => turned(pair, (rest * i) / count));
+  return Array.from({ length: count + 1 }, (_, i) => rotate(pair, (rest * i) / count));
 }
 
 export default {

@@ -42,7 +42,7 @@ def read_vector(value, what: str) -> list[float]:
 
 
 class PositionExplorer(BookWidget):
-    """A query and a key at two positions, turned (RoPE) or with waves added.
+    """A query and a key at two positions, encoded by rotation or by sinusoids.
 
     Args:
         method: "rotary" or "sinusoidal".
@@ -139,8 +139,8 @@ class PositionExplorer(BookWidget):
             self.base ** (-2 * i / self.width) for i in range(self.width // 2)
         ]
 
-    def placed(self, content: Sequence[float], position: int) -> list[float]:
-        """Return a whole vector at a position: turned, or with waves added."""
+    def encode(self, content: Sequence[float], position: int) -> list[float]:
+        """Return a whole vector, encoded at a position."""
         (x, y), whole = content, []
         for step in self.frequencies():
             sine, cosine = math.sin(position * step), math.cos(position * step)
@@ -152,8 +152,8 @@ class PositionExplorer(BookWidget):
 
     def score(self, query_at: int, key_at: int) -> float:
         """Return the score of query and key at two positions, over √D."""
-        query = self.placed(self.query, query_at)
-        key = self.placed(self.key, key_at)
+        query = self.encode(self.query, query_at)
+        key = self.encode(self.key, key_at)
         products = (a * b for a, b in zip(query, key, strict=True))
         return sum(products) / self.width**0.5
 
@@ -171,8 +171,8 @@ class PositionExplorer(BookWidget):
             f"<figure><figcaption>{escape(self.method)} positions, width "
             f"{self.width}, base {self.base:g}: a query at {m} and a key at "
             f"{n}</figcaption><table><thead><tr><th>pair</th><th>wavelength "
-            "(steps)</th><th>key turned past the query (radians)</th></tr>"
+            "(steps)</th><th>angle from query to key (radians)</th></tr>"
             f"</thead><tbody>{rows}</tbody></table><p>Score: "
-            f"{self.score(m, n):.2f}. At all places with the same distance: "
+            f"{self.score(m, n):.2f}. At all positions with the same distance: "
             f"{min(same):.2f} to {max(same):.2f}.</p></figure>"
         )

@@ -2,16 +2,16 @@
 // a sentence come as data: text, code, and formulas rendered at build time.
 
 /** Say whether the choice is right, before its own feedback. */
-export function opening(choice) {
+export function formatVerdict(choice) {
   return choice.right ? "✓ Right. " : "✗ Not this one. ";
 }
 
 /** How many questions were answered right at the first try. */
-export function firstTries(answers) {
+export function countFirstTries(answers) {
   return answers.filter((tries) => tries.length > 0 && tries[0]).length;
 }
 
-function formula(segment) {
+function renderFormula(segment) {
   if (!segment.mathml) return make("code", { className: "math", text: segment.math });
   const parsed = new DOMParser().parseFromString(segment.mathml, "application/xml");
   const root = parsed.documentElement;
@@ -19,9 +19,9 @@ function formula(segment) {
   return document.importNode(root, true);
 }
 
-function written(segments) {
+function renderSegments(segments) {
   return (segments ?? []).map((segment) => {
-    if ("math" in segment) return formula(segment);
+    if ("math" in segment) return renderFormula(segment);
     if ("code" in segment) return make("code", { text: segment.code });
     return document.createTextNode(segment.text ?? "");
   });
@@ -37,7 +37,7 @@ export default {
     const score = make("p", { className: "quiz-score", role: "status" });
     root.append(make("p", { className: "quiz-title", text: model.get("title") ?? "Quiz" }));
     questions.forEach((question, q) => {
-      const box = make("fieldset", {}, make("legend", {}, `${q + 1}. `, ...written(question.prompt)));
+      const box = make("fieldset", {}, make("legend", {}, `${q + 1}. `, ...renderSegments(question.prompt)));
       const feedback = make("p", { className: "quiz-feedback", role: "status" });
       const check = make("button", { type: "button", className: "quiz-check", text: "Check" });
       let chosen = null;
@@ -46,9 +46,9 @@ export default {
         if (!chosen) return feedback.replaceChildren("Choose an answer first.");
         answers[q].push(Boolean(chosen.right));
         feedback.className = `quiz-feedback ${chosen.right ? "quiz-right" : "quiz-not"}`;
-        feedback.replaceChildren(opening(chosen), ...written(chosen.feedback));
+        feedback.replaceChildren(formatVerdict(chosen), ...renderSegments(chosen.feedback));
         if (!answers.every((tries) => tries.includes(true))) return;
-        score.textContent = `All answered; ${firstTries(answers)} of ${questions.length} right at the first try.`;
+        score.textContent = `All answered; ${countFirstTries(answers)} of ${questions.length} right at the first try.`;
       };
       check.addEventListener("click", answer);
       question.choices.forEach((choice, c) => {
@@ -61,7 +61,7 @@ export default {
         input.addEventListener("keydown", (event) => {
           if (event.key === "Enter") answer();
         });
-        const label = make("label", { for: input.id }, ...written(choice.content));
+        const label = make("label", { for: input.id }, ...renderSegments(choice.content));
         box.append(make("div", { className: "quiz-choice" }, input, label));
       });
       box.append(make("div", { className: "quiz-answer" }, check, feedback));

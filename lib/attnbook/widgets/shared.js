@@ -1,7 +1,7 @@
-// What several widgets use: stands before each widget's module, in one text.
+// What several widgets use; each widget's module begins with this text.
 
 /** The place of the largest number; numbers that are none do not count. */
-export function largest(row) {
+export function findLargest(row) {
   let best = -1;
   row.forEach((x, i) => {
     if (Number.isFinite(x) && (best < 0 || x > row[best])) best = i;
@@ -17,18 +17,18 @@ export function entropy(row) {
 }
 
 /** A share between 0 and 1, whatever came in. */
-function share(x) {
+function clampShare(x) {
   return Number.isFinite(Number(x)) ? Math.min(1, Math.max(0, Number(x))) : 0;
 }
 
 /** A number moved into a range; what is no number becomes `otherwise`. */
-export function bounded(x, low, high, otherwise) {
+export function clamp(x, low, high, otherwise) {
   const number = x === null || x === "" ? NaN : Number(x);
   return Number.isFinite(number) ? Math.min(high, Math.max(low, number)) : otherwise;
 }
 
 /** A word in quotation marks; one written from right to left stays inside. */
-function quoted(word) {
+function quote(word) {
   return /[\u0590-\u08ff\ufb1d-\ufefc]/.test(word) ? `“\u2068${word}\u2069”` : `“${word}”`;
 }
 
@@ -46,7 +46,7 @@ function make(tag, props = {}, ...children) {
 const SVG = "http://www.w3.org/2000/svg";
 
 /** An SVG element. */
-function draft(tag, attributes, ...children) {
+function makeSvg(tag, attributes, ...children) {
   const node = document.createElementNS(SVG, tag);
   for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
   node.append(...children);
@@ -84,16 +84,16 @@ function bind({ model, el }, names, build) {
     model.save_changes();
     mine = false;
   };
-  const fresh = () => {
+  const rebuild = () => {
     if (mine) return;
     remove();
     const state = Object.fromEntries(names.map((name) => [name, model.get(name)]));
     remove = build(el, state, tell);
   };
-  fresh();
-  for (const name of names) model.on(`change:${name}`, fresh);
+  rebuild();
+  for (const name of names) model.on(`change:${name}`, rebuild);
   return () => {
-    for (const name of names) model.off(`change:${name}`, fresh);
+    for (const name of names) model.off(`change:${name}`, rebuild);
     remove();
   };
 }

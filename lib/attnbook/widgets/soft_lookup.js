@@ -5,7 +5,7 @@ const SHOWN = 3.5; // half the plane's side: a point at its limit is still whole
 const WIDEST = 1024;
 
 /** What a vector holds beyond the plane: the same normal numbers as in Python. */
-export function unseen(row, count) {
+export function drawHiddenCoordinates(row, count) {
   let state = Math.imul(row + 1, 0x9e3779b1) >>> 0;
   const chance = () => {
     state = (state + 0x6d2b79f5) >>> 0;
@@ -20,10 +20,10 @@ export function unseen(row, count) {
 }
 
 /** The dot products of the query and each key, in all D dimensions. */
-export function products(query, places, width) {
-  const asked = [...query, ...unseen(0, width - 2)];
+export function computeProducts(query, places, width) {
+  const asked = [...query, ...drawHiddenCoordinates(0, width - 2)];
   return places.map((place, i) => {
-    const key = [...place, ...unseen(i + 1, width - 2)];
+    const key = [...place, ...drawHiddenCoordinates(i + 1, width - 2)];
     return asked.reduce((sum, x, d) => sum + x * key[d], 0);
   });
 }
@@ -37,19 +37,19 @@ export function softmax(scores) {
 }
 
 /** What products are multiplied by. */
-export function factor(state) {
+export function computeFactor(state) {
   return (state.divided ? 1 / Math.sqrt(state.width) : 1) / state.temperature;
 }
 
 /** What softmax gets: the products, divided. */
-export function scores(state) {
+export function computeScores(state) {
   const places = state.entries.map((key) => key.place);
-  return products(state.query, places, state.width).map((p) => p * factor(state));
+  return computeProducts(state.query, places, state.width).map((p) => p * computeFactor(state));
 }
 
-/** How much the answer takes from each key. */
-export function weights(state) {
-  return softmax(scores(state));
+/** The weight of each key. */
+export function computeWeights(state) {
+  return softmax(computeScores(state));
 }
 
 /** The average of the values (rows of numbers), by weight. */
@@ -58,9 +58,9 @@ export function mix(shares, values) {
 }
 
 /** A state that can be drawn, whatever came in. */
-export function cleaned(given) {
+export function cleanState(given) {
   const list = (x, count, low, high) =>
-    Array.from({ length: count }, (_, i) => bounded(Array.isArray(x) ? x[i] : null, low, high, 0));
+    Array.from({ length: count }, (_, i) => clamp(Array.isArray(x) ? x[i] : null, low, high, 0));
   const keys = (Array.isArray(given?.entries) ? given.entries : []).slice(0, 8);
   return {
     entries: keys.map((key) => ({
@@ -69,62 +69,62 @@ export function cleaned(given) {
       value: list(key?.value, 3, 0, 1),
     })),
     query: list(given?.query, 2, -REACH, REACH),
-    temperature: bounded(given?.temperature, 0.01, 100, 1),
-    width: Math.round(bounded(given?.width, 2, WIDEST, 2)),
+    temperature: clamp(given?.temperature, 0.01, 100, 1),
+    width: Math.round(clamp(given?.width, 2, WIDEST, 2)),
     divided: given?.divided !== false,
   };
 }
 
 /** A colour of three numbers between 0 and 1, as CSS wants it. */
-export function css(value) {
+export function formatColor(value) {
   return `rgb(${value.map((x) => Math.round(255 * x)).join(", ")})`;
 }
 
 /** A score in few characters. */
-export function short(x) {
+export function formatScore(x) {
   return Math.abs(x) < 99.95 ? (x.toFixed(1) === "-0.0" ? "0.0" : x.toFixed(1)) : x.toFixed(0);
 }
 
 /** What the widget finds, in words. */
-export function told(state) {
-  const shares = weights(state);
+export function describeResult(state) {
+  const shares = computeWeights(state);
   const names = state.entries.map((key, i) => key.label || `key ${i + 1}`);
   const [first, second] = shares.map((_, i) => i).sort((a, b) => shares[b] - shares[a]);
   const [most, next] = [shares[first], shares[second] ?? 0];
   const mixed = mix(shares, state.entries.map((key) => key.value)).map((x) => x.toFixed(2));
-  const answer = `The answer is ${mixed.join(", ")} of red, green, blue.`;
+  const answer = `The output is ${mixed.join(", ")} of red, green, blue.`;
   const large = Math.log(shares.length);
-  if (shares.length === 1) return `One key: whatever is asked, it answers alone. ${answer}`;
-  if (most > 0.995) return `As good as a hard lookup: ${names[first]} takes ${most.toFixed(2)}. ${answer}`;
+  if (shares.length === 1) return `One key: it gets all the weight, whatever the query. ${answer}`;
+  if (most > 0.995) return `Close to a hard lookup: ${names[first]} has the weight ${most.toFixed(2)}. ${answer}`;
   if (entropy(shares) > 0.99 * large) return `Nearly the mean of all values. ${answer}`;
   if (most - next < 0.005) return `${names[first]} and ${names[second]} are about equal (${most.toFixed(2)} each). ${answer}`;
   return `A mixture, most of it from ${names[first]} (${most.toFixed(2)}). ${answer}`;
 }
 
 /** Where a key press moves a point, or null if it is none of ours. */
-export function moved(place, key, far) {
+export function moveByKey(place, key, far) {
   const steps = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, 1], ArrowDown: [0, -1] };
   if (!Object.hasOwn(steps, key)) return null;
   const size = far ? 0.5 : 0.1;
-  return place.map((x, i) => bounded(Math.round((x + size * steps[key][i]) * 1e6) / 1e6, -REACH, REACH, 0));
+  return place.map((x, i) => clamp(Math.round((x + size * steps[key][i]) * 1e6) / 1e6, -REACH, REACH, 0));
 }
 
 /** Build the widget in `el`; `changed` is told of every part the reader sets. */
 function build(el, given, changed) {
   const id = `soft-lookup-${Math.random().toString(36).slice(2)}`; // a page may hold several
-  const first = cleaned(given);
-  const now = cleaned(given);
+  const first = cleanState(given);
+  const now = cleanState(given);
   const root = make("div", { className: "book-widget sl", role: "group", "aria-label": "Soft lookup" });
   el.append(root);
   if (!now.entries.length) {
     root.append(make("p", { text: "There is no key to look up." }));
     return () => root.remove();
   }
-  const lines = draft("svg", { class: "sl-lines", viewBox: `${-SHOWN} ${-SHOWN} ${2 * SHOWN} ${2 * SHOWN}`, "aria-hidden": "true" });
+  const lines = makeSvg("svg", { class: "sl-lines", viewBox: `${-SHOWN} ${-SHOWN} ${2 * SHOWN} ${2 * SHOWN}`, "aria-hidden": "true" });
   for (const [x1, y1, x2, y2] of [[-SHOWN, 0, SHOWN, 0], [0, -SHOWN, 0, SHOWN]]) {
-    lines.append(draft("line", { x1, y1, x2, y2, class: "sl-axis" }));
+    lines.append(makeSvg("line", { x1, y1, x2, y2, class: "sl-axis" }));
   }
-  const rays = now.entries.map(() => draft("line", { class: "sl-ray" }));
+  const rays = now.entries.map(() => makeSvg("line", { class: "sl-ray" }));
   lines.append(...rays);
   // An application: a screen reader then leaves the arrow keys to the points.
   const about = "Plane of the query and the keys; Tab goes from point to point, arrow keys move one";
@@ -132,7 +132,7 @@ function build(el, given, changed) {
   const point = (className, ...inside) => make("button", { type: "button", className: `sl-point ${className}` }, ...inside);
   const keys = now.entries.map((key) => {
     const node = point("sl-key", make("bdi", { text: key.label }));
-    node.style.setProperty("--value", css(key.value));
+    node.style.setProperty("--value", formatColor(key.value));
     return node;
   });
   const query = point("sl-query", "?");
@@ -140,7 +140,7 @@ function build(el, given, changed) {
 
   const rows = now.entries.map((key) => {
     const dot = make("span", { className: "sl-dot", "aria-hidden": "true" });
-    dot.style.setProperty("--value", css(key.value));
+    dot.style.setProperty("--value", formatColor(key.value));
     const gauge = make("span", { className: "sl-gauge", "aria-hidden": "true" }, make("span", { className: "sl-fill" }));
     const cell = (...inside) => make("td", {}, ...inside);
     const name = make("th", { scope: "row" }, dot, make("bdi", { text: key.label || "key" }));
@@ -171,7 +171,7 @@ function build(el, given, changed) {
   const tick = make("label", { className: "sl-tick", for: divide.id }, divide, " divide by √D");
 
   function show(rests = true) {
-    const [shares, fit] = [weights(now), scores(now)];
+    const [shares, fit] = [computeWeights(now), computeScores(now)];
     const place = (node, [x, y]) => {
       node.style.left = `${(100 * (SHOWN + x)) / (2 * SHOWN)}%`;
       node.style.top = `${(100 * (SHOWN - y)) / (2 * SHOWN)}%`;
@@ -184,16 +184,16 @@ function build(el, given, changed) {
       for (const [name, value] of Object.entries(ends)) rays[i].setAttribute(name, value);
       rays[i].style.strokeWidth = `${0.14 * shares[i]}px`;
       rows[i].style.setProperty("--weight", shares[i]);
-      rows[i].children[1].textContent = short(fit[i]).replace("-", "−");
+      rows[i].children[1].textContent = formatScore(fit[i]).replace("-", "−");
       rows[i].lastChild.textContent = shares[i].toFixed(2);
     });
     even.textContent = `Entropy ${entropy(shares).toFixed(2)} nats, of at most ${Math.log(shares.length).toFixed(2)}`;
     place(query, now.query);
     query.setAttribute("aria-label", `Query ${at(now.query)}`);
     const mixed = mix(shares, now.entries.map((key) => key.value));
-    query.style.setProperty("--value", css(mixed));
-    answer.style.setProperty("--value", css(mixed));
-    answer.setAttribute("aria-label", `The answer: ${mixed.map((x) => x.toFixed(2)).join(", ")} of red, green, blue`);
+    query.style.setProperty("--value", formatColor(mixed));
+    answer.style.setProperty("--value", formatColor(mixed));
+    answer.setAttribute("aria-label", `The output: ${mixed.map((x) => x.toFixed(2)).join(", ")} of red, green, blue`);
     heat.input.value = Math.log10(now.temperature);
     wide.input.value = Math.log2(now.width);
     heat.shown.textContent = Number(now.temperature.toPrecision(2));
@@ -201,7 +201,7 @@ function build(el, given, changed) {
     heat.input.setAttribute("aria-valuetext", heat.shown.textContent);
     wide.input.setAttribute("aria-valuetext", wide.shown.textContent);
     divide.checked = now.divided;
-    const text = (finding.textContent = told(now));
+    const text = (finding.textContent = describeResult(now));
     if (rests && status.textContent !== text) status.textContent = text;
   }
 
@@ -235,7 +235,7 @@ function build(el, given, changed) {
     node.addEventListener("pointermove", (event) => {
       if (!node.hasPointerCapture(event.pointerId)) return;
       const place = here(event).map((x, axis) => Math.round(100 * (x - held[axis])) / 100);
-      shift(i, place.map((x) => bounded(x, -REACH, REACH, 0)), false);
+      shift(i, place.map((x) => clamp(x, -REACH, REACH, 0)), false);
     });
     for (const end of ["pointerup", "pointercancel"]) {
       node.addEventListener(end, (event) => {
@@ -244,7 +244,7 @@ function build(el, given, changed) {
     }
     node.addEventListener("keydown", (event) => {
       if (event.altKey || event.ctrlKey || event.metaKey) return;
-      const place = moved(where(i), event.key, event.shiftKey);
+      const place = moveByKey(where(i), event.key, event.shiftKey);
       if (!place) return;
       event.preventDefault();
       event.stopPropagation(); // the theme and the notebook listen to arrows too
@@ -269,7 +269,7 @@ function build(el, given, changed) {
   const side = make(
     "div", { className: "sl-side" },
     heat.row, wide.row, make("div", { className: "sl-control" }, tick, again),
-    list, even, make("p", { className: "sl-label", text: "The answer, mixed of the values:" }), answer,
+    list, even, make("p", { className: "sl-label", text: "The output, the weighted average of the values:" }), answer,
     finding, status,
   );
   root.append(make("div", { className: "sl-grid" }, plane, side, note));

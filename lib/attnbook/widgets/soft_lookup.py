@@ -84,7 +84,7 @@ class SoftLookup(BookWidget):
     Args:
         entries: 1 to 8 dicts with a label, a place (x, y) and a value (red,
             green, blue between 0 and 1); three colours unless given.
-        query: the place that is asked.
+        query: the first two coordinates of the query.
         temperature: divides the scores.
         width: D; the plane shows 2 coordinates; the others of the query and
             of each key are fixed draws (see `hidden_coordinates`).
@@ -153,13 +153,13 @@ class SoftLookup(BookWidget):
         return scores
 
     def weights(self) -> list[float]:
-        """Return how much the answer takes from each key."""
+        """Return the weight of each key."""
         scores = self.scores()
         shares = [math.exp(s - max(scores)) for s in scores]
         return [x / sum(shares) for x in shares]
 
     def fallback(self) -> str:
-        """Return scores, weights, answer and entropy as a table."""
+        """Return scores, weights, output and entropy as a table."""
         weights = self.weights()
         rows = "".join(
             f"<tr><td>{escape(key['label'])}</td><td>{format_rgb(key['value'])}"
@@ -181,7 +181,7 @@ class SoftLookup(BookWidget):
             f"products divided by the temperature {self.temperature:g}{root}, "
             f"with D = {self.width}</figcaption><table><thead><tr><th>key</th>"
             "<th>value (red, green, blue)</th><th>score</th><th>weight</th>"
-            f"</tr></thead><tbody>{rows}</tbody></table><p>The answer: "
+            f"</tr></thead><tbody>{rows}</tbody></table><p>The output: "
             f"{format_rgb(mixed)}. Entropy: {entropy:.2f} nats.</p></figure>"
         )
 

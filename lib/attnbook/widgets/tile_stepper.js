@@ -4,50 +4,50 @@ const MOST = 10;
 const BYTES = 4; // of a number
 
 /** A whole number moved into a range; what is no number becomes `otherwise`. */
-const within = (x, low, high, otherwise) => Math.round(bounded(x, low, high, otherwise));
+const clampInteger = (x, low, high, otherwise) => Math.round(clamp(x, low, high, otherwise));
 
 /** A state that can be drawn, whatever came in. */
-export function cleaned(given) {
+export function cleanState(given) {
   const list = (x) => (Array.isArray(x) ? x : []);
   const number = (x) => (Number.isFinite(Number(x)) ? Number(x) : 0);
   const table = (x, width) =>
     Array.from({ length: MOST }, (_, i) => Array.from({ length: width }, (_, j) => number(list(list(x)[i])[j])));
   const state = {
-    T: within(given?.T, 1, MOST, 5), S: within(given?.S, 1, MOST, 7),
-    rows: within(given?.rows, 1, MOST, 2), columns: within(given?.columns, 1, MOST, 3),
+    T: clampInteger(given?.T, 1, MOST, 5), S: clampInteger(given?.S, 1, MOST, 7),
+    rows: clampInteger(given?.rows, 1, MOST, 2), columns: clampInteger(given?.columns, 1, MOST, 3),
     causal: given?.causal === true, step: 0,
     query: table(given?.query, 4), key: table(given?.key, 4), value: table(given?.value, 2),
   };
-  return { ...state, step: within(given?.step, 0, tiles(state).length, 0) };
+  return { ...state, step: clampInteger(given?.step, 0, listTiles(state).length, 0) };
 }
 
-/** Whether query t may look at key s; the last query stands at the last key. */
-function sees(state, t, s) {
+/** Whether query t can attend to key s; the last query is at the position of the last key. */
+function canAttend(state, t, s) {
   return !state.causal || s <= t + state.S - state.T;
 }
 
-/** The score of query t and key s; -Infinity where it may not look. */
-export function score(state, t, s) {
-  if (!sees(state, t, s)) return -Infinity;
+/** The score of query t and key s; -Infinity where it is masked out. */
+export function computeScore(state, t, s) {
+  if (!canAttend(state, t, s)) return -Infinity;
   const { query, key } = state;
   return query[t].reduce((sum, x, d) => sum + x * key[s][d], 0) / Math.sqrt(query[t].length);
 }
 
-const upTo = (start, size, end) => Array.from({ length: Math.min(size, end - start) }, (_, i) => start + i);
+const listIndices = (start, size, end) => Array.from({ length: Math.min(size, end - start) }, (_, i) => start + i);
 
 /** The queries and the keys of the tile at a corner; no key if column is -1. */
-function inside(state, [row, column]) {
-  return [upTo(row, state.rows, state.T), column < 0 ? [] : upTo(column, state.columns, state.S)];
+function listTile(state, [row, column]) {
+  return [listIndices(row, state.rows, state.T), column < 0 ? [] : listIndices(column, state.columns, state.S)];
 }
 
-/** The corners of the tiles in the order of the walk; -1: queries that see no tile. */
-export function tiles(state) {
+/** The corners of the tiles in the order of the walk; -1: queries without a tile. */
+export function listTiles(state) {
   const found = [];
   for (let row = 0; row < state.T; row += state.rows) {
     const corners = [];
     for (let column = 0; column < state.S; column += state.columns) {
-      const [ts, keys] = inside(state, [row, column]);
-      if (ts.some((t) => keys.some((s) => sees(state, t, s)))) corners.push([row, column]);
+      const [ts, keys] = listTile(state, [row, column]);
+      if (ts.some((t) => keys.some((s) => canAttend(state, t, s)))) corners.push([row, column]);
     }
     found.push(...(corners.length ? corners : [[row, -1]]));
   }
@@ -55,14 +55,14 @@ export function tiles(state) {
 }
 
 /** What every query knows after the steps, and the factor of the last one. */
-export function walk(state) {
+export function runSteps(state) {
   const E = state.value[0].length;
   const known = Array.from({ length: state.T }, () => ({ maximum: -Infinity, before: -Infinity, factor: 1, total: 0, output: Array(E).fill(0) }));
-  for (const corner of tiles(state).slice(0, state.step)) {
-    const [ts, keys] = inside(state, corner);
+  for (const corner of listTiles(state).slice(0, state.step)) {
+    const [ts, keys] = listTile(state, corner);
     for (const t of ts) {
       const one = known[t];
-      const scores = keys.map((s) => score(state, t, s));
+      const scores = keys.map((s) => computeScore(state, t, s));
       const highest = Math.max(one.maximum, ...scores);
       const shift = highest === -Infinity ? 0 : highest; // -Infinity - -Infinity is NaN
       const factor = Math.exp(one.maximum - shift);
@@ -76,17 +76,17 @@ export function walk(state) {
 }
 
 /** The average of the values seen so far: the output divided by the total. */
-export function average(one) {
+export function computeAverage(one) {
   return one.output.map((x) => (one.total ? x / one.total : 0));
 }
 
 /** The bytes read and written so far. */
-export function moved(state) {
-  const order = tiles(state);
+export function countBytes(state) {
+  const order = listTiles(state);
   const [D, E] = [state.query[0].length, state.value[0].length];
   let [read, written] = [0, 0];
   order.slice(0, state.step).forEach((corner, n) => {
-    const [ts, keys] = inside(state, corner);
+    const [ts, keys] = listTile(state, corner);
     if (order[n - 1]?.[0] !== corner[0]) read += ts.length * D; // the queries come once
     read += keys.length * (D + E);
     if (order[n + 1]?.[0] !== corner[0]) written += ts.length * (E + 1); // output and logsumexp
@@ -95,26 +95,26 @@ export function moved(state) {
 }
 
 /** The bytes that the version with a matrix of scores reads and writes. */
-export function standard({ T, S, query, value }) {
+export function countStandardBytes({ T, S, query, value }) {
   const [D, E] = [query[0].length, value[0].length];
   return [BYTES * ((T + S) * D + T * S + T * S + S * E), BYTES * (2 * T * S + T * E)];
 }
 
-const span = (all, one, many) => (all.length === 1 ? `${one} ${all[0]}` : `${many} ${all[0]} to ${all.at(-1)}`);
+const formatRange = (all, one, many) => (all.length === 1 ? `${one} ${all[0]}` : `${many} ${all[0]} to ${all.at(-1)}`);
 
 /** What the last step did, in words. */
-export function told(state) {
-  const order = tiles(state);
+export function describeStep(state) {
+  const order = listTiles(state);
   const all = (state.T && Math.ceil(state.T / state.rows)) * Math.ceil(state.S / state.columns);
   if (state.step === 0) {
     const met = order.filter(([, column]) => column >= 0).length;
-    const left = all - met ? ` ${all - met} more would be hidden altogether and ${all - met === 1 ? "is" : "are"} left out.` : "";
+    const left = all - met ? ` ${all - met} more would be masked out entirely and ${all - met === 1 ? "is" : "are"} left out.` : "";
     return `Nothing is done yet. ${met} ${met === 1 ? "tile is" : "tiles are"} to be walked, row by row.${left}`;
   }
   const corner = order[state.step - 1];
-  const [ts, keys] = inside(state, corner);
-  const known = walk(state);
-  const who = span(ts, "query", "queries");
+  const [ts, keys] = listTile(state, corner);
+  const known = runSteps(state);
+  const who = formatRange(ts, "query", "queries");
   const asked = `${who[0].toUpperCase()}${who.slice(1)}`;
   const wrote = order[state.step]?.[0] === corner[0] ? "" : ` The row of tiles is done: divided by the totals and written.`;
   const end = state.step === order.length ? " All is done." : "";
@@ -126,12 +126,12 @@ export function told(state) {
     ? " It is their first tile: nothing to rescale."
     : most === null
       ? " No maximum rises: all factors are 1."
-      : ` The maximum of query ${most} rises from ${fixed(known[most].before)} to ${fixed(known[most].maximum)}: what it had is multiplied by ${fixed(known[most].factor)}.`;
-  return `Step ${state.step} of ${order.length}. ${asked} meet${ts.length === 1 ? "s" : ""} ${span(keys, "key", "keys")}.${what}${wrote}${end}`;
+      : ` The maximum of query ${most} rises from ${formatNumber(known[most].before)} to ${formatNumber(known[most].maximum)}: its sums are multiplied by ${formatNumber(known[most].factor)}.`;
+  return `Step ${state.step} of ${order.length}. ${asked} meet${ts.length === 1 ? "s" : ""} ${formatRange(keys, "key", "keys")}.${what}${wrote}${end}`;
 }
 
 /** A number with two digits, never -0.00. */
-export function fixed(x) {
+export function formatNumber(x) {
   if (x === -Infinity) return "−∞";
   const text = x.toFixed(2);
   return (Number(text) === 0 ? text.replace("-", "") : text).replace("-", "−");
@@ -140,7 +140,7 @@ export function fixed(x) {
 /** Build the widget in `el`; `changed` is told of every part the reader sets. */
 function build(el, from, changed) {
   const id = `tile-stepper-${Math.random().toString(36).slice(2)}`; // a page may hold several
-  const now = cleaned(from);
+  const now = cleanState(from);
   const root = make("div", { className: "book-widget ts", role: "group", "aria-label": "Tile stepper" });
   el.append(root);
   let count = 0;
@@ -186,33 +186,33 @@ function build(el, from, changed) {
   const [ours, theirs] = [gauge(), gauge()];
 
   function fill() {
-    const order = tiles(now);
+    const order = listTiles(now);
     const state = (t, s) => {
       const at = order.findIndex((corner) => {
-        const [ts, keys] = inside(now, corner);
+        const [ts, keys] = listTile(now, corner);
         return ts.includes(t) && keys.includes(s);
       });
       return at < 0 ? "skipped" : at === now.step - 1 ? "now" : at < now.step ? "done" : "later";
     };
-    const lines = upTo(0, now.T, now.T).map((t) => {
-      const cells = upTo(0, now.S, now.S).map((s) => {
+    const lines = listIndices(0, now.T, now.T).map((t) => {
+      const cells = listIndices(0, now.S, now.S).map((s) => {
         const where = state(t, s);
-        const hidden = !sees(now, t, s);
-        const text = hidden ? "·" : where === "now" ? fixed(score(now, t, s)) : where === "done" ? "✓" : "";
+        const hidden = !canAttend(now, t, s);
+        const text = hidden ? "·" : where === "now" ? formatNumber(computeScore(now, t, s)) : where === "done" ? "✓" : "";
         const className = `${hidden ? "ts-hidden-key" : ""} ${where === "now" ? "ts-now" : where === "done" ? "ts-done" : ""}`;
         return make("td", { text, className });
       });
       return make("tr", {}, make("th", { scope: "row", text: t }), ...cells);
     });
-    const top = upTo(0, now.S, now.S).map((s) => make("th", { scope: "col", text: s }));
+    const top = listIndices(0, now.S, now.S).map((s) => make("th", { scope: "col", text: s }));
     grid.replaceChildren(make("thead", {}, make("tr", {}, make("td"), ...top)), make("tbody", {}, ...lines));
     const corner = order[now.step - 1];
-    const current = corner ? inside(now, corner)[0] : [];
+    const current = corner ? listTile(now, corner)[0] : [];
     const heads = ["query", "maximum", "factor", "total", "average so far"];
-    const rows = walk(now).map((one, t) => {
-      const mean = average(one).map(fixed).join(", ");
-      const factor = current.includes(t) && one.before > -Infinity ? fixed(one.factor) : "";
-      const cells = [fixed(one.maximum), factor, fixed(one.total), one.total ? mean : ""];
+    const rows = runSteps(now).map((one, t) => {
+      const mean = computeAverage(one).map(formatNumber).join(", ");
+      const factor = current.includes(t) && one.before > -Infinity ? formatNumber(one.factor) : "";
+      const cells = [formatNumber(one.maximum), factor, formatNumber(one.total), one.total ? mean : ""];
       const className = current.includes(t) ? "ts-row" : "";
       return make("tr", { className }, make("th", { scope: "row", text: t }), ...cells.map((text) => make("td", { text })));
     });
@@ -221,28 +221,28 @@ function build(el, from, changed) {
   }
 
   function show() {
-    const last = tiles(now).length;
-    now.step = within(now.step, 0, last, 0);
+    const last = listTiles(now).length;
+    now.step = clampInteger(now.step, 0, last, 0);
     sizes.forEach((one) => one.show());
     place.show(last);
     causal.checked = now.causal;
     next.disabled = now.step >= last;
     back.disabled = start.disabled = now.step <= 0;
     fill();
-    const [mine, usual] = [moved(now), standard(now)];
+    const [mine, usual] = [countBytes(now), countStandardBytes(now)];
     const most = Math.max(usual[0] + usual[1], mine[0] + mine[1]);
     for (const [one, [read, written]] of [[ours, mine], [theirs, usual]]) {
       one.fill.style.setProperty("--share", (read + written) / most);
       one.said.textContent = `${read} read + ${written} written`;
     }
-    const text = told(now);
+    const text = describeStep(now);
     if (finding.textContent !== text) finding.textContent = text;
   }
 
   function set(name, value) {
     const focused = document.activeElement;
     now[name] = value;
-    if (name !== "step" && now.step) now.step = Math.min(now.step, tiles(now).length);
+    if (name !== "step" && now.step) now.step = Math.min(now.step, listTiles(now).length);
     show();
     if (focused === next && next.disabled) back.focus(); // a button that is disabled loses the keyboard
     if ((focused === back || focused === start) && back.disabled) next.focus();
@@ -261,13 +261,13 @@ function build(el, from, changed) {
     finding,
     make(
       "div", { className: "ts-pictures" },
-      figure("Scores: queries down, keys across; ✓ has been and is gone, · may not look", grid),
+      figure("Scores: queries down, keys across; ✓ already processed, · masked out", grid),
       figure("All that is kept: three numbers and a row for each query", runs),
     ),
     make(
       "div", { className: "ts-bytes" },
-      make("span", { text: "Bytes so far, by tiles" }), ours.bar, ours.said,
-      make("span", { text: "All bytes, with a matrix" }), theirs.bar, theirs.said,
+      make("span", { text: "Bytes so far, tiled" }), ours.bar, ours.said,
+      make("span", { text: "All bytes, standard attention" }), theirs.bar, theirs.said,
     ),
     label("Widths D = 4 and E = 2, 4 bytes a number. With a matrix: scores written and read, weights written and read."),
   );

@@ -32,7 +32,7 @@ class TileStepper(BookWidget):
     """Attention tile by tile, stopped after any number of tiles.
 
     Args:
-        T: queries, 1 to 10; the last one stands at the last key.
+        T: queries, 1 to 10; the last one is at the position of the last key.
         S: keys, 1 to 10.
         rows: queries of a tile.
         columns: keys of a tile.
@@ -83,7 +83,7 @@ class TileStepper(BookWidget):
         return read_integer(proposal["value"], 0, MOST**2, "step")
 
     def scores(self) -> Float[Tensor, "T S"]:
-        """Return all scores, which no kernel ever has; -inf where hidden."""
+        """Return all scores, which no kernel stores; -inf: masked out."""
         query, key = (
             torch.tensor(x[:n], dtype=torch.float64)
             for x, n in ((self.query, self.T), (self.key, self.S))
@@ -92,16 +92,16 @@ class TileStepper(BookWidget):
         return scores.masked_fill(~self._mask(), -torch.inf)
 
     def _mask(self) -> Tensor:
-        """Return who may look where."""
+        """Return which keys each query can attend to."""
         if self.causal:
             return masks.causal(self.T, self.S)
         return torch.ones(self.T, self.S, dtype=torch.bool)
 
-    def tiles(self) -> list[tuple[int, int]]:
+    def list_tiles(self) -> list[tuple[int, int]]:
         """Return the corners of the tiles in the order of the walk.
 
-        A tile that nobody sees is left out; queries that see no tile at all
-        have a corner at column -1, for they are written, too.
+        A tile that is masked out entirely is left out; queries without any
+        tile have a corner at column -1, because their zeros are written.
         """
         mask, found = self._mask(), []
         for row in range(0, self.T, self.rows):
@@ -115,14 +115,14 @@ class TileStepper(BookWidget):
             found += corners or [(row, -1)]
         return found
 
-    def after(self) -> tuple[Tensor, Tensor, Tensor]:
+    def accumulate(self) -> tuple[Tensor, Tensor, Tensor]:
         """Return maximum (T,), total (T,) and average (T, E) after the steps.
 
         A query that no tile has reached has maximum -inf and zeros.
         """
         scores = self.scores()
         met = torch.zeros_like(scores, dtype=torch.bool)
-        for row, column in self.tiles()[: self.step]:
+        for row, column in self.list_tiles()[: self.step]:
             if column >= 0:
                 met[row : row + self.rows, column : column + self.columns] = 1
         met &= scores > -torch.inf
@@ -131,9 +131,9 @@ class TileStepper(BookWidget):
         value = torch.tensor(self.value[: self.S], dtype=torch.float64)
         return maximum, total, masked_softmax(scores, met) @ value
 
-    def moved(self) -> tuple[int, int]:
+    def count_bytes(self) -> tuple[int, int]:
         """Return the bytes read and written so far; a number has 4."""
-        walk = self.tiles()
+        walk = self.list_tiles()
         read = written = 0
         for nth, (row, column) in enumerate(walk[: self.step]):
             high = min(self.rows, self.T - row)
@@ -145,7 +145,7 @@ class TileStepper(BookWidget):
                 written += high * (E + 1)  # output and logsumexp
         return BYTES * read, BYTES * written
 
-    def standard(self) -> tuple[int, int]:
+    def count_standard_bytes(self) -> tuple[int, int]:
         """Return the bytes that products, softmax and average would move."""
         T, S = self.T, self.S
         read = (T + S) * D + T * S + (T * S + S * E)
@@ -153,11 +153,11 @@ class TileStepper(BookWidget):
 
     def fallback(self) -> str:
         """Return what runs along as a table, and the bytes in words."""
-        walk = self.tiles()
+        walk = self.list_tiles()
         step = min(self.step, len(walk))
         rows = ""
         for t, (m, n, mean) in enumerate(
-            zip(*(x.tolist() for x in self.after()), strict=True)
+            zip(*(x.tolist() for x in self.accumulate()), strict=True)
         ):
             cells = (
                 f"<td>{m:.2f}</td><td>{n:.2f}</td>"
@@ -166,8 +166,8 @@ class TileStepper(BookWidget):
                 else "<td>nothing seen</td><td>0</td><td>zeros</td>"
             )
             rows += f"<tr><th>query {t}</th>{cells}</tr>"
-        read, written = self.moved()
-        once, twice = self.standard()
+        read, written = self.count_bytes()
+        once, twice = self.count_standard_bytes()
         return (
             f"<figure><figcaption>After {step} of {len(walk)} tiles of "
             f"{self.rows} queries and {self.columns} keys, {self.T} queries "

@@ -1,27 +1,27 @@
 // The map of a whole translation. Pure functions first: a test holds them to the library.
 
-const NAMES = { cross: "The decoder asks the source", decoder: "The decoder asks what it has read", encoder: "The encoder asks the source" };
-const BEGINNING = "(beginning)";
+const NAMES = { cross: "Cross-attention: the decoder attends to the source", decoder: "Decoder self-attention", encoder: "Encoder self-attention" };
+const START_LABEL = "(beginning)";
 
 /** What the decoder has read at each step; the last word is never read. */
-export function read(output) {
-  return output.length ? [BEGINNING, ...output.slice(0, -1)] : [];
+export function listDecoderInputs(output) {
+  return output.length ? [START_LABEL, ...output.slice(0, -1)] : [];
 }
 
-/** Who asks and who is asked in each of the three attentions. */
-export function sides({ source, output }) {
-  const said = read(output);
+/** The queries and the keys of each of the three attentions. */
+export function listQueriesAndKeys({ source, output }) {
+  const said = listDecoderInputs(output);
   return { cross: [said, source], decoder: [said, said], encoder: [source, source] };
 }
 
 /** An example that can be drawn, whatever came in: text, and numbers or 0. */
-export function cleaned(example) {
+export function cleanExample(example) {
   const list = (value) => (Array.isArray(value) ? value : []);
   const texts = (value) => list(value).map(String);
   const made = { title: String(example?.title ?? ""), source: texts(example?.source), output: texts(example?.output) };
-  for (const [name, [query, key]] of Object.entries(sides(made))) {
+  for (const [name, [query, key]] of Object.entries(listQueriesAndKeys(made))) {
     const layers = list(example?.[name]).map((heads) =>
-      list(heads).map((rows) => query.map((_, t) => key.map((_, s) => share(list(list(rows)[t])[s])))),
+      list(heads).map((rows) => query.map((_, t) => key.map((_, s) => clampShare(list(list(rows)[t])[s])))),
     );
     made[name] = layers.filter((heads) => heads.length);
   }
@@ -29,7 +29,7 @@ export function cleaned(example) {
 }
 
 /** How many layers, and how many heads in each, all three attentions have. */
-export function size(example) {
+export function countLayersAndHeads(example) {
   const all = Object.keys(NAMES).map((name) => example[name]);
   const layers = Math.min(...all.map((x) => x.length));
   const heads = layers ? Math.min(...all.flatMap((x) => x.map((y) => y.length))) : 0;
@@ -37,42 +37,42 @@ export function size(example) {
 }
 
 /** The weights of one head, or of head -1: the mean of the layer's heads. */
-export function rows(example, name, layer, head) {
+export function selectWeights(example, name, layer, head) {
   const heads = example[name][layer];
   if (head >= 0) return heads[head];
   return heads[0].map((row, t) => row.map((_, s) => heads.reduce((sum, h) => sum + h[t][s], 0) / heads.length));
 }
 
-/** What one row looks at, in words. */
-export function looks(row, asked) {
-  const best = largest(row);
-  if (!(row[best] > 0)) return "looks nowhere";
+/** What one row attends to, in words. */
+export function describeLargest(row, asked) {
+  const best = findLargest(row);
+  if (!(row[best] > 0)) return "attends to nothing";
   const spread = Math.exp(entropy(row)).toFixed(1);
-  return `looks most at ${quoted(asked[best])} (${row[best].toFixed(2)}, spread as over ${spread} ${spread === "1.0" ? "word" : "words"})`;
+  return `attends most to ${quote(asked[best])} (${row[best].toFixed(2)}, spread as over ${spread} ${spread === "1.0" ? "word" : "words"})`;
 }
 
-const named = (head) => (head < 0 ? "mean of heads" : `head ${head + 1}`);
+const nameHead = (head) => (head < 0 ? "mean of heads" : `head ${head + 1}`);
 
-/** What a step does: what it reads, says, and where it looks. */
-export function told(example, layer, head, step) {
-  const said = read(example.output);
-  const place = `Step ${step + 1} of ${said.length}, layer ${layer + 1}, ${named(head)}: reads ${quoted(said[step])}, says ${quoted(example.output[step])}`;
-  const cross = looks(rows(example, "cross", layer, head)[step], example.source);
-  const own = looks(rows(example, "decoder", layer, head)[step], said);
+/** What a step does: its input, its output, what it attends to. */
+export function describeStep(example, layer, head, step) {
+  const said = listDecoderInputs(example.output);
+  const place = `Step ${step + 1} of ${said.length}, layer ${layer + 1}, ${nameHead(head)}: reads ${quote(said[step])}, generates ${quote(example.output[step])}`;
+  const cross = describeLargest(selectWeights(example, "cross", layer, head)[step], example.source);
+  const own = describeLargest(selectWeights(example, "decoder", layer, head)[step], said);
   return `${place}. In the source it ${cross}; in what it has read it ${own}.`;
 }
 
 /** What a source word does in the encoder. */
-export function toldWord(example, layer, head, word) {
-  const row = rows(example, "encoder", layer, head)[word];
-  return `Encoder, layer ${layer + 1}, ${named(head)}: ${quoted(example.source[word])} ${looks(row, example.source)}.`;
+export function describeSourceWord(example, layer, head, word) {
+  const row = selectWeights(example, "encoder", layer, head)[word];
+  return `Encoder, layer ${layer + 1}, ${nameHead(head)}: ${quote(example.source[word])} ${describeLargest(row, example.source)}.`;
 }
 
 /** Build the maps in `el`; gives back what takes them away. */
 function build(el, given, tell) {
   const id = `translation-map-${Math.random().toString(36).slice(2)}`; // a page may hold several
-  const examples = (Array.isArray(given.examples) ? given.examples : []).map(cleaned);
-  const good = examples.filter((e) => e.source.length && e.output.length && size(e)[1]);
+  const examples = (Array.isArray(given.examples) ? given.examples : []).map(cleanExample);
+  const good = examples.filter((e) => e.source.length && e.output.length && countLayersAndHeads(e)[1]);
   const root = make("div", { className: "book-widget tm", role: "group", "aria-label": "Map of a translation" });
   el.append(root);
   if (!good.length) {
@@ -98,8 +98,8 @@ function build(el, given, tell) {
   good.forEach((e, i) => example.append(make("option", { value: i, text: e.title || `Example ${i + 1}` })));
   const status = make("p", { className: "tm-status", role: "status" });
   const lists = {
-    step: make("ol", { className: "tm-words", "aria-label": "Output; choose a word to see where its step looks" }),
-    word: make("ol", { className: "tm-words", "aria-label": "Source; choose a word to see where it looks in the encoder" }),
+    step: make("ol", { className: "tm-words", "aria-label": "Output; choose a word to see the weights of its step" }),
+    word: make("ol", { className: "tm-words", "aria-label": "Source; choose a word to see its weights in the encoder" }),
   };
   const back = make("button", { type: "button", text: "Back" });
   const next = make("button", { type: "button", text: "Next" });
@@ -131,9 +131,9 @@ function build(el, given, tell) {
   /** What example, layer and head decide. */
   function draw() {
     const e = current();
-    const [layers, heads] = size(e);
-    now.layer = bounded(Math.round(now.layer), 0, layers - 1, 0);
-    now.head = bounded(Math.round(now.head), -1, heads - 1, 0);
+    const [layers, heads] = countLayersAndHeads(e);
+    now.layer = clamp(Math.round(now.layer), 0, layers - 1, 0);
+    now.head = clamp(Math.round(now.head), -1, heads - 1, 0);
     example.value = now.example;
     options(layer, [...Array(layers).keys()].map((i) => [i, `${i + 1} of ${layers}`]), now.layer);
     options(head, [...Array(heads).keys()].map((i) => [i, `${i + 1} of ${heads}`]).concat([[-1, `mean of ${heads}`]]), now.head);
@@ -146,13 +146,13 @@ function build(el, given, tell) {
         }),
       );
     }
-    for (const [name, [query, asked]] of Object.entries(sides(e))) {
+    for (const [name, [query, asked]] of Object.entries(listQueriesAndKeys(e))) {
       panels[name].key.replaceChildren(
         ...asked.map((text) =>
           make("li", {}, make("bdi", { text }), make("span", { className: "tm-gauge", "aria-hidden": "true" }), make("span", { className: "tm-number" })),
         ),
       );
-      panels[name].map.setAttribute("aria-label", `${NAMES[name]}: ${query.length} asking words down, ${asked.length} asked words across`);
+      panels[name].map.setAttribute("aria-label", `${NAMES[name]}: ${query.length} queries down, ${asked.length} keys across`);
     }
     now.ink = "";
     colour();
@@ -166,7 +166,7 @@ function build(el, given, tell) {
     const ink = getComputedStyle(root).accentColor;
     if (ink === now.ink) return;
     now.ink = ink;
-    for (const name of Object.keys(NAMES)) shade(panels[name].canvas, rows(current(), name, now.layer, now.head), ink);
+    for (const name of Object.keys(NAMES)) shade(panels[name].canvas, selectWeights(current(), name, now.layer, now.head), ink);
   }
 
   /** What the chosen step decides, or the chosen source word. */
@@ -174,8 +174,8 @@ function build(el, given, tell) {
     const e = current();
     [...lists[what].children].forEach((li, i) => li.firstChild.setAttribute("aria-pressed", i === now[what]));
     for (const name of Object.keys(NAMES).filter((x) => at(x) === what)) {
-      const row = rows(e, name, now.layer, now.head)[now[what]];
-      const best = largest(row);
+      const row = selectWeights(e, name, now.layer, now.head)[now[what]];
+      const best = findLargest(row);
       const count = e[name][0][0].length;
       [...panels[name].key.children].forEach((li, s) => {
         const unread = name === "decoder" && s > now.step;
@@ -192,11 +192,11 @@ function build(el, given, tell) {
   }
 
   const announce = (what) => {
-    const tells = what === "step" ? told : toldWord;
+    const tells = what === "step" ? describeStep : describeSourceWord;
     status.textContent = tells(current(), now.layer, now.head, now[what]);
   };
   const go = (what, i) => {
-    now[what] = bounded(i, 0, (what === "step" ? current().output : current().source).length - 1, 0);
+    now[what] = clamp(i, 0, (what === "step" ? current().output : current().source).length - 1, 0);
     show(what);
     announce(what);
   };
@@ -235,10 +235,10 @@ function build(el, given, tell) {
     status,
     panels.cross.whole,
     panels.decoder.whole,
-    label("Source: choose a word to see where it looks in the encoder"),
+    label("Source: choose a word to see its weights in the encoder"),
     lists.word,
     panels.encoder.whole,
-    label("In each map asking words go down and asked words across; framed: the chosen one"),
+    label("In each map, queries go down and keys across; framed: the chosen query"),
   );
   draw();
   const watch = new ResizeObserver(colour);

@@ -29,7 +29,7 @@ def check_example(example: Mapping) -> dict:
 
     Raises:
         ValueError: if a part is missing, the maps do not fit the words or one
-            another, or the decoder looks ahead.
+            another, or the decoder attends to later words.
     """
     title, source, output = (
         read_field(example, name, "an example")
@@ -55,13 +55,13 @@ def check_example(example: Mapping) -> dict:
             if any(row[t + 1 :]):
                 raise ValueError(
                     f"step {t} gives {sum(row[t + 1 :]):.3f} to words that it "
-                    "has not read; a decoder looks back"
+                    "has not read; a decoder attends to earlier positions"
                 )
     return made
 
 
 class TranslationMap(BookWidget):
-    """Where a Transformer looks, step by step, in all of its attentions.
+    """All attention weights of a Transformer, step by step.
 
     Layers and heads count from 0 here, and from 1 on the screen.
 
@@ -115,7 +115,7 @@ class TranslationMap(BookWidget):
         ]
 
     def fallback(self) -> str:
-        """Return the first example as a table: where each step looked."""
+        """Return the first example as a table: what each step attended to."""
         first = self.examples[0]
         said = decoder_inputs(first["output"])
         lines = zip(
@@ -138,18 +138,18 @@ class TranslationMap(BookWidget):
             )
         )
         return (
-            f"<figure><figcaption>{escape(first['title'])}: where the decoder "
-            f"looks at each step, and below it the encoder; layer "
-            f"{self.layer + 1}, {head}</figcaption><table><thead><tr><th>says"
-            "</th><th>looks most at source word</th><th>weight</th><th>looks "
+            f"<figure><figcaption>{escape(first['title'])}: what the decoder "
+            f"attends to at each step, and below it the encoder; layer "
+            f"{self.layer + 1}, {head}</figcaption><table><thead><tr><th>output"
+            "</th><th>attends most to source word</th><th>weight</th><th>looks "
             "most at word read</th><th>weight</th></tr></thead><tbody>"
             f"{body}</tbody></table><table><thead><tr><th>source word</th><th>"
-            "looks most at</th><th>weight</th></tr></thead><tbody>"
+            "attends most to</th><th>weight</th></tr></thead><tbody>"
             f"{asking}</tbody></table></figure>"
         )
 
 
 def largest_weight_text(row: Sequence[float], asked: Sequence[str]) -> str:
-    """Return two cells: what a row looks at most, and the weight."""
+    """Return two cells: what a row attends to most, and the weight."""
     at = max(range(len(row)), key=row.__getitem__)
     return f"<td>{escape(asked[at])}</td><td>{row[at]:.2f}</td>"

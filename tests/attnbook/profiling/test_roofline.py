@@ -98,7 +98,7 @@ def test_the_calculator_adds_up():
     model, machine = MODELS["Llama 3 8B"].block, DEVICES["H100 SXM"].machine(2)
     sizes = Sizes(2, 32, 1024, 1024, 128, G=8, itemsize=2)
     steps = forward_steps(sizes), backward_steps(sizes)
-    read = calculate(model, machine, "read", 2, 1024, 2)
+    read = calculate(model, machine, "prefill", 2, 1024, 2)
     assert read["flops"] == add_counts(steps[0].values()).flops
     assert read["bytes_fused"] == count_fused(sizes).bytes
     assert read["seconds"] == minimum_seconds(machine, steps[0].values())
@@ -109,7 +109,7 @@ def test_the_calculator_adds_up():
         machine, [count_fused(sizes), count_fused_backward(sizes)]
     )
     assert train["share"] == read["share"]
-    write = calculate(model, machine, "write", 2, 1024, 2)
+    write = calculate(model, machine, "decode", 2, 1024, 2)
     assert write["cache"] == read["cache"] == 2 * 2 * 32 * 8 * 1024 * 128 * 2
     assert write["flops"] == pytest.approx(read["flops"] / 1024)
 

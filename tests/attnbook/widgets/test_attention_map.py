@@ -65,12 +65,15 @@ def test_the_recorded_maps_weigh_little():
     ("changes", "message"),
     [
         ({"query": "the cat"}, "must be a list of strings"),
-        ({"query": []}, "0 asking and 0 asked words"),
-        ({"key": ["a", "b"]}, "row 0 has 3 weights for 2 asked words"),
-        ({"query": ["a", "b"], "key": WORDS}, "3 rows of weights for 2 asking"),
+        ({"query": []}, "0 queries and 0 keys"),
+        ({"key": ["a", "b"]}, "row 0 has 3 weights for 2 keys"),
+        (
+            {"query": ["a", "b"], "key": WORDS},
+            "3 rows of weights for 2 queries",
+        ),
         ({"weights": []}, r"0 layers with \[\] heads"),
         ({"weights": [[[[1, 0, 0]] * 3], []]}, r"2 layers with \[0, 1\] heads"),
-        ({"weights": [[[[2, 0, 0]] * 3]]}, "asked word 0, 'the', the weight 2"),
+        ({"weights": [[[[2, 0, 0]] * 3]]}, "key 0, 'the', the weight 2"),
     ],
 )
 def test_inputs_of_unequal_sizes_are_refused(changes, message):
@@ -125,14 +128,14 @@ def test_entropy_and_the_largest_are_the_librarys_on_any_row(module):
     for row in random_rows():
         ours = module.call("entropy", row.tolist())
         assert ours == pytest.approx(entropy(row).item(), abs=1e-6)
-        assert module.call("largest", row.tolist()) == row.argmax().item()
+        assert module.call("findLargest", row.tolist()) == row.argmax().item()
 
 
 @pytest.mark.javascript
 def test_the_description_names_the_largest_weight(module):
     made = AttentionMap([CROSS]).examples[0]
-    assert module.call("told", made, 0, 0, 1) == (
-        "Layer 1, head 1: “suis” looks most at “am” (0.70), "
+    assert module.call("describeRow", made, 0, 0, 1) == (
+        "Layer 1, head 1: “suis” attends most to “am” (0.70), "
         "spread as over 1.8 words"
     )
 
@@ -145,26 +148,26 @@ def test_entropy_is_the_librarys_on_real_rows(module):
     expected = entropy(weights / weights.sum(-1, keepdim=True))
     ours = [module.call("entropy", row) for row in rows]
     assert ours == pytest.approx(expected.tolist(), abs=1e-12)
-    best = [module.call("largest", row) for row in rows]
+    best = [module.call("findLargest", row) for row in rows]
     assert best == weights.argmax(-1).tolist()
 
 
 @pytest.mark.javascript
 def test_the_export_is_the_plain_array(module):
     made = AttentionMap(load_maps()[:1]).examples[0]
-    text = module.call("exported", made)
+    text = module.call("exportWeights", made)
     assert json.loads(text) == made["weights"]
     assert torch.tensor(json.loads(text)).shape == (6, 12, 9, 9)
-    assert module.call("shape", made) == [6, 12, 9, 9]
+    assert module.call("readShape", made) == [6, 12, 9, 9]
 
 
 @pytest.mark.javascript
 def test_bad_input_is_cleaned_not_fatal(module):
-    assert module.call("cleaned", None)["weights"] == []
+    assert module.call("cleanExample", None)["weights"] == []
     odd = {"query": ["a"], "weights": [[[["x"]]], []]}
-    assert module.call("cleaned", odd)["weights"] == [[[[0]]]]
-    assert module.call("within", "x", 3) == 0
-    assert module.call("within", 9, 3) == 2
+    assert module.call("cleanExample", odd)["weights"] == [[[[0]]]]
+    assert module.call("clampIndex", "x", 3) == 0
+    assert module.call("clampIndex", 9, 3) == 2
 
 
 def state(**changes):
@@ -180,9 +183,9 @@ def said(page):
 def test_words_are_chosen_by_mouse_and_by_keyboard(shown):
     page = shown(state(), "attention_map")
     page.click(".am-query button >> nth=1")
-    assert "“cat” looks most at “cat” (0.50)" in said(page)
+    assert "“cat” attends most to “cat” (0.50)" in said(page)
     page.keyboard.press("ArrowRight")
-    assert "“sat” looks most at “sat” (1.00)" in said(page)
+    assert "“sat” attends most to “sat” (1.00)" in said(page)
     assert page.evaluate("document.activeElement.innerText") == "sat"
     page.keyboard.press("Home")
     assert "“the”" in said(page)
@@ -196,9 +199,9 @@ def test_layer_head_and_example_are_chosen_by_select(shown):
     page = shown(state(), "attention_map")
     page.select_option("[id$=-layer]", "1")
     page.select_option("[id$=-head]", "1")
-    assert said(page).startswith("Layer 2, head 2: “the” looks most at “sat”")
+    assert said(page).startswith("Layer 2, head 2: “the” attends most to “sat”")
     page.select_option("[id$=-example]", "1")
-    assert said(page).startswith("Layer 1, head 1: “je” looks most at “i”")
+    assert said(page).startswith("Layer 1, head 1: “je” attends most to “i”")
     assert page.locator(".am-key li").count() == 3
 
 

@@ -34,9 +34,9 @@ def states(count=60):
 
 
 def test_its_numbers_are_the_librarys():
-    widget = CostCalculator("Llama 3 8B", "H100 SXM", "write", 4096, 3)
+    widget = CostCalculator("Llama 3 8B", "H100 SXM", "decode", 4096, 3)
     model, device = MODELS["Llama 3 8B"], DEVICES["H100 SXM"]
-    wanted = calculate(model.block, device.machine(4), "write", 3, 4096, 4)
+    wanted = calculate(model.block, device.machine(4), "decode", 3, 4096, 4)
     assert widget.numbers() == wanted
     half = CostCalculator("Llama 3 8B", "T4", itemsize=2, heads=8, groups=2)
     assert half.machine() == DEVICES["T4"].machine(2)
@@ -57,7 +57,7 @@ def test_the_page_gets_the_state_and_a_table():
     fallback = text.split("</script>")[1]
     assert "GPT-2 (small) trains on 4096 positions" in fallback
     assert "<th scope='row'>operations</th><td>156 GFLOP</td>" in fallback
-    assert "most memory at once" in fallback
+    assert "peak memory" in fallback
     assert data["text/plain"] == "CostCalculator()"
 
 
@@ -114,12 +114,16 @@ def script():
 def test_the_page_computes_what_the_library_does(script):
     for state in states():
         widget = CostCalculator(**state)
-        found = script.call("numbers", script.call("cleaned", widget.state()))
+        found = script.call(
+            "computeCosts", script.call("cleanState", widget.state())
+        )
         wanted = widget.numbers()
         for name, value in wanted.items():
             assert found[name] == pytest.approx(value, rel=1e-6), name
         assert found["ridge"] == pytest.approx(widget.machine().ridge, rel=1e-6)
-        assert script.call("rows", found) == [[*row] for row in widget.rows()]
+        assert script.call("formatRows", found) == [
+            [*row] for row in widget.rows()
+        ]
 
 
 @pytest.mark.javascript
@@ -135,7 +139,7 @@ def test_the_formula_alone_is_the_librarys(script, phase):
             device = DEVICES["T4"].machine(4)
             wanted = calculate(model.block, device, phase, B, n, itemsize)
             assert found == pytest.approx(wanted, rel=1e-6)
-        assert script.call("weights", block) == model.block.weights
+        assert script.call("countWeights", block) == model.block.weights
 
 
 @pytest.mark.javascript
@@ -143,19 +147,19 @@ def test_both_say_numbers_alike(script):
     rng = random.Random(1)
     for _ in range(200):
         x = 10 ** rng.uniform(-11, 22)
-        assert script.call("duration", x) == format_duration(x)
-        assert script.call("short", x, "B") == format_number(x, "B")
+        assert script.call("formatDuration", x) == format_duration(x)
+        assert script.call("formatNumber", x, "B") == format_number(x, "B")
 
 
 @pytest.mark.javascript
 def test_groups_are_divisors_of_the_heads(script):
-    assert script.call("divisors", 12) == [1, 2, 3, 4, 6, 12]
-    assert script.call("divisors", 1) == [1]
+    assert script.call("listDivisors", 12) == [1, 2, 3, 4, 6, 12]
+    assert script.call("listDivisors", 1) == [1]
 
 
 @pytest.mark.javascript
 def test_bad_states_become_countable_ones(script):
-    empty = script.call("cleaned", {})
+    empty = script.call("cleanState", {})
     assert (empty["models"], empty["devices"], empty["model"]) == ([], [], "")
     odd = {
         "models": [None, 3, {"name": "x", "H": "many", "G": 7, "C": -2}],
@@ -168,12 +172,12 @@ def test_bad_states_become_countable_ones(script):
         "groups": 4,
         "itemsize": "2",
     }
-    drawn = script.call("cleaned", odd)
-    assert drawn["model"] == "x" and drawn["phase"] == "read"
+    drawn = script.call("cleanState", odd)
+    assert drawn["model"] == "x" and drawn["phase"] == "prefill"
     assert (drawn["n"], drawn["batch"], drawn["itemsize"]) == (2**21, 1, 2)
     assert drawn["groups"] == 6  # 4 does not divide 6
     assert drawn["models"][0]["G"] == drawn["models"][0]["H"] == 1
-    found = script.call("numbers", drawn)
+    found = script.call("computeCosts", drawn)
     assert found["flops"] > 0 and found["seconds"] > 0
 
 
@@ -181,15 +185,17 @@ def test_bad_states_become_countable_ones(script):
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ({}, "Step by step it waits for memory, in one for arithmetic"),
-        ({"phase": "write"}, "Both ways wait for memory"),
+        ({}, "Step by step it is memory-bound, fused it is compute-bound"),
+        ({"phase": "decode"}, "Both ways are memory-bound"),
         ({"device": "A100 SXM 80 GB", "n": 2**17}, "One layer's scores alone"),
-        ({}, "(this device wants 25.3 operations a byte)"),
+        ({}, "(the ridge point of this device is 25.3 operations per byte)"),
     ],
 )
 def test_what_is_found_is_told(script, given, words):
-    state = script.call("cleaned", CostCalculator(**given).state())
-    said = script.call("told", state, script.call("numbers", state))
+    state = script.call("cleanState", CostCalculator(**given).state())
+    said = script.call(
+        "describeCosts", state, script.call("computeCosts", state)
+    )
     assert words in said, said
 
 

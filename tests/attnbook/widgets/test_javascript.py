@@ -96,7 +96,7 @@ def test_the_edit_distance_is_the_librarys(player):
 
 def test_the_words_kept_are_as_many_as_a_cheapest_edit_allows(player):
     for ours, theirs in draws(seed=1):
-        marks = player.call("kept", ours, theirs)
+        marks = player.call("markUnchanged", ours, theirs)
         assert len(marks) == len(ours)
         left = [w for w, mark in zip(ours, marks, strict=True) if mark]
         rest = iter(theirs)
@@ -113,10 +113,10 @@ def test_the_largest_weight_is_found_and_what_is_no_number_is_not(player):
     rng = random.Random(2)
     for _ in range(50):
         row = [rng.random() for _ in range(rng.randrange(1, 41))]
-        assert player.call("largest", row) == row.index(max(row))
-    assert player.call("largest", []) == -1
-    assert player.call("largest", ["NaN", None]) == -1
-    assert player.call("largest", [None, 0.1, "x"]) == 1
+        assert player.call("findLargest", row) == row.index(max(row))
+    assert player.call("findLargest", []) == -1
+    assert player.call("findLargest", ["NaN", None]) == -1
+    assert player.call("findLargest", [None, 0.1, "x"]) == 1
 
 
 def test_the_page_and_the_fallback_name_the_same_word(player):
@@ -128,15 +128,15 @@ def test_the_page_and_the_fallback_name_the_same_word(player):
             "source": source,
             "with": {"output": list("abcdefg"), "weights": rows},
         }
-        drawn = player.call("cleaned", made)
+        drawn = player.call("cleanExample", made)
         for t, (word, at, weight) in enumerate(largest_weights(made)):
-            best = player.call("largest", drawn["weights"][t])
+            best = player.call("findLargest", drawn["weights"][t])
             assert (drawn["output"][t], source[best]) == (word, at)
             assert abs(drawn["weights"][t][best] - weight) < 1e-6
 
 
 def test_bad_examples_become_drawable_ones(player):
-    empty = player.call("cleaned", {})
+    empty = player.call("cleanExample", {})
     assert empty == {
         "title": "",
         "source": [],
@@ -146,7 +146,7 @@ def test_bad_examples_become_drawable_ones(player):
         "without": [],
     }
     ragged = player.call(
-        "cleaned",
+        "cleanExample",
         {
             "source": ["a", 1, "</script>"],
             "with": {"weights": [[0.5], ["NaN", 2, "Infinity"], None]},
@@ -167,30 +167,36 @@ EXAMPLE = {
 
 
 def test_a_step_is_told_in_words(player):
-    assert player.call("told", EXAMPLE, 1, True) == (
-        "output 2 of 2, “suis”, looks most at “am” (0.83)"
+    assert player.call("describeStep", EXAMPLE, 1, True) == (
+        "output 2 of 2, “suis”, attends most to “am” (0.83)"
     )
-    assert player.call("told", EXAMPLE, 2, True).startswith("the end, looks")
-    assert "looks nowhere" in player.call("told", EXAMPLE, 0, False)
+    assert player.call("describeStep", EXAMPLE, 2, True).startswith(
+        "the end, looks"
+    )
+    assert "attends to nothing" in player.call(
+        "describeStep", EXAMPLE, 0, False
+    )
     bare = {**EXAMPLE, "weights": []}
-    assert "no weights here" in player.call("told", bare, 0, True)
+    assert "no weights here" in player.call("describeStep", bare, 0, True)
 
 
 def test_a_word_from_right_to_left_stays_in_its_quotation_marks(player):
     arabic = {**EXAMPLE, "source": ["i", "بيت"]}
-    said = player.call("told", arabic, 1, True)
+    said = player.call("describeStep", arabic, 1, True)
     assert said.endswith("“\u2068بيت\u2069” (0.83)")
-    assert "\u2068" not in player.call("told", EXAMPLE, 1, True)
+    assert "\u2068" not in player.call("describeStep", EXAMPLE, 1, True)
 
 
 def test_a_row_of_nothing_looks_at_nothing(player):
     dark = {**EXAMPLE, "weights": [[0, 0]]}
-    assert player.call("told", dark, 0, True).endswith("no weights here")
+    assert player.call("describeStep", dark, 0, True).endswith(
+        "no weights here"
+    )
 
 
 def test_maps_of_1_to_512_words_fit(player):
     for rows, columns in [(1, 1), (12, 14), (50, 41), (512, 512), (1, 512)]:
-        cell = player.call("cellSize", rows, columns)
+        cell = player.call("chooseCellSize", rows, columns)
         assert cell["gap"] < cell["width"] <= 36
         assert 2 <= cell["height"] <= 36
         assert columns * cell["width"] <= max(832, 2 * columns)
@@ -198,12 +204,12 @@ def test_maps_of_1_to_512_words_fit(player):
 
 
 def test_steps_count_the_end_if_it_has_weights(player):
-    assert player.call("steps", EXAMPLE, True) == 3
-    assert player.call("steps", EXAMPLE, False) == 1
-    assert player.call("steps", {**EXAMPLE, "without": []}, False) == 1
+    assert player.call("countSteps", EXAMPLE, True) == 3
+    assert player.call("countSteps", EXAMPLE, False) == 1
+    assert player.call("countSteps", {**EXAMPLE, "without": []}, False) == 1
 
 
 def test_first_tries_are_counted(quiz):
-    assert quiz.call("firstTries", [[True], [False, True], []]) == 1
-    assert quiz.call("opening", {"right": True}).startswith("✓")
-    assert quiz.call("opening", {"right": False}).startswith("✗")
+    assert quiz.call("countFirstTries", [[True], [False, True], []]) == 1
+    assert quiz.call("formatVerdict", {"right": True}).startswith("✓")
+    assert quiz.call("formatVerdict", {"right": False}).startswith("✗")

@@ -113,7 +113,7 @@ def test_the_page_gets_the_state_and_a_table():
         ({"T": 11}, "T must be a whole number from 1 to 10, not 11"),
         ({"S": 0}, "S must be a whole number from 1 to 10, not 0"),
         ({"text": 2}, "text must be a whole number from 0 to 1, not 2"),
-        ({"lengths": [3]}, "there are 2 texts, not 1 lengths"),
+        ({"lengths": [3]}, "there are 2 sequences, not 1 lengths"),
         ({"lengths": [3, -1]}, "a length must be a whole number from 0 to 10"),
         ({"lengths": [3, 2.5]}, "a length must be .* not 2.5"),
     ],
@@ -134,16 +134,16 @@ def test_the_pages_masks_and_weights_are_the_librarys(script):
     for given in states():
         widget = MaskBuilder(**given)
         state = widget.state()
-        assert script.call("cleaned", state) == state
+        assert script.call("cleanState", state) == state
         mask, weights = widget.mask()[:, 0], widget.weights()[:, 0]
         for b in range(2):
-            rows = script.call("mask", state, b)
+            rows = script.call("buildMask", state, b)
             assert rows == mask[b].tolist(), given
-            found = torch.tensor(script.call("weights", state, b))
+            found = torch.tensor(script.call("computeWeights", state, b))
             torch.testing.assert_close(
                 found.float(), weights[b], atol=1e-6, rtol=0
             )
-            none = script.call("empty", rows)
+            none = script.call("findEmptyRows", rows)
             assert none == (~mask[b].any(-1)).nonzero()[:, 0].tolist()
         seen.update((p["kind"], p["negated"]) for p in given["parts"])
     assert len(seen) == 2 * len(KINDS)
@@ -173,7 +173,7 @@ def wanted(widget, query, key, value):
 def test_the_code_for_the_book_and_for_sdpa_computes_this(script):
     for given in states(60, seed=1):
         widget = MaskBuilder(**given)
-        code = script.call("code", widget.state())
+        code = script.call("formatCode", widget.state())
         query, key, value = tensors(given)
         for way in "attnbook", "sdpa":
             space = made_by(code[way], query=query, key=key, value=value)
@@ -190,7 +190,7 @@ def test_the_code_for_pytorchs_module_computes_this(script):
             x.transpose(1, 2).flatten(2) for x in tensors(given)
         )
         module = nn.MultiheadAttention(12, 3, batch_first=True, bias=False)
-        code = script.call("code", widget.state())["mha"]
+        code = script.call("formatCode", widget.state())["mha"]
         more = {"module": module, "heads": module.num_heads}
         space = made_by(code, query=query, key=key, value=value, **more)
         q, k, v = (
@@ -211,7 +211,7 @@ def test_the_code_for_pytorchs_module_computes_this(script):
 def test_the_code_for_flex_attention_computes_this(script):
     for given in states(50, seed=3):
         widget = MaskBuilder(**given)
-        code = script.call("code", widget.state())["flex"]
+        code = script.call("formatCode", widget.state())["flex"]
         query, key, value = tensors(given)
         rule = code.partition("\nblocks =")[0]
         space = made_by(rule, query=query)
@@ -221,7 +221,7 @@ def test_the_code_for_flex_attention_computes_this(script):
         assert mask.expand_as(widget.mask()).equal(widget.mask())
     made_by(code, query=query, key=key, value=value)  # the last one, whole
     causal = MaskBuilder([{"kind": "causal"}], T=5, S=3)
-    code = script.call("code", causal.state())["flex"]
+    code = script.call("formatCode", causal.state())["flex"]
     query, key, value = tensors({"T": 5, "S": 3})
     space = made_by(code, query=query, key=key, value=value)
     right = wanted(causal, query, key, value)
@@ -234,7 +234,7 @@ def test_brackets_stand_where_python_needs_them(script):
     def said(*parts):
         state = MaskBuilder([dict(p) for p in parts]).state()["parts"]
         names = [p["kind"] for p in state]
-        return script.call("joined", state, names)
+        return script.call("joinParts", state, names)
 
     window, sinks, padding = MIXED
     assert said(window, sinks, padding) == "(window | sinks) & padding"
@@ -245,27 +245,28 @@ def test_brackets_stand_where_python_needs_them(script):
 
 @pytest.mark.javascript
 def test_what_is_seen_is_told(script):
-    def told(name="told", *more, **given):
+    def told(name="describeMask", *more, **given):
         state = MaskBuilder(**given).state()
         return script.call(name, state, *more)
 
     causal = [{"kind": "causal"}]
     assert told(parts=causal, T=3, S=3) == (
-        "6 of 9 pairs of query and key may look. Every query sees a key."
+        "6 of 9 pairs of query and key are not masked out. "
+        "Every query sees a key."
     )
     assert told(parts=causal, T=5, S=3).endswith(
         "Queries 0 and 1 see no key: their rows are empty, their weights are 0."
     )
     nothing = [{"kind": "causal"}, {"kind": "causal", "negated": True}]
     assert "No query sees any key" in told(parts=nothing)
-    row = told("toldRow", 0, parts=causal, T=5, S=3)
+    row = told("describeRow", 0, parts=causal, T=5, S=3)
     assert row == (
         "Query 0, before the first key, sees no key: its row is empty, its "
         "weights are 0."
     )
-    row = told("toldRow", 1, parts=causal, T=3, S=3)
+    row = told("describeRow", 1, parts=causal, T=3, S=3)
     assert "sees key 0 and nothing else" in told(
-        "toldRow", 0, parts=causal, T=3, S=3
+        "describeRow", 0, parts=causal, T=3, S=3
     )
     assert told(parts=causal, T=4, S=3).endswith(
         "Query 0 sees no key: its row is empty, its weights are 0."
@@ -276,7 +277,7 @@ def test_what_is_seen_is_told(script):
 @pytest.mark.javascript
 def test_notes_say_what_the_flag_would_do(script):
     def notes(**given):
-        return script.call("notes", MaskBuilder(**given).state())
+        return script.call("describeWays", MaskBuilder(**given).state())
 
     causal = [{"kind": "causal"}]
     same, other = notes(parts=causal, T=3, S=3), notes(parts=causal, T=3, S=5)
@@ -294,7 +295,7 @@ def test_notes_say_what_the_flag_would_do(script):
 
 @pytest.mark.javascript
 def test_bad_states_become_drawable_ones(script):
-    drawn = script.call("cleaned", {})
+    drawn = script.call("cleanState", {})
     assert (drawn["T"], drawn["S"], drawn["text"]) == (5, 7, 0)
     assert [p["kind"] for p in drawn["parts"]] == ["causal"]
     odd = {
@@ -305,8 +306,8 @@ def test_bad_states_become_drawable_ones(script):
         "text": -3,
         "scores": [["Infinity", None], 3],
     }
-    drawn = script.call("cleaned", odd)
+    drawn = script.call("cleanState", odd)
     assert (drawn["T"], drawn["S"], drawn["text"]) == (5, 10, 0)
     assert [p["kind"] for p in drawn["parts"]] == ["causal"] * PARTS
     assert drawn["lengths"] == [10, 10]
-    assert script.call("weights", drawn, 0)[4][:2] == [1 / 10, 1 / 10]
+    assert script.call("computeWeights", drawn, 0)[4][:2] == [1 / 10, 1 / 10]

@@ -79,7 +79,7 @@ def test_the_page_gets_the_state_and_a_table():
     assert "<td>2</td><td>62.8</td><td>-0.60</td>" in fallback
     assert "a query at 20 and a key at 14" in fallback
     here = f"{made.score(20, 14):.2f}"
-    assert f"Score: {here}. At all places" in fallback
+    assert f"Score: {here}. At all positions" in fallback
     assert f"distance: {here} to {here}." in fallback
     assert '"width": 4' in text
     assert data["text/plain"] == "PositionExplorer()"
@@ -123,15 +123,15 @@ def script():
 def test_the_page_computes_what_the_library_does(script):
     for state in states():
         wanted, (m, n) = scores(state), state["positions"]
-        found = torch.tensor(script.call("score", state)).double()
+        found = torch.tensor(script.call("computeScore", state)).double()
         torch.testing.assert_close(found, wanted[m, n], **near)
         for name, at in ("query", m), ("key", n):
-            whole = script.call("placed", state, state[name], at)
+            whole = script.call("encode", state, state[name], at)
             found = torch.tensor(whole, dtype=torch.float64)
             torch.testing.assert_close(
                 found, vectors(state, name, [at])[0], **near
             )
-        steps = script.call("frequencies", state["width"], state["base"])
+        steps = script.call("computeFrequencies", state["width"], state["base"])
         found = torch.tensor(steps, dtype=torch.float64)
         torch.testing.assert_close(
             found,
@@ -144,7 +144,7 @@ def test_the_page_computes_what_the_library_does(script):
 @pytest.mark.javascript
 def test_the_band_holds_the_scores_of_every_distance(script):
     for state in states(6):
-        wanted, found = scores(state), script.call("band", state)
+        wanted, found = scores(state), script.call("computeBand", state)
         assert [entry["distance"] for entry in found] == [*range(-63, 64)]
         for entry in found:
             same = wanted.diagonal(entry["distance"])
@@ -157,8 +157,8 @@ def test_a_tip_that_is_dragged_stays_where_it_was_put(script):
     for state in states():
         step = state["base"] ** (-2 * state["pair"] / state["width"])
         at, seen = state["positions"][0], state["query"]
-        pair = script.call("taken", state["method"], seen, at, step)
-        back = script.call("placedPair", state["method"], pair, at, step)
+        pair = script.call("decodePair", state["method"], seen, at, step)
+        back = script.call("encodePair", state["method"], pair, at, step)
         assert back == pytest.approx(seen, abs=1e-9)
 
 
@@ -167,9 +167,9 @@ def test_the_way_ends_where_the_vector_is_seen(script):
     for state in states():
         step = state["base"] ** (-2 * state["pair"] / state["width"])
         angle = state["positions"][0] * step
-        way = script.call("path", state["method"], state["query"], angle)
+        way = script.call("tracePath", state["method"], state["query"], angle)
         seen = script.call(
-            "placedPair", state["method"], state["query"], 1, angle
+            "encodePair", state["method"], state["query"], 1, angle
         )
         assert way[0] == pytest.approx(state["query"])
         assert way[-1] == pytest.approx(seen, abs=1e-9)
@@ -187,7 +187,7 @@ def test_the_way_ends_where_the_vector_is_seen(script):
     ],
 )
 def test_both_move_as_far_as_there_is_room(script, given, to, then):
-    assert script.call("together", given, to) == then
+    assert script.call("moveTogether", given, to) == then
 
 
 @pytest.mark.javascript
@@ -195,20 +195,20 @@ def test_both_move_as_far_as_there_is_room(script, given, to, then):
     ("given", "said"),
     [
         ({}, "key at 14, 6 steps before it: score "),
-        ({}, "It is the same wherever they stand, at this distance."),
+        ({}, "The score is the same at all positions with this distance."),
         ({"positions": [3, 4]}, "Query at 3, key at 4, 1 step after it"),
         ({"positions": [5, 5]}, "Query and key both at 5: score"),
-        ({"positions": [0, 63]}, "Nowhere else here do they stand so far"),
+        ({"positions": [0, 63]}, "No other positions here are so far"),
         ({"method": "sinusoidal"}, "At the same distance elsewhere: "),
         (
             {"method": "sinusoidal", "query": [0, 0], "key": [0, 0]},
-            "It is the same wherever they stand",
+            "The score is the same at all positions",
         ),
     ],
 )
 def test_what_is_found_is_told(script, given, said):
     state = PositionExplorer(**given).state()
-    told = script.call("told", state)
+    told = script.call("describeScore", state)
     assert said in told
     m, n = state["positions"]
     score = f"{PositionExplorer(**given).score(m, n):.2f}"
@@ -219,30 +219,33 @@ def test_what_is_found_is_told(script, given, said):
 def test_what_is_told_of_elsewhere_is_so(script):
     state = PositionExplorer("sinusoidal").state()
     same = scores(state).diagonal(-6)
-    told = script.call("told", state).replace(chr(0x2212), "-")
+    told = script.call("describeScore", state).replace(chr(0x2212), "-")
     assert told.endswith(f"elsewhere: {same.min():.2f} to {same.max():.2f}.")
 
 
 @pytest.mark.javascript
 def test_numbers_are_short(script):
-    shown = [script.call("short", x) for x in (-0.004, 1.005, -2.5)]
+    shown = [script.call("formatNumber", x) for x in (-0.004, 1.005, -2.5)]
     assert shown == ["0.00", "1.00", "\N{MINUS SIGN}2.50"]
-    long = [script.call("steps", x) for x in (6.28319, 62.83, 1987.3, 123456)]
+    long = [
+        script.call("formatWavelength", x)
+        for x in (6.28319, 62.83, 1987.3, 123456)
+    ]
     assert long == ["6.28", "62.8", "1,990", "123,000"]
 
 
 @pytest.mark.javascript
 def test_arrow_keys_move_a_tip(script):
-    assert script.call("moved", [0, 1], "ArrowUp", False) == [0, 1.1]
-    assert script.call("moved", [0, 0], "ArrowLeft", True) == [-0.5, 0]
-    assert script.call("moved", [0, 0], "toString", False) is None
-    assert script.call("limited", [6, 8]) == pytest.approx([1.8, 2.4])
-    assert script.call("limited", [0, 0]) == [0, 0]
+    assert script.call("moveByKey", [0, 1], "ArrowUp", False) == [0, 1.1]
+    assert script.call("moveByKey", [0, 0], "ArrowLeft", True) == [-0.5, 0]
+    assert script.call("moveByKey", [0, 0], "toString", False) is None
+    assert script.call("limitLength", [6, 8]) == pytest.approx([1.8, 2.4])
+    assert script.call("limitLength", [0, 0]) == [0, 0]
 
 
 @pytest.mark.javascript
 def test_bad_states_become_drawable_ones(script):
-    assert script.call("cleaned", {}) == {
+    assert script.call("cleanState", {}) == {
         "method": "rotary",
         "query": [0, 0],
         "key": [0, 0],
@@ -260,7 +263,7 @@ def test_bad_states_become_drawable_ones(script):
         "width": 7,
         "base": -1,
     }
-    drawn = script.call("cleaned", odd)
+    drawn = script.call("cleanState", odd)
     assert (drawn["method"], drawn["query"]) == ("rotary", [0, 3])
     assert (drawn["positions"], drawn["width"]) == ([63, 0], 8)
     assert (drawn["pair"], drawn["base"]) == (3, 2)
@@ -268,7 +271,7 @@ def test_bad_states_become_drawable_ones(script):
 
 @pytest.mark.javascript
 def test_wavelengths_run_from_one_turn_to_the_base(script):
-    waves = [script.call("wavelength", 16, 1e4, i) for i in range(8)]
+    waves = [script.call("computeWavelength", 16, 1e4, i) for i in range(8)]
     assert waves[0] == pytest.approx(2 * math.pi)
     assert waves == sorted(waves)
     assert waves[-1] == pytest.approx(2 * math.pi * 1e4 ** (7 / 8))

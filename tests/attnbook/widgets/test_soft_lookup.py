@@ -65,7 +65,7 @@ def test_the_page_gets_the_state_and_a_table():
     fallback = text.split("</script>")[1]
     row = "<td>green</td><td>0.00, 1.00, 0.00</td><td>0.54</td><td>0.27</td>"
     assert row in fallback
-    assert "The answer: 0.70, 0.27, 0.02. Entropy: 0.68 nats." in fallback
+    assert "The output: 0.70, 0.27, 0.02. Entropy: 0.68 nats." in fallback
     assert '"width": 2' in text and data["text/plain"] == "SoftLookup()"
 
 
@@ -111,11 +111,11 @@ def script():
 def test_the_page_computes_what_the_library_does(script):
     for state in states():
         query, key, value, scale = tensors(state)
-        shares = script.call("weights", state)
+        shares = script.call("computeWeights", state)
         wanted = attention_weights(query, key, scale=scale)[0]
         found = torch.tensor(shares).double()
         torch.testing.assert_close(found, wanted, atol=1e-6, rtol=1e-5)
-        scores = script.call("scores", state)
+        scores = script.call("computeScores", state)
         assert scores == pytest.approx((query @ key.T)[0].mul(scale).tolist())
         assert scores == pytest.approx(SoftLookup(**state).scores())
         spread = torch.special.entr(wanted).sum().item()
@@ -129,7 +129,7 @@ def test_the_page_computes_what_the_library_does(script):
 @pytest.mark.javascript
 @pytest.mark.parametrize("row", [0, 1, 8])
 def test_both_sides_draw_the_same_unseen_numbers(script, row):
-    assert script.call("unseen", row, 50) == pytest.approx(
+    assert script.call("drawHiddenCoordinates", row, 50) == pytest.approx(
         hidden_coordinates(row, 50)
     )
 
@@ -141,15 +141,15 @@ def test_large_scores_do_not_overflow(script):
 
 @pytest.mark.javascript
 def test_arrow_keys_move_a_point_and_stop_at_the_edge(script):
-    assert script.call("moved", [0, 0.2], "ArrowUp", False) == [0, 0.3]
-    assert script.call("moved", [0, 0], "ArrowLeft", True) == [-0.5, 0]
-    assert script.call("moved", [3, 0], "ArrowRight", False) == [3, 0]
-    assert script.call("moved", [0, 0], "toString", False) is None
+    assert script.call("moveByKey", [0, 0.2], "ArrowUp", False) == [0, 0.3]
+    assert script.call("moveByKey", [0, 0], "ArrowLeft", True) == [-0.5, 0]
+    assert script.call("moveByKey", [3, 0], "ArrowRight", False) == [3, 0]
+    assert script.call("moveByKey", [0, 0], "toString", False) is None
 
 
 @pytest.mark.javascript
 def test_bad_states_become_drawable_ones(script):
-    assert script.call("cleaned", {}) == {
+    assert script.call("cleanState", {}) == {
         "entries": [],
         "query": [0, 0],
         "temperature": 1,
@@ -163,7 +163,7 @@ def test_bad_states_become_drawable_ones(script):
         "query": "ab",
         "divided": False,
     }
-    drawn = script.call("cleaned", odd)
+    drawn = script.call("cleanState", odd)
     assert [k["place"] for k in drawn["entries"]] == [[0, 3], [0, 0]]
     assert (drawn["temperature"], drawn["width"]) == (1, 1024)
     assert not drawn["divided"]
@@ -175,17 +175,17 @@ def test_bad_states_become_drawable_ones(script):
     [
         (
             {"query": [3, 0], "temperature": 0.1},
-            "As good as a hard lookup: red",
+            "Close to a hard lookup: red",
         ),
         ({"temperature": 100}, "Nearly the mean of all values."),
         ({"query": [0, 0]}, "Nearly the mean of all values."),
         ({}, "A mixture, most of it from red (0.70)."),
         ({"query": [-2, 0]}, "green and blue are about equal (0.49 each)."),
-        ({"entries": COLORS[:1]}, "One key: whatever is asked"),
+        ({"entries": COLORS[:1]}, "One key: it gets all the weight"),
     ],
 )
 def test_what_is_found_is_told(script, given, opening):
-    said = script.call("told", SoftLookup(**given).state())
+    said = script.call("describeResult", SoftLookup(**given).state())
     assert said.startswith(opening)
     assert said.endswith(" of red, green, blue.")
 
@@ -193,7 +193,7 @@ def test_what_is_found_is_told(script, given, opening):
 @pytest.mark.javascript
 def test_scores_are_short(script):
     given = [-0.04, 0.04, 99.94, 99.96, -1234.4, 9000]
-    shown = [script.call("short", x) for x in given]
+    shown = [script.call("formatScore", x) for x in given]
     assert shown == ["0.0", "0.0", "99.9", "100", "-1234", "9000"]
 
 

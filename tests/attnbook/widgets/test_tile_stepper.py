@@ -22,7 +22,7 @@ def states(count=150, seed=0):
     for n in range(count):
         sizes = {x: rng.randint(1, 10) for x in ("T", "S", "rows", "columns")}
         widget = TileStepper(**sizes, causal=n % 2 == 1)
-        step = rng.randint(0, len(widget.tiles()))
+        step = rng.randint(0, len(widget.list_tiles()))
         yield sizes | {"causal": n % 2 == 1, "step": step}
 
 
@@ -38,7 +38,7 @@ def tensors(widget):
 def test_at_the_end_it_is_attention():
     for given in states(40):
         widget = TileStepper(**given | {"step": 100})
-        maximum, total, output = widget.after()
+        maximum, total, output = widget.accumulate()
         mask = None
         if widget.causal:
             mask = masks.causal(widget.T, widget.S)
@@ -57,7 +57,7 @@ def test_every_visible_pair_is_met_once():
     for given in states(60, seed=1):
         widget = TileStepper(**given)
         met = torch.zeros(widget.T, widget.S)
-        for row, column in widget.tiles():
+        for row, column in widget.list_tiles():
             if column >= 0:
                 met[
                     row : row + widget.rows, column : column + widget.columns
@@ -65,7 +65,7 @@ def test_every_visible_pair_is_met_once():
         seen = widget.scores() > -torch.inf
         assert met.max() <= 1
         assert (met[seen] == 1).all()
-        assert {row for row, _ in widget.tiles()} == {
+        assert {row for row, _ in widget.list_tiles()} == {
             *range(0, widget.T, widget.rows)
         }
 
@@ -76,11 +76,11 @@ def test_bytes_are_those_of_chapter_10():
         widget = TileStepper(T, S, rows, columns, step=100)
         sizes = Sizes(1, 1, T, S, D, E, itemsize=BYTES)
         count = steps.count_tiled(sizes, rows)
-        read, written = widget.moved()
+        read, written = widget.count_bytes()
         assert (read, written - BYTES * T) == (count.read, count.written)
         usual = steps.forward_steps(sizes)
         parts = [usual[x] for x in ("scores", "softmax", "values")]
-        assert widget.standard() == (
+        assert widget.count_standard_bytes() == (
             sum(x.read for x in parts),
             sum(x.written for x in parts),
         )
@@ -88,8 +88,8 @@ def test_bytes_are_those_of_chapter_10():
 
 def test_bytes_grow_with_every_step():
     walk = [
-        sum(TileStepper(causal=True, step=n).moved())
-        for n in range(len(TileStepper(causal=True).tiles()) + 1)
+        sum(TileStepper(causal=True, step=n).count_bytes())
+        for n in range(len(TileStepper(causal=True).list_tiles()) + 1)
     ]
     assert walk[0] == 0
     assert all(a < b for a, b in itertools.pairwise(walk))
@@ -134,32 +134,37 @@ def test_the_pages_numbers_are_the_librarys(script):
     for given in states():
         widget = TileStepper(**given)
         state = widget.state()
-        assert script.call("cleaned", state) == state
-        assert [tuple(x) for x in script.call("tiles", state)] == widget.tiles()
-        known = script.call("walk", state)
-        maximum, total, output = widget.after()
+        assert script.call("cleanState", state) == state
+        assert [
+            tuple(x) for x in script.call("listTiles", state)
+        ] == widget.list_tiles()
+        known = script.call("runSteps", state)
+        maximum, total, output = widget.accumulate()
         for t, one in enumerate(known):
             if not total[t]:
                 assert one["total"] == 0 and one["maximum"] is None  # -inf
                 continue
             assert math.isclose(one["maximum"], maximum[t], abs_tol=1e-6)
             assert math.isclose(one["total"], total[t], rel_tol=1e-6)
-            mean = torch.tensor(script.call("average", one))
+            mean = torch.tensor(script.call("computeAverage", one))
             torch.testing.assert_close(
                 mean.double(), output[t], rtol=1e-6, atol=1e-6
             )
-        assert tuple(script.call("moved", state)) == widget.moved()
-        assert tuple(script.call("standard", state)) == widget.standard()
+        assert tuple(script.call("countBytes", state)) == widget.count_bytes()
+        assert (
+            tuple(script.call("countStandardBytes", state))
+            == widget.count_standard_bytes()
+        )
 
 
 @pytest.mark.javascript
 def test_the_pages_factor_brings_old_sums_to_the_new_maximum(script):
     for step in range(1, 10):
         before, after = (
-            script.call("walk", TileStepper(step=n).state())
+            script.call("runSteps", TileStepper(step=n).state())
             for n in (step - 1, step)
         )
-        row, column = TileStepper().tiles()[step - 1]
+        row, column = TileStepper().list_tiles()[step - 1]
         scores = TileStepper().scores()
         value = torch.tensor(TileStepper().value).double()
         for t in range(row, min(row + 2, 5)):
@@ -182,7 +187,7 @@ def test_the_pages_factor_brings_old_sums_to_the_new_maximum(script):
 @pytest.mark.javascript
 def test_what_a_step_does_is_told(script):
     def told(**given):
-        return script.call("told", TileStepper(**given).state())
+        return script.call("describeStep", TileStepper(**given).state())
 
     assert (
         told(step=0)
@@ -206,10 +211,10 @@ def test_what_a_step_does_is_told(script):
 def test_a_rise_is_told_with_its_factor(script):
     for given in states(60, seed=3):
         widget = TileStepper(**given)
-        text = script.call("told", widget.state())
+        text = script.call("describeStep", widget.state())
         if "rises from" not in text:
             continue
-        known = script.call("walk", widget.state())
+        known = script.call("runSteps", widget.state())
         t = int(text.partition("The maximum of query ")[2].split()[0])
         one = known[t]
         assert one["maximum"] > one["before"]
@@ -220,7 +225,7 @@ def test_a_rise_is_told_with_its_factor(script):
 
 @pytest.mark.javascript
 def test_bad_states_become_drawable_ones(script):
-    drawn = script.call("cleaned", {})
+    drawn = script.call("cleanState", {})
     assert (drawn["T"], drawn["S"], drawn["step"]) == (5, 7, 0)
     odd = {
         "T": "x",
@@ -233,25 +238,25 @@ def test_bad_states_become_drawable_ones(script):
         "key": [["NaN", 1], 3],
         "value": None,
     }
-    drawn = script.call("cleaned", odd)
+    drawn = script.call("cleanState", odd)
     assert (drawn["T"], drawn["S"]) == (5, 10)
     assert (drawn["rows"], drawn["columns"]) == (1, 3)
     assert (drawn["causal"], drawn["step"]) == (False, 0)
     drawn["step"] = 7
-    known = script.call("walk", drawn)
+    known = script.call("runSteps", drawn)
     assert known[0]["total"] == 10  # all scores are 0
-    assert script.call("cleaned", drawn | {"step": 10**6})["step"] == 20
+    assert script.call("cleanState", drawn | {"step": 10**6})["step"] == 20
 
 
 @pytest.mark.javascript
 def test_numbers_are_short(script):
-    assert script.call("fixed", -0.001) == "0.00"
-    assert script.call("fixed", -1.5) == "\u22121.50"
+    assert script.call("formatNumber", -0.001) == "0.00"
+    assert script.call("formatNumber", -1.5) == "\u22121.50"
 
 
 def test_a_query_that_sees_nothing_gets_zeros():
     widget = TileStepper(T=7, S=3, causal=True, step=100)
-    output = widget.after()[2]
+    output = widget.accumulate()[2]
     assert not output[:4].any()
     seen = widget.scores() > -torch.inf
     right = masked_softmax(widget.scores(), seen) @ tensors(widget)[2]

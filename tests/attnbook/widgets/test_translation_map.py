@@ -92,9 +92,9 @@ def ahead():
     ("changes", "message"),
     [
         ({"source": "the cat"}, "source must be a list of strings"),
-        ({"source": []}, "0 asking and 0 asked words"),
-        ({"output": []}, "0 asking and 0 asked words"),
-        ({"source": ["the", "cat"]}, "3 rows of weights for 2 asking"),
+        ({"source": []}, "0 queries and 0 keys"),
+        ({"output": []}, "0 queries and 0 keys"),
+        ({"source": ["the", "cat"]}, "3 rows of weights for 2 queries"),
         ({"cross": example()["cross"][:1]}, r"maps differ in .*'cross': \(1"),
         ({"cross": example()["cross"] * float("nan")}, "the weight nan"),
         ({"cross": example()["cross"] + 1}, "between 0 and 1"),
@@ -131,13 +131,13 @@ def test_means_and_rows_are_the_librarys(module):
         name: x.double().tolist() if torch.is_tensor(x) else x
         for name, x in given.items()
     }
-    assert module.call("size", raw) == [L, H]
+    assert module.call("countLayersAndHeads", raw) == [L, H]
     for name in ("encoder", "decoder", "cross"):
         for layer in range(L):
             for head in range(-1, H):
                 weights = given[name][layer].double()
                 right = weights.mean(0) if head < 0 else weights[head]
-                ours = module.call("rows", raw, name, layer, head)
+                ours = module.call("selectWeights", raw, name, layer, head)
                 torch.testing.assert_close(
                     torch.tensor(ours, dtype=torch.float64),
                     right,
@@ -152,13 +152,15 @@ def test_spread_and_best_are_the_librarys(module):
     weights = weights / weights.sum(-1, keepdim=True)
     ours = [module.call("entropy", row) for row in weights.tolist()]
     assert ours == pytest.approx(entropy(weights).tolist(), abs=1e-6)
-    best = [module.call("largest", row) for row in weights.tolist()]
+    best = [module.call("findLargest", row) for row in weights.tolist()]
     assert best == weights.argmax(-1).tolist()
 
 
 @pytest.mark.javascript
 def test_it_says_where_a_step_looks(module):
-    assert module.call("read", ["a", "b"]) == decoder_inputs(["a", "b"])
+    assert module.call("listDecoderInputs", ["a", "b"]) == decoder_inputs(
+        ["a", "b"]
+    )
     rows = [[[[0.9, 0.1, 0], [0.25, 0.5, 0.25]]]]
     own = [[[[1, 0], [0.5, 0.5]]]]
     encoder = [[[[1, 0, 0], [0, 1, 0], [0, 0, 1]]]]
@@ -172,14 +174,14 @@ def test_it_says_where_a_step_looks(module):
             "encoder": encoder,
         }
     )["examples"][0]
-    assert module.call("told", made, 0, 0, 1) == (
-        "Step 2 of 2, layer 1, head 1: reads “je”, says “suis”. In the source "
-        "it looks most at “am” (0.50, spread as over 2.8 words); in what it "
-        "has read it looks most at “(beginning)” (0.50, spread as over 2.0 "
-        "words)."
+    assert module.call("describeStep", made, 0, 0, 1) == (
+        "Step 2 of 2, layer 1, head 1: reads “je”, generates “suis”. In the "
+        "source it attends most to “am” (0.50, spread as over 2.8 words); "
+        "in what it has read it attends most to “(beginning)” (0.50, spread "
+        "as over 2.0 words)."
     )
-    assert module.call("toldWord", made, 0, -1, 2) == (
-        "Encoder, layer 1, mean of heads: “here” looks most at “here” (1.00, "
+    assert module.call("describeSourceWord", made, 0, -1, 2) == (
+        "Encoder, layer 1, mean of heads: “here” attends most to “here” (1.00, "
         "spread as over 1.0 word)."
     )
 
@@ -187,14 +189,17 @@ def test_it_says_where_a_step_looks(module):
 @pytest.mark.javascript
 def test_bad_input_is_cleaned_not_fatal(module):
     for given in (None, 3, {}, {"source": "x", "output": {}, "cross": [[]]}):
-        made = module.call("cleaned", given)
+        made = module.call("cleanExample", given)
         assert (made["source"], made["cross"]) == ([], [])
-        assert module.call("size", made) == [0, 0]
+        assert module.call("countLayersAndHeads", made) == [0, 0]
     odd = {"source": ["a"], "output": ["b"], "cross": [[[["NaN"]]], "x"]}
-    made = module.call("cleaned", odd)
+    made = module.call("cleanExample", odd)
     assert made["cross"] == [[[[0]]]]
-    assert module.call("size", made) == [0, 0]
-    assert module.call("looks", [0, 0], ["a", "b"]) == "looks nowhere"
+    assert module.call("countLayersAndHeads", made) == [0, 0]
+    assert (
+        module.call("describeLargest", [0, 0], ["a", "b"])
+        == "attends to nothing"
+    )
 
 
 def said(page):

@@ -10,7 +10,7 @@ STEM = "cost_calculator"
 NAMES = (
     "Model",
     "Device",
-    "It is to",
+    "Phase",
     "Heads H",
     "Key-value heads G",
     "Numbers",
@@ -69,11 +69,11 @@ def test_everything_can_be_set_and_starts_again(shown, state):
     page = shown(state, STEM)
     before = cells(page)
     page.get_by_label("Device").select_option("H200 SXM")
-    page.get_by_label("It is to").select_option("write")
+    page.get_by_label("Phase").select_option("decode")
     page.get_by_label("Numbers").select_option("2")
-    page.get_by_label("Texts B").fill("5")
+    page.get_by_label("Batch B").fill("5")
     made = CostCalculator(
-        device="H200 SXM", phase="write", itemsize=2, batch=32
+        device="H200 SXM", phase="decode", itemsize=2, batch=32
     )
     assert cells(page) == [[*row[1:]] for row in made.rows()]
     page.get_by_text("Start again").click()

@@ -71,7 +71,7 @@ def test_parts_come_change_and_go(shown, state):
     assert page.inner_text(".mb-formula") == "~causal & padding | window"
     page.get_by_label("Remove part 2, padding").click()
     assert page.inner_text(".mb-formula") == "~causal | window"
-    assert page.get_by_label("Length of text 1").count() == 0
+    assert page.get_by_label("Length of sequence 1").count() == 0
     assert page.evaluate("document.activeElement.value") == "causal"
     page.get_by_label("kind").nth(1).select_option("dilated")
     assert page.get_by_label("step").count() == 1

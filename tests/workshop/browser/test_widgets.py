@@ -61,12 +61,12 @@ def test_the_keyboard_alone_plays_it(shown):
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.innerText") == "je"
     page.keyboard.press("ArrowRight")
-    assert status(page) == "output 2 of 3, “suis”, looks most at “am” (0.83)"
+    assert status(page) == "output 2 of 3, “suis”, attends most to “am” (0.83)"
     assert page.evaluate("document.activeElement.innerText") == "suis"
     outline = "getComputedStyle(document.activeElement).outlineStyle"
     assert page.evaluate(outline) == "solid"
     page.keyboard.press("End")
-    assert status(page) == "the end, looks most at “here” (1.00)"
+    assert status(page) == "the end, attends most to “here” (1.00)"
     page.keyboard.press("ArrowRight")
     page.keyboard.press("Home")
     assert status(page).startswith("output 1 of 3")
@@ -95,7 +95,7 @@ def test_without_attention_the_same_input_fails_and_it_is_marked(shown):
     page.click("[role=switch]")
     assert page.get_attribute("[role=switch]", "aria-checked") == "false"
     assert page.inner_text(".ap-wrong").split() == ["là✗", "differs"]
-    assert "looks nowhere" in status(page)
+    assert "attends to nothing" in status(page)
     assert not page.is_visible(".ap-map")
     assert "with attention 0, without 1" in page.inner_text(".ap-verdict")
 
@@ -150,7 +150,7 @@ def test_a_label_is_never_more_than_text(shown):
     words = page.locator(".ap-source bdi").all_inner_texts()
     assert words == ODD
     page.click("[role=switch]")
-    assert status(page) == "the end; without attention it looks nowhere"
+    assert status(page) == "the end; without attention there are no weights"
 
 
 @pytest.mark.parametrize(
