@@ -58,7 +58,7 @@ def ways(state):
             yield f"{key} {other!r}", {**state, key: other}
 
 
-def test_widgets_stand_on_the_pages():
+def test_the_built_pages_contain_widgets():
     assert {"quiz", "alignment_player", "soft_lookup"} <= {*STATES}
 
 
@@ -91,7 +91,7 @@ SPOIL = """async ([boot, mounts]) => {
 
 
 @pytest.mark.parametrize("stem", sorted(STATES))
-def test_a_spoiled_state_is_shown_or_said(shown, stem):
+def test_a_spoiled_state_is_drawn_or_reported(shown, stem):
     states = dict(ways(STATES[stem]))
     assert len(states) > 7
     page = shown(STATES[stem], stem)
@@ -122,7 +122,7 @@ def square(count):
 
 
 @pytest.mark.parametrize("count", [1, 512])
-def test_a_map_of_one_word_and_of_512_answers(shown, count):
+def test_maps_of_1_and_of_512_words_respond(shown, count):
     page = shown(square(count), "attention_map")
     page.set_viewport_size({"width": 390, "height": 800})
     page.click(f".am-query button >> nth={count - 1}")

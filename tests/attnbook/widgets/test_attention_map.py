@@ -33,13 +33,13 @@ CROSS = example(
 )
 
 
-def test_weights_travel_to_three_digits():
+def test_weights_are_rounded_to_three_digits():
     made = AttentionMap([example(weights=example()["weights"] / 3)])
     assert made.examples[0]["weights"][0][0][0] == [0.333, 0.0, 0.0]
     assert made.examples[0]["key"] == WORDS
 
 
-def test_a_reader_without_scripts_gets_the_numbers():
+def test_the_fallback_shows_the_numbers_without_javascript():
     made = AttentionMap([example(query=["<b>", "cat", "sat"])], layer=1)
     text = made.fallback()
     assert "<th>&lt;b&gt;</th><td>0.20</td><td>0.30</td><td>0.50</td>" in text
@@ -55,7 +55,7 @@ def test_the_state_carries_what_the_page_needs():
     assert state["examples"][0]["key"] == ["i", "am", "here"]
 
 
-def test_the_recorded_maps_weigh_little():
+def test_the_recorded_maps_are_small():
     data, _ = AttentionMap(load_maps()[:3])._repr_mimebundle_()
     assert len(data["text/html"].encode()) < 200_000
 
@@ -82,7 +82,7 @@ def test_inputs_of_unequal_sizes_are_refused(changes, message):
 
 
 @pytest.mark.refusal
-def test_what_is_not_there_is_refused():
+def test_a_missing_field_layer_or_head_is_refused():
     with pytest.raises(ValueError, match="0 examples given"):
         AttentionMap([])
     with pytest.raises(ValueError, match=r"layer 2 is asked for.*there are 2"):
@@ -124,7 +124,7 @@ def random_rows(count=60):
 
 
 @pytest.mark.javascript
-def test_entropy_and_the_largest_are_the_librarys_on_any_row(module):
+def test_entropy_and_largest_weight_equal_the_librarys_on_random_rows(module):
     for row in random_rows():
         ours = module.call("entropy", row.tolist())
         assert ours == pytest.approx(entropy(row).item(), abs=1e-6)
@@ -162,7 +162,7 @@ def test_the_export_is_the_plain_array(module):
 
 
 @pytest.mark.javascript
-def test_bad_input_is_cleaned_not_fatal(module):
+def test_invalid_input_is_cleaned(module):
     assert module.call("cleanExample", None)["weights"] == []
     odd = {"query": ["a"], "weights": [[[["x"]]], []]}
     assert module.call("cleanExample", odd)["weights"] == [[[[0]]]]
@@ -224,7 +224,7 @@ def test_all_heads_are_shown_side_by_side(shown):
 
 
 @pytest.mark.browser
-def test_the_numbers_can_be_taken_away(shown):
+def test_the_weights_can_be_read_as_json(shown):
     page = shown(state(), "attention_map")
     page.click("summary")
     text = page.input_value("textarea")
@@ -259,7 +259,7 @@ def test_the_numbers_are_copied(shown, may):
 
 
 @pytest.mark.browser
-def test_the_maps_words_stand_at_its_rows_and_columns(shown):
+def test_the_maps_words_are_at_its_rows_and_columns(shown):
     page = shown(state(), "attention_map")
     page.select_option("[id$=-example]", "1")
     box = page.locator(".am-map").bounding_box()
@@ -277,7 +277,7 @@ def test_the_maps_words_stand_at_its_rows_and_columns(shown):
 
 
 @pytest.mark.browser
-def test_a_hundred_words_leave_the_map_without_words(shown):
+def test_a_map_of_a_hundred_words_has_no_labels(shown):
     many = [f"w{i}" for i in range(100)]
     weights = torch.full((1, 1, 100, 100), 0.01)
     made = AttentionMap([example(query=many, weights=weights)]).state()
@@ -311,7 +311,7 @@ def test_the_map_follows_the_theme(shown):
 
 @pytest.mark.browser
 @pytest.mark.parametrize("given", [None, [], [{}], [{"weights": 3}]])
-def test_without_an_example_it_says_so(shown, given):
+def test_a_missing_example_is_reported(shown, given):
     made = {"examples": given, "layer": 9, "head": None, "heads": "all"}
     assert "no example" in shown(made, "attention_map").inner_text(".am")
 

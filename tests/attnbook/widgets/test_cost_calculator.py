@@ -43,7 +43,7 @@ def test_its_numbers_are_the_librarys():
     assert (half.block().H, half.block().G, half.block().D) == (8, 2, 128)
 
 
-def test_what_it_begins_with_is_the_chapters_example():
+def test_the_initial_state_is_the_chapters_example():
     found = CostCalculator().numbers()
     scores = 12 * 4096**2 * 4
     assert 3 * scores < found["memory"] < 3.1 * scores
@@ -61,7 +61,7 @@ def test_the_page_gets_the_state_and_a_table():
     assert data["text/plain"] == "CostCalculator()"
 
 
-def test_no_name_can_leave_its_place():
+def test_names_are_escaped_in_html():
     evil = "</script><img src=x onerror=alert(1)>"
     models = {evil: MODELS["GPT-2 (small)"]}
     data, _ = CostCalculator(evil, models=models)._repr_mimebundle_()
@@ -82,7 +82,7 @@ def test_no_name_can_leave_its_place():
         ({"heads": 6, "groups": 4}, "6 heads do not divide into 4 groups"),
     ],
 )
-def test_what_cannot_be_counted_is_refused(given, message):
+def test_invalid_sizes_and_names_are_refused(given, message):
     with pytest.raises(ValueError, match=message):
         CostCalculator(**given)
 
@@ -92,7 +92,7 @@ def test_what_cannot_be_counted_is_refused(given, message):
     [(0, "0 B"), (1, "1.00 B"), (999.4, "999 B"), (999.6, "1.00 kB"),
      (12345, "12.3 kB"), (8.05e8, "805 MB"), (1e21, "1000 EB")],
 )  # fmt: skip
-def test_numbers_are_said_in_three_digits(x, said):
+def test_numbers_are_formatted_with_three_digits(x, said):
     assert format_number(x, "B") == said
 
 
@@ -101,7 +101,7 @@ def test_numbers_are_said_in_three_digits(x, said):
     [(2.5, "2.50 s"), (0.0125, "12.5 ms"), (3e-6, "3.00 µs"),
      (4e-9, "4.00 ns")],
 )  # fmt: skip
-def test_times_are_said_in_three_digits(x, said):
+def test_durations_are_formatted_with_three_digits(x, said):
     assert format_duration(x) == said
 
 
@@ -143,7 +143,7 @@ def test_the_formula_alone_is_the_librarys(script, phase):
 
 
 @pytest.mark.javascript
-def test_both_say_numbers_alike(script):
+def test_python_and_javascript_format_numbers_alike(script):
     rng = random.Random(1)
     for _ in range(200):
         x = 10 ** rng.uniform(-11, 22)
@@ -158,7 +158,7 @@ def test_groups_are_divisors_of_the_heads(script):
 
 
 @pytest.mark.javascript
-def test_bad_states_become_countable_ones(script):
+def test_invalid_states_are_replaced_by_valid_ones(script):
     empty = script.call("cleanState", {})
     assert (empty["models"], empty["devices"], empty["model"]) == ([], [], "")
     odd = {
@@ -191,7 +191,7 @@ def test_bad_states_become_countable_ones(script):
         ({}, "(the ridge point of this device is 25.3 operations per byte)"),
     ],
 )
-def test_what_is_found_is_told(script, given, words):
+def test_the_result_is_described_in_words(script, given, words):
     state = script.call("cleanState", CostCalculator(**given).state())
     said = script.call(
         "describeCosts", state, script.call("computeCosts", state)

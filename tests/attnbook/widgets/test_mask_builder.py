@@ -118,7 +118,7 @@ def test_the_page_gets_the_state_and_a_table():
         ({"lengths": [3, 2.5]}, "a length must be .* not 2.5"),
     ],
 )
-def test_what_cannot_be_drawn_is_refused(given, message):
+def test_invalid_values_are_refused(given, message):
     with pytest.raises(ValueError, match=message):
         MaskBuilder(**given)
 
@@ -230,7 +230,7 @@ def test_the_code_for_flex_attention_computes_this(script):
 
 
 @pytest.mark.javascript
-def test_brackets_stand_where_python_needs_them(script):
+def test_the_code_has_brackets_where_python_needs_them(script):
     def said(*parts):
         state = MaskBuilder([dict(p) for p in parts]).state()["parts"]
         names = [p["kind"] for p in state]
@@ -244,7 +244,7 @@ def test_brackets_stand_where_python_needs_them(script):
 
 
 @pytest.mark.javascript
-def test_what_is_seen_is_told(script):
+def test_the_mask_is_described_in_words(script):
     def told(name="describeMask", *more, **given):
         state = MaskBuilder(**given).state()
         return script.call(name, state, *more)
@@ -275,7 +275,7 @@ def test_what_is_seen_is_told(script):
 
 
 @pytest.mark.javascript
-def test_notes_say_what_the_flag_would_do(script):
+def test_notes_describe_is_causal(script):
     def notes(**given):
         return script.call("describeWays", MaskBuilder(**given).state())
 
@@ -294,7 +294,7 @@ def test_notes_say_what_the_flag_would_do(script):
 
 
 @pytest.mark.javascript
-def test_bad_states_become_drawable_ones(script):
+def test_invalid_states_are_replaced_by_valid_ones(script):
     drawn = script.call("cleanState", {})
     assert (drawn["T"], drawn["S"], drawn["text"]) == (5, 7, 0)
     assert [p["kind"] for p in drawn["parts"]] == ["causal"]

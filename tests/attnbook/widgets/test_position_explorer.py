@@ -85,7 +85,7 @@ def test_the_page_gets_the_state_and_a_table():
     assert data["text/plain"] == "PositionExplorer()"
 
 
-def test_the_waves_score_is_not_the_same_everywhere():
+def test_the_sinusoidal_score_depends_on_the_positions():
     made = PositionExplorer("sinusoidal")
     same = [made.score(p, p - 6) for p in range(6, 64)]
     assert f"{min(same):.2f} to {max(same):.2f}." in made.fallback()
@@ -109,7 +109,7 @@ def test_the_waves_score_is_not_the_same_everywhere():
         ({"base": 1}, "base is 1.0, outside 2 to 1e"),
     ],
 )
-def test_what_cannot_be_drawn_is_refused(given, message):
+def test_invalid_values_are_refused(given, message):
     with pytest.raises(ValueError, match=message):
         PositionExplorer(**given)
 
@@ -163,7 +163,7 @@ def test_a_tip_that_is_dragged_stays_where_it_was_put(script):
 
 
 @pytest.mark.javascript
-def test_the_way_ends_where_the_vector_is_seen(script):
+def test_the_path_ends_at_the_encoded_vector(script):
     for state in states():
         step = state["base"] ** (-2 * state["pair"] / state["width"])
         angle = state["positions"][0] * step
@@ -186,7 +186,7 @@ def test_the_way_ends_where_the_vector_is_seen(script):
         ([0, 63], 30, [0, 63]),
     ],
 )
-def test_both_move_as_far_as_there_is_room(script, given, to, then):
+def test_both_positions_move_until_one_reaches_the_end(script, given, to, then):
     assert script.call("moveTogether", given, to) == then
 
 
@@ -206,7 +206,7 @@ def test_both_move_as_far_as_there_is_room(script, given, to, then):
         ),
     ],
 )
-def test_what_is_found_is_told(script, given, said):
+def test_the_result_is_described_in_words(script, given, said):
     state = PositionExplorer(**given).state()
     told = script.call("describeScore", state)
     assert said in told
@@ -216,7 +216,7 @@ def test_what_is_found_is_told(script, given, said):
 
 
 @pytest.mark.javascript
-def test_what_is_told_of_elsewhere_is_so(script):
+def test_the_described_range_is_the_computed_one(script):
     state = PositionExplorer("sinusoidal").state()
     same = scores(state).diagonal(-6)
     told = script.call("describeScore", state).replace(chr(0x2212), "-")
@@ -244,7 +244,7 @@ def test_arrow_keys_move_a_tip(script):
 
 
 @pytest.mark.javascript
-def test_bad_states_become_drawable_ones(script):
+def test_invalid_states_are_replaced_by_valid_ones(script):
     assert script.call("cleanState", {}) == {
         "method": "rotary",
         "query": [0, 0],

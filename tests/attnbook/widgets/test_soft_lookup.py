@@ -43,7 +43,7 @@ def states(count=30):
         }
 
 
-def test_its_weights_are_the_laws():
+def test_its_weights_equal_scaled_dot_product_attention():
     for state in states():
         query, key, _, scale = tensors(state)
         wanted = attention_weights(query, key, scale=scale)[0]
@@ -51,7 +51,7 @@ def test_its_weights_are_the_laws():
         torch.testing.assert_close(found, wanted, atol=1e-6, rtol=1e-5)
 
 
-def test_the_unseen_numbers_are_like_standard_normal_ones():
+def test_hidden_coordinates_are_standard_normal():
     drawn = torch.tensor([hidden_coordinates(row, 1022) for row in range(9)])
     assert (drawn.mean(-1).abs() < 0.15).all()
     assert ((drawn.std(-1) - 1).abs() < 0.1).all()
@@ -69,7 +69,7 @@ def test_the_page_gets_the_state_and_a_table():
     assert '"width": 2' in text and data["text/plain"] == "SoftLookup()"
 
 
-def test_no_label_can_leave_its_place():
+def test_labels_are_escaped_in_html():
     evil = {**COLORS[0], "label": "</script><img src=x onerror=alert(1)>"}
     data, _ = SoftLookup([evil])._repr_mimebundle_()
     assert "<img" not in data["text/html"]
@@ -97,7 +97,7 @@ def test_no_label_can_leave_its_place():
         ({"width": 1}, "width is 1, outside 2 to 1024"),
     ],
 )
-def test_what_cannot_be_drawn_is_refused(given, message):
+def test_invalid_values_are_refused(given, message):
     with pytest.raises(ValueError, match=message):
         SoftLookup(**given)
 
@@ -128,7 +128,7 @@ def test_the_page_computes_what_the_library_does(script):
 
 @pytest.mark.javascript
 @pytest.mark.parametrize("row", [0, 1, 8])
-def test_both_sides_draw_the_same_unseen_numbers(script, row):
+def test_python_and_javascript_draw_the_same_hidden_coordinates(script, row):
     assert script.call("drawHiddenCoordinates", row, 50) == pytest.approx(
         hidden_coordinates(row, 50)
     )
@@ -148,7 +148,7 @@ def test_arrow_keys_move_a_point_and_stop_at_the_edge(script):
 
 
 @pytest.mark.javascript
-def test_bad_states_become_drawable_ones(script):
+def test_invalid_states_are_replaced_by_valid_ones(script):
     assert script.call("cleanState", {}) == {
         "entries": [],
         "query": [0, 0],
@@ -184,7 +184,7 @@ def test_bad_states_become_drawable_ones(script):
         ({"entries": COLORS[:1]}, "One key: it gets all the weight"),
     ],
 )
-def test_what_is_found_is_told(script, given, opening):
+def test_the_result_is_described_in_words(script, given, opening):
     said = script.call("describeResult", SoftLookup(**given).state())
     assert said.startswith(opening)
     assert said.endswith(" of red, green, blue.")
@@ -197,7 +197,7 @@ def test_scores_are_short(script):
     assert shown == ["0.0", "0.0", "99.9", "100", "-1234", "9000"]
 
 
-def test_width_spreads_the_scores_and_the_division_holds_them():
+def test_larger_widths_spread_the_scores_unless_divided_by_sqrt_d():
     def spread(width, divided):
         scores = SoftLookup(width=width, divided=divided).scores()
         return torch.tensor(scores).std().item()

@@ -35,7 +35,7 @@ def tensors(widget):
     return [torch.tensor(x[:n], dtype=torch.float64) for x, n in rows]
 
 
-def test_at_the_end_it_is_attention():
+def test_after_all_tiles_the_output_is_attention():
     for given in states(40):
         widget = TileStepper(**given | {"step": 100})
         maximum, total, output = widget.accumulate()
@@ -53,7 +53,7 @@ def test_at_the_end_it_is_attention():
             torch.testing.assert_close(maximum + total.log(), tiled[1])
 
 
-def test_every_visible_pair_is_met_once():
+def test_every_unmasked_pair_is_in_one_tile():
     for given in states(60, seed=1):
         widget = TileStepper(**given)
         met = torch.zeros(widget.T, widget.S)
@@ -119,7 +119,7 @@ def test_the_page_gets_the_state_and_a_table():
         ({"step": -1}, "step must be a whole number from 0 to 100, not -1"),
     ],
 )
-def test_what_cannot_be_walked_is_refused(given, message):
+def test_invalid_sizes_are_refused(given, message):
     with pytest.raises(ValueError, match=message):
         TileStepper(**given)
 
@@ -185,7 +185,7 @@ def test_the_pages_factor_brings_old_sums_to_the_new_maximum(script):
 
 
 @pytest.mark.javascript
-def test_what_a_step_does_is_told(script):
+def test_a_step_is_described_in_words(script):
     def told(**given):
         return script.call("describeStep", TileStepper(**given).state())
 
@@ -208,7 +208,7 @@ def test_what_a_step_does_is_told(script):
 
 
 @pytest.mark.javascript
-def test_a_rise_is_told_with_its_factor(script):
+def test_a_new_maximum_is_described_with_its_factor(script):
     for given in states(60, seed=3):
         widget = TileStepper(**given)
         text = script.call("describeStep", widget.state())
@@ -224,7 +224,7 @@ def test_a_rise_is_told_with_its_factor(script):
 
 
 @pytest.mark.javascript
-def test_bad_states_become_drawable_ones(script):
+def test_invalid_states_are_replaced_by_valid_ones(script):
     drawn = script.call("cleanState", {})
     assert (drawn["T"], drawn["S"], drawn["step"]) == (5, 7, 0)
     odd = {
@@ -254,7 +254,7 @@ def test_numbers_are_short(script):
     assert script.call("formatNumber", -1.5) == "\u22121.50"
 
 
-def test_a_query_that_sees_nothing_gets_zeros():
+def test_a_query_without_keys_gets_zeros():
     widget = TileStepper(T=7, S=3, causal=True, step=100)
     output = widget.accumulate()[2]
     assert not output[:4].any()

@@ -38,7 +38,7 @@ def state(*examples, **traits):
     return TranslationMap(list(examples) or [example()], **traits).state()
 
 
-def test_weights_travel_to_three_digits():
+def test_weights_are_rounded_to_three_digits():
     given = example()
     made = TranslationMap([given]).examples[0]
     for name in ("encoder", "decoder", "cross"):
@@ -49,11 +49,11 @@ def test_weights_travel_to_three_digits():
         )
 
 
-def test_the_last_word_is_never_read():
+def test_the_last_output_word_is_no_decoder_input():
     assert decoder_inputs(["a", "b", "end"]) == [START_LABEL, "a", "b"]
 
 
-def test_a_reader_without_scripts_gets_the_numbers():
+def test_the_fallback_shows_the_numbers_without_javascript():
     given = example(source="<b> cat sat")
     made = TranslationMap([given], layer=1, head=2)
     text = made.fallback()
@@ -108,7 +108,7 @@ def test_inputs_of_unequal_sizes_are_refused(changes, message):
 
 
 @pytest.mark.refusal
-def test_what_is_not_there_is_refused():
+def test_a_missing_field_layer_or_head_is_refused():
     with pytest.raises(ValueError, match="0 examples given"):
         TranslationMap([])
     with pytest.raises(ValueError, match="lacks 'cross'"):
@@ -157,7 +157,7 @@ def test_spread_and_best_are_the_librarys(module):
 
 
 @pytest.mark.javascript
-def test_it_says_where_a_step_looks(module):
+def test_a_step_is_described_in_words(module):
     assert module.call("listDecoderInputs", ["a", "b"]) == decoder_inputs(
         ["a", "b"]
     )
@@ -187,7 +187,7 @@ def test_it_says_where_a_step_looks(module):
 
 
 @pytest.mark.javascript
-def test_bad_input_is_cleaned_not_fatal(module):
+def test_invalid_input_is_cleaned(module):
     for given in (None, 3, {}, {"source": "x", "output": {}, "cross": [[]]}):
         made = module.call("cleanExample", given)
         assert (made["source"], made["cross"]) == ([], [])
@@ -248,7 +248,7 @@ def test_the_numbers_shown_are_the_weights(shown):
 
 
 @pytest.mark.browser
-def test_a_source_word_shows_where_it_looks_in_the_encoder(shown):
+def test_a_source_word_shows_its_encoder_weights(shown):
     made = state()
     page = shown(made, "translation_map")
     page.click(".tm-words button:has-text('cat')")
@@ -273,7 +273,7 @@ def test_layer_head_and_example_are_chosen_by_select(shown):
 
 
 @pytest.mark.browser
-def test_a_map_is_clicked_painted_and_turns_with_the_theme(shown):
+def test_a_map_reacts_to_clicks_and_to_the_theme(shown):
     page = shown(state(), "translation_map")
     box = page.locator(".tm-cross .tm-map").bounding_box()
     page.mouse.click(box["x"] + 5, box["y"] + 0.9 * box["height"])
@@ -325,7 +325,7 @@ def test_one_word_and_512_fit_a_screen(shown, counts):
 @pytest.mark.parametrize(
     "given", [None, [], [{}], [{"cross": 3}], [{"source": ["a"]}]]
 )
-def test_without_an_example_it_says_so(shown, given):
+def test_a_missing_example_is_reported(shown, given):
     made = {"examples": given, "layer": 9, "head": None}
     page = shown(made, "translation_map")
     assert "no example" in page.inner_text(".tm")
@@ -346,7 +346,7 @@ def test_words_are_text(shown):
 
 @pytest.mark.browser
 @pytest.mark.parametrize("number", ["NaN", "Infinity", -1, 1e308])
-def test_numbers_that_are_none_are_zeros_or_ones(shown, number):
+def test_invalid_numbers_become_zeros_or_ones(shown, number):
     made = state()
     made["examples"][0]["cross"][0][0][0][0] = number
     page = shown(made, "translation_map")

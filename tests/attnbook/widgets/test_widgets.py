@@ -41,7 +41,7 @@ def test_the_page_gets_the_state_and_a_fallback():
     assert "<td>suis</td><td>am</td><td>0.80</td>" in fallback
 
 
-def test_no_label_can_leave_its_place():
+def test_labels_are_escaped_in_html():
     evil = "</script><img src=x onerror=alert(1)>"
     made = example(
         title=evil,
@@ -55,7 +55,7 @@ def test_no_label_can_leave_its_place():
     assert state(text)["examples"][0]["source"][0] == evil
 
 
-def test_text_holds_no_address():
+def test_the_plain_text_contains_no_memory_address():
     data, _ = AlignmentPlayer([example()])._repr_mimebundle_()
     assert data["text/plain"] == "AlignmentPlayer()"
     assert "application/vnd.jupyter.widget-view+json" in data
@@ -78,7 +78,7 @@ def test_every_form_of_a_bundle_is_understood(monkeypatch, shape):
     assert metadata == ({"a": 1} if shape == "with metadata" else {})
 
 
-def test_numbers_that_json_lacks_travel_as_text():
+def test_nonfinite_numbers_are_encoded_as_text():
     state = {"a": [math.nan, -math.inf, 1.5], "b": (math.inf,)}
     assert encode_nonfinite(state) == {
         "a": ["NaN", "-Infinity", 1.5],
@@ -87,7 +87,7 @@ def test_numbers_that_json_lacks_travel_as_text():
     assert '"NaN"' in render_mount("x", {"a": math.nan}, "")
 
 
-def test_only_a_widgets_own_traits_travel():
+def test_the_state_contains_only_a_widgets_own_traits():
     class Small(BookWidget):
         _esm = "export default {}"
         numbers = traitlets.List([1]).tag(sync=True)
@@ -103,7 +103,7 @@ def test_the_word_with_the_largest_weight_is_named():
     assert largest_weights(made) == [("je", "i", 0.912), ("suis", "am", 0.8)]
 
 
-def test_what_is_given_is_not_changed():
+def test_inputs_are_not_changed_in_place():
     given = example()
     before = json.dumps(given)
     AlignmentPlayer([given])

@@ -27,7 +27,7 @@ def cells(page):
     return [row.locator("td").all_inner_texts() for row in rows]
 
 
-def test_it_shows_what_the_fallback_says(shown, state):
+def test_the_widget_shows_the_fallbacks_numbers(shown, state):
     page = shown(state, STEM)
     assert cells(page) == [[*row[1:]] for row in CostCalculator().rows()]
     beside = page.inner_text(".cc-side .cc-label >> nth=0")
@@ -45,7 +45,7 @@ def test_the_keyboard_changes_the_length(shown, state):
     assert "than the 16.0 GB there are" in page.inner_text("[role=status]")
 
 
-def test_a_model_brings_its_heads(shown, state):
+def test_choosing_a_model_sets_its_heads(shown, state):
     page = shown(state, STEM)
     page.get_by_label("Model").select_option("Llama 3 8B")
     assert page.get_by_label("Heads H").input_value() == "32"
@@ -56,7 +56,7 @@ def test_a_model_brings_its_heads(shown, state):
     assert link.get_attribute("href").startswith("https://")
 
 
-def test_heads_that_the_groups_do_not_divide_get_their_own(shown, state):
+def test_groups_that_do_not_divide_the_heads_are_replaced(shown, state):
     page = shown(state, STEM)
     page.get_by_label("Key-value heads G").select_option("3")
     page.get_by_label("Heads H").select_option("16")
@@ -65,7 +65,7 @@ def test_heads_that_the_groups_do_not_divide_get_their_own(shown, state):
     assert options.all_inner_texts() == ["1", "2", "4", "8", "16"]
 
 
-def test_everything_can_be_set_and_starts_again(shown, state):
+def test_every_control_can_be_set_and_reset(shown, state):
     page = shown(state, STEM)
     before = cells(page)
     page.get_by_label("Device").select_option("H200 SXM")
@@ -81,7 +81,7 @@ def test_everything_can_be_set_and_starts_again(shown, state):
     assert page.wrong == []
 
 
-def test_everything_has_a_name(shown, state):
+def test_every_control_has_an_accessible_name(shown, state):
     page = shown(state, STEM)
     for role, count in ("combobox", 6), ("slider", 2), ("button", 1):
         assert page.get_by_role(role).count() == count
@@ -108,14 +108,14 @@ def test_it_fits_a_phone(shown, state, size):
         {"models": [{"name": "<img src=x onerror=alert(1)>"}]},
     ],
 )
-def test_bad_input_is_said(shown, given):
+def test_invalid_input_is_reported(shown, given):
     page = shown(given, STEM)
     assert "There is no" in page.inner_text(".cc")
     assert page.locator(".cc img").count() == 0
     assert page.wrong == []
 
 
-def test_two_on_one_page_do_not_share_a_name(shown, state):
+def test_two_widgets_on_one_page_share_no_id(shown, state):
     page = shown(state, STEM, copies=2)
     page.wait_for_selector("[data-state] >> nth=1", state="attached")
     ids = page.eval_on_selector_all("[id]", "all => all.map(e => e.id)")

@@ -59,7 +59,7 @@ def test_the_keyboard_alone_builds_a_mask(shown, state):
     assert page.evaluate(outline) == "solid"
 
 
-def test_parts_come_change_and_go(shown, state):
+def test_parts_can_be_added_changed_and_removed(shown, state):
     page = shown(state, STEM)
     page.click("text=Add a part")
     assert page.inner_text(".mb-formula") == "causal & padding & window"
@@ -82,7 +82,7 @@ def test_parts_come_change_and_go(shown, state):
     assert page.locator("text=Add a part").is_disabled()
 
 
-def test_the_code_follows_and_says_what_to_know(shown, state):
+def test_the_code_and_its_notes_follow_the_mask(shown, state):
     page = shown(state, STEM)
     said = page.locator("pre code")
     assert "mask = causal(5, 7) & padding(lengths, 7)" in said.inner_text()
@@ -97,7 +97,7 @@ def test_the_code_follows_and_says_what_to_know(shown, state):
     assert "rule_0 = rules.causal(9, 7)" in said.inner_text()
 
 
-def test_everything_has_a_name(shown, state):
+def test_every_control_has_an_accessible_name(shown, state):
     page = shown(state, STEM)
     page.click("text=Add a part")
     named = "e => e.getAttribute('aria-label') || e.labels?.[0]?.textContent"
@@ -115,7 +115,7 @@ def test_nothing_moves_by_itself(shown, state):
     assert page.evaluate("document.getAnimations().length") == 0
 
 
-def test_a_finger_chooses_a_query(shown, state):
+def test_touch_chooses_a_query(shown, state):
     page = shown(state, STEM)
     button = page.get_by_label("Query 3")
     box = button.bounding_box()
@@ -156,14 +156,14 @@ def test_it_fits_a_phone(shown, size):
         {"T": "NaN", "S": -4, "lengths": 3, "scores": "no", "text": {}},
     ],
 )
-def test_bad_input_is_drawn_all_the_same(shown, given):
+def test_invalid_input_is_replaced_and_drawn(shown, given):
     page = shown(given, STEM)
     assert page.locator(".mb-table").count() == 2
     assert page.locator(".mb img").count() == 0
     assert page.wrong == []
 
 
-def test_two_on_one_page_do_not_share_a_name(shown, state):
+def test_two_widgets_on_one_page_share_no_id(shown, state):
     page = shown(state, STEM, copies=2)
     page.wait_for_selector("[data-state] >> nth=1", state="attached")
     ids = page.eval_on_selector_all("[id]", "all => all.map(e => e.id)")

@@ -81,7 +81,7 @@ def test_the_keyboard_rotates_a_vector(shown, state):
     assert y > 2.5
 
 
-def test_the_mouse_drags_a_tip_and_tells_when_it_rests(shown, state):
+def test_the_mouse_drags_a_tip_and_updates_the_model_at_the_end(shown, state):
     page = shown(state, STEM)
     box = page.locator(".pe-tip.pe-key").bounding_box()
     x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
@@ -96,7 +96,7 @@ def test_the_mouse_drags_a_tip_and_tells_when_it_rests(shown, state):
     assert page.inner_text(".pe-finding") == status(page) != before
 
 
-def test_pairs_are_chosen_and_told(shown, state):
+def test_pairs_are_chosen_and_described(shown, state):
     page = shown(state, STEM)
     rows = page.locator(".pe-waves button")
     assert rows.count() == 8
@@ -130,7 +130,7 @@ def test_width_and_base_change_the_wavelengths(shown, state):
     assert page.get_by_label("Base").input_value() == "10000"
 
 
-def test_everything_has_a_name(shown, state):
+def test_every_control_has_an_accessible_name(shown, state):
     page = shown(state, STEM)
     for role, count in ("button", 11), ("slider", 4), ("combobox", 2):
         parts = page.get_by_role(role)
@@ -147,7 +147,7 @@ def test_everything_has_a_name(shown, state):
     assert both == "query 20, key 14"
 
 
-def test_a_finger_drags_a_tip_and_the_page_stays(shown, state):
+def test_touch_drags_a_tip_without_scrolling_the_page(shown, state):
     page = shown(state, STEM)
     point = page.locator(".pe-tip.pe-query")
     assert point.evaluate("e => getComputedStyle(e).touchAction") == "none"
@@ -175,7 +175,7 @@ def test_nothing_moves_by_itself(shown, state):
 
 @pytest.mark.parametrize("size", [320, 390])
 @pytest.mark.parametrize("method", ["rotary", "sinusoidal"])
-def test_it_fits_a_phone_and_says_nothing_wrong(shown, state, size, method):
+def test_it_fits_a_phone_without_errors(shown, state, size, method):
     page = shown({**state, "method": method, "width": 32, "base": 5e5}, STEM)
     page.set_viewport_size({"width": size, "height": 640})
     assert page.evaluate("document.documentElement.scrollWidth") <= size
@@ -201,7 +201,7 @@ def test_it_fits_a_phone_and_says_nothing_wrong(shown, state, size, method):
         {"query": [1e9, -1e9], "positions": [99, -99], "width": 1e9},
     ],
 )
-def test_bad_input_is_shown_or_said(shown, given):
+def test_invalid_input_is_drawn_or_reported(shown, given):
     page = shown(given, STEM)
     assert page.locator(".pe").count() == 1
     assert page.locator(".pe img").count() == 0
@@ -209,7 +209,7 @@ def test_bad_input_is_shown_or_said(shown, given):
     assert page.wrong == []
 
 
-def test_two_on_one_page_do_not_share_a_name(shown, state):
+def test_two_widgets_on_one_page_share_no_id(shown, state):
     page = shown(state, STEM, copies=2)
     page.wait_for_selector("[data-state] >> nth=1", state="attached")
     ids = page.eval_on_selector_all("[id]", "all => all.map(e => e.id)")

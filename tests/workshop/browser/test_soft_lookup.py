@@ -51,7 +51,7 @@ def test_the_mouse_drags_a_point_no_further_than_the_edge(shown, state):
     assert "most of it from green (0.94)" in status(page)
 
 
-def test_a_drag_is_told_once_when_it_rests(shown, state):
+def test_a_drag_updates_the_model_once_at_its_end(shown, state):
     page = shown(state, STEM)
     box = page.locator(".sl-query").bounding_box()
     x, y = box["x"] + box["width"] / 2 + 7, box["y"] + box["height"] / 2 - 5
@@ -81,7 +81,7 @@ def test_scores_and_entropy_are_shown(shown, state):
     assert page.inner_text(".sl-entropy") < even
 
 
-def test_everything_has_a_name(shown, state):
+def test_every_control_has_an_accessible_name(shown, state):
     page = shown(state, STEM)
     for role, count in ("button", 5), ("slider", 2), ("checkbox", 1):
         parts = page.get_by_role(role)
@@ -96,7 +96,7 @@ def test_everything_has_a_name(shown, state):
     assert page.get_by_role("application").locator("button").count() == 4
 
 
-def test_a_finger_drags_a_key_and_the_page_stays(shown, state):
+def test_touch_drags_a_key_without_scrolling_the_page(shown, state):
     page = shown(state, STEM)
     point = page.locator(".sl-key >> nth=1")
     assert point.evaluate("e => getComputedStyle(e).touchAction") == "none"
@@ -133,7 +133,7 @@ def test_low_temperature_selects_one_key_and_high_temperature_does_not(
     assert max(map(float, numbers(page))) < 0.36
 
 
-def test_width_without_the_division_is_cold(shown, state):
+def test_width_without_the_division_gives_sharp_weights(shown, state):
     page = shown(state, STEM)
     page.get_by_label("Width D").focus()
     page.keyboard.press("End")
@@ -146,7 +146,7 @@ def test_width_without_the_division_is_cold(shown, state):
 
 
 @pytest.mark.parametrize("size", [320, 390])
-def test_it_fits_a_phone_and_says_nothing_wrong(shown, state, size):
+def test_it_fits_a_phone_without_errors(shown, state, size):
     state["entries"][0]["label"] = "Donaudampfschifffahrtsgesellschaft" * 2
     page = shown(state, STEM)
     page.set_viewport_size({"width": size, "height": 640})
@@ -167,14 +167,14 @@ def test_it_fits_a_phone_and_says_nothing_wrong(shown, state, size):
         {"entries": [{"label": "<img src=x onerror=alert(1)>"}], "width": "x"},
     ],
 )
-def test_bad_input_is_shown_or_said(shown, given):
+def test_invalid_input_is_drawn_or_reported(shown, given):
     page = shown(given, STEM)
     assert page.locator(".sl").count() == 1
     assert page.locator(".sl img").count() == 0
     assert page.wrong == []
 
 
-def test_two_on_one_page_do_not_share_a_name(shown, state):
+def test_two_widgets_on_one_page_share_no_id(shown, state):
     page = shown(state, STEM, copies=2)
     page.wait_for_selector("[data-state] >> nth=1", state="attached")
     ids = page.eval_on_selector_all("[id]", "all => all.map(e => e.id)")

@@ -70,7 +70,7 @@ def test_sizes_change_the_walk_and_the_bytes(shown, state):
     assert page.locator(".ts-scores .ts-hidden-key").count() > 0
 
 
-def test_everything_has_a_name(shown, state):
+def test_every_control_has_an_accessible_name(shown, state):
     page = shown(state, STEM)
     named = "e => e.getAttribute('aria-label') || e.labels?.[0]?.textContent"
     for role in "button", "slider", "checkbox":
@@ -118,7 +118,7 @@ def test_it_fits_a_phone(shown, size):
         {"T": "NaN", "S": -4, "rows": {}, "columns": [], "step": "no"},
     ],
 )
-def test_bad_input_is_drawn_all_the_same(shown, given):
+def test_invalid_input_is_replaced_and_drawn(shown, given):
     page = shown(given, STEM)
     assert page.locator(".ts-table").count() == 2
     for _ in range(3):
@@ -127,7 +127,7 @@ def test_bad_input_is_drawn_all_the_same(shown, given):
     assert page.wrong == []
 
 
-def test_two_on_one_page_do_not_share_a_name(shown, state):
+def test_two_widgets_on_one_page_share_no_id(shown, state):
     page = shown(state, STEM, copies=2)
     page.wait_for_selector("[data-state] >> nth=1", state="attached")
     ids = page.eval_on_selector_all("[id]", "all => all.map(e => e.id)")

@@ -53,7 +53,7 @@ def status(page):
     return page.inner_text("[role=status]")
 
 
-def test_the_keyboard_alone_plays_it(shown):
+def test_the_player_works_by_keyboard_alone(shown):
     page = shown({"examples": [SHORT, OTHER]})
     for _ in range(2):
         page.keyboard.press("Tab")
@@ -72,7 +72,7 @@ def test_the_keyboard_alone_plays_it(shown):
     assert status(page).startswith("output 1 of 3")
 
 
-def test_a_button_that_has_done_its_work_keeps_the_focus(shown):
+def test_a_button_keeps_the_focus_after_use(shown):
     page = shown({"examples": [SHORT]})
     page.focus("[title=Next]")
     for _ in range(5):
@@ -82,7 +82,7 @@ def test_a_button_that_has_done_its_work_keeps_the_focus(shown):
     assert page.get_attribute("[title=Next]", "aria-disabled") == "true"
 
 
-def test_the_browsers_own_keys_stay_its_own(shown):
+def test_the_browsers_own_shortcuts_still_work(shown):
     page = shown({"examples": [SHORT]})
     page.focus(".ap-output button")
     page.keyboard.press("Control+ArrowRight")
@@ -112,7 +112,7 @@ def test_another_example_is_chosen_and_played_to_its_end(shown):
     assert page.locator("[title=Play]").count() == 1
 
 
-def test_lines_lead_to_the_words_looked_at(shown):
+def test_lines_connect_the_output_to_the_words_it_attends_to(shown):
     page = shown({"examples": [SHORT]})
     assert page.locator(".ap-lines path").count() == 2
     page.click("[title=Last]")
@@ -130,7 +130,7 @@ def test_the_map_follows_the_step_and_the_mouse(shown):
 
 
 @pytest.mark.parametrize("made", [FORTY, LONG], ids=["40", "512"])
-def test_long_inputs_fit_a_phone_and_answer(shown, made):
+def test_long_inputs_fit_a_phone_and_respond(shown, made):
     page = shown({"examples": [made]})
     page.set_viewport_size({"width": 320, "height": 640})
     over = "document.documentElement.scrollWidth - window.innerWidth"
@@ -141,7 +141,7 @@ def test_long_inputs_fit_a_phone_and_answer(shown, made):
     assert foot["y"] + foot["height"] <= 641  # stays in sight
 
 
-def test_a_label_is_never_more_than_text(shown):
+def test_labels_are_rendered_as_text(shown):
     page = shown(
         {"examples": [example(ODD, ODD, [[1, 0, 0, 0, 0, 0]] * 6, [])]}
     )
@@ -165,7 +165,7 @@ def test_a_label_is_never_more_than_text(shown):
         [example(["a"], [], [], [])],
     ],
 )
-def test_bad_input_is_shown_or_said(shown, given):
+def test_invalid_input_is_drawn_or_reported(shown, given):
     page = shown({"examples": given})
     drawn = page.locator(".ap-source li").count()
     assert drawn == 1 or "There is no example" in page.inner_text(".ap")
@@ -204,7 +204,7 @@ def test_arrow_keys_choose_and_enter_answers(shown):
     ]
 
 
-def test_a_wrong_answer_may_be_tried_again(shown):
+def test_a_question_can_be_answered_again_after_a_wrong_answer(shown):
     page = shown(QUIZ, "quiz")
     page.click("text=Check")
     assert page.inner_text(".quiz-feedback") == "Choose an answer first."
@@ -221,7 +221,7 @@ def test_a_quiz_without_questions_breaks_nothing(shown, given):
 
 
 @pytest.mark.parametrize("stem", sorted(STATES))
-def test_two_on_one_page_share_no_name(shown, stem):
+def test_two_widgets_on_one_page_share_no_id(shown, stem):
     page = shown(STATES[stem], stem, copies=2)
     page.wait_for_selector("[data-state] >> nth=1", state="attached")
     ids = page.eval_on_selector_all("[id]", "all => all.map(e => e.id)")
