@@ -7,10 +7,10 @@ from pathlib import Path
 
 import torch
 
-from workshop.bench.contest import GpuLostError
-from workshop.bench.flash import bench
-from workshop.bench.rows import LIMITS, PLANS, before_ampere
-from workshop.bench.table import table
+from workshop.bench.comparison import GpuLostError
+from workshop.bench.flash import run_benchmark
+from workshop.bench.rows import LIMITS, PLANS, restrict_to_turing
+from workshop.bench.table import format_table
 
 NO_GPU = """\
 This benchmark measures a GPU, and PyTorch {version} sees none here.
@@ -19,7 +19,7 @@ On a machine with an NVIDIA GPU: python -m workshop.bench flash --quick
 the CPU, on shapes so small that their times mean nothing."""
 
 
-def parser() -> argparse.ArgumentParser:
+def build_parser() -> argparse.ArgumentParser:
     """Return what reads the arguments."""
     made = argparse.ArgumentParser(prog="python -m workshop.bench")
     made.add_argument("what", choices=["flash"])
@@ -52,7 +52,7 @@ def main(arguments: list[str] | None = None) -> int:
         0 if all went well, 1 if something is wrong or failed, 2 if nothing
         could be begun, 3 if the same command goes on with what is left.
     """
-    asked = parser().parse_args(arguments)
+    asked = build_parser().parse_args(arguments)
     if asked.plan != "tiny" and not torch.cuda.is_available():
         print(NO_GPU.format(version=torch.__version__), file=sys.stderr)
         return 2
@@ -60,11 +60,11 @@ def main(arguments: list[str] | None = None) -> int:
     out = asked.out or Path(f"flash_{asked.plan}.json")
     plan = PLANS[asked.plan]
     if device == "cuda" and torch.cuda.get_device_capability() < (8, 0):
-        plan = before_ampere(plan)
+        plan = restrict_to_turing(plan)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         limit = asked.limit or LIMITS[asked.plan]
-        record = bench(plan, device, out, limit, asked.again)
+        record = run_benchmark(plan, device, out, limit, asked.again)
     except ValueError as error:
         print(error, file=sys.stderr)
         return 2
@@ -81,7 +81,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def report(record: dict, out: Path) -> int:
     """Print the table, and say what is left; return the exit code."""
-    print(table(record))
+    print(format_table(record))
     print(f"written to {out}")
     if record["left"]:
         print(f"{len(record['left'])} rows left: the same command goes on")

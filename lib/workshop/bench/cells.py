@@ -29,7 +29,7 @@ IPYTHON = re.compile(r"^\s*(?:[%!?]|\w+ = [%!])|\?\s*$")
 LONGEST = 2000
 
 
-def code_cells(notebook: Path) -> list[tuple[int, str]]:
+def read_code_cells(notebook: Path) -> list[tuple[int, str]]:
     """Return the place in the notebook and the source of each code cell."""
     book = json.loads(notebook.read_text("utf8"))
     return [
@@ -39,7 +39,7 @@ def code_cells(notebook: Path) -> list[tuple[int, str]]:
     ]
 
 
-def ipython_line(source: str) -> str | None:
+def find_ipython_line(source: str) -> str | None:
     """Return the first line that only IPython understands, if there is one."""
     try:
         ast.parse(source)
@@ -64,7 +64,7 @@ def is_widget(source: str) -> bool:
     )
 
 
-def names(source: str) -> tuple[set[str], set[str]]:
+def find_names(source: str) -> tuple[set[str], set[str]]:
     """Return the global names that a cell makes, and those that it needs."""
     top = symtable.symtable(source, "cell", "exec")
     made = {
@@ -81,7 +81,7 @@ def names(source: str) -> tuple[set[str], set[str]]:
     return made, used - made
 
 
-def stand_in() -> None:
+def provide_ipython_display() -> None:
     """Provide `IPython.display` where IPython cannot be imported."""
     with contextlib.suppress(ImportError):
         importlib.import_module("IPython.display")
@@ -117,7 +117,7 @@ def execute(source: str, name: str, namespace: dict) -> None:
             print(repr(value)[:LONGEST])
 
 
-def said(error: BaseException, name: str) -> str:
+def format_error(error: BaseException, name: str) -> str:
     """Return an error in one line, with the cell's line that raised it."""
     places = traceback.extract_tb(error.__traceback__)
     line = next((p.lineno for p in reversed(places) if p.filename == name), 0)
@@ -125,7 +125,7 @@ def said(error: BaseException, name: str) -> str:
     return f"line {line}: {type(error).__name__}: {told}"
 
 
-def outcome(source: str, name: str, namespace: dict, missing: set) -> dict:
+def run_cell(source: str, name: str, namespace: dict, missing: set) -> dict:
     """Run one cell; return what became of it.
 
     Args:
@@ -134,17 +134,17 @@ def outcome(source: str, name: str, namespace: dict, missing: set) -> dict:
         namespace: of all cells.
         missing: names that a left-out cell would have made; changed in place.
     """
-    odd = ipython_line(source)
+    odd = find_ipython_line(source)
     if odd:
         return {
             "outcome": "refused",
             "error": f"only IPython understands {odd.strip()!r}",
         }
     try:
-        made, needed = names(source)
+        made, needed = find_names(source)
         widget = is_widget(source)
     except SyntaxError as error:
-        return {"outcome": "failed", "error": said(error, name)}
+        return {"outcome": "failed", "error": format_error(error, name)}
     lacking = sorted(missing & needed)
     if widget or lacking:
         missing |= made
@@ -155,33 +155,33 @@ def outcome(source: str, name: str, namespace: dict, missing: set) -> dict:
     except KeyboardInterrupt:
         raise
     except BaseException as error:
-        print(f"{name}: {said(error, name)}", file=sys.stderr)
+        print(f"{name}: {format_error(error, name)}", file=sys.stderr)
         full = "OutOfMemoryError" in type(error).__name__
         kind = "out of memory" if full else "failed"
-        return {"outcome": kind, "error": said(error, name)}
+        return {"outcome": kind, "error": format_error(error, name)}
     missing -= made
     return {"outcome": "ran"}
 
 
-def run(notebook: Path) -> Iterator[dict]:
+def run_notebook(notebook: Path) -> Iterator[dict]:
     """Yield a record before and after each code cell of a notebook."""
-    stand_in()
+    provide_ipython_display()
     module = types.ModuleType("__main__")
     sys.modules["__main__"] = module
     missing: set[str] = set()
-    for place, source in code_cells(notebook):
+    for place, source in read_code_cells(notebook):
         yield {"cell": place, "outcome": "begun"}
         begun = time.monotonic()
-        found = outcome(
+        found = run_cell(
             source, f"<{notebook.stem}, cell {place}>", vars(module), missing
         )
         if found["outcome"] == "out of memory":
-            free()
+            release_gpu_memory()
         took = round(time.monotonic() - begun, 2)
         yield {"cell": place, **found, "seconds": took}
 
 
-def free() -> None:
+def release_gpu_memory() -> None:
     """Give back the GPU's memory that nothing refers to."""
     gc.collect()
     sys.modules["torch"].cuda.empty_cache()
@@ -212,7 +212,7 @@ def main(words: list[str] | None = None) -> int:
         os.chdir(notebook.parent)
         note({"setting": asked.setting, "outcome": "start"})
         try:
-            for record in run(notebook):
+            for record in run_notebook(notebook):
                 failed |= record["outcome"] in BAD
                 note(record)
         except KeyboardInterrupt:

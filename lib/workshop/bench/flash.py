@@ -15,17 +15,27 @@ import torch
 from torch import Tensor
 
 from attnbook.attention.error_budget import error_budget, share_of_budget
-from workshop.bench.contest import GpuLostError, Tools, measure, said
-from workshop.bench.implementations import NAMES, standard
-from workshop.bench.judge import draw
-from workshop.bench.record import begun, write
+from workshop.bench.comparison import (
+    GpuLostError,
+    Tools,
+    format_refusal,
+    measure_row,
+)
+from workshop.bench.implementations import NAMES, build_standard
+from workshop.bench.judge import draw_inputs
+from workshop.bench.record import open_record, write_record
 from workshop.bench.rows import Row
-from workshop.bench.timing import copy_rate, product_rate, release, replayed
+from workshop.bench.timing import (
+    make_replay,
+    measure_copy_rate,
+    measure_product_rate,
+    release_memory,
+)
 
-TOOLS = {"cpu": Tools(), "cuda": Tools(replay=replayed)}
+TOOLS = {"cpu": Tools(), "cuda": Tools(replay=make_replay)}
 
 
-def bench(
+def run_benchmark(
     plan: Sequence[Row],
     device: str,
     out: Path,
@@ -51,35 +61,35 @@ def bench(
             goes on, without what lost it.
     """
     start, tools = time.monotonic(), tools or TOOLS[device]
-    record = begun(device, out)
+    record = open_record(device, out)
     if again:
         record["rows"] = [r for r in record["rows"] if "failed" not in r]
         record["faults"], record["wrong"] = {}, {}
         record["correct"] = {}
     died = record.pop("running", None)
     if died:
-        fault(record, *died, "the process died while it ran")
-    write(record, out)
-    with quiet(), side_stream(device), Kept(record, out):
-        for row in dict.fromkeys(map(small, plan)):
-            if title(row) not in record["correct"]:
-                check(row, device, record, out, tools)
-        ceilings(plan, device, record)
+        note_fault(record, *died, "the process died while it ran")
+    write_record(record, out)
+    with ignore_warnings(), open_side_stream(device), SavedRecord(record, out):
+        for row in dict.fromkeys(map(shrink, plan)):
+            if format_title(row) not in record["correct"]:
+                check_errors(row, device, record, out, tools)
+        measure_ceilings(plan, device, record)
         record["left"] = []
         known = {row["key"] for row in record["rows"]}
         for row in (row for row in plan if row.key not in known):
             if time.monotonic() - start > limit:
                 record["left"].append(row.key)
                 continue
-            record["rows"].append(one(row, device, record, out, tools))
-            write(record, out)
+            record["rows"].append(record_row(row, device, record, out, tools))
+            write_record(record, out)
     for name in ("correct", "wrong"):
         for kind, shares in record[name].items():
             print(name, kind, shares)
     return record
 
 
-class Kept:
+class SavedRecord:
     """Writes a record when its block ends, however it ends.
 
     What a row was doing is forgotten if the row was interrupted on purpose: it
@@ -95,12 +105,12 @@ class Kept:
     def __exit__(self, kind, error, trace):
         self.record.pop("running", None)
         if isinstance(error, GpuLostError):
-            fault(self.record, *error.args)
-        write(self.record, self.out)
+            note_fault(self.record, *error.args)
+        write_record(self.record, self.out)
 
 
 @contextmanager
-def quiet() -> Iterator[None]:
+def ignore_warnings() -> Iterator[None]:
     """Leave out the warnings of backends that refuse: the record says why."""
     with warnings.catch_warnings():
         for module in ("torch", "workshop.bench"):
@@ -108,51 +118,57 @@ def quiet() -> Iterator[None]:
         yield
 
 
-def side_stream(device: str):
+def open_side_stream(device: str):
     """Return a context with a stream of its own: CUDA graphs need one."""
     if device != "cuda":
         return nullcontext()
     return torch.cuda.stream(torch.cuda.Stream())
 
 
-def fault(record: dict, key: str, name: str | None, why: str) -> None:
+def note_fault(record: dict, key: str, name: str | None, why: str) -> None:
     """Note that a row is not tried again so: without a name, not at all."""
     record["faults"].setdefault(key, {})[name or "row"] = why
 
 
-def one(row: Row, device: str, record: dict, out: Path, tools: Tools) -> dict:
+def record_row(
+    row: Row, device: str, record: dict, out: Path, tools: Tools
+) -> dict:
     """Return a row as it is recorded, measured unless it must not be."""
     faults = dict(record["faults"].get(row.key, {}))
-    wrong = record["wrong"].get(title(row))
+    wrong = record["wrong"].get(format_title(row))
     if wrong is not None:
         faults["row"] = f"not measured, because ours is wrong: {wrong}"
 
-    note = noted(row.key, record, out)
+    note = make_note_writer(row.key, record, out)
     note(None)
     try:
-        found = measure(row, device, tools, faults, note)
+        found = measure_row(row, device, tools, faults, note)
     except GpuLostError as error:
         raise GpuLostError(row.key, *error.args) from None
     del record["running"]
     return found
 
 
-def noted(key: str, record: dict, out: Path) -> Callable[[str | None], None]:
+def make_note_writer(
+    key: str, record: dict, out: Path
+) -> Callable[[str | None], None]:
     """Return what writes down which implementation is about to run."""
 
     def note(name: str | None) -> None:
         record["running"] = [key, name]
-        write(record, out)
+        write_record(record, out)
 
     return note
 
 
-def ceilings(plan: Sequence[Row], device: str, record: dict) -> None:
+def measure_ceilings(plan: Sequence[Row], device: str, record: dict) -> None:
     """Measure what the machine does at best, in each precision of a plan."""
-    rates: dict[str, Callable] = {"copy_TB_per_s": lambda: copy_rate(device)}
+    rates: dict[str, Callable] = {
+        "copy_TB_per_s": lambda: measure_copy_rate(device)
+    }
     for dtype in dict.fromkeys(row.dtype for row in plan):
-        rates[f"{dtype}_matmul_tflops"] = lambda dtype=dtype: product_rate(
-            dtype, device
+        rates[f"{dtype}_matmul_tflops"] = lambda dtype=dtype: (
+            measure_product_rate(dtype, device)
         )
     for name, rate in rates.items():
         if record["ceilings"].get(name) is None:
@@ -160,21 +176,23 @@ def ceilings(plan: Sequence[Row], device: str, record: dict) -> None:
                 record["ceilings"][name] = rate()
             except torch.OutOfMemoryError:
                 record["ceilings"][name] = None
-            release()
+            release_memory()
 
 
-def small(row: Row) -> Row:
+def shrink(row: Row) -> Row:
     """Return a row of the same kind, small enough for float64."""
     shape = {"N": min(row.N, 200), "tokens": 400, "columns": 4 * row.D}
     return replace(row, way="bwd", **shape)
 
 
-def title(row: Row) -> str:
+def format_title(row: Row) -> str:
     """Return the kind of a row, of which one small one is checked."""
     return f"{row.case}, causal {row.causal}, {row.dtype}, D {row.D}"
 
 
-def results(run: Callable, inputs: Sequence[Tensor], row: Row) -> list[Tensor]:
+def compute_results(
+    run: Callable, inputs: Sequence[Tensor], row: Row
+) -> list[Tensor]:
     """Return output and gradients."""
     *inputs, upstream = inputs
     inputs = [x.clone().requires_grad_() for x in inputs]
@@ -182,35 +200,40 @@ def results(run: Callable, inputs: Sequence[Tensor], row: Row) -> list[Tensor]:
     return [output, *torch.autograd.grad(output, inputs, upstream)]
 
 
-def check(row: Row, device: str, record: dict, out: Path, tools: Tools) -> None:
+def check_errors(
+    row: Row, device: str, record: dict, out: Path, tools: Tools
+) -> None:
     """Note each one's share of the error budget; ours must not pass 1.
 
     FlexAttention is compiled for each shape and so checked where it is timed.
     """
-    name, note = title(row), noted(title(row), record, out)
+    name, note = (
+        format_title(row),
+        make_note_writer(format_title(row), record, out),
+    )
     shares: dict[str, float | str] = dict(record["faults"].get(name, {}))
     tried = [n for n in NAMES if n != "flex" and n not in shares]
     try:
-        inputs = draw(row, device)
+        inputs = draw_inputs(row, device)
         # All of them add in float32, and no tile has fewer than 16 keys.
         budget = error_budget(
-            standard(replace(row, dtype="float64"), device),
+            build_standard(replace(row, dtype="float64"), device),
             inputs[:3],
             inputs[3],
             accumulate=torch.promote_types(inputs[0].dtype, torch.float32),
             tiles=math.ceil(row.shape[4] / 16),
         )
     except Exception as error:
-        shares |= dict.fromkeys(tried, said(error))
+        shares |= dict.fromkeys(tried, format_refusal(error))
         tried = []
     for each in tried:
         note(each)
         try:
-            found = results(tools.make(each, row, device), inputs, row)
+            found = compute_results(tools.make(each, row, device), inputs, row)
             some = max(map(share_of_budget, found, budget))
             shares[each] = round(some, 2)
         except Exception as refusal:
-            shares[each] = said(refusal)
+            shares[each] = format_refusal(refusal)
             if not tools.alive(device):
                 raise GpuLostError(name, each, shares[each]) from None
     record.pop("running", None)
@@ -218,4 +241,4 @@ def check(row: Row, device: str, record: dict, out: Path, tools: Tools) -> None:
     ours = shares.get("ours", shares.get("row"))
     if not (isinstance(ours, float) and ours <= 1):
         record["wrong"][name] = ours
-    write(record, out)
+    write_record(record, out)

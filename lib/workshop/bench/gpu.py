@@ -21,8 +21,14 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from workshop.bench.cells import BAD, code_cells
-from workshop.bench.machine import LIBRARY, MEASURED, code_hash, files, identity
+from workshop.bench.cells import BAD, read_code_cells
+from workshop.bench.machine import (
+    LIBRARY,
+    MEASURED,
+    hash_code,
+    identify,
+    list_files,
+)
 
 ROOT = LIBRARY.parent
 CHAPTERS = ("10_cost", "11_flash_attention")
@@ -67,7 +73,7 @@ class Stage:
     shards: int = 1
 
 
-def lines(path: Path) -> list[dict]:
+def read_lines(path: Path) -> list[dict]:
     """Return the records of a file with one JSON object a line."""
     found = []
     for line in path.read_text("utf8").splitlines() if path.exists() else []:
@@ -80,12 +86,12 @@ def lines(path: Path) -> list[dict]:
 
 def read_tests(stage: Stage) -> dict:
     """Return how many tests passed, and which failed."""
-    from workshop.bench.notes import known
+    from workshop.bench.notes import read_done
 
-    tests = known(stage.record, stage.code)
+    tests = read_done(stage.record, stage.code)
     ended = {
         x["shard"]
-        for x in lines(stage.record)
+        for x in read_lines(stage.record)
         if x.get("outcome") == "end" and x.get("setting") == stage.code
     }
     tests.pop("", None)
@@ -104,7 +110,7 @@ def read_tests(stage: Stage) -> dict:
 
 def read_cells(stage: Stage) -> dict:
     """Return how many cells ran in the last try, and which failed."""
-    every = lines(stage.record)
+    every = read_lines(stage.record)
     starts = [
         i for i, x in enumerate(every)
         if x["outcome"] == "start" and x["setting"] == stage.code
@@ -133,7 +139,7 @@ def read_cells(stage: Stage) -> dict:
 
 def read_bench(setting: dict, stage: Stage) -> dict:
     """Return how many rows were measured in a setting, and which failed."""
-    from workshop.bench.table import table
+    from workshop.bench.table import format_table
 
     if not stage.record.exists():
         return {"counts": {}, "failed": {}, "complete": False}
@@ -147,14 +153,14 @@ def read_bench(setting: dict, stage: Stage) -> dict:
         "counts": {"measured": len(rows) - len(failed), "failed": len(failed)},
         "failed": record["wrong"] | failed,
         "complete": record.get("left") == [],
-        "table": table(record),
+        "table": format_table(record),
     }
 
 
-def stages(out: Path, plan: str, setting: dict) -> list[Stage]:
+def list_stages(out: Path, plan: str, setting: dict) -> list[Stage]:
     """Return the stages of a run, those that prove the most first."""
     python = [sys.executable, "-m"]
-    library = files(["**/*.py"])
+    library = list_files(["**/*.py"])
     tests = sorted(
         path
         for path in (ROOT / "tests").rglob("test_*.py")
@@ -166,7 +172,7 @@ def stages(out: Path, plan: str, setting: dict) -> list[Stage]:
     ]
 
     def hashed(paths: list[Path], text: str = "") -> str:
-        whole = json.dumps(setting) + code_hash(paths) + text
+        whole = json.dumps(setting) + hash_code(paths) + text
         return hashlib.sha256(whole.encode()).hexdigest()[:16]
 
     code = hashed(library + beside)
@@ -180,7 +186,7 @@ def stages(out: Path, plan: str, setting: dict) -> list[Stage]:
     ]
     for name in CHAPTERS:
         notebook = ROOT / "chapters" / f"{name}.ipynb"
-        source = json.dumps(code_cells(notebook))
+        source = json.dumps(read_code_cells(notebook))
         code, record = hashed(library, source), out / f"{name}.jsonl"
         command = [*python, "workshop.bench.cells", str(notebook)]
         command += ["--out", str(record), "--setting", code]
@@ -192,14 +198,14 @@ def stages(out: Path, plan: str, setting: dict) -> list[Stage]:
     found.append(
         Stage(
             "bench", [*command, str(record)], record, TOTAL,
-            code_hash(files(MEASURED)), partial(read_bench, setting),
+            hash_code(list_files(MEASURED)), partial(read_bench, setting),
             lambda seconds: ["--limit", f"{max(1, seconds - ROW):.0f}"],
         )
     )  # fmt: skip
     return found
 
 
-def run(stage: Stage, seconds: float, log: Path) -> int | None:
+def run_stage(stage: Stage, seconds: float, log: Path) -> int | None:
     """Run a stage; return its exit code, or None if its time was up."""
     environment = os.environ | {
         "PYTHONPATH": os.pathsep.join(
@@ -237,10 +243,10 @@ def run(stage: Stage, seconds: float, log: Path) -> int | None:
             file.write(f"# {stage.name}: stopped after {seconds:.0f} s\n")
             return None
         finally:
-            stop(children)
+            stop_children(children)
 
 
-def stop(children: Sequence[subprocess.Popen]) -> None:
+def stop_children(children: Sequence[subprocess.Popen]) -> None:
     """Interrupt what still runs, so that it writes what it has; then end it."""
     for number in (signal.SIGINT, signal.SIGKILL):
         left = [child for child in children if child.poll() is None]
@@ -253,7 +259,7 @@ def stop(children: Sequence[subprocess.Popen]) -> None:
                 child.wait(timeout=max(0.0, end - time.monotonic()))
 
 
-def carry_out(
+def run_stages(
     found: list[Stage], out: Path, setting: dict, total: float = TOTAL
 ) -> dict:
     """Run what is not done; return the summary, written after each stage."""
@@ -271,7 +277,7 @@ def carry_out(
                 break
             start = time.monotonic()
             print(f"{stage.name}: up to {seconds:.0f} s", flush=True)
-            result = {"exit": run(stage, seconds, out / "log.txt")}
+            result = {"exit": run_stage(stage, seconds, out / "log.txt")}
             took += time.monotonic() - start
             result |= stage.read(stage)
         if not result["complete"] and result.get("exit") not in CODES:
@@ -279,23 +285,23 @@ def carry_out(
             result["failed"]["the stage"] = why
         result["seconds"], result["code"] = round(took, 1), stage.code
         summary["stages"][stage.name] = result
-        write(summary, out)
-        print(line(stage.name, result), flush=True)
+        write_summary(summary, out)
+        print(format_stage(stage.name, result), flush=True)
     return summary
 
 
-def line(name: str, result: dict) -> str:
+def format_stage(name: str, result: dict) -> str:
     """Return a stage's result on one line."""
     counts = ", ".join(f"{n} {what}" for what, n in result["counts"].items())
     end = "complete" if result["complete"] else "NOT complete"
     return f"{name}: {end}; {counts or 'nothing'}; {result['seconds']} s"
 
 
-def text(summary: dict) -> str:
+def format_summary(summary: dict) -> str:
     """Return a summary to be read."""
     found = [f"{k}: {v}" for k, v in summary.items() if k != "stages"]
     for name, result in summary["stages"].items():
-        found += ["", line(name, result)]
+        found += ["", format_stage(name, result)]
         for kind in ("failed", "left out"):
             told = result.get(kind, {})
             found += [f"  {kind}: {k}: {v}" for k, v in told.items()]
@@ -303,18 +309,18 @@ def text(summary: dict) -> str:
     return "\n".join(found) + "\n"
 
 
-def write(summary: dict, out: Path) -> None:
+def write_summary(summary: dict, out: Path) -> None:
     """Write the summary as JSON and as text."""
     for name, content in (
         ("summary.json", json.dumps(summary, indent=1) + "\n"),
-        ("summary.txt", text(summary)),
+        ("summary.txt", format_summary(summary)),
     ):
         beside = out / f"{name}.part"
         beside.write_text(content, "utf8")
         beside.replace(out / name)
 
 
-def verdict(summary: dict) -> int:
+def choose_exit_code(summary: dict) -> int:
     """Return 1 if anything failed, 3 if something is left, 0 otherwise."""
     results = summary["stages"].values()
     if any(result["failed"] for result in results):
@@ -345,18 +351,18 @@ def main(words: list[str] | None = None) -> int:
     except OSError as error:
         print(f"cannot write to OUT={asked.out}: {error}", file=sys.stderr)
         return 2
-    setting = identity("cuda", code_hash(files(["**/*.py"])))
+    setting = identify("cuda", hash_code(list_files(["**/*.py"])))
     plan = "full" if asked.full else "quick"
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        summary = carry_out(stages(out, plan, setting), out, setting)
+        summary = run_stages(list_stages(out, plan, setting), out, setting)
     except KeyboardInterrupt:
         print("stopped: the same command goes on", file=sys.stderr)
         return 3
     print(f"written to {out / 'summary.txt'}")
-    if verdict(summary) == 3:
+    if choose_exit_code(summary) == 3:
         print("not everything was tried in the time: the same command goes on")
-    return verdict(summary)
+    return choose_exit_code(summary)
 
 
 if __name__ == "__main__":

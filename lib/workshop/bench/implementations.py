@@ -38,7 +38,7 @@ LONGEST_MATRIX = 4096
 FLEX = (4096,)
 
 
-def left_out(row: Row) -> dict[str, str]:
+def list_skipped(row: Row) -> dict[str, str]:
     """Return which implementations are not tried on a row, and why."""
     why = {}
     if row.N > LONGEST_MATRIX and row.shape[3] > 1:
@@ -52,18 +52,18 @@ def left_out(row: Row) -> dict[str, str]:
     return why
 
 
-def made(name: str, row: Row, device: str) -> Callable[..., Tensor]:
+def build(name: str, row: Row, device: str) -> Callable[..., Tensor]:
     """Return a function of query, key and value that computes a row."""
     if name == "ours":
-        return ours(row, device)
+        return build_flash(row, device)
     if name == "flex":
-        return flex(row, device)
+        return build_flex(row, device)
     if name == "standard":
-        return standard(row, device)
-    return partial(forced, BACKENDS[name], arguments(row, device))
+        return build_standard(row, device)
+    return partial(call_backend, BACKENDS[name], build_arguments(row, device))
 
 
-def ours(row: Row, device: str) -> Callable[..., Tensor]:
+def build_flash(row: Row, device: str) -> Callable[..., Tensor]:
     """Return `flash_attention` with the row's options.
 
     On a GPU it is strict: tiles must not be timed in the name of a kernel.
@@ -81,7 +81,7 @@ def ours(row: Row, device: str) -> Callable[..., Tensor]:
     )
 
 
-def rule_of(row: Row) -> rules.Rule | None:
+def build_rule(row: Row) -> rules.Rule | None:
     """Return the row's mask as a rule, if it has one."""
     T, S = row.shape[3:5]
     if row.window:
@@ -89,11 +89,11 @@ def rule_of(row: Row) -> rules.Rule | None:
     return rules.causal(T, S) if row.causal else None
 
 
-def visible(
+def build_mask(
     row: Row, device: str, queries: Tensor | None = None
 ) -> Tensor | None:
     """Return the row's mask, of all queries or of some; None: no mask."""
-    rule, (T, S) = rule_of(row), row.shape[3:5]
+    rule, (T, S) = build_rule(row), row.shape[3:5]
     if rule is None:
         return None
     if queries is None:
@@ -101,7 +101,7 @@ def visible(
     return rule(0, 0, queries[:, None], torch.arange(S, device=device))
 
 
-def bias(row: Row, device: str, queries: Tensor | None = None) -> Tensor:
+def build_bias(row: Row, device: str, queries: Tensor | None = None) -> Tensor:
     """Return ALiBi's bias, in the row's precision; of all queries or some."""
     _, H, _, T, S, _ = row.shape
     if queries is None:
@@ -111,22 +111,22 @@ def bias(row: Row, device: str, queries: Tensor | None = None) -> Tensor:
     return (-slopes * away.abs()).to(getattr(torch, row.dtype))
 
 
-def arguments(row: Row, device: str) -> dict:
+def build_arguments(row: Row, device: str) -> dict:
     """Return what PyTorch's function needs to compute the row."""
     given: dict = {"enable_gqa": True} if row.shape[2] < row.shape[1] else {}
     if row.case == "alibi":
-        added = bias(row, device)
+        added = build_bias(row, device)
         given["attn_mask"] = added.masked_fill(
-            ~visible(row, device), -torch.inf
+            ~build_mask(row, device), -torch.inf
         )
     elif row.window:
-        given["attn_mask"] = visible(row, device)
+        given["attn_mask"] = build_mask(row, device)
     else:
         given["is_causal"] = row.causal
     return given
 
 
-def forced(
+def call_backend(
     backend: SDPBackend, given: dict, query: Tensor, key: Tensor, value: Tensor
 ) -> Tensor:
     """Return attention by one backend of PyTorch, or its refusal."""
@@ -134,14 +134,14 @@ def forced(
         return F.scaled_dot_product_attention(query, key, value, **given)
 
 
-def flex(row: Row, device: str) -> Callable[..., Tensor]:
+def build_flex(row: Row, device: str) -> Callable[..., Tensor]:
     """Return FlexAttention with the row's rule and score function.
 
     It is compiled anew for every row: after some recompilations of one
     function, PyTorch would run it uncompiled, and so with a score matrix.
     """
     _, H, G, T, S, _ = row.shape
-    rule, score = rule_of(row), None
+    rule, score = build_rule(row), None
     if row.case == "alibi":
         slopes = alibi_slopes(H).to(device)
 
@@ -158,11 +158,11 @@ def flex(row: Row, device: str) -> Callable[..., Tensor]:
     return partial(run, score_mod=score, block_mask=mask, enable_gqa=G < H)
 
 
-def standard(row: Row, device: str) -> Callable[..., Tensor]:
+def build_standard(row: Row, device: str) -> Callable[..., Tensor]:
     """Return chapter 4's `attend`, with keys repeated for their heads."""
-    more = {"mask": visible(row, device)}
+    more = {"mask": build_mask(row, device)}
     if row.case == "alibi":
-        more["bias"] = bias(row, device)
+        more["bias"] = build_bias(row, device)
     each = row.shape[1] // row.shape[2]
 
     def run(query: Tensor, key: Tensor, value: Tensor) -> Tensor:

@@ -11,14 +11,14 @@ from torch import Tensor
 
 from attnbook.attention.error_budget import error_budget, share_of_budget
 from attnbook.attention.scaled_dot_product import attend
-from workshop.bench.implementations import bias, visible
+from workshop.bench.implementations import build_bias, build_mask
 from workshop.bench.rows import Row
 
 # Queries at the beginning, in the middle and at the end that are compared.
 SAMPLED = 16
 
 
-def draw(row: Row, device: str, seed: int = 0) -> list[Tensor]:
+def draw_inputs(row: Row, device: str, seed: int = 0) -> list[Tensor]:
     """Return query, key, value and upstream, normally distributed."""
     B, H, G, T, S, D = row.shape
     rng = torch.Generator(device).manual_seed(seed)
@@ -29,7 +29,7 @@ def draw(row: Row, device: str, seed: int = 0) -> list[Tensor]:
     ]
 
 
-def judged(
+def measure_error_share(
     row: Row, device: str, inputs: list, found: Tensor | Sequence[Tensor]
 ) -> float:
     """Return the share of the error budget that some rows of a result take.
@@ -44,9 +44,9 @@ def judged(
         [torch.arange(i, i + SAMPLED) for i in (0, T // 2, T - SAMPLED)]
     )
     some = ends.clamp(0, T - 1).unique().to(device)
-    more = {"mask": visible(row, device, some)}
+    more = {"mask": build_mask(row, device, some)}
     if row.case == "alibi":
-        more["bias"] = bias(row, device, some)[0]
+        more["bias"] = build_bias(row, device, some)[0]
 
     # Kernels add in float32, and no tile has fewer than 16 keys.
     output, dquery, *_ = error_budget(

@@ -16,7 +16,7 @@ MEASURED = (
     *(
         f"workshop/bench/{name}.py"
         for name in (
-            "contest",
+            "comparison",
             "flash",
             "implementations",
             "judge",
@@ -38,12 +38,12 @@ NOW = {
 }
 
 
-def files(patterns: Iterable[str], folder: Path = LIBRARY) -> list[Path]:
+def list_files(patterns: Iterable[str], folder: Path = LIBRARY) -> list[Path]:
     """Return the files of both packages that patterns name, sorted."""
     return sorted({p for each in patterns for p in folder.glob(each)})
 
 
-def code_hash(paths: Iterable[Path]) -> str:
+def hash_code(paths: Iterable[Path]) -> str:
     """Return 16 digits that change with the name or text of any file."""
     total = hashlib.sha256()
     for path in paths:
@@ -52,7 +52,7 @@ def code_hash(paths: Iterable[Path]) -> str:
     return total.hexdigest()[:16]
 
 
-def nvidia_smi(fields: Iterable[str]) -> list[str | None]:
+def query_nvidia_smi(fields: Iterable[str]) -> list[str | None]:
     """Return what the driver's tool says of the GPU in use; None: nothing."""
     import torch
 
@@ -76,14 +76,14 @@ def nvidia_smi(fields: Iterable[str]) -> list[str | None]:
     return values if len(values) == len(fields) else [None] * len(fields)
 
 
-def clocks(device: str, fields: dict[str, str] = NOW) -> dict:
+def read_clocks(device: str, fields: dict[str, str] = NOW) -> dict:
     """Return clocks, power and temperature; empty on a CPU."""
     if device != "cuda":
         return {}
-    return dict(zip(fields, nvidia_smi(fields.values()), strict=True))
+    return dict(zip(fields, query_nvidia_smi(fields.values()), strict=True))
 
 
-def versions(device: str) -> dict:
+def read_versions(device: str) -> dict:
     """Return the versions that a timing depends on."""
     import torch
 
@@ -102,7 +102,7 @@ def versions(device: str) -> dict:
     }
 
 
-def identity(device: str, code: str) -> dict:
+def identify(device: str, code: str) -> dict:
     """Return what two runs share whose results belong to one record.
 
     Args:
@@ -114,17 +114,17 @@ def identity(device: str, code: str) -> dict:
     name, driver = platform.processor() or platform.machine(), None
     if device == "cuda":
         name = torch.cuda.get_device_name()
-        (driver,) = nvidia_smi(["driver_version"])
+        (driver,) = query_nvidia_smi(["driver_version"])
     return {
         "device": name,
-        "versions": versions(device),
+        "versions": read_versions(device),
         "driver": driver,
-        "clocks": clocks(device, FIXED),
+        "clocks": read_clocks(device, FIXED),
         "code": code,
     }
 
 
-def flash_backend() -> str:
+def detect_flash_backend() -> str:
     """Return which implementation PyTorch's "flash" backend is."""
     from torch.nn import attention
 

@@ -33,13 +33,13 @@ def pytest_configure(config):
         config.pluginmanager.register(notes)
 
 
-def known(path: Path, setting: str) -> dict[str, dict]:
+def read_done(path: Path, setting: str) -> dict[str, dict]:
     """Return the last outcome of each test that is not to be repeated."""
     begun: Counter[str] = Counter()
     stopped: Counter[str] = Counter()
     found: dict[str, dict] = {}
     lines = path.read_text("utf8").splitlines() if path.exists() else []
-    for line in map(parsed, lines):
+    for line in map(parse_line, lines):
         if line.get("setting") != setting:
             continue
         name, outcome = line["test"], line["outcome"]
@@ -59,7 +59,7 @@ def known(path: Path, setting: str) -> dict[str, dict]:
     return found
 
 
-def parsed(line: str) -> dict:
+def parse_line(line: str) -> dict:
     """Return a line of notes; the last of a killed run may be half a line."""
     try:
         found = json.loads(line)
@@ -84,7 +84,7 @@ class Notes:
 
     def pytest_collection_modifyitems(self, config, items):
         """Leave out the tests that are done, and those of other shards."""
-        done = known(self.path, self.setting)
+        done = read_done(self.path, self.setting)
         first, step = map(int, self.shard.split("/"))
         mine = [x for x in items[first::step] if x.nodeid not in done]
         rest = [x for x in items if x not in mine]
@@ -118,9 +118,9 @@ class Notes:
         """Tell whether the GPU, where there is one, still answers."""
         import torch
 
-        from workshop.bench.timing import alive
+        from workshop.bench.timing import gpu_responds
 
-        return alive("cuda" if torch.cuda.is_available() else "cpu")
+        return gpu_responds("cuda" if torch.cuda.is_available() else "cpu")
 
     def pytest_keyboard_interrupt(self):
         """Note which test was stopped."""

@@ -5,14 +5,14 @@ from pathlib import Path
 
 from workshop.bench.machine import (
     MEASURED,
-    code_hash,
-    files,
-    flash_backend,
-    identity,
+    detect_flash_backend,
+    hash_code,
+    identify,
+    list_files,
 )
 
 
-def begun(device: str, out: Path) -> dict:
+def open_record(device: str, out: Path) -> dict:
     """Return the record that is there, if of the same setting, or a new one.
 
     The setting is the device, versions, driver, clock limits and the hash of
@@ -21,9 +21,9 @@ def begun(device: str, out: Path) -> dict:
     Raises:
         ValueError: if the file is no record of this benchmark.
     """
-    setting = identity(device, code_hash(files(MEASURED)))
+    setting = identify(device, hash_code(list_files(MEASURED)))
     if out.exists():
-        found = read(out)
+        found = read_record(out)
         changed = [k for k, v in setting.items() if found.get(k) != v]
         if not changed:
             return found
@@ -34,7 +34,7 @@ def begun(device: str, out: Path) -> dict:
         )
         print(f"begun anew, because {told}; the old record is {aside}")
     return setting | {
-        "sdpa_flash": flash_backend(),
+        "sdpa_flash": detect_flash_backend(),
         "ceilings": {},
         "correct": {},
         "wrong": {},
@@ -43,7 +43,7 @@ def begun(device: str, out: Path) -> dict:
     }
 
 
-def read(out: Path) -> dict:
+def read_record(out: Path) -> dict:
     """Return a record.
 
     Raises:
@@ -58,7 +58,7 @@ def read(out: Path) -> dict:
     return found
 
 
-def write(record: dict, out: Path) -> None:
+def write_record(record: dict, out: Path) -> None:
     """Write the record, first to another file: a run may be stopped."""
     beside = out.with_suffix(".part")
     beside.write_text(json.dumps(record, indent=1) + "\n", "utf8")

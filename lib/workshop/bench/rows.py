@@ -78,14 +78,16 @@ class Row:
         return "/".join(map(str, asdict(self).values()))
 
 
-def grid(ways, dtypes, widths, lengths, **more) -> list[Row]:
+def list_grid(ways, dtypes, widths, lengths, **more) -> list[Row]:
     """Return every combination, causal and full."""
     causal = (False, True)
     found = product(ways, dtypes, widths, lengths, causal)
     return [Row(*each, **more) for each in found]
 
 
-def special(ways, dtypes, widths, long=32 * 1024, biased=4096) -> list[Row]:
+def list_special(
+    ways, dtypes, widths, long=32 * 1024, biased=4096
+) -> list[Row]:
     """Return the rows of window, ALiBi, grouped heads and decoding."""
     rows = []
     for way, dtype, D in product(ways, dtypes, widths):
@@ -99,7 +101,7 @@ def special(ways, dtypes, widths, long=32 * 1024, biased=4096) -> list[Row]:
     return rows
 
 
-def before_ampere(plan: list[Row]) -> list[Row]:
+def restrict_to_turing(plan: list[Row]) -> list[Row]:
     """Return what of a plan a T4 can run: half precision, rows of 64."""
     kept = [replace(row, dtype="float16") for row in plan if row.D <= 64]
     return list(dict.fromkeys(kept))
@@ -108,14 +110,14 @@ def before_ampere(plan: list[Row]) -> list[Row]:
 BOTH = ("fwd", "bwd")
 SMALL = {"tokens": 64, "columns": 32}
 PLANS = {
-    "quick": grid(BOTH, ("bfloat16",), (64, 128), (1024, 4096, 16384))
-    + special(("fwd",), ("bfloat16",), (64, 128)),
-    "full": grid(
+    "quick": list_grid(BOTH, ("bfloat16",), (64, 128), (1024, 4096, 16384))
+    + list_special(("fwd",), ("bfloat16",), (64, 128)),
+    "full": list_grid(
         BOTH, ("bfloat16", "float16"), (64, 128),
         (512, 1024, 2048, 4096, 8192, 16384),
     )
-    + special(BOTH, ("bfloat16",), (64, 128)),
-    "tiny": grid(BOTH, ("float32",), (16,), (32,), **SMALL)
+    + list_special(BOTH, ("bfloat16",), (64, 128)),
+    "tiny": list_grid(BOTH, ("float32",), (16,), (32,), **SMALL)
     + [
         Row("fwd", "float32", 8, 32, True, case, **SMALL)
         for case in ("window", "alibi", "grouped")

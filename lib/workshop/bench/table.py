@@ -6,7 +6,7 @@ COLUMNS = (
 )  # fmt: skip
 
 
-def table(record: dict) -> str:
+def format_table(record: dict) -> str:
     """Return the speeds in TFLOP/s; ours over PyTorch's best and over Flex."""
     lines = [
         f"{record['device']}, driver {record.get('driver')}, "
@@ -18,7 +18,7 @@ def table(record: dict) -> str:
         f"TFLOP/s{'':32}"
         + "".join(f"{c:>15}" for c in COLUMNS)
         + "    /sdpa    /flex",
-        *map(line, record["rows"]),
+        *map(format_row, record["rows"]),
     ]
     lines += [
         f"not measured, because ours is wrong: {k}: {v}"
@@ -32,7 +32,7 @@ def table(record: dict) -> str:
     return "\n".join(lines)
 
 
-def line(row: dict) -> str:
+def format_row(row: dict) -> str:
     """Return a row: what was measured, speeds, ours over the others."""
     kind = f"{row['case']}{', causal' if row['causal'] else ''}"
     title = f"{row['pass']} {row['dtype']:9}{row['D']:4} {row['N']:6} {kind}"

@@ -16,7 +16,7 @@ ROUNDS = 9
 SECONDS = 0.01
 
 
-def seconds(calls: Sequence[Callable], times: int, device: str) -> float:
+def time_calls(calls: Sequence[Callable], times: int, device: str) -> float:
     """Return the time of one call: they are made in turn, so many times."""
     turn = cycle(calls)
     if device == "cpu":
@@ -33,12 +33,12 @@ def seconds(calls: Sequence[Callable], times: int, device: str) -> float:
     return begin.elapsed_time(end) / 1000 / times
 
 
-def repeats(once: float) -> int:
+def choose_repeats(once: float) -> int:
     """Return how often a call is repeated in a round, by its time."""
     return max(2, min(200, round(SECONDS / max(once, 1e-6))))
 
 
-def replayed(calls: Sequence[Callable]) -> Callable:
+def make_replay(calls: Sequence[Callable]) -> Callable:
     """Return a call that replays a CUDA graph of some calls, in turn.
 
     A replay launches all kernels at once, so that short ones are not timed by
@@ -51,7 +51,7 @@ def replayed(calls: Sequence[Callable]) -> Callable:
     return graph.replay
 
 
-def shuffled(names: Iterable[str], seed: str) -> list[str]:
+def shuffle(names: Iterable[str], seed: str) -> list[str]:
     """Return names in a random order, the same for the same seed.
 
     Whatever runs after a cool implementation is faster than after a hot one;
@@ -62,29 +62,31 @@ def shuffled(names: Iterable[str], seed: str) -> list[str]:
     return order
 
 
-def middle(values: Sequence[float]) -> tuple[float, float]:
+def compute_median(values: Sequence[float]) -> tuple[float, float]:
     """Return the median, and the middle half's width as a share of it."""
-    low, median, high = quartiles(values)
+    low, median, high = compute_quartiles(values)
     return median, (high - low) / median
 
 
-def quartiles(values: Sequence[float]) -> list[float]:
+def compute_quartiles(values: Sequence[float]) -> list[float]:
     """Return the three quartiles."""
     cuts = torch.tensor([0.25, 0.5, 0.75], dtype=torch.float64)
     return torch.tensor(values, dtype=torch.float64).quantile(cuts).tolist()
 
 
-def paired(ours: Sequence[float], theirs: Sequence[float]) -> list[float]:
+def compare_pairs(
+    ours: Sequence[float], theirs: Sequence[float]
+) -> list[float]:
     """Return quartiles of their time over ours, round by round.
 
     Both were timed within the same rounds, so that what a round does to both
     cancels; above 1 ours is faster.
     """
     pairs = zip(ours, theirs, strict=True)
-    return quartiles([b / a for a, b in pairs])
+    return compute_quartiles([b / a for a, b in pairs])
 
 
-def copies(inputs: Sequence[Tensor], device: str) -> int:
+def count_copies(inputs: Sequence[Tensor], device: str) -> int:
     """Return how many sets of such inputs leave nothing in the L2 cache."""
     if device == "cpu":
         return 2
@@ -93,14 +95,14 @@ def copies(inputs: Sequence[Tensor], device: str) -> int:
     return max(2, min(16, -(-2 * cache // size)))
 
 
-def release() -> None:
+def release_memory() -> None:
     """Give back the GPU's memory of what is no longer referred to."""
     if torch.cuda.is_available():
         gc.collect()
         torch.cuda.empty_cache()
 
 
-def alive(device: str) -> bool:
+def gpu_responds(device: str) -> bool:
     """Tell whether the GPU still answers; after some errors it never does."""
     if device == "cpu":
         return True
@@ -111,21 +113,25 @@ def alive(device: str) -> bool:
         return False
 
 
-def copy_rate(device: str) -> float:
+def measure_copy_rate(device: str) -> float:
     """Return the bytes a second of a copy, in 10¹²."""
     large = 2**28 if device == "cuda" else 2**18
     one = torch.randn(large // 4, device=device)
     two = torch.empty_like(one)
-    took = [seconds([lambda: two.copy_(one)], 4, device) for _ in range(ROUNDS)]
-    return 2 * one.nbytes / middle(took)[0] / 1e12
+    took = [
+        time_calls([lambda: two.copy_(one)], 4, device) for _ in range(ROUNDS)
+    ]
+    return 2 * one.nbytes / compute_median(took)[0] / 1e12
 
 
-def product_rate(dtype: str, device: str) -> float:
+def measure_product_rate(dtype: str, device: str) -> float:
     """Return the operations a second of a product in a precision, in 10¹²."""
     n = 8192 if device == "cuda" else 64
     left, right = (
         torch.randn(n, n, device=device).to(getattr(torch, dtype))
         for _ in range(2)
     )
-    took = [seconds([lambda: left @ right], 4, device) for _ in range(ROUNDS)]
-    return 2 * n**3 / middle(took)[0] / 1e12
+    took = [
+        time_calls([lambda: left @ right], 4, device) for _ in range(ROUNDS)
+    ]
+    return 2 * n**3 / compute_median(took)[0] / 1e12

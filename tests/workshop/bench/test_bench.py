@@ -8,10 +8,10 @@ import torch
 
 from workshop.bench import implementations
 from workshop.bench.__main__ import main
-from workshop.bench.machine import MEASURED, code_hash, files
-from workshop.bench.rows import PLANS, Row, before_ampere
-from workshop.bench.table import table
-from workshop.bench.timing import middle
+from workshop.bench.machine import MEASURED, hash_code, list_files
+from workshop.bench.rows import PLANS, Row, restrict_to_turing
+from workshop.bench.table import format_table
+from workshop.bench.timing import compute_median
 
 
 @pytest.fixture(scope="module")
@@ -24,12 +24,12 @@ def written(tmp_path_factory):
 
 @pytest.mark.long
 @pytest.mark.kernel
-def test_a_record_says_what_was_measured_and_on_what(written):
+def test_a_record_contains_what_was_measured_and_on_what(written):
     record = json.loads(written.read_text("utf8"))
     assert record["versions"]["torch"] == torch.__version__
     assert "cudnn" in record["versions"]
     assert {"driver", "clocks", "sdpa_flash"} <= {*record}
-    assert record["code"] == code_hash(files(MEASURED))
+    assert record["code"] == hash_code(list_files(MEASURED))
     assert {*record["ceilings"]} == {"copy_TB_per_s", "float32_matmul_tflops"}
     assert all(record["ceilings"].values())
     assert [r["key"] for r in record["rows"]] == [r.key for r in PLANS["tiny"]]
@@ -65,7 +65,7 @@ def test_every_result_is_compared_with_the_reference_before_it_is_timed(
 
 
 def test_a_t4_is_given_only_supported_rows():
-    plan = before_ampere(PLANS["full"])
+    plan = restrict_to_turing(PLANS["full"])
     assert {(r.dtype, r.D) for r in plan} == {("float16", 64)}
     assert len({r.key for r in plan}) == len(plan) >= 24
 
@@ -95,7 +95,7 @@ def test_a_kind_of_row_that_we_compute_wrong_is_not_measured(
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
-def test_without_a_gpu_it_says_so(capsys):
+def test_a_missing_gpu_is_reported(capsys):
     assert main(["flash"]) == 2
     assert "PyTorch 2" in (told := capsys.readouterr().err)
     assert "sees none here" in told
@@ -118,14 +118,14 @@ def test_operations_are_counted_by_the_standard_formula():
     assert replace(row, way="bwd").flops == 2.5 * row.flops
 
 
-def test_a_window_counts_the_visible_pairs():
+def test_a_window_counts_the_unmasked_pairs():
     row = Row("fwd", "bfloat16", 8, 32, True, "window", tokens=64, columns=32)
-    seen = implementations.visible(row, "cpu")
+    seen = implementations.build_mask(row, "cpu")
     B, H, *_, D = row.shape
     assert row.flops == 4 * B * H * D * int(seen.sum())
 
 
-def test_plans_hold_what_was_promised():
+def test_plans_contain_every_required_kind_of_row():
     full = PLANS["full"]
     assert {r.N for r in full if r.case == "plain"} == {
         2**i for i in range(9, 15)
@@ -146,7 +146,10 @@ def test_plans_hold_what_was_promised():
 
 
 def test_the_median_and_the_spread():
-    assert middle([1.0, 2.0, 3.0, 4.0, 100.0]) == (3.0, pytest.approx(2 / 3))
+    assert compute_median([1.0, 2.0, 3.0, 4.0, 100.0]) == (
+        3.0,
+        pytest.approx(2 / 3),
+    )
 
 
 def test_the_table_shows_implementations_that_did_not_run():
@@ -162,7 +165,7 @@ def test_the_table_shows_implementations_that_did_not_run():
              "N": 512, "causal": False, "case": "plain", "key": row.key}
         ],
     }  # fmt: skip
-    last = table(record).splitlines()[-1].split()
+    last = format_table(record).splitlines()[-1].split()
     assert last[-2:] == ["0.50", "1.00"]
     assert last.count("-") == 1
 

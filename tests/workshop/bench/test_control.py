@@ -8,13 +8,13 @@ from dataclasses import dataclass, field, replace
 import pytest
 import torch
 
-from workshop.bench import contest, flash, machine, record
+from workshop.bench import comparison, flash, machine, record
 from workshop.bench.__main__ import main
-from workshop.bench.contest import GpuLostError, Tools
-from workshop.bench.implementations import MATRIX, NAMES, left_out
-from workshop.bench.judge import draw, judged
+from workshop.bench.comparison import GpuLostError, Tools
+from workshop.bench.implementations import MATRIX, NAMES, list_skipped
+from workshop.bench.judge import draw_inputs, measure_error_share
 from workshop.bench.rows import PLANS, Row
-from workshop.bench.timing import paired, shuffled
+from workshop.bench.timing import compare_pairs, shuffle
 
 # No shapes: the fake kernels have none.
 pytestmark = pytest.mark.precision
@@ -84,8 +84,8 @@ class Fake:
 @pytest.fixture(autouse=True)
 def without_checks(monkeypatch):
     """The checks and ceilings have tests of their own."""
-    monkeypatch.setattr(flash, "check", lambda *_: None)
-    monkeypatch.setattr(flash, "ceilings", lambda *_: None)
+    monkeypatch.setattr(flash, "check_errors", lambda *_: None)
+    monkeypatch.setattr(flash, "measure_ceilings", lambda *_: None)
 
     def prepared(run, sets, row):
         def call():
@@ -94,11 +94,11 @@ def without_checks(monkeypatch):
         call.names = run.names
         return [call for _ in sets]
 
-    monkeypatch.setattr(contest, "prepared", prepared)
+    monkeypatch.setattr(comparison, "prepare_calls", prepared)
 
 
 def run(out, fake, plan=PLAN, **more):
-    return flash.bench(plan, "cpu", out, tools=fake.tools(), **more)
+    return flash.run_benchmark(plan, "cpu", out, tools=fake.tools(), **more)
 
 
 @pytest.fixture
@@ -136,9 +136,13 @@ def test_a_failed_row_is_measured_again_only_when_asked(out):
 
 def test_inputs_that_do_not_fit_fail_their_row_alone(out, monkeypatch):
     def too_large(row, device, seed=0):
-        return out_of_memory() if row.key == PLAN[2].key else draw(row, device)
+        return (
+            out_of_memory()
+            if row.key == PLAN[2].key
+            else draw_inputs(row, device)
+        )
 
-    monkeypatch.setattr(contest, "draw", too_large)
+    monkeypatch.setattr(comparison, "draw_inputs", too_large)
     found = run(out, Fake())
     assert ["failed" in row for row in found["rows"]] == [0, 0, 1, 0]
     assert not any(found["rows"][2]["tflops"].values())
@@ -176,14 +180,14 @@ class DiedError(BaseException):
     """Stands for a process that ends at once."""
 
 
-def test_a_process_that_died_does_not_die_of_the_same_again(out, monkeypatch):
+def test_a_row_that_killed_the_process_is_not_run_again(out, monkeypatch):
     key = PLAN[1].key
 
     def die():
         raise DiedError
 
     with monkeypatch.context() as patch:
-        patch.setattr(flash.Kept, "__exit__", lambda *_: None)
+        patch.setattr(flash.SavedRecord, "__exit__", lambda *_: None)
         with pytest.raises(DiedError):
             run(out, Fake(fail={(key, "flex"): die}))
     assert json.loads(out.read_text("utf8"))["running"] == [key, "flex"]
@@ -214,13 +218,13 @@ def test_a_gpu_that_stops_answering_ends_the_process_but_not_the_plan(out):
 
 
 CHANGES = {
-    "code": (record, "code_hash", lambda paths: "another"),
-    "driver": (machine, "clocks", lambda *_: {"sm_max_MHz": "1980"}),
+    "code": (record, "hash_code", lambda paths: "another"),
+    "driver": (machine, "read_clocks", lambda *_: {"sm_max_MHz": "1980"}),
 }
 
 
 @pytest.mark.parametrize("name", CHANGES)
-def test_another_setting_begins_anew_and_keeps_the_old_record(
+def test_another_setting_starts_a_new_record_and_keeps_the_old_one(
     out, name, monkeypatch, capsys
 ):
     first = run(out, Fake())
@@ -234,13 +238,13 @@ def test_another_setting_begins_anew_and_keeps_the_old_record(
 
 
 def test_the_hash_changes_with_a_kernel_and_with_how_it_is_measured(tmp_path):
-    paths = machine.files(machine.MEASURED)
+    paths = machine.list_files(machine.MEASURED)
     names = {f"{p.parent.name}/{p.name}" for p in paths}
     assert {
         "flash/forward.py",
         "flash/backward.py",
         "flash/sizes.py",
-        "bench/contest.py",
+        "bench/comparison.py",
         "bench/timing.py",
     } <= names
     assert "bench/table.py" not in names
@@ -248,7 +252,7 @@ def test_the_hash_changes_with_a_kernel_and_with_how_it_is_measured(tmp_path):
     hashes = set()
     for text in ("x = 1", "x = 2"):
         file.write_text(text)
-        hashes.add(machine.code_hash([file]))
+        hashes.add(machine.hash_code([file]))
     assert len(hashes) == 2
     assert len(hashes.pop()) == 16
 
@@ -256,7 +260,7 @@ def test_the_hash_changes_with_a_kernel_and_with_how_it_is_measured(tmp_path):
 def rounds_of(fake, row):
     """Return the order of each round; the first two entries set the pace."""
     timed = [name for key, name in fake.order if key == row.key]
-    names = [n for n in NAMES if n not in left_out(row)]
+    names = [n for n in NAMES if n not in list_skipped(row)]
     after = timed[len(names) :]
     return [
         tuple(after[i : i + len(names)])
@@ -280,17 +284,17 @@ def test_the_order_is_shuffled_each_round_and_the_same_in_every_run(tmp_path):
 def test_no_implementation_always_follows_the_same_one():
     before = set()
     for i in range(9):
-        order = shuffled(NAMES, f"row {i}")
+        order = shuffle(NAMES, f"row {i}")
         before.add(order[order.index("ours") - 1])
     assert len(before) > 2
 
 
 def test_speeds_are_compared_round_by_round():
     ours, theirs = [1.0, 2.0, 4.0], [2.0, 4.0, 8.0]
-    assert paired(ours, theirs) == [2.0, 2.0, 2.0]
+    assert compare_pairs(ours, theirs) == [2.0, 2.0, 2.0]
 
 
-def test_a_row_says_how_much_faster_ours_is(out):
+def test_a_row_records_the_speed_ratio_to_each_other_implementation(out):
     row = run(out, Fake())["rows"][0]
     assert row["faster"]["sdpa_math"] == [5.0, 5.0, 5.0]
     assert row["tflops"]["ours"] == PLAN[0].flops / 1e12
@@ -300,7 +304,7 @@ def test_a_result_that_is_wrong_at_full_size_is_not_timed(out):
     fake = Fake()
     judge = lambda row, *_: 7.0 if fake.last[1] == "flex" else 0.5  # noqa: E731
     tools = replace(fake.tools(), judge=judge)
-    found = flash.bench(PLAN, "cpu", out, tools=tools)
+    found = flash.run_benchmark(PLAN, "cpu", out, tools=tools)
     for row in found["rows"]:
         assert row["tflops"]["flex"] is None
         assert "wrong by 7 error budgets" in row["refused"]["flex"]
@@ -319,35 +323,35 @@ CASES = [
 
 
 @pytest.mark.parametrize("row", CASES, ids=lambda row: row.key)
-def test_the_judge_takes_what_is_right_and_refuses_what_is_not(row):
-    from workshop.bench.implementations import made
+def test_right_results_are_accepted_and_wrong_ones_refused(row):
+    from workshop.bench.implementations import build
 
-    inputs = draw(row, "cpu")
+    inputs = draw_inputs(row, "cpu")
     given = [x.requires_grad_() for x in inputs[:3]]
-    output = made("sdpa_math", row, "cpu")(*given)
+    output = build("sdpa_math", row, "cpu")(*given)
     found = output
     if row.way == "bwd":
         found = torch.autograd.grad(output, given, inputs[3])
-    assert judged(row, "cpu", inputs, found) <= contest.WRONG
+    assert measure_error_share(row, "cpu", inputs, found) <= comparison.WRONG
     ours = (found if row.way == "fwd" else found[0]).detach().clone()
     for place in (0, -1):
         wrong = ours.clone()
         wrong[0, 0, place] += 1e-3 * ours.abs().max()
         given = wrong if row.way == "fwd" else [wrong]
-        assert judged(row, "cpu", inputs, given) > contest.WRONG
+        assert measure_error_share(row, "cpu", inputs, given) > comparison.WRONG
 
 
 def test_no_score_matrix_is_built_beyond_4096_keys():
     for plan in PLANS.values():
         for row in plan:
-            skipped = {*MATRIX} & {*left_out(row)}
+            skipped = {*MATRIX} & {*list_skipped(row)}
             many = row.N > 4096 and row.case != "decoding"
             assert bool(skipped) == many, row.key
     window = next(r for r in PLANS["quick"] if r.case == "window")
-    assert "flex" not in left_out(window)
+    assert "flex" not in list_skipped(window)
 
 
-def test_a_held_score_matrix_is_freed_before_the_next_is_made(monkeypatch, out):
+def test_a_score_matrix_is_freed_before_the_next_is_made(monkeypatch, out):
     """Backward passes of `standard` and `sdpa_math` hold their scores."""
     alive = weakref.WeakSet()
 
@@ -366,7 +370,7 @@ def test_a_held_score_matrix_is_freed_before_the_next_is_made(monkeypatch, out):
         call.names = run.names
         return [call]
 
-    monkeypatch.setattr(contest, "prepared", prepared)
+    monkeypatch.setattr(comparison, "prepare_calls", prepared)
     found = run(out, Fake(), plan=PLAN[2:])
     assert all(row["tflops"]["standard"] for row in found["rows"])
     gc.collect()
@@ -387,7 +391,7 @@ def test_short_rows_are_replayed_from_a_graph_for_every_implementation(out):
 
     long = replace(PLAN[0], N=2048, tokens=2048)
     tools = fake.tools(replay=replay)
-    found = flash.bench([PLAN[0], long], "cpu", out, tools=tools)
+    found = flash.run_benchmark([PLAN[0], long], "cpu", out, tools=tools)
     assert seen == list(NAMES)
     assert found["rows"][0]["graph"] == dict.fromkeys(NAMES, True)
     assert found["rows"][1]["graph"] == {}
@@ -395,23 +399,27 @@ def test_short_rows_are_replayed_from_a_graph_for_every_implementation(out):
     assert found["rows"][0]["ms"]["ours"] == 1e3 * FASTEST["ours"] / 2
 
 
-def test_what_cannot_be_captured_is_timed_as_it_is_and_said_so(out):
+def test_calls_that_cannot_be_captured_are_timed_directly_and_recorded_so(out):
     def replay(calls):
         raise RuntimeError("operation not permitted when stream is capturing")
 
-    found = flash.bench(PLAN[:1], "cpu", out, tools=Fake().tools(replay=replay))
+    found = flash.run_benchmark(
+        PLAN[:1], "cpu", out, tools=Fake().tools(replay=replay)
+    )
     assert found["rows"][0]["graph"] == dict.fromkeys(NAMES, False)
     assert found["rows"][0]["tflops"]["ours"] > 0
 
 
-def test_when_time_is_up_the_rest_is_named(out):
+def test_rows_left_when_the_time_is_up_are_listed(out):
     found = run(out, Fake(), limit=0)
     assert found["left"] == [row.key for row in PLAN]
     assert not found["rows"]
     assert run(out, Fake())["left"] == []
 
 
-def test_the_exit_code_says_what_to_do_next(out, monkeypatch, capsys):
+def test_the_exit_code_distinguishes_failed_lost_and_left_over(
+    out, monkeypatch, capsys
+):
     from workshop.bench import __main__ as command
 
     def given(result):
@@ -420,7 +428,7 @@ def test_the_exit_code_says_what_to_do_next(out, monkeypatch, capsys):
                 raise result
             return result
 
-        monkeypatch.setattr(command, "bench", bench)
+        monkeypatch.setattr(command, "run_benchmark", bench)
         return main(["flash", "--tiny", "--out", str(out)])
 
     base = {

@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from workshop.bench import cells, gpu
-from workshop.bench.gpu import Stage, carry_out, read_cells, read_tests
-from workshop.bench.notes import known
+from workshop.bench.gpu import Stage, read_cells, read_tests, run_stages
+from workshop.bench.notes import read_done
 
 # No shapes: processes and files.
 pytestmark = [
@@ -77,7 +77,7 @@ def test_a_chapter_runs_from_top_to_bottom_without_jupyter(
     found = ran(out)
     bad = {n: x for n, x in found.items() if x["outcome"] in cells.BAD}
     assert (done.returncode, bad) == (0, {}), done.stderr[-2000:]
-    sources = dict(cells.code_cells(notebook))
+    sources = dict(cells.read_code_cells(notebook))
     assert list(found) == list(sources)
     left = {n for n, x in found.items() if x["outcome"] == "left out"}
     assert left == {
@@ -143,14 +143,14 @@ def test_memory_that_runs_out_is_recorded_as_such(tmp_path, here):
 @pytest.mark.parametrize(
     "line", ["%matplotlib inline", "!pip install torch", "x = !ls", "print?"]
 )
-def test_what_only_ipython_understands_is_refused(tmp_path, here, line):
+def test_ipython_only_syntax_is_refused(tmp_path, here, line):
     code, found = outcomes(tmp_path, f"y = 1\n{line}", "x = 3 \\\n% 2")
     assert code == 1
     assert found[0] == ("refused", f"only IPython understands {line!r}")
     assert found[1] == ("ran", None)
 
 
-def test_a_widget_cell_and_what_needs_it_are_left_out(tmp_path, here):
+def test_widget_cells_and_cells_that_need_them_are_skipped(tmp_path, here):
     code, found = outcomes(
         tmp_path,
         "from attnbook.widgets.tile_stepper import TileStepper\n"
@@ -193,7 +193,7 @@ def test_the_cuda_tests_are_collected_on_a_bare_machine(bare):
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
-def test_without_a_gpu_it_says_so_and_writes_nothing(tmp_path, capsys):
+def test_a_missing_gpu_is_reported_and_nothing_is_written(tmp_path, capsys):
     out = tmp_path / "out"
     assert gpu.main(["--out", str(out)]) == 2
     told = capsys.readouterr().err
@@ -244,16 +244,18 @@ note(outcome="end")
 """
 
 
-def test_what_is_done_is_not_repeated_unless_its_code_has_changed(tmp_path):
+def test_finished_stages_are_not_repeated_unless_their_code_has_changed(
+    tmp_path,
+):
     stage = a_stage(tmp_path, FINE)
-    first = carry_out([stage], tmp_path, SETTING)
-    assert gpu.verdict(first) == 0
+    first = run_stages([stage], tmp_path, SETTING)
+    assert gpu.choose_exit_code(first) == 0
     lines = written(stage.record)
-    again = carry_out([stage], tmp_path, SETTING)
+    again = run_stages([stage], tmp_path, SETTING)
     assert written(stage.record) == lines
     assert again["stages"]["stage"]["counts"] == {"ran": 1}
     changed = a_stage(tmp_path, FINE, code="another")
-    carry_out([changed], tmp_path, SETTING)
+    run_stages([changed], tmp_path, SETTING)
     assert len(written(stage.record)) == 2 * len(lines)
 
 
@@ -264,9 +266,9 @@ def test_a_stage_that_takes_too_long_is_stopped_and_keeps_what_it_found(
     slow = a_stage(tmp_path, 'cell(1, "ran")\ntime.sleep(60)', "slow", limit=2)
     fine = a_stage(tmp_path, FINE, "fine")
     begun = time.monotonic()
-    summary = carry_out([slow, fine], tmp_path, SETTING)
+    summary = run_stages([slow, fine], tmp_path, SETTING)
     assert time.monotonic() - begun < 20
-    assert gpu.verdict(summary) == 3
+    assert gpu.choose_exit_code(summary) == 3
     found = summary["stages"]
     assert found["slow"]["counts"] == {"ran": 1}
     assert not found["slow"]["complete"] and found["fine"]["complete"]
@@ -275,12 +277,12 @@ def test_a_stage_that_takes_too_long_is_stopped_and_keeps_what_it_found(
 
 def test_no_stage_begins_when_the_time_is_up(tmp_path):
     stage = a_stage(tmp_path, FINE)
-    summary = carry_out([stage], tmp_path, SETTING, total=gpu.PATIENCE)
+    summary = run_stages([stage], tmp_path, SETTING, total=gpu.PATIENCE)
     assert not stage.record.exists()
-    assert gpu.verdict(summary) == 3
+    assert gpu.choose_exit_code(summary) == 3
 
 
-def test_a_stage_that_dies_is_tried_again_while_it_gets_further(tmp_path):
+def test_a_killed_stage_is_tried_again_while_it_makes_progress(tmp_path):
     mark = tmp_path / "mark"
     dies_once = f"""
     if not os.path.exists({str(mark)!r}):
@@ -291,19 +293,19 @@ def test_a_stage_that_dies_is_tried_again_while_it_gets_further(tmp_path):
     cell(2, "ran")
     note(outcome="end")
     """
-    summary = carry_out([a_stage(tmp_path, dies_once)], tmp_path, SETTING)
+    summary = run_stages([a_stage(tmp_path, dies_once)], tmp_path, SETTING)
     assert summary["stages"]["stage"]["counts"] == {"ran": 2}
-    assert gpu.verdict(summary) == 0
+    assert gpu.choose_exit_code(summary) == 0
 
 
 def test_a_stage_that_cannot_run_is_a_failure(tmp_path):
-    summary = carry_out([a_stage(tmp_path, "sys.exit(4)")], tmp_path, SETTING)
+    summary = run_stages([a_stage(tmp_path, "sys.exit(4)")], tmp_path, SETTING)
     failed = summary["stages"]["stage"]["failed"]
     assert "exit code 4" in failed["the stage"]
-    assert gpu.verdict(summary) == 1
+    assert gpu.choose_exit_code(summary) == 1
 
 
-def test_the_summary_says_what_failed_and_where_it_ran(tmp_path):
+def test_the_summary_names_failures_and_the_device(tmp_path):
     text = """
     cell(1, "failed", error="line 2: AssertionError: ")
     cell(2, "left out", error="a widget")
@@ -311,8 +313,8 @@ def test_the_summary_says_what_failed_and_where_it_ran(tmp_path):
     cell(4, "begun")
     note(outcome="end")
     """
-    summary = carry_out([a_stage(tmp_path, text)], tmp_path, SETTING)
-    assert gpu.verdict(summary) == 1
+    summary = run_stages([a_stage(tmp_path, text)], tmp_path, SETTING)
+    assert gpu.choose_exit_code(summary) == 1
     stored = json.loads((tmp_path / "summary.json").read_text("utf8"))
     assert stored == summary
     assert stored["device"] == "a GPU" and stored["code"] == "c"
@@ -327,7 +329,7 @@ def test_the_summary_says_what_failed_and_where_it_ran(tmp_path):
 def test_the_stages_run_the_cuda_tests_both_chapters_and_the_benchmark(
     tmp_path,
 ):
-    found = {s.name: s for s in gpu.stages(tmp_path, "quick", SETTING)}
+    found = {s.name: s for s in gpu.list_stages(tmp_path, "quick", SETTING)}
     assert list(found) == ["tests", *gpu.CHAPTERS, "bench"]
     tests = " ".join(found["tests"].command)
     assert "test_cuda_kernels.py" in tests and "test_cuda_models.py" in tests
@@ -335,7 +337,7 @@ def test_the_stages_run_the_cuda_tests_both_chapters_and_the_benchmark(
     assert sum(gpu.LIMITS.values()) < gpu.TOTAL - 180
     assert gpu.TOTAL <= 540
     assert len({s.record for s in found.values()}) == 4
-    other = gpu.stages(tmp_path, "quick", SETTING | {"driver": "2"})
+    other = gpu.list_stages(tmp_path, "quick", SETTING | {"driver": "2"})
     assert all(
         a.code != b.code
         for a, b in zip(found.values(), other, strict=True)
@@ -386,13 +388,13 @@ def suite(tmp_path, mode, setting="s"):
     command += ["--rootdir", str(tmp_path), "--notes", str(notes)]
     command += ["--setting", setting, str(file)]
     subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True)
-    found = known(notes, setting)
+    found = read_done(notes, setting)
     short = {k.rpartition("::")[2]: v["outcome"] for k, v in found.items() if k}
     stage = Stage("tests", [], notes, 1, setting, read_tests)
     return short, read_tests(stage)
 
 
-def test_a_run_of_tests_that_dies_is_gone_on_with_and_dies_only_once(tmp_path):
+def test_a_killed_test_run_continues_without_the_test_that_killed_it(tmp_path):
     first = {
         "test_fine": "passed", "test_wrong": "failed",
         "test_memory": "out of memory", "test_dies": "failed",
@@ -408,7 +410,7 @@ def test_a_run_of_tests_that_dies_is_gone_on_with_and_dies_only_once(tmp_path):
     assert any("the process died" in x for x in result["failed"].values())
     lines = written(tmp_path / "tests.jsonl")
     assert sum(x["outcome"] == "begun" for x in lines) == 7
-    assert known(tmp_path / "tests.jsonl", "another") == {}
+    assert read_done(tmp_path / "tests.jsonl", "another") == {}
 
 
 SHARED = """
@@ -428,7 +430,7 @@ def test_processes_share_the_tests_and_all_must_end(tmp_path):
     command += ["--rootdir", str(tmp_path), "--notes", str(notes)]
     command += ["--setting", "s", str(file)]
     stage = Stage("tests", command, notes, 60, "s", read_tests, shards=3)
-    summary = carry_out([stage], tmp_path, SETTING)
+    summary = run_stages([stage], tmp_path, SETTING)
     found = summary["stages"]["tests"]
     assert found["counts"] == {"passed": 6, "failed": 1}
     assert found["complete"] and len(found["failed"]) == 1
@@ -442,7 +444,7 @@ def test_processes_share_the_tests_and_all_must_end(tmp_path):
     assert not read_tests(stage)["complete"]
 
 
-def test_half_a_line_of_notes_is_no_note(tmp_path):
+def test_an_incomplete_line_of_notes_is_ignored(tmp_path):
     notes = tmp_path / "tests.jsonl"
     notes.write_text('{"test": "a", "outcome": "passed", "setting": "s"}\n{"te')
-    assert list(known(notes, "s")) == ["a"]
+    assert list(read_done(notes, "s")) == ["a"]

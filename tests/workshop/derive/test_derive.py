@@ -20,7 +20,7 @@ after
 </body></html>"""
 
 
-def test_paragraphs_keep_the_default_wording_and_drop_what_has_no_id():
+def test_paragraphs_keep_the_default_wording_and_need_an_id():
     found = {k: " ".join(v.split()) for k, v in paragraphs(PAGE).items()}
     assert found == {
         "hd_id1": "Opening a file",
@@ -43,7 +43,7 @@ def test_words_are_lower_case_letters_or_digits():
 
 
 @pytest.mark.parametrize("similarity", [0.3, 0.6, 0.75, 1.0])
-def test_nearest_finds_what_comparing_all_finds(similarity):
+def test_nearest_agrees_with_comparing_all_pairs(similarity):
     draw = random.Random(0)
     sets = [
         frozenset(draw.choices("abcdefghij", k=draw.randint(1, 8)))

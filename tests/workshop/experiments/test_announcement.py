@@ -32,7 +32,7 @@ class Terminal:
 
 @pytest.mark.parametrize("real", [True, False], ids=["terminal", "pipe"])
 @pytest.mark.parametrize("name", ["mask_cost", "not_yet"])
-def test_a_probe_says_on_a_terminal_how_long_it_takes(real, name, monkeypatch):
+def test_a_run_announces_its_duration_on_a_terminal(real, name, monkeypatch):
     stream = Terminal(real)
     monkeypatch.setattr(sys, "stderr", stream)
     record = read_record("mask_cost")

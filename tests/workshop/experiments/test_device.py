@@ -108,7 +108,7 @@ def test_a_record_names_the_device_it_was_made_on(monkeypatch):
     assert make_record("a_run", [0], {})["command"].endswith("a_run")
 
 
-def test_what_is_chosen_ends_with_the_runs():
+def test_the_chosen_device_applies_only_during_the_runs():
     with pytest.raises(KeyError), device.on(torch.device("cuda:0")):
         assert device.chosen() == torch.device("cuda:0")
         raise KeyError
@@ -119,7 +119,9 @@ def stored(folder):
     return {p.name: p.read_bytes() for p in sorted(folder.iterdir())}
 
 
-def test_a_gpu_without_memory_loses_no_record(tmp_path, monkeypatch, capsys):
+def test_running_out_of_gpu_memory_keeps_the_old_record(
+    tmp_path, monkeypatch, capsys
+):
     before = stored(record.RECORDS)
     monkeypatch.setattr(record, "CACHE", tmp_path)
     data = Task(Splits(PAIRS * 4, PAIRS, PAIRS))

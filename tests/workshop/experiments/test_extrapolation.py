@@ -112,7 +112,7 @@ def test_the_same_characters_are_predicted_at_every_length():
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_no_model_sees_the_future(method):
+def test_no_model_attends_to_later_positions(method):
     model = model_of(method)
     text = torch.randint(11, (2, 13), generator=RNG)
     other = text.clone()
@@ -122,7 +122,7 @@ def test_no_model_sees_the_future(method):
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_only_without_positions_the_past_has_no_order(method):
+def test_only_models_without_positional_encodings_ignore_the_order(method):
     model = model_of(method)
     with torch.no_grad():  # what is learned from zero is not zero
         for p in model.parameters():
@@ -172,7 +172,7 @@ def test_scaling_measures_every_method_at_every_length(monkeypatch):
 
 
 @pytest.mark.refusal
-def test_what_does_not_exist_is_refused():
+def test_unknown_tasks_and_methods_are_refused():
     with pytest.raises(ValueError, match="'rotary'"):
         model_of("rotary")
     with pytest.raises(ValueError, match="only a model with method 'rope'"):

@@ -16,7 +16,7 @@ from workshop.experiments.pruning import greedily, without
 TABLES = draw_tables(7, torch.Generator().manual_seed(0))
 
 
-def test_a_seed_gives_the_same_model_and_leaves_the_global_one_alone():
+def test_a_seed_gives_the_same_model_and_keeps_the_global_random_state():
     torch.manual_seed(5)
     expected = torch.rand(1)
     torch.manual_seed(5)
@@ -39,7 +39,7 @@ def test_only_copies_of_one_head_have_equal_weights():
     assert looked(model)["largest_similarity"] > 0.999
 
 
-def test_heads_that_share_no_item_are_not_penalised():
+def test_heads_that_attend_to_different_items_are_not_penalised():
     apart = torch.eye(4)[None].expand(3, 4, 4)
     assert alike(apart).abs() < 1e-6
 
@@ -59,7 +59,7 @@ def test_the_task_without_a_table_has_answers_in_range():
     assert target.max() < 16
 
 
-def test_a_removed_head_writes_nothing_and_comes_back():
+def test_a_removed_head_contributes_nothing_and_is_restored():
     layer = torch.nn.Linear(6, 5)
     kept = layer.weight.detach().clone()
     x = torch.randn(4, 6, generator=torch.Generator().manual_seed(1))

@@ -30,7 +30,7 @@ def test_every_implementation_uses_the_reference_mask(kind):
         )
 
 
-def test_what_is_measured_is_complete():
+def test_the_record_has_every_implementation_and_length():
     found = measured("window", 19)
     names = {"full", "sdpa", "blocks", "window"}
     for key in ("far", "forward", "both", "bytes", "bytes, both"):

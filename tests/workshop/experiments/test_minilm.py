@@ -69,7 +69,7 @@ def torch_layer(weights, i):
     return layer
 
 
-def test_the_encoder_is_that_of_pytorch():
+def test_the_encoder_equals_pytorchs():
     weights, ids = random_weights(), [3, 16, 1, 3, 8]
     x, looked, _ = encode(weights, ids, HEADS)
     assert looked.shape == (LAYERS, HEADS, 5, 5)
@@ -88,7 +88,7 @@ def test_the_encoder_is_that_of_pytorch():
     torch.testing.assert_close(x, y[0], atol=1e-5, rtol=1e-4)
 
 
-def test_a_value_norm_is_that_of_a_head_with_all_weight_on_one_position():
+def test_a_value_norm_is_the_output_norm_with_all_weight_on_one_position():
     weights, ids = random_weights(), [3, 16, 1, 3, 8]
     sizes = encode(weights, ids, HEADS)[2]
     assert sizes.shape == (LAYERS, HEADS, 5)
@@ -114,14 +114,14 @@ def test_a_value_norm_is_that_of_a_head_with_all_weight_on_one_position():
             )
 
 
-def test_words_fall_into_their_longest_pieces():
+def test_words_are_split_into_their_longest_pieces():
     known = ("the", "un", "##happi", "##ness", ".", "u")
     vocabulary = {piece: i for i, piece in enumerate(known)}
     found = pieces("the unhappiness.", vocabulary)
     assert found == ["[CLS]", "the", "un", "##happi", "##ness", ".", "[SEP]"]
 
 
-def test_the_recorded_maps_are_whole():
+def test_the_recorded_maps_are_complete():
     found = load_maps()
     assert [one["title"] for one in found] == [*SENTENCES]
     for one, sizes in zip(found, load_value_norms(), strict=True):
@@ -143,7 +143,7 @@ def test_a_map_needs_no_model(monkeypatch):
 
 
 @pytest.mark.refusal
-def test_what_is_missing_or_another_file_is_refused(tmp_path):
+def test_a_missing_or_different_file_is_refused(tmp_path):
     with pytest.raises(ValueError, match=r"no .*model.safetensors: set ATTN"):
         weights_of(tmp_path)
     save_file({"x": torch.zeros(1)}, tmp_path / "model.safetensors")

@@ -41,7 +41,7 @@ def test_gradient_reach_is_the_ratio_of_gradient_norms():
 
 
 @pytest.mark.parametrize("kind", SEQUENCE_LAYERS)
-def test_the_recorded_gradients_come_out_again(kind):
+def test_the_recorded_gradients_are_reproduced(kind):
     record = read_record("path_length")
     assert record["width"] == WIDTH
     for end, found in zip(("first", "last"), reached(kind, 32, 1), strict=True):
@@ -49,7 +49,7 @@ def test_the_recorded_gradients_come_out_again(kind):
         assert found == pytest.approx(stored[1], rel=1e-3)
 
 
-def test_the_random_state_of_others_is_left_alone():
+def test_the_global_random_state_is_unchanged():
     torch.manual_seed(0)
     expected = torch.randn(3)
     torch.manual_seed(0)
@@ -57,7 +57,7 @@ def test_the_random_state_of_others_is_left_alone():
     assert torch.equal(torch.randn(3), expected)
 
 
-def test_an_orthogonal_network_keeps_lengths():
+def test_orthogonal_recurrent_weights_preserve_norms():
     matrix = orthogonal_rnn(7).weight_hh_l0
     torch.testing.assert_close(matrix @ matrix.T, torch.eye(7))
 
@@ -74,7 +74,7 @@ def test_only_the_first_symbol_is_marked():
 
 
 @pytest.mark.parametrize("length", [5, 64])
-def test_the_counter_counts_what_the_formulas_say(length):
+def test_counted_flops_equal_the_formulas(length):
     from workshop.experiments.rnn_or_attention import BATCH
     from workshop.experiments.rnn_or_attention import WIDTH as C
 
@@ -88,7 +88,7 @@ def test_the_counter_counts_what_the_formulas_say(length):
     assert counted(SelfAttentionLayer(C), length) == expected
 
 
-def test_the_recorded_times_are_whole():
+def test_the_recorded_times_are_complete():
     record = read_record("rnn_or_attention")
     lengths, found = record["lengths"], record["results"]
     for kind in "rnn", "gru", "attention":

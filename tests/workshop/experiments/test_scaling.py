@@ -15,7 +15,7 @@ from workshop.experiments.scaling import (
 
 @pytest.mark.parametrize("way", WAYS[:2])
 @pytest.mark.parametrize("width", [4, 64])
-def test_the_recorded_gradients_come_out_again(way, width):
+def test_the_recorded_gradients_are_reproduced(way, width):
     stored = read_record("scaling_gradients")["results"][f"{way} {width}"]
     again = gradients(width, factor(way, width), 0)
     assert again.keys() == stored.keys()
@@ -38,7 +38,7 @@ def test_the_gradient_is_that_of_the_loss_it_names():
     assert found == pytest.approx(float(on_query.norm(dim=-1).mean()), rel=1e-4)
 
 
-def test_a_smaller_start_is_the_division_at_the_start():
+def test_smaller_initial_weights_equal_the_scaling_at_initialisation():
     task = draw_lookup(3, 5, 32, 2, torch.Generator().manual_seed(0))
     found = {}
     for way in WAYS:

@@ -9,20 +9,20 @@ from dataclasses import asdict, dataclass
 import torch
 from torch import Tensor
 
-from workshop.bench.implementations import MATRIX, NAMES, left_out, made
-from workshop.bench.judge import draw, judged
-from workshop.bench.machine import clocks
+from workshop.bench.implementations import MATRIX, NAMES, build, list_skipped
+from workshop.bench.judge import draw_inputs, measure_error_share
+from workshop.bench.machine import read_clocks
 from workshop.bench.rows import Row
 from workshop.bench.timing import (
     ROUNDS,
-    alive,
-    copies,
-    middle,
-    paired,
-    release,
-    repeats,
-    seconds,
-    shuffled,
+    choose_repeats,
+    compare_pairs,
+    compute_median,
+    count_copies,
+    gpu_responds,
+    release_memory,
+    shuffle,
+    time_calls,
 )
 
 # Budgets at which a result is not rounded otherwise, but wrong.
@@ -47,10 +47,10 @@ class Tools:
         rounds: how often each implementation is timed.
     """
 
-    make: Callable = made
-    seconds: Callable = seconds
-    alive: Callable = alive
-    judge: Callable = judged
+    make: Callable = build
+    seconds: Callable = time_calls
+    alive: Callable = gpu_responds
+    judge: Callable = measure_error_share
     replay: Callable | None = None
     rounds: int = ROUNDS
 
@@ -79,10 +79,10 @@ class Entry:
         try:
             self.calls, self.each = [replay(calls)], len(calls)
         except Exception as refusal:
-            self.calls, self.uncaptured = calls, said(refusal)
+            self.calls, self.uncaptured = calls, format_refusal(refusal)
 
 
-def said(refusal: BaseException) -> str:
+def format_refusal(refusal: BaseException) -> str:
     """Return the first line of what went wrong."""
     line = str(refusal).strip().partition("\n")[0]
     if isinstance(refusal, torch.OutOfMemoryError | MemoryError):
@@ -90,7 +90,7 @@ def said(refusal: BaseException) -> str:
     return f"{type(refusal).__name__}: {line[:100]}"
 
 
-def measure(
+def measure_row(
     row: Row, device: str, tools: Tools, faults: dict, note: Callable
 ) -> dict:
     """Return a row's speeds; null where an implementation does not run.
@@ -107,45 +107,45 @@ def measure(
         GpuLostError: with the name of the implementation that lost it, if
             known, and what it said.
     """
-    refused = left_out(row) | {n: faults[n] for n in NAMES if n in faults}
+    refused = list_skipped(row) | {n: faults[n] for n in NAMES if n in faults}
     taken: dict[str, list[float]] = {}
     shares: dict[str, float] = {}
     graph: dict[str, bool] = {}
     try:
         if "row" in faults:
             raise RuntimeError(faults["row"])
-        first = draw(row, device)
-        count = copies(first, device)
-        sets = [first, *(draw(row, device, i) for i in range(1, count))]
+        first = draw_inputs(row, device)
+        count = count_copies(first, device)
+        sets = [first, *(draw_inputs(row, device, i) for i in range(1, count))]
         names = [n for n in NAMES if n not in refused]
-        entries = entered(
+        entries = select_entries(
             row, device, tools, sets, names, refused, shares, note
         )
         graph = {n: not e.uncaptured for n, e in entries.items()}
-        taken = rounds(entries, row, device, tools, refused)
+        taken = time_rounds(entries, row, device, tools, refused)
         failed = None
     except GpuLostError:
         raise
     except Exception as error:
-        failed = said(error)
+        failed = format_refusal(error)
         if not tools.alive(device):
             raise GpuLostError(None, failed) from None
     finally:
         first = sets = entries = None
-        release()
+        release_memory()
     more = {
         "share": shares,
         "refused": refused,
         "graph": graph if row.short and tools.replay else {},
-        "clocks": clocks(device),
+        "clocks": read_clocks(device),
     }
     failed = failed or refused.get("ours")
-    found = result(row, taken) | more
-    print(row.key, failed or "", told(found["ms"]), flush=True)
+    found = summarize(row, taken) | more
+    print(row.key, failed or "", format_times(found["ms"]), flush=True)
     return found | ({"failed": failed} if failed else {})
 
 
-def entered(
+def select_entries(
     row: Row,
     device: str,
     tools: Tools,
@@ -163,7 +163,9 @@ def entered(
             run = tools.make(name, row, device)
             holds = row.way == "bwd" and name in MATRIX
             some = sets[:1] if holds else sets
-            entry = Entry(lambda run=run, some=some: prepared(run, some, row))
+            entry = Entry(
+                lambda run=run, some=some: prepare_calls(run, some, row)
+            )
             calls = entry.prepare()
             found = calls[0]()
             share = tools.judge(row, device, sets[0], found)
@@ -180,21 +182,21 @@ def entered(
             elif not holds:
                 entry.calls = calls
             once = tools.seconds(entry.calls or calls, 2, device)
-            entry.times = repeats(once)
+            entry.times = choose_repeats(once)
             entries[name] = entry
         except Exception as refusal:
-            refused[name] = said(refusal)
+            refused[name] = format_refusal(refusal)
             if not tools.alive(device):
                 raise GpuLostError(name, refused[name]) from None
         finally:
             calls = found = entry = None
             if name in MATRIX or name in refused:
-                release()
+                release_memory()
     note(None)
     return entries
 
 
-def rounds(
+def time_rounds(
     entries: dict[str, Entry],
     row: Row,
     device: str,
@@ -204,33 +206,33 @@ def rounds(
     """Return each implementation's times, a round at a time, shuffled."""
     taken: dict[str, list[float]] = {name: [] for name in entries}
     for number in range(tools.rounds):
-        for name in shuffled(taken, f"{row.key} {number}"):
+        for name in shuffle(taken, f"{row.key} {number}"):
             entry = entries[name]
             try:
-                calls = entry.calls or warmed(entry.prepare())
+                calls = entry.calls or warm_up(entry.prepare())
                 took = tools.seconds(calls, entry.times, device) / entry.each
                 taken[name].append(took)
             except Exception as refusal:
-                refused[name] = said(refusal)
+                refused[name] = format_refusal(refusal)
                 del taken[name], entries[name]
                 if not tools.alive(device):
                     raise GpuLostError(name, refused[name]) from None
             finally:
                 calls = entry = None
                 if name in refused:
-                    release()
+                    release_memory()
     return taken
 
 
-def warmed(calls: list[Callable]) -> list[Callable]:
+def warm_up(calls: list[Callable]) -> list[Callable]:
     """Return the calls after one of them has run and its memory is there."""
     calls[0]()
     return calls
 
 
-def result(row: Row, taken: dict[str, list[float]]) -> dict:
+def summarize(row: Row, taken: dict[str, list[float]]) -> dict:
     """Return a row as it is recorded; null where nothing was timed."""
-    middles = {name: middle(times) for name, times in taken.items()}
+    middles = {name: compute_median(times) for name, times in taken.items()}
     names = (*NAMES, "ours_teaching")
 
     def each(value: Callable) -> dict:
@@ -245,16 +247,18 @@ def result(row: Row, taken: dict[str, list[float]]) -> dict:
         "tflops": each(lambda time, _: row.flops / time / 1e12),
         "ms": each(lambda time, _: 1e3 * time),
         "spread": each(lambda _, spread: spread),
-        "faster": {n: paired(ours, times) for n, times in others.items()},
+        "faster": {
+            n: compare_pairs(ours, times) for n, times in others.items()
+        },
     }
 
 
-def told(ms: dict[str, float | None]) -> str:
+def format_times(ms: dict[str, float | None]) -> str:
     """Return a row's times on one line."""
     return ", ".join(f"{n} {x:.3g} ms" for n, x in ms.items() if x is not None)
 
 
-def prepared(run: Callable, sets: list, row: Row) -> list[Callable]:
+def prepare_calls(run: Callable, sets: list, row: Row) -> list[Callable]:
     """Return a call for each set of inputs: the pass that the row asks for."""
     if row.way == "fwd":
         return [lambda given=x[:3]: run(*given) for x in sets]
