@@ -18,7 +18,7 @@ from workshop.derive import FILES, write, write_sums
 VALID, TEST = 2_000, 6_000
 
 
-def pronunciations(dictionary: str) -> dict[str, list[str]]:
+def collect_pronunciations(dictionary: str) -> dict[str, list[str]]:
     """Return each word's distinct pronunciations without stress, in order."""
     words = {}
     for line in dictionary.splitlines():
@@ -32,7 +32,7 @@ def pronunciations(dictionary: str) -> dict[str, list[str]]:
     return words
 
 
-def split(words: list[str]) -> tuple[list[str], list[str]]:
+def split_words(words: list[str]) -> tuple[list[str], list[str]]:
     """Return the validation and the test words: the first by their SHA-256.
 
     That is as good as a draw, and the same on every machine and version.
@@ -48,9 +48,9 @@ def split(words: list[str]) -> tuple[list[str], list[str]]:
 def main(folder: str) -> None:
     """Write the words, the split and the licence."""
     source = Path(folder)
-    words = pronunciations((source / "cmudict.dict").read_text("utf-8"))
+    words = collect_pronunciations((source / "cmudict.dict").read_text("utf-8"))
     table = ["\t".join([word, *words[word]]) for word in sorted(words)]
-    valid, test = split(list(words))
+    valid, test = split_words(list(words))
     write("cmudict/words.tsv.bz2", table)
     write("cmudict/valid.txt", valid)
     write("cmudict/test.txt", test)

@@ -51,7 +51,7 @@ class Paragraphs(HTMLParser):
             self.texts[paragraph] = self.texts.get(paragraph, "") + data
 
 
-def paragraphs(page: str) -> dict[str, str]:
+def read_paragraphs(page: str) -> dict[str, str]:
     """Return the text of each paragraph of a page by its `id`."""
     parser = Paragraphs()
     parser.feed(page)
@@ -59,12 +59,12 @@ def paragraphs(page: str) -> dict[str, str]:
     return parser.texts
 
 
-def paired(english: Path, french: Path) -> Iterator[tuple[str, str]]:
+def pair_paragraphs(english: Path, french: Path) -> Iterator[tuple[str, str]]:
     """Yield the paragraphs that both folders have, page by page."""
     for path in sorted(english.rglob("*.html")):
         twin = french / path.relative_to(english)
         if twin.exists():
-            ours = paragraphs(path.read_text("utf-8"))
-            theirs = paragraphs(twin.read_text("utf-8"))
+            ours = read_paragraphs(path.read_text("utf-8"))
+            theirs = read_paragraphs(twin.read_text("utf-8"))
             for name in (name for name in ours if name in theirs):
                 yield ours[name], theirs[name]

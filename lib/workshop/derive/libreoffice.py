@@ -20,8 +20,8 @@ from pathlib import Path
 import sentencepiece
 
 from workshop.derive import FILES, write, write_sums
-from workshop.derive.help_pages import paired
-from workshop.derive.neighbours import jaccard, nearest, words
+from workshop.derive.help_pages import pair_paragraphs
+from workshop.derive.neighbours import compute_jaccard, find_nearest, find_words
 
 Text = tuple[str, str]
 
@@ -53,7 +53,7 @@ END = re.compile(r"[.:!?][\"')]?$")
 GLUED = re.compile(rf"{LETTER}[.!?:][A-Z]")  # two paragraphs run together
 
 
-def tidy(text: str) -> str:
+def normalize(text: str) -> str:
     """Return the text with plain quotes and dashes, and single spaces."""
     text = text.translate(PLAIN)
     text = re.sub(r"«\s*|\s*»", '"', text)
@@ -90,18 +90,18 @@ FAULTS: dict[str, Callable[[str, str], bool]] = {
         sorted(NUMBER.findall(english)) != sorted(NUMBER.findall(french))
     ),
     "not translated": lambda english, french: (
-        jaccard(words(english), words(french)) > 0.5
+        compute_jaccard(find_words(english), find_words(french)) > 0.5
     ),
 }
 
 
-def fault(english: str, french: str) -> str:
+def find_fault(english: str, french: str) -> str:
     """Name the reason to leave a pair out, or "kept"."""
     found = (name for name, has in FAULTS.items() if has(english, french))
     return next(found, "kept")
 
 
-def unique(pairs: Iterable[Text], counts: Counter[Text]) -> Iterator[Text]:
+def keep_unique(pairs: Iterable[Text], counts: Counter[Text]) -> Iterator[Text]:
     """Keep one pair per English and per French text: the most frequent."""
     ranked = sorted(pairs, key=lambda pair: (-counts[pair], pair))
     english, french = set(), set()
@@ -112,14 +112,14 @@ def unique(pairs: Iterable[Text], counts: Counter[Text]) -> Iterator[Text]:
             yield pair
 
 
-def split(pairs: list[Text]) -> dict[str, list[Text]]:
+def split_pairs(pairs: list[Text]) -> dict[str, list[Text]]:
     """Draw validation and test from pairs without a near twin anywhere.
 
     The draw is by SHA-256 of the English text: the same on every machine.
     """
     twins = zip(
-        nearest([words(english) for english, _ in pairs], SIMILAR),
-        nearest([words(french) for _, french in pairs], SIMILAR),
+        find_nearest([find_words(english) for english, _ in pairs], SIMILAR),
+        find_nearest([find_words(french) for _, french in pairs], SIMILAR),
         strict=True,
     )
     alone = [pair for pair, t in zip(pairs, twins, strict=True) if not any(t)]
@@ -137,7 +137,7 @@ def split(pairs: list[Text]) -> dict[str, list[Text]]:
     }
 
 
-def subwords(sentences: Iterable[str]) -> bytes:
+def train_subwords(sentences: Iterable[str]) -> bytes:
     """Return a trained sentencepiece model that changes no character."""
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
@@ -157,20 +157,22 @@ def subwords(sentences: Iterable[str]) -> bytes:
 
 def main(folder: str) -> None:
     """Write the splits and the two subword models; say what was left out."""
-    texts = paired(Path(folder, "en-US/text"), Path(folder, "fr/text"))
-    counts = Counter((tidy(english), tidy(french)) for english, french in texts)
+    texts = pair_paragraphs(Path(folder, "en-US/text"), Path(folder, "fr/text"))
+    counts = Counter(
+        (normalize(english), normalize(french)) for english, french in texts
+    )
     print(f"{counts.total()} paragraphs, {len(counts)} distinct")
-    faults = {pair: fault(*pair) for pair in counts}
+    faults = {pair: find_fault(*pair) for pair in counts}
     print(Counter(faults.values()))
-    kept = unique((p for p in counts if faults[p] == "kept"), counts)
+    kept = keep_unique((p for p in counts if faults[p] == "kept"), counts)
     order = {pair: place for place, pair in enumerate(counts)}
-    splits = split(sorted(kept, key=order.__getitem__))
+    splits = split_pairs(sorted(kept, key=order.__getitem__))
     for name, pairs in splits.items():
         ending = "tsv.bz2" if name == "train" else "tsv"
         write(f"libreoffice/{name}.{ending}", ["\t".join(p) for p in pairs])
         print(f"{name}: {len(pairs)}")
     for side, language in enumerate(("en", "fr")):
-        model = subwords(pair[side] for pair in splits["train"])
+        model = train_subwords(pair[side] for pair in splits["train"])
         (FILES / f"libreoffice/{language}.model").write_bytes(model)
     write_sums()
 

@@ -13,17 +13,19 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 
 
-def words(text: str) -> frozenset[str]:
+def find_words(text: str) -> frozenset[str]:
     """Return a text's distinct words and numbers, in lower case."""
     return frozenset(re.findall(r"[^\W\d_]+|\d+", text.lower()))
 
 
-def jaccard(one: frozenset[str], other: frozenset[str]) -> float:
+def compute_jaccard(one: frozenset[str], other: frozenset[str]) -> float:
     """Return the shared part of two sets: intersection over union."""
     return len(one & other) / len(one | other)
 
 
-def nearest(sets: Sequence[frozenset[str]], similarity: float) -> list[float]:
+def find_nearest(
+    sets: Sequence[frozenset[str]], similarity: float
+) -> list[float]:
     """Return each set's highest Jaccard with another; 0 if below `similarity`.
 
     Args:
@@ -37,7 +39,7 @@ def nearest(sets: Sequence[frozenset[str]], similarity: float) -> list[float]:
         rarest = sorted(one, key=lambda word: (frequency[word], word))
         prefix = rarest[: len(one) - math.ceil(similarity * len(one)) + 1]
         for other in {i for word in prefix for i in holders[word]}:
-            found = jaccard(one, sets[other])
+            found = compute_jaccard(one, sets[other])
             if found >= similarity:
                 best[index] = max(best[index], found)
                 best[other] = max(best[other], found)

@@ -7,7 +7,7 @@ import torch
 
 from attnbook.records import list_records, provenance, read_record
 from attnbook.training.progress import is_progress_visible
-from workshop.experiments.device import checked, on
+from workshop.experiments.device import parse_device, use_device
 from workshop.experiments.record import record_run
 from workshop.experiments.registry import (
     EXPERIMENTS,
@@ -39,7 +39,7 @@ def main(words: list[str] | None = None) -> int:
     if not chosen:
         parser.error(f"no run begins with {asked.name}; there are {known}")
     try:
-        device = checked(asked.device)
+        device = parse_device(asked.device)
     except ValueError as error:
         parser.error(str(error))
     refused = [n for n in chosen if n in EXPERIMENTS and EXPERIMENTS[n].on_cpu]
@@ -48,15 +48,15 @@ def main(words: list[str] | None = None) -> int:
             f"{', '.join(refused)} always runs on the CPU, not on {device}: "
             "leave out --device"
         )
-    with on(device):
-        done = [repeated(name, not asked.quiet) for name in chosen]
+    with use_device(device):
+        done = [repeat_run(name, not asked.quiet) for name in chosen]
     return 0 if all(done) else 1
 
 
-def repeated(name: str, progress: bool) -> bool:
+def repeat_run(name: str, progress: bool) -> bool:
     """Repeat a run; tell whether the device had enough memory for it."""
     if progress and name in EXPERIMENTS and is_progress_visible():
-        print(announced(name), file=sys.stderr, flush=True)
+        print(format_announcement(name), file=sys.stderr, flush=True)
     try:
         if name in EXPERIMENTS:
             made = EXPERIMENTS[name].run()
@@ -76,7 +76,7 @@ def repeated(name: str, progress: bool) -> bool:
     return True
 
 
-def announced(name: str) -> str:
+def format_announcement(name: str) -> str:
     """Return one line: what runs now, and how long the recorded run took.
 
     A bar that moves would take part in what a probe measures.

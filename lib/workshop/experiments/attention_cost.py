@@ -18,10 +18,10 @@ from attnbook.attention.scaled_dot_product import attend
 from attnbook.profiling.allocations import measure_peak_bytes
 from attnbook.profiling.roofline import measure_copy_rate, measure_product_rate
 from workshop.experiments.cores import hold_cores
-from workshop.experiments.plain_block import STEPS, WIDTH, training
+from workshop.experiments.plain_block import STEPS, WIDTH, make_training_step
 from workshop.experiments.record import make_record, write_record
 from workshop.experiments.registry import experiment
-from workshop.experiments.scores_cost import interleaved, quartiles
+from workshop.experiments.scores_cost import compute_quartiles, time_interleaved
 
 THREADS, ROUNDS, ROWS = 1, 7, 128
 H, D = 4, 64
@@ -37,19 +37,23 @@ DECODED, GROUPS = (8, 32, 4096, 64), (32, 8, 1)
 Calls = dict[str, Callable[[], object]]
 
 
-def drawn(*shape: int, dtype: torch.dtype = torch.float32) -> list[Tensor]:
+def draw_inputs(
+    *shape: int, dtype: torch.dtype = torch.float32
+) -> list[Tensor]:
     """Return query, key, value and an upstream gradient of one shape."""
     rng = torch.Generator().manual_seed(0)
     return [torch.randn(*shape, generator=rng).to(dtype) for _ in range(4)]
 
 
-def timed(calls: Calls, rounds: int | None = None) -> dict[str, dict]:
+def time_calls(calls: Calls, rounds: int | None = None) -> dict[str, dict]:
     """Return quartiles and the least of each call's milliseconds."""
-    taken = interleaved(calls, rounds or ROUNDS)
-    return {n: quartiles(ms) | {"least": min(ms)} for n, ms in taken.items()}
+    taken = time_interleaved(calls, rounds or ROUNDS)
+    return {
+        n: compute_quartiles(ms) | {"least": min(ms)} for n, ms in taken.items()
+    }
 
 
-def ceilings(rounds: int = 25) -> dict[str, float]:
+def measure_ceilings(rounds: int = 25) -> dict[str, float]:
     """Return the rates of products and of a copy."""
     rates = {
         n: measure_product_rate(rounds=rounds, dtype=d)
@@ -58,19 +62,19 @@ def ceilings(rounds: int = 25) -> dict[str, float]:
     return rates | {"copy": measure_copy_rate(rounds=rounds)}
 
 
-def steps(length: int) -> dict[str, dict]:
+def measure_steps(length: int) -> dict[str, dict]:
     """Return what each step takes alone, and ways to do all of them.
 
     A step that makes a new tensor must be given memory by the system, page by
     page; "again" is the step into memory that it has had before.
     """
-    query, key, value, _ = drawn(1, H, length, D)
+    query, key, value, _ = draw_inputs(1, H, length, D)
     scores = query @ key.mT
     weights = scores.softmax(-1)
     square, output = torch.empty_like(scores), torch.empty_like(value)
     product = torch.matmul
     with torch.no_grad():
-        return timed(
+        return time_calls(
             {
                 "scale again": lambda: torch.mul(query, D**-0.5, out=output),
                 "scores again": lambda: product(query, key.mT, out=square),
@@ -91,24 +95,26 @@ def steps(length: int) -> dict[str, dict]:
         )
 
 
-def both(way: Callable, given: list[Tensor]) -> Callable[[], object]:
+def make_training_call(
+    way: Callable, given: list[Tensor]
+) -> Callable[[], object]:
     """Return a call forwards and backwards."""
     *leaves, upstream = given
     leaves = [x.clone().requires_grad_() for x in leaves]
     return lambda: torch.autograd.grad(way(*leaves), leaves, upstream)
 
 
-def ways(given: list[Tensor]) -> Calls:
+def list_ways(given: list[Tensor]) -> Calls:
     """Return the law and PyTorch's kernel, forwards and backwards."""
     return {
-        "attend": both(attend, given),
-        "sdpa": both(F.scaled_dot_product_attention, given),
+        "attend": make_training_call(attend, given),
+        "sdpa": make_training_call(F.scaled_dot_product_attention, given),
     }
 
 
-def layer() -> dict[str, int]:
+def measure_layer_memory() -> dict[str, int]:
     """Return the peak of one layer's attention, forwards and in training."""
-    given = drawn(*LAYER)
+    given = draw_inputs(*LAYER)
     sdpa = F.scaled_dot_product_attention
     with torch.no_grad():
         found = {
@@ -120,43 +126,43 @@ def layer() -> dict[str, int]:
         }
     return found | {
         f"{name}, training": measure_peak_bytes(call)
-        for name, call in ways(given).items()
+        for name, call in list_ways(given).items()
     }
 
 
-def precisions(length: int) -> dict[str, dict]:
+def measure_precisions(length: int) -> dict[str, dict]:
     """Return what the same attention takes in each precision."""
     made: Calls = {}
     sdpa = F.scaled_dot_product_attention
     for name, dtype in DTYPES.items():
-        given = drawn(1, H, length, D, dtype=dtype)[:3]
+        given = draw_inputs(1, H, length, D, dtype=dtype)[:3]
         made[f"attend, {name}"] = lambda given=given: attend(*given)
         made[f"sdpa, {name}"] = lambda given=given: sdpa(*given)
     with torch.no_grad():
-        return timed(made)
+        return time_calls(made)
 
 
-def heads(length: int) -> dict[str, dict]:
+def measure_heads(length: int) -> dict[str, dict]:
     """Return what H heads of width C / H take, at the same C."""
     made: Calls = {}
     for count in HEADS:
-        given = drawn(1, count, length, MODEL // count)[:3]
+        given = draw_inputs(1, count, length, MODEL // count)[:3]
         made[str(count)] = lambda given=given: attend(*given)
     with torch.no_grad():
-        return timed(made)
+        return time_calls(made)
 
 
-def groups() -> dict[str, dict]:
+def measure_groups() -> dict[str, dict]:
     """Return what one new query takes against a cache, for G groups."""
     B, count, S, width = DECODED
     made: Calls = {}
     for G in GROUPS:
-        query = drawn(B, count, 1, width)[0]
-        _, key, value, _ = drawn(B, G, S, width)
+        query = draw_inputs(B, count, 1, width)[0]
+        _, key, value, _ = draw_inputs(B, G, S, width)
         given = query, key, value
         made[str(G)] = lambda given=given: grouped_query(*given)
     with torch.no_grad():
-        return timed(made)
+        return time_calls(made)
 
 
 @experiment(on_cpu=True)
@@ -165,21 +171,22 @@ def attention_cost() -> dict:
     torch.set_num_threads(THREADS)
     with hold_cores(os.cpu_count() or 1):
         wall, cpu = time.perf_counter(), time.process_time()
-        results: dict = {"before": ceilings()}
-        results["steps"] = {str(n): steps(n) for n in LENGTHS}
+        results: dict = {"before": measure_ceilings()}
+        results["steps"] = {str(n): measure_steps(n) for n in LENGTHS}
         results["both"] = {
-            str(n): timed(ways(drawn(1, H, n, D))) for n in LENGTHS[:-1]
+            str(n): time_calls(list_ways(draw_inputs(1, H, n, D)))
+            for n in LENGTHS[:-1]
         }
-        results["precisions"] = precisions(1024)
-        results["heads"] = heads(1024)
-        results["groups"] = groups()
-        calls = {f"{B} x {n}": training(B, n) for B, n in STEPS}
-        results["training"] = timed(calls, 5)
-        results["after"] = ceilings()
+        results["precisions"] = measure_precisions(1024)
+        results["heads"] = measure_heads(1024)
+        results["groups"] = measure_groups()
+        calls = {f"{B} x {n}": make_training_step(B, n) for B, n in STEPS}
+        results["training"] = time_calls(calls, 5)
+        results["after"] = measure_ceilings()
         results["training, bytes"] = {
             n: measure_peak_bytes(x) for n, x in calls.items()
         }
-        results["layer"] = layer()
+        results["layer"] = measure_layer_memory()
         made = make_record(
             "attention_cost",
             [0],

@@ -15,13 +15,13 @@ CPU = torch.device("cpu")
 CHOSEN: ContextVar[torch.device] = ContextVar("device", default=CPU)
 
 
-def chosen() -> torch.device:
+def get_device() -> torch.device:
     """Return the device of the run that is being recorded; else the CPU."""
     return CHOSEN.get()
 
 
 @contextmanager
-def on(device: torch.device) -> Iterator[None]:
+def use_device(device: torch.device) -> Iterator[None]:
     """Record runs on a device."""
     before = CHOSEN.set(device)
     try:
@@ -30,7 +30,7 @@ def on(device: torch.device) -> Iterator[None]:
         CHOSEN.reset(before)
 
 
-def checked(text: str) -> torch.device:
+def parse_device(text: str) -> torch.device:
     """Return the device of this name.
 
     Raises:
@@ -61,7 +61,7 @@ def checked(text: str) -> torch.device:
     return torch.device("cuda", device.index or 0)
 
 
-def title(device: torch.device, processor: str) -> str:
+def describe_device(device: torch.device, processor: str) -> str:
     """Return what a record says about the device that it was made on."""
     beside = f"{processor}, {torch.get_num_threads()} thread"
     if device.type == "cpu":

@@ -18,11 +18,11 @@ from attnbook.models.attention_only import (
 )
 from attnbook.positions import context_extension
 from workshop.experiments.cores import hold_cores
-from workshop.experiments.device import chosen
+from workshop.experiments.device import get_device
 from workshop.experiments.longer_sequences import (
     LENGTH,
-    copying_error,
-    reading_loss,
+    measure_copying_error,
+    measure_reading_loss,
     train,
 )
 from workshop.experiments.record import CACHE, make_record, write_record
@@ -30,7 +30,7 @@ from workshop.experiments.registry import experiment
 
 TIMES, SEEDS = (1, 2, 4, 8), (0, 1, 2)
 STEPS = {"copy": 2500, "text": 1200}
-MEASURES = {"copy": copying_error, "text": reading_loss}
+MEASURES = {"copy": measure_copying_error, "text": measure_reading_loss}
 # What is done to a model trained with rotary positions before it reads texts
 # that are s times longer: its frequencies, and a factor.
 SCALED: dict[str, Callable[[int], tuple]] = {
@@ -45,7 +45,7 @@ SCALED: dict[str, Callable[[int], tuple]] = {
 }
 
 
-def measured(task: str, model: AttentionOnlyTransformer) -> list[float]:
+def measure(task: str, model: AttentionOnlyTransformer) -> list[float]:
     """Return the error or loss at each length."""
     return [MEASURES[task](model, LENGTH * times) for times in TIMES]
 
@@ -68,7 +68,7 @@ def train_and_measure(task: str, method: str, seed: int) -> list[dict]:
     with hold_cores(1):
         wall, cpu = time.perf_counter(), time.process_time()
         model = train(task, method, seed, STEPS[task])
-        found = {method: measured(task, model)}
+        found = {method: measure(task, model)}
         if method == "rope":
             found |= measure_scaled(task, model)
         spent = {
@@ -108,7 +108,7 @@ def extrapolation(task: str) -> dict:
     settings = {"steps": STEPS[task], "length": LENGTH, "times": list(TIMES)}
     jobs = [(task, method, seed) for seed in SEEDS for method in METHODS]
     rows = resume_jobs(
-        path, settings | {"on": str(chosen())}, jobs, train_and_measure
+        path, settings | {"on": str(get_device())}, jobs, train_and_measure
     )
     trainings = [row for row in rows if row["method"] in METHODS]
     made = make_record(

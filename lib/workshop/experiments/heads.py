@@ -16,7 +16,7 @@ from attnbook.models import multi_lookup as task
 from attnbook.models.devices import device_of
 from attnbook.models.encoder_decoder import count_parameters
 from workshop.experiments.cores import hold_cores
-from workshop.experiments.device import chosen
+from workshop.experiments.device import get_device
 from workshop.experiments.record import make_record, write_record
 from workshop.experiments.registry import experiment
 
@@ -24,14 +24,14 @@ SEEDS, STEPS = (0, 1, 2), 600
 COUNTS = (1, 2, 4, 8, 16, 32, 64)
 
 
-def model_of(seed: int, heads: int, **settings) -> task.MultiLookupModel:
+def build_model(seed: int, heads: int, **settings) -> task.MultiLookupModel:
     """Return a model with the first weights that a seed gives."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        return task.MultiLookupModel(heads, **settings).to(chosen())
+        return task.MultiLookupModel(heads, **settings).to(get_device())
 
 
-def recording(name: str, seeds, measure: Callable[[], dict]) -> dict:
+def record_results(name: str, seeds, measure: Callable[[], dict]) -> dict:
     """Measure on one thread, in turn, and write the record."""
     torch.set_num_threads(1)
     with hold_cores(1):
@@ -49,7 +49,7 @@ def recording(name: str, seeds, measure: Callable[[], dict]) -> dict:
 
 
 @torch.no_grad()
-def looked(model: task.MultiLookupModel) -> dict:
+def measure_similarity(model: task.MultiLookupModel) -> dict:
     """Return mean cosine of two heads, mean entropy, on tables unseen."""
     tables = task.draw_tables(2000, torch.Generator().manual_seed(10**6))
     _, weights = model(tables.to(device_of(model)))
@@ -70,9 +70,12 @@ def heads_lookups() -> dict:
         rows = []
         for heads in COUNTS:
             for seed in SEEDS:
-                model = model_of(seed, heads)
+                model = build_model(seed, heads)
                 task.train(model, STEPS, seed)
-                found = {"error": task.error_rate(model), **looked(model)}
+                found = {
+                    "error": task.error_rate(model),
+                    **measure_similarity(model),
+                }
                 rows.append({"heads": heads, "seed": seed, **found})
         return {
             "rows": rows,
@@ -81,27 +84,27 @@ def heads_lookups() -> dict:
             "width": 64,
         }
 
-    return recording("heads_lookups", SEEDS, measure)
+    return record_results("heads_lookups", SEEDS, measure)
 
 
-def alike(weights: Tensor) -> Tensor:
+def diversity_loss(weights: Tensor) -> Tensor:
     """Return the mean cosine of two different heads: the diversity loss."""
     like = head_similarity(weights[:, :, None])
     heads = len(like)
     return (like.sum() - like.trace()) / (heads * (heads - 1))
 
 
-def alike_a_little(weights: Tensor) -> Tensor:
+def weak_diversity_loss(weights: Tensor) -> Tensor:
     """Return a hundredth of the diversity loss."""
-    return alike(weights) / 100
+    return diversity_loss(weights) / 100
 
 
-def first_asked(tables: task.LookupTables) -> Tensor:
+def compute_address_targets(tables: task.LookupTables) -> Tensor:
     """Return answers that need no table: the addresses asked, halved."""
     return tables.queries // 2
 
 
-def same_embeddings(model: task.MultiLookupModel) -> None:
+def share_embeddings(model: task.MultiLookupModel) -> None:
     """Give eight addresses one embedding each: they cannot be told apart."""
     with torch.no_grad():
         rows = torch.arange(task.ADDRESSES, device=device_of(model)) // 8
@@ -109,7 +112,7 @@ def same_embeddings(model: task.MultiLookupModel) -> None:
     model.address.weight.requires_grad_(False)
 
 
-def all_alike(model: task.MultiLookupModel) -> None:
+def copy_first_head(model: task.MultiLookupModel) -> None:
     """Begin with eight copies of one head."""
     with torch.no_grad():
         for part in ("query", "key"):
@@ -128,27 +131,35 @@ TRIED: dict[str, tuple[dict, dict, Callable | None]] = {
     "heads 2 wide": ({"heads": 32}, {}, None),
     "learning rate x 10": ({}, {"rate": 1e-1}, None),
     "learning rate x 100": ({}, {"rate": 1.0}, None),
-    "addresses that look alike": ({}, {}, same_embeddings),
-    "a task that needs no table": ({}, {"target": first_asked}, None),
-    "eight copies of one head": ({}, {}, all_alike),
-    "diversity loss": ({}, {"extra": alike}, None),
-    "diversity loss / 100": ({}, {"extra": alike_a_little}, None),
+    "addresses that look alike": ({}, {}, share_embeddings),
+    "a task that needs no table": (
+        {},
+        {"target": compute_address_targets},
+        None,
+    ),
+    "eight copies of one head": ({}, {}, copy_first_head),
+    "diversity loss": ({}, {"extra": diversity_loss}, None),
+    "diversity loss / 100": ({}, {"extra": weak_diversity_loss}, None),
     "nine tenths dropped, diversity loss / 100": (
         {"dropout": 0.9},
-        {"extra": alike_a_little},
+        {"extra": weak_diversity_loss},
         None,
     ),
     "eight copies, diversity loss / 100": (
         {},
-        {"extra": alike_a_little},
-        all_alike,
+        {"extra": weak_diversity_loss},
+        copy_first_head,
     ),
     "learning rate x 10, diversity loss": (
         {},
-        {"rate": 1e-1, "extra": alike},
+        {"rate": 1e-1, "extra": diversity_loss},
         None,
     ),
-    "eight copies, diversity loss": ({}, {"extra": alike}, all_alike),
+    "eight copies, diversity loss": (
+        {},
+        {"extra": diversity_loss},
+        copy_first_head,
+    ),
 }
 
 
@@ -160,16 +171,16 @@ def heads_collapse() -> dict:
         rows = []
         for what, (settings, training, first) in TRIED.items():
             for seed in SEEDS:
-                model = model_of(seed, **({"heads": 8} | settings))
+                model = build_model(seed, **({"heads": 8} | settings))
                 if first is not None:
                     first(model)
                 task.train(model, STEPS, seed, **training)
                 target = training.get("target", lambda t: t.answers)
                 found = {
                     "error": task.error_rate(model, target=target),
-                    **looked(model),
+                    **measure_similarity(model),
                 }
                 rows.append({"what": what, "seed": seed, **found})
         return {"rows": rows, "steps": STEPS}
 
-    return recording("heads_collapse", SEEDS, measure)
+    return record_results("heads_collapse", SEEDS, measure)

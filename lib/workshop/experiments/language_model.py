@@ -15,10 +15,10 @@ from attnbook.training.language_modeling import (
     held_out_loss,
     train_language_model,
 )
-from workshop.experiments.device import chosen
-from workshop.experiments.record import round_to_half, ship
+from workshop.experiments.device import get_device
+from workshop.experiments.record import round_to_half, save_weights
 from workshop.experiments.registry import experiment
-from workshop.experiments.scaling import timed
+from workshop.experiments.scaling import record_results
 
 EVERY = 100  # steps between two looks at the held-out text
 
@@ -26,7 +26,7 @@ EVERY = 100  # steps between two looks at the held-out text
 @experiment()
 def language_model() -> dict:
     """Record the training of the model, and keep its weights."""
-    model = build_character_model().to(chosen())
+    model = build_character_model().to(get_device())
 
     def run() -> dict:
         curve: list[dict] = []
@@ -50,7 +50,7 @@ def language_model() -> dict:
             "guesses": guessing_losses("test"),
         }
 
-    made = timed(
+    made = record_results(
         RECORD_NAME,
         [0],
         run,
@@ -58,5 +58,5 @@ def language_model() -> dict:
         symbols=encode_characters("train")[1],
         parameters=count_parameters(model),
     )
-    ship(model, RECORD_NAME)
+    save_weights(model, RECORD_NAME)
     return made

@@ -15,7 +15,7 @@ from attnbook.data.characters import encode_characters
 from attnbook.models.attention_only import AttentionOnlyTransformer
 from attnbook.models.devices import device_of
 from attnbook.training.losses import IGNORED_TARGET, next_token_loss
-from workshop.experiments.device import chosen
+from workshop.experiments.device import get_device
 
 LENGTH, LONGEST = 64, 512  # trained on, and read
 
@@ -53,7 +53,7 @@ def draw_reading(
     return windows[:, :-1], windows[:, 1:]
 
 
-def drawn(task: str, rng: torch.Generator) -> tuple[Tensor, Tensor]:
+def draw_batch(task: str, rng: torch.Generator) -> tuple[Tensor, Tensor]:
     """Return a batch to train on; none is longer than LENGTH."""
     if task == "text":
         return draw_reading(SIZE, rng)
@@ -68,12 +68,14 @@ def train(
     symbols = SYMBOLS + 1 if task == "copy" else encode_characters("train")[1]
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        model = AttentionOnlyTransformer(symbols, method, LONGEST).to(chosen())
+        model = AttentionOnlyTransformer(symbols, method, LONGEST).to(
+            get_device()
+        )
     rng = torch.Generator().manual_seed(seed)
     optimiser = torch.optim.Adam(model.parameters(), lr=RATE)
     for step in range(steps):
         optimiser.param_groups[0]["lr"] = RATE * (1 - step / steps)
-        text, wanted = (x.to(chosen()) for x in drawn(task, rng))
+        text, wanted = (x.to(get_device()) for x in draw_batch(task, rng))
         loss = next_token_loss(model(text), wanted)
         optimiser.zero_grad()
         loss.backward()
@@ -82,7 +84,9 @@ def train(
 
 
 @torch.no_grad()
-def copying_error(model: nn.Module, length: int, count: int = 64) -> float:
+def measure_copying_error(
+    model: nn.Module, length: int, count: int = 64
+) -> float:
     """Return the share of symbols copied wrong in texts of this length."""
     rng = torch.Generator().manual_seed(10**6)
     wrong = []
@@ -95,7 +99,9 @@ def copying_error(model: nn.Module, length: int, count: int = 64) -> float:
 
 
 @torch.no_grad()
-def reading_loss(model: nn.Module, length: int, count: int = 128) -> float:
+def measure_reading_loss(
+    model: nn.Module, length: int, count: int = 128
+) -> float:
     """Return the loss, in nats, of the same characters after more or less text.
 
     Asked are `count` stretches of LENGTH characters of the test text; the

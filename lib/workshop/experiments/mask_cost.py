@@ -21,10 +21,10 @@ from attnbook.attention.scaled_dot_product import attend
 from attnbook.masks import materialize_mask, rules
 from attnbook.profiling.allocations import measure_peak_bytes
 from workshop.experiments.cores import hold_cores
-from workshop.experiments.multi_head_cost import paired, ratio
+from workshop.experiments.multi_head_cost import compute_ratio, time_pairs
 from workshop.experiments.record import make_record, write_record
 from workshop.experiments.registry import experiment
-from workshop.experiments.scores_cost import interleaved, quartiles
+from workshop.experiments.scores_cost import compute_quartiles, time_interleaved
 
 B, H, D, SIZE = 1, 8, 64, 256
 LENGTHS = (512, 1024, 2048, 4096)
@@ -35,13 +35,13 @@ RULES = {
 }
 
 
-def drawn(length: int) -> list[Tensor]:
+def draw_inputs(length: int) -> list[Tensor]:
     """Return query, key, value and an upstream gradient."""
     rng = torch.Generator().manual_seed(0)
     return [torch.randn(B, H, length, D, generator=rng) for _ in range(4)]
 
 
-def ways(kind: str, length: int) -> dict[str, Callable[..., Tensor]]:
+def list_ways(kind: str, length: int) -> dict[str, Callable[..., Tensor]]:
     """Return every way to attend under a mask, as functions of q, k and v.
 
     What can be made once for many calls is made here: the mask, and the list of
@@ -69,7 +69,9 @@ def ways(kind: str, length: int) -> dict[str, Callable[..., Tensor]]:
     return made
 
 
-def forward(way: Callable, inputs: list[Tensor]) -> Callable[[], Tensor]:
+def make_forward_call(
+    way: Callable, inputs: list[Tensor]
+) -> Callable[[], Tensor]:
     """Return a call without gradients."""
 
     def call() -> Tensor:
@@ -79,44 +81,57 @@ def forward(way: Callable, inputs: list[Tensor]) -> Callable[[], Tensor]:
     return call
 
 
-def both(way: Callable, inputs: list[Tensor]) -> Callable[[], tuple]:
+def make_training_call(
+    way: Callable, inputs: list[Tensor]
+) -> Callable[[], tuple]:
     """Return a call forwards and backwards."""
     leaves = [x.clone().requires_grad_() for x in inputs[:3]]
     return lambda: torch.autograd.grad(way(*leaves), leaves, inputs[3])
 
 
-def measured(kind: str, length: int) -> dict[str, dict]:
+def measure_ways(kind: str, length: int) -> dict[str, dict]:
     """Return time and memory of every way at one length."""
-    inputs, found = drawn(length), ways(kind, length)
-    law = forward(found["full"], inputs)()
-    calls = {name: forward(way, inputs) for name, way in found.items()}
+    inputs, found = draw_inputs(length), list_ways(kind, length)
+    law = make_forward_call(found["full"], inputs)()
+    calls = {
+        name: make_forward_call(way, inputs) for name, way in found.items()
+    }
     far = {n: float((call() - law).abs().max()) for n, call in calls.items()}
     made: dict[str, dict] = {"far": far, "forward": {}, "both": {}}
     made["bytes"] = {
         name: measure_peak_bytes(call) for name, call in calls.items()
     }
-    trained = {n: both(w, inputs) for n, w in found.items() if n != "flex"}
+    trained = {
+        n: make_training_call(w, inputs)
+        for n, w in found.items()
+        if n != "flex"
+    }
     made["bytes, both"] = {
         name: measure_peak_bytes(call) for name, call in trained.items()
     }
     for direction, some in (("forward", calls), ("both", trained)):
-        taken = interleaved(some, ROUNDS)
-        made[direction] = {name: quartiles(ms) for name, ms in taken.items()}
+        taken = time_interleaved(some, ROUNDS)
+        made[direction] = {
+            name: compute_quartiles(ms) for name, ms in taken.items()
+        }
     return made
 
 
-def against_sdpa(length: int) -> dict[str, dict]:
+def compare_with_sdpa(length: int) -> dict[str, dict]:
     """Return our window over SDPA with its mask, call by call in turn."""
-    inputs, found = drawn(length), ways("window", length)
+    inputs, found = draw_inputs(length), list_ways("window", length)
     return {
-        name: ratio(
-            paired(
+        name: compute_ratio(
+            time_pairs(
                 direction(found["window"], inputs),
                 direction(found["sdpa"], inputs),
                 PAIRS,
             )
         )
-        for name, direction in (("forward", forward), ("both", both))
+        for name, direction in (
+            ("forward", make_forward_call),
+            ("both", make_training_call),
+        )
     }
 
 
@@ -127,9 +142,10 @@ def mask_cost() -> dict:
     with hold_cores(os.cpu_count() or 1):
         wall, cpu = time.perf_counter(), time.process_time()
         results: dict[str, dict] = {
-            kind: {str(n): measured(kind, n) for n in LENGTHS} for kind in RULES
+            kind: {str(n): measure_ways(kind, n) for n in LENGTHS}
+            for kind in RULES
         }
-        results["against sdpa"] = against_sdpa(LENGTHS[-1])
+        results["against sdpa"] = compare_with_sdpa(LENGTHS[-1])
         made = make_record(
             "mask_cost",
             [0],

@@ -46,7 +46,7 @@ SENTENCES = {
 }
 
 
-def pieces(text: str, vocabulary: dict[str, int]) -> list[str]:
+def split_into_pieces(text: str, vocabulary: dict[str, int]) -> list[str]:
     """Return the word pieces of lower-case text, longest piece first.
 
     Raises:
@@ -115,7 +115,7 @@ def encode(
     return x[0], torch.stack(looked), torch.stack(sizes)
 
 
-def weights_of(folder: Path) -> dict[str, Tensor]:
+def load_weights(folder: Path) -> dict[str, Tensor]:
     """Return the model's weights, if the file is the one that is meant.
 
     Raises:
@@ -139,13 +139,13 @@ def minilm_maps() -> dict:
     """Record every head's weights on the sentences."""
     torch.set_num_threads(1)
     folder = Path(os.environ.get("ATTNBOOK_MINILM", "model"))
-    weights = weights_of(folder)
+    weights = load_weights(folder)
     words = (folder / "vocab.txt").read_text("utf8").splitlines()
     vocabulary = {word: i for i, word in enumerate(words)}
     wall, cpu = time.perf_counter(), time.process_time()
     examples = []
     for title, text in SENTENCES.items():
-        tokens = pieces(text, vocabulary)
+        tokens = split_into_pieces(text, vocabulary)
         _, looked, sizes = encode(weights, [vocabulary[t] for t in tokens])
         examples.append(
             {

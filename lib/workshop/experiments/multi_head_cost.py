@@ -24,7 +24,7 @@ SIZES = {
 THREADS, PAIRS, DRAWS = 2, 101, 2000
 
 
-def modules(width: int, heads: int) -> tuple[nn.Module, nn.Module]:
+def build_modules(width: int, heads: int) -> tuple[nn.Module, nn.Module]:
     """Return the book's module and PyTorch's, with the same weights."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
@@ -38,7 +38,7 @@ def modules(width: int, heads: int) -> tuple[nn.Module, nn.Module]:
     return ours, theirs
 
 
-def use(
+def make_call(
     module: nn.Module, x: Tensor, training: bool, need_weights: bool
 ) -> Callable[[], Tensor]:
     """Return self-attention to x as a call; in training, with its gradients."""
@@ -69,7 +69,7 @@ def use(
     return train if training else evaluate
 
 
-def paired(
+def time_pairs(
     ours: Callable, theirs: Callable, pairs: int = PAIRS
 ) -> dict[str, list[float]]:
     """Return the milliseconds of both, called in pairs, taking turns first."""
@@ -84,7 +84,7 @@ def paired(
     return taken
 
 
-def ratio(taken: dict[str, list[float]]) -> dict[str, float]:
+def compute_ratio(taken: dict[str, list[float]]) -> dict[str, float]:
     """Return the middle ratio of the pairs, and its 95 % bootstrap interval."""
     ours, theirs = (
         torch.tensor(taken[k], dtype=torch.float64) for k in ("ours", "theirs")
@@ -111,16 +111,16 @@ def multi_head_cost() -> dict:
     with hold_cores(os.cpu_count() or 1):
         wall, cpu = time.perf_counter(), time.process_time()
         for label, (B, T, C, H) in SIZES.items():
-            both = modules(C, H)
+            both = build_modules(C, H)
             rng = torch.Generator().manual_seed(0)
             x = torch.randn(B, T, C, generator=rng)
             for training in (True, False):
                 for need in (False, True):
-                    calls = (use(m, x, training, need) for m in both)
+                    calls = (make_call(m, x, training, need) for m in both)
                     way = "training" if training else "evaluation"
                     with_ = "with" if need else "without"
                     name = f"{label}, {way}, {with_} weights"
-                    results[name] = ratio(paired(*calls))
+                    results[name] = compute_ratio(time_pairs(*calls))
         made = make_record(
             "multi_head_cost",
             [0],

@@ -13,21 +13,21 @@ from attnbook.training.language_modeling import (
     held_out_loss,
     train_language_model,
 )
-from workshop.experiments.device import chosen
+from workshop.experiments.device import get_device
 from workshop.experiments.registry import experiment
-from workshop.experiments.scaling import timed
+from workshop.experiments.scaling import record_results
 
 AROUND = {"pre": PreNorm, "post": PostNorm}
 DEPTHS, WARMUPS, SEEDS = (2, 8), (0.0, 0.25), (0, 1, 2)
 STEPS, RATE, MEAN = 160, 3e-3, 10
 
 
-def size_of(around: str, blocks: int) -> Size:
+def choose_size(around: str, blocks: int) -> Size:
     """Return the size of a model with its norms before or after."""
     return Size(32, 4, 128, blocks, around=AROUND[around])
 
 
-def slopes(model: LanguageModel) -> list[float]:
+def measure_gradient_norms(model: LanguageModel) -> list[float]:
     """Return the norm of the gradient of each block's last matrix."""
     return [
         float(block.feed_forward.down.weight.grad.norm())
@@ -35,16 +35,20 @@ def slopes(model: LanguageModel) -> list[float]:
     ]
 
 
-def trained_so(around: str, blocks: int, warmup: float, seed: int) -> dict:
+def train_and_measure(
+    around: str, blocks: int, warmup: float, seed: int
+) -> dict:
     """Train once: the loss, and the gradients of the first step."""
-    model = build_character_model(seed, size_of(around, blocks)).to(chosen())
+    model = build_character_model(seed, choose_size(around, blocks)).to(
+        get_device()
+    )
     losses: list[float] = []
     first: list[list[float]] = []
 
     def each(step: int, loss: float) -> None:
         losses.append(loss)
         if step == 1:  # after the first backward pass
-            first.append(slopes(model))
+            first.append(measure_gradient_norms(model))
 
     train_language_model(
         model, LanguageModelRecipe(STEPS, RATE, warmup), seed, each
@@ -71,7 +75,7 @@ def norms_training() -> dict:
                     "blocks": blocks,
                     "warmup": warmup,
                     "seed": seed,
-                    **trained_so(around, blocks, warmup, seed),
+                    **train_and_measure(around, blocks, warmup, seed),
                 }
                 for seed in SEEDS
                 for blocks in DEPTHS
@@ -80,7 +84,7 @@ def norms_training() -> dict:
             ]
         }
 
-    return timed(
+    return record_results(
         "norms_training",
         list(SEEDS),
         run,

@@ -11,9 +11,9 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from attnbook.models.sequence_layers import SEQUENCE_LAYERS, gradient_reach
-from workshop.experiments.device import chosen
+from workshop.experiments.device import get_device
 from workshop.experiments.registry import experiment
-from workshop.experiments.scaling import timed
+from workshop.experiments.scaling import record_results
 
 LENGTHS, SEEDS, WIDTH = (2, 4, 8, 16, 32, 64, 128, 256, 512), range(5), 64
 
@@ -21,14 +21,16 @@ LENGTHS, SEEDS, WIDTH = (2, 4, 8, 16, 32, 64, 128, 256, 512), range(5), 64
 RECALLED, RECALL_SEEDS, STEPS, SYMBOLS = (16, 64, 256), (0, 1, 2), 300, 16
 
 
-def reached(kind: str, length: int, seed: int) -> tuple[float, float]:
+def measure_gradient_reach(
+    kind: str, length: int, seed: int
+) -> tuple[float, float]:
     """Return `gradient_reach` for new weights and inputs, in float64."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = SEQUENCE_LAYERS[kind](WIDTH).double()
         x = torch.randn(8, length, WIDTH, dtype=torch.float64)
         upstream = torch.randn(8, WIDTH, dtype=torch.float64)
-    return gradient_reach(*(x.to(chosen()) for x in (model, x, upstream)))
+    return gradient_reach(*(x.to(get_device()) for x in (model, x, upstream)))
 
 
 class Recall(nn.Module):
@@ -48,23 +50,23 @@ class Recall(nn.Module):
         )
 
 
-def recall(kind: str, length: int, seed: int) -> dict:
+def train_recall(kind: str, length: int, seed: int) -> dict:
     """Train to name the first symbol; return the share of wrong answers."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        model = Recall(kind).to(chosen())
+        model = Recall(kind).to(get_device())
     rng = torch.Generator().manual_seed(seed)
     optimiser = torch.optim.Adam(model.parameters(), lr=3e-3)
     for _ in range(STEPS):
         text = torch.randint(SYMBOLS, (32, length), generator=rng)
-        text = text.to(chosen())
+        text = text.to(get_device())
         loss = F.cross_entropy(model(text), text[:, 0])
         optimiser.zero_grad()
         loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimiser.step()
     text = torch.randint(SYMBOLS, (512, length), generator=rng)
-    text = text.to(chosen())
+    text = text.to(get_device())
     with torch.no_grad():
         wrong = (model(text).argmax(-1) != text[:, 0]).double().mean()
     return {"error": float(wrong), "loss": float(loss.detach())}
@@ -77,17 +79,20 @@ def path_length() -> dict:
     def run() -> dict:
         results: dict = {"first": {}, "last": {}, "recall": {}}
         for kind in SEQUENCE_LAYERS:
-            ends = [[reached(kind, n, s) for s in SEEDS] for n in LENGTHS]
+            ends = [
+                [measure_gradient_reach(kind, n, s) for s in SEEDS]
+                for n in LENGTHS
+            ]
             results["first"][kind] = [[a for a, _ in row] for row in ends]
             results["last"][kind] = [[b for _, b in row] for row in ends]
         for kind in ("gru", "lstm", "attention"):
             results["recall"][kind] = [
-                [recall(kind, n, s)["error"] for s in RECALL_SEEDS]
+                [train_recall(kind, n, s)["error"] for s in RECALL_SEEDS]
                 for n in RECALLED
             ]
         return results
 
-    return timed(
+    return record_results(
         "path_length",
         list(SEEDS),
         run,

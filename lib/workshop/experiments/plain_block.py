@@ -33,7 +33,7 @@ class PlainBlock(nn.Module):
         return x + self.down(self.up(x).relu())
 
 
-def training(B: int, length: int) -> Callable[[], object]:
+def make_training_step(B: int, length: int) -> Callable[[], object]:
     """Return a step's way there and back through one block."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)

@@ -13,12 +13,12 @@ from attnbook.models.encoder_decoder import count_parameters
 from workshop.experiments.cores import hold_cores
 from workshop.experiments.record import make_record, write_record
 from workshop.experiments.registry import experiment
-from workshop.experiments.rnn_or_attention import seconds
+from workshop.experiments.rnn_or_attention import time_call
 
 SYMBOLS, BATCH, LENGTHS, ROUNDS = 64, 8, (64, 512), 15
 
 
-def step(model: AttentionOnlyTransformer, length: int):
+def make_training_step(model: AttentionOnlyTransformer, length: int):
     """Return a call: a batch forwards and backwards."""
     text = torch.randint(SYMBOLS, (BATCH, length))
 
@@ -29,15 +29,18 @@ def step(model: AttentionOnlyTransformer, length: int):
     return call
 
 
-def timings(
+def time_steps(
     models: dict[str, AttentionOnlyTransformer], length: int, rounds: int
 ) -> dict:
     """Return seconds a step, all models in turns; a first round warms up."""
-    calls = {name: step(model, length) for name, model in models.items()}
+    calls = {
+        name: make_training_step(model, length)
+        for name, model in models.items()
+    }
     took: dict[str, list[float]] = {name: [] for name in calls}
     for nth in range(rounds + 1):
         for name, call in calls.items():
-            spent = seconds(call)
+            spent = time_call(call)
             if nth:
                 took[name].append(spent)
     return took
@@ -58,7 +61,7 @@ def positions_cost() -> dict:
             "parameters": {m: count_parameters(x) for m, x in models.items()}
         }
         for length in LENGTHS:
-            results[str(length)] = timings(models, length, ROUNDS)
+            results[str(length)] = time_steps(models, length, ROUNDS)
         made = make_record(
             "positions_cost",
             [],

@@ -21,7 +21,7 @@ from attnbook.models.devices import device_of
 from attnbook.training.tasks import Task
 from attnbook.training.trained import load_trained
 from workshop.experiments.cores import hold_cores
-from workshop.experiments.device import chosen
+from workshop.experiments.device import get_device
 from workshop.experiments.record import make_record, write_record
 from workshop.experiments.registry import experiment
 
@@ -30,7 +30,7 @@ LENGTHS = range(4, 15)
 
 
 @torch.no_grad()
-def contexts(
+def compute_contexts(
     model: nn.Module, data: Task, pairs: Sequence[Pair]
 ) -> Float[Tensor, "N M"]:
     """Return the one vector that the encoder keeps of each source."""
@@ -44,7 +44,7 @@ def contexts(
     return torch.cat(rows)
 
 
-def letters(
+def encode_letters(
     data: Task, pairs: Sequence[Pair], places: int
 ) -> Int[Tensor, "N K"]:
     """Return the number of the letter at each place, PAD after the end."""
@@ -55,7 +55,7 @@ def letters(
     return table
 
 
-def fit(
+def fit_probe(
     vectors: Float[Tensor, "N M"], wanted: Int[Tensor, "N K"], symbols: int
 ) -> nn.Linear:
     """Return a linear layer from a vector to the letter at every place."""
@@ -77,7 +77,9 @@ def fit(
     return probe
 
 
-def chance(data: Task, known: Sequence[Pair], asked: Sequence[Pair]) -> list:
+def measure_chance_level(
+    data: Task, known: Sequence[Pair], asked: Sequence[Pair]
+) -> list:
     """Return how often the commonest letter of a place is the right one."""
     right = []
     for k in range(len(asked[0].source)):
@@ -97,26 +99,26 @@ def context_probe() -> dict:
     with hold_cores(1):
         for name in PROBED:
             model, data, _ = load_trained(name)
-            model.to(chosen())
+            model.to(get_device())
             words = {p.source: p for p in data.splits.train}.values()
             fits = [p for p in words if len(p.source) <= LENGTHS[-1]][::3]
-            probe = fit(
-                contexts(model, data, fits),
-                letters(data, fits, LENGTHS[-1]),
+            probe = fit_probe(
+                compute_contexts(model, data, fits),
+                encode_letters(data, fits, LENGTHS[-1]),
                 len(data.sources),
             )
             accuracy[name] = {}
             for n in LENGTHS:
                 asked = [p for p in data.splits.test if len(p.source) == n]
                 with torch.no_grad():
-                    said = probe(contexts(model, data, asked))
+                    said = probe(compute_contexts(model, data, asked))
                 said = said.unflatten(1, (-1, len(data.sources))).argmax(-1)
                 said = said.cpu()
-                hits = said[:, :n] == letters(data, asked, n)
+                hits = said[:, :n] == encode_letters(data, asked, n)
                 accuracy[name][str(n)] = hits.double().mean(0).tolist()
                 counts[str(n)] = len(asked)
                 known = [p for p in fits if len(p.source) == n]
-                guess[str(n)] = chance(data, known, asked)
+                guess[str(n)] = measure_chance_level(data, known, asked)
     made = make_record(
         "context_probe",
         [0],

@@ -15,14 +15,14 @@ from torch import nn
 from attnbook.models import multi_lookup as task
 from attnbook.training.tasks import count_errors_by_length, error_rate
 from attnbook.training.trained import load_trained
-from workshop.experiments.device import chosen
-from workshop.experiments.heads import SEEDS, STEPS, model_of, recording
+from workshop.experiments.device import get_device
+from workshop.experiments.heads import SEEDS, STEPS, build_model, record_results
 from workshop.experiments.registry import experiment
 
 Found = TypeVar("Found")
 
 
-def without(
+def make_pruned_measure(
     output: nn.Linear,
     heads: int,
     gone: set[int],
@@ -40,16 +40,21 @@ def without(
             output.weight.copy_(kept)
 
 
-def greedily(
+def prune_greedily(
     output: nn.Linear, heads: int, measure: Callable
 ) -> tuple[list, list]:
     """Return errors with each head gone, and the curve of a greedy removal."""
-    alone = [without(output, heads, {h}, measure) for h in range(heads)]
+    alone = [
+        make_pruned_measure(output, heads, {h}, measure) for h in range(heads)
+    ]
     gone: set[int] = set()
     curve = [{"gone": [], "error": measure()}]
     while len(gone) < heads:
         left = [h for h in range(heads) if h not in gone]
-        found = {h: without(output, heads, gone | {h}, measure) for h in left}
+        found = {
+            h: make_pruned_measure(output, heads, gone | {h}, measure)
+            for h in left
+        }
         best = min(found, key=found.__getitem__)
         gone.add(best)
         curve.append({"gone": sorted(gone), "error": found[best]})
@@ -63,7 +68,7 @@ def heads_pruning() -> dict:
 
     def measure() -> dict:
         model, data, _ = load_trained("cmudict_heads_8_0")
-        model.to(chosen())
+        model.to(get_device())
         # Chosen on held-out words; the curve is then read on test words.
         splits = {
             "chosen_on": data.splits.valid[:1000],
@@ -76,18 +81,18 @@ def heads_pruning() -> dict:
             return error_rate(count_errors_by_length(said, pairs))
 
         output = model.decoder.attention.attention.output
-        alone, curve = greedily(
+        alone, curve = prune_greedily(
             output, heads, lambda: wrong(splits["chosen_on"])
         )
         for point in curve:
-            point["test_error"] = without(
+            point["test_error"] = make_pruned_measure(
                 output, heads, {*point["gone"]}, lambda: wrong(splits["test"])
             )
         lookups = {}
         for seed in SEEDS:
-            toy = model_of(seed, heads)
+            toy = build_model(seed, heads)
             task.train(toy, STEPS, seed)
-            one, many = greedily(
+            one, many = prune_greedily(
                 toy.attention.output,
                 heads,
                 lambda toy=toy: task.error_rate(toy),
@@ -100,4 +105,4 @@ def heads_pruning() -> dict:
             "lookups": lookups,
         }
 
-    return recording("heads_pruning", SEEDS, measure)
+    return record_results("heads_pruning", SEEDS, measure)

@@ -18,7 +18,7 @@ from attnbook.records import RECORDS, WEIGHTS
 from attnbook.training.loop import Trainer
 from attnbook.training.scoring import make_validation_metrics, score_test_set
 from workshop.experiments.cores import hold_cores
-from workshop.experiments.device import chosen, title
+from workshop.experiments.device import describe_device, get_device
 from workshop.experiments.registry import RUNS
 
 CACHE = Path(os.environ.get("ATTNBOOK_CACHE", "~/.cache/attnbook"))
@@ -27,13 +27,13 @@ CACHE = Path(os.environ.get("ATTNBOOK_CACHE", "~/.cache/attnbook"))
 def make_record(name: str, seeds: list[int], results: dict, **more) -> dict:
     """Return a record: what ran, where and with what, and what came out."""
     packages = ("torch", "numpy", "sacrebleu", "sentencepiece")
-    device = chosen()
+    device = get_device()
     asked = "" if device.type == "cpu" else f" --device {device}"
     return {
         "name": name,
         "command": f"python -m workshop.experiments {name}{asked}",
         "seeds": seeds,
-        "device": title(device, processor()),
+        "device": describe_device(device, read_processor_name()),
         "versions": {"python": platform.python_version()}
         | {p: version(p) for p in packages},
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -42,7 +42,7 @@ def make_record(name: str, seeds: list[int], results: dict, **more) -> dict:
     }
 
 
-def processor() -> str:
+def read_processor_name() -> str:
     """Return the name of this machine's processor, as far as it is told."""
     told = Path("/proc/cpuinfo")
     if told.exists():
@@ -59,7 +59,7 @@ def write_record(record_run: dict, folder: Path = RECORDS) -> Path:
     """
     path = folder / f"{record_run['name']}.json"
     body = ",\n".join(
-        f" {json.dumps(k)}: {rows(v)}" for k, v in record_run.items()
+        f" {json.dumps(k)}: {format_rows(v)}" for k, v in record_run.items()
     )
     beside = path.with_suffix(".part")
     beside.write_text(f"{{\n{body}\n}}\n", "utf8")
@@ -67,7 +67,7 @@ def write_record(record_run: dict, folder: Path = RECORDS) -> Path:
     return path
 
 
-def ship(model: nn.Module, name: str, folder: Path = WEIGHTS) -> None:
+def save_weights(model: nn.Module, name: str, folder: Path = WEIGHTS) -> None:
     """Write a model's weights in half precision, beside and then moved."""
     half = {k: v.half().cpu() for k, v in model.state_dict().items()}
     path = folder / f"{name}.safetensors"
@@ -75,29 +75,31 @@ def ship(model: nn.Module, name: str, folder: Path = WEIGHTS) -> None:
     path.with_suffix(".part").replace(path)
 
 
-def rows(value) -> str:
+def format_rows(value) -> str:
     """Return JSON: a list of dicts one a line, everything else on one line."""
     if isinstance(value, list) and value and isinstance(value[0], dict):
-        return "[\n  " + ",\n  ".join(map(plain, value)) + "\n ]"
+        return "[\n  " + ",\n  ".join(map(format_plain, value)) + "\n ]"
     if isinstance(value, dict) and value:
-        inner = (f"  {json.dumps(k)}: {plain(v)}" for k, v in value.items())
+        inner = (
+            f"  {json.dumps(k)}: {format_plain(v)}" for k, v in value.items()
+        )
         return "{\n" + ",\n".join(inner) + "\n }"
-    return plain(value)
+    return format_plain(value)
 
 
-def plain(value) -> str:
+def format_plain(value) -> str:
     """Return JSON on one line, numbers to 6 significant digits."""
-    return json.dumps(rounded(value), ensure_ascii=False)
+    return json.dumps(round_floats(value), ensure_ascii=False)
 
 
-def rounded(value):
+def round_floats(value):
     """Return the value with every float to 6 significant digits."""
     if isinstance(value, float):
         return float(f"{value:.6g}")
     if isinstance(value, dict):
-        return {k: rounded(v) for k, v in value.items()}
+        return {k: round_floats(v) for k, v in value.items()}
     if isinstance(value, list | tuple):
-        return [rounded(v) for v in value]
+        return [round_floats(v) for v in value]
     return value
 
 
@@ -113,7 +115,7 @@ def record_run(name: str, progress: bool = True) -> dict:
 
     A GPU has a checkpoint of its own: no run is trained on two devices.
     """
-    run, device = RUNS[name], chosen()
+    run, device = RUNS[name], get_device()
     torch.set_num_threads(1)
     data, model = run.data(), run.model().to(device)
     kept = name if device.type == "cpu" else f"{name}-{device.type}"
@@ -147,5 +149,5 @@ def record_run(name: str, progress: bool = True) -> dict:
     )
     write_record(made)
     if run.ship:
-        ship(model, name)
+        save_weights(model, name)
     return made

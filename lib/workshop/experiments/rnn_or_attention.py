@@ -22,14 +22,16 @@ LENGTHS, WIDTH, BATCH = (16, 32, 64, 128, 256, 512, 1024, 2048), 128, 8
 KINDS = ("rnn", "gru", "attention")
 
 
-def seconds(call: Callable[[], object]) -> float:
+def time_call(call: Callable[[], object]) -> float:
     """Return how long a call takes."""
     begun = time.perf_counter()
     call()
     return time.perf_counter() - begun
 
 
-def calls(model: nn.Module, length: int) -> dict[str, Callable[[], object]]:
+def make_calls(
+    model: nn.Module, length: int
+) -> dict[str, Callable[[], object]]:
     """Return a forward call, and one forwards and backwards."""
     x = torch.randn(BATCH, length, WIDTH)
 
@@ -44,10 +46,10 @@ def calls(model: nn.Module, length: int) -> dict[str, Callable[[], object]]:
     return {"forward": forward, "both": both}
 
 
-def counted(model: nn.Module, length: int) -> int:
+def count_flops(model: nn.Module, length: int) -> int:
     """Return the FLOPs of a forward call that PyTorch's counter sees."""
     with FlopCounterMode(display=False) as counter:
-        calls(model, length)["forward"]()
+        make_calls(model, length)["forward"]()
     return counter.get_total_flops()
 
 
@@ -61,15 +63,15 @@ def rnn_or_attention(rounds: int = 7) -> dict:
         models = {k: SEQUENCE_LAYERS[k](WIDTH) for k in KINDS}
         results: dict = {"counted": {}}
         for kind, model in models.items():
-            results["counted"][kind] = [counted(model, n) for n in LENGTHS]
+            results["counted"][kind] = [count_flops(model, n) for n in LENGTHS]
             for way in ("forward", "both"):
                 results[f"{kind} {way}"] = [[] for _ in LENGTHS]
         for i, length in enumerate(LENGTHS):
-            ready = {k: calls(m, length) for k, m in models.items()}
+            ready = {k: make_calls(m, length) for k, m in models.items()}
             for nth in range(rounds + 1):  # the first warms up
                 for kind, both_ways in ready.items():
                     for way, call in both_ways.items():
-                        took = seconds(call)
+                        took = time_call(call)
                         if nth:
                             results[f"{kind} {way}"][i].append(took)
         made = make_record(

@@ -21,7 +21,7 @@ from attnbook.attention.scaled_dot_product import attention_weights
 from attnbook.models.devices import device_of
 from attnbook.models.lookup_model import LookupModel, draw_lookup
 from workshop.experiments.cores import hold_cores
-from workshop.experiments.device import chosen
+from workshop.experiments.device import get_device
 from workshop.experiments.record import make_record, write_record
 from workshop.experiments.registry import experiment
 
@@ -39,7 +39,7 @@ RECIPES = (
 )
 
 
-def gradients(width: int, scale: float, seed: int) -> dict[str, float]:
+def measure_gradients(width: int, scale: float, seed: int) -> dict[str, float]:
     """Return the sizes of everything for random lookups of one width.
 
     The loss of a lookup is half the squared distance between what it returns
@@ -70,18 +70,18 @@ def gradients(width: int, scale: float, seed: int) -> dict[str, float]:
     }
 
 
-def factor(way: str, width: int) -> float:
+def compute_factor(way: str, width: int) -> float:
     """Return what a way of training multiplies the products by."""
     return width**-0.5 if way == "scaled" else 1.0
 
 
-def start(way: str, width: int, symbols: int = 32) -> LookupModel:
+def build_model(way: str, width: int, symbols: int = 32) -> LookupModel:
     """Return the model to train, from the global seed."""
     model = LookupModel(
         *(symbols, symbols, symbols),
         width=width,
         value=64,
-        scale=factor(way, width),
+        scale=compute_factor(way, width),
     )
     if way == "shrunk":
         with torch.no_grad():
@@ -90,7 +90,9 @@ def start(way: str, width: int, symbols: int = 32) -> LookupModel:
     return model
 
 
-def loss_and_weights(model: LookupModel, task) -> tuple[Tensor, Tensor, Tensor]:
+def compute_loss_and_weights(
+    model: LookupModel, task
+) -> tuple[Tensor, Tensor, Tensor]:
     """Return the loss in nats, the share of wrong answers, the weights."""
     task = task.to(device_of(model))
     logits, weights = model(*task[:3])
@@ -103,7 +105,7 @@ def train(way: str, width: int, kind: str, rate: float, seed: int) -> dict:
     """Train a model to look up, and return what became of it."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        model = start(way, width).to(chosen())
+        model = build_model(way, width).to(get_device())
     optimisers: dict[str, Callable] = {
         "adam": torch.optim.Adam,
         "sgd": torch.optim.SGD,
@@ -112,7 +114,7 @@ def train(way: str, width: int, kind: str, rate: float, seed: int) -> dict:
     rng = torch.Generator().manual_seed(seed)
     curve, largest = [], []
     for _ in range(STEPS):
-        loss, _, weights = loss_and_weights(
+        loss, _, weights = compute_loss_and_weights(
             model, draw_lookup(32, 16, 32, 8, rng)
         )
         optimiser.zero_grad()
@@ -121,7 +123,9 @@ def train(way: str, width: int, kind: str, rate: float, seed: int) -> dict:
         curve.append(float(loss.detach()))
         largest.append(float(weights.detach().amax(-1).mean()))
     with torch.no_grad():
-        _, wrong, _ = loss_and_weights(model, draw_lookup(512, 16, 32, 8, rng))
+        _, wrong, _ = compute_loss_and_weights(
+            model, draw_lookup(512, 16, 32, 8, rng)
+        )
     fifties = torch.tensor(curve).unflatten(0, (-1, 50)).mean(-1)
     return {
         "error": float(wrong),
@@ -130,7 +134,9 @@ def train(way: str, width: int, kind: str, rate: float, seed: int) -> dict:
     }
 
 
-def timed(name: str, seeds: list[int], run: Callable[[], dict], **more) -> dict:
+def record_results(
+    name: str, seeds: list[int], run: Callable[[], dict], **more
+) -> dict:
     """Run on one thread, write the record, and return it."""
     torch.set_num_threads(1)
     with hold_cores(1):
@@ -156,14 +162,16 @@ def scaling_gradients() -> dict:
         results = {}
         for way in WAYS[:2]:
             for width in WIDTHS:
-                scale = factor(way, width)
-                draws = [gradients(width, scale, n) for n in range(DRAWS)]
+                scale = compute_factor(way, width)
+                draws = [
+                    measure_gradients(width, scale, n) for n in range(DRAWS)
+                ]
                 results[f"{way} {width}"] = {
                     k: [draw[k] for draw in draws] for k in draws[0]
                 }
         return results
 
-    return timed(
+    return record_results(
         "scaling_gradients",
         list(range(DRAWS)),
         run,
@@ -188,4 +196,4 @@ def scaling_training() -> dict:
                     }
         return results
 
-    return timed("scaling_training", list(SEEDS), run, steps=STEPS)
+    return record_results("scaling_training", list(SEEDS), run, steps=STEPS)

@@ -40,7 +40,9 @@ STEPS = {
 }
 
 
-def scoring(name: str, size: Sequence[int], gradient: bool = False) -> Callable:
+def make_score_call(
+    name: str, size: Sequence[int], gradient: bool = False
+) -> Callable:
     """Return a function that computes one score of the same random numbers."""
     B, T, S, D, A = size
     rng = torch.Generator().manual_seed(0)
@@ -64,7 +66,9 @@ def scoring(name: str, size: Sequence[int], gradient: bool = False) -> Callable:
     return calls[name]
 
 
-def interleaved(calls: dict[str, Callable], rounds: int) -> dict[str, list]:
+def time_interleaved(
+    calls: dict[str, Callable], rounds: int
+) -> dict[str, list]:
     """Return the milliseconds of every call, all of them in every round.
 
     The order is drawn anew each time: what ran just before a call leaves it
@@ -82,42 +86,46 @@ def interleaved(calls: dict[str, Callable], rounds: int) -> dict[str, list]:
     return taken
 
 
-def quartiles(values: Sequence[float]) -> dict[str, float]:
+def compute_quartiles(values: Sequence[float]) -> dict[str, float]:
     """Return the middle of the values and the quartiles around it."""
     cuts = torch.tensor([0.25, 0.5, 0.75], dtype=torch.float64)
     numbers = torch.tensor(values, dtype=torch.float64).quantile(cuts)
     return dict(zip(("low", "middle", "high"), numbers.tolist(), strict=True))
 
 
-def kept(name: str, size: Sequence[int]) -> int:
+def count_saved_bytes(name: str, size: Sequence[int]) -> int:
     """Return the bytes that autograd keeps for a backward pass, inputs too."""
     return allocations.count_saved_bytes(
-        lambda: scoring(name, size, gradient=True)()
+        lambda: make_score_call(name, size, gradient=True)()
     )
 
 
-def resident() -> int:
+def read_peak_memory() -> int:
     """Return the most memory this process has held so far, in bytes."""
     unit = 1 if sys.platform == "darwin" else 1024
     return unit * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
-def peak(name: str, size: Sequence[int]) -> dict[str, float]:
+def measure_peak(name: str, size: Sequence[int]) -> dict[str, float]:
     """Return what one call adds to this process's peak, and its result's sum.
 
     The call is made once on a small size first, which loads the libraries.
     """
     torch.set_num_threads(1)
     with torch.no_grad():
-        scoring(name, (2, 3, 5, 7, 11))()
-        call = scoring(name, size)
-        before = resident()
+        make_score_call(name, (2, 3, 5, 7, 11))()
+        call = make_score_call(name, size)
+        before = read_peak_memory()
         total = float(call().double().abs().sum())
-    return {"bytes": resident() - before, "whole": resident(), "sum": total}
+    return {
+        "bytes": read_peak_memory() - before,
+        "whole": read_peak_memory(),
+        "sum": total,
+    }
 
 
-def measured_peak(name: str) -> dict[str, float]:
-    """Return `peak` of a page, measured in a process of its own."""
+def measure_peak_in_process(name: str) -> dict[str, float]:
+    """Return `measure_peak` of a page, measured in a process of its own."""
     told = subprocess.run(
         [sys.executable, "-m", "workshop.experiments.scores_cost", name],
         capture_output=True,
@@ -127,7 +135,7 @@ def measured_peak(name: str) -> dict[str, float]:
     return json.loads(told.stdout)
 
 
-def training_step(name: str) -> tuple[Callable, int]:
+def make_training_step(name: str) -> tuple[Callable, int]:
     """Return one step of training on a fixed batch, and the parameters."""
     from attnbook.models.encoder_decoder import count_parameters
     from attnbook.training.batching import make_batch
@@ -154,18 +162,22 @@ def scores_cost() -> dict:
         wall, cpu = time.perf_counter(), time.process_time()
         results: dict[str, dict] = {"peak": {}, "kept": {}, "call": {}}
         for name in SCORES:
-            results["peak"][name] = measured_peak(name)
+            results["peak"][name] = measure_peak_in_process(name)
         for label, size in SIZES.items():
-            results["kept"][label] = {n: kept(n, size) for n in SCORES[:4]}
+            results["kept"][label] = {
+                n: count_saved_bytes(n, size) for n in SCORES[:4]
+            }
             with torch.no_grad():
-                calls = {n: scoring(n, size) for n in SCORES}
-                taken = interleaved(calls, ROUNDS)
-            results["call"][label] = {n: quartiles(x) for n, x in taken.items()}
-        steps = {name: training_step(name) for name in STEPS}
-        taken = interleaved(
+                calls = {n: make_score_call(n, size) for n in SCORES}
+                taken = time_interleaved(calls, ROUNDS)
+            results["call"][label] = {
+                n: compute_quartiles(x) for n, x in taken.items()
+            }
+        steps = {name: make_training_step(name) for name in STEPS}
+        taken = time_interleaved(
             {n: s for n, (s, _) in steps.items()}, TRAINED_ROUNDS
         )
-        results["step"] = {n: quartiles(x) for n, x in taken.items()}
+        results["step"] = {n: compute_quartiles(x) for n, x in taken.items()}
         results["parameters"] = {n: size for n, (_, size) in steps.items()}
         made = make_record(
             "scores_cost",
@@ -181,4 +193,4 @@ def scores_cost() -> dict:
 
 
 if __name__ == "__main__":
-    print(json.dumps(peak(sys.argv[1], SIZES["page"])))
+    print(json.dumps(measure_peak(sys.argv[1], SIZES["page"])))

@@ -28,9 +28,9 @@ from attnbook.training.language_modeling import (
     held_out_loss,
     train_language_model,
 )
-from workshop.experiments.device import chosen
+from workshop.experiments.device import get_device
 from workshop.experiments.registry import experiment
-from workshop.experiments.scaling import timed
+from workshop.experiments.scaling import record_results
 
 SIZE = Size(32, 4, 128, 2, around=PreNorm)
 CAP = 10.0  # of the soft-capped scores
@@ -44,12 +44,12 @@ RATES, SEEDS, STEPS, EVERY = (3e-3, 3e-2, 1e-1), (0, 1, 2), 200, 10
 
 def build_model(way: str, seed: int) -> LanguageModel:
     """Return a language model with one way of making its scores."""
-    model = build_character_model(seed, SIZE).to(chosen())
+    model = build_character_model(seed, SIZE).to(get_device())
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         for block in model.blocks:
             block.attention = WAYS[way](SIZE.width, SIZE.heads)
-    return model.to(chosen())
+    return model.to(get_device())
 
 
 @torch.no_grad()
@@ -73,7 +73,7 @@ def measure_scores(model: LanguageModel) -> dict[str, list[float]]:
     return found
 
 
-def trained_so(way: str, rate: float, seed: int) -> dict:
+def train_and_measure(way: str, rate: float, seed: int) -> dict:
     """Train once, looking at the attention every few steps."""
     model = build_model(way, seed)
     seen: list[dict] = []
@@ -94,7 +94,7 @@ def trained_so(way: str, rate: float, seed: int) -> dict:
 
 
 @experiment()
-def steady_training() -> dict:
+def stability_training() -> dict:
     """Record loss, entropy and largest scores for each way and rate."""
 
     def run() -> dict:
@@ -104,7 +104,7 @@ def steady_training() -> dict:
                     "way": way,
                     "rate": rate,
                     "seed": seed,
-                    **trained_so(way, rate, seed),
+                    **train_and_measure(way, rate, seed),
                 }
                 for seed in SEEDS
                 for rate in RATES
@@ -112,6 +112,11 @@ def steady_training() -> dict:
             ]
         }
 
-    return timed(
-        "steady_training", list(SEEDS), run, steps=STEPS, every=EVERY, width=32
+    return record_results(
+        "stability_training",
+        list(SEEDS),
+        run,
+        steps=STEPS,
+        every=EVERY,
+        width=32,
     )

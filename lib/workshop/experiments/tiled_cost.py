@@ -15,11 +15,18 @@ from attnbook.attention.scaled_dot_product import attend
 from attnbook.flash import flash_attention
 from attnbook.profiling.allocations import measure_peak_bytes
 from workshop.experiments.cores import hold_cores
-from workshop.experiments.mask_cost import B, D, H, both, drawn, forward
-from workshop.experiments.multi_head_cost import paired, ratio
+from workshop.experiments.mask_cost import (
+    B,
+    D,
+    H,
+    draw_inputs,
+    make_forward_call,
+    make_training_call,
+)
+from workshop.experiments.multi_head_cost import compute_ratio, time_pairs
 from workshop.experiments.record import make_record, write_record
 from workshop.experiments.registry import experiment
-from workshop.experiments.scores_cost import interleaved, quartiles
+from workshop.experiments.scores_cost import compute_quartiles, time_interleaved
 
 LENGTHS = (512, 1024, 2048, 4096)
 THREADS, ROUNDS, PAIRS = 2, 5, 7
@@ -30,37 +37,43 @@ WAYS: dict[str, Callable[..., Tensor]] = {
 }
 
 
-def measured(length: int) -> dict[str, dict]:
+def measure_ways(length: int) -> dict[str, dict]:
     """Return time and memory of every way at one length."""
-    inputs = drawn(length)
+    inputs = draw_inputs(length)
     made: dict[str, dict] = {}
-    for name, direction in (("forward", forward), ("both", both)):
+    for name, direction in (
+        ("forward", make_forward_call),
+        ("both", make_training_call),
+    ):
         calls = {n: direction(way, inputs) for n, way in WAYS.items()}
-        taken = interleaved(calls, ROUNDS)
-        made[name] = {n: quartiles(ms) for n, ms in taken.items()}
+        taken = time_interleaved(calls, ROUNDS)
+        made[name] = {n: compute_quartiles(ms) for n, ms in taken.items()}
         made[f"bytes, {name}"] = {
             n: measure_peak_bytes(call) for n, call in calls.items()
         }
-    law = forward(attend, inputs)()
+    law = make_forward_call(attend, inputs)()
     made["far"] = {
-        n: float((forward(way, inputs)() - law).abs().max())
+        n: float((make_forward_call(way, inputs)() - law).abs().max())
         for n, way in WAYS.items()
     }
     return made
 
 
-def against_standard(length: int) -> dict[str, dict]:
+def compare_with_standard(length: int) -> dict[str, dict]:
     """Return the tiles' time over the standard way's, call by call in turn."""
-    inputs = drawn(length)
+    inputs = draw_inputs(length)
     return {
-        name: ratio(
-            paired(
+        name: compute_ratio(
+            time_pairs(
                 direction(WAYS["tiled"], inputs),
                 direction(WAYS["standard"], inputs),
                 PAIRS,
             )
         )
-        for name, direction in (("forward", forward), ("both", both))
+        for name, direction in (
+            ("forward", make_forward_call),
+            ("both", make_training_call),
+        )
     }
 
 
@@ -70,8 +83,8 @@ def tiled_cost() -> dict:
     torch.set_num_threads(THREADS)
     with hold_cores(os.cpu_count() or 1):
         wall, cpu = time.perf_counter(), time.process_time()
-        results: dict[str, dict] = {str(n): measured(n) for n in LENGTHS}
-        results["against standard"] = against_standard(LENGTHS[-1])
+        results: dict[str, dict] = {str(n): measure_ways(n) for n in LENGTHS}
+        results["against standard"] = compare_with_standard(LENGTHS[-1])
         made = make_record(
             "tiled_cost",
             [0],

@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 
 from attnbook.data import cmudict, read_lines
-from workshop.derive.cmudict import pronunciations, split
+from workshop.derive.cmudict import collect_pronunciations, split_words
 
 pytestmark = pytest.mark.precision
 
@@ -74,7 +74,7 @@ def test_the_split_is_what_the_script_draws():
         line.split("\t")[0] for line in read_lines("cmudict/words.tsv.bz2")
     ]
     assert stored == sorted(set(stored))
-    valid, test = split(stored[::-1])  # whatever the order
+    valid, test = split_words(stored[::-1])  # whatever the order
     assert valid == read_lines("cmudict/valid.txt")
     assert test == read_lines("cmudict/test.txt")
 
@@ -89,7 +89,7 @@ able-bodied EY1 B AH0 L
 a.m. EY1 EH1 M
 'til T IH1 L
 """
-    assert pronunciations(dictionary) == {
+    assert collect_pronunciations(dictionary) == {
         "read": ["R EH D", "R IY D"],
         "aalborg": ["AO L B AO R G"],
         "'til": ["T IH L"],

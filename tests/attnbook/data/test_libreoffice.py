@@ -9,13 +9,13 @@ from attnbook.data import libreoffice, read_file
 from workshop.derive.libreoffice import (
     QUOTAS,
     SIMILAR,
-    fault,
-    split,
-    subwords,
-    tidy,
-    unique,
+    find_fault,
+    keep_unique,
+    normalize,
+    split_pairs,
+    train_subwords,
 )
-from workshop.derive.neighbours import words
+from workshop.derive.neighbours import find_words
 
 pytestmark = [
     pytest.mark.exact("counts sentences with NumPy"),
@@ -48,7 +48,7 @@ def test_lengths_of_held_out_sentences_fill_their_quotas(texts):
 
 def test_every_pair_is_clean_and_unique(texts):
     pairs = sides(texts.train + texts.valid + texts.test)
-    assert {fault(*pair) for pair in pairs} == {"kept"}
+    assert {find_fault(*pair) for pair in pairs} == {"kept"}
     for side in zip(*pairs, strict=True):
         assert len(set(side)) == len(pairs)
 
@@ -57,7 +57,7 @@ def test_every_pair_is_clean_and_unique(texts):
 def test_no_held_out_sentence_has_a_near_twin(texts, side):
     held_out = texts.valid + texts.test
     pairs = held_out + texts.train
-    sets = [words(getattr(pair, side)[0]) for pair in pairs]
+    sets = [find_words(getattr(pair, side)[0]) for pair in pairs]
     sizes = np.array([len(one) for one in sets])
     holders = defaultdict(list)
     for index, one in enumerate(sets):
@@ -97,7 +97,7 @@ def test_pieces_hold_all_that_occurs(language, side):
 
 def test_subwords_know_the_training_sentences_only(texts):
     english = [pair.source[0] for pair in texts.train]
-    assert subwords(english) == read_file("libreoffice/en.model")
+    assert train_subwords(english) == read_file("libreoffice/en.model")
 
 
 @pytest.mark.refusal
@@ -121,10 +121,10 @@ def test_an_unknown_language_is_named():
 
 def test_tidy_makes_quotes_dashes_and_spaces_plain():
     assert (
-        tidy("\u201cA\u201d \u2013 l\u2019été\xa0\u2026\n b .")
+        normalize("\u201cA\u201d \u2013 l\u2019été\xa0\u2026\n b .")
         == '"A" - l\'été ... b.'
     )
-    assert tidy("«\xa0Oui\xa0» !") == '"Oui" !'
+    assert normalize("«\xa0Oui\xa0» !") == '"Oui" !'
 
 
 @pytest.mark.parametrize(
@@ -144,17 +144,17 @@ def test_tidy_makes_quotes_dashes_and_spaces_plain():
     ],
 )
 def test_fault_names_why_a_pair_is_left_out(english, french, reason):
-    assert reason in fault(english, french)
+    assert reason in find_fault(english, french)
 
 
 def test_unique_keeps_the_most_frequent_translation():
     counts = Counter({("a", "b"): 1, ("a", "c"): 2, ("d", "c"): 1})
     counts["e", "f"] = 1
-    assert list(unique(counts, counts)) == [("a", "c"), ("e", "f")]
+    assert list(keep_unique(counts, counts)) == [("a", "c"), ("e", "f")]
 
 
 def test_split_never_holds_out_a_pair_with_a_twin():
     apart = [(f"{chr(97 + i)}x y{i} {i}", f"z{i} {i}") for i in range(9)]
     twins = [("one two three", "un"), ("one two three four", "deux")]
-    splits = split(apart + twins)
+    splits = split_pairs(apart + twins)
     assert splits == {"train": twins, "valid": apart, "test": []}

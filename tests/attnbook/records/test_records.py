@@ -23,7 +23,7 @@ from attnbook.training.tasks import (
 from attnbook.training.trained import load_trained
 from workshop.experiments import __main__ as command
 from workshop.experiments.cores import hold_cores
-from workshop.experiments.record import make_record, rounded, write_record
+from workshop.experiments.record import make_record, round_floats, write_record
 from workshop.experiments.registry import find_experiments
 from workshop.experiments.runs import HEADS_RUNS, LEADER_RUNS, LUONG_RUNS, RUNS
 
@@ -156,7 +156,7 @@ def test_a_record_is_written_and_read_back(tmp_path):
     back = read_record("a_run", tmp_path)
     assert back["results"] == {"bleu": 12.3457}
     assert "a_run" in provenance(back)
-    assert rounded({"x": [1 / 3]}) == {"x": [0.333333]}
+    assert round_floats({"x": [1 / 3]}) == {"x": [0.333333]}
 
 
 def test_reading_says_where_it_comes_from(capsys):

@@ -94,10 +94,12 @@ def test_the_largest_score_and_entropy_are_of_visible_keys():
 
 
 def test_slopes_are_one_a_block():
-    model = character_model.build_character_model(0, norms.size_of("post", 3))
+    model = character_model.build_character_model(
+        0, norms.choose_size("post", 3)
+    )
     read, _ = cut_windows("valid", torch.tensor([0]), 8)
     model(read).square().mean().backward()
-    assert len(norms.slopes(model)) == 3
+    assert len(norms.measure_gradient_norms(model)) == 3
 
 
 def test_the_shipped_model_has_the_recorded_loss():
@@ -135,13 +137,13 @@ def test_records_have_a_row_for_every_training():
     kinds = {(r["around"], r["blocks"], r["warmup"], r["seed"]) for r in rows}
     assert len(kinds) == len(rows) == 24
     assert all(len(r["first_gradients"]) == r["blocks"] for r in rows)
-    rows = read_record("steady_training")["results"]["rows"]
+    rows = read_record("stability_training")["results"]["rows"]
     kinds = {(r["way"], r["rate"], r["seed"]) for r in rows}
     assert len(kinds) == len(rows) == 27
 
 
 def test_scores_grow_at_the_high_rate_only_without_stabilization():
-    rows = read_record("steady_training")["results"]["rows"]
+    rows = read_record("stability_training")["results"]["rows"]
     for row in rows:
         if row["rate"] == 0.1:
             last = max(row["largest"][-1])

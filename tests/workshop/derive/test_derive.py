@@ -4,8 +4,8 @@ import random
 
 import pytest
 
-from workshop.derive.help_pages import paired, paragraphs
-from workshop.derive.neighbours import jaccard, nearest, words
+from workshop.derive.help_pages import pair_paragraphs, read_paragraphs
+from workshop.derive.neighbours import compute_jaccard, find_nearest, find_words
 
 pytestmark = pytest.mark.precision
 
@@ -21,7 +21,7 @@ after
 
 
 def test_paragraphs_keep_the_default_wording_and_need_an_id():
-    found = {k: " ".join(v.split()) for k, v in paragraphs(PAGE).items()}
+    found = {k: " ".join(v.split()) for k, v in read_paragraphs(PAGE).items()}
     assert found == {
         "hd_id1": "Opening a file",
         "par_id2": "Choose Tools & Options now.",
@@ -35,11 +35,13 @@ def test_paired_aligns_by_page_and_id(tmp_path):
             f'<p id="par_1">{text}</p><p id="par_{language}">alone</p>'
         )
     (tmp_path / "en/b.html").write_text('<p id="par_1">no twin page</p>')
-    assert list(paired(tmp_path / "en", tmp_path / "fr")) == [("one", "un")]
+    assert list(pair_paragraphs(tmp_path / "en", tmp_path / "fr")) == [
+        ("one", "un")
+    ]
 
 
 def test_words_are_lower_case_letters_or_digits():
-    assert words("L'été, 3.5 % a_b") == {"l", "été", "3", "5", "a", "b"}
+    assert find_words("L'été, 3.5 % a_b") == {"l", "été", "3", "5", "a", "b"}
 
 
 @pytest.mark.parametrize("similarity", [0.3, 0.6, 0.75, 1.0])
@@ -52,7 +54,7 @@ def test_nearest_agrees_with_comparing_all_pairs(similarity):
     expected = []
     for i, one in enumerate(sets):
         rest = sets[:i] + sets[i + 1 :]
-        best = max(jaccard(one, other) for other in rest)
+        best = max(compute_jaccard(one, other) for other in rest)
         expected.append(best if best >= similarity else 0.0)
-    assert nearest(sets, similarity) == expected
+    assert find_nearest(sets, similarity) == expected
     assert sum(map(bool, expected)) > 0

@@ -38,7 +38,7 @@ def test_a_run_announces_its_duration_on_a_terminal(real, name, monkeypatch):
     record = read_record("mask_cost")
     experiment = SimpleNamespace(run=lambda: record)
     monkeypatch.setitem(command.EXPERIMENTS, name, experiment)
-    assert command.repeated(name, progress=True)
+    assert command.repeat_run(name, progress=True)
     minutes = f"{record['wall_s'] / 60:.1f} minutes"
     known = minutes if name == "mask_cost" else "first time"
     assert (f"{name} runs" in stream.text and known in stream.text) == real

@@ -5,7 +5,7 @@ from attnbook.profiling.block import Block, count_block_parts
 from attnbook.profiling.tracing import trace_call
 from attnbook.records import read_record
 from workshop.experiments import attention_cost as probe
-from workshop.experiments.plain_block import PlainBlock, training
+from workshop.experiments.plain_block import PlainBlock, make_training_step
 
 
 @pytest.fixture(autouse=True)
@@ -18,22 +18,24 @@ def quick(monkeypatch):
 
 def test_every_implementation_is_timed():
     steps = {"scale", "scores", "softmax", "values"}
-    found = probe.steps(19)
+    found = probe.measure_steps(19)
     again = {f"{name} again" for name in steps}
     assert {*found} == steps | again | {"attend", "strips", "sdpa"}
     for row in found.values():
         assert 0 < row["least"] <= row["low"] <= row["middle"] <= row["high"]
-    assert {*probe.timed(probe.ways(probe.drawn(1, 2, 7, 4)))} == {
+    assert {
+        *probe.time_calls(probe.list_ways(probe.draw_inputs(1, 2, 7, 4)))
+    } == {
         "attend",
         "sdpa",
     }
-    assert len(probe.precisions(19)) == 2 * len(probe.DTYPES)
-    assert {*probe.heads(19)} == {str(n) for n in probe.HEADS}
-    assert {*probe.groups()} == {str(n) for n in probe.GROUPS}
+    assert len(probe.measure_precisions(19)) == 2 * len(probe.DTYPES)
+    assert {*probe.measure_heads(19)} == {str(n) for n in probe.HEADS}
+    assert {*probe.measure_groups()} == {str(n) for n in probe.GROUPS}
 
 
 def test_the_layers_peaks_are_of_the_named_implementations():
-    found = probe.layer()
+    found = probe.measure_layer_memory()
     assert found["attend, training"] > found["attend"] >= 2 * 2 * 40 * 40 * 4
     assert found["sdpa"] < found["attend"]
 
@@ -45,7 +47,7 @@ def test_the_plain_block_is_the_block_that_is_counted():
         found = trace_call(lambda: block(torch.randn(2, 7, 24))).flops
     elementwise = 2 * 3 * 7 * (5 * 7 + 8)
     assert found == sum(c.flops for c in counted.values()) - elementwise
-    training(1, 5)()
+    make_training_step(1, 5)()
 
 
 def test_the_record_has_what_the_chapter_reads():

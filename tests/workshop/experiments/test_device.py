@@ -28,8 +28,8 @@ from workshop.experiments import (
     scaling,
     stability,
 )
-from workshop.experiments.probes import contexts, fit
-from workshop.experiments.record import make_record, ship, write_record
+from workshop.experiments.probes import compute_contexts, fit_probe
+from workshop.experiments.record import make_record, save_weights, write_record
 from workshop.experiments.registry import (
     EXPERIMENTS,
     RUNS,
@@ -83,13 +83,15 @@ def test_a_gpu_beyond_the_last_one_is_refused(monkeypatch, capsys):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     said = refused([NAME, "--device", "cuda:2"], capsys)
     assert "the last of this machine's 2 GPUs is cuda:1" in said
-    assert device.checked("cuda:1") == torch.device("cuda:1")
-    assert device.checked("cuda") == torch.device("cuda:0")
+    assert device.parse_device("cuda:1") == torch.device("cuda:1")
+    assert device.parse_device("cuda") == torch.device("cuda:0")
 
 
 def test_a_run_that_measures_the_processor_takes_no_gpu(monkeypatch, capsys):
-    monkeypatch.setattr(device, "checked", lambda _: torch.device("cuda:0"))
-    monkeypatch.setattr(command, "checked", device.checked)
+    monkeypatch.setattr(
+        device, "parse_device", lambda _: torch.device("cuda:0")
+    )
+    monkeypatch.setattr(command, "parse_device", device.parse_device)
     said = refused(["mask_cost", "--device", "cuda"], capsys)
     assert "mask_cost always runs on the CPU, not on cuda:0" in said
 
@@ -98,10 +100,10 @@ def test_a_record_names_the_device_it_was_made_on(monkeypatch):
     monkeypatch.setattr(
         torch.cuda, "get_device_name", lambda device: f"Fast {device.index}"
     )
-    assert make_record("a_run", [0], {})["device"] == device.title(
-        device.CPU, record.processor()
+    assert make_record("a_run", [0], {})["device"] == device.describe_device(
+        device.CPU, record.read_processor_name()
     )
-    with device.on(torch.device("cuda:1")):
+    with device.use_device(torch.device("cuda:1")):
         made = make_record("a_run", [0], {})
     assert made["device"].startswith("Fast 1 (cuda:1), ")
     assert made["command"].endswith("a_run --device cuda:1")
@@ -109,10 +111,10 @@ def test_a_record_names_the_device_it_was_made_on(monkeypatch):
 
 
 def test_the_chosen_device_applies_only_during_the_runs():
-    with pytest.raises(KeyError), device.on(torch.device("cuda:0")):
-        assert device.chosen() == torch.device("cuda:0")
+    with pytest.raises(KeyError), device.use_device(torch.device("cuda:0")):
+        assert device.get_device() == torch.device("cuda:0")
         raise KeyError
-    assert device.chosen() == device.CPU
+    assert device.get_device() == device.CPU
 
 
 def stored(folder):
@@ -176,7 +178,7 @@ def test_the_other_runs_go_on(monkeypatch, capsys):
 def test_an_interrupted_write_leaves_the_old_record(tmp_path, monkeypatch):
     made = make_record("a_run", [0], {"bleu": 1.0}, wall_s=1.0, cpu_s=0.5)
     write_record(made, tmp_path)
-    ship(torch.nn.Linear(2, 3), "a_run", tmp_path)
+    save_weights(torch.nn.Linear(2, 3), "a_run", tmp_path)
     before = stored(tmp_path)
 
     def stop(path, *_):
@@ -185,7 +187,7 @@ def test_an_interrupted_write_leaves_the_old_record(tmp_path, monkeypatch):
     monkeypatch.setattr(type(tmp_path), "replace", stop)
     for again in (
         lambda: write_record(made | {"results": {}}, tmp_path),
-        lambda: ship(torch.nn.Linear(2, 3), "a_run", tmp_path),
+        lambda: save_weights(torch.nn.Linear(2, 3), "a_run", tmp_path),
     ):
         with pytest.raises(KeyboardInterrupt):
             again()
@@ -217,8 +219,10 @@ def test_tasks_are_decoded_on_the_models_device():
 def scored(data, model):
     """Return what is read off a model, as plain numbers."""
     answers = data.generate(model, PAIRS, limit=5)
-    vectors = contexts(model, data, PAIRS)
-    probe = fit(vectors.detach(), torch.zeros(2, 3, dtype=torch.long) + 5, 7)
+    vectors = compute_contexts(model, data, PAIRS)
+    probe = fit_probe(
+        vectors.detach(), torch.zeros(2, 3, dtype=torch.long) + 5, 7
+    )
     assert next(probe.parameters()).device == vectors.device
     return (
         [x.ids for x in answers],
@@ -242,13 +246,17 @@ def test_small_experiments_run_on_the_models_device():
             model, course, 0, lambda _, loss: losses.append(loss)
         )
         assert language_modeling.held_out_loss(model, "valid", 6, count=4) > 0
-        assert longer_sequences.reading_loss(model, 70, count=4) > 0
-        assert 0 <= longer_sequences.copying_error(model, 6, count=16) <= 1
+        assert longer_sequences.measure_reading_loss(model, 70, count=4) > 0
+        assert (
+            0 <= longer_sequences.measure_copying_error(model, 6, count=16) <= 1
+        )
         toy = STANDIN(made(lambda: multi_lookup.MultiLookupModel(4, 16)))
-        assert heads.looked(toy)["entropy"] > 0
-        heads.same_embeddings(toy)
+        assert heads.measure_similarity(toy)["entropy"] > 0
+        heads.share_embeddings(toy)
         only = STANDIN(made(lambda: LookupModel(9, 9, 9, 4, 4)))
-        loss, *_ = scaling.loss_and_weights(only, draw_lookup(2, 5, 9, 3, rng))
+        loss, *_ = scaling.compute_loss_and_weights(
+            only, draw_lookup(2, 5, 9, 3, rng)
+        )
         assert loss.device == PLACE
         recall = STANDIN(made(lambda: path_length.Recall("attention")))
         text = torch.zeros(2, 5, dtype=torch.long).to(PLACE)

@@ -24,14 +24,14 @@ from workshop.experiments.longer_sequences import (
     LENGTH,
     LONGEST,
     SYMBOLS,
-    copying_error,
+    draw_batch,
     draw_copying,
     draw_reading,
-    drawn,
-    reading_loss,
+    measure_copying_error,
+    measure_reading_loss,
     train,
 )
-from workshop.experiments.positions_cost import timings
+from workshop.experiments.positions_cost import time_steps
 
 RNG = torch.Generator().manual_seed(0)
 
@@ -80,16 +80,16 @@ def test_a_model_that_copies_has_error_zero():
         def forward(self, text):
             return super().forward(text).roll(1, dims=1)
 
-    assert copying_error(Copies(), 64, count=16) == 0
-    assert copying_error(OneOff(), 64, count=16) == 1
+    assert measure_copying_error(Copies(), 64, count=16) == 0
+    assert measure_copying_error(OneOff(), 64, count=16) == 1
 
 
 def test_no_training_sequence_is_longer_than_the_length():
     rng = torch.Generator().manual_seed(0)
-    lengths = {drawn("copy", rng)[0].shape[1] for _ in range(99)}
+    lengths = {draw_batch("copy", rng)[0].shape[1] for _ in range(99)}
     assert max(lengths) == LENGTH
     assert min(lengths) == 8
-    assert drawn("text", rng)[0].shape[1] == LENGTH
+    assert draw_batch("text", rng)[0].shape[1] == LENGTH
 
 
 def test_the_reading_task_predicts_the_next_character():
@@ -106,7 +106,9 @@ def test_unknown_characters_have_one_number():
 
 
 def test_the_same_characters_are_predicted_at_every_length():
-    short, long = (reading_loss(Unigram(), n, 16) for n in (LENGTH, LONGEST))
+    short, long = (
+        measure_reading_loss(Unigram(), n, 16) for n in (LENGTH, LONGEST)
+    )
     assert short == pytest.approx(long)
     assert 2.5 < short < 3.5
 
@@ -211,5 +213,5 @@ def test_an_interrupted_recording_is_resumed(tmp_path):
 
 def test_timings_are_run_one_at_a_time():
     models = {m: model_of(m, 64) for m in ("none", "alibi")}
-    took = timings(models, 8, rounds=2)
+    took = time_steps(models, 8, rounds=2)
     assert {k: len(v) for k, v in took.items()} == {"none": 2, "alibi": 2}

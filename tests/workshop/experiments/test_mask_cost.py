@@ -3,7 +3,12 @@ import torch
 
 from attnbook.attention.scaled_dot_product import attend
 from workshop.experiments import mask_cost
-from workshop.experiments.mask_cost import drawn, forward, measured, ways
+from workshop.experiments.mask_cost import (
+    draw_inputs,
+    list_ways,
+    make_forward_call,
+    measure_ways,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -17,27 +22,27 @@ def no_compiler(monkeypatch):
 
 @pytest.mark.parametrize("kind", mask_cost.RULES)
 def test_every_implementation_uses_the_reference_mask(kind):
-    inputs = drawn(19)
+    inputs = draw_inputs(19)
     place = torch.arange(19)
     back = place[:, None] - place
     mask = (back >= 0) & (back < (5 if kind == "window" else 19))
-    found = ways(kind, 19)
+    found = list_ways(kind, 19)
     assert {"full", "sdpa", "blocks"} < {*found}
     for way in found.values():
         law = attend(*inputs[:3], mask)
         torch.testing.assert_close(
-            forward(way, inputs)(), law, rtol=1e-4, atol=1e-5
+            make_forward_call(way, inputs)(), law, rtol=1e-4, atol=1e-5
         )
 
 
 def test_the_record_has_every_implementation_and_length():
-    found = measured("window", 19)
+    found = measure_ways("window", 19)
     names = {"full", "sdpa", "blocks", "window"}
     for key in ("far", "forward", "both", "bytes", "bytes, both"):
         assert {*found[key]} == names
     assert max(found["far"].values()) < 1e-5
     assert found["bytes"]["full"] >= 4 * 8 * 19 * 19
-    beside = mask_cost.against_sdpa(19)
+    beside = mask_cost.compare_with_sdpa(19)
     assert all(
         row["low"] <= row["ratio"] <= row["high"] for row in beside.values()
     )

@@ -5,7 +5,12 @@ from safetensors.torch import save_file
 
 from attnbook.data.minilm import load_maps, load_value_norms
 from workshop.experiments import minilm
-from workshop.experiments.minilm import SENTENCES, encode, pieces, weights_of
+from workshop.experiments.minilm import (
+    SENTENCES,
+    encode,
+    load_weights,
+    split_into_pieces,
+)
 
 WIDTH, INNER, HEADS, LAYERS = 12, 20, 3, 2
 
@@ -117,7 +122,7 @@ def test_a_value_norm_is_the_output_norm_with_all_weight_on_one_position():
 def test_words_are_split_into_their_longest_pieces():
     known = ("the", "un", "##happi", "##ness", ".", "u")
     vocabulary = {piece: i for i, piece in enumerate(known)}
-    found = pieces("the unhappiness.", vocabulary)
+    found = split_into_pieces("the unhappiness.", vocabulary)
     assert found == ["[CLS]", "the", "un", "##happi", "##ness", ".", "[SEP]"]
 
 
@@ -145,9 +150,9 @@ def test_a_map_needs_no_model(monkeypatch):
 @pytest.mark.refusal
 def test_a_missing_or_different_file_is_refused(tmp_path):
     with pytest.raises(ValueError, match=r"no .*model.safetensors: set ATTN"):
-        weights_of(tmp_path)
+        load_weights(tmp_path)
     save_file({"x": torch.zeros(1)}, tmp_path / "model.safetensors")
     with pytest.raises(ValueError, match=f"has the SHA-256 .*{minilm.SHA256}"):
-        weights_of(tmp_path)
+        load_weights(tmp_path)
     with pytest.raises(ValueError, match="begins 'xx' of the word 'axx'"):
-        pieces("axx", {"a": 0})
+        split_into_pieces("axx", {"a": 0})

@@ -9,8 +9,13 @@ from attnbook.models.sequence_layers import (
     orthogonal_rnn,
 )
 from attnbook.records import read_record
-from workshop.experiments.path_length import SYMBOLS, WIDTH, Recall, reached
-from workshop.experiments.rnn_or_attention import counted
+from workshop.experiments.path_length import (
+    SYMBOLS,
+    WIDTH,
+    Recall,
+    measure_gradient_reach,
+)
+from workshop.experiments.rnn_or_attention import count_flops
 
 
 class Mean(nn.Module):
@@ -44,7 +49,9 @@ def test_gradient_reach_is_the_ratio_of_gradient_norms():
 def test_the_recorded_gradients_are_reproduced(kind):
     record = read_record("path_length")
     assert record["width"] == WIDTH
-    for end, found in zip(("first", "last"), reached(kind, 32, 1), strict=True):
+    for end, found in zip(
+        ("first", "last"), measure_gradient_reach(kind, 32, 1), strict=True
+    ):
         stored = record["results"][end][kind][record["lengths"].index(32)]
         assert found == pytest.approx(stored[1], rel=1e-3)
 
@@ -53,7 +60,7 @@ def test_the_global_random_state_is_unchanged():
     torch.manual_seed(0)
     expected = torch.randn(3)
     torch.manual_seed(0)
-    reached("gru", 3, 1)
+    measure_gradient_reach("gru", 3, 1)
     assert torch.equal(torch.randn(3), expected)
 
 
@@ -79,13 +86,15 @@ def test_counted_flops_equal_the_formulas(length):
     from workshop.experiments.rnn_or_attention import WIDTH as C
 
     assert (
-        counted(SEQUENCE_LAYERS["rnn"](C), length) == BATCH * 4 * length * C**2
+        count_flops(SEQUENCE_LAYERS["rnn"](C), length)
+        == BATCH * 4 * length * C**2
     )
     assert (
-        counted(SEQUENCE_LAYERS["gru"](C), length) == BATCH * 12 * length * C**2
+        count_flops(SEQUENCE_LAYERS["gru"](C), length)
+        == BATCH * 12 * length * C**2
     )
     expected = BATCH * (6 * length * C**2 + 4 * length**2 * C)
-    assert counted(SelfAttentionLayer(C), length) == expected
+    assert count_flops(SelfAttentionLayer(C), length) == expected
 
 
 def test_the_recorded_times_are_complete():

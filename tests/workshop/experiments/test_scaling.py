@@ -6,10 +6,10 @@ from attnbook.models.lookup_model import draw_lookup
 from attnbook.records import read_record
 from workshop.experiments.scaling import (
     WAYS,
-    factor,
-    gradients,
-    loss_and_weights,
-    start,
+    build_model,
+    compute_factor,
+    compute_loss_and_weights,
+    measure_gradients,
 )
 
 
@@ -17,7 +17,7 @@ from workshop.experiments.scaling import (
 @pytest.mark.parametrize("width", [4, 64])
 def test_the_recorded_gradients_are_reproduced(way, width):
     stored = read_record("scaling_gradients")["results"][f"{way} {width}"]
-    again = gradients(width, factor(way, width), 0)
+    again = measure_gradients(width, compute_factor(way, width), 0)
     assert again.keys() == stored.keys()
     for what, value in again.items():
         assert value == pytest.approx(stored[what][0], rel=1e-3), what
@@ -34,7 +34,7 @@ def test_the_gradient_is_that_of_the_loss_it_names():
     output = attend(query, key, value, scale=scale)
     loss = (output - value[:, :1]).square().sum() / 2
     (on_query,) = torch.autograd.grad(loss, query)
-    found = gradients(width, scale, 0)["query"]
+    found = measure_gradients(width, scale, 0)["query"]
     assert found == pytest.approx(float(on_query.norm(dim=-1).mean()), rel=1e-4)
 
 
@@ -43,6 +43,6 @@ def test_smaller_initial_weights_equal_the_scaling_at_initialisation():
     found = {}
     for way in WAYS:
         torch.manual_seed(0)
-        found[way] = loss_and_weights(start(way, 16), task)[2]
+        found[way] = compute_loss_and_weights(build_model(way, 16), task)[2]
     torch.testing.assert_close(found["shrunk"], found["scaled"])
     assert not torch.allclose(found["plain"], found["scaled"], atol=0.1)
