@@ -216,11 +216,11 @@ def test_steps_are_chosen_by_mouse_and_by_keyboard(shown):
     assert said(page).startswith("Step 1 of 4, layer 1, head 1: reads “(begin")
     assert numbers(page, "decoder") == ["1.00", "not yet", "not yet", "not yet"]
     page.click("text=Next")
-    assert "reads “le”, says “chat”" in said(page)
+    assert "reads “le”, generates “chat”" in said(page)
     page.click(".tm-words button >> nth=2")
-    assert "says “dort”" in said(page)
+    assert "generates “dort”" in said(page)
     page.keyboard.press("ArrowRight")
-    assert "says “end”" in said(page)
+    assert "generates “end”" in said(page)
     assert page.evaluate("document.activeElement.innerText") == "end"
     assert page.is_disabled("text=Next")
     page.keyboard.press("Home")
@@ -252,9 +252,9 @@ def test_a_source_word_shows_its_encoder_weights(shown):
     made = state()
     page = shown(made, "translation_map")
     page.click(".tm-words button:has-text('cat')")
-    assert said(page).startswith("Encoder, layer 1, head 1: “cat” looks most")
+    assert said(page).startswith("Encoder, layer 1, head 1: “cat” attends most")
     page.keyboard.press("ArrowRight")
-    assert "“sat” looks" in said(page)
+    assert "“sat” attends" in said(page)
     weights = made["examples"][0]["encoder"][0][0][2]
     assert numbers(page, "encoder") == [f"{x:.2f}" for x in weights]
     pressed = page.locator(".tm-words [aria-pressed=true]").all_inner_texts()
@@ -341,7 +341,7 @@ def test_words_are_text(shown):
     assert said(page).count("\u2068") == said(page).count("\u2069")
     page.click("text=Next")
     page.click("text=Next")
-    assert "“\u2068بيت\u2069”, says “🙂”" in said(page)
+    assert "“\u2068بيت\u2069”, generates “🙂”" in said(page)
 
 
 @pytest.mark.browser
