@@ -35,15 +35,26 @@ def timings() -> str:
 
 
 def slugs() -> str:
-    """Return the mistakes that most exercises know."""
-    known, titles = defaultdict(list), {}
+    """Return the mistakes that most exercises know.
+
+    A title belongs to its exercise: one slug may have several.
+    """
+    known = defaultdict(lambda: defaultdict(list))
     for entry in entries():
         for mistake in entry.exercise.mistakes:
-            known[mistake.slug].append(entry.name.removeprefix("check_"))
-            titles.setdefault(mistake.slug, mistake.title)
-    rows = ["| mistake | exercises that know it |", "|---|---|"]
-    for slug, names in sorted(known.items(), key=lambda x: (-len(x[1]), x[0])):
-        if len(names) >= OFTEN:
-            said = ", ".join(dict.fromkeys(names))
-            rows.append(f"| {titles[slug]} (`{slug}`) | {said} |")
+            name = entry.name.removeprefix("check_")
+            known[mistake.slug][mistake.title].append(name)
+    rows = ["| mistake | what it is, and the exercises that know it |"]
+    rows.append("|---|---|")
+    for slug, titles in sorted(
+        known.items(), key=lambda x: (-count_exercises(x[1]), x[0])
+    ):
+        if count_exercises(titles) >= OFTEN:
+            each = (f"{x}: {', '.join(titles[x])}" for x in titles)
+            rows.append(f"| `{slug}` | {'; '.join(each)} |")
     return "\n".join(rows)
+
+
+def count_exercises(titles: dict[str, list[str]]) -> int:
+    """Return how many exercises know a mistake, under any title."""
+    return sum(map(len, titles.values()))
