@@ -89,7 +89,7 @@ def test_the_code_and_its_notes_follow_the_mask(shown, state):
     choice = page.get_by_label("Code for")
     choice.select_option("mha")
     assert "~mask.expand(2, heads, 5, 7)" in said.inner_text()
-    assert "True = may NOT look" in page.inner_text(".mb")
+    assert "True = masked out" in page.inner_text(".mb")
     page.get_by_label("Queries T").fill("9")
     assert "~mask.expand(2, heads, 9, 7)" in said.inner_text()
     assert "An empty row gives NaN" in page.inner_text(".mb")

@@ -106,7 +106,7 @@ def test_pairs_are_chosen_and_described(shown, state):
     )
     rows.nth(0).click()
     assert "columns 0 (across) and 1 (up)" in page.inner_text(".pe-left")
-    assert "turns by \N{MINUS SIGN}6.00 rad" in page.inner_text(".pe-left")
+    assert "rotates by \N{MINUS SIGN}6.00 rad" in page.inner_text(".pe-left")
     page.keyboard.press("ArrowDown")
     assert page.evaluate("document.activeElement.ariaLabel").startswith(
         "Pair 2 of 8"

@@ -95,7 +95,7 @@ def test_without_attention_the_same_input_fails_and_it_is_marked(shown):
     page.click("[role=switch]")
     assert page.get_attribute("[role=switch]", "aria-checked") == "false"
     assert page.inner_text(".ap-wrong").split() == ["là✗", "differs"]
-    assert "attends to nothing" in status(page)
+    assert "there are no weights" in status(page)
     assert not page.is_visible(".ap-map")
     assert "with attention 0, without 1" in page.inner_text(".ap-verdict")
 
