@@ -49,9 +49,9 @@ class Quiet(http.server.SimpleHTTPRequestHandler):
 
 
 @contextmanager
-def served():
-    """Serve the pages; give the address they begin with."""
-    handler = functools.partial(Quiet, directory=str(HTML))
+def served(folder=HTML):
+    """Serve the pages of a folder; give the address they begin with."""
+    handler = functools.partial(Quiet, directory=str(folder))
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     yield f"http://127.0.0.1:{server.server_port}/"

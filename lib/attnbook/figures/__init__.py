@@ -5,7 +5,8 @@ Axes: (see maps and curves)
 A figure is made with `make_figure`, drawn on with plain matplotlib or with
 `draw_heatmap`, `outline_cells`, `draw_curve_with_band`,
 `draw_dots_with_intervals` and `label_lines`, and shown once with
-`show_figure`, which requires its alternative text.
+`show_figure`, which requires its alternative text. A `Diagram` has boxes,
+arrows, matrices and brackets, and shows itself.
 """
 
 from attnbook.figures.curves import (
@@ -13,6 +14,7 @@ from attnbook.figures.curves import (
     draw_dots_with_intervals,
     label_lines,
 )
+from attnbook.figures.diagrams import Diagram
 from attnbook.figures.maps import draw_heatmap, outline_cells
 from attnbook.figures.style import (
     DPI,
@@ -33,6 +35,7 @@ __all__ = [
     "MAX_WIDTH",
     "PALETTE",
     "STYLE",
+    "Diagram",
     "draw_curve_with_band",
     "draw_dots_with_intervals",
     "draw_heatmap",

@@ -3,12 +3,14 @@
 A figure is drawn at 150 dots an inch for a column of 7.2 inches; a page shows
 it at 100, so that the letters of all figures have one size. It is shipped as
 lossless WebP, which takes about two thirds of the PNG that notebooks store,
-and is asked for when the reader comes near it.
+and is asked for when the reader comes near it. A diagram is an SVG, which the
+page offers for download as well.
 
 Source: WebP, https://developers.google.com/speed/webp
 """
 
 import re
+from itertools import count
 from pathlib import Path
 
 from PIL import Image
@@ -16,7 +18,13 @@ from PIL import Image
 IMAGE = re.compile(
     r'<(?:img\b[^>]*\bsrc|a\b[^>]*\bhref)="([^":?]+\.png)"[^>]*>'
 )
+DIAGRAM = re.compile(
+    r'(?:<a\b[^>]*href="[^":?]+\.svg"[^>]*>)?'
+    r'<img\b[^>]*\bsrc="([^":?]+\.svg)"[^>]*>(?:</a>)?'
+)
+SIZE = re.compile(r'<svg\b[^>]*\bwidth="([\d.]+)pt" height="([\d.]+)pt"')
 DRAWN, SHOWN = 150, 100  # dots an inch
+POINTS = 72  # an inch
 
 
 def resize_image(source: Path, target: Path) -> tuple[int, int]:
@@ -38,6 +46,25 @@ def sized(tag: str, src: str, size: tuple[int, int]) -> str:
     return kept.replace("<img", f"<img {place}", 1)
 
 
+def offer_diagram(tag: str, src: str, svg: str, name: str) -> str:
+    """Return a diagram's tag with its size, and a link to take it along.
+
+    Args:
+        tag: as Sphinx wrote it, with a link around it or without.
+        src: where the page finds the file.
+        svg: what the file holds.
+        name: what a downloaded file is called.
+    """
+    size = tuple(
+        round(float(x) * SHOWN / POINTS) for x in SIZE.search(svg).groups()
+    )
+    image = sized(re.search(r"<img\b[^>]*>", tag)[0], src, size)
+    return (
+        f'<div class="diagram">{image}<a class="take" href="{src}" '
+        f'download="{name}">Download this diagram (SVG)</a></div>'
+    )
+
+
 def resize_images(app, pagename, templatename, context, doctree) -> None:
     """Replace the pictures of a page."""
     sources = {
@@ -57,8 +84,19 @@ def resize_images(app, pagename, templatename, context, doctree) -> None:
             return match[0].replace(match[1], where)
         return sized(match[0], where, size)
 
+    page, numbers = Path(pagename).name, count(1)
+
+    def diagram(match: re.Match) -> str:
+        source = sources.get(match[1].rpartition("/")[2])
+        if source is None:
+            return match[0]
+        name = f"{page}-diagram-{next(numbers)}.svg"
+        svg = source.read_text("utf8")
+        return offer_diagram(match[0], match[1], svg, name)
+
     if context.get("body"):
-        context["body"] = IMAGE.sub(one, context["body"])
+        body = IMAGE.sub(one, context["body"])
+        context["body"] = DIAGRAM.sub(diagram, body)
 
 
 def setup(app) -> None:

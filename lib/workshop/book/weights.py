@@ -43,7 +43,6 @@ def by_kind(page: Path) -> Counter:
     """Return a page's bytes over the wire, by kind of file."""
     sizes = Counter()
     for path in asked_for(page):
-        sizes["figures" if path.suffix in FIGURES else path.suffix] += size(
-            path
-        )
+        figure = path.suffix in FIGURES or "_images" in path.parts
+        sizes["figures" if figure else path.suffix] += size(path)
     return sizes

@@ -1,0 +1,407 @@
+"""Diagrams: boxes, arrows, matrices and brackets, with shapes from the code.
+
+A diagram is a sheet whose unit is 0.4 inches and whose origin is at the bottom
+left. Shapes are never typed: whoever draws a box passes the tensor or module
+it stands for, and the sheet refuses two sizes for one axis.
+
+    diagram = Diagram(width=10, height=4, title="A context vector")
+    states = diagram.draw_row(
+        ["$h_1$", "$h_2$", "$h_3$"], at=(1.5, 1), step=2, arrows=True,
+        tensors=memory.states[0], axes="M",
+    )
+    context = diagram.draw_box("$c$", at=(8, 3), tensor=c, axes="M")
+    diagram.draw_arrow(states[-1], context)
+    diagram.draw_bracket(states, "encoder")
+    diagram.show(alt="Three encoder states; the last becomes the context.")
+
+Numbers are rounded before anything is drawn, and the SVG holds glyphs as paths
+and no date: executing a cell again changes no byte.
+"""
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+import matplotlib
+import numpy as np
+from matplotlib.figure import Figure
+from matplotlib.patches import FancyArrowPatch, FancyBboxPatch, Rectangle
+
+from attnbook.figures.diagram_parts import (
+    SIZES,
+    UNIT,
+    Part,
+    Point,
+    find_color,
+    find_ends,
+    find_label_position,
+    measure_text,
+    read_shape,
+    require_matrix,
+    require_no_shape,
+    rounded,
+)
+from attnbook.figures.style import (
+    GRAY,
+    HEATMAP_COLORS,
+    STYLE,
+    Numbers,
+    display_picture,
+    render_png,
+    render_svg,
+    to_array,
+)
+
+MAX_UNITS = 14  # on a phone, small letters are then 8 pixels high
+
+
+class Diagram:
+    """A sheet to draw on.
+
+    Args:
+        width: of the sheet in units, at most 14.
+        height: of the sheet in units; a title is added on top.
+        title: what the diagram shows, in a few words.
+
+    Raises:
+        ValueError: if the sheet is wider than a phone can show.
+    """
+
+    def __init__(self, width: float, height: float, title: str = ""):
+        if not 0 < width <= MAX_UNITS:
+            raise ValueError(
+                f"width is {width} units but must be over 0 and at most "
+                f"{MAX_UNITS}: letters must be readable on a phone"
+            )
+        matplotlib.rcParams.update(STYLE)
+        head = 0.8 if title else 0.0
+        self.fig = Figure(
+            (width * UNIT, (height + head) * UNIT), dpi=STYLE["figure.dpi"]
+        )
+        self.ax = self.fig.add_axes((0, 0, 1, 1))
+        self.ax.set(xlim=(0, width), ylim=(0, height + head))
+        self.ax.axis("off")
+        self.sizes: dict[str, int] = {}
+        if title:
+            top = height + head - 0.15
+            self._write(title, (0.15, top), ha="left", va="top")
+
+    def draw_box(
+        self,
+        text: str,
+        at: Point,
+        tensor: Any = None,
+        axes: str = "",
+        *,
+        color: str = "ink",
+        width: float | None = None,
+        height: float = 0.95,
+        frame: bool = True,
+    ) -> Part:
+        """Draw a labeled box.
+
+        Args:
+            text: what stands in it; mathematics between dollar signs.
+            at: its center.
+            tensor: a tensor, array or module (then its weight) whose shape
+                is written below the box.
+            axes: names of the tensor's axes, such as "B S M".
+            color: a name in `PALETTE`, or "gray".
+            width: of the box; by default as wide as the text needs.
+            height: of the box.
+            frame: whether it is drawn; without one, the text stands alone.
+
+        Returns:
+            The box, to draw arrows and brackets at.
+
+        Raises:
+            ValueError: if the text holds a typed shape, or the axes do not
+                fit the tensor.
+        """
+        require_no_shape(text)
+        shape = self._shape(tensor, axes)
+        wide = max(measure_text(text) + 0.5, 1.1) if width is None else width
+        box = Part(*rounded(at), round(wide, 2), height, 0.55 if shape else 0)
+        corner = box.left[0], box.y - height / 2
+        self.ax.add_patch(
+            FancyBboxPatch(
+                corner,
+                box.width,
+                height,
+                boxstyle="round,pad=0,rounding_size=0.14",
+                facecolor="#ffffff",
+                edgecolor=find_color(color),
+                linewidth=1.4 if frame else 0,
+                zorder=3,
+            )
+        )
+        self._write(text, at, color=color)
+        if shape:
+            below = box.x, box.y - height / 2 - 0.1
+            self._write(shape, below, "gray", "small", va="top")
+        return box
+
+    def draw_row(
+        self,
+        texts: Sequence[str],
+        at: Point,
+        step: float,
+        tensors: Sequence | None = None,
+        axes: str = "",
+        *,
+        arrows: bool = False,
+        **options,
+    ) -> list[Part]:
+        """Draw boxes side by side, such as the states of an encoder.
+
+        Args:
+            texts: one for each box.
+            at: center of the first box.
+            step: from one center to the next; negative goes left.
+            tensors: one for each box, or none.
+            axes: names of the axes of each tensor.
+            arrows: whether an arrow leads from each box to the next.
+            options: anything else for `draw_box`.
+
+        Raises:
+            ValueError: if there are more texts than tensors, or fewer.
+        """
+        if tensors is not None and len(tensors) != len(texts):
+            raise ValueError(
+                f"there are {len(texts)} texts but {len(tensors)} tensors"
+            )
+        boxes = [
+            self.draw_box(
+                text,
+                (at[0] + step * i, at[1]),
+                None if tensors is None else tensors[i],
+                axes,
+                **options,
+            )
+            for i, text in enumerate(texts)
+        ]
+        for one, other in pairwise(boxes):
+            if arrows:
+                self.draw_arrow(one, other)
+        return boxes
+
+    def draw_arrow(
+        self,
+        start: Part | Point,
+        end: Part | Point,
+        text: str = "",
+        *,
+        weight: float | None = None,
+        color: str = "ink",
+        bend: float = 0.0,
+    ) -> None:
+        """Draw an arrow from one part or point to another.
+
+        Args:
+            start: where it begins; of a part, the side that faces the end.
+            end: where it ends.
+            text: written beside its middle.
+            weight: an attention weight from 0 to 1, drawn as the width.
+            color: a name in `PALETTE`, or "gray".
+            bend: how far it bends to the right, as a share of its length.
+
+        Raises:
+            ValueError: if the weight is not from 0 to 1.
+        """
+        if weight is not None and not 0 <= weight <= 1.0001:
+            raise ValueError(f"weight is {weight:g} but must be from 0 to 1")
+        require_no_shape(text)
+        begin, stop = find_ends(start, end)
+        wide = 1.3 if weight is None else 0.4 + 5 * round(float(weight), 2)
+        self.ax.add_patch(
+            FancyArrowPatch(
+                begin,
+                stop,
+                arrowstyle="-|>",
+                mutation_scale=10 if weight is None else 8 + wide,
+                shrinkA=1,
+                shrinkB=1,
+                color=find_color(color),
+                linewidth=round(wide, 2),
+                connectionstyle=f"arc3,rad={round(bend, 2)}",
+                zorder=2,
+            )
+        )
+        if text:
+            place, align = find_label_position(begin, stop, bend)
+            self._write(text, place, color, "small", ha=align)
+
+    def draw_matrix(
+        self,
+        numbers: Numbers,
+        at: Point,
+        rows: Sequence[str] = (),
+        columns: Sequence[str] = (),
+        *,
+        axes: str = "",
+        cell: float = 0.9,
+        maximum: float = 1.0,
+        digits: int | None = None,
+    ) -> Part:
+        """Draw a matrix of colored cells, darker for larger numbers.
+
+        Args:
+            numbers: (rows, columns), from 0 to maximum.
+            at: center of the matrix.
+            rows: labels on the left.
+            columns: labels above.
+            axes: names of the two axes; their sizes are written below.
+            cell: side of a cell.
+            maximum: the number that is darkest.
+            digits: after the point, if numbers are written into the cells.
+
+        Raises:
+            ValueError: if the numbers are no matrix, do not fit their labels,
+                or are out of range.
+        """
+        table = to_array(numbers).round(3)
+        require_matrix(table, rows, columns, maximum)
+        shape = self._shape(table, axes) if axes else ""
+        height, width = (n * cell for n in table.shape)
+        left, top = at[0] - width / 2, at[1] + height / 2
+        for (i, j), number in np.ndenumerate(table):
+            x, y = round(left + cell * j, 3), round(top - cell * (i + 1), 3)
+            shade = round(float(number / maximum), 2)
+            self.ax.add_patch(
+                Rectangle(
+                    (x, y),
+                    cell,
+                    cell,
+                    facecolor=HEATMAP_COLORS(shade),
+                    edgecolor=GRAY,
+                    linewidth=0.7,
+                    zorder=3,
+                )
+            )
+            if digits is not None:
+                written = f"{number:.{digits}f}"
+                middle = x + cell / 2, y + cell / 2
+                ink = "white" if shade > 0.5 else "ink"
+                self._write(written, middle, ink, "small")
+        for i, text in enumerate(rows):
+            place = left - 0.15, top - cell * (i + 0.5)
+            self._write(text, place, size="small", ha="right")
+        for j, text in enumerate(columns):
+            place = left + cell * (j + 0.5), top + 0.15
+            self._write(text, place, size="small", va="bottom")
+        if shape:
+            place = at[0], at[1] - height / 2 - 0.1
+            self._write(shape, place, "gray", "small", va="top")
+        return Part(*rounded(at), width, height, 0.55 if shape else 0)
+
+    def draw_bracket(
+        self,
+        parts: Sequence[Part],
+        text: str,
+        *,
+        side: str = "below",
+        color: str = "gray",
+    ) -> None:
+        """Draw a bracket along parts, with a text on its far side.
+
+        Args:
+            parts: what it embraces.
+            text: its name.
+            side: "below" or "above".
+            color: a name in `PALETTE`, or "gray".
+
+        Raises:
+            ValueError: if the side is another, or there are no parts.
+        """
+        if side not in ("below", "above") or not parts:
+            raise ValueError(
+                f"a bracket lies 'below' or 'above' at least one part, not "
+                f"{side!r} of {len(parts)}"
+            )
+        require_no_shape(text)
+        left = min(part.left[0] for part in parts)
+        right = max(part.right[0] for part in parts)
+        if side == "below":
+            foot = min(part.bottom[1] for part in parts) - 0.15
+            tip, letters = foot - 0.2, ("top", foot - 0.3)
+        else:
+            foot = max(part.top[1] for part in parts) + 0.15
+            tip, letters = foot + 0.2, ("bottom", foot + 0.3)
+        xs, ys = [left, left, right, right], [foot, tip, tip, foot]
+        ink = find_color(color)
+        line = rounded(xs), rounded(ys)
+        self.ax.plot(*line, color=ink, linestyle="-", marker="", linewidth=1.2)
+        place = (left + right) / 2, letters[1]
+        self._write(text, place, color, "small", va=letters[0])
+
+    def draw_text(
+        self,
+        text: str,
+        at: Point,
+        *,
+        color: str = "ink",
+        size: str = "small",
+        align: str = "center",
+    ) -> None:
+        """Write a text.
+
+        Args:
+            text: what is written; mathematics between dollar signs.
+            at: where; the middle of its height.
+            color: a name in `PALETTE`, or "gray".
+            size: "small" or "normal".
+            align: which side of the text is at that place.
+
+        Raises:
+            ValueError: if the text holds a typed shape.
+        """
+        require_no_shape(text)
+        self._write(text, at, color, size, ha=align)
+
+    def show(self, alt: str) -> None:
+        """Show the diagram as SVG and PNG in one output.
+
+        Args:
+            alt: what a reader who cannot see the diagram should learn from it.
+
+        Raises:
+            ValueError: if alt is empty.
+        """
+        forms = {
+            "image/svg+xml": lambda fig: render_svg(fig, alt),
+            "image/png": render_png,
+        }
+        display_picture(self.fig, alt, forms)
+
+    def _shape(self, tensor: Any, axes: str) -> str:
+        """Return a tensor's shape in letters and numbers; "" without one."""
+        if tensor is None:
+            return ""
+        shape = read_shape(tensor)
+        names = axes.split()
+        if not names:
+            return f"({', '.join(map(str, shape))}{',' * (len(shape) == 1)})"
+        if len(names) != len(shape):
+            raise ValueError(
+                f"axes {axes!r} name {len(names)} axes but the tensor has "
+                f"shape {shape}"
+            )
+        for name, size in zip(names, shape, strict=True):
+            if self.sizes.setdefault(name, size) != size:
+                raise ValueError(
+                    f"axis {name} has size {size} here but "
+                    f"{self.sizes[name]} earlier in this diagram"
+                )
+        pairs = zip(names, shape, strict=True)
+        return ", ".join(f"{name} = {size}" for name, size in pairs)
+
+    def _write(
+        self, text, at, color="ink", size="normal", ha="center", va="center"
+    ) -> None:
+        """Write a text at a place."""
+        ink = find_color(color)
+        x, y = rounded(at)
+        points = SIZES[size]
+        self.ax.text(
+            x, y, text, color=ink, fontsize=points, ha=ha, va=va, zorder=4
+        )

@@ -1,0 +1,47 @@
+"""Pictures of a page: a diagram keeps its size and can be taken along."""
+
+import pytest
+
+from attnbook.figures import Diagram
+from attnbook.figures.style import render_svg
+from built_pages import served
+from workshop.book.pictures import DIAGRAM, offer_diagram
+
+pytestmark = pytest.mark.browser
+
+TAG = (
+    '<a class="reference internal image-reference" href="../_images/a1.svg">'
+    '<img alt="one box" src="../_images/a1.svg" style="width: 400px;" /></a>'
+)
+
+
+@pytest.fixture
+def svg():
+    diagram = Diagram(10, 4)
+    diagram.draw_box("state", (5, 2))
+    return render_svg(diagram.fig, "one box")
+
+
+def test_a_diagram_has_its_size_before_it_is_loaded(svg):
+    assert DIAGRAM.fullmatch(TAG)[1] == "../_images/a1.svg"
+    made = offer_diagram(TAG, "a1.svg", svg, "topic-diagram-1.svg")
+    assert 'width="400" height="160"' in made
+    assert 'loading="lazy"' in made
+    assert 'alt="one box"' in made
+
+
+def test_a_diagram_can_be_downloaded_as_svg(browser, tmp_path, svg):
+    made = offer_diagram(TAG, "a1.svg", svg, "topic-diagram-1.svg")
+    (tmp_path / "page.html").write_text(made, "utf8")
+    (tmp_path / "a1.svg").write_text(svg, "utf8")
+    context = browser.new_context(accept_downloads=True)
+    page = context.new_page()
+    with served(tmp_path) as root:
+        page.goto(f"{root}page.html")
+        image = page.locator("img")
+        assert image.evaluate("i => i.decode().then(() => i.naturalWidth)")
+        with page.expect_download() as taken:
+            page.get_by_text("Download this diagram").click()
+        assert taken.value.suggested_filename == "topic-diagram-1.svg"
+        assert taken.value.path().read_text("utf8") == svg
+    context.close()
