@@ -86,7 +86,7 @@ def find_color(name: str) -> str:
     return colors[name]
 
 
-def rounded(numbers: Iterable[float]) -> tuple[float, ...]:
+def round_numbers(numbers: Iterable[float]) -> tuple[float, ...]:
     """Return numbers with three digits: the same on every machine."""
     return tuple(round(float(x), 3) for x in numbers)
 
@@ -159,7 +159,7 @@ def find_ends(start: Part | Point, end: Part | Point) -> tuple[Point, Point]:
     """Return where an arrow between two parts or points begins and ends."""
     centers = [(x.x, x.y) if isinstance(x, Part) else x for x in (start, end)]
     begin, stop = (
-        rounded(one.edge(other) if isinstance(one, Part) else one)
+        round_numbers(one.edge(other) if isinstance(one, Part) else one)
         for one, other in zip((start, end), centers[::-1], strict=True)
     )
     return begin, stop

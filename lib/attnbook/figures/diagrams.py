@@ -39,7 +39,7 @@ from attnbook.figures.diagram_parts import (
     read_shape,
     require_matrix,
     require_no_shape,
-    rounded,
+    round_numbers,
 )
 from attnbook.figures.style import (
     GRAY,
@@ -121,7 +121,9 @@ class Diagram:
         require_no_shape(text)
         shape = self._shape(tensor, axes)
         wide = max(measure_text(text) + 0.5, 1.1) if width is None else width
-        box = Part(*rounded(at), round(wide, 2), height, 0.55 if shape else 0)
+        box = Part(
+            *round_numbers(at), round(wide, 2), height, 0.55 if shape else 0
+        )
         corner = box.left[0], box.y - height / 2
         self.ax.add_patch(
             FancyBboxPatch(
@@ -137,8 +139,8 @@ class Diagram:
         )
         self._write(text, at, color=color)
         if shape:
-            below = box.x, box.y - height / 2 - 0.1
-            self._write(shape, below, "gray", "small", va="top")
+            place = box.x, box.y - height / 2 - 0.1
+            self._write(shape, place, "gray", "small", va="top")
         return box
 
     def draw_row(
@@ -292,7 +294,7 @@ class Diagram:
         if shape:
             place = at[0], at[1] - height / 2 - 0.1
             self._write(shape, place, "gray", "small", va="top")
-        return Part(*rounded(at), width, height, 0.55 if shape else 0)
+        return Part(*round_numbers(at), width, height, 0.55 if shape else 0)
 
     def draw_bracket(
         self,
@@ -329,7 +331,7 @@ class Diagram:
             tip, letters = foot + 0.2, ("bottom", foot + 0.3)
         xs, ys = [left, left, right, right], [foot, tip, tip, foot]
         ink = find_color(color)
-        line = rounded(xs), rounded(ys)
+        line = round_numbers(xs), round_numbers(ys)
         self.ax.plot(*line, color=ink, linestyle="-", marker="", linewidth=1.2)
         place = (left + right) / 2, letters[1]
         self._write(text, place, color, "small", va=letters[0])
@@ -400,7 +402,7 @@ class Diagram:
     ) -> None:
         """Write a text at a place."""
         ink = find_color(color)
-        x, y = rounded(at)
+        x, y = round_numbers(at)
         points = SIZES[size]
         self.ax.text(
             x, y, text, color=ink, fontsize=points, ha=ha, va=va, zorder=4

@@ -19,6 +19,7 @@ def setup(app) -> dict:
         math,
         mounts,
         pictures,
+        sections,
         site,
         style,
     )
@@ -35,6 +36,7 @@ def setup(app) -> dict:
         math,
         mounts,
         pictures,
+        sections,
         site,
         style,
     ):

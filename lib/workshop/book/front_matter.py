@@ -13,6 +13,8 @@ from pathlib import Path
 
 import yaml
 
+from workshop.book.sections import core_minutes
+
 LEVELS = ("basic", "intermediate", "advanced")
 FIELDS = {"title": str, "question": str, "minutes": int, "level": str}
 FIELDS["gpu"] = bool
@@ -20,7 +22,8 @@ HEADER = re.compile(r"\A---\n(.*?)\n---\n", re.DOTALL)
 HEADING = re.compile(r"(?m)^# .*$")
 LEVEL = re.compile(r"(?m)^- \*Level\*: .*$")
 TIME = re.compile(
-    r"(?m)^- \*Time\*: \d+ minutes to read( \([^)]*\))?,\s+\d+\s+more\s+for the"
+    r"(?m)^- \*Time\*: \d+ minutes\s+(?:to\s+read|for\s+the\s+core,\s+\d+\s+"
+    r"with\s+the\s+deeper\s+sections)( \([^)]*\))?,\s+\d+\s+more\s+for\s+the"
     r"\s+exercises\."
 )
 STARS = re.compile(r"(?m)^★+ · (\d+) minutes\.")
@@ -39,6 +42,7 @@ class FrontMatter:
         level: one of `LEVELS`.
         gpu: whether Colab should offer a GPU for it.
         exercises: minutes of its exercises together.
+        core: minutes of its core sections; None if no section is marked.
     """
 
     slug: str
@@ -48,6 +52,7 @@ class FrontMatter:
     level: str
     gpu: bool
     exercises: int
+    core: int | None = None
 
     @property
     def number(self) -> int:
@@ -100,7 +105,8 @@ def read_front_matter(path: Path) -> FrontMatter:
             f"{path}: the question {found['question']!r} ends without `?`"
         )
     exercises = sum(map(int, STARS.findall(text)))
-    return FrontMatter(path.stem, **found, exercises=exercises)
+    core = core_minutes(text)
+    return FrontMatter(path.stem, **found, exercises=exercises, core=core)
 
 
 def read_chapters(folder: Path) -> list[FrontMatter]:
@@ -114,7 +120,7 @@ def write_opening(text: str, front: FrontMatter) -> str:
     Raises:
         ValueError: if the text has no heading, level or time to be written.
     """
-    time = f"- *Time*: {front.minutes} minutes to read{{}}, {front.exercises} "
+    time = f"- *Time*: {write_minutes(front)}{{}}, {front.exercises} "
     for name, pattern, line in (
         ("heading", HEADING, lambda _: f"# {front.heading}"),
         ("`- *Level*:`", LEVEL, lambda _: f"- *Level*: {front.level}."),
@@ -128,6 +134,16 @@ def write_opening(text: str, front: FrontMatter) -> str:
         if not count:
             raise ValueError(f"{front.slug}.md has no line {name}")
     return text
+
+
+def write_minutes(front: FrontMatter) -> str:
+    """Return how long a chapter takes to read, its core apart if marked."""
+    if front.core is None:
+        return f"{front.minutes} minutes to read"
+    return (
+        f"{front.core} minutes for the core, {front.minutes} with the deeper "
+        "sections"
+    )
 
 
 def write_table(text: str, table: str) -> str:

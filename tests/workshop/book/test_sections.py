@@ -1,0 +1,177 @@
+"""Core and deeper sections: marked, timed, and told apart on the page."""
+
+from pathlib import Path
+
+import pytest
+
+from workshop.book.front_matter import FrontMatter, write_minutes, write_opening
+from workshop.book.sections import (
+    core_minutes,
+    find_faults,
+    label_contents,
+    label_headings,
+    read_sections,
+    require_marks,
+)
+from workshop.chapters import read_table, read_unfinished
+
+pytestmark = pytest.mark.precision
+
+CHAPTERS = sorted(
+    (Path(__file__).parents[3] / "chapters").glob("[0-9][0-9]_*.md")
+)
+TEXT = """---
+chapter: {}
+---
+
+# A topic: what is asked?
+
+Two words.
+
+## By hand *(core)*
+
+One two three four.
+
+```{code-cell} ipython3
+# not a heading
+## neither
+1 + 1
+```
+
+```{code-cell} ipython3
+:tags: [proof]
+
+# @title Checked: one
+assert 1
+```
+
+### Precision *(deeper)*
+
+One two.
+
+### Back again
+
+One.
+
+## More *(deeper)*
+
+One two three.
+
+### Still deeper
+
+## One step *(core)*
+
+## Exercises
+
+### Exercise 1
+
+## Sources
+"""
+BODY = (
+    '<section id="hand"><h2>By hand <em>(core)</em>'
+    '<a class="headerlink" href="#hand">#</a></h2>\n'
+    '<section id="precise">\n<h3>Precision <em>(deeper)</em></h3><p>a</p>'
+    '<section id="more"><span id="old"></span><h2>More <em>(deeper)</em></h2>'
+    '<section id="still"><h3>Still deeper</h3>'
+    '<section id="step"><h2>One <code>step</code> <em>(core)</em></h2>'
+    '<section id="last"><h2>Last <em>(deeper)</em></h2>'
+    '<section id="exercises"><h2>Exercises</h2>'
+)
+
+
+@pytest.mark.parametrize("path", CHAPTERS, ids=lambda p: p.stem)
+def test_every_section_of_a_finished_chapter_is_marked(path):
+    if path.stem not in read_unfinished():
+        assert find_faults(path.read_text("utf8")) == []
+
+
+def test_unfinished_chapters_are_chapters():
+    assert read_unfinished() <= {path.stem for path in CHAPTERS}
+    assert "unfinished" not in read_table().values()
+
+
+def test_sections_are_read_with_their_words_and_open_cells():
+    found = {x.title: (x.kind, x.words, x.cells) for x in read_sections(TEXT)}
+    assert found == {
+        "": ("core", 7, 0),
+        "By hand": ("core", 4, 1),
+        "Precision": ("deeper", 2, 0),
+        "Back again": ("core", 1, 0),
+        "More": ("deeper", 3, 0),
+        "Still deeper": ("deeper", 0, 0),
+        "One step": ("core", 0, 0),
+        "Exercises": ("standing", 0, 0),
+        "Exercise 1": ("standing", 0, 0),
+        "Sources": ("standing", 0, 0),
+    }
+
+
+def test_3000_words_and_40_open_cells_take_35_minutes():
+    cell = "```{code-cell} ipython3\n1\n```\n"
+    assert core_minutes(f"## A *(core)*\n{'word ' * 3000}\n{cell * 40}") == 35
+    more = f"## B *(deeper)*\n{'word ' * 3000}\n{cell * 40}"
+    assert core_minutes(f"## A *(core)*\n{'word ' * 1200}\n{more}") == 10
+    assert core_minutes("## A\n\nNothing is marked.") is None
+
+
+def test_a_section_without_a_mark_is_named():
+    assert find_faults(TEXT) == []
+    (fault,) = find_faults(TEXT.replace("More *(deeper)*", "More"))
+    assert "the section 'More' is neither core nor deeper" in fault
+
+
+def test_a_core_that_is_too_long_is_refused():
+    (fault,) = find_faults(f"## A *(core)*\n{'word ' * 4300}")
+    assert fault == "the core has 36 minutes, at most 35"
+    cells = "```{code-cell} ipython3\n1\n```\n" * 41
+    assert "41 cells, at most 40" in find_faults(f"## A *(core)*\n{cells}")[0]
+
+
+def test_the_build_names_chapter_and_heading(tmp_path, monkeypatch):
+    errors = pytest.importorskip("sphinx.errors")
+
+    class Application:
+        srcdir = tmp_path
+
+    (tmp_path / "chapters").mkdir()
+    (tmp_path / "chapters/07_masks.md").write_text("## A\n\n## B *(core)*\n")
+    monkeypatch.setattr("workshop.book.sections.read_unfinished", frozenset)
+    with pytest.raises(errors.ExtensionError, match=r"07_masks.md: .*'A'"):
+        require_marks(Application)
+    unfinished = frozenset({"07_masks"})
+    monkeypatch.setattr(
+        "workshop.book.sections.read_unfinished", lambda: unfinished
+    )
+    require_marks(Application)
+
+
+def test_the_card_says_how_long_the_core_takes():
+    front = FrontMatter("12_t", "T", "what?", 50, "basic", False, 15, 30)
+    said = "30 minutes for the core, 50 with the deeper sections"
+    assert write_minutes(front) == said
+    card = "# T\n\n- *Level*: basic.\n- *Time*: 9 minutes to read, 2 more for "
+    text = write_opening(f"{card}the exercises.", front)
+    assert f"- *Time*: {said}, 15 more for the exercises." in text
+    assert write_opening(text, front) == text
+
+
+def test_headings_get_a_label_and_deeper_ones_a_link_past_them():
+    made = label_headings(BODY)
+    assert "<em>(" not in made
+    assert made.count('<span class="depth core">core</span>') == 2
+    assert made.count('<span class="depth deeper">deeper</span>') == 3
+    to = '<p class="past"><a href="#step">Skip to the next core section: One'
+    assert made.count(to) == 2
+    assert '<p class="past"><a href="#exercises">Skip to: Exercises' in made
+    assert made.index('id="precise"') < made.index(to) < made.index("<p>a")
+    plain = '<section id="a"><h2>No mark</h2>'
+    assert label_headings(plain) == plain
+
+
+def test_contents_name_what_is_deeper():
+    made = label_contents(
+        '<a href="#a">By hand <em>(core)</em></a>'
+        '<a href="#b">More <em>(deeper)</em></a>'
+    )
+    assert '<a href="#a">By hand</a>' in made
+    assert 'More <span class="depth deeper">deeper</span></a>' in made
