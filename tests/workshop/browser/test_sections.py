@@ -70,5 +70,5 @@ def test_labels_and_links_fit_a_phone_and_are_not_printed(page):
     assert page.evaluate("() => document.documentElement.scrollWidth") <= 390
     page.emulate_media(media="print")
     assert not page.locator(".past").first.is_visible()
-    assert page.locator(".depth").first.is_visible()
+    assert page.locator("h2 .depth").first.is_visible()
     page.emulate_media(media="null")
