@@ -80,9 +80,15 @@ test: $(VENV)/test.stamp  ## prove all of it, from lint to the pages in a browse
 check: $(VENV)/test.stamp  ## after an edit: lint, and the tests, notebook and page of what changed (SINCE=main)
 	@$(BIN)/python -m workshop.book.check "$(or $(SINCE),HEAD)"
 
-lint: $(VENV)/test.stamp  ## lint and format
+# .pre-commit-config.yaml has the same commands.
+lint: $(VENV)/test.stamp  ## lint, format and types; JavaScript, workflows and CITATION.cff
 	$(BIN)/python -m ruff check
 	$(BIN)/python -m ruff format --check
+	$(BIN)/python -m mypy
+	$(BIN)/oxlint lib
+	$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
+	$(BIN)/check-jsonschema --builtin-schema vendor.citation-file-format CITATION.cff
+	$(BIN)/zizmor --offline --quiet .github
 
 unit: $(VENV)/test.stamp  ## unit tests
 	$(BIN)/python $(PYTEST) -n 2 --dist worksteal -m "not javascript and not browser and not bank"
@@ -185,4 +191,4 @@ repository: $(VENV)/test.stamp  ## set the repository's address: make repository
 	$(BIN)/python -m workshop.book.repository "$(URL)"
 
 clean:  ## remove what was built (the environments too)
-	rm -rf _build .venv .venv-colab .venv-lab .venv-otter .pytest_cache .ruff_cache .processors
+	rm -rf _build .venv .venv-colab .venv-lab .venv-otter .pytest_cache .mypy_cache .ruff_cache .processors

@@ -56,7 +56,8 @@ class GlobalAttention(nn.Module):
 
     def key(self, memory: Float[Tensor, "B S M"]) -> Tensor:
         """Return the keys of the score, computed once for each sentence."""
-        return self.score.key(memory)
+        # PyTorch declares every attribute of a module as Tensor | Module.
+        return self.score.key(memory)  # type: ignore[operator]
 
     def forward(
         self,
@@ -107,7 +108,13 @@ class MonotonicAttention(GlobalAttention):
         super().__init__(score)
         self.reach = reach
 
-    def compute_weights(self, scores, query, real, step):
+    def compute_weights(
+        self,
+        scores: Float[Tensor, "B T S"],
+        query: Float[Tensor, "B T Dq"],
+        real: Bool[Tensor, "B 1 S"],
+        step: int,
+    ) -> Float[Tensor, "B T S"]:
         """Return the weights over the window, cut at the sentence's end."""
         length = scores.shape[2]
         steps = torch.arange(step, step + query.shape[1], device=query.device)
@@ -150,7 +157,13 @@ class PredictiveAttention(GlobalAttention):
         last = real.sum(dim=-1) - 1
         return last * torch.sigmoid(self.predict(query)[..., 0])
 
-    def compute_weights(self, scores, query, real, step):
+    def compute_weights(
+        self,
+        scores: Float[Tensor, "B T S"],
+        query: Float[Tensor, "B T Dq"],
+        real: Bool[Tensor, "B 1 S"],
+        step: int,
+    ) -> Float[Tensor, "B T S"]:
         """Return the weights over the window, times the Gaussian."""
         length = scores.shape[2]
         center = self.center(query, real)

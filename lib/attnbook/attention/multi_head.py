@@ -58,11 +58,11 @@ def multi_head(
     Raises:
         ValueError: if a projection does not divide into the heads.
     """
-    projected = (
+    Q, K, V = (
         split_heads(x @ W.T, heads)
         for x, W in ((query, W_query), (memory, W_key), (memory, W_value))
     )
-    return merge_heads(attend(*projected, mask)) @ W_output.T
+    return merge_heads(attend(Q, K, V, mask)) @ W_output.T
 
 
 def multi_head_loop(

@@ -33,14 +33,14 @@ def online_softmax(
     """
     maximum = total = None
     for scores in chunks:
-        if maximum is None:
+        if maximum is None or total is None:
             maximum = scores.new_full(scores.shape[:-1], -torch.inf)
             total = torch.zeros_like(maximum)
         highest = running_maximum(maximum, scores)
         exponentials = (scores - finite_maximum(highest)[..., None]).exp()
         total = total * rescaling(maximum, highest) + exponentials.sum(dim=-1)
         maximum = highest
-    if maximum is None:
+    if maximum is None or total is None:
         raise ValueError("no scores: at least 1 chunk is needed, not 0")
     return maximum, total
 

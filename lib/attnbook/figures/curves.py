@@ -70,7 +70,9 @@ def label_lines(ax: Axes, gap: int | float = 0.075) -> None:
         ax: axes whose lines are all drawn and whose limits are set.
         gap: smallest distance of two labels, as a share of the height.
     """
-    lines = [x for x in ax.get_lines() if not x.get_label().startswith("_")]
+    lines = [
+        x for x in ax.get_lines() if not str(x.get_label()).startswith("_")
+    ]
     lowest = 0.04 - gap  # the lowest label stays above the axis
     for height, line in sorted(
         ((_line_end_height(ax, x), x) for x in lines), key=_first_item
@@ -78,7 +80,7 @@ def label_lines(ax: Axes, gap: int | float = 0.075) -> None:
         lowest = max(height, lowest + gap)
         ax.annotate(
             line.get_label(),
-            (line.get_xdata()[-1], lowest),
+            (to_array(line.get_xdata())[-1], lowest),
             xycoords=("data", "axes fraction"),
             xytext=(9, 0),
             textcoords="offset points",
@@ -90,7 +92,7 @@ def label_lines(ax: Axes, gap: int | float = 0.075) -> None:
 
 def _line_end_height(ax: Axes, line: Line2D) -> float:
     """Return how high a line ends, as a share of the axes' height."""
-    point = line.get_xdata()[-1], line.get_ydata()[-1]
+    point = [to_array(x)[-1] for x in line.get_data()]
     return ax.transAxes.inverted().transform(ax.transData.transform(point))[1]
 
 

@@ -15,6 +15,7 @@ from xml.sax.saxutils import escape
 
 import matplotlib
 import numpy as np
+from cycler import cycler
 from matplotlib import pyplot as plt
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
@@ -49,7 +50,7 @@ STYLE = {
     "axes.spines.right": False,
     "axes.axisbelow": True,
     "axes.linewidth": 0.8,
-    "axes.prop_cycle": matplotlib.cycler(
+    "axes.prop_cycle": cycler(
         color=list(PALETTE.values()),
         linestyle=["-", "--", "-.", ":", (0, (6, 1, 1, 1, 1, 1))],
         marker=["o", "s", "^", "D", "v"],
@@ -114,7 +115,7 @@ def render_png(fig: Figure) -> bytes:
     full = io.BytesIO()
     fig.savefig(full, format="png", dpi=DPI, metadata={"Software": None})
     few = Image.open(full).convert("RGB").quantize(256, kmeans=1, dither=0)
-    colors, paper = few.getpalette(), few.getpixel((0, 0))
+    colors, paper = few.getpalette() or [], few.tobytes()[0]
     colors[3 * paper : 3 * paper + 3] = 255, 255, 255
     few.putpalette(colors)
     light = io.BytesIO()

@@ -20,8 +20,8 @@ from attnbook.grade import landlock
 
 try:
     import resource
-except ImportError:  # Windows
-    resource = None
+except ImportError:
+    resource = None  # type: ignore[assignment]  # Windows has no such module
 
 NPROC = getattr(resource, "RLIMIT_NPROC", None)
 NEW_USER, NEW_PID, NEW_NET, NEW_IPC = 1 << 28, 1 << 29, 1 << 30, 1 << 27
@@ -133,6 +133,7 @@ def disable_network() -> bool:
     def refuse(*args, **kwargs):
         raise OSError("there is no network while notebooks are graded")
 
-    socket.socket.connect = socket.socket.connect_ex = refuse
+    for name in ("connect", "connect_ex"):
+        setattr(socket.socket, name, refuse)
     socket.getaddrinfo = refuse
     return False

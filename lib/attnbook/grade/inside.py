@@ -71,7 +71,7 @@ class Student:
         self.attempts: dict[str, object] = {}
         self.pristine = pristine.Snapshot(private.values())
         self.module = types.ModuleType("__main__")
-        self.module.display = lambda *things, **options: None
+        vars(self.module)["display"] = lambda *things, **options: None
         setattr(self.module, submission.HOOK, self.note)
         sys.modules["__main__"] = self.module
 

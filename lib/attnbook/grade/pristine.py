@@ -90,7 +90,7 @@ class EmptyModuleFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         """Return a module that has every name."""
         module = types.ModuleType(spec.name)
         inert = Inert()
-        module.__getattr__ = lambda name: getattr(inert, name)
+        vars(module)["__getattr__"] = lambda name: getattr(inert, name)
         return module
 
     def exec_module(self, module) -> None:

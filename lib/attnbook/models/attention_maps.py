@@ -75,18 +75,17 @@ def collect_maps(
     Raises:
         ValueError: if the encoder or the decoder has no blocks.
     """
-    blocks = [
-        getattr(x, "blocks", None) for x in (model.encoder, model.decoder)
-    ]
-    if not all(blocks):
+    encoders = getattr(model.encoder, "blocks", None)
+    decoders = getattr(model.decoder, "blocks", None)
+    if not encoders or not decoders:
         raise ValueError(
             f"maps need an encoder and a decoder made of blocks, but these are "
             f"{type(model.encoder).__name__} and {type(model.decoder).__name__}"
         )
     groups = (
-        [block.attention for block in blocks[0]],
-        [block.attention for block in blocks[1]],
-        [block.cross for block in blocks[1]],
+        [block.attention for block in encoders],
+        [block.attention for block in decoders],
+        [block.cross for block in decoders],
     )
     with (
         record_weights(groups[0]) as encoder,

@@ -7,15 +7,17 @@ Source: Bahdanau et al. (2015), section 3.1, equation 4, section 3.2 and
 Axes: B batch, T target steps, S source symbols, E value width, V symbols
 """
 
+from collections.abc import Sequence
+
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from attnbook.attention.additive import AdditiveAttention, context
 from attnbook.data.vocabulary import PAD
+from attnbook.models.encoder import Memory
 from attnbook.models.encoder_decoder import (
     DecoderOutput,
-    Memory,
     Readout,
     run_recurrent,
 )
@@ -47,7 +49,7 @@ class BahdanauDecoder(nn.Module):
         memory: int,
         readout: int,
         alignment: int,
-        recurrent: type[nn.RNNBase] = nn.GRU,
+        recurrent: type[nn.GRU] | type[nn.LSTM] = nn.GRU,
         dropout: float = 0.0,
     ):
         super().__init__()
@@ -73,7 +75,8 @@ class BahdanauDecoder(nn.Module):
         self, previous: Int[Tensor, "B T"], memory: Memory
     ) -> DecoderOutput:
         """Return logits and weights of every step, given the true previous."""
-        *state, keys = self.start(memory)
+        *first, keys = self.start(memory)
+        state: Sequence[Tensor] = first
         words = self.drop(self.embed(previous))
         steps = []
         for word in words.split(1, dim=1):
@@ -93,15 +96,21 @@ class BahdanauDecoder(nn.Module):
         memory: Memory,
     ) -> tuple[Float[Tensor, "B V"], tuple[Tensor, ...], Float[Tensor, "B S"]]:
         """Return logits of the next symbol, the state after it, the weights."""
-        *state, keys = state
+        *before, keys = state
         word = self.drop(self.embed(previous[:, None]))
-        output, context_vector, weights, state = self._run_step(
-            word, state, keys, memory
+        output, context_vector, weights, after = self._run_step(
+            word, before, keys, memory
         )
         logits = self.readout(output, word, context_vector)
-        return logits[:, 0], (*state, keys), weights[:, 0]
+        return logits[:, 0], (*after, keys), weights[:, 0]
 
-    def _run_step(self, word, state, keys, memory):
+    def _run_step(
+        self,
+        word: Tensor,
+        state: Sequence[Tensor],
+        keys: Tensor,
+        memory: Memory,
+    ) -> tuple[Tensor, Tensor, Tensor, Sequence[Tensor]]:
         scores = self.attention(state[0][:, None], keys)
         context_vector, weights = context(scores, memory.states, memory.lengths)
         output, state = run_recurrent(

@@ -55,7 +55,7 @@ class Encoder(nn.Module):
         embedding: int,
         hidden: int,
         directions: int = 2,
-        recurrent: type[nn.RNNBase] = nn.GRU,
+        recurrent: type[nn.GRU] | type[nn.LSTM] = nn.GRU,
         limit: int = 512,
     ):
         super().__init__()

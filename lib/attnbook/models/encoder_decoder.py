@@ -78,7 +78,7 @@ class Decoder(nn.Module):
         hidden: int,
         memory: int,
         readout: int,
-        recurrent: type[nn.RNNBase] = nn.GRU,
+        recurrent: type[nn.GRU] | type[nn.LSTM] = nn.GRU,
         dropout: float = 0.0,
     ):
         super().__init__()
@@ -112,11 +112,13 @@ class Decoder(nn.Module):
         memory: Memory,
     ) -> tuple[Float[Tensor, "B V"], tuple[Tensor, ...], None]:
         """Return logits of the next symbol, the state after it, no weights."""
-        *state, context = state
-        output, state = self._decode(previous[:, None], tuple(state), context)
-        return output.logits[:, 0], (*state, context), None
+        *before, context = state
+        output, after = self._decode(previous[:, None], tuple(before), context)
+        return output.logits[:, 0], (*after, context), None
 
-    def _decode(self, previous, state, context):
+    def _decode(
+        self, previous: Tensor, state: tuple[Tensor, ...], context: Tensor
+    ) -> tuple[DecoderOutput, tuple[Tensor, ...]]:
         words = self.drop(self.embed(previous))
         context = context[:, None].expand(-1, previous.shape[1], -1)
         outputs, state = run_recurrent(

@@ -5,6 +5,7 @@ Source: the names are those of `torch.nn.TransformerEncoderLayer`,
 """
 
 from collections.abc import Iterable
+from typing import Any
 
 import torch
 from torch import nn
@@ -30,31 +31,39 @@ def copy_attention(
     ours.output.load_state_dict(theirs.out_proj.state_dict())
 
 
-def copy_block(ours: EncoderBlock | DecoderBlock, theirs: nn.Module) -> None:
+def copy_block(
+    ours: EncoderBlock | DecoderBlock,
+    theirs: nn.TransformerEncoderLayer | nn.TransformerDecoderLayer,
+) -> None:
     """Copy the weights of PyTorch's layer to a block.
 
     Raises:
         ValueError: if only one of them has cross-attention.
     """
-    if hasattr(ours, "cross") != hasattr(theirs, "multihead_attn"):
+    if isinstance(ours, DecoderBlock) != isinstance(
+        theirs, nn.TransformerDecoderLayer
+    ):
         raise ValueError(
             f"a {type(ours).__name__} cannot have the weights of a "
             f"{type(theirs).__name__}: only one of them has cross-attention"
         )
     copy_attention(ours.attention, theirs.self_attn)
-    if hasattr(ours, "cross"):
+    if isinstance(ours, DecoderBlock) and isinstance(
+        theirs, nn.TransformerDecoderLayer
+    ):
         copy_attention(ours.cross, theirs.multihead_attn)
     ours.feed_forward.up.load_state_dict(theirs.linear1.state_dict())
     ours.feed_forward.down.load_state_dict(theirs.linear2.state_dict())
     for i, residual in enumerate(ours.around, start=1):
         norm = getattr(theirs, f"norm{i}")
-        residual.norm.load_state_dict(norm.state_dict())
+        residual.get_submodule("norm").load_state_dict(norm.state_dict())
 
 
 def copy_stack(
-    ours: Iterable[nn.Module],
+    ours: Iterable[EncoderBlock | DecoderBlock],
     theirs: nn.TransformerEncoder | nn.TransformerDecoder,
 ) -> None:
     """Copy the weights of PyTorch's layers to our blocks."""
-    for block, layer in zip(ours, theirs.layers, strict=True):
+    layers: Iterable[Any] = theirs.layers
+    for block, layer in zip(ours, layers, strict=True):
         copy_block(block, layer)

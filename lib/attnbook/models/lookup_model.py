@@ -4,7 +4,7 @@ Axes: B batch, T queries, S keys, D width of query and key, E value width,
     V symbols
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float, Int
@@ -99,7 +99,7 @@ def draw_lookup(
     """
     if length > symbols:
         raise ValueError(f"{length} pairs need as many names, not {symbols}")
-    by_rng = {"generator": rng, "device": rng.device}
+    by_rng: dict[str, Any] = {"generator": rng, "device": rng.device}
     noise = torch.rand(batch, symbols, **by_rng)
     names = noise.argsort(dim=-1)[:, :length]
     partners = torch.randint(symbols, (batch, length), **by_rng)

@@ -7,6 +7,8 @@ Source: Luong et al. (2015), section 3, equations 5 and 6, and section 3.3 on
 Axes: B batch, T target symbols, S source symbols, M memory width, V symbols
 """
 
+from collections.abc import Sequence
+
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
@@ -41,7 +43,7 @@ class LuongDecoder(nn.Module):
         hidden: int,
         memory: int,
         attention: nn.Module,
-        recurrent: type[nn.RNNBase] = nn.GRU,
+        recurrent: type[nn.GRU] | type[nn.LSTM] = nn.GRU,
         dropout: float = 0.0,
         feeding: bool = False,
     ):
@@ -68,13 +70,16 @@ class LuongDecoder(nn.Module):
         first = [torch.tanh(bridge(memory.last)) for bridge in self.bridges]
         fed = torch.zeros_like(first[0])
         step = torch.zeros_like(memory.lengths)
-        return (*first, fed, step, self.attention.key(memory.states))
+        # PyTorch declares every attribute of a module as Tensor | Module.
+        keys = self.attention.key(memory.states)  # type: ignore[operator]
+        return (*first, fed, step, keys)
 
     def forward(
         self, previous: Int[Tensor, "B T"], memory: Memory
     ) -> DecoderOutput:
         """Return logits and weights of every step, given the true previous."""
-        *state, fed, _step, keys = self.start(memory)
+        *first, fed, _step, keys = self.start(memory)
+        state: Sequence[Tensor] = first
         words = self.drop(self.embed(previous))
         if not self.feeding:
             vectors, weights, _ = self._attend(words, state, keys, memory, 0)
@@ -95,17 +100,24 @@ class LuongDecoder(nn.Module):
         memory: Memory,
     ) -> tuple[Float[Tensor, "B V"], tuple[Tensor, ...], Float[Tensor, "B S"]]:
         """Return logits of the next symbol, the state after it, the weights."""
-        *state, fed, step, keys = state
+        *before, fed, step, keys = state
         word = self.drop(self.embed(previous[:, None]))
         if self.feeding:
             word = torch.cat([word, fed[:, None]], dim=-1)
         # All sentences of a batch are at the same step.
         now = int(step[0])
-        vector, weights, state = self._attend(word, state, keys, memory, now)
+        vector, weights, after = self._attend(word, before, keys, memory, now)
         logits = self.symbols(self.drop(vector))[:, 0]
-        return logits, (*state, vector[:, 0], step + 1, keys), weights[:, 0]
+        return logits, (*after, vector[:, 0], step + 1, keys), weights[:, 0]
 
-    def _attend(self, words, state, keys, memory, step):
+    def _attend(
+        self,
+        words: Tensor,
+        state: Sequence[Tensor],
+        keys: Tensor,
+        memory: Memory,
+        step: int,
+    ) -> tuple[Tensor, Tensor, tuple[Tensor, ...]]:
         outputs, state = run_recurrent(self.recurrent, words, tuple(state))
         context, weights = self.attention(
             outputs, keys, memory.states, memory.lengths, step

@@ -28,7 +28,7 @@ class SelfAttentionLayer(nn.Module):
 def orthogonal_rnn(width: int) -> nn.RNN:
     """Return a tanh RNN with an orthogonal recurrent matrix."""
     network = nn.RNN(width, width, batch_first=True)
-    nn.init.orthogonal_(network.weight_hh_l0)
+    nn.init.orthogonal_(network.get_parameter("weight_hh_l0"))
     return network
 
 

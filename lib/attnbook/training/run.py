@@ -130,7 +130,8 @@ class Run:
         self, symbols: int, memory: int, cell: type
     ) -> nn.Module:
         """Return a decoder of chapter 1 or 2, with any score in it."""
-        kind, extra = Decoder, ()
+        kind: type[nn.Module] = Decoder
+        extra: tuple[int, ...] = ()
         if self.attention:
             kind, extra = BahdanauDecoder, (self.decoder // 2,)
         decoder = kind(

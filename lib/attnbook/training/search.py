@@ -14,7 +14,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from attnbook.data.vocabulary import END, PAD, START
-from attnbook.models.encoder_decoder import Memory
+from attnbook.models.encoder import Memory
 
 
 class SearchResult(NamedTuple):
@@ -163,11 +163,11 @@ def beam_search(
             [rows_of_prefixes[i] for i in keep],
         )
     else:
-        for ids, score, seen in zip(
+        for ids, score, recorded in zip(
             prefixes, scores, rows_of_prefixes, strict=True
         ):
-            rows = torch.stack(seen) if seen else None
-            done.append(cut_at_end(ids, float(score), rows))
+            seen = torch.stack(recorded) if recorded else None
+            done.append(cut_at_end(ids, float(score), seen))
     return sorted(done, key=fitness, reverse=True)[:width]
 
 

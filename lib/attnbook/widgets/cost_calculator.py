@@ -149,14 +149,14 @@ class CostCalculator(BookWidget):
         def both(name: str, say) -> tuple[str, str]:
             return say(found[name]), say(found[f"{name}_fused"])
 
-        intensity = (
+        intensity, intensity_fused = (
             format_number(found[f"flops{x}"] / found[f"bytes{x}"], "")
             for x in ("", "_fused")
         )
         return [
             ("operations", *both("flops", lambda x: format_number(x, "FLOP"))),
             ("bytes moved", *both("bytes", lambda x: format_number(x, "B"))),
-            ("operations per byte", *intensity),
+            ("operations per byte", intensity, intensity_fused),
             (
                 "peak memory",
                 *both("memory", lambda x: format_number(x, "B")),

@@ -98,7 +98,7 @@ def provide_ipython_display() -> None:
     module = types.ModuleType("IPython.display")
     for name in ("HTML", "Latex", "Markdown", "Math", "SVG"):
         setattr(module, name, type(name, (Shown,), {}))
-    module.display = display
+    vars(module)["display"] = display
     sys.modules[module.__name__] = module
 
 
@@ -108,8 +108,10 @@ def execute(source: str, name: str, namespace: dict) -> None:
     linecache.cache[name] = len(source), None, lines, name
     tree = ast.parse(source, name)
     last = None
-    if tree.body and isinstance(tree.body[-1], ast.Expr):
-        last = ast.Expression(tree.body.pop().value)
+    end = tree.body[-1] if tree.body else None
+    if isinstance(end, ast.Expr):
+        tree.body.pop()
+        last = ast.Expression(end.value)
     exec(compile(tree, name, "exec"), namespace)
     if last is not None:
         value = eval(compile(last, name, "eval"), namespace)

@@ -131,7 +131,8 @@ def measure_row(
         if not tools.alive(device):
             raise GpuLostError(None, failed) from None
     finally:
-        first = sets = entries = None
+        # So that their memory is free.
+        first = sets = entries = None  # type: ignore[assignment]
         release_memory()
     more = {
         "share": shares,
@@ -189,7 +190,8 @@ def select_entries(
             if not tools.alive(device):
                 raise GpuLostError(name, refused[name]) from None
         finally:
-            calls = found = entry = None
+            # So that their memory is free.
+            calls = found = entry = None  # type: ignore[assignment]
             if name in MATRIX or name in refused:
                 release_memory()
     note(None)
@@ -218,7 +220,8 @@ def time_rounds(
                 if not tools.alive(device):
                     raise GpuLostError(name, refused[name]) from None
             finally:
-                calls = entry = None
+                # So that their memory is free.
+                calls = entry = None  # type: ignore[assignment]
                 if name in refused:
                     release_memory()
     return taken

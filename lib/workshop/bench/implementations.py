@@ -151,7 +151,7 @@ def build_flex(row: Row, device: str) -> Callable[..., Tensor]:
     mask = None
     if rule:
         mask = create_block_mask(rule, None, None, T, S, device=device)
-    run = flex_attention
+    run: Callable[..., Tensor] = flex_attention
     if device == "cuda":
         torch._dynamo.reset()
         run = torch.compile(flex_attention, dynamic=False, fullgraph=True)

@@ -72,7 +72,9 @@ def query_nvidia_smi(fields: Iterable[str]) -> list[str | None]:
         ).stdout
     except (OSError, subprocess.SubprocessError):
         return [None] * len(fields)
-    values = [x.strip() for x in told.splitlines()[0].split(",")]
+    values: list[str | None] = [
+        x.strip() for x in told.splitlines()[0].split(",")
+    ]
     return values if len(values) == len(fields) else [None] * len(fields)
 
 

@@ -65,7 +65,7 @@ class Row:
         Of a causal text half the pairs are counted, as everybody does.
         """
         B, H, _, T, S, D = self.shape
-        pairs = T * S
+        pairs: float = T * S
         if self.window:
             pairs = self.window * S - self.window * (self.window - 1) // 2
         elif self.causal:

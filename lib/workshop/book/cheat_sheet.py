@@ -35,8 +35,10 @@ MIDDLE = """
 {sizes}. Where a row has one head, that head is as wide as the model.
 
 """
-SIZES = {"T": 1024, "S": 1024, "C": 256, "M": 256, "Dq": 256, "A": 64}
-SIZES |= {"G": 2, "w": 128, "r": 16, "R": 128, "f": 0.5, "b": 32, "F": 1024}
+SIZES: dict[str, float] = {
+    **{"T": 1024, "S": 1024, "C": 256, "M": 256, "Dq": 256, "A": 64, "G": 2},
+    **{"w": 128, "r": 16, "R": 128, "f": 0.5, "b": 32, "F": 1024},
+}
 ONE, SEVERAL = {"H": 1, "D": 256, "E": 256}, {"H": 8, "D": 32, "E": 32}
 
 

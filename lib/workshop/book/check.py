@@ -156,8 +156,7 @@ class Steps:
 def follow(plan: Plan, root: Path = ROOT) -> Steps:
     """Run what was planned."""
     steps, here = Steps(), Path(sys.executable)
-    steps.run("lint", [here, "-m", "ruff", "check"])
-    steps.run("format", [here, "-m", "ruff", "format", "--check"])
+    steps.run("lint", ["make", "--no-print-directory", "lint"])
     narrow = {"CHECK_WORDS": json.dumps(plan.words)}
     if plan.tests:
         steps.run(

@@ -144,13 +144,12 @@ class Dependencies:
         if found.endswith("__init__.py") and not whole:
             for made in self.parsed.get(found, ()):
                 node = made.node
-                passed_on = (
+                if (
                     name in made.binds
                     and isinstance(node, ast.ImportFrom)
                     and not node.level
                     and node.module != module
-                )
-                if passed_on:
+                ):
                     yield from self.imported(node.module, name)
 
     def named(self, text: str) -> Iterator[str]:
@@ -177,7 +176,7 @@ class Dependencies:
     def fitting(self, node: ast.JoinedStr) -> Iterator[str]:
         """Yield every module whose name an f-string could make."""
         pattern = "".join(
-            re.escape(x.value) if isinstance(x, ast.Constant) else r"\w+"
+            re.escape(str(x.value)) if isinstance(x, ast.Constant) else r"\w+"
             for x in node.values
         )
         if re.fullmatch(r"(?:\w|\\[w.]\+?)*\\\.(?:\w|\\[w.]\+?)*", pattern):

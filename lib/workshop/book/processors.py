@@ -366,13 +366,15 @@ def main(
     notebooks = words[cut + 1 :]
     KEPT.mkdir(exist_ok=True)
     memory = Memory(KEPT / "passed.json", fingerprint(notebooks))
-    shown, rows = Progress(), {}
+    shown = Progress()
+    rows: dict[str, dict[str, Outcome] | str] = {}
     for setting in chosen:
         if reason := why_not(setting):
             rows[setting.name] = reason
             shown.line(f"{setting.name}: not tried: {reason}")
             continue
-        rows[setting.name] = {}
+        outcomes: dict[str, Outcome] = {}
+        rows[setting.name] = outcomes
         for part, options in parts(setting, asked.quick, notebooks).items():
             name = f"{setting.name}-{part}"
             outcome = None if asked.quick else memory.get(name)
@@ -381,7 +383,7 @@ def main(
                 outcome = run(setting, part, options, shown)
                 if not (asked.quick or outcome.failures):
                     memory.keep(name, outcome)
-            rows[setting.name][part] = outcome
+            outcomes[part] = outcome
             failed = len(outcome.failures)
             shown.line(
                 f"{setting.name}: {part}: {outcome.passed} passed, {failed} "

@@ -9,9 +9,11 @@ import ast
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from workshop.chapters import chapter_of
 
+Definition = ast.FunctionDef | ast.ClassDef
 LIBRARY = Path("lib/attnbook")
 FOLDER = Path("chapters/reference")
 WIDTH = 72
@@ -30,7 +32,7 @@ def packages(library: Path = LIBRARY) -> list[Path]:
     return sorted(path.parent for path in library.glob("*/__init__.py"))
 
 
-def first_paragraph(node: ast.AST) -> str:
+def first_paragraph(node: Definition | ast.Module) -> str:
     """Return the first paragraph of a docstring, on one line."""
     text = ast.get_docstring(node) or ""
     return " ".join(text.partition("\n\n")[0].split())
@@ -41,7 +43,7 @@ def is_public(name: str) -> bool:
     return not name.startswith("_")
 
 
-def definitions(tree: ast.Module) -> Iterator[ast.AST]:
+def definitions(tree: ast.Module) -> Iterator[Definition]:
     """Yield a module's public functions and classes, as they are listed."""
     kinds = (ast.FunctionDef, ast.ClassDef)
     for node in tree.body:
@@ -117,7 +119,7 @@ def returned(function: ast.FunctionDef) -> str:
     return ast.unparse(function.returns) if function.returns else ""
 
 
-def entry(node: ast.AST) -> str:
+def entry(node: Definition) -> str:
     """Return the section of a function or class."""
     if isinstance(node, ast.FunctionDef):
         code = [signature(node.name, arguments(node), returned(node))]
@@ -148,12 +150,12 @@ def exercises(tree: ast.Module) -> Iterator[str]:
         called = getattr(getattr(value, "func", None), "id", "")
         if not isinstance(node, ast.Assign) or called != "Exercise":
             continue
-        said = {
+        said: dict[str | None, Any] = {
             key.arg: key.value.value
             for key in value.keywords
             if isinstance(key.value, ast.Constant)
         }
-        name = node.targets[0].id
+        name = ast.unparse(node.targets[0])
         text = (
             f"Exercise: {said['title']}. {'★' * said['stars']}, "
             f"{said['minutes']} minutes."

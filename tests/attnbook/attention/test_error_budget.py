@@ -4,12 +4,11 @@ import pytest
 import torch
 
 from attnbook.attention.error_budget import (
-    EXPONENTIAL,
     Bounded,
-    RunningErrors,
     error_budget,
     share_of_budget,
 )
+from attnbook.attention.running_errors import EXPONENTIAL, RunningErrors
 
 DTYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 TRUTH = torch.tensor([1.0, -4.0, 0.0], dtype=torch.float64)

@@ -687,6 +687,7 @@ LEFT_OUT = {
         ),
         "recorded runs: the tests of workshop.experiments on a device",
     ),
+    "attention.running_errors": "rules that error_budget applies",
     "exercises": "compares answers on the CPU",
     "figures": "draws numbers that it moves to the CPU",
     "flash": "runs on a GPU: the tests marked cuda",
@@ -697,7 +698,7 @@ LEFT_OUT = {
 READ_ON_META = {
     "training.batching": {"make_batch"},
     "attention.blocked": {"attend_in_blocks"},
-    "attention.error_budget": {"share_of_budget", "error_budget", "key"},
+    "attention.error_budget": {"share_of_budget", "error_budget"},
     "training.checkpoints": {
         "save_checkpoint",
         "resume_from_checkpoint",

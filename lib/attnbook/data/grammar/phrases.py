@@ -127,13 +127,12 @@ def finish(phrase: Phrase) -> tuple:
     french = merge(phrase.french)
     place = {word: index for index, word in enumerate(phrase.english)}
     sure, possible = set(), set()
-    for target, word in enumerate(french):
-        sure.update((target, place[source]) for source in word.sure)
-        possible.update((target, place[source]) for source in word.possible)
-    target = tuple(word.text for word in french)
+    for index, word in enumerate(french):
+        sure.update((index, place[source]) for source in word.sure)
+        possible.update((index, place[source]) for source in word.possible)
     return (
         spell(phrase.english),
-        target,
+        tuple(word.text for word in french),
         frozenset(sure),
         frozenset(sure | possible),
     )

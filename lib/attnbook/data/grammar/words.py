@@ -133,8 +133,10 @@ think thought / penser : person
 know knew / savoir sais sais sait savons savent su saur : person
 """
 WITH_ETRE = ("arrive", "leave", "come", "fall", "stay", "go")
-SLOWLY = ("cross", "walk", "swim", "work", "sing", "dance", "arrive", "leave")
-SLOWLY += ("come", "visit", "eat", "draw", "choose", "open", "close", "write")
+SLOWLY = (
+    *("cross", "walk", "swim", "work", "sing", "dance", "arrive", "leave"),
+    *("come", "visit", "eat", "draw", "choose", "open", "close", "write"),
+)
 WITH_RECIPIENT = ("give", "show", "sell", "write")
 MODALS = ("can", "must", "want")
 OF_SPEECH = ("say", "think", "know")
