@@ -23,8 +23,8 @@ from nbformat.v4 import (
 )
 
 from attnbook.exercises.exercise import Exercise
+from workshop.book import repository
 from workshop.book.folded import BLOCK, exercises
-from workshop.book.repository import TITLE
 
 CHAPTERS = Path("chapters")
 KERNEL = {
@@ -34,7 +34,6 @@ KERNEL = {
         "name": "python3",
     }
 }
-SETUP = f"{TITLE}import torch"
 
 
 @dataclass(frozen=True)
@@ -86,10 +85,18 @@ def notebook(cells: list) -> nbformat.NotebookNode:
     return made
 
 
+def setup_source() -> str:
+    """Return the first code cell: it checks that attnbook is installed.
+
+    A notebook that is handed out is opened alone, as a downloaded chapter is.
+    """
+    return repository.set_cell("import torch", repository.current())
+
+
 def student(path: Path) -> nbformat.NotebookNode:
     """Return the notebook that is handed out."""
     heading, asked = tasks(path)
-    cells = [new_markdown_cell(f"# {heading}"), new_code_cell(SETUP)]
+    cells = [new_markdown_cell(f"# {heading}"), new_code_cell(setup_source())]
     for task in asked:
         cells += new_markdown_cell(task.text), new_code_cell(task.stub)
     return notebook(cells)
@@ -99,7 +106,7 @@ def teacher(path: Path) -> nbformat.NotebookNode:
     """Return the notebook with solutions, and what students get wrong."""
     heading, asked = tasks(path)
     head = f"# {heading}\n\nFor teachers: solutions, and what is known by name."
-    cells = [new_markdown_cell(head), new_code_cell(SETUP)]
+    cells = [new_markdown_cell(head), new_code_cell(setup_source())]
     for task in asked:
         cells += [
             new_markdown_cell(task.text),

@@ -9,7 +9,13 @@ from pathlib import Path
 import nbformat
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_raw_cell
 
-from workshop.book.classroom import SETUP, Task, notebook, tasks, written_out
+from workshop.book.classroom import (
+    Task,
+    notebook,
+    setup_source,
+    tasks,
+    written_out,
+)
 
 
 def master(path: Path) -> nbformat.NotebookNode:
@@ -22,7 +28,9 @@ def master(path: Path) -> nbformat.NotebookNode:
     )
     cells = [
         *(new_raw_cell(config), new_markdown_cell(f"# {heading}")),
-        new_code_cell(f"{SETUP}\nimport otter\n\ngrader = otter.Notebook()"),
+        new_code_cell(
+            f"{setup_source()}\nimport otter\n\ngrader = otter.Notebook()"
+        ),
     ]
     for task in asked:
         cells += question(task)

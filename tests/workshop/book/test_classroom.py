@@ -7,9 +7,11 @@ import pytest
 
 from attnbook.grade.outside import grade
 from attnbook.grade.report import count_points
+from empty_environment import run_cell
 from workshop.book import classroom
 from workshop.book.otter import master
 
+URL = "https://github.com/jane/attention"
 PATHS = sorted(classroom.CHAPTERS.glob("[0-9][0-9]_*.md"))
 pytestmark = [
     pytest.mark.exact("test_exercises has the verdicts"),
@@ -41,6 +43,27 @@ def test_the_students_notebook_runs_and_gets_none(path, tmp_path):
     source = "\n".join(cell.source for cell in made.cells)
     assert "<details>" not in source
     assert "attnbook.exercises.solutions" not in source
+
+
+@pytest.mark.parametrize(
+    ("url", "named"),
+    [
+        ("", "Download or clone the repository that this notebook comes from"),
+        (URL, f'pip install "attnbook @ git+{URL}@main"'),
+    ],
+)
+@pytest.mark.parametrize("make", [classroom.student, classroom.teacher, master])
+def test_opened_alone_the_first_cell_says_what_to_install(
+    make, url, named, monkeypatch
+):
+    monkeypatch.setattr(classroom.repository, "current", lambda: url)
+    made = make(PATHS[1])
+    first = next(x.source for x in made.cells if x.cell_type == "code")
+    ran = run_cell(first)
+    assert (ran.returncode, ran.stdout) == (1, "")
+    (said,) = ran.stderr.splitlines()
+    assert said.startswith("This notebook needs the package attnbook")
+    assert named in said
 
 
 @each

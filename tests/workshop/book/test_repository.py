@@ -8,6 +8,7 @@ from pathlib import Path
 import nbformat
 import pytest
 
+from empty_environment import run_cell
 from workshop.book import repository
 
 pytestmark = pytest.mark.precision
@@ -113,19 +114,6 @@ def test_the_address_is_read_back(book):
 COLAB_TOO = "import sys, types\nsys.modules['google.colab'] = types\n"
 
 
-def alone(code, *before):
-    """Run a notebook's code in a Python that has no package at all."""
-    from IPython.core.inputtransformer2 import TransformerManager
-
-    plain = TransformerManager().transform_cell(code)
-    magic = "def get_ipython():\n    return __import__('magic')\n"
-    return subprocess.run(
-        [sys.executable, "-I", "-S", "-c", "".join((magic, *before, plain))],
-        capture_output=True,
-        text=True,
-    )
-
-
 def test_without_the_package_the_first_cell_says_what_to_install(book):
     for url, named in (
         ("", "Download or clone the repository that this notebook comes from"),
@@ -133,7 +121,7 @@ def test_without_the_package_the_first_cell_says_what_to_install(book):
     ):
         repository.apply(book, url)
         for path, source in setup_cells(book):
-            ran = alone(source)
+            ran = run_cell(source)
             assert ran.returncode == 1, path
             assert ran.stdout == ""
             (said,) = ran.stderr.splitlines()
@@ -152,7 +140,7 @@ def test_without_the_package_colab_installs_it(book):
         "sys.modules['magic'] = magic\n"
     )
     for _, source in setup_cells(book):
-        ran = alone(source, COLAB_TOO, pip)
+        ran = run_cell(source, COLAB_TOO, pip)
         assert ran.stdout == f'pip install -q "attnbook @ git+{URL}@main"\n'
         assert (ran.returncode, ran.stderr) == (0, "")
 
