@@ -158,11 +158,11 @@ def require_matrix(table: np.ndarray, rows, columns, maximum: float) -> None:
 def find_ends(start: Part | Point, end: Part | Point) -> tuple[Point, Point]:
     """Return where an arrow between two parts or points begins and ends."""
     centers = [(x.x, x.y) if isinstance(x, Part) else x for x in (start, end)]
-    begin, stop = (
+    (x, y), (to_x, to_y) = (
         round_numbers(one.edge(other) if isinstance(one, Part) else one)
         for one, other in zip((start, end), centers[::-1], strict=True)
     )
-    return begin, stop
+    return (x, y), (to_x, to_y)
 
 
 def find_label_position(
