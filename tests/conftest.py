@@ -127,9 +127,10 @@ def shown(browser, stage, tmp_path):
 
     The first page of a test is the one that the tests before it used, made
     blank again. `own=True` gives a page of its own to a test that changes
-    more than a page (the browser's clock).
+    more than a page (the browser's clock); `around` is HTML in which `{}`
+    stands for the widget.
     """
-    from attnbook.widgets.base import render_mount
+    from attnbook.widgets.mount import render_mount
     from fonts import style
 
     contexts = []
@@ -144,13 +145,19 @@ def shown(browser, stage, tmp_path):
         return listening(contexts[-1].new_page())
 
     def open_page(
-        state, stem="alignment_player", copies=1, face="wide", own=False
+        state,
+        stem="alignment_player",
+        copies=1,
+        face="wide",
+        own=False,
+        around="{}",
     ):
         head, tail = surroundings()
         file = tmp_path / "page.html"
+        mounts = render_mount(stem, state, "<p>fallback</p>") * copies
         file.write_text(
             f"{head}<title>page</title>{style(face)}<body>"
-            f"{render_mount(stem, state, '<p>fallback</p>') * copies}{tail}",
+            f"{around.replace('{}', mounts)}{tail}",
             "utf8",
         )
         page = page_for(own)

@@ -10,7 +10,8 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from attnbook.exercises.quiz_text import html, plain, segments
+from attnbook.exercises.quiz_text import html, plain, require_closed, segments
+from attnbook.widgets.mount import render_mount
 
 FOLDER = Path(__file__).with_name("quizzes")
 
@@ -67,12 +68,7 @@ class Quiz:
 
     def _repr_mimebundle_(self, **kwargs) -> dict[str, str]:
         """Return a static mount, readable without JavaScript, and text."""
-        state = json.dumps(self.state(), ensure_ascii=False)
-        state = state.replace("<", "\\u003c")
-        mount = (
-            '<div data-book-widget="quiz"><script type="application/json">'
-            f"{state}</script>{html(self)}</div>"
-        )
+        mount = render_mount("quiz", self.state(), html(self))
         return {"text/html": mount, "text/plain": plain(self)}
 
 
@@ -138,8 +134,7 @@ def read_question(data: object, where: str) -> Question:
     if len(set(texts)) < len(texts):
         raise ValueError(f"{where} offers the same choice twice")
     for text in (prompt, *texts, *(choice.feedback for choice in choices)):
-        if text.count("$") % 2 or text.count("`") % 2:
-            raise ValueError(f"{where} has an unclosed $ or ` in: {text}")
+        require_closed(text, where)
     return Question(prompt, tuple(choices), right)
 
 

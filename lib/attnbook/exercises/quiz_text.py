@@ -21,6 +21,16 @@ def segments(text: str) -> list[dict[str, str]]:
     return [piece for piece in pieces if piece != {"text": ""}]
 
 
+def require_closed(text: str, where: str) -> None:
+    """Refuse a text in which a $ or ` is not closed.
+
+    Raises:
+        ValueError: naming where it stands, and the text.
+    """
+    if text.count("$") % 2 or text.count("`") % 2:
+        raise ValueError(f"{where} has an unclosed $ or ` in: {text}")
+
+
 def inline(text: str) -> str:
     """Return a text as HTML; what comes from the text is escaped."""
     forms = {

@@ -97,3 +97,51 @@ function bind({ model, el }, names, build) {
     remove();
   };
 }
+
+/** A formula as rendered at build time; without that, its letters. */
+function renderFormula(segment) {
+  if (!segment.mathml) return make("code", { className: "math", text: segment.math });
+  const parsed = new DOMParser().parseFromString(segment.mathml, "application/xml");
+  const root = parsed.documentElement;
+  if (root.localName !== "math" || parsed.querySelector("parsererror, script")) return make("code", { className: "math", text: segment.math });
+  return document.importNode(root, true);
+}
+
+/** The pieces of a sentence: text, code and formulas. */
+function renderSegments(segments) {
+  return (segments ?? []).map((segment) => {
+    if ("math" in segment) return renderFormula(segment);
+    if ("code" in segment) return make("code", { text: segment.code });
+    return document.createTextNode(segment.text ?? "");
+  });
+}
+
+/**
+ * Build a question: choices, a button, a line of feedback.
+ *
+ * `answered(chosen, feedback)` is called with the choice and that line.
+ */
+function buildQuestion(question, id, start, answered) {
+  const box = make("fieldset", {}, make("legend", {}, start, ...renderSegments(question.prompt)));
+  const feedback = make("p", { className: "quiz-feedback", role: "status" });
+  const check = make("button", { type: "button", className: "quiz-check", text: "Check" });
+  let chosen = null;
+  // Arrow keys choose among radio buttons, so choosing alone is no answer.
+  const answer = () => (chosen ? answered(chosen, feedback) : feedback.replaceChildren("Choose an answer first."));
+  check.addEventListener("click", answer);
+  question.choices.forEach((choice, c) => {
+    const input = make("input", { type: "radio", name: id, id: `${id}-${c}` });
+    input.addEventListener("change", () => {
+      chosen = choice;
+      feedback.className = "quiz-feedback";
+      feedback.replaceChildren();
+    });
+    input.addEventListener("keydown", (event) => {
+      if (event.key === "Enter") answer();
+    });
+    const label = make("label", { for: input.id }, ...renderSegments(choice.content));
+    box.append(make("div", { className: "quiz-choice" }, input, label));
+  });
+  box.append(make("div", { className: "quiz-answer" }, check, feedback));
+  return box;
+}

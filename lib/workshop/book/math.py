@@ -23,8 +23,8 @@ from workshop.book.spoken import spoken
 
 RAW = re.compile(r'<span class="math">\\\((.*?)\\\)</span>', re.DOTALL)
 QUIZ = re.compile(
-    r'(<div data-book-widget="quiz"><script type="application/json">)(.*?)'
-    r"(</script>)",
+    r'(<div data-book-widget="(?:quiz|prediction)">'
+    r'<script type="application/json">)(.*?)(</script>)',
     re.DOTALL,
 )
 

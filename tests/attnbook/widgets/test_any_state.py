@@ -9,7 +9,7 @@ import json
 
 import pytest
 
-from attnbook.widgets.base import render_mount
+from attnbook.widgets.mount import render_mount
 from widget_states import FOUND
 from workshop.book.mounts import MOUNT
 

@@ -21,7 +21,8 @@ TESTS = Path(__file__).parents[2]
 NUMERIC = [
     path
     for path in sorted(WIDGETS.glob("*.js"))
-    if path.stem != "quiz" and "export default" in path.read_text("utf8")
+    if path.stem not in ("quiz", "prediction")
+    and "export default" in path.read_text("utf8")
 ]
 
 
@@ -33,6 +34,14 @@ def player():
 @pytest.fixture(scope="module")
 def quiz():
     return Module("quiz")
+
+
+def test_a_predicted_number_is_compared_with_the_measured_one():
+    prediction = Module("prediction")
+    said = prediction.call("compareNumbers", 51, "62.5", "%")
+    assert said == "You predicted 51 %; we measured 62.5 %."
+    said = prediction.call("compareNumbers", 3, "4", "")
+    assert said == "You predicted 3; we measured 4."
 
 
 def draws(count=200, seed=0):
@@ -66,7 +75,7 @@ def test_no_widget_has_a_function_that_another_has():
 
 @pytest.mark.parametrize("path", NUMERIC, ids=lambda p: p.stem)
 def test_every_widgets_numbers_are_held_to_the_library(path):
-    """Somewhere a test computes both and compares; a quiz has no numbers."""
+    """Somewhere a test computes both and compares; questions have none."""
     called = f'Module("{path.stem}")'
     texts = [x.read_text("utf8") for x in TESTS.rglob("test_*.py")]
     held = [x for x in texts if called in x and "pytest.mark.javascript" in x]

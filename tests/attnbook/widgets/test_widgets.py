@@ -5,7 +5,8 @@ import pytest
 import traitlets
 
 from attnbook.widgets.alignment_player import AlignmentPlayer, largest_weights
-from attnbook.widgets.base import BookWidget, encode_nonfinite, render_mount
+from attnbook.widgets.base import BookWidget
+from attnbook.widgets.mount import encode_nonfinite, render_mount
 
 
 def example(**changes):
