@@ -115,6 +115,37 @@ def read_shape(tensor: Any) -> tuple[int, ...]:
     return tuple(map(int, held))
 
 
+def write_shape(tensor: Any, axes: str, sizes: dict[str, int]) -> str:
+    """Return a tensor's shape as a diagram shows it; "" without a tensor.
+
+    Args:
+        tensor: a tensor, array or module, or None.
+        axes: names of its axes, such as "B S M"; may be empty.
+        sizes: of the axes that the diagram has named so far; grows.
+
+    Raises:
+        ValueError: if the axes do not fit the shape or what was drawn before.
+    """
+    if tensor is None:
+        return ""
+    shape, names = read_shape(tensor), axes.split()
+    if not names:
+        return f"({', '.join(map(str, shape))}{',' * (len(shape) == 1)})"
+    if len(names) != len(shape):
+        raise ValueError(
+            f"axes {axes!r} name {len(names)} axes but the tensor has shape "
+            f"{shape}"
+        )
+    pairs = list(zip(names, shape, strict=True))
+    for name, size in pairs:
+        if sizes.setdefault(name, size) != size:
+            raise ValueError(
+                f"axis {name} has size {size} here but {sizes[name]} earlier "
+                "in this diagram"
+            )
+    return ", ".join(f"{name} = {size}" for name, size in pairs)
+
+
 def require_no_shape(text: str) -> None:
     """Refuse a text with a typed shape: shapes come from the code.
 

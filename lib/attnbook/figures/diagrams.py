@@ -36,10 +36,10 @@ from attnbook.figures.diagram_parts import (
     find_ends,
     find_label_position,
     measure_text,
-    read_shape,
     require_matrix,
     require_no_shape,
     round_numbers,
+    write_shape,
 )
 from attnbook.figures.style import (
     GRAY,
@@ -119,7 +119,7 @@ class Diagram:
                 fit the tensor.
         """
         require_no_shape(text)
-        shape = self._shape(tensor, axes)
+        shape = write_shape(tensor, axes, self.sizes)
         wide = max(measure_text(text) + 0.5, 1.1) if width is None else width
         box = Part(
             *round_numbers(at), round(wide, 2), height, 0.55 if shape else 0
@@ -263,7 +263,7 @@ class Diagram:
         """
         table = to_array(numbers).round(3)
         require_matrix(table, rows, columns, maximum)
-        shape = self._shape(table, axes) if axes else ""
+        shape = write_shape(table, axes, self.sizes) if axes else ""
         height, width = (n * cell for n in table.shape)
         left, top = at[0] - width / 2, at[1] + height / 2
         for (i, j), number in np.ndenumerate(table):
@@ -374,28 +374,6 @@ class Diagram:
             "image/png": render_png,
         }
         display_picture(self.fig, alt, forms)
-
-    def _shape(self, tensor: Any, axes: str) -> str:
-        """Return a tensor's shape in letters and numbers; "" without one."""
-        if tensor is None:
-            return ""
-        shape = read_shape(tensor)
-        names = axes.split()
-        if not names:
-            return f"({', '.join(map(str, shape))}{',' * (len(shape) == 1)})"
-        if len(names) != len(shape):
-            raise ValueError(
-                f"axes {axes!r} name {len(names)} axes but the tensor has "
-                f"shape {shape}"
-            )
-        for name, size in zip(names, shape, strict=True):
-            if self.sizes.setdefault(name, size) != size:
-                raise ValueError(
-                    f"axis {name} has size {size} here but "
-                    f"{self.sizes[name]} earlier in this diagram"
-                )
-        pairs = zip(names, shape, strict=True)
-        return ", ".join(f"{name} = {size}" for name, size in pairs)
 
     def _write(
         self, text, at, color="ink", size="normal", ha="center", va="center"
