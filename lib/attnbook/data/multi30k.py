@@ -116,7 +116,9 @@ def _lines(content: bytes, name: str) -> list[str]:
     with tarfile.open(fileobj=io.BytesIO(content)) as archive:
         for member in archive:
             if member.isfile() and Path(member.name).name == name:
-                text = archive.extractfile(member).read().decode("utf-8")
+                held = archive.extractfile(member)
+                assert held is not None, "a file has contents"
+                text = held.read().decode("utf-8")
                 return text.rstrip("\n").split("\n")
         raise ValueError(
             f"the archive has no {name}, only {archive.getnames()}"

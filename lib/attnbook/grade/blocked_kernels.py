@@ -36,7 +36,9 @@ def block_kernels() -> None:
     """
     functional.multi_head_attention_forward.__code__ = refuse.__code__
     library = getattr(torch._C, "_dispatch_library", None)
-    for name, key in KERNELS if library else ():
+    if library is None:
+        return
+    for name, key in KERNELS:
         with contextlib.suppress(RuntimeError), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             held = library("IMPL", "aten", key, __file__, 1)

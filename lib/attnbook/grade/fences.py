@@ -70,7 +70,8 @@ def apply_limits(folder: str, limits: Limits) -> list[str]:
         if sys.platform == "linux" and set_limit(resource.RLIMIT_AS, room):
             up.append("memory")
         # A namespace counts only its own processes; root's are never counted.
-        if apart and not root and set_limit(NPROC, limits.processes):
+        own = apart and not root
+        if own and NPROC is not None and set_limit(NPROC, limits.processes):
             up.append("number of processes")
     up.append(
         "network" if apart or disable_network() else "network (Python's only)"

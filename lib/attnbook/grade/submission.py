@@ -34,7 +34,8 @@ class AttemptRecorder(ast.NodeTransformer):
     """Replaces `check_x(attempt)` by a record of the attempt."""
 
     def __init__(self, known: set[str]):
-        self.known, self.attempts = known, {}
+        self.known = known
+        self.attempts: dict[str, ast.expr] = {}
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
         """Replace one call, if it is a check."""
@@ -95,6 +96,8 @@ def prepare_cell(number: int, source: str, known: set[str]) -> Cell:
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         first = str(error).partition("\n")[0]
         said = f"{type(error).__name__}: {first}"
-        asked = {x: ast.Constant(None) for x in known if f"{x}(" in source}
+        asked: dict[str, ast.expr] = {
+            x: ast.Constant(None) for x in known if f"{x}(" in source
+        }
         return Cell(number, "", asked, error=said)
     return Cell(number, code, notes.attempts)

@@ -20,7 +20,7 @@ VALID, TEST = 2_000, 6_000
 
 def collect_pronunciations(dictionary: str) -> dict[str, list[str]]:
     """Return each word's distinct pronunciations without stress, in order."""
-    words = {}
+    words: dict[str, list[str]] = {}
     for line in dictionary.splitlines():
         entry, *phonemes = line.partition("#")[0].split()
         word = re.sub(r"\(\d+\)$", "", entry)  # "read(2)" is "read" again

@@ -33,7 +33,8 @@ def find_nearest(
         similarity: the lowest Jaccard that counts, above 0.
     """
     frequency = Counter(word for one in sets for word in one)
-    holders = defaultdict(list)  # rare word -> earlier sets that hold it
+    # From each rare word to the earlier sets that hold it.
+    holders: defaultdict[str, list[int]] = defaultdict(list)
     best = [0.0] * len(sets)
     for index, one in enumerate(sets):
         rarest = sorted(one, key=lambda word: (frequency[word], word))

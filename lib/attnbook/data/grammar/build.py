@@ -36,7 +36,9 @@ def _determiner(line: str) -> Determiner:
     english, french = (side.split() for side in line.split(" / "))
     if len(french) == 2:
         french = [french[0], *french]
-    return Determiner(tuple(english), tuple(french))
+    one, many = english
+    masculine, feminine, plural = french
+    return Determiner((one, many), (masculine, feminine, plural))
 
 
 DETERMINERS = tuple(
@@ -144,6 +146,7 @@ def described(
 
 def compared(adjective: Adjective, subject: Nominal, than: Nominal) -> Phrase:
     """Older than the dog -> plus vieille que le chien."""
+    assert adjective.comparative, f"{adjective.english} has no comparative"
     word = Word(adjective.comparative)
     form = adjective.french[subject.plural][subject.feminine].split("|")[0]
     more = Phrase([word], [French("plus", (word,)), French(form, (word,))])

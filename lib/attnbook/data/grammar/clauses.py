@@ -100,11 +100,13 @@ def act(
     if time == "present" and room >= 2 and chance(rng, 0.3):
         modal = rng.choice(MODALS)
         room -= 2
-    manner = {"modal": modal, "short": chance(rng, 0.6)}
+    short = chance(rng, 0.6)
     verb, clitic, thing, after = _complement(
         rng, subject, room, depth, how in ("not", "never")
     )
-    group = verb_group(verb, subject, time, how, clitic=clitic, **manner)
+    group = verb_group(
+        verb, subject, time, how, clitic=clitic, modal=modal, short=short
+    )
     said = join(group, after)
     room = total - len(said.english)
     free = not (dated or depth) and how in (None, "not")

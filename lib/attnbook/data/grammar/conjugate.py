@@ -128,6 +128,7 @@ def verb_group(
         english += _distinct(base, own)
         rest = [French(verb.infinitive, (base,), _distinct(particle, own))]
     if clitic:
+        assert clitic.pronoun, "a clitic is a pronoun"
         me, le = clitic.pronoun
         english.append(Word(me))
         (rest if modal else verbs).insert(0, French(le, (english[-1],)))

@@ -63,7 +63,7 @@ def person(rng: Random) -> Nominal:
 
 def adjectives(rng: Random, kind: str, room: int) -> tuple[Adjective, ...]:
     """Choose none, one or two adjectives: one on each side in French."""
-    chosen = []
+    chosen: list[Adjective] = []
     for side in SAID_OF[kind]:
         if side and len(chosen) < room and chance(rng, 0.3):
             chosen.append(rng.choice(side))

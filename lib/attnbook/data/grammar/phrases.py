@@ -126,7 +126,8 @@ def finish(phrase: Phrase) -> tuple:
     """Spell both sides and turn links into (target, source) positions."""
     french = merge(phrase.french)
     place = {word: index for index, word in enumerate(phrase.english)}
-    sure, possible = set(), set()
+    sure: set[tuple[int, int]] = set()
+    possible: set[tuple[int, int]] = set()
     for index, word in enumerate(french):
         sure.update((index, place[source]) for source in word.sure)
         possible.update((index, place[source]) for source in word.possible)

@@ -112,6 +112,7 @@ def _tired(rng: Random, latest: Clause, time: str) -> Clause:
 
 def _wide(rng: Random, latest: Clause, time: str) -> Clause:
     """Choose "it was too wide", said of the place that was crossed."""
+    assert latest.object, "what was crossed is the object"
     return _because(rng, pronoun_for(latest.object), WIDE, time)
 
 
