@@ -1,5 +1,6 @@
 """What checks the repository on GitHub and before a commit."""
 
+import json
 import re
 from pathlib import Path
 
@@ -61,6 +62,15 @@ def test_actions_are_pinned_and_may_write_nothing_but_pages(path):
         writing = {k for k, v in job["permissions"].items() if v == "write"}
         assert writing <= {"pages", "id-token"}
         assert not writing or "actions/deploy-pages" in str(job["steps"])
+
+
+def test_the_linter_knows_the_functions_that_widgets_share():
+    config = json.loads((ROOT / ".oxlintrc.json").read_text("utf8"))
+    known = config["overrides"][0]["globals"]
+    shared = (ROOT / "lib/attnbook/widgets/shared.js").read_text("utf8")
+    assert set(known) == set(
+        re.findall(r"(?m)^(?:export )?function (\w+)", shared)
+    )
 
 
 def test_a_mypy_exception_names_its_rule_and_the_comment_gives_a_reason():
