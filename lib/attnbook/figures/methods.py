@@ -1,0 +1,102 @@
+"""Methods: one name and one look for each, in the figures of all chapters.
+
+    ax.plot(lengths, errors, **look_of("no attention"))
+
+Within a family no two methods look alike, even without color.
+"""
+
+from typing import Any
+
+from attnbook.figures.style import GRAY, PALETTE
+
+BLUE, ORANGE, INK, GREEN, PINK = PALETTE.values()
+LONG_DASHES = (0, (6, 1, 1, 1, 1, 1))
+
+# Family, then name: color, line style and marker.
+FAMILIES: dict[str, dict[str, tuple]] = {
+    "attention": {
+        "attention": (BLUE, "-", "o"),
+        "no attention": (ORANGE, "--", "s"),
+        "local attention": (GREEN, "-.", "^"),
+    },
+    "scores": {
+        "additive": (BLUE, "-", "o"),
+        "dot product": (ORANGE, "--", "s"),
+        "general": (INK, "-.", "^"),
+        "concat": (GREEN, ":", "D"),
+        "location": (PINK, LONG_DASHES, "v"),
+    },
+    "scaling": {
+        "scaled": (BLUE, "-", "o"),
+        "unscaled": (ORANGE, "--", "s"),
+    },
+    "layers": {
+        "self-attention": (BLUE, "-", "o"),
+        "GRU": (ORANGE, "--", "s"),
+        "LSTM": (GREEN, "-.", "^"),
+        "RNN": (PINK, ":", "D"),
+    },
+    "positions": {
+        "no positions": (GRAY, ":", "x"),
+        "learned": (ORANGE, "--", "s"),
+        "sinusoidal": (INK, "-.", "^"),
+        "Shaw": (PINK, LONG_DASHES, "v"),
+        "T5 bias": (GREEN, ":", "D"),
+        "ALiBi": (ORANGE, "-", "P"),
+        "RoPE": (BLUE, "-", "o"),
+    },
+    "models": {
+        "Transformer": (BLUE, "-", "o"),
+        "hybrid": (ORANGE, "--", "s"),
+        "Bahdanau": (INK, "-.", "^"),
+        "Luong": (GREEN, ":", "D"),
+        "encoder\N{EN DASH}decoder without attention": (
+            PINK,
+            LONG_DASHES,
+            "v",
+        ),
+    },
+    "norms": {
+        "pre-norm": (BLUE, "-", "o"),
+        "post-norm": (ORANGE, "--", "s"),
+    },
+    "kernels": {
+        "reference": (INK, "-.", "^"),
+        "tiled": (BLUE, "-", "o"),
+        "SDPA": (ORANGE, "--", "s"),
+        "FlexAttention": (GREEN, ":", "D"),
+        "query chunks": (PINK, LONG_DASHES, "v"),
+    },
+}
+METHODS = {
+    name: look for family in FAMILIES.values() for name, look in family.items()
+}
+
+
+def color_of(method: str) -> str:
+    """Return a method's color.
+
+    Raises:
+        ValueError: if no method has that name.
+    """
+    return look_of(method)["color"]
+
+
+def look_of(method: str) -> dict[str, Any]:
+    """Return a method's name and look, as keywords of `Axes.plot`.
+
+    Raises:
+        ValueError: if no method has that name.
+    """
+    if method not in METHODS:
+        raise ValueError(
+            f"method {method!r} is none of those with a look of their own: "
+            f"{', '.join(METHODS)}"
+        )
+    color, linestyle, marker = METHODS[method]
+    return {
+        "label": method,
+        "color": color,
+        "linestyle": linestyle,
+        "marker": marker,
+    }

@@ -1,0 +1,41 @@
+"""Methods look the same in all chapters, and no two of a family alike."""
+
+import itertools
+
+import matplotlib.pyplot as plt
+import pytest
+
+from attnbook.figures import GRAY, PALETTE, color_of, look_of
+from attnbook.figures.methods import FAMILIES, METHODS
+
+pytestmark = pytest.mark.precision
+
+
+def test_every_name_is_declared_once():
+    assert len(METHODS) == sum(map(len, FAMILIES.values()))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_no_two_methods_of_a_family_look_alike_even_without_color(family):
+    for (_, *one), (_, *other) in itertools.combinations(
+        FAMILIES[family].values(), 2
+    ):
+        assert one[1] != other[1], "the markers"
+        assert one != other
+    colors = [(color, line) for color, line, _ in FAMILIES[family].values()]
+    assert len({*colors}) == len(colors)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_look_can_be_plotted_in_a_color_of_the_palette(method):
+    assert color_of(method) in {*PALETTE.values(), GRAY}
+    _, ax = plt.subplots()
+    (line,) = ax.plot([1, 2], [3, 4], **look_of(method))
+    assert line.get_label() == method
+    plt.close("all")
+
+
+@pytest.mark.refusal
+def test_an_unknown_method_is_refused_with_those_that_are_known():
+    with pytest.raises(ValueError, match=r"'none' is none .*no positions"):
+        look_of("none")
