@@ -17,7 +17,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from attnbook.attention.scaled_dot_product import attend
+from attnbook.attention.scaled_dot_product import attend, require_values
 
 CHUNK_SIZE = 128
 
@@ -138,8 +138,4 @@ def check_sizes(rows: int, key: Tensor, value: Tensor) -> None:
     """Raise ValueError if `rows` is below 1 or a key has no value."""
     if rows < 1:
         raise ValueError(f"rows must be at least 1, not {rows}")
-    if key.shape[-2] != value.shape[-2]:
-        raise ValueError(
-            f"there are {key.shape[-2]} keys but {value.shape[-2]} values: "
-            "each key needs its value"
-        )
+    require_values(key, value)

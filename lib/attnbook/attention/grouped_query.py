@@ -10,10 +10,32 @@ Axes: B batch, H heads, G groups (key-value heads), T queries, S keys, D width
 """
 
 from jaxtyping import Bool, Float
-from torch import Tensor, nn
+from torch import Tensor
 
-from attnbook.attention.masked_softmax import masked_softmax
-from attnbook.attention.multi_head import merge_heads, split_heads
+from attnbook.attention.masked_softmax import softmax_over_keys
+from attnbook.attention.multi_head import MultiHeadAttention
+from attnbook.attention.scaled_dot_product import scaled_scores
+
+
+def share_rows(x: Float[Tensor, "B H T _"], groups: int) -> Tensor:
+    """Return (B, G, H / G · T, _): the rows of a group's heads concatenated."""
+    return x.unflatten(1, (groups, -1)).flatten(2, 3)
+
+
+def grouped_scores(
+    query: Float[Tensor, "B H T D"], key: Float[Tensor, "B G S D"]
+) -> Float[Tensor, "B H T S"]:
+    """Return the scores of each head's queries and its group's keys."""
+    scores = scaled_scores(share_rows(query, key.shape[1]), key)
+    return scores.reshape(*query.shape[:3], -1)
+
+
+def grouped_average(
+    weights: Float[Tensor, "B H T S"], value: Float[Tensor, "B G S E"]
+) -> Float[Tensor, "B H T E"]:
+    """Return each head's averages of its group's values."""
+    output = share_rows(weights, value.shape[1]) @ value
+    return output.reshape(*weights.shape[:3], -1)
 
 
 def grouped_query(
@@ -37,30 +59,19 @@ def grouped_query(
         ValueError: if the heads do not divide into the groups, query and key
             differ in width, or there is not one value for each key.
     """
-    heads, groups, width = query.shape[1], key.shape[1], query.shape[-1]
+    heads, groups = query.shape[1], key.shape[1]
     if groups < 1 or heads % groups:
         raise ValueError(f"{heads} heads do not divide into {groups} groups")
-    if width != key.shape[-1]:
-        raise ValueError(
-            f"queries are {width} wide but keys are {key.shape[-1]}: "
-            "a dot product needs equal widths"
-        )
     if key.shape[1:3] != value.shape[1:3]:
         raise ValueError(
             f"keys have {groups} groups of {key.shape[2]} but values "
             f"{value.shape[1]} of {value.shape[2]}: each key needs its value"
         )
-    grouped = (query * width**-0.5).unflatten(1, (groups, -1)).flatten(2, 3)
-    scores = (grouped @ key.transpose(-2, -1)).reshape(*query.shape[:3], -1)
-    if mask is None:
-        weights = scores.softmax(dim=-1)
-    else:
-        weights = masked_softmax(scores, mask)
-    output = weights.reshape(*grouped.shape[:3], -1) @ value
-    return output.reshape(*query.shape[:3], -1)
+    weights = softmax_over_keys(grouped_scores(query, key), mask)
+    return grouped_average(weights, value)
 
 
-class GroupedQueryAttention(nn.Module):
+class GroupedQueryAttention(MultiHeadAttention):
     """Multi-head attention with G key-value heads for its H heads.
 
     Args:
@@ -74,34 +85,16 @@ class GroupedQueryAttention(nn.Module):
     """
 
     def __init__(self, width: int, heads: int, groups: int, bias: bool = True):
-        super().__init__()
-        if heads < 1 or width % heads:
-            raise ValueError(
-                f"{width} columns do not divide into {heads} heads"
-            )
-        if groups < 1 or heads % groups:
-            raise ValueError(
-                f"{heads} heads do not divide into {groups} groups"
-            )
-        self.heads, self.groups = heads, groups
-        shared = width // heads * groups
-        self.query = nn.Linear(width, width, bias)
-        self.key = nn.Linear(width, shared, bias)
-        self.value = nn.Linear(width, shared, bias)
-        self.output = nn.Linear(width, width, bias)
+        super().__init__(width, heads, bias=bias, groups=groups)
 
-    def forward(
-        self,
-        query: Float[Tensor, "B T C"],
-        memory: Float[Tensor, "B S C"] | None = None,
-        mask: Bool[Tensor, "..."] | None = None,
-    ) -> Float[Tensor, "B T C"]:
-        """Return the output; self-attention unless memory is given."""
-        memory = query if memory is None else memory
-        output = grouped_query(
-            split_heads(self.query(query), self.heads),
-            split_heads(self.key(memory), self.groups),
-            split_heads(self.value(memory), self.groups),
-            mask,
-        )
-        return self.output(merge_heads(output))
+    def scores(
+        self, query: Float[Tensor, "B H T D"], key: Float[Tensor, "B G S D"]
+    ) -> Float[Tensor, "B H T S"]:
+        """Return the scores of each head's queries and its group's keys."""
+        return grouped_scores(query, key)
+
+    def combine(
+        self, weights: Float[Tensor, "B H T S"], value: Float[Tensor, "B G S E"]
+    ) -> Float[Tensor, "B H T E"]:
+        """Return each head's averages of its group's values."""
+        return grouped_average(weights, value)

@@ -46,3 +46,14 @@ def masked_softmax(
     empty = ~mask.any(dim=-1, keepdim=True)
     weights = visible.masked_fill(empty, 0.0).softmax(dim=-1)
     return weights.masked_fill(empty, 0.0)
+
+
+def softmax_over_keys(
+    scores: Float[Tensor, "*B T S"], mask: Bool[Tensor, "..."] | None = None
+) -> Float[Tensor, "*B T S"]:
+    """Return the weights of scores, with a mask or without one.
+
+    Raises:
+        ValueError: if the mask is not boolean, or does not broadcast to scores.
+    """
+    return scores.softmax(-1) if mask is None else masked_softmax(scores, mask)

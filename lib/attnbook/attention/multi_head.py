@@ -3,16 +3,17 @@
 Source: Vaswani et al. (2017), section 3.2.2,
     https://arxiv.org/abs/1706.03762. Departures: an optional bias in each
     projection; each head's values may be wider than its keys.
-Axes: B batch, H heads, T queries, S keys, C model width, M memory width, O
-    output width, D width of a head's queries and keys, E of its values; HD and
-    HE are those of all heads side by side
+Axes: B batch, H heads, G groups (key-value heads), T queries, S keys, C model
+    width, M memory width, O output width, D width of a head's queries and keys,
+    E of its values; HD and HE are those of all heads side by side
 """
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from attnbook.attention.scaled_dot_product import attend, attention_weights
+from attnbook.attention.masked_softmax import softmax_over_keys
+from attnbook.attention.scaled_dot_product import attend, scaled_scores
 
 
 def split_heads(x: Float[Tensor, "B T C"], heads: int) -> Tensor:
@@ -98,15 +99,21 @@ def multi_head_loop(
 class MultiHeadAttention(nn.Module):
     """Multi-head attention with its four learned projections.
 
+    Variants override one of three steps: `project` (how the heads' queries,
+    keys and values are made), `scores`, or `combine` (how the weights average
+    the values).
+
     Args:
         width: C, of the queries' input and of the output.
         heads: H; each is C / H wide.
         memory: M, the width of the keys' and values' input; C unless given.
         dropout: dropout probability of the attention weights in training.
         bias: whether the four projections have one.
+        groups: G, the heads of keys and values, for variants whose `scores` and
+            `combine` share them; H unless given.
 
     Raises:
-        ValueError: if C is not a multiple of H.
+        ValueError: if C does not divide into the heads, or they into groups.
     """
 
     def __init__(
@@ -116,19 +123,72 @@ class MultiHeadAttention(nn.Module):
         memory: int | None = None,
         dropout: float = 0.0,
         bias: bool = True,
+        groups: int | None = None,
     ):
         super().__init__()
         if heads < 1 or width % heads:
             raise ValueError(
                 f"{width} columns do not divide into {heads} heads"
             )
+        groups = heads if groups is None else groups
+        if groups < 1 or heads % groups:
+            raise ValueError(
+                f"{heads} heads do not divide into {groups} groups"
+            )
         memory = width if memory is None else memory
-        self.heads = heads
+        shared = width // heads * groups
+        self.heads, self.groups = heads, groups
         self.query = nn.Linear(width, width, bias)
-        self.key = nn.Linear(memory, width, bias)
-        self.value = nn.Linear(memory, width, bias)
+        self.key = nn.Linear(memory, shared, bias)
+        self.value = nn.Linear(memory, shared, bias)
         self.output = nn.Linear(width, width, bias)
         self.drop = nn.Dropout(dropout)
+
+    def project(
+        self, query: Float[Tensor, "B T C"], memory: Float[Tensor, "B S M"]
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the heads' queries (B, H, T, D), keys and values."""
+        return (
+            split_heads(self.query(query), self.heads),
+            split_heads(self.key(memory), self.groups),
+            split_heads(self.value(memory), self.groups),
+        )
+
+    def scores(
+        self, query: Float[Tensor, "B H T D"], key: Float[Tensor, "B G S D"]
+    ) -> Float[Tensor, "B H T S"]:
+        """Return the scores before bias, mask and softmax."""
+        return scaled_scores(query, key)
+
+    def combine(
+        self, weights: Float[Tensor, "B H T S"], value: Float[Tensor, "B G S E"]
+    ) -> Float[Tensor, "B H T E"]:
+        """Return the averages of the values with these weights."""
+        return weights @ value
+
+    def attend(
+        self,
+        query: Float[Tensor, "B H T D"],
+        key: Float[Tensor, "B G S D"],
+        value: Float[Tensor, "B G S E"],
+        mask: Bool[Tensor, "..."] | None = None,
+        bias: Float[Tensor, "..."] | None = None,
+    ) -> tuple[Float[Tensor, "B T C"], Float[Tensor, "B H T S"]]:
+        """Return output and weights of projected queries, keys and values.
+
+        Args:
+            query: the queries of each head.
+            key: the keys of each head, or of each group of heads.
+            value: the values, likewise.
+            mask: True where a query can attend; broadcasts to (B, H, T, S).
+            bias: added to the scores; broadcasts to (B, H, T, S).
+        """
+        scores = self.scores(query, key)
+        if bias is not None:
+            scores = scores + bias
+        weights = softmax_over_keys(scores, mask)
+        context = self.combine(self.drop(weights), value)
+        return self.output(merge_heads(context)), weights
 
     def forward(
         self,
@@ -136,6 +196,7 @@ class MultiHeadAttention(nn.Module):
         memory: Float[Tensor, "B S M"] | None = None,
         mask: Bool[Tensor, "..."] | None = None,
         need_weights: bool = False,
+        bias: Float[Tensor, "..."] | None = None,
     ) -> Tensor | tuple[Tensor, Tensor]:
         """Return the output (B, T, C), and weights (B, H, T, S) if requested.
 
@@ -144,12 +205,8 @@ class MultiHeadAttention(nn.Module):
             memory: the input of keys and values; for self-attention, omitted.
             mask: True where a query can attend; broadcasts to (B, H, T, S).
             need_weights: whether to return each head's weights, before dropout.
+            bias: added to the scores; broadcasts to (B, H, T, S).
         """
         memory = query if memory is None else memory
-        parts = ((self.query, query), (self.key, memory), (self.value, memory))
-        query, key, value = (
-            split_heads(project(x), self.heads) for project, x in parts
-        )
-        weights = attention_weights(query, key, mask)
-        output = self.output(merge_heads(self.drop(weights) @ value))
+        output, weights = self.attend(*self.project(query, memory), mask, bias)
         return (output, weights) if need_weights else output

@@ -13,12 +13,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from attnbook.attention.multi_head import (
-    MultiHeadAttention,
-    merge_heads,
-    split_heads,
-)
-from attnbook.attention.scaled_dot_product import attention_weights
+from attnbook.attention.multi_head import MultiHeadAttention, split_heads
 
 
 class MultiHeadMemory(nn.Module):
@@ -39,22 +34,6 @@ class MultiHeadMemory(nn.Module):
         keys, values = self.attention.key(memory), self.attention.value(memory)
         return torch.cat([keys, values], dim=-1)
 
-    def heads(
-        self,
-        query: Float[Tensor, "B T C"],
-        keys: Float[Tensor, "B S _"],
-        lengths: Int[Tensor, " B"],
-    ) -> Float[Tensor, "B H T S"]:
-        """Return each head's weights."""
-        positions = torch.arange(keys.shape[1], device=keys.device)
-        real = positions < lengths[:, None, None, None]
-        count = self.attention.heads
-        return attention_weights(
-            split_heads(self.attention.query(query), count),
-            split_heads(keys.chunk(2, dim=-1)[0], count),
-            real,
-        )
-
     def forward(
         self,
         query: Float[Tensor, "B T C"],
@@ -68,7 +47,13 @@ class MultiHeadMemory(nn.Module):
         The values are those that `key` projected from the memory. `value` (the
         memory itself) and `step` are used by other kinds of attention only.
         """
-        weights = self.heads(query, keys, lengths)
-        values = split_heads(keys.chunk(2, dim=-1)[1], self.attention.heads)
-        context = self.attention.output(merge_heads(weights @ values))
+        attention = self.attention
+        positions = torch.arange(keys.shape[1], device=keys.device)
+        projected_keys, projected_values = keys.chunk(2, dim=-1)
+        context, weights = attention.attend(
+            split_heads(attention.query(query), attention.heads),
+            split_heads(projected_keys, attention.heads),
+            split_heads(projected_values, attention.heads),
+            positions < lengths[:, None, None, None],
+        )
         return context, weights.mean(dim=1)

@@ -15,7 +15,42 @@ Axes: T queries, S keys, D width of query and key, E value width; leading axes
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from attnbook.attention.masked_softmax import masked_softmax
+from attnbook.attention.masked_softmax import softmax_over_keys
+
+
+def require_equal_widths(query: Tensor, key: Tensor) -> None:
+    """Raise ValueError if query and key differ in width."""
+    if query.shape[-1] != key.shape[-1]:
+        raise ValueError(
+            f"queries are {query.shape[-1]} wide but keys are {key.shape[-1]}: "
+            "a dot product needs equal widths"
+        )
+
+
+def require_values(key: Tensor, value: Tensor) -> None:
+    """Raise ValueError if there is not one value for each key."""
+    if key.shape[-2] != value.shape[-2]:
+        raise ValueError(
+            f"there are {key.shape[-2]} keys but {value.shape[-2]} values: "
+            "each key needs its value"
+        )
+
+
+def scaled_scores(
+    query: Float[Tensor, "*#B T D"],
+    key: Float[Tensor, "*#B S D"],
+    scale: float | int | None = None,
+) -> Float[Tensor, "*B T S"]:
+    """Return scale · query keyᵀ; the scale is 1/√D unless given.
+
+    Raises:
+        ValueError: if query and key differ in width.
+    """
+    require_equal_widths(query, key)
+    scale = query.shape[-1] ** -0.5 if scale is None else scale
+    # Scaled before the product: in half precision the product of two large
+    # vectors overflows before it could be scaled down.
+    return (query * scale) @ key.transpose(-2, -1)
 
 
 def attention_weights(
@@ -41,21 +76,10 @@ def attention_weights(
         ValueError: if query and key differ in width, or the mask is not
             boolean or does not fit.
     """
-    width = query.shape[-1]
-    if width != key.shape[-1]:
-        raise ValueError(
-            f"queries are {width} wide but keys are {key.shape[-1]}: "
-            "a dot product needs equal widths"
-        )
-    scale = width**-0.5 if scale is None else scale
-    # Scaled before the product: in half precision the product of two large
-    # vectors overflows before it could be scaled down.
-    scores = (query * scale) @ key.transpose(-2, -1)
+    scores = scaled_scores(query, key, scale)
     if bias is not None:
         scores = scores + bias
-    if mask is None:
-        return scores.softmax(dim=-1)
-    return masked_softmax(scores, mask)
+    return softmax_over_keys(scores, mask)
 
 
 def attend(
@@ -80,9 +104,5 @@ def attend(
         ValueError: if there is not one value for each key, query and key differ
             in width, or the mask is not boolean or does not fit.
     """
-    if key.shape[-2] != value.shape[-2]:
-        raise ValueError(
-            f"there are {key.shape[-2]} keys but {value.shape[-2]} values: "
-            "each key needs its value"
-        )
+    require_values(key, value)
     return attention_weights(query, key, mask, bias, scale) @ value

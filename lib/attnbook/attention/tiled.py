@@ -18,6 +18,10 @@ from jaxtyping import Float
 from torch import Tensor
 
 from attnbook.attention.online_softmax import finite_maximum, rescaling
+from attnbook.attention.scaled_dot_product import (
+    require_equal_widths,
+    require_values,
+)
 
 BLOCK_SIZE = 256
 
@@ -194,15 +198,6 @@ def check_shapes(
     """Return the scores to use, or raise ValueError if shapes do not fit."""
     if block < 1:
         raise ValueError(f"block must be at least 1, not {block}")
-    width, keys = key.shape[-1], key.shape[-2]
-    if query.shape[-1] != width:
-        raise ValueError(
-            f"queries are {query.shape[-1]} wide but keys are {width}: "
-            "a dot product needs equal widths"
-        )
-    if value.shape[-2] != keys:
-        raise ValueError(
-            f"there are {keys} keys but {value.shape[-2]} values: "
-            "each key needs its value"
-        )
-    return scores or TileScores(keys, width**-0.5)
+    require_equal_widths(query, key)
+    require_values(key, value)
+    return scores or TileScores(key.shape[-2], key.shape[-1] ** -0.5)

@@ -9,6 +9,7 @@ import math
 import torch
 from torch import Tensor
 
+from attnbook.attention.scaled_dot_product import require_equal_widths
 from attnbook.flash.options import Options
 
 DTYPES = torch.float16, torch.bfloat16, torch.float32, torch.float64
@@ -54,11 +55,7 @@ def refuse_shapes(query: Tensor, key: Tensor, value: Tensor) -> None:
             raise ValueError(
                 f"queries of {B} sequences, but {name} of {len(x)}"
             )
-    if key.shape[-1] != D:
-        raise ValueError(
-            f"queries are {D} wide but keys are {key.shape[-1]}: "
-            "a dot product needs equal widths"
-        )
+    require_equal_widths(query, key)
     if key.shape[1:3] != value.shape[1:3]:
         raise ValueError(
             f"keys have {G} heads of {S} but values {value.shape[1]} of "

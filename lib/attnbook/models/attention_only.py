@@ -10,14 +10,12 @@ Axes: B batch, H heads, T positions, C model width, D width of a head, V
     symbols, P pairs of columns
 """
 
-from collections.abc import Callable
-
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from attnbook.attention.multi_head import merge_heads, split_heads
-from attnbook.attention.scaled_dot_product import attention_weights
+from attnbook.attention.multi_head import MultiHeadAttention, split_heads
 from attnbook.attention.self_attention import causal_mask
 from attnbook.positions.absolute import (
     LearnedEncoding,
@@ -36,38 +34,77 @@ SHAW_REACH, T5_BUCKETS, T5_REACH = 16, 16, 32
 METHODS = ("none", "sinusoidal", "learned", "shaw", "t5", "alibi", "rope")
 
 
-class AttentionLayer(nn.Module):
-    """Pre-norm causal multi-head self-attention with a residual connection."""
+class SelfAttention(MultiHeadAttention):
+    """Multi-head self-attention whose three projections are one product."""
 
-    shaw: ShawEncoding | None
+    def __init__(self):
+        super().__init__(WIDTH, HEADS, bias=False)
+
+    def project(
+        self, query: Float[Tensor, "B T C"], memory: Float[Tensor, "B T C"]
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the heads' queries, keys and values (B, H, T, D)."""
+        parts = self.query.weight, self.key.weight, self.value.weight
+        projected = F.linear(query, torch.cat(parts)).chunk(3, dim=-1)
+        query, key, value = (split_heads(x, self.heads) for x in projected)
+        return query, key, value
+
+
+class ShawAttention(SelfAttention):
+    """Self-attention with Shaw's relative positions in scores and output."""
+
+    shaw: ShawEncoding
+
+    def scores(
+        self, query: Float[Tensor, "B H T D"], key: Float[Tensor, "B H T D"]
+    ) -> Float[Tensor, "B H T T"]:
+        """Return the scores of keys to which the distances' are added."""
+        return super().scores(query, key) + self.shaw(query, key.shape[2])
+
+    def combine(
+        self, weights: Float[Tensor, "B H T T"], value: Float[Tensor, "B H T D"]
+    ) -> Float[Tensor, "B H T D"]:
+        """Return averages of values to which the distances' are added."""
+        return super().combine(weights, value) + self.shaw.output(weights)
+
+
+class RotaryAttention(SelfAttention):
+    """Self-attention with rotated queries and keys.
+
+    Attributes:
+        frequencies: of the rotation, one for each pair of columns.
+        factor: of queries and keys.
+    """
 
     def __init__(self):
         super().__init__()
-        self.norm = nn.LayerNorm(WIDTH)
-        self.project = nn.Linear(WIDTH, 3 * WIDTH, bias=False)
-        self.output = nn.Linear(WIDTH, WIDTH, bias=False)
-        self.shaw = None
+        self.frequencies, self.factor = frequencies(HEAD), 1.0
+
+    def scores(
+        self, query: Float[Tensor, "B H T D"], key: Float[Tensor, "B H T D"]
+    ) -> Float[Tensor, "B H T T"]:
+        """Return the scores of rotated queries and keys."""
+        positions = torch.arange(query.shape[2], device=query.device)
+        angle = rotary_angles(positions, self.frequencies)
+        query, key = (
+            self.factor * apply_rotary(x, angle) for x in (query, key)
+        )
+        return super().scores(query, key)
+
+
+class AttentionLayer(nn.Module):
+    """Pre-norm causal self-attention with a residual connection."""
+
+    def __init__(self, attention: SelfAttention):
+        super().__init__()
+        self.norm, self.attention = nn.LayerNorm(WIDTH), attention
 
     def forward(
-        self,
-        x: Float[Tensor, "B T C"],
-        bias: Float[Tensor, "H T T"] | None,
-        rotate: Callable[[Tensor], Tensor] | None,
+        self, x: Float[Tensor, "B T C"], bias: Float[Tensor, "H T T"] | None
     ) -> Float[Tensor, "B T C"]:
         """Return x plus the output of causal self-attention."""
-        parts = self.project(self.norm(x)).chunk(3, dim=-1)
-        query, key, value = (split_heads(part, HEADS) for part in parts)
-        if rotate is not None:
-            query, key = rotate(query), rotate(key)
-        length = x.shape[1]
-        if self.shaw is not None:
-            bias = self.shaw(query, length)
-        mask = causal_mask(length, length, x.device)
-        weights = attention_weights(query, key, mask, bias)
-        attended = weights @ value
-        if self.shaw is not None:
-            attended = attended + self.shaw.output(weights)
-        return x + self.output(merge_heads(attended))
+        mask = causal_mask(x.shape[1], x.shape[1], x.device)
+        return x + self.attention(self.norm(x), mask=mask, bias=bias)
 
 
 class AttentionOnlyTransformer(nn.Module):
@@ -87,12 +124,16 @@ class AttentionOnlyTransformer(nn.Module):
         if method not in METHODS:
             raise ValueError(f"the methods are {METHODS}, not {method!r}")
         self.embed = nn.Embedding(symbols, WIDTH)
-        self.layers = nn.ModuleList(AttentionLayer() for _ in range(LAYERS))
+        attention = {"shaw": ShawAttention, "rope": RotaryAttention}
+        self.layers = nn.ModuleList(
+            AttentionLayer(attention.get(method, SelfAttention)())
+            for _ in range(LAYERS)
+        )
         self.norm = nn.LayerNorm(WIDTH)
         self.readout = nn.Linear(WIDTH, symbols)
         # Drawn last, so that all methods start from the same other weights.
         for layer in self.layers if method == "shaw" else ():
-            layer.shaw = ShawEncoding(HEAD, SHAW_REACH)
+            layer.attention.shaw = ShawEncoding(HEAD, SHAW_REACH)
         self.encoding = {
             "sinusoidal": lambda: SinusoidalEncoding(WIDTH),
             "learned": lambda: LearnedEncoding(longest, WIDTH),
@@ -101,36 +142,31 @@ class AttentionOnlyTransformer(nn.Module):
             "t5": lambda: T5Bias(HEADS, T5_BUCKETS, T5_REACH, False),
             "alibi": lambda: AlibiBias(HEADS),
         }.get(method, lambda: None)()
-        self.frequencies = frequencies(HEAD) if method == "rope" else None
-        self.rotary_scale = 1.0
 
-    def rescale(
-        self, frequencies: Float[Tensor, "P"], rotary_scale: float = 1.0
-    ):
+    def rescale(self, frequencies: Float[Tensor, "P"], factor: float = 1.0):
         """Set other rotary frequencies and a factor of queries and keys.
 
         Raises:
             ValueError: if the method of this model is not "rope".
         """
-        if self.frequencies is None:
-            raise ValueError("only a model with method 'rope' has frequencies")
-        self.frequencies = frequencies.to(self.embed.weight.device)
-        self.rotary_scale = rotary_scale
+        for layer in self.layers:
+            if not isinstance(layer.attention, RotaryAttention):
+                raise ValueError(
+                    "only a model with method 'rope' has frequencies"
+                )
+            layer.attention.factor = factor
+            layer.attention.frequencies = frequencies.to(
+                self.embed.weight.device
+            )
 
     def forward(self, ids: Int[Tensor, "B T"]) -> Float[Tensor, "B T V"]:
         """Return the logits of the next symbol at each position."""
         positions = torch.arange(ids.shape[1], device=ids.device)
-        x, bias, rotate = self.embed(ids), None, None
+        x, bias = self.embed(ids), None
         if self.encoding is not None:
             x = x + self.encoding(positions)
         if self.bias is not None:
             bias = self.bias(len(positions), len(positions)).to(x)
-        if self.frequencies is not None:
-            angle = rotary_angles(positions, self.frequencies)
-
-            def rotate(part: Tensor) -> Tensor:
-                return self.rotary_scale * apply_rotary(part, angle)
-
         for layer in self.layers:
-            x = layer(x, bias, rotate)
+            x = layer(x, bias)
         return self.readout(self.norm(x))

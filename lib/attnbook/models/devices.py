@@ -33,14 +33,14 @@ def device_of(model: nn.Module) -> torch.device:
 
 
 @contextmanager
-def seeded(seed: int, device: torch.device) -> Iterator[None]:
+def seeded(seed: int, device: torch.device | None = None) -> Iterator[None]:
     """Seed the global generators, and restore their states afterwards.
 
     Args:
         seed: of the CPU's generator and of the device's.
-        device: the device whose generator is restored beside the CPU's.
+        device: whose generator is restored too, beside the CPU's.
     """
-    devices = [device] if device.type == "cuda" else []
+    devices = [device] if device and device.type == "cuda" else []
     with torch.random.fork_rng(devices=devices):
         torch.manual_seed(seed)
         yield

@@ -18,7 +18,6 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from attnbook.attention.multi_head import MultiHeadAttention
-from attnbook.models.devices import device_of, seeded
 
 ADDRESSES, SYMBOLS, QUERIES, ITEMS = 32, 16, 4, 24
 
@@ -97,56 +96,3 @@ def lookup_loss(
 ) -> Float[Tensor, ""]:
     """Return the mean cross-entropy of an answer, in nats."""
     return F.cross_entropy(logits.flatten(0, 1), answers.flatten())
-
-
-def train(
-    model: MultiLookupModel,
-    steps: int,
-    seed: int,
-    rate: float = 1e-2,
-    size: int = 128,
-    extra=None,
-    target=lambda tables: tables.answers,
-) -> None:
-    """Train on newly drawn tables; the learning rate decreases linearly to 0.
-
-    The tables are drawn on the CPU and moved to the model's device.
-
-    Args:
-        model: the model; it is in evaluation mode afterwards.
-        steps: number of optimizer steps.
-        seed: of the tables and of dropout.
-        rate: the learning rate at the start.
-        size: tables in a batch.
-        extra: a function of the weights (B, H, S), added to the loss.
-        target: the target answers, a function of the tables.
-    """
-    rng = torch.Generator().manual_seed(seed)
-    optimizer = torch.optim.Adam(model.parameters(), lr=rate)
-    device = device_of(model)
-    with seeded(seed, device):
-        model.train()
-        for step in range(steps):
-            optimizer.param_groups[0]["lr"] = rate * (1 - step / steps)
-            tables = draw_tables(size, rng).to(device)
-            logits, weights = model(tables)
-            loss = lookup_loss(logits, target(tables))
-            if extra is not None:
-                loss = loss + extra(weights)
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-    model.eval()
-
-
-@torch.no_grad()
-def error_rate(
-    model: MultiLookupModel,
-    count: int = 2000,
-    target=lambda tables: tables.answers,
-) -> float:
-    """Return the error rate on tables that are not used in training."""
-    tables = draw_tables(count, torch.Generator().manual_seed(10**6))
-    tables = tables.to(device_of(model))
-    logits, _ = model(tables)
-    return float((logits.argmax(-1) != target(tables)).double().mean())

@@ -4,19 +4,15 @@ Source: QK-norm: Dehghani et al. (2023), section 2,
     https://arxiv.org/abs/2302.05442; the soft cap of scores: Gemma Team
     (2024), section 2, https://arxiv.org/abs/2408.00118. Departure: the norms
     have a bias.
-Axes: B batch, H heads, T queries, S keys, C model width, M memory width
+Axes: B batch, H heads, T queries, S keys, C model width, D width of a
+    head
 """
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor, nn
 
-from attnbook.attention.masked_softmax import masked_softmax
-from attnbook.attention.multi_head import (
-    MultiHeadAttention,
-    merge_heads,
-    split_heads,
-)
+from attnbook.attention.multi_head import MultiHeadAttention
 from attnbook.models.layer_norm import LayerNorm
 
 
@@ -31,46 +27,7 @@ def soft_cap(scores: Float[Tensor, "*B S"], cap: float) -> Tensor:
     return cap * torch.tanh(scores / cap)
 
 
-class StabilizedAttention(MultiHeadAttention):
-    """Multi-head attention whose scores a subclass can change: see `scores`."""
-
-    def scores(
-        self,
-        query: Float[Tensor, "B T C"],
-        memory: Float[Tensor, "B S C"],
-    ) -> Float[Tensor, "B H T S"]:
-        """Return the scores before the mask and the softmax."""
-        query = split_heads(self.query(query), self.heads)
-        key = split_heads(self.key(memory), self.heads)
-        return (query * query.shape[-1] ** -0.5) @ key.mT
-
-    def forward(
-        self,
-        query: Float[Tensor, "B T C"],
-        memory: Float[Tensor, "B S C"] | None = None,
-        mask: Bool[Tensor, "..."] | None = None,
-        need_weights: bool = False,
-    ) -> Tensor | tuple[Tensor, Tensor]:
-        """Return the output (B, T, C), and weights (B, H, T, S) if requested.
-
-        Args:
-            query: the input of the queries.
-            memory: the input of keys and values; for self-attention, omitted.
-            mask: True where a query can attend; broadcasts to (B, H, T, S).
-            need_weights: whether to return each head's weights.
-        """
-        memory = query if memory is None else memory
-        scores = self.scores(query, memory)
-        if mask is None:
-            weights = scores.softmax(dim=-1)
-        else:
-            weights = masked_softmax(scores, mask)
-        value = split_heads(self.value(memory), self.heads)
-        output = self.output(merge_heads(self.drop(weights) @ value))
-        return (output, weights) if need_weights else output
-
-
-class QKNormAttention(StabilizedAttention):
+class QKNormAttention(MultiHeadAttention):
     """Multi-head attention with layer-normalized queries and keys (QK-norm).
 
     Args:
@@ -83,17 +40,13 @@ class QKNormAttention(StabilizedAttention):
         self.norms = nn.ModuleList(LayerNorm(width // heads) for _ in range(2))
 
     def scores(
-        self,
-        query: Float[Tensor, "B T C"],
-        memory: Float[Tensor, "B S C"],
+        self, query: Float[Tensor, "B H T D"], key: Float[Tensor, "B H S D"]
     ) -> Float[Tensor, "B H T S"]:
         """Return the scores of normalized queries and keys."""
-        query = self.norms[0](split_heads(self.query(query), self.heads))
-        key = self.norms[1](split_heads(self.key(memory), self.heads))
-        return (query * query.shape[-1] ** -0.5) @ key.mT
+        return super().scores(self.norms[0](query), self.norms[1](key))
 
 
-class SoftCapAttention(StabilizedAttention):
+class SoftCapAttention(MultiHeadAttention):
     """Multi-head attention with soft-capped scores.
 
     Args:
@@ -107,9 +60,7 @@ class SoftCapAttention(StabilizedAttention):
         self.cap = cap
 
     def scores(
-        self,
-        query: Float[Tensor, "B T C"],
-        memory: Float[Tensor, "B S C"],
+        self, query: Float[Tensor, "B H T D"], key: Float[Tensor, "B H S D"]
     ) -> Float[Tensor, "B H T S"]:
         """Return the capped scores."""
-        return soft_cap(super().scores(query, memory), self.cap)
+        return soft_cap(super().scores(query, key), self.cap)

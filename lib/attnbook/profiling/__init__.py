@@ -1,8 +1,9 @@
 """What attention costs: counted by formula, and traced in a running program.
 
 In reading order: sizes (what is counted), steps (of attention, forwards and
-backwards), tracing (the same of any call, as it runs), memory, block
-(the rest of a Transformer), roofline, presets, calculator.
+backwards), tracing (the same of any call, as it runs), memory, allocations
+(the memory meter), block (the rest of a Transformer), timing, roofline,
+presets, calculator.
 """
 
 from attnbook.profiling.sizes import Count, Sizes, add_counts

@@ -2,7 +2,8 @@
 
 Source: PyTorch's profiler, https://docs.pytorch.org/docs/stable/profiler.html,
     and its hooks on saved tensors,
-    https://docs.pytorch.org/docs/stable/autograd.html
+    https://docs.pytorch.org/docs/stable/autograd.html; on a GPU its statistics,
+    https://docs.pytorch.org/docs/stable/notes/cuda.html
 """
 
 import json
@@ -10,15 +11,23 @@ import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import torch
 from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.profiler import ProfilerActivity, profile
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 
 def storage_key(x: Tensor) -> StorageWeakRef:
     """Return a name for the memory behind a tensor; views of it share it."""
     return StorageWeakRef(x.untyped_storage())
+
+
+def collect_tensors(values: object) -> list[Tensor]:
+    """Return the tensors among nested arguments."""
+    return [x for x in tree_leaves(values) if isinstance(x, Tensor)]
 
 
 def count_saved_bytes(
@@ -47,11 +56,54 @@ def count_saved_bytes(
     return sum(stores.values())
 
 
-def measure_peak_bytes(call: Callable[[], object]) -> int:
+class PeakMeter(TorchDispatchMode):
+    """Records how much memory operations hold inside `with`.
+
+    Attributes:
+        peak_bytes: the most bytes held at once, of tensors made inside.
+    """
+
+    def __init__(self):
+        super().__init__()
+        self.peak_bytes = 0
+        self.held: dict[StorageWeakRef, int] = {}
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        """Run an operation, and record which tensors exist after it."""
+        kwargs = kwargs or {}
+        self.held = {x: n for x, n in self.held.items() if not x.expired()}
+        known = {storage_key(x) for x in collect_tensors((args, kwargs))}
+        made = func(*args, **kwargs)
+        for x in collect_tensors(made):
+            if storage_key(x) not in known:
+                self.held[storage_key(x)] = x.untyped_storage().nbytes()
+        self.peak_bytes = max(self.peak_bytes, sum(self.held.values()))
+        return made
+
+
+def measure_peak_bytes(call: Callable[[], object], device: str = "cpu") -> int:
     """Return the most bytes of tensors that a call holds at once.
 
-    Tensors made before the call do not count; what it returns does.
+    Tensors made before the call do not count; what it returns does. On "cpu"
+    and "cuda" the allocator is asked, so that what an operation needs
+    internally is included. On "meta", where tensors have no numbers, the
+    tensors that exist after each operation are added up.
+
+    Args:
+        call: what is measured.
+        device: where its tensors are: "cpu", "cuda" or "meta".
     """
+    if device == "meta":
+        with PeakMeter() as meter:
+            call()
+        return meter.peak_bytes
+    if device == "cuda":
+        torch.cuda.synchronize()
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        call()
+        torch.cuda.synchronize()
+        return torch.cuda.max_memory_allocated() - before
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as run:
         result = call()
     del result

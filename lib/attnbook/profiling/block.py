@@ -7,9 +7,14 @@ Axes: B sequences, T new positions, S positions of keys, C model width,
     H heads, G groups (key-value heads), D width of a head, L layers
 """
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
-from attnbook.profiling.sizes import Count, Sizes, add_counts
+from attnbook.profiling.sizes import (
+    Count,
+    Sizes,
+    add_counts,
+    require_sizes,
+)
 from attnbook.profiling.steps import forward_steps
 
 
@@ -36,16 +41,8 @@ class Block:
     L: int
 
     def __post_init__(self):
-        for part in fields(self):
-            size = getattr(self, part.name)
-            if part.name != "gated" and (type(size) is not int or size < 1):
-                raise ValueError(
-                    f"{part.name} is {size!r}; sizes are whole numbers from 1"
-                )
-        if self.H % self.G:
-            raise ValueError(
-                f"{self.H} heads do not divide into {self.G} groups"
-            )
+        sizes = {n: x for n, x in vars(self).items() if n != "gated"}
+        require_sizes(**sizes)
 
     @property
     def layers(self) -> dict[str, tuple[int, int]]:

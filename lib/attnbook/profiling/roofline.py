@@ -4,13 +4,13 @@ Source: Williams, Waterman and Patterson (2009),
     https://doi.org/10.1145/1498765.1498785
 """
 
-import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import torch
 
 from attnbook.profiling.sizes import Count
+from attnbook.profiling.timing import time_calls
 
 
 @dataclass(frozen=True)
@@ -55,20 +55,6 @@ def minimum_seconds(machine: Machine, counts: Iterable[Count]) -> float:
     return sum(machine.seconds(count) for count in counts)
 
 
-def time_fastest(call: Callable[[], object], rounds: int, device: str) -> float:
-    """Return the seconds of the fastest of some calls."""
-    taken = []
-    for _ in range(rounds + 1):
-        if device != "cpu":
-            torch.cuda.synchronize()
-        begun = time.perf_counter()
-        call()
-        if device != "cpu":
-            torch.cuda.synchronize()
-        taken.append(time.perf_counter() - begun)
-    return min(taken[1:])  # the first call warms up
-
-
 def measure_copy_rate(
     megabytes: int = 32, rounds: int = 25, device: str = "cpu"
 ) -> float:
@@ -78,8 +64,8 @@ def measure_copy_rate(
     """
     source = torch.ones(megabytes * 250_000, device=device)
     target = torch.empty_like(source)
-    took = time_fastest(lambda: target.copy_(source), rounds, device)
-    return 2 * source.numel() * source.element_size() / took
+    taken = time_calls({"copy": lambda: target.copy_(source)}, rounds, device)
+    return 2 * source.nbytes / min(taken["copy"])
 
 
 def measure_product_rate(
@@ -94,7 +80,8 @@ def measure_product_rate(
     """
     rng = torch.Generator().manual_seed(0)
     a, b = torch.randn(2, width, width, generator=rng).to(device, dtype)
-    return 2 * width**3 / time_fastest(lambda: a @ b, rounds, device)
+    taken = time_calls({"product": lambda: a @ b}, rounds, device)
+    return 2 * width**3 / min(taken["product"])
 
 
 def measure_machine(

@@ -7,7 +7,7 @@ Axes: B batch, H heads, G groups (key-value heads), T queries, S keys, D width
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
@@ -44,6 +44,17 @@ def add_counts(counts: Iterable[Count]) -> Count:
     return sum(counts, Count())
 
 
+def require_sizes(H: int, G: int, **others: int) -> None:
+    """Raise ValueError unless sizes are whole numbers and G divides H."""
+    for name, size in {"H": H, "G": G, **others}.items():
+        if type(size) is not int or size < 1:
+            raise ValueError(
+                f"{name} is {size!r}; sizes are whole numbers from 1"
+            )
+    if H % G:
+        raise ValueError(f"{H} heads do not divide into {G} groups")
+
+
 @dataclass(frozen=True)
 class Sizes:
     """The sizes of one call of attention.
@@ -71,16 +82,7 @@ class Sizes:
     def __post_init__(self):
         object.__setattr__(self, "E", self.E or self.D)
         object.__setattr__(self, "G", self.G or self.H)
-        for part in fields(self):
-            size = getattr(self, part.name)
-            if type(size) is not int or size < 1:
-                raise ValueError(
-                    f"{part.name} is {size!r}; sizes are whole numbers from 1"
-                )
-        if self.H % self.G:
-            raise ValueError(
-                f"{self.H} heads do not divide into {self.G} groups"
-            )
+        require_sizes(**vars(self))
 
     @property
     def query(self) -> int:

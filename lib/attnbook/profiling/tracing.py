@@ -1,4 +1,4 @@
-"""Operations, bytes and memory of any call, recorded as PyTorch runs it.
+"""Operations and moved bytes of any call, recorded as PyTorch runs it.
 
 Every operation that reaches PyTorch's kernels is taken to read its inputs and
 to write its results once. Views move nothing. Works on the device "meta" too:
@@ -12,12 +12,10 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor
-from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
 
-from attnbook.profiling.allocations import storage_key
+from attnbook.profiling.allocations import collect_tensors, storage_key
 from attnbook.profiling.sizes import Count
 
 ALLOCATE_ONLY = {"empty", "empty_like", "empty_strided", "new_empty"}
@@ -32,11 +30,6 @@ def count_moved_bytes(x: Tensor) -> int:
     for n in sizes:
         count *= n
     return count * x.element_size()
-
-
-def collect_tensors(values: object) -> list[Tensor]:
-    """Return the tensors among nested arguments."""
-    return [x for x in tree_leaves(values) if isinstance(x, Tensor)]
 
 
 class TrafficMeter(TorchDispatchMode):
@@ -63,44 +56,6 @@ class TrafficMeter(TorchDispatchMode):
         read, written = (sum(map(count_moved_bytes, x)) for x in (taken, given))
         self.steps.append((name, Count(0, read, written)))
         return made
-
-
-class PeakMeter(TorchDispatchMode):
-    """Records how much memory operations hold inside `with`.
-
-    Attributes:
-        peak_bytes: the most bytes held at once, of tensors made inside.
-    """
-
-    def __init__(self):
-        super().__init__()
-        self.peak_bytes = 0
-        self.held: dict[StorageWeakRef, int] = {}
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        """Run an operation, and record which tensors exist after it."""
-        kwargs = kwargs or {}
-        self.held = {x: n for x, n in self.held.items() if not x.expired()}
-        known = {storage_key(x) for x in collect_tensors((args, kwargs))}
-        made = func(*args, **kwargs)
-        for x in collect_tensors(made):
-            if storage_key(x) not in known:
-                self.held[storage_key(x)] = x.untyped_storage().nbytes()
-        self.peak_bytes = max(self.peak_bytes, sum(self.held.values()))
-        return made
-
-
-def trace_peak_bytes(call: Callable[[], object]) -> int:
-    """Return the most bytes of tensors that a call holds at once.
-
-    Like `attnbook.profiling.allocations.measure_peak_bytes`, which asks the
-    allocator and so includes what an operation needs internally; this one
-    needs no numbers.
-    """
-    watch = PeakMeter()
-    with watch:
-        call()
-    return watch.peak_bytes
 
 
 def trace_call(call: Callable[[], object]) -> Count:

@@ -3,7 +3,7 @@
 Axes: B batch, T positions, V symbols
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from attnbook.data.characters import alphabet, encode_characters
 from attnbook.models.devices import device_of
-from attnbook.training.loop import learning_rate_factor
+from attnbook.training.loop import learning_rate_factor, optimize
 from attnbook.training.losses import next_token_loss
 
 UNKNOWN = "\N{REPLACEMENT CHARACTER}"  # characters that the training texts lack
@@ -64,26 +64,29 @@ def train_language_model(
     model: nn.Module,
     recipe: LanguageModelRecipe,
     seed: int,
-    on_step: Callable[[int, float], None],
+    callbacks: Sequence[Callable[[int, float], None]] = (),
 ) -> None:
-    """Train a model; `on_step` gets every step's number and loss before it."""
+    """Train a model; callbacks as in `attnbook.training.loop.optimize`."""
     text, _ = encode_characters("train")
     rng = torch.Generator().manual_seed(seed)
-    optimizer = torch.optim.Adam(model.parameters(), lr=recipe.rate)
-    for step in range(recipe.steps):
-        share = learning_rate_factor(step / recipe.steps, recipe.warmup)
-        optimizer.param_groups[0]["lr"] = recipe.rate * share
-        last = len(text) - recipe.window
+    device, last = device_of(model), len(text) - recipe.window
+
+    def draw_windows() -> tuple[Tensor, ...]:
         starts = torch.randint(last, (recipe.size,), generator=rng)
         made = cut_windows("train", starts, recipe.window)
-        read, wanted = (x.to(device_of(model)) for x in made)
-        loss = next_token_loss(model(read), wanted)
-        on_step(step, float(loss.detach()))
-        optimizer.zero_grad()
-        loss.backward()
-        if recipe.clip is not None:
-            nn.utils.clip_grad_norm_(model.parameters(), recipe.clip)
-        optimizer.step()
+        return tuple(x.to(device) for x in made)
+
+    optimize(
+        torch.optim.Adam(model.parameters(), lr=recipe.rate),
+        (draw_windows() for _ in range(recipe.steps)),
+        lambda batch: next_token_loss(model(batch[0]), batch[1]),
+        lambda step: (
+            recipe.rate
+            * learning_rate_factor(step / recipe.steps, recipe.warmup)
+        ),
+        recipe.clip,
+        callbacks,
+    )
 
 
 @torch.no_grad()

@@ -8,9 +8,11 @@ Axes: B batch, S source symbols, T target symbols, V symbols
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
+from typing import TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -25,6 +27,8 @@ from attnbook.training.checkpoints import (
     save_checkpoint,
 )
 from attnbook.training.progress import progress_bar
+
+Example = TypeVar("Example")
 
 
 @dataclass(frozen=True)
@@ -78,6 +82,40 @@ def learning_rate_factor(progress: float, warmup: float) -> float:
     if progress < warmup:
         return progress / warmup
     return 0.5 * (1 + math.cos(math.pi * (progress - warmup) / (1 - warmup)))
+
+
+def optimize(
+    optimizer: torch.optim.Optimizer,
+    batches: Iterable[Example],
+    compute_loss: Callable[[Example], Float[Tensor, ""]],
+    rate: Callable[[int], float] | None = None,
+    clip: float | None = None,
+    callbacks: Sequence[Callable[[int, float], None]] = (),
+) -> None:
+    """Take one step of gradient descent a batch: the book's training loop.
+
+    Args:
+        optimizer: of the parameters to train.
+        batches: drawn one by one, each just before its step.
+        compute_loss: returns the loss of a batch.
+        rate: returns the learning rate of a step; the optimizer's unless given.
+        clip: largest norm of the gradient; none unless given.
+        callbacks: called with each step's number and loss before the update,
+            while the gradients are those of the step before.
+    """
+    for step, batch in enumerate(batches):
+        if rate is not None:
+            for group in optimizer.param_groups:
+                group["lr"] = rate(step)
+        loss = compute_loss(batch)
+        for callback in callbacks:
+            callback(step, float(loss.detach()))
+        optimizer.zero_grad()
+        loss.backward()
+        if clip is not None:
+            groups = (group["params"] for group in optimizer.param_groups)
+            nn.utils.clip_grad_norm_([*chain(*groups)], clip)
+        optimizer.step()
 
 
 class Trainer:
@@ -147,17 +185,27 @@ class Trainer:
         chosen = draw_batches(
             self.train, recipe.size, seed=10_000 * recipe.seed + number
         )
-        losses = []
+        losses: list[float] = []
         # Dropout draws from the global generator of the model's device.
         device = device_of(self.model)
         with seeded(10_000 * recipe.seed + number, device):
             self.model.train()
             bar = progress_bar(chosen, progress, desc=f"epoch {number + 1}")
-            for i, pairs in enumerate(bar):
-                share = (number + i / len(chosen)) / recipe.epochs
-                made = make_batch(pairs).to(device)
-                losses.append(self.step(made, share))
-                bar.set_postfix(loss=f"{losses[-1]:.3f}", refresh=False)
+
+            def show_loss(step: int, loss: float) -> None:
+                losses.append(loss)
+                bar.set_postfix(loss=f"{loss:.3f}", refresh=False)
+
+            optimize(
+                self.optimizer,
+                (make_batch(pairs).to(device) for pairs in bar),
+                self.compute_loss,
+                lambda step: self.rate(
+                    (number + step / len(chosen)) / recipe.epochs
+                ),
+                recipe.clip,
+                [show_loss],
+            )
         note = {
             "epoch": number + 1,
             "train_loss": sum(losses) / len(losses),
@@ -173,16 +221,23 @@ class Trainer:
             }
         self.history.append(note)
 
-    def step(self, made: Batch, share: float) -> float:
-        """Take one step of gradient descent and return the loss before it."""
-        for group in self.optimizer.param_groups:
-            group["lr"] = self.recipe.rate * learning_rate_factor(
-                share, self.recipe.warmup
-            )
+    def rate(self, share: float) -> float:
+        """Return the learning rate at this share of all steps."""
+        return self.recipe.rate * learning_rate_factor(
+            share, self.recipe.warmup
+        )
+
+    def compute_loss(self, made: Batch) -> Float[Tensor, ""]:
+        """Return the mean loss per symbol of a batch, in nats."""
         logits = self.model(made.source, made.lengths, made.previous).logits
-        loss = symbol_loss(logits, made.target)
-        self.optimizer.zero_grad()
-        loss.backward()
-        nn.utils.clip_grad_norm_(self.model.parameters(), self.recipe.clip)
-        self.optimizer.step()
-        return float(loss.detach())
+        return symbol_loss(logits, made.target)
+
+    def step(self, made: Batch, share: float) -> None:
+        """Take one step, on a batch, at this share of all steps."""
+        optimize(
+            self.optimizer,
+            [made],
+            self.compute_loss,
+            lambda _: self.rate(share),
+            self.recipe.clip,
+        )

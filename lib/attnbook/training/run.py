@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass, replace
 
-import torch
 from torch import nn
 
 from attnbook.attention.local import (
@@ -18,6 +17,7 @@ from attnbook.attention.luong import (
 )
 from attnbook.attention.multi_head_memory import MultiHeadMemory
 from attnbook.models.bahdanau import BahdanauDecoder
+from attnbook.models.devices import seeded
 from attnbook.models.encoder import Encoder
 from attnbook.models.encoder_decoder import Decoder, EncoderDecoder
 from attnbook.models.luong_decoder import LuongDecoder
@@ -94,8 +94,7 @@ class Run:
     def model(self) -> EncoderDecoder:
         """Return the model with the first weights that the seed gives."""
         data, cell = self.data(), CELLS[self.cell]
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(self.recipe.seed)
+        with seeded(self.recipe.seed):
             if self.blocks:
                 return transformer(
                     len(data.sources), len(data.targets), self.size()

@@ -9,12 +9,14 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from attnbook.attention.error_budget import error_budget, share_of_budget
+from attnbook.profiling.roofline import measure_copy_rate, measure_product_rate
 from workshop.bench.comparison import (
     GpuLostError,
     Tools,
@@ -25,12 +27,7 @@ from workshop.bench.implementations import NAMES, build_standard
 from workshop.bench.judge import draw_inputs
 from workshop.bench.record import open_record, write_record
 from workshop.bench.rows import Row
-from workshop.bench.timing import (
-    make_replay,
-    measure_copy_rate,
-    measure_product_rate,
-    release_memory,
-)
+from workshop.bench.timing import ROUNDS, make_replay, release_memory
 
 TOOLS = {"cpu": Tools(), "cuda": Tools(replay=make_replay)}
 
@@ -163,17 +160,20 @@ def make_note_writer(
 
 def measure_ceilings(plan: Sequence[Row], device: str, record: dict) -> None:
     """Measure what the machine does at best, in each precision of a plan."""
+    megabytes, width = (256, 8192) if device == "cuda" else (1, 64)
     rates: dict[str, Callable] = {
-        "copy_TB_per_s": lambda: measure_copy_rate(device)
+        "copy_TB_per_s": partial(
+            measure_copy_rate, megabytes, ROUNDS, device=device
+        )
     }
     for dtype in dict.fromkeys(row.dtype for row in plan):
-        rates[f"{dtype}_matmul_tflops"] = lambda dtype=dtype: (
-            measure_product_rate(dtype, device)
+        rates[f"{dtype}_matmul_tflops"] = partial(
+            measure_product_rate, width, ROUNDS, getattr(torch, dtype), device
         )
     for name, rate in rates.items():
         if record["ceilings"].get(name) is None:
             try:
-                record["ceilings"][name] = rate()
+                record["ceilings"][name] = rate() / 1e12
             except torch.OutOfMemoryError:
                 record["ceilings"][name] = None
             release_memory()

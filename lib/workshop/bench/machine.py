@@ -13,6 +13,7 @@ LIBRARY = Path(__file__).parents[2]
 # What decides a number of the record: the kernels, and how they are measured.
 MEASURED = (
     "attnbook/flash/*.py",
+    "attnbook/profiling/timing.py",
     *(
         f"workshop/bench/{name}.py"
         for name in (

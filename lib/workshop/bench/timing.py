@@ -5,12 +5,13 @@ Source: CUDA graphs, https://docs.pytorch.org/docs/stable/notes/cuda.html
 
 import gc
 import random
-import time
 from collections.abc import Callable, Iterable, Sequence
 from itertools import cycle
 
 import torch
 from torch import Tensor
+
+from attnbook.profiling.timing import measure_seconds
 
 ROUNDS = 9
 SECONDS = 0.01
@@ -19,18 +20,7 @@ SECONDS = 0.01
 def time_calls(calls: Sequence[Callable], times: int, device: str) -> float:
     """Return the time of one call: they are made in turn, so many times."""
     turn = cycle(calls)
-    if device == "cpu":
-        begun = time.perf_counter()
-        for _ in range(times):
-            next(turn)()
-        return (time.perf_counter() - begun) / times
-    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    begin.record()
-    for _ in range(times):
-        next(turn)()
-    end.record()
-    torch.cuda.synchronize()
-    return begin.elapsed_time(end) / 1000 / times
+    return measure_seconds(lambda: next(turn)(), times, device)
 
 
 def choose_repeats(once: float) -> int:
@@ -111,27 +101,3 @@ def gpu_responds(device: str) -> bool:
         return torch.ones(1, device=device).item() == 1
     except Exception:
         return False
-
-
-def measure_copy_rate(device: str) -> float:
-    """Return the bytes a second of a copy, in 10¹²."""
-    large = 2**28 if device == "cuda" else 2**18
-    one = torch.randn(large // 4, device=device)
-    two = torch.empty_like(one)
-    took = [
-        time_calls([lambda: two.copy_(one)], 4, device) for _ in range(ROUNDS)
-    ]
-    return 2 * one.nbytes / compute_median(took)[0] / 1e12
-
-
-def measure_product_rate(dtype: str, device: str) -> float:
-    """Return the operations a second of a product in a precision, in 10¹²."""
-    n = 8192 if device == "cuda" else 64
-    left, right = (
-        torch.randn(n, n, device=device).to(getattr(torch, dtype))
-        for _ in range(2)
-    )
-    took = [
-        time_calls([lambda: left @ right], 4, device) for _ in range(ROUNDS)
-    ]
-    return 2 * n**3 / compute_median(took)[0] / 1e12

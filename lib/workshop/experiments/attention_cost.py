@@ -4,10 +4,6 @@ Axes: B batch, H heads, G groups (key-value heads), T queries, S keys, D width
     of a head, C model width
 """
 
-import os
-import time
-from collections.abc import Callable
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -17,11 +13,10 @@ from attnbook.attention.query_chunks import attend_in_query_chunks
 from attnbook.attention.scaled_dot_product import attend
 from attnbook.profiling.allocations import measure_peak_bytes
 from attnbook.profiling.roofline import measure_copy_rate, measure_product_rate
-from workshop.experiments.cores import hold_cores
+from workshop.experiments.cost import Calls, make_training_call, summarize_times
 from workshop.experiments.plain_block import STEPS, WIDTH, make_training_step
-from workshop.experiments.record import make_record, write_record
+from workshop.experiments.record import CORES, record_results
 from workshop.experiments.registry import experiment
-from workshop.experiments.scores_cost import compute_quartiles, time_interleaved
 
 THREADS, ROUNDS, ROWS = 1, 7, 128
 H, D = 4, 64
@@ -34,8 +29,6 @@ DTYPES = {
 MODEL, HEADS = 512, (1, 2, 4, 8, 16, 32)
 DECODED, GROUPS = (8, 32, 4096, 64), (32, 8, 1)
 
-Calls = dict[str, Callable[[], object]]
-
 
 def draw_inputs(
     *shape: int, dtype: torch.dtype = torch.float32
@@ -43,14 +36,6 @@ def draw_inputs(
     """Return query, key, value and an upstream gradient of one shape."""
     rng = torch.Generator().manual_seed(0)
     return [torch.randn(*shape, generator=rng).to(dtype) for _ in range(4)]
-
-
-def time_calls(calls: Calls, rounds: int | None = None) -> dict[str, dict]:
-    """Return quartiles and the least of each call's milliseconds."""
-    taken = time_interleaved(calls, rounds or ROUNDS)
-    return {
-        n: compute_quartiles(ms) | {"least": min(ms)} for n, ms in taken.items()
-    }
 
 
 def measure_ceilings(rounds: int = 25) -> dict[str, float]:
@@ -74,7 +59,7 @@ def measure_steps(length: int) -> dict[str, dict]:
     square, output = torch.empty_like(scores), torch.empty_like(value)
     product = torch.matmul
     with torch.no_grad():
-        return time_calls(
+        return summarize_times(
             {
                 "scale again": lambda: torch.mul(query, D**-0.5, out=output),
                 "scores again": lambda: product(query, key.mT, out=square),
@@ -91,17 +76,9 @@ def measure_steps(length: int) -> dict[str, dict]:
                 "sdpa": lambda: F.scaled_dot_product_attention(
                     query, key, value
                 ),
-            }
+            },
+            ROUNDS,
         )
-
-
-def make_training_call(
-    way: Callable, given: list[Tensor]
-) -> Callable[[], object]:
-    """Return a call forwards and backwards."""
-    *leaves, upstream = given
-    leaves = [x.clone().requires_grad_() for x in leaves]
-    return lambda: torch.autograd.grad(way(*leaves), leaves, upstream)
 
 
 def list_ways(given: list[Tensor]) -> Calls:
@@ -139,7 +116,7 @@ def measure_precisions(length: int) -> dict[str, dict]:
         made[f"attend, {name}"] = lambda given=given: attend(*given)
         made[f"sdpa, {name}"] = lambda given=given: sdpa(*given)
     with torch.no_grad():
-        return time_calls(made)
+        return summarize_times(made, ROUNDS)
 
 
 def measure_heads(length: int) -> dict[str, dict]:
@@ -149,7 +126,7 @@ def measure_heads(length: int) -> dict[str, dict]:
         given = draw_inputs(1, count, length, MODEL // count)[:3]
         made[str(count)] = lambda given=given: attend(*given)
     with torch.no_grad():
-        return time_calls(made)
+        return summarize_times(made, ROUNDS)
 
 
 def measure_groups() -> dict[str, dict]:
@@ -162,43 +139,41 @@ def measure_groups() -> dict[str, dict]:
         given = query, key, value
         made[str(G)] = lambda given=given: grouped_query(*given)
     with torch.no_grad():
-        return time_calls(made)
+        return summarize_times(made, ROUNDS)
 
 
 @experiment(on_cpu=True)
 def attention_cost() -> dict:
     """Record ceilings, steps, memory, and what each size changes."""
-    torch.set_num_threads(THREADS)
-    with hold_cores(os.cpu_count() or 1):
-        wall, cpu = time.perf_counter(), time.process_time()
+
+    def measure() -> dict:
         results: dict = {"before": measure_ceilings()}
         results["steps"] = {str(n): measure_steps(n) for n in LENGTHS}
         results["both"] = {
-            str(n): time_calls(list_ways(draw_inputs(1, H, n, D)))
+            str(n): summarize_times(list_ways(draw_inputs(1, H, n, D)), ROUNDS)
             for n in LENGTHS[:-1]
         }
         results["precisions"] = measure_precisions(1024)
         results["heads"] = measure_heads(1024)
         results["groups"] = measure_groups()
         calls = {f"{B} x {n}": make_training_step(B, n) for B, n in STEPS}
-        results["training"] = time_calls(calls, 5)
+        results["training"] = summarize_times(calls, 5)
         results["after"] = measure_ceilings()
         results["training, bytes"] = {
             n: measure_peak_bytes(x) for n, x in calls.items()
         }
-        results["layer"] = measure_layer_memory()
-        made = make_record(
-            "attention_cost",
-            [0],
-            results,
-            lengths=list(LENGTHS),
-            rounds=ROUNDS,
-            rows=ROWS,
-            sizes={"H": H, "D": D, "layer": LAYER, "decoded": DECODED}
-            | {"C": WIDTH, "split": MODEL},
-            threads=THREADS,
-            wall_s=time.perf_counter() - wall,
-            cpu_s=time.process_time() - cpu,
-        )
-    write_record(made)
-    return made
+        return results | {"layer": measure_layer_memory()}
+
+    return record_results(
+        "attention_cost",
+        [0],
+        measure,
+        THREADS,
+        CORES,
+        lengths=list(LENGTHS),
+        rounds=ROUNDS,
+        rows=ROWS,
+        sizes={"H": H, "D": D, "layer": LAYER, "decoded": DECODED}
+        | {"C": WIDTH, "split": MODEL},
+        threads=THREADS,
+    )

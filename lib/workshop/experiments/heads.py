@@ -5,7 +5,6 @@ Source: the penalty on like heads as in Li et al. (2018), section 3.2,
 Axes: B batch, H heads, S items
 """
 
-import time
 from collections.abc import Callable
 
 import torch
@@ -13,11 +12,15 @@ from torch import Tensor
 
 from attnbook.diagnose import entropy, head_similarity
 from attnbook.models import multi_lookup as task
-from attnbook.models.devices import device_of
+from attnbook.models.devices import device_of, seeded
 from attnbook.models.encoder_decoder import count_parameters
-from workshop.experiments.cores import hold_cores
+from attnbook.training.multi_lookup import (
+    error_rate,
+    read_answers,
+    train,
+)
 from workshop.experiments.device import get_device
-from workshop.experiments.record import make_record, write_record
+from workshop.experiments.record import record_results
 from workshop.experiments.registry import experiment
 
 SEEDS, STEPS = (0, 1, 2), 600
@@ -26,26 +29,8 @@ COUNTS = (1, 2, 4, 8, 16, 32, 64)
 
 def build_model(seed: int, heads: int, **settings) -> task.MultiLookupModel:
     """Return a model with the first weights that a seed gives."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+    with seeded(seed):
         return task.MultiLookupModel(heads, **settings).to(get_device())
-
-
-def record_results(name: str, seeds, measure: Callable[[], dict]) -> dict:
-    """Measure on one thread, in turn, and write the record."""
-    torch.set_num_threads(1)
-    with hold_cores(1):
-        wall, cpu = time.perf_counter(), time.process_time()
-        results = measure()
-    made = make_record(
-        name,
-        [*seeds],
-        results,
-        wall_s=time.perf_counter() - wall,
-        cpu_s=time.process_time() - cpu,
-    )
-    write_record(made)
-    return made
 
 
 @torch.no_grad()
@@ -71,9 +56,9 @@ def heads_lookups() -> dict:
         for heads in COUNTS:
             for seed in SEEDS:
                 model = build_model(seed, heads)
-                task.train(model, STEPS, seed)
+                train(model, STEPS, seed)
                 found = {
-                    "error": task.error_rate(model),
+                    "error": error_rate(model),
                     **measure_similarity(model),
                 }
                 rows.append({"heads": heads, "seed": seed, **found})
@@ -174,10 +159,10 @@ def heads_collapse() -> dict:
                 model = build_model(seed, **({"heads": 8} | settings))
                 if first is not None:
                     first(model)
-                task.train(model, STEPS, seed, **training)
-                target = training.get("target", lambda t: t.answers)
+                train(model, STEPS, seed, **training)
+                target = training.get("target", read_answers)
                 found = {
-                    "error": task.error_rate(model, target=target),
+                    "error": error_rate(model, target=target),
                     **measure_similarity(model),
                 }
                 rows.append({"what": what, "seed": seed, **found})

@@ -16,9 +16,12 @@ from attnbook.training.language_modeling import (
     train_language_model,
 )
 from workshop.experiments.device import get_device
-from workshop.experiments.record import round_to_half, save_weights
+from workshop.experiments.record import (
+    record_results,
+    round_to_half,
+    save_weights,
+)
 from workshop.experiments.registry import experiment
-from workshop.experiments.scaling import record_results
 
 EVERY = 100  # steps between two looks at the held-out text
 
@@ -42,7 +45,7 @@ def language_model() -> dict:
                 curve.append(point)
                 recent.clear()
 
-        train_language_model(model, RECIPE, 0, each)
+        train_language_model(model, RECIPE, 0, [each])
         round_to_half(model)
         return {
             "curve": curve,

@@ -13,7 +13,8 @@ from torch import Tensor, nn
 
 from attnbook.data.characters import encode_characters
 from attnbook.models.attention_only import AttentionOnlyTransformer
-from attnbook.models.devices import device_of
+from attnbook.models.devices import device_of, seeded
+from attnbook.training.loop import optimize
 from attnbook.training.losses import IGNORED_TARGET, next_token_loss
 from workshop.experiments.device import get_device
 
@@ -66,20 +67,22 @@ def train(
 ) -> AttentionOnlyTransformer:
     """Return a trained model; the rate falls along a straight line to 0."""
     symbols = SYMBOLS + 1 if task == "copy" else encode_characters("train")[1]
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+    with seeded(seed):
         model = AttentionOnlyTransformer(symbols, method, LONGEST).to(
             get_device()
         )
     rng = torch.Generator().manual_seed(seed)
-    optimiser = torch.optim.Adam(model.parameters(), lr=RATE)
-    for step in range(steps):
-        optimiser.param_groups[0]["lr"] = RATE * (1 - step / steps)
-        text, wanted = (x.to(get_device()) for x in draw_batch(task, rng))
-        loss = next_token_loss(model(text), wanted)
-        optimiser.zero_grad()
-        loss.backward()
-        optimiser.step()
+
+    def compute_loss(batch: tuple[Tensor, Tensor]) -> Tensor:
+        text, wanted = (x.to(get_device()) for x in batch)
+        return next_token_loss(model(text), wanted)
+
+    optimize(
+        torch.optim.Adam(model.parameters(), lr=RATE),
+        (draw_batch(task, rng) for _ in range(steps)),
+        compute_loss,
+        lambda step: RATE * (1 - step / steps),
+    )
     return model
 
 

@@ -6,9 +6,7 @@ forward only; where there is no compiler its numbers are missing.
 Axes: B batch, H heads, T positions, D width of a head
 """
 
-import os
 import shutil
-import time
 from collections.abc import Callable
 
 import torch
@@ -20,11 +18,14 @@ from attnbook.attention.blocked import attend_in_blocks, attend_window
 from attnbook.attention.scaled_dot_product import attend
 from attnbook.masks import materialize_mask, rules
 from attnbook.profiling.allocations import measure_peak_bytes
-from workshop.experiments.cores import hold_cores
-from workshop.experiments.multi_head_cost import compute_ratio, time_pairs
-from workshop.experiments.record import make_record, write_record
+from workshop.experiments.cost import (
+    make_forward_call,
+    make_training_call,
+    summarize_times,
+    time_ratio,
+)
+from workshop.experiments.record import CORES, record_results
 from workshop.experiments.registry import experiment
-from workshop.experiments.scores_cost import compute_quartiles, time_interleaved
 
 B, H, D, SIZE = 1, 8, 64, 256
 LENGTHS = (512, 1024, 2048, 4096)
@@ -69,26 +70,6 @@ def list_ways(kind: str, length: int) -> dict[str, Callable[..., Tensor]]:
     return made
 
 
-def make_forward_call(
-    way: Callable, inputs: list[Tensor]
-) -> Callable[[], Tensor]:
-    """Return a call without gradients."""
-
-    def call() -> Tensor:
-        with torch.no_grad():
-            return way(*inputs[:3])
-
-    return call
-
-
-def make_training_call(
-    way: Callable, inputs: list[Tensor]
-) -> Callable[[], tuple]:
-    """Return a call forwards and backwards."""
-    leaves = [x.clone().requires_grad_() for x in inputs[:3]]
-    return lambda: torch.autograd.grad(way(*leaves), leaves, inputs[3])
-
-
 def measure_ways(kind: str, length: int) -> dict[str, dict]:
     """Return time and memory of every way at one length."""
     inputs, found = draw_inputs(length), list_ways(kind, length)
@@ -110,10 +91,7 @@ def measure_ways(kind: str, length: int) -> dict[str, dict]:
         name: measure_peak_bytes(call) for name, call in trained.items()
     }
     for direction, some in (("forward", calls), ("both", trained)):
-        taken = time_interleaved(some, ROUNDS)
-        made[direction] = {
-            name: compute_quartiles(ms) for name, ms in taken.items()
-        }
+        made[direction] = summarize_times(some, ROUNDS)
     return made
 
 
@@ -121,12 +99,10 @@ def compare_with_sdpa(length: int) -> dict[str, dict]:
     """Return our window over SDPA with its mask, call by call in turn."""
     inputs, found = draw_inputs(length), list_ways("window", length)
     return {
-        name: compute_ratio(
-            time_pairs(
-                direction(found["window"], inputs),
-                direction(found["sdpa"], inputs),
-                PAIRS,
-            )
+        name: time_ratio(
+            direction(found["window"], inputs),
+            direction(found["sdpa"], inputs),
+            PAIRS,
         )
         for name, direction in (
             ("forward", make_forward_call),
@@ -138,24 +114,22 @@ def compare_with_sdpa(length: int) -> dict[str, dict]:
 @experiment(on_cpu=True)
 def mask_cost() -> dict:
     """Record all ways over the length, and the window beside SDPA."""
-    torch.set_num_threads(THREADS)
-    with hold_cores(os.cpu_count() or 1):
-        wall, cpu = time.perf_counter(), time.process_time()
+
+    def measure() -> dict:
         results: dict[str, dict] = {
             kind: {str(n): measure_ways(kind, n) for n in LENGTHS}
             for kind in RULES
         }
-        results["against sdpa"] = compare_with_sdpa(LENGTHS[-1])
-        made = make_record(
-            "mask_cost",
-            [0],
-            results,
-            sizes={"B": B, "H": H, "D": D, "window": SIZE},
-            lengths=list(LENGTHS),
-            rounds=[ROUNDS, PAIRS],
-            threads=THREADS,
-            wall_s=time.perf_counter() - wall,
-            cpu_s=time.process_time() - cpu,
-        )
-    write_record(made)
-    return made
+        return results | {"against sdpa": compare_with_sdpa(LENGTHS[-1])}
+
+    return record_results(
+        "mask_cost",
+        [0],
+        measure,
+        THREADS,
+        CORES,
+        sizes={"B": B, "H": H, "D": D, "window": SIZE},
+        lengths=list(LENGTHS),
+        rounds=[ROUNDS, PAIRS],
+        threads=THREADS,
+    )

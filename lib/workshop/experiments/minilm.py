@@ -16,7 +16,6 @@ Axes: L layers, H heads, T positions, C model width
 import hashlib
 import os
 import re
-import time
 from pathlib import Path
 
 import torch
@@ -27,7 +26,7 @@ from torch import Tensor
 
 from attnbook.attention.multi_head import merge_heads, split_heads
 from attnbook.attention.scaled_dot_product import attention_weights
-from workshop.experiments.record import make_record, write_record
+from workshop.experiments.record import record_results
 from workshop.experiments.registry import experiment
 
 SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
@@ -137,32 +136,25 @@ def load_weights(folder: Path) -> dict[str, Tensor]:
 @experiment(on_cpu=True)
 def minilm_maps() -> dict:
     """Record every head's weights on the sentences."""
-    torch.set_num_threads(1)
     folder = Path(os.environ.get("ATTNBOOK_MINILM", "model"))
     weights = load_weights(folder)
     words = (folder / "vocab.txt").read_text("utf8").splitlines()
     vocabulary = {word: i for i, word in enumerate(words)}
-    wall, cpu = time.perf_counter(), time.process_time()
-    examples = []
-    for title, text in SENTENCES.items():
+
+    def look(title: str, text: str) -> dict:
         tokens = split_into_pieces(text, vocabulary)
         _, looked, sizes = encode(weights, [vocabulary[t] for t in tokens])
-        examples.append(
-            {
-                "title": title,
-                "tokens": tokens,
-                "thousandths": (looked * 1000).round().int().tolist(),
-                "sizes": sizes.double().round(decimals=3).tolist(),
-            }
-        )
-    made = make_record(
+        return {
+            "title": title,
+            "tokens": tokens,
+            "thousandths": (looked * 1000).round().int().tolist(),
+            "sizes": sizes.double().round(decimals=3).tolist(),
+        }
+
+    return record_results(
         "minilm_maps",
         [],
-        {"examples": examples},
+        lambda: {"examples": [look(*pair) for pair in SENTENCES.items()]},
         model="sentence-transformers/all-MiniLM-L6-v2, Apache-2.0",
         sha256=SHA256,
-        wall_s=time.perf_counter() - wall,
-        cpu_s=time.process_time() - cpu,
     )
-    write_record(made)
-    return made

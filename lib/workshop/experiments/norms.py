@@ -14,8 +14,8 @@ from attnbook.training.language_modeling import (
     train_language_model,
 )
 from workshop.experiments.device import get_device
+from workshop.experiments.record import record_results
 from workshop.experiments.registry import experiment
-from workshop.experiments.scaling import record_results
 
 AROUND = {"pre": PreNorm, "post": PostNorm}
 DEPTHS, WARMUPS, SEEDS = (2, 8), (0.0, 0.25), (0, 1, 2)
@@ -51,7 +51,7 @@ def train_and_measure(
             first.append(measure_gradient_norms(model))
 
     train_language_model(
-        model, LanguageModelRecipe(STEPS, RATE, warmup), seed, each
+        model, LanguageModelRecipe(STEPS, RATE, warmup), seed, [each]
     )
     means = [
         sum(losses[i : i + MEAN]) / MEAN for i in range(0, len(losses), MEAN)
@@ -86,7 +86,7 @@ def norms_training() -> dict:
 
     return record_results(
         "norms_training",
-        list(SEEDS),
+        SEEDS,
         run,
         steps=STEPS,
         rate=RATE,

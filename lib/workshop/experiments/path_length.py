@@ -10,10 +10,12 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from attnbook.models.devices import seeded
 from attnbook.models.sequence_layers import SEQUENCE_LAYERS, gradient_reach
+from attnbook.training.loop import optimize
 from workshop.experiments.device import get_device
+from workshop.experiments.record import record_results
 from workshop.experiments.registry import experiment
-from workshop.experiments.scaling import record_results
 
 LENGTHS, SEEDS, WIDTH = (2, 4, 8, 16, 32, 64, 128, 256, 512), range(5), 64
 
@@ -25,8 +27,7 @@ def measure_gradient_reach(
     kind: str, length: int, seed: int
 ) -> tuple[float, float]:
     """Return `gradient_reach` for new weights and inputs, in float64."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+    with seeded(seed):
         model = SEQUENCE_LAYERS[kind](WIDTH).double()
         x = torch.randn(8, length, WIDTH, dtype=torch.float64)
         upstream = torch.randn(8, WIDTH, dtype=torch.float64)
@@ -52,24 +53,26 @@ class Recall(nn.Module):
 
 def train_recall(kind: str, length: int, seed: int) -> dict:
     """Train to name the first symbol; return the share of wrong answers."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+    with seeded(seed):
         model = Recall(kind).to(get_device())
     rng = torch.Generator().manual_seed(seed)
-    optimiser = torch.optim.Adam(model.parameters(), lr=3e-3)
-    for _ in range(STEPS):
-        text = torch.randint(SYMBOLS, (32, length), generator=rng)
-        text = text.to(get_device())
-        loss = F.cross_entropy(model(text), text[:, 0])
-        optimiser.zero_grad()
-        loss.backward()
-        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimiser.step()
-    text = torch.randint(SYMBOLS, (512, length), generator=rng)
-    text = text.to(get_device())
+    losses: list[float] = []
+
+    def draw(count: int) -> Tensor:
+        symbols = torch.randint(SYMBOLS, (count, length), generator=rng)
+        return symbols.to(get_device())
+
+    optimize(
+        torch.optim.Adam(model.parameters(), lr=3e-3),
+        (draw(32) for _ in range(STEPS)),
+        lambda text: F.cross_entropy(model(text), text[:, 0]),
+        clip=1.0,
+        callbacks=[lambda _, loss: losses.append(loss)],
+    )
+    text = draw(512)
     with torch.no_grad():
         wrong = (model(text).argmax(-1) != text[:, 0]).double().mean()
-    return {"error": float(wrong), "loss": float(loss.detach())}
+    return {"error": float(wrong), "loss": losses[-1]}
 
 
 @experiment()
@@ -94,7 +97,7 @@ def path_length() -> dict:
 
     return record_results(
         "path_length",
-        list(SEEDS),
+        SEEDS,
         run,
         lengths=list(LENGTHS),
         recalled=list(RECALLED),

@@ -3,17 +3,13 @@
 Axes: B batch, T positions
 """
 
-import os
-import time
-
 import torch
 
 from attnbook.models.attention_only import METHODS, AttentionOnlyTransformer
 from attnbook.models.encoder_decoder import count_parameters
-from workshop.experiments.cores import hold_cores
-from workshop.experiments.record import make_record, write_record
+from attnbook.profiling.timing import time_calls
+from workshop.experiments.record import CORES, record_results
 from workshop.experiments.registry import experiment
-from workshop.experiments.rnn_or_attention import time_call
 
 SYMBOLS, BATCH, LENGTHS, ROUNDS = 64, 8, (64, 512), 15
 
@@ -29,48 +25,33 @@ def make_training_step(model: AttentionOnlyTransformer, length: int):
     return call
 
 
-def time_steps(
-    models: dict[str, AttentionOnlyTransformer], length: int, rounds: int
-) -> dict:
-    """Return seconds a step, all models in turns; a first round warms up."""
-    calls = {
-        name: make_training_step(model, length)
-        for name, model in models.items()
-    }
-    took: dict[str, list[float]] = {name: [] for name in calls}
-    for nth in range(rounds + 1):
-        for name, call in calls.items():
-            spent = time_call(call)
-            if nth:
-                took[name].append(spent)
-    return took
-
-
 @experiment(on_cpu=True)
 def positions_cost() -> dict:
     """Record parameters and time a step for each method."""
-    cores = os.cpu_count() or 1
-    with hold_cores(cores):
-        torch.set_num_threads(cores)
-        wall, cpu = time.perf_counter(), time.process_time()
+
+    def measure() -> dict:
         models = {
             m: AttentionOnlyTransformer(SYMBOLS, m, LENGTHS[-1])
             for m in METHODS
         }
-        results = {
+        results: dict = {
             "parameters": {m: count_parameters(x) for m, x in models.items()}
         }
         for length in LENGTHS:
-            results[str(length)] = time_steps(models, length, ROUNDS)
-        made = make_record(
-            "positions_cost",
-            [],
-            results,
-            lengths=list(LENGTHS),
-            batch=BATCH,
-            threads=cores,
-            wall_s=time.perf_counter() - wall,
-            cpu_s=time.process_time() - cpu,
-        )
-    write_record(made)
-    return made
+            calls = {
+                m: make_training_step(model, length)
+                for m, model in models.items()
+            }
+            results[str(length)] = time_calls(calls, ROUNDS)
+        return results
+
+    return record_results(
+        "positions_cost",
+        [],
+        measure,
+        CORES,
+        CORES,
+        lengths=list(LENGTHS),
+        batch=BATCH,
+        threads=CORES,
+    )

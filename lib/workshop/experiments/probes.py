@@ -6,7 +6,6 @@ Source: the probing of Adi et al. (2017), section 3,
 Axes: N words, K places, V symbols, M memory width
 """
 
-import time
 from collections import Counter
 from collections.abc import Sequence
 
@@ -17,12 +16,12 @@ from torch import Tensor, nn
 
 from attnbook.data import Pair
 from attnbook.data.vocabulary import PAD, pad_sequences
-from attnbook.models.devices import device_of
+from attnbook.models.devices import device_of, seeded
+from attnbook.training.loop import optimize
 from attnbook.training.tasks import Task
 from attnbook.training.trained import load_trained
-from workshop.experiments.cores import hold_cores
 from workshop.experiments.device import get_device
-from workshop.experiments.record import make_record, write_record
+from workshop.experiments.record import record_results
 from workshop.experiments.registry import experiment
 
 PROBED = ("cmudict_fixed_0", "cmudict_forward_0", "cmudict_backward_0")
@@ -59,21 +58,26 @@ def fit_probe(
     vectors: Float[Tensor, "N M"], wanted: Int[Tensor, "N K"], symbols: int
 ) -> nn.Linear:
     """Return a linear layer from a vector to the letter at every place."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
+    with seeded(0):
         probe = nn.Linear(vectors.shape[1], wanted.shape[1] * symbols)
     probe, wanted = probe.to(vectors.device), wanted.to(vectors.device)
-    optimiser = torch.optim.Adam(probe.parameters(), lr=3e-3)
     order = torch.Generator().manual_seed(0)
-    for _ in range(12):
-        for rows in torch.randperm(len(vectors), generator=order).split(256):
-            logits = probe(vectors[rows]).unflatten(1, (-1, symbols))
-            loss = F.cross_entropy(
-                logits.flatten(0, 1), wanted[rows].flatten(), ignore_index=PAD
-            )
-            optimiser.zero_grad()
-            loss.backward()
-            optimiser.step()
+
+    def compute_loss(rows: Tensor) -> Tensor:
+        logits = probe(vectors[rows]).unflatten(1, (-1, symbols))
+        return F.cross_entropy(
+            logits.flatten(0, 1), wanted[rows].flatten(), ignore_index=PAD
+        )
+
+    optimize(
+        torch.optim.Adam(probe.parameters(), lr=3e-3),
+        (
+            rows
+            for _ in range(12)
+            for rows in torch.randperm(len(vectors), generator=order).split(256)
+        ),
+        compute_loss,
+    )
     return probe
 
 
@@ -91,12 +95,11 @@ def measure_chance_level(
 @experiment()
 def context_probe() -> dict:
     """Record how well each letter can be read off the context vector."""
-    torch.set_num_threads(1)
-    wall, cpu = time.perf_counter(), time.process_time()
-    accuracy: dict[str, dict] = {}
-    guess: dict[str, list] = {}
-    counts: dict[str, int] = {}
-    with hold_cores(1):
+
+    def measure() -> dict:
+        accuracy: dict[str, dict] = {}
+        guess: dict[str, list] = {}
+        counts: dict[str, int] = {}
         for name in PROBED:
             model, data, _ = load_trained(name)
             model.to(get_device())
@@ -119,12 +122,6 @@ def context_probe() -> dict:
                 counts[str(n)] = len(asked)
                 known = [p for p in fits if len(p.source) == n]
                 guess[str(n)] = measure_chance_level(data, known, asked)
-    made = make_record(
-        "context_probe",
-        [0],
-        {"accuracy": accuracy, "chance": guess, "words": counts},
-        wall_s=time.perf_counter() - wall,
-        cpu_s=time.process_time() - cpu,
-    )
-    write_record(made)
-    return made
+        return {"accuracy": accuracy, "chance": guess, "words": counts}
+
+    return record_results("context_probe", [0], measure)

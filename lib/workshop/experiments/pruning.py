@@ -12,11 +12,12 @@ from typing import TypeVar
 import torch
 from torch import nn
 
-from attnbook.models import multi_lookup as task
+from attnbook.training import multi_lookup
 from attnbook.training.tasks import count_errors_by_length, error_rate
 from attnbook.training.trained import load_trained
 from workshop.experiments.device import get_device
-from workshop.experiments.heads import SEEDS, STEPS, build_model, record_results
+from workshop.experiments.heads import SEEDS, STEPS, build_model
+from workshop.experiments.record import record_results
 from workshop.experiments.registry import experiment
 
 Found = TypeVar("Found")
@@ -91,11 +92,11 @@ def heads_pruning() -> dict:
         lookups = {}
         for seed in SEEDS:
             toy = build_model(seed, heads)
-            task.train(toy, STEPS, seed)
+            multi_lookup.train(toy, STEPS, seed)
             one, many = prune_greedily(
                 toy.attention.output,
                 heads,
-                lambda toy=toy: task.error_rate(toy),
+                lambda toy=toy: multi_lookup.error_rate(toy),
             )
             lookups[str(seed)] = {"alone": one, "curve": many}
         return {

@@ -4,6 +4,7 @@ import json
 import os
 import platform
 import time
+from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -21,6 +22,7 @@ from workshop.experiments.cores import hold_cores
 from workshop.experiments.device import describe_device, get_device
 from workshop.experiments.registry import RUNS
 
+CORES = os.cpu_count() or 1
 CACHE = Path(os.environ.get("ATTNBOOK_CACHE", "~/.cache/attnbook"))
 
 
@@ -40,6 +42,37 @@ def make_record(name: str, seeds: list[int], results: dict, **more) -> dict:
         **more,
         "results": results,
     }
+
+
+def record_results(
+    name: str,
+    seeds: Iterable[int],
+    measure: Callable[[], dict],
+    threads: int = 1,
+    cores: int = 1,
+    **more,
+) -> dict:
+    """Measure on some threads, write the record, and return it.
+
+    Args:
+        name: of the record.
+        seeds: that the results depend on.
+        measure: returns the results.
+        threads: how many PyTorch uses.
+        cores: how many are held meanwhile: all of them for a timing.
+        more: further fields of the record.
+    """
+    torch.set_num_threads(threads)
+    with hold_cores(cores):
+        wall, cpu = time.perf_counter(), time.process_time()
+        results = measure()
+        spent = {
+            "wall_s": time.perf_counter() - wall,
+            "cpu_s": time.process_time() - cpu,
+        }
+    made = make_record(name, [*seeds], results, **more, **spent)
+    write_record(made)
+    return made
 
 
 def read_processor_name() -> str:

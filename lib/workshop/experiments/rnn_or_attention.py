@@ -5,8 +5,6 @@ Source: the question is that of Vaswani et al. (2017), section 4 and table 1,
 Axes: B batch, T positions, C width
 """
 
-import os
-import time
 from collections.abc import Callable
 
 import torch
@@ -14,19 +12,12 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from attnbook.models.sequence_layers import SEQUENCE_LAYERS
-from workshop.experiments.cores import hold_cores
-from workshop.experiments.record import make_record, write_record
+from attnbook.profiling.timing import time_calls
+from workshop.experiments.record import CORES, record_results
 from workshop.experiments.registry import experiment
 
 LENGTHS, WIDTH, BATCH = (16, 32, 64, 128, 256, 512, 1024, 2048), 128, 8
 KINDS = ("rnn", "gru", "attention")
-
-
-def time_call(call: Callable[[], object]) -> float:
-    """Return how long a call takes."""
-    begun = time.perf_counter()
-    call()
-    return time.perf_counter() - begun
 
 
 def make_calls(
@@ -56,34 +47,33 @@ def count_flops(model: nn.Module, length: int) -> int:
 @experiment(on_cpu=True)
 def rnn_or_attention(rounds: int = 7) -> dict:
     """Record the time of both over the length, in turns, and their FLOPs."""
-    cores = os.cpu_count() or 1
-    with hold_cores(cores):
-        torch.set_num_threads(cores)
-        wall, cpu = time.perf_counter(), time.process_time()
+
+    def measure() -> dict:
         models = {k: SEQUENCE_LAYERS[k](WIDTH) for k in KINDS}
-        results: dict = {"counted": {}}
-        for kind, model in models.items():
-            results["counted"][kind] = [count_flops(model, n) for n in LENGTHS]
-            for way in ("forward", "both"):
-                results[f"{kind} {way}"] = [[] for _ in LENGTHS]
-        for i, length in enumerate(LENGTHS):
-            ready = {k: make_calls(m, length) for k, m in models.items()}
-            for nth in range(rounds + 1):  # the first warms up
-                for kind, both_ways in ready.items():
-                    for way, call in both_ways.items():
-                        took = time_call(call)
-                        if nth:
-                            results[f"{kind} {way}"][i].append(took)
-        made = make_record(
-            "rnn_or_attention",
-            [],
-            results,
-            lengths=list(LENGTHS),
-            width=WIDTH,
-            batch=BATCH,
-            threads=cores,
-            wall_s=time.perf_counter() - wall,
-            cpu_s=time.process_time() - cpu,
-        )
-    write_record(made)
-    return made
+        results: dict = {
+            "counted": {
+                kind: [count_flops(model, n) for n in LENGTHS]
+                for kind, model in models.items()
+            }
+        }
+        for length in LENGTHS:
+            ready = {
+                f"{kind} {way}": call
+                for kind, model in models.items()
+                for way, call in make_calls(model, length).items()
+            }
+            for name, taken in time_calls(ready, rounds).items():
+                results.setdefault(name, []).append(taken)
+        return results
+
+    return record_results(
+        "rnn_or_attention",
+        [],
+        measure,
+        CORES,
+        CORES,
+        lengths=list(LENGTHS),
+        width=WIDTH,
+        batch=BATCH,
+        threads=CORES,
+    )

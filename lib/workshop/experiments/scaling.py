@@ -5,7 +5,6 @@ Source: the conjecture is that of Vaswani et al. (2017), section 3.2.1,
 Axes: B batch, S keys, D width of query and key, E value width
 """
 
-import time
 from collections.abc import Callable
 
 import torch
@@ -18,11 +17,15 @@ from attnbook.attention.gradient import (
     scores_gradient,
 )
 from attnbook.attention.scaled_dot_product import attention_weights
-from attnbook.models.devices import device_of
-from attnbook.models.lookup_model import LookupModel, draw_lookup
-from workshop.experiments.cores import hold_cores
+from attnbook.models.devices import device_of, seeded
+from attnbook.models.lookup_model import (
+    LookupBatch,
+    LookupModel,
+    draw_lookup,
+)
+from attnbook.training.loop import optimize
 from workshop.experiments.device import get_device
-from workshop.experiments.record import make_record, write_record
+from workshop.experiments.record import record_results
 from workshop.experiments.registry import experiment
 
 WIDTHS = tuple(2**n for n in range(2, 11))
@@ -103,25 +106,27 @@ def compute_loss_and_weights(
 
 def train(way: str, width: int, kind: str, rate: float, seed: int) -> dict:
     """Train a model to look up, and return what became of it."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+    with seeded(seed):
         model = build_model(way, width).to(get_device())
     optimisers: dict[str, Callable] = {
         "adam": torch.optim.Adam,
         "sgd": torch.optim.SGD,
     }
-    optimiser = optimisers[kind](model.parameters(), lr=rate)
     rng = torch.Generator().manual_seed(seed)
-    curve, largest = [], []
-    for _ in range(STEPS):
-        loss, _, weights = compute_loss_and_weights(
-            model, draw_lookup(32, 16, 32, 8, rng)
-        )
-        optimiser.zero_grad()
-        loss.backward()
-        optimiser.step()
-        curve.append(float(loss.detach()))
+    curve: list[float] = []
+    largest: list[float] = []
+
+    def compute_loss(task: LookupBatch) -> Tensor:
+        loss, _, weights = compute_loss_and_weights(model, task)
         largest.append(float(weights.detach().amax(-1).mean()))
+        return loss
+
+    optimize(
+        optimisers[kind](model.parameters(), lr=rate),
+        (draw_lookup(32, 16, 32, 8, rng) for _ in range(STEPS)),
+        compute_loss,
+        callbacks=[lambda _, loss: curve.append(loss)],
+    )
     with torch.no_grad():
         _, wrong, _ = compute_loss_and_weights(
             model, draw_lookup(512, 16, 32, 8, rng)
@@ -132,26 +137,6 @@ def train(way: str, width: int, kind: str, rate: float, seed: int) -> dict:
         "largest": [largest[0], largest[-1]],
         "loss": fifties.tolist(),
     }
-
-
-def record_results(
-    name: str, seeds: list[int], run: Callable[[], dict], **more
-) -> dict:
-    """Run on one thread, write the record, and return it."""
-    torch.set_num_threads(1)
-    with hold_cores(1):
-        wall, cpu = time.perf_counter(), time.process_time()
-        results = run()
-        made = make_record(
-            name,
-            seeds,
-            results,
-            wall_s=time.perf_counter() - wall,
-            cpu_s=time.process_time() - cpu,
-            **more,
-        )
-    write_record(made)
-    return made
 
 
 @experiment(on_cpu=True)
@@ -173,7 +158,7 @@ def scaling_gradients() -> dict:
 
     return record_results(
         "scaling_gradients",
-        list(range(DRAWS)),
+        range(DRAWS),
         run,
         lookups=QUERIES,
         keys=KEYS,
@@ -196,4 +181,4 @@ def scaling_training() -> dict:
                     }
         return results
 
-    return record_results("scaling_training", list(SEEDS), run, steps=STEPS)
+    return record_results("scaling_training", SEEDS, run, steps=STEPS)

@@ -7,12 +7,9 @@ Axes: B batch, T queries, S keys, D width of query and key, A alignment width
 """
 
 import json
-import os
-import random
 import resource
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -64,33 +61,6 @@ def make_score_call(
         ),
     }
     return calls[name]
-
-
-def time_interleaved(
-    calls: dict[str, Callable], rounds: int
-) -> dict[str, list]:
-    """Return the milliseconds of every call, all of them in every round.
-
-    The order is drawn anew each time: what ran just before a call leaves it
-    memory that is warm or cold.
-    """
-    rng = random.Random(0)
-    for call in calls.values():
-        call()
-    taken: dict[str, list] = {name: [] for name in calls}
-    for _ in range(rounds):
-        for name in rng.sample(list(calls), len(calls)):
-            begun = time.perf_counter()
-            calls[name]()
-            taken[name].append(1000 * (time.perf_counter() - begun))
-    return taken
-
-
-def compute_quartiles(values: Sequence[float]) -> dict[str, float]:
-    """Return the middle of the values and the quartiles around it."""
-    cuts = torch.tensor([0.25, 0.5, 0.75], dtype=torch.float64)
-    numbers = torch.tensor(values, dtype=torch.float64).quantile(cuts)
-    return dict(zip(("low", "middle", "high"), numbers.tolist(), strict=True))
 
 
 def count_saved_bytes(name: str, size: Sequence[int]) -> int:
@@ -154,42 +124,34 @@ def make_training_step(name: str) -> tuple[Callable, int]:
 @experiment(on_cpu=True)
 def scores_cost() -> dict:
     """Record time and memory of the scores, and of steps of training."""
-    from workshop.experiments.cores import hold_cores
-    from workshop.experiments.record import make_record, write_record
+    from workshop.experiments.cost import summarize_times
+    from workshop.experiments.record import CORES, record_results
 
-    torch.set_num_threads(1)
-    with hold_cores(os.cpu_count() or 1):
-        wall, cpu = time.perf_counter(), time.process_time()
-        results: dict[str, dict] = {"peak": {}, "kept": {}, "call": {}}
-        for name in SCORES:
-            results["peak"][name] = measure_peak_in_process(name)
+    def measure() -> dict:
+        results: dict[str, dict] = {"kept": {}, "call": {}}
+        results["peak"] = {n: measure_peak_in_process(n) for n in SCORES}
         for label, size in SIZES.items():
             results["kept"][label] = {
                 n: count_saved_bytes(n, size) for n in SCORES[:4]
             }
             with torch.no_grad():
                 calls = {n: make_score_call(n, size) for n in SCORES}
-                taken = time_interleaved(calls, ROUNDS)
-            results["call"][label] = {
-                n: compute_quartiles(x) for n, x in taken.items()
-            }
+                results["call"][label] = summarize_times(calls, ROUNDS)
         steps = {name: make_training_step(name) for name in STEPS}
-        taken = time_interleaved(
-            {n: s for n, (s, _) in steps.items()}, TRAINED_ROUNDS
+        results["step"] = summarize_times(
+            {n: step for n, (step, _) in steps.items()}, TRAINED_ROUNDS
         )
-        results["step"] = {n: compute_quartiles(x) for n, x in taken.items()}
         results["parameters"] = {n: size for n, (_, size) in steps.items()}
-        made = make_record(
-            "scores_cost",
-            [0],
-            results,
-            sizes=SIZES,
-            rounds=[ROUNDS, TRAINED_ROUNDS],
-            wall_s=time.perf_counter() - wall,
-            cpu_s=time.process_time() - cpu,
-        )
-    write_record(made)
-    return made
+        return results
+
+    return record_results(
+        "scores_cost",
+        [0],
+        measure,
+        cores=CORES,
+        sizes=SIZES,
+        rounds=[ROUNDS, TRAINED_ROUNDS],
+    )
 
 
 if __name__ == "__main__":

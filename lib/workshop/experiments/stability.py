@@ -8,16 +8,15 @@ Axes: B batch, T positions, H heads
 from collections.abc import Callable
 
 import torch
-from torch import nn
 
+from attnbook.attention.multi_head import MultiHeadAttention
 from attnbook.attention.self_attention import causal_mask
 from attnbook.diagnose import entropy
-from attnbook.models.devices import device_of
+from attnbook.models.devices import device_of, seeded
 from attnbook.models.language_model import LanguageModel
 from attnbook.models.stabilized_attention import (
     QKNormAttention,
     SoftCapAttention,
-    StabilizedAttention,
 )
 from attnbook.models.transformer import Size
 from attnbook.models.transformer_blocks import PreNorm
@@ -29,13 +28,13 @@ from attnbook.training.language_modeling import (
     train_language_model,
 )
 from workshop.experiments.device import get_device
+from workshop.experiments.record import record_results
 from workshop.experiments.registry import experiment
-from workshop.experiments.scaling import record_results
 
 SIZE = Size(32, 4, 128, 2, around=PreNorm)
 CAP = 10.0  # of the soft-capped scores
-WAYS: dict[str, Callable[[int, int], StabilizedAttention]] = {
-    "plain": StabilizedAttention,
+WAYS: dict[str, Callable[[int, int], MultiHeadAttention]] = {
+    "plain": MultiHeadAttention,
     "normed": QKNormAttention,
     "capped": lambda width, heads: SoftCapAttention(width, heads, CAP),
 }
@@ -45,8 +44,7 @@ RATES, SEEDS, STEPS, EVERY = (3e-3, 3e-2, 1e-1), (0, 1, 2), 200, 10
 def build_model(way: str, seed: int) -> LanguageModel:
     """Return a language model with one way of making its scores."""
     model = build_character_model(seed, SIZE).to(get_device())
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+    with seeded(seed):
         for block in model.blocks:
             block.attention = WAYS[way](SIZE.width, SIZE.heads)
     return model.to(get_device())
@@ -60,8 +58,9 @@ def measure_scores(model: LanguageModel) -> dict[str, list[float]]:
     mask = causal_mask(read.shape[1], read.shape[1], read.device)
     found: dict[str, list[float]] = {"entropy": [], "largest": []}
 
-    def look(attention: nn.Module, inputs: tuple, _) -> None:
-        scores = attention.scores(inputs[0], inputs[0])
+    def look(attention: MultiHeadAttention, inputs: tuple, _) -> None:
+        query, key, _ = attention.project(inputs[0], inputs[0])
+        scores = attention.scores(query, key)
         weights = scores.masked_fill(~mask, -torch.inf).softmax(-1)
         found["entropy"].append(float(entropy(weights).mean()))
         found["largest"].append(float(scores[..., mask].abs().amax()))
@@ -88,7 +87,7 @@ def train_and_measure(way: str, rate: float, seed: int) -> dict:
             )
             recent.clear()
 
-    train_language_model(model, LanguageModelRecipe(STEPS, rate), seed, each)
+    train_language_model(model, LanguageModelRecipe(STEPS, rate), seed, [each])
     columns = {k: [point[k] for point in seen] for k in seen[0]}
     return {**columns, "valid_loss": held_out_loss(model, "valid", 64)}
 
@@ -113,10 +112,5 @@ def stability_training() -> dict:
         }
 
     return record_results(
-        "stability_training",
-        list(SEEDS),
-        run,
-        steps=STEPS,
-        every=EVERY,
-        width=32,
+        "stability_training", SEEDS, run, steps=STEPS, every=EVERY, width=32
     )

@@ -3,30 +3,23 @@
 Axes: B batch, H heads, D width of a head
 """
 
-import os
-import time
 from collections.abc import Callable
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from attnbook.attention.scaled_dot_product import attend
 from attnbook.flash import flash_attention
 from attnbook.profiling.allocations import measure_peak_bytes
-from workshop.experiments.cores import hold_cores
-from workshop.experiments.mask_cost import (
-    B,
-    D,
-    H,
-    draw_inputs,
+from workshop.experiments.cost import (
     make_forward_call,
     make_training_call,
+    summarize_times,
+    time_ratio,
 )
-from workshop.experiments.multi_head_cost import compute_ratio, time_pairs
-from workshop.experiments.record import make_record, write_record
+from workshop.experiments.mask_cost import B, D, H, draw_inputs
+from workshop.experiments.record import CORES, record_results
 from workshop.experiments.registry import experiment
-from workshop.experiments.scores_cost import compute_quartiles, time_interleaved
 
 LENGTHS = (512, 1024, 2048, 4096)
 THREADS, ROUNDS, PAIRS = 2, 5, 7
@@ -46,8 +39,7 @@ def measure_ways(length: int) -> dict[str, dict]:
         ("both", make_training_call),
     ):
         calls = {n: direction(way, inputs) for n, way in WAYS.items()}
-        taken = time_interleaved(calls, ROUNDS)
-        made[name] = {n: compute_quartiles(ms) for n, ms in taken.items()}
+        made[name] = summarize_times(calls, ROUNDS)
         made[f"bytes, {name}"] = {
             n: measure_peak_bytes(call) for n, call in calls.items()
         }
@@ -63,12 +55,10 @@ def compare_with_standard(length: int) -> dict[str, dict]:
     """Return the tiles' time over the standard way's, call by call in turn."""
     inputs = draw_inputs(length)
     return {
-        name: compute_ratio(
-            time_pairs(
-                direction(WAYS["tiled"], inputs),
-                direction(WAYS["standard"], inputs),
-                PAIRS,
-            )
+        name: time_ratio(
+            direction(WAYS["tiled"], inputs),
+            direction(WAYS["standard"], inputs),
+            PAIRS,
         )
         for name, direction in (
             ("forward", make_forward_call),
@@ -80,21 +70,21 @@ def compare_with_standard(length: int) -> dict[str, dict]:
 @experiment(on_cpu=True)
 def tiled_cost() -> dict:
     """Record all ways over the length, and the tiles beside the standard."""
-    torch.set_num_threads(THREADS)
-    with hold_cores(os.cpu_count() or 1):
-        wall, cpu = time.perf_counter(), time.process_time()
+
+    def measure() -> dict:
         results: dict[str, dict] = {str(n): measure_ways(n) for n in LENGTHS}
-        results["against standard"] = compare_with_standard(LENGTHS[-1])
-        made = make_record(
-            "tiled_cost",
-            [0],
-            results,
-            sizes={"B": B, "H": H, "D": D},
-            lengths=list(LENGTHS),
-            rounds=[ROUNDS, PAIRS],
-            threads=THREADS,
-            wall_s=time.perf_counter() - wall,
-            cpu_s=time.process_time() - cpu,
-        )
-    write_record(made)
-    return made
+        return results | {
+            "against standard": compare_with_standard(LENGTHS[-1])
+        }
+
+    return record_results(
+        "tiled_cost",
+        [0],
+        measure,
+        THREADS,
+        CORES,
+        sizes={"B": B, "H": H, "D": D},
+        lengths=list(LENGTHS),
+        rounds=[ROUNDS, PAIRS],
+        threads=THREADS,
+    )

@@ -48,7 +48,6 @@ from attnbook.attention.multi_head import (
 from attnbook.attention.query_chunks import attend_in_query_chunks
 from attnbook.attention.scaled_dot_product import attend
 from attnbook.flash import flash_attention
-from attnbook.models.stabilized_attention import StabilizedAttention
 from attnbook.models.transformer_blocks import DecoderBlock, EncoderBlock
 from wrong_attention import WRONG
 
@@ -341,17 +340,6 @@ def decoder_block(query, key, value, mask=None):
     return split_heads(output[..., :columns], query.shape[1])
 
 
-def steady(query, key, value, mask=None):
-    """Neither normalised nor capped."""
-    heads, size = query.shape[1], query.shape[3]
-    columns = heads * size
-    attention = StabilizedAttention(4 * columns, heads).to(query.dtype)
-    picked(attention, (0, columns, 2 * columns), size)
-    x = F.pad(merge_heads(query), (0, 3 * columns))
-    memory = F.pad(side_by_side(key, value), (columns, columns))
-    return split_heads(attention(x, memory, mask)[..., :columns], heads)
-
-
 def torch_with_heads(query, key, value, mask=None):
     B, H, T, D = query.shape
     module = nn.MultiheadAttention(
@@ -544,7 +532,6 @@ IMPLEMENTATIONS = {
     "MultiHeadAttention": Implementation(module_with_heads, widths=False),
     "EncoderBlock": Implementation(encoder_block, widths=False),
     "DecoderBlock": Implementation(decoder_block, widths=False),
-    "StabilizedAttention": Implementation(steady, widths=False),
     "grouped, 3 groups": Implementation(grouped(3), groups=3),
     "multi-query": Implementation(grouped(1), groups=1),
     "attend_in_blocks": Implementation(in_blocks),

@@ -14,6 +14,7 @@ from attnbook import flash
 from attnbook.attention.error_budget import error_budget, share_of_budget
 from attnbook.attention.scaled_dot_product import attend
 from attnbook.positions.biases import alibi_slopes
+from attnbook.profiling.allocations import measure_peak_bytes
 from flash_cases import CASES, drawn, shares, with_gradients
 
 flash_attention = partial(flash.flash_attention, strict=True)
@@ -219,11 +220,9 @@ def test_no_score_matrix_is_allocated():
     given = [normal(B, H, N, D, seed=i) for i in range(4)]
     call = made("causal")
     with_gradients(call, given[:3], given[3])
-    torch.cuda.synchronize()
-    torch.cuda.reset_peak_memory_stats()
-    begun = torch.cuda.memory_allocated()
-    with_gradients(call, given[:3], given[3])
-    most = torch.cuda.max_memory_allocated() - begun
+    most = measure_peak_bytes(
+        lambda: with_gradients(call, given[:3], given[3]), "cuda"
+    )
     assert most < H * N * N * 2 / 8, f"{most / 2**20:.0f} MiB"
 
 

@@ -13,7 +13,7 @@ from attnbook.models.attention_only import METHODS, AttentionOnlyTransformer
 from attnbook.models.encoder_decoder import EncoderDecoder
 from attnbook.models.language_model import LanguageModel
 from attnbook.models.lookup_model import LookupModel
-from attnbook.models.stabilized_attention import StabilizedAttention
+from attnbook.models.stabilized_attention import QKNormAttention
 from attnbook.models.transformer import Size, transformer
 from attnbook.models.transformer_blocks import PostNorm, PreNorm
 from leak_cases import DECODERS, LENGTHS, PREVIOUS, SOURCE, C, V, X
@@ -28,7 +28,7 @@ MASK = masks.causal(X.shape[1], X.shape[1])
 ATTENTIONS = {
     "MultiHeadAttention": lambda: MultiHeadAttention(C, 3),
     "GroupedQueryAttention": lambda: GroupedQueryAttention(C, 3, 1),
-    "StabilizedAttention": lambda: StabilizedAttention(C, 3),
+    "QKNormAttention": lambda: QKNormAttention(C, 3),
 }
 
 

@@ -8,10 +8,9 @@ from attnbook.models.multi_lookup import (
     SYMBOLS,
     MultiLookupModel,
     draw_tables,
-    error_rate,
     lookup_loss,
-    train,
 )
+from attnbook.training.multi_lookup import error_rate, train
 
 
 def test_the_answer_is_the_symbol_at_each_address():

@@ -62,7 +62,10 @@ def test_training_is_the_same_from_the_same_seed():
         model = stability.build_model("normed", 1)
         course = LanguageModelRecipe(3, 3e-3, size=4, window=16, clip=1.0)
         train_language_model(
-            model, course, 1, lambda step, loss, to=losses: to.append(loss)
+            model,
+            course,
+            1,
+            [lambda step, loss, to=losses: to.append(loss)],
         )
         curves.append(losses)
     assert curves[0] == curves[1]
@@ -73,7 +76,7 @@ def test_a_rate_that_warms_up_begins_at_zero():
     model = character_model.build_character_model(0, stability.SIZE)
     before = [p.clone() for p in model.parameters()]
     course = LanguageModelRecipe(1, 1.0, warmup=0.5, size=2, window=8)
-    train_language_model(model, course, 0, lambda step, loss: None)
+    train_language_model(model, course, 0)
     after = model.parameters()
     assert all(torch.equal(a, b) for a, b in zip(before, after, strict=True))
 

@@ -9,6 +9,7 @@ from attnbook.training.loop import (
     Trainer,
     held_out_loss,
     learning_rate_factor,
+    optimize,
 )
 from small_models import make
 from small_training import PAIRS, trainer
@@ -32,6 +33,31 @@ def test_batches_hold_every_pair_once_in_the_seeds_order():
     assert sorted(p[0][0] for b in made for p in b) == list(range(101))
     assert made == draw_batches(pairs, 8, seed=1)
     assert made != draw_batches(pairs, 8, seed=2)
+
+
+def test_a_step_uses_its_rate_and_is_reported_before_the_update():
+    weight = torch.nn.Parameter(torch.tensor([2.0]))
+    drawn, seen = iter([1.0, 3.0]), []
+    optimize(
+        torch.optim.SGD([weight], lr=9.0),
+        drawn,
+        lambda x: (x * weight).sum(),
+        rate=lambda step: [0.5, 0.25][step],
+        callbacks=[lambda *found: seen.append((*found, weight.item()))],
+    )
+    assert seen == [(0, 2.0, 2.0), (1, 4.5, 1.5)]
+    assert weight.item() == 1.5 - 0.25 * 3
+
+
+def test_the_norm_of_the_gradient_is_clipped():
+    weights = [torch.nn.Parameter(torch.zeros(2)) for _ in range(2)]
+    optimize(
+        torch.optim.SGD(weights, lr=1.0),
+        [torch.full((2,), 3.0)],
+        lambda x: sum((x * w).sum() for w in weights),
+        clip=1.0,
+    )
+    torch.testing.assert_close(torch.cat(weights).norm(), torch.tensor(1.0))
 
 
 @pytest.mark.long

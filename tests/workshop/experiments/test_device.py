@@ -134,17 +134,17 @@ def test_running_out_of_gpu_memory_keeps_the_old_record(
         model=lambda: transformer(*sizes),
     )
     monkeypatch.setattr(record, "RUNS", {NAME: small})
-    steps = []
+    steps, compute_loss = [], record.Trainer.compute_loss
 
-    def half_way(trainer, made, share):
-        steps.append(share)
+    def half_way(trainer, made):
+        steps.append(made)
         if len(steps) == 6:
             raise torch.OutOfMemoryError(
                 "CUDA out of memory. Tried to allocate 32.00 GiB. GPU 0 has ..."
             )
-        return 1.0
+        return compute_loss(trainer, made)
 
-    monkeypatch.setattr(record.Trainer, "step", half_way)
+    monkeypatch.setattr(record.Trainer, "compute_loss", half_way)
     assert command.main([NAME, "--quiet"]) == 1
     said = capsys.readouterr()
     assert said.out == ""
@@ -243,7 +243,7 @@ def test_small_experiments_run_on_the_models_device():
             made(lambda: LanguageModel(symbols + 257, Size(8, 2, 8, 1)))
         )
         language_modeling.train_language_model(
-            model, course, 0, lambda _, loss: losses.append(loss)
+            model, course, 0, [lambda _, loss: losses.append(loss)]
         )
         assert language_modeling.held_out_loss(model, "valid", 6, count=4) > 0
         assert longer_sequences.measure_reading_loss(model, 70, count=4) > 0

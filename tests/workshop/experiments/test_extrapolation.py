@@ -31,7 +31,6 @@ from workshop.experiments.longer_sequences import (
     measure_reading_loss,
     train,
 )
-from workshop.experiments.positions_cost import time_steps
 
 RNG = torch.Generator().manual_seed(0)
 
@@ -161,7 +160,8 @@ def test_scaling_measures_every_method_at_every_length(monkeypatch):
     seen = []
 
     def measure(model, length):
-        seen.append((length, model.frequencies, model.rotary_scale))
+        rotary = model.layers[0].attention
+        seen.append((length, rotary.frequencies, rotary.factor))
         return float(length)
 
     monkeypatch.setitem(extrapolation.MEASURES, "copy", measure)
@@ -209,9 +209,3 @@ def test_an_interrupted_recording_is_resumed(tmp_path):
     done.clear()
     with pytest.raises(KeyboardInterrupt):  # other settings begin anew
         resume_jobs(path, {"steps": 6}, jobs, run)
-
-
-def test_timings_are_run_one_at_a_time():
-    models = {m: model_of(m, 64) for m in ("none", "alibi")}
-    took = time_steps(models, 8, rounds=2)
-    assert {k: len(v) for k, v in took.items()} == {"none": 2, "alibi": 2}

@@ -3,12 +3,8 @@ import torch
 
 from attnbook.attention.scaled_dot_product import attend
 from workshop.experiments import mask_cost
-from workshop.experiments.mask_cost import (
-    draw_inputs,
-    list_ways,
-    make_forward_call,
-    measure_ways,
-)
+from workshop.experiments.cost import make_forward_call
+from workshop.experiments.mask_cost import draw_inputs, list_ways, measure_ways
 
 
 @pytest.fixture(autouse=True)

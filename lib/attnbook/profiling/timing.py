@@ -1,0 +1,61 @@
+"""The time of a call on a CPU or a GPU, beside that of others.
+
+Source: PyTorch's benchmark utilities,
+    https://docs.pytorch.org/docs/stable/benchmark_utils.html; CUDA events,
+    https://docs.pytorch.org/docs/stable/notes/cuda.html
+"""
+
+import random
+from collections.abc import Callable, Mapping
+
+import torch
+from torch.utils.benchmark import Timer
+
+MIN_RUN_SECONDS = 1e-3
+
+
+def measure_seconds(
+    call: Callable[[], object], times: int = 1, device: str = "cpu"
+) -> float:
+    """Return the seconds of a call that has run before.
+
+    Args:
+        call: what is timed. On a CPU it runs again and again until reading the
+            clock no longer matters.
+        times: how many calls are timed on a GPU, one after the other.
+        device: "cpu", or "cuda" for the time between two events on the GPU.
+    """
+    if device == "cpu":
+        threads = torch.get_num_threads()
+        timer = Timer("call()", globals={"call": call}, num_threads=threads)
+        return timer.blocked_autorange(min_run_time=MIN_RUN_SECONDS).median
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    begin.record()
+    for _ in range(times):
+        call()
+    end.record()
+    torch.cuda.synchronize()
+    return begin.elapsed_time(end) / 1000 / times
+
+
+def time_calls(
+    calls: Mapping[str, Callable[[], object]], rounds: int, device: str = "cpu"
+) -> dict[str, list[float]]:
+    """Return the seconds of every call in every round, after a warm-up.
+
+    The order is drawn anew in each round: what changes over the rounds, as a
+    processor's clock does, then changes all calls alike.
+
+    Args:
+        calls: what is timed, by name.
+        rounds: how often each call is timed.
+        device: "cpu" or "cuda".
+    """
+    for call in calls.values():
+        call()
+    rng = random.Random(0)
+    taken: dict[str, list[float]] = {name: [] for name in calls}
+    for _ in range(rounds):
+        for name in rng.sample(list(calls), len(calls)):
+            taken[name].append(measure_seconds(calls[name], device=device))
+    return taken

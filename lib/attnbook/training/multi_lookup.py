@@ -1,0 +1,78 @@
+"""Training and testing the model of several lookups at once.
+
+Axes: B batch, H heads, S items in the table, N addresses in a query
+"""
+
+from collections.abc import Callable
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from attnbook.models.devices import device_of, seeded
+from attnbook.models.multi_lookup import (
+    LookupTables,
+    MultiLookupModel,
+    draw_tables,
+    lookup_loss,
+)
+from attnbook.training.loop import optimize
+
+
+def read_answers(tables: LookupTables) -> Int[Tensor, "B N"]:
+    """Return the symbols at the addresses of each query."""
+    return tables.answers
+
+
+def train(
+    model: MultiLookupModel,
+    steps: int,
+    seed: int,
+    rate: float = 1e-2,
+    size: int = 128,
+    extra: Callable[[Tensor], Tensor] | None = None,
+    target: Callable[[LookupTables], Tensor] = read_answers,
+) -> None:
+    """Train on newly drawn tables; the learning rate decreases linearly to 0.
+
+    The tables are drawn on the CPU and moved to the model's device.
+
+    Args:
+        model: the model; it is in evaluation mode afterwards.
+        steps: number of optimizer steps.
+        seed: of the tables and of dropout.
+        rate: the learning rate at the start.
+        size: tables in a batch.
+        extra: a function of the weights (B, H, S), added to the loss.
+        target: the target answers, a function of the tables.
+    """
+    rng = torch.Generator().manual_seed(seed)
+    device = device_of(model)
+
+    def compute_loss(tables: LookupTables) -> Float[Tensor, ""]:
+        logits, weights = model(tables)
+        loss = lookup_loss(logits, target(tables))
+        return loss if extra is None else loss + extra(weights)
+
+    with seeded(seed, device):
+        model.train()
+        optimize(
+            torch.optim.Adam(model.parameters(), lr=rate),
+            (draw_tables(size, rng).to(device) for _ in range(steps)),
+            compute_loss,
+            lambda step: rate * (1 - step / steps),
+        )
+    model.eval()
+
+
+@torch.no_grad()
+def error_rate(
+    model: MultiLookupModel,
+    count: int = 2000,
+    target: Callable[[LookupTables], Tensor] = read_answers,
+) -> float:
+    """Return the error rate on tables that are not used in training."""
+    tables = draw_tables(count, torch.Generator().manual_seed(10**6))
+    tables = tables.to(device_of(model))
+    logits, _ = model(tables)
+    return float((logits.argmax(-1) != target(tables)).double().mean())

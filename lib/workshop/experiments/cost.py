@@ -1,0 +1,79 @@
+"""What recorded timings share: calls of one direction or both, and summaries.
+
+Axes: B batch, H heads, T queries, S keys, D width of query and key
+"""
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from attnbook.profiling.timing import time_calls
+
+DRAWS = 2000  # of the bootstrap
+Calls = dict[str, Callable[[], object]]
+
+
+def make_forward_call(
+    way: Callable, inputs: Sequence[Tensor]
+) -> Callable[[], Tensor]:
+    """Return a call of a function of query, key and value, no gradients."""
+
+    def call() -> Tensor:
+        with torch.no_grad():
+            return way(*inputs[:3])
+
+    return call
+
+
+def make_training_call(
+    way: Callable, inputs: Sequence[Tensor]
+) -> Callable[[], tuple]:
+    """Return a call forwards and backwards; the last input is the upstream."""
+    *leaves, upstream = inputs
+    leaves = [x.clone().requires_grad_() for x in leaves]
+    return lambda: torch.autograd.grad(way(*leaves), leaves, upstream)
+
+
+def compute_quartiles(values: Sequence[float]) -> dict[str, float]:
+    """Return the middle of the values and the quartiles around it."""
+    cuts = torch.tensor([0.25, 0.5, 0.75], dtype=torch.float64)
+    numbers = torch.tensor(values, dtype=torch.float64).quantile(cuts)
+    return dict(zip(("low", "middle", "high"), numbers.tolist(), strict=True))
+
+
+def summarize_times(calls: Calls, rounds: int) -> dict[str, dict[str, float]]:
+    """Return quartiles and the least of each call's milliseconds."""
+    found = {}
+    for name, taken in time_calls(calls, rounds).items():
+        milliseconds = [1000 * seconds for seconds in taken]
+        found[name] = compute_quartiles(milliseconds) | {
+            "least": min(milliseconds)
+        }
+    return found
+
+
+def time_ratio(
+    ours: Callable, theirs: Callable, rounds: int
+) -> dict[str, float]:
+    """Return the middle ratio of the rounds, and its 95 % bootstrap interval.
+
+    Both are timed in every round, so that what a round does to both cancels.
+    """
+    taken = time_calls({"ours": ours, "theirs": theirs}, rounds)
+    times = {
+        name: 1000 * torch.tensor(seconds, dtype=torch.float64)
+        for name, seconds in taken.items()
+    }
+    ratios = times["ours"] / times["theirs"]
+    rng = torch.Generator().manual_seed(0)
+    rows = torch.randint(len(ratios), (DRAWS, len(ratios)), generator=rng)
+    cuts = torch.tensor([0.025, 0.975], dtype=torch.float64)
+    low, high = ratios[rows].median(dim=1).values.quantile(cuts).tolist()
+    return {
+        "ratio": float(ratios.median()),
+        "low": low,
+        "high": high,
+        "ours_ms": float(times["ours"].median()),
+        "theirs_ms": float(times["theirs"].median()),
+    }
