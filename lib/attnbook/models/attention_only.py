@@ -37,7 +37,7 @@ METHODS = ("none", "sinusoidal", "learned", "shaw", "t5", "alibi", "rope")
 class SelfAttention(MultiHeadAttention):
     """Multi-head self-attention whose three projections are one product."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__(WIDTH, HEADS, bias=False)
 
     def project(
@@ -76,7 +76,7 @@ class RotaryAttention(SelfAttention):
         factor: of queries and keys.
     """
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__()
         self.frequencies, self.factor = frequencies(HEAD), 1.0
 
@@ -124,16 +124,20 @@ class AttentionOnlyTransformer(nn.Module):
         if method not in METHODS:
             raise ValueError(f"the methods are {METHODS}, not {method!r}")
         self.embed = nn.Embedding(symbols, WIDTH)
-        attention = {"shaw": ShawAttention, "rope": RotaryAttention}
+        kinds: dict[str, type[SelfAttention]] = {
+            "shaw": ShawAttention,
+            "rope": RotaryAttention,
+        }
+        attention = kinds.get(method, SelfAttention)
         self.layers = nn.ModuleList(
-            AttentionLayer(attention.get(method, SelfAttention)())
-            for _ in range(LAYERS)
+            AttentionLayer(attention()) for _ in range(LAYERS)
         )
         self.norm = nn.LayerNorm(WIDTH)
         self.readout = nn.Linear(WIDTH, symbols)
         # Drawn last, so that all methods start from the same other weights.
-        for layer in self.layers if method == "shaw" else ():
-            layer.attention.shaw = ShawEncoding(HEAD, SHAW_REACH)
+        for module in list(self.modules()):
+            if isinstance(module, ShawAttention):
+                module.shaw = ShawEncoding(HEAD, SHAW_REACH)
         self.encoding = {
             "sinusoidal": lambda: SinusoidalEncoding(WIDTH),
             "learned": lambda: LearnedEncoding(longest, WIDTH),
@@ -143,7 +147,9 @@ class AttentionOnlyTransformer(nn.Module):
             "alibi": lambda: AlibiBias(HEADS),
         }.get(method, lambda: None)()
 
-    def rescale(self, frequencies: Float[Tensor, "P"], factor: float = 1.0):
+    def rescale(
+        self, frequencies: Float[Tensor, "P"], factor: float = 1.0
+    ) -> None:
         """Set other rotary frequencies and a factor of queries and keys.
 
         Raises:

@@ -10,7 +10,7 @@ Axes: B batch, S items in the table, N addresses in a query, V symbols, H heads,
     C model width
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -47,7 +47,7 @@ def draw_tables(count: int, rng: torch.Generator) -> LookupTables:
 
     An address may occur twice in a query.
     """
-    by_rng = {"generator": rng, "device": rng.device}
+    by_rng: dict[str, Any] = {"generator": rng, "device": rng.device}
     order = torch.rand(count, ADDRESSES, **by_rng).argsort(dim=1)
     addresses = order[:, :ITEMS]
     symbols = torch.randint(SYMBOLS, (count, ITEMS), **by_rng)
