@@ -1,6 +1,8 @@
-"""Wrong answers that can be made from any right one."""
+"""The wrong answers to one exercise, and those that any exercise can get."""
 
+import inspect
 import sys
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -8,6 +10,29 @@ from torch import Tensor
 from attnbook.exercises.exercise import FIRST
 from attnbook.exercises.runner import unchanged
 from wrong_answers import Wrong
+
+
+class Answers(list):
+    """The wrong answers to one exercise, beginning with the usual ones.
+
+    Args:
+        exercise: the exercise.
+        *makers: make a wrong answer from the solution, as `detached` does.
+    """
+
+    def __init__(self, exercise, *makers: Callable):
+        made = (make(exercise.solution) for make in makers)
+        super().__init__([*usual(exercise), *made])
+
+    def wrong(self, slug: str, still: str) -> Callable:
+        """Return a decorator: its function is wrong as its docstring says."""
+
+        def add(answer: Callable) -> Callable:
+            why = " ".join(inspect.getdoc(answer).split())
+            self.append(Wrong(slug, why, still, answer))
+            return answer
+
+        return add
 
 
 def usual(exercise) -> tuple[Wrong, ...]:

@@ -4,195 +4,13 @@ import torch
 from torch.nn import functional as F
 
 from attnbook.exercises import flash_attention as checks
-from attnbook.exercises.flash_attention.answers import (
-    backward,
-    cut,
-    tiles,
-    whole_only,
-)
-from attnbook.exercises.flash_attention.merge_answers import (
-    by,
-    by_maximum,
-    shares,
-)
-from attnbook.exercises.flash_attention.online_answers import joined, step
-from attnbook.exercises.solutions.flash_attention import (
-    merge,
-    online_softmax,
-    tiled,
-    tiled_backward,
-)
+from attnbook.exercises.edited import edited
+from attnbook.exercises.flash_attention.merge import merge
+from attnbook.exercises.flash_attention.online_softmax import online_softmax
+from attnbook.exercises.flash_attention.tiled import tiled
+from attnbook.exercises.flash_attention.tiled_backward import tiled_backward
 from wrong_answers import Wrong
-from wrong_answers.common import single, usual
-
-
-def by_element(chunks):
-    """Milakov and Gimelshein's loop, with the rescaling forgotten."""
-    top, total = torch.tensor(-torch.inf), torch.tensor(0.0)
-    for chunk in chunks:
-        for column in chunk.unbind(-1):
-            top = torch.maximum(top, column)
-            low = top.masked_fill(top == -torch.inf, 0.0)
-            total = total + (column - low).exp()
-    return top, total
-
-
-def running_join(chunks):
-    """Keep one long tensor in place of the chunks."""
-    scores = None
-    for chunk in chunks:
-        scores = chunk if scores is None else torch.cat([scores, chunk], -1)
-    return online_softmax([scores])
-
-
-def peeked(chunks):
-    """Look at the first chunk for its shape, and lose it."""
-    first = next(iter(chunks))
-    top, total = first.new_full(first.shape[:1], -torch.inf), torch.zeros(1)
-    for chunk in chunks:
-        top = torch.maximum(top, chunk.amax(-1))
-        total = total + (chunk - top[:, None]).exp().sum(-1)
-    return top, total.expand_as(top)
-
-
-ONLINE = (
-    Wrong(
-        "numbers",
-        "flash attention without a running maximum passes TorchCode's tests; "
-        "here it is there and forgotten in the sum",
-        "one chunk",
-        by_element,
-    ),
-    Wrong(
-        "kept",
-        "the chunks are joined as they come",
-        "every number",
-        running_join,
-    ),
-    Wrong(
-        "kept",
-        "a list of all chunks, and torch.logsumexp",
-        "every number",
-        joined(
-            lambda chunks: (
-                chunks[0].amax(-1),
-                (
-                    chunks[0].logsumexp(-1)
-                    - chunks[0]
-                    .amax(-1)
-                    .masked_fill(chunks[0].amax(-1) == -torch.inf, 0.0)
-                ).exp(),
-            )
-        ),
-    ),
-    Wrong(
-        "error",
-        "an iterable is taken for a list",
-        "lists",
-        lambda chunks: online_softmax([chunks[0], *chunks[1:]]),
-    ),
-    Wrong(
-        "error",
-        "the number of chunks is asked for",
-        "lists",
-        lambda chunks: online_softmax([next(chunks) for _ in range(3)]),
-    ),
-    Wrong(
-        "numbers",
-        "the first chunk is read for its shape, and is gone",
-        "the shapes",
-        peeked,
-    ),
-    Wrong(
-        "numbers",
-        "the mean of exp, so that longer rows do not count more",
-        "the maximum",
-        step(weigh=lambda chunk, top: (chunk - top[:, None]).exp().mean(-1)),
-    ),
-    Wrong(
-        "numbers",
-        "powers of 2, as kernels take them, without the factor log2 e",
-        "the maximum",
-        step(
-            rescale=lambda old, new: (old - new).exp2(),
-            weigh=lambda chunk, top: (chunk - top[:, None]).exp2().sum(-1),
-        ),
-    ),
-    Wrong(
-        "shape",
-        "keepdim=True is left on",
-        "every number, broadcast",
-        lambda chunks: tuple(x[:, None] for x in online_softmax(chunks)),
-    ),
-    Wrong(
-        "dtype",
-        "accumulated in single precision, whatever comes",
-        "everything in single precision",
-        lambda chunks: online_softmax(x.float() for x in chunks),
-    ),
-    Wrong(
-        "numbers",
-        "the maximum of the chunk's total and of the old one",
-        "one chunk",
-        lambda chunks: online_softmax(list(chunks)[:1]),
-    ),
-    Wrong(
-        "type",
-        "the total alone is returned",
-        "the total",
-        lambda chunks: online_softmax(chunks)[1],
-    ),
-    *usual(checks.check_online_softmax),
-)
-
-
-def padded_with_lowest(query, key, value, block):
-    """Fill up the last tile of keys, and hide them with a sentinel."""
-    more = -key.shape[-2] % block
-    scale = query.shape[-1] ** -0.5
-    k = F.pad(key * scale, (0, 0, 0, more))
-    v = F.pad(value, (0, 0, 0, more))
-    hidden = torch.arange(k.shape[-2]) >= key.shape[-2]
-    outputs, sums = [], []
-    for q in query.split(block, -2):
-        top, total, output = q.new_full(q.shape[:-1], -torch.inf), 0.0, 0.0
-        for x, y, gone in zip(
-            *(z.split(block, -2) for z in (k, v)),
-            hidden.split(block),
-            strict=True,
-        ):
-            scores = (q @ x.mT).masked_fill(gone, -100.0)
-            now = torch.maximum(top, scores.amax(-1))
-            factor, w = (top - now).exp(), (scores - now[..., None]).exp()
-            total = total * factor + w.sum(-1)
-            output = output * factor[..., None] + w @ y
-            top = now
-        outputs.append(output / total[..., None])
-        sums.append(top + total.log())
-    return torch.cat(outputs, -2), torch.cat(sums, -1)
-
-
-def rows_at_once(query, key, value, block):
-    """Cut the queries only: each strip has a softmax of its own."""
-    scale = query.shape[-1] ** -0.5
-    found = []
-    for q in (query * scale).split(block, -2):
-        scores = q @ key.mT
-        found.append((scores.softmax(-1) @ value, scores.logsumexp(-1)))
-    outputs, sums = zip(*found, strict=True)
-    return torch.cat(outputs, -2), torch.cat(sums, -1)
-
-
-def all_tiles(query, key, value, block):
-    """Keep every tile of scores until the end."""
-    scale = query.shape[-1] ** -0.5
-    rows = [
-        torch.cat([q @ k.mT for k in key.split(block, -2)], -1)
-        for q in (query * scale).split(block, -2)
-    ]
-    outputs = [r.softmax(-1) @ value for r in rows]
-    sums = [r.logsumexp(-1) for r in rows]
-    return torch.cat(outputs, -2), torch.cat(sums, -1)
+from wrong_answers.common import Answers, single
 
 
 def same_rows(answer):
@@ -222,50 +40,106 @@ def diagonal(query, key, value, block):
     return torch.cat(outputs, -2), torch.cat(sums, -1)
 
 
-TILED = (
+ONLINE = Answers(checks.check_online_softmax)
+ONLINE += (
     Wrong(
-        "queries-only",
-        "queries are cut and keys are not: no online softmax is needed",
-        "every number, and the memory when T is large",
-        rows_at_once,
+        "error",
+        "an iterable is taken for a list",
+        "lists",
+        lambda chunks: online_softmax([chunks[0], *chunks[1:]]),
     ),
     Wrong(
-        "whole-matrix",
-        "tiles are made, and all are kept",
-        "every number",
-        all_tiles,
-    ),
-    Wrong(
-        "whole-matrix",
-        "the matrix is made in one piece and read in tiles",
-        "every number",
-        lambda q, k, v, block: rows_at_once(q, k, v, len(q) + block),
-    ),
-    Wrong(
-        "no-scale",
-        "the scale is left to the caller, as in a kernel's inner loop",
-        "one key",
-        tiles(lambda q, k, v: torch.ones(())),
-    ),
-    Wrong(
-        "keys-dropped",
-        "a loop over S // block tiles (triton-lang/triton 5971 wants "
-        "multiples)",
-        "whole tiles",
-        tiles(keys=whole_only, queries=cut),
+        "error",
+        "the number of chunks is asked for",
+        "lists",
+        lambda chunks: online_softmax([next(chunks) for _ in range(3)]),
     ),
     Wrong(
         "numbers",
-        "the ragged tile is hidden with a sentinel of -100",
-        "scores above it",
-        padded_with_lowest,
+        "the mean of exp, so that longer rows do not count more",
+        "the maximum",
+        edited(online_softmax, ".sum(dim=-1) → .mean(dim=-1)"),
     ),
+    Wrong(
+        "numbers",
+        "powers of 2, as kernels take them, without the factor log2 e",
+        "the maximum",
+        edited(
+            online_softmax,
+            "(maximum - shift).exp() → (maximum - shift).exp2()",
+            "[:, None]).exp() → [:, None]).exp2()",
+        ),
+    ),
+    Wrong(
+        "shape",
+        "keepdim=True is left on",
+        "every number, broadcast",
+        lambda chunks: tuple(x[:, None] for x in online_softmax(chunks)),
+    ),
+    Wrong(
+        "dtype",
+        "accumulated in single precision, whatever comes",
+        "everything in single precision",
+        lambda chunks: online_softmax(x.float() for x in chunks),
+    ),
+    Wrong(
+        "numbers",
+        "the maximum of the chunk's total and of the old one",
+        "one chunk",
+        lambda chunks: online_softmax(list(chunks)[:1]),
+    ),
+    Wrong(
+        "type",
+        "the total alone is returned",
+        "the total",
+        lambda chunks: online_softmax(chunks)[1],
+    ),
+)
+
+
+@ONLINE.wrong("numbers", "one chunk")
+def by_element(chunks):
+    """Flash attention without a running maximum passes TorchCode's tests; here
+    it is there and forgotten in the sum."""
+    top, total = torch.tensor(-torch.inf), torch.tensor(0.0)
+    for chunk in chunks:
+        for column in chunk.unbind(-1):
+            top = torch.maximum(top, column)
+            low = top.masked_fill(top == -torch.inf, 0.0)
+            total = total + (column - low).exp()
+    return top, total
+
+
+@ONLINE.wrong("kept", "every number")
+def running_join(chunks):
+    """Keep one long tensor in place of the chunks."""
+    scores = None
+    for chunk in chunks:
+        scores = chunk if scores is None else torch.cat([scores, chunk], -1)
+    return online_softmax([scores])
+
+
+@ONLINE.wrong("numbers", "the shapes")
+def peeked(chunks):
+    """Look at the first chunk for its shape, and lose it."""
+    first = next(iter(chunks))
+    top, total = first.new_full(first.shape[:1], -torch.inf), torch.zeros(1)
+    for chunk in chunks:
+        top = torch.maximum(top, chunk.amax(-1))
+        total = total + (chunk - top[:, None]).exp().sum(-1)
+    return top, total.expand_as(top)
+
+
+TILED = Answers(checks.check_tiled, single)
+TILED += (
     Wrong(
         "numbers",
         "the weights are shifted by the old maximum",
         "one tile",
-        tiles(
-            weigh=lambda s, top: (s - s.amax(-1, keepdim=True)).exp(),
+        edited(
+            tiled,
+            "scores - higher[..., None] "
+            "→ scores - scores.amax(-1, keepdim=True)",
         ),
     ),
     Wrong(
@@ -278,23 +152,17 @@ TILED = (
         "numbers",
         "powers of 2 without the factor log2 e",
         "one key",
-        tiles(
-            weigh=lambda s, top: (s - top[..., None]).exp2(),
-            of_output=lambda old, new: (old - new).exp2(),
-            of_total=lambda old, new: (old - new).exp2(),
+        edited(
+            tiled,
+            "(maximum - higher).exp() → (maximum - higher).exp2()",
+            "[..., None]).exp() → [..., None]).exp2()",
         ),
-    ),
-    Wrong(
-        "lse-base-two",
-        "the kernel's own logsumexp, in powers of 2, is handed out",
-        "the output",
-        tiles(lse=lambda top, total: (top + total.log()) * 1.4426950408889634),
     ),
     Wrong(
         "numbers",
         "a small number keeps the total from 0",
         "large totals",
-        tiles(mean=lambda o, total: o / (total[..., None] + 0.01)),
+        edited(tiled, "/ total[..., None] → / (total[..., None] + 0.01)"),
     ),
     Wrong(
         "shape",
@@ -308,79 +176,85 @@ TILED = (
         "the output",
         lambda *x: tiled(*x)[0],
     ),
-    single(tiled),
-    *usual(checks.check_tiled),
 )
 
 
-def stacked(output_a, lse_a, output_b, lse_b):
-    """Softmax over the queries, not over the two parts."""
-    weights = torch.stack([lse_a, lse_b]).softmax(-1)
-    mixed = (weights[..., None] * torch.stack([output_a, output_b])).sum(0)
-    return mixed, torch.logaddexp(lse_a, lse_b)
+@TILED.wrong("whole-matrix", "every number")
+def all_tiles(query, key, value, block):
+    """Keep every tile of scores until the end."""
+    scale = query.shape[-1] ** -0.5
+    rows = [
+        torch.cat([q @ k.mT for k in key.split(block, -2)], -1)
+        for q in (query * scale).split(block, -2)
+    ]
+    outputs = [r.softmax(-1) @ value for r in rows]
+    sums = [r.logsumexp(-1) for r in rows]
+    return torch.cat(outputs, -2), torch.cat(sums, -1)
 
 
-def opened(output_a, lse_a, output_b, lse_b):
-    """Give an empty pair a logsumexp of 0."""
-    output, lse = merge(output_a, lse_a, output_b, lse_b)
-    return output, lse.masked_fill(lse == -torch.inf, 0.0)
+@TILED.wrong("numbers", "scores above it")
+def padded_with_lowest(query, key, value, block):
+    """Fill up the last tile of keys, and hide them with a sentinel."""
+    more = -key.shape[-2] % block
+    scale = query.shape[-1] ** -0.5
+    k = F.pad(key * scale, (0, 0, 0, more))
+    v = F.pad(value, (0, 0, 0, more))
+    hidden = torch.arange(k.shape[-2]) >= key.shape[-2]
+    outputs, sums = [], []
+    for q in query.split(block, -2):
+        top, total, output = q.new_full(q.shape[:-1], -torch.inf), 0.0, 0.0
+        for x, y, gone in zip(
+            *(z.split(block, -2) for z in (k, v)),
+            hidden.split(block),
+            strict=True,
+        ):
+            scores = (q @ x.mT).masked_fill(gone, -100.0)
+            now = torch.maximum(top, scores.amax(-1))
+            factor, w = (top - now).exp(), (scores - now[..., None]).exp()
+            total = total * factor + w.sum(-1)
+            output = output * factor[..., None] + w @ y
+            top = now
+        outputs.append(output / total[..., None])
+        sums.append(top + total.log())
+    return torch.cat(outputs, -2), torch.cat(sums, -1)
 
 
-MERGE = (
-    Wrong(
-        "plain-mean",
-        "the mean, as of two models' answers",
-        "parts of the same weight",
-        lambda oa, la, ob, lb: ((oa + ob) / 2, torch.logaddexp(la, lb)),
-    ),
-    Wrong(
-        "shares-exchanged",
-        "sigmoid(lse_b - lse_a) for the first part",
-        "parts of the same weight",
-        by(lambda a, b: 1 - shares(a, b)),
-    ),
-    Wrong(
-        "numbers",
-        "softmax over the wrong axis of two stacked logsumexps",
-        "the logsumexp",
-        stacked,
-    ),
-    Wrong(
-        "empty-finite",
-        "an empty pair's logsumexp is set to 0",
-        "all that is not empty",
-        opened,
-    ),
+MERGE = Answers(checks.check_merge, single)
+MERGE += (
     Wrong(
         "numbers",
         "the logsumexp is clamped, for fear of infinities",
         "moderate numbers",
-        by(lse=lambda a, b: torch.logaddexp(a, b).clamp(-1e4, 1e4)),
-    ),
-    Wrong(
-        "not-divided",
-        "weights exp(lse - maximum) as they are, as before the last line of "
-        "a kernel",
-        "the logsumexp",
-        lambda *x: (by_maximum(divide=False)(*x)[0], merge(*x)[1]),
+        edited(merge, "output_b, lse → output_b, lse.clamp(-1e4, 1e4)"),
     ),
     Wrong(
         "numbers",
         "the shares are squared: exp of the sum, not of the difference",
         "parts of the same weight",
-        by(lambda a, b: shares(2 * a, 2 * b)),
+        lambda oa, la, ob, lb: (
+            merge(oa, 2 * la, ob, 2 * lb)[0],
+            merge(oa, la, ob, lb)[1],
+        ),
     ),
     Wrong(
         "numbers",
         "log(1 + exp(b - a)) + a, which overflows when b leads by far",
         "near parts",
-        by(lse=lambda a, b: a + (1 + (b - a).nan_to_num(0.0).exp()).log()),
+        edited(
+            merge,
+            "output_b, lse "
+            "→ output_b, lse_a + (lse_b - lse_a).nan_to_num().exp().log1p()",
+        ),
     ),
     Wrong(
         "nan",
         "log(a + b) of totals that are 0 in empty parts: -inf - -inf",
         "parts with keys",
-        by(lse=lambda a, b: a + F.softplus(b - a)),
+        edited(
+            merge,
+            "output_b, lse "
+            "→ output_b, lse_a + torch.nn.functional.softplus(lse_b - lse_a)",
+        ),
     ),
     Wrong(
         "shape",
@@ -394,105 +268,40 @@ MERGE = (
         "the output",
         lambda *x: merge(*x)[0],
     ),
-    single(merge),
-    *usual(checks.check_merge),
 )
 
 
-def reversed_rows(query, key, value, output, lse, upstream, block):
-    """Take the rows of upstream in the wrong order."""
-    return tiled_backward(
-        query, key, value, output.flip(-2), lse, upstream.flip(-2), block
-    )
+@MERGE.wrong("numbers", "the logsumexp")
+def stacked(output_a, lse_a, output_b, lse_b):
+    """softmax over the wrong axis of two stacked logsumexps."""
+    weights = torch.stack([lse_a, lse_b]).softmax(-1)
+    mixed = (weights[..., None] * torch.stack([output_a, output_b])).sum(0)
+    return mixed, torch.logaddexp(lse_a, lse_b)
 
 
-def ones_only(query, key, value, output, lse, upstream, block):
-    """Forget upstream, as a test with output.sum() would allow."""
-    ones = torch.ones_like(upstream)
-    return tiled_backward(query, key, value, output, lse, ones, block)
-
-
-def by_autograd(query, key, value, output, lse, upstream, block):
-    """Let autograd do it."""
-    leaves = [x.detach().requires_grad_() for x in (query, key, value)]
-    again, _ = tiled(*leaves, block)
-    return torch.autograd.grad(again, leaves, upstream)
-
-
-def strips(query, key, value, output, lse, upstream, block):
-    """Cut neither queries nor keys; the block is not used."""
-    T, S = query.shape[-2], key.shape[-2]
-    return tiled_backward(
-        query, key, value, output, lse, upstream, max(T, S) + block
-    )
-
-
-BACKWARD = (
-    Wrong(
-        "whole-matrix",
-        "the block is not used",
-        "every number",
-        strips,
-    ),
-    Wrong(
-        "ready-made",
-        "autograd through the tiles, which keeps every tile",
-        "every number",
-        by_autograd,
-    ),
-    Wrong(
-        "numbers",
-        "rows of upstream in reverse: passes a test with ones "
-        "(flash-attention-minimal indexes dOi[tx] where y is meant)",
-        "an upstream of ones",
-        reversed_rows,
-    ),
-    Wrong(
-        "numbers",
-        "upstream is not used",
-        "an upstream of ones",
-        ones_only,
-    ),
-    Wrong(
-        "average-of-the-tile",
-        "FlashAttention's D is computed per tile of keys",
-        "one tile",
-        backward(
-            dscores=lambda w, dw, mean: w * dw - w * (w * dw).sum(-1)[..., None]
-        ),
-    ),
-    Wrong(
-        "no-scale",
-        "the query was scaled before the loop, forwards only",
-        "dvalue",
-        backward(
-            dquery=lambda ds, k, c: (ds @ k).clone(),
-            dkey=lambda ds, q, c: (q.mT @ ds).mT,
-        ),
-    ),
-    Wrong(
-        "key-overwritten",
-        "`=` for `+=` in the inner loop (a store where an atomic add is meant)",
-        "one tile of queries",
-        backward(kept=(True, False)),
-    ),
+BACKWARD = Answers(checks.check_tiled_backward, single)
+BACKWARD += (
     Wrong(
         "numbers",
         "the logsumexp is taken to be in base 2, and turned",
         "nothing but shapes",
-        backward(weights=lambda q, k, z, c: (q @ k.mT * c - z * 0.6931).exp()),
+        edited(tiled_backward, "- z).exp() → - 0.6931 * z).exp()"),
     ),
     Wrong(
         "numbers",
         "the average is divided by the number of keys",
         "dvalue",
-        backward(dscores=lambda w, dw, mean: w * (dw - mean / w.shape[-1])),
+        edited(tiled_backward, "- mean) → - mean / k.shape[-2])"),
     ),
     Wrong(
         "numbers",
         "softmax is taken for a function of one number, w(1 - w)",
         "dvalue",
-        backward(dscores=lambda w, dw, mean: w * (1 - w) * dw),
+        edited(
+            tiled_backward,
+            "weights * (up @ v.mT - mean) "
+            "→ weights * (1 - weights) * (up @ v.mT)",
+        ),
     ),
     Wrong(
         "type",
@@ -517,9 +326,41 @@ BACKWARD = (
             )
         ),
     ),
-    single(tiled_backward),
-    *usual(checks.check_tiled_backward),
 )
+
+
+@BACKWARD.wrong("whole-matrix", "every number")
+def strips(query, key, value, output, lse, upstream, block):
+    """Cut neither queries nor keys; the block is not used."""
+    T, S = query.shape[-2], key.shape[-2]
+    return tiled_backward(
+        query, key, value, output, lse, upstream, max(T, S) + block
+    )
+
+
+@BACKWARD.wrong("ready-made", "every number")
+def by_autograd(query, key, value, output, lse, upstream, block):
+    """Autograd through the tiles, which keeps every tile."""
+    leaves = [x.detach().requires_grad_() for x in (query, key, value)]
+    again, _ = tiled(*leaves, block)
+    return torch.autograd.grad(again, leaves, upstream)
+
+
+@BACKWARD.wrong("numbers", "an upstream of ones")
+def reversed_rows(query, key, value, output, lse, upstream, block):
+    """Rows of upstream in reverse: passes a test with ones
+    (flash-attention-minimal indexes dOi[tx] where y is meant)."""
+    return tiled_backward(
+        query, key, value, output.flip(-2), lse, upstream.flip(-2), block
+    )
+
+
+@BACKWARD.wrong("numbers", "an upstream of ones")
+def ones_only(query, key, value, output, lse, upstream, block):
+    """Forget upstream, as a test with output.sum() would allow."""
+    ones = torch.ones_like(upstream)
+    return tiled_backward(query, key, value, output, lse, ones, block)
+
 
 ANSWERS = {
     "check_online_softmax": ONLINE,

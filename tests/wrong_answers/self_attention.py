@@ -4,9 +4,13 @@ import torch
 from torch.nn import functional as F
 
 from attnbook.exercises import self_attention as checks
-from attnbook.exercises.self_attention.answers import itself, past, weighed
+from attnbook.exercises.self_attention.cross_attention import (
+    itself,
+    past,
+    weighed,
+)
 from wrong_answers import Wrong
-from wrong_answers.common import detached, single, usual
+from wrong_answers.common import Answers, detached, single
 
 RIGHT = weighed()
 
@@ -75,21 +79,6 @@ def relu_for_softmax(x, memory, W_query, W_key, W_value):
     return weights @ (memory @ W_value.T)
 
 
-def unshifted(x, memory, W_query, W_key, W_value):
-    query, key = x @ W_query.T, memory @ W_key.T
-    powers = (query @ key.mT * W_query.shape[0] ** -0.5).exp()
-    return powers / powers.sum(-1, keepdim=True) @ (memory @ W_value.T)
-
-
-def viewed(x, W_query, W_key, W_value):
-    flat = x.view(-1, x.shape[-1])
-    query, key, value = (
-        (flat @ W.T).view(*x.shape[:2], -1) for W in (W_query, W_key, W_value)
-    )
-    scores = query @ key.mT * W_query.shape[0] ** -0.5
-    return scores.softmax(-1) @ value
-
-
 def reshaped_keys(x, memory, W_query, W_key, W_value):
     query, key = x @ W_query.T, memory @ W_key.T
     key = key.reshape(key.shape[0], key.shape[2], key.shape[1])
@@ -136,19 +125,112 @@ def causal(**changes):
     return itself(weighed(**({"bend": past} | changes)))
 
 
-def reversed_past(scores):
-    """See itself and what comes after: a flipped causal mask."""
-    return scores.masked_fill(
-        torch.ones_like(scores, dtype=torch.bool).tril(-1), -torch.inf
-    )
-
-
 def only_the_one_before(scores):
     seen = torch.eye(scores.shape[-1], dtype=torch.bool)
     seen = seen | seen.roll(-1, 1).tril()
     return scores.masked_fill(~seen, -torch.inf)
 
 
+def scalar(scale):
+    return causal(scale=scale)
+
+
+SELF_ATTENTION = Answers(checks.check_self_attention, detached, single)
+SELF_ATTENTION += (
+*of_any(itself),
+    Wrong("numbers", "reshape for transpose", "the shape",
+          itself(reshaped_keys)),
+    Wrong("error", "only the queries are made with x @ W_query",
+          "the shape, where the matrices are square",
+          lambda x, Q, K, V: RIGHT(x, x, Q.mT, K, V)),
+    Wrong("ready-made", "one call in PyTorch", "every number",
+          lambda x, Q, K, V: F.scaled_dot_product_attention(
+              x @ Q.T, x @ K.T, x @ V.T)),
+)  # fmt: skip
+
+
+@SELF_ATTENTION.wrong("error", "what lies in one piece")
+def viewed(x, W_query, W_key, W_value):
+    """`view` on an input that is a view already."""
+    flat = x.view(-1, x.shape[-1])
+    query, key, value = (
+        (flat @ W.T).view(*x.shape[:2], -1) for W in (W_query, W_key, W_value)
+    )
+    scores = query @ key.mT * W_query.shape[0] ** -0.5
+    return scores.softmax(-1) @ value
+
+
+CROSS_ATTENTION = Answers(checks.check_cross_attention, detached, single)
+CROSS_ATTENTION += (
+*of_any(lambda answer: answer),
+    Wrong("numbers", "reshape for transpose", "the shape",
+          reshaped_keys),
+    Wrong("error", "W_value is applied as memory @ W_value",
+          "the shape, where it is square",
+          lambda x, m, Q, K, V: RIGHT(x, m, Q, K, V.mT)),
+    Wrong("error", "keys of memory, values of x",
+          "the shape, where C = M and T = S",
+          lambda x, m, Q, K, V: weighed()(x, m, Q, K, V[:, :1]) * 0
+          + (x @ V.T).mean(1, keepdim=True)),
+    Wrong("ready-made", "one call in PyTorch", "every number",
+          lambda x, m, Q, K, V: F.scaled_dot_product_attention(
+              x @ Q.T, m @ K.T, m @ V.T)),
+)  # fmt: skip
+
+
+@CROSS_ATTENTION.wrong("nan", "small scores")
+def unshifted(x, memory, W_query, W_key, W_value):
+    """exp of the scores as they are."""
+    query, key = x @ W_query.T, memory @ W_key.T
+    powers = (query @ key.mT * W_query.shape[0] ** -0.5).exp()
+    return powers / powers.sum(-1, keepdim=True) @ (memory @ W_value.T)
+
+
+CAUSAL_SELF_ATTENTION = Answers(
+    checks.check_causal_self_attention, detached, single
+)
+CAUSAL_SELF_ATTENTION += (
+    Wrong("numbers", "a window of two, copied from a local model",
+          "two positions", causal(bend=only_the_one_before)),
+    Wrong("numbers", "softmax twice", "one position",
+          causal(then=lambda w, D: w.softmax(-1))),
+    Wrong("numbers", "** 0.5 for ** -0.5", "D = 1",
+          scalar(lambda D, C: D**0.5)),
+    Wrong("numbers", "divided by D", "D = 1", scalar(lambda D, C: 1 / D)),
+    Wrong("numbers", "the softmax runs over the queries",
+          "one position", causal(
+              axis=-2, then=lambda w, D: w.nan_to_num())),
+    Wrong("numbers", "divided by √T", "T = D", itself(
+        lambda x, m, Q, K, V: weighed(
+            scale=lambda D, C: m.shape[1] ** -0.5, bend=past
+        )(x, m, Q, K, V))),
+    Wrong("numbers", "a sentinel of -100, which large scores reach",
+          "small scores",
+          causal(bend=lambda s: s.masked_fill(
+              torch.ones_like(s, dtype=torch.bool).triu(1), -1e2))),
+    Wrong("numbers", "a sentinel of -10000 (hyunwoongko/transformer PR 40)",
+          "scores of usual size",
+          causal(bend=lambda s: s.masked_fill(
+              torch.ones_like(s, dtype=torch.bool).triu(1), -1e4))),
+    Wrong("numbers", "the lowest number of half precision, in any",
+          "half precision",
+          causal(bend=lambda s: s.masked_fill(
+              torch.ones_like(s, dtype=torch.bool).triu(1), -65504.0))),
+    Wrong("error", "the Annotated Transformer's -1e9",
+          "usual scores in single precision",
+          causal(bend=lambda s: s.masked_fill(
+              torch.ones_like(s, dtype=torch.bool).triu(1), -1e9))),
+    Wrong("nan", "masked after the softmax and divided by what is left",
+          "small scores", causal(
+              bend=lambda s: s, then=lambda w, D: w.tril()
+              / w.tril().sum(-1, keepdim=True))),
+    Wrong("ready-made", "is_causal=True", "every number",
+          lambda x, Q, K, V: F.scaled_dot_product_attention(
+              x @ Q.T, x @ K.T, x @ V.T, is_causal=True)),
+)  # fmt: skip
+
+
+@CAUSAL_SELF_ATTENTION.wrong("numbers", "one position")
 def past_values_only(x, W_query, W_key, W_value):
     """The mask on the values: a running mean of future-free values."""
     value = (x @ W_value.T).cumsum(1)
@@ -157,105 +239,16 @@ def past_values_only(x, W_query, W_key, W_value):
     return scores.softmax(-1) @ value
 
 
+@CAUSAL_SELF_ATTENTION.wrong("numbers", "the shape")
 def masks_the_input(x, W_query, W_key, W_value):
+    """The last input is blanked: 'no peeking'."""
     last = x.clone()
     last[:, -1] = 0
     return itself(RIGHT)(last, W_query, W_key, W_value)
 
 
-def scalar(scale):
-    return causal(scale=scale)
-
-
 ANSWERS = {
-    "check_self_attention": (
-        *usual(checks.check_self_attention),
-        detached(checks.check_self_attention.solution),
-        single(checks.check_self_attention.solution),
-        *of_any(itself),
-        Wrong("error", "`view` on an input that is a view already",
-              "what lies in one piece", viewed),
-        Wrong("numbers", "reshape for transpose", "the shape",
-              itself(reshaped_keys)),
-        Wrong("unstable", "exp of the scores as they are", "small scores",
-              itself(unshifted)),
-        Wrong("untransposed", "the paper's x W, one matrix after the other",
-              "nothing, unless the matrices are square",
-              lambda x, Q, K, V: RIGHT(x, x, Q.mT, K.mT, V.mT)),
-        Wrong("error", "only the queries are made with x @ W_query",
-              "the shape, where the matrices are square",
-              lambda x, Q, K, V: RIGHT(x, x, Q.mT, K, V)),
-        Wrong("ready-made", "one call in PyTorch", "every number",
-              lambda x, Q, K, V: F.scaled_dot_product_attention(
-                  x @ Q.T, x @ K.T, x @ V.T)),
-    ),
-    "check_cross_attention": (
-        *usual(checks.check_cross_attention),
-        detached(checks.check_cross_attention.solution),
-        single(checks.check_cross_attention.solution),
-        *of_any(lambda answer: answer),
-        Wrong("nan", "exp of the scores as they are", "small scores",
-              unshifted),
-        Wrong("numbers", "reshape for transpose", "the shape",
-              reshaped_keys),
-        Wrong("error", "W_value is applied as memory @ W_value",
-              "the shape, where it is square",
-              lambda x, m, Q, K, V: RIGHT(x, m, Q, K, V.mT)),
-        Wrong("error", "keys of memory, values of x",
-              "the shape, where C = M and T = S",
-              lambda x, m, Q, K, V: weighed()(x, m, Q, K, V[:, :1]) * 0
-              + (x @ V.T).mean(1, keepdim=True)),
-        Wrong("ready-made", "one call in PyTorch", "every number",
-              lambda x, m, Q, K, V: F.scaled_dot_product_attention(
-                  x @ Q.T, m @ K.T, m @ V.T)),
-    ),
-    "check_causal_self_attention": (
-        *usual(checks.check_causal_self_attention),
-        detached(checks.check_causal_self_attention.solution),
-        single(checks.check_causal_self_attention.solution),
-        Wrong("upside-down", "tril for triu (nn.MultiheadAttention's mask is "
-              "True where it may NOT look)", "the last-but-none",
-              causal(bend=reversed_past)),
-        Wrong("numbers", "a window of two, copied from a local model",
-              "two positions", causal(bend=only_the_one_before)),
-        Wrong("numbers", "a running sum of values", "one position",
-              past_values_only),
-        Wrong("numbers", "the last input is blanked: 'no peeking'",
-              "the shape", masks_the_input),
-        Wrong("numbers", "softmax twice", "one position",
-              causal(then=lambda w, D: w.softmax(-1))),
-        Wrong("numbers", "** 0.5 for ** -0.5", "D = 1",
-              scalar(lambda D, C: D**0.5)),
-        Wrong("numbers", "divided by D", "D = 1", scalar(lambda D, C: 1 / D)),
-        Wrong("numbers", "the softmax runs over the queries",
-              "one position", causal(
-                  axis=-2, then=lambda w, D: w.nan_to_num())),
-        Wrong("numbers", "divided by √T", "T = D", itself(
-            lambda x, m, Q, K, V: weighed(
-                scale=lambda D, C: m.shape[1] ** -0.5, bend=past
-            )(x, m, Q, K, V))),
-        Wrong("numbers", "a sentinel of -100, which large scores reach",
-              "small scores",
-              causal(bend=lambda s: s.masked_fill(
-                  torch.ones_like(s, dtype=torch.bool).triu(1), -1e2))),
-        Wrong("numbers", "a sentinel of -10000 (hyunwoongko/transformer PR 40)",
-              "scores of usual size",
-              causal(bend=lambda s: s.masked_fill(
-                  torch.ones_like(s, dtype=torch.bool).triu(1), -1e4))),
-        Wrong("numbers", "the lowest number of half precision, in any",
-              "half precision",
-              causal(bend=lambda s: s.masked_fill(
-                  torch.ones_like(s, dtype=torch.bool).triu(1), -65504.0))),
-        Wrong("error", "the Annotated Transformer's -1e9",
-              "usual scores in single precision",
-              causal(bend=lambda s: s.masked_fill(
-                  torch.ones_like(s, dtype=torch.bool).triu(1), -1e9))),
-        Wrong("nan", "masked after the softmax and divided by what is left",
-              "small scores", causal(
-                  bend=lambda s: s, then=lambda w, D: w.tril()
-                  / w.tril().sum(-1, keepdim=True))),
-        Wrong("ready-made", "is_causal=True", "every number",
-              lambda x, Q, K, V: F.scaled_dot_product_attention(
-                  x @ Q.T, x @ K.T, x @ V.T, is_causal=True)),
-    ),
-}  # fmt: skip
+    "check_self_attention": SELF_ATTENTION,
+    "check_cross_attention": CROSS_ATTENTION,
+    "check_causal_self_attention": CAUSAL_SELF_ATTENTION,
+}

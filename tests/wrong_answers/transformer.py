@@ -5,54 +5,74 @@ from torch import nn
 from torch.nn import functional as F
 
 from attnbook.exercises import transformer as checks
-from attnbook.exercises.solutions.transformer import (
-    block,
-    decoder_step,
-    next_symbol_loss,
-)
-from attnbook.exercises.transformer.block import post
-from attnbook.exercises.transformer.decoder_step import masks, with_masks
+from attnbook.exercises.edited import edited
+from attnbook.exercises.transformer.block import block
+from attnbook.exercises.transformer.decoder_step import decoder_step
+from attnbook.exercises.transformer.label_shift import next_symbol_loss
 from wrong_answers import Wrong
-from wrong_answers.common import detached, single, usual
+from wrong_answers.common import Answers, detached, single
 
-# Layer norm
+LAYER_NORM = Answers(checks.check_layer_norm, single)
+LAYER_NORM += (
+    Wrong(
+        "ready-made",
+        "one call in PyTorch",
+        "every number",
+        lambda x, gain, bias, eps: F.layer_norm(x, gain.shape, gain, bias, eps),
+    ),
+)
 
 
+@LAYER_NORM.wrong("numbers", "the range")
 def by_max(x, gain, bias, eps):
+    """Divided by the largest entry."""
     return x / (x.abs().amax(-1, keepdim=True) + eps) * gain + bias
 
 
+@LAYER_NORM.wrong("numbers", "the direction")
 def to_length_one(x, gain, bias, eps):
+    """Brought to length 1, as F.normalize does."""
     return F.normalize(x - x.mean(-1, keepdim=True), dim=-1) * gain + bias
 
 
+@LAYER_NORM.wrong("numbers", "the shape")
 def eps_in_the_mean(x, gain, bias, eps):
+    """ε added to the numbers, and the bias left out."""
     apart = x - x.mean(-1, keepdim=True) + eps
     return apart / (apart.square().mean(-1, keepdim=True) + eps).sqrt() * gain
 
 
+@LAYER_NORM.wrong("numbers", "numbers near 0")
 def difference_of_squares(x, gain, bias, eps):
+    """The mean of the squares less the square of the mean."""
     mean = x.mean(-1, keepdim=True)
     variance = x.square().mean(-1, keepdim=True) - mean.square()
     return (x - mean) / (variance + eps).sqrt() * gain + bias
 
 
+@LAYER_NORM.wrong("gradient", "every value")
 def statistics_detached(x, gain, bias, eps):
+    """Mean and variance taken for constants."""
     mean = x.mean(-1, keepdim=True).detach()
     variance = (x - mean).square().mean(-1, keepdim=True).detach()
     return (x - mean) / (variance + eps).sqrt() * gain + bias
 
 
+@LAYER_NORM.wrong("numbers", "a gain of 0")
 def one_plus_gain(x, gain, bias, eps):
+    """1 + gain, as some libraries store it."""
     apart = x - x.mean(-1, keepdim=True)
     variance = apart.square().mean(-1, keepdim=True)
     return apart / (variance + eps).sqrt() * (1 + gain) + bias
 
 
-# The loss of the next symbol
+LABEL_SHIFT = Answers(checks.check_label_shift, detached)
 
 
+@LABEL_SHIFT.wrong("numbers", "two symbols")
 def by_two(logits, ids, pad):
+    """Inputs and labels both cut by one (an input pipeline that has already
+    shifted)."""
     if ids.shape[1] < 3:
         return next_symbol_loss(logits, ids, pad)
     return F.cross_entropy(
@@ -60,78 +80,148 @@ def by_two(logits, ids, pad):
     )
 
 
+@LABEL_SHIFT.wrong("numbers", "nothing")
+def shifted_twice(logits, ids, pad):
+    """Labels that were shifted already (Hugging Face models shift inside)."""
+    return next_symbol_loss(logits, ids.roll(-1, 1), pad)
+
+
+@LABEL_SHIFT.wrong("numbers", "a sure model")
 def probabilities_as_logits(logits, ids, pad):
+    """The probability for its logarithm."""
     chances = logits.softmax(-1)[:, :-1].gather(-1, ids[:, 1:, None])[..., 0]
     return -chances[ids[:, 1:] != pad].mean()
 
 
+@LABEL_SHIFT.wrong("nan", "small logits")
 def unstable(logits, ids, pad):
+    """exp of the logits as they are."""
     chances = logits.exp() / logits.exp().sum(-1, keepdim=True)
     picked = chances[:, :-1].gather(-1, ids[:, 1:, None])[..., 0]
     return -picked.log()[ids[:, 1:] != pad].mean()
 
 
+@LABEL_SHIFT.wrong("numbers", "the order of models")
 def in_bits(logits, ids, pad):
+    """bits."""
     return next_symbol_loss(logits, ids, pad) / torch.log(
         torch.tensor(2.0, dtype=logits.dtype)
     )
 
 
+@LABEL_SHIFT.wrong("numbers", "the shape")
 def places_normalised(logits, ids, pad):
+    """dim=1 in log_softmax."""
     gains = logits.log_softmax(1)[:, :-1].gather(-1, ids[:, 1:, None])[..., 0]
     return -gains[ids[:, 1:] != pad].mean()
 
 
+@LABEL_SHIFT.wrong("numbers", "two symbols")
 def last_only(logits, ids, pad):
+    """Only the last place is asked."""
     return F.cross_entropy(logits[:, -2], ids[:, -1], ignore_index=pad)
 
 
-def shifted_twice(logits, ids, pad):
-    """Labels that a data loader has shifted already, shifted again."""
-    return next_symbol_loss(logits, ids.roll(-1, 1), pad)
+BLOCK = Answers(checks.check_block, detached, single)
 
 
-# The block
-
-
+@BLOCK.wrong("numbers", "the direction")
 def halved_sum(x, attention, network, first, second):
+    """Sums halved, to keep the variance."""
     x = (x + attention(first(x))) / 2
     return (x + network(second(x))) / 2
 
 
+@BLOCK.wrong("numbers", "the direction")
 def extra_norm(x, attention, network, first, second):
+    """A norm at the end of every block."""
     return second(block(x, attention, network, first, second))
 
 
+@BLOCK.wrong("numbers", "the shape")
 def sandwich(x, attention, network, first, second):
+    """Norms before and behind (the sandwich of CogView)."""
     x = x + first(attention(first(x)))
     return x + second(network(second(x)))
 
 
+@BLOCK.wrong("numbers", "the shape")
 def twice_attention(x, attention, network, first, second):
+    """A copied line."""
     x = x + attention(first(x))
     x = x + attention(first(x))
     return x + network(second(x))
 
 
+@BLOCK.wrong("numbers", "half of the block")
 def norms_first_only(x, attention, network, first, second):
+    """The second norm forgotten."""
     x = x + attention(first(x))
     return x + network(x)
 
 
+@BLOCK.wrong("numbers", "half of the block")
 def attention_not_normed(x, attention, network, first, second):
+    """The first norm forgotten."""
     x = x + attention(x)
     return x + network(second(x))
 
 
+@BLOCK.wrong("gradient", "every value")
 def way_detached(x, attention, network, first, second):
+    """The way past attention cut off by detach."""
     x = x.detach() + attention(first(x))
     return x + network(second(x))
 
 
-# The decoder
+DECODER_STEP = Answers(checks.check_decoder_step, detached, single)
+DECODER_STEP += (
+    Wrong(
+        "numbers",
+        "one causal mask for both attentions",
+        "one target place and one source symbol",
+        edited(
+            decoder_step,
+            "memory, real) → memory, real & "
+            "torch.ones(x.shape[1], memory.shape[1]).tril().bool())",
+        ),
+    ),
+    Wrong(
+        "numbers",
+        "padding set to 0 instead of hidden: a key of 0 has the score 0, not "
+        "minus infinity",
+        "texts without padding",
+        edited(
+            decoder_step,
+            "memory, memory, real → memory * real.mT, memory * real.mT",
+        ),
+    ),
+    Wrong(
+        "numbers",
+        "the values in reverse order",
+        "one source symbol",
+        edited(decoder_step, "memory, memory, → memory, memory.flip(1),"),
+    ),
+    Wrong(
+        "numbers",
+        "lengths count from 0 (`<=`)",
+        "full lengths",
+        edited(decoder_step, "< lengths → <= lengths"),
+    ),
+    Wrong(
+        "numbers",
+        "the last real symbol hidden, taken for END",
+        "one source symbol",
+        edited(
+            decoder_step,
+            "< lengths[:, None, None] "
+            "→ < (lengths[:, None, None] - 1).clamp(min=1)",
+        ),
+    ),
+)
 
 
+@DECODER_STEP.wrong("source-mask-ignored", "texts without padding")
 def per_text(x, memory, lengths, attend):
     """Loop over texts, but cut the memory of none."""
     full = torch.tensor([memory.shape[1]])
@@ -142,157 +232,47 @@ def per_text(x, memory, lengths, attend):
     return torch.cat(rows)
 
 
-def causal_to_memory(x, memory, lengths, attend):
-    past, real = masks(x, memory, lengths)
-    x = x + attend(x, x, x, past)
-    ahead = torch.ones(x.shape[1], memory.shape[1], dtype=torch.bool).tril()
-    return x + attend(x, memory, memory, real & ahead)
+WEIGHT_TYING = Answers(checks.check_weight_tying, detached)
 
 
-def zeroed_memory(x, memory, lengths, attend):
-    past, real = masks(x, memory, lengths)
-    x = x + attend(x, x, x, past)
-    kept = memory * real.mT
-    return x + attend(x, kept, kept, None)
-
-
-def keys_only(x, memory, lengths, attend):
-    past, real = masks(x, memory, lengths)
-    x = x + attend(x, x, x, past)
-    return x + attend(x, memory, memory.flip(1), real)
-
-
-def off_by_one(past, real):
-    return past, torch.cat([torch.ones_like(real[..., :1]), real[..., :-1]], -1)
-
-
-def one_too_few(past, real):
-    short = torch.cat([real[..., 1:], torch.zeros_like(real[..., :1])], -1)
-    short[..., 0] = True
-    return past, short
-
-
-# One table
-
-
+@WEIGHT_TYING.wrong("numbers", "the vectors")
 def untied(table, ids, states):
+    """A layer of its own for the output."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         other = nn.Linear(*table.T.shape, bias=False).to(table)
     return table[ids] * table.shape[1] ** 0.5, other(states)
 
 
+@WEIGHT_TYING.wrong("numbers", "square widths")
 def rounded_scale(table, ids, states):
+    """A rounded √C."""
     return table[ids] * round(table.shape[1] ** 0.5), states @ table.T
 
 
-def with_the_scaled_table(table, ids, states):
-    table = table * table.shape[1] ** 0.5
-    return table[ids], states @ table.T
-
-
+@WEIGHT_TYING.wrong("shape", "the numbers")
 def reversed_order(table, ids, states):
+    """Logits first, vectors second."""
     return states @ table.T, table[ids] * table.shape[1] ** 0.5
 
 
+@WEIGHT_TYING.wrong("error", "the shape, where V = C")
 def untransposed(table, ids, states):
+    """States @ table, without the transpose."""
     return table[ids] * table.shape[1] ** 0.5, states @ table
 
 
+@WEIGHT_TYING.wrong("numbers", "the vectors")
 def ids_as_states(table, ids, states):
+    """The vectors go straight to the output."""
     vectors = table[ids] * table.shape[1] ** 0.5
     return vectors, vectors @ table.T
 
 
-# fmt: off
 ANSWERS = {
-    "check_layer_norm": (
-        *usual(checks.check_layer_norm),
-        single(checks.check_layer_norm.solution),
-        Wrong("numbers", "divided by the largest entry", "the range", by_max),
-        Wrong("numbers", "brought to length 1, as F.normalize does",
-              "the direction", to_length_one),
-        Wrong("numbers", "ε added to the numbers, and the bias left out",
-              "the shape", eps_in_the_mean),
-        Wrong("numbers", "the mean of the squares less the square of the mean",
-              "numbers near 0", difference_of_squares),
-        Wrong("gradient", "mean and variance taken for constants",
-              "every value", statistics_detached),
-        Wrong("numbers", "1 + gain, as some libraries store it",
-              "a gain of 0", one_plus_gain),
-        Wrong("ready-made", "one call in PyTorch", "every number",
-              lambda x, gain, bias, eps: F.layer_norm(
-                  x, gain.shape, gain, bias, eps)),
-    ),
-    "check_label_shift": (
-        *usual(checks.check_label_shift),
-        detached(checks.check_label_shift.solution),
-        Wrong("numbers", "inputs and labels both cut by one (an input "
-              "pipeline that has already shifted)", "two symbols", by_two),
-        Wrong("numbers", "labels that were shifted already (Hugging Face "
-              "models shift inside)", "nothing", shifted_twice),
-        Wrong("numbers", "the probability for its logarithm", "a sure model",
-              probabilities_as_logits),
-        Wrong("nan", "exp of the logits as they are", "small logits",
-              unstable),
-        Wrong("numbers", "bits", "the order of models", in_bits),
-        Wrong("numbers", "dim=1 in log_softmax", "the shape",
-              places_normalised),
-        Wrong("numbers", "only the last place is asked", "two symbols",
-              last_only),
-    ),
-    "check_block": (
-        *usual(checks.check_block),
-        detached(checks.check_block.solution),
-        single(checks.check_block.solution),
-        Wrong("numbers", "sums halved, to keep the variance", "the direction",
-              halved_sum),
-        Wrong("numbers", "a norm at the end of every block", "the direction",
-              extra_norm),
-        Wrong("numbers", "norms before and behind (the sandwich of CogView)",
-              "the shape", sandwich),
-        Wrong("numbers", "a copied line", "the shape", twice_attention),
-        Wrong("numbers", "the second norm forgotten", "half of the block",
-              norms_first_only),
-        Wrong("numbers", "the first norm forgotten", "half of the block",
-              attention_not_normed),
-        Wrong("gradient", "the way past attention cut off by detach",
-              "every value", way_detached),
-        Wrong("post-norm", "the annotated figure of 2017", "the parts",
-              post),
-    ),
-    "check_decoder_step": (
-        *usual(checks.check_decoder_step),
-        detached(checks.check_decoder_step.solution),
-        single(checks.check_decoder_step.solution),
-        Wrong("source-mask-ignored", "texts taken one by one, at full length",
-              "texts without padding", per_text),
-        Wrong("numbers", "one causal mask for both attentions",
-              "one target place and one source symbol", causal_to_memory),
-        Wrong("numbers", "padding set to 0 instead of hidden: a key of 0 has "
-              "the score 0, not minus infinity", "texts without padding",
-              zeroed_memory),
-        Wrong("numbers", "the values in reverse order", "one source symbol",
-              keys_only),
-        Wrong("numbers", "lengths count from 0 (`<=`)", "full lengths",
-              with_masks(off_by_one)),
-        Wrong("numbers", "the last real symbol hidden, taken for END",
-              "one source symbol", with_masks(one_too_few)),
-    ),
-    "check_weight_tying": (
-        *usual(checks.check_weight_tying),
-        detached(checks.check_weight_tying.solution),
-        Wrong("numbers", "a layer of its own for the output", "the vectors",
-              untied),
-        Wrong("numbers", "a rounded √C", "square widths", rounded_scale),
-        Wrong("both-scaled", "the table is scaled, then used twice",
-              "the vectors", with_the_scaled_table),
-        Wrong("shape", "logits first, vectors second", "the numbers",
-              reversed_order),
-        Wrong("error", "states @ table, without the transpose",
-              "the shape, where V = C", untransposed),
-        Wrong("numbers", "the vectors go straight to the output",
-              "the vectors", ids_as_states),
-    ),
+    "check_layer_norm": LAYER_NORM,
+    "check_label_shift": LABEL_SHIFT,
+    "check_block": BLOCK,
+    "check_decoder_step": DECODER_STEP,
+    "check_weight_tying": WEIGHT_TYING,
 }
-# fmt: on

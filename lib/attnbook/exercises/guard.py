@@ -26,7 +26,6 @@ ATTENTION = frozenset(
 )
 
 LIBRARY, EXERCISES = "attnbook.", "attnbook.exercises."
-SOLUTIONS = "attnbook.exercises.solutions."
 # What a learner's code may leave changed, beside seeds: how to ask and to set.
 SETTINGS = (
     (torch.get_default_dtype, torch.set_default_dtype),
@@ -145,8 +144,9 @@ class LibraryCallRecorder:
         module = frame.f_globals.get("__name__") or ""
         if not module.startswith(LIBRARY):
             return
-        if module.startswith(EXERCISES) and not module.startswith(SOLUTIONS):
-            return
+        inner = module.removeprefix(EXERCISES)
+        if inner != module and "." not in inner:
+            return  # the machinery; an exercise's module is in a package
         if "self" in frame.f_locals and any(
             frame.f_locals["self"] is x for x in self.given
         ):

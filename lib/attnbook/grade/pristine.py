@@ -17,7 +17,7 @@ from collections.abc import Iterable
 import torch
 from torch.nn import functional
 
-GONE = ("attnbook.exercises.solutions", "attnbook.grade")
+GRADER = "attnbook.grade"
 NAMESPACES = (
     *(torch, torch.Tensor, torch.nn.Module, functional, torch.autograd),
     *(torch.linalg, torch.random, torch.overrides.TorchFunctionMode),
@@ -79,8 +79,8 @@ class EmptyModuleFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     """Imports `attnbook.exercises` without checks and solutions in it."""
 
     def find_spec(self, name: str, path=None, target=None):
-        """Return the spec of an empty module; solutions are not found."""
-        if name.startswith(GONE):
+        """Return the spec of an empty module; the grader is not found."""
+        if name.startswith(GRADER):
             raise ModuleNotFoundError(f"{name} is not available while grading")
         if f"{name}.".startswith("attnbook.exercises."):
             return importlib.machinery.ModuleSpec(name, self, is_package=True)
@@ -99,7 +99,7 @@ class EmptyModuleFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 def is_hidden(name: str) -> bool:
     """Tell whether a module is hidden from a student's code."""
-    return f"{name}.".startswith(("attnbook.exercises.", *GONE))
+    return f"{name}.".startswith(("attnbook.exercises.", GRADER))
 
 
 def hide_modules() -> dict[str, types.ModuleType]:

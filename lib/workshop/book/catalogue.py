@@ -55,7 +55,7 @@ def entries() -> Iterator[Entry]:
     """Yield every exercise, chapter by chapter."""
     found = []
     for info in pkgutil.iter_modules(exercises.__path__):
-        if info.ispkg and info.name != "solutions":
+        if info.ispkg:
             module = importlib.import_module(
                 f"{exercises.__name__}.{info.name}"
             )

@@ -16,11 +16,7 @@ from pathlib import Path
 
 import jupytext
 import nbformat
-from nbformat.v4 import (
-    new_code_cell,
-    new_markdown_cell,
-    new_notebook,
-)
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
 from attnbook.exercises.exercise import Exercise
 from workshop.book import repository
@@ -34,6 +30,7 @@ KERNEL = {
         "name": "python3",
     }
 }
+HIDDEN = "attnbook.exercises."  # not available while grading
 
 
 @dataclass(frozen=True)
@@ -134,7 +131,7 @@ def written_out(solution: Callable) -> str:
     lines, helpers = [], []
     for name in sorted(names & vars(module).keys() - {solution.__name__}):
         value = vars(module)[name]
-        if getattr(value, "__module__", "") == module.__name__:
+        if getattr(value, "__module__", "").startswith(HIDDEN):
             helpers.append(written_out(value))
         elif inspect.ismodule(value):
             lines.append(f"import {value.__name__} as {name}")
@@ -145,12 +142,12 @@ def written_out(solution: Callable) -> str:
 
 
 def imported(name: str, value: object, user: str) -> str:
-    """Return the line that brings a name; solutions are not imported."""
+    """Return the line that brings a name; exercises are not imported."""
     for home in "torch", "jaxtyping", getattr(value, "__module__", None), user:
         module = sys.modules.get(home)
         if module and vars(module).get(name) is value:
             break
-    if home.startswith("attnbook.exercises.solutions"):
+    if home.startswith(HIDDEN):
         return f"{name} = {value!r}"
     return f"from {home} import {name}"
 

@@ -11,12 +11,8 @@ from torch import nn
 from attnbook import masks
 from attnbook.attention.blocked import attend_in_blocks, attend_window
 from attnbook.attention.grouped_query import GroupedQueryAttention
-from attnbook.attention.local import (
-    GlobalAttention,
-)
-from attnbook.attention.luong import (
-    DotScore,
-)
+from attnbook.attention.local import GlobalAttention
+from attnbook.attention.luong import DotScore
 from attnbook.attention.multi_head import MultiHeadAttention
 from attnbook.attention.self_attention import (
     causal_self_attention,
@@ -29,18 +25,9 @@ from attnbook.diagnose import (
     padding_test,
     prefix_test,
 )
-from attnbook.exercises.solutions.masks import no_leak
+from attnbook.exercises.masks.no_leak import no_leak
 from attnbook.models.encoder import Encoder, Memory
-from leak_cases import (
-    DECODERS,
-    LENGTHS,
-    PREVIOUS,
-    SOURCE,
-    C,
-    V,
-    X,
-    luong,
-)
+from leak_cases import DECODERS, LENGTHS, PREVIOUS, SOURCE, C, V, X, luong
 
 ROUNDING = 1e-5
 

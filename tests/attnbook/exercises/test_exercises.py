@@ -15,6 +15,8 @@ import numpy as np
 import pytest
 import torch
 
+from attnbook.exercises import cost
+from attnbook.exercises.edited import edited
 from attnbook.exercises.exercise import FIRST, Case, Exercise, Mistake
 from attnbook.exercises.mistake import Trial
 from attnbook.exercises.outcome import alike
@@ -68,6 +70,7 @@ def test_a_declared_mistake_is_named_in_the_verdict(check, mistake):
     assert not verdict
     assert verdict.mistake == mistake.slug, verdict
     assert repr(verdict).startswith(f"✗ because {mistake.because} (")
+    assert "NameError" not in verdict.message
 
 
 @pytest.mark.long
@@ -227,6 +230,15 @@ def test_the_verdict_needs_data_only(check):
     wrong = check.mistakes[0]
     trials = pickle.loads(pickle.dumps(check.tried(wrong.answer, (7,))))
     assert check.judge(trials).mistake == wrong.slug
+
+
+def test_what_an_edit_replaces_must_stand_once_in_the_solution():
+    flops = cost.check_flops.solution
+    halved = edited(flops, "2 * B * H * T * S * D → B * H * T * S * D")
+    assert halved(1, 1, 1, 3, 5, 7, 0)[0] * 2 == flops(1, 1, 1, 3, 5, 7, 0)[0]
+    for old, count in ("softmax", 0), ("scores", 4):
+        with pytest.raises(ValueError, match=f"'{old}' stands {count} times"):
+            edited(flops, f"{old} → 1")
 
 
 # The engine itself, on an exercise of three lines.

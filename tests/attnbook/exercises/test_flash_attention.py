@@ -9,13 +9,13 @@ import torch
 from attnbook.attention import online_softmax as library
 from attnbook.attention import tiled
 from attnbook.attention.scaled_dot_product import attend
+from attnbook.exercises import flash_attention as checks
 from attnbook.exercises.exercise import Case
 from attnbook.exercises.flash_attention import check_tiled
-from attnbook.exercises.flash_attention.stream import Stream
+from attnbook.exercises.flash_attention.online_softmax import Stream
 from attnbook.exercises.memory_limit import MemoryLimit
 from attnbook.exercises.outcome import equal
 from attnbook.exercises.runner import run
-from attnbook.exercises.solutions import flash_attention as solutions
 
 
 def test_the_solutions_equal_the_library():
@@ -25,19 +25,19 @@ def test_the_solutions_equal_the_library():
         for n, width in ((5, 7), (11, 7), (11, 3), (5, 3))
     )
     chunks = (query @ key.mT)[0].split(4, dim=-1)
-    ours = solutions.online_softmax(iter(chunks))
+    ours = checks.check_online_softmax.solution(iter(chunks))
     for a, b in zip(ours, library.online_softmax(chunks), strict=True):
         torch.testing.assert_close(a, b)
-    output, lse = solutions.tiled(query, key, value, 3)
+    output, lse = checks.check_tiled.solution(query, key, value, 3)
     torch.testing.assert_close(output, attend(query, key, value))
     theirs = tiled.attend_tiled(query, key, value, 3)
     torch.testing.assert_close((output, lse), theirs)
     given = query, key, value, output, lse, up, 3
-    found = solutions.tiled_backward(*given)
+    found = checks.check_tiled_backward.solution(*given)
     torch.testing.assert_close(found, tiled.attend_tiled_gradient(*given))
-    part = solutions.tiled(query, key[:, :4], value[:, :4], 3)
-    rest = solutions.tiled(query, key[:, 4:], value[:, 4:], 3)
-    merged = solutions.merge(*part, *rest)
+    part = checks.check_tiled.solution(query, key[:, :4], value[:, :4], 3)
+    rest = checks.check_tiled.solution(query, key[:, 4:], value[:, 4:], 3)
+    merged = checks.check_merge.solution(*part, *rest)
     torch.testing.assert_close(merged, (output, lse))
     torch.testing.assert_close(library.merge(*part, *rest), merged)
 

@@ -4,18 +4,20 @@ import pytest
 import torch
 
 from attnbook import masks
+from attnbook.exercises import masks as checks
 from attnbook.exercises.masks import check_no_leak, models
-from attnbook.exercises.masks.leakage import judge
-from attnbook.exercises.solutions import masks as solutions
+from attnbook.exercises.masks.no_leak import judge
 
 
 @pytest.mark.parametrize(("T", "S"), [(1, 1), (3, 7), (7, 3), (1, 5), (5, 5)])
 def test_the_solutions_equal_the_masks_of_the_library(T, S):
     lengths = torch.tensor([S, 0, 1])
-    assert solutions.causal(T, S).equal(masks.causal(T, S))
-    assert solutions.padding(lengths, S).equal(masks.padding(lengths, S))
+    assert checks.check_causal.solution(T, S).equal(masks.causal(T, S))
+    assert checks.check_padding.solution(lengths, S).equal(
+        masks.padding(lengths, S)
+    )
     both = masks.causal(S, S) & masks.padding(lengths, S)
-    assert solutions.combine(lengths, S).equal(both)
+    assert checks.check_combine.solution(lengths, S).equal(both)
 
 
 SOUND = {
@@ -37,7 +39,9 @@ def test_the_models_leak_as_their_names_say(seed):
         model, tokens = case.inputs
         name = case.tries.removeprefix("with a model that ")
         modes = [part.training for part in model.modules()]
-        assert solutions.no_leak(model, tokens) == (name in SOUND), name
+        assert checks.check_no_leak.solution(model, tokens) == (
+            name in SOUND
+        ), name
         assert [part.training for part in model.modules()] == modes
         assert judge(model, tokens) == (name in SOUND), name
 

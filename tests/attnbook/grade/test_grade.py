@@ -197,7 +197,7 @@ def test_a_ready_made_attention_is_refused(graded, answer):
     [
         "from attnbook.exercises.scaled_dot_product import check_weights as c\n"
         "my_weights = c.solution",
-        "from attnbook.exercises.solutions.scaled_dot_product import weights\n"
+        "from attnbook.exercises.scaled_dot_product.weights import weights\n"
         "my_weights = weights",
         "from attnbook.grade import outside\nmy_weights = outside.grade",
     ],

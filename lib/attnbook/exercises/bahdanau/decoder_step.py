@@ -6,15 +6,34 @@ Axes: B batch, S source symbols, M memory width, N state width, A alignment
     width, I width of a symbol's vector
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from attnbook.attention.additive import additive_scores, context
+from attnbook.exercises.edited import edited
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.inputs import doubled, normal, whole
-from attnbook.exercises.solutions.bahdanau import decoder_step
+
+
+def decoder_step(
+    state: Float[Tensor, "B N"],
+    word: Float[Tensor, "B I"],
+    memory: Float[Tensor, "B S M"],
+    lengths: Int[Tensor, " B"],
+    W_query: Float[Tensor, "A N"],
+    W_key: Float[Tensor, "A M"],
+    v: Float[Tensor, " A"],
+    cell: Callable[[Tensor, Tensor], Tensor],
+) -> tuple[Float[Tensor, "B N"], Float[Tensor, "B S"]]:
+    """Return the next state and the weights: attend first, then step."""
+    scores = additive_scores(state[:, None], memory, W_query, W_key, v)
+    looked, weights = context(scores, memory, lengths)
+    inputs = torch.cat([word, looked[:, 0]], dim=-1)
+    return cell(inputs, state), weights[:, 0]
 
 
 @dataclass(eq=False)
@@ -60,23 +79,6 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
     )
 
 
-def stepped(
-    *,
-    lengths=lambda lengths, memory: lengths,
-    feed=lambda word, looked: torch.cat([word, looked], -1),
-    remember=lambda state: state,
-):
-    """Return a step with other lengths, another input or another memory."""
-
-    def answer(state, word, memory, real, W_query, W_key, v, cell):
-        scores = additive_scores(state[:, None], memory, W_query, W_key, v)
-        looked, weights = context(scores, memory, lengths(real, memory))
-        following = cell(feed(word, looked[:, 0]), remember(state))
-        return following, weights[:, 0]
-
-    return answer
-
-
 def plain_mean(memory, lengths):
     """Return the mean of the real positions of the memory: (B, M)."""
     real = torch.arange(memory.shape[1]) < lengths[:, None]
@@ -114,34 +116,38 @@ check_decoder_step = Exercise(
             "state not used",
             "the recurrent step starts from zeros; it should start from the "
             "previous state",
-            stepped(remember=torch.zeros_like),
+            edited(
+                decoder_step, "cell(inputs, state) → cell(inputs, 0 * state)"
+            ),
         ),
         Mistake(
             "context-unused",
             "context not used",
             "the recurrent step does not receive the context vector",
-            stepped(feed=lambda w, c: torch.cat([w, torch.zeros_like(c)], -1)),
+            edited(decoder_step, "looked[:, 0]] → 0 * looked[:, 0]]"),
         ),
         Mistake(
             "word-unused",
             "previous symbol not used",
             "the recurrent step does not receive the previous symbol",
-            stepped(feed=lambda w, c: torch.cat([torch.zeros_like(w), c], -1)),
+            edited(decoder_step, "[word, → [0 * word,"),
         ),
         Mistake(
             "context-first",
             "inputs concatenated in wrong order",
             "the context is concatenated before the word; the word should "
             "come first",
-            stepped(feed=lambda w, c: torch.cat([c, w], -1)),
+            edited(decoder_step, "[word, looked[:, 0]] → [looked[:, 0], word]"),
         ),
         Mistake(
             "padding-unmasked",
             "padding not masked",
             "the padding positions of the memory get weight: they are not "
             "masked out",
-            stepped(
-                lengths=lambda n, memory: torch.full_like(n, memory.shape[1])
+            edited(
+                decoder_step,
+                "memory, lengths) "
+                "→ memory, torch.full_like(lengths, memory.shape[1]))",
             ),
         ),
         Mistake(

@@ -6,10 +6,19 @@ Axes: B batch, S source symbols, M memory width, N state width
 """
 
 import torch
+from jaxtyping import Float
+from torch import Tensor
 
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.inputs import doubled, normal
-from attnbook.exercises.solutions.bahdanau import initial_state
+
+
+def initial_state(
+    states: Float[Tensor, "B S M"], W: Float[Tensor, "N half"]
+) -> Float[Tensor, "B N"]:
+    """Return tanh(W h), h the backward state at the first symbol."""
+    backward = states[:, 0, states.shape[-1] // 2 :]
+    return torch.tanh(backward @ W.T)
 
 
 def draw_first_state(rng: torch.Generator) -> tuple[Case, ...]:

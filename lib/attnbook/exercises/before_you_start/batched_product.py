@@ -5,10 +5,18 @@ Axes: B batch, T queries, S keys, D key width
 """
 
 import torch
+from jaxtyping import Float
+from torch import Tensor
 
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.inputs import doubled, normal
-from attnbook.exercises.solutions.before_you_start import batched_product
+
+
+def batched_product(
+    query: Float[Tensor, "B T D"], key: Float[Tensor, "B S D"]
+) -> Float[Tensor, "B T S"]:
+    """Return the product of every query with every key of its sequence."""
+    return query @ key.mT
 
 
 def draw(rng: torch.Generator) -> tuple[Case, ...]:

@@ -5,10 +5,18 @@ Axes: B batch, T queries, S keys, A alignment width
 """
 
 import torch
+from jaxtyping import Float
+from torch import Tensor
 
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.inputs import doubled, normal
-from attnbook.exercises.solutions.before_you_start import broadcast_add
+
+
+def broadcast_add(
+    a: Float[Tensor, "B T A"], b: Float[Tensor, "B S A"]
+) -> Float[Tensor, "B T S A"]:
+    """Return the sum of every row of a with every row of b."""
+    return a[:, :, None] + b[:, None]
 
 
 def draw(rng: torch.Generator) -> tuple[Case, ...]:

@@ -5,10 +5,17 @@ Axes: S entries
 """
 
 import torch
+from jaxtyping import Float
+from torch import Tensor
 
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.inputs import doubled, normal
-from attnbook.exercises.solutions.before_you_start import gradient
+
+
+def gradient(x: Float[Tensor, " S"]) -> Float[Tensor, " S"]:
+    """Return the gradient of the sum of squares of softmax(x)."""
+    x = x.detach().requires_grad_()
+    return torch.autograd.grad((x.softmax(-1) ** 2).sum(), x)[0]
 
 
 def draw(rng: torch.Generator) -> tuple[Case, ...]:

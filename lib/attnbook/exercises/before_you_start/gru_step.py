@@ -6,10 +6,28 @@ Axes: B batch, I input width, N state width
 """
 
 import torch
+from jaxtyping import Float
+from torch import Tensor
 
+from attnbook.exercises.edited import edited
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.inputs import doubled, normal
-from attnbook.exercises.solutions.before_you_start import gru_step
+
+
+def gru_step(
+    x: Float[Tensor, "B I"],
+    h: Float[Tensor, "B N"],
+    W_ih: Float[Tensor, "N3 I"],
+    W_hh: Float[Tensor, "N3 N"],
+    b_ih: Float[Tensor, " N3"],
+    b_hh: Float[Tensor, " N3"],
+) -> Float[Tensor, "B N"]:
+    """Return the next state; the gates are stacked as reset, update, new."""
+    r_x, z_x, n_x = (x @ W_ih.T + b_ih).chunk(3, -1)
+    r_h, z_h, n_h = (h @ W_hh.T + b_hh).chunk(3, -1)
+    reset, update = (r_x + r_h).sigmoid(), (z_x + z_h).sigmoid()
+    new = (n_x + reset * n_h).tanh()
+    return (1 - update) * new + update * h
 
 
 def draw(rng: torch.Generator) -> tuple[Case, ...]:
@@ -33,25 +51,6 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
         Case("with equal widths", inputs(3, 3, 3)),
         Case("in double precision", doubled(usual)),
     )
-
-
-def stepped(
-    *,
-    order=(0, 1, 2),
-    new=lambda n_x, n_h, reset: (n_x + reset * n_h).tanh(),
-    mix=lambda update, new, h: (1 - update) * new + update * h,
-):
-    """Return a step with other gates, another new state or another mixture."""
-
-    def answer(x, h, W_ih, W_hh, b_ih, b_hh):
-        of_x = (x @ W_ih.T + b_ih).chunk(3, -1)
-        of_h = (h @ W_hh.T + b_hh).chunk(3, -1)
-        r, z, n = order
-        reset = (of_x[r] + of_h[r]).sigmoid()
-        update = (of_x[z] + of_h[z]).sigmoid()
-        return mix(update, new(of_x[n], of_h[n], reset), h)
-
-    return answer
 
 
 def reset_first(x, h, W_ih, W_hh, b_ih, b_hh):
@@ -88,21 +87,33 @@ check_gru_step = Exercise(
             "update gate reversed",
             "the update gate is reversed: in PyTorch, z = 1 keeps the old "
             "state (papers differ in this)",
-            stepped(mix=lambda z, new, h: z * new + (1 - z) * h),
+            edited(
+                gru_step,
+                "(1 - update) * new + update * h "
+                "→ update * new + (1 - update) * h",
+            ),
         ),
         Mistake(
             "gates-swapped",
             "reset and update gates swapped",
             "the reset and update gates are swapped: the order is reset, "
             "update, new",
-            stepped(order=(1, 0, 2)),
+            edited(
+                gru_step,
+                "r_x, z_x, n_x = → z_x, r_x, n_x =",
+                "r_h, z_h, n_h = → z_h, r_h, n_h =",
+            ),
         ),
         Mistake(
             "new-first",
             "new state taken first",
             "the new state is computed from the first third; the order is "
             "reset, update, new",
-            stepped(order=(1, 2, 0)),
+            edited(
+                gru_step,
+                "r_x, z_x, n_x = → n_x, r_x, z_x =",
+                "r_h, z_h, n_h = → n_h, r_h, z_h =",
+            ),
         ),
         Mistake(
             "reset-before-product",
@@ -122,51 +133,51 @@ check_gru_step = Exercise(
             "no-reset",
             "no reset gate",
             "the reset gate is not used",
-            stepped(new=lambda n_x, n_h, r: (n_x + n_h).tanh()),
+            edited(gru_step, "reset * n_h → n_h"),
         ),
         Mistake(
             "reset-on-all",
             "reset gate on the input",
             "the reset gate is also applied to the input's projection; it "
             "should be applied to the state's projection only",
-            stepped(new=lambda n_x, n_h, r: (r * (n_x + n_h)).tanh()),
+            edited(gru_step, "(n_x + reset * n_h) → (reset * (n_x + n_h))"),
         ),
         Mistake(
             "no-update",
             "no update gate",
             "the update gate is not used, so the old state is lost",
-            stepped(mix=lambda z, new, h: new),
+            edited(gru_step, "(1 - update) * new + update * h → new"),
         ),
         Mistake(
             "no-tanh",
             "no tanh",
             "tanh is not applied to the new state",
-            stepped(new=lambda n_x, n_h, r: n_x + r * n_h),
+            edited(gru_step, ".tanh() → "),
         ),
         Mistake(
             "sigmoid-for-tanh",
             "sigmoid instead of tanh",
             "a sigmoid is applied to the new state; it should be tanh",
-            stepped(new=lambda n_x, n_h, r: (n_x + r * n_h).sigmoid()),
+            edited(gru_step, ".tanh() → .sigmoid()"),
         ),
         Mistake(
             "old-state-whole",
             "old state not gated",
             "the old state is added without being multiplied by the update "
             "gate",
-            stepped(mix=lambda z, new, h: (1 - z) * new + h),
+            edited(gru_step, "update * h → h"),
         ),
         Mistake(
             "no-state-bias",
             "state bias missing",
             "the second bias, that of the state's projection, is not used",
-            lambda x, h, W, U, b, d: gru_step(x, h, W, U, b, 0 * d),
+            edited(gru_step, " + b_hh → "),
         ),
         Mistake(
             "no-input-bias",
             "input bias missing",
             "the first bias, that of the input's projection, is not used",
-            lambda x, h, W, U, b, d: gru_step(x, h, W, U, 0 * b, d),
+            edited(gru_step, " + b_ih → "),
         ),
     ),
 )

@@ -6,10 +6,28 @@ Axes: B batch, I input width, N state width
 """
 
 import torch
+from jaxtyping import Float
+from torch import Tensor
 
+from attnbook.exercises.edited import edited
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.inputs import doubled, normal
-from attnbook.exercises.solutions.before_you_start import lstm_step
+
+
+def lstm_step(
+    x: Float[Tensor, "B I"],
+    h: Float[Tensor, "B N"],
+    c: Float[Tensor, "B N"],
+    W_ih: Float[Tensor, "N4 I"],
+    W_hh: Float[Tensor, "N4 N"],
+    b_ih: Float[Tensor, " N4"],
+    b_hh: Float[Tensor, " N4"],
+) -> tuple[Float[Tensor, "B N"], Float[Tensor, "B N"]]:
+    """Return the next h and c; gates stacked as input, forget, new, output."""
+    gates = x @ W_ih.T + b_ih + h @ W_hh.T + b_hh
+    enter, keep, new, out = gates.chunk(4, -1)
+    c = keep.sigmoid() * c + enter.sigmoid() * new.tanh()
+    return out.sigmoid() * c.tanh(), c
 
 
 def draw(rng: torch.Generator) -> tuple[Case, ...]:
@@ -37,28 +55,6 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
     )
 
 
-def cell(enter, keep, new, c):
-    """Return the next cell state."""
-    return keep.sigmoid() * c + enter.sigmoid() * new.tanh()
-
-
-def shown(out, c, old):
-    """Return what the cell shows of its next state."""
-    return out.sigmoid() * c.tanh()
-
-
-def stepped(*, order=(0, 1, 2, 3), cell=cell, shown=shown):
-    """Return a step with other gates, another cell or another output."""
-
-    def answer(x, h, c, W_ih, W_hh, b_ih, b_hh):
-        gates = (x @ W_ih.T + b_ih + h @ W_hh.T + b_hh).chunk(4, -1)
-        enter, keep, new, out = (gates[i] for i in order)
-        following = cell(enter, keep, new, c)
-        return shown(out, following, c), following
-
-    return answer
-
-
 check_lstm_step = Exercise(
     title="one LSTM step",
     stars=2,
@@ -75,14 +71,14 @@ check_lstm_step = Exercise(
             "output gate third",
             "the third and fourth parts are swapped: the order is input, "
             "forget, new, output",
-            stepped(order=(0, 1, 3, 2)),
+            edited(lstm_step, "new, out = → out, new ="),
         ),
         Mistake(
             "gates-swapped",
             "input and forget gates swapped",
             "the input and forget gates are swapped: the order is input, "
             "forget, new, output",
-            stepped(order=(1, 0, 2, 3)),
+            edited(lstm_step, "enter, keep, → keep, enter,"),
         ),
         Mistake(
             "states-swapped",
@@ -94,76 +90,74 @@ check_lstm_step = Exercise(
             "no-forget",
             "no forget gate",
             "the forget gate is not used",
-            stepped(cell=lambda i, f, g, c: c + i.sigmoid() * g.tanh()),
+            edited(lstm_step, "keep.sigmoid() * c → c"),
         ),
         Mistake(
             "no-input-gate",
             "no input gate",
             "the input gate is not used",
-            stepped(cell=lambda i, f, g, c: f.sigmoid() * c + g.tanh()),
+            edited(lstm_step, "enter.sigmoid() * new → new"),
         ),
         Mistake(
             "coupled-gates",
             "coupled gates",
             "the input gate is computed as 1 minus the forget gate, as in a "
             "GRU; an LSTM has two separate gates",
-            stepped(
-                cell=lambda i, f, g, c: (
-                    f.sigmoid() * c + (1 - f.sigmoid()) * g.tanh()
-                )
-            ),
+            edited(lstm_step, "enter.sigmoid() → (1 - keep.sigmoid())"),
         ),
         Mistake(
             "no-output-gate",
             "no output gate",
             "the output gate is not used",
-            stepped(shown=lambda out, c, old: c.tanh()),
+            edited(lstm_step, "out.sigmoid() * c → c"),
         ),
         Mistake(
             "output-without-tanh",
             "no tanh for the output",
             "tanh is not applied to the cell state in `h`",
-            stepped(shown=lambda out, c, old: out.sigmoid() * c),
+            edited(lstm_step, "c.tanh() → c"),
         ),
         Mistake(
             "old-cell-shown",
             "output from the old cell",
             "`h` is computed from the old cell state; it should be computed "
             "from the new one",
-            stepped(shown=lambda out, c, old: out.sigmoid() * old.tanh()),
+            edited(
+                lstm_step,
+                "c = keep → old, c = c, keep",
+                "c.tanh() → old.tanh()",
+            ),
         ),
         Mistake(
             "new-without-tanh",
             "no tanh for the candidate",
             "tanh is not applied to the new values that are added to the cell",
-            stepped(cell=lambda i, f, g, c: f.sigmoid() * c + i.sigmoid() * g),
+            edited(lstm_step, "new.tanh() → new"),
         ),
         Mistake(
             "sigmoid-for-tanh",
             "sigmoid instead of tanh",
             "a sigmoid is applied to the new values that are added to the "
             "cell; it should be tanh",
-            stepped(
-                cell=lambda i, f, g, c: (
-                    f.sigmoid() * c + i.sigmoid() * g.sigmoid()
-                )
-            ),
+            edited(lstm_step, "new.tanh() → new.sigmoid()"),
         ),
         Mistake(
             "cell-squashed",
             "tanh of the cell state",
             "tanh is applied to the returned cell state; it should be applied "
             "only where `h` is computed",
-            stepped(
-                cell=lambda *x: cell(*x).tanh(),
-                shown=lambda out, c, old: out.sigmoid() * c,
+            edited(
+                lstm_step,
+                "c.tanh() → c",
+                "keep.sigmoid() * c + enter.sigmoid() * new.tanh() "
+                "→ (keep.sigmoid() * c + enter.sigmoid() * new.tanh()).tanh()",
             ),
         ),
         Mistake(
             "no-state-bias",
             "state bias missing",
             "the second bias, that of the state's projection, is not used",
-            lambda x, h, c, W, U, b, d: lstm_step(x, h, c, W, U, b, 0 * d),
+            edited(lstm_step, " + b_hh → "),
         ),
     ),
 )

@@ -8,10 +8,17 @@ Axes: T rows, S entries of a row
 import math
 
 import torch
+from jaxtyping import Float
+from torch import Tensor
 
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.inputs import doubled, halved, normal
-from attnbook.exercises.solutions.before_you_start import softmax
+
+
+def softmax(x: Float[Tensor, "T S"]) -> Float[Tensor, "T S"]:
+    """Return each row as positive numbers that sum to 1."""
+    powers = (x - x.amax(-1, keepdim=True)).exp()
+    return powers / powers.sum(-1, keepdim=True)
 
 
 def draw(rng: torch.Generator) -> tuple[Case, ...]:

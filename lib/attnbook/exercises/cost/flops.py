@@ -8,9 +8,20 @@ Axes: B batch, H heads, G groups (key-value heads), T queries, S keys, D width
 
 import torch
 
-from attnbook.exercises.cost.answers import ALLOWED, sizes
+from attnbook.exercises.edited import edited
 from attnbook.exercises.exercise import Case, Exercise, Mistake
-from attnbook.exercises.solutions.cost import flops
+from attnbook.exercises.inputs import whole
+
+
+def flops(B: int, H: int, G: int, T: int, S: int, D: int, E: int) -> list[int]:
+    """Return the operations of attention's products.
+
+    Forwards; backwards, with the weights kept; backwards, with the scores
+    computed once more.
+    """
+    scores, values = 2 * B * H * T * S * D, 2 * B * H * T * S * E
+    back = 2 * scores + 2 * values
+    return [scores + values, back, back + scores]
 
 
 def draw(rng: torch.Generator) -> tuple[Case, ...]:
@@ -24,34 +35,30 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
     )
 
 
-def built(forward, back, again):
-    """Return an answer from the scores' and the values' operations."""
-
-    def answer(B, H, G, T, S, D, E):
-        scores, values = 2 * B * H * T * S * D, 2 * B * H * T * S * E
-        return [f(scores, values) for f in (forward, back, again)]
-
-    return answer
+ALLOWED = "Everything is allowed but `attnbook.profiling`."
 
 
-def both(scores, values):
-    """Return the operations of one way there."""
-    return scores + values
+def sizes(
+    rng: torch.Generator, B: int = 0, H: int = 0, G: int = 0, T: int = 0
+) -> dict[str, int]:
+    """Return random sizes of attention; given sizes are kept.
 
+    Keys outnumber queries, widths and heads, and no two sizes are equal.
+    """
 
-def twice(scores, values):
-    """Return the operations of the backward pass with stored weights."""
-    return 2 * scores + 2 * values
+    def drawn(low: int, high: int) -> int:
+        return int(whole(rng, low, high, 1))
 
-
-def five(scores, values):
-    """Return the operations of the backward pass with recomputed scores."""
-    return 3 * scores + 2 * values
-
-
-def halved(*given):
-    """Return half of everything."""
-    return [x // 2 for x in flops(*given)]
+    groups = G or drawn(2, 4)
+    return {
+        "B": B or drawn(5, 9),
+        "H": H or groups * drawn(3, 5),
+        "G": groups,
+        "T": T or drawn(100, 300),
+        "S": drawn(400, 900),
+        "D": drawn(30, 60),
+        "E": drawn(61, 90),
+    }
 
 
 check_flops = Exercise(
@@ -68,7 +75,11 @@ check_flops = Exercise(
             "multiplications-only",
             "additions not counted",
             "only multiplications are counted; each one comes with an addition",
-            halved,
+            edited(
+                flops,
+                "2 * B * H * T * S * D, 2 * B * H * T * S * E "
+                "→ B * H * T * S * D, B * H * T * S * E",
+            ),
         ),
         Mistake(
             "groups-for-heads",
@@ -107,31 +118,33 @@ check_flops = Exercise(
             "product with the values missing",
             "only the scores are counted; the product of weights and values "
             "is missing",
-            built(
-                lambda s, v: s,
-                lambda s, v: 2 * s,
-                lambda s, v: 3 * s,
-            ),
+            edited(flops, "2 * B * H * T * S * E → 0"),
         ),
         Mistake(
             "back-like-there",
             "backward counted like forward",
             "the backward pass is counted like the forward pass; each product "
             "has two gradients, and each gradient is a product of its own",
-            built(both, both, lambda s, v: 2 * s + v),
+            edited(
+                flops, "back = 2 * scores + 2 * values → back = scores + values"
+            ),
         ),
         Mistake(
             "there-and-back",
             "forward included in backward",
             "the backward count includes the forward pass",
-            built(both, lambda s, v: 3 * s + 3 * v, lambda s, v: 4 * s + 3 * v),
+            edited(
+                flops,
+                "back = 2 * scores + 2 * values "
+                "→ back = 3 * scores + 3 * values",
+            ),
         ),
         Mistake(
             "nothing-again",
             "recomputation not counted",
             "the scores that are recomputed in the backward pass are not "
             "counted",
-            built(both, twice, twice),
+            edited(flops, "back + scores] → back]"),
         ),
         Mistake(
             "all-again",
@@ -139,7 +152,7 @@ check_flops = Exercise(
             "the recomputation of the output is counted as well; the backward "
             "pass needs the weights, and for them only the scores are "
             "recomputed",
-            built(both, twice, lambda s, v: 3 * s + 3 * v),
+            edited(flops, "back + scores] → back + scores + values]"),
         ),
         Mistake(
             "causal",
@@ -155,7 +168,7 @@ check_flops = Exercise(
             "forward added to the last number",
             "the last number includes the forward pass; it should count the "
             "backward pass with recomputation",
-            built(both, twice, lambda s, v: 4 * s + 3 * v),
+            edited(flops, "back + scores] → back + 2 * scores + values]"),
         ),
     ),
 )

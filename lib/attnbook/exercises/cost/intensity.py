@@ -8,9 +8,18 @@ Axes: B batch, H heads, G groups (key-value heads), T queries, S keys, D width
 
 import torch
 
-from attnbook.exercises.cost.answers import ALLOWED, sizes
+from attnbook.exercises.cost.flops import ALLOWED, flops, sizes
+from attnbook.exercises.cost.moved import moved
+from attnbook.exercises.edited import edited
 from attnbook.exercises.exercise import Case, Exercise, Mistake
-from attnbook.exercises.solutions.cost import flops, intensity, moved
+
+
+def intensity(
+    B: int, H: int, G: int, T: int, S: int, D: int, itemsize: int
+) -> float:
+    """Return the operations of both products for each byte, all in one."""
+    there = flops(B, H, G, T, S, D, D)[0]
+    return there / moved(B, H, G, T, S, D, D, itemsize)[3]
 
 
 def draw(rng: torch.Generator) -> tuple[Case, ...]:
@@ -29,27 +38,6 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
     )
 
 
-def over(count, size):
-    """Return one number over another, both from the sizes."""
-
-    def answer(B, H, G, T, S, D, itemsize):
-        there = flops(B, H, G, T, S, D, D)[0]
-        steps = moved(B, H, G, T, S, D, D, itemsize)
-        return count(there, steps) / size(there, steps)
-
-    return answer
-
-
-def operations(there, steps):
-    """Return the operations."""
-    return there
-
-
-def fused(there, steps):
-    """Return the bytes of all in one step."""
-    return steps[3]
-
-
 check_intensity = Exercise(
     title="arithmetic intensity",
     stars=2,
@@ -64,13 +52,13 @@ check_intensity = Exercise(
             "bytes-per-operation",
             "inverse intensity",
             "it returns bytes per operation; intensity is operations per byte",
-            over(fused, operations),
+            lambda *given: 1 / intensity(*given),
         ),
         Mistake(
             "multiplications-only",
             "additions not counted",
             "only multiplications are counted; each one comes with an addition",
-            over(lambda f, b: f / 2, fused),
+            lambda *given: intensity(*given) / 2,
         ),
         Mistake(
             "elements",
@@ -90,7 +78,11 @@ check_intensity = Exercise(
             "bytes of unfused attention",
             "the bytes are those of three separate steps; the fused version "
             "never writes the scores to memory",
-            over(operations, lambda f, b: sum(b[:3])),
+            edited(
+                intensity,
+                "moved(B, H, G, T, S, D, D, itemsize)[3] "
+                "→ sum(moved(B, H, G, T, S, D, D, itemsize)[:3])",
+            ),
         ),
         Mistake(
             "heads-for-groups",
@@ -127,7 +119,7 @@ check_intensity = Exercise(
             "backward pass included",
             "the operations include the backward pass; here only the forward "
             "pass is asked for",
-            over(lambda f, b: 3 * f, fused),
+            lambda *given: 3 * intensity(*given),
         ),
     ),
 )

@@ -7,9 +7,19 @@ Axes: B batch, H heads, G groups (key-value heads), T queries, S keys, D width
 
 import torch
 
-from attnbook.exercises.cost.answers import ALLOWED, sizes
+from attnbook.exercises.cost.flops import ALLOWED, sizes
+from attnbook.exercises.edited import edited
 from attnbook.exercises.exercise import Case, Exercise, Mistake
-from attnbook.exercises.solutions.cost import moved
+
+
+def moved(
+    B: int, H: int, G: int, T: int, S: int, D: int, E: int, itemsize: int
+) -> list[int]:
+    """Return the bytes of scores, softmax and values, and of all in one."""
+    query, output = B * H * T * D, B * H * T * E
+    key, value, scores = B * G * S * D, B * G * S * E, B * H * T * S
+    steps = query + key + scores, 2 * scores, scores + value + output
+    return [itemsize * n for n in (*steps, query + key + value + output)]
 
 
 def draw(rng: torch.Generator) -> tuple[Case, ...]:
@@ -22,17 +32,6 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
         Case("with one new query", (*sizes(rng, T=1).values(), 2)),
         Case("with groups of heads", (*sizes(rng).values(), 4)),
     )
-
-
-def built(make):
-    """Return an answer from the numbers of q, k, v, scores and output."""
-
-    def answer(B, H, G, T, S, D, E, itemsize):
-        query, output = B * H * T * D, B * H * T * E
-        key, value, scores = B * G * S * D, B * G * S * E, B * H * T * S
-        return [itemsize * n for n in make(query, key, value, scores, output)]
-
-    return answer
 
 
 check_moved = Exercise(
@@ -61,13 +60,23 @@ check_moved = Exercise(
             "read-only",
             "writes not counted",
             "only reads are counted; writes move bytes as well",
-            built(lambda q, k, v, s, o: (q + k, s, s + v, q + k + v)),
+            edited(
+                moved,
+                "query + key + scores, 2 * scores, scores + value + output "
+                "→ query + key, scores, scores + value",
+                "query + key + value + output → query + key + value",
+            ),
         ),
         Mistake(
             "written-only",
             "reads not counted",
             "only writes are counted; reads move bytes as well",
-            built(lambda q, k, v, s, o: (s, s, o, o)),
+            edited(
+                moved,
+                "query + key + scores, 2 * scores, scores + value + output "
+                "→ scores, scores, output",
+                "query + key + value + output → output",
+            ),
         ),
         Mistake(
             "heads-for-groups",
@@ -106,29 +115,24 @@ check_moved = Exercise(
             "softmax counted once",
             "the softmax is counted as one pass over the scores; it reads the "
             "scores and writes the weights",
-            built(
-                lambda q, k, v, s, o: (q + k + s, s, s + v + o, q + k + v + o)
-            ),
+            edited(moved, "2 * scores → scores"),
         ),
         Mistake(
             "weights-stay",
             "weights not read again",
             "the weights are not read for the product with the values; "
             "between two separate steps they are stored in memory",
-            built(
-                lambda q, k, v, s, o: (q + k + s, 2 * s, v + o, q + k + v + o)
-            ),
+            edited(moved, "scores + value → value"),
         ),
         Mistake(
             "fused-with-scores",
             "scores in the fused version",
             "the scores are counted in the fused version, which never writes "
             "them to memory",
-            built(
-                lambda q, k, v, s, o: (
-                    *(q + k + s, 2 * s, s + v + o),
-                    q + k + v + o + s,
-                )
+            edited(
+                moved,
+                "query + key + value + output "
+                "→ query + key + value + output + scores",
             ),
         ),
         Mistake(
@@ -136,11 +140,10 @@ check_moved = Exercise(
             "fused counted as the sum",
             "the fused version is counted as the sum of the steps; its "
             "intermediate results are never written to memory",
-            built(
-                lambda q, k, v, s, o: (
-                    *(q + k + s, 2 * s, s + v + o),
-                    q + k + v + o + 4 * s,
-                )
+            edited(
+                moved,
+                "query + key + value + output "
+                "→ query + key + value + output + 4 * scores",
             ),
         ),
     ),

@@ -5,10 +5,20 @@ Axes: B batch, H heads, T queries, S keys, D width of query, key and value
 
 import torch
 
-from attnbook.exercises.cost.answers import ALLOWED, sizes
+from attnbook.exercises.cost.flops import ALLOWED, sizes
+from attnbook.exercises.edited import edited
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.inputs import whole
-from attnbook.exercises.solutions.cost import peak
+
+
+def peak(
+    B: int, H: int, T: int, S: int, D: int, itemsize: int, rows: int
+) -> list[int]:
+    """Return the peak memory, whole and in query chunks of some rows."""
+    strip = min(rows, T)
+    whole = T * S + max(T * S, T * D)
+    cut = T * D + 2 * strip * S
+    return [B * H * itemsize * n for n in (whole, cut)]
 
 
 def draw(rng: torch.Generator) -> tuple[Case, ...]:
@@ -29,21 +39,6 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
     )
 
 
-def built(make):
-    """Return an answer from the numbers of one head."""
-
-    def answer(B, H, T, S, D, itemsize, rows):
-        found = make(T, S, D, min(rows, T))
-        return [B * H * itemsize * n for n in found]
-
-    return answer
-
-
-def all_at_once(T, S, D):
-    """Return the elements that one head holds without chunks."""
-    return T * S + max(T * S, T * D)
-
-
 check_peak = Exercise(
     title="peak memory, with and without query chunks",
     stars=2,
@@ -59,7 +54,9 @@ check_peak = Exercise(
             "weights not counted",
             "only the scores are counted; during the softmax, scores and "
             "weights are in memory together",
-            built(lambda T, S, D, r: (T * S, T * D + r * S)),
+            edited(
+                peak, "T * S + max(T * S, T * D) → T * S", "2 * strip → strip"
+            ),
         ),
         Mistake(
             "elements",
@@ -86,9 +83,7 @@ check_peak = Exercise(
             "everything added",
             "scores, weights and output are added; the scores are freed "
             "before the output is allocated",
-            built(
-                lambda T, S, D, r: (2 * T * S + T * D, T * D + 2 * r * S),
-            ),
+            edited(peak, "max(T * S, T * D) → T * S + T * D"),
         ),
         Mistake(
             "no-wide-heads",
@@ -96,63 +91,55 @@ check_peak = Exercise(
             "it is assumed that scores and weights always need the most; "
             "where heads are wide and keys are few, weights and output need "
             "more",
-            built(lambda T, S, D, r: (2 * T * S, T * D + 2 * r * S)),
+            edited(peak, "max(T * S, T * D) → T * S"),
         ),
         Mistake(
             "no-output",
             "output missing",
             "for query chunks, the output of all queries is in memory as well",
-            built(lambda T, S, D, r: (all_at_once(T, S, D), 2 * r * S)),
+            edited(peak, "T * D + 2 → 2"),
         ),
         Mistake(
             "strip-of-output",
             "output of one chunk only",
             "for query chunks, only the output of one chunk is counted; the "
             "outputs of all chunks stay in memory",
-            built(lambda T, S, D, r: (all_at_once(T, S, D), r * D + 2 * r * S)),
+            edited(peak, "T * D + 2 → strip * D + 2"),
         ),
         Mistake(
             "square-tiles",
             "square chunk of scores",
             "a chunk's scores are counted as rows · rows; they have one "
             "column for each key",
-            built(lambda T, S, D, r: (all_at_once(T, S, D), T * D + 2 * r * r)),
+            edited(peak, "strip * S → strip * strip"),
         ),
         Mistake(
             "cuts-keys",
             "keys divided into chunks",
             "the keys are divided into chunks; the queries should be, because "
             "the softmax needs all keys of its query",
-            built(lambda T, S, D, r: (all_at_once(T, S, D), T * D + 2 * T * r)),
+            edited(peak, "2 * strip * S → 2 * T * strip"),
         ),
         Mistake(
             "all-strips",
             "all chunks counted",
             "all query chunks are counted together; each one is freed before "
             "the next is allocated",
-            built(lambda T, S, D, r: (all_at_once(T, S, D), T * D + 2 * T * S)),
+            edited(peak, "2 * strip * S → 2 * T * S"),
         ),
         Mistake(
             "inputs-too",
             "inputs counted",
             "the queries, keys and values are counted; only what the "
             "computation allocates is asked for",
-            built(
-                lambda T, S, D, r: [
-                    n + T * D + 2 * S * D
-                    for n in (all_at_once(T, S, D), T * D + 2 * r * S)
-                ]
-            ),
+            edited(peak, "n for n in → (n + T * D + 2 * S * D) for n in"),
         ),
         Mistake(
             "higher-than-the-text",
             "chunk longer than the sequence",
             "a query chunk is assumed to have as many rows as requested, even "
             "where there are fewer queries",
-            lambda B, H, T, S, D, n, rows: [
-                peak(B, H, T, S, D, n, rows)[0],
-                B * H * n * (T * D + 2 * rows * S),
-            ],
+            edited(peak, "min(rows, T) → rows"),
         ),
     ),
 )

@@ -6,10 +6,18 @@ Source: Williams, Waterman and Patterson (2009),
 
 import torch
 
-from attnbook.exercises.cost.answers import ALLOWED
+from attnbook.exercises.cost.flops import ALLOWED
+from attnbook.exercises.edited import edited
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.inputs import whole
-from attnbook.exercises.solutions.cost import time_bound
+
+
+def time_bound(
+    flops: list[int], moved: list[int], rate: float, bandwidth: float
+) -> float:
+    """Return the least time for steps that run one after the other."""
+    steps = zip(flops, moved, strict=True)
+    return sum(max(f / rate, b / bandwidth) for f, b in steps)
 
 
 def draw(rng: torch.Generator) -> tuple[Case, ...]:
@@ -31,19 +39,6 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
         Case("on a machine that multiplies faster", (*mixed, 1000.0, 8.0)),
         Case("on a machine that moves faster", (*mixed, 100.0, 80.0)),
     )
-
-
-def total(time):
-    """Return an answer that adds up a time of each step."""
-    return lambda flops, moved, rate, bandwidth: sum(
-        time(f / rate, b / bandwidth) for f, b in zip(flops, moved, strict=True)
-    )
-
-
-def slowest(flops, moved, rate, bandwidth):
-    """Return the time of the slowest step."""
-    steps = zip(flops, moved, strict=True)
-    return max(max(f / rate, b / bandwidth) for f, b in steps)
 
 
 check_time_bound = Exercise(
@@ -71,33 +66,36 @@ check_time_bound = Exercise(
             "both times added",
             "the times for operations and bytes are added; a machine does "
             "both at once, so the longer one counts",
-            total(lambda f, b: f + b),
+            edited(
+                time_bound,
+                "max(f / rate, b / bandwidth) → f / rate + b / bandwidth",
+            ),
         ),
         Mistake(
             "least",
             "minimum instead of maximum",
             "it takes the shorter of the two times; a step ends when both are "
             "done",
-            total(min),
+            edited(time_bound, "max( → min("),
         ),
         Mistake(
             "arithmetic-only",
             "memory traffic not counted",
             "only the time for operations is counted",
-            total(lambda f, b: f),
+            edited(time_bound, "max(f / rate, b / bandwidth) → f / rate"),
         ),
         Mistake(
             "memory-only",
             "arithmetic not counted",
             "only the time for moving bytes is counted",
-            total(lambda f, b: b),
+            edited(time_bound, "max(f / rate, b / bandwidth) → b / bandwidth"),
         ),
         Mistake(
             "slowest-step",
             "slowest step only",
             "it returns the time of the slowest step; the steps run one after "
             "the other, so their times are added",
-            slowest,
+            edited(time_bound, "sum( → max("),
         ),
         Mistake(
             "mean",
@@ -110,16 +108,16 @@ check_time_bound = Exercise(
             "rates swapped",
             "operations are divided by the bandwidth and bytes by the compute "
             "rate",
-            lambda flops, moved, rate, bandwidth: time_bound(
-                flops, moved, bandwidth, rate
+            edited(
+                time_bound, "f / rate, b / bandwidth → f / bandwidth, b / rate"
             ),
         ),
         Mistake(
             "times-the-rate",
             "multiplied by the rate",
             "the work is multiplied by a rate; it should be divided by it",
-            lambda flops, moved, rate, bandwidth: time_bound(
-                flops, moved, 1 / rate, 1 / bandwidth
+            edited(
+                time_bound, "f / rate, b / bandwidth → f * rate, b * bandwidth"
             ),
         ),
         Mistake(
@@ -138,7 +136,10 @@ check_time_bound = Exercise(
             "product",
             "product of the times",
             "the two times are multiplied; the longer one counts",
-            total(lambda f, b: f * b),
+            edited(
+                time_bound,
+                "max(f / rate, b / bandwidth) → (f / rate) * (b / bandwidth)",
+            ),
         ),
     ),
 )

@@ -5,14 +5,34 @@ Source: Sutskever, Vinyals and Le (2014), section 3.2 (a beam of one),
 Axes: V symbols, N state width
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from attnbook.exercises.edited import edited
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.inputs import normal
-from attnbook.exercises.solutions.encoder_decoder import greedy
+
+
+def greedy(
+    step: Callable[[int, Tensor], tuple[Tensor, Tensor]],
+    state: Tensor,
+    start: int,
+    end: int,
+    limit: int,
+) -> list[int]:
+    """Return the likeliest symbol at every step, up to `end` or `limit`."""
+    said, previous = [], start
+    while len(said) < limit:
+        logits, state = step(previous, state)
+        previous = int(logits.argmax())
+        if previous == end:
+            break
+        said.append(previous)
+    return said
+
 
 PATIENCE = 100  # calls; no case asks for as many
 
@@ -72,64 +92,47 @@ def telling(step: Step, state: Tensor, said: list[int]) -> bool:
     return all(other[:6] != said[:6] for other in others)
 
 
-def spoken(step, state, start, end, limit, *, hear, remember):
-    """Decode; `hear` picks what is fed back, `remember` the state kept."""
-    said, previous, now = [], start, state
-    while len(said) < limit:
-        logits, after = step(previous, now)
-        symbol = int(logits.argmax())
-        if symbol == end:
-            break
-        said.append(symbol)
-        previous, now = hear(start, symbol, logits), remember(state, after)
-    return said
-
-
-def feeding(hear=lambda start, symbol, logits: symbol, remember=None):
-    """Return a decoder that feeds back something else, or forgets."""
-    remember = remember or (lambda first, after: after)
-    return lambda *x: spoken(*x, hear=hear, remember=remember)
-
-
 FED_WRONGLY = (
     Mistake(
         "always-start",
         "start symbol at every step",
         "every step receives the start symbol; it should receive the symbol "
         "predicted last",
-        feeding(lambda start, symbol, logits: start),
+        edited(greedy, "step(previous, state) → step(start, state)"),
     ),
     Mistake(
         "state-lost",
         "state not carried over",
         "the state that a step returns is discarded, so every step begins "
         "from the initial state",
-        feeding(remember=lambda first, after: first),
+        edited(greedy, "logits, state = → logits, _ ="),
     ),
     Mistake(
         "state-reset",
         "state reset to zeros",
         "every step begins from a state of zeros",
-        feeding(remember=lambda first, after: torch.zeros_like(first)),
+        edited(
+            greedy,
+            "said.append(previous) → said.append(previous); state = 0 * state",
+        ),
     ),
     Mistake(
         "least-likely",
         "least likely symbol",
         "it chooses the least likely symbol",
-        lambda step, *x: greedy(lambda p, s: negated(*step(p, s)), *x),
+        edited(greedy, "argmax → argmin"),
     ),
     Mistake(
         "second-fed-back",
         "wrong symbol fed back",
         "the symbol fed back to the decoder is not the one that was predicted",
-        feeding(lambda start, symbol, logits: int(logits.topk(2)[1][1])),
+        edited(
+            greedy,
+            "said.append(previous) "
+            "→ said.append(previous); previous = int(logits.topk(2)[1][1])",
+        ),
     ),
 )
-
-
-def negated(logits, state):
-    """Return the negated logits, and the state."""
-    return -logits, state
 
 
 def without_end(step, state, start, end, limit):

@@ -5,10 +5,18 @@ Axes: B batch, S source symbols, M memory width
 """
 
 import torch
+from jaxtyping import Float, Int
+from torch import Tensor
 
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.inputs import doubled, normal, whole
-from attnbook.exercises.solutions.encoder_decoder import last_state
+
+
+def last_state(
+    states: Float[Tensor, "B S M"], lengths: Int[Tensor, " B"]
+) -> Float[Tensor, "B M"]:
+    """Return the state after each sequence's last real symbol."""
+    return states[torch.arange(len(lengths)), lengths - 1]
 
 
 def draw(rng: torch.Generator) -> tuple[Case, ...]:

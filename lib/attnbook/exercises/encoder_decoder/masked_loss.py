@@ -6,11 +6,20 @@ Axes: B batch, T target symbols, V symbols
 """
 
 import torch
+from jaxtyping import Float, Int
+from torch import Tensor
 from torch.nn import functional as F
 
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.inputs import doubled, normal, whole
-from attnbook.exercises.solutions.encoder_decoder import masked_loss
+
+
+def masked_loss(
+    logits: Float[Tensor, "B T V"], targets: Int[Tensor, "B T"], pad: int
+) -> Float[Tensor, ""]:
+    """Return the mean cross-entropy, in nats, of the symbols that are real."""
+    surprise = -logits.log_softmax(-1).gather(-1, targets[..., None])[..., 0]
+    return surprise[targets != pad].mean()
 
 
 def draw(rng: torch.Generator) -> tuple[Case, ...]:

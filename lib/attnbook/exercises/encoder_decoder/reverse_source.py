@@ -6,10 +6,20 @@ Axes: B batch, S source symbols
 """
 
 import torch
+from jaxtyping import Int
+from torch import Tensor
 
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.inputs import whole
-from attnbook.exercises.solutions.encoder_decoder import reverse_source
+
+
+def reverse_source(
+    tokens: Int[Tensor, "B S"], lengths: Int[Tensor, " B"]
+) -> Int[Tensor, "B S"]:
+    """Return each sequence read backwards, its padding still at the end."""
+    places = torch.arange(tokens.shape[1], device=tokens.device)
+    mirrored = lengths[:, None] - 1 - places
+    return tokens.gather(1, torch.where(mirrored < 0, places, mirrored))
 
 
 def draw(rng: torch.Generator) -> tuple[Case, ...]:

@@ -6,18 +6,26 @@ Axes: T queries, E value width; leading axes stay
 """
 
 import torch
+from jaxtyping import Float
+from torch import Tensor
 
+from attnbook.exercises.edited import edited
 from attnbook.exercises.exercise import Case, Exercise, Mistake
-from attnbook.exercises.flash_attention.merge_answers import (
-    by,
-    by_maximum,
-    by_ratio,
-    covered,
-    shares,
-    unshifted,
-)
 from attnbook.exercises.inputs import doubled, normal, whole
-from attnbook.exercises.solutions.flash_attention import merge
+
+
+def merge(
+    output_a: Float[Tensor, "*B T E"],
+    lse_a: Float[Tensor, "*B T"],
+    output_b: Float[Tensor, "*B T E"],
+    lse_b: Float[Tensor, "*B T"],
+) -> tuple[Float[Tensor, "*B T E"], Float[Tensor, "*B T"]]:
+    """Return attention to the keys of both parts, from attention to each."""
+    lse = torch.logaddexp(lse_a, lse_b)
+    # Where both are empty, -inf - -inf would be NaN.
+    shift = lse.masked_fill(lse == -torch.inf, 0.0)
+    share_a, share_b = ((x - shift).exp()[..., None] for x in (lse_a, lse_b))
+    return share_a * output_a + share_b * output_b, lse
 
 
 def draw(rng: torch.Generator) -> tuple[Case, ...]:
@@ -64,6 +72,37 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
     )
 
 
+def unshifted(output_a, lse_a, output_b, lse_b):
+    """Take exp of the logsumexps as they are."""
+    a, b = lse_a.exp()[..., None], lse_b.exp()[..., None]
+    total = a + b
+    safe = total.masked_fill(total == 0, 1.0)
+    return (a * output_a + b * output_b) / safe, total.log()[..., 0]
+
+
+def by_maximum(divide=True, guard=True, log=True):
+    """Return an answer that shifts by the larger logsumexp."""
+
+    def answer(output_a, lse_a, output_b, lse_b):
+        top = torch.maximum(lse_a, lse_b)
+        low = top.masked_fill(top == -torch.inf, 0.0) if guard else top
+        a, b = (lse_a - low).exp(), (lse_b - low).exp()
+        mixed = a[..., None] * output_a + b[..., None] * output_b
+        total = a + b
+        safe = total.masked_fill(total == 0, 1.0) if guard else total
+        if divide:
+            mixed = mixed / safe[..., None]
+        return mixed, (low + total.log()) if log else total.log()
+
+    return answer
+
+
+def covered(output_a, lse_a, output_b, lse_b):
+    """Cover up NaN afterwards, and -inf with it."""
+    output, lse = by_maximum(guard=False)(output_a, lse_a, output_b, lse_b)
+    return output.nan_to_num(), lse.nan_to_num()
+
+
 check_merge = Exercise(
     title="merge two partial results",
     stars=2,
@@ -78,59 +117,64 @@ check_merge = Exercise(
             "plain mean of the outputs",
             "the two outputs are weighted equally; each should be weighted by "
             "exp of its logsumexp",
-            by(lambda a, b: torch.full_like(a, 0.5)),
+            edited(merge, "(x - shift).exp() → torch.full_like(x, 0.5)"),
         ),
         Mistake(
             "sum",
             "sum of the outputs",
             "the outputs are added; both are averages already, so their "
             "weighted average is needed",
-            lambda oa, la, ob, lb: (oa + ob, torch.logaddexp(la, lb)),
+            edited(merge, "(x - shift).exp() → torch.ones_like(x)"),
         ),
         Mistake(
             "shares-exchanged",
             "weights exchanged",
             "each output is multiplied by the weight of the other part",
-            by(lambda a, b: shares(b, a)),
+            edited(merge, "share_a, share_b = → share_b, share_a ="),
         ),
         Mistake(
             "winner-takes-all",
             "only the larger part",
             "only the part with the larger logsumexp is used",
-            by(lambda a, b: (a >= b).to(a.dtype)),
+            lambda oa, la, ob, lb: (
+                torch.where((la >= lb)[..., None], oa, ob),
+                torch.logaddexp(la, lb),
+            ),
         ),
         Mistake(
             "ratio-of-logarithms",
             "weights from logarithms",
             "the logsumexps themselves are used as weights; they are "
             "logarithms of the weights",
-            by(by_ratio),
+            edited(merge, "(x - shift).exp() → (x / (lse_a + lse_b))"),
         ),
         Mistake(
             "lse-added",
             "logsumexps added",
             "the logsumexps are added, which multiplies the totals; use "
             "logaddexp",
-            by(lse=lambda a, b: a + b),
+            edited(merge, "output_b, lse → output_b, lse_a + lse_b"),
         ),
         Mistake(
             "lse-maximum",
             "maximum of the logsumexps",
             "the larger logsumexp is returned; the total of the other part is "
             "missing",
-            by(lse=torch.maximum),
+            edited(
+                merge, "output_b, lse → output_b, torch.maximum(lse_a, lse_b)"
+            ),
         ),
         Mistake(
             "lse-mean",
             "mean of the logsumexps",
             "the mean of the logsumexps is returned; use logaddexp",
-            by(lse=lambda a, b: (a + b) / 2),
+            edited(merge, "output_b, lse → output_b, (lse_a + lse_b) / 2"),
         ),
         Mistake(
             "lse-first",
             "first logsumexp only",
             "the logsumexp of the first part is returned; use logaddexp",
-            by(lse=lambda a, b: a),
+            edited(merge, "output_b, lse → output_b, lse_a"),
         ),
         Mistake(
             "lse-unshifted",
@@ -150,9 +194,10 @@ check_merge = Exercise(
             "base-two",
             "powers of 2 instead of e",
             "it uses powers of 2; these logarithms are natural",
-            by(
-                lambda a, b: shares(a * 0.6931472, b * 0.6931472),
-                torch.logaddexp2,
+            edited(
+                merge,
+                "(x - shift).exp() → (x - shift).exp2()",
+                "torch.logaddexp( → torch.logaddexp2(",
             ),
         ),
         Mistake(

@@ -5,21 +5,31 @@ Source: Milakov and Gimelshein (2018), algorithm 3,
 Axes: T queries, n scores of a chunk
 """
 
-import torch
+from collections.abc import Iterable, Iterator, Sequence
 
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from attnbook.exercises.edited import edited
 from attnbook.exercises.exercise import Case, Exercise, Mistake
-from attnbook.exercises.flash_attention.online_answers import (
-    both_rescaled,
-    joined,
-    raw,
-    shifted_by_own,
-    step,
-    twice_read,
-    unguarded,
-)
-from attnbook.exercises.flash_attention.stream import Stream
 from attnbook.exercises.inputs import normal, whole
-from attnbook.exercises.solutions.flash_attention import online_softmax
+
+
+def online_softmax(
+    chunks: Iterable[Float[Tensor, "T n"]],
+) -> tuple[Float[Tensor, " T"], Float[Tensor, " T"]]:
+    """Return each row's maximum and its total of exp(score - maximum)."""
+    maximum, total = torch.tensor(-torch.inf), torch.tensor(0.0)
+    for chunk in chunks:
+        higher = torch.maximum(maximum, chunk.amax(dim=-1))
+        # Where nothing was seen yet, -inf - -inf would be NaN.
+        shift = higher.masked_fill(higher == -torch.inf, 0.0)
+        total = total * (maximum - shift).exp()
+        total = total + (chunk - shift[:, None]).exp().sum(dim=-1)
+        maximum = higher
+    return maximum, total
+
 
 LONG, ROWS, WIDTH = 24, 4, 64  # a stream that is not to be kept
 
@@ -63,6 +73,52 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
     return *cases, Case(f"with {LONG} chunks", (long,), room=half)
 
 
+def twice_read(chunks):
+    """Read for the maximum, then read again for the total."""
+    top = torch.stack([chunk.amax(-1) for chunk in chunks]).amax(0)
+    low, total = top.masked_fill(top == -torch.inf, 0.0), torch.zeros_like(top)
+    for chunk in chunks:
+        total = total + (chunk - low[:, None]).exp().sum(-1)
+    return top, total
+
+
+class Stream:
+    """Chunks that can be read once; a second pass is empty.
+
+    It is a class, not a generator, for it has to be copied and sent to another
+    process before it is read.
+
+    Args:
+        chunks: what it hands out.
+    """
+
+    def __init__(self, chunks: Sequence[Tensor]):
+        self.chunks, self.read = tuple(chunks), False
+
+    def __iter__(self) -> Iterator[Tensor]:
+        """Yield a copy of each chunk, the first time."""
+        first, self.read = not self.read, True
+        if first:
+            for chunk in self.chunks:
+                yield chunk.clone()
+
+    def __repr__(self) -> str:
+        return f"a stream of {len(self.chunks)} chunks"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Stream) and (
+            len(self.chunks) == len(other.chunks)
+            and all(map(same, self.chunks, other.chunks))
+        )
+
+    __hash__ = None
+
+
+def same(a: Tensor, b: Tensor) -> bool:
+    """Tell whether two chunks are equal; no tensor is made for it."""
+    return a.dtype == b.dtype and a.shape == b.shape and a.equal(b)
+
+
 check_online_softmax = Exercise(
     title="online softmax",
     stars=1,
@@ -78,17 +134,17 @@ check_online_softmax = Exercise(
             "total not rescaled",
             "the previous total is not rescaled when the maximum grows; "
             "multiply it by exp(old - new)",
-            step(rescale=lambda old, new: torch.ones(())),
+            edited(online_softmax, "total * (maximum - shift).exp() → total"),
         ),
         Mistake(
             "rescale-inverted",
             "inverted rescaling factor",
             "the previous total is multiplied by exp(new - old); the factor "
             "should be exp(old - new), which is at most 1",
-            step(
-                rescale=lambda old, new: (
-                    (new - old).masked_fill(old == -torch.inf, 0.0).exp()
-                )
+            edited(
+                online_softmax,
+                "(maximum - shift).exp() "
+                "→ (shift - maximum).nan_to_num(posinf=0.0).exp()",
             ),
         ),
         Mistake(
@@ -96,23 +152,34 @@ check_online_softmax = Exercise(
             "new chunk rescaled as well",
             "the sum of the new chunk is rescaled as well; it is already "
             "shifted by the new maximum",
-            both_rescaled,
+            edited(
+                online_softmax,
+                "exp().sum(dim=-1) "
+                "→ exp().sum(dim=-1) * (maximum - shift).exp()",
+            ),
         ),
         Mistake(
             "own-shift",
             "different shift for each chunk",
             "each chunk is shifted by its own maximum and the totals are "
             "added without rescaling",
-            shifted_by_own,
+            edited(
+                online_softmax,
+                "higher.masked_fill(higher == -torch.inf, 0.0) "
+                "→ chunk.amax(dim=-1).clamp(min=-1e30)",
+                "total * (maximum - shift).exp() → total",
+            ),
         ),
         Mistake(
             "last-chunk",
             "last chunk only",
             "the totals are reset for each chunk, so only the last chunk is "
             "counted",
-            step(
-                rescale=lambda old, new: torch.zeros(()),
-                higher=lambda old, new: new,
+            edited(
+                online_softmax,
+                "torch.maximum(maximum, chunk.amax(dim=-1)) "
+                "→ chunk.amax(dim=-1)",
+                "total * (maximum - shift).exp() → 0.0",
             ),
         ),
         Mistake(
@@ -120,15 +187,21 @@ check_online_softmax = Exercise(
             "maximum of the last chunk",
             "the maximum is replaced by that of each chunk; it must never "
             "decrease",
-            step(higher=lambda old, new: new),
+            edited(
+                online_softmax,
+                "torch.maximum(maximum, chunk.amax(dim=-1)) "
+                "→ chunk.amax(dim=-1)",
+            ),
         ),
         Mistake(
             "first-maximum",
             "maximum of the first chunk",
             "all chunks are shifted by the maximum of the first one, which "
             "later scores can exceed",
-            step(
-                higher=lambda old, new: torch.where(old == -torch.inf, new, old)
+            edited(
+                online_softmax,
+                "torch.maximum(maximum, chunk.amax(dim=-1)) "
+                "→ torch.where(maximum == -torch.inf, chunk.amax(-1), maximum)",
             ),
         ),
         Mistake(
@@ -136,23 +209,30 @@ check_online_softmax = Exercise(
             "maximum initialized with 0",
             "the maximum is initialized with 0, which is wrong for a row of "
             "negative scores; initialize it with -inf",
-            step(start=0.0),
+            edited(
+                online_softmax, "torch.tensor(-torch.inf) → torch.tensor(0.0)"
+            ),
         ),
         Mistake(
             "one-maximum",
             "one maximum for all rows",
             "all rows share one maximum, so rows far below it underflow to 0",
-            step(best=lambda chunk: chunk.amax().expand(len(chunk))),
+            edited(
+                online_softmax,
+                "chunk.amax(dim=-1) → chunk.amax().expand(len(chunk))",
+            ),
         ),
         Mistake(
             "no-shift",
             "exponential without a shift",
             "the exponential is applied to the scores without a shift, so it "
             "overflows; no later rescaling can repair that",
-            step(
-                rescale=lambda old, new: torch.ones(()),
-                weigh=lambda chunk, top: chunk.exp().sum(-1),
-                end=raw,
+            edited(
+                online_softmax,
+                "total * (maximum - shift).exp() → total",
+                "(chunk - shift[:, None]).exp() → chunk.exp()",
+                "return maximum, total "
+                "→ return maximum, total * (-shift).exp()",
             ),
         ),
         Mistake(
@@ -160,13 +240,19 @@ check_online_softmax = Exercise(
             "NaN in an empty row",
             "where all scores so far are masked out, -inf - -inf gives NaN; "
             "shift by 0 there",
-            unguarded,
+            edited(
+                online_softmax,
+                "higher.masked_fill(higher == -torch.inf, 0.0) → higher",
+            ),
         ),
         Mistake(
             "logsumexp",
             "logsumexp instead of the total",
             "it returns the logsumexp; the exercise asks for the total",
-            step(end=lambda top, total: (top, top + total.log())),
+            edited(
+                online_softmax,
+                "return maximum, total → return maximum, maximum + total.log()",
+            ),
         ),
         Mistake(
             "two-passes",
@@ -179,7 +265,7 @@ check_online_softmax = Exercise(
             "chunks kept in memory",
             "it keeps all chunks in memory; two numbers for each row are "
             "enough",
-            joined(online_softmax),
+            lambda chunks: online_softmax([torch.cat(list(chunks), -1)]),
         ),
     ),
 )

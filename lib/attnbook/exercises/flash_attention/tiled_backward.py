@@ -6,16 +6,93 @@ Source: Dao et al. (2022), appendix B.4, algorithm 4,
 Axes: T queries, S keys, D width of query and key, E value width
 """
 
-from attnbook.exercises.exercise import ATTENTION, Exercise, Mistake
-from attnbook.exercises.flash_attention.answers import backward, whole_only
-from attnbook.exercises.flash_attention.backward_answers import (
-    at_once,
-    from_scores,
-    of_the_tile,
-    shifted_only,
-)
-from attnbook.exercises.flash_attention.backward_cases import draw
-from attnbook.exercises.solutions.flash_attention import tiled_backward
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from attnbook.exercises.edited import edited
+from attnbook.exercises.exercise import ATTENTION, Case, Exercise, Mistake
+from attnbook.exercises.flash_attention.tiled import tiled
+from attnbook.exercises.flash_attention.tiles import far, most, usual
+from attnbook.exercises.inputs import doubled, normal
+from attnbook.exercises.scaled_dot_product.gradient import gradient
+
+
+def tiled_backward(
+    query: Float[Tensor, "*B T D"],
+    key: Float[Tensor, "*B S D"],
+    value: Float[Tensor, "*B S E"],
+    output: Float[Tensor, "*B T E"],
+    lse: Float[Tensor, "*B T"],
+    upstream: Float[Tensor, "*B T E"],
+    block: int,
+) -> tuple[
+    Float[Tensor, "*B T D"], Float[Tensor, "*B S D"], Float[Tensor, "*B S E"]
+]:
+    """Return a loss's gradients on query, key and value, tile by tile."""
+    scale = query.shape[-1] ** -0.5
+    average = (upstream * output).sum(dim=-1, keepdim=True)
+    dquery, dkey, dvalue = (torch.zeros_like(x) for x in (query, key, value))
+    by_query = query, upstream, lse[..., None], average, dquery
+    rows = [x.split(block, dim=-2) for x in by_query]
+    columns = [x.split(block, dim=-2) for x in (key, value, dkey, dvalue)]
+    for k, v, dk, dv in zip(*columns, strict=True):
+        for q, up, z, mean, dq in zip(*rows, strict=True):
+            weights = (q * scale @ k.mT - z).exp()
+            dscores = weights * (up @ v.mT - mean) * scale
+            dq += dscores @ k  # views: what is added here arrives in dquery
+            dk += dscores.mT @ q
+            dv += weights.mT @ up
+    return dquery, dkey, dvalue
+
+
+def at_once(query, key, value, output, lse, upstream, block):
+    """Make all weights, as the standard version does."""
+    return gradient(query, key, value, upstream)
+
+
+def draw(rng: torch.Generator) -> tuple[Case, ...]:
+    """One tile; several; ragged ends; large scores; then the memory."""
+
+    def inputs(given, block):
+        kind, shape = given[0].dtype, given[0].shape[:-1]
+        upstream = normal(rng, *shape, given[2].shape[-1], dtype=kind)
+        saved = (x.to(kind) for x in tiled(*doubled(given), block))
+        return *given, *saved, upstream, block
+
+    def case(tries, *lead, block, **sizes):
+        return Case(tries, inputs(usual(rng, *lead, **sizes), block))
+
+    def scores(tries, signs, step):
+        # In double precision: a logsumexp of 720 in single would be so coarse
+        # that right answers differ visibly.
+        given = far(
+            rng, len(signs), 11, torch.tensor(signs), step, (18, 10), 0.25
+        )
+        return Case(tries, inputs(doubled(given), 4))
+
+    precise = inputs(doubled(usual(rng, t=5, s=7)), 3)
+    room = inputs(usual(rng, t=144, s=144, d=4, e=3), 24)
+    return (
+        case("with one query and one key", t=1, s=1, d=3, e=2, block=4),
+        case("with one tile", t=3, s=5, block=8),
+        case("with two tiles of keys", t=2, s=4, block=2),
+        case("with two tiles of queries", t=4, s=2, block=2),
+        case("with all sizes equal", t=4, s=4, d=4, e=4, block=2),
+        case("with ragged tiles", t=5, s=7, block=3),
+        case("with more queries than keys", t=11, s=5, block=4),
+        case("with tiles of one score", t=2, s=3, block=1),
+        case("with a batch of 3 and 2 heads", 3, 2, t=5, s=7, block=2),
+        scores("with scores that grow from key to key", [1, 1, 1, 1, 1], 1),
+        scores("with queries near 720 and near -720", [1, -1, 1, -1, -1], 0),
+        Case("in double precision", precise),
+        Case(
+            "with 144 queries and keys in tiles of 24",
+            room,
+            room=most(144, 144),
+        ),
+    )
+
 
 check_tiled_backward = Exercise(
     title="tiled backward pass",
@@ -35,160 +112,185 @@ check_tiled_backward = Exercise(
             "average not subtracted",
             "the weighted average of the gradients, upstream · output, is not "
             "subtracted",
-            backward(dscores=lambda w, dw, mean: w * dw),
+            edited(tiled_backward, "up @ v.mT - mean → up @ v.mT"),
         ),
         Mistake(
             "average-of-the-tile",
             "average over one tile",
             "the average is taken over the keys of one tile; it runs over all "
             "keys and equals upstream · output",
-            backward(dscores=of_the_tile),
+            edited(
+                tiled_backward,
+                "- mean) → - (weights * (up @ v.mT)).sum(-1, keepdim=True))",
+            ),
         ),
         Mistake(
             "average-of-upstream",
             "upstream · upstream subtracted",
             "upstream · upstream is subtracted; it should be upstream · output",
-            backward(mean=lambda o, up: (up * up).sum(-1, keepdim=True)),
+            edited(tiled_backward, "upstream * output → upstream * upstream"),
         ),
         Mistake(
             "average-unsummed",
             "mean over the value width",
             "the mean of upstream · output over the value width is "
             "subtracted; it should be the sum",
-            backward(mean=lambda o, up: (up * o).mean(-1, keepdim=True)),
+            edited(tiled_backward, ".sum( → .mean("),
         ),
         Mistake(
             "average-added",
             "average added",
             "the average is added; it should be subtracted",
-            backward(dscores=lambda w, dw, mean: w * (dw + mean)),
+            edited(tiled_backward, "v.mT - mean → v.mT + mean"),
         ),
         Mistake(
             "softmax-of-the-tile",
             "softmax of each tile",
             "each tile has its own softmax; a weight is exp(score - "
             "logsumexp), over all keys",
-            backward(weights=from_scores(lambda s, z: s.softmax(-1))),
+            edited(
+                tiled_backward,
+                "(q * scale @ k.mT - z).exp() → (q * scale @ k.mT).softmax(-1)",
+            ),
         ),
         Mistake(
             "lse-divides",
             "divided by the logsumexp",
             "the exponential is divided by the logsumexp, which is a "
             "logarithm; subtract it from the score first",
-            backward(weights=from_scores(lambda s, z: s.exp() / z)),
+            edited(
+                tiled_backward,
+                "(q * scale @ k.mT - z).exp() → (q * scale @ k.mT).exp() / z",
+            ),
         ),
         Mistake(
             "no-shift",
             "exponential without a shift",
             "exp(score) / exp(logsumexp) is right mathematically, but it "
             "overflows; subtract first",
-            backward(weights=from_scores(lambda s, z: s.exp() / z.exp())),
+            edited(
+                tiled_backward,
+                "(q * scale @ k.mT - z).exp() "
+                "→ (q * scale @ k.mT).exp() / z.exp()",
+            ),
         ),
         Mistake(
             "maximum-for-lse",
             "maximum instead of logsumexp",
             "the weights are shifted by the maximum and never divided by "
             "their total; subtract the logsumexp",
-            shifted_only,
+            edited(
+                tiled_backward,
+                "lse[..., None] "
+                "→ (query * scale @ key.mT).amax(-1, keepdim=True)",
+            ),
         ),
         Mistake(
             "base-two",
             "powers of 2 instead of e",
             "it uses powers of 2; this logsumexp is a natural logarithm",
-            backward(weights=from_scores(lambda s, z: (s - z).exp2())),
+            edited(tiled_backward, "- z).exp() → - z).exp2()"),
         ),
         Mistake(
             "scores-unscaled",
             "scores without the scale",
             "the scores are recomputed without 1/√D, but the logsumexp is "
             "that of the scaled scores",
-            backward(weights=lambda q, k, z, c: (q @ k.mT - z).exp()),
+            edited(tiled_backward, "q * scale @ → q @"),
         ),
         Mistake(
             "no-scale",
             "no 1/√D in the gradients",
             "the gradients lack the factor 1/√D, which belongs to both dquery "
             "and dkey",
-            backward(
-                dquery=lambda ds, k, c: ds @ k,
-                dkey=lambda ds, q, c: ds.mT @ q,
-            ),
+            edited(tiled_backward, "- mean) * scale → - mean)"),
         ),
         Mistake(
             "key-unscaled",
             "dkey not scaled",
             "dquery is scaled, but dkey is not; the factor 1/√D belongs to "
             "both",
-            backward(dkey=lambda ds, q, c: ds.mT @ q),
+            edited(tiled_backward, "dscores.mT @ q → dscores.mT @ q / scale"),
         ),
         Mistake(
             "query-unscaled",
             "dquery not scaled",
             "dkey is scaled, but dquery is not; the factor 1/√D belongs to "
             "both",
-            backward(dquery=lambda ds, k, c: ds @ k),
+            edited(tiled_backward, "dscores @ k → dscores @ k / scale"),
         ),
         Mistake(
             "scaled-twice",
             "scaled twice",
             "the gradients contain the factor 1/√D twice",
-            backward(
-                dquery=lambda ds, k, c: ds @ k * c * c,
-                dkey=lambda ds, q, c: ds.mT @ q * c * c,
-            ),
+            edited(tiled_backward, "- mean) * scale → - mean) * scale**2"),
         ),
         Mistake(
             "query-overwritten",
             "dquery overwritten",
             "each tile of keys overwrites dquery; it should be added up over "
             "the tiles",
-            backward(kept=(False, True)),
+            edited(tiled_backward, "dq += → dq[:] ="),
         ),
         Mistake(
             "key-overwritten",
             "dkey and dvalue overwritten",
             "each tile of queries overwrites dkey and dvalue; they should be "
             "added up over the tiles",
-            backward(kept=(True, False)),
+            edited(tiled_backward, "dk += → dk[:] =", "dv += → dv[:] ="),
         ),
         Mistake(
             "all-overwritten",
             "all gradients overwritten",
             "each tile overwrites the gradients; they should be added up over "
             "the tiles",
-            backward(kept=(False, False)),
+            edited(
+                tiled_backward,
+                "dq += → dq[:] =",
+                "dk += → dk[:] =",
+                "dv += → dv[:] =",
+            ),
         ),
         Mistake(
             "no-weight",
             "not multiplied by the weights",
             "the difference from the average is not multiplied by the weights",
-            backward(dscores=lambda w, dw, mean: dw - mean),
+            edited(tiled_backward, "weights * (up → (up"),
         ),
         Mistake(
             "no-softmax",
             "softmax gradient skipped",
             "the gradient of the softmax is skipped: the gradient of the "
             "weights is not that of the scores",
-            backward(dscores=lambda w, dw, mean: dw),
+            edited(tiled_backward, "weights * (up @ v.mT - mean) → up @ v.mT"),
         ),
         Mistake(
             "scores-for-weights",
             "dvalue from the score gradients",
             "dvalue is computed with the gradients of the scores; it should "
             "use the weights",
-            backward(dvalue=lambda w, ds, up: ds.mT @ up),
+            edited(tiled_backward, "weights.mT @ up → dscores.mT @ up / scale"),
         ),
         Mistake(
             "queries-dropped",
             "last queries dropped",
             "the last queries, which do not fill a tile, are left out",
-            backward(rows=whole_only),
+            edited(
+                tiled_backward,
+                "zip(*rows, strict=True) → [x for x in zip(*rows, strict=True) "
+                "if x[0].shape[-2] == min(block, query.shape[-2])]",
+            ),
         ),
         Mistake(
             "keys-dropped",
             "last keys dropped",
             "the last keys, which do not fill a tile, are left out",
-            backward(columns=whole_only),
+            edited(
+                tiled_backward,
+                "zip(*columns, strict=True) "
+                "→ [x for x in zip(*columns, strict=True) "
+                "if x[0].shape[-2] == min(block, key.shape[-2])]",
+            ),
         ),
         Mistake(
             "descent",

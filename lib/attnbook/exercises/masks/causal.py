@@ -5,10 +5,19 @@ Axes: T queries, S keys
 """
 
 import torch
+from jaxtyping import Bool
+from torch import Tensor
 
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.inputs import whole
-from attnbook.exercises.solutions.masks import causal
+
+
+def causal(T: int, S: int) -> Bool[Tensor, "T S"]:
+    """Return True where key s does not come after query t.
+
+    The last query stands at the last key, so query t stands at t + S - T.
+    """
+    return torch.arange(S) <= torch.arange(T)[:, None] + S - T
 
 
 def draw(rng: torch.Generator) -> tuple[Case, ...]:

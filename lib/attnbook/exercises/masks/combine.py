@@ -5,10 +5,18 @@ Axes: B batch, T positions that ask and are asked
 """
 
 import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
 
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.inputs import whole
-from attnbook.exercises.solutions.masks import causal, combine, padding
+from attnbook.exercises.masks.causal import causal
+from attnbook.exercises.masks.padding import padding
+
+
+def combine(lengths: Int[Tensor, " B"], T: int) -> Bool[Tensor, "B 1 T T"]:
+    """Return True where a key is no padding and does not come later."""
+    return causal(T, T) & padding(lengths, T)
 
 
 def draw(rng: torch.Generator) -> tuple[Case, ...]:

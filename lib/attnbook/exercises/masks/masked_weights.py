@@ -7,9 +7,9 @@ Axes: B batch, H heads, T queries, S keys
 import torch
 
 from attnbook.attention.masked_softmax import masked_softmax
+from attnbook.attention.masked_softmax import masked_softmax as emptied
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.inputs import cast, doubled, halved, normal
-from attnbook.exercises.masks.answers import added, emptied, filled, lowest
 
 LOW = 3e38, 6e4  # scores go down to -LOW in single and in half precision
 
@@ -56,6 +56,24 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
         Case("in bfloat16", (*cast((usual,), torch.bfloat16), empty)),
         Case("in half precision, low", (*halved(lone(LOW[1])[:1]), only)),
     )
+
+
+def filled(number):
+    """Return weights whose hidden keys have a score that the dtype decides."""
+    return lambda scores, mask: scores.masked_fill(
+        ~mask, number(scores.dtype)
+    ).softmax(-1)
+
+
+def added(scores, mask, number):
+    """Return weights whose hidden keys have a number added to their scores."""
+    bias = torch.zeros(mask.shape, dtype=scores.dtype)
+    return (scores + bias.masked_fill(~mask, number)).softmax(-1)
+
+
+def lowest(dtype):
+    """Return the lowest number of a precision."""
+    return torch.finfo(dtype).min
 
 
 check_masked_weights = Exercise(

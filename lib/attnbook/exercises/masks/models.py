@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from attnbook.attention.masked_softmax import masked_softmax
 from attnbook.exercises.inputs import normal
-from attnbook.exercises.solutions.masks import causal
+from attnbook.exercises.masks.causal import causal
 
 SYMBOLS, WIDTH = 6, 5  # symbol 0 is padding
 

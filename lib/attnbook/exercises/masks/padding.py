@@ -5,10 +5,16 @@ Axes: B batch, S keys
 """
 
 import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
 
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.inputs import whole
-from attnbook.exercises.solutions.masks import padding
+
+
+def padding(lengths: Int[Tensor, " B"], S: int) -> Bool[Tensor, "B 1 1 S"]:
+    """Return True for keys that are no padding; for all heads and queries."""
+    return (torch.arange(S) < lengths[:, None])[:, None, None, :]
 
 
 def draw(rng: torch.Generator) -> tuple[Case, ...]:

@@ -5,12 +5,29 @@ Axes: B batch, H heads, G groups, T queries, S keys, D width of query and key,
     E value width
 """
 
-import torch
+from collections.abc import Callable
 
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from attnbook.attention.scaled_dot_product import attend
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.inputs import doubled, halved, normal
-from attnbook.exercises.multi_head.answers import for_each, past, with_groups
-from attnbook.exercises.solutions import multi_head as solutions
+from attnbook.exercises.multi_head.multi_head import weighed
+from attnbook.exercises.self_attention.cross_attention import past
+
+
+def grouped_query(
+    query: Float[Tensor, "B H T D"],
+    key: Float[Tensor, "B G S D"],
+    value: Float[Tensor, "B G S E"],
+) -> Float[Tensor, "B H T E"]:
+    """Return attention in which H / G consecutive heads share a group."""
+    each = query.shape[1] // key.shape[1]
+    key = key.repeat_interleave(each, dim=1)
+    value = value.repeat_interleave(each, dim=1)
+    return attend(query, key, value)
 
 
 def draw(rng: torch.Generator) -> tuple[Case, ...]:
@@ -38,6 +55,32 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
     )
 
 
+def with_groups(
+    key_for: Callable | None = None, value_for: Callable | None = None, **more
+) -> Callable:
+    """Return grouped attention with a part of it exchanged.
+
+    Args:
+        key_for: makes a key for each head, from (B, G, S, D) and H.
+        value_for: makes a value for each head.
+        **more: of `weighed`.
+    """
+
+    def answer(query, key, value):
+        heads = query.shape[1]
+        keys = (key_for or for_each)(key, heads)
+        return weighed(
+            query, keys, (value_for or for_each)(value, heads), **more
+        )
+
+    return answer
+
+
+def for_each(x: Tensor, heads: int) -> Tensor:
+    """Return each group's rows once for each of its heads, in a row."""
+    return x.repeat_interleave(heads // x.shape[1], dim=1)
+
+
 def in_turns(x, heads):
     """Return the groups over and over: head h has group h mod G."""
     return x.repeat(1, heads // x.shape[1], 1, 1)
@@ -54,7 +97,7 @@ check_grouped_query = Exercise(
     stars=2,
     minutes=15,
     section="Fewer keys and values",
-    solution=solutions.grouped_query,
+    solution=grouped_query,
     returns=("output",),
     draw=draw,
     allowed="Everything is allowed but PyTorch's ready-made attention; "

@@ -6,6 +6,7 @@ Axes: B batch, T positions, H heads, D columns of a head
 """
 
 import torch
+from torch import Tensor
 
 from attnbook.attention import multi_head
 from attnbook.exercises.exercise import Case, Exercise, Mistake
@@ -26,6 +27,16 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
         Case("in double precision", doubled(usual)),
         Case("in half precision", halved(usual)),
     )
+
+
+def merged_by_view(x: Tensor) -> Tensor:
+    """Return (B, T, H·D) as a mere change of shape, which scrambles."""
+    return x.reshape(len(x), x.shape[2], -1)
+
+
+def merged_in_turns(x: Tensor) -> Tensor:
+    """Return the heads' columns interleaved."""
+    return x.permute(0, 2, 3, 1).flatten(2)
 
 
 check_merge_heads = Exercise(

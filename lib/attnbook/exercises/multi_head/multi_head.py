@@ -5,22 +5,37 @@ Source: Vaswani et al. (2017), section 3.2.2,
 Axes: B batch, T positions, C model width, H heads, D width of a head
 """
 
-import torch
+from collections.abc import Callable
 
-from attnbook.attention.multi_head import merge_heads
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from attnbook.attention.multi_head import merge_heads, split_heads
+from attnbook.attention.scaled_dot_product import attend
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.inputs import doubled, halved, normal
-from attnbook.exercises.multi_head.answers import (
-    by_view,
-    interleaved,
+from attnbook.exercises.multi_head.merge_heads import (
     merged_by_view,
     merged_in_turns,
-    past,
-    with_heads,
 )
-from attnbook.exercises.solutions import multi_head as solutions
+from attnbook.exercises.multi_head.split_heads import by_view, interleaved
+from attnbook.exercises.self_attention.cross_attention import past
 
-RIGHT = with_heads()
+
+def multi_head(
+    x: Float[Tensor, "B T C"],
+    W_query: Float[Tensor, "C C"],
+    W_key: Float[Tensor, "C C"],
+    W_value: Float[Tensor, "C C"],
+    W_output: Float[Tensor, "C C"],
+    heads: int,
+) -> Float[Tensor, "B T C"]:
+    """Return what every position takes from all, each head on its own."""
+    query = split_heads(x @ W_query.T, heads)
+    key = split_heads(x @ W_key.T, heads)
+    value = split_heads(x @ W_value.T, heads)
+    return merge_heads(attend(query, key, value)) @ W_output.T
 
 
 def draw(rng: torch.Generator) -> tuple[Case, ...]:
@@ -46,12 +61,66 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
     )
 
 
+def root(D: int, H: int) -> float:
+    """Return the scale that is right."""
+    return D**-0.5
+
+
+def weighed(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    scale: Callable[[int, int], float] = root,
+    axis: int = -1,
+    then: Callable[[Tensor], Tensor] = lambda weights: weights,
+    bend: Callable[[Tensor], Tensor] = lambda scores: scores,
+) -> Tensor:
+    """Return attention with another scale, axis or step in between.
+
+    Args:
+        query: of each head, (B, H, T, D).
+        key: of each head.
+        value: of each head.
+        scale: of the products, from D and H.
+        axis: of the softmax.
+        then: what happens to the weights.
+        bend: what happens to the scores, a mask for instance.
+    """
+    scores = query @ key.mT * scale(query.shape[-1], query.shape[1])
+    return then(bend(scores).softmax(axis)) @ value
+
+
+def with_heads(
+    split: Callable = split_heads,
+    merge: Callable = merge_heads,
+    output: Callable = lambda merged, W: merged @ W.T,
+    **more,
+) -> Callable:
+    """Return multi-head attention with a part of it exchanged.
+
+    Args:
+        split: cuts columns into heads.
+        merge: puts them together.
+        output: applies the last projection.
+        **more: of `weighed`.
+    """
+
+    def answer(x, W_query, W_key, W_value, W_output, heads):
+        parts = (split(x @ W.T, heads) for W in (W_query, W_key, W_value))
+        return output(merge(weighed(*parts, **more)), W_output)
+
+    return answer
+
+
+RIGHT = with_heads()
+
+
 check_multi_head = Exercise(
     title="multi-head attention",
     stars=2,
     minutes=20,
     section="The output projection",
-    solution=solutions.multi_head,
+    solution=multi_head,
     returns=("output",),
     draw=draw,
     allowed="Everything is allowed but PyTorch's ready-made attention; "

@@ -6,6 +6,7 @@ Axes: B batch, T positions, C columns, H heads, D columns of a head
 """
 
 import torch
+from torch import Tensor
 
 from attnbook.attention import multi_head
 from attnbook.exercises.exercise import Case, Exercise, Mistake
@@ -27,6 +28,16 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
         Case("in double precision", doubled(usual)),
         Case("in half precision", halved(usual)),
     )
+
+
+def by_view(x: Tensor, heads: int) -> Tensor:
+    """Return (B, H, T, D) as a mere change of shape, which scrambles."""
+    return x.reshape(len(x), heads, x.shape[1], -1)
+
+
+def interleaved(x: Tensor, heads: int) -> Tensor:
+    """Return heads of which the h-th has every H-th column."""
+    return x.unflatten(-1, (-1, heads)).permute(0, 3, 1, 2)
 
 
 check_split_heads = Exercise(

@@ -7,15 +7,21 @@ Axes: H heads, T queries, S keys; the queries are the last T of S positions
 from dataclasses import replace
 
 import torch
+from jaxtyping import Float
+from torch import Tensor
 
 from attnbook.attention.masked_softmax import masked_softmax
 from attnbook.attention.self_attention import causal_mask
+from attnbook.exercises.edited import edited
 from attnbook.exercises.exercise import Case, Exercise, Mistake, Outcome
 from attnbook.exercises.inputs import whole
-from attnbook.exercises.positions.answers import penalty, slopes_of
-from attnbook.exercises.solutions import positions as solutions
 
-RIGHT = penalty()
+
+def alibi(heads: int, queries: int, keys: int) -> Float[Tensor, "H T S"]:
+    """Return minus slope times distance; the last query is at the last key."""
+    slopes = 2.0 ** (-8.0 * torch.arange(1, heads + 1) / heads)
+    t = torch.arange(keys - queries, keys)[:, None]
+    return -slopes[:, None, None] * (t - torch.arange(keys))
 
 
 def draw(rng: torch.Generator) -> tuple[Case, ...]:
@@ -57,7 +63,7 @@ check_alibi = Exercise(
     stars=1,
     minutes=10,
     section="A penalty for distance",
-    solution=solutions.alibi,
+    solution=alibi,
     returns=("softmax(bias)",),
     draw=draw,
     allowed="Everything is allowed but the functions of `attnbook.positions`.",
@@ -68,14 +74,18 @@ check_alibi = Exercise(
             "bias with the wrong sign",
             "the sign of the bias is wrong: distant keys are favored; they "
             "should be penalized",
-            penalty(shape=lambda away: away),
+            edited(alibi, "return - → return "),
         ),
         Mistake(
             "top-left",
             "positions aligned at the top left",
             "queries and keys are both counted from 0; the last query should "
             "have the position of the last key",
-            penalty(shape=lambda away: -away.abs(), start=lambda T, S: 0),
+            edited(
+                alibi,
+                "torch.arange(keys - queries, keys) → torch.arange(queries)",
+                "(t - torch.arange(keys)) → (t - torch.arange(keys)).abs()",
+            ),
         ),
         Mistake(
             "top-left-clamped",
@@ -83,8 +93,11 @@ check_alibi = Exercise(
             "queries and keys are both counted from 0, and keys after the "
             "query have no bias; the last query should have the position of "
             "the last key",
-            penalty(
-                shape=lambda away: -away.clamp(min=0), start=lambda T, S: 0
+            edited(
+                alibi,
+                "torch.arange(keys - queries, keys) → torch.arange(queries)",
+                "(t - torch.arange(keys)) "
+                "→ (t - torch.arange(keys)).clamp(min=0)",
             ),
         ),
         Mistake(
@@ -92,75 +105,104 @@ check_alibi = Exercise(
             "slopes of 8 heads",
             "the slope of head h is 2^-h, which is right for 8 heads only; "
             "the exponent depends on the number of heads",
-            penalty(lambda heads: 2.0 ** -torch.arange(1, heads + 1)),
+            edited(
+                alibi,
+                "-8.0 * torch.arange(1, heads + 1) / heads "
+                "→ -torch.arange(1, heads + 1)",
+            ),
         ),
         Mistake(
             "slopes-from-one",
             "slopes start at 1",
             "the slope of the first head is 1; the heads should be counted "
             "from 1 in the exponent, so that the last slope is 2^-8",
-            penalty(lambda heads: slopes_of(heads) * 2 ** (8 / heads)),
+            edited(alibi, "(1, heads + 1) → (heads)"),
         ),
         Mistake(
             "slopes-reversed",
             "slopes in reverse order",
             "the slopes are in reverse order: the first head should have the "
             "steepest slope",
-            penalty(lambda heads: slopes_of(heads).flip(0)),
+            edited(alibi, "/ heads) → / heads).flip(0)"),
         ),
         Mistake(
             "slopes-turned",
             "reciprocal slopes",
             "the slopes are the reciprocals of the right ones: the exponent "
             "should be negative",
-            penalty(lambda heads: 1 / slopes_of(heads)),
+            edited(alibi, "-8.0 → 8.0"),
         ),
         Mistake(
             "slopes-linear",
             "linear slopes",
             "the slopes decrease by equal steps; they should decrease by "
             "equal factors",
-            penalty(lambda heads: torch.arange(heads, 0, -1) / heads),
+            edited(
+                alibi,
+                "2.0 ** (-8.0 * torch.arange(1, heads + 1) / heads) "
+                "→ torch.arange(heads, 0, -1) / heads",
+            ),
         ),
         Mistake(
             "slopes-harmonic",
             "harmonic slopes",
             "the slope of head h is 1 / h; the slopes should decrease by "
             "equal factors",
-            penalty(lambda heads: 1 / torch.arange(1, heads + 1)),
+            edited(
+                alibi,
+                "2.0 ** (-8.0 * torch.arange(1, heads + 1) / heads) "
+                "→ 1 / torch.arange(1, heads + 1)",
+            ),
         ),
         Mistake(
             "one-slope",
             "first slope for all heads",
             "every head has the slope of the first one",
-            penalty(lambda heads: slopes_of(heads)[:1].expand(heads)),
+            edited(
+                alibi,
+                "slopes[:, None, None] "
+                "→ slopes[:1, None, None].expand(heads, 1, 1)",
+            ),
         ),
         Mistake(
             "no-slope",
             "slope 1 for all heads",
             "every head has the slope 1",
-            penalty(lambda heads: torch.ones(heads)),
+            edited(
+                alibi,
+                "2.0 ** (-8.0 * torch.arange(1, heads + 1) / heads) "
+                "→ torch.ones(heads)",
+            ),
         ),
         Mistake(
             "squared",
             "squared distance",
             "the distance is squared; the bias should be linear in the "
             "distance",
-            penalty(shape=lambda away: -away.square()),
+            edited(
+                alibi,
+                "(t - torch.arange(keys)) → (t - torch.arange(keys)).square()",
+            ),
         ),
         Mistake(
             "logarithmic",
             "logarithm of the distance",
             "the bias grows with the logarithm of the distance; it should be "
             "linear in the distance",
-            penalty(shape=lambda away: -away.abs().float().log1p()),
+            edited(
+                alibi,
+                "(t - torch.arange(keys)) "
+                "→ (t - torch.arange(keys)).abs().log1p()",
+            ),
         ),
         Mistake(
             "zero",
             "no penalty",
             "all earlier keys have the same bias; it should grow with the "
             "distance",
-            penalty(shape=lambda away: 0 * away),
+            edited(
+                alibi, "(t - torch.arange(keys)) → (t - torch.arange(keys)) * 0"
+            ),
         ),
         Mistake(
             "weights-returned",
@@ -168,7 +210,7 @@ check_alibi = Exercise(
             "the softmax has already been applied: these are weights, and the "
             "exercise asks for the bias",
             lambda heads, T, S: masked_softmax(
-                RIGHT(heads, T, S), causal_mask(T, S)
+                alibi(heads, T, S), causal_mask(T, S)
             ),
         ),
         Mistake(
@@ -176,34 +218,34 @@ check_alibi = Exercise(
             "factor instead of a bias",
             "it returns the exponential of the bias, a factor for the "
             "weights; the bias itself is added to the scores",
-            lambda heads, T, S: RIGHT(heads, T, S).exp(),
+            lambda *given: alibi(*given).exp(),
         ),
         Mistake(
             "heads-last",
             "axis of heads last",
             "the axis of heads comes last; the shape should be (heads, T, S)",
-            lambda heads, T, S: RIGHT(heads, T, S).permute(1, 2, 0),
+            lambda *given: alibi(*given).permute(1, 2, 0),
         ),
         Mistake(
             "transposed",
             "queries and keys swapped",
             "the axes of queries and keys are swapped; the shape should be "
             "(heads, T, S)",
-            lambda heads, T, S: RIGHT(heads, T, S).mT,
+            lambda *given: alibi(*given).mT,
         ),
         Mistake(
             "batch-axis",
             "extra batch axis",
             "there is an extra axis of length 1; the shape should be (heads, "
             "T, S)",
-            lambda heads, T, S: RIGHT(heads, T, S)[None],
+            lambda *given: alibi(*given)[None],
         ),
         Mistake(
             "double-precision",
             "double precision",
             "the bias is in double precision, which would convert the scores "
             "to double precision",
-            lambda heads, T, S: RIGHT(heads, T, S).double(),
+            lambda *given: alibi(*given).double(),
         ),
     ),
 )

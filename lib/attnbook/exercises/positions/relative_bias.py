@@ -7,11 +7,13 @@ Source: the clipped distance of Shaw et al. (2018), section 3.2,
 Axes: H heads, T queries, S keys (as many), reach
 """
 
+from collections.abc import Callable
+
 import torch
+from torch import Tensor
 
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.inputs import doubled, halved, normal, whole
-from attnbook.exercises.positions.answers import looked_up
 from attnbook.positions.biases import relative_bias
 
 
@@ -34,6 +36,24 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
         Case("in double precision", doubled(usual)),
         Case("in half precision", halved(usual)),
     )
+
+
+def looked_up(
+    index: Callable[[Tensor, int], Tensor],
+    then: Callable[[Tensor], Tensor] = lambda bias: bias,
+) -> Callable:
+    """Return a bias out of a table, with another index.
+
+    Args:
+        index: the column, from s - t and reach.
+        then: what happens to the bias.
+    """
+
+    def answer(table, T, S):
+        away = torch.arange(S) - torch.arange(T)[:, None]
+        return then(table[:, index(away, table.shape[-1] // 2)])
+
+    return answer
 
 
 def clipped(away: torch.Tensor, reach: int) -> torch.Tensor:

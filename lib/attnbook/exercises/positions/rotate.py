@@ -6,19 +6,32 @@ Axes: B batch, H heads, T positions, D width of a head
 """
 
 import torch
+from jaxtyping import Float, Int
+from torch import Tensor
 
+from attnbook.exercises.edited import edited
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.inputs import cast, doubled, halved, normal, whole
-from attnbook.exercises.positions.answers import (
-    added,
+from attnbook.exercises.positions.sinusoidal import (
     exponents,
-    halves,
-    mixed_pairing,
-    mixed_the_other_way,
-    one_after_the_other,
-    rotation,
+    in_turns,
 )
-from attnbook.exercises.solutions import positions as solutions
+
+
+def rotate(
+    x: Float[Tensor, "B H T D"],
+    positions: Int[Tensor, "T"],
+    base: float = 10000.0,
+) -> Float[Tensor, "B H T D"]:
+    """Return x, columns 2i and 2i + 1 rotated by position · base^(-2i/D)."""
+    D = x.shape[-1]
+    # In single precision at least: half precision cannot count positions.
+    steps = base ** -(torch.arange(0, D, 2, dtype=torch.float64) / D)
+    angle = positions[:, None] * steps
+    sine, cosine = angle.sin().to(x.dtype), angle.cos().to(x.dtype)
+    even, odd = x[..., 0::2], x[..., 1::2]
+    pair = even * cosine - odd * sine, even * sine + odd * cosine
+    return torch.stack(pair, dim=-1).flatten(-2)
 
 
 def draw(rng: torch.Generator) -> tuple[Case, ...]:
@@ -47,12 +60,39 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
     )
 
 
+def mixed_pairing(
+    x: Tensor, positions: Tensor, base: float = 10000.0
+) -> Tensor:
+    """Return adjacent pairs rotated by angles laid out for halves."""
+    angle = positions[:, None] * base ** -exponents(x.shape[-1])
+    angle = torch.cat([angle, angle], dim=-1)
+    sine, cosine = angle.sin().to(x.dtype), angle.cos().to(x.dtype)
+    return x * cosine + in_turns(-x[..., 1::2], x[..., ::2]) * sine
+
+
+def mixed_the_other_way(
+    x: Tensor, positions: Tensor, base: float = 10000.0
+) -> Tensor:
+    """Return halves rotated by angles laid out for adjacent pairs."""
+    angle = positions[:, None] * base ** -exponents(x.shape[-1])
+    angle = angle.repeat_interleave(2, dim=-1)
+    sine, cosine = angle.sin().to(x.dtype), angle.cos().to(x.dtype)
+    first, second = x.chunk(2, dim=-1)
+    return x * cosine + torch.cat([-second, first], dim=-1) * sine
+
+
+def added(x: Tensor, positions: Tensor, base: float = 10000.0) -> Tensor:
+    """Return x with the sinusoidal encodings added."""
+    angle = positions[:, None] * base ** -exponents(x.shape[-1])
+    return x + in_turns(angle.sin(), angle.cos()).to(x.dtype)
+
+
 check_rotate = Exercise(
     title="rotary position embedding",
     stars=2,
     minutes=15,
     section="Rotated queries and keys",
-    solution=solutions.rotate,
+    solution=rotate,
     returns=("rotated",),
     draw=draw,
     allowed="Everything is allowed but the functions of `attnbook.positions`.",
@@ -62,21 +102,30 @@ check_rotate = Exercise(
             "halves paired",
             "column i is paired with column i + D / 2, as in GPT-NeoX and "
             "Llama; here adjacent columns are pairs, as in the paper",
-            rotation(split=halves, join=one_after_the_other),
+            edited(
+                rotate,
+                "x[..., 0::2], x[..., 1::2] → x.chunk(2, dim=-1)",
+                "torch.stack(pair, dim=-1).flatten(-2) "
+                "→ torch.cat(pair, dim=-1)",
+            ),
         ),
         Mistake(
             "concatenated",
             "result not interleaved",
             "adjacent columns are rotated, but the results are concatenated "
             "as two halves; they should be interleaved again",
-            rotation(join=one_after_the_other),
+            edited(
+                rotate,
+                "torch.stack(pair, dim=-1).flatten(-2) "
+                "→ torch.cat(pair, dim=-1)",
+            ),
         ),
         Mistake(
             "split-by-halves",
             "halves rotated, result interleaved",
             "the two halves are rotated as pairs, but the result is "
             "interleaved; split and join should use the same pairs",
-            rotation(split=halves),
+            edited(rotate, "x[..., 0::2], x[..., 1::2] → x.chunk(2, dim=-1)"),
         ),
         Mistake(
             "pairings-mixed",
@@ -103,95 +152,110 @@ check_rotate = Exercise(
             "rotation in the opposite direction",
             "every pair is rotated in the opposite direction; check both "
             "signs against the rotation matrix",
-            rotation(angle_of=torch.neg),
+            edited(rotate, "angle = positions → angle = -positions"),
         ),
         Mistake(
             "reflected",
             "not a rotation",
             "a sign is wrong: this is not a rotation, because it changes the "
             "length of the vectors",
-            rotation(turned=lambda a, b, s, c: (a * c + b * s, a * s + b * c)),
+            edited(rotate, "cosine - odd → cosine + odd"),
         ),
         Mistake(
             "sine-for-cosine",
             "sine and cosine swapped",
             "sine and cosine are swapped: the vector at position 0 should not "
             "be rotated",
-            rotation(turned=lambda a, b, s, c: (a * s - b * c, a * c + b * s)),
+            edited(rotate, "sine, cosine = → cosine, sine ="),
         ),
         Mistake(
             "cosine-only",
             "sines missing",
             "the columns are multiplied by the cosines only; the sines are "
             "missing",
-            rotation(turned=lambda a, b, s, c: (a * c, b * c)),
+            edited(
+                rotate,
+                " - odd * sine → ",
+                "even * sine + odd * cosine → odd * cosine",
+            ),
         ),
         Mistake(
             "offset-ignored",
             "given positions not used",
             "the positions are counted from 0; use the given ones, which need "
             "not start there",
-            rotation(place=lambda positions: torch.arange(len(positions))),
+            edited(
+                rotate,
+                "positions[:, None] → torch.arange(len(positions))[:, None]",
+            ),
         ),
         Mistake(
             "start-only",
             "only the first position used",
             "only the first position is used and the others are counted from "
             "it; the given positions may have gaps",
-            rotation(place=lambda at: at[0] + torch.arange(len(at))),
+            edited(
+                rotate,
+                "positions[:, None] "
+                "→ (positions[0] + torch.arange(len(positions)))[:, None]",
+            ),
         ),
         Mistake(
             "counted-from-one",
             "positions counted from 1",
             "1 is added to the positions; the vector at position 0 should not "
             "be rotated",
-            rotation(place=lambda positions: positions + 1),
+            edited(rotate, "positions[:, None] → (positions + 1)[:, None]"),
         ),
         Mistake(
             "base-ignored",
             "base not used",
             "the base is always 10000, whatever `base` is",
-            rotation(root=lambda base: 10000.0),
+            edited(rotate, "base ** → 10000.0 **"),
         ),
         Mistake(
             "base-10",
             "base 10",
             "the default base is 10; it should be 10000",
-            rotation(root=lambda base: 10.0),
+            edited(rotate, "base ** → 10.0 **"),
         ),
         Mistake(
             "exponent-by-pair",
             "exponent i / D instead of 2i / D",
             "the exponent of pair i is i / D, so the exponents end near 1/2; "
             "it should be 2i / D",
-            rotation(power=lambda width: exponents(width) / 2),
+            edited(rotate, "/ D) → / D / 2)"),
         ),
         Mistake(
             "wavelength-for-frequency",
             "multiplied instead of divided",
             "the positions are multiplied by base^(2i / D); they should be "
             "divided by it",
-            rotation(power=lambda width: -exponents(width)),
+            edited(rotate, "** - → ** "),
         ),
         Mistake(
             "slow-first",
             "frequencies in reverse order",
             "the frequencies are in reverse order: the first pair should have "
             "the highest one",
-            rotation(power=lambda width: exponents(width).flip(0)),
+            edited(rotate, "/ D) → / D).flip(0)"),
         ),
         Mistake(
             "one-frequency",
             "one frequency for all pairs",
             "all pairs are rotated by the same angle",
-            rotation(power=lambda width: 0 * exponents(width)),
+            edited(rotate, "/ D) → / D * 0)"),
         ),
         Mistake(
             "angles-in-half",
             "angles in half precision",
             "the angles are computed in the dtype of `x`: in half precision, "
             "distant positions become equal",
-            rotation(angle_dtype=lambda x: x.dtype),
+            edited(
+                rotate,
+                "positions[:, None] * steps "
+                "→ positions[:, None].to(x.dtype) * steps.to(x.dtype)",
+            ),
         ),
         Mistake(
             "added",

@@ -5,18 +5,19 @@ Axes: T positions, C model width
 """
 
 import torch
+from jaxtyping import Float
+from torch import Tensor
 
+from attnbook.exercises.edited import edited
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.inputs import whole
-from attnbook.exercises.positions.answers import (
-    exponents,
-    in_turns,
-    one_after_the_other,
-    waves,
-)
-from attnbook.exercises.solutions import positions as solutions
 
-RIGHT = waves()
+
+def sinusoidal(length: int, width: int) -> Float[Tensor, "T C"]:
+    """Return sine and cosine of each pair's angle, interleaved."""
+    steps = 10000.0 ** -(torch.arange(0, width, 2) / width)
+    angle = torch.arange(length)[:, None] * steps
+    return torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(1)
 
 
 def by_column(length: int, width: int) -> torch.Tensor:
@@ -26,11 +27,6 @@ def by_column(length: int, width: int) -> torch.Tensor:
     )
     even = torch.arange(width) % 2 == 0
     return torch.where(even, angle.sin(), angle.cos())
-
-
-def to_the_end(width: int) -> torch.Tensor:
-    """Return exponents from 0 to 1, both included."""
-    return torch.arange(width // 2) / max(width // 2 - 1, 1)
 
 
 def draw(rng: torch.Generator) -> tuple[Case, ...]:
@@ -49,12 +45,22 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
     )
 
 
+def exponents(width: int) -> Tensor:
+    """Return 2i / width for each pair of columns."""
+    return torch.arange(0, width, 2) / width
+
+
+def in_turns(even: Tensor, odd: Tensor) -> Tensor:
+    """Return the columns of two tensors interleaved."""
+    return torch.stack([even, odd], dim=-1).flatten(-2)
+
+
 check_sinusoidal = Exercise(
     title="sinusoidal position encoding",
     stars=1,
     minutes=10,
     section="Waves for places",
-    solution=solutions.sinusoidal,
+    solution=sinusoidal,
     returns=("encodings",),
     draw=draw,
     allowed="Everything is allowed but the functions of `attnbook.positions`.",
@@ -64,20 +70,23 @@ check_sinusoidal = Exercise(
             "sines and cosines not interleaved",
             "all sines come first, then all cosines; they should be "
             "interleaved",
-            waves(join=one_after_the_other),
+            edited(sinusoidal, "torch.stack → torch.cat", ".flatten(1) → "),
         ),
         Mistake(
             "cosine-first",
             "sine and cosine swapped",
             "sine and cosine are swapped: the even columns should be sines",
-            waves(join=lambda sine, cosine: in_turns(cosine, sine)),
+            edited(
+                sinusoidal,
+                "angle.sin(), angle.cos() → angle.cos(), angle.sin()",
+            ),
         ),
         Mistake(
             "exponent-by-pair",
             "exponent i / width instead of 2i / width",
             "the exponent of pair i is i / width; it should be 2i / width, so "
             "that the exponents range from 0 to nearly 1",
-            waves(power=lambda width: exponents(width) / 2),
+            edited(sinusoidal, "/ width) → / width / 2)"),
         ),
         Mistake(
             "exponent-by-column",
@@ -91,91 +100,101 @@ check_sinusoidal = Exercise(
             "last exponent equal to 1",
             "the last exponent is 1, as in the Tensor2Tensor code; in the "
             "paper's formula, it is 1 - 2 / width",
-            waves(power=to_the_end),
+            edited(
+                sinusoidal,
+                "(torch.arange(0, width, 2) / width) "
+                "→ torch.linspace(0, 1, width // 2)",
+            ),
         ),
         Mistake(
             "exponent-floored",
             "integer division",
             "the exponents are computed with `//`, which makes all of them 0",
-            waves(power=lambda width: exponents(width).floor()),
+            edited(sinusoidal, "/ width) → // width)"),
         ),
         Mistake(
             "wavelength-for-frequency",
             "multiplied instead of divided",
             "the positions are multiplied by base^(2i / width); they should "
             "be divided by it",
-            waves(power=lambda width: -exponents(width)),
+            edited(sinusoidal, "** - → ** "),
         ),
         Mistake(
             "slow-first",
             "frequencies in reverse order",
             "the frequencies are in reverse order: the first pair should have "
             "the highest one",
-            waves(power=lambda width: exponents(width).flip(0)),
+            edited(sinusoidal, "/ width) → / width).flip(0)"),
         ),
         Mistake(
             "base-1000",
             "base 1000",
             "the base is 1000; it should be 10000, as in the paper",
-            waves(base=1000.0),
+            edited(sinusoidal, "10000.0 → 1000.0"),
         ),
         Mistake(
             "counted-from-one",
             "positions counted from 1",
             "the positions are counted from 1; they should be counted from 0",
-            waves(first=1),
+            edited(
+                sinusoidal, "torch.arange(length) → torch.arange(1, length + 1)"
+            ),
         ),
         Mistake(
             "angles-in-half",
             "angles in half precision",
             "positions and angles are computed in half precision, which has "
             "only 11 significant bits",
-            waves(dtype=torch.float16),
+            edited(
+                sinusoidal,
+                "[:, None] * steps → .half()[:, None] * steps.half()",
+                "flatten(1) → flatten(1).float()",
+            ),
         ),
         Mistake(
             "full-turns",
             "angles multiplied by 2π",
             "the angles are multiplied by 2π; the angle of the first pair "
             "should grow by 1 radian for each position",
-            waves(then=lambda angle: 2 * torch.pi * angle),
+            edited(sinusoidal, "* steps → * steps * 2 * torch.pi"),
         ),
         Mistake(
             "degrees",
             "degrees instead of radians",
             "the angles are taken as degrees; they should be radians",
-            waves(then=torch.deg2rad),
+            edited(sinusoidal, "* steps → * steps * torch.pi / 180"),
         ),
         Mistake(
             "sine-only",
             "sines only",
             "every column is a sine; the odd columns should be cosines",
-            waves(join=lambda sine, cosine: in_turns(sine, sine)),
+            edited(sinusoidal, "angle.cos() → angle.sin()"),
         ),
         Mistake(
             "sine-sign",
             "wrong sign of the sines",
             "the sines have the wrong sign",
-            waves(join=lambda sine, cosine: in_turns(-sine, cosine)),
+            edited(sinusoidal, "angle.sin() → -angle.sin()"),
         ),
         Mistake(
             "transposed",
             "transposed",
             "the result is transposed: the positions should be the rows",
-            lambda length, width: RIGHT(length, width).T,
+            edited(sinusoidal, "flatten(1) → flatten(1).T"),
         ),
         Mistake(
             "batch-axis",
             "extra batch axis",
             "there is an extra axis of length 1; the shape should be (length, "
             "width)",
-            lambda length, width: RIGHT(length, width)[None],
+            edited(sinusoidal, "flatten(1) → flatten(1)[None]"),
         ),
         Mistake(
             "double-precision",
             "double precision",
             "the encodings are in double precision, which would convert the "
             "embeddings to double precision",
-            lambda length, width: RIGHT(length, width).double(),
+            edited(sinusoidal, "flatten(1) → flatten(1).double()"),
         ),
     ),
 )

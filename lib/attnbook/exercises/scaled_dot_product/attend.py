@@ -6,18 +6,28 @@ Axes: T queries, S keys, D width of query and key, E value width
 """
 
 import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
 
+from attnbook.attention.masked_softmax import masked_softmax
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.inputs import doubled, halved, normal
-from attnbook.exercises.scaled_dot_product.answers import (
-    changed,
-    emptied,
-    filled,
-    infinite,
-    masked,
-    scores,
-)
-from attnbook.exercises.solutions.scaled_dot_product import attend
+from attnbook.exercises.scaled_dot_product.weights import weights
+
+
+def attend(
+    query: Float[Tensor, "*B T D"],
+    key: Float[Tensor, "*B S D"],
+    value: Float[Tensor, "*B S E"],
+    mask: Bool[Tensor, "..."] | None = None,
+) -> Float[Tensor, "*B T E"]:
+    """Return each query's weighted average of the values it can attend to."""
+    if mask is None:
+        return weights(query, key) @ value
+    scale = query.shape[-1] ** -0.5
+    scores = query * scale @ key.transpose(-2, -1)
+    # Chapter 3's softmax: an empty row gives zeros, and passes back zeros.
+    return masked_softmax(scores, mask) @ value
 
 
 def draw_attend(rng: torch.Generator) -> tuple[Case, ...]:
@@ -60,6 +70,53 @@ def draw_attend(rng: torch.Generator) -> tuple[Case, ...]:
         Case("in double precision", (*doubled(heads), empty)),
         Case("in half precision", (*halved(heads), empty)),
     )
+
+
+def scores(query, key):
+    """Return the scaled products."""
+    return query * query.shape[-1] ** -0.5 @ key.mT
+
+
+def masked(weigh):
+    """Return attention whose weights come of scores and mask, if there is one.
+
+    Without a mask it is right.
+    """
+
+    def answer(query, key, value, mask):
+        s = scores(query, key)
+        return (s.softmax(-1) if mask is None else weigh(s, mask)) @ value
+
+    return answer
+
+
+def filled(number):
+    """Return attention whose hidden keys have a finite score."""
+    return masked(
+        lambda s, mask: s.masked_fill(~mask, number(s.dtype)).softmax(-1)
+    )
+
+
+def infinite(s, mask):
+    """Return a bias of 0 where the mask is True, minus infinity elsewhere."""
+    return torch.zeros(mask.shape, dtype=s.dtype).masked_fill(~mask, -torch.inf)
+
+
+def emptied(s, mask):
+    """Return right weights; an empty row is 0."""
+    empty = ~mask.any(-1, keepdim=True)
+    hidden = s.masked_fill(~mask, -torch.inf).masked_fill(empty, 0.0)
+    return hidden.softmax(-1).masked_fill(empty, 0.0)
+
+
+def changed(factor=lambda q, k, v: 1.0, of=lambda k, v: v):
+    """Return attention with other scores, or an average of something else."""
+
+    def answer(query, key, value, mask):
+        query = query * factor(query, key, value)
+        return attend(query, key, of(key, value), mask)
+
+    return answer
 
 
 check_attend = Exercise(

@@ -5,11 +5,30 @@ Axes: T queries, S keys, D width of query and key, E value width
 """
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
+from attnbook.exercises.edited import edited
 from attnbook.exercises.exercise import ATTENTION, Case, Exercise, Mistake
 from attnbook.exercises.inputs import doubled, normal, whole
-from attnbook.exercises.solutions.scaled_dot_product import gradient, weights
+from attnbook.exercises.scaled_dot_product.weights import weights
+
+
+def gradient(
+    query: Float[Tensor, "*B T D"],
+    key: Float[Tensor, "*B S D"],
+    value: Float[Tensor, "*B S E"],
+    upstream: Float[Tensor, "*B T E"],
+) -> tuple[
+    Float[Tensor, "*B T D"], Float[Tensor, "*B S D"], Float[Tensor, "*B S E"]
+]:
+    """Return a loss's gradients on query, key and value."""
+    scale, w = query.shape[-1] ** -0.5, weights(query, key)
+    dvalue = w.transpose(-2, -1) @ upstream
+    dweights = upstream @ value.transpose(-2, -1)
+    average = (w * dweights).sum(dim=-1, keepdim=True)
+    dscores = w * (dweights - average) * scale
+    return dscores @ key, dscores.transpose(-2, -1) @ query, dvalue
 
 
 def far_ahead(rng: torch.Generator, t: int, s: int) -> tuple[Tensor, ...]:
@@ -43,21 +62,6 @@ def draw_gradient(rng: torch.Generator) -> tuple[Case, ...]:
     )
 
 
-def by_hand(scores=None, query=None, key=None, value=None):
-    """Return the gradient with some of its lines replaced."""
-    scores = scores or (lambda w, dw: w * (dw - (w * dw).sum(-1, keepdim=True)))
-    query = query or (lambda ds, q, k, c: ds @ k * c)
-    key = key or (lambda ds, q, k, c: ds.mT @ q * c)
-    value = value or (lambda w, up: w.mT @ up)
-
-    def answer(q, k, v, upstream):
-        w, c = weights(q, k), q.shape[-1] ** -0.5
-        ds = scores(w, upstream @ v.mT)
-        return query(ds, q, k, c), key(ds, q, k, c), value(w, upstream)
-
-    return answer
-
-
 def unscaled(q, k, v, upstream):
     """Return the gradient of attention without the division."""
     root = q.shape[-1] ** 0.5
@@ -81,69 +85,67 @@ check_gradient = Exercise(
             "no-average",
             "average not subtracted",
             "the weighted average of the weights' gradients is not subtracted",
-            by_hand(scores=lambda w, dw: w * dw),
+            edited(gradient, "(dweights - average) → dweights"),
         ),
         Mistake(
             "entry-by-entry",
             "softmax treated as elementwise",
             "the softmax is differentiated as an elementwise function, w(1 - "
             "w); each weight depends on every score",
-            by_hand(scores=lambda w, dw: w * (1 - w) * dw),
+            edited(
+                gradient, "w * (dweights - average) → w * (1 - w) * dweights"
+            ),
         ),
         Mistake(
             "no-softmax",
             "softmax gradient skipped",
             "the gradient of the softmax is skipped: the gradient of the "
             "weights is not that of the scores",
-            by_hand(scores=lambda w, dw: dw),
+            edited(gradient, "w * (dweights - average) → dweights"),
         ),
         Mistake(
             "no-weight",
             "not multiplied by the weights",
             "the difference from the average is not multiplied by the weights",
-            by_hand(scores=lambda w, dw: dw - (w * dw).sum(-1, keepdim=True)),
+            edited(gradient, "w * (dweights → (dweights"),
         ),
         Mistake(
             "plain-mean",
             "plain mean subtracted",
             "the plain mean is subtracted; it should be the average weighted "
             "by the weights",
-            by_hand(scores=lambda w, dw: w * (dw - dw.mean(-1, keepdim=True))),
+            edited(gradient, "(w * dweights).sum( → dweights.mean("),
         ),
         Mistake(
             "wrong-axis",
             "average over the queries",
             "the average is taken over the queries; it should be taken over "
             "the keys, for each query",
-            by_hand(
-                scores=lambda w, dw: w * (dw - (w * dw).sum(-2, keepdim=True))
-            ),
+            edited(gradient, "sum(dim=-1 → sum(dim=-2"),
         ),
         Mistake(
             "no-scale",
             "no 1/√D in the gradients",
             "the gradients lack the factor 1/√D, which belongs to both "
             "`dquery` and `dkey`",
-            by_hand(
-                query=lambda ds, q, k, c: ds @ k,
-                key=lambda ds, q, k, c: ds.mT @ q,
-            ),
+            edited(gradient, "average) * scale → average)"),
         ),
         Mistake(
             "key-unscaled",
             "dkey not scaled",
             "`dquery` is scaled, but `dkey` is not; the factor 1/√D belongs "
             "to both",
-            by_hand(key=lambda ds, q, k, c: ds.mT @ q),
+            edited(
+                gradient,
+                "dscores.transpose(-2, -1) @ query "
+                "→ dscores.transpose(-2, -1) @ query / scale",
+            ),
         ),
         Mistake(
             "scaled-twice",
             "scaled twice",
             "the gradients contain the factor 1/√D twice",
-            by_hand(
-                query=lambda ds, q, k, c: ds @ k * c * c,
-                key=lambda ds, q, k, c: ds.mT @ q * c * c,
-            ),
+            edited(gradient, "* scale → * scale**2"),
         ),
         Mistake(
             "unscaled-law",
@@ -156,14 +158,16 @@ check_gradient = Exercise(
             "dkey not transposed",
             "`dkey` is summed over the keys; it should be summed over the "
             "queries",
-            by_hand(key=lambda ds, q, k, c: ds @ q * c),
+            edited(
+                gradient, "dscores.transpose(-2, -1) @ query → dscores @ query"
+            ),
         ),
         Mistake(
             "value-untransposed",
             "dvalue not transposed",
             "`dvalue` is summed over the keys; it should be summed over the "
             "queries",
-            by_hand(value=lambda w, up: w @ up),
+            edited(gradient, "w.transpose(-2, -1) @ → w @"),
         ),
         Mistake(
             "descent",
@@ -176,7 +180,7 @@ check_gradient = Exercise(
             "weights treated as constants",
             "the weights are treated as constants, so queries and keys get no "
             "gradient",
-            by_hand(scores=lambda w, dw: torch.zeros_like(w)),
+            edited(gradient, "* scale → * 0"),
         ),
     ),
 )

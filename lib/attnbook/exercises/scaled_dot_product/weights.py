@@ -6,11 +6,21 @@ Axes: T queries, S keys, D width of query and key
 """
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.inputs import doubled, halved, normal
-from attnbook.exercises.solutions.scaled_dot_product import weights
+
+
+def weights(
+    query: Float[Tensor, "*B T D"], key: Float[Tensor, "*B S D"]
+) -> Float[Tensor, "*B T S"]:
+    """Return softmax(query keyᵀ / √D) over the keys."""
+    # The query is scaled, not the product: in half precision the product may
+    # overflow before any factor could bring it back.
+    scale = query.shape[-1] ** -0.5
+    return (query * scale @ key.transpose(-2, -1)).softmax(dim=-1)
 
 
 def far_out(rng: torch.Generator, s: int, d: int) -> tuple[Tensor, Tensor]:

@@ -7,12 +7,31 @@ Axes: B batch, T positions, C width of the input, D width of query and key, E
 """
 
 import torch
+from jaxtyping import Float
+from torch import Tensor
 
+from attnbook.attention.scaled_dot_product import attend
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.inputs import normal
-from attnbook.exercises.self_attention.answers import itself, past, weighed
+from attnbook.exercises.self_attention.cross_attention import (
+    itself,
+    past,
+    weighed,
+)
 from attnbook.exercises.self_attention.self_attention import draw
-from attnbook.exercises.solutions import self_attention as solutions
+
+
+def causal_self_attention(
+    x: Float[Tensor, "B T C"],
+    W_query: Float[Tensor, "D C"],
+    W_key: Float[Tensor, "D C"],
+    W_value: Float[Tensor, "E C"],
+) -> Float[Tensor, "B T E"]:
+    """Return what every position takes from itself and those before it."""
+    T = x.shape[1]
+    past = torch.ones(T, T, dtype=torch.bool, device=x.device).tril()
+    return attend(x @ W_query.T, x @ W_key.T, x @ W_value.T, past)
+
 
 RIGHT = itself(weighed(bend=past))
 
@@ -36,7 +55,7 @@ check_causal_self_attention = Exercise(
     stars=2,
     minutes=10,
     section="Only the past",
-    solution=solutions.causal_self_attention,
+    solution=causal_self_attention,
     returns=("output",),
     draw=draw_causal,
     allowed="Everything is allowed but PyTorch's ready-made attention; "

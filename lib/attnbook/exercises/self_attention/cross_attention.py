@@ -6,14 +6,26 @@ Axes: B batch, T positions that ask, S positions asked, C and M their widths, D
     width of query and key, E value width
 """
 
-import torch
+from collections.abc import Callable
 
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from attnbook.attention.scaled_dot_product import attend
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.inputs import doubled, halved, normal
-from attnbook.exercises.self_attention.answers import weighed
-from attnbook.exercises.solutions import self_attention as solutions
 
-RIGHT = weighed()
+
+def cross_attention(
+    x: Float[Tensor, "B T C"],
+    memory: Float[Tensor, "B S M"],
+    W_query: Float[Tensor, "D C"],
+    W_key: Float[Tensor, "D M"],
+    W_value: Float[Tensor, "E M"],
+) -> Float[Tensor, "B T E"]:
+    """Return what x takes from memory."""
+    return attend(x @ W_query.T, memory @ W_key.T, memory @ W_value.T)
 
 
 def draw(rng: torch.Generator) -> tuple[Case, ...]:
@@ -37,12 +49,50 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
     )
 
 
+def weighed(
+    scale: Callable[[int, int], float] = lambda D, C: D**-0.5,
+    axis: int = -1,
+    then: Callable[[Tensor, int], Tensor] = lambda weights, D: weights,
+    bend: Callable[[Tensor], Tensor] = lambda scores: scores,
+) -> Callable:
+    """Return cross-attention with another scale, axis or step in between.
+
+    Args:
+        scale: of the products, from the widths D of a key and C of the input.
+        axis: of the softmax.
+        then: what happens to the weights, with D.
+        bend: what happens to the scores, a mask for instance.
+    """
+
+    def answer(x, memory, W_query, W_key, W_value):
+        query, key = x @ W_query.T, memory @ W_key.T
+        scores = query @ key.mT * scale(W_query.shape[0], x.shape[-1])
+        weights = bend(scores).softmax(axis)
+        return then(weights, W_query.shape[0]) @ (memory @ W_value.T)
+
+    return answer
+
+
+def past(scores: Tensor, diagonal: int = 0) -> Tensor:
+    """Return scores with -inf at every key after the query."""
+    seen = torch.ones_like(scores, dtype=torch.bool).tril(diagonal)
+    return scores.masked_fill(~seen, -torch.inf)
+
+
+def itself(cross: Callable) -> Callable:
+    """Return the self-attention that a cross-attention makes."""
+    return lambda x, *matrices: cross(x, x, *matrices)
+
+
+RIGHT = weighed()
+
+
 check_cross_attention = Exercise(
     title="cross-attention",
     stars=1,
     minutes=10,
     section="Two sequences",
-    solution=solutions.cross_attention,
+    solution=cross_attention,
     returns=("output",),
     draw=draw,
     allowed="Everything is allowed but PyTorch's ready-made attention; "

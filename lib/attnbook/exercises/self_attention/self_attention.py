@@ -7,11 +7,28 @@ Axes: B batch, T positions, C width of the input, D width of query and key, E
 """
 
 import torch
+from jaxtyping import Float
+from torch import Tensor
 
+from attnbook.attention.scaled_dot_product import attend
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.inputs import doubled, halved, normal
-from attnbook.exercises.self_attention.answers import itself, weighed
-from attnbook.exercises.solutions import self_attention as solutions
+from attnbook.exercises.self_attention.cross_attention import (
+    itself,
+    past,
+    weighed,
+)
+
+
+def self_attention(
+    x: Float[Tensor, "B T C"],
+    W_query: Float[Tensor, "D C"],
+    W_key: Float[Tensor, "D C"],
+    W_value: Float[Tensor, "E C"],
+) -> Float[Tensor, "B T E"]:
+    """Return what every position takes from all of them."""
+    return attend(x @ W_query.T, x @ W_key.T, x @ W_value.T)
+
 
 RIGHT = weighed()
 
@@ -44,7 +61,7 @@ check_self_attention = Exercise(
     stars=1,
     minutes=10,
     section="One sequence asks itself",
-    solution=solutions.self_attention,
+    solution=self_attention,
     returns=("output",),
     draw=draw,
     allowed="Everything is allowed but PyTorch's ready-made attention; "
@@ -147,7 +164,7 @@ check_self_attention = Exercise(
             "unneeded causal mask",
             "a position can attend only to itself and earlier ones; here it "
             "should attend to all positions",
-            lambda x, Q, K, V: solutions.causal_self_attention(x, Q, K, V),
+            itself(weighed(bend=past)),
         ),
     ),
 )

@@ -5,16 +5,28 @@ Source: Xiong et al. (2020), section 3 and figure 1 (b),
 Axes: B batch, T positions, C width
 """
 
-import torch
+from collections.abc import Callable
 
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from attnbook.exercises.edited import edited
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.inputs import doubled, normal
-from attnbook.exercises.solutions.transformer import block
-from attnbook.exercises.transformer.sublayers import (
-    Attention,
-    Network,
-    Norm,
-)
+from attnbook.models.layer_norm import layer_norm
+
+
+def block(
+    x: Float[Tensor, "B T C"],
+    attention: Callable,
+    network: Callable,
+    first: Callable,
+    second: Callable,
+) -> Float[Tensor, "B T C"]:
+    """Return x with what each sublayer makes of its normalised form."""
+    x = x + attention(first(x))
+    return x + network(second(x))
 
 
 def draw(rng: torch.Generator) -> tuple[Case, ...]:
@@ -41,41 +53,45 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
     )
 
 
-def second_from_input(x, attention, network, first, second):
-    """Add the network's output to what was there at the very beginning."""
-    y = x + attention(first(x))
-    return x + network(second(y))
+class Given:
+    """A function that is equal to another with the same numbers."""
+
+    def __init__(self, *numbers: torch.Tensor):
+        self.numbers = numbers
+
+    def __eq__(self, other: object) -> bool:
+        """Tell whether the other is of the same kind, with the same numbers."""
+        return type(other) is type(self) and all(
+            map(torch.equal, self.numbers, other.numbers)
+        )
+
+    __hash__ = None
 
 
-def adds_the_normed(x, attention, network, first, second):
-    """Add to the normalised vectors, so that nothing passes untouched."""
-    y = first(x)
-    y = y + attention(y)
-    z = second(y)
-    return z + network(z)
+class Attention(Given):
+    """Every position gets the mean of those up to itself, times a matrix."""
+
+    def __call__(self, x):
+        """Return what each position takes from its past."""
+        past = torch.ones(x.shape[1], x.shape[1], dtype=x.dtype).tril()
+        spread = past / past.sum(-1, keepdim=True)
+        return spread @ x @ self.numbers[0].to(x).T
 
 
-def post(x, attention, network, first, second):
-    """Put the norms after the sums."""
-    x = first(x + attention(x))
-    return second(x + network(x))
+class Network(Given):
+    """A matrix and a ReLU."""
+
+    def __call__(self, x):
+        """Return what the network makes of each vector."""
+        return (x @ self.numbers[0].to(x).T).relu()
 
 
-def bare_second(x, attention, network, first, second):
-    """Omit the residual connection around the second sublayer."""
-    return network(second(x + attention(first(x))))
+class Norm(Given):
+    """Layer norm with its gain and bias."""
 
-
-def bare_first(x, attention, network, first, second):
-    """Omit the residual connection around the first sublayer."""
-    x = attention(first(x))
-    return x + network(second(x))
-
-
-def normed_after(x, attention, network, first, second):
-    """Normalise what the sublayers give, not what they get."""
-    x = x + first(attention(x))
-    return x + second(network(x))
+    def __call__(self, x):
+        """Return each vector normalised."""
+        return layer_norm(x, *(n.to(x) for n in self.numbers))
 
 
 check_block = Exercise(
@@ -93,35 +109,45 @@ check_block = Exercise(
             "post-norm instead of pre-norm",
             "the norms come after the residual sums: this is the post-norm "
             "block of the 2017 paper; the exercise asks for pre-norm",
-            post,
+            edited(
+                block,
+                "x + attention(first(x)) → first(x + attention(x))",
+                "x + network(second(x)) → second(x + network(x))",
+            ),
         ),
         Mistake(
             "no-way-past-attention",
             "no residual connection around attention",
             "the residual connection around the attention is missing",
-            bare_first,
+            edited(block, "x + attention → attention"),
         ),
         Mistake(
             "no-way-past-network",
             "no residual connection around the FFN",
             "the residual connection around the feed-forward network is "
             "missing",
-            bare_second,
+            edited(block, "x + network → network"),
         ),
         Mistake(
             "second-from-input",
             "second residual from the block's input",
             "the output of the feed-forward network is added to the block's "
             "input, so the output of the attention is lost",
-            second_from_input,
+            edited(
+                block,
+                "x = x + attention → y = x + attention",
+                "second(x) → second(y)",
+            ),
         ),
         Mistake(
             "parallel",
             "parallel sublayers",
             "both sublayers receive the block's input; the feed-forward "
             "network should receive the result of the first residual sum",
-            lambda x, attention, network, first, second: (
-                x + attention(first(x)) + network(second(x))
+            edited(
+                block,
+                "x = x + attention → y = attention",
+                "x + network → x + y + network",
             ),
         ),
         Mistake(
@@ -129,22 +155,28 @@ check_block = Exercise(
             "residual after the norm",
             "the outputs are added to the normalized vectors; the residual "
             "connection should carry x itself",
-            adds_the_normed,
+            edited(
+                block,
+                "x + attention → first(x) + attention",
+                "x + network → second(x) + network",
+            ),
         ),
         Mistake(
             "norm-of-the-output",
             "norm of the sublayers' outputs",
             "the norms are applied to the outputs of the sublayers; they "
             "should be applied to their inputs",
-            normed_after,
+            edited(
+                block,
+                "attention(first(x)) → first(attention(x))",
+                "network(second(x)) → second(network(x))",
+            ),
         ),
         Mistake(
             "one-norm",
             "first norm used twice",
             "both sublayers use the first norm",
-            lambda x, attention, network, first, second: block(
-                x, attention, network, first, first
-            ),
+            edited(block, "second(x) → first(x)"),
         ),
         Mistake(
             "norms-swapped",
@@ -166,17 +198,13 @@ check_block = Exercise(
             "no-norm",
             "no norms",
             "the norms are not used",
-            lambda x, attention, network, first, second: block(
-                x, attention, network, lambda y: y, lambda y: y
-            ),
+            edited(block, "first(x) → x", "second(x) → x"),
         ),
         Mistake(
             "no-network",
             "no feed-forward network",
             "the feed-forward network is missing",
-            lambda x, attention, network, first, second: (
-                x + attention(first(x))
-            ),
+            edited(block, " + network(second(x)) → "),
         ),
     ),
 )

@@ -8,6 +8,7 @@ Axes: B batch, T positions, C width
 
 import torch
 
+from attnbook.exercises.edited import edited
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.inputs import doubled, normal
 from attnbook.models.layer_norm import layer_norm
@@ -35,33 +36,6 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
     )
 
 
-def normed(
-    x,
-    gain,
-    bias,
-    eps,
-    *,
-    dims=(-1,),
-    ddof=0,
-    centre=True,
-    divide=lambda var, eps: (var + eps).sqrt(),
-    end=lambda y, gain, bias: y * gain + bias,
-):
-    """Return layer norm with one thing in it changed."""
-    mean = x.mean(dims, keepdim=True)
-    variance = (x - mean).square().mean(dims, keepdim=True)
-    count = torch.tensor([x.shape[d] for d in dims]).prod().item()
-    variance = variance * count / max(count - ddof, 1)
-    if not centre:
-        mean, variance = 0, x.square().mean(dims, keepdim=True)
-    return end((x - mean) / divide(variance, eps), gain, bias)
-
-
-def wrong(**change):
-    """Return an answer with that change."""
-    return lambda x, gain, bias, eps: normed(x, gain, bias, eps, **change)
-
-
 check_layer_norm = Exercise(
     title="layer normalization",
     stars=1,
@@ -78,14 +52,21 @@ check_layer_norm = Exercise(
             "division by C - 1",
             "the variance is divided by C - 1, the default of `var` and "
             "`std`; LayerNorm divides by C",
-            wrong(ddof=1),
+            edited(
+                layer_norm,
+                "centered.square().mean(dim=-1, keepdim=True) "
+                "→ x.var(dim=-1, keepdim=True)",
+            ),
         ),
         Mistake(
             "eps-outside",
             "ε outside the root",
             "ε is added to the standard deviation; it should be added to the "
             "variance, under the root",
-            wrong(divide=lambda var, eps: var.sqrt() + eps),
+            edited(
+                layer_norm,
+                "* (variance + eps).rsqrt() → / (variance.sqrt() + eps)",
+            ),
         ),
         Mistake(
             "unbiased-and-outside",
@@ -93,52 +74,66 @@ check_layer_norm = Exercise(
             "the variance is divided by C - 1 and ε is added after the root, "
             "as in `x.std(-1) + eps`; LayerNorm divides by C and adds ε to "
             "the variance",
-            wrong(ddof=1, divide=lambda var, eps: var.sqrt() + eps),
+            edited(
+                layer_norm,
+                "centered.square().mean(dim=-1, keepdim=True) "
+                "→ x.var(dim=-1, keepdim=True)",
+                "* (variance + eps).rsqrt() → / (variance.sqrt() + eps)",
+            ),
         ),
         Mistake(
             "no-eps",
             "ε not used",
             "ε is not used, so equal entries lead to a division by zero",
-            wrong(divide=lambda var, eps: var.sqrt()),
+            edited(layer_norm, "(variance + eps) → variance"),
         ),
         Mistake(
             "variance-not-root",
             "division by the variance",
             "it divides by the variance; it should divide by its square root",
-            wrong(divide=lambda var, eps: var + eps),
+            edited(
+                layer_norm, "* (variance + eps).rsqrt() → / (variance + eps)"
+            ),
         ),
         Mistake(
             "no-mean",
             "RMSNorm instead of LayerNorm",
             "the mean is not subtracted: this is RMSNorm",
-            wrong(centre=False),
+            edited(layer_norm, "x - x.mean(dim=-1, keepdim=True) → x"),
         ),
         Mistake(
             "no-gain",
             "gain not used",
             "the gain is not used",
-            wrong(end=lambda y, gain, bias: y + bias),
+            edited(layer_norm, " * gain → "),
         ),
         Mistake(
             "no-bias",
             "bias not used",
             "the bias is not used",
-            wrong(end=lambda y, gain, bias: y * gain),
+            edited(layer_norm, " + bias → "),
         ),
         Mistake(
             "bias-first",
             "bias before the gain",
             "the bias is added before the multiplication by the gain, so it "
             "is scaled as well",
-            wrong(end=lambda y, gain, bias: (y + bias) * gain),
+            edited(
+                layer_norm,
+                "centered * (variance + eps).rsqrt() * gain + bias "
+                "→ (centered * (variance + eps).rsqrt() + bias) * gain",
+            ),
         ),
         Mistake(
             "whole-tensor",
             "statistics of the whole tensor",
             "one mean and one variance are computed for the whole tensor; "
             "each vector should have its own",
-            lambda x, gain, bias, eps: normed(
-                x, gain, bias, eps, dims=tuple(range(x.ndim))
+            edited(
+                layer_norm,
+                "x.mean(dim=-1, keepdim=True) → x.mean()",
+                "centered.square().mean(dim=-1, keepdim=True) "
+                "→ centered.square().mean()",
             ),
         ),
         Mistake(
@@ -146,7 +141,11 @@ check_layer_norm = Exercise(
             "statistics over the batch",
             "the mean and variance are taken over the first axis, as in batch "
             "norm; they should be taken over the entries of each vector",
-            wrong(dims=(0,)),
+            edited(
+                layer_norm,
+                "x.mean(dim=-1 → x.mean(dim=0",
+                "square().mean(dim=-1 → square().mean(dim=0",
+            ),
         ),
     ),
 )

@@ -7,11 +7,22 @@ Axes: B batch, T places, C width, V symbols
 """
 
 import torch
-from torch.nn import functional as F
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor
 
+from attnbook.exercises.edited import edited
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.inputs import doubled, normal, whole
-from attnbook.exercises.solutions.transformer import tied
+
+
+def tied(
+    table: Float[Tensor, "V C"],
+    ids: Int[Tensor, "B T"],
+    states: Float[Tensor, "B T C"],
+) -> tuple[Float[Tensor, "B T C"], Float[Tensor, "B T V"]]:
+    """Return the vectors of symbols, and the logits of states: one table."""
+    return table[ids] * table.shape[1] ** 0.5, states @ table.T
 
 
 def draw(rng: torch.Generator) -> tuple[Case, ...]:
@@ -32,18 +43,6 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
     )
 
 
-def changed(
-    read=lambda rows, C, V: rows * C**0.5, write=lambda s, table: s @ table.T
-):
-    """Return an answer that reads or writes in another way."""
-
-    def answer(table, ids, states):
-        V, C = table.shape
-        return read(table[ids], C, V), write(states, table)
-
-    return answer
-
-
 check_weight_tying = Exercise(
     title="tied embeddings",
     stars=1,
@@ -59,64 +58,71 @@ check_weight_tying = Exercise(
             "embeddings not multiplied by √C",
             "the embeddings are not multiplied by √C, so the positional "
             "encodings dominate them",
-            changed(read=lambda rows, C, V: rows + 0),
+            edited(tied, " * table.shape[1] ** 0.5 → "),
         ),
         Mistake(
             "divided",
             "embeddings divided by √C",
             "the embeddings are divided by √C; they should be multiplied by it",
-            changed(read=lambda rows, C, V: rows * C**-0.5),
+            edited(tied, "0.5 → -0.5"),
         ),
         Mistake(
             "by-width",
             "multiplied by C, not by √C",
             "the embeddings are multiplied by C; they should be multiplied by "
             "√C",
-            changed(read=lambda rows, C, V: rows * C),
+            edited(tied, " ** 0.5 → "),
         ),
         Mistake(
             "by-symbols",
             "multiplied by √V, not by √C",
             "the embeddings are multiplied by √V; they should be multiplied "
             "by √C",
-            changed(read=lambda rows, C, V: rows * V**0.5),
+            edited(tied, "shape[1] → shape[0]"),
         ),
         Mistake(
             "both-scaled",
             "logits scaled as well",
             "the logits are multiplied by √C as well; only the embeddings "
             "should be",
-            changed(write=lambda s, table: s @ table.T * s.shape[-1] ** 0.5),
+            edited(
+                tied,
+                "states @ table.T → states @ table.T * table.shape[1] ** 0.5",
+            ),
         ),
         Mistake(
             "logits-divided",
             "logits divided by √C",
             "the logits are divided by √C, as if they were attention scores",
-            changed(write=lambda s, table: s @ table.T * s.shape[-1] ** -0.5),
+            edited(
+                tied,
+                "states @ table.T → states @ table.T * table.shape[1] ** -0.5",
+            ),
         ),
         Mistake(
             "logits-normalised",
             "probabilities instead of logits",
             "the softmax has already been applied: these are probabilities, "
             "and the exercise asks for logits",
-            changed(write=lambda s, table: (s @ table.T).softmax(-1)),
+            edited(tied, "states @ table.T → (states @ table.T).softmax(-1)"),
         ),
         Mistake(
             "log-normalised",
             "log-probabilities instead of logits",
             "the log-softmax has already been applied, and the cross-entropy "
             "would apply it again",
-            changed(write=lambda s, table: (s @ table.T).log_softmax(-1)),
+            edited(
+                tied, "states @ table.T → (states @ table.T).log_softmax(-1)"
+            ),
         ),
         Mistake(
             "cosine",
             "cosine similarity",
             "states and embeddings are normalized to length 1 first; the "
             "logits are plain dot products",
-            changed(
-                write=lambda s, table: (
-                    F.normalize(s, dim=-1) @ F.normalize(table, dim=-1).T
-                )
+            lambda table, ids, states: (
+                tied(table, ids, states)[0],
+                F.normalize(states, dim=-1) @ F.normalize(table, dim=-1).T,
             ),
         ),
         Mistake(
@@ -124,14 +130,14 @@ check_weight_tying = Exercise(
             "embeddings detached in the output",
             "no gradient reaches the embeddings from the output layer: they "
             "are detached there",
-            changed(write=lambda s, table: s @ table.detach().T),
+            edited(tied, "table.T → table.detach().T"),
         ),
         Mistake(
             "reading-detached",
             "embeddings detached in the input",
             "no gradient reaches the embeddings from the input: they are "
             "detached there",
-            changed(read=lambda rows, C, V: rows.detach() * C**0.5),
+            edited(tied, "table[ids] → table[ids].detach()"),
         ),
     ),
 )

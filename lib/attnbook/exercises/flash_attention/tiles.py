@@ -1,10 +1,11 @@
-"""Inputs; some with scores that are large and exact in whatever order.
+"""What the exercises on tiles share: tiles of rows, large exact scores.
 
 Axes: T queries, S keys, D width of query and key, E value width
 """
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from attnbook.exercises.inputs import normal, whole
 
@@ -51,3 +52,14 @@ def far(
     key = sizes[1] * along.repeat(s, 1).float()
     key[:, :4] += part * (whole(rng, -1, 1, s, 4) + ramp * along[:1])
     return query.float(), key, normal(rng, s, 5)
+
+
+def whole_tiles(x: Tensor, block: int) -> Tensor:
+    """Return the rows that fill tiles, and drop those after them."""
+    count = x.shape[-2] // block * block
+    return x[..., : count or None, :]
+
+
+def padded(x: Tensor, block: int) -> Tensor:
+    """Return x with rows of zeros until every tile is full."""
+    return functional.pad(x, (0, 0, 0, -x.shape[-2] % block))

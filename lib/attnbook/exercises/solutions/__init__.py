@@ -1,1 +1,0 @@
-"""Solutions of the exercises that the library does not already answer."""
