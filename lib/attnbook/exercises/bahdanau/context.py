@@ -6,6 +6,7 @@ Axes: B batch, T queries, S keys, E value width
 """
 
 import torch
+from torch.nn import functional
 
 from attnbook.attention import additive
 from attnbook.exercises.exercise import Case, Exercise, Mistake
@@ -40,32 +41,29 @@ def draw_context(rng: torch.Generator) -> tuple[Case, ...]:
     )
 
 
-def real(scores, lengths):
-    """Return True where a key is real: (B, 1, S)."""
-    return torch.arange(scores.shape[-1]) < lengths[:, None, None]
+def weighed(weigh):
+    """Return a context with weights from the scores and a mask of real keys."""
+
+    def answer(scores, value, lengths):
+        real = torch.arange(scores.shape[-1]) < lengths[:, None, None]
+        weights = weigh(scores, real)
+        return weights @ value, weights
+
+    return answer
 
 
-def looked(weights, value):
-    """Return the context of given weights, and the weights."""
-    return weights @ value, weights
+def hidden(scores, real, number=-torch.inf):
+    """Return the scores with a number where a key is padding."""
+    return scores.masked_fill(~real, number)
 
 
-def filled(number):
-    """Return a context whose padding has a large negative score, not -inf."""
-    return lambda scores, value, lengths: looked(
-        scores.masked_fill(~real(scores, lengths), number).softmax(-1), value
-    )
+def unstable(scores, real):
+    """Return weights without the shift by the largest score."""
+    exponentials = scores.exp() * real
+    return exponentials / exponentials.sum(-1, keepdim=True)
 
 
-def off_by(one):
-    """Return a context that takes each sequence for longer or shorter."""
-    return lambda scores, value, lengths: looked(
-        scores.masked_fill(~real(scores, lengths + one), -torch.inf).softmax(
-            -1
-        ),
-        value,
-    )
-
+RIGHT = weighed(lambda s, real: hidden(s, real).softmax(-1))
 
 check_context = Exercise(
     title="attention weights and context vector",
@@ -80,133 +78,96 @@ check_context = Exercise(
             "padding-unmasked",
             "padding not masked",
             "the padding positions get weight: they are not masked out",
-            lambda scores, value, lengths: looked(scores.softmax(-1), value),
+            weighed(lambda s, real: s.softmax(-1)),
         ),
         Mistake(
             "wrong-axis",
             "softmax over the queries",
             "the softmax runs over the queries; it should run over the keys",
-            lambda scores, value, lengths: looked(
-                scores.masked_fill(~real(scores, lengths), -torch.inf)
-                .softmax(1)
-                .nan_to_num(),
-                value,
-            ),
+            weighed(lambda s, real: hidden(s, real).softmax(1).nan_to_num()),
         ),
         Mistake(
             "whole-batch-softmax",
             "softmax over the batch",
             "the softmax runs over the batch; it should run over the keys",
-            lambda scores, value, lengths: looked(
-                scores.masked_fill(~real(scores, lengths), -torch.inf)
-                .softmax(0)
-                .nan_to_num(),
-                value,
-            ),
+            weighed(lambda s, real: hidden(s, real).softmax(0).nan_to_num()),
         ),
         Mistake(
             "masked-after",
             "mask after the softmax",
             "the mask is applied after the softmax, so the remaining weights "
             "no longer sum to 1",
-            lambda scores, value, lengths: looked(
-                scores.softmax(-1) * real(scores, lengths), value
-            ),
+            weighed(lambda s, real: s.softmax(-1) * real),
         ),
         Mistake(
             "zero-score",
             "padding scores set to 0",
             "the scores of padding are set to 0, and the softmax gives a "
             "score of 0 positive weight; they should be minus infinity",
-            lambda scores, value, lengths: looked(
-                (scores * real(scores, lengths)).softmax(-1), value
-            ),
+            weighed(lambda s, real: (s * real).softmax(-1)),
         ),
         Mistake(
             "inverted-mask",
             "inverted mask",
             "the mask is inverted: only padding gets weight",
-            lambda scores, value, lengths: looked(
-                scores.masked_fill(real(scores, lengths), -torch.inf).softmax(
-                    -1
-                ),
-                value,
-            ),
+            weighed(lambda s, real: hidden(s, ~real).softmax(-1)),
         ),
         Mistake(
             "one-too-many",
             "one position too many",
             "the first padding position is not masked out: the real positions "
             "are 0 to length - 1",
-            off_by(1),
+            lambda scores, value, lengths: RIGHT(scores, value, lengths + 1),
         ),
         Mistake(
             "one-too-few",
             "one position too few",
             "the last real position is masked out: the real positions are 0 "
             "to length - 1",
-            off_by(-1),
+            lambda scores, value, lengths: RIGHT(scores, value, lengths - 1),
         ),
         Mistake(
             "first-length-only",
             "first length for all sequences",
             "every sequence is masked with the length of the first one",
-            lambda scores, value, lengths: looked(
-                scores.masked_fill(
-                    ~real(scores, lengths[:1]), -torch.inf
-                ).softmax(-1),
-                value,
-            ),
+            lambda scores, value, lengths: RIGHT(scores, value, lengths[:1]),
         ),
         Mistake(
             "sentinel",
             "-1e9 instead of minus infinity",
             "the scores of padding are set to -1e9, and a real score can be "
             "lower still; use minus infinity",
-            filled(-1e9),
+            weighed(lambda s, real: hidden(s, real, -1e9).softmax(-1)),
         ),
         Mistake(
             "small-sentinel",
             "-1e4 instead of minus infinity",
             "the scores of padding are set to -10000, and a real score can be "
             "lower still; use minus infinity",
-            filled(-1e4),
+            weighed(lambda s, real: hidden(s, real, -1e4).softmax(-1)),
         ),
         Mistake(
             "uniform",
             "uniform weights",
             "every real position gets the same weight: the scores are not used",
-            lambda scores, value, lengths: looked(
-                (real(scores, lengths) / lengths[:, None, None])
-                .expand_as(scores)
-                .to(scores.dtype),
-                value,
-            ),
+            weighed(lambda s, real: hidden(0 * s, real).softmax(-1)),
         ),
         Mistake(
             "unstable",
             "exponential overflows",
             "the exponentials overflow; subtract the largest score first, or "
             "use `softmax`",
-            lambda scores, value, lengths: looked(
-                (scores.exp() * real(scores, lengths))
-                / (scores.exp() * real(scores, lengths)).sum(-1, keepdim=True),
-                value,
-            ),
+            weighed(unstable),
         ),
         Mistake(
             "hard-choice",
             "argmax instead of softmax",
             "the context is the value of the key with the highest score; it "
             "should be the weighted average of all values",
-            lambda scores, value, lengths: looked(
-                torch.nn.functional.one_hot(
-                    scores.masked_fill(
-                        ~real(scores, lengths), -torch.inf
-                    ).argmax(-1),
-                    scores.shape[-1],
-                ).to(scores.dtype),
-                value,
+            weighed(
+                lambda s, real: functional.one_hot(
+                    hidden(s, real).argmax(-1), s.shape[-1]
+                ).to(s.dtype)
             ),
         ),
     ),
