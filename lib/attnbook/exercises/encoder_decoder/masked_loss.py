@@ -8,8 +8,8 @@ Axes: B batch, T target symbols, V symbols
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
-from torch.nn import functional as F
 
+from attnbook.exercises.edited import edited
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.inputs import doubled, normal, whole
 
@@ -46,11 +46,6 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
     )
 
 
-def surprise(logits, targets):
-    """Return the cross-entropy of every place, in nats: (B, T)."""
-    return F.cross_entropy(logits.mT, targets, reduction="none")
-
-
 check_masked_loss = Exercise(
     title="mean loss without padding",
     stars=2,
@@ -64,116 +59,104 @@ check_masked_loss = Exercise(
             "padding-counted",
             "padding counted",
             "the loss of padding positions is counted",
-            lambda logits, y, pad: surprise(logits, y).mean(),
+            edited(masked_loss, "[targets != pad] → "),
         ),
         Mistake(
             "divided-by-all",
             "divided by all positions",
             "the sum leaves padding out, but it is divided by the number of "
             "all positions",
-            lambda logits, y, pad: (
-                (surprise(logits, y) * (y != pad)).sum() / y.numel()
-            ),
+            edited(masked_loss, ".mean() → .sum() / targets.numel()"),
         ),
         Mistake(
             "mean-of-means",
             "mean of the sequences' means",
             "each sequence is averaged first, so that a symbol of a short "
             "sequence weighs more",
-            lambda logits, y, pad: (
-                (surprise(logits, y) * (y != pad)).sum(1) / (y != pad).sum(1)
-            ).mean(),
+            edited(
+                masked_loss,
+                "surprise[targets != pad].mean() "
+                "→ ((surprise * (targets != pad)).sum(1) "
+                "/ (targets != pad).sum(1)).mean()",
+            ),
         ),
         Mistake(
             "sum",
             "sum instead of a mean",
             "it returns the sum of the losses; it should be the mean",
-            lambda logits, y, pad: surprise(logits, y)[y != pad].sum(),
+            edited(masked_loss, ".mean() → .sum()"),
         ),
         Mistake(
             "per-sequence",
             "divided by the number of sequences",
             "the sum is divided by the number of sequences; it should be "
             "divided by the number of symbols",
-            lambda logits, y, pad: surprise(logits, y)[y != pad].sum() / len(y),
+            edited(masked_loss, ".mean() → .sum() / len(targets)"),
         ),
         Mistake(
             "pad-is-zero",
             "padding symbol hard-coded",
             "the padding symbol is assumed to be 0, whatever `pad` is",
-            lambda logits, y, pad: surprise(logits, y)[y != 0].mean(),
+            edited(masked_loss, "!= pad → != 0"),
         ),
         Mistake(
             "only-padding",
             "inverted mask",
             "the mask is inverted: only padding is counted",
-            lambda logits, y, pad: surprise(logits, y)[y == pad].mean(),
+            edited(masked_loss, "!= pad → == pad"),
         ),
         Mistake(
             "softmax-twice",
             "softmax before cross-entropy",
             "a softmax is applied before the cross-entropy, which already "
             "applies one",
-            lambda logits, y, pad: surprise(logits.softmax(-1), y)[
-                y != pad
-            ].mean(),
+            edited(
+                masked_loss,
+                "logits.log_softmax → logits.softmax(-1).log_softmax",
+            ),
         ),
         Mistake(
             "wrong-axis",
             "softmax over the positions",
             "the softmax runs over the positions; it should run over the "
             "symbols",
-            lambda logits, y, pad: (
-                -(logits.log_softmax(1).gather(-1, y[..., None])[..., 0])[
-                    y != pad
-                ].mean()
-            ),
+            edited(masked_loss, "log_softmax(-1) → log_softmax(1)"),
         ),
         Mistake(
             "no-softmax",
             "no log-softmax",
             "the logits are used as if they were log-probabilities; "
             "log_softmax is missing",
-            lambda logits, y, pad: (
-                -(logits.gather(-1, y[..., None])[..., 0][y != pad].mean())
-            ),
+            edited(masked_loss, ".log_softmax(-1) → "),
         ),
         Mistake(
             "wrong-sign",
             "wrong sign",
             "the sign is wrong: a good model would have a high loss",
-            lambda logits, y, pad: -surprise(logits, y)[y != pad].mean(),
+            edited(masked_loss, "-logits → logits"),
         ),
         Mistake(
             "bits",
             "bits instead of nats",
             "the loss is in bits; it should be in nats, with natural "
             "logarithms",
-            lambda logits, y, pad: (
-                surprise(logits, y)[y != pad].mean()
-                / torch.tensor(2.0, dtype=logits.dtype).log()
-            ),
+            edited(masked_loss, ".mean() → .mean() / 0.6931471805599453"),
         ),
         Mistake(
             "probability",
             "no logarithm",
             "the probabilities are averaged without taking their logarithm",
-            lambda logits, y, pad: (
-                -(-surprise(logits, y)).exp()[y != pad].mean()
-            ),
+            edited(masked_loss, "log_softmax → softmax"),
         ),
         Mistake(
             "unstable",
             "exponential overflows",
             "the exponentials overflow; log_softmax subtracts the largest "
             "logit first",
-            lambda logits, y, pad: (
-                -(
-                    (logits.exp() / logits.exp().sum(-1, keepdim=True))
-                    .log()
-                    .gather(-1, y[..., None])[..., 0][y != pad]
-                    .mean()
-                )
+            edited(
+                masked_loss,
+                ".log_softmax(-1) "
+                "→ .exp().div(logits.exp().sum(-1, keepdim=True)).log()",
             ),
         ),
         Mistake(
@@ -181,14 +164,7 @@ check_masked_loss = Exercise(
             "logarithm of a zero probability",
             "a probability rounds to 0, and its logarithm is minus infinity; "
             "log_softmax avoids this",
-            lambda logits, y, pad: (
-                -(
-                    logits.softmax(-1)
-                    .log()
-                    .gather(-1, y[..., None])[..., 0][y != pad]
-                    .mean()
-                )
-            ),
+            edited(masked_loss, "log_softmax(-1) → softmax(-1).log()"),
         ),
     ),
 )
