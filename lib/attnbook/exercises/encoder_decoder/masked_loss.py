@@ -22,25 +22,28 @@ def masked_loss(
     return surprise[targets != pad].mean()
 
 
+def padded(rng, lengths, width, symbols, pad=0):
+    """Return logits, symbols with padding after each length, and its number."""
+    lengths = torch.tensor(lengths)
+    ids = whole(rng, 1, symbols - 1, len(lengths), width)
+    ids[ids == pad] = 2
+    padding = torch.arange(width) >= lengths[:, None]
+    logits = normal(rng, len(lengths), width, symbols)
+    return logits, ids.masked_fill(padding, pad), pad
+
+
 def draw(rng: torch.Generator) -> tuple[Case, ...]:
     """One symbol; then padding, under several numbers; then large logits."""
-
-    def inputs(lengths, width, symbols, pad=0):
-        lengths = torch.tensor(lengths)
-        targets = whole(rng, 1, symbols - 1, len(lengths), width)
-        targets[targets == pad] = 2
-        padding = torch.arange(width) >= lengths[:, None]
-        logits = normal(rng, len(lengths), width, symbols)
-        return logits, targets.masked_fill(padding, pad), pad
-
     some = int(whole(rng, 2, 4))
-    logits, targets, pad = inputs([some, 5, 1], 5, 7)
+    logits, targets, pad = padded(rng, [some, 5, 1], 5, 7)
     return (
-        Case("with one symbol", inputs([1], 1, 3)),
-        Case("without padding", inputs([5, 5], 5, 7), gradient=True),
+        Case("with one symbol", padded(rng, [1], 1, 3)),
+        Case("without padding", padded(rng, [5, 5], 5, 7), gradient=True),
         Case("with padding", (logits, targets, pad), gradient=True),
-        Case("with padding numbered 3", inputs([4, 2], 4, 11, pad=3), True),
-        Case("with as many symbols as positions", inputs([5, 2], 5, 5)),
+        Case(
+            "with padding numbered 3", padded(rng, [4, 2], 4, 11, pad=3), True
+        ),
+        Case("with as many symbols as positions", padded(rng, [5, 2], 5, 5)),
         Case("with large logits", (logits * 200, targets, pad)),
         Case("in double precision", doubled((logits, targets, pad))),
     )

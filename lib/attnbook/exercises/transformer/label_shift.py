@@ -11,8 +11,9 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from attnbook.exercises.encoder_decoder.masked_loss import padded
 from attnbook.exercises.exercise import Case, Exercise, Mistake
-from attnbook.exercises.inputs import doubled, normal, whole
+from attnbook.exercises.inputs import doubled
 
 
 def next_symbol_loss(
@@ -27,22 +28,15 @@ def next_symbol_loss(
 
 def draw(rng: torch.Generator) -> tuple[Case, ...]:
     """Two symbols; then padding, under several numbers; then large logits."""
-
-    def inputs(lengths, width, symbols, pad=0):
-        lengths = torch.tensor(lengths)
-        ids = whole(rng, 1, symbols - 1, len(lengths), width)
-        ids[ids == pad] = 2
-        padding = torch.arange(width) >= lengths[:, None]
-        logits = normal(rng, len(lengths), width, symbols)
-        return logits, ids.masked_fill(padding, pad), pad
-
-    logits, ids, pad = inputs([3, 5, 2], 5, 7)
+    logits, ids, pad = padded(rng, [3, 5, 2], 5, 7)
     return (
-        Case("with two symbols", inputs([2], 2, 5)),
-        Case("without padding", inputs([5, 5], 5, 7), gradient=True),
+        Case("with two symbols", padded(rng, [2], 2, 5)),
+        Case("without padding", padded(rng, [5, 5], 5, 7), gradient=True),
         Case("with padding", (logits, ids, pad), gradient=True),
-        Case("with padding numbered 3", inputs([4, 2], 4, 11, pad=3), True),
-        Case("with as many symbols as positions", inputs([5, 3], 5, 5)),
+        Case(
+            "with padding numbered 3", padded(rng, [4, 2], 4, 11, pad=3), True
+        ),
+        Case("with as many symbols as positions", padded(rng, [5, 3], 5, 5)),
         Case("with large logits", (logits * 200, ids, pad)),
         Case("in double precision", doubled((logits, ids, pad))),
     )
