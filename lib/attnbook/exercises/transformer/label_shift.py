@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from attnbook.exercises.edited import edited
 from attnbook.exercises.encoder_decoder.masked_loss import padded
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.inputs import doubled
@@ -42,37 +43,12 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
     )
 
 
-def mean(guesses, wanted, keep, of=F.cross_entropy):
-    """Return the mean loss of the positions to keep."""
-    return of(guesses.mT, wanted, reduction="none")[keep].mean()
-
-
-def flat(logits, ids, pad):
-    """Shift after the sequences have been laid end to end."""
-    guesses, wanted = logits.flatten(0, 1)[:-1], ids.flatten()[1:]
-    return F.cross_entropy(guesses, wanted, ignore_index=pad)
-
-
-def rolled(logits, ids, pad):
-    """Let the last position predict the first symbol of its own sequence."""
-    wanted = ids.roll(-1, dims=1)
-    return mean(logits, wanted, wanted != pad)
-
-
 def by_text(logits, ids, pad):
     """Average each sequence first."""
     wanted = ids[:, 1:]
     keep = wanted != pad
     losses = F.cross_entropy(logits[:, :-1].mT, wanted, reduction="none")
     return ((losses * keep).sum(1) / keep.sum(1)).mean()
-
-
-def total(logits, ids, pad, divide=lambda keep: 1):
-    """Return the sum, divided by something else than the symbols counted."""
-    wanted = ids[:, 1:]
-    keep = wanted != pad
-    losses = F.cross_entropy(logits[:, :-1].mT, wanted, reduction="none")
-    return (losses * keep).sum() / divide(keep)
 
 
 check_label_shift = Exercise(
@@ -89,67 +65,77 @@ check_label_shift = Exercise(
             "labels not shifted",
             "the labels are not shifted: each position predicts its own "
             "symbol, which the model can copy from its input",
-            lambda z, ids, pad: mean(z, ids, ids != pad),
+            edited(
+                next_symbol_loss, "logits[:, :-1], ids[:, 1:] → logits, ids"
+            ),
         ),
         Mistake(
             "backwards",
             "shifted in the wrong direction",
             "the labels are shifted in the wrong direction: each position "
             "predicts the symbol before it",
-            lambda z, ids, pad: mean(z[:, 1:], ids[:, :-1], ids[:, :-1] != pad),
+            edited(
+                next_symbol_loss,
+                "logits[:, :-1], ids[:, 1:] → logits[:, 1:], ids[:, :-1]",
+            ),
         ),
         Mistake(
             "wraps-around",
             "shift wraps around",
             "the labels are rolled, so the last position predicts the first "
             "symbol of its own sequence",
-            rolled,
+            edited(
+                next_symbol_loss,
+                "logits[:, :-1], ids[:, 1:] → logits, ids.roll(-1, dims=1)",
+            ),
         ),
         Mistake(
             "across-texts",
             "shift across sequences",
             "the sequences are concatenated before the shift, so the last "
             "position of one predicts the first symbol of the next",
-            flat,
+            edited(
+                next_symbol_loss,
+                "logits[:, :-1], ids[:, 1:] "
+                "→ logits.flatten(0, 1)[None, :-1], ids.flatten()[None, 1:]",
+            ),
         ),
         Mistake(
             "padding-counted",
             "padding counted",
             "the loss of padding positions is counted",
-            lambda z, ids, pad: mean(
-                z[:, :-1], ids[:, 1:], torch.ones_like(ids[:, 1:]).bool()
-            ),
+            edited(next_symbol_loss, ", ignore_index=pad → "),
         ),
         Mistake(
             "wrong-side-of-padding",
             "padding mask not shifted",
             "positions are left out if their own symbol is padding; they "
             "should be left out if their label is padding",
-            lambda z, ids, pad: mean(z[:, :-1], ids[:, 1:], ids[:, :-1] != pad),
+            edited(
+                next_symbol_loss,
+                "ids[:, 1:] → ids[:, 1:].masked_fill(ids[:, :-1] == pad, -100)",
+                "ignore_index=pad → ignore_index=-100",
+            ),
         ),
         Mistake(
             "pad-is-zero",
             "padding symbol hard-coded",
             "the padding symbol is assumed to be 0, whatever `pad` is",
-            lambda z, ids, pad: mean(z[:, :-1], ids[:, 1:], ids[:, 1:] != 0),
+            edited(next_symbol_loss, "ignore_index=pad → ignore_index=0"),
         ),
         Mistake(
             "softmax-twice",
             "softmax before cross-entropy",
             "a softmax is applied before the cross-entropy, which already "
             "applies one",
-            lambda z, ids, pad: mean(
-                z.softmax(-1)[:, :-1], ids[:, 1:], ids[:, 1:] != pad
-            ),
+            edited(next_symbol_loss, "logits[ → logits.softmax(-1)["),
         ),
         Mistake(
             "log-for-nothing",
             "no log-softmax",
             "the logits are used as if they were log-probabilities; "
             "log_softmax is missing",
-            lambda z, ids, pad: mean(
-                z[:, :-1], ids[:, 1:], ids[:, 1:] != pad, of=F.nll_loss
-            ),
+            edited(next_symbol_loss, "F.cross_entropy → F.nll_loss"),
         ),
         Mistake(
             "mean-of-means",
@@ -162,20 +148,27 @@ check_label_shift = Exercise(
             "sum",
             "sum instead of a mean",
             "it returns the sum of the losses; it should be the mean",
-            total,
+            edited(
+                next_symbol_loss,
+                "ignore_index=pad → ignore_index=pad, reduction='sum'",
+            ),
         ),
         Mistake(
             "divided-by-all",
             "divided by all positions",
             "the sum leaves padding out, but it is divided by the number of "
             "all positions",
-            lambda z, ids, pad: total(z, ids, pad, lambda keep: keep.numel()),
+            edited(
+                next_symbol_loss,
+                "ignore_index=pad → ignore_index=pad, reduction='sum'",
+                "return F → return 1 / wanted.numel() * F",
+            ),
         ),
         Mistake(
             "wrong-sign",
             "wrong sign",
             "the sign is wrong: a good model would have a high loss",
-            lambda z, ids, pad: -next_symbol_loss(z, ids, pad),
+            edited(next_symbol_loss, "return F → return -F"),
         ),
     ),
 )
