@@ -5,6 +5,9 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from attnbook.exercises import bahdanau as checks
+from right_answers import in_double
+
 
 def scores_by_loops(query, key, W_query, W_key, v):
     rows = []
@@ -22,12 +25,6 @@ def scores_by_einsum(query, key, W_query, W_key, v):
     keys = torch.einsum("bsd,ad->bsa", key, W_key)
     hidden = torch.tanh(queries.unsqueeze(2) + keys.unsqueeze(1))
     return torch.einsum("btsa,a->bts", hidden, v)
-
-
-def scores_in_double(query, key, W_query, W_key, v):
-    hidden = (query.double() @ W_query.double().T)[:, :, None]
-    hidden = hidden + (key.double() @ W_key.double().T)[:, None]
-    return (hidden.tanh() @ v.double()).to(query.dtype)
 
 
 class Scorer(nn.Module):
@@ -81,13 +78,6 @@ def context_by_hand(scores, value, lengths):
     return torch.einsum("bts,bse->bte", weights, value), weights
 
 
-def context_in_double(scores, value, lengths):
-    real = torch.arange(scores.shape[2])[None, None] < lengths[:, None, None]
-    weights = scores.double().masked_fill(~real, -torch.inf).softmax(-1)
-    context = weights @ value.double()
-    return context.to(value.dtype), weights.to(scores.dtype)
-
-
 def context_by_lowest(scores, value, lengths):
     lowest = torch.finfo(scores.dtype).min
     real = torch.arange(scores.shape[2]) < lengths[:, None, None]
@@ -135,15 +125,6 @@ def step_from_parts(state, word, memory, lengths, W_query, W_key, v, cell):
     looked, weights = context_by_hand(scores, memory, lengths)
     inputs = torch.cat([word, looked.squeeze(1)], dim=-1)
     return cell(inputs, state), weights.squeeze(1)
-
-
-def step_in_double(state, word, memory, lengths, *rest):
-    *matrices, cell = rest
-    wide = (x.double() for x in matrices)
-    scores = scores_by_einsum(state[:, None].double(), memory.double(), *wide)
-    looked, weights = context_by_columns(scores, memory.double(), lengths)
-    looked, weights = looked[:, 0].to(word), weights[:, 0].to(word)
-    return cell(torch.cat([word, looked], -1), state), weights
 
 
 def step_in_place_of_parts(
@@ -201,7 +182,7 @@ ANSWERS = {
     "check_additive_scores": (
         ("loops", scores_by_loops),
         ("einsum", scores_by_einsum),
-        ("double inside", scores_in_double),
+        ("double inside", in_double(checks.check_additive_scores.solution)),
         ("a module", Scorer()),
         ("one matrix for the pair", scores_by_concatenation),
         ("tanh from a sigmoid", scores_by_exponentials),
@@ -210,7 +191,7 @@ ANSWERS = {
         ("loops over the batch", context_by_loops),
         ("a mask that is added", context_by_adding),
         ("softmax by hand", context_by_hand),
-        ("double inside", context_in_double),
+        ("double inside", in_double(checks.check_context.solution)),
         ("the lowest finite number", context_by_lowest),
         ("turned round", context_by_columns),
         ("a list", lambda *x: [*context_by_hand(*x)]),
@@ -239,7 +220,7 @@ ANSWERS = {
         ("row by row", step_by_rows),
         ("einsum", step_by_einsum),
         ("from the exercises before", step_from_parts),
-        ("double inside", step_in_double),
+        ("double inside", in_double(checks.check_decoder_step.solution)),
         ("a filled tensor and a list", step_in_place_of_parts),
     ),
     "check_alignment_error": (

@@ -3,6 +3,9 @@
 import torch
 from torch.nn import functional as F
 
+from attnbook.exercises import before_you_start as checks
+from right_answers import in_double
+
 
 def softmax_by_rows(x):
     rows = []
@@ -14,12 +17,6 @@ def softmax_by_rows(x):
 
 def softmax_by_logarithm(x):
     return (x - x.logsumexp(-1, keepdim=True)).exp()
-
-
-def softmax_in_double(x):
-    wide = x.double()
-    powers = (wide - wide.max(-1, keepdim=True)[0]).exp()
-    return (powers / powers.sum(-1, keepdim=True)).to(x.dtype)
 
 
 def softmax_by_differences(x):
@@ -43,10 +40,6 @@ def product_by_sequence(query, key):
 
 def product_by_broadcast(query, key):
     return (query[:, :, None, :] * key[:, None, :, :]).sum(-1)
-
-
-def product_in_double(query, key):
-    return (query.double() @ key.double().mT).to(query.dtype)
 
 
 def sum_by_loops(a, b):
@@ -138,10 +131,6 @@ def gru_by_einsum(x, h, W_ih, W_hh, b_ih, b_hh):
     return (1 - update) * torch.tanh(a[2] + reset * b[2]) + update * h
 
 
-def gru_in_double(*inputs):
-    return gru_by_linear(*(t.double() for t in inputs)).to(inputs[0].dtype)
-
-
 def gru_by_rows(x, h, *weights):
     return torch.cat(
         [
@@ -180,11 +169,6 @@ def lstm_by_einsum(x, h, c, W_ih, W_hh, b_ih, b_hh):
     return o.sigmoid() * c.tanh(), c
 
 
-def lstm_in_double(*inputs):
-    wide = lstm_by_one_matrix(*(t.double() for t in inputs))
-    return tuple(t.to(inputs[0].dtype) for t in wide)
-
-
 def lstm_by_exponentials(x, h, c, W_ih, W_hh, b_ih, b_hh):
     i, f, g, o = (x @ W_ih.T + b_ih + h @ W_hh.T + b_hh).chunk(4, 1)
     c = c / (1 + (-f).exp()) + (2 * (2 * g).sigmoid() - 1) / (1 + (-i).exp())
@@ -195,7 +179,7 @@ ANSWERS = {
     "check_softmax": (
         ("row by row", softmax_by_rows),
         ("a logarithm of a sum", softmax_by_logarithm),
-        ("double inside", softmax_in_double),
+        ("double inside", in_double(checks.check_softmax.solution)),
         ("differences of entries", softmax_by_differences),
         ("turned round", softmax_turned),
     ),
@@ -205,7 +189,7 @@ ANSWERS = {
         ("loops", product_by_loops),
         ("one sequence at a time", product_by_sequence),
         ("broadcasting", product_by_broadcast),
-        ("double inside", product_in_double),
+        ("double inside", in_double(checks.check_batched_product.solution)),
     ),
     "check_broadcast_add": (
         ("loops", sum_by_loops),
@@ -225,14 +209,14 @@ ANSWERS = {
         ("slices", gru_by_slices),
         ("lerp", gru_by_linear),
         ("einsum", gru_by_einsum),
-        ("double inside", gru_in_double),
+        ("double inside", in_double(checks.check_gru_step.solution)),
         ("row by row", gru_by_rows),
     ),
     "check_lstm_step": (
         ("columns", lstm_by_slices),
         ("one matrix", lstm_by_one_matrix),
         ("einsum", lstm_by_einsum),
-        ("double inside", lstm_in_double),
+        ("double inside", in_double(checks.check_lstm_step.solution)),
         ("exponentials", lstm_by_exponentials),
     ),
 }

