@@ -15,7 +15,7 @@ from attnbook.profiling.allocations import measure_peak_bytes
 from attnbook.profiling.roofline import measure_copy_rate, measure_product_rate
 from workshop.experiments.cost import Calls, make_training_call, summarize_times
 from workshop.experiments.plain_block import STEPS, WIDTH, make_training_step
-from workshop.experiments.record import CORES, record_results
+from workshop.experiments.record import CORES, recorded
 from workshop.experiments.registry import experiment
 
 THREADS, ROUNDS, ROWS = 1, 7, 128
@@ -143,37 +143,31 @@ def measure_groups() -> dict[str, dict]:
 
 
 @experiment(on_cpu=True)
+@recorded(
+    seeds=[0],
+    threads=THREADS,
+    cores=CORES,
+    lengths=list(LENGTHS),
+    rounds=ROUNDS,
+    rows=ROWS,
+    sizes={"H": H, "D": D, "layer": LAYER, "decoded": DECODED}
+    | {"C": WIDTH, "split": MODEL},
+)
 def attention_cost() -> dict:
     """Record ceilings, steps, memory, and what each size changes."""
-
-    def measure() -> dict:
-        results: dict = {"before": measure_ceilings()}
-        results["steps"] = {str(n): measure_steps(n) for n in LENGTHS}
-        results["both"] = {
-            str(n): summarize_times(list_ways(draw_inputs(1, H, n, D)), ROUNDS)
-            for n in LENGTHS[:-1]
-        }
-        results["precisions"] = measure_precisions(1024)
-        results["heads"] = measure_heads(1024)
-        results["groups"] = measure_groups()
-        calls = {f"{B} x {n}": make_training_step(B, n) for B, n in STEPS}
-        results["training"] = summarize_times(calls, 5)
-        results["after"] = measure_ceilings()
-        results["training, bytes"] = {
-            n: measure_peak_bytes(x) for n, x in calls.items()
-        }
-        return results | {"layer": measure_layer_memory()}
-
-    return record_results(
-        "attention_cost",
-        [0],
-        measure,
-        THREADS,
-        CORES,
-        lengths=list(LENGTHS),
-        rounds=ROUNDS,
-        rows=ROWS,
-        sizes={"H": H, "D": D, "layer": LAYER, "decoded": DECODED}
-        | {"C": WIDTH, "split": MODEL},
-        threads=THREADS,
-    )
+    results: dict = {"before": measure_ceilings()}
+    results["steps"] = {str(n): measure_steps(n) for n in LENGTHS}
+    results["both"] = {
+        str(n): summarize_times(list_ways(draw_inputs(1, H, n, D)), ROUNDS)
+        for n in LENGTHS[:-1]
+    }
+    results["precisions"] = measure_precisions(1024)
+    results["heads"] = measure_heads(1024)
+    results["groups"] = measure_groups()
+    calls = {f"{B} x {n}": make_training_step(B, n) for B, n in STEPS}
+    results["training"] = summarize_times(calls, 5)
+    results["after"] = measure_ceilings()
+    results["training, bytes"] = {
+        n: measure_peak_bytes(x) for n, x in calls.items()
+    }
+    return results | {"layer": measure_layer_memory()}

@@ -20,7 +20,7 @@ from attnbook.training.multi_lookup import (
     train,
 )
 from workshop.experiments.device import get_device
-from workshop.experiments.record import record_results
+from workshop.experiments.record import recorded
 from workshop.experiments.registry import experiment
 
 SEEDS, STEPS = (0, 1, 2), 600
@@ -48,28 +48,25 @@ def measure_similarity(model: task.MultiLookupModel) -> dict:
 
 
 @experiment()
+@recorded(seeds=SEEDS)
 def heads_lookups() -> dict:
     """Record errors by number of heads, at equal parameters."""
-
-    def measure() -> dict:
-        rows = []
-        for heads in COUNTS:
-            for seed in SEEDS:
-                model = build_model(seed, heads)
-                train(model, STEPS, seed)
-                found = {
-                    "error": error_rate(model),
-                    **measure_similarity(model),
-                }
-                rows.append({"heads": heads, "seed": seed, **found})
-        return {
-            "rows": rows,
-            "parameters": count_parameters(model),
-            "steps": STEPS,
-            "width": 64,
-        }
-
-    return record_results("heads_lookups", SEEDS, measure)
+    rows = []
+    for heads in COUNTS:
+        for seed in SEEDS:
+            model = build_model(seed, heads)
+            train(model, STEPS, seed)
+            found = {
+                "error": error_rate(model),
+                **measure_similarity(model),
+            }
+            rows.append({"heads": heads, "seed": seed, **found})
+    return {
+        "rows": rows,
+        "parameters": count_parameters(model),
+        "steps": STEPS,
+        "width": 64,
+    }
 
 
 def diversity_loss(weights: Tensor) -> Tensor:
@@ -149,23 +146,20 @@ TRIED: dict[str, tuple[dict, dict, Callable | None]] = {
 
 
 @experiment()
+@recorded(seeds=SEEDS)
 def heads_collapse() -> dict:
     """Record what makes heads alike, what parts them, and what it costs."""
-
-    def measure() -> dict:
-        rows = []
-        for what, (settings, training, first) in TRIED.items():
-            for seed in SEEDS:
-                model = build_model(seed, **({"heads": 8} | settings))
-                if first is not None:
-                    first(model)
-                train(model, STEPS, seed, **training)
-                target = training.get("target", read_answers)
-                found = {
-                    "error": error_rate(model, target=target),
-                    **measure_similarity(model),
-                }
-                rows.append({"what": what, "seed": seed, **found})
-        return {"rows": rows, "steps": STEPS}
-
-    return record_results("heads_collapse", SEEDS, measure)
+    rows = []
+    for what, (settings, training, first) in TRIED.items():
+        for seed in SEEDS:
+            model = build_model(seed, **({"heads": 8} | settings))
+            if first is not None:
+                first(model)
+            train(model, STEPS, seed, **training)
+            target = training.get("target", read_answers)
+            found = {
+                "error": error_rate(model, target=target),
+                **measure_similarity(model),
+            }
+            rows.append({"what": what, "seed": seed, **found})
+    return {"rows": rows, "steps": STEPS}

@@ -24,7 +24,7 @@ from workshop.experiments.cost import (
     summarize_times,
     time_ratio,
 )
-from workshop.experiments.record import CORES, record_results
+from workshop.experiments.record import CORES, recorded
 from workshop.experiments.registry import experiment
 
 B, H, D, SIZE = 1, 8, 64, 256
@@ -112,24 +112,17 @@ def compare_with_sdpa(length: int) -> dict[str, dict]:
 
 
 @experiment(on_cpu=True)
+@recorded(
+    seeds=[0],
+    threads=THREADS,
+    cores=CORES,
+    sizes={"B": B, "H": H, "D": D, "window": SIZE},
+    lengths=list(LENGTHS),
+    rounds=[ROUNDS, PAIRS],
+)
 def mask_cost() -> dict:
     """Record all ways over the length, and the window beside SDPA."""
-
-    def measure() -> dict:
-        results: dict[str, dict] = {
-            kind: {str(n): measure_ways(kind, n) for n in LENGTHS}
-            for kind in RULES
-        }
-        return results | {"against sdpa": compare_with_sdpa(LENGTHS[-1])}
-
-    return record_results(
-        "mask_cost",
-        [0],
-        measure,
-        THREADS,
-        CORES,
-        sizes={"B": B, "H": H, "D": D, "window": SIZE},
-        lengths=list(LENGTHS),
-        rounds=[ROUNDS, PAIRS],
-        threads=THREADS,
-    )
+    results: dict[str, dict] = {
+        kind: {str(n): measure_ways(kind, n) for n in LENGTHS} for kind in RULES
+    }
+    return results | {"against sdpa": compare_with_sdpa(LENGTHS[-1])}

@@ -26,7 +26,7 @@ from torch import Tensor
 
 from attnbook.attention.multi_head import merge_heads, split_heads
 from attnbook.attention.scaled_dot_product import attention_weights
-from workshop.experiments.record import record_results
+from workshop.experiments.record import recorded
 from workshop.experiments.registry import experiment
 
 SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
@@ -134,6 +134,11 @@ def load_weights(folder: Path) -> dict[str, Tensor]:
 
 
 @experiment(on_cpu=True)
+@recorded(
+    seeds=[],
+    model="sentence-transformers/all-MiniLM-L6-v2, Apache-2.0",
+    sha256=SHA256,
+)
 def minilm_maps() -> dict:
     """Record every head's weights on the sentences."""
     folder = Path(os.environ.get("ATTNBOOK_MINILM", "model"))
@@ -151,10 +156,4 @@ def minilm_maps() -> dict:
             "sizes": sizes.double().round(decimals=3).tolist(),
         }
 
-    return record_results(
-        "minilm_maps",
-        [],
-        lambda: {"examples": [look(*pair) for pair in SENTENCES.items()]},
-        model="sentence-transformers/all-MiniLM-L6-v2, Apache-2.0",
-        sha256=SHA256,
-    )
+    return {"examples": [look(*pair) for pair in SENTENCES.items()]}

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from attnbook.attention.multi_head import MultiHeadAttention
 from attnbook.models.devices import seeded
 from workshop.experiments.cost import time_ratio
-from workshop.experiments.record import CORES, record_results
+from workshop.experiments.record import CORES, recorded
 from workshop.experiments.registry import experiment
 
 # B, T, C, H: sentences as in chapters 2 and 3, paragraphs, a page of text.
@@ -68,31 +68,19 @@ def make_call(
 
 
 @experiment(on_cpu=True)
+@recorded(seeds=[0], threads=THREADS, cores=CORES, sizes=SIZES, pairs=PAIRS)
 def multi_head_cost() -> dict:
     """Record training and evaluation, with and without weights, in pairs."""
-
-    def measure() -> dict:
-        results = {}
-        for label, (B, T, C, H) in SIZES.items():
-            both = build_modules(C, H)
-            rng = torch.Generator().manual_seed(0)
-            x = torch.randn(B, T, C, generator=rng)
-            for training in (True, False):
-                for need in (False, True):
-                    calls = (make_call(m, x, training, need) for m in both)
-                    way = "training" if training else "evaluation"
-                    with_ = "with" if need else "without"
-                    name = f"{label}, {way}, {with_} weights"
-                    results[name] = time_ratio(*calls, PAIRS)
-        return results
-
-    return record_results(
-        "multi_head_cost",
-        [0],
-        measure,
-        THREADS,
-        CORES,
-        sizes=SIZES,
-        pairs=PAIRS,
-        threads=THREADS,
-    )
+    results = {}
+    for label, (B, T, C, H) in SIZES.items():
+        both = build_modules(C, H)
+        rng = torch.Generator().manual_seed(0)
+        x = torch.randn(B, T, C, generator=rng)
+        for training in (True, False):
+            for need in (False, True):
+                calls = (make_call(m, x, training, need) for m in both)
+                way = "training" if training else "evaluation"
+                with_ = "with" if need else "without"
+                name = f"{label}, {way}, {with_} weights"
+                results[name] = time_ratio(*calls, PAIRS)
+    return results

@@ -14,7 +14,7 @@ from attnbook.training.language_modeling import (
     train_language_model,
 )
 from workshop.experiments.device import get_device
-from workshop.experiments.record import record_results
+from workshop.experiments.record import recorded
 from workshop.experiments.registry import experiment
 
 AROUND = {"pre": PreNorm, "post": PostNorm}
@@ -64,32 +64,21 @@ def train_and_measure(
 
 
 @experiment()
+@recorded(seeds=SEEDS, steps=STEPS, rate=RATE, averaged=MEAN, width=32)
 def norms_training() -> dict:
     """Record small language models with the norm before and after."""
-
-    def run() -> dict:
-        return {
-            "rows": [
-                {
-                    "around": around,
-                    "blocks": blocks,
-                    "warmup": warmup,
-                    "seed": seed,
-                    **train_and_measure(around, blocks, warmup, seed),
-                }
-                for seed in SEEDS
-                for blocks in DEPTHS
-                for warmup in WARMUPS
-                for around in AROUND
-            ]
-        }
-
-    return record_results(
-        "norms_training",
-        SEEDS,
-        run,
-        steps=STEPS,
-        rate=RATE,
-        averaged=MEAN,
-        width=32,
-    )
+    return {
+        "rows": [
+            {
+                "around": around,
+                "blocks": blocks,
+                "warmup": warmup,
+                "seed": seed,
+                **train_and_measure(around, blocks, warmup, seed),
+            }
+            for seed in SEEDS
+            for blocks in DEPTHS
+            for warmup in WARMUPS
+            for around in AROUND
+        ]
+    }

@@ -14,7 +14,7 @@ from attnbook.models.devices import seeded
 from attnbook.models.sequence_layers import SEQUENCE_LAYERS, gradient_reach
 from attnbook.training.loop import optimize
 from workshop.experiments.device import get_device
-from workshop.experiments.record import record_results
+from workshop.experiments.record import recorded
 from workshop.experiments.registry import experiment
 
 LENGTHS, SEEDS, WIDTH = (2, 4, 8, 16, 32, 64, 128, 256, 512), range(5), 64
@@ -76,30 +76,21 @@ def train_recall(kind: str, length: int, seed: int) -> dict:
 
 
 @experiment()
+@recorded(
+    seeds=SEEDS, lengths=list(LENGTHS), recalled=list(RECALLED), width=WIDTH
+)
 def path_length() -> dict:
     """Record the gradient at the first symbol, and what can be learned."""
-
-    def run() -> dict:
-        results: dict = {"first": {}, "last": {}, "recall": {}}
-        for kind in SEQUENCE_LAYERS:
-            ends = [
-                [measure_gradient_reach(kind, n, s) for s in SEEDS]
-                for n in LENGTHS
-            ]
-            results["first"][kind] = [[a for a, _ in row] for row in ends]
-            results["last"][kind] = [[b for _, b in row] for row in ends]
-        for kind in ("gru", "lstm", "attention"):
-            results["recall"][kind] = [
-                [train_recall(kind, n, s)["error"] for s in RECALL_SEEDS]
-                for n in RECALLED
-            ]
-        return results
-
-    return record_results(
-        "path_length",
-        SEEDS,
-        run,
-        lengths=list(LENGTHS),
-        recalled=list(RECALLED),
-        width=WIDTH,
-    )
+    results: dict = {"first": {}, "last": {}, "recall": {}}
+    for kind in SEQUENCE_LAYERS:
+        ends = [
+            [measure_gradient_reach(kind, n, s) for s in SEEDS] for n in LENGTHS
+        ]
+        results["first"][kind] = [[a for a, _ in row] for row in ends]
+        results["last"][kind] = [[b for _, b in row] for row in ends]
+    for kind in ("gru", "lstm", "attention"):
+        results["recall"][kind] = [
+            [train_recall(kind, n, s)["error"] for s in RECALL_SEEDS]
+            for n in RECALLED
+        ]
+    return results

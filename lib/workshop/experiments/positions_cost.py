@@ -8,7 +8,7 @@ import torch
 from attnbook.models.attention_only import METHODS, AttentionOnlyTransformer
 from attnbook.models.encoder_decoder import count_parameters
 from attnbook.profiling.timing import time_calls
-from workshop.experiments.record import CORES, record_results
+from workshop.experiments.record import CORES, recorded
 from workshop.experiments.registry import experiment
 
 SYMBOLS, BATCH, LENGTHS, ROUNDS = 64, 8, (64, 512), 15
@@ -26,32 +26,20 @@ def make_training_step(model: AttentionOnlyTransformer, length: int):
 
 
 @experiment(on_cpu=True)
+@recorded(
+    seeds=[], threads=CORES, cores=CORES, lengths=list(LENGTHS), batch=BATCH
+)
 def positions_cost() -> dict:
     """Record parameters and time a step for each method."""
-
-    def measure() -> dict:
-        models = {
-            m: AttentionOnlyTransformer(SYMBOLS, m, LENGTHS[-1])
-            for m in METHODS
+    models = {
+        m: AttentionOnlyTransformer(SYMBOLS, m, LENGTHS[-1]) for m in METHODS
+    }
+    results: dict = {
+        "parameters": {m: count_parameters(x) for m, x in models.items()}
+    }
+    for length in LENGTHS:
+        calls = {
+            m: make_training_step(model, length) for m, model in models.items()
         }
-        results: dict = {
-            "parameters": {m: count_parameters(x) for m, x in models.items()}
-        }
-        for length in LENGTHS:
-            calls = {
-                m: make_training_step(model, length)
-                for m, model in models.items()
-            }
-            results[str(length)] = time_calls(calls, ROUNDS)
-        return results
-
-    return record_results(
-        "positions_cost",
-        [],
-        measure,
-        CORES,
-        CORES,
-        lengths=list(LENGTHS),
-        batch=BATCH,
-        threads=CORES,
-    )
+        results[str(length)] = time_calls(calls, ROUNDS)
+    return results

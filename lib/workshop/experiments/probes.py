@@ -21,7 +21,7 @@ from attnbook.training.loop import optimize
 from attnbook.training.tasks import Task
 from attnbook.training.trained import load_trained
 from workshop.experiments.device import get_device
-from workshop.experiments.record import record_results
+from workshop.experiments.record import recorded
 from workshop.experiments.registry import experiment
 
 PROBED = ("cmudict_fixed_0", "cmudict_forward_0", "cmudict_backward_0")
@@ -93,35 +93,32 @@ def measure_chance_level(
 
 
 @experiment()
+@recorded(seeds=[0])
 def context_probe() -> dict:
     """Record how well each letter can be read off the context vector."""
-
-    def measure() -> dict:
-        accuracy: dict[str, dict] = {}
-        guess: dict[str, list] = {}
-        counts: dict[str, int] = {}
-        for name in PROBED:
-            model, data, _ = load_trained(name)
-            model.to(get_device())
-            words = {p.source: p for p in data.splits.train}.values()
-            fits = [p for p in words if len(p.source) <= LENGTHS[-1]][::3]
-            probe = fit_probe(
-                compute_contexts(model, data, fits),
-                encode_letters(data, fits, LENGTHS[-1]),
-                len(data.sources),
-            )
-            accuracy[name] = {}
-            for n in LENGTHS:
-                asked = [p for p in data.splits.test if len(p.source) == n]
-                with torch.no_grad():
-                    said = probe(compute_contexts(model, data, asked))
-                said = said.unflatten(1, (-1, len(data.sources))).argmax(-1)
-                said = said.cpu()
-                hits = said[:, :n] == encode_letters(data, asked, n)
-                accuracy[name][str(n)] = hits.double().mean(0).tolist()
-                counts[str(n)] = len(asked)
-                known = [p for p in fits if len(p.source) == n]
-                guess[str(n)] = measure_chance_level(data, known, asked)
-        return {"accuracy": accuracy, "chance": guess, "words": counts}
-
-    return record_results("context_probe", [0], measure)
+    accuracy: dict[str, dict] = {}
+    guess: dict[str, list] = {}
+    counts: dict[str, int] = {}
+    for name in PROBED:
+        model, data, _ = load_trained(name)
+        model.to(get_device())
+        words = {p.source: p for p in data.splits.train}.values()
+        fits = [p for p in words if len(p.source) <= LENGTHS[-1]][::3]
+        probe = fit_probe(
+            compute_contexts(model, data, fits),
+            encode_letters(data, fits, LENGTHS[-1]),
+            len(data.sources),
+        )
+        accuracy[name] = {}
+        for n in LENGTHS:
+            asked = [p for p in data.splits.test if len(p.source) == n]
+            with torch.no_grad():
+                said = probe(compute_contexts(model, data, asked))
+            said = said.unflatten(1, (-1, len(data.sources))).argmax(-1)
+            said = said.cpu()
+            hits = said[:, :n] == encode_letters(data, asked, n)
+            accuracy[name][str(n)] = hits.double().mean(0).tolist()
+            counts[str(n)] = len(asked)
+            known = [p for p in fits if len(p.source) == n]
+            guess[str(n)] = measure_chance_level(data, known, asked)
+    return {"accuracy": accuracy, "chance": guess, "words": counts}

@@ -17,7 +17,7 @@ from attnbook.training.tasks import count_errors_by_length, error_rate
 from attnbook.training.trained import load_trained
 from workshop.experiments.device import get_device
 from workshop.experiments.heads import SEEDS, STEPS, build_model
-from workshop.experiments.record import record_results
+from workshop.experiments.record import recorded
 from workshop.experiments.registry import experiment
 
 Found = TypeVar("Found")
@@ -63,47 +63,44 @@ def prune_greedily(
 
 
 @experiment()
+@recorded(seeds=SEEDS)
 def heads_pruning() -> dict:
     """Record what removing heads costs: of a speller, and of the lookups."""
     heads = 8
+    model, data, _ = load_trained("cmudict_heads_8_0")
+    model.to(get_device())
+    # Chosen on held-out words; the curve is then read on test words.
+    splits = {
+        "chosen_on": data.splits.valid[:1000],
+        "test": data.splits.test[:2000],
+    }
 
-    def measure() -> dict:
-        model, data, _ = load_trained("cmudict_heads_8_0")
-        model.to(get_device())
-        # Chosen on held-out words; the curve is then read on test words.
-        splits = {
-            "chosen_on": data.splits.valid[:1000],
-            "test": data.splits.test[:2000],
-        }
+    def wrong(pairs) -> float:
+        found = data.generate(model, pairs)
+        said = [data.targets.decode(f.ids) for f in found]
+        return error_rate(count_errors_by_length(said, pairs))
 
-        def wrong(pairs) -> float:
-            found = data.generate(model, pairs)
-            said = [data.targets.decode(f.ids) for f in found]
-            return error_rate(count_errors_by_length(said, pairs))
-
-        output = model.decoder.attention.attention.output
-        alone, curve = prune_greedily(
-            output, heads, lambda: wrong(splits["chosen_on"])
+    output = model.decoder.attention.attention.output
+    alone, curve = prune_greedily(
+        output, heads, lambda: wrong(splits["chosen_on"])
+    )
+    for point in curve:
+        point["test_error"] = make_pruned_measure(
+            output, heads, {*point["gone"]}, lambda: wrong(splits["test"])
         )
-        for point in curve:
-            point["test_error"] = make_pruned_measure(
-                output, heads, {*point["gone"]}, lambda: wrong(splits["test"])
-            )
-        lookups = {}
-        for seed in SEEDS:
-            toy = build_model(seed, heads)
-            multi_lookup.train(toy, STEPS, seed)
-            one, many = prune_greedily(
-                toy.attention.output,
-                heads,
-                lambda toy=toy: multi_lookup.error_rate(toy),
-            )
-            lookups[str(seed)] = {"alone": one, "curve": many}
-        return {
-            "alone": alone,
-            "curve": curve,
-            "words": {k: len(v) for k, v in splits.items()},
-            "lookups": lookups,
-        }
-
-    return record_results("heads_pruning", SEEDS, measure)
+    lookups = {}
+    for seed in SEEDS:
+        toy = build_model(seed, heads)
+        multi_lookup.train(toy, STEPS, seed)
+        one, many = prune_greedily(
+            toy.attention.output,
+            heads,
+            lambda toy=toy: multi_lookup.error_rate(toy),
+        )
+        lookups[str(seed)] = {"alone": one, "curve": many}
+    return {
+        "alone": alone,
+        "curve": curve,
+        "words": {k: len(v) for k, v in splits.items()},
+        "lookups": lookups,
+    }

@@ -7,8 +7,10 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from datetime import UTC, datetime
+from functools import wraps
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors.torch import save_file
@@ -70,9 +72,30 @@ def record_results(
             "wall_s": time.perf_counter() - wall,
             "cpu_s": time.process_time() - cpu,
         }
-    made = make_record(name, [*seeds], results, **more, **spent)
+    more = {"threads": threads, **more, **spent}
+    made = make_record(name, [*seeds], results, **more)
     write_record(made)
     return made
+
+
+def recorded(
+    seeds: Iterable[int], **settings: Any
+) -> Callable[[Callable[[], dict]], Callable[[], dict]]:
+    """Make a function that measures one that writes its record as well.
+
+    Args:
+        seeds: that the results depend on.
+        settings: the others of `record_results`.
+    """
+
+    def decorate(measure: Callable[[], dict]) -> Callable[[], dict]:
+        @wraps(measure)
+        def run() -> dict:
+            return record_results(measure.__name__, seeds, measure, **settings)
+
+        return run
+
+    return decorate
 
 
 def read_processor_name() -> str:

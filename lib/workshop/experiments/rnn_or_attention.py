@@ -13,11 +13,11 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from attnbook.models.sequence_layers import SEQUENCE_LAYERS
 from attnbook.profiling.timing import time_calls
-from workshop.experiments.record import CORES, record_results
+from workshop.experiments.record import CORES, recorded
 from workshop.experiments.registry import experiment
 
 LENGTHS, WIDTH, BATCH = (16, 32, 64, 128, 256, 512, 1024, 2048), 128, 8
-KINDS = ("rnn", "gru", "attention")
+KINDS, ROUNDS = ("rnn", "gru", "attention"), 7
 
 
 def make_calls(
@@ -45,35 +45,29 @@ def count_flops(model: nn.Module, length: int) -> int:
 
 
 @experiment(on_cpu=True)
-def rnn_or_attention(rounds: int = 7) -> dict:
+@recorded(
+    seeds=[],
+    threads=CORES,
+    cores=CORES,
+    lengths=list(LENGTHS),
+    width=WIDTH,
+    batch=BATCH,
+)
+def rnn_or_attention() -> dict:
     """Record the time of both over the length, in turns, and their FLOPs."""
-
-    def measure() -> dict:
-        models = {k: SEQUENCE_LAYERS[k](WIDTH) for k in KINDS}
-        results: dict = {
-            "counted": {
-                kind: [count_flops(model, n) for n in LENGTHS]
-                for kind, model in models.items()
-            }
+    models = {k: SEQUENCE_LAYERS[k](WIDTH) for k in KINDS}
+    results: dict = {
+        "counted": {
+            kind: [count_flops(model, n) for n in LENGTHS]
+            for kind, model in models.items()
         }
-        for length in LENGTHS:
-            ready = {
-                f"{kind} {way}": call
-                for kind, model in models.items()
-                for way, call in make_calls(model, length).items()
-            }
-            for name, taken in time_calls(ready, rounds).items():
-                results.setdefault(name, []).append(taken)
-        return results
-
-    return record_results(
-        "rnn_or_attention",
-        [],
-        measure,
-        CORES,
-        CORES,
-        lengths=list(LENGTHS),
-        width=WIDTH,
-        batch=BATCH,
-        threads=CORES,
-    )
+    }
+    for length in LENGTHS:
+        ready = {
+            f"{kind} {way}": call
+            for kind, model in models.items()
+            for way, call in make_calls(model, length).items()
+        }
+        for name, taken in time_calls(ready, ROUNDS).items():
+            results.setdefault(name, []).append(taken)
+    return results

@@ -25,7 +25,7 @@ from attnbook.models.lookup_model import (
 )
 from attnbook.training.loop import optimize
 from workshop.experiments.device import get_device
-from workshop.experiments.record import record_results
+from workshop.experiments.record import recorded
 from workshop.experiments.registry import experiment
 
 WIDTHS = tuple(2**n for n in range(2, 11))
@@ -140,45 +140,30 @@ def train(way: str, width: int, kind: str, rate: float, seed: int) -> dict:
 
 
 @experiment(on_cpu=True)
+@recorded(seeds=range(DRAWS), lookups=QUERIES, keys=KEYS, value=VALUE)
 def scaling_gradients() -> dict:
     """Record sizes of weights and gradients over D, with and without 1/√D."""
-
-    def run() -> dict:
-        results = {}
-        for way in WAYS[:2]:
-            for width in WIDTHS:
-                scale = compute_factor(way, width)
-                draws = [
-                    measure_gradients(width, scale, n) for n in range(DRAWS)
-                ]
-                results[f"{way} {width}"] = {
-                    k: [draw[k] for draw in draws] for k in draws[0]
-                }
-        return results
-
-    return record_results(
-        "scaling_gradients",
-        range(DRAWS),
-        run,
-        lookups=QUERIES,
-        keys=KEYS,
-        value=VALUE,
-    )
+    results = {}
+    for way in WAYS[:2]:
+        for width in WIDTHS:
+            scale = compute_factor(way, width)
+            draws = [measure_gradients(width, scale, n) for n in range(DRAWS)]
+            results[f"{way} {width}"] = {
+                k: [draw[k] for draw in draws] for k in draws[0]
+            }
+    return results
 
 
 @experiment()
+@recorded(seeds=SEEDS, steps=STEPS)
 def scaling_training() -> dict:
     """Record a model that only attends, trained with and without 1/√D."""
-
-    def run() -> dict:
-        results = {}
-        for kind, rate in RECIPES:
-            for width in TRAINED_WIDTHS:
-                for way in WAYS:
-                    runs = [train(way, width, kind, rate, n) for n in SEEDS]
-                    results[f"{kind} {rate:g} {width} {way}"] = {
-                        k: [made[k] for made in runs] for k in runs[0]
-                    }
-        return results
-
-    return record_results("scaling_training", SEEDS, run, steps=STEPS)
+    results = {}
+    for kind, rate in RECIPES:
+        for width in TRAINED_WIDTHS:
+            for way in WAYS:
+                runs = [train(way, width, kind, rate, n) for n in SEEDS]
+                results[f"{kind} {rate:g} {width} {way}"] = {
+                    k: [made[k] for made in runs] for k in runs[0]
+                }
+    return results

@@ -28,7 +28,7 @@ from attnbook.training.language_modeling import (
     train_language_model,
 )
 from workshop.experiments.device import get_device
-from workshop.experiments.record import record_results
+from workshop.experiments.record import recorded
 from workshop.experiments.registry import experiment
 
 SIZE = Size(32, 4, 128, 2, around=PreNorm)
@@ -93,24 +93,19 @@ def train_and_measure(way: str, rate: float, seed: int) -> dict:
 
 
 @experiment()
+@recorded(seeds=SEEDS, steps=STEPS, every=EVERY, width=32)
 def stability_training() -> dict:
     """Record loss, entropy and largest scores for each way and rate."""
-
-    def run() -> dict:
-        return {
-            "rows": [
-                {
-                    "way": way,
-                    "rate": rate,
-                    "seed": seed,
-                    **train_and_measure(way, rate, seed),
-                }
-                for seed in SEEDS
-                for rate in RATES
-                for way in WAYS
-            ]
-        }
-
-    return record_results(
-        "stability_training", SEEDS, run, steps=STEPS, every=EVERY, width=32
-    )
+    return {
+        "rows": [
+            {
+                "way": way,
+                "rate": rate,
+                "seed": seed,
+                **train_and_measure(way, rate, seed),
+            }
+            for seed in SEEDS
+            for rate in RATES
+            for way in WAYS
+        ]
+    }

@@ -18,7 +18,7 @@ from workshop.experiments.cost import (
     time_ratio,
 )
 from workshop.experiments.mask_cost import B, D, H, draw_inputs
-from workshop.experiments.record import CORES, record_results
+from workshop.experiments.record import CORES, recorded
 from workshop.experiments.registry import experiment
 
 LENGTHS = (512, 1024, 2048, 4096)
@@ -68,23 +68,15 @@ def compare_with_standard(length: int) -> dict[str, dict]:
 
 
 @experiment(on_cpu=True)
+@recorded(
+    seeds=[0],
+    threads=THREADS,
+    cores=CORES,
+    sizes={"B": B, "H": H, "D": D},
+    lengths=list(LENGTHS),
+    rounds=[ROUNDS, PAIRS],
+)
 def tiled_cost() -> dict:
     """Record all ways over the length, and the tiles beside the standard."""
-
-    def measure() -> dict:
-        results: dict[str, dict] = {str(n): measure_ways(n) for n in LENGTHS}
-        return results | {
-            "against standard": compare_with_standard(LENGTHS[-1])
-        }
-
-    return record_results(
-        "tiled_cost",
-        [0],
-        measure,
-        THREADS,
-        CORES,
-        sizes={"B": B, "H": H, "D": D},
-        lengths=list(LENGTHS),
-        rounds=[ROUNDS, PAIRS],
-        threads=THREADS,
-    )
+    results: dict[str, dict] = {str(n): measure_ways(n) for n in LENGTHS}
+    return results | {"against standard": compare_with_standard(LENGTHS[-1])}

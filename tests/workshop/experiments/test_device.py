@@ -175,6 +175,21 @@ def test_the_other_runs_go_on(monkeypatch, capsys):
     assert "the same command begins anew" in capsys.readouterr().err
 
 
+def test_a_recorded_function_writes_what_it_measures(monkeypatch):
+    written = []
+    monkeypatch.setattr(record, "write_record", written.append)
+
+    @record.recorded(seeds=range(2), width=3)
+    def a_run():
+        return {"bleu": 1.0}
+
+    made = a_run()
+    assert written == [made]
+    assert made["name"] == "a_run" and made["results"] == {"bleu": 1.0}
+    assert made["seeds"] == [0, 1] and made["width"] == 3
+    assert made["threads"] == 1 and made["wall_s"] >= 0
+
+
 def test_an_interrupted_write_leaves_the_old_record(tmp_path, monkeypatch):
     made = make_record("a_run", [0], {"bleu": 1.0}, wall_s=1.0, cpu_s=0.5)
     write_record(made, tmp_path)
