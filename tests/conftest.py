@@ -11,8 +11,8 @@ from functools import cache
 
 import pytest
 
-from built_pages import HTML, PAGES, served, visit, watched
-from numeric import numeric
+from built_pages import HTML, PAGES, serve, visit, watch
+from numeric import is_numeric
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
@@ -34,7 +34,7 @@ STAGE = {"width": 900, "height": 800}
 
 def pytest_itemcollected(item):
     """Mark numeric tests; keep those of one page together for one visit."""
-    if numeric(item):
+    if is_numeric(item):
         item.add_marker(pytest.mark.numeric)
     params = item.callspec.params if hasattr(item, "callspec") else {}
     if params.get("name") in PAGES and hasattr(item.config, "workerinput"):
@@ -131,7 +131,7 @@ def shown(browser, stage, tmp_path):
     stands for the widget.
     """
     from attnbook.widgets.mount import render_mount
-    from fonts import style
+    from fonts import make_style
 
     contexts = []
     used = []
@@ -156,7 +156,7 @@ def shown(browser, stage, tmp_path):
         file = tmp_path / "page.html"
         mounts = render_mount(stem, state, "<p>fallback</p>") * copies
         file.write_text(
-            f"{head}<title>page</title>{style(face)}<body>"
+            f"{head}<title>page</title>{make_style(face)}<body>"
             f"{around.replace('{}', mounts)}{tail}",
             "utf8",
         )
@@ -176,7 +176,7 @@ def shown(browser, stage, tmp_path):
 
 @pytest.fixture(scope="session")
 def http_root():
-    with served() as address:
+    with serve() as address:
         yield address
 
 
@@ -188,13 +188,13 @@ def visits(browser, http_root):
 
     @cache
     def made(way, name):
-        from page_report import seen, states
+        from page_report import read_states, report_page
 
         root = HTML.as_uri() + "/" if way == "file" else http_root
         # A page that leads elsewhere leads us to the book's first one.
-        page = visit(watched(context, root), root + name)
-        found = seen(page, name) if way == "http" else {}
-        found |= {"states": states(page), "wrong": page.wrong}
+        page = visit(watch(context, root), root + name)
+        found = report_page(page, name) if way == "http" else {}
+        found |= {"states": read_states(page), "wrong": page.wrong}
         # Nothing a visit leaves behind meets the next one.
         page.evaluate("() => { localStorage.clear(); sessionStorage.clear(); }")
         page.close()
@@ -220,7 +220,7 @@ def opened(browser, http_root):
     def open_page(name, root=http_root, **options):
         options = {"viewport": {"width": 1280, "height": 900}} | options
         contexts.append(browser.new_context(**options))
-        return visit(watched(contexts[-1], root), root + name)
+        return visit(watch(contexts[-1], root), root + name)
 
     yield open_page
     for context in contexts:

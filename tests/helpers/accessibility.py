@@ -31,25 +31,25 @@ REST = """async () => {
 
 
 @cache
-def source() -> str:
+def read_axe() -> str:
     place = Path(find_spec("axe_playwright_python").origin)
     return (place.parent / "axe.min.js").read_text("utf8")
 
 
-def colours(page):
+def check_colours(page):
     """Return what axe says of colours."""
     return page.evaluate(COLOURS)
 
 
-def everything(page):
+def check_everything(page):
     """Return all that axe says."""
-    return [*page.evaluate(REST), *colours(page)]
+    return [*page.evaluate(REST), *check_colours(page)]
 
 
-def findings(page, rules=everything) -> list[tuple]:
+def run_axe(page, rules=check_everything) -> list[tuple]:
     """Return what is serious or critical: impact, rule, where."""
     if not page.evaluate("() => Boolean(window.axe)"):
-        page.evaluate(source())
+        page.evaluate(read_axe())
     return [
         (rule["impact"], rule["id"], node["target"])
         for rule in rules(page)

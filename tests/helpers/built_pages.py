@@ -36,29 +36,29 @@ READ = """async () => {
 }"""
 
 
-def with_widget(stem=None):
+def find_pages_with(stem=None):
     """Return the pages on which a widget stands: this one, or any."""
     texts = ((name, (HTML / name).read_text("utf8")) for name in PAGES)
     found = ((name, PLACE.findall(text)) for name, text in texts)
     return [name for name, stems in found if (stem in stems if stem else stems)]
 
 
-class Quiet(http.server.SimpleHTTPRequestHandler):
+class QuietHandler(http.server.SimpleHTTPRequestHandler):
     def log_message(self, *args):
         pass
 
 
 @contextmanager
-def served(folder=HTML):
+def serve(folder=HTML):
     """Serve the pages of a folder; give the address they begin with."""
-    handler = functools.partial(Quiet, directory=str(folder))
+    handler = functools.partial(QuietHandler, directory=str(folder))
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     yield f"http://127.0.0.1:{server.server_port}/"
     server.shutdown()
 
 
-def watched(context, root):
+def watch(context, root):
     """Return a page that notes what it asks for and complains of."""
     page = context.new_page()
     page.wrong = []
@@ -70,17 +70,17 @@ def watched(context, root):
     )
     page.on("pageerror", lambda e: page.wrong.append(str(e)))
     page.on("requestfailed", lambda r: page.wrong.append(f"failed: {r.url}"))
-    page.on("response", lambda r: refused(page, r))
-    page.on("request", lambda r: noted(page, root, r.url))
+    page.on("response", lambda r: note_refused(page, r))
+    page.on("request", lambda r: note_requests(page, root, r.url))
     return page
 
 
-def refused(page, response):
+def note_refused(page, response):
     if response.status >= 400:
         page.wrong.append(f"{response.status}: {response.url}")
 
 
-def noted(page, root, url):
+def note_requests(page, root, url):
     if not url.startswith((root, "data:", "blob:")):
         page.wrong.append(f"outside: {url}")
 

@@ -1,8 +1,8 @@
 """The kernels, compiled on the CPU for a GPU that is not there.
 
-`compiled(capability, function, ...)` calls a launcher of `attnbook.flash` as it
-would run on such a GPU, up to the launch: the same specialisation, the same
-tile sizes. What comes back is each kernel's machine code, as data.
+`compile_pass(capability, function, ...)` calls a launcher of `attnbook.flash`
+as it would run on such a GPU, up to the launch: the same specialisation, the
+same tile sizes. What comes back is each kernel's machine code, as data.
 """
 
 import re
@@ -34,7 +34,7 @@ KERNELS = {
 
 
 @dataclass(frozen=True)
-class Code:
+class CompiledKernel:
     """What a compiled kernel needs, and what it is made of.
 
     Attributes:
@@ -53,7 +53,7 @@ class Code:
 
 
 @contextmanager
-def instead_of_a_gpu(capability: tuple[int, int]):
+def compile_for(capability: tuple[int, int]):
     """Compile for a GPU; a launch compiles and notes, and runs nothing."""
     number = 10 * capability[0] + capability[1]
     driver = SimpleNamespace(
@@ -80,19 +80,19 @@ def instead_of_a_gpu(capability: tuple[int, int]):
         triton.runtime.driver._active = before
 
 
-def tool(name: str, *arguments: str) -> str:
+def find_tool(name: str, *arguments: str) -> str:
     told = subprocess.run(
         [TOOLS / name, *arguments], capture_output=True, text=True, check=True
     )
     return told.stdout
 
 
-def described(name: str, kernel) -> Code:
+def describe_kernel(name: str, kernel) -> CompiledKernel:
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "kernel.cubin"
         file.write_bytes(kernel.asm["cubin"])
-        usage = tool("cuobjdump", "--dump-resource-usage", str(file))
-    return Code(
+        usage = find_tool("cuobjdump", "--dump-resource-usage", str(file))
+    return CompiledKernel(
         name,
         kernel.metadata.shared,
         int(re.search(r"REG:(\d+)", usage).group(1)),
@@ -101,20 +101,20 @@ def described(name: str, kernel) -> Code:
     )
 
 
-def inputs(D, E=None, dtype=torch.float16, T=256, S=256, H=4, G=2, B=2):
+def make_inputs(D, E=None, dtype=torch.float16, T=256, S=256, H=4, G=2, B=2):
     E = E or D
     query = torch.empty(B, H, T, D, dtype=dtype)
     key = torch.empty(B, G, S, D, dtype=dtype)
     return query, key, torch.empty(B, G, S, E, dtype=dtype)
 
 
-def compiled(
+def compile_pass(
     capability: tuple[int, int],
     way: str,
     given: tuple,
     options: Options,
     tile: TileSizes | None = None,
-) -> list[Code]:
+) -> list[CompiledKernel]:
     """Return the code of each kernel of a pass over inputs like these."""
     query, _, value = given
     width = max(query.shape[-1], value.shape[-1])
@@ -122,11 +122,11 @@ def compiled(
     tile = tile or choose_tile_sizes(
         way, capability, query.dtype, width, capped
     )
-    with instead_of_a_gpu(capability) as made:
+    with compile_for(capability) as made:
         if way == "forward":
             launch.forward(*given, options, tile)
         else:
             output = query.new_empty(*query.shape[:3], value.shape[-1])
             lse = query.new_empty(query.shape[:3], dtype=torch.float32)
             launch.backward(*given, output, lse, output, options, tile)
-        return [described(*kernel) for kernel in made]
+        return [describe_kernel(*kernel) for kernel in made]

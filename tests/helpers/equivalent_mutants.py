@@ -60,7 +60,7 @@ RULES = (
 )
 
 
-def reason(check: str, mutant: str) -> str | None:
+def find_reason(check: str, mutant: str) -> str | None:
     """Return why a mutant does the same as the solution, if that is known."""
     name = check.removeprefix("check_")
     return next(

@@ -1,6 +1,6 @@
 """Whether all of a page fits: no text or control spills, is cut or overlaps."""
 
-from fonts import FACES, use
+from fonts import FACES, apply_fonts
 
 WIDTHS = (320, 390, 1280)
 SCALES = (1, 2)
@@ -141,9 +141,9 @@ UNFIT = """async ([scale, grown]) => {
 }"""
 
 
-def unfit(page, face):
+def find_unfit(page, face):
     """Return what does not fit an open page, by size of text and width."""
-    use(page, face)
+    apply_fonts(page, face)
     session = page.context.new_cdp_session(page)
     before = page.viewport_size
     found = {}
@@ -160,6 +160,6 @@ def unfit(page, face):
     return found
 
 
-def every(page):
+def find_all_unfit(page):
     """Return what does not fit an open page, by font, size and width."""
-    return {face: unfit(page, face) for face in FACES}
+    return {face: find_unfit(page, face) for face in FACES}

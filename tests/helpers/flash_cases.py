@@ -1,4 +1,4 @@
-"""Cases for `flash_attention`, its tiles and its kernels, and their law."""
+"""Cases for `flash_attention`, its tiles and its kernels, and the reference."""
 
 import math
 import sys
@@ -92,7 +92,7 @@ CASES = {
 }
 
 
-def laid(x, layout):
+def arrange(x, layout):
     """Return the same numbers, lying in memory as the layout says."""
     if layout == "heads inside":
         return x.transpose(1, 2).contiguous().transpose(1, 2)
@@ -103,7 +103,7 @@ def laid(x, layout):
     return x
 
 
-def drawn(title, dtype):
+def draw_inputs(title, dtype):
     """Return query, key, value in a precision, and the upstream gradient."""
     case = CASES[title]
     rng = torch.Generator().manual_seed(zlib.crc32(title.encode()))
@@ -116,11 +116,11 @@ def drawn(title, dtype):
     query[..., 0] += abs(case.offset) ** 0.5 * case.D**0.5
     key[..., 0] += case.offset / max(1, abs(case.offset)) ** 0.5
     value = normal(case.G, case.S, case.E)
-    inputs = [laid(x.to(dtype), case.layout) for x in (query, key, value)]
+    inputs = [arrange(x.to(dtype), case.layout) for x in (query, key, value)]
     return inputs, normal(case.H, case.T, case.E).to(dtype)
 
 
-def law(query, key, value, options):
+def compute_reference(query, key, value, options):
     """The reference: scaled, capped, biased, masked, and then a softmax."""
     (H, T, D), S = query.shape[1:], key.shape[2]
     each = H // key.shape[1]
@@ -143,13 +143,13 @@ def law(query, key, value, options):
     return masked_softmax(scores, mask) @ value
 
 
-def with_gradients(function, inputs, upstream):
+def run_with_gradients(function, inputs, upstream):
     inputs = [x.detach().requires_grad_() for x in inputs]
     output = function(*inputs)
     return [output, *torch.autograd.grad(output, inputs, upstream)]
 
 
-def shares(title, dtype, results):
+def measure_error_shares(title, dtype, results):
     """Return the shares of the budget that a case's results take.
 
     Args:
@@ -157,10 +157,10 @@ def shares(title, dtype, results):
         dtype: in which the results were computed.
         results: output and gradients of query, key and value, on the CPU.
     """
-    inputs, upstream = drawn(title, dtype)
+    inputs, upstream = draw_inputs(title, dtype)
     # Tiles and kernels add in float32 and rescale once a tile of 16 keys.
     budget = error_budget(
-        partial(law, options=CASES[title].options(torch.float64)),
+        partial(compute_reference, options=CASES[title].options(torch.float64)),
         inputs,
         upstream,
         accumulate=torch.promote_types(dtype, torch.float32),

@@ -3,5 +3,5 @@
 from dataclasses import asdict
 
 
-def asked(options):
+def read_options(options):
     return {k: getattr(options, k) for k in asdict(options)}

@@ -69,7 +69,7 @@ PROBE = """(text) => {
 
 
 @cache
-def font(name: str, scale: float) -> bytes:
+def make_font(name: str, scale: float) -> bytes:
     """Return one of matplotlib's fonts, with few letters, `scale` as wide."""
     made = TTFont(FOLDER / name)
     options = Options(hinting=False, layout_features=[], drop_tables=["FFTM"])
@@ -100,50 +100,52 @@ def narrow(made: TTFont, scale: float) -> None:
 
 
 @cache
-def faces(width: str) -> list[tuple[str, str, str]]:
+def make_faces(width: str) -> list[tuple[str, str, str]]:
     """Return family, weight and base64 data of each font of a width."""
     return [
         (
             f"test {kind}",
             weight,
-            base64.b64encode(font(file, FACES[width].get(kind, 1.0))).decode(),
+            base64.b64encode(
+                make_font(file, FACES[width].get(kind, 1.0))
+            ).decode(),
         )
         for kind, files in FILES.items()
         for weight, file in zip(WEIGHTS, files, strict=False)
     ]
 
 
-def use(page, width: str) -> None:
+def apply_fonts(page, width: str) -> None:
     """Show an open page's text in the fonts of a width.
 
     No reader's fonts change while a page is open. The page measures which code
     scrolls sideways when the window changes its size, so it is told of one.
     """
-    page.evaluate(USE, [faces(width), RULES])
+    page.evaluate(USE, [make_faces(width), RULES])
     page.evaluate("dispatchEvent(new Event('resize'))")
 
 
 @cache
-def style(width: str) -> str:
+def make_style(width: str) -> str:
     """Return a style element that brings the fonts of a width with it."""
     rules = "".join(
         f"@font-face {{ font-family: '{family}'; font-weight: {weight}; "
         f"src: url(data:font/ttf;base64,{data}); }}"
-        for family, weight, data in faces(width)
+        for family, weight, data in make_faces(width)
     )
     return f"<style>{rules}{RULES}</style>"
 
 
-def probe(page, width: str) -> float:
+def measure_probe(page, width: str) -> float:
     """Return how wide an open page shows a text of 100 px in these fonts."""
-    use(page, width)
+    apply_fonts(page, width)
     return page.evaluate(PROBE, TEXT)
 
 
 @cache
-def expected(width: str) -> float:
+def compute_expected_width(width: str) -> float:
     """Return how wide the file of the font says that the text is."""
-    made = TTFont(io.BytesIO(font(FILES["text"][0], FACES[width]["text"])))
+    made = TTFont(io.BytesIO(make_font(FILES["text"][0], FACES[width]["text"])))
     letters = made.getBestCmap()
     advances = [made["hmtx"][letters[ord(c)]][0] for c in TEXT]
     return 100 * sum(advances) / made["head"].unitsPerEm

@@ -1,4 +1,4 @@
-"""The kernels in Triton's interpreter, against the law.
+"""The kernels in Triton's interpreter, against the reference.
 
 `python tests/helpers/interpret.py`, or with the titles of some cases. A process
 of its own, for the interpreter is chosen when Triton is imported.
@@ -21,7 +21,7 @@ from triton.runtime import interpreter
 
 from attnbook.flash import launch
 from attnbook.flash.sizes import TileSizes
-from flash_cases import CASES, drawn, shares
+from flash_cases import CASES, draw_inputs, measure_error_shares
 
 # Tiles that differ both ways, so that no axis can be taken for another.
 TILES = TileSizes(16, 32, 4, 1), TileSizes(32, 16, 4, 1)
@@ -29,7 +29,7 @@ GUARD = 64
 OUTPUTS = []
 
 
-def fenced(shape, dtype):
+def allocate_fenced(shape, dtype):
     """Return the whole of a field of NaN, and the room in its middle."""
     numbers = torch.Size(shape).numel()
     whole = torch.full((numbers + 2 * GUARD,), torch.nan, dtype=dtype)
@@ -37,22 +37,22 @@ def fenced(shape, dtype):
 
 
 def allocate(like, *shape, dtype=None):
-    whole, inside = fenced(shape, dtype or like.dtype)
+    whole, inside = allocate_fenced(shape, dtype or like.dtype)
     OUTPUTS.append(whole)
     return inside
 
 
-def among_nan(x):
+def surround_with_nan(x):
     """Return an input in a field of NaN; between its rows is some, too."""
     if not x.is_contiguous():
         return x
-    _, wide = fenced((*x.shape[:-1], x.shape[-1] + 3), x.dtype)
+    _, wide = allocate_fenced((*x.shape[:-1], x.shape[-1] + 3), x.dtype)
     inside = wide[..., :-3]
     inside.copy_(x)
     return inside
 
 
-def unharmed():
+def check_fences():
     """Tell whether every output is whole and nothing around it was written."""
     fields = [x for x in OUTPUTS]
     OUTPUTS.clear()
@@ -70,7 +70,7 @@ def run(inputs, upstream, options):
     return output, *grads, lse
 
 
-class Shuffled:
+class ShuffledPrograms:
     """In this block, the programs of a grid run in a random order."""
 
     def __enter__(self):
@@ -90,28 +90,32 @@ class Shuffled:
         interpreter.interpreter_builder.set_grid_idx = self.before
 
 
-def found(title, dtype):
+def measure_case(title, dtype):
     """Return shares of the error budget, and whether all else is in order."""
-    inputs, upstream = drawn(title, dtype)
+    inputs, upstream = draw_inputs(title, dtype)
     options = CASES[title].options(dtype)
-    args = [among_nan(x) for x in inputs], among_nan(upstream), options
+    args = (
+        [surround_with_nan(x) for x in inputs],
+        surround_with_nan(upstream),
+        options,
+    )
     ours = run(*args)
-    whole = unharmed()
+    whole = check_fences()
     again = ours
     if dtype == torch.float16:
-        with Shuffled():
+        with ShuffledPrograms():
             again = run(*args)
         OUTPUTS.clear()
     return {
-        "shares": shares(title, dtype, ours[:4]),
+        "shares": measure_error_shares(title, dtype, ours[:4]),
         "unharmed": bool(whole),
         "same": all(map(torch.equal, ours, again)),
     }
 
 
-def far_apart():
+def measure_far_apart():
     """The same for texts that lie 2³¹ numbers apart, few of them touched."""
-    (query, key, value), upstream = drawn("causal", torch.float16)
+    (query, key, value), upstream = draw_inputs("causal", torch.float16)
     whole = torch.empty(2**31 + 4096, dtype=torch.float16)
     far = whole.as_strided(query.shape, (2**31 + 64, *query.stride()[1:]))
     far.copy_(query)
@@ -121,7 +125,7 @@ def far_apart():
     return {"same": all(map(torch.equal, near, away))}
 
 
-def hurry():
+def prepare_triton():
     """Prepare Triton's language once a kernel, not once a function of ours."""
     call = interpreter.InterpretedFunction.__call__
 
@@ -134,16 +138,16 @@ def hurry():
 
 
 def main():
-    hurry()
+    prepare_triton()
     launch.allocate = allocate
     asked = sys.argv[1:] or CASES
     if not sys.argv[1:]:
         told = {"case": "far apart", "dtype": "float16"}
-        print(json.dumps(told | far_apart()), flush=True)
+        print(json.dumps(told | measure_far_apart()), flush=True)
     for title in asked:
         for dtype in (torch.float32, torch.float16):
             told = {"case": title, "dtype": str(dtype)[6:]}
-            print(json.dumps(told | found(title, dtype)), flush=True)
+            print(json.dumps(told | measure_case(title, dtype)), flush=True)
 
 
 if __name__ == "__main__":

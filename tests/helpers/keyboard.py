@@ -53,16 +53,16 @@ COLOURS = """() => ["color", "backgroundColor"].map(
   (what) => getComputedStyle(document.body)[what])"""
 
 
-def walked(page):
+def walk_widgets(page):
     """Walk through every widget with Tab, press keys; tell what is amiss."""
     return [
         f"{place.get_attribute('data-book-widget')}: {amiss}"
         for place in page.query_selector_all("[data-book-widget]")
-        for amiss in walk(page, place)
+        for amiss in walk_widget(page, place)
     ]
 
 
-def walk(page, place):
+def walk_widget(page, place):
     if page.evaluate(FIRST, [place]) == 0:
         yield "nothing to reach"
     before, said = page.evaluate(STATE, [place]), set()
@@ -88,7 +88,7 @@ def walk(page, place):
         yield "nothing is announced"
 
 
-def calm(page):
+def find_motion(page):
     """Return what moves for a reader who asked for calm."""
     page.emulate_media(reduced_motion="reduce")
     moving = page.evaluate(MOVING)
@@ -96,7 +96,7 @@ def calm(page):
     return moving
 
 
-def paper(page):
+def check_print(page):
     """Return how a page looks on paper: A4, margins of 1 cm."""
     page.emulate_media(media="print")
     page.set_viewport_size({"width": 720, "height": 1000})

@@ -35,29 +35,37 @@ PREVIOUS = torch.tensor([[1, 4, 2, 3], [1, 3, 4, 2]])
 X = torch.randn(2, S, C, generator=torch.Generator().manual_seed(0))
 
 
-def encoded(decoder, directions=2, cell=nn.GRU):
+def build_encoder_decoder(decoder, directions=2, cell=nn.GRU):
     encoder = Encoder(V, 3, C // directions, directions, cell)
     return EncoderDecoder(encoder, decoder).eval()
 
 
-def luong(attention, **more):
-    return encoded(LuongDecoder(V, 3, C, C, attention, **more))
+def build_luong(attention, **more):
+    return build_encoder_decoder(LuongDecoder(V, 3, C, C, attention, **more))
 
 
 DECODERS = {
-    "one vector": lambda: encoded(Decoder(V, 3, C, C, 3)),
-    "one vector, LSTM": lambda: encoded(
+    "one vector": lambda: build_encoder_decoder(Decoder(V, 3, C, C, 3)),
+    "one vector, LSTM": lambda: build_encoder_decoder(
         Decoder(V, 3, C, C, 3, recurrent=nn.LSTM), cell=nn.LSTM
     ),
-    "Bahdanau": lambda: encoded(BahdanauDecoder(V, 3, C, C, 3, 5)),
-    "Luong, dot": lambda: luong(GlobalAttention(DotScore(C, C))),
-    "Luong, general": lambda: luong(GlobalAttention(GeneralScore(C, C))),
-    "Luong, concat": lambda: luong(GlobalAttention(ConcatScore(C, C, 5))),
-    "Luong, location": lambda: luong(GlobalAttention(LocationScore(C, 10))),
-    "Luong, monotonic": lambda: luong(MonotonicAttention(DotScore(C, C), 1)),
-    "Luong, predictive": lambda: luong(
+    "Bahdanau": lambda: build_encoder_decoder(
+        BahdanauDecoder(V, 3, C, C, 3, 5)
+    ),
+    "Luong, dot": lambda: build_luong(GlobalAttention(DotScore(C, C))),
+    "Luong, general": lambda: build_luong(GlobalAttention(GeneralScore(C, C))),
+    "Luong, concat": lambda: build_luong(GlobalAttention(ConcatScore(C, C, 5))),
+    "Luong, location": lambda: build_luong(
+        GlobalAttention(LocationScore(C, 10))
+    ),
+    "Luong, monotonic": lambda: build_luong(
+        MonotonicAttention(DotScore(C, C), 1)
+    ),
+    "Luong, predictive": lambda: build_luong(
         PredictiveAttention(DotScore(C, C), C, 5, 2)
     ),
-    "Luong, fed": lambda: luong(GlobalAttention(DotScore(C, C)), feeding=True),
-    "Luong, heads": lambda: luong(MultiHeadMemory(C, C, 3)),
+    "Luong, fed": lambda: build_luong(
+        GlobalAttention(DotScore(C, C)), feeding=True
+    ),
+    "Luong, heads": lambda: build_luong(MultiHeadMemory(C, C, 3)),
 }

@@ -54,15 +54,18 @@ METHODS = {
 }
 
 
-def changes(node: ast.AST) -> Iterator[tuple[str, ast.AST]]:
+def list_changes(node: ast.AST) -> Iterator[tuple[str, ast.AST]]:
     """Yield what may stand in a node's place, with a word for it."""
     if isinstance(node, ast.BinOp) and type(node.op) in BINARY:
-        yield "operator", with_field(node, "op", BINARY[type(node.op)]())
+        yield "operator", replace_field(node, "op", BINARY[type(node.op)]())
         if not isinstance(node.op, ast.Add | ast.Mult | ast.BitAnd | ast.BitOr):
-            yield "sides", with_fields(node, left=node.right, right=node.left)
+            yield (
+                "sides",
+                replace_fields(node, left=node.right, right=node.left),
+            )
     if isinstance(node, ast.Compare) and type(node.ops[0]) in COMPARED:
         other = [COMPARED[type(node.ops[0])](), *node.ops[1:]]
-        yield "comparison", with_field(node, "ops", other)
+        yield "comparison", replace_field(node, "ops", other)
     if isinstance(node, ast.UnaryOp):
         yield "sign", node.operand
     if isinstance(node, ast.Constant) and isinstance(node.value, bool):
@@ -70,26 +73,26 @@ def changes(node: ast.AST) -> Iterator[tuple[str, ast.AST]]:
     elif isinstance(node, ast.Constant) and isinstance(node.value, int | float):
         yield "number", ast.Constant(node.value + 1)
     if isinstance(node, ast.Attribute) and node.attr in METHODS:
-        yield "method", with_field(node, "attr", METHODS[node.attr])
+        yield "method", replace_field(node, "attr", METHODS[node.attr])
     if isinstance(node, ast.Call):
         if len(node.args) > 1:
             swapped = [node.args[1], node.args[0], *node.args[2:]]
-            yield "arguments", with_field(node, "args", swapped)
+            yield "arguments", replace_field(node, "args", swapped)
         for i in range(len(node.keywords)):
             left = node.keywords[:i] + node.keywords[i + 1 :]
-            yield "keyword", with_field(node, "keywords", left)
+            yield "keyword", replace_field(node, "keywords", left)
     if isinstance(node, ast.If | ast.IfExp):
         no = ast.UnaryOp(ast.Not(), node.test)
-        yield "condition", with_field(node, "test", no)
+        yield "condition", replace_field(node, "test", no)
     if isinstance(node, ast.Assign | ast.AugAssign | ast.Expr | ast.For):
         yield "statement", ast.Pass()
 
 
-def with_field(node: ast.AST, name: str, value: object) -> ast.AST:
-    return with_fields(node, **{name: value})
+def replace_field(node: ast.AST, name: str, value: object) -> ast.AST:
+    return replace_fields(node, **{name: value})
 
 
-def with_fields(node: ast.AST, **fields) -> ast.AST:
+def replace_fields(node: ast.AST, **fields) -> ast.AST:
     other = copy.copy(node)
     for name, value in fields.items():
         setattr(other, name, value)
@@ -106,13 +109,13 @@ class Swap(ast.NodeTransformer):
         return self.new if node is self.old else self.generic_visit(node)
 
 
-def mutants(solution: Callable) -> Iterator[tuple[str, Callable]]:
+def make_mutants(solution: Callable) -> Iterator[tuple[str, Callable]]:
     """Yield each mutant of a solution with what was changed, in words."""
     source = textwrap.dedent(inspect.getsource(solution))
-    count = sum(1 for _ in places(ast.parse(source)))
+    count = sum(1 for _ in list_places(ast.parse(source)))
     for nth in range(count):
         tree = ast.parse(source)
-        word, old, new = list(places(tree))[nth]
+        word, old, new = list(list_places(tree))[nth]
         line = ast.unparse(old).splitlines()[0]
         said = f"{word}: {line} → {ast.unparse(new).splitlines()[0]}"
         mutated = ast.fix_missing_locations(Swap(old, new).visit(tree))
@@ -121,7 +124,7 @@ def mutants(solution: Callable) -> Iterator[tuple[str, Callable]]:
         yield said, names[solution.__name__]
 
 
-def places(tree: ast.Module) -> Iterator[tuple[str, ast.AST, ast.AST]]:
+def list_places(tree: ast.Module) -> Iterator[tuple[str, ast.AST, ast.AST]]:
     """Yield each change in the body of a function; its docstring stays."""
     function = tree.body[0]
     function.returns, function.decorator_list = None, []
@@ -130,7 +133,7 @@ def places(tree: ast.Module) -> Iterator[tuple[str, ast.AST, ast.AST]]:
             argument.annotation = None
     for statement in function.body[1:]:
         for node in ast.walk(statement):
-            for word, new in changes(node):
+            for word, new in list_changes(node):
                 if ast.dump(new) == ast.dump(node):
                     continue
                 yield word, node, new

@@ -35,7 +35,7 @@ CHECK = IMPORT.format("weights") + "check_weights(my_weights)"
 ATTEND = IMPORT.format("attend") + "check_attend({0})"
 
 
-def written(path, *cells):
+def write_notebook(path, *cells):
     kinds = [
         {"cell_type": "code", "metadata": {}, "source": source}
         for source in cells
@@ -45,9 +45,9 @@ def written(path, *cells):
     return path
 
 
-def slug(result, name="check_weights"):
+def read_slug(result, name="check_weights"):
     return result["exercises"][name]["mistake"]
 
 
-def points(result):
+def read_points(result):
     return report.count_points(result)

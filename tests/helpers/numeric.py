@@ -1,7 +1,7 @@
 """Which test modules compute with floating-point numbers.
 
 A module does if it imports PyTorch or NumPy, or another module, of the tests or
-of the library, that does. `conftest.py` marks its tests `numeric`, and
+of the library, that does. `conftest.py` marks its tests `is_numeric`, and
 `make test-processors` repeats them under every instruction set. Where no
 verdict depends on rounding, a module says so: `pytest.mark.exact(reason)`.
 """
@@ -18,7 +18,7 @@ COMPUTING = {"torch", "numpy"}
 
 
 @cache
-def imported(path: Path) -> frozenset[str]:
+def read_imports(path: Path) -> frozenset[str]:
     """Return the names that a module imports, inside of functions too."""
     found = set()
     for node in ast.walk(ast.parse(path.read_text("utf8"))):
@@ -30,7 +30,7 @@ def imported(path: Path) -> frozenset[str]:
     return frozenset(found)
 
 
-def files(name: str, roots: tuple[Path, ...]) -> list[Path]:
+def find_files(name: str, roots: tuple[Path, ...]) -> list[Path]:
     """Return the files that a module's name can mean under these folders."""
     stem = name.replace(".", "/")
     ends = (f"{stem}.py", f"{stem}/__init__.py")
@@ -50,17 +50,17 @@ def computes(path: Path, roots: tuple[Path, ...]) -> bool:
     """
     seen, todo = {path}, [path]
     while todo:
-        names = imported(todo.pop())
+        names = read_imports(todo.pop())
         if {name.partition(".")[0] for name in names} & COMPUTING:
             return True
-        new = {x for name in names for x in files(name, roots)} - seen
+        new = {x for name in names for x in find_files(name, roots)} - seen
         seen |= new
         todo += new
     return False
 
 
-def numeric(item) -> bool:
-    """Return whether a collected test is to be marked `numeric`."""
+def is_numeric(item) -> bool:
+    """Return whether a collected test is to be marked `is_numeric`."""
     ours = (Path(x).resolve() for x in sys.path if "site-packages" not in x)
     roots = tuple(x for x in ours if x.is_relative_to(ROOT) and x != ROOT)
     exact = item.get_closest_marker("exact")

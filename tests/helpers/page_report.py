@@ -4,11 +4,11 @@ import io
 
 from PIL import Image
 
-from accessibility import PLAIN, colours, findings
+from accessibility import PLAIN, check_colours, run_axe
 from built_pages import CHAPTERS
-from fits import every
-from fonts import FACES, probe, use
-from keyboard import calm, paper, walked
+from fits import find_all_unfit
+from fonts import FACES, apply_fonts, measure_probe
+from keyboard import check_print, find_motion, walk_widgets
 
 FACTS = """() => {
   const all = (what) => [...document.querySelectorAll(what)];
@@ -97,38 +97,38 @@ STATES = """() => [...document.querySelectorAll("[data-book-widget]")].map(
 LAID_OUT = "section { content-visibility: visible !important; }"
 
 
-def seen(page, name):
+def report_page(page, name):
     """Return all that one visit over http finds out about an open page."""
     chapter = name in CHAPTERS
     # As after reading to its end: far parts are laid out.
     page.add_style_tag(content=LAID_OUT)
-    found = {"probes": {face: probe(page, face) for face in FACES}}
-    found["unfit"] = every(page)
-    use(page, "wide")
-    found |= facts(page, chapter)
-    found["light"] = painted(page)
+    found = {"probes": {face: measure_probe(page, face) for face in FACES}}
+    found["unfit"] = find_all_unfit(page)
+    apply_fonts(page, "wide")
+    found |= read_facts(page, chapter)
+    found["light"] = find_low_contrast(page)
     page.emulate_media(color_scheme="dark")
-    found["dark"] = painted(page)
+    found["dark"] = find_low_contrast(page)
     if chapter:
         figure = page.locator("div.cell_output img").first
-        found["dark"]["corners"] = corners(figure)
-        found["paper"] = paper(page)
-    found["moving"] = calm(page)
+        found["dark"]["corners"] = read_corners(figure)
+        found["paper"] = check_print(page)
+    found["moving"] = find_motion(page)
     page.evaluate(PLAIN)  # from here on, code has lost its colours
-    found["dark"]["axe"] = findings(page, colours)
+    found["dark"]["axe"] = run_axe(page, check_colours)
     page.emulate_media(color_scheme="light")
-    found["light"]["axe"] = findings(page)
+    found["light"]["axe"] = run_axe(page)
     page.emulate_media(color_scheme="dark")
-    found["walked"] = walked(page)
+    found["walked"] = walk_widgets(page)
     return found
 
 
-def states(page):
+def read_states(page):
     """Return every widget of an open page, with its state."""
     return page.evaluate(STATES)
 
 
-def facts(page, chapter):
+def read_facts(page, chapter):
     """Return what can be read off an open page."""
     found = page.evaluate(FACTS)
     if chapter:
@@ -136,14 +136,14 @@ def facts(page, chapter):
     return found
 
 
-def painted(page):
+def find_low_contrast(page):
     """Return which of an open page's texts stand out too little."""
     count, poor = page.evaluate(CONTRASTS)
     behind = "getComputedStyle(document.body).backgroundColor"
     return {"texts": count, "poor": poor, "behind": page.evaluate(behind)}
 
 
-def corners(figure):
+def read_corners(figure):
     """Return the colours at a shown figure's corners."""
     figure.scroll_into_view_if_needed()
     figure.evaluate("i => i.decode()")

@@ -1,14 +1,15 @@
 """Two stand-ins for a GPU that find a tensor made on the wrong device.
 
-`Elsewhere` is a tensor that reports a private device and computes on the CPU,
-so its values can be read. A `World` checks every call of PyTorch: tensors of
-the two devices do not mix, save where CUDA lets them (a CPU tensor without
-axes, an index, the lengths of a packed sequence). A tensor made without
-`device=` is an ordinary CPU tensor, and is refused where it meets another.
+`StandinTensor` is a tensor that reports a private device and computes on the
+CPU, so its values can be read. A `StandinDevice` checks every call of PyTorch:
+tensors of the two devices do not mix, save where CUDA lets them (a CPU tensor
+without axes, an index, the lengths of a packed sequence). A tensor made
+without `device=` is an ordinary CPU tensor, and is refused where it meets
+another.
 
 PyTorch's device "meta" refuses mixing by itself, but has no values.
-`Assumed` supplies those that the models read there: a condition that refuses an
-input is False, and a length is 1.
+`AssumedValues` supplies those that the models read there: a condition that
+refuses an input is False, and a length is 1.
 """
 
 import copy
@@ -30,7 +31,7 @@ READS = {"device", "is_cuda", "is_meta", "is_cpu"}
 WRONG = "Expected all tensors to be on the same device"
 
 
-class Elsewhere(torch.Tensor):
+class StandinTensor(torch.Tensor):
     """A tensor that says it is on PLACE, with its numbers in main memory."""
 
     @property
@@ -50,31 +51,31 @@ class Elsewhere(torch.Tensor):
     __torch_function__ = torch._C._disabled_torch_function_impl
 
 
-def there(x):
+def move_to_standin(x):
     """Return a tensor on PLACE, a leaf if it was one."""
     leaf = x.is_leaf and x.requires_grad
     with torch._C.DisableTorchFunction():
-        moved = (x.detach() if leaf else x).as_subclass(Elsewhere)
+        moved = (x.detach() if leaf else x).as_subclass(StandinTensor)
     return moved.requires_grad_() if leaf else moved
 
 
-def here(x):
+def move_to_cpu(x):
     """Return a tensor on the CPU."""
     with torch._C.DisableTorchFunction():
         return x.as_subclass(torch.Tensor)
 
 
-def is_there(x):
-    return isinstance(x, Elsewhere)
+def is_on_standin(x):
+    return isinstance(x, StandinTensor)
 
 
-def named_place(value):
+def names_standin(value):
     if isinstance(value, str):
         value = torch.device(value)
     return value if isinstance(value, torch.device) else None
 
 
-class World(TorchFunctionMode):
+class StandinDevice(TorchFunctionMode):
     """PyTorch with one more device; entered with `with`."""
 
     def __enter__(self):
@@ -92,7 +93,7 @@ class World(TorchFunctionMode):
         if name == "__get__":
             owner = getattr(func, "__self__", None)
             name = getattr(owner, "__name__", "")
-            if name in READS and args and is_there(args[0]):
+            if name in READS and args and is_on_standin(args[0]):
                 return PLACE if name == "device" else False
         leaves = tree_leaves((args, kwargs))
         tensors = [x for x in leaves if isinstance(x, torch.Tensor)]
@@ -100,10 +101,10 @@ class World(TorchFunctionMode):
             return self.moved(func, name, args, kwargs)
         place = None
         if "device" in kwargs and kwargs["device"] is not None:
-            place = named_place(kwargs["device"])
+            place = names_standin(kwargs["device"])
             if place is not None and place.type == PLACE.type:
                 kwargs["device"] = torch.device("cpu")
-        elif any(map(is_there, tensors)):
+        elif any(map(is_on_standin, tensors)):
             self.refuse_mixing(func, name, tensors, args)
             place = PLACE
         made = func(*args, **kwargs)
@@ -113,7 +114,7 @@ class World(TorchFunctionMode):
 
     def placed(self, made, name):
         def place(x):
-            return x if is_there(x) else there(x)
+            return x if is_on_standin(x) else move_to_standin(x)
 
         if name in TO_CPU:
             first, *rest = made
@@ -123,10 +124,10 @@ class World(TorchFunctionMode):
     def refuse_mixing(self, func, name, tensors, args):
         if name in FROM_CPU:
             return
-        if name in INDEXING and is_there(args[0]):
+        if name in INDEXING and is_on_standin(args[0]):
             tensors = [x for x in tree_leaves(args[2:]) if hasattr(x, "ndim")]
         for x in tensors:
-            if not is_there(x) and x.ndim > 0 and x.device.type == "cpu":
+            if not is_on_standin(x) and x.ndim > 0 and x.device.type == "cpu":
                 raise RuntimeError(
                     f"{WRONG}, but {name or func} got one on cpu of shape "
                     f"{tuple(x.shape)} beside one on {PLACE}"
@@ -135,24 +136,24 @@ class World(TorchFunctionMode):
     def moved(self, func, name, args, kwargs):
         """Do what `to`, `cpu` and `type_as` do, between the two devices."""
         x, *rest = args
-        target, kept = is_there(x) and name != "cpu", []
+        target, kept = is_on_standin(x) and name != "cpu", []
         for value in (*rest, kwargs.pop("device", None)):
             if isinstance(value, torch.Tensor):
-                target = is_there(value)
+                target = is_on_standin(value)
                 kept.append(value.dtype)
             elif isinstance(value, str | torch.device):
-                target = named_place(value).type == PLACE.type
+                target = names_standin(value).type == PLACE.type
             elif isinstance(value, torch.dtype):
                 kept.append(value)
-        made = here(x)
+        made = move_to_cpu(x)
         if kept or kwargs:
             made = made.to(*kept, **kwargs)
-        if target == is_there(x) and made.data_ptr() == x.data_ptr():
+        if target == is_on_standin(x) and made.data_ptr() == x.data_ptr():
             return x  # it is there, and of this type, already
-        return there(made) if target else made
+        return move_to_standin(made) if target else made
 
 
-class Place:
+class TrialDevice:
     """A device to try: how things get there, and whether they are there."""
 
     def __init__(self, name, device):
@@ -186,7 +187,7 @@ class Place:
         """Return a copy there, a leaf; of floats, one with a gradient."""
         x = x.detach().clone()
         if self.device == PLACE:
-            x = there(x)
+            x = move_to_standin(x)
         elif self.device.type == "meta":
             x = x.to("meta")
         if learned and x.is_floating_point():
@@ -204,16 +205,16 @@ class Place:
     @contextmanager
     def entered(self):
         if self.device == PLACE:
-            with World():
+            with StandinDevice():
                 yield
         elif self.device.type == "meta":
-            with Assumed():
+            with AssumedValues():
                 yield
         else:
             yield
 
 
-class Assumed(TorchFunctionMode):
+class AssumedValues(TorchFunctionMode):
     """Supplies what is read of a tensor on "meta"."""
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
@@ -231,6 +232,6 @@ class Assumed(TorchFunctionMode):
         return func(*args, **kwargs)
 
 
-CPU = Place("cpu", torch.device("cpu"))
-META = Place("meta", torch.device("meta"))
-STANDIN = Place("stand-in", PLACE)
+CPU = TrialDevice("cpu", torch.device("cpu"))
+META = TrialDevice("meta", torch.device("meta"))
+STANDIN = TrialDevice("stand-in", PLACE)

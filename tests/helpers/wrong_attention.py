@@ -16,7 +16,7 @@ from attnbook.attention.scaled_dot_product import attend, attention_weights
 ALL = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 
 
-def by_weights(weigh):
+def make_from_weights(weigh):
     """Return attention by a function that makes weights from scores."""
 
     def call(query, key, value, mask=None, bias=None):
@@ -28,14 +28,14 @@ def by_weights(weigh):
     return call
 
 
-def filled(number):
+def fill_masked(number):
     """Return a weighing whose masked-out scores are a finite number."""
-    return by_weights(
+    return make_from_weights(
         lambda scores, seen: scores.masked_fill(~seen, number).softmax(-1)
     )
 
 
-def changed(**change):
+def change_arguments(**change):
     """Return the reference with an argument changed, from all arguments."""
 
     def call(query, key, value, mask=None, bias=None):
@@ -46,7 +46,7 @@ def changed(**change):
     return call
 
 
-def exponentials(query, key, value, mask=None, bias=None):
+def softmax_without_maximum(query, key, value, mask=None, bias=None):
     """Softmax without subtracting the maximum."""
     scores = query * query.shape[-1] ** -0.5 @ key.mT
     raised = (scores if bias is None else scores + bias).exp()
@@ -54,7 +54,7 @@ def exponentials(query, key, value, mask=None, bias=None):
     return raised / raised.sum(-1, keepdim=True) @ value
 
 
-def without_correction(query, key, value, mask=None, bias=None):
+def online_softmax_without_correction(query, key, value, mask=None, bias=None):
     """An online softmax of two tiles that forgets to scale the first one."""
     half = (key.shape[-2] + 1) // 2
     scores = query * query.shape[-1] ** -0.5 @ key.mT
@@ -104,7 +104,7 @@ class WrongGradient(torch.autograd.Function):
         )
 
 
-def backward(formula):
+def replace_backward(formula):
     """Return the reference with parts of its backward pass replaced.
 
     The formula gets the weights, their gradient and the right parts.
@@ -125,18 +125,18 @@ class Wrong:
     dtypes: tuple = ALL
 
 
-def top_left(given):
+def align_top_left(given):
     """Causal as if the first query stood at the first key."""
     T, S = given["query"].shape[-2], given["key"].shape[-2]
     return torch.ones(T, S, dtype=torch.bool).tril()
 
 
-def shifted(given):
+def shift_mask(given):
     """A mask that is one key late."""
     return F.pad(given["mask"], (1, 0))[..., :-1]
 
 
-def all_but_one(given):
+def drop_last_key(given):
     """Every key but the last."""
     seen = torch.ones(given["key"].shape[-2], dtype=torch.bool)
     seen[-1] = False
@@ -159,69 +159,89 @@ WRONG = {
         SEEN,
     ),
     "softmax over the queries": Wrong(
-        by_weights(lambda scores, seen: scores.softmax(-2) * seen), SEEN
+        make_from_weights(lambda scores, seen: scores.softmax(-2) * seen), SEEN
     ),
     "weights not normalized": Wrong(
-        by_weights(lambda scores, seen: scores.exp() * seen), (*SEEN, "one key")
+        make_from_weights(lambda scores, seen: scores.exp() * seen),
+        (*SEEN, "one key"),
     ),
-    "one key dropped": Wrong(changed(mask=all_but_one), (*SEEN, "one key")),
+    "one key dropped": Wrong(
+        change_arguments(mask=drop_last_key), (*SEEN, "one key")
+    ),
     "values in reverse order": Wrong(
-        changed(value=lambda x: x["value"].flip(-2)), SEEN
+        change_arguments(value=lambda x: x["value"].flip(-2)), SEEN
     ),
     "values transposed": Wrong(
-        changed(value=lambda x: x["value"].mT.reshape(x["value"].shape)), SEEN
+        change_arguments(
+            value=lambda x: x["value"].mT.reshape(x["value"].shape)
+        ),
+        SEEN,
     ),
     "another head's keys": Wrong(
-        changed(key=lambda x: x["key"].roll(1, 1)), SEEN
+        change_arguments(key=lambda x: x["key"].roll(1, 1)), SEEN
     ),
-    "online softmax without correction": Wrong(without_correction, SEEN),
+    "online softmax without correction": Wrong(
+        online_softmax_without_correction, SEEN
+    ),
     "mask ignored": Wrong(
-        changed(mask=lambda x: None), ("masks", "empty rows")
+        change_arguments(mask=lambda x: None), ("masks", "empty rows")
     ),
-    "mask upside down": Wrong(changed(mask=lambda x: ~x["mask"]), ("masks",)),
-    "mask one key late": Wrong(changed(mask=shifted), ("masks",)),
+    "mask upside down": Wrong(
+        change_arguments(mask=lambda x: ~x["mask"]), ("masks",)
+    ),
+    "mask one key late": Wrong(change_arguments(mask=shift_mask), ("masks",)),
     "mask after the softmax": Wrong(
-        by_weights(lambda scores, seen: scores.softmax(-1) * seen), ("masks",)
+        make_from_weights(lambda scores, seen: scores.softmax(-1) * seen),
+        ("masks",),
     ),
-    "masked scores are 0": Wrong(filled(0.0), ("masks",)),
+    "masked scores are 0": Wrong(fill_masked(0.0), ("masks",)),
     "padding's values are 0": Wrong(
-        by_weights(lambda scores, seen: scores.softmax(-1) * seen), ("padding",)
+        make_from_weights(lambda scores, seen: scores.softmax(-1) * seen),
+        ("padding",),
     ),
-    "padding attended": Wrong(changed(mask=lambda x: None), ("padding",)),
+    "padding attended": Wrong(
+        change_arguments(mask=lambda x: None), ("padding",)
+    ),
     "causal from the top left": Wrong(
-        changed(mask=top_left), ("causal, not square",)
+        change_arguments(mask=align_top_left), ("causal, not square",)
     ),
-    "-1e4 instead of -inf": Wrong(filled(-1e4), ("empty rows",)),
-    "NaN for an empty row": Wrong(filled(-torch.inf), ("empty rows",)),
-    "bias ignored": Wrong(changed(bias=lambda x: 0 * x["bias"]), ("biases",)),
-    "bias subtracted": Wrong(changed(bias=lambda x: -x["bias"]), ("biases",)),
+    "-1e4 instead of -inf": Wrong(fill_masked(-1e4), ("empty rows",)),
+    "NaN for an empty row": Wrong(fill_masked(-torch.inf), ("empty rows",)),
+    "bias ignored": Wrong(
+        change_arguments(bias=lambda x: 0 * x["bias"]), ("biases",)
+    ),
+    "bias subtracted": Wrong(
+        change_arguments(bias=lambda x: -x["bias"]), ("biases",)
+    ),
     "bias before the scale": Wrong(
-        changed(bias=lambda x: x["bias"] * x["query"].shape[-1] ** -0.5),
+        change_arguments(
+            bias=lambda x: x["bias"] * x["query"].shape[-1] ** -0.5
+        ),
         ("biases",),
     ),
     "bias instead of the mask": Wrong(
-        changed(mask=lambda x: None), ("biases and masks",)
+        change_arguments(mask=lambda x: None), ("biases and masks",)
     ),
     "bias over the wrong axis": Wrong(
-        changed(bias=lambda x: x["bias"].flip(-1)), ("biases",)
+        change_arguments(bias=lambda x: x["bias"].flip(-1)), ("biases",)
     ),
     "exponentials without the maximum": Wrong(
-        exponentials, ("large logits",), ALL[1:]
+        softmax_without_maximum, ("large logits",), ALL[1:]
     ),
     "logits capped at 50": Wrong(
-        by_weights(
+        make_from_weights(
             lambda scores, seen: masked_softmax(scores.clamp(-50, 50), seen)
         ),
         ("large logits",),
     ),
     "backward: no row sum": Wrong(
-        backward(
+        replace_backward(
             lambda weights, dweights, right: {"dscores": weights * dweights}
         ),
         (*SEEN, "one key"),
     ),
     "backward: row mean instead of row sum": Wrong(
-        backward(
+        replace_backward(
             lambda weights, dweights, right: {
                 "dscores": weights
                 * (dweights - dweights.mean(-1, keepdim=True))
@@ -230,7 +250,7 @@ WRONG = {
         SEEN,
     ),
     "backward: weights forgotten in the softmax": Wrong(
-        backward(
+        replace_backward(
             lambda weights, dweights, right: {
                 "dscores": dweights - (weights * dweights).sum(-1, keepdim=True)
             }
@@ -238,31 +258,31 @@ WRONG = {
         SEEN,
     ),
     "backward: no scale for the queries": Wrong(
-        backward(
+        replace_backward(
             lambda weights, dweights, right: {"scale": (1.0, right["scale"][1])}
         ),
         SEEN,
     ),
     "backward: no scale for the keys": Wrong(
-        backward(
+        replace_backward(
             lambda weights, dweights, right: {"scale": (right["scale"][0], 1.0)}
         ),
         SEEN,
     ),
     "backward: no gradient for the queries": Wrong(
-        backward(
+        replace_backward(
             lambda weights, dweights, right: {"scale": (0.0, right["scale"][1])}
         ),
         SEEN,
     ),
     "backward: no gradient for the keys": Wrong(
-        backward(
+        replace_backward(
             lambda weights, dweights, right: {"scale": (right["scale"][0], 0.0)}
         ),
         SEEN,
     ),
     "backward: upstream is ones": Wrong(
-        backward(
+        replace_backward(
             lambda weights, dweights, right: {
                 "upstream": torch.ones_like(right["upstream"])
             }
@@ -270,7 +290,7 @@ WRONG = {
         SEEN,
     ),
     "backward: mask ignored": Wrong(
-        backward(
+        replace_backward(
             lambda weights, dweights, right: {
                 "weights": attention_weights(right["query"], right["key"])
             }

@@ -26,14 +26,14 @@ def last(T, S, size):
 def test_chunked_attention_equals_the_reference(T, S, size, rows):
     inputs = [x.requires_grad_() for x in drawn(T, S)]
     mask = last(T, S, size)
-    law = attend(*inputs, mask)
-    upstream = torch.randn_like(law)
-    expected = torch.autograd.grad(law, inputs, upstream)
+    reference = attend(*inputs, mask)
+    upstream = torch.randn_like(reference)
+    expected = torch.autograd.grad(reference, inputs, upstream)
     for found in (
         attend_window(*inputs, size, rows=rows),
         attend_in_blocks(*inputs, mask, rows=rows),
     ):
-        torch.testing.assert_close(found, law)
+        torch.testing.assert_close(found, reference)
         gradients = torch.autograd.grad(found, inputs, upstream)
         torch.testing.assert_close(gradients, expected)
 

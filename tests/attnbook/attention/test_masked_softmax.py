@@ -4,7 +4,7 @@ import torch
 from attnbook.attention.masked_softmax import masked_softmax
 
 
-def test_weights_are_those_of_the_visible_scores_alone():
+def test_weights_depend_on_unmasked_scores_alone():
     scores = torch.randn(2, 3, 5, generator=torch.Generator().manual_seed(0))
     mask = torch.tensor([True, False, True, True, False])
     weights = masked_softmax(scores, mask)
@@ -31,7 +31,7 @@ def test_a_masked_out_score_has_no_effect_however_large():
     assert torch.equal(masked_softmax(scores, mask), small)
 
 
-def test_a_visible_nan_surfaces():
+def test_an_unmasked_nan_surfaces():
     scores = torch.tensor([[1.0, torch.nan]])
     assert masked_softmax(scores, torch.tensor([True, True])).isnan().all()
 

@@ -27,7 +27,7 @@ from attnbook.diagnose import (
 )
 from attnbook.exercises.masks.no_leak import no_leak
 from attnbook.models.encoder import Encoder, Memory
-from leak_cases import DECODERS, LENGTHS, PREVIOUS, SOURCE, C, V, X, luong
+from leak_cases import DECODERS, LENGTHS, PREVIOUS, SOURCE, C, V, X, build_luong
 
 ROUNDING = 1e-5
 
@@ -257,14 +257,14 @@ def test_a_padding_mask_on_the_wrong_axis_is_found(name):
 
 
 def test_a_decoder_that_reads_padding_is_found():
-    forgetful = {"": lambda: luong(PaddingForgotten(DotScore(C, C)))}
+    forgetful = {"": lambda: build_luong(PaddingForgotten(DotScore(C, C)))}
     said = beside(made(forgetful, ""))
     # The states of padding are 0 whatever stands there; their number counts.
     assert padding_test(said, SOURCE, LENGTHS)[1] < ROUNDING
     assert longer_padding_test(said, SOURCE, LENGTHS)[1] > 100 * ROUNDING
 
 
-def test_an_encoder_that_reads_on_is_found():
+def test_an_encoder_that_reads_padding_is_found():
     encoder = made({"": lambda: Unpacked(V, 3, 5)}, "")
 
     def read(source, lengths):

@@ -105,8 +105,10 @@ def test_gradients_of_merged_parts_equal_those_of_the_whole():
     output, lse = merge(*parts)
     upstream = scores(3, 5, seed=2), scores(3, seed=3)
     found = torch.autograd.grad([output, lse], whole, upstream)
-    law = whole.softmax(-1) @ values, whole.logsumexp(-1)
-    torch.testing.assert_close(found, torch.autograd.grad(law, whole, upstream))
+    reference = whole.softmax(-1) @ values, whole.logsumexp(-1)
+    torch.testing.assert_close(
+        found, torch.autograd.grad(reference, whole, upstream)
+    )
 
 
 @pytest.mark.refusal

@@ -30,7 +30,7 @@ def tiled(inputs, upstream, block):
     return output, *attend_tiled_gradient(*inputs, output, lse, upstream, block)
 
 
-def law(inputs, upstream):
+def compute_reference(inputs, upstream):
     inputs = [x.clone().requires_grad_() for x in inputs]
     output = attend(*inputs)
     return output, *torch.autograd.grad(output, inputs, upstream)
@@ -40,7 +40,7 @@ def law(inputs, upstream):
 @pytest.mark.parametrize(("T", "S"), SHAPES)
 def test_tiled_attention_equals_the_reference(T, S, block):
     inputs, upstream = drawn(T, S)
-    expected = law(inputs, upstream)
+    expected = compute_reference(inputs, upstream)
     torch.testing.assert_close(tiled(inputs, upstream, block), expected)
     _, lse = attend_tiled(*inputs, block)
     scores = inputs[0] @ inputs[1].mT * 5**-0.5
@@ -111,7 +111,7 @@ def test_leading_axes_broadcast_and_gradients_are_summed_over_them():
     (query, key, value), upstream = drawn(6, 9)
     inputs = [query, key[:, :1], value[:1]]
     torch.testing.assert_close(
-        tiled(inputs, upstream, 4), law(inputs, upstream)
+        tiled(inputs, upstream, 4), compute_reference(inputs, upstream)
     )
 
 
@@ -119,7 +119,9 @@ def test_inputs_are_not_changed_and_may_be_strided():
     inputs, upstream = drawn(6, 9)
     odd = [x.mT.contiguous().mT for x in inputs]
     before = [x.clone() for x in odd]
-    torch.testing.assert_close(tiled(odd, upstream, 4), law(inputs, upstream))
+    torch.testing.assert_close(
+        tiled(odd, upstream, 4), compute_reference(inputs, upstream)
+    )
     assert all(map(torch.equal, odd, before))
 
 

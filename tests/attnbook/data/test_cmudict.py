@@ -21,7 +21,7 @@ def words(pairs):
     return {"".join(pair.source) for pair in pairs}
 
 
-def test_counts(splits):
+def test_the_splits_have_the_documented_sizes(splits):
     assert len(splits.valid) == len(words(splits.valid)) == 2_000
     assert len(splits.test) == len(words(splits.test)) == 6_000
     assert len(words(splits.train)) == 116_926

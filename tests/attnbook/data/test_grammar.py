@@ -573,7 +573,7 @@ def test_refuses_impossible_samples(how, message):
 
 
 @pytest.mark.refusal
-def test_says_when_sentences_run_out(monkeypatch):
+def test_running_out_of_sentences_is_reported(monkeypatch):
     monkeypatch.setattr(grammar, "MAX_ATTEMPTS", 12)
     with pytest.raises(ValueError, match=r"only \d+ of 100000 .* 3 to 3 words"):
         sample_pairs(100_000, seed=0, shortest=3, longest=3)

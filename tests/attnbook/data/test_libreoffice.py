@@ -34,7 +34,7 @@ def sides(pairs):
     return [(pair.source[0], pair.target[0]) for pair in pairs]
 
 
-def test_counts(texts):
+def test_the_splits_have_the_documented_sizes(texts):
     counts = [len(s) for s in (texts.train, texts.valid, texts.test)]
     assert counts == [16_006, 500, 1_000]
 
@@ -119,7 +119,7 @@ def test_an_unknown_language_is_named():
         libreoffice.list_pieces("de")
 
 
-def test_tidy_makes_quotes_dashes_and_spaces_plain():
+def test_normalize_makes_quotes_dashes_and_spaces_plain():
     assert (
         normalize("\u201cA\u201d \u2013 l\u2019été\xa0\u2026\n b .")
         == '"A" - l\'été ... b.'
@@ -143,11 +143,11 @@ def test_tidy_makes_quotes_dashes_and_spaces_plain():
         ("Opens the file.", "Ouvre le fichier.", "kept"),
     ],
 )
-def test_fault_names_why_a_pair_is_left_out(english, french, reason):
+def test_find_fault_names_why_a_pair_is_left_out(english, french, reason):
     assert reason in find_fault(english, french)
 
 
-def test_unique_keeps_the_most_frequent_translation():
+def test_keep_unique_keeps_the_most_frequent_translation():
     counts = Counter({("a", "b"): 1, ("a", "c"): 2, ("d", "c"): 1})
     counts["e", "f"] = 1
     assert list(keep_unique(counts, counts)) == [("a", "c"), ("e", "f")]

@@ -65,7 +65,7 @@ def test_load_fetches_once_and_pairs_lines(tmp_path, archives):
 
 
 @pytest.mark.refusal
-def test_without_a_network_it_says_what_to_do(tmp_path, archives):
+def test_a_missing_network_is_reported_with_what_to_do(tmp_path, archives):
     (tmp_path / "web/train.tar.gz").unlink()
     with pytest.raises(ConnectionError) as raised:
         multi30k.load(tmp_path / "kept", archives)

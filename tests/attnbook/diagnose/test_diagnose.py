@@ -39,7 +39,7 @@ def test_entropy_ranges_from_one_key_to_uniform_weights():
     torch.testing.assert_close(entropy(rows), expected)
 
 
-def test_uniformity_counts_only_visible_keys():
+def test_uniformity_counts_only_unmasked_keys():
     rows = torch.tensor([[0.5, 0.5, 0, 0], [1.0, 0, 0, 0]])
     half = torch.tensor([True, True, False, False])
     assert uniformity(rows).tolist() == pytest.approx([0.5, 0.0])

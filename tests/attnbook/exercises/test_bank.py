@@ -5,8 +5,8 @@ import importlib
 
 import pytest
 
-from equivalent_mutants import reason
-from mutants import mutants
+from equivalent_mutants import find_reason
+from mutants import make_mutants
 from workshop.book.catalogue import entries
 
 pytestmark = pytest.mark.bank
@@ -46,9 +46,9 @@ def test_every_mutant_of_a_solution_is_refused_or_listed(
     entry, record_property
 ):
     count, alive = 0, []
-    for said, mutant in mutants(entry.exercise.solution):
+    for said, mutant in make_mutants(entry.exercise.solution):
         count += 1
         if entry.exercise(mutant, 7, own=False):
             alive.append(said)
     print(f"{entry.name}: {count} mutants, {len(alive)} do the same")
-    assert [x for x in alive if not reason(entry.name, x)] == []
+    assert [x for x in alive if not find_reason(entry.name, x)] == []

@@ -29,8 +29,8 @@ PLAIN = Options(causal=True)
 def compiled(capability, way, D=64, kind="float16", options=PLAIN, **shapes):
     import compiling
 
-    given = compiling.inputs(D, dtype=getattr(torch, kind), **shapes)
-    return compiling.compiled(capability, way, given, options)
+    given = compiling.make_inputs(D, dtype=getattr(torch, kind), **shapes)
+    return compiling.compile_pass(capability, way, given, options)
 
 
 def kind_of(capability, D):

@@ -15,7 +15,12 @@ from attnbook.attention.error_budget import error_budget, share_of_budget
 from attnbook.attention.scaled_dot_product import attend
 from attnbook.positions.biases import alibi_slopes
 from attnbook.profiling.allocations import measure_peak_bytes
-from flash_cases import CASES, drawn, shares, with_gradients
+from flash_cases import (
+    CASES,
+    draw_inputs,
+    measure_error_shares,
+    run_with_gradients,
+)
 
 flash_attention = partial(flash.flash_attention, strict=True)
 pytestmark = [pytest.mark.cuda, pytest.mark.filterwarnings("error")]
@@ -53,14 +58,14 @@ def normal(*shape, kind=torch.float16, seed=0):
 @pytest.mark.parametrize("title", CASES)
 def test_every_case_meets_the_error_budget_forward_and_backward(title, kind):
     taken(kind)
-    inputs, upstream = drawn(title, kind)
+    inputs, upstream = draw_inputs(title, kind)
     options = on_gpu(CASES[title].options(kind))
-    found = with_gradients(
+    found = run_with_gradients(
         lambda *x: flash_attention(*x, **options),
         [x.cuda() for x in inputs],
         upstream.cuda(),
     )
-    assert max(shares(title, kind, [x.cpu() for x in found])) <= 1
+    assert max(measure_error_shares(title, kind, [x.cpu() for x in found])) <= 1
 
 
 @kinds
@@ -77,7 +82,7 @@ def test_several_tiles_of_every_width_meet_the_error_budget(D, causal, kind):
         lambda *x: attend(*x, mask), given, upstream,
         accumulate=torch.float32, tiles=-(-S // 16),
     )  # fmt: skip
-    found = with_gradients(
+    found = run_with_gradients(
         lambda *x: flash_attention(*x, causal=causal), given, upstream
     )
     assert max(map(share_of_budget, found, budget)) <= 1
@@ -103,7 +108,7 @@ def test_decoding_and_a_window_over_a_long_sequence(kind):
 def test_programs_that_run_at_once_give_the_same_bits_again():
     given = [normal(4, 8, 1025, 64, seed=i) for i in range(4)]
     runs = [
-        with_gradients(
+        run_with_gradients(
             lambda *x: flash_attention(*x, causal=True), given[:3], given[3]
         )
         for _ in range(3)
@@ -159,8 +164,8 @@ def test_torch_compile_without_a_graph_break_gives_the_same_numbers(name):
     call = made(name)
     torch._dynamo.reset()
     compiled = torch.compile(call, fullgraph=True)
-    found = with_gradients(compiled, given, upstream)
-    wanted = with_gradients(call, given, upstream)
+    found = run_with_gradients(compiled, given, upstream)
+    wanted = run_with_gradients(call, given, upstream)
     torch.testing.assert_close(found, wanted)
 
 
@@ -188,7 +193,7 @@ def test_a_cuda_graph_replays_both_passes_on_new_inputs(name):
             place.copy_(x)
     graph.replay()
     torch.cuda.synchronize()
-    wanted = with_gradients(call, fresh[:3], fresh[3])
+    wanted = run_with_gradients(call, fresh[:3], fresh[3])
     assert all(map(torch.equal, outputs, wanted))
 
 
@@ -205,12 +210,12 @@ def test_a_batch_size_first_seen_during_capture_is_right_without_a_replay():
 def test_nothing_waits_for_the_gpu(name):
     *given, upstream = inputs()
     call = made(name)
-    with_gradients(call, given, upstream)
+    run_with_gradients(call, given, upstream)
     torch.cuda.synchronize()
     before = torch.cuda.get_sync_debug_mode()
     torch.cuda.set_sync_debug_mode("error")
     try:
-        with_gradients(call, given, upstream)
+        run_with_gradients(call, given, upstream)
     finally:
         torch.cuda.set_sync_debug_mode(before)
 
@@ -219,9 +224,9 @@ def test_no_score_matrix_is_allocated():
     B, H, N, D = 1, 4, 8192, 64
     given = [normal(B, H, N, D, seed=i) for i in range(4)]
     call = made("causal")
-    with_gradients(call, given[:3], given[3])
+    run_with_gradients(call, given[:3], given[3])
     most = measure_peak_bytes(
-        lambda: with_gradients(call, given[:3], given[3]), "cuda"
+        lambda: run_with_gradients(call, given[:3], given[3]), "cuda"
     )
     assert most < H * N * N * 2 / 8, f"{most / 2**20:.0f} MiB"
 
@@ -229,11 +234,16 @@ def test_no_score_matrix_is_allocated():
 def test_a_case_with_its_upstream_changed_is_found_wrong():
     """The budget of the first test must refuse what is wrong."""
     title = "causal"
-    given, upstream = drawn(title, torch.float16)
+    given, upstream = draw_inputs(title, torch.float16)
     case = replace(CASES[title], scale=0.9 * CASES[title].D ** -0.5)
-    found = with_gradients(
+    found = run_with_gradients(
         lambda *x: flash_attention(*x, **on_gpu(case.options(torch.float16))),
         [x.cuda() for x in given],
         upstream.cuda(),
     )
-    assert max(shares(title, torch.float16, [x.cpu() for x in found])) > 5
+    assert (
+        max(
+            measure_error_shares(title, torch.float16, [x.cpu() for x in found])
+        )
+        > 5
+    )

@@ -10,8 +10,13 @@ from attnbook.flash import FallbackWarning, fallback, flash_attention, operators
 from attnbook.flash.options import Options
 from attnbook.flash.sizes import find_gpu_limit
 from attnbook.profiling.allocations import measure_peak_bytes
-from flash_cases import CASES, drawn, law, with_gradients
-from flash_options import asked
+from flash_cases import (
+    CASES,
+    compute_reference,
+    draw_inputs,
+    run_with_gradients,
+)
+from flash_options import read_options
 
 
 @pytest.fixture
@@ -36,13 +41,15 @@ def test_every_option_falls_back_with_the_same_results_and_one_warning(on):
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         for title, case in CASES.items():
-            inputs, upstream = drawn(title, torch.float64)
+            inputs, upstream = draw_inputs(title, torch.float64)
             options = case.options()
             results = [
-                with_gradients(function, inputs, upstream)
+                run_with_gradients(function, inputs, upstream)
                 for function in (
-                    lambda *x, o=options: flash_attention(*x, **asked(o)),
-                    lambda *x, o=options: law(*x, o),
+                    lambda *x, o=options: flash_attention(
+                        *x, **read_options(o)
+                    ),
+                    lambda *x, o=options: compute_reference(*x, o),
                 )
             ]
             torch.testing.assert_close(*results)
@@ -110,7 +117,7 @@ def test_without_triton_a_gpu_uses_the_tiled_version(monkeypatch):
 
 
 @pytest.mark.precision
-def test_the_fallback_holds_what_the_tiled_version_holds(on):
+def test_the_fallback_needs_as_much_memory_as_the_tiled_version(on):
     on((9, 0))
     inputs = [torch.zeros(1, 8, 1024, 16) for _ in "qkv"]
     with pytest.warns(FallbackWarning):

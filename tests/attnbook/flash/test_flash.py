@@ -8,23 +8,32 @@ from attnbook.attention.scaled_dot_product import attend
 from attnbook.flash import flash_attention
 from attnbook.flash.sizes import choose_tile_sizes
 from attnbook.positions.biases import alibi, alibi_slopes
-from flash_cases import CASES, drawn, law, with_gradients
-from flash_options import asked
+from flash_cases import (
+    CASES,
+    compute_reference,
+    draw_inputs,
+    run_with_gradients,
+)
+from flash_options import read_options
 
 
 @pytest.mark.parametrize("title", CASES)
 def test_every_case_equals_the_reference_forward_and_backward(title):
-    inputs, upstream = drawn(title, torch.float64)
+    inputs, upstream = draw_inputs(title, torch.float64)
     options = CASES[title].options()
-    ours = with_gradients(
-        lambda *x: flash_attention(*x, **asked(options)), inputs, upstream
+    ours = run_with_gradients(
+        lambda *x: flash_attention(*x, **read_options(options)),
+        inputs,
+        upstream,
     )
-    theirs = with_gradients(lambda *x: law(*x, options), inputs, upstream)
+    theirs = run_with_gradients(
+        lambda *x: compute_reference(*x, options), inputs, upstream
+    )
     torch.testing.assert_close(ours, theirs)
 
 
 def test_alibi_is_the_bias_of_chapter_8():
-    inputs, _ = drawn("three heads a group", torch.float64)
+    inputs, _ = draw_inputs("three heads a group", torch.float64)
     query, key, value = inputs
     key, value = (x.repeat_interleave(3, dim=1) for x in (key, value))
     bias = alibi(6, 37, 37).to(query)
@@ -46,17 +55,17 @@ def test_more_than_one_block_of_the_default_size(blocks):
 
 
 def test_only_the_required_gradients_are_returned():
-    (query, key, value), upstream = drawn("causal", torch.float64)
+    (query, key, value), upstream = draw_inputs("causal", torch.float64)
     value.requires_grad_()
     output = flash_attention(query, key, value, causal=True)
     (found,) = torch.autograd.grad(output, value, upstream)
-    law_of = law(query, key, value, CASES["causal"].options())
-    (expected,) = torch.autograd.grad(law_of, value, upstream)
+    reference = compute_reference(query, key, value, CASES["causal"].options())
+    (expected,) = torch.autograd.grad(reference, value, upstream)
     torch.testing.assert_close(found, expected)
 
 
 def test_second_derivatives_are_refused_not_forgotten():
-    (query, key, value), _ = drawn("causal", torch.float64)
+    (query, key, value), _ = draw_inputs("causal", torch.float64)
     value.requires_grad_()
     output = flash_attention(query, key, value, causal=True)
     upstream = torch.ones_like(output, requires_grad=True)
@@ -66,18 +75,22 @@ def test_second_derivatives_are_refused_not_forgotten():
 
 
 def test_inputs_are_not_changed():
-    inputs, upstream = drawn("soft-cap, alibi, window, lengths", torch.float64)
+    inputs, upstream = draw_inputs(
+        "soft-cap, alibi, window, lengths", torch.float64
+    )
     options = CASES["soft-cap, alibi, window, lengths"].options()
     before = [x.clone() for x in (*inputs, upstream, options.alibi_slopes)]
-    with_gradients(
-        lambda *x: flash_attention(*x, **asked(options)), inputs, upstream
+    run_with_gradients(
+        lambda *x: flash_attention(*x, **read_options(options)),
+        inputs,
+        upstream,
     )
     after = *inputs, upstream, options.alibi_slopes
     assert all(map(torch.equal, before, after))
 
 
-def test_a_visible_nan_surfaces_and_a_masked_out_one_does_not():
-    (query, key, value), _ = drawn("causal", torch.float64)
+def test_an_unmasked_nan_surfaces_and_a_masked_out_one_does_not():
+    (query, key, value), _ = draw_inputs("causal", torch.float64)
     key[0, 0, 20, 3] = torch.nan
     output = flash_attention(query, key, value, causal=True)
     assert output[0, :, 20:].isnan().all()
@@ -201,7 +214,7 @@ REFUSED = {
 
 @pytest.mark.refusal
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_it_does_not_take_is_refused_with_both_values(name):
+def test_unsupported_inputs_are_refused_with_both_values(name):
     change, message = REFUSED[name]
     given = {
         "query": Z(2, 2, 5, 4),
@@ -228,6 +241,8 @@ def test_what_it_does_not_take_is_refused_with_both_values(name):
         ((9, 0), torch.float16, 257, "rows up to 256 wide, not 257"),
     ],
 )
-def test_what_a_gpu_does_not_take_is_refused(capability, dtype, width, message):
+def test_inputs_that_a_gpu_does_not_support_are_refused(
+    capability, dtype, width, message
+):
     with pytest.raises(ValueError, match=message):
         choose_tile_sizes("forward", capability, dtype, width)

@@ -9,8 +9,13 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from attnbook.flash import flash_attention, operators
 from attnbook.flash.options import Options
-from flash_cases import CASES, drawn, law, with_gradients
-from flash_options import asked
+from flash_cases import (
+    CASES,
+    compute_reference,
+    draw_inputs,
+    run_with_gradients,
+)
+from flash_options import read_options
 
 ALL = "soft-cap, alibi, window, lengths"
 SOME = "causal", "lengths", "alibi both ways, a text's own", ALL
@@ -18,15 +23,17 @@ SOME = "causal", "lengths", "alibi both ways, a text's own", ALL
 
 def made(title, kind=torch.float64):
     """Return the inputs, the upstream gradient, and a call of a case."""
-    inputs, upstream = drawn(title, kind)
-    given = asked(CASES[title].options(kind))
+    inputs, upstream = draw_inputs(title, kind)
+    given = read_options(CASES[title].options(kind))
     return inputs, upstream, lambda *x: flash_attention(*x, **given)
 
 
 def expected(title):
-    inputs, upstream = drawn(title, torch.float64)
+    inputs, upstream = draw_inputs(title, torch.float64)
     options = CASES[title].options()
-    return with_gradients(lambda *x: law(*x, options), inputs, upstream)
+    return run_with_gradients(
+        lambda *x: compute_reference(*x, options), inputs, upstream
+    )
 
 
 @pytest.mark.parametrize("title", SOME)
@@ -71,8 +78,8 @@ def test_vmap_over_slopes_alone_and_over_another_axis():
 
 @pytest.mark.parametrize("name", ["key_lengths", "alibi_slopes"])
 def test_an_edit_in_place_before_the_backward_pass_is_refused(name):
-    inputs, _ = drawn(ALL, torch.float64)
-    given = asked(CASES[ALL].options())
+    inputs, _ = draw_inputs(ALL, torch.float64)
+    given = read_options(CASES[ALL].options())
     leaves = [x.requires_grad_() for x in inputs]
     output = flash_attention(*leaves, **given)
     given[name].mul_(2)
@@ -86,7 +93,7 @@ def test_torch_compile_without_a_graph_break_gives_the_same(title):
     inputs, upstream, call = made(title)
     torch._dynamo.reset()
     compiled = torch.compile(call, fullgraph=True, backend="aot_eager")
-    found = with_gradients(compiled, inputs, upstream)
+    found = run_with_gradients(compiled, inputs, upstream)
     torch.testing.assert_close(found, expected(title))
 
 
@@ -133,7 +140,7 @@ def test_a_launch_takes_no_tensor_of_an_earlier_launch(monkeypatch, title):
     monkeypatch.setattr(
         JITFunction, "__getitem__", lambda *_: lambda *a, **k: taken.extend(a)
     )
-    inputs, _ = drawn(title, torch.float16)
+    inputs, _ = draw_inputs(title, torch.float16)
     options = CASES[title].options(torch.float16)
     known = [x.data_ptr() for x in inputs]
     known += [

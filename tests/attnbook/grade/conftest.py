@@ -3,7 +3,7 @@
 import pytest
 
 from attnbook.grade.outside import grade
-from notebooks import LIMITS, written
+from notebooks import LIMITS, write_notebook
 
 
 @pytest.fixture
@@ -11,7 +11,7 @@ def graded(tmp_path):
     """Grade a notebook of these cells."""
 
     def run(*cells, limits=LIMITS):
-        path = written(tmp_path / "submission.ipynb", *cells)
+        path = write_notebook(tmp_path / "submission.ipynb", *cells)
         return grade(path, limits=limits)
 
     return run

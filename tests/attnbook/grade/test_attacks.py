@@ -25,9 +25,9 @@ from notebooks import (
     RIGHT,
     SHORTER,
     WRONG,
-    points,
-    slug,
-    written,
+    read_points,
+    read_slug,
+    write_notebook,
 )
 
 pytestmark = [
@@ -163,7 +163,7 @@ def test_messages_sent_beside_an_answer_earn_no_points(graded):
     )
     result = graded(SOCKETS + talk, WRONG, CHECK)
     assert result["error"] is None
-    assert not points(result)[0]
+    assert not read_points(result)[0]
 
 
 @pytest.mark.parametrize("name", ATTACKS)
@@ -175,12 +175,12 @@ def test_an_attack_changes_no_verdict(graded, name):
         result = graded(*cells, answer, CHECK, limits=limits)
         assert result["error"] is None
         assert result["exercises"]["check_weights"]["points"] == most
-        assert slug(result) == (None if most else "no-scale")
+        assert read_slug(result) == (None if most else "no-scale")
         json.dumps(result)
         assert len(str(result)) < 5000
         if own:
             wanted = own[1] if isinstance(own[1], tuple) else own[1:]
-            assert slug(result, "check_attend") in wanted
+            assert read_slug(result, "check_attend") in wanted
 
 
 @pytest.fixture(scope="module")
@@ -273,7 +273,7 @@ def test_a_killed_fork_server_is_replaced(graded):
 def test_the_process_of_many_slow_cells_ends_in_time(tmp_path):
     from attnbook.grade.outside import grade
 
-    path = written(
+    path = write_notebook(
         tmp_path / "x.ipynb", *["import time; time.sleep(0.5)"] * 999
     )
     cells = json.loads(path.read_text())
@@ -282,7 +282,7 @@ def test_the_process_of_many_slow_cells_ends_in_time(tmp_path):
     before = time.monotonic()
     most = Limits(whole=2.0)
     result = grade(path, limits=most)
-    assert slug(result) in ("too-long", None)
+    assert read_slug(result) in ("too-long", None)
     assert time.monotonic() - before < 15 * scale_timeout(most.whole)
 
 
@@ -299,7 +299,7 @@ def test_a_broken_file_does_not_stop_the_others(tmp_path, capsys):
     odd = tmp_path / "a\udcff.ipynb"  # a name that is no UTF-8
     good = tmp_path / "z.ipynb"
     for path in odd, good:
-        written(path, "raise ValueError(chr(0xd800))", RIGHT, CHECK)
+        write_notebook(path, "raise ValueError(chr(0xd800))", RIGHT, CHECK)
     bad = [tmp_path / f"broken {name}.ipynb" for name in BROKEN]
     for path, text in zip(bad, BROKEN.values(), strict=True):
         path.write_text(text)

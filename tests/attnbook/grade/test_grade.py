@@ -22,9 +22,9 @@ from notebooks import (
     RIGHT,
     SHORTER,
     WRONG,
-    points,
-    slug,
-    written,
+    read_points,
+    read_slug,
+    write_notebook,
 )
 
 pytestmark = [
@@ -39,7 +39,8 @@ def unpatched(tmp_path_factory):
     folder = tmp_path_factory.mktemp("unpatched")
     return {
         answer: grade(
-            written(folder / f"{i}.ipynb", answer, *READY, CHECK), limits=LIMITS
+            write_notebook(folder / f"{i}.ipynb", answer, *READY, CHECK),
+            limits=LIMITS,
         )
         for i, answer in enumerate((RIGHT, WRONG))
     }
@@ -49,18 +50,18 @@ def test_right_wrong_and_missing_answers_get_different_verdicts(graded):
     result = graded(RIGHT, CHECK, ATTEND.format("lambda *x: None"))
     assert result["error"] is None
     assert [x["verdict"] for x in result["exercises"].values()][2] == "✓ right"
-    assert slug(result) is None
-    assert slug(result, "check_attend") == "none"
+    assert read_slug(result) is None
+    assert read_slug(result, "check_attend") == "none"
     assert result["exercises"]["check_gradient"]["verdict"][0] == "…"
-    assert points(result) == (1, 6)
-    assert slug(graded(WRONG, CHECK)) == "no-scale"
+    assert read_points(result) == (1, 6)
+    assert read_slug(graded(WRONG, CHECK)) == "no-scale"
 
 
 def test_an_unsolved_chapter_gets_no_points(graded):
     stub = "def f(*x):\n    raise NotImplementedError\n"
     cells = [IMPORT.format(x) + f"{stub}\ncheck_{x}(f)" for x in ("attend",)]
     result = graded(*cells)
-    assert points(result) == (0, 6)
+    assert read_points(result) == (0, 6)
     assert all(x["mistake"] is None for x in result["exercises"].values())
 
 
@@ -101,7 +102,7 @@ def test_an_error_in_one_cell_loses_no_result(graded, fault, capfd):
     cells = fault, RIGHT, CHECK, ATTEND.format("len")
     result = graded(*cells, limits=SHORTER)
     assert result["exercises"]["check_weights"]["verdict"] == "✓ right"
-    assert slug(result, "check_attend") == "error"
+    assert read_slug(result, "check_attend") == "error"
     assert len(capfd.readouterr().out) < 1000
 
 
@@ -159,7 +160,7 @@ def test_a_patch_changes_no_verdict(graded, unpatched, patch):
     for answer in (RIGHT, WRONG):
         patched = graded(patch, answer, *READY, CHECK)
         assert patched["exercises"] == unpatched[answer]["exercises"]
-    assert slug(patched, "check_attend") == "ready-made"
+    assert read_slug(patched, "check_attend") == "ready-made"
 
 
 def test_a_patched_comparison_hides_no_changed_input(graded):
@@ -170,7 +171,7 @@ def test_a_patched_comparison_hides_no_changed_input(graded):
         "    torch.Tensor.__eq__ = lambda a, b: torch.ones_like(a).bool()\n"
         "    return w\n"
     )
-    assert slug(graded(lies, CHECK)) == "changed-input"
+    assert read_slug(graded(lies, CHECK)) == "changed-input"
 
 
 @pytest.mark.parametrize(
@@ -189,7 +190,7 @@ def test_a_patched_comparison_hides_no_changed_input(graded):
 )
 def test_a_ready_made_attention_is_refused(graded, answer):
     result = graded(answer, ATTEND.format("answer"))
-    assert slug(result, "check_attend") == "ready-made"
+    assert read_slug(result, "check_attend") == "ready-made"
 
 
 @pytest.mark.parametrize(
@@ -203,7 +204,7 @@ def test_a_ready_made_attention_is_refused(graded, answer):
     ],
 )
 def test_the_solutions_are_not_available(graded, steal):
-    assert not points(graded(steal, CHECK))[0]
+    assert not read_points(graded(steal, CHECK))[0]
 
 
 def test_there_is_no_network_and_no_writing_elsewhere(graded, tmp_path):
@@ -233,7 +234,7 @@ def test_a_file_that_is_not_a_notebook_is_named(tmp_path, text, said):
     path.write_text(text)
     assert said in grade(path)["error"]
     assert "cannot be read" in grade(tmp_path / "none.ipynb")["error"]
-    assert "no check" in grade(written(path, "1 + 1"))["error"]
+    assert "no check" in grade(write_notebook(path, "1 + 1"))["error"]
 
 
 def test_cells_with_magics_and_printed_checks_are_prepared():
@@ -290,7 +291,9 @@ def test_a_killed_worker_loses_only_the_notebook_that_kills_it(tmp_path):
 
 
 def test_it_resumes_where_it_was_interrupted(tmp_path):
-    paths = [written(tmp_path / f"{n}.ipynb", f"n = {n}") for n in range(5)]
+    paths = [
+        write_notebook(tmp_path / f"{n}.ipynb", f"n = {n}") for n in range(5)
+    ]
     kept = tmp_path / "kept"
     started = many.grade_all(paths, many.Journal(kept, 0), 1, length)
     before = [next(started) for _ in range(3)]
@@ -309,8 +312,8 @@ def test_it_resumes_where_it_was_interrupted(tmp_path):
 
 def test_the_command_writes_the_same_bytes_every_time(tmp_path, capsys):
     paths = [
-        written(tmp_path / "b.ipynb", RIGHT, CHECK),
-        written(tmp_path / "a.ipynb", WRONG, CHECK),
+        write_notebook(tmp_path / "b.ipynb", RIGHT, CHECK),
+        write_notebook(tmp_path / "a.ipynb", WRONG, CHECK),
         Path(tmp_path / "=broken.ipynb"),
     ]
     paths[2].write_text("{")

@@ -38,7 +38,7 @@ def test_no_weight_is_on_later_positions_or_padding(model):
     assert found.cross[1, ..., 3:].abs().max() == 0
 
 
-def test_the_last_crosses_mean_is_what_the_decoder_returns(model):
+def test_the_decoder_returns_the_mean_of_its_last_cross_attention(model):
     said = model(SOURCE, LENGTHS, PREVIOUS)
     found = collect_maps(model, SOURCE, LENGTHS, PREVIOUS)
     torch.testing.assert_close(found.cross[:, -1].mean(1), said.weights)

@@ -69,7 +69,7 @@ def test_padding_gets_no_weight_whatever_its_values():
     torch.testing.assert_close(clean, dirty)
 
 
-def test_a_visible_nan_surfaces():
+def test_an_unmasked_nan_surfaces():
     value = draw(B, S, E).detach()
     value[1, 1] = torch.nan
     looked, _ = context(draw(B, T, S), value, torch.tensor([5, 2]))

@@ -62,7 +62,7 @@ from attnbook.positions import absolute, biases, context_extension, rotary, shaw
 from attnbook.profiling import allocations, roofline, tracing
 from attnbook.training import checkpoints, loop, metrics, search
 from attnbook.training import multi_lookup as multi_lookup_training
-from standin import CPU, META, PLACE, STANDIN, WRONG, Place
+from standin import CPU, META, PLACE, STANDIN, WRONG, TrialDevice
 
 pytestmark = [
     pytest.mark.long,
@@ -622,7 +622,7 @@ def numbers(found):
 def result(name, place):
     """Run a case on a fresh place: its outputs and the inputs' gradients."""
     function, _ = CASES[name]
-    p = Place(place.name, place.device)
+    p = TrialDevice(place.name, place.device)
     state = RNG.get_state()
     with p.entered():
         found = function(p)
@@ -785,7 +785,7 @@ def ran(names, place):
 
 def missing(place, names):
     """Return the public functions and models that no case runs on a place."""
-    p = Place(place.name, place.device)
+    p = TrialDevice(place.name, place.device)
     with p.entered():
         seen = ran(names, p)
     return [name for name, x in public().items() if code_of(x) not in seen]

@@ -8,7 +8,7 @@ from attnbook.models.encoder_decoder import (
     run_recurrent,
 )
 from attnbook.training.loop import symbol_loss
-from small_models import LENGTHS, B, S, T, V, make, sources
+from small_models import LENGTHS, B, S, T, V, make_model, make_sources
 
 
 @pytest.mark.parametrize("recurrent", [nn.GRU, nn.LSTM])
@@ -16,10 +16,10 @@ from small_models import LENGTHS, B, S, T, V, make, sources
 def test_the_state_carried_over_is_the_one_at_the_true_end(
     recurrent, directions
 ):
-    encoder = make(recurrent, directions=directions).encoder
-    memory = encoder(sources(), LENGTHS)
+    encoder = make_model(recurrent, directions=directions).encoder
+    memory = encoder(make_sources(), LENGTHS)
     for row, length in enumerate(LENGTHS):
-        alone = encoder(sources()[row : row + 1, :length], LENGTHS[[row]])
+        alone = encoder(make_sources()[row : row + 1, :length], LENGTHS[[row]])
         torch.testing.assert_close(memory.last[row], alone.last[0])
         torch.testing.assert_close(memory.states[row, :length], alone.states[0])
         assert not memory.states[row, length:].any()
@@ -32,10 +32,10 @@ def test_the_state_carried_over_is_the_one_at_the_true_end(
 @pytest.mark.parametrize("recurrent", [nn.GRU, nn.LSTM])
 @pytest.mark.parametrize("attention", [False, True])
 def test_single_steps_equal_teacher_forcing(recurrent, attention):
-    model = make(recurrent, attention)
+    model = make_model(recurrent, attention)
     previous = torch.randint(1, V, (B, T))
-    whole = model(sources(), LENGTHS, previous)
-    memory = model.encoder(sources(), LENGTHS)
+    whole = model(make_sources(), LENGTHS, previous)
+    memory = model.encoder(make_sources(), LENGTHS)
     state = model.decoder.start(memory)
     for t in range(T):
         logits, state, weights = model.decoder.step(
@@ -51,12 +51,12 @@ def test_single_steps_equal_teacher_forcing(recurrent, attention):
 
 @pytest.mark.parametrize("attention", [False, True])
 def test_later_symbols_do_not_change_earlier_outputs(attention):
-    model = make(attention=attention)
+    model = make_model(attention=attention)
     previous = torch.randint(1, V, (B, T))
     other = previous.clone()
     other[:, 3] = (other[:, 3] + 1) % V
     ours, theirs = (
-        model(sources(), LENGTHS, x).logits for x in (previous, other)
+        model(make_sources(), LENGTHS, x).logits for x in (previous, other)
     )
     torch.testing.assert_close(ours[:, :3], theirs[:, :3])
     assert not torch.allclose(ours[:, 3], theirs[:, 3])
@@ -64,9 +64,9 @@ def test_later_symbols_do_not_change_earlier_outputs(attention):
 
 @pytest.mark.parametrize("attention", [False, True])
 def test_more_padding_changes_nothing(attention):
-    model = make(attention=attention)
+    model = make_model(attention=attention)
     previous = torch.randint(1, V, (2, T))
-    some = sources()[1:]
+    some = make_sources()[1:]
     short, long = (
         model(some[:, :n], LENGTHS[1:], previous).logits for n in (2, S)
     )
@@ -76,9 +76,9 @@ def test_more_padding_changes_nothing(attention):
 @pytest.mark.parametrize("recurrent", [nn.GRU, nn.LSTM])
 @pytest.mark.parametrize("attention", [False, True])
 def test_every_parameter_learns(recurrent, attention):
-    model = make(recurrent, attention)
+    model = make_model(recurrent, attention)
     previous = torch.randint(1, V, (B, T))
-    logits = model(sources(), LENGTHS, previous).logits
+    logits = model(make_sources(), LENGTHS, previous).logits
     upstream = torch.randn_like(logits)
     logits.backward(upstream)
     for name, parameter in model.named_parameters():
@@ -119,7 +119,7 @@ def test_parameters_are_counted():
 )
 def test_lengths_that_cannot_be_are_refused(lengths, message):
     with pytest.raises(ValueError, match=message):
-        make().encoder(sources(), torch.tensor(lengths))
+        make_model().encoder(make_sources(), torch.tensor(lengths))
 
 
 @pytest.mark.refusal
@@ -128,7 +128,7 @@ def test_a_source_beyond_the_limit_is_refused():
     with pytest.raises(
         ValueError, match="9 symbols but the model's limit is 7"
     ):
-        make().encoder(long, torch.tensor([9]))
+        make_model().encoder(long, torch.tensor([9]))
 
 
 @pytest.mark.refusal

@@ -14,7 +14,7 @@ def test_the_command_says_how_to_repeat_a_run(capsys):
     assert "make evidence NAME=scores_cost" in said
 
 
-def test_a_beginning_stands_for_all_runs_that_begin_so(capsys):
+def test_a_prefix_names_all_runs_that_begin_with_it(capsys):
     command.main(["grammar_"])
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == len(list_records("grammar_")) + 3

@@ -159,14 +159,14 @@ def test_a_record_is_written_and_read_back(tmp_path):
     assert round_floats({"x": [1 / 3]}) == {"x": [0.333333]}
 
 
-def test_reading_says_where_it_comes_from(capsys):
+def test_loading_a_record_prints_its_origin(capsys):
     load_record(list_records()[0])
     assert list_records()[0] in capsys.readouterr().out
     load_record(list_records()[0], say=False)
     assert capsys.readouterr().out == ""
 
 
-def test_turns_are_taken(tmp_path, monkeypatch):
+def test_runs_wait_for_a_free_core(tmp_path, monkeypatch):
     monkeypatch.setattr("os.cpu_count", lambda: 2)
     order = []
 
@@ -190,7 +190,7 @@ def test_turns_are_taken(tmp_path, monkeypatch):
 
 
 @pytest.mark.refusal
-def test_more_turns_than_cores_are_refused(tmp_path):
+def test_more_threads_than_cores_are_refused(tmp_path):
     with (
         pytest.raises(ValueError, match="0 threads asked for"),
         hold_cores(0, tmp_path),
@@ -218,7 +218,7 @@ def test_a_broken_record_is_refused_in_one_sentence(tmp_path, text, message):
 
 
 @pytest.mark.refusal
-def test_what_is_not_there_is_named():
+def test_a_missing_record_is_named():
     with pytest.raises(ValueError, match="no run is named 'x'"):
         load_record("x")
     with pytest.raises(ValueError, match="no task is named 'x'"):
@@ -237,7 +237,7 @@ def test_the_command_refuses_an_unknown_name(capsys):
 
 
 @pytest.mark.long
-def test_what_is_watched_is_scored_on_held_out_pairs():
+def test_the_monitored_score_is_of_held_out_pairs():
     data = load_task("grammar")
     look = make_validation_metrics("grammar", data)
     model = RUNS["grammar_fixed_0"].model().eval()

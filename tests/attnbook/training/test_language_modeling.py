@@ -89,14 +89,14 @@ def test_all_score_variants_start_from_the_same_weights():
         assert all(torch.equal(weight, other[name]) for other in states)
 
 
-def test_the_largest_score_and_entropy_are_of_visible_keys():
+def test_the_largest_score_and_entropy_are_of_unmasked_keys():
     found = stability.measure_scores(stability.build_model("capped", 0))
     assert all(x <= stability.CAP for x in found["largest"])
     widest = sum(math.log(t) for t in range(1, 65)) / 64
     assert all(0 < x < widest for x in found["entropy"])
 
 
-def test_slopes_are_one_a_block():
+def test_there_is_one_gradient_norm_per_block():
     model = character_model.build_character_model(
         0, norms.choose_size("post", 3)
     )

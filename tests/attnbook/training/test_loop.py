@@ -11,8 +11,8 @@ from attnbook.training.loop import (
     learning_rate_factor,
     optimize,
 )
-from small_models import make
-from small_training import PAIRS, trainer
+from small_models import make_model
+from small_training import PAIRS, make_trainer
 
 
 def numbers(history):
@@ -62,22 +62,22 @@ def test_the_norm_of_the_gradient_is_clipped():
 
 @pytest.mark.long
 def test_training_learns():
-    history = trainer(epochs=40).run(progress=False)
+    history = make_trainer(epochs=40).run(progress=False)
     assert history[-1]["valid_loss"] < 0.5 * history[0]["valid_loss"]
 
 
 @pytest.mark.long
 def test_training_repeats_itself():
-    first = trainer().run(progress=False)
-    assert numbers(first) == numbers(trainer().run(progress=False))
-    assert numbers(first) != numbers(trainer(seed=1).run(progress=False))
+    first = make_trainer().run(progress=False)
+    assert numbers(first) == numbers(make_trainer().run(progress=False))
+    assert numbers(first) != numbers(make_trainer(seed=1).run(progress=False))
 
 
 def test_the_global_generator_is_left_alone():
     torch.manual_seed(7)
     wanted = torch.rand(3)
     torch.manual_seed(7)
-    made = trainer()
+    made = make_trainer()
     torch.manual_seed(7)
     made.run(progress=False)
     assert torch.equal(torch.rand(3), wanted)
@@ -86,12 +86,12 @@ def test_the_global_generator_is_left_alone():
 @pytest.mark.long
 def test_a_resumed_run_equals_an_uninterrupted_run(tmp_path):
     path = tmp_path / "run.safetensors"
-    whole = trainer()
+    whole = make_trainer()
     whole.run(progress=False)
-    first = trainer()
+    first = make_trainer()
     first.epoch(progress=False)
     save_checkpoint(first, path)
-    second = trainer()
+    second = make_trainer()
     history = second.run(path, progress=False)
     assert numbers(history) == numbers(whole.history)
     for ours, theirs in zip(
@@ -101,7 +101,7 @@ def test_a_resumed_run_equals_an_uninterrupted_run(tmp_path):
 
 
 def test_training_stops_early_and_keeps_the_best_weights():
-    made = trainer(epochs=50, patience=1)
+    made = make_trainer(epochs=50, patience=1)
     losses = iter([3.0, 2.0, 2.5, 1.0])
 
     def epoch(progress):
@@ -112,7 +112,7 @@ def test_training_stops_early_and_keeps_the_best_weights():
 
 
 def test_the_weights_kept_are_those_of_the_best_epoch():
-    made = trainer()
+    made = make_trainer()
     made.run(progress=False)
     best = min(h["valid_loss"] for h in made.history)
     assert held_out_loss(made.model, PAIRS[:10]) == pytest.approx(best)
@@ -130,14 +130,14 @@ def test_the_rate_rises_then_falls():
 @pytest.mark.refusal
 def test_a_checkpoint_of_another_recipe_is_refused(tmp_path):
     path = tmp_path / "run.safetensors"
-    first = trainer()
+    first = make_trainer()
     first.epoch(progress=False)
     save_checkpoint(first, path)
     with pytest.raises(ValueError, match=r"'seed': 0.*'seed': 1"):
-        trainer(seed=1).run(path, progress=False)
+        make_trainer(seed=1).run(path, progress=False)
 
 
 @pytest.mark.refusal
 def test_nothing_to_train_on_is_refused():
     with pytest.raises(ValueError, match="0 to train on and 40 held out"):
-        Trainer(make(), [], PAIRS, Recipe(epochs=1))
+        Trainer(make_model(), [], PAIRS, Recipe(epochs=1))

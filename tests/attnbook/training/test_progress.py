@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from attnbook.training.progress import progress_bar
-from small_training import trainer
+from small_training import make_trainer
 
 pytestmark = pytest.mark.exact("looks at what is printed")
 
@@ -44,7 +44,7 @@ def test_a_progress_bar_is_drawn_on_a_terminal_only(real, monkeypatch):
 def test_training_shows_its_progress_on_a_terminal(progress, monkeypatch):
     stream = Terminal(True)
     monkeypatch.setattr(sys, "stderr", stream)
-    trainer(epochs=2).run(progress=progress)
+    make_trainer(epochs=2).run(progress=progress)
     assert ("epoch 2" in stream.text) == progress
 
 

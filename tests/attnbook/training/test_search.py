@@ -5,12 +5,12 @@ import torch
 
 from attnbook.data.vocabulary import END, START
 from attnbook.training.search import beam_search, greedy_search
-from small_models import LENGTHS, V, make, sources
+from small_models import LENGTHS, V, make_model, make_sources
 
 
 @pytest.fixture(params=[False, True], ids=["fixed", "attention"])
 def model(request):
-    made = make(attention=request.param)
+    made = make_model(attention=request.param)
     with torch.no_grad():  # far from uniform, so that beams differ
         for parameter in made.parameters():
             parameter.mul_(4)
@@ -35,29 +35,31 @@ def test_greedy_search_takes_the_likeliest_symbols_and_returns_their_score(
     model,
 ):
     for row, found in enumerate(
-        greedy_search(model, sources(), LENGTHS, limit=6)
+        greedy_search(model, make_sources(), LENGTHS, limit=6)
     ):
-        source = sources()[row, : LENGTHS[row]]
+        source = make_sources()[row, : LENGTHS[row]]
         ended = len(found.ids) < 6
         score = probability(model, source, found.ids, ended)
         assert found.score == pytest.approx(score, abs=1e-4)
         assert END not in found.ids
         if found.weights is not None:
             rows = len(found.ids) + ended
-            assert found.weights.shape == (rows, sources().shape[1])
+            assert found.weights.shape == (rows, make_sources().shape[1])
 
 
 def test_beam_search_of_width_one_equals_greedy_search(model):
     for row, found in enumerate(
-        greedy_search(model, sources(), LENGTHS, limit=6)
+        greedy_search(model, make_sources(), LENGTHS, limit=6)
     ):
-        (only,) = beam_search(model, sources()[row, : LENGTHS[row]], 1, limit=6)
+        (only,) = beam_search(
+            model, make_sources()[row, : LENGTHS[row]], 1, limit=6
+        )
         assert only.ids == found.ids
         assert only.score == pytest.approx(found.score, abs=1e-4)
 
 
 def test_a_wide_beam_finds_the_most_probable_sequence(model):
-    source, limit = sources()[0], 3
+    source, limit = make_sources()[0], 3
     best = max(
         (
             (probability(model, source, ids, ended=True), ids)
@@ -74,14 +76,14 @@ def test_a_wide_beam_finds_the_most_probable_sequence(model):
 
 
 def test_beam_search_results_are_sorted_by_score(model):
-    found = beam_search(model, sources()[0], width=5, limit=6)
+    found = beam_search(model, make_sources()[0], width=5, limit=6)
     scores = [f.score for f in found]
     assert scores == sorted(scores, reverse=True)
     assert len({f.ids for f in found}) == len(found)
 
 
 def test_length_power_normalizes_scores_by_length(model):
-    found = beam_search(model, sources()[0], 5, limit=6, length_power=1.0)
+    found = beam_search(model, make_sources()[0], 5, limit=6, length_power=1.0)
     fitness = [f.score / (len(f.ids) + 1) for f in found]
     assert fitness == sorted(fitness, reverse=True)
 
@@ -89,6 +91,6 @@ def test_length_power_normalizes_scores_by_length(model):
 @pytest.mark.refusal
 def test_beam_width_below_one_is_refused(model):
     with pytest.raises(ValueError, match="width is 0"):
-        beam_search(model, sources()[0], width=0)
+        beam_search(model, make_sources()[0], width=0)
     with pytest.raises(ValueError, match="limit is 0"):
-        greedy_search(model, sources(), LENGTHS, limit=0)
+        greedy_search(model, make_sources(), LENGTHS, limit=0)

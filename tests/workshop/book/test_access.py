@@ -5,23 +5,23 @@
 
 import pytest
 
-from built_pages import CHAPTERS, PAGES, with_widget
+from built_pages import CHAPTERS, PAGES, find_pages_with
 
 pytestmark = pytest.mark.browser
 
 
-@pytest.mark.parametrize("name", with_widget())
+@pytest.mark.parametrize("name", find_pages_with())
 def test_the_keyboard_alone_reaches_and_works_every_widget(visits, name):
     assert visits("http", name)["walked"] == []
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_nothing_moves_for_those_who_asked_for_calm(visits, name):
+def test_nothing_moves_with_reduced_motion(visits, name):
     assert visits("http", name)["moving"] == []
 
 
 @pytest.mark.parametrize("name", CHAPTERS)
-def test_on_paper_widgets_become_figures_and_nothing_is_cut(visits, name):
+def test_in_print_widgets_become_figures_and_nothing_is_cut(visits, name):
     found = visits("http", name)["paper"]
     assert (found["left"], found["cut"]) == ([], [])
     assert all(letters > 40 for letters in found["places"])

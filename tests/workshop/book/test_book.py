@@ -105,7 +105,7 @@ def test_cells_are_short(path):
 
 
 @each_chapter
-def test_every_figure_says_what_it_shows(path):
+def test_every_figure_has_alternative_text(path):
     for cell in code_cells(path):
         for alt in alternative.texts(cell):
             assert len(alt) > 40, (alt, cell.source)
@@ -179,12 +179,12 @@ def test_links_work_in_every_reader(path):
 AHEAD: set[str] = set()
 
 
-def test_a_chapter_that_is_there_is_not_ahead():
+def test_an_existing_chapter_is_not_listed_as_planned():
     assert not AHEAD & {path.stem for path in CHAPTERS}
 
 
 @each_module
-def test_every_module_says_what_it_is(path):
+def test_every_module_has_a_docstring(path):
     text = docstring(path)
     assert text, "no docstring"
     # Which chapter builds it stands in chapters.toml, and nowhere else.
@@ -238,7 +238,7 @@ def test_pages_made_from_the_library_are_fresh(name):
     assert stored == pages.PAGES[name](), "run `make pages`"
 
 
-def test_nothing_names_a_place_that_is_not_the_readers():
+def test_no_file_contains_a_path_of_the_authors_machine():
     allowed = re.compile(r"/(usr/bin|proc/cpuinfo|dev/null|path/to)")
     command = ["git", "ls-files"] if shutil.which("git") else ["true"]
     listed = subprocess.run(
@@ -251,7 +251,7 @@ def test_nothing_names_a_place_that_is_not_the_readers():
             assert not re.search(r"(?<![\w.:/])/(work|opt|root)/\w", text), name
 
 
-def test_a_figure_without_a_text_stops_the_build():
+def test_a_figure_without_alternative_text_stops_the_build():
     picture = {"data": {"image/png": ""}, "metadata": {"image/png": {}}}
     cell = {"outputs": [picture], "metadata": {}}
     with pytest.raises(ValueError, match="1 figures"):

@@ -130,7 +130,7 @@ def test_a_chapters_rows_are_counted_in_the_file_of_its_name():
         assert [*runpy.run_path(str(FOLDER / f"{stem}.py"))["CALLS"]] == named
 
 
-def test_a_number_is_short_and_a_cost_may_miss_no_axis():
+def test_numbers_are_shortened_and_a_missing_axis_is_refused():
     assert cheat_sheet.short(536870912) == "537 million"
     assert cheat_sheet.short(12) == "12"
     assert value("2 T^2 (D + E)", {"T": 3, "D": 1, "E": 4}) == 90
@@ -138,7 +138,7 @@ def test_a_number_is_short_and_a_cost_may_miss_no_axis():
         value("T S", {"T": 3})
 
 
-def test_the_page_has_a_line_for_each():
+def test_the_page_has_two_lines_for_each_row():
     page = cheat_sheet.cheat_sheet()
     for row in ATTENTIONS:
         lines = re.findall(rf"^\| {re.escape(row.name)} \|", page, re.M)

@@ -64,7 +64,7 @@ def repository(tmp_path):
     return tmp_path
 
 
-def test_only_what_differs_has_changed(repository):
+def test_only_files_that_differ_have_changed(repository):
     assert check.changed(repository) == []
     (repository / "lib/pack/low.py").write_text("low = None\n")
     (repository / "new.txt").write_text("x")
@@ -92,7 +92,7 @@ def test_since_a_branch_its_later_commits_do_not_count(repository):
 
 
 @pytest.mark.refusal
-def test_a_commit_that_is_not_there_is_named(capsys, monkeypatch, repository):
+def test_an_unknown_commit_is_named(capsys, monkeypatch, repository):
     monkeypatch.setattr(check, "ROOT", repository)
     assert check.main(["nowhere"]) == 2
     assert capsys.readouterr().err == "SINCE=nowhere names no commit\n"
@@ -170,7 +170,7 @@ def test_of_parametrised_tests_the_changed_cases_run(monkeypatch, words, kept):
     assert len(items) + len(left) == len(names)
 
 
-def test_a_package_passes_on_where_a_name_comes_from(repository):
+def test_a_name_is_traced_through_its_package(repository):
     graph = Dependencies(repository, FILES)
     assert graph.uses["lib/pack/high.py"] == {
         "lib/pack/__init__.py",

@@ -28,14 +28,14 @@ def graded(made, folder):
 
 
 @each
-def test_the_teachers_notebook_gets_every_point(path, tmp_path):
+def test_the_teachers_notebook_gets_full_points(path, tmp_path):
     result = graded(classroom.teacher(path), tmp_path)
     assert not result["notes"]
     assert count_points(result)[0] == count_points(result)[1] > 0, result
 
 
 @each
-def test_the_students_notebook_runs_and_gets_none(path, tmp_path):
+def test_the_students_notebook_runs_and_gets_no_points(path, tmp_path):
     made = classroom.student(path)
     result = graded(made, tmp_path)
     assert not result["notes"]

@@ -27,7 +27,7 @@ def test_the_text_stays_the_same():
     assert html.unescape(text) == SOURCE
 
 
-def test_only_what_has_a_colour_is_marked_and_once():
+def test_only_coloured_code_is_marked_and_only_once():
     lean = code.merge_spans(made())
     kinds = re.findall(r'<span class="(\w+)">', lean)
     assert {*kinds} <= {*code.KINDS}

@@ -42,14 +42,14 @@ def executed(page):
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_a_page_prints_what_it_shows(page):
+def test_the_outputs_on_a_page_are_those_of_its_code(page):
     text = page.read_text("utf8")
     assert executed(page) == text, (
         "run python tests/workshop/book/test_executed_pages.py"
     )
 
 
-def test_the_page_on_debugging_shows_every_test_there_is():
+def test_the_page_on_debugging_shows_every_diagnosis():
     text = PAGES[0].read_text("utf8")
     for name in diagnose.__all__:
         assert re.search(rf"\b{name}\(", text), name

@@ -64,7 +64,7 @@ def test_a_stale_solution_is_replaced():
 
 
 @pytest.mark.refusal
-def test_a_solution_that_belongs_nowhere_is_refused():
+def test_a_solution_without_an_exercise_is_refused():
     stale = STALE.replace(
         "Solution of <code>check_softmax", "Solution of <code>check_sofmax"
     )

@@ -33,7 +33,7 @@ def text(name):
 
 @pytest.mark.browser
 @pytest.mark.parametrize("name", CHAPTERS)
-def test_a_chapter_says_what_it_asks_and_takes_before_it_begins(name):
+def test_a_chapter_opens_with_its_question_and_its_times(name):
     page = text(name)
     assert page.index('class="over"') < page.index("<h1>")
     card = re.search(r'<dl class="opening">.*?</dl>', page, re.S)[0]
@@ -73,7 +73,7 @@ def test_the_first_page_shows_a_widget_and_every_question():
 
 
 @pytest.mark.browser
-def test_the_map_lists_every_page_and_the_lost_find_home():
+def test_the_sitemap_lists_every_page_and_the_404_page_links_home():
     tree = ElementTree.fromstring(text("sitemap.xml"))
     listed = {loc.text for loc in tree.iter() if loc.tag.endswith("loc")}
     extra = {"index.html", "search.html", "404.html"}
@@ -86,7 +86,7 @@ def test_the_map_lists_every_page_and_the_lost_find_home():
 
 
 @pytest.mark.parametrize("url", LINKS)
-def test_the_site_knows_where_github_will_show_it(url):
+def test_the_address_of_the_site_is_that_of_github_pages(url):
     config = SimpleNamespace(
         html_theme_options={
             "use_edit_page_button": True,
@@ -117,7 +117,7 @@ def test_a_list_of_sections_begins_below_the_title():
 
 @pytest.mark.browser
 @pytest.mark.parametrize("width", [390, 1280])
-def test_a_link_into_a_page_leads_to_its_place(browser, width):
+def test_a_link_into_a_page_scrolls_to_its_heading(browser, width):
     """Parts that are not laid out yet have other heights than they will."""
     address = (HTML / next(p for p in CHAPTERS if "09_" in p)).as_uri()
     context = browser.new_context(viewport={"width": width, "height": 900})

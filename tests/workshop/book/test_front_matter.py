@@ -114,7 +114,7 @@ def test_the_table_lists_title_question_and_times():
 
 
 @pytest.mark.refusal
-def test_a_page_without_a_place_for_the_table_is_refused():
+def test_a_page_without_markers_for_the_table_is_refused():
     with pytest.raises(ValueError, match="lacks `<!-- chapters: begin"):
         write_table("# A page", "| chapter |")
 

@@ -39,7 +39,7 @@ def test_links_are_found_once_with_their_pages(tmp_path):
     }
 
 
-def test_what_does_not_answer_is_told(address):
+def test_links_that_do_not_respond_are_reported(address):
     found = {f"{address}/{code}": {"p.html"} for code in (200, 403, 404, 500)}
     told = links.find_broken_links({**found, "http://127.0.0.1:1/": {"q.html"}})
     assert len(told) == 3
@@ -47,7 +47,7 @@ def test_what_does_not_answer_is_told(address):
     assert any("does not answer" in line for line in told)
 
 
-def test_the_command_asks_and_says_how_many_are_broken(address, tmp_path):
+def test_the_command_checks_links_and_counts_broken_ones(address, tmp_path):
     """The module as `make links` runs it, on two pages and our own server."""
     (tmp_path / "chapters").mkdir()
     good = f'<a href="{address}/200#part">a</a> <a href="{address}/403">b</a>'

@@ -33,14 +33,14 @@ LINK = f'<a href="x.html"><span class="std std-doc">{CODE}</span></a>'
         ('<script type="application/json">{}</script>', None),
     ],
 )
-def test_what_nothing_needs_leaves(given, left):
+def test_unneeded_markup_is_removed(given, left):
     assert shorten_markup(given) == (given if left is None else left)
     assert shorten_markup(shorten_markup(given)) == shorten_markup(given)
 
 
 @pytest.mark.browser
 @pytest.mark.parametrize("name", PAGES)
-def test_no_page_starts_a_kernel_or_wraps_what_it_need_not(name):
+def test_no_page_starts_a_kernel_or_has_unneeded_wrappers(name):
     text = (HTML / name).read_text("utf8")
     assert "thebe" not in text.partition("<article>")[2]
     assert not re.search(r"<td[^>]*><p>[^<]*</p>\s*</td>", text)

@@ -32,24 +32,24 @@ def test_a_formula_becomes_mathml():
         (r"a \in \{0, 1\}", "a in { 0 , 1 }"),
     ],
 )
-def test_a_formula_is_said_in_words(tex, words):
+def test_a_formula_is_described_in_words(tex, words):
     said = math.spoken(math.mathml(tex))
     assert said.startswith(words)
     assert f'aria-label="{said}"' in math.mathml(tex)
 
 
-def test_words_that_end_an_attribute_do_not():
+def test_words_of_a_formula_are_escaped_in_html():
     made = math.mathml(r'\text{"><b>}')
     assert "<b>" not in made
     assert 'aria-label="&quot;' in made
 
 
-def test_a_process_that_rendered_a_formula_comes_to_its_end():
+def test_a_process_that_rendered_a_formula_ends():
     code = "from workshop.book import math; math.mathml('x')"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 
 
-def test_a_formula_that_cannot_be_read_is_named():
+def test_an_invalid_formula_is_named():
     with pytest.raises(ValueError, match=r"cannot read '\\\\frac\{1'"):
         math.mathml(r"\frac{1")
 
@@ -101,7 +101,7 @@ def test_a_broken_formula_stops_the_build_and_says_on_which_page(tmp_path):
     assert "Traceback" not in made.stderr
 
 
-def test_a_formula_stands_in_the_page_as_mathml(tmp_path):
+def test_a_formula_is_mathml_in_the_page(tmp_path):
     made = build(tmp_path, r"$\frac{1}{2}$")
     assert made.returncode == 0, made.stderr
     assert "<mfrac>" in (tmp_path / "out/index.html").read_text("utf8")

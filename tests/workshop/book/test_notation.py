@@ -47,7 +47,7 @@ def test_every_axis_on_the_page_is_one_of_a_module():
     assert known_axes() - {"axis", "---"} - used == set()
 
 
-def test_what_the_law_takes_is_on_the_page():
+def test_the_arguments_of_attend_are_on_the_page():
     names = section("Tensors")
     for name in ("query", "key", "value", "mask", "bias", "scale", "weights"):
         assert f"`{name}`" in names

@@ -55,7 +55,7 @@ time.time()
 
 
 @pytest.mark.long
-def test_only_what_is_measured_here_differs(tmp_path):
+def test_executing_again_changes_only_outputs_tagged_measured_here(tmp_path):
     source = tmp_path / "09_some.md"
     source.write_text(TEXT)
     first, second = execute(source), execute(source)
@@ -71,7 +71,7 @@ def test_only_what_is_measured_here_differs(tmp_path):
     assert nbformat.writes(first) == nbformat.writes(second)
 
 
-def test_streams_are_joined_and_progress_bars_go(tmp_path):
+def test_streams_are_joined_and_progress_bars_removed(tmp_path):
     source = tmp_path / "09_some.md"
     source.write_text(TEXT)
     outputs = execute(source).cells[1].outputs
@@ -81,7 +81,7 @@ def test_streams_are_joined_and_progress_bars_go(tmp_path):
     assert not any("%|" in text for _, text in texts)
 
 
-def test_a_live_view_goes_and_its_mount_stays():
+def test_a_live_view_is_removed_and_its_static_mount_kept():
     view = {"application/vnd.jupyter.widget-view+json": {"model_id": "f00"}}
     cell = new_code_cell("player", metadata={"tags": ["a"], "collapsed": True})
     cell.outputs = [
@@ -96,7 +96,7 @@ def test_a_live_view_goes_and_its_mount_stays():
     assert dict(made.metadata) == {"tags": ["a"]}
 
 
-def test_changed_prose_follows_and_changed_code_must_be_executed(tmp_path):
+def test_changed_prose_is_copied_and_changed_code_must_be_executed(tmp_path):
     source = tmp_path / "09_some.md"
     source.write_text(TEXT)
     assert "make notebook NAME=09_some" in follow(source)
@@ -116,13 +116,13 @@ def test_changed_prose_follows_and_changed_code_must_be_executed(tmp_path):
     assert target.read_bytes() == kept
 
 
-def test_a_chapter_that_is_not_there_is_named(capsys):
+def test_an_unknown_chapter_is_named(capsys):
     with pytest.raises(SystemExit, match="2"):
         main(["99_nowhere"])
     assert "there is no chapter 99_nowhere" in capsys.readouterr().err
 
 
-def test_chapters_whose_front_matter_says_so_ask_colab_for_a_gpu():
+def test_front_matter_requests_a_gpu_on_colab():
     asking = []
     for path in CHAPTERS:
         metadata = nbformat.read(path, as_version=4).metadata

@@ -13,9 +13,9 @@ from urllib.parse import unquote, urldefrag, urljoin
 
 import pytest
 
-from built_pages import CHAPTERS, HTML, PAGES, PLACE, with_widget
+from built_pages import CHAPTERS, HTML, PAGES, PLACE, find_pages_with
 from fits import SCALES, WIDTHS
-from fonts import FACES, expected
+from fonts import FACES, compute_expected_width
 
 pytestmark = pytest.mark.browser
 each_page = pytest.mark.parametrize("name", PAGES)
@@ -30,7 +30,7 @@ def test_there_are_pages():
 
 @each_page
 @pytest.mark.parametrize("way", ["http", "file"])
-def test_a_page_asks_nobody_and_complains_of_nothing(visits, way, name):
+def test_a_page_makes_no_external_request_and_logs_no_error(visits, way, name):
     found = visits(way, name)
     assert [s for s in found["states"] if not s.endswith(" ready")] == []
     assert found["wrong"] == []
@@ -44,7 +44,7 @@ def test_axe_finds_nothing_serious(visits, name, mode):
 
 @each_page
 @each_mode
-def test_every_text_stands_out_from_what_is_behind_it(visits, name, mode):
+def test_every_text_has_enough_contrast(visits, name, mode):
     found = visits("http", name)[mode]
     assert found["texts"] > (100 if name in CHAPTERS else 5)
     assert found["poor"] == {}
@@ -63,7 +63,7 @@ def test_headings_are_in_order_and_parts_have_names(visits, name):
 
 
 @each_page
-def test_every_formula_is_said_in_words(visits, name):
+def test_every_formula_has_a_description_in_words(visits, name):
     found = visits("http", name)
     assert found["unsaid"] == 0
     if name in CHAPTERS[1:]:
@@ -71,7 +71,7 @@ def test_every_formula_is_said_in_words(visits, name):
 
 
 @each_chapter
-def test_every_picture_has_a_text(visits, name):
+def test_every_picture_has_alternative_text(visits, name):
     texts = visits("http", name)["alts"]
     assert all(len(t) > 40 for t in texts), texts
 
@@ -89,7 +89,7 @@ def test_nothing_is_cut_or_overlaps(visits, name, face, scale, width):
 @pytest.mark.parametrize("face", FACES)
 def test_a_page_is_shown_in_the_fonts_that_the_tests_bring(visits, name, face):
     shown = visits("http", name)["probes"][face]
-    assert shown == pytest.approx(expected(face), rel=0.01)
+    assert shown == pytest.approx(compute_expected_width(face), rel=0.01)
 
 
 @each_chapter
@@ -137,7 +137,7 @@ def test_links_lead_somewhere(name):
 
 
 @each_chapter
-def test_formulas_are_there_before_any_script(name):
+def test_formulas_are_rendered_without_javascript(name):
     text = (HTML / name).read_text("utf8")
     assert not re.search(r"<script[^>]*(mathjax|katex)", text, re.I)
     article = text.split("<article")[1].split("</article>")[0]
@@ -225,8 +225,8 @@ def test_the_download_is_the_notebook(name):
     assert any((HTML / name).parent.joinpath(x).exists() for x in links)
 
 
-@pytest.mark.parametrize("name", with_widget("alignment_player"))
-def test_a_players_buttons_stay_in_sight_on_a_phone(opened, name):
+@pytest.mark.parametrize("name", find_pages_with("alignment_player"))
+def test_the_buttons_of_a_player_stay_visible_on_a_phone(opened, name):
     page = opened(name, viewport={"width": 320, "height": 900})
     player = page.locator("[data-state=ready] .ap")
     longest = player.locator("option").count() - 1

@@ -4,7 +4,7 @@ import pytest
 
 from attnbook.figures import Diagram
 from attnbook.figures.style import render_svg
-from built_pages import served
+from built_pages import serve
 from workshop.book.pictures import DIAGRAM, offer_diagram
 
 pytestmark = pytest.mark.browser
@@ -36,7 +36,7 @@ def test_a_diagram_can_be_downloaded_as_svg(browser, tmp_path, svg):
     (tmp_path / "a1.svg").write_text(svg, "utf8")
     context = browser.new_context(accept_downloads=True)
     page = context.new_page()
-    with served(tmp_path) as root:
+    with serve(tmp_path) as root:
         page.goto(f"{root}page.html")
         image = page.locator("img")
         assert image.evaluate("i => i.decode().then(() => i.naturalWidth)")

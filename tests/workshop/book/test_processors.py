@@ -93,7 +93,7 @@ def test_an_unknown_setting_is_refused_with_the_known_ones(word, said, capsys):
     assert len(capsys.readouterr().err.splitlines()) == 1
 
 
-def test_what_the_libraries_say_is_read():
+def test_the_reports_of_the_libraries_are_parsed():
     assert read(SAID) == {
         "MKL_CBWR": "COMPATIBLE",
         "ATEN_CPU_CAPABILITY": "DEFAULT",
@@ -145,7 +145,7 @@ def test_the_plainest_setting_takes_effect_on_every_x86_processor():
     assert x86 == (why_not(plainest) == "")
 
 
-def test_failures_are_counted_with_what_they_say(tmp_path):
+def test_failures_are_counted_with_their_messages(tmp_path):
     report = tmp_path / "x.xml"
     report.write_text(
         '<testsuites><testsuite><testcase classname="tests.test_a" name="b"/>'
@@ -159,7 +159,7 @@ def test_failures_are_counted_with_what_they_say(tmp_path):
 
 
 @pytest.mark.parametrize("status", [2, 3, 4, 5, -9])
-def test_a_run_that_broke_off_is_a_failure(tmp_path, status):
+def test_an_interrupted_run_is_a_failure(tmp_path, status):
     found = count(tmp_path / "none.xml", status, tmp_path / "its.log")
     assert (found.passed, len(found.failures)) == (0, 1)
     assert "its.log" in found.failures["pytest"]
@@ -204,13 +204,13 @@ def test_a_failing_setting_does_not_stop_the_others(kept, capsys):
     assert shown[15] == "failed under MKL_CBWR=AVX2: a::b  off"
 
 
-def test_all_right_is_status_zero(kept):
+def test_success_is_exit_status_zero(kept):
     words = ["default", "MKL_CBWR=AVX512"]
     assert main(words, outcome, lambda s: "") == 0
     assert main(words, outcome, lambda s: "lacking") == 0
 
 
-def test_what_passed_is_kept_and_what_failed_runs_again(kept):
+def test_passed_settings_are_kept_and_failed_ones_run_again(kept):
     ran = []
 
     def noted(setting, *rest):
@@ -225,7 +225,7 @@ def test_what_passed_is_kept_and_what_failed_runs_again(kept):
     assert ran[3:] == words[:1]
 
 
-def test_a_changed_file_forgets_what_passed(tmp_path):
+def test_a_changed_file_discards_passed_settings(tmp_path):
     Memory(tmp_path / "x", "old").keep("default-tests", Outcome(3))
     assert Memory(tmp_path / "x", "old").get("default-tests") == Outcome(3)
     assert Memory(tmp_path / "x", "new").get("default-tests") is None

@@ -49,7 +49,7 @@ def test_every_command_is_mentioned():
 
 
 @pytest.mark.parametrize("path", sorted(links(README) | files(README)))
-def test_what_is_named_exists(path):
+def test_every_file_and_command_named_exists(path):
     assert (ROOT / path).exists()
 
 
@@ -95,7 +95,7 @@ def test_the_picture_is_a_page_and_small():
         assert picture.width >= 800
 
 
-def test_the_place_of_the_badges_stands_alone():
+def test_there_is_one_marker_for_the_badges():
     assert README.splitlines().count("<!-- badges -->") == 1
 
 
@@ -127,7 +127,7 @@ def test_the_example_for_teachers_runs(capsys):
     assert said == ["True None", f"False {known.slug}"]
 
 
-def test_a_command_or_file_that_is_not_there_would_be_found():
+def test_a_missing_command_or_file_would_be_found():
     assert commands("`make coffee` and\nmake tea") == {"coffee", "tea"}
     assert files("see `lib/no/such.py` or `.ci/run`") == {
         "lib/no/such.py",

@@ -63,7 +63,7 @@ def test_setting_an_address_reaches_everything(book):
         assert source in path.with_suffix(".md").read_text("utf8")
 
 
-def test_twice_is_once_another_replaces_and_none_restores(book):
+def test_an_address_is_set_once_replaced_and_removed(book):
     before = texts(book)
     repository.apply(book, "")
     clean = texts(book)
@@ -91,7 +91,7 @@ def test_colab_is_offered_only_where_it_can_open_a_notebook(book):
     assert all("git+https://gitlab.com" in x for _, x in setup_cells(book))
 
 
-def test_the_checkout_holds_one_address_or_none():
+def test_the_checkout_contains_at_most_one_address():
     config = (ROOT / "_config.yml").read_text("utf8")
     url = repository.current(ROOT)
     assert repository.set_config(config, url) == config
@@ -170,7 +170,7 @@ def test_the_built_page_has_the_buttons_only_with_an_address(book, url):
 
 
 @pytest.mark.parametrize("url", ["github.com/owner/name", "https://x.org"])
-def test_what_is_no_address_is_refused(book, url):
+def test_an_invalid_address_is_refused(book, url):
     before = texts(book)
     with pytest.raises(ValueError, match="is not an address like"):
         repository.apply(book, url)

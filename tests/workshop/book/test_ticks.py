@@ -16,12 +16,14 @@ MARK = f'.menu [data-chapter="{SLUG}"] .ticked'
 
 
 @pytest.mark.parametrize("name", CHAPTERS)
-def test_every_exercise_has_a_tick_with_a_label(visits, name):
+def test_every_exercise_has_a_labelled_checkbox(visits, name):
     asked = re.findall(r"<h3>Exercise \d", (HTML / name).read_text("utf8"))
     assert visits("http", name)["ticks"] == len(asked) > 0
 
 
-def test_a_tick_is_kept_and_counted_in_the_list_of_chapters(opened):
+def test_a_ticked_checkbox_is_stored_and_counted_in_the_list_of_chapters(
+    opened,
+):
     page = opened(NAME)
     assert not page.query_selector(MARK)
     boxes = page.locator("label.tick input")
@@ -52,7 +54,7 @@ def test_a_tick_is_kept_and_counted_in_the_list_of_chapters(opened):
         f'{{"{SLUG}": {{"done": 1}}}}',
     ],
 )
-def test_a_spoiled_store_stops_nothing(opened, spoiled):
+def test_corrupt_local_storage_is_ignored(opened, spoiled):
     page = opened(NAME)
     page.evaluate("text => localStorage.setItem('exercises', text)", spoiled)
     page.reload()

@@ -23,19 +23,19 @@ def tags(page, name):
 
 
 @each_page
-def test_a_first_visit_takes_200_kb_and_figures_250_more(page):
+def test_a_first_visit_loads_at_most_200_kb_and_250_kb_of_figures(page):
     sizes = by_kind(page)
     assert sizes.pop("figures", 0) <= 250_000
     assert sizes.total() <= 200_000, sizes
 
 
 @each_page
-def test_every_part_of_a_page_lies_beside_it(page):
+def test_every_file_of_a_page_is_local(page):
     assert all(path.is_file() for path in asked_for(page))
 
 
 @each_page
-def test_a_page_may_ask_no_other_host(page):
+def test_a_page_requests_no_other_host(page):
     text = page.read_text("utf8")
     policies = re.findall(
         r'http-equiv="Content-Security-Policy" content="([^"]+)"', text
@@ -47,7 +47,7 @@ def test_a_page_may_ask_no_other_host(page):
 
 
 @each_page
-def test_scripts_wait_until_the_page_is_read(page):
+def test_scripts_are_deferred(page):
     for tag in tags(page, "script"):
         assert "src=" not in tag or "defer" in tag, tag
     assert not re.search(
@@ -56,13 +56,13 @@ def test_scripts_wait_until_the_page_is_read(page):
 
 
 @each_page
-def test_pictures_have_a_size_and_wait_for_the_reader(page):
+def test_pictures_have_a_size_and_load_lazily(page):
     for tag in tags(page, "img"):
         assert re.search(r'width="\d+" height="\d+"', tag), tag
         assert 'loading="lazy"' in tag, tag
 
 
-def test_no_file_is_shipped_that_no_page_uses():
+def test_every_file_in_the_build_is_used_by_a_page():
     used = set().union(*(asked_for(HTML / name) for name in PAGES))
     for folder in ("_static", "_images"):
         shipped = {p for p in (HTML / folder).rglob("*") if p.is_file()}

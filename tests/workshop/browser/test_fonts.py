@@ -10,8 +10,8 @@ import pytest
 
 from attnbook.widgets.mask_builder import MaskBuilder
 from attnbook.widgets.tile_stepper import TileStepper
-from fits import SCALES, WIDTHS, unfit
-from fonts import FACES, PROBE, TEXT, expected, probe
+from fits import SCALES, WIDTHS, find_unfit
+from fonts import FACES, PROBE, TEXT, compute_expected_width, measure_probe
 from widget_states import FOUND
 
 pytestmark = pytest.mark.browser
@@ -42,7 +42,7 @@ def test_a_widget_fits(shown, measured, case, face, scale, width):
     if (case, face) not in measured:
         state = (STATES | HARD)[case]
         page = shown(state, case.partition("-")[0], face=face)
-        measured[case, face] = unfit(page, face)
+        measured[case, face] = find_unfit(page, face)
     assert measured[case, face][scale, width] == []
 
 
@@ -51,11 +51,13 @@ def test_a_widget_is_shown_in_the_font_that_the_test_brings(shown, face):
     page = shown(STATES["quiz"], "quiz", face=face)
     page.evaluate("document.fonts.ready")
     brought = page.evaluate(PROBE, TEXT)
-    assert brought == pytest.approx(expected(face), rel=0.01)
+    assert brought == pytest.approx(compute_expected_width(face), rel=0.01)
     for other in FACES:
-        found = probe(page, other)
-        assert found == pytest.approx(expected(other), rel=0.01)
-    assert expected("narrow") < 0.75 * expected("wide")
+        found = measure_probe(page, other)
+        assert found == pytest.approx(compute_expected_width(other), rel=0.01)
+    assert compute_expected_width("narrow") < 0.75 * compute_expected_width(
+        "wide"
+    )
 
 
 LINES = {
@@ -80,7 +82,7 @@ LINES = {
 def test_what_does_not_fit_is_found(shown, what):
     page = shown({"questions": []}, "quiz")
     page.evaluate("html => { document.body.innerHTML = html; }", LINES[what])
-    found = {x for some in unfit(page, "wide").values() for x in some}
+    found = {x for some in find_unfit(page, "wide").values() for x in some}
     assert found != set()
     if what != "button":
         kind = {"too wide for the page": "too wide"}.get(what, what)
@@ -90,4 +92,6 @@ def test_what_does_not_fit_is_found(shown, what):
 def test_what_fits_is_left_alone(shown):
     page = shown({"questions": []}, "quiz")
     page.evaluate("document.body.innerHTML = '<p>A line.</p><pre>x</pre>'")
-    assert {x for some in unfit(page, "wide").values() for x in some} == set()
+    assert {
+        x for some in find_unfit(page, "wide").values() for x in some
+    } == set()

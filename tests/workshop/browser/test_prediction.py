@@ -2,7 +2,7 @@
 
 import pytest
 
-from accessibility import findings
+from accessibility import run_axe
 from attnbook.exercises.prediction import predict, predict_number
 
 pytestmark = pytest.mark.browser
@@ -106,7 +106,7 @@ def test_nothing_is_covered_on_paper_or_at_the_end_of_a_link(asked):
 def test_a_prediction_breaks_no_rule_of_accessibility(asked, question, scheme):
     page = asked(question)
     page.emulate_media(color_scheme=scheme)
-    assert findings(page) == []
+    assert run_axe(page) == []
 
 
 def test_without_scripts_nothing_is_covered(scriptless, tmp_path):
