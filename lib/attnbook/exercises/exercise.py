@@ -11,13 +11,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
 from attnbook.exercises.guard import ATTENTION, named, untouched
 from attnbook.exercises.limits import SHOWN
 from attnbook.exercises.mistake import Mistake, Trial
-from attnbook.exercises.outcome import Case, Outcome, alike
-from attnbook.exercises.remembered import drawn, known
-from attnbook.exercises.runner import Rounds, rounds, run
+from attnbook.exercises.outcome import Case, Draws, Outcome, alike
+from attnbook.exercises.remembered import drawn, known, scattered
+from attnbook.exercises.runner import rounds, run
 from attnbook.exercises.verdict import LIMITS, Finding, Verdict, common, look
 
 __all__ = ["Case", "Exercise", "Mistake", "Outcome", "Verdict", "run"]
@@ -45,6 +46,8 @@ class Exercise:
         forbidden: names of the torch functions that may not.
         counts: what of an outcome counts, where answers may differ in what
             does not, such as a constant that a softmax takes away.
+        also: other right formulas with larger rounding errors, which are
+            allowed, too.
     """
 
     title: str
@@ -58,6 +61,7 @@ class Exercise:
     allowed: str = "Everything is allowed but a ready-made attention."
     forbidden: frozenset[str] = ATTENTION
     counts: Callable[[Outcome], Outcome] = lambda outcome: outcome
+    also: tuple[Callable, ...] = ()
 
     def __repr__(self) -> str:
         return f"{'★' * self.stars} {self.minutes} minutes: {self.title}"
@@ -108,7 +112,7 @@ class Exercise:
         if used := [name for outcome in every for name in outcome.used]:
             return refusal(common("ready-made", what=f"`{used[0]}`"))
         for trial in trials:
-            if finding := unsteady(trial.rounds):
+            if finding := self._unsteady(trial):
                 return refusal(finding)
         for nth, trial in enumerate(trials):
             if found := self._first_wrong(trial):
@@ -116,6 +120,22 @@ class Exercise:
         if own and (handed := self._handed_on(every)):
             return refusal(common("ready-made", what=f"`{handed}`"))
         return RIGHT
+
+    def _unsteady(self, trial: Trial) -> Finding | None:
+        """Return why equal inputs did not get equal answers, if so.
+
+        Where numbers lie in memory can change the order in which a processor
+        adds them, so that equal inputs need not get the same last bits.
+        """
+        for nth, (one, reseeded, *again) in enumerate(
+            zip(*trial.rounds, strict=True)
+        ):
+            draws = self._draws(self.solution, trial.seed, nth)
+            if again and not alike(again[0], one, draws):
+                return common("state")
+            if not alike(reseeded, one, draws):
+                return common("random")
+        return None
 
     def _handed_on(self, every: list[Outcome]) -> str | None:
         """Return the library's function that answered, if one did.
@@ -134,28 +154,47 @@ class Exercise:
         """Return the first case that went wrong, and how."""
         takes = tuple(inspect.signature(self.solution).parameters)
         with untouched():
-            for case, got, want in zip(
-                self.cases(trial.seed),
-                trial.rounds[0],
-                known(self.draw, self.solution, trial.seed),
-                strict=True,
+            for nth, (case, got, want) in enumerate(
+                zip(
+                    self.cases(trial.seed),
+                    trial.rounds[0],
+                    known(self.draw, self.solution, trial.seed),
+                    strict=True,
+                )
             ):
                 got, want = map(self.counts, (got, want))
-                if finding := look(got, want, takes, self.returns):
+                draws = self._draws(self.solution, trial.seed, nth)
+                if finding := look(got, want, takes, self.returns, draws):
                     return case, finding
         return None
+
+    def _draws(self, answer: Callable, seed: int, nth: int) -> Draws:
+        """Return what makes an answer's tensors with random roundings."""
+
+        def made() -> list[tuple[Tensor, ...]]:
+            found = scattered(self.draw, answer, seed, nth)
+            for other in self.also if answer is self.solution else ():
+                found += scattered(self.draw, other, seed, nth)[1:]
+            return [self.counts(x).tensors for x in found]
+
+        return made
 
     def _does_the_same(
         self, mistake: Mistake, trials: tuple[Trial, ...]
     ) -> bool:
         """Tell whether a mistake does the same as the attempt in every case."""
         return all(
-            alike(*map(self.counts, pair))
+            alike(
+                *map(self.counts, pair),
+                self._draws(mistake.answer, trial.seed, nth),
+            )
             for trial in trials
-            for pair in zip(
-                trial.rounds[0],
-                known(self.draw, mistake.answer, trial.seed),
-                strict=True,
+            for nth, pair in enumerate(
+                zip(
+                    trial.rounds[0],
+                    known(self.draw, mistake.answer, trial.seed),
+                    strict=True,
+                )
             )
         )
 
@@ -177,16 +216,6 @@ class Exercise:
             return refusal(common("hard-coded", what=seen))
         stop = "" if seen.endswith("?") else "."
         return Verdict("✗", f"because, {seen}{stop} {end}", finding.slug)
-
-
-def unsteady(outcomes: Rounds) -> Finding | None:
-    """Return why equal inputs did not get equal answers, if so."""
-    for one, reseeded, *again in zip(*outcomes, strict=True):
-        if again and not alike(one, again[0]):
-            return common("state")
-        if not alike(one, reseeded):
-            return common("random")
-    return None
 
 
 def refusal(finding: Finding) -> Verdict:

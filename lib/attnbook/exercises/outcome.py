@@ -1,19 +1,15 @@
 """What a call of a learner's function returned, as data to be compared."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-# How far a right answer may lie from ours, for the order of operations is free:
-# relative to the number itself, and to the largest of its tensor (a sum whose
-# terms nearly cancel keeps the rounding of its terms).
-ROUNDING = {
-    torch.float64: (1e-9, 1e-12),
-    torch.float32: (1e-4, 5e-6),
-    torch.float16: (1e-2, 5e-3),
-    torch.bfloat16: (5e-2, 4e-2),
-}
+from attnbook.exercises.tolerance import share_of_tolerance
+
+# Makes an answer's tensors several times more, with random roundings.
+Draws = Callable[[], Sequence[tuple[Tensor, ...]]]
 
 
 @dataclass(frozen=True)
@@ -58,41 +54,61 @@ class Outcome:
     error: str | None = None
     attempted: bool = True
 
-
-def differing(ours: Tensor, theirs: Tensor) -> Tensor:
-    """Return True where two tensors of one shape differ beyond rounding."""
-    relative, absolute = ROUNDING.get(theirs.dtype, (0.0, 0.0))
-    if theirs.is_complex():  # no exercise asks for one
-        return ours != theirs
-    ours, theirs = ours.double(), theirs.double()
-    finite = theirs[theirs.isfinite()].abs()
-    largest = float(finite.max()) if finite.numel() else 0.0
-    slack = relative * theirs.abs() + absolute * max(largest, 1.0)
-    near = theirs.isfinite() & ((ours - theirs).abs() <= slack)
-    return ~(near | (ours == theirs) | (ours.isnan() & theirs.isnan()))
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        """The returned tensors, then the gradients."""
+        return *self.output, *self.gradients
 
 
-def equal(ours: tuple[Tensor, ...], theirs: tuple[Tensor, ...]) -> bool:
+def differing(
+    ours: Tensor, right: Tensor, draws: Draws = tuple, nth: int = 0
+) -> Tensor:
+    """Return True where two tensors of one shape differ beyond rounding.
+
+    Draws take time, so they are made only where more differs than what is
+    lost when results are stored.
+
+    Args:
+        ours: the one.
+        right: the other, which the tolerance is for.
+        draws: what the other's answer gives with random roundings.
+        nth: which of its tensors this is.
+    """
+    beyond = share_of_tolerance(ours, right) > 1
+    if right.is_floating_point() and beyond.any():
+        drawn = [tensors[nth] for tensors in draws()]
+        beyond = share_of_tolerance(ours, right, drawn) > 1
+    return beyond
+
+
+def equal(
+    ours: tuple[Tensor, ...], right: tuple[Tensor, ...], draws: Draws = tuple
+) -> bool:
     """Tell whether tensors agree in number, shape, type and value."""
-    return len(ours) == len(theirs) and all(
+    return len(ours) == len(right) and all(
         a.shape == b.shape
         and a.dtype == b.dtype
-        and (torch.equal(a, b) or not bool(differing(a, b).any()))
-        for a, b in zip(ours, theirs, strict=True)
+        and (torch.equal(a, b) or not differing(a, b, draws, nth).any())
+        for nth, (a, b) in enumerate(zip(ours, right, strict=True))
     )
 
 
-def alike(ours: Outcome, theirs: Outcome) -> bool:
-    """Tell whether two functions did the same in one call."""
-    if ours.stopped or theirs.stopped:
-        return ours.stopped == theirs.stopped
-    if ours.error or theirs.error:
-        return kind(ours.error) == kind(theirs.error)
+def alike(ours: Outcome, right: Outcome, draws: Draws = tuple) -> bool:
+    """Tell whether two functions did the same in one call.
+
+    Args:
+        ours: what the one did.
+        right: what the other did.
+        draws: what the other does with random roundings.
+    """
+    if ours.stopped or right.stopped:
+        return ours.stopped == right.stopped
+    if ours.error or right.error:
+        return kind(ours.error) == kind(right.error)
     return (
-        ours.form == theirs.form
-        and ours.changed == theirs.changed
-        and equal(ours.output, theirs.output)
-        and equal(ours.gradients, theirs.gradients)
+        ours.form == right.form
+        and ours.changed == right.changed
+        and equal(ours.tensors, right.tensors, draws)
     )
 
 

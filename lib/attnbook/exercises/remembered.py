@@ -5,6 +5,7 @@ everyone and on those of one draw: most of it has been computed before.
 """
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import lru_cache
 
 import torch
@@ -12,6 +13,7 @@ import torch
 from attnbook.exercises.guard import untouched
 from attnbook.exercises.outcome import Case, Outcome
 from attnbook.exercises.runner import run
+from attnbook.exercises.tolerance import DRAWS, RandomRounding
 
 Draw = Callable[[torch.Generator], tuple[Case, ...]]
 
@@ -45,3 +47,26 @@ def known(
             outcome.cache_clear()
             found = outcome(draw, answer, seed, nth, watched)
         yield found
+
+
+@lru_cache(maxsize=2048)
+def scattered(
+    draw: Draw, answer: Callable, seed: int, nth: int
+) -> tuple[Outcome, ...]:
+    """Return what an answer gives as it is, and then with random roundings.
+
+    A draw that was stopped, or whose tensors have other shapes, is left out.
+    """
+
+    def shapes(given: Outcome) -> list[torch.Size]:
+        return [x.shape for x in given.tensors]
+
+    usual = outcome(draw, answer, seed, nth)
+    kinds = [x.dtype for x in usual.output if x.is_floating_point()]
+    case = replace(drawn(draw, seed)[nth], room=None)
+    found = [usual]
+    with untouched():
+        for i in range(DRAWS if kinds else 0):
+            with RandomRounding(kinds[0], seed=i):
+                found.append(run(answer, case, watched=False))
+    return tuple(x for x in found if shapes(x) == shapes(usual))

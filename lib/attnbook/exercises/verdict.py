@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from attnbook.exercises.limits import CHARACTERS, SECONDS
-from attnbook.exercises.outcome import Outcome, differing
+from attnbook.exercises.outcome import Draws, Outcome, differing
 
 LIMITS = {"too-long": f"{SECONDS:.0f}", "too-much": f"{CHARACTERS:,}"}
 
@@ -79,7 +79,11 @@ def common(slug: str, **words) -> Finding:
 
 
 def look(
-    got: Outcome, want: Outcome, takes: Sequence[str], returns: Sequence[str]
+    got: Outcome,
+    want: Outcome,
+    takes: Sequence[str],
+    returns: Sequence[str],
+    draws: Draws = tuple,
 ) -> Finding | None:
     """Return the first thing that is wrong with an outcome, or None.
 
@@ -88,6 +92,7 @@ def look(
         want: what the solution did.
         takes: the names of the inputs.
         returns: the names of the outputs.
+        draws: what the solution does with random roundings.
     """
     if got.form == "None":
         return common("none")
@@ -104,12 +109,11 @@ def look(
     if "list" in want.form and len(got.output[0]) != len(want.output[0]):
         seen, right = (len(x.output[0]) for x in (got, want))
         return common("length", what=returns[0], seen=seen, right=right)
-    for name, ours, theirs in zip(
-        returns, got.output, want.output, strict=True
-    ):
-        if finding := look_at_tensor(name, ours, theirs):
+    for i, name in enumerate(returns):
+        ours, theirs = got.output[i], want.output[i]
+        if finding := look_at_tensor(name, ours, theirs, draws, i):
             return finding
-    return look_at_gradients(got, want, takes)
+    return look_at_gradients(got, want, takes, draws)
 
 
 def as_number(got: Outcome) -> Outcome:
@@ -120,8 +124,10 @@ def as_number(got: Outcome) -> Outcome:
     return replace(got, form="a number", output=(number,), gradients=())
 
 
-def look_at_tensor(name: str, ours: Tensor, theirs: Tensor) -> Finding | None:
-    """Compare one returned tensor with the right one."""
+def look_at_tensor(
+    name: str, ours: Tensor, theirs: Tensor, draws: Draws, nth: int
+) -> Finding | None:
+    """Compare one returned tensor, the nth, with the right one."""
     if ours.shape != theirs.shape:
         seen, right = (str(tuple(x.shape)) for x in (ours, theirs))
         return common("shape", what=f"`{name}`", seen=seen, right=right)
@@ -136,7 +142,7 @@ def look_at_tensor(name: str, ours: Tensor, theirs: Tensor) -> Finding | None:
     empty = ours.isnan() & ~theirs.isnan()
     if empty.any():
         return common("nan", what=place(name, first(empty)))
-    wrong = differing(ours, theirs)
+    wrong = differing(ours, theirs, draws, nth)
     if not wrong.any():
         return None
     where = first(wrong)
@@ -145,13 +151,14 @@ def look_at_tensor(name: str, ours: Tensor, theirs: Tensor) -> Finding | None:
 
 
 def look_at_gradients(
-    got: Outcome, want: Outcome, takes: Sequence[str]
+    got: Outcome, want: Outcome, takes: Sequence[str], draws: Draws
 ) -> Finding | None:
     """Compare the gradients of the floating-point inputs."""
-    for i, ours, theirs in zip(
-        want.floating, got.gradients, want.gradients, strict=True
+    for nth, (i, ours, theirs) in enumerate(
+        zip(want.floating, got.gradients, want.gradients, strict=True),
+        start=len(want.output),
     ):
-        wrong = differing(ours, theirs)
+        wrong = differing(ours, theirs, draws, nth)
         if not wrong.any():
             continue
         if not ours.any():

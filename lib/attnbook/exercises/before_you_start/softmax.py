@@ -49,6 +49,7 @@ check_softmax = Exercise(
     solution=softmax,
     returns=("weights",),
     draw=draw,
+    also=(lambda x: (x - x.logsumexp(-1, keepdim=True)).exp(),),
     allowed="Everything is allowed but a ready-made softmax.",
     forbidden=frozenset({"softmax", "log_softmax", "softmin"}),
     mistakes=(

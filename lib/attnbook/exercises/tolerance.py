@@ -1,0 +1,193 @@
+"""How far the numbers of a right answer may lie from ours, on any machine.
+
+Two right answers add in different orders, and so do two processors. How far
+that carries their results apart is found by **Monte Carlo arithmetic**: the
+book's own answer is computed `DRAWS` times more, and every rounding in it is
+drawn at random. Where terms cancel, the results scatter with the size of the
+*terms*, however small the result is.
+
+What is drawn, with eps = 2u the spacing of numbers near 1, u the unit roundoff
+and every ξ a standard normal number of its own:
+
+    a function of single numbers   its result x becomes x (1 + eps ξ): that
+        (a + b, a b, exp, tanh)    models one rounding
+    a sum of n terms or products   before it, every operand x becomes
+        (a mean, A @ B)            x (1 + n eps ξ); then its result is rounded
+    what only moves numbers        stays exact
+
+Why n: in any order of summation, the term tᵢ passes through the roundings δₖ
+of the partial sums that contain it, and the error is Σₖ δₖ sₖ, to first order
+in u, where the partial sum sₖ contains nₖ terms. By the inequality of Cauchy
+and Schwarz sₖ² ≤ nₖ Σ tᵢ² over its own terms, and the nₖ of all partial sums
+that contain one term add up to at most 2 + 3 + … + n < n². For independent
+roundings of variance at most u² / 3 the variance of the sum's error is
+therefore below n² (u² / 3) Σ tᵢ², in *every* order. Here it is n² (2u)² Σ tᵢ²:
+the standard deviation is at least 2 √3 = 3.4 times that of any order.
+
+The allowed distance is
+
+    FACTOR · (root mean square of the draws' distances from the undrawn result)
+    + STORED · u · (largest finite number of the tensor).
+
+The second term is for an answer that stores some intermediate results more, or
+scales at another place. What is claimed is a standard deviation and no worst
+case: a worst-case bound, γₙ Σ|tᵢ|, is up to √n times larger and grows at every
+step, because it knows no cancellation of errors (`error_budget` computes it).
+If both answers err like the draws, their difference has 1 / 2.4 of the draws'
+standard deviation, so that FACTOR = 8 stands for 19 standard deviations. With
+eight draws the ratio follows Student's t distribution with eight degrees of
+freedom and passes 19 once in 10⁷ numbers, without the second term.
+
+Departure: a number in a higher precision than the result's is rounded as in
+single precision, because a learner may compute in that of the inputs.
+
+Source: Parker (1997), Monte Carlo Arithmetic, UCLA CSD-970002, chapter 3;
+    Denis, de Oliveira Castro and Petit (2016), Verificarlo,
+    https://arxiv.org/abs/1509.01347; random models of rounding: Higham and Mary
+    (2019), https://doi.org/10.1137/18M1226312
+"""
+
+import math
+from collections.abc import Sequence
+from functools import partial
+
+import torch
+from torch import Tensor
+from torch._ops import OpOverload
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves, tree_map_only
+
+DRAWS = 8
+FACTOR = 8.0
+STORED = 16
+
+# Operations whose results are entries of an operand, or constants.
+EXACT = {
+    "_to_copy", "_unsafe_view", "abs", "amax", "amin", "cat", "ceil", "clamp",
+    "clamp_min", "constant_pad_nd", "copy", "empty_like", "fill",
+    "flip", "floor", "full_like", "gather", "index", "index_select",
+    "masked_fill", "masked_select", "max", "maximum", "min", "minimum",
+    "nan_to_num", "neg", "new_empty", "new_full", "new_zeros", "ones_like",
+    "relu", "repeat", "roll", "round", "select_backward", "set", "sign",
+    "slice_backward", "sort", "stack", "threshold_backward", "topk", "tril",
+    "triu", "where", "zero", "zeros_like",
+}  # fmt: skip
+PRODUCTS = {
+    f"aten::{name}"
+    for name in ("mm", "bmm", "addmm", "baddbmm", "mv", "addmv", "dot")
+}
+
+
+def tolerance(right: Tensor, draws: Sequence[Tensor] = ()) -> Tensor:
+    """Return how far from a right result another one may lie.
+
+    Args:
+        right: the result; only floating-point numbers may differ at all.
+        draws: what an answer gives without random roundings, and then with
+            them; without draws, only what the storing of results costs is
+            allowed.
+    """
+    if not right.is_floating_point():
+        return torch.zeros(right.shape, dtype=torch.float64)
+    truth = right.double()
+    finite = truth.abs().masked_fill(~truth.isfinite(), 0.0)
+    largest = finite.max() if finite.numel() else 0.0
+    stored = STORED * torch.finfo(right.dtype).eps / 2 * largest
+    allowed = torch.full_like(truth, float(stored))
+    if draws:
+        undrawn, *drawn = (x.double() for x in draws)
+        away = torch.stack(drawn) - undrawn
+        away = away.masked_fill(~away.isfinite(), 0.0)
+        allowed += FACTOR * away.square().mean(0).sqrt()
+    return allowed
+
+
+def share_of_tolerance(
+    ours: Tensor, right: Tensor, draws: Sequence[Tensor] = ()
+) -> Tensor:
+    """Return each number's distance as a share of what is allowed.
+
+    From 0, equal, over 1, the limit, to infinity: where infinity and NaN are
+    not both, or where nothing is allowed.
+    """
+    if right.is_complex():  # no exercise asks for one
+        return torch.where(ours == right, 0.0, math.inf)
+    allowed = tolerance(right, draws)
+    ours, right = ours.double(), right.double()
+    share = (ours - right).abs() / allowed
+    share = share.masked_fill(~(ours.isfinite() & right.isfinite()), math.inf)
+    same = (ours == right) | (ours.isnan() & right.isnan())
+    return share.masked_fill(same, 0.0)
+
+
+class RandomRounding(TorchDispatchMode):
+    """While it is active, every operation's roundings are drawn at random.
+
+    Args:
+        dtype: the precision of the results.
+        seed: of the private generator.
+    """
+
+    def __init__(self, dtype: torch.dtype, seed: int):
+        super().__init__()
+        self.rng = torch.Generator().manual_seed(seed)
+        single = torch.finfo(torch.float32).eps
+        self.least = min(torch.finfo(dtype).eps, single)
+
+    def rounded(self, x: Tensor, count: int = 1) -> Tensor:
+        """Return a tensor after as many random roundings, as a new one."""
+        if not is_floating(x):
+            return x
+        wide = torch.promote_types(x.dtype, torch.float32)
+        noise = torch.randn(x.shape, generator=self.rng, dtype=wide)
+        eps = max(torch.finfo(x.dtype).eps, self.least)
+        return (x * noise.mul_(count * eps).add_(1.0)).to(x.dtype)
+
+    def shifted(self, name: str, made: Tensor, x: Tensor, dim: int) -> Tensor:
+        """Return a softmax that is computed from a rounded logsumexp.
+
+        It is one of the two usual ways: exp(x - logsumexp). Where one weight
+        is 1, the logsumexp is its x, and nothing is rounded.
+        """
+        size, top = x.amax(dim, keepdim=True), made.amax(dim, keepdim=True)
+        exact = top == (0 if name == "_log_softmax" else 1)
+        size = size.masked_fill(exact | ~size.isfinite(), 0.0)
+        error = self.rounded(size) - size
+        return made + error if name == "_log_softmax" else made * (1 + error)
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        name = func._schema.name.removeprefix("aten::").rstrip("_")
+        if func.is_view or name in EXACT:
+            return func(*args, **kwargs)
+        changes = func._schema.is_mutable  # the first argument, in place
+        if torch.Tag.pointwise not in func.tags:
+            if not any(map(is_floating, tree_leaves(args))):
+                return func(*args, **kwargs)
+            summed = partial(self.rounded, count=count_terms(func, args))
+            drawn = tree_map_only(Tensor, summed, args)
+            args = (args[0], *drawn[1:]) if changes else drawn
+        made = func(*args, **kwargs)
+        if name in ("_softmax", "_log_softmax"):
+            made = self.shifted(name, made, *args[:2])
+        if changes:
+            return made.copy_(self.rounded(made))
+        return tree_map_only(Tensor, self.rounded, made)
+
+
+def is_floating(x: object) -> bool:
+    """Tell whether something is a tensor of floating-point numbers."""
+    return isinstance(x, Tensor) and x.is_floating_point()
+
+
+def count_terms(func: OpOverload, args: Sequence) -> int:
+    """Return how many terms a sum of an operation has, at most."""
+    given = [x for x in tree_leaves(args) if is_floating(x)]
+    if func._schema.name in PRODUCTS:
+        return given[-2].shape[-1] + len(given) - 2  # the bias is a term, too
+    names = [x.name for x in func._schema.arguments]
+    dims, x = dict(zip(names, args, strict=False)).get("dim"), given[0]
+    if dims is None or dims == []:
+        return max(y.numel() for y in given)
+    dims = dims if isinstance(dims, list | tuple) else [dims]
+    return math.prod(x.shape[d] for d in dims) if x.dim() else 1
