@@ -41,7 +41,7 @@ NBVAL := --nbval --nbval-current-env --nbval-cell-timeout 300 -p no:cacheprovide
 NOTEBOOKS := $(sort $(wildcard chapters/[0-9][0-9]_*.ipynb))
 
 .PHONY: help book test test-processors test-colab test-lab test-otter links measure measure-grading evidence notebook pages \
-  bank messages teach repository clean check gpu gpu-full \
+  bank margins messages teach repository clean check gpu gpu-full \
   lint unit plainest shapes javascript notebooks browser
 .NOTPARALLEL:
 
@@ -180,6 +180,10 @@ pages: $(VENV)/test.stamp  ## write what is made from the library: solutions, ev
 
 bank: $(VENV)/test.stamp  ## prove the graders: twenty draws, mutants of every solution
 	$(BIN)/python $(PYTEST) -n 2 -m bank -rP tests/attnbook/exercises/test_bank.py
+
+margins: $(VENV)/test.stamp  ## print how far right and wrong answers lie from every tolerance
+	@PYTHONPATH=tests:tests/helpers $(BIN)/python tests/attnbook/attention/test_reference.py
+	@PYTHONPATH=tests:tests/helpers $(BIN)/python tests/helpers/margins.py
 
 messages: $(VENV)/test.stamp  ## print everything that the checks can say, to be edited
 	@$(BIN)/python -m workshop.book.catalogue

@@ -1,9 +1,9 @@
 """How far right and wrong answers lie from an exercise's tolerances.
 
-`PYTHONPATH=tests:tests/helpers python tests/helpers/margins.py [CHAPTER ...]`
-prints one row for each exercise: the right answer that uses most of a
-tolerance, and the wrong one that exceeds its tolerances least. A chapter is a
-module of exercises, such as `luong`.
+`make margins` prints one row for each exercise: the right answer that uses most
+of a tolerance, and the wrong one that exceeds its tolerances least. For some
+chapters alone, their modules are named, as in
+`PYTHONPATH=tests:tests/helpers python tests/helpers/margins.py luong masks`.
 """
 
 import copy

@@ -13,16 +13,18 @@ and every ξ a standard normal number of its own:
         (a + b, a b, exp, tanh)    models one rounding
     a sum of n terms or products   before it, every operand x becomes
         (a mean, A @ B)            x (1 + n eps ξ); then its result is rounded
-    what only moves numbers        stays exact
+    what only moves numbers        stays exact, but for copies: inputs, which
+                                   are copied for each call, are rounded once
 
-Why n: in any order of summation, the term tᵢ passes through the roundings δₖ
-of the partial sums that contain it, and the error is Σₖ δₖ sₖ, to first order
-in u, where the partial sum sₖ contains nₖ terms. By the inequality of Cauchy
-and Schwarz sₖ² ≤ nₖ Σ tᵢ² over its own terms, and the nₖ of all partial sums
-that contain one term add up to at most 2 + 3 + … + n < n². For independent
-roundings of variance at most u² / 3 the variance of the sum's error is
-therefore below n² (u² / 3) Σ tᵢ², in *every* order. Here it is n² (2u)² Σ tᵢ²:
-the standard deviation is at least 2 √3 = 3.4 times that of any order.
+Why n: in any order of summation, a term tᵢ passes through the roundings δₖ of
+its product and of the partial sums that contain it. The error is Σₖ δₖ sₖ, to
+first order in u, where the partial sum sₖ has nₖ terms. By the inequality of
+Cauchy and Schwarz sₖ² is at most nₖ times the sum of its squared terms, and
+the nₖ of all partial sums with one term in common add up to at most
+1 + 2 + … + n ≤ n². For independent roundings, uniform between -u and u, the
+variance of the sum's error is therefore at most n² (u² / 3) Σ tᵢ², in *every*
+order. Here it is at least n² (2u)² Σ tᵢ²: the standard deviation is 2 √3 = 3.5
+times that of any order, or more.
 
 The allowed distance is
 
@@ -32,11 +34,16 @@ The allowed distance is
 The second term is for an answer that stores some intermediate results more, or
 scales at another place. What is claimed is a standard deviation and no worst
 case: a worst-case bound, γₙ Σ|tᵢ|, is up to √n times larger and grows at every
-step, because it knows no cancellation of errors (`error_budget` computes it).
-If both answers err like the draws, their difference has 1 / 2.4 of the draws'
-standard deviation, so that FACTOR = 8 stands for 19 standard deviations. With
-eight draws the ratio follows Student's t distribution with eight degrees of
-freedom and passes 19 once in 10⁷ numbers, without the second term.
+step, because it ignores that rounding errors cancel (`error_budget` computes
+one). The difference of two answers that err as above has at most √2 / 3.5 of
+the draws' standard deviation, so FACTOR = 8 stands for 19 standard deviations.
+Because eight draws only estimate it, the ratio follows Student's t distribution
+with eight degrees of freedom: it passes 19 once in 2 · 10⁷ numbers, without the
+second term.
+
+A softmax can be computed in two usual ways: with powers that are divided by
+their sum, or as exp(x - logsumexp). The logsumexp is then rounded, and its
+error has the size of x, which is drawn as well.
 
 Departure: a number in a higher precision than the result's is rounded as in
 single precision, because a learner may compute in that of the inputs.
@@ -59,7 +66,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 
 DRAWS = 8
 FACTOR = 8.0
-STORED = 16
+STORED = 16  # roundings: eight in each of two answers
 
 # Operations whose results are entries of an operand, or constants.
 EXACT = {
