@@ -38,7 +38,7 @@ def shares(
             zip(exercise.cases(seed), wants, strict=True)
         ):
             got, want = map(exercise.counts, (run(answer, case), want))
-            draws = exercise._draws(exercise.solution, seed, nth)
+            draws = exercise.scatter(exercise.solution, seed, nth)
             yield share(got, want, draws), case.tries
 
 

@@ -130,7 +130,7 @@ class Exercise:
         for nth, (one, reseeded, *again) in enumerate(
             zip(*trial.rounds, strict=True)
         ):
-            draws = self._draws(self.solution, trial.seed, nth)
+            draws = self.scatter(self.solution, trial.seed, nth)
             if again and not alike(again[0], one, draws):
                 return common("state")
             if not alike(reseeded, one, draws):
@@ -163,12 +163,12 @@ class Exercise:
                 )
             ):
                 got, want = map(self.counts, (got, want))
-                draws = self._draws(self.solution, trial.seed, nth)
+                draws = self.scatter(self.solution, trial.seed, nth)
                 if finding := look(got, want, takes, self.returns, draws):
                     return case, finding
         return None
 
-    def _draws(self, answer: Callable, seed: int, nth: int) -> Draws:
+    def scatter(self, answer: Callable, seed: int, nth: int) -> Draws:
         """Return what makes an answer's tensors with random roundings."""
 
         def made() -> list[tuple[Tensor, ...]]:
@@ -186,7 +186,7 @@ class Exercise:
         return all(
             alike(
                 *map(self.counts, pair),
-                self._draws(mistake.answer, trial.seed, nth),
+                self.scatter(mistake.answer, trial.seed, nth),
             )
             for trial in trials
             for nth, pair in enumerate(

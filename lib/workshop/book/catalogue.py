@@ -94,12 +94,14 @@ def anchor(entry: Entry) -> str:
 def shows(exercise: Exercise, mistake: Mistake) -> str:
     """Return where a mistake first shows, and as what."""
     with untouched():
-        for case in exercise.cases(FIRST):
+        for nth, case in enumerate(exercise.cases(FIRST)):
             got, want = (
-                run(f, case) for f in (mistake.answer, exercise.solution)
+                exercise.counts(run(f, case))
+                for f in (mistake.answer, exercise.solution)
             )
             names = ("",) * len(case.inputs)
-            if finding := look(got, want, names, exercise.returns):
+            draws = exercise.scatter(exercise.solution, FIRST, nth)
+            if finding := look(got, want, names, exercise.returns, draws):
                 return f"{case.tries}: {SHOWS[finding.slug]}"
     return "on fresh inputs"
 

@@ -8,6 +8,7 @@ import math
 import pytest
 import torch
 
+from attnbook.exercises.remembered import scattered
 from attnbook.exercises.tolerance import (
     RandomRounding,
     share_of_tolerance,
@@ -158,3 +159,15 @@ def test_whole_numbers_infinity_and_nan_have_no_tolerance():
     assert (share_of_tolerance(odd, odd) == 0).all()
     other = torch.tensor([3e38, 1.0, math.nan])
     assert (share_of_tolerance(other, odd) == math.inf).all()
+
+
+def test_draws_are_made_where_they_decide_and_remembered():
+    check = next(entries()).exercise
+    scattered.cache_clear()
+    assert check(check.solution, 3, own=False)
+    assert scattered.cache_info().misses == 0
+    assert not check(lambda x: 1.01 * check.solution(x), 3)
+    made = scattered.cache_info().misses
+    assert made > 0
+    assert not check(lambda x: 1.01 * check.solution(x), 3)
+    assert scattered.cache_info().misses == made
