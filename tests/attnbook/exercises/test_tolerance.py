@@ -113,7 +113,7 @@ def test_higher_precision_inside_is_rounded_as_single():
 
 
 def test_what_only_moves_numbers_scatters_by_one_rounding():
-    x = torch.rand(5, 7) + 1
+    x = torch.linspace(1, 2, 35).reshape(5, 7)
     for move in (
         lambda x: x.mT.flip(0)[1:].repeat(2, 1),
         lambda x: torch.cat([x, x.roll(1)]).tril(),
@@ -121,7 +121,7 @@ def test_what_only_moves_numbers_scatters_by_one_rounding():
         lambda x: x.masked_fill(x > 1.5, 1.0),
     ):
         away = spread(draws(move, x))
-        assert (away < 3 * 2**-23).all() and away.any()
+        assert (away < 2 * 2**-22).all() and away.any()
 
 
 def test_additions_in_place_are_rounded_in_place():
