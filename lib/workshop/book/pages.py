@@ -14,6 +14,7 @@ from workshop.book.front_matter import (
     write_opening,
     write_table,
 )
+from workshop.book.glossary import glossary
 from workshop.book.misconceptions import misconceptions
 from workshop.book.notebook import fold, follow
 from workshop.book.teaching import teaching
@@ -113,6 +114,7 @@ def readme() -> str:
 PAGES = {
     "cheat_sheet.md": cheat_sheet,
     "evidence.md": evidence,
+    "glossary.md": glossary,
     "index.md": index,
     "misconceptions.md": misconceptions,
     "teaching.md": teaching,
