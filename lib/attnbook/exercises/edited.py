@@ -14,7 +14,7 @@ def edited(solution: Callable, *changes: str) -> Callable:
     Args:
         solution: a function of a module, with a docstring.
         *changes: `old → new`: what stands in its body, exactly once, and what
-            replaces it.
+            replaces it; with nothing after the arrow, it is removed.
 
     Raises:
         ValueError: if a text does not stand there once.

@@ -171,7 +171,7 @@ check_decoder_step = Exercise(
             "no-way-past-memory",
             "no residual around cross-attention",
             "the residual connection around the cross-attention is missing",
-            edited(decoder_step, "return x +  → return "),
+            edited(decoder_step, "return x + attend → return attend"),
         ),
         Mistake(
             "no-way-past-itself",
