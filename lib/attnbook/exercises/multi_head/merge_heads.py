@@ -53,14 +53,14 @@ check_merge_heads = Exercise(
             "reshape without transpose",
             "the tensor is only reshaped, so different positions of one head "
             "end up side by side; transpose heads and positions first",
-            lambda x: x.reshape(len(x), x.shape[2], -1),
+            merged_by_view,
         ),
         Mistake(
             "interleaved",
             "interleaved heads",
             "the columns of the heads are interleaved; the columns of each "
             "head should stay together",
-            lambda x: x.permute(0, 2, 3, 1).flatten(2),
+            merged_in_turns,
         ),
         Mistake(
             "not-merged",

@@ -54,14 +54,14 @@ check_split_heads = Exercise(
             "reshape without transpose",
             "the tensor is only reshaped, so a head gets some of the "
             "positions instead of some of the columns",
-            lambda x, H: x.reshape(len(x), H, x.shape[1], -1),
+            by_view,
         ),
         Mistake(
             "interleaved",
             "interleaved heads",
             "head h gets every H-th column; it should get a contiguous block "
             "of columns",
-            lambda x, H: x.unflatten(-1, (-1, H)).permute(0, 3, 1, 2),
+            interleaved,
         ),
         Mistake(
             "untransposed",
