@@ -132,7 +132,7 @@ def per_sequence(B, H, G, T, S, D, E, itemsize):
 
 @MOVED.wrong("numbers", "the ratio of the steps")
 def in_kilobytes(*given):
-    """kilobytes."""
+    """The result is in kilobytes."""
     return [n // 1024 for n in moved(*given)]
 
 
@@ -177,7 +177,7 @@ def floats(B, H, T, S, D, itemsize, rows):
 
 @PEAK.wrong("numbers", "the ratio of both")
 def in_megabytes(*given):
-    """megabytes."""
+    """The result is in megabytes."""
     return [n // 2**20 for n in peak(*given)]
 
 

@@ -125,7 +125,7 @@ def of_the_batch(query, key, W, v):
 
 @CONCAT.wrong("numbers", "the shape")
 def gelu_for_tanh(query, key, W, v):
-    """Gelu is what everybody uses now."""
+    """GELU is what everybody uses now."""
     return F.gelu(joined(query, key) @ W.T) @ v
 
 

@@ -103,7 +103,7 @@ def unstable(logits, ids, pad):
 
 @LABEL_SHIFT.wrong("numbers", "the order of models")
 def in_bits(logits, ids, pad):
-    """bits."""
+    """The result is in bits."""
     return next_symbol_loss(logits, ids, pad) / torch.log(
         torch.tensor(2.0, dtype=logits.dtype)
     )
