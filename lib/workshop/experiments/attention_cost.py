@@ -82,7 +82,7 @@ def measure_steps(length: int) -> dict[str, dict]:
 
 
 def list_ways(given: list[Tensor]) -> Calls:
-    """Return the law and PyTorch's kernel, forwards and backwards."""
+    """Return `attend` and PyTorch's kernel, forward and backward."""
     return {
         "attend": make_training_call(attend, given),
         "sdpa": make_training_call(F.scaled_dot_product_attention, given),

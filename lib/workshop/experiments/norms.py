@@ -1,4 +1,4 @@
-"""The norm before or after the sublayer: shallow, deep, warmed up or not.
+"""Pre-norm and post-norm: shallow, deep, warmed up or not.
 
 Source: the question is that of Xiong et al. (2020), section 3,
     https://arxiv.org/abs/2002.04745; the experiments are ours.
@@ -66,7 +66,7 @@ def train_and_measure(
 @experiment()
 @recorded(seeds=SEEDS, steps=STEPS, rate=RATE, averaged=MEAN, width=32)
 def norms_training() -> dict:
-    """Record small language models with the norm before and after."""
+    """Record small language models with pre-norm and post-norm."""
     return {
         "rows": [
             {

@@ -1,0 +1,95 @@
+"""Vocabulary: phrases that this book once coined, and the field's own terms.
+
+Only phrases that mean one thing are listed; ordinary words such as *text*,
+*place* or *hidden* are left to an editor. A chapter, its quiz and the modules
+that it builds are read once the chapter is finished; what belongs to no
+chapter is read always.
+"""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from workshop.chapters import chapter_of, read_unfinished
+
+TERMS = {
+    r"the way (?:past|around)\b": "residual (skip) connection",
+    r"\b(?:on )?the way back\b": "backward pass, gradient",
+    r"\bthe law\b(?! of)": "scaled dot-product attention; the reference",
+    r"\bone[- ]law\b": "the test against the reference implementation",
+    r"\bmay (?:not )?look\b": "can attend to",
+    r"\bmay see\b": "can attend to",
+    r"\b(?:network|model|decoder) (?:that|which) (?:writes|says|spells)\b": (
+        "decoder that generates; model that predicts"
+    ),
+    r"\bthe norm (?:after|before)\b": "post-norm, pre-norm",
+    r"\bcut at zero\b": "ReLU",
+    r"\b(?:words|nats) wrong\b": "word error rate; cross-entropy (nats)",
+    r"\bmost held\b|\bwhat it holds\b": "peak memory",
+    r"\bwhat is remembered\b": "KV cache",
+    r"\blikeness\b": "cosine similarity",
+    r"\bsteady attention\b": "attention with QK-norm or soft-capping",
+    r"\bseveral strips\b|\bin strips\b|\bstrips of\b": "query chunks, tiling",
+}
+BACK_MATTER = (
+    "README.md",
+    *(
+        f"chapters/{name}.md"
+        for name in ("debug", "errata", "glossary", "index", "notation")
+    ),
+)
+PHRASES = [(re.compile(x, re.I), term) for x, term in TERMS.items()]
+
+
+def find_phrases(text: str) -> list[str]:
+    """Return a sentence for each phrase in a text that the field says else."""
+    plain = " ".join(text.split())
+    return [
+        f"{found[0]!r} after {plain[: found.start()][-40:]!r}: write {term}"
+        for phrase, term in PHRASES
+        for found in phrase.finditer(plain)
+    ]
+
+
+def read_words(source: str) -> str:
+    """Return what a module says: its docstrings and its messages."""
+    return "\n".join(
+        node.value
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    )
+
+
+def is_read(module: str) -> bool:
+    """Tell whether the words of a module are held to the field's."""
+    try:
+        return chapter_of(module) not in read_unfinished()
+    except ValueError:  # of several chapters, or of the workshop
+        return True
+
+
+def texts(root: Path) -> Iterator[tuple[str, str]]:
+    """Yield every text that is read, with the file that holds it.
+
+    These are finished chapters, their quizzes, the back matter that is written
+    by hand, and the words of modules that no unfinished chapter builds. The
+    figures' titles and texts stand in the chapters' code.
+    """
+    for path in sorted((root / "chapters").glob("[0-9][0-9]_*.md")):
+        if path.stem not in read_unfinished():
+            yield str(path.relative_to(root)), path.read_text("utf8")
+            quiz = f"lib/attnbook/exercises/quizzes/{path.stem}.json"
+            yield quiz, (root / quiz).read_text("utf8")
+    for name in BACK_MATTER:
+        yield name, (root / name).read_text("utf8")
+    for path in sorted((root / "lib").rglob("*.py")):
+        if path.name == Path(__file__).name:
+            continue
+        name = ".".join(path.relative_to(root / "lib").with_suffix("").parts)
+        name = name.removesuffix(".__init__")
+        if is_read(name):
+            yield (
+                str(path.relative_to(root)),
+                read_words(path.read_text("utf8")),
+            )

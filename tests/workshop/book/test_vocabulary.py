@@ -1,0 +1,73 @@
+"""The book uses the field's words wherever it is finished."""
+
+from pathlib import Path
+
+import pytest
+
+from workshop.book.vocabulary import TERMS, find_phrases, read_words, texts
+
+pytestmark = pytest.mark.precision
+
+ROOT = Path(__file__).parents[3]
+TEXTS = dict(texts(ROOT))
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_the_fields_words_are_used(name):
+    assert find_phrases(TEXTS[name]) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "The way past the sublayer",
+        "On the way back, gradients",
+        "Then comes the law.",
+        "who may look where",
+        "A position may not look ahead.",
+        "a network that writes",
+        "the norm after the sum",
+        "a cut at zero",
+        "12 % of words wrong",
+        "what is remembered while decoding",
+        "the likeness of two heads",
+        "steady attention",
+        "a mask: True = may\nlook",
+    ],
+)
+def test_a_coined_phrase_is_found_with_the_fields_term(text):
+    (said,) = find_phrases(text)
+    assert said.rpartition(": write ")[2] in TERMS.values()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "the law of large numbers",
+        "You may also look at the map.",
+        "the model writes a file",
+        "normalize before each step",
+        "strip the mark",
+        "hidden layers, several heads, one text, a place",
+        "an outlaw's way",
+    ],
+)
+def test_ordinary_words_are_left_to_the_editor(text):
+    assert find_phrases(text) == []
+
+
+def test_docstrings_and_messages_are_read():
+    source = (
+        'def f(x):\n    """Return the law."""\n'
+        '    raise ValueError(f"{x} may not look at {x}")\n'
+    )
+    assert len(find_phrases(read_words(source))) == 2
+
+
+def test_a_finished_chapter_is_read_with_its_modules_and_quiz(monkeypatch):
+    unread = "lib/attnbook/attention/additive.py"
+    assert unread not in TEXTS
+    monkeypatch.setattr("workshop.book.vocabulary.read_unfinished", frozenset)
+    read = dict(texts(ROOT))
+    assert {unread, "chapters/02_bahdanau.md"} <= {*read}
+    assert "lib/attnbook/exercises/quizzes/02_bahdanau.json" in read
