@@ -8,7 +8,7 @@ is listed in EXCEPTIONS with its reason, and a test shows that it still does.
 The budgets are tight: every implementation in `wrong_attention` exceeds them
 five times.
 
-`python tests/attnbook/attention/test_reference.py` prints two tables: the
+`make margins` runs this file, which prints two tables: the
 largest share of its budget that each implementation uses, and for each family
 of cases and each precision the tightest right and the closest wrong
 implementation.
