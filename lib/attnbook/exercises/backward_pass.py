@@ -3,6 +3,7 @@
 import contextlib
 import functools
 import importlib
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -24,7 +25,7 @@ def run_backward(
         for x, up in zip(output, drawn, strict=True)
         if x.requires_grad
     ]
-    found = [None] * len(leaves)
+    found: Sequence[Tensor | None] = [None] * len(leaves)
     if ends and leaves:
         reached, upstream = zip(*ends, strict=True)
         found = torch.autograd.grad(

@@ -111,7 +111,9 @@ def run(
     around = [guard, onlooker] if watched else []
     around += [kept] if kept else []
     around += [MemoryLimit(case.room, given)] if case.room else []
-    form, found, gradients, error, stopped = "", (), (), None, ""
+    found: tuple[Tensor, ...] = ()
+    gradients: tuple[Tensor, ...] = ()
+    form, error, stopped = "", None, ""
     try:
         with alarm(seconds):
             with contextlib.ExitStack() as entered:

@@ -189,4 +189,5 @@ def apart(ours: Tensor, theirs: Tensor) -> tuple[str, str]:
         said = f"{a:.{digits}g}", f"{b:.{digits}g}"
         if said[0] != said[1]:
             break
-    return tuple(x.replace("nan", "NaN") for x in said)
+    one, other = (x.replace("nan", "NaN") for x in said)
+    return one, other

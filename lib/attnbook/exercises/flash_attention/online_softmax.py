@@ -111,7 +111,8 @@ class Stream:
             and all(map(same, self.chunks, other.chunks))
         )
 
-    __hash__ = None
+    # `object` declares it as a method.
+    __hash__ = None  # type: ignore[assignment]
 
 
 def same(a: Tensor, b: Tensor) -> bool:

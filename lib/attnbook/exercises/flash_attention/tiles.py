@@ -22,7 +22,8 @@ def usual(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return a query, a key and a value of normal numbers."""
     sizes = (t, d), (s, d), (s, e)
-    return tuple(normal(rng, *lead, *size) for size in sizes)
+    query, key, value = (normal(rng, *lead, *size) for size in sizes)
+    return query, key, value
 
 
 def far(

@@ -65,7 +65,8 @@ class Given:
             map(torch.equal, self.numbers, other.numbers)
         )
 
-    __hash__ = None
+    # `object` declares it as a method.
+    __hash__ = None  # type: ignore[assignment]
 
 
 class Attention(Given):
