@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from attnbook.attention.multi_head import MultiHeadAttention
-from attnbook.models.devices import seeded
+from attnbook.models.from_pytorch import copy_attention
 from workshop.experiments.cost import time_ratio
 from workshop.experiments.record import CORES, recorded
 from workshop.experiments.registry import experiment
@@ -25,14 +25,9 @@ THREADS, PAIRS = 2, 101
 
 def build_modules(width: int, heads: int) -> tuple[nn.Module, nn.Module]:
     """Return the book's module and PyTorch's, with the same weights."""
-    with seeded(0):
-        ours = MultiHeadAttention(width, heads)
+    ours = MultiHeadAttention(width, heads)
     theirs = nn.MultiheadAttention(width, heads, batch_first=True)
-    parts = ours.query, ours.key, ours.value
-    with torch.no_grad():
-        theirs.in_proj_weight.copy_(torch.cat([p.weight for p in parts]))
-        theirs.in_proj_bias.copy_(torch.cat([p.bias for p in parts]))
-        theirs.out_proj.load_state_dict(ours.output.state_dict())
+    copy_attention(ours, theirs)
     return ours, theirs
 
 
