@@ -116,6 +116,8 @@ def find_fault(
     if title is None:
         return f"is tagged {kind} but does not begin with `# @title ...`"
     if kind != "proof":
+        if kind == "plumbing" and only_asserts(source) and not later:
+            return "is tagged plumbing but only asserts: tag it proof"
         return None
     if not PROOF.match(title):
         return f"is a proof but its title {title!r} lacks `Checked: ` in front"

@@ -104,6 +104,7 @@ def test_a_cell_that_a_later_cell_needs_may_stay_open():
     [
         ([code("assert x == 1", "proof")], "does not begin with `# @title"),
         ([code("load(x)", "plumbing")], "plumbing but does not begin with"),
+        ([code(PROOF, "plumbing")], "plumbing but only asserts"),
         ([code("# @title\nload(x)", "plumbing")], "does not begin with"),
         (
             [code("# @title x is 1\nassert x == 1", "proof")],

@@ -1,10 +1,12 @@
 """Front matter: one place for what a chapter says of itself."""
 
+import html
 import re
 from pathlib import Path
 
 import pytest
 
+from built_pages import HTML
 from workshop.book.catalogue import entries
 from workshop.book.front_matter import (
     FrontMatter,
@@ -136,3 +138,14 @@ def test_the_build_stops_at_a_wrong_chapter(tmp_path, changes, said):
     chapter(tmp_path / "chapters", **changes)
     with pytest.raises(errors.ExtensionError, match=re.escape(said)):
         require_front_matter(Build(str(tmp_path)))
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("front", CHAPTERS, ids=lambda x: x.slug)
+def test_titles_and_navigation_name_the_topic_first(front):
+    page = (HTML / f"chapters/{front.slug}.html").read_text("utf8")
+    title = html.unescape(re.search(r"<title>(.*?)</title>", page)[1])
+    assert title.startswith(f"{front.title}: {front.question} \u00b7 ")
+    menu = re.search(r'<nav id="menu".*?</nav>', page, re.DOTALL)[0]
+    for other in CHAPTERS:
+        assert f"<span>{other.title}: {other.question}</span>" in menu
