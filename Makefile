@@ -146,8 +146,8 @@ test-otter:  ## otter-grader takes our assignments: right, wrong and empty submi
 	OMP_NUM_THREADS=1 $(OTTER)/bin/python -m pytest -q -c /dev/null --rootdir . \
 	  --noconftest -p no:cacheprovider tests/live/live_otter.py
 
-links: $(VENV)/book.stamp  ## ask every external link of the built pages whether it still leads somewhere
-	$(BIN)/python -m workshop.book.links _build/html
+links: $(VENV)/book.stamp  ## ask every external link of the pages whether it still leads somewhere
+	$(BIN)/jupyter-book build . --builder linkcheck --path-output _build/links $(QUIET)
 
 # ONLY: some settings, as in ONLY="plainest MKL_CBWR=AVX2". What passed is kept,
 # so that a run that was interrupted goes on.
