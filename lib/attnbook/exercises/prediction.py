@@ -86,9 +86,9 @@ class NumberPrediction:
     """A question whose answer is a number, chosen with a slider."""
 
     prompt: str
-    low: float
-    high: float
-    step: float
+    low: int | float
+    high: int | float
+    step: int | float
     measured: str
     unit: str
 
@@ -169,11 +169,11 @@ def predict(
 
 def predict_number(
     prompt: str,
-    low: float,
-    high: float,
-    measured: float,
+    low: int | float,
+    high: int | float,
+    measured: int | float,
     *,
-    step: float = 1,
+    step: int | float = 1,
     unit: str = "",
 ) -> NumberPrediction:
     """Ask what the reader expects, with a slider.

@@ -20,7 +20,7 @@ SIZES = {"normal": 11, "small": 9}  # points
 SIGN = r"[,\u00d7]"  # a comma or the sign for "times"
 TYPED_SHAPE = re.compile(rf"[(\[]\s*\d+\s*{SIGN}\s*(\d+\s*{SIGN}?\s*)*[)\]]")
 
-Point = tuple[float, float]
+Point = tuple[int | float, int | float]
 
 
 @dataclass(frozen=True)
@@ -35,11 +35,11 @@ class Part:
         below: how far the letters of its shape reach below it.
     """
 
-    x: float
-    y: float
-    width: float
-    height: float
-    below: float = 0.0
+    x: int | float
+    y: int | float
+    width: int | float
+    height: int | float
+    below: int | float = 0.0
 
     @property
     def left(self) -> Point:
@@ -86,7 +86,7 @@ def find_color(name: str) -> str:
     return colors[name]
 
 
-def round_numbers(numbers: Iterable[float]) -> tuple[float, ...]:
+def round_numbers(numbers: Iterable[int | float]) -> tuple[float, ...]:
     """Return numbers with three digits: the same on every machine."""
     return tuple(round(float(x), 3) for x in numbers)
 
@@ -159,7 +159,9 @@ def require_no_shape(text: str) -> None:
         )
 
 
-def require_matrix(table: np.ndarray, rows, columns, maximum: float) -> None:
+def require_matrix(
+    table: np.ndarray, rows, columns, maximum: int | float
+) -> None:
     """Refuse numbers that cannot be drawn as a matrix with these labels.
 
     Raises:
@@ -197,7 +199,7 @@ def find_ends(start: Part | Point, end: Part | Point) -> tuple[Point, Point]:
 
 
 def find_label_position(
-    begin: Point, stop: Point, bend: float
+    begin: Point, stop: Point, bend: int | float
 ) -> tuple[Point, str]:
     """Return where the text of an arrow is written, and how it is aligned.
 

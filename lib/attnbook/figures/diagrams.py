@@ -67,7 +67,9 @@ class Diagram:
         ValueError: if the sheet is wider than a phone can show.
     """
 
-    def __init__(self, width: float, height: float, title: str = ""):
+    def __init__(
+        self, width: int | float, height: int | float, title: str = ""
+    ):
         if not 0 < width <= MAX_UNITS:
             raise ValueError(
                 f"width is {width} units but must be over 0 and at most "
@@ -94,8 +96,8 @@ class Diagram:
         axes: str = "",
         *,
         color: str = "ink",
-        width: float | None = None,
-        height: float = 0.95,
+        width: int | float | None = None,
+        height: int | float = 0.95,
         frame: bool = True,
     ) -> Part:
         """Draw a labeled box.
@@ -147,8 +149,8 @@ class Diagram:
         self,
         texts: Sequence[str],
         at: Point,
-        step: float,
-        tensors: Sequence | None = None,
+        step: int | float,
+        tensors: Any = None,
         axes: str = "",
         *,
         arrows: bool = False,
@@ -193,9 +195,9 @@ class Diagram:
         end: Part | Point,
         text: str = "",
         *,
-        weight: float | None = None,
+        weight: int | float | None = None,
         color: str = "ink",
-        bend: float = 0.0,
+        bend: int | float = 0.0,
     ) -> None:
         """Draw an arrow from one part or point to another.
 
@@ -241,8 +243,8 @@ class Diagram:
         columns: Sequence[str] = (),
         *,
         axes: str = "",
-        cell: float = 0.9,
-        maximum: float = 1.0,
+        cell: int | float = 0.9,
+        maximum: int | float = 1.0,
         digits: int | None = None,
     ) -> Part:
         """Draw a matrix of colored cells, darker for larger numbers.
