@@ -106,6 +106,11 @@ def read_front_matter(path: Path) -> FrontMatter:
         )
     exercises = sum(map(int, STARS.findall(text)))
     core = core_minutes(text)
+    if core and core > found["minutes"]:
+        raise ValueError(
+            f"{path}: the core takes {core} minutes, but `minutes` says "
+            f"{found['minutes']} for the whole chapter"
+        )
     return FrontMatter(path.stem, **found, exercises=exercises, core=core)
 
 
@@ -180,7 +185,8 @@ def list_chapters(
     for x in chapters:
         asked = x.question[:1].upper() + x.question[1:]
         row = f"| [{x.label}]({folder}{x.slug}.ipynb) | {asked} |"
-        more = f" {x.minutes} minutes, exercises {x.exercises} |"
+        core = f"core {x.core}, in all " if x.core else ""
+        more = f" {core}{x.minutes} minutes, exercises {x.exercises} |"
         rows.append(row + more * times)
     return "\n".join(rows)
 

@@ -77,13 +77,15 @@ def test_readme_and_first_page_ask_the_same_questions():
 def test_a_chapters_minutes_are_the_same_everywhere(name):
     text = (ROOT / f"chapters/{name}.md").read_text("utf8")
     card = (
-        r"\*Time\*: (\d+) minutes to read, (\d+)\s+more\s+for the exercises\."
+        r"\*Time\*: (?:(\d+) minutes for the core, )?(\d+) (?:minutes to read|"
+        r"with the deeper sections), (\d+)\s+more\s+for the exercises\."
     )
-    read, more = re.search(card, text).groups()
+    core, read, more = re.search(card, text).groups()
     each = re.findall(r"(?m)^★+ · (\d+) minutes\.", text)
     assert int(more) == sum(map(int, each))
     row = next(x for x in INDEX.splitlines() if f"{name}.ipynb) |" in x)
-    assert row.endswith(f"| {read} minutes, exercises {more} |")
+    whole = f"core {core}, in all {read}" if core else read
+    assert row.endswith(f"| {whole} minutes, exercises {more} |")
 
 
 def test_the_picture_is_a_page_and_small():
