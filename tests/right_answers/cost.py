@@ -213,7 +213,7 @@ ANSWERS = {
     ),
     "check_peak": (
         ("stage by stage", peak_by_stages),
-        ("a loop over strips", peak_by_loop),
+        ("a loop over chunks", peak_by_loop),
         ("tensors without numbers", peak_by_tensors),
         ("a tuple", peak_as_tuple),
         ("row by row", peak_one_query_more),

@@ -336,7 +336,7 @@ def back_with_average_first(query, key, value, output, lse, upstream, block):
 
 
 def back_without_the_saved(query, key, value, output, lse, upstream, block):
-    """Queries in strips; the keys' tiles are small enough."""
+    """Queries in chunks; the keys' tiles are small enough."""
     scale = query.shape[-1] ** -0.5
     dq, dk, dv = [], torch.zeros_like(key), torch.zeros_like(value)
     for i in range(0, query.shape[-2], block):
@@ -398,7 +398,7 @@ ANSWERS = {
         ("indices", back_by_index),
         ("two loops, and a list", back_by_lists),
         ("the average first", back_with_average_first),
-        ("strips of queries", back_without_the_saved),
+        ("chunks of queries", back_without_the_saved),
         ("double inside", in_double(checks.check_tiled_backward.solution)),
         ("powers of two", back_with_powers_of_two),
     ),

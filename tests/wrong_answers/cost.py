@@ -15,14 +15,14 @@ FLOPS = Answers(checks.check_flops)
 FLOPS += (
     Wrong(
         "length",
-        "only the way there is returned",
+        "only the forward pass is returned",
         "the first number",
         lambda *given: flops(*given)[:1],
     ),
 )
 
 
-@FLOPS.wrong("numbers", "the way back, and all to the first digits")
+@FLOPS.wrong("numbers", "the backward pass, and all to the first digits")
 def exact_sums(B, H, G, T, S, D, E):
     """A sum of n terms has n - 1 additions."""
     there = B * H * (T * S * (2 * D - 1) + T * E * (2 * S - 1))
@@ -45,7 +45,7 @@ def four_n_squared(B, H, G, T, S, D, E):
 
 @FLOPS.wrong("numbers", "the first two")
 def two_and_a_half(B, H, G, T, S, D, E):
-    """2.5 times the way there, which holds for E = D only."""
+    """2.5 times the forward pass, which holds for E = D only."""
     there, back, _ = flops(B, H, G, T, S, D, E)
     return [there, back, 5 * there // 2 + 1]
 
@@ -56,7 +56,7 @@ def as_floats(B, H, G, T, S, D, E):
     return [n / 1 for n in flops(B, H, G, T, S, D, E)]
 
 
-@FLOPS.wrong("numbers", "the way there and the usual way back")
+@FLOPS.wrong("numbers", "the forward pass and the usual backward pass")
 def transposed_widths(B, H, G, T, S, D, E):
     """The widths of key and value have changed places."""
     return flops(B, H, G, T, S, E, D)
@@ -102,8 +102,8 @@ MOVED += (
 
 @MOVED.wrong("numbers", "the three steps")
 def cached(B, H, G, T, S, D, E, itemsize):
-    """One number a query is kept for the way back; forwards alone, nobody asked
-    for it."""
+    """One number a query is kept for the backward pass; the exercise counts the
+    forward pass alone."""
     steps = moved(B, H, G, T, S, D, E, itemsize)
     return [*steps[:3], steps[3] + B * H * T * itemsize]
 
@@ -140,21 +140,21 @@ PEAK = Answers(checks.check_peak)
 PEAK += (
     Wrong(
         "length",
-        "only the peak without strips is returned",
+        "only the peak without chunks is returned",
         "the first number",
         lambda *given: peak(*given)[:1],
     ),
 )
 
 
-@PEAK.wrong("numbers", "what is there without strips")
+@PEAK.wrong("numbers", "the peak without chunks")
 def kept_weights(B, H, T, S, D, itemsize, rows):
-    """In strips, all weights are kept as in training."""
+    """In chunks, all weights are kept as in training."""
     whole, cut = peak(B, H, T, S, D, itemsize, rows)
     return [whole, max(cut, B * H * T * S * itemsize)]
 
 
-@PEAK.wrong("numbers", "what is there without strips")
+@PEAK.wrong("numbers", "the peak without chunks")
 def two_outputs(B, H, T, S, D, itemsize, rows):
     """The outputs are joined at the end, which copies them; here they are
     written into place."""
@@ -162,9 +162,9 @@ def two_outputs(B, H, T, S, D, itemsize, rows):
     return [whole, cut + B * H * T * D * itemsize]
 
 
-@PEAK.wrong("numbers", "that strips need less")
-def number_of_strips(B, H, T, S, D, itemsize, rows):
-    """The whole is divided by the number of strips."""
+@PEAK.wrong("numbers", "that chunks need less")
+def number_of_chunks(B, H, T, S, D, itemsize, rows):
+    """The whole is divided by the number of chunks."""
     whole, _ = peak(B, H, T, S, D, itemsize, rows)
     return [whole, whole // -(-T // rows)]
 

@@ -388,7 +388,7 @@ def forward_mode(query, key, value, upstream):
 
 @GRADIENT.wrong("ready-made", "every number")
 def kernel_backward(query, key, value, upstream):
-    """PyTorch has a kernel for the way back through softmax."""
+    """PyTorch has a kernel for the backward pass of softmax."""
     w, c = checks.check_weights.solution(query, key), query.shape[-1] ** -0.5
     ds = torch.ops.aten._softmax_backward_data(
         upstream @ value.mT, w, -1, w.dtype

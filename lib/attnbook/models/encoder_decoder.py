@@ -1,8 +1,8 @@
 """The encoder-decoder: a source sequence becomes one vector, then a target.
 
-Source: Cho et al. (2014), sections 2.2 and 2.3, https://arxiv.org/abs/1406.1078
-    (the decoder that receives the context at every step); Sutskever et al.
-    (2014), section 2, https://arxiv.org/abs/1409.3215. Departures: PyTorch's
+Source: Cho et al. (2014), sections 2.2 and 2.3, https://arxiv.org/abs/1406.1078,
+    whose decoder receives the context at every step; Sutskever et al. (2014),
+    section 2, https://arxiv.org/abs/1409.3215. Departures: PyTorch's
     GRU and LSTM equations, one linear bridge for each state the decoder needs.
 Axes: B batch, S source symbols, T target symbols, M memory width, V symbols
 """

@@ -4,8 +4,8 @@ A table of items, each with an address and a symbol; a query consists
 of four addresses, and the target is their four symbols in that order. One
 average over the table cannot encode which symbol belongs to which address.
 
-Source: the widths are those of multi-head attention in Vaswani et al.
-    (2017), section 3.2.2, https://arxiv.org/abs/1706.03762
+Source: the widths are those of multi-head attention in Vaswani et
+    al. (2017), section 3.2.2, https://arxiv.org/abs/1706.03762
 Axes: B batch, S items in the table, N addresses in a query, V symbols, H heads,
     C model width
 """

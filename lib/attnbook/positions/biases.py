@@ -1,9 +1,9 @@
 """Position biases: terms added to the scores that depend on the distance.
 
-Source: ALiBi: Press et al. (2022), section 3, https://arxiv.org/abs/2108.12409
-    (for other numbers of heads than powers of two, their code); buckets: Raffel
-    et al. (2020), section 2.1, https://arxiv.org/abs/1910.10683, and their
-    code. Departure: T5 does not divide by √D; `attend` does.
+Source: ALiBi: Press et al. (2022), section 3, https://arxiv.org/abs/2108.12409,
+    and their code for numbers of heads that are no powers of two; buckets:
+    Raffel et al. (2020), section 2.1, https://arxiv.org/abs/1910.10683, and
+    their code. Departure: T5 does not divide by √D; `attend` does.
 Axes: H heads, T queries, S keys; the queries are the last T of S positions
 """
 

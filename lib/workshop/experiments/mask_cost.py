@@ -73,11 +73,13 @@ def list_ways(kind: str, length: int) -> dict[str, Callable[..., Tensor]]:
 def measure_ways(kind: str, length: int) -> dict[str, dict]:
     """Return time and memory of every way at one length."""
     inputs, found = draw_inputs(length), list_ways(kind, length)
-    law = make_forward_call(found["full"], inputs)()
+    reference = make_forward_call(found["full"], inputs)()
     calls = {
         name: make_forward_call(way, inputs) for name, way in found.items()
     }
-    far = {n: float((call() - law).abs().max()) for n, call in calls.items()}
+    far = {
+        n: float((call() - reference).abs().max()) for n, call in calls.items()
+    }
     made: dict[str, dict] = {"far": far, "forward": {}, "both": {}}
     made["bytes"] = {
         name: measure_peak_bytes(call) for name, call in calls.items()

@@ -43,9 +43,9 @@ def measure_ways(length: int) -> dict[str, dict]:
         made[f"bytes, {name}"] = {
             n: measure_peak_bytes(call) for n, call in calls.items()
         }
-    law = make_forward_call(attend, inputs)()
+    reference = make_forward_call(attend, inputs)()
     made["far"] = {
-        n: float((make_forward_call(way, inputs)() - law).abs().max())
+        n: float((make_forward_call(way, inputs)() - reference).abs().max())
         for n, way in WAYS.items()
     }
     return made

@@ -102,7 +102,7 @@ def test_fewer_groups_have_fewer_parameters():
 
 
 def test_keys_and_values_are_not_repeated_in_memory():
-    """Keys and values are stored once a group, also for the way back."""
+    """Keys and values are stored once a group, also for the backward pass."""
     query, key, value = draws((B, H, T, D), (B, 1, 97, D), (B, 1, 97, E))
     stores = {}
 

@@ -60,7 +60,7 @@ def gradients_of(ours, theirs):
 
 
 def masks(kind, keys):
-    """Return a mask, True = may look, in which every query sees a key."""
+    """Return a mask, True = can attend, in which every query has a key."""
     rng = torch.Generator().manual_seed(1)
     shape = {"all heads": (B, 1, T, keys), "each head": (B, H, T, keys)}[kind]
     mask = torch.rand(shape, generator=rng) < 0.5

@@ -1,4 +1,4 @@
-"""One law: every implementation of attention against `attend`.
+"""One reference: every implementation of attention against `attend`.
 
 Forwards and backwards with a random upstream gradient, in four precisions,
 within the error budget of `attnbook.attention.error_budget`, which is derived
@@ -225,7 +225,7 @@ def one_by_one(query, key, value, mask=None, bias=None):
 
 
 def torch_sdpa(query, key, value, mask=None, bias=None):
-    # PyTorch has one argument for both: True = may look, or a bias.
+    # PyTorch has one argument for both: True = can attend, or a bias.
     if bias is not None:
         mask = bias if mask is None else bias.masked_fill(~mask, -torch.inf)
     return F.scaled_dot_product_attention(query, key, value, attn_mask=mask)
@@ -367,8 +367,8 @@ def grouped(groups):
     return call
 
 
-def shared(groups, law=attend):
-    """The law for it: key and value of each group, repeated for its heads."""
+def shared(groups, attention=attend):
+    """The reference: each group's key and value, repeated for its heads."""
 
     def call(query, key, value, mask=None, **more):
         if groups is not None:
@@ -377,7 +377,7 @@ def shared(groups, law=attend):
                 x[:, :groups].repeat_interleave(each, dim=1)
                 for x in (key, value)
             )
-        return law(query, key, value, mask, **more)
+        return attention(query, key, value, mask, **more)
 
     return call
 
@@ -455,7 +455,7 @@ def with_lengths(query, key, value, mask=None):
 
 
 class ByHand(torch.autograd.Function):
-    """The law forwards, and the gradient that chapter 4 derives backwards."""
+    """`attend` forwards, and the gradient that chapter 4 derives backwards."""
 
     @staticmethod
     def forward(ctx, query, key, value, mask):
@@ -495,7 +495,7 @@ def in_window(query, key, value, mask=None):
     return attend_window(query, key, value, SIZE, rows=3)
 
 
-def in_strips(query, key, value, mask=None):
+def in_query_chunks(query, key, value, mask=None):
     return attend_in_query_chunks(query, key, value, rows=3)
 
 
@@ -536,7 +536,7 @@ IMPLEMENTATIONS = {
     "multi-query": Implementation(grouped(1), groups=1),
     "attend_in_blocks": Implementation(in_blocks),
     "attend_window": Implementation(in_window, masks=("window",)),
-    "attend_in_query_chunks": Implementation(in_strips, masks=("none",)),
+    "attend_in_query_chunks": Implementation(in_query_chunks, masks=("none",)),
     **{
         f"flash_attention, {kind}": Implementation(flash(kind), masks=(kind,))
         for kind in FLASH
@@ -724,8 +724,10 @@ def test_every_listed_exception_still_differs(name, title):
     empty = ~more["mask"].expand(shape).any(-1).all(1)
     rows = output.transpose(1, 2)
     assert rows[empty].isnan().any(-1).any(-1).all()
-    law = attend(*inputs, **more).transpose(1, 2)
-    torch.testing.assert_close(rows[~empty], law[~empty], rtol=1e-4, atol=1e-5)
+    expected = attend(*inputs, **more).transpose(1, 2)
+    torch.testing.assert_close(
+        rows[~empty], expected[~empty], rtol=1e-4, atol=1e-5
+    )
 
 
 EXPOSED = [

@@ -137,7 +137,7 @@ def call_theirs(case, module, inputs):
 
 
 def call_ours(case, module, inputs):
-    """Our call: one mask, True = may look."""
+    """Our call: one mask, True = can attend."""
     past = causal_mask(T, T) if case.mask in ("causal", "both") else None
     real = torch.arange(S) < LENGTHS[:, None, None, None]
     real = real if case.mask in ("padding", "both") else None

@@ -41,14 +41,14 @@ def inputs(s):
     return [make_meta_tensor(s.B, *shape, dtype=dtype) for shape in shapes]
 
 
-def law(sizes):
+def select_attention(sizes):
     return attend if sizes.G == sizes.H else grouped_query
 
 
-def back(sizes):
-    """Return the way back as a call, the way there having been gone."""
+def prepare_backward(sizes):
+    """Run the forward pass; return the backward pass as a call."""
     leaves = [x.requires_grad_() for x in inputs(sizes)]
-    output = law(sizes)(*leaves)
+    output = select_attention(sizes)(*leaves)
     upstream = torch.empty_like(output)
     return lambda: torch.autograd.grad(output, leaves, upstream)
 
@@ -61,7 +61,7 @@ def products(steps):
 @each
 def test_the_forward_steps_are_those_of_the_reference(sizes):
     counted = forward_steps(sizes)
-    found = trace_call(lambda: law(sizes)(*inputs(sizes)))
+    found = trace_call(lambda: select_attention(sizes)(*inputs(sizes)))
     assert found.flops == products(counted)
     assert found.read == add_counts(counted.values()).read
     assert found.written == add_counts(counted.values()).written
@@ -70,7 +70,7 @@ def test_the_forward_steps_are_those_of_the_reference(sizes):
 @each
 def test_the_backward_steps_are_those_of_autograd(sizes):
     counted = backward_steps(sizes)
-    found = trace_call(back(sizes))
+    found = trace_call(prepare_backward(sizes))
     assert found.flops == products(counted)
     assert found.read == add_counts(counted.values()).read
     assert found.written == add_counts(counted.values()).written
@@ -150,7 +150,7 @@ def test_fused_moves_inputs_and_output_only():
     found = add_counts(count for _, count in traffic.steps)
     once = count_fused(sizes)
     assert found.read == once.read
-    sums = sizes.B * sizes.H * sizes.T * 4  # which it keeps for the way back
+    sums = sizes.B * sizes.H * sizes.T * 4  # which it keeps for backward
     assert found.written == once.written + sums
 
 

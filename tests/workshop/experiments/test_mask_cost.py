@@ -25,9 +25,9 @@ def test_every_implementation_uses_the_reference_mask(kind):
     found = list_ways(kind, 19)
     assert {"full", "sdpa", "blocks"} < {*found}
     for way in found.values():
-        law = attend(*inputs[:3], mask)
+        expected = attend(*inputs[:3], mask)
         torch.testing.assert_close(
-            make_forward_call(way, inputs)(), law, rtol=1e-4, atol=1e-5
+            make_forward_call(way, inputs)(), expected, rtol=1e-4, atol=1e-5
         )
 
 

@@ -1,7 +1,7 @@
 """Exercise: one step of an LSTM, as PyTorch computes it.
 
-Source: Hochreiter and Schmidhuber (1997) with the forget gate of Gers et al.
-    (2000), in the form of PyTorch's nn.LSTM
+Source: Hochreiter and Schmidhuber (1997) with the forget gate of Gers et
+    al. (2000), in the form of PyTorch's nn.LSTM
 Axes: B batch, I input width, N state width
 """
 

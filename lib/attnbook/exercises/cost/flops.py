@@ -1,6 +1,6 @@
-"""Exercise: the operations of attention's products, there and back.
+"""Exercise: the operations of attention's products, in both passes.
 
-Source: five products on the way back: Dao (2023), section 4.1,
+Source: five products in the backward pass: Dao (2023), section 4.1,
     https://arxiv.org/abs/2307.08691
 Axes: B batch, H heads, G groups (key-value heads), T queries, S keys, D width
     of query and key, E of values

@@ -114,7 +114,7 @@ def at_once(query, key, value, block):
     return scores.softmax(-1) @ value, scores.logsumexp(-1)
 
 
-def strips(query, key, value, block):
+def query_chunks(query, key, value, block):
     """Divide only the queries: each chunk has an ordinary softmax."""
     found = [at_once(q, key, value, block) for q in query.split(block, -2)]
     outputs, sums = zip(*found, strict=True)
@@ -314,7 +314,7 @@ check_tiled = Exercise(
             "only the queries tiled",
             "only the queries are divided into tiles: a query chunk against "
             "all keys is the whole matrix when there are few queries",
-            strips,
+            query_chunks,
         ),
         Mistake(
             "whole-matrix",
