@@ -12,7 +12,7 @@ pytestmark = pytest.mark.exact("looks at what is printed")
 
 TRAIN = (
     "import sys; sys.path.insert(0, 'tests/helpers')\n"
-    "from small_training import trainer; trainer(epochs=2).run()"
+    "from small_training import make_trainer; make_trainer(epochs=2).run()"
 )
 
 
