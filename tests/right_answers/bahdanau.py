@@ -178,6 +178,136 @@ def rate_by_misses(predicted, sure, possible):
     return (missed + wild) / sum(map(len, [*predicted, *sure]))
 
 
+def cost_by_counting(B, T, S, N, M, A):
+    parameters = sum(x * y for x, y in ((A, N), (A, M), (A, 1)))
+    once = sum(S * M * A for _ in range(B))
+    return [parameters, B * (T * S) * A, once, once * T]
+
+
+def cost_by_running(B, T, S, N, M, A):
+    weights = [torch.empty(A, N), torch.empty(A, M), torch.empty(A)]
+    hidden = torch.empty(B, T, 1, A, device="meta")
+    hidden = hidden + torch.empty(B, 1, S, A, device="meta")
+    keys = B * S * M * weights[1].shape[0]
+    return [sum(w.numel() for w in weights), hidden.numel(), keys, T * keys]
+
+
+def cost_with_numpy(B, T, S, N, M, A):
+    once = int(np.prod([B, S, M, A]))
+    return [A * (N + M) + A, int(np.prod([B, T, S, A])), once, once * T]
+
+
+def fault_by_gradients(step, state, word, memory, lengths):
+    """Autograd tells what each output depends on."""
+    rng = torch.Generator().manual_seed(5)
+
+    def leaf(like):
+        return torch.randn(like.shape, generator=rng).requires_grad_()
+
+    state, word, memory = leaf(state), leaf(word), leaf(memory)
+    following, weights = step(state, word, memory, lengths - 2)
+    if ((weights.sum(-1) - 1).abs() > 1e-4).any():
+        return 1
+    if (weights[:, -2:] != 0).any():
+        return 2
+    upstream = torch.randn(weights.shape, generator=rng)
+    given = {"retain_graph": True, "allow_unused": True}
+    by_word = torch.autograd.grad(weights, word, upstream, **given)[0]
+    if by_word is not None and by_word.any():
+        return 5
+    upstream = torch.randn(following.shape, generator=rng)
+    by_memory = torch.autograd.grad(following, memory, upstream, **given)[0]
+    if by_memory is None or not by_memory.any():
+        return 4
+    following, _ = step(state, word, memory[:, :1], lengths * 0 + 1)
+    by_state = torch.autograd.grad(following, state, upstream, **given)[0]
+    return 3 if by_state is None or by_state.abs().max() < 1e-6 else 0
+
+
+def fault_by_equal_memory(step, state, word, memory, lengths):
+    """With equal encoder states, every weighting gives the same context."""
+    other = torch.linspace(-1, 1, state.numel()).reshape(state.shape)
+    content = torch.linspace(-2, 2, memory.numel()).reshape(memory.shape)
+    short = torch.full_like(lengths, 2)
+    after, weights = step(other, word, content, short)
+    if not torch.allclose(weights.sum(1), torch.ones(()), atol=1e-4):
+        return 1
+    if weights[:, 2:].abs().sum() > 1e-6:
+        return 2
+    same = content[:, :1].expand_as(content)
+    pair = [step(x, word, same, lengths)[0] for x in (other, other - 1)]
+    if torch.allclose(*pair, atol=1e-5):
+        return 3
+    if torch.allclose(after, step(other, word, -content, short)[0], atol=1e-5):
+        return 4
+    moved = step(other, word - 2, content, short)[1]
+    return 0 if torch.allclose(moved, weights, atol=1e-5) else 5
+
+
+def fault_by_table(step, state, word, memory, lengths):
+    """Every test is made, then the first that fails is looked up."""
+    s = torch.ones_like(state)
+    m = torch.arange(memory.numel()).reshape(memory.shape).sin()
+    n = lengths - 1
+    after, w = step(s, word, m, n)
+    tests = [
+        abs(float(w.sum()) - len(w)) > 1e-3
+        or bool(((w.sum(-1) - 1).abs() > 1e-4).any()),
+        float(w[:, -1].abs().max()) > 1e-7,
+        torch.allclose(
+            step(s, word, m[:, :1], n * 0 + 1)[0],
+            step(-s, word, m[:, :1], n * 0 + 1)[0],
+            atol=1e-6,
+        ),
+        torch.allclose(after, step(s, word, m * 2, n)[0], atol=1e-6),
+        not torch.allclose(w, step(s, -word + 1, m, n)[1], atol=1e-6),
+    ]
+    return (tests.index(True) + 1) if any(tests) else 0
+
+
+def fault_in_double(step, state, word, memory, lengths):
+    return int(fault_by_equal_memory(step, state, word, memory, lengths))
+
+
+def fault_sentence_by_sentence(step, state, word, memory, lengths):
+    found = [
+        fault_by_gradients(
+            step, *(x[i : i + 1] for x in (state, word, memory, lengths))
+        )
+        for i in range(len(state))
+    ]
+    return max(found)
+
+
+def experiment_by(words, slots, model, S):
+    predictions = {
+        0: list(range(S)),
+        1: [slots.index(t) for t in range(S)],
+        2: [slots.index(words.index(t)) for t in range(S)],
+    }
+    found = [model(words, slots, t) for t in range(S)]
+    return next((k for k, v in predictions.items() if v == found), 3)
+
+
+def experiment_in_two(model, S):
+    """First move the states, then the words."""
+    order, moved = list(range(S)), [*range(1, S), 0]
+    states = [model(order, moved, t) for t in range(S)]
+    words = [model(moved, order, t) for t in range(S)]
+    if states == order and words == order:
+        return 0
+    if states != [moved.index(t) for t in order]:
+        return 3
+    if words == order:
+        return 1
+    return 2 if words == [moved.index(t) for t in order] else 3
+
+
+def experiment_with_tensors(model, S):
+    order = torch.roll(torch.arange(S), 1)
+    return experiment_by(order.tolist(), order.tolist(), model, S)
+
+
 ANSWERS = {
     "check_additive_scores": (
         ("loops", scores_by_loops),
@@ -229,5 +359,58 @@ ANSWERS = {
         ("numpy", rate_by_numpy),
         ("a tensor", rate_by_tensor),
         ("missed and wild links", rate_by_misses),
+    ),
+    "check_attention_cost": (
+        ("counting", cost_by_counting),
+        ("shapes of empty tensors", cost_by_running),
+        ("numpy", cost_with_numpy),
+        (
+            "a tuple",
+            lambda B, T, S, N, M, A: (
+                A * N + A * M + A,
+                A * S * T * B,
+                A * M * S * B,
+                A * M * S * B * T,
+            ),
+        ),
+        (
+            "factored",
+            lambda B, T, S, N, M, A: [
+                A * x for x in (N + M + 1, B * T * S, B * S * M, T * B * S * M)
+            ],
+        ),
+    ),
+    "check_decoder_fault": (
+        ("gradients", fault_by_gradients),
+        ("equal encoder states", fault_by_equal_memory),
+        ("a table of tests", fault_by_table),
+        ("an integer made sure", fault_in_double),
+        ("sentence by sentence", fault_sentence_by_sentence),
+    ),
+    "check_alignment_explanation": (
+        ("two experiments", experiment_in_two),
+        ("tensors", experiment_with_tensors),
+        (
+            "rotated the other way",
+            lambda model, S: experiment_by(
+                [S - 1, *range(S - 1)], [S - 1, *range(S - 1)], model, S
+            ),
+        ),
+        (
+            "one experiment for each pair",
+            lambda model, S: (
+                experiment_by([*range(1, S), 0], [*range(1, S), 0], model, S)
+                if experiment_in_two(model, S) != 3
+                else 3
+            ),
+        ),
+        (
+            "tuples",
+            lambda model, S: experiment_by(
+                *([[*range(1, S), 0]] * 2),
+                lambda words, slots, t: model(tuple(words), tuple(slots), t),
+                S,
+            ),
+        ),
     ),
 }

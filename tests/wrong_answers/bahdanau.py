@@ -315,10 +315,123 @@ def turned_links(predicted, sure, possible):
     return checks.check_alignment_error.solution(turned, sure, possible)
 
 
+ATTENTION_COST = Answers(checks.check_attention_cost)
+
+
+@ATTENTION_COST.wrong("numbers", "every ratio")
+def cost_in_bytes(*sizes):
+    """Memory is measured in bytes elsewhere."""
+    return [4 * x for x in checks.check_attention_cost.solution(*sizes)]
+
+
+@ATTENTION_COST.wrong("numbers", "parameters and memory")
+def cost_with_sums(B, T, S, N, M, A):
+    """Additions are counted as well, as FLOPs are."""
+    once = B * S * A * (2 * M - 1)
+    return [A * (N + M + 1), B * T * S * A, once, T * once]
+
+
+@ATTENTION_COST.wrong("numbers", "parameters and memory")
+def cost_of_queries(B, T, S, N, M, A):
+    """The queries are projected instead of the keys."""
+    return [A * (N + M + 1), B * T * S * A, B * T * N * A, B * T * N * A]
+
+
+@ATTENTION_COST.wrong("type", "every number")
+def cost_as_tensor(*sizes):
+    """Tensors everywhere."""
+    return torch.tensor(checks.check_attention_cost.solution(*sizes))
+
+
+DECODER_FAULT = Answers(checks.check_decoder_fault)
+
+
+@DECODER_FAULT.wrong("always-right", "steps without a fault")
+def fault_by_shapes(step, state, word, memory, lengths):
+    """Only shapes are tested, and they are always right."""
+    following, weights = step(state, word, memory, lengths)
+    right = following.shape == state.shape
+    return int(not (right and weights.shape == memory.shape[:2]))
+
+
+@DECODER_FAULT.wrong("numbers", "every other fault")
+def fault_without_fifth(*inputs):
+    """The order of attention and step is not tested."""
+    found = checks.check_decoder_fault.solution(*inputs)
+    return found if found < 5 else 0
+
+
+@DECODER_FAULT.wrong("error", "nothing")
+def fault_by_attribute(step, state, word, memory, lengths):
+    """The step is inspected instead of tested."""
+    return step.fault
+
+
+@DECODER_FAULT.wrong("type", "the diagnosis")
+def fault_as_name(*inputs):
+    """Names are easier to read than numbers."""
+    names = ["none", "sum", "padding", "state", "context", "order"]
+    return names[checks.check_decoder_fault.solution(*inputs)]
+
+
+@DECODER_FAULT.wrong("numbers", "faults of the weights")
+def fault_by_zero_memory(step, *inputs):
+    """The states are set to zero, so that every context vector is zero."""
+    return checks.check_decoder_fault.solution(
+        lambda s, w, m, n: step(s, w, torch.zeros_like(m), n), *inputs
+    )
+
+
+EXPLANATION = Answers(checks.check_alignment_explanation)
+
+
+@EXPLANATION.wrong("numbers", "models that attend by slot")
+def explained_by_middle(model, S):
+    """The words are reversed, and the middle one stays."""
+    order = list(range(S))[::-1]
+    found = model(order, list(range(S)), S // 2)
+    return 0 if found == S // 2 else 2
+
+
+@EXPLANATION.wrong("error", "sentences of five words or more")
+def explained_for_five(model, S):
+    """The length of the first example is assumed."""
+    return checks.check_alignment_explanation.solution(
+        lambda words, slots, t: model([*words, *range(S, 5)], slots, t), S
+    )
+
+
+@EXPLANATION.wrong("numbers", "nothing")
+def explained_by_first_slot(model, S):
+    """The model is run once, and its slot is returned."""
+    return model(list(range(S)), list(range(S)), 0)
+
+
+@EXPLANATION.wrong("numbers", "the order of the explanations")
+def explained_from_one(model, S):
+    """The explanations are counted from 1."""
+    return checks.check_alignment_explanation.solution(model, S) + 1
+
+
+@EXPLANATION.wrong("type", "the explanation")
+def explained_by_list(model, S):
+    """A list, since there could be several explanations."""
+    return [checks.check_alignment_explanation.solution(model, S)]
+
+
+@EXPLANATION.wrong("error", "nothing")
+def explained_by_one_word(model, S):
+    """The same word is put everywhere."""
+    return model([0] * S, list(range(S)), 0)
+
+
 ANSWERS = {
     "check_additive_scores": ADDITIVE_SCORES,
     "check_context": CONTEXT,
     "check_initial_state": INITIAL_STATE,
     "check_decoder_step": DECODER_STEP,
     "check_alignment_error": ALIGNMENT_ERROR,
+    "check_attention_cost": ATTENTION_COST,
+    "check_decoder_fault": DECODER_FAULT,
+    "check_alignment_explanation": EXPLANATION,
 }

@@ -65,9 +65,9 @@ def test_docstrings_and_messages_are_read():
 
 
 def test_a_finished_chapter_is_read_with_its_modules_and_quiz(monkeypatch):
-    unread = "lib/attnbook/attention/additive.py"
+    unread = "lib/attnbook/attention/luong.py"
     assert unread not in TEXTS
     monkeypatch.setattr("workshop.book.vocabulary.read_unfinished", frozenset)
     read = dict(texts(ROOT))
-    assert {unread, "chapters/02_bahdanau.md"} <= {*read}
-    assert "lib/attnbook/exercises/quizzes/02_bahdanau.json" in read
+    assert {unread, "chapters/03_luong.md"} <= {*read}
+    assert "lib/attnbook/exercises/quizzes/03_luong.json" in read

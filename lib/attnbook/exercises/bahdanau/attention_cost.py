@@ -1,0 +1,142 @@
+"""Exercise: predict what additive attention costs, before running it.
+
+Source: Bahdanau, Cho and Bengio (2015), appendix A.1.2,
+    https://arxiv.org/abs/1409.0473
+Axes: B batch, T target symbols, S source symbols, N width of a decoder state,
+    M width of an encoder state, A alignment width
+"""
+
+import torch
+
+from attnbook.exercises.exercise import Case, Exercise, Mistake
+from attnbook.exercises.inputs import whole
+
+
+def attention_cost(B: int, T: int, S: int, N: int, M: int, A: int) -> list[int]:
+    """Return four counts of additive attention in a decoder.
+
+    In this order: parameters of the alignment model; numbers in the largest
+    tensor of one call with T queries; multiplications that project the keys,
+    if they are projected once for each sentence; and if they are projected
+    again at each of T steps.
+    """
+    once = B * S * M * A
+    return [A * (N + M + 1), B * T * S * A, once, T * once]
+
+
+def draw(rng: torch.Generator) -> tuple[Case, ...]:
+    """All ones; then sizes that tell each axis from the others."""
+
+    def some(low: int, high: int) -> tuple[int, ...]:
+        return tuple(whole(rng, low, high, 6).tolist())
+
+    primes = torch.tensor([2, 3, 5, 7, 11, 13])
+    shuffled = primes[torch.randperm(6, generator=rng)].tolist()
+    return (
+        Case("with B = T = S = N = M = A = 1", (1,) * 6),
+        Case("with one sentence and one step", (1, 1, *some(2, 9)[:4])),
+        Case("with six different sizes", tuple(shuffled)),
+        Case("with one source symbol", (3, 4, 1, *some(2, 9)[:3])),
+        Case("with the sizes of the paper", (80, 50, 50, 1000, 2000, 1000)),
+        Case("with random sizes", some(1, 40)),
+    )
+
+
+def changed(**parts):
+    """Return the right counts but for some, given as functions."""
+    places = ("parameters", "largest", "once", "again")
+
+    def answer(B, T, S, N, M, A):
+        counts = attention_cost(B, T, S, N, M, A)
+        for name, count in parts.items():
+            counts[places.index(name)] = count(B, T, S, N, M, A)
+        return counts
+
+    return answer
+
+
+check_attention_cost = Exercise(
+    title="the cost of additive attention",
+    stars=2,
+    minutes=10,
+    section="What attention costs",
+    solution=attention_cost,
+    returns=("counts",),
+    draw=draw,
+    mistakes=(
+        Mistake(
+            "v-forgotten",
+            "parameters without v",
+            "the parameters of v are missing",
+            changed(parameters=lambda B, T, S, N, M, A: A * (N + M)),
+        ),
+        Mistake(
+            "square-matrices",
+            "square projections",
+            "W has A · N parameters and U has A · M; they are not square",
+            changed(parameters=lambda B, T, S, N, M, A: A * (2 * A + 1)),
+        ),
+        Mistake(
+            "biases",
+            "parameters with biases",
+            "the projections of the formula have no biases",
+            changed(parameters=lambda B, T, S, N, M, A: A * (N + M + 3)),
+        ),
+        Mistake(
+            "parameters-per-pair",
+            "parameters of every pair",
+            "the parameters are counted again for every pair; all pairs share "
+            "them",
+            changed(
+                parameters=lambda B, T, S, N, M, A: T * S * A * (N + M + 1)
+            ),
+        ),
+        Mistake(
+            "scores-largest",
+            "scores taken for the largest tensor",
+            "the scores have B · T · S numbers, but the hidden layer that "
+            "they are computed from has A times as many",
+            changed(largest=lambda B, T, S, N, M, A: B * T * S),
+        ),
+        Mistake(
+            "projections-largest",
+            "projections taken for the largest tensor",
+            "the largest tensor is the sum of every projected query and every "
+            "projected key; its axes multiply",
+            changed(largest=lambda B, T, S, N, M, A: B * (T + S) * A),
+        ),
+        Mistake(
+            "batch-forgotten",
+            "largest tensor of one sentence",
+            "the largest tensor is counted for one sentence of the batch",
+            changed(largest=lambda B, T, S, N, M, A: T * S * A),
+        ),
+        Mistake(
+            "query-width",
+            "keys projected from the query's width",
+            "the keys are projected from the width M of the encoder states, "
+            "not from the width N of the decoder states",
+            changed(
+                once=lambda B, T, S, N, M, A: B * S * N * A,
+                again=lambda B, T, S, N, M, A: T * B * S * N * A,
+            ),
+        ),
+        Mistake(
+            "once-per-step",
+            "both costs are the same",
+            "projecting the keys again at each of T steps costs T times as "
+            "much as projecting them once",
+            changed(again=lambda B, T, S, N, M, A: B * S * M * A),
+        ),
+        Mistake(
+            "swapped",
+            "once and again swapped",
+            "the last two counts are swapped: first the keys projected once, "
+            "then projected at every step",
+            lambda B, T, S, N, M, A: [
+                *attention_cost(B, T, S, N, M, A)[:2],
+                *attention_cost(B, T, S, N, M, A)[:1:-1],
+            ],
+        ),
+    ),
+)

@@ -1,0 +1,292 @@
+"""Exercise: find out what is wrong with a decoder step, by tests.
+
+Source: the faults are those of public decoders, linked in the chapter
+Axes: B batch, S source symbols, M memory width, N state width, A alignment
+    width, I width of a symbol's vector
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from attnbook.attention.additive import additive_scores
+from attnbook.exercises.exercise import Case, Exercise, Mistake
+from attnbook.exercises.inputs import normal
+
+# What can be built into a step, and the number of its fault.
+FAULTS = {
+    "right": 0,
+    "all ones": 1,
+    "sigmoid": 1,
+    "masked after the softmax": 1,
+    "unmasked": 2,
+    "padding scored 0": 2,
+    "state lost": 3,
+    "context lost": 4,
+    "attends after the step": 5,
+}
+
+
+@dataclass(eq=False)
+class Step:
+    """A decoder step with or without a fault.
+
+    Called with state (B, N), word (B, I), memory (B, S, M) and lengths (B,), it
+    returns the next state (B, N) and the weights (B, S).
+    """
+
+    built_in: str
+    numbers: tuple[Tensor, ...]
+
+    def __call__(
+        self, state: Tensor, word: Tensor, memory: Tensor, lengths: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Attend, then step; as far as the fault allows."""
+        W, U, v, enter, turn = self.numbers
+        query, kind = state, self.built_in
+        if kind == "attends after the step":
+            nothing = torch.zeros_like(memory[:, 0])
+            first = torch.cat([word, nothing], -1) @ enter.T
+            query = torch.tanh(first + state @ turn.T)
+        scores = additive_scores(query[:, None], memory, W, U, v)[:, 0]
+        weights = self._weights(scores, lengths)
+        context = (weights[:, None] @ memory)[:, 0]
+        if kind == "context lost":
+            context = torch.zeros_like(context)
+        if kind == "state lost":
+            state = torch.zeros_like(state)
+        inputs = torch.cat([word, context], -1)
+        return torch.tanh(inputs @ enter.T + state @ turn.T), weights
+
+    def _weights(self, scores: Tensor, lengths: Tensor) -> Tensor:
+        """Return weights (B, S) of scores (B, S)."""
+        real = torch.arange(scores.shape[1]) < lengths[:, None]
+        kind = self.built_in
+        if kind == "all ones":
+            return real.to(scores)
+        if kind == "sigmoid":
+            return scores.sigmoid() * real
+        if kind == "masked after the softmax":
+            return scores.softmax(-1) * real
+        if kind == "padding scored 0":
+            return (scores * real).softmax(-1)
+        if kind == "unmasked":
+            return scores.softmax(-1)
+        return scores.masked_fill(~real, -torch.inf).softmax(-1)
+
+    def __eq__(self, other) -> bool:
+        """Two steps are equal if their fault and their numbers are."""
+        return self.built_in == other.built_in and all(
+            map(torch.equal, self.numbers, other.numbers)
+        )
+
+
+def far(a: Tensor, b: Tensor) -> bool:
+    """Tell whether two tensors differ by more than rounding."""
+    return not torch.allclose(a, b, atol=1e-5)
+
+
+def decoder_fault(
+    step: Callable,
+    state: Tensor,
+    word: Tensor,
+    memory: Tensor,
+    lengths: Tensor,
+) -> int:
+    """Return the number of a step's fault, 0 if there is none.
+
+    1: weights do not sum to 1. 2: padding gets weight. 3: the recurrent step
+    does not receive the state. 4: nor the context vector. 5: the weights are
+    computed from the state after the step.
+
+    Args:
+        step: (state, word, memory, lengths) to (next state, weights).
+        state: an example of the state.
+        word: an example of the previous symbol's vector.
+        memory: an example of the encoder's states.
+        lengths: all equal to S, so that there is no padding.
+    """
+    rng = torch.Generator().manual_seed(0)
+    state, memory = normal(rng, *state.shape), normal(rng, *memory.shape)
+    padded = lengths - 1
+    following, weights = step(state, word, memory, padded)
+    if far(weights.sum(-1), torch.ones(len(weights))):
+        return 1
+    if far(weights[:, -1], torch.zeros(len(weights))):
+        return 2
+    if far(step(state, word + 1, memory, padded)[1], weights):
+        return 5
+    if not far(step(state, word, memory + 1, padded)[0], following):
+        return 4
+    one = memory[:, :1], torch.ones_like(lengths)  # always the same context
+    if not far(step(state, word, *one)[0], step(state + 1, word, *one)[0]):
+        return 3
+    return 0
+
+
+def draw(rng: torch.Generator) -> tuple[Case, ...]:
+    """A right step first, then every fault, in any order."""
+
+    def case(built_in: str, zero: bool) -> Case:
+        b, s, i, m, n, a = 3, 5, 2, 4, 3, 7
+        numbers = (
+            normal(rng, a, n),
+            normal(rng, a, m),
+            normal(rng, a),
+            0.3 * normal(rng, n, i + m),
+            0.3 * normal(rng, n, n),
+        )
+        inputs = (
+            Step(built_in, numbers),
+            normal(rng, b, n) * (not zero),
+            normal(rng, b, i),
+            normal(rng, b, s, m),
+            torch.full((b,), s),
+        )
+        what = "no fault" if built_in == "right" else f"the fault “{built_in}”"
+        begins = ", given a state of zeros" if zero else ""
+        return Case(f"with a step that has {what}{begins}", inputs)
+
+    kinds = [(kind, zero) for kind in FAULTS for zero in (False, True)]
+    order = 1 + torch.randperm(len(kinds) - 1, generator=rng)
+    return tuple(case(*kinds[i]) for i in (0, *order.tolist()))
+
+
+def examined(
+    *,
+    examples: bool = False,
+    sums: Callable = lambda total: far(total, torch.ones(len(total))),
+    padded: Callable = lambda lengths: lengths - 1,
+    one_position: bool = True,
+    changed: Callable = lambda memory: memory + 1,
+    order_of: int = 1,
+    numbers: Callable = lambda fault: fault,
+):
+    """Return a diagnosis like ours, with one of its tests spoiled."""
+
+    def answer(step, state, word, memory, lengths):
+        rng = torch.Generator().manual_seed(0)
+        if not examples:
+            state = normal(rng, *state.shape)
+        short = padded(lengths)
+        following, weights = step(state, word, memory, short)
+        if sums(weights.sum(-1)):
+            return numbers(1)
+        if far(weights[:, -1], weights[:, -1] * (short == lengths)):
+            return numbers(2)
+        if far(
+            step(state, word + 1, memory, short)[order_of],
+            (weights if order_of else following),
+        ):
+            return numbers(5)
+        if not far(step(state, word, changed(memory), short)[0], following):
+            return numbers(4)
+        last = (
+            (memory[:, :1], lengths * 0 + 1)
+            if one_position
+            else (memory, short)
+        )
+        other = torch.zeros_like(state) if examples else state + 1
+        if not far(step(state, word, *last)[0], step(other, word, *last)[0]):
+            return numbers(3)
+        return numbers(0)
+
+    return answer
+
+
+def padding_only(memory: Tensor) -> Tensor:
+    """Return the memory with its last position changed."""
+    return torch.cat([memory[:, :-1], memory[:, -1:] + 1], dim=1)
+
+
+check_decoder_fault = Exercise(
+    title="the fault of a decoder step",
+    stars=3,
+    minutes=25,
+    section="Pitfalls",
+    solution=decoder_fault,
+    returns=("fault",),
+    draw=draw,
+    mistakes=(
+        Mistake(
+            "no-padding-tried",
+            "only inputs without padding",
+            "it tries only inputs without padding, so it cannot see what the "
+            "step does with padding; shorten the lengths",
+            examined(padded=lambda lengths: lengths),
+        ),
+        Mistake(
+            "state-seen-in-context",
+            "state tested with several positions",
+            "its test of the state has more than one source position: the old "
+            "state also changes the weights, so the next state changes even if "
+            "the recurrent step does not receive it",
+            examined(one_position=False),
+        ),
+        Mistake(
+            "example-state",
+            "state compared with zeros",
+            "it compares the given state with zeros, and the given state may "
+            "itself be zero; choose two states that differ",
+            examined(examples=True),
+        ),
+        Mistake(
+            "padding-changed",
+            "context tested by changing padding",
+            "its test of the context vector changes padding only, which must "
+            "not have an effect; change a real position",
+            examined(changed=padding_only),
+        ),
+        Mistake(
+            "order-by-state",
+            "order tested on the next state",
+            "its test of the order looks at the next state, which always "
+            "depends on the word; look at the weights",
+            examined(order_of=0),
+        ),
+        Mistake(
+            "exact-comparison",
+            "sums compared exactly",
+            "it compares sums of weights with 1 exactly, and rounding makes "
+            "right weights sum to 0.9999999",
+            examined(sums=lambda total: bool((total != 1).any())),
+        ),
+        Mistake(
+            "small-sums-only",
+            "only sums above 1 refused",
+            "it detects sums of weights above 1, not below",
+            examined(sums=lambda total: bool((total > 1.001).any())),
+        ),
+        Mistake(
+            "mean-of-sums",
+            "only the fault of the weights",
+            "it tests only whether the weights sum to 1",
+            lambda step, state, word, memory, lengths: int(
+                far(
+                    step(state, word, memory, lengths - 1)[1].sum(-1),
+                    torch.ones(len(state)),
+                )
+            ),
+        ),
+        Mistake(
+            "counted-from-one",
+            "faults counted from 1",
+            "its numbers are one too high: 0 means that there is no fault",
+            examined(numbers=lambda fault: fault + 1),
+        ),
+        Mistake(
+            "only-right-or-wrong",
+            "faults not told apart",
+            "it tells only whether there is a fault; return its number",
+            examined(numbers=lambda fault: min(fault, 1)),
+        ),
+        Mistake(
+            "always-right",
+            "no fault found",
+            "it never finds a fault",
+            lambda step, state, word, memory, lengths: 0,
+        ),
+    ),
+)

@@ -1,0 +1,201 @@
+"""What training says about five mistakes in Bahdanau's decoder.
+
+Each decoder is trained like the right one, on the same sentences, for as many
+epochs, with three seeds; the losses of every epoch and the test scores are
+recorded, with the test sentences in padded batches and one by one.
+
+Source: the mistakes are from the public threads that chapter 2 links.
+Axes: B batch, T target steps, S source symbols, E value width
+"""
+
+import time
+
+import torch
+from torch import Tensor, nn
+
+from attnbook.attention.additive import AdditiveAttention, context
+from attnbook.data import Splits, grammar
+from attnbook.models.bahdanau import BahdanauDecoder
+from attnbook.models.encoder import Encoder
+from attnbook.models.encoder_decoder import EncoderDecoder, run_recurrent
+from attnbook.training.batching import make_batch
+from attnbook.training.loop import Recipe, Trainer, held_out_loss
+from attnbook.training.metrics import alignment_error_rate
+from attnbook.training.scoring import predicted_links
+from attnbook.training.tasks import Task
+from workshop.experiments.cores import hold_cores
+from workshop.experiments.device import get_device
+from workshop.experiments.record import make_record, write_record
+from workshop.experiments.registry import experiment
+
+SEEDS, EPOCHS, TRAINED, HELD_OUT = (0, 1, 2), 6, 6000, 200
+
+
+class Variant(BahdanauDecoder):
+    """A decoder with one hook for each thing that a mistake can change."""
+
+    def look(self, scores: Tensor, memory) -> tuple[Tensor, Tensor]:
+        """Return context vectors (B, 1, E) and weights (B, 1, S)."""
+        return context(scores, memory.states, memory.lengths)
+
+    def remember(self, state: tuple) -> tuple:
+        """Return the state that the recurrent step starts from."""
+        return tuple(state)
+
+    def _run_step(self, word, state, keys, memory):
+        scores = self.attention(state[0][:, None], keys)
+        looked, weights = self.look(scores, memory)
+        output, state = run_recurrent(
+            self.recurrent,
+            torch.cat([word, looked], dim=-1),
+            self.remember(state),
+        )
+        return output, looked, weights, state
+
+
+class WrongAxis(Variant):
+    """Softmax over the queries, of which a step has one."""
+
+    def look(self, scores, memory):
+        """Return a sum of values, and weights that are all 1."""
+        weights = scores.softmax(1) * memory.real()[:, None]
+        return weights @ memory.states, weights
+
+
+class Unmasked(Variant):
+    """Softmax over real and padded positions."""
+
+    def look(self, scores, memory):
+        """Return the average over all positions."""
+        weights = scores.softmax(-1)
+        return weights @ memory.states, weights
+
+
+class StateLost(Variant):
+    """The recurrent step starts from zeros."""
+
+    def remember(self, state):
+        """Return zeros."""
+        return tuple(torch.zeros_like(x) for x in state)
+
+
+class ForwardOnly(Variant):
+    """The first state is made from the forward direction."""
+
+    def start(self, memory):
+        """Return the first state, and the keys, projected once."""
+        forward = memory.last[:, : memory.last.shape[1] // 2]
+        first = (torch.tanh(bridge(forward)) for bridge in self.bridges)
+        return (*first, self.attention.key(memory.states))
+
+
+class ReluScores(AdditiveAttention):
+    """Additive scores with ReLU in the place of tanh."""
+
+    def forward(self, query, keys):
+        """Return the scores of queries against keys already projected."""
+        hidden = self.query(query)[:, :, None] + keys[:, None]
+        return torch.relu(hidden) @ self.v
+
+
+class ReluForTanh(Variant):
+    """ReLU in the alignment model."""
+
+    def __init__(self, symbols, embedding, hidden, memory, **sizes):
+        super().__init__(symbols, embedding, hidden, memory, **sizes)
+        self.attention.__class__ = ReluScores  # same weights, other activation
+
+
+DECODERS = {
+    "right": Variant,
+    "softmax over the wrong axis": WrongAxis,
+    "padding not masked": Unmasked,
+    "state not passed on": StateLost,
+    "backward state dropped": ForwardOnly,
+    "ReLU for tanh": ReluForTanh,
+}
+
+
+def small_task() -> Task:
+    """Return 6,000 sentences of 3 to 8 words, 200 to choose, 400 to test."""
+    pairs = grammar.sample_pairs(TRAINED + 600, seed=7, longest=8)
+    parts = (
+        pairs[:TRAINED],
+        pairs[TRAINED : TRAINED + HELD_OUT],
+        pairs[TRAINED + HELD_OUT :],
+    )
+    return Task(Splits(*map(tuple, parts)))
+
+
+def build(data: Task, decoder: type[nn.Module], seed: int) -> EncoderDecoder:
+    """Return a new model of the size that chapter 2 trains."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        encoder = Encoder(len(data.sources), embedding=48, hidden=48)
+        made = decoder(len(data.targets), 48, 96, 96, readout=48, alignment=48)
+    return EncoderDecoder(encoder, made)
+
+
+@torch.no_grad()
+def predicted_share(model: nn.Module, data: Task, size: int) -> float:
+    """Return the share of test symbols predicted, in batches of a size."""
+    pairs = data.encode(data.splits.test)
+    hits = count = 0
+    for start in range(0, len(pairs), size):
+        made = make_batch(pairs[start : start + size]).to(get_device())
+        said = model(made.source, made.lengths, made.previous).logits.argmax(-1)
+        real = made.target != 0
+        hits += int((said == made.target)[real].sum())
+        count += int(real.sum())
+    return hits / count
+
+
+def outcome(data: Task, name: str, seed: int) -> dict:
+    """Train one decoder; return its losses and its test scores."""
+    model = build(data, DECODERS[name], seed).to(get_device())
+    trainer = Trainer(
+        model,
+        data.encode(data.splits.train),
+        data.encode(data.splits.valid),
+        Recipe(EPOCHS, size=64, rate=6e-3, seed=seed),
+    )
+    history = trainer.run(progress=False)
+    asked = data.splits.test
+    outputs = [data.targets.decode(f.ids) for f in data.generate(model, asked)]
+    links = predicted_links(data, model, asked)
+    return {
+        "decoder": name,
+        "seed": seed,
+        "valid_loss": [h["valid_loss"] for h in history],
+        "test_loss": held_out_loss(model, data.encode(asked)),
+        "sentences_right": sum(
+            o == p.target for o, p in zip(outputs, asked, strict=True)
+        )
+        / len(asked),
+        "alignment_error": alignment_error_rate(
+            links, [p.sure for p in asked], [p.possible for p in asked]
+        ),
+        "predicted_in_batches": predicted_share(model, data, len(asked)),
+        "predicted_one_by_one": predicted_share(model, data, 1),
+    }
+
+
+@experiment()
+def decoder_mistakes() -> dict:
+    """Record six decoders, five of them wrong, trained to the end."""
+    torch.set_num_threads(1)
+    wall, cpu = time.perf_counter(), time.process_time()
+    data = small_task()
+    with hold_cores(1):
+        rows = [
+            outcome(data, name, seed) for name in DECODERS for seed in SEEDS
+        ]
+    made = make_record(
+        "decoder_mistakes",
+        list(SEEDS),
+        {"runs": rows},
+        wall_s=time.perf_counter() - wall,
+        cpu_s=time.process_time() - cpu,
+    )
+    write_record(made)
+    return made
