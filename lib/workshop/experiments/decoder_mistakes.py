@@ -9,6 +9,7 @@ Axes: B batch, T target steps, S source symbols, E value width
 """
 
 import time
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
@@ -160,7 +161,7 @@ def outcome(data: Task, name: str, seed: int) -> dict:
         Recipe(EPOCHS, size=64, rate=6e-3, seed=seed),
     )
     history = trainer.run(progress=False)
-    asked = data.splits.test
+    asked: Sequence = data.splits.test
     outputs = [data.targets.decode(f.ids) for f in data.generate(model, asked)]
     links = predicted_links(data, model, asked)
     return {

@@ -145,7 +145,8 @@ def wrong_links(model: nn.Module, data: Task) -> dict:
     count = grammar.TRAINED_LENGTH
     means = torch.stack([forward[positions == n].mean(0) for n in range(count)])
     tallies: dict[str, list[int]] = {}
-    for pair in data.splits.test:
+    pairs: Sequence = data.splits.test
+    for pair in pairs:
         found = cut_at(pair) if len(pair.source) >= SHORTEST else None
         if not found:
             continue
