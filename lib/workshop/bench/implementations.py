@@ -98,7 +98,9 @@ def build_mask(
         return None
     if queries is None:
         queries = torch.arange(T, device=device)
-    return rule(0, 0, queries[:, None], torch.arange(S, device=device))
+    first = torch.zeros((), dtype=torch.int64, device=device)
+    keys = torch.arange(S, device=device)
+    return rule(first, first, queries[:, None], keys)
 
 
 def build_bias(row: Row, device: str, queries: Tensor | None = None) -> Tensor:
