@@ -19,7 +19,7 @@ from attnbook.exercises.remembered import known
 from attnbook.exercises.runner import run
 from attnbook.exercises.tolerance import share_of_tolerance
 from attnbook.exercises.verdict import as_number
-from workshop.book.catalogue import Entry, entries
+from workshop.book.catalogue import Entry, list_entries
 
 # What these do shows only when they are called twice, or with other inputs.
 NOT_IN_ONE_CALL = {"state", "random", "hard-coded", "ready-made"}
@@ -104,7 +104,7 @@ def main(chapters: list[str]) -> None:
     print("| exercise | tightest right | | closest wrong | |")
     print("|---|---|---|---|---|")
     rows = []
-    for entry in entries():
+    for entry in list_entries():
         if chapters and entry.module not in chapters:
             continue
         rows.append(margins(entry))

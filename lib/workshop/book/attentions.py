@@ -47,7 +47,7 @@ class Attention:
     sizes: dict[str, float | int] = field(default_factory=dict)
 
 
-def value(cost: str, sizes: dict[str, float | int]) -> float | int:
+def evaluate_cost(cost: str, sizes: dict[str, float | int]) -> float | int:
     """Return a cost such as "2 T S (D + E)" at the sizes of its axes.
 
     Raises:

@@ -51,7 +51,7 @@ class Entry:
     exercise: Exercise
 
 
-def entries() -> Iterator[Entry]:
+def list_entries() -> Iterator[Entry]:
     """Yield every exercise, chapter by chapter."""
     found = []
     for info in pkgutil.iter_modules(exercises.__path__):
@@ -63,11 +63,11 @@ def entries() -> Iterator[Entry]:
             found.append((chapter, info.name, module))
     for chapter, name, module in sorted(found, key=lambda x: x[0]):
         order = [x for x in vars(module) if x in module.__all__]
-        for check in by_place(chapter, order):
+        for check in sort_by_position(chapter, order):
             yield Entry(name, chapter, check, getattr(module, check))
 
 
-def by_place(chapter: str, checks: list[str]) -> list[str]:
+def sort_by_position(chapter: str, checks: list[str]) -> list[str]:
     """Return a chapter's checks in the order in which it asks them."""
     path = Path("chapters") / f"{chapter}.md"
     text = path.read_text("utf8") if path.exists() else ""
@@ -76,7 +76,7 @@ def by_place(chapter: str, checks: list[str]) -> list[str]:
     return sorted(checks, key=lambda x: (asked.find(f"{x}("), x))
 
 
-def anchor(entry: Entry) -> str:
+def make_anchor(entry: Entry) -> str:
     """Return the address of the heading under which a check is asked.
 
     It is spelt as MyST spells a heading's: small letters, no punctuation.
@@ -91,7 +91,7 @@ def anchor(entry: Entry) -> str:
     return f"{entry.chapter}.ipynb#{name.replace(' ', '-')}"
 
 
-def shows(exercise: Exercise, mistake: Mistake) -> str:
+def describe_symptom(exercise: Exercise, mistake: Mistake) -> str:
     """Return where a mistake first shows, and as what."""
     with untouched():
         for nth, case in enumerate(exercise.cases(FIRST)):
@@ -106,11 +106,11 @@ def shows(exercise: Exercise, mistake: Mistake) -> str:
     return "on fresh inputs"
 
 
-def messages() -> str:
+def write_messages() -> str:
     """Return everything that a check can say, to be read as an editor would."""
     lines = ["# What the checks say", "", "## Any exercise", ""]
     lines += [f"- `{slug}`: because {text}" for slug, text in COMMON.items()]
-    for entry in entries():
+    for entry in list_entries():
         lines += ["", f"## {entry.chapter}: {entry.name}", ""]
         for mistake in entry.exercise.mistakes:
             verdict = entry.exercise(mistake.answer, 5)
@@ -119,4 +119,4 @@ def messages() -> str:
 
 
 if __name__ == "__main__":
-    print(messages(), end="")
+    print(write_messages(), end="")

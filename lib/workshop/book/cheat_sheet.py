@@ -6,7 +6,7 @@ Axes: those of `workshop.book.attentions`
 import re
 from pathlib import Path
 
-from workshop.book.attentions import ATTENTIONS, Attention, value
+from workshop.book.attentions import ATTENTIONS, Attention, evaluate_cost
 
 CHAPTERS = Path("chapters")
 HEAD = """# Cheat sheet
@@ -42,20 +42,22 @@ SIZES: dict[str, float] = {
 ONE, SEVERAL = {"H": 1, "D": 256, "E": 256}, {"H": 8, "D": 32, "E": 32}
 
 
-def cheat_sheet() -> str:
+def write_cheat_sheet() -> str:
     """Return the page."""
     rows = [
         "| attention | formula | cost | parameters | take it for | chapter |",
         "|---|---|---|---|---|---|",
-        *map(line, ATTENTIONS),
+        *map(write_formulas, ATTENTIONS),
     ]
     counted = [
         "| attention | operations | tanh | parameters | holds |",
         "|---|---|---|---|---|",
-        *map(numbers, ATTENTIONS),
+        *map(write_numbers, ATTENTIONS),
     ]
     named = {**SIZES, **SEVERAL}
-    sizes = ", ".join(f"{tex(k)[:-1]} = {v:g}$" for k, v in named.items())
+    sizes = ", ".join(
+        f"{format_cost(k)[:-1]} = {v:g}$" for k, v in named.items()
+    )
     return (
         HEAD
         + "\n".join(rows)
@@ -66,52 +68,57 @@ def cheat_sheet() -> str:
     )
 
 
-def tex(cost: str) -> str:
+def format_cost(cost: str) -> str:
     """Return a cost as TeX, a formula a term: a line may end between them."""
     terms = re.split(r" \+ (?![^(]*\))", cost.replace("Dq", "D_q"))
     return " + ".join(f"${term}$" for term in terms)
 
 
-def line(row: Attention) -> str:
+def write_formulas(row: Attention) -> str:
     """Return a row of formulas."""
     bound = "at most " if row.at_most else ""
-    parameters = "none" if row.parameters == "0" else tex(row.parameters)
-    tanh = "" if row.tanh == "0" else f", {tex(row.tanh)} tanh"
+    parameters = (
+        "none" if row.parameters == "0" else format_cost(row.parameters)
+    )
+    tanh = "" if row.tanh == "0" else f", {format_cost(row.tanh)} tanh"
     cells = (
         row.name,
         row.formula,
-        f"{bound}{tex(row.operations)}{tanh}; holds {tex(row.largest)}",
+        f"{bound}{format_cost(row.operations)}{tanh}; "
+        f"holds {format_cost(row.largest)}",
         parameters,
         row.use,
-        f"[{row.chapter}]({stem(row.chapter)}.ipynb)",
+        f"[{row.chapter}]({find_chapter(row.chapter)}.ipynb)",
     )
     return f"| {' | '.join(cells)} |"
 
 
-def numbers(row: Attention) -> str:
+def write_numbers(row: Attention) -> str:
     """Return a row of numbers."""
-    sizes = at(row)
+    sizes = choose_sizes(row)
     costs = row.operations, row.tanh, row.parameters, row.largest
-    operations, tanh, parameters, largest = (value(c, sizes) for c in costs)
+    operations, tanh, parameters, largest = (
+        evaluate_cost(c, sizes) for c in costs
+    )
     bound = "≤ " if row.at_most else ""
     cells = (
         row.name,
-        f"{bound}{short(operations)}",
-        short(tanh),
+        f"{bound}{format_number(operations)}",
+        format_number(tanh),
         f"{parameters:,.0f}",
-        f"{bound}{short(largest)}",
+        f"{bound}{format_number(largest)}",
     )
     return f"| {' | '.join(cells)} |"
 
 
-def at(row: Attention) -> dict[str, float | int]:
+def choose_sizes(row: Attention) -> dict[str, float | int]:
     """Return the sizes for a row: of one head, or of several."""
     costs = f"{row.operations} {row.parameters} {row.largest}"
     heads = SEVERAL if "H" in costs.split() else ONE
     return {**SIZES, **heads, **row.sizes}
 
 
-def short(count: float | int) -> str:
+def format_number(count: float | int) -> str:
     """Return a large number with 3 digits and a word."""
     for size, word in (1e9, " billion"), (1e6, " million"), (1e3, " thousand"):
         if count >= size:
@@ -119,7 +126,7 @@ def short(count: float | int) -> str:
     return f"{count:.3g}"
 
 
-def stem(chapter: int) -> str:
+def find_chapter(chapter: int) -> str:
     """Return the file name of a chapter, without its ending."""
     (path,) = CHAPTERS.glob(f"{chapter:02}_*.md")
     return path.stem

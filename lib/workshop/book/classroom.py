@@ -20,7 +20,7 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
 from attnbook.exercises.exercise import Exercise
 from workshop.book import repository
-from workshop.book.folded import BLOCK, exercises
+from workshop.book.folded import BLOCK, find_exercises
 
 CHAPTERS = Path("chapters")
 KERNEL = {
@@ -55,7 +55,7 @@ class Task:
 def tasks(path: Path) -> tuple[str, list[Task]]:
     """Return a chapter's title and the exercises of its last section."""
     text = path.read_text("utf8")
-    known, found, prose, within = exercises(text), [], "", False
+    known, found, prose, within = find_exercises(text), [], "", False
     notebook = jupytext.reads(text, "md:myst")
     heading = re.search(r"^# (.+)$", text, re.M).group(1)
     for cell in notebook.cells:

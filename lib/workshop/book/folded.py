@@ -23,7 +23,7 @@ BLOCK = re.compile(
 MODULE = re.compile(r"from (attnbook\.exercises\.\w+) import \(?\s*check_")
 
 
-def exercises(text: str) -> dict[str, Exercise]:
+def find_exercises(text: str) -> dict[str, Exercise]:
     """Return the exercises that a chapter's text can name, by their names."""
     modules = [importlib.import_module(name) for name in MODULE.findall(text)]
     return {
@@ -34,7 +34,7 @@ def exercises(text: str) -> dict[str, Exercise]:
     }
 
 
-def block(name: str, exercise: Exercise) -> str:
+def write_solution(name: str, exercise: Exercise) -> str:
     """Return the folded solution of an exercise."""
     source = inspect.getsource(exercise.solution).rstrip()
     return (
@@ -43,13 +43,13 @@ def block(name: str, exercise: Exercise) -> str:
     )
 
 
-def filled(text: str) -> str:
+def refresh_solutions(text: str) -> str:
     """Return a chapter's text with every folded solution fresh.
 
     Raises:
         ValueError: if a block names a check that the chapter does not import.
     """
-    known = exercises(text)
+    known = find_exercises(text)
 
     def fresh(found: re.Match) -> str:
         name = found.group(1)
@@ -58,11 +58,11 @@ def filled(text: str) -> str:
                 f"a solution of {name} is folded in, but the chapter imports "
                 f"only {', '.join(sorted(known)) or 'no check'}"
             )
-        return block(name, known[name])
+        return write_solution(name, known[name])
 
     return BLOCK.sub(fresh, text)
 
 
 if __name__ == "__main__":
     for path in map(Path, sys.argv[1:]):
-        path.write_text(filled(path.read_text("utf8")), "utf8")
+        path.write_text(refresh_solutions(path.read_text("utf8")), "utf8")

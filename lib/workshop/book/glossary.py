@@ -105,7 +105,7 @@ def require_place(term: Term, known: set[str]) -> None:
         )
 
 
-def glossary() -> str:
+def write_glossary() -> str:
     """Return the page."""
     chapters = {front.slug: front for front in read_chapters(CHAPTERS)}
     data = tomllib.loads(TERMS.read_text("utf8"))

@@ -19,7 +19,7 @@ import torch
 from attnbook.grade import many, report
 from attnbook.grade.fences import Limits
 from workshop.book import classroom
-from workshop.book.catalogue import entries
+from workshop.book.catalogue import list_entries
 from workshop.experiments.cores import hold_cores
 
 
@@ -35,7 +35,7 @@ def checks() -> Iterator[tuple[float, float, str]]:
 
     What a right answer takes is the median of three checks.
     """
-    for entry in entries():
+    for entry in list_entries():
         exercise = entry.exercise
         right = [
             seconds(lambda e=exercise, n=n: e(e.solution, n, own=False))

@@ -3,7 +3,12 @@
 from itertools import groupby
 
 from attnbook.exercises.verdict import COMMON
-from workshop.book.catalogue import Entry, anchor, entries, shows
+from workshop.book.catalogue import (
+    Entry,
+    describe_symptom,
+    list_entries,
+    make_anchor,
+)
 
 HEAD = """# Misconceptions
 
@@ -15,17 +20,17 @@ shows late goes unnoticed for long elsewhere, too.
 """
 
 
-def misconceptions() -> str:
+def write_misconceptions() -> str:
     """Return the page."""
-    found = list(entries())
+    found = list(list_entries())
     parts = [HEAD]
     for chapter, group in groupby(found, key=lambda x: x.chapter):
-        parts.append(section(chapter, list(group)))
-    parts.append(common())
+        parts.append(write_section(chapter, list(group)))
+    parts.append(write_common_mistakes())
     return "\n".join(parts)
 
 
-def section(chapter: str, group: list[Entry]) -> str:
+def write_section(chapter: str, group: list[Entry]) -> str:
     """Return a chapter's mistakes as a table."""
     rows = [
         f"## [Chapter {int(chapter[:2])}]({chapter}.ipynb)",
@@ -37,15 +42,15 @@ def section(chapter: str, group: list[Entry]) -> str:
         for mistake in entry.exercise.mistakes:
             cells = (
                 f"**{mistake.title}** `{mistake.slug}`",
-                sentence(mistake.because),
-                shows(entry.exercise, mistake),
-                f"[`{entry.name}`]({anchor(entry)})",
+                write_sentence(mistake.because),
+                describe_symptom(entry.exercise, mistake),
+                f"[`{entry.name}`]({make_anchor(entry)})",
             )
             rows.append("| " + " | ".join(map(cell, cells)) + " |")
     return "\n".join(rows) + "\n"
 
 
-def common() -> str:
+def write_common_mistakes() -> str:
     """Return what any exercise can meet."""
     rows = [
         "## In any exercise",
@@ -55,12 +60,12 @@ def common() -> str:
     ]
     blanks = {"what": "…", "seen": "…", "right": "…"}
     for slug, text in COMMON.items():
-        said = sentence(text.format(**blanks))
+        said = write_sentence(text.format(**blanks))
         rows.append(f"| **{slug.replace('-', ' ')}** `{slug}` | {cell(said)} |")
     return "\n".join(rows) + "\n"
 
 
-def sentence(text: str) -> str:
+def write_sentence(text: str) -> str:
     """Return a text that begins and ends as a sentence does."""
     stop = "" if text.endswith(("?", ".")) else "."
     return text[:1].upper() + text[1:] + stop

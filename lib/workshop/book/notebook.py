@@ -92,10 +92,10 @@ def stored(output: nbformat.NotebookNode) -> nbformat.NotebookNode | None:
 
 def fold(source: Path) -> None:
     """Fill a chapter's setup cell and solutions from the tested source."""
-    from workshop.book.folded import filled
+    from workshop.book.folded import refresh_solutions
 
     text = repository.set_text(source.read_text("utf8"), repository.current())
-    source.write_text(filled(text), "utf8")
+    source.write_text(refresh_solutions(text), "utf8")
 
 
 def execute(source: Path) -> nbformat.NotebookNode:

@@ -7,17 +7,17 @@ from pathlib import Path
 
 from attnbook.records import list_records, read_record
 from workshop.book import reference
-from workshop.book.cheat_sheet import cheat_sheet
+from workshop.book.cheat_sheet import write_cheat_sheet
 from workshop.book.front_matter import (
     list_chapters,
     read_chapters,
     write_opening,
     write_table,
 )
-from workshop.book.glossary import glossary
-from workshop.book.misconceptions import misconceptions
+from workshop.book.glossary import write_glossary
+from workshop.book.misconceptions import write_misconceptions
 from workshop.book.notebook import fold, follow
-from workshop.book.teaching import teaching
+from workshop.book.teaching import write_teaching_guide
 
 CHAPTERS = Path("chapters")
 README = Path("README.md")
@@ -44,7 +44,7 @@ one thread.
 """
 
 
-def evidence() -> str:
+def write_evidence() -> str:
     """Return the page of recorded runs: what, how long, what came out."""
     rows = [
         "| run | what came out | parameters | epochs | CPU minutes | date |",
@@ -62,18 +62,18 @@ def evidence() -> str:
         size = record.get("parameters")
         cells = (
             f"`{name}`",
-            said or f"see {reader(name)}",
+            said or f"see {link_reader(name)}",
             f"{size:,}" if size else "",
             str(record.get("epochs", "")),
             f"{record['cpu_s'] / 60:.1f}",
             record["date"][:10],
         )
         rows.append(f"| {' | '.join(cells)} |")
-    foot = f"\nTogether {total:.0f} CPU minutes. {machines()}\n"
+    foot = f"\nTogether {total:.0f} CPU minutes. {describe_machines()}\n"
     return HEAD + "\n".join(rows) + "\n" + foot
 
 
-def reader(name: str) -> str:
+def link_reader(name: str) -> str:
     """Return a link to the chapter that first reads a record.
 
     Raises:
@@ -87,7 +87,7 @@ def reader(name: str) -> str:
     raise ValueError(f"no chapter reads the record {name!r}")
 
 
-def machines() -> str:
+def describe_machines() -> str:
     """Return a sentence on the machines and versions of all runs."""
     found = sorted(
         {
@@ -99,25 +99,25 @@ def machines() -> str:
     return f"Recorded with: {'; '.join(found)}." if found else ""
 
 
-def index() -> str:
+def write_index() -> str:
     """Return the first page with the table of chapters fresh."""
     text = (CHAPTERS / "index.md").read_text("utf8")
     return write_table(text, list_chapters(read_chapters(CHAPTERS), times=True))
 
 
-def readme() -> str:
+def write_readme() -> str:
     """Return the README with the table of chapters fresh."""
     table = list_chapters(read_chapters(CHAPTERS), f"{CHAPTERS}/")
     return write_table(README.read_text("utf8"), table)
 
 
 PAGES = {
-    "cheat_sheet.md": cheat_sheet,
-    "evidence.md": evidence,
-    "glossary.md": glossary,
-    "index.md": index,
-    "misconceptions.md": misconceptions,
-    "teaching.md": teaching,
+    "cheat_sheet.md": write_cheat_sheet,
+    "evidence.md": write_evidence,
+    "glossary.md": write_glossary,
+    "index.md": write_index,
+    "misconceptions.md": write_misconceptions,
+    "teaching.md": write_teaching_guide,
 }
 
 
@@ -130,7 +130,7 @@ def main() -> None:
         Path(name).parent.mkdir(exist_ok=True)
         Path(name).write_text(text, "utf8")
         print(f"wrote {name}")
-    README.write_text(readme(), "utf8")
+    README.write_text(write_readme(), "utf8")
     print(f"wrote {README}")
     for front in read_chapters(CHAPTERS):
         path = CHAPTERS / f"{front.slug}.md"

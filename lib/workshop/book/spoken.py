@@ -54,7 +54,7 @@ ABOVE = {"ˉ": "bar", "¯": "bar", "~": "tilde", "^": "hat", "→": "vector"}
 SILENT = {"annotation", "mspace"}
 
 
-def sign(text: str) -> str:
+def say_sign(text: str) -> str:
     """Return the word for a sign; letters say themselves."""
     if text in SIGNS:
         return SIGNS[text]
@@ -63,7 +63,7 @@ def sign(text: str) -> str:
     return "".join(c for c in text if c not in "\u2061\u2062\u2063\u200b")
 
 
-def script(base: str, below: str = "", above: str = "") -> str:
+def say_script(base: str, below: str = "", above: str = "") -> str:
     """Return a letter with its indices in words."""
     said = f"{base} sub {below}" if below else base
     if base in {"sum", "product", "integral"} or base in {"max", "min"}:
@@ -74,33 +74,33 @@ def script(base: str, below: str = "", above: str = "") -> str:
     return f"{said} to the {above}" if above else said
 
 
-def say(node: ElementTree.Element) -> str:
+def say_node(node: ElementTree.Element) -> str:
     """Return a part of a formula in words."""
     kind = node.tag.rpartition("}")[2]
     if kind in SILENT:
         return ""
     if not len(node):
-        return sign((node.text or "").strip())
-    parts = [said for child in node if (said := say(child))]
+        return say_sign((node.text or "").strip())
+    parts = [said for child in node if (said := say_node(child))]
     match kind, parts:
         case "mfrac", [upper, lower]:
             return f"{upper} over {lower}"
         case "msqrt", _:
             return f"square root of {' '.join(parts)}"
         case "msub" | "munder", [base, below]:
-            return script(base, below)
+            return say_script(base, below)
         case "msup", [base, above]:
-            return script(base, above=above)
+            return say_script(base, above=above)
         case "mover", [base, above]:
             mark = next((m for s, m in ABOVE.items() if s in above), "")
-            return f"{base} {mark}" if mark else script(base, above=above)
+            return f"{base} {mark}" if mark else say_script(base, above=above)
         case "msubsup" | "munderover", [base, below, above]:
-            return script(base, below, above)
+            return say_script(base, below, above)
         case "mtable", _:
             return "; ".join(parts)
     return " ".join(parts)
 
 
-def spoken(mathml: str) -> str:
+def say_formula(mathml: str) -> str:
     """Return a formula, given as MathML, in words."""
-    return " ".join(say(ElementTree.fromstring(mathml)).split())
+    return " ".join(say_node(ElementTree.fromstring(mathml)).split())

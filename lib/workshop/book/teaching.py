@@ -5,25 +5,28 @@ from collections import defaultdict
 from itertools import groupby
 from pathlib import Path
 
-from workshop.book.catalogue import entries
+from workshop.book.catalogue import list_entries
 
 PAGE = Path("chapters/teaching.md")
 OFTEN = 4  # exercises that know a mistake, for it to be listed
 
 
-def teaching() -> str:
+def write_teaching_guide() -> str:
     """Return the guide with its tables fresh."""
     text = PAGE.read_text("utf8")
-    for name, table in ("exercises", timings()), ("slugs", slugs()):
+    for name, table in (
+        ("exercises", write_timings()),
+        ("slugs", write_common_mistakes()),
+    ):
         marks = rf"(<!-- {name}: begin -->\n).*?(<!-- {name}: end -->)"
         text = re.sub(marks, rf"\1\n{table}\n\n\2", text, flags=re.DOTALL)
     return text
 
 
-def timings() -> str:
+def write_timings() -> str:
     """Return the exercises of each chapter with their stars and minutes."""
     rows = ["| chapter | exercises | minutes |", "|---|---|---|"]
-    for chapter, group in groupby(entries(), key=lambda x: x.chapter):
+    for chapter, group in groupby(list_entries(), key=lambda x: x.chapter):
         found = [entry.exercise for entry in group]
         each = "; ".join(
             f"{x.title} {'★' * x.stars} {x.minutes}" for x in found
@@ -34,13 +37,13 @@ def timings() -> str:
     return "\n".join(rows)
 
 
-def slugs() -> str:
+def write_common_mistakes() -> str:
     """Return the mistakes that most exercises know.
 
     A title belongs to its exercise: one slug may have several.
     """
     known = defaultdict(lambda: defaultdict(list))
-    for entry in entries():
+    for entry in list_entries():
         for mistake in entry.exercise.mistakes:
             name = entry.name.removeprefix("check_")
             known[mistake.slug][mistake.title].append(name)

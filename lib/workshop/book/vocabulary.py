@@ -69,7 +69,7 @@ def is_read(module: str) -> bool:
         return True
 
 
-def texts(root: Path) -> Iterator[tuple[str, str]]:
+def read_texts(root: Path) -> Iterator[tuple[str, str]]:
     """Yield every text that is read, with the file that holds it.
 
     These are finished chapters, their quizzes, the back matter that is written

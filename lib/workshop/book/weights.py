@@ -10,13 +10,13 @@ TEXT = {".html", ".css", ".js", ".svg", ".json"}
 FIGURES = {".webp", ".png", ".jpg", ".gif", ".avif"}
 
 
-def size(path: Path) -> int:
+def measure_size(path: Path) -> int:
     """Return how many bytes a file takes over the wire."""
     held = path.read_bytes()
     return len(gzip.compress(held, 6)) if path.suffix in TEXT else len(held)
 
 
-def asked_for(page: Path) -> set[Path]:
+def list_requests(page: Path) -> set[Path]:
     """Return the files that a page's HTML and styles name: it and them all."""
     found, unread = set(), [page]
     while unread:
@@ -39,10 +39,10 @@ def asked_for(page: Path) -> set[Path]:
     return found
 
 
-def by_kind(page: Path) -> Counter:
+def sum_by_kind(page: Path) -> Counter:
     """Return a page's bytes over the wire, by kind of file."""
     sizes = Counter()
-    for path in asked_for(page):
+    for path in list_requests(page):
         figure = path.suffix in FIGURES or "_images" in path.parts
-        sizes["figures" if figure else path.suffix] += size(path)
+        sizes["figures" if figure else path.suffix] += measure_size(path)
     return sizes

@@ -7,11 +7,11 @@ import pytest
 
 from equivalent_mutants import find_reason
 from mutants import make_mutants
-from workshop.book.catalogue import entries
+from workshop.book.catalogue import list_entries
 
 pytestmark = pytest.mark.bank
 SEEDS = range(100, 120)
-ENTRIES = list(entries())
+ENTRIES = list(list_entries())
 each = pytest.mark.parametrize(
     "entry", ENTRIES, ids=[f"{x.module}-{x.name}" for x in ENTRIES]
 )

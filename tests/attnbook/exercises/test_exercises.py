@@ -22,7 +22,7 @@ from attnbook.exercises.mistake import Trial
 from attnbook.exercises.outcome import alike
 from attnbook.exercises.remembered import drawn, known
 from attnbook.exercises.runner import copied, run
-from workshop.book.catalogue import entries
+from workshop.book.catalogue import list_entries
 from workshop.book.sections import read_sections
 from workshop.chapters import chapter_of
 
@@ -37,7 +37,7 @@ def checks():
     Without CHAPTERS, so that in `make check` an edited text does not concern
     every exercise.
     """
-    for entry in entries():
+    for entry in list_entries():
         yield entry.module, entry.name, entry.exercise
 
 

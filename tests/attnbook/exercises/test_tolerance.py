@@ -15,10 +15,10 @@ from attnbook.exercises.tolerance import (
     tolerance,
 )
 from margins import furthest, right, shares, wrong
-from workshop.book.catalogue import entries
+from workshop.book.catalogue import list_entries
 
 each = pytest.mark.parametrize(
-    "entry", [pytest.param(x, id=x.name) for x in entries()]
+    "entry", [pytest.param(x, id=x.name) for x in list_entries()]
 )
 
 
@@ -162,7 +162,7 @@ def test_whole_numbers_infinity_and_nan_have_no_tolerance():
 
 
 def test_draws_are_made_where_they_decide_and_remembered():
-    check = next(entries()).exercise
+    check = next(list_entries()).exercise
     scattered.cache_clear()
     assert check(check.solution, 3, own=False)
     assert scattered.cache_info().misses == 0

@@ -13,7 +13,7 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
 
 from workshop.book import attentions, cheat_sheet
-from workshop.book.attentions import ATTENTIONS, read_rows, value
+from workshop.book.attentions import ATTENTIONS, evaluate_cost, read_rows
 
 SIZES = (
     {"T": 101, "S": 103, "D": 4, "E": 5, "Dq": 7, "M": 11, "A": 13, "C": 24}
@@ -107,7 +107,7 @@ def count_costs(row, which):
 @pytest.mark.parametrize("row", ATTENTIONS, ids=lambda row: row.name)
 def test_a_rows_costs_are_those_of_the_code(row, which):
     n, found = count_costs(row, which)
-    said = {name: value(getattr(row, name), n) for name in found}
+    said = {name: evaluate_cost(getattr(row, name), n) for name in found}
     for name in ("operations", "largest") if row.at_most else ():
         assert said[name] / 2 <= found.pop(name) <= said.pop(name)
     assert said == found
@@ -131,15 +131,15 @@ def test_a_chapters_rows_are_counted_in_the_file_of_its_name():
 
 
 def test_numbers_are_shortened_and_a_missing_axis_is_refused():
-    assert cheat_sheet.short(536870912) == "537 million"
-    assert cheat_sheet.short(12) == "12"
-    assert value("2 T^2 (D + E)", {"T": 3, "D": 1, "E": 4}) == 90
+    assert cheat_sheet.format_number(536870912) == "537 million"
+    assert cheat_sheet.format_number(12) == "12"
+    assert evaluate_cost("2 T^2 (D + E)", {"T": 3, "D": 1, "E": 4}) == 90
     with pytest.raises(ValueError, match=r"needs \['S'\]"):
-        value("T S", {"T": 3})
+        evaluate_cost("T S", {"T": 3})
 
 
 def test_the_page_has_two_lines_for_each_row():
-    page = cheat_sheet.cheat_sheet()
+    page = cheat_sheet.write_cheat_sheet()
     for row in ATTENTIONS:
         lines = re.findall(rf"^\| {re.escape(row.name)} \|", page, re.M)
         assert len(lines) == 2

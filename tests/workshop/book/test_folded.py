@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from attnbook.exercises import before_you_start
-from workshop.book.folded import BLOCK, block, filled
+from workshop.book.folded import BLOCK, refresh_solutions, write_solution
 
 pytestmark = pytest.mark.precision
 
@@ -28,7 +28,7 @@ an older one
 @pytest.mark.parametrize("chapter", CHAPTERS, ids=lambda p: p.stem)
 def test_solutions_in_the_chapter_are_the_tested_ones(chapter):
     text = chapter.read_text("utf8")
-    assert filled(text) == text, (
+    assert refresh_solutions(text) == text, (
         f"run: python -m workshop.book.folded chapters/{chapter.name}"
     )
 
@@ -45,22 +45,24 @@ def test_every_exercise_has_its_solution_below(chapter):
 
 @pytest.mark.parametrize("chapter", CHAPTERS, ids=lambda p: p.stem)
 def test_stars_and_minutes_are_those_of_the_exercise(chapter):
-    from workshop.book.folded import exercises
+    from workshop.book.folded import find_exercises
 
     text = chapter.read_text("utf8")
     for name in STUB.findall(text):
-        exercise = exercises(text)[name]
+        exercise = find_exercises(text)[name]
         said = f"{'★' * exercise.stars} · {exercise.minutes} minutes"
         before = text[: text.index(f"{name}(my")]
         assert re.findall(r"★+ · \d+ minutes", before)[-1] == said, name
 
 
 def test_a_stale_solution_is_replaced():
-    fresh = filled(STALE)
+    fresh = refresh_solutions(STALE)
     assert "an older one" not in fresh
-    assert block("check_softmax", before_you_start.check_softmax) in fresh
+    assert (
+        write_solution("check_softmax", before_you_start.check_softmax) in fresh
+    )
     assert "def softmax(" in fresh
-    assert filled(fresh) == fresh
+    assert refresh_solutions(fresh) == fresh
 
 
 @pytest.mark.refusal
@@ -69,4 +71,4 @@ def test_a_solution_without_an_exercise_is_refused():
         "Solution of <code>check_softmax", "Solution of <code>check_sofmax"
     )
     with pytest.raises(ValueError, match=r"check_sofmax .*check_softmax"):
-        filled(stale)
+        refresh_solutions(stale)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from built_pages import HTML
-from workshop.book.catalogue import entries
+from workshop.book.catalogue import list_entries
 from workshop.book.front_matter import (
     FrontMatter,
     list_chapters,
@@ -52,7 +52,7 @@ def test_heading_level_and_minutes_follow_the_front_matter(front):
 
 def test_the_minutes_of_exercises_are_those_that_are_declared():
     declared = dict.fromkeys((x.slug for x in CHAPTERS), 0)
-    for entry in entries():
+    for entry in list_entries():
         declared[entry.chapter] += entry.exercise.minutes
     assert declared == {x.slug: x.exercises for x in CHAPTERS}
 

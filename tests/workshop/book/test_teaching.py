@@ -1,12 +1,16 @@
 """The tables of the teaching guide."""
 
 from workshop.book import teaching
-from workshop.book.catalogue import entries
+from workshop.book.catalogue import list_entries
 
 
 def read_rows():
     """Return each slug's exercises by title, as the table shows them."""
-    lines = [line for line in teaching.slugs().splitlines() if "`" in line]
+    lines = [
+        line
+        for line in teaching.write_common_mistakes().splitlines()
+        if "`" in line
+    ]
     found = {}
     for line in lines:
         slug, each = line.strip("| ").split(" | ")
@@ -20,7 +24,7 @@ def read_rows():
 def test_every_exercise_is_listed_under_its_own_title_of_a_mistake():
     own = {
         (mistake.slug, entry.name.removeprefix("check_")): mistake.title
-        for entry in entries()
+        for entry in list_entries()
         for mistake in entry.exercise.mistakes
     }
     rows = read_rows()

@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from workshop.book.vocabulary import TERMS, find_phrases, read_words, texts
+from workshop.book.vocabulary import TERMS, find_phrases, read_texts, read_words
 
 pytestmark = pytest.mark.precision
 
 ROOT = Path(__file__).parents[3]
-TEXTS = dict(texts(ROOT))
+TEXTS = dict(read_texts(ROOT))
 
 
 @pytest.mark.parametrize("name", TEXTS)
@@ -68,6 +68,6 @@ def test_a_finished_chapter_is_read_with_its_modules_and_quiz(monkeypatch):
     unread = "lib/attnbook/attention/luong.py"
     assert unread not in TEXTS
     monkeypatch.setattr("workshop.book.vocabulary.read_unfinished", frozenset)
-    read = dict(texts(ROOT))
+    read = dict(read_texts(ROOT))
     assert {unread, "chapters/03_luong.md"} <= {*read}
     assert "lib/attnbook/exercises/quizzes/03_luong.json" in read

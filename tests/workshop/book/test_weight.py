@@ -9,7 +9,7 @@ import pytest
 
 from built_pages import HTML, PAGES
 from workshop.book.frame import POLICY
-from workshop.book.weights import asked_for, by_kind
+from workshop.book.weights import list_requests, sum_by_kind
 
 pytestmark = pytest.mark.browser
 
@@ -24,14 +24,14 @@ def tags(page, name):
 
 @each_page
 def test_a_first_visit_loads_at_most_200_kb_and_250_kb_of_figures(page):
-    sizes = by_kind(page)
+    sizes = sum_by_kind(page)
     assert sizes.pop("figures", 0) <= 250_000
     assert sizes.total() <= 200_000, sizes
 
 
 @each_page
 def test_every_file_of_a_page_is_local(page):
-    assert all(path.is_file() for path in asked_for(page))
+    assert all(path.is_file() for path in list_requests(page))
 
 
 @each_page
@@ -63,7 +63,7 @@ def test_pictures_have_a_size_and_load_lazily(page):
 
 
 def test_every_file_in_the_build_is_used_by_a_page():
-    used = set().union(*(asked_for(HTML / name) for name in PAGES))
+    used = set().union(*(list_requests(HTML / name) for name in PAGES))
     for folder in ("_static", "_images"):
         shipped = {p for p in (HTML / folder).rglob("*") if p.is_file()}
         assert shipped - used == set()
