@@ -33,7 +33,7 @@ def test_a_formula_becomes_mathml():
     ],
 )
 def test_a_formula_is_described_in_words(tex, words):
-    said = math.spoken(math.mathml(tex))
+    said = math.say_formula(math.mathml(tex))
     assert said.startswith(words)
     assert f'aria-label="{said}"' in math.mathml(tex)
 
