@@ -9,6 +9,8 @@ from torch import nn
 from torch.nn import functional as F
 
 from attnbook.exercises import encoder_decoder as checks
+from attnbook.exercises.encoder_decoder import encoder_fault as fault
+from attnbook.exercises.encoder_decoder import error_cause as cause
 from attnbook.training.metrics import edit_distance
 from right_answers import in_double
 
@@ -234,6 +236,185 @@ def greedy_as_tuple(step, state, start, end, limit):
     return said
 
 
+def depends_by_loops(length, width, packed):
+    result = torch.zeros(2, width, width, dtype=torch.bool)
+    for i in range(width):
+        for j in range(width):
+            if packed and max(i, j) >= length:
+                continue
+            result[0, i, j], result[1, i, j] = j <= i, j >= i
+    return result
+
+
+def depends_by_tril(length, width, packed):
+    n = length if packed else width
+    result = torch.zeros(2, width, width, dtype=torch.bool)
+    ones = torch.ones(n, n, dtype=torch.bool)
+    result[0, :n, :n], result[1, :n, :n] = ones.tril(), ones.triu()
+    return result
+
+
+def depends_by_experiment(length, width, packed):
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        gru = nn.GRU(3, 5, batch_first=True, bidirectional=True).double()
+        x = torch.randn(1, width, 3, dtype=torch.float64)
+    given = (
+        nn.utils.rnn.pack_padded_sequence if packed else lambda x, *_, **__: x
+    )
+
+    def states(x):
+        found = gru(given(x, torch.tensor([length]), batch_first=True))[0]
+        if packed:
+            found = nn.utils.rnn.pad_packed_sequence(
+                found, batch_first=True, total_length=width
+            )[0]
+        return found[0].detach().view(width, 2, 5)
+
+    before = states(x)
+    columns = []
+    for j in range(width):
+        changed = x.clone()
+        changed[0, j] += 1
+        columns.append((states(changed) != before).any(-1).mT)
+    return torch.stack(columns, dim=-1)
+
+
+def depends_by_comparison(length, width, packed):
+    i, j = torch.meshgrid(*2 * [torch.arange(width)], indexing="ij")
+    inside = (torch.maximum(i, j) < length) | (not packed)
+    return torch.stack([(j <= i) & inside, (j >= i) & inside])
+
+
+def depends_by_cumsum(length, width, packed):
+    eye = torch.eye(width)
+    forward = eye.cumsum(0) > 0
+    result = torch.stack([forward, forward.T])
+    if packed:
+        result[:, length:] = False
+        result[:, :, length:] = False
+    return result
+
+
+def fault_in_any_order(model, source, lengths):
+    if fault.reads_padding(model, source, lengths):
+        return 1
+    if fault.ignores_symbol(model, source, lengths):
+        return 3
+    return 2 if fault.mixes_sequences(model, source, lengths) else 0
+
+
+def fault_by_equal_lengths(model, source, lengths):
+    n = int(lengths.min())
+    equal = source[:, :n]
+    same = torch.full_like(lengths, n)
+    together = model(equal, same)
+    alone = torch.cat(
+        [model(equal[b, None], same[:1]) for b in range(len(same))]
+    )
+    if not torch.allclose(together, alone):
+        return fault.MIXED
+    row, one = source[:1, : lengths[0]], lengths[:1]
+    padded = torch.cat([row, torch.zeros(1, 3, dtype=row.dtype)], dim=1)
+    if not torch.allclose(model(row, one), model(padded, one)):
+        return fault.PADDING
+    for j in (0, -1):
+        other = row.clone()
+        other[0, j] = 1 + other[0, j] % 2
+        if (model(row, one) == model(other, one)).any():
+            return fault.PARTIAL
+    return fault.SOUND
+
+
+def fault_by_permutation(model, source, lengths):
+    order = torch.tensor([1, 0, *range(2, len(lengths))])
+    turned = model(source[order], lengths[order])[order]
+    if fault.reads_padding(model, source, lengths):
+        return 1
+    if not torch.allclose(turned, model(source, lengths)):
+        return 2
+    return 3 * fault.ignores_symbol(model, source, lengths)
+
+
+def fault_by_other_neighbours(model, source, lengths):
+    others = source.clone()
+    others[1:, 0] = others[1:, 0] % 6 + 1
+    wider = torch.cat([source, torch.zeros_like(source[:, :1])], dim=1)
+    before = model(source, lengths)
+    padding = not torch.equal(before, model(wider, lengths).round(decimals=9))
+    padding = padding and not torch.allclose(before, model(wider, lengths))
+    mixed = not torch.allclose(before[0], model(others, lengths)[0])
+    if padding or mixed:
+        return 1 if padding else 2
+    return 3 if fault.ignores_symbol(model, source, lengths) else 0
+
+
+def fault_as_tensor(model, source, lengths):
+    return torch.tensor(fault_in_any_order(model, source, lengths))
+
+
+def cause_in_one_loop(step, state, start, target):
+    own, forced = state, state
+    previous, true, first, late = start, start, None, False
+    for t, symbol in enumerate(target):
+        logits, own = step(previous, own)
+        previous = int(logits.argmax())
+        logits, forced = step(true, forced)
+        missing, true = int(logits.argmax()) != symbol, symbol
+        if first is not None and missing:
+            late = True
+        if first is None and previous != symbol:
+            first = t
+    return 0 if first is None else 1 if late else 2
+
+
+def cause_from_the_first_error(step, state, start, target):
+    made = cause.generate(step, state, start, len(target))
+    if made == target:
+        return 0
+    k = next(t for t in range(len(target)) if made[t] != target[t])
+    for previous in [start, *target[:k]]:
+        _, state = step(previous, state)
+    for previous, symbol in zip(target[k:], target[k + 1 :], strict=False):
+        logits, state = step(previous, state)
+        if int(logits.argmax()) != symbol:
+            return 1
+    return 2
+
+
+def cause_by_counting(step, state, start, target):
+    forced = cause.find_errors(
+        cause.predict(step, state, start, target), target
+    )
+    return min(len(forced), 2) and (1 if len(forced) > 1 else 2)
+
+
+def cause_by_recursion(step, state, start, target):
+    def errors(previous, state, rest, force):
+        if not rest:
+            return []
+        logits, after = step(previous, state)
+        symbol = int(logits.argmax())
+        fed = rest[0] if force else symbol
+        return [symbol != rest[0], *errors(fed, after, rest[1:], force)]
+
+    own = errors(start, state, target, False)
+    if not any(own):
+        return 0
+    first = own.index(True)
+    return 1 if any(errors(start, state, target, True)[first + 1 :]) else 2
+
+
+def cause_with_tensors(step, state, start, target):
+    right = torch.tensor(target)
+    own = torch.tensor(cause.generate(step, state, start, len(target)))
+    forced = torch.tensor(cause.predict(step, state, start, target))
+    if bool((own == right).all()):
+        return 0
+    first = int((own != right).int().argmax())
+    return 1 if bool((forced != right)[first + 1 :].any()) else 2
+
+
 ANSWERS = {
     "check_reverse_source": (
         ("loops", reverse_by_loops),
@@ -277,5 +458,26 @@ ANSWERS = {
         ("a generator", greedy_by_generator),
         ("cut afterwards", greedy_cut_afterwards),
         ("a tuple", greedy_as_tuple),
+    ),
+    "check_state_dependencies": (
+        ("loops", depends_by_loops),
+        ("triangles of ones", depends_by_tril),
+        ("an experiment on a GRU", depends_by_experiment),
+        ("a grid of positions", depends_by_comparison),
+        ("a running sum", depends_by_cumsum),
+    ),
+    "check_encoder_fault": (
+        ("another order of tests", fault_in_any_order),
+        ("a batch of equal lengths", fault_by_equal_lengths),
+        ("a permuted batch", fault_by_permutation),
+        ("other neighbours", fault_by_other_neighbours),
+        ("a tensor", fault_as_tensor),
+    ),
+    "check_error_cause": (
+        ("both runs in one loop", cause_in_one_loop),
+        ("from the first error on", cause_from_the_first_error),
+        ("the first error is in both runs", cause_by_counting),
+        ("recursion", cause_by_recursion),
+        ("tensors", cause_with_tensors),
     ),
 }

@@ -6,6 +6,8 @@ import torch
 from torch.nn import functional as F
 
 from attnbook.exercises import encoder_decoder as checks
+from attnbook.exercises.encoder_decoder import encoder_fault as fault
+from attnbook.exercises.encoder_decoder import error_cause as cause
 from attnbook.training.metrics import edit_distance
 from wrong_answers import Wrong
 from wrong_answers.common import Answers, detached, single
@@ -263,10 +265,321 @@ def argmax_of_state(step, state, start, end, limit):
     return said
 
 
+def depends_as_list(length, width, packed):
+    return checks.check_state_dependencies.solution(
+        length, width, packed
+    ).tolist()
+
+
+def depends_by_batch_axis(length, width, packed):
+    result = checks.check_state_dependencies.solution(length, width, packed)
+    return result.permute(1, 2, 0)
+
+
+def backward_from_true_end_unpacked(length, width, packed):
+    result = checks.check_state_dependencies.solution(length, width, packed)
+    if not packed:
+        result = result.clone()
+        result[1] &= torch.arange(width) < length
+    return result
+
+
+def forward_stops_unpacked(length, width, packed):
+    result = checks.check_state_dependencies.solution(length, width, packed)
+    if not packed:
+        result = result.clone()
+        result[0] &= torch.arange(width) < length
+    return result
+
+
+def by_position_loop(skip):
+    def answer(length, width, packed):
+        result = torch.zeros(2, width, width, dtype=torch.bool)
+        for i in range(width):
+            for j in range(width):
+                hidden = packed and (i >= length or j >= length)
+                result[0, i, j] = j <= i - skip and not hidden
+                result[1, i, j] = j >= i + skip and not hidden
+        return result
+
+    return answer
+
+
+def longer_by_one(length, width, packed):
+    return checks.check_state_dependencies.solution(
+        min(length + 1, width), width, packed
+    )
+
+
+def faults(model, source, lengths):
+    """Return which of the three tests fail."""
+    return (
+        fault.reads_padding(model, source, lengths),
+        fault.mixes_sequences(model, source, lengths),
+        fault.ignores_symbol(model, source, lengths),
+    )
+
+
+def fault_by_first_row(model, source, lengths):
+    n = int(lengths[0])
+    alone = model(source[:1, :n], lengths[:1])
+    if torch.allclose(alone, model(source, lengths)[:1]):
+        ignores = fault.ignores_symbol(model, source, lengths)
+        return fault.PARTIAL if ignores else fault.SOUND
+    return fault.PADDING
+
+
+def fault_as_text(model, source, lengths):
+    number = checks.check_encoder_fault.solution(model, source, lengths)
+    return ("sound", "padding", "mixed", "partial")[number]
+
+
+def fault_as_truth(model, source, lengths):
+    return checks.check_encoder_fault.solution(model, source, lengths) > 0
+
+
+def fault_as_flags(model, source, lengths):
+    return [int(x) for x in faults(model, source, lengths)]
+
+
+def fault_by_shape(model, source, lengths):
+    same = model(source, lengths).shape[0] == len(source)
+    return fault.SOUND if same else fault.MIXED
+
+
+def fault_by_nan(model, source, lengths):
+    return fault.PARTIAL if model(source, lengths).isnan().any() else 0
+
+
+def fault_by_sum_of_flags(model, source, lengths):
+    return sum(faults(model, source, lengths))
+
+
+def fault_by_norm(model, source, lengths):
+    changed = source.clone()
+    changed[:, 0] = changed[:, 0] % (fault.SYMBOLS - 1) + 1
+    if fault.reads_padding(model, source, lengths):
+        return fault.PADDING
+    if fault.mixes_sequences(model, source, lengths):
+        return fault.MIXED
+    before, after = model(source, lengths), model(changed, lengths)
+    return fault.PARTIAL if torch.allclose(before, after) else fault.SOUND
+
+
+def cause_by_first_error_too(step, state, start, target):
+    own = cause.find_errors(
+        cause.generate(step, state, start, len(target)), target
+    )
+    forced = cause.find_errors(
+        cause.predict(step, state, start, target), target
+    )
+    if not own:
+        return cause.RIGHT
+    return cause.MISSING if forced else cause.OWN_HISTORY
+
+
+def cause_unshifted(step, state, start, target):
+    own = cause.find_errors(
+        cause.generate(step, state, start, len(target)), target
+    )
+    if not own:
+        return cause.RIGHT
+    shifted = [*target[1:], target[-1]]
+    made = cause.predict(step, state, target[0], shifted)
+    wrong = cause.find_errors(made, target)
+    late = any(t > own[0] for t in wrong)
+    return cause.MISSING if late else cause.OWN_HISTORY
+
+
+def cause_by_set(step, state, start, target):
+    own = set(cause.generate(step, state, start, len(target)))
+    return cause.MISSING if own < set(target) else cause.RIGHT
+
+
+def cause_by_share(step, state, start, target):
+    own = cause.find_errors(
+        cause.generate(step, state, start, len(target)), target
+    )
+    if not own:
+        return cause.RIGHT
+    half = len(own) > len(target) / 2
+    return cause.OWN_HISTORY if half else cause.MISSING
+
+
+def cause_from_forced_only(step, state, start, target):
+    forced = cause.find_errors(
+        cause.predict(step, state, start, target), target
+    )
+    if not forced:
+        return cause.RIGHT
+    return cause.MISSING if len(forced) > 1 else cause.OWN_HISTORY + 1
+
+
+def cause_as_text(step, state, start, target):
+    number = checks.check_error_cause.solution(step, state, start, target)
+    return ("right", "missing", "own history")[number]
+
+
+def cause_as_pair(step, state, start, target):
+    return (1, checks.check_error_cause.solution(step, state, start, target))
+
+
+def cause_by_length(step, state, start, target):
+    made = cause.generate(step, state, start, len(target))
+    return cause.RIGHT if len(made) == len(target) else cause.MISSING
+
+
+STATE_DEPENDENCIES = Answers(checks.check_state_dependencies)
+STATE_DEPENDENCIES += (
+    Wrong(
+        "type",
+        "nested lists, as one writes a table by hand",
+        "every entry",
+        depends_as_list,
+    ),
+    Wrong(
+        "shape",
+        "the direction put last, as PyTorch concatenates states",
+        "every entry",
+        depends_by_batch_axis,
+    ),
+    Wrong(
+        "numbers",
+        "padding of zeros thought harmless for the backward direction",
+        "everything packed",
+        backward_from_true_end_unpacked,
+    ),
+    Wrong(
+        "numbers",
+        "padding of zeros thought harmless for the forward direction",
+        "everything packed",
+        forward_stops_unpacked,
+    ),
+    Wrong(
+        "own-symbol-missing",
+        "the state before the step taken for the one after it",
+        "the triangles' shape",
+        by_position_loop(1),
+    ),
+    Wrong(
+        "numbers",
+        "a step that reads one symbol ahead",
+        "the triangles' shape",
+        by_position_loop(-1),
+    ),
+    Wrong(
+        "numbers",
+        "the end symbol counted into the length",
+        "everything without padding",
+        longer_by_one,
+    ),
+    Wrong(
+        "dtype",
+        "1 and 0 for True and False",
+        "every entry",
+        lambda *x: checks.check_state_dependencies.solution(*x).int(),
+    ),
+)
+ENCODER_FAULT = Answers(checks.check_encoder_fault)
+ENCODER_FAULT += (
+    Wrong(
+        "mixing-called-padding",
+        "one comparison for two faults",
+        "padding",
+        fault_by_first_row,
+    ),
+    Wrong("type", "the name of the fault", "the fault", fault_as_text),
+    Wrong(
+        "type",
+        "sound or not, without which fault",
+        "sound encoders",
+        fault_as_truth,
+    ),
+    Wrong(
+        "type",
+        "the three test results as they are",
+        "every test",
+        fault_as_flags,
+    ),
+    Wrong(
+        "always-sound",
+        "looks at shapes only",
+        "sound encoders",
+        fault_by_shape,
+    ),
+    Wrong(
+        "always-sound",
+        "looks for NaN only",
+        "sound encoders",
+        fault_by_nan,
+    ),
+    Wrong(
+        "numbers",
+        "the number of failed tests for the number of the fault",
+        "sound encoders",
+        fault_by_sum_of_flags,
+    ),
+    Wrong(
+        "partial-missed",
+        "the contexts compared as a whole",
+        "padding and mixed sequences",
+        fault_by_norm,
+    ),
+)
+ERROR_CAUSE = Answers(checks.check_error_cause)
+ERROR_CAUSE += (
+    Wrong(
+        "missing-always",
+        "the first error is in both runs, and is counted",
+        "decoders that lack information",
+        cause_by_first_error_too,
+    ),
+    Wrong(
+        "missing-always",
+        "the target is fed without the start symbol",
+        "decoders that lack information",
+        cause_unshifted,
+    ),
+    Wrong(
+        "numbers",
+        "the symbols compared without their order",
+        "decoders without errors",
+        cause_by_set,
+    ),
+    Wrong(
+        "numbers",
+        "many errors taken for a chain of errors",
+        "one decoder misled early",
+        cause_by_share,
+    ),
+    Wrong(
+        "numbers",
+        "no generated sequence at all",
+        "decoders without errors",
+        cause_from_forced_only,
+    ),
+    Wrong("type", "the name of the cause", "the cause", cause_as_text),
+    Wrong(
+        "type",
+        "a pair with the number of errors",
+        "the cause",
+        cause_as_pair,
+    ),
+    Wrong(
+        "always-right",
+        "lengths compared instead of symbols",
+        "decoders without errors",
+        cause_by_length,
+    ),
+)
+
 ANSWERS = {
     "check_reverse_source": REVERSE_SOURCE,
     "check_last_state": LAST_STATE,
     "check_masked_loss": MASKED_LOSS,
     "check_error_rate": ERROR_RATE,
     "check_greedy": GREEDY,
+    "check_state_dependencies": STATE_DEPENDENCIES,
+    "check_encoder_fault": ENCODER_FAULT,
+    "check_error_cause": ERROR_CAUSE,
 }

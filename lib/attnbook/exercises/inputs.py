@@ -16,6 +16,15 @@ def whole(rng: torch.Generator, low: int, high: int, *shape: int) -> Tensor:
     return torch.randint(low, high + 1, shape, generator=rng)
 
 
+def shuffle_cases(cases: tuple, rng: torch.Generator) -> tuple:
+    """Return the cases, the first in its place and the rest in random order.
+
+    Where answers are one of a few numbers, their order cannot be learned.
+    """
+    order = 1 + torch.randperm(len(cases) - 1, generator=rng)
+    return (cases[0], *(cases[i] for i in order.tolist()))
+
+
 def doubled(inputs: tuple) -> tuple:
     """Return inputs with their floating-point tensors in double precision."""
     return cast(inputs, torch.float64)

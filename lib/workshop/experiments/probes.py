@@ -1,11 +1,12 @@
-"""What a vector still knows: linear probes of the encoder's last state.
+"""What a context vector contains: linear probes of an encoder's final state.
 
 Source: the probing of Adi et al. (2017), section 3,
     https://arxiv.org/abs/1608.04207 (there word content and order; here the
-    letter at each place). Departure: one linear layer, no hidden one.
-Axes: N words, K places, V symbols, M memory width
+    letter at each position). Departure: one linear layer, no hidden one.
+Axes: N words, K positions, V symbols, M memory width
 """
 
+import random
 from collections import Counter
 from collections.abc import Sequence
 
@@ -25,14 +26,16 @@ from workshop.experiments.record import recorded
 from workshop.experiments.registry import experiment
 
 PROBED = ("cmudict_fixed_0", "cmudict_forward_0", "cmudict_backward_0")
-LENGTHS = range(4, 15)
+LENGTHS = (6, 9, 12)
+WORDS = 3000  # to train a probe on, as many for each length
+STEPS, EVERY, RATE = 3000, 250, 1e-2
 
 
 @torch.no_grad()
 def compute_contexts(
     model: nn.Module, data: Task, pairs: Sequence[Pair]
 ) -> Float[Tensor, "N M"]:
-    """Return the one vector that the encoder keeps of each source."""
+    """Return the context vector of each source."""
     rows = []
     for start in range(0, len(pairs), 512):
         some = [
@@ -44,47 +47,76 @@ def compute_contexts(
 
 
 def encode_letters(
-    data: Task, pairs: Sequence[Pair], places: int
+    data: Task, pairs: Sequence[Pair], positions: int
 ) -> Int[Tensor, "N K"]:
-    """Return the number of the letter at each place, PAD after the end."""
-    table = torch.full((len(pairs), places), PAD)
+    """Return the id of the letter at each position, PAD after the end."""
+    table = torch.full((len(pairs), positions), PAD)
     for row, p in zip(table, pairs, strict=True):
-        ids = data.sources.encode_known(p.source)[:places]
+        ids = data.sources.encode_known(p.source)[:positions]
         row[: len(ids)] = torch.tensor(ids)
     return table
 
 
 def fit_probe(
-    vectors: Float[Tensor, "N M"], wanted: Int[Tensor, "N K"], symbols: int
+    vectors: Float[Tensor, "N M"],
+    wanted: Int[Tensor, "N K"],
+    symbols: int,
+    steps: int = STEPS,
 ) -> nn.Linear:
-    """Return a linear layer from a vector to the letter at every place."""
+    """Return a linear layer from a vector to the letter at every position.
+
+    A fifteenth of the rows, at the end, is not trained on. The weights are
+    kept from the step at which the loss on these rows was lowest.
+    """
     with seeded(0):
         probe = nn.Linear(vectors.shape[1], wanted.shape[1] * symbols)
     probe, wanted = probe.to(vectors.device), wanted.to(vectors.device)
-    order = torch.Generator().manual_seed(0)
+    rng = torch.Generator().manual_seed(0)
+    count = len(vectors) - max(1, len(vectors) // 15)
+    kept: list[tuple[float, dict[str, Tensor]]] = []
 
-    def compute_loss(rows: Tensor) -> Tensor:
-        logits = probe(vectors[rows]).unflatten(1, (-1, symbols))
-        return F.cross_entropy(
-            logits.flatten(0, 1), wanted[rows].flatten(), ignore_index=PAD
-        )
+    def keep_weights(step: int, _: float) -> None:
+        if step % EVERY == 0:
+            with torch.no_grad():
+                loss = measure_letter_loss(
+                    probe, vectors[count:], wanted[count:]
+                )
+            weights = {k: v.clone() for k, v in probe.state_dict().items()}
+            kept.append((float(loss), weights))
 
     optimize(
-        torch.optim.Adam(probe.parameters(), lr=3e-3),
-        (
-            rows
-            for _ in range(12)
-            for rows in torch.randperm(len(vectors), generator=order).split(256)
-        ),
-        compute_loss,
+        torch.optim.Adam(probe.parameters()),
+        (torch.randint(count, (256,), generator=rng) for _ in range(steps)),
+        lambda rows: measure_letter_loss(probe, vectors[rows], wanted[rows]),
+        rate=lambda step: RATE * (1 - step / steps),
+        callbacks=[keep_weights],
     )
+    keep_weights(0, 0.0)  # after the last step
+    probe.load_state_dict(min(kept, key=lambda pair: pair[0])[1])
     return probe
+
+
+def measure_letter_loss(
+    probe: nn.Linear, vectors: Float[Tensor, "N M"], wanted: Int[Tensor, "N K"]
+) -> Float[Tensor, ""]:
+    """Return the mean cross-entropy of the letters, in nats."""
+    logits = probe(vectors).unflatten(1, (wanted.shape[1], -1))
+    return F.cross_entropy(logits.flatten(0, 1), wanted.flatten())
+
+
+@torch.no_grad()
+def score_probe(
+    probe: nn.Linear, vectors: Float[Tensor, "N M"], wanted: Int[Tensor, "N K"]
+) -> list[float]:
+    """Return the share of letters that the probe reads, by position."""
+    logits = probe(vectors).unflatten(1, (wanted.shape[1], -1))
+    return (logits.argmax(-1).cpu() == wanted).double().mean(0).tolist()
 
 
 def measure_chance_level(
     data: Task, known: Sequence[Pair], asked: Sequence[Pair]
 ) -> list:
-    """Return how often the commonest letter of a place is the right one."""
+    """Return how often the most frequent letter of a position is correct."""
     right = []
     for k in range(len(asked[0].source)):
         common, _ = Counter(p.source[k] for p in known).most_common(1)[0]
@@ -92,33 +124,72 @@ def measure_chance_level(
     return right
 
 
+def draw_words(words: Sequence[Pair], n: int) -> list[Pair]:
+    """Return the words of length n in a random order."""
+    some = [p for p in words if len(p.source) == n]
+    return random.Random(n).sample(some, len(some))
+
+
+def probe_encoder(
+    model: nn.Module, data: Task, count: int | None = WORDS
+) -> dict[str, list[float]]:
+    """Return the share of letters read, by length and position.
+
+    Args:
+        model: its encoder's context vectors are probed.
+        data: the task of the model.
+        count: words to fit a probe on; all unless given.
+    """
+    model.to(get_device())
+    words = list({p.source: p for p in data.splits.train}.values())
+    read = {}
+    for n in LENGTHS:
+        known = draw_words(words, n)[:count]
+        asked = [p for p in data.splits.test if len(p.source) == n]
+        probe = fit_probe(
+            compute_contexts(model, data, known),
+            encode_letters(data, known, n),
+            len(data.sources),
+        )
+        vectors = compute_contexts(model, data, asked)
+        read[str(n)] = score_probe(
+            probe, vectors, encode_letters(data, asked, n)
+        )
+    return read
+
+
+def compare_with_chance(data: Task) -> tuple[dict, dict]:
+    """Return the chance level by length and position, and the test words."""
+    words = list({p.source: p for p in data.splits.train}.values())
+    guess, counts = {}, {}
+    for n in LENGTHS:
+        known = draw_words(words, n)
+        asked = [p for p in data.splits.test if len(p.source) == n]
+        guess[str(n)], counts[str(n)] = (
+            measure_chance_level(data, known, asked),
+            len(asked),
+        )
+    return guess, counts
+
+
 @experiment()
 @recorded(seeds=[0])
 def context_probe() -> dict:
-    """Record how well each letter can be read off the context vector."""
+    """Record how well each letter can be read off the context vector.
+
+    Each length has a probe of its own, so that a position is the same distance
+    from both ends in all of its words, and as many words to fit it on. Besides
+    trained encoders, encoders with random weights are probed, and the first
+    one with all words of a length.
+    """
     accuracy: dict[str, dict] = {}
-    guess: dict[str, list] = {}
-    counts: dict[str, int] = {}
     for name in PROBED:
-        model, data, _ = load_trained(name)
-        model.to(get_device())
-        words = {p.source: p for p in data.splits.train}.values()
-        fits = [p for p in words if len(p.source) <= LENGTHS[-1]][::3]
-        probe = fit_probe(
-            compute_contexts(model, data, fits),
-            encode_letters(data, fits, LENGTHS[-1]),
-            len(data.sources),
-        )
-        accuracy[name] = {}
-        for n in LENGTHS:
-            asked = [p for p in data.splits.test if len(p.source) == n]
-            with torch.no_grad():
-                said = probe(compute_contexts(model, data, asked))
-            said = said.unflatten(1, (-1, len(data.sources))).argmax(-1)
-            said = said.cpu()
-            hits = said[:, :n] == encode_letters(data, asked, n)
-            accuracy[name][str(n)] = hits.double().mean(0).tolist()
-            counts[str(n)] = len(asked)
-            known = [p for p in fits if len(p.source) == n]
-            guess[str(n)] = measure_chance_level(data, known, asked)
+        model, data, run = load_trained(name)
+        accuracy[name] = probe_encoder(model, data)
+        if not data.backwards:
+            initial = run.model().eval()
+            accuracy[f"{name}_untrained"] = probe_encoder(initial, data)
+    model, data, _ = load_trained(PROBED[0])
+    accuracy["all_words"] = probe_encoder(model, data, count=None)
+    guess, counts = compare_with_chance(data)
     return {"accuracy": accuracy, "chance": guess, "words": counts}

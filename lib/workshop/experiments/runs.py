@@ -140,7 +140,13 @@ RUNS = {
         for way in ("forward", "backward")
         for s in range(2)
     },
-    # An LSTM has four gates to a GRU's three; narrower, it is as large.
+    # A quarter of the pairs, in as many epochs.
+    **{
+        f"cmudict_fixed_quarter_{s}": with_seed(SPELL_FIXED, s, every=4)
+        for s in range(2)
+    },
+    # An LSTM has three gates and a candidate, a GRU two gates and a candidate:
+    # narrower, it has as many parameters.
     "cmudict_attention_lstm_0": replace(
         SPELL, cell="lstm", encoder=84, decoder=166
     ),

@@ -235,9 +235,8 @@ def scored(data, model):
     """Return what is read off a model, as plain numbers."""
     answers = data.generate(model, PAIRS, limit=5)
     vectors = compute_contexts(model, data, PAIRS)
-    probe = fit_probe(
-        vectors.detach(), torch.zeros(2, 3, dtype=torch.long) + 5, 7
-    )
+    wanted = torch.zeros(2, 3, dtype=torch.long) + 5
+    probe = fit_probe(vectors.detach(), wanted, symbols=7, steps=2)
     assert next(probe.parameters()).device == vectors.device
     return (
         [x.ids for x in answers],

@@ -1,4 +1,4 @@
-"""Exercise: a decoder that hears itself.
+"""Exercise: greedy decoding, each output fed back in.
 
 Source: Sutskever, Vinyals and Le (2014), section 3.2 (a beam of one),
     https://arxiv.org/abs/1409.3215
@@ -155,7 +155,7 @@ check_greedy = Exercise(
     title="greedy decoding",
     stars=3,
     minutes=20,
-    section="Let it speak",
+    section="Generation: greedy search",
     solution=greedy,
     returns=("symbols",),
     draw=draw,

@@ -1,0 +1,310 @@
+"""Exercise: find the fault of an encoder by experiments on it.
+
+Source: the three faults are those of keon/seq2seq PR 32, of
+    spro/practical-pytorch issue 149, and of a reshape without a transpose.
+Axes: B batch, S source symbols, M memory width
+"""
+
+from collections.abc import Callable
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+
+from attnbook.exercises.exercise import Case, Exercise, Mistake
+from attnbook.exercises.inputs import normal, shuffle_cases
+
+SOUND, PADDING, MIXED, PARTIAL = range(4)
+SYMBOLS, WIDTH, HIDDEN = 7, 3, 5  # symbol 0 is padding
+
+
+class SmallEncoder(nn.Module):
+    """A bidirectional GRU and a function that makes the context of it.
+
+    Args:
+        rng: draws the weights.
+        collect: from the encoder, source and lengths to contexts (B, M).
+    """
+
+    def __init__(self, rng: torch.Generator, collect: Callable):
+        super().__init__()
+        self.embed = nn.Embedding(SYMBOLS, WIDTH)
+        self.recurrent = nn.GRU(
+            WIDTH, HIDDEN, batch_first=True, bidirectional=True
+        )
+        self.double()
+        with torch.no_grad():
+            for weight in self.parameters():
+                weight.copy_(normal(rng, *weight.shape, dtype=torch.float64))
+        self.collect = collect
+
+    def forward(
+        self, source: Int[Tensor, "B S"], lengths: Int[Tensor, " B"]
+    ) -> Float[Tensor, "B M"]:
+        """Return a context vector for each source."""
+        return self.collect(self, source, lengths).detach()
+
+    def pack(self, source: Tensor, lengths: Tensor):
+        """Return the embedded source as a packed batch."""
+        return pack_padded_sequence(
+            self.embed(source),
+            lengths,
+            batch_first=True,
+            enforce_sorted=False,
+        )
+
+
+def side_by_side(last: Tensor) -> Tensor:
+    """Return the final states (2, B, N) as contexts (B, 2N)."""
+    return last.transpose(0, 1).flatten(1)
+
+
+def sound(model, source, lengths):
+    """Return the states of both directions at the true ends."""
+    return side_by_side(model.recurrent(model.pack(source, lengths))[1])
+
+
+def sound_one_by_one(model, source, lengths):
+    """Encode every source separately, without padding."""
+    rows = zip(source, lengths.tolist(), strict=True)
+    return torch.cat(
+        [
+            side_by_side(model.recurrent(model.embed(row[None, :n]))[1])
+            for row, n in rows
+        ]
+    )
+
+
+def unpacked(model, source, lengths):
+    """Run both directions over the padding."""
+    return side_by_side(model.recurrent(model.embed(source))[1])
+
+
+def unpacked_backward(model, source, lengths):
+    """Run only the backward direction over the padding."""
+    good, bad = sound(model, source, lengths), unpacked(model, source, lengths)
+    return torch.cat([good[:, :HIDDEN], bad[:, HIDDEN:]], dim=1)
+
+
+def reshaped(model, source, lengths):
+    """Reshape (2, B, N) without a transpose: two sequences share a row."""
+    last = model.recurrent(model.pack(source, lengths))[1]
+    return last.reshape(len(source), -1)
+
+
+def neighbour(model, source, lengths):
+    """Take the backward half from the next sequence of the batch."""
+    good = sound(model, source, lengths)
+    return torch.cat([good[:, :HIDDEN], good[:, HIDDEN:].roll(1, 0)], dim=1)
+
+
+def states(model, source, lengths):
+    """Return the states (B, S, 2N) of a packed batch."""
+    found = model.recurrent(model.pack(source, lengths))[0]
+    return pad_packed_sequence(found, batch_first=True)[0]
+
+
+def last_position(model, source, lengths):
+    """Take both directions at the last real position."""
+    return states(model, source, lengths)[
+        torch.arange(len(source)), lengths - 1
+    ]
+
+
+def first_position(model, source, lengths):
+    """Take both directions at the first position."""
+    return states(model, source, lengths)[:, 0]
+
+
+def reads_padding(model, source, lengths) -> bool:
+    """Tell whether two more columns of padding change a context."""
+    wider = F.pad(source, (0, 2))
+    return not torch.allclose(model(wider, lengths), model(source, lengths))
+
+
+def mixes_sequences(model, source, lengths) -> bool:
+    """Tell whether a source alone has another context than in company."""
+    alone = [
+        model(row[None, :n], torch.tensor([n]))
+        for row, n in zip(source, lengths.tolist(), strict=True)
+    ]
+    return not torch.allclose(torch.cat(alone), model(source, lengths))
+
+
+def ignores_symbol(model, source, lengths, positions=None, some=False) -> bool:
+    """Tell whether a changed symbol leaves an entry of the context unchanged.
+
+    Args:
+        model: the encoder.
+        source: a batch.
+        lengths: of its sources.
+        positions: which symbols to change; all unless given.
+        some: look at the context as a whole instead of at each entry.
+    """
+    n = int(lengths[0])
+    row = source[:1, :n]
+    before = model(row, lengths[:1])
+    for position in range(n) if positions is None else positions:
+        changed = row.clone()
+        changed[0, position] = changed[0, position] % (SYMBOLS - 1) + 1
+        same = model(changed, lengths[:1]) == before
+        if same.all() if some else same.any():
+            return True
+    return False
+
+
+def encoder_fault(
+    model: nn.Module, source: Int[Tensor, "B S"], lengths: Int[Tensor, " B"]
+) -> int:
+    """Return 0 for a sound encoder, else the number of its fault."""
+    if reads_padding(model, source, lengths):
+        return PADDING
+    if mixes_sequences(model, source, lengths):
+        return MIXED
+    return PARTIAL if ignores_symbol(model, source, lengths) else SOUND
+
+
+def draw(rng: torch.Generator) -> tuple[Case, ...]:
+    """Sound encoders, and each fault in two forms."""
+
+    def case(tries, collect, *lengths):
+        n = torch.tensor(lengths)
+        ids = torch.randint(1, SYMBOLS, (len(n), 5), generator=rng)
+        source = ids.masked_fill(torch.arange(5) >= n[:, None], 0)
+        return Case(tries, (SmallEncoder(rng, collect), source, n))
+
+    cases = (
+        case("with a sound encoder", sound, 3, 5, 2),
+        case("with another sound encoder", sound_one_by_one, 4, 5, 2),
+        case("with an encoder that is not packed", unpacked, 3, 5, 4),
+        case(
+            "with one whose backward half is not packed",
+            unpacked_backward,
+            4,
+            2,
+            5,
+        ),
+        case("with a reshape that mixes sequences", reshaped, 4, 5, 2),
+        case("with halves of different sequences", neighbour, 3, 5, 2),
+        case("with states of the last position", last_position, 5, 3, 4),
+        case("with states of the first position", first_position, 4, 5, 3),
+    )
+    return shuffle_cases(cases, rng)
+
+
+def judging(*tests, otherwise=SOUND):
+    """Return an answer that makes these tests, in this order."""
+
+    def answer(model, source, lengths):
+        for fault, test in tests:
+            if test(model, source, lengths):
+                return fault
+        return otherwise
+
+    return answer
+
+
+def symbols_at(*positions):
+    """Return a test that changes only these symbols."""
+    return lambda *x: ignores_symbol(*x, positions=positions)
+
+
+def mixes_without_padding(*x) -> bool:
+    """Tell whether sequences are mixed in an encoder that skips padding."""
+    return mixes_sequences(*x) and not reads_padding(*x)
+
+
+PADS, MIXES = (PADDING, reads_padding), (MIXED, mixes_sequences)
+IGNORES = (PARTIAL, ignores_symbol)
+
+check_encoder_fault = Exercise(
+    title="find the fault of an encoder",
+    stars=3,
+    minutes=25,
+    section="Batches: padding and packing",
+    solution=encoder_fault,
+    returns=("fault",),
+    draw=draw,
+    mistakes=(
+        Mistake(
+            "always-sound",
+            "every encoder called sound",
+            "it finds no fault in any encoder",
+            judging(),
+        ),
+        Mistake(
+            "padding-missed",
+            "padding not tested",
+            "an encoder that reads padding is called sound",
+            judging(
+                (
+                    MIXED,
+                    lambda *x: mixes_sequences(*x) and not reads_padding(*x),
+                ),
+                IGNORES,
+            ),
+        ),
+        Mistake(
+            "padding-called-mixing",
+            "padding taken for mixed sequences",
+            "an encoder that reads padding is said to mix sequences: encoding "
+            "a sequence alone takes away the padding and the other sequences "
+            "at once; change one of them at a time",
+            judging(MIXES, PADS, IGNORES),
+        ),
+        Mistake(
+            "mixing-called-padding",
+            "mixed sequences taken for padding",
+            "an encoder that mixes sequences is said to read padding: encoding "
+            "a sequence alone takes away the padding and the other sequences "
+            "at once; change one of them at a time",
+            judging((PADDING, mixes_sequences), IGNORES),
+        ),
+        Mistake(
+            "mixing-missed",
+            "mixed sequences not tested",
+            "an encoder that mixes the sequences of a batch is called sound",
+            judging(PADS, IGNORES),
+        ),
+        Mistake(
+            "partial-missed",
+            "unread symbols not found",
+            "an encoder with a half that has read only one symbol is called "
+            "sound: the other half still changes with every symbol, so "
+            "compare each number of the context",
+            judging(
+                PADS, MIXES, (PARTIAL, lambda *x: ignores_symbol(*x, some=True))
+            ),
+        ),
+        Mistake(
+            "first-symbol-only",
+            "only the first symbol changed",
+            "only the first symbol is changed, so a half that has read nothing "
+            "but the first symbol is not found",
+            judging(PADS, MIXES, (PARTIAL, symbols_at(0))),
+        ),
+        Mistake(
+            "last-symbol-only",
+            "only the last symbol changed",
+            "only the last symbol is changed, so a half that has read nothing "
+            "but the last symbol is not found",
+            judging(PADS, MIXES, (PARTIAL, symbols_at(-1))),
+        ),
+        Mistake(
+            "always-partial",
+            "every other encoder called partial",
+            "a sound encoder is said to have unread symbols",
+            judging(PADS, MIXES, otherwise=PARTIAL),
+        ),
+        Mistake(
+            "faults-swapped",
+            "faults numbered in another order",
+            "padding and mixed sequences have each other's number",
+            judging(
+                (MIXED, reads_padding), (PADDING, mixes_sequences), IGNORES
+            ),
+        ),
+    ),
+)

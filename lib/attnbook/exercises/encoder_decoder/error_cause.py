@@ -1,0 +1,250 @@
+"""Exercise: a control that separates exposure bias from missing information.
+
+Source: exposure bias is the term of Ranzato et al. (2016), section 1,
+    https://arxiv.org/abs/1511.06732
+Axes: V symbols, T target symbols
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from attnbook.exercises.exercise import Case, Exercise, Mistake
+from attnbook.exercises.inputs import normal, shuffle_cases, whole
+
+RIGHT, MISSING, OWN_HISTORY = range(3)
+SYMBOLS, START = 11, 1
+PATIENCE = 200  # calls; no answer needs as many
+
+Step = Callable[[int, Tensor], tuple[Tensor, Tensor]]
+
+
+@dataclass(eq=False)
+class SmallDecoder:
+    """A decoder that errs where it is told to.
+
+    Attributes:
+        target: the correct symbols.
+        noise: (T, V) added to the logits.
+        lost: positions at which it is wrong whatever it has read.
+        misled: whether a wrong previous symbol makes it wrong: "never", "once"
+            (at that step) or "forever" (from then on).
+    """
+
+    target: list[int]
+    noise: Tensor
+    lost: frozenset[int]
+    misled: str
+    calls: int = 0
+
+    def __call__(self, previous: int, state: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the logits (V,) of the next symbol and the next state (2,)."""
+        self.calls += 1
+        if self.calls > PATIENCE:
+            raise RuntimeError(f"`step` was called {PATIENCE} times")
+        t, before = int(state[0]), bool(state[1])
+        true = [START, *self.target]
+        deviated = previous != true[min(t, len(true) - 1)]
+        if self.misled == "forever":
+            deviated = deviated or before
+        t_here = min(t, len(self.target) - 1)
+        symbol = self.target[t_here]
+        if t_here in self.lost or (deviated and self.misled != "never"):
+            symbol = 3 + (symbol - 3 + 1 + t_here % 3) % (SYMBOLS - 3)
+        logits = self.noise[t_here].clone()
+        logits[symbol] = 5.0
+        return logits, torch.tensor([t + 1.0, float(deviated)])
+
+    def __eq__(self, other) -> bool:
+        """Two decoders are equal if they err alike."""
+        return (
+            self.target == other.target
+            and self.lost == other.lost
+            and self.misled == other.misled
+            and torch.equal(self.noise, other.noise)
+        )
+
+
+def generate(step: Step, state: Tensor, start: int, count: int) -> list[int]:
+    """Return the likeliest symbols, each fed back in."""
+    made, previous = [], start
+    for _ in range(count):
+        logits, state = step(previous, state)
+        previous = int(logits.argmax())
+        made.append(previous)
+    return made
+
+
+def predict(step: Step, state: Tensor, start: int, target: list) -> list[int]:
+    """Return the likeliest symbol at every step, with the true history."""
+    made = []
+    for previous in [start, *target[:-1]]:
+        logits, state = step(previous, state)
+        made.append(int(logits.argmax()))
+    return made
+
+
+def find_errors(made: list[int], target: list[int]) -> list[int]:
+    """Return the positions at which two sequences differ."""
+    pairs = zip(made, target, strict=True)
+    return [t for t, (ours, right) in enumerate(pairs) if ours != right]
+
+
+def error_cause(
+    step: Step, state: Tensor, start: int, target: list[int]
+) -> int:
+    """Return 0 without errors, 1 for missing information, 2 for own history."""
+    own = find_errors(generate(step, state, start, len(target)), target)
+    if not own:
+        return RIGHT
+    forced = find_errors(predict(step, state, start, target), target)
+    return MISSING if any(t > own[0] for t in forced) else OWN_HISTORY
+
+
+def draw(rng: torch.Generator) -> tuple[Case, ...]:
+    """Decoders with one cause of errors, with both, and without errors."""
+    size = int(whole(rng, 8, 9))
+
+    def case(tries, lost, misled):
+        target = whole(rng, 3, SYMBOLS - 1, size).tolist()
+        noise = normal(rng, size, SYMBOLS).clamp(-3, 3)
+        step = SmallDecoder(target, noise, frozenset(lost), misled)
+        return Case(tries, (step, torch.zeros(2), START, target))
+
+    cases = (
+        case("with a decoder without errors", (), "once"),
+        case("with one misled by each wrong symbol", (2,), "once"),
+        case("with one misled by its state", (3,), "forever"),
+        case("with one misled from the first symbol on", (0,), "forever"),
+        case("with one that lacks the second half", range(4, size), "never"),
+        case("with one that lacks the middle", (2, 3, 4), "never"),
+        case("with one that lacks two symbols", (3, 4), "never"),
+        case("with both causes", range(3, size), "forever"),
+        case("with both, the information missing late", (2, 6), "forever"),
+        case("with both, some of the middle missing", (2, 3, 5), "forever"),
+        case("with both, the end missing", (1, size - 1), "once"),
+    )
+    return shuffle_cases(cases, rng)
+
+
+def concluding(compare):
+    """Return an answer that decides from the errors of both runs.
+
+    Args:
+        compare: from errors with own and with true history to a number.
+    """
+
+    def answer(step, state, start, target):
+        own = find_errors(generate(step, state, start, len(target)), target)
+        forced = find_errors(predict(step, state, start, target), target)
+        return compare(own, forced) if own else RIGHT
+
+    return answer
+
+
+def with_own_states(step, state, start, target):
+    """Feed the true symbols to the states of the generated sequence."""
+    made, forced, previous = [], [], start
+    for true in [start, *target[:-1]]:
+        forced.append(int(step(true, state)[0].argmax()))
+        logits, state = step(previous, state)
+        previous = int(logits.argmax())
+        made.append(previous)
+    own, wrong = find_errors(made, target), find_errors(forced, target)
+    if not own:
+        return RIGHT
+    return MISSING if any(t > own[0] for t in wrong) else OWN_HISTORY
+
+
+check_error_cause = Exercise(
+    title="missing information or exposure bias",
+    stars=3,
+    minutes=25,
+    section="Exposure bias",
+    solution=error_cause,
+    returns=("cause",),
+    draw=draw,
+    mistakes=(
+        Mistake(
+            "own-history-always",
+            "no control, history blamed",
+            "every error is put down to the decoder's own history; compare "
+            "with a run in which the history is right",
+            concluding(lambda own, forced: OWN_HISTORY),
+        ),
+        Mistake(
+            "missing-always",
+            "no control, information blamed",
+            "every error is put down to missing information; compare with a "
+            "run in which the history is right, and leave out the first error, "
+            "which is in both runs",
+            concluding(lambda own, forced: MISSING),
+        ),
+        Mistake(
+            "causes-swapped",
+            "causes swapped",
+            "the two causes have each other's number",
+            concluding(
+                lambda own, forced: (
+                    OWN_HISTORY if any(t > own[0] for t in forced) else MISSING
+                )
+            ),
+        ),
+        Mistake(
+            "next-symbol-only",
+            "only the next symbol compared",
+            "only the symbol after the first error is compared; information "
+            "may be missing later",
+            concluding(
+                lambda own, forced: (
+                    MISSING if own[0] + 1 in forced else OWN_HISTORY
+                )
+            ),
+        ),
+        Mistake(
+            "last-symbol-only",
+            "only the last error compared",
+            "only the last error of the generated sequence is compared; "
+            "information may be missing before",
+            concluding(
+                lambda own, forced: (
+                    MISSING
+                    if own[-1] in forced and own[-1] > own[0]
+                    else OWN_HISTORY
+                )
+            ),
+        ),
+        Mistake(
+            "fewer-errors",
+            "fewer errors taken for none",
+            "fewer errors with the true history are taken for none: some "
+            "information is missing as well",
+            concluding(
+                lambda own, forced: (
+                    OWN_HISTORY if len(forced) < len(own) else MISSING
+                )
+            ),
+        ),
+        Mistake(
+            "own-states",
+            "true symbols with the states of the own run",
+            "the true symbols are fed to states that come from the generated "
+            "sequence; the state is part of the history",
+            with_own_states,
+        ),
+        Mistake(
+            "never-right",
+            "no case without errors",
+            "a decoder without errors is said to have a cause of errors",
+            lambda *x: error_cause(*x) or OWN_HISTORY,
+        ),
+        Mistake(
+            "always-right",
+            "every sequence called right",
+            "it finds no error in any generated sequence",
+            lambda *x: RIGHT,
+        ),
+    ),
+)
