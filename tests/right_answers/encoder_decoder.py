@@ -296,61 +296,82 @@ def depends_by_cumsum(length, width, packed):
     return result
 
 
-def fault_in_any_order(model, source, lengths):
-    if fault.reads_padding(model, source, lengths):
-        return 1
-    if fault.ignores_symbol(model, source, lengths):
-        return 3
-    return 2 if fault.mixes_sequences(model, source, lengths) else 0
+def context_changes(model, one, other):
+    return not torch.allclose(model(*one)[0], model(*other)[0])
 
 
 def fault_by_equal_lengths(model, source, lengths):
     n = int(lengths.min())
-    equal = source[:, :n]
-    same = torch.full_like(lengths, n)
-    together = model(equal, same)
-    alone = torch.cat(
-        [model(equal[b, None], same[:1]) for b in range(len(same))]
-    )
-    if not torch.allclose(together, alone):
-        return fault.MIXED
+    equal, same = source[:, :n], torch.full_like(lengths, n)
     row, one = source[:1, : lengths[0]], lengths[:1]
     padded = torch.cat([row, torch.zeros(1, 3, dtype=row.dtype)], dim=1)
-    if not torch.allclose(model(row, one), model(padded, one)):
-        return fault.PADDING
-    for j in (0, -1):
+    others = []
+    for j in 0, -1:
         other = row.clone()
         other[0, j] = 1 + other[0, j] % 2
-        if (model(row, one) == model(other, one)).any():
-            return fault.PARTIAL
-    return fault.SOUND
+        others.append((model(row, one) == model(other, one)).any())
+    return torch.tensor(
+        [
+            context_changes(model, (row, one), (padded, one)),
+            context_changes(model, (equal, same), (equal[:1], same[:1])),
+            others[0] or others[1],
+        ]
+    )
 
 
 def fault_by_permutation(model, source, lengths):
     order = torch.tensor([1, 0, *range(2, len(lengths))])
-    turned = model(source[order], lengths[order])[order]
-    if fault.reads_padding(model, source, lengths):
-        return 1
-    if not torch.allclose(turned, model(source, lengths)):
-        return 2
-    return 3 * fault.ignores_symbol(model, source, lengths)
+    permuted = model(source[order], lengths[order])[order]
+    wider = torch.cat([source, torch.zeros_like(source)], dim=1)
+    before = model(source, lengths)
+    return torch.stack(
+        [
+            ~torch.isclose(model(wider, lengths), before).all(),
+            ~torch.isclose(permuted, before).all(),
+            torch.tensor(fault.ignores_symbol(model, source, lengths)),
+        ]
+    )
 
 
 def fault_by_other_neighbours(model, source, lengths):
     others = source.clone()
     others[1:, 0] = others[1:, 0] % 6 + 1
+    faults = torch.zeros(3, dtype=torch.bool)
     wider = torch.cat([source, torch.zeros_like(source[:, :1])], dim=1)
-    before = model(source, lengths)
-    padding = not torch.equal(before, model(wider, lengths).round(decimals=9))
-    padding = padding and not torch.allclose(before, model(wider, lengths))
-    mixed = not torch.allclose(before[0], model(others, lengths)[0])
-    if padding or mixed:
-        return 1 if padding else 2
-    return 3 if fault.ignores_symbol(model, source, lengths) else 0
+    faults[0] = context_changes(model, (source, lengths), (wider, lengths))
+    faults[1] = context_changes(model, (source, lengths), (others, lengths))
+    faults[2] = fault.ignores_symbol(model, source, lengths)
+    return faults
 
 
-def fault_as_tensor(model, source, lengths):
-    return torch.tensor(fault_in_any_order(model, source, lengths))
+def fault_by_other_padding(model, source, lengths):
+    n = lengths.tolist()
+    longest = max(range(len(n)), key=n.__getitem__)
+    row = source[longest : longest + 1]
+    alone = model(row, lengths[longest : longest + 1])
+    wide = torch.nn.functional.pad(row, (0, 4))
+    padded = model(wide, lengths[longest : longest + 1])
+    together = model(source, lengths)[longest : longest + 1]
+    tests = (
+        (alone - padded).abs().max() > 1e-9,
+        (alone - together).abs().max() > 1e-9,
+    )
+    ignores = fault.ignores_symbol(model, row, lengths[longest : longest + 1])
+    return torch.tensor([*map(bool, tests), ignores])
+
+
+def fault_by_symbol_and_entry(model, source, lengths):
+    n = int(lengths[0])
+    row, one = source[:1, :n], lengths[:1]
+    before = model(row, one)[0]
+    moved = []
+    for j in range(n):
+        other = row.clone()
+        other[0, j] = 1 + (other[0, j] + 1) % 6
+        moved.append(model(other, one)[0] != before)
+    found = fault_by_other_neighbours(model, source, lengths)
+    found[2] = not bool(torch.stack(moved).all())
+    return found
 
 
 def cause_in_one_loop(step, state, start, target):
@@ -365,28 +386,24 @@ def cause_in_one_loop(step, state, start, target):
             late = True
         if first is None and previous != symbol:
             first = t
-    return 0 if first is None else 1 if late else 2
+    return not late
 
 
 def cause_from_the_first_error(step, state, start, target):
     made = cause.generate(step, state, start, len(target))
-    if made == target:
-        return 0
     k = next(t for t in range(len(target)) if made[t] != target[t])
     for previous in [start, *target[:k]]:
         _, state = step(previous, state)
     for previous, symbol in zip(target[k:], target[k + 1 :], strict=False):
         logits, state = step(previous, state)
         if int(logits.argmax()) != symbol:
-            return 1
-    return 2
+            return False
+    return True
 
 
 def cause_by_counting(step, state, start, target):
-    forced = cause.find_errors(
-        cause.predict(step, state, start, target), target
-    )
-    return min(len(forced), 2) and (1 if len(forced) > 1 else 2)
+    made = cause.predict(step, state, start, target)
+    return len(cause.find_errors(made, target)) == 1
 
 
 def cause_by_recursion(step, state, start, target):
@@ -398,21 +415,16 @@ def cause_by_recursion(step, state, start, target):
         fed = rest[0] if force else symbol
         return [symbol != rest[0], *errors(fed, after, rest[1:], force)]
 
-    own = errors(start, state, target, False)
-    if not any(own):
-        return 0
-    first = own.index(True)
-    return 1 if any(errors(start, state, target, True)[first + 1 :]) else 2
+    first = errors(start, state, target, False).index(True)
+    return not any(errors(start, state, target, True)[first + 1 :])
 
 
 def cause_with_tensors(step, state, start, target):
     right = torch.tensor(target)
     own = torch.tensor(cause.generate(step, state, start, len(target)))
     forced = torch.tensor(cause.predict(step, state, start, target))
-    if bool((own == right).all()):
-        return 0
     first = int((own != right).int().argmax())
-    return 1 if bool((forced != right)[first + 1 :].any()) else 2
+    return (forced == right)[first + 1 :].all()
 
 
 ANSWERS = {
@@ -467,11 +479,11 @@ ANSWERS = {
         ("a running sum", depends_by_cumsum),
     ),
     "check_encoder_fault": (
-        ("another order of tests", fault_in_any_order),
         ("a batch of equal lengths", fault_by_equal_lengths),
         ("a permuted batch", fault_by_permutation),
         ("other neighbours", fault_by_other_neighbours),
-        ("a tensor", fault_as_tensor),
+        ("the longest sequence", fault_by_other_padding),
+        ("entry by entry", fault_by_symbol_and_entry),
     ),
     "check_error_cause": (
         ("both runs in one loop", cause_in_one_loop),

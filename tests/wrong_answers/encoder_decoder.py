@@ -311,122 +311,99 @@ def longer_by_one(length, width, packed):
     )
 
 
-def faults(model, source, lengths):
-    """Return which of the three tests fail."""
-    return (
-        fault.reads_padding(model, source, lengths),
-        fault.mixes_sequences(model, source, lengths),
-        fault.ignores_symbol(model, source, lengths),
-    )
+def solve_fault(model, source, lengths):
+    return checks.check_encoder_fault.solution(model, source, lengths)
 
 
 def fault_by_first_row(model, source, lengths):
     n = int(lengths[0])
     alone = model(source[:1, :n], lengths[:1])
-    if torch.allclose(alone, model(source, lengths)[:1]):
-        ignores = fault.ignores_symbol(model, source, lengths)
-        return fault.PARTIAL if ignores else fault.SOUND
-    return fault.PADDING
+    differs = not torch.allclose(alone, model(source, lengths)[:1])
+    ignores = fault.ignores_symbol(model, source, lengths)
+    return torch.tensor([differs, differs, ignores])
 
 
-def fault_as_text(model, source, lengths):
-    number = checks.check_encoder_fault.solution(model, source, lengths)
-    return ("sound", "padding", "mixed", "partial")[number]
+def fault_as_number(model, source, lengths):
+    return int(solve_fault(model, source, lengths).int().argmax())
 
 
 def fault_as_truth(model, source, lengths):
-    return checks.check_encoder_fault.solution(model, source, lengths) > 0
+    return bool(solve_fault(model, source, lengths).any())
 
 
 def fault_as_flags(model, source, lengths):
-    return [int(x) for x in faults(model, source, lengths)]
+    return [int(x) for x in solve_fault(model, source, lengths)]
 
 
 def fault_by_shape(model, source, lengths):
-    same = model(source, lengths).shape[0] == len(source)
-    return fault.SOUND if same else fault.MIXED
+    mixed = model(source, lengths).shape[0] != len(source)
+    return torch.tensor([False, mixed, False])
 
 
 def fault_by_nan(model, source, lengths):
-    return fault.PARTIAL if model(source, lengths).isnan().any() else 0
+    broken = bool(model(source, lengths).isnan().any())
+    return torch.tensor([broken, broken, broken])
 
 
-def fault_by_sum_of_flags(model, source, lengths):
-    return sum(faults(model, source, lengths))
+def fault_inverted(model, source, lengths):
+    return ~solve_fault(model, source, lengths)
 
 
 def fault_by_norm(model, source, lengths):
     changed = source.clone()
     changed[:, 0] = changed[:, 0] % (fault.SYMBOLS - 1) + 1
-    if fault.reads_padding(model, source, lengths):
-        return fault.PADDING
-    if fault.mixes_sequences(model, source, lengths):
-        return fault.MIXED
     before, after = model(source, lengths), model(changed, lengths)
-    return fault.PARTIAL if torch.allclose(before, after) else fault.SOUND
+    found = solve_fault(model, source, lengths)
+    found[2] = torch.allclose(before, after)
+    return found
+
+
+def compare_runs(step, state, start, target):
+    """Return the errors with the own and with the true history."""
+    own = cause.generate(step, state, start, len(target))
+    forced = cause.predict(step, state, start, target)
+    return [cause.find_errors(made, target) for made in (own, forced)]
 
 
 def cause_by_first_error_too(step, state, start, target):
-    own = cause.find_errors(
-        cause.generate(step, state, start, len(target)), target
-    )
-    forced = cause.find_errors(
-        cause.predict(step, state, start, target), target
-    )
-    if not own:
-        return cause.RIGHT
-    return cause.MISSING if forced else cause.OWN_HISTORY
+    _, forced = compare_runs(step, state, start, target)
+    return not forced
 
 
 def cause_unshifted(step, state, start, target):
-    own = cause.find_errors(
-        cause.generate(step, state, start, len(target)), target
-    )
-    if not own:
-        return cause.RIGHT
+    own, _ = compare_runs(step, state, start, target)
     shifted = [*target[1:], target[-1]]
     made = cause.predict(step, state, target[0], shifted)
-    wrong = cause.find_errors(made, target)
-    late = any(t > own[0] for t in wrong)
-    return cause.MISSING if late else cause.OWN_HISTORY
+    return not any(t > own[0] for t in cause.find_errors(made, target))
 
 
 def cause_by_set(step, state, start, target):
     own = set(cause.generate(step, state, start, len(target)))
-    return cause.MISSING if own < set(target) else cause.RIGHT
+    return own == set(target)
 
 
-def cause_by_share(step, state, start, target):
-    own = cause.find_errors(
-        cause.generate(step, state, start, len(target)), target
-    )
-    if not own:
-        return cause.RIGHT
-    half = len(own) > len(target) / 2
-    return cause.OWN_HISTORY if half else cause.MISSING
+def cause_by_many(step, state, start, target):
+    own, _ = compare_runs(step, state, start, target)
+    return len(own) > len(target) / 2
 
 
-def cause_from_forced_only(step, state, start, target):
-    forced = cause.find_errors(
-        cause.predict(step, state, start, target), target
-    )
-    if not forced:
-        return cause.RIGHT
-    return cause.MISSING if len(forced) > 1 else cause.OWN_HISTORY + 1
+def cause_as_number(step, state, start, target):
+    return int(checks.check_error_cause.solution(step, state, start, target))
 
 
 def cause_as_text(step, state, start, target):
-    number = checks.check_error_cause.solution(step, state, start, target)
-    return ("right", "missing", "own history")[number]
+    own = checks.check_error_cause.solution(step, state, start, target)
+    return "own history" if own else "missing information"
 
 
 def cause_as_pair(step, state, start, target):
-    return (1, checks.check_error_cause.solution(step, state, start, target))
+    own, forced = compare_runs(step, state, start, target)
+    return [len(own), len(forced)]
 
 
 def cause_by_length(step, state, start, target):
     made = cause.generate(step, state, start, len(target))
-    return cause.RIGHT if len(made) == len(target) else cause.MISSING
+    return len(made) == len(target)
 
 
 STATE_DEPENDENCIES = Answers(checks.check_state_dependencies)
@@ -483,44 +460,26 @@ STATE_DEPENDENCIES += (
 ENCODER_FAULT = Answers(checks.check_encoder_fault)
 ENCODER_FAULT += (
     Wrong(
-        "mixing-called-padding",
-        "one comparison for two faults",
-        "padding",
+        "both-at-once",
+        "one comparison for two faults, on one sequence",
+        "unread symbols",
         fault_by_first_row,
     ),
-    Wrong("type", "the name of the fault", "the fault", fault_as_text),
     Wrong(
-        "type",
-        "sound or not, without which fault",
-        "sound encoders",
-        fault_as_truth,
+        "type", "the number of the fault", "encoders with one", fault_as_number
     ),
-    Wrong(
-        "type",
-        "the three test results as they are",
-        "every test",
-        fault_as_flags,
-    ),
+    Wrong("type", "sound or not", "sound encoders", fault_as_truth),
+    Wrong("type", "ones and zeros in a list", "every test", fault_as_flags),
     Wrong(
         "always-sound",
         "looks at shapes only",
         "sound encoders",
         fault_by_shape,
     ),
+    Wrong("always-sound", "looks for NaN only", "sound encoders", fault_by_nan),
+    Wrong("numbers", "sound for faulty", "nothing", fault_inverted),
     Wrong(
-        "always-sound",
-        "looks for NaN only",
-        "sound encoders",
-        fault_by_nan,
-    ),
-    Wrong(
-        "numbers",
-        "the number of failed tests for the number of the fault",
-        "sound encoders",
-        fault_by_sum_of_flags,
-    ),
-    Wrong(
-        "partial-missed",
+        "unread-missed",
         "the contexts compared as a whole",
         "padding and mixed sequences",
         fault_by_norm,
@@ -541,34 +500,24 @@ ERROR_CAUSE += (
         cause_unshifted,
     ),
     Wrong(
-        "numbers",
+        "missing-always",
         "the symbols compared without their order",
-        "decoders without errors",
+        "decoders that lack information",
         cause_by_set,
     ),
     Wrong(
         "numbers",
         "many errors taken for a chain of errors",
-        "one decoder misled early",
-        cause_by_share,
+        "decoders misled early",
+        cause_by_many,
     ),
-    Wrong(
-        "numbers",
-        "no generated sequence at all",
-        "decoders without errors",
-        cause_from_forced_only,
-    ),
+    Wrong("type", "1 for True", "the cause", cause_as_number),
     Wrong("type", "the name of the cause", "the cause", cause_as_text),
+    Wrong("type", "both counts of errors", "both runs", cause_as_pair),
     Wrong(
-        "type",
-        "a pair with the number of errors",
-        "the cause",
-        cause_as_pair,
-    ),
-    Wrong(
-        "always-right",
+        "own-history-always",
         "lengths compared instead of symbols",
-        "decoders without errors",
+        "decoders misled by their history",
         cause_by_length,
     ),
 )

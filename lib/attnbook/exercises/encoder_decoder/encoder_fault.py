@@ -8,7 +8,7 @@ Axes: B batch, S source symbols, M memory width
 from collections.abc import Callable
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
@@ -16,7 +16,6 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.inputs import normal, shuffle_cases
 
-SOUND, PADDING, MIXED, PARTIAL = range(4)
 SYMBOLS, WIDTH, HIDDEN = 7, 3, 5  # symbol 0 is padding
 
 
@@ -125,7 +124,15 @@ def reads_padding(model, source, lengths) -> bool:
 
 
 def mixes_sequences(model, source, lengths) -> bool:
-    """Tell whether a source alone has another context than in company."""
+    """Tell whether a source alone, padded as before, has another context."""
+    alone = [
+        model(source[b : b + 1], lengths[b : b + 1]) for b in range(len(source))
+    ]
+    return not torch.allclose(torch.cat(alone), model(source, lengths))
+
+
+def changes_alone(model, source, lengths) -> bool:
+    """Tell whether a source alone, without padding, has another context."""
     alone = [
         model(row[None, :n], torch.tensor([n]))
         for row, n in zip(source, lengths.tolist(), strict=True)
@@ -157,13 +164,14 @@ def ignores_symbol(model, source, lengths, positions=None, some=False) -> bool:
 
 def encoder_fault(
     model: nn.Module, source: Int[Tensor, "B S"], lengths: Int[Tensor, " B"]
-) -> int:
-    """Return 0 for a sound encoder, else the number of its fault."""
-    if reads_padding(model, source, lengths):
-        return PADDING
-    if mixes_sequences(model, source, lengths):
-        return MIXED
-    return PARTIAL if ignores_symbol(model, source, lengths) else SOUND
+) -> Bool[Tensor, "3"]:
+    """Return what is wrong with an encoder: three entries, in this order.
+
+    Contexts depend on padding; they depend on the other sequences of the batch;
+    an entry of a context does not depend on every symbol of its sequence.
+    """
+    tests = reads_padding, mixes_sequences, ignores_symbol
+    return torch.tensor([test(model, source, lengths) for test in tests])
 
 
 def draw(rng: torch.Generator) -> tuple[Case, ...]:
@@ -194,30 +202,25 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
     return shuffle_cases(cases, rng)
 
 
-def judging(*tests, otherwise=SOUND):
-    """Return an answer that makes these tests, in this order."""
-
-    def answer(model, source, lengths):
-        for fault, test in tests:
-            if test(model, source, lengths):
-                return fault
-        return otherwise
-
-    return answer
+def never(model, source, lengths) -> bool:
+    """Find no fault."""
+    return False
 
 
-def symbols_at(*positions):
-    """Return a test that changes only these symbols."""
-    return lambda *x: ignores_symbol(*x, positions=positions)
+def always(model, source, lengths) -> bool:
+    """Find a fault in every encoder."""
+    return True
 
 
-def mixes_without_padding(*x) -> bool:
-    """Tell whether sequences are mixed in an encoder that skips padding."""
-    return mixes_sequences(*x) and not reads_padding(*x)
+def change_symbols(*positions, some=False):
+    """Return a test that changes only these symbols, or all."""
+    return lambda *x: ignores_symbol(*x, positions or None, some)
 
 
-PADS, MIXES = (PADDING, reads_padding), (MIXED, mixes_sequences)
-IGNORES = (PARTIAL, ignores_symbol)
+def judge(padding=reads_padding, mixing=mixes_sequences, unread=ignores_symbol):
+    """Return an answer with these three tests."""
+    return lambda *x: torch.tensor([padding(*x), mixing(*x), unread(*x)])
+
 
 check_encoder_fault = Exercise(
     title="find the fault of an encoder",
@@ -225,86 +228,84 @@ check_encoder_fault = Exercise(
     minutes=25,
     section="Batches: padding and packing",
     solution=encoder_fault,
-    returns=("fault",),
+    returns=("faults",),
     draw=draw,
     mistakes=(
         Mistake(
             "always-sound",
             "every encoder called sound",
             "it finds no fault in any encoder",
-            judging(),
+            judge(never, never, never),
         ),
         Mistake(
             "padding-missed",
             "padding not tested",
-            "an encoder that reads padding is called sound",
-            judging(
-                (
-                    MIXED,
-                    lambda *x: mixes_sequences(*x) and not reads_padding(*x),
-                ),
-                IGNORES,
-            ),
+            "an encoder that reads padding is not found",
+            judge(padding=never),
         ),
         Mistake(
             "padding-called-mixing",
             "padding taken for mixed sequences",
-            "an encoder that reads padding is said to mix sequences: encoding "
-            "a sequence alone takes away the padding and the other sequences "
-            "at once; change one of them at a time",
-            judging(MIXES, PADS, IGNORES),
+            "an encoder that reads padding is said to mix sequences as well: "
+            "encoding a sequence alone took away its padding and the other "
+            "sequences at once; change one of them at a time",
+            judge(mixing=changes_alone),
         ),
         Mistake(
             "mixing-called-padding",
             "mixed sequences taken for padding",
-            "an encoder that mixes sequences is said to read padding: encoding "
-            "a sequence alone takes away the padding and the other sequences "
-            "at once; change one of them at a time",
-            judging((PADDING, mixes_sequences), IGNORES),
+            "an encoder that mixes sequences is said to read padding as well: "
+            "encoding a sequence alone took away its padding and the other "
+            "sequences at once; change one of them at a time",
+            judge(padding=changes_alone),
+        ),
+        Mistake(
+            "both-at-once",
+            "one comparison for two faults",
+            "one comparison is used for two faults: encoding a sequence alone "
+            "took away its padding and the other sequences at once; change "
+            "one of them at a time",
+            judge(changes_alone, changes_alone),
         ),
         Mistake(
             "mixing-missed",
             "mixed sequences not tested",
-            "an encoder that mixes the sequences of a batch is called sound",
-            judging(PADS, IGNORES),
+            "an encoder that mixes the sequences of a batch is not found",
+            judge(mixing=never),
         ),
         Mistake(
-            "partial-missed",
+            "unread-missed",
             "unread symbols not found",
-            "an encoder with a half that has read only one symbol is called "
-            "sound: the other half still changes with every symbol, so "
-            "compare each number of the context",
-            judging(
-                PADS, MIXES, (PARTIAL, lambda *x: ignores_symbol(*x, some=True))
-            ),
+            "an encoder with a half that has read only one symbol is not "
+            "found: the other half changes with every symbol, so compare each "
+            "entry of the context",
+            judge(unread=change_symbols(some=True)),
         ),
         Mistake(
             "first-symbol-only",
             "only the first symbol changed",
             "only the first symbol is changed, so a half that has read nothing "
             "but the first symbol is not found",
-            judging(PADS, MIXES, (PARTIAL, symbols_at(0))),
+            judge(unread=change_symbols(0)),
         ),
         Mistake(
             "last-symbol-only",
             "only the last symbol changed",
             "only the last symbol is changed, so a half that has read nothing "
             "but the last symbol is not found",
-            judging(PADS, MIXES, (PARTIAL, symbols_at(-1))),
+            judge(unread=change_symbols(-1)),
         ),
         Mistake(
-            "always-partial",
-            "every other encoder called partial",
-            "a sound encoder is said to have unread symbols",
-            judging(PADS, MIXES, otherwise=PARTIAL),
+            "unread-always",
+            "unread symbols found everywhere",
+            "every encoder is said to have unread symbols",
+            judge(unread=always),
         ),
         Mistake(
             "faults-swapped",
-            "faults numbered in another order",
-            "padding and mixed sequences have each other's number",
-            judging(
-                (MIXED, reads_padding), (PADDING, mixes_sequences), IGNORES
-            ),
+            "faults in another order",
+            "the first two entries are in each other's place",
+            judge(mixes_sequences, reads_padding),
         ),
     ),
 )

@@ -14,7 +14,6 @@ from torch import Tensor
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.inputs import normal, shuffle_cases, whole
 
-RIGHT, MISSING, OWN_HISTORY = range(3)
 SYMBOLS, START = 11, 1
 PATIENCE = 200  # calls; no answer needs as many
 
@@ -94,17 +93,15 @@ def find_errors(made: list[int], target: list[int]) -> list[int]:
 
 def error_cause(
     step: Step, state: Tensor, start: int, target: list[int]
-) -> int:
-    """Return 0 without errors, 1 for missing information, 2 for own history."""
+) -> bool:
+    """Return whether the wrong history explains every later mistake."""
     own = find_errors(generate(step, state, start, len(target)), target)
-    if not own:
-        return RIGHT
     forced = find_errors(predict(step, state, start, target), target)
-    return MISSING if any(t > own[0] for t in forced) else OWN_HISTORY
+    return all(t <= own[0] for t in forced)
 
 
 def draw(rng: torch.Generator) -> tuple[Case, ...]:
-    """Decoders with one cause of errors, with both, and without errors."""
+    """Decoders with one cause of errors, and with both."""
     size = int(whole(rng, 8, 9))
 
     def case(tries, lost, misled):
@@ -114,7 +111,6 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
         return Case(tries, (step, torch.zeros(2), START, target))
 
     cases = (
-        case("with a decoder without errors", (), "once"),
         case("with one misled by each wrong symbol", (2,), "once"),
         case("with one misled by its state", (3,), "forever"),
         case("with one misled from the first symbol on", (0,), "forever"),
@@ -124,27 +120,28 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
         case("with both causes", range(3, size), "forever"),
         case("with both, the information missing late", (2, 6), "forever"),
         case("with both, some of the middle missing", (2, 3, 5), "forever"),
+        case("with both, most of it missing", (1, 3, 4, 5, 6), "forever"),
         case("with both, the end missing", (1, size - 1), "once"),
     )
     return shuffle_cases(cases, rng)
 
 
-def concluding(compare):
+def conclude(compare):
     """Return an answer that decides from the errors of both runs.
 
     Args:
-        compare: from errors with own and with true history to a number.
+        compare: from errors with own and with true history to a verdict.
     """
 
     def answer(step, state, start, target):
         own = find_errors(generate(step, state, start, len(target)), target)
         forced = find_errors(predict(step, state, start, target), target)
-        return compare(own, forced) if own else RIGHT
+        return compare(own, forced)
 
     return answer
 
 
-def with_own_states(step, state, start, target):
+def use_own_states(step, state, start, target):
     """Feed the true symbols to the states of the generated sequence."""
     made, forced, previous = [], [], start
     for true in [start, *target[:-1]]:
@@ -153,9 +150,7 @@ def with_own_states(step, state, start, target):
         previous = int(logits.argmax())
         made.append(previous)
     own, wrong = find_errors(made, target), find_errors(forced, target)
-    if not own:
-        return RIGHT
-    return MISSING if any(t > own[0] for t in wrong) else OWN_HISTORY
+    return not any(t > own[0] for t in wrong)
 
 
 check_error_cause = Exercise(
@@ -172,7 +167,7 @@ check_error_cause = Exercise(
             "no control, history blamed",
             "every error is put down to the decoder's own history; compare "
             "with a run in which the history is right",
-            concluding(lambda own, forced: OWN_HISTORY),
+            conclude(lambda own, forced: True),
         ),
         Mistake(
             "missing-always",
@@ -180,40 +175,28 @@ check_error_cause = Exercise(
             "every error is put down to missing information; compare with a "
             "run in which the history is right, and leave out the first error, "
             "which is in both runs",
-            concluding(lambda own, forced: MISSING),
+            conclude(lambda own, forced: False),
         ),
         Mistake(
             "causes-swapped",
             "causes swapped",
-            "the two causes have each other's number",
-            concluding(
-                lambda own, forced: (
-                    OWN_HISTORY if any(t > own[0] for t in forced) else MISSING
-                )
-            ),
+            "True and False are in each other's place",
+            conclude(lambda own, forced: any(t > own[0] for t in forced)),
         ),
         Mistake(
             "next-symbol-only",
             "only the next symbol compared",
             "only the symbol after the first error is compared; information "
             "may be missing later",
-            concluding(
-                lambda own, forced: (
-                    MISSING if own[0] + 1 in forced else OWN_HISTORY
-                )
-            ),
+            conclude(lambda own, forced: own[0] + 1 not in forced),
         ),
         Mistake(
             "last-symbol-only",
             "only the last error compared",
             "only the last error of the generated sequence is compared; "
             "information may be missing before",
-            concluding(
-                lambda own, forced: (
-                    MISSING
-                    if own[-1] in forced and own[-1] > own[0]
-                    else OWN_HISTORY
-                )
+            conclude(
+                lambda own, forced: own[-1] not in forced or own[-1] == own[0]
             ),
         ),
         Mistake(
@@ -221,30 +204,21 @@ check_error_cause = Exercise(
             "fewer errors taken for none",
             "fewer errors with the true history are taken for none: some "
             "information is missing as well",
-            concluding(
-                lambda own, forced: (
-                    OWN_HISTORY if len(forced) < len(own) else MISSING
-                )
-            ),
+            conclude(lambda own, forced: len(forced) < len(own)),
+        ),
+        Mistake(
+            "half-explained",
+            "half of the errors explained",
+            "it is enough that the true history removes half of the later "
+            "errors; some information is missing as well",
+            conclude(lambda own, forced: 2 * (len(forced) - 1) <= len(own) - 1),
         ),
         Mistake(
             "own-states",
             "true symbols with the states of the own run",
             "the true symbols are fed to states that come from the generated "
             "sequence; the state is part of the history",
-            with_own_states,
-        ),
-        Mistake(
-            "never-right",
-            "no case without errors",
-            "a decoder without errors is said to have a cause of errors",
-            lambda *x: error_cause(*x) or OWN_HISTORY,
-        ),
-        Mistake(
-            "always-right",
-            "every sequence called right",
-            "it finds no error in any generated sequence",
-            lambda *x: RIGHT,
+            use_own_states,
         ),
     ),
 )
