@@ -101,7 +101,7 @@ def tolerance(right: Tensor, draws: Sequence[Tensor] = ()) -> Tensor:
     largest = finite.max() if finite.numel() else 0.0
     stored = STORED * torch.finfo(right.dtype).eps / 2 * largest
     allowed = torch.full_like(truth, float(stored))
-    if draws:
+    if len(draws) > 1:
         undrawn, *drawn = (x.double() for x in draws)
         away = torch.stack(drawn) - undrawn
         away = away.masked_fill(~away.isfinite(), 0.0)

@@ -17,8 +17,6 @@ from attnbook.exercises.inputs import normal, shuffle_cases, whole
 SYMBOLS, START = 11, 1
 PATIENCE = 200  # calls; no answer needs as many
 
-Step = Callable[[int, Tensor], tuple[Tensor, Tensor]]
-
 
 @dataclass(eq=False)
 class SmallDecoder:
@@ -66,7 +64,12 @@ class SmallDecoder:
         )
 
 
-def generate(step: Step, state: Tensor, start: int, count: int) -> list[int]:
+def generate(
+    step: Callable[[int, Tensor], tuple[Tensor, Tensor]],
+    state: Tensor,
+    start: int,
+    count: int,
+) -> list[int]:
     """Return the likeliest symbols, each fed back in."""
     made, previous = [], start
     for _ in range(count):
@@ -76,7 +79,12 @@ def generate(step: Step, state: Tensor, start: int, count: int) -> list[int]:
     return made
 
 
-def predict(step: Step, state: Tensor, start: int, target: list) -> list[int]:
+def predict(
+    step: Callable[[int, Tensor], tuple[Tensor, Tensor]],
+    state: Tensor,
+    start: int,
+    target: list,
+) -> list[int]:
     """Return the likeliest symbol at every step, with the true history."""
     made = []
     for previous in [start, *target[:-1]]:
@@ -92,7 +100,10 @@ def find_errors(made: list[int], target: list[int]) -> list[int]:
 
 
 def error_cause(
-    step: Step, state: Tensor, start: int, target: list[int]
+    step: Callable[[int, Tensor], tuple[Tensor, Tensor]],
+    state: Tensor,
+    start: int,
+    target: list[int],
 ) -> bool:
     """Return whether the wrong history explains every later mistake."""
     own = find_errors(generate(step, state, start, len(target)), target)
