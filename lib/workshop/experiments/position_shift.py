@@ -27,7 +27,8 @@ from workshop.experiments.record import make_record, write_record
 from workshop.experiments.registry import experiment
 from workshop.experiments.word_alignment import SEEDS
 
-SHORTEST, PART = 14, 9  # words: of a sentence that is cut, of its second part
+SHORTEST = 14  # words of a sentence that is cut
+SMALLEST, PART = 4, 9  # words of its second part; 3 would rotate to itself
 DRAWS = 5  # of random directions
 SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)  # of the way back to position 0
 
@@ -42,7 +43,7 @@ MOVES: dict[str, Callable[[int, int, int], int]] = {
 def cut_at(pair: Aligned) -> tuple[int, int] | None:
     """Return the first target and source position after a clean cut."""
     last = len(pair.source)
-    for s in range(last - PART, last - 2):
+    for s in range(last - PART, last - SMALLEST + 1):
         t = min(t for t, b in pair.possible if b >= s)
         if all((a >= t) == (b >= s) for a, b in pair.possible):
             return t, s
@@ -139,12 +140,13 @@ def wrong_links(model: nn.Module, data: Task) -> dict:
     """Return, for each memory, the shares of wrong and of predicted links.
 
     `wrong`: the largest weight is on no possible word. `followed`: it is on a
-    word whose state was moved to the position of a possible one.
+    word whose state was moved to the position of a possible one. `chance`: how
+    often a word chosen at random would be possible.
     """
     (forward, _), positions = state_halves(model, data, data.splits.valid)
     count = grammar.TRAINED_LENGTH
     means = torch.stack([forward[positions == n].mean(0) for n in range(count)])
-    tallies: dict[str, list[int]] = {}
+    tallies: dict[str, list[float]] = {}
     pairs: Sequence = data.splits.test
     for pair in pairs:
         found = cut_at(pair) if len(pair.source) >= SHORTEST else None
@@ -153,7 +155,7 @@ def wrong_links(model: nn.Module, data: Task) -> dict:
         t, cut = found
         said = torch.tensor([[START, *data.targets.encode(pair.target[t:])]])
         for name, tried in memories(model, data, means, pair, cut).items():
-            tally = tallies.setdefault(name, [0, 0, 0])
+            tally = tallies.setdefault(name, [0, 0, 0, 0])
             for memory, to in tried:
                 links = model.decoder(said, memory).weights[0].argmax(-1)
                 for i, s in enumerate(links.tolist()):
@@ -162,9 +164,15 @@ def wrong_links(model: nn.Module, data: Task) -> dict:
                         tally[0] += 1
                         tally[1] += s not in possible
                         tally[2] += to[s] in possible
+                        tally[3] += len(possible) / len(to)
     return {
-        name: {"wrong": wrong / n, "followed": followed / n, "words": n}
-        for name, (n, wrong, followed) in tallies.items()
+        name: {
+            "wrong": wrong / n,
+            "followed": followed / n,
+            "chance": chance / n,
+            "words": n,
+        }
+        for name, (n, wrong, followed, chance) in tallies.items()
     }
 
 
