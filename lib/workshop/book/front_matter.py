@@ -142,8 +142,8 @@ def write_opening(text: str, front: FrontMatter) -> str:
 
 
 def write_minutes(front: FrontMatter) -> str:
-    """Return how long a chapter takes to read, its core apart if marked."""
-    if front.core is None:
+    """Return how long a chapter takes to read, its core apart if shorter."""
+    if front.core in {None, front.minutes}:
         return f"{front.minutes} minutes to read"
     return (
         f"{front.core} minutes for the core, {front.minutes} with the deeper "
@@ -185,7 +185,7 @@ def list_chapters(
     for x in chapters:
         asked = x.question[:1].upper() + x.question[1:]
         row = f"| [{x.label}]({folder}{x.slug}.ipynb) | {asked} |"
-        core = f"core {x.core}, in all " if x.core else ""
+        core = f"core {x.core}, in all " if x.core not in {None, x.minutes} else ""
         more = f" {core}{x.minutes} minutes, exercises {x.exercises} |"
         rows.append(row + more * times)
     return "\n".join(rows)

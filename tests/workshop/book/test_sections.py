@@ -4,7 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from workshop.book.front_matter import FrontMatter, write_minutes, write_opening
+from workshop.book.front_matter import (
+    FrontMatter,
+    list_chapters,
+    write_minutes,
+    write_opening,
+)
 from workshop.book.sections import (
     core_minutes,
     find_faults,
@@ -153,6 +158,12 @@ def test_the_card_says_how_long_the_core_takes():
     text = write_opening(f"{card}the exercises.", front)
     assert f"- *Time*: {said}, 15 more for the exercises." in text
     assert write_opening(text, front) == text
+
+
+def test_a_chapter_without_deeper_sections_has_one_time():
+    front = FrontMatter("12_t", "T", "what?", 30, "basic", False, 15, 30)
+    assert write_minutes(front) == "30 minutes to read"
+    assert "| 30 minutes, exercises 15 |" in list_chapters([front], times=True)
 
 
 def test_headings_get_a_label_and_deeper_ones_a_link_past_them():
