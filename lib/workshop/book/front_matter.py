@@ -185,7 +185,9 @@ def list_chapters(
     for x in chapters:
         asked = x.question[:1].upper() + x.question[1:]
         row = f"| [{x.label}]({folder}{x.slug}.ipynb) | {asked} |"
-        core = f"core {x.core}, in all " if x.core not in {None, x.minutes} else ""
+        core = (
+            f"core {x.core}, in all " if x.core not in {None, x.minutes} else ""
+        )
         more = f" {core}{x.minutes} minutes, exercises {x.exercises} |"
         rows.append(row + more * times)
     return "\n".join(rows)
