@@ -20,6 +20,8 @@ READY = (
     ".every(e => e.dataset.state)"
 )
 
+PATIENCE = 120_000  # milliseconds
+
 READ = """async () => {
   const frame = () => new Promise((then) => requestAnimationFrame(then));
   // The page prepares its code cells when it is idle: after that, not before.
@@ -89,6 +91,7 @@ def visit(page, address):
     """Open a page, read to its end, and wait until its widgets stand."""
     page.goto(address)
     page.wait_for_load_state("load")
-    page.wait_for_function(READ)  # again, should the page lead elsewhere
-    page.wait_for_function(READY)
+    # Again, should the page lead elsewhere. A busy machine may take its time.
+    page.wait_for_function(READ, timeout=PATIENCE)
+    page.wait_for_function(READY, timeout=PATIENCE)
     return page
