@@ -15,9 +15,10 @@ PAGES = sorted(
 )
 CHAPTERS = [p for p in PAGES if re.match(r"chapters/\d\d_", p)]
 PLACE = re.compile(r'data-book-widget="(\w+)"')
+# What a prediction covers is mounted when the reader has answered.
 READY = (
     "() => [...document.querySelectorAll('[data-book-widget]')]"
-    ".every(e => e.dataset.state)"
+    ".every(e => e.dataset.state || e.closest('.covered'))"
 )
 
 PATIENCE = 120_000  # milliseconds

@@ -92,7 +92,8 @@ ROOM = """() => {
   return { room, columns, letters };
 }"""
 
-STATES = """() => [...document.querySelectorAll("[data-book-widget]")].map(
+STATES = """() => [...document.querySelectorAll("[data-book-widget]")].filter(
+  (e) => e.dataset.state || !e.closest(".covered")).map(
   (e) => `${e.dataset.bookWidget} ${e.dataset.state}`)"""
 LAID_OUT = "section { content-visibility: visible !important; }"
 

@@ -39,7 +39,7 @@ class Variant(BahdanauDecoder):
         """Return context vectors (B, 1, E) and weights (B, 1, S)."""
         return context(scores, memory.states, memory.lengths)
 
-    def remember(self, state: tuple) -> tuple:
+    def remember(self, state: Sequence[Tensor]) -> tuple[Tensor, ...]:
         """Return the state that the recurrent step starts from."""
         return tuple(state)
 

@@ -227,6 +227,8 @@ def test_all_heads_are_shown_side_by_side(shown):
 def test_the_weights_can_be_read_as_json(shown):
     page = shown(state(), "attention_map")
     page.click("summary")
+    # The text is written after the click, when the browser says that it opened.
+    page.wait_for_function("document.querySelector('textarea').value")
     text = page.input_value("textarea")
     assert json.loads(text) == state()["examples"][0]["weights"]
 
