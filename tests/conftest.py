@@ -77,10 +77,10 @@ def browser():
 def surroundings():
     """Return what every page with one widget begins and ends with."""
     from attnbook.widgets.module import read_modules
-    from workshop.book.mounts import MOUNT, WIDGETS, classic
+    from workshop.book.mounts import MOUNT, WIDGETS, make_classic_script
 
     scripts = "".join(
-        f"<script>{classic(stem, text)}</script>"
+        f"<script>{make_classic_script(stem, text)}</script>"
         for stem, text in read_modules().items()
     )
     styles = "".join(

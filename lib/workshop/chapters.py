@@ -35,7 +35,7 @@ def read_table() -> dict[str, str]:
     return found
 
 
-def chapter_of(module: str) -> str:
+def find_chapter(module: str) -> str:
     """Return the chapter that builds a module; or "everywhere".
 
     A package's line stands for its modules that have no line of their own.

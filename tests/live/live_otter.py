@@ -12,7 +12,7 @@ import nbformat
 import pytest
 
 from workshop.book import classroom
-from workshop.book.otter import master
+from workshop.book.otter import make_master_notebook
 
 SLUG = "04_scaled_dot_product"
 PATH = classroom.CHAPTERS / f"{SLUG}.md"
@@ -37,7 +37,7 @@ def otter(*words, folder):
 def assigned(tmp_path_factory):
     """What `otter assign` makes: the student's notebook and the grader."""
     folder = tmp_path_factory.mktemp("otter")
-    nbformat.write(master(PATH), folder / f"{SLUG}.ipynb")
+    nbformat.write(make_master_notebook(PATH), folder / f"{SLUG}.ipynb")
     (folder / "requirements.txt").write_text("torch\nattnbook\n")
     otter("assign", f"{SLUG}.ipynb", "made", folder=folder)
     return folder / "made"
@@ -69,25 +69,27 @@ def graded(assigned, tmp_path):
                 for x in found
                 if task.check.removeprefix("check_") in x["name"]
             )
-            for task in classroom.tasks(PATH)[1]
+            for task in classroom.read_exercises(PATH)[1]
         }
 
     return run
 
 
 def solutions():
-    return {
-        task.function: f"{classroom.written_out(task.exercise.solution)}\n\n\n"
-        f"{task.function} = {task.exercise.solution.__name__}"
-        for task in classroom.tasks(PATH)[1]
-    }
+    found = {}
+    for task in classroom.read_exercises(PATH)[1]:
+        solution = task.exercise.solution
+        source = classroom.write_standalone_source(solution)
+        name = task.function_name
+        found[name] = f"{source}\n\n\n{name} = {solution.__name__}"
+    return found
 
 
 def test_the_student_gets_stubs_without_solutions_and_tests(assigned):
     text = (assigned / "student" / f"{SLUG}.ipynb").read_text("utf8")
     assert "raise NotImplementedError" in text
     assert "SOLUTION" not in text
-    for task in classroom.tasks(PATH)[1]:
+    for task in classroom.read_exercises(PATH)[1]:
         assert f"def {task.exercise.solution.__name__}(" not in text
 
 

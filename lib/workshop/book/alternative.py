@@ -1,6 +1,6 @@
 """Alternative texts: what a figure's code says of it, carried to the page.
 
-`figures.show(fig, alt=...)` stores the text beside the picture; MyST-NB takes
+`show_figure(fig, alt=...)` stores the text beside the picture; MyST-NB takes
 it from the cell's metadata. This copies it from the one to the other.
 
 Source: MyST-NB, https://myst-nb.readthedocs.io, "Embedding outputs"
@@ -12,7 +12,7 @@ from pathlib import Path
 from sphinx.errors import ExtensionError
 
 
-def texts(cell: dict) -> list[str]:
+def find_texts(cell: dict) -> list[str]:
     """Return the alternative texts of the pictures that a cell stored."""
     return [
         about.get("alt", "")
@@ -22,14 +22,14 @@ def texts(cell: dict) -> list[str]:
     ]
 
 
-def carry(notebook: dict) -> dict:
+def copy_texts(notebook: dict) -> dict:
     """Return the notebook with each figure's text in its cell's metadata.
 
     Raises:
         ValueError: if a figure has no text, or a cell has two figures.
     """
     for number, cell in enumerate(notebook["cells"]):
-        found = texts(cell)
+        found = find_texts(cell)
         if not found:
             continue
         if len(found) > 1 or not found[0].strip():
@@ -42,15 +42,15 @@ def carry(notebook: dict) -> dict:
     return notebook
 
 
-def read(app, docname: str, source: list[str]) -> None:
+def copy_texts_on_read(app, docname: str, source: list[str]) -> None:
     """Carry the texts when Sphinx reads a notebook."""
     if Path(app.env.doc2path(docname)).suffix == ".ipynb":
         try:
-            source[0] = json.dumps(carry(json.loads(source[0])))
+            source[0] = json.dumps(copy_texts(json.loads(source[0])))
         except ValueError as error:
             raise ExtensionError(f"{docname}: {error}") from error
 
 
 def setup(app) -> None:
     """Connect to Sphinx's reading of files."""
-    app.connect("source-read", read)
+    app.connect("source-read", copy_texts_on_read)

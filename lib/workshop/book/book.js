@@ -61,7 +61,7 @@
 
   // Folded cells: one switch opens and closes them all.
   const folded = all("details.folded");
-  const activities = document.querySelector(".doings");
+  const activities = document.querySelector(".activities");
   if (folded.length && activities) {
     const open = activities.appendChild(make("button", { type: "button", class: "open-folded" }));
     const name = () => (open.textContent = folded.every((one) => one.open) ? "Fold all code" : "Show all folded code");

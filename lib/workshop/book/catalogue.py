@@ -17,7 +17,7 @@ from attnbook.exercises.exercise import FIRST, Exercise, run
 from attnbook.exercises.guard import untouched
 from attnbook.exercises.mistake import Mistake
 from attnbook.exercises.verdict import COMMON, look
-from workshop.chapters import chapter_of
+from workshop.chapters import find_chapter
 
 SHOWS = {
     "numbers": "wrong numbers",
@@ -59,7 +59,7 @@ def list_entries() -> Iterator[Entry]:
             module = importlib.import_module(
                 f"{exercises.__name__}.{info.name}"
             )
-            chapter = chapter_of(module.__name__)
+            chapter = find_chapter(module.__name__)
             found.append((chapter, info.name, module))
     for chapter, name, module in sorted(found, key=lambda x: x[0]):
         order = [x for x in vars(module) if x in module.__all__]

@@ -18,7 +18,7 @@ import json
 import re
 from pathlib import Path
 
-from workshop.book.names_read import needed_later, parse
+from workshop.book.names_read import find_needed_later, parse
 
 # How Jupyter and Colab fold a cell's code.
 FOLDED = {"jupyter": {"source_hidden": True}, "cellView": "form"}
@@ -30,7 +30,7 @@ BLOCKS = (ast.For, ast.With, ast.If)
 SHOWING = {"print", "display", "show_figure", "show_diagram", "show_table"}
 
 
-def kind_of(tags: list[str]) -> str:
+def find_kind(tags: list[str]) -> str:
     """Return the kind of a code cell: one of `KINDS`, or "open"."""
     return next((kind for kind in KINDS if kind in tags), "open")
 
@@ -50,28 +50,28 @@ def only_asserts(source: str) -> bool:
 
     def allowed(node: ast.stmt) -> bool:
         if isinstance(node, ast.Assign):
-            return all(plain(target) for target in node.targets)
+            return all(is_plain_target(target) for target in node.targets)
         if isinstance(node, BLOCKS):
             return all(map(allowed, node.body))
         return isinstance(node, (ast.Assert, *SET_UP))
 
     body = parse(source).body
-    return all(map(allowed, body)) and asserts(body)
+    return all(map(allowed, body)) and contains_assertion(body)
 
 
-def plain(target: ast.expr) -> bool:
+def is_plain_target(target: ast.expr) -> bool:
     """Tell whether an assignment changes no object that was there before."""
     return not any(
         isinstance(x, (ast.Attribute, ast.Subscript)) for x in ast.walk(target)
     )
 
 
-def asserts(body: list[ast.stmt]) -> bool:
+def contains_assertion(body: list[ast.stmt]) -> bool:
     """Tell whether statements contain an assertion."""
     return any(isinstance(x, ast.Assert) for y in body for x in ast.walk(y))
 
 
-def find_showing(source: str) -> str | None:
+def find_display_call(source: str) -> str | None:
     """Return the name of a function that a cell calls to show something."""
     for node in ast.walk(parse(source)):
         if isinstance(node, ast.Call):
@@ -89,15 +89,15 @@ def find_faults(cells: list[dict]) -> list[str]:
         cells: of a notebook, as JSON. Each has a source and metadata.
     """
     code = [
-        (number, text_of(cell), cell["metadata"].get("tags", []), cell)
+        (number, read_source(cell), cell["metadata"].get("tags", []), cell)
         for number, cell in enumerate(cells)
         if cell["cell_type"] == "code"
     ]
-    later = needed_later([source for _, source, _, _ in code])
+    later = find_needed_later([source for _, source, _, _ in code])
     return [
-        f"cell {number} ({first_line(source)!r}) {fault}"
+        f"cell {number} ({find_first_line(source)!r}) {fault}"
         for (number, source, tags, cell), names in zip(code, later, strict=True)
-        if (fault := find_fault(source, kind_of(tags), names, cell))
+        if (fault := find_fault(source, find_kind(tags), names, cell))
     ]
 
 
@@ -121,9 +121,9 @@ def find_fault(
         return None
     if not PROOF.match(title):
         return f"is a proof but its title {title!r} lacks `Checked: ` in front"
-    if not asserts(parse(source).body):
+    if not contains_assertion(parse(source).body):
         return "is tagged proof but asserts nothing"
-    if name := find_showing(source):
+    if name := find_display_call(source):
         return f"is tagged proof but calls {name}(); a proof shows nothing"
     if cell.get("outputs"):
         return "is tagged proof but has an output; a proof shows nothing"
@@ -135,12 +135,12 @@ def find_fault(
     return None
 
 
-def text_of(cell: dict) -> str:
+def read_source(cell: dict) -> str:
     """Return a cell's source, which JSON may hold as a list of lines."""
     return "".join(cell["source"])
 
 
-def first_line(source: str) -> str:
+def find_first_line(source: str) -> str:
     """Return the first line that is not empty."""
     return next((x for x in source.splitlines() if x.strip()), "")
 
@@ -155,9 +155,9 @@ def fold_cells(notebook: dict) -> dict:
         raise ValueError("; ".join(faults))
     for cell in notebook["cells"]:
         tags = cell["metadata"].setdefault("tags", [])
-        if cell["cell_type"] != "code" or kind_of(tags) == "open":
+        if cell["cell_type"] != "code" or find_kind(tags) == "open":
             continue
-        source = text_of(cell)
+        source = read_source(cell)
         title = read_title(source).replace("Checked: ", "✓ Checked: ", 1)
         if "hide-input" not in tags:
             tags.append("hide-input")
@@ -178,7 +178,7 @@ def shorten_summaries(body: str) -> str:
     return SUMMARY.sub(r'<details class="folded"><summary>\1</summary>', body)
 
 
-def read(app, docname: str, source: list[str]) -> None:
+def fold_notebook(app, docname: str, source: list[str]) -> None:
     """Fold the cells when Sphinx reads a notebook."""
     from sphinx.errors import ExtensionError
 
@@ -197,5 +197,5 @@ def fold_page(app, pagename, templatename, context, doctree) -> None:
 
 def setup(app) -> None:
     """Connect to Sphinx's reading of files, and at every page."""
-    app.connect("source-read", read)
+    app.connect("source-read", fold_notebook)
     app.connect("html-page-context", fold_page, priority=804)

@@ -88,7 +88,7 @@ def write_formulas(row: Attention) -> str:
         f"holds {format_cost(row.largest)}",
         parameters,
         row.use,
-        f"[{row.chapter}]({find_chapter(row.chapter)}.ipynb)",
+        f"[{row.chapter}]({link_chapter(row.chapter)}.ipynb)",
     )
     return f"| {' | '.join(cells)} |"
 
@@ -126,7 +126,7 @@ def format_number(count: float | int) -> str:
     return f"{count:.3g}"
 
 
-def find_chapter(chapter: int) -> str:
+def link_chapter(chapter: int) -> str:
     """Return the file name of a chapter, without its ending."""
     (path,) = CHAPTERS.glob(f"{chapter:02}_*.md")
     return path.stem

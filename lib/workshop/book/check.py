@@ -29,7 +29,7 @@ HTML = re.compile(r"_config\.yml|_toc\.yml|chapters/.*|lib/.*\.(css|js|svg)")
 OTHERS = "not javascript and not browser and not bank"
 
 
-def git(root: Path, *words: str) -> list[str]:
+def run_git(root: Path, *words: str) -> list[str]:
     """Return what git prints, cut at its zero bytes."""
     told = subprocess.run(
         ["git", *words], cwd=root, capture_output=True, text=True, check=True
@@ -37,7 +37,7 @@ def git(root: Path, *words: str) -> list[str]:
     return [x for x in told.stdout.split("\0") if x]
 
 
-def changed(root: Path, since: str = "HEAD") -> list[str]:
+def list_changed(root: Path, since: str = "HEAD") -> list[str]:
     """Return the files that differ from a commit, new ones among them.
 
     Args:
@@ -48,11 +48,11 @@ def changed(root: Path, since: str = "HEAD") -> list[str]:
         ValueError: if `since` names no commit.
     """
     try:
-        git(root, "rev-parse", "--verify", "--quiet", f"{since}^{{commit}}")
+        run_git(root, "rev-parse", "--verify", "--quiet", f"{since}^{{commit}}")
     except subprocess.CalledProcessError:
         raise ValueError(f"SINCE={since} names no commit") from None
-    found = git(root, "diff", "--name-only", "-z", "--merge-base", since)
-    return sorted({*found, *git(root, *LISTED, "-o")})
+    found = run_git(root, "diff", "--name-only", "-z", "--merge-base", since)
+    return sorted({*found, *run_git(root, *LISTED, "-o")})
 
 
 @dataclass
@@ -77,11 +77,11 @@ class Plan:
     importing: list[str] = field(default_factory=list)
 
 
-def planned(root: Path, files: list[str]) -> Plan:
+def make_plan(root: Path, files: list[str]) -> Plan:
     """Return what to run for changed files: of the tests, the nearest."""
-    every = git(root, *LISTED, "-c", "-o")
+    every = run_git(root, *LISTED, "-c", "-o")
     graph = Dependencies(root, {*every, *files})
-    tests = dict(graph.tests())
+    tests = dict(graph.list_tests())
     near, far, words, chapters = set(), set(), set(), set()
     importing = set()
     for file in files:
@@ -90,8 +90,8 @@ def planned(root: Path, files: list[str]) -> Plan:
         if CHAPTER.fullmatch(file):
             chapters.add(Path(file).stem)
             words |= {Path(file).stem, Path(file).stem[3:]}
-        words |= assigned(root / file)
-        steps = graph.distances(file)
+        words |= list_assigned_names(root / file)
+        steps = graph.measure_distances(file)
         away = {
             name: min(found)
             for name, used in tests.items()
@@ -103,7 +103,7 @@ def planned(root: Path, files: list[str]) -> Plan:
         far |= away.keys()
         importing |= {
             Path(user).stem
-            for user, used in graph.uses.items()
+            for user, used in graph.used_files.items()
             if file in used and CHAPTER.fullmatch(user)
         }
     return Plan(
@@ -116,7 +116,7 @@ def planned(root: Path, files: list[str]) -> Plan:
     )
 
 
-def assigned(path: Path) -> set[str]:
+def list_assigned_names(path: Path) -> set[str]:
     """Return the public names of objects that a module makes, as exercises."""
     if path.suffix != ".py" or not path.exists():
         return set()
@@ -129,7 +129,7 @@ def assigned(path: Path) -> set[str]:
     }
 
 
-class Steps:
+class CommandRunner:
     """Runs one command after another and remembers how each ended."""
 
     def __init__(self):
@@ -153,9 +153,9 @@ class Steps:
             print(f"{name} failed:\n{done.stdout}{done.stderr}")
 
 
-def follow(plan: Plan, root: Path = ROOT) -> Steps:
+def run_plan(plan: Plan, root: Path = ROOT) -> CommandRunner:
     """Run what was planned."""
-    steps, here = Steps(), Path(sys.executable)
+    steps, here = CommandRunner(), Path(sys.executable)
     steps.run("lint", ["make", "--no-print-directory", "lint"])
     narrow = {"CHECK_WORDS": json.dumps(plan.words)}
     if plan.tests:
@@ -181,7 +181,7 @@ def follow(plan: Plan, root: Path = ROOT) -> Steps:
     return steps
 
 
-def left_out(plan: Plan) -> str:
+def describe_left_out(plan: Plan) -> str:
     """Return what was not run, in words."""
     found = ["the processors, banks and JavaScript"]
     if plan.further:
@@ -204,16 +204,16 @@ def main(words: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser("python -m workshop.book.check")
     parser.add_argument("since", nargs="?", default="HEAD")
     try:
-        files = changed(ROOT, parser.parse_args(words).since)
+        files = list_changed(ROOT, parser.parse_args(words).since)
     except ValueError as error:
         print(error, file=sys.stderr)
         return 2
-    plan = planned(ROOT, files)
-    steps = follow(plan)
+    plan = make_plan(ROOT, files)
+    steps = run_plan(plan)
     end = f"FAILED: {', '.join(steps.failed)}" if steps.failed else "all passed"
     print(
         f"{len(files)} changed files; ran {', '.join(steps.ran)}: {end}; "
-        f"left out: {left_out(plan)}"
+        f"left out: {describe_left_out(plan)}"
     )
     return 1 if steps.failed else 0
 

@@ -34,7 +34,7 @@ HIDDEN = "attnbook.exercises."  # not available while grading
 
 
 @dataclass(frozen=True)
-class Task:
+class ChapterExercise:
     """One exercise of a chapter: its text, its stub, its check."""
 
     text: str
@@ -43,7 +43,7 @@ class Task:
     exercise: Exercise
 
     @property
-    def function(self) -> str:
+    def function_name(self) -> str:
         """The name of the function that a student writes."""
         return next(
             node.name
@@ -52,7 +52,7 @@ class Task:
         )
 
 
-def tasks(path: Path) -> tuple[str, list[Task]]:
+def read_exercises(path: Path) -> tuple[str, list[ChapterExercise]]:
     """Return a chapter's title and the exercises of its last section."""
     text = path.read_text("utf8")
     known, found, prose, within = find_exercises(text), [], "", False
@@ -69,12 +69,12 @@ def tasks(path: Path) -> tuple[str, list[Task]]:
             within = within and not end and not words.startswith("## Quiz")
         elif within and (check := re.search(r"\b(check_\w+)\(", cell.source)):
             name = check.group(1)
-            found.append(Task(prose, cell.source, name, known[name]))
+            found.append(ChapterExercise(prose, cell.source, name, known[name]))
             prose = ""
     return heading, found
 
 
-def notebook(cells: list) -> nbformat.NotebookNode:
+def make_notebook(cells: list) -> nbformat.NotebookNode:
     """Return a notebook whose cells are named by their places."""
     made = new_notebook(cells=cells, metadata=KERNEL)
     for number, cell in enumerate(made.cells):
@@ -82,47 +82,50 @@ def notebook(cells: list) -> nbformat.NotebookNode:
     return made
 
 
-def setup_source() -> str:
+def write_setup_cell() -> str:
     """Return the first code cell: it checks that attnbook is installed.
 
     A notebook that is handed out is opened alone, as a downloaded chapter is.
     """
-    return repository.set_cell("import torch", repository.current())
+    return repository.set_cell("import torch", repository.read_address())
 
 
-def student(path: Path) -> nbformat.NotebookNode:
+def make_student_notebook(path: Path) -> nbformat.NotebookNode:
     """Return the notebook that is handed out."""
-    heading, asked = tasks(path)
-    cells = [new_markdown_cell(f"# {heading}"), new_code_cell(setup_source())]
-    for task in asked:
+    heading, exercises = read_exercises(path)
+    cells = [
+        new_markdown_cell(f"# {heading}"),
+        new_code_cell(write_setup_cell()),
+    ]
+    for task in exercises:
         cells += new_markdown_cell(task.text), new_code_cell(task.stub)
-    return notebook(cells)
+    return make_notebook(cells)
 
 
-def teacher(path: Path) -> nbformat.NotebookNode:
+def make_teacher_notebook(path: Path) -> nbformat.NotebookNode:
     """Return the notebook with solutions, and what students get wrong."""
-    heading, asked = tasks(path)
+    heading, exercises = read_exercises(path)
     head = f"# {heading}\n\nFor teachers: solutions, and what is known by name."
-    cells = [new_markdown_cell(head), new_code_cell(setup_source())]
-    for task in asked:
+    cells = [new_markdown_cell(head), new_code_cell(write_setup_cell())]
+    for task in exercises:
         cells += [
             new_markdown_cell(task.text),
-            new_code_cell(solved(task)),
-            new_markdown_cell(known_mistakes(task.exercise)),
+            new_code_cell(write_solved_cell(task)),
+            new_markdown_cell(list_mistakes(task.exercise)),
         ]
-    return notebook(cells)
+    return make_notebook(cells)
 
 
-def solved(task: Task) -> str:
+def write_solved_cell(task: ChapterExercise) -> str:
     """Return the cell of an exercise with its solution in place of the stub."""
     head = task.stub.partition("\n\n\ndef ")[0]
-    tail = f"{task.function} = {task.exercise.solution.__name__}"
-    last = f"{task.check}({task.function})"
-    source = written_out(task.exercise.solution)
+    tail = f"{task.function_name} = {task.exercise.solution.__name__}"
+    last = f"{task.check}({task.function_name})"
+    source = write_standalone_source(task.exercise.solution)
     return f"{head}\n{source}\n\n\n{tail}\n{last}"
 
 
-def written_out(solution: Callable) -> str:
+def write_standalone_source(solution: Callable) -> str:
     """Return a solution's source, with all that it needs from elsewhere."""
     source = inspect.getsource(solution).rstrip()
     tree = ast.walk(ast.parse(source))
@@ -132,16 +135,16 @@ def written_out(solution: Callable) -> str:
     for name in sorted(names & vars(module).keys() - {solution.__name__}):
         value = vars(module)[name]
         if getattr(value, "__module__", "").startswith(HIDDEN):
-            helpers.append(written_out(value))
+            helpers.append(write_standalone_source(value))
         elif inspect.ismodule(value):
             lines.append(f"import {value.__name__} as {name}")
         else:
-            lines.append(imported(name, value, module.__name__))
+            lines.append(write_import(name, value, module.__name__))
     head = "\n".join(lines)
     return "\n\n\n".join(x for x in (head, *helpers, source) if x)
 
 
-def imported(name: str, value: object, user: str) -> str:
+def write_import(name: str, value: object, user: str) -> str:
     """Return the line that brings a name; exercises are not imported."""
     for home in "torch", "jaxtyping", getattr(value, "__module__", None), user:
         module = sys.modules.get(home)
@@ -152,7 +155,7 @@ def imported(name: str, value: object, user: str) -> str:
     return f"from {home} import {name}"
 
 
-def known_mistakes(exercise: Exercise) -> str:
+def list_mistakes(exercise: Exercise) -> str:
     """Return a table of an exercise's named mistakes."""
     rows = [
         f"- **{m.title}** (`{m.slug}`): {m.because}." for m in exercise.mistakes
@@ -162,9 +165,13 @@ def known_mistakes(exercise: Exercise) -> str:
 
 def main(folder: str) -> None:
     """Write every notebook of every chapter."""
-    from workshop.book.otter import master
+    from workshop.book.otter import make_master_notebook
 
-    makers = {"student": student, "teacher": teacher, "master": master}
+    makers = {
+        "student": make_student_notebook,
+        "teacher": make_teacher_notebook,
+        "master": make_master_notebook,
+    }
     for path in sorted(CHAPTERS.glob("[0-9][0-9]_*.md")):
         target = Path(folder) / path.stem
         for kind, make in makers.items():

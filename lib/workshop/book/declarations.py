@@ -11,25 +11,28 @@ from pathlib import Path
 PARTS = ("slug", "title", "sentence", "wrong answer")
 
 
-def parsed(folder: Path) -> Iterator[tuple[Path, ast.Module]]:
+def parse_modules(folder: Path) -> Iterator[tuple[Path, ast.Module]]:
     """Yield every module of a folder with its syntax tree."""
     for path in sorted(folder.rglob("*.py")):
         yield path, ast.parse(path.read_text("utf8"))
 
 
-def called(node: ast.AST) -> str:
+def find_called_name(node: ast.AST) -> str:
     """Return the name of the function that a call or a decorator calls."""
     function = node.func if isinstance(node, ast.Call) else node
     return getattr(function, "id", getattr(function, "attr", ""))
 
 
-def incomplete_mistakes(exercises: Path) -> Iterator[str]:
+def find_incomplete_mistakes(exercises: Path) -> Iterator[str]:
     """Yield a sentence for each mistake that lacks a part."""
-    for path, tree in parsed(exercises):
+    for path, tree in parse_modules(exercises):
         for node in ast.walk(tree):
-            if isinstance(node, ast.Call) and called(node) == "Mistake":
+            if (
+                isinstance(node, ast.Call)
+                and find_called_name(node) == "Mistake"
+            ):
                 given = len(node.args) + len(node.keywords)
-                if given < len(PARTS) and not starred(node):
+                if given < len(PARTS) and not unpacks_arguments(node):
                     name = ast.unparse(node.args[0]) if node.args else "?"
                     yield (
                         f"{path}:{node.lineno}: the mistake {name} has {given} "
@@ -37,19 +40,19 @@ def incomplete_mistakes(exercises: Path) -> Iterator[str]:
                     )
 
 
-def starred(node: ast.Call) -> bool:
+def unpacks_arguments(node: ast.Call) -> bool:
     """Tell whether a call unpacks its arguments: they cannot be counted."""
     return any(isinstance(x, ast.Starred) for x in node.args)
 
 
-def experiments_without_record(
+def find_experiments_without_record(
     experiments: Path, records: Path
 ) -> Iterator[str]:
     """Yield a sentence for each registered experiment without a record."""
-    for path, tree in parsed(experiments):
+    for path, tree in parse_modules(experiments):
         for node in tree.body:
             if isinstance(node, ast.FunctionDef) and any(
-                called(x) == "experiment" for x in node.decorator_list
+                find_called_name(x) == "experiment" for x in node.decorator_list
             ):
                 record = records / f"{node.name}.json"
                 if not record.exists():
@@ -60,12 +63,12 @@ def experiments_without_record(
                     )
 
 
-def widgets_without_fallback(widgets: Path) -> Iterator[str]:
+def find_widgets_without_fallback(widgets: Path) -> Iterator[str]:
     """Yield a sentence for each widget class without a fallback of its own."""
-    for path, tree in parsed(widgets):
+    for path, tree in parse_modules(widgets):
         for node in tree.body:
             if isinstance(node, ast.ClassDef) and any(
-                called(base) == "BookWidget" for base in node.bases
+                find_called_name(base) == "BookWidget" for base in node.bases
             ):
                 methods = {getattr(x, "name", "") for x in node.body}
                 if "fallback" not in methods:
@@ -80,11 +83,11 @@ def find_incomplete(library: Path) -> list[str]:
     """Return a sentence for each declaration under `lib/` that lacks a part."""
     book, workshop = library / "attnbook", library / "workshop"
     return [
-        *incomplete_mistakes(book / "exercises"),
-        *experiments_without_record(
+        *find_incomplete_mistakes(book / "exercises"),
+        *find_experiments_without_record(
             workshop / "experiments", book / "records" / "json"
         ),
-        *widgets_without_fallback(book / "widgets"),
+        *find_widgets_without_fallback(book / "widgets"),
     ]
 
 

@@ -46,7 +46,7 @@ class Statement:
         return automatic or not self.binds or "pytestmark" in self.binds
 
 
-def statement(node: ast.stmt) -> Statement:
+def read_statement(node: ast.stmt) -> Statement:
     """Return a top-level statement with the names it binds and loads."""
     binds, loads = set(), set()
     if isinstance(node, Function):
@@ -63,7 +63,7 @@ def statement(node: ast.stmt) -> Statement:
     return Statement(node, frozenset(binds), frozenset(loads))
 
 
-def module_name(file: str) -> str | None:
+def get_module_name(file: str) -> str | None:
     """Return the dotted name under which a file is imported, or None."""
     path = Path(file)
     root = next((x for x in ROOTS if file.startswith(f"{x}/")), None)
@@ -83,12 +83,12 @@ class Dependencies:
 
     def __init__(self, root: Path, files: Iterable[str]):
         self.root, self.files = root, sorted(set(files))
-        named = ((module_name(file), file) for file in self.files)
+        named = ((get_module_name(file), file) for file in self.files)
         self.modules = {name: file for name, file in named if name}
-        self.remembered: dict[int, frozenset[str]] = {}
+        self.cached: dict[int, frozenset[str]] = {}
 
     @cached_property
-    def parsed(self) -> dict[str, list[Statement]]:
+    def statements(self) -> dict[str, list[Statement]]:
         """The top-level statements of each module and each chapter's cells."""
         found = {}
         for file in self.files:
@@ -102,39 +102,39 @@ class Dependencies:
                 source = COMMAND.sub(r"\1pass", "\n".join(cells))
             else:
                 continue
-            found[file] = [statement(x) for x in ast.parse(source).body]
+            found[file] = [read_statement(x) for x in ast.parse(source).body]
         return found
 
     @cached_property
-    def uses(self) -> dict[str, frozenset[str]]:
+    def used_files(self) -> dict[str, frozenset[str]]:
         """The files that each file uses itself."""
         return {
-            file: frozenset(self.used(made)) - {file}
-            for file, made in self.parsed.items()
+            file: frozenset(self.find_used(made)) - {file}
+            for file, made in self.statements.items()
         }
 
-    def used(self, made: Iterable[Statement]) -> Iterator[str]:
+    def find_used(self, made: Iterable[Statement]) -> Iterator[str]:
         """Yield the files that some statements use themselves."""
         for one in made:
-            if id(one) not in self.remembered:
-                self.remembered[id(one)] = frozenset(self.read(one))
-            yield from self.remembered[id(one)]
+            if id(one) not in self.cached:
+                self.cached[id(one)] = frozenset(self.find_uses(one))
+            yield from self.cached[id(one)]
 
-    def read(self, one: Statement) -> Iterator[str]:
+    def find_uses(self, one: Statement) -> Iterator[str]:
         """Yield the files that one statement uses itself."""
         for node in ast.walk(one.node):
             if isinstance(node, ast.Import):
                 for alias in node.names:
-                    yield from self.named(alias.name)
+                    yield from self.find_named(alias.name)
             elif isinstance(node, ast.ImportFrom) and not node.level:
                 for alias in node.names:
-                    yield from self.imported(node.module, alias.name)
+                    yield from self.resolve_import(node.module, alias.name)
             elif isinstance(node, ast.JoinedStr):
-                yield from self.fitting(node)
+                yield from self.match_pattern(node)
             elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-                yield from self.named(node.value)
+                yield from self.find_named(node.value)
 
-    def imported(self, module: str, name: str) -> Iterator[str]:
+    def resolve_import(self, module: str, name: str) -> Iterator[str]:
         """Yield where an imported name comes from, through packages."""
         whole = self.modules.get(f"{module}.{name}")
         found = whole or self.modules.get(module)
@@ -142,7 +142,7 @@ class Dependencies:
             return
         yield found
         if found.endswith("__init__.py") and not whole:
-            for made in self.parsed.get(found, ()):
+            for made in self.statements.get(found, ()):
                 node = made.node
                 if (
                     name in made.binds
@@ -150,18 +150,18 @@ class Dependencies:
                     and not node.level
                     and node.module != module
                 ):
-                    yield from self.imported(node.module, name)
+                    yield from self.resolve_import(node.module, name)
 
-    def named(self, text: str) -> Iterator[str]:
+    def find_named(self, text: str) -> Iterator[str]:
         """Yield the modules and data files that a text names."""
         for name in {text, *DOTTED.findall(text)}:
             if name in self.modules:
                 yield self.modules[name]
         for word in WORD.findall(text):
-            yield from self.data.get(word, ())
+            yield from self.data_files.get(word, ())
 
     @cached_property
-    def data(self) -> dict[str, list[str]]:
+    def data_files(self) -> dict[str, list[str]]:
         """Data files by name and stem; those of the chapters by folder, too."""
         found: dict[str, list[str]] = {}
         for file in self.files:
@@ -173,7 +173,7 @@ class Dependencies:
                 found.setdefault(word, []).append(file)
         return found
 
-    def fitting(self, node: ast.JoinedStr) -> Iterator[str]:
+    def match_pattern(self, node: ast.JoinedStr) -> Iterator[str]:
         """Yield every module whose name an f-string could make."""
         pattern = "".join(
             re.escape(str(x.value)) if isinstance(x, ast.Constant) else r"\w+"
@@ -184,10 +184,10 @@ class Dependencies:
                 if re.fullmatch(pattern, name):
                     yield file
 
-    def distances(self, changed: str) -> dict[str, int]:
+    def measure_distances(self, changed: str) -> dict[str, int]:
         """Return in how many steps each file comes to use a changed one."""
         users: dict[str, set[str]] = {}
-        for file, used in self.uses.items():
+        for file, used in self.used_files.items():
             for other in used:
                 users.setdefault(other, set()).add(file)
         found, queue = {changed: 0}, deque([changed])
@@ -198,20 +198,22 @@ class Dependencies:
                 queue.append(user)
         return found
 
-    def tests(self) -> Iterator[tuple[str, frozenset[str]]]:
+    def list_tests(self) -> Iterator[tuple[str, frozenset[str]]]:
         """Yield each test, as `file::name`, with the files it uses itself."""
-        for file, made in self.parsed.items():
+        for file, made in self.statements.items():
             if not Path(file).name.startswith("test_"):
                 continue
             always = [s for s in made if s.concerns_all()]
             for one in made:
                 name = getattr(one.node, "name", "")
                 if name.startswith("test_"):
-                    needed = closure([one, *always], made)
-                    yield f"{file}::{name}", frozenset(self.used(needed))
+                    needed = find_closure([one, *always], made)
+                    yield f"{file}::{name}", frozenset(self.find_used(needed))
 
 
-def closure(start: list[Statement], made: list[Statement]) -> list[Statement]:
+def find_closure(
+    start: list[Statement], made: list[Statement]
+) -> list[Statement]:
     """Return statements with those whose names they use, and so on."""
     found, queue = [], list(start)
     while queue:

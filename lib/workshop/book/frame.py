@@ -14,7 +14,7 @@ from pathlib import Path
 import yaml
 from docutils import nodes
 
-from workshop.book.opening import chapter, landing
+from workshop.book.opening import format_chapter, format_first_page
 
 TEMPLATES = Path(__file__).with_name("templates")
 # Nothing may be asked of another host; widgets are imported from blobs.
@@ -28,13 +28,13 @@ FIRST = (
 NUMBER = re.compile(r"(\d\d)_\w+$")
 
 
-def number(docname: str) -> int | None:
+def read_number(docname: str) -> int | None:
     """Return a chapter's number; None for a page that is no chapter."""
     found = NUMBER.search(docname)
     return int(found[1]) if found else None
 
 
-def parts(app) -> list[dict]:
+def list_parts(app) -> list[dict]:
     """Return the table of contents: parts, each with its pages' titles."""
     contents = yaml.safe_load((Path(app.srcdir) / "_toc.yml").read_text("utf8"))
     found = []
@@ -43,30 +43,30 @@ def parts(app) -> list[dict]:
             {
                 "doc": name,
                 "title": app.env.titles[name].astext(),
-                "number": number(name),
+                "number": read_number(name),
                 "slug": name.rpartition("/")[2],
             }
             for entry in part["chapters"]
-            for name in listed(app, entry)
+            for name in list_pages(app, entry)
         ]
         found.append({"caption": part["caption"], "entries": entries})
     return found
 
 
-def listed(app, entry: dict) -> list[str]:
+def list_pages(app, entry: dict) -> list[str]:
     """Return the pages that an entry of the contents names: a file, or many."""
     if "glob" not in entry:
         return [entry["file"]]
     return sorted(fnmatch.filter(app.env.found_docs, entry["glob"]))
 
 
-def sections(toc: str) -> str:
+def list_sections(toc: str) -> str:
     """Return the list of a page's sections without the page's own title."""
     inner = re.search(r"<ul>.*?(<ul>.*</ul>)\s*</li>\s*</ul>", toc, re.DOTALL)
     return inner[1] if inner else ""
 
 
-def about(doctree) -> str:
+def find_first_sentence(doctree) -> str:
     """Return the first sentence of a page, for those who list pages."""
     if doctree is None:
         return ""
@@ -77,31 +77,31 @@ def about(doctree) -> str:
     return ""
 
 
-def gather(app, pagename, templatename, context, doctree) -> None:
+def fill_context(app, pagename, templatename, context, doctree) -> None:
     """Give the templates what they show of a page."""
     context["book"] = {
         "policy": POLICY,
         "first": FIRST,
-        "parts": parts(app),
-        "number": number(pagename),
+        "parts": list_parts(app),
+        "number": read_number(pagename),
         "landing": pagename == app.config.root_doc,
-        "sections": sections(context.get("toc") or ""),
-        "about": about(doctree),
+        "sections": list_sections(context.get("toc") or ""),
+        "about": find_first_sentence(doctree),
         "styles": [],
         "scripts": [],
     }
-    if number(pagename) is not None:
-        context["body"] = chapter(app, context, number(pagename))
+    if read_number(pagename) is not None:
+        context["body"] = format_chapter(app, context, read_number(pagename))
     elif pagename == app.config.root_doc:
-        context["body"] = landing(app, context["body"])
+        context["body"] = format_first_page(app, context["body"])
 
 
-def prefer_ours(app, config) -> None:
+def add_templates(app, config) -> None:
     """Put our templates before the theme's."""
     config.templates_path.append(str(TEMPLATES))
 
 
 def setup(app) -> None:
     """Connect to Sphinx: our templates, and what they show."""
-    app.connect("config-inited", prefer_ours, priority=900)
-    app.connect("html-page-context", gather, priority=700)
+    app.connect("config-inited", add_templates, priority=900)
+    app.connect("html-page-context", fill_context, priority=700)

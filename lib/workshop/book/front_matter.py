@@ -13,7 +13,7 @@ from pathlib import Path
 
 import yaml
 
-from workshop.book.sections import core_minutes
+from workshop.book.sections import compute_core_minutes
 
 LEVELS = ("basic", "intermediate", "advanced")
 FIELDS = {"title": str, "question": str, "minutes": int, "level": str}
@@ -105,7 +105,7 @@ def read_front_matter(path: Path) -> FrontMatter:
             f"{path}: the question {found['question']!r} ends without `?`"
         )
     exercises = sum(map(int, STARS.findall(text)))
-    core = core_minutes(text)
+    core = compute_core_minutes(text)
     if core and core > found["minutes"]:
         raise ValueError(
             f"{path}: the core takes {core} minutes, but `minutes` says "

@@ -10,7 +10,7 @@ from itertools import groupby
 from pathlib import Path
 
 from workshop.book.front_matter import read_chapters
-from workshop.chapters import chapter_of
+from workshop.chapters import find_chapter
 
 TERMS = Path(__file__).with_name("glossary.toml")
 LIBRARY = Path(__file__).parents[2]
@@ -125,8 +125,8 @@ def write_term(term: Term, number: int) -> str:
     if term.module:
         package = term.module.split(".")[1]
         where += f"; [`{term.module}`](reference/{package}.md)"
-        if chapter_of(term.module) != term.chapter:
-            built = int(chapter_of(term.module)[:2])
+        if find_chapter(term.module) != term.chapter:
+            built = int(find_chapter(term.module)[:2])
             where += f", built in chapter {built}"
     known = f" Also: {', '.join(term.other)}." if term.other else ""
     return f"### {term.name}\n\n{term.says}{known} {where}.\n\n"

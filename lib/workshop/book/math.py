@@ -30,7 +30,7 @@ QUIZ = re.compile(
 
 
 @cache
-def engine():
+def start_engine():
     """Return a JavaScript engine with KaTeX in it."""
     from py_mini_racer import MiniRacer
 
@@ -43,7 +43,7 @@ def engine():
 
 
 @cache
-def mathml(tex: str, display: bool = False) -> str:
+def convert_to_mathml(tex: str, display: bool = False) -> str:
     """Return a formula as MathML.
 
     Raises:
@@ -57,7 +57,7 @@ def mathml(tex: str, display: bool = False) -> str:
     }
     call = f"katex.renderToString({json.dumps(tex)}, {json.dumps(options)})"
     try:
-        made = engine().eval(call)
+        made = start_engine().eval(call)
     except Exception as error:
         why = str(error).strip().splitlines()[0]
         raise ValueError(f"KaTeX cannot read {tex!r}: {why}") from error
@@ -66,58 +66,62 @@ def mathml(tex: str, display: bool = False) -> str:
     return found.replace("<math", f'<math aria-label="{words}"', 1)
 
 
-def rendered(tex: str, place, display: bool = False) -> str:
+def render_formula(tex: str, place, display: bool = False) -> str:
     """Return a formula as MathML, or as it stands with a warning of its place.
 
     `make book` makes errors of warnings, and shows all of them.
     """
     try:
-        return mathml(tex, display)
+        return convert_to_mathml(tex, display)
     except ValueError as error:
         logging.getLogger(__name__).warning(str(error), location=place)
         return f"<code>{html.escape(tex)}</code>"
 
 
-def inline(self, node: nodes.math) -> None:
+def write_inline(self, node: nodes.math) -> None:
     """Write an inline formula."""
-    self.body.append(rendered(node.astext(), node))
+    self.body.append(render_formula(node.astext(), node))
     raise nodes.SkipNode
 
 
-def block(self, node: nodes.math_block) -> None:
+def write_block(self, node: nodes.math_block) -> None:
     """Write a displayed formula, with its number if it has one."""
     self.body.append(self.starttag(node, "div", CLASS="math-block"))
-    self.body.append(rendered(aligned(node.astext()), node, display=True))
+    self.body.append(
+        render_formula(replace_environment(node.astext()), node, display=True)
+    )
     if node.get("number"):
         self.body.append(f'<span class="eqno">({node["number"]})</span>')
     self.body.append("</div>\n")
     raise nodes.SkipNode
 
 
-def aligned(tex: str) -> str:
+def replace_environment(tex: str) -> str:
     """Return a formula with its align environment as one KaTeX accepts."""
     return re.sub(r"\{(align|eqnarray)\*?\}", "{aligned}", tex)
 
 
-def in_outputs(app, pagename, templatename, context, doctree) -> None:
+def render_outputs(app, pagename, templatename, context, doctree) -> None:
     """Render the formulas that stand in the notebooks' HTML outputs."""
     body = context.get("body")
     if not body:
         return
-    body = RAW.sub(lambda m: rendered(html.unescape(m[1]), pagename), body)
+    body = RAW.sub(
+        lambda m: render_formula(html.unescape(m[1]), pagename), body
+    )
     context["body"] = QUIZ.sub(
-        lambda m: m[1] + quiz_state(m[2], pagename) + m[3], body
+        lambda m: m[1] + render_state(m[2], pagename) + m[3], body
     )
 
 
-def quiz_state(text: str, place: str) -> str:
+def render_state(text: str, place: str) -> str:
     """Return a quiz's state with each formula's MathML beside its LaTeX."""
     state = json.loads(text)
 
     def walk(value) -> None:
         if isinstance(value, dict):
             if "math" in value:
-                value["mathml"] = rendered(value["math"], place)
+                value["mathml"] = render_formula(value["math"], place)
             for inner in value.values():
                 walk(inner)
         elif isinstance(value, list):
@@ -130,5 +134,7 @@ def quiz_state(text: str, place: str) -> str:
 
 def setup(app) -> None:
     """Make `mathml` a math renderer of Sphinx."""
-    app.add_html_math_renderer("mathml", (inline, None), (block, None))
-    app.connect("html-page-context", in_outputs, priority=800)
+    app.add_html_math_renderer(
+        "mathml", (write_inline, None), (write_block, None)
+    )
+    app.connect("html-page-context", render_outputs, priority=800)

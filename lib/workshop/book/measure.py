@@ -21,11 +21,11 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 
-from workshop.book.measure_build import by_chapters, plain
+from workshop.book.measure_build import build_plain_book, measure_by_chapters
 from workshop.book.weights import FIGURES, TEXT
 from workshop.experiments.cores import hold_cores
 
-SLOWER, BITS, WAIT, REPEATS = 4, 10e6, 40, 3
+SLOWDOWN, BITS, WAIT, REPEATS = 4, 10e6, 40, 3
 WATCH = """
 window.seen = { paint: 0, first: 0, tasks: [] };
 const watch = (type, f) => new PerformanceObserver((list) =>
@@ -86,7 +86,7 @@ def serve_folder(folder: Path):
 def throttle_page(page) -> None:
     """Slow a page's processor and line."""
     session = page.context.new_cdp_session(page)
-    session.send("Emulation.setCPUThrottlingRate", {"rate": SLOWER})
+    session.send("Emulation.setCPUThrottlingRate", {"rate": SLOWDOWN})
     session.send("Network.enable")
     line = {"downloadThroughput": BITS / 8, "uploadThroughput": BITS / 8}
     session.send(
@@ -95,7 +95,7 @@ def throttle_page(page) -> None:
     )
 
 
-def visit(browser, address: str, slow: bool):
+def open_page(browser, address: str, slow: bool):
     """Open a page in a new browser context; return it and its requests."""
     page = browser.new_context(
         viewport={"width": 1280, "height": 900}
@@ -110,16 +110,16 @@ def visit(browser, address: str, slow: bool):
     return page, asked
 
 
-def kind(path: Path) -> str:
+def classify_file(path: Path) -> str:
     """Return under which heading a file's bytes are counted."""
     if path.suffix in {".woff", ".woff2", ".ttf"}:
         return "fonts"
     return "figures" if path.suffix in FIGURES else path.suffix
 
 
-def row(browser, folder: Path, root: str, name: str) -> str:
+def measure_page(browser, folder: Path, root: str, name: str) -> str:
     """Return a page's row of the table."""
-    page, asked = visit(browser, root + name, slow=False)
+    page, asked = open_page(browser, root + name, slow=False)
     page.evaluate(DOWN)
     page.wait_for_load_state("networkidle")
     page.wait_for_timeout(500)  # widgets that were near stand now
@@ -131,7 +131,9 @@ def row(browser, folder: Path, root: str, name: str) -> str:
         if path.is_file():
             held = path.read_bytes()
             packed = gzip.compress(held, 6) if path.suffix in TEXT else held
-            sizes[kind(path)] = sizes.get(kind(path), 0) + len(packed)
+            sizes[classify_file(path)] = sizes.get(
+                classify_file(path), 0
+            ) + len(packed)
     page.add_style_tag(content="section{content-visibility:visible!important}")
     axe = Path(find_spec("axe_playwright_python").origin).parent
     page.evaluate((axe / "axe.min.js").read_text("utf8"))
@@ -140,7 +142,7 @@ def row(browser, folder: Path, root: str, name: str) -> str:
     page.context.close()
     times = []
     for _ in range(REPEATS):
-        page, _ = visit(browser, root + name, slow=True)
+        page, _ = open_page(browser, root + name, slow=True)
         times.append((page.evaluate("seen.paint"), page.evaluate(BLOCKED)))
         page.context.close()
     paint, blocked = (statistics.median(t) for t in zip(*times, strict=True))
@@ -152,7 +154,7 @@ def row(browser, folder: Path, root: str, name: str) -> str:
     )
 
 
-def pages(folder: Path) -> list[str]:
+def list_pages(folder: Path) -> list[str]:
     """Return the names of a book's pages."""
     hidden = {"_static", "_sources"}
     found = (p.relative_to(folder) for p in folder.rglob("*.html"))
@@ -167,7 +169,7 @@ def main() -> None:
     chromium = next(filter(None, map(shutil.which, names)), None)
     books = {
         "this book": Path(sys.argv[1]),
-        "Jupyter Book as it is": plain(Path()),
+        "Jupyter Book as it is": build_plain_book(Path()),
     }
     with hold_cores(os.cpu_count()), sync_playwright() as playwright:
         browser = playwright.chromium.launch(
@@ -176,11 +178,11 @@ def main() -> None:
         for title, folder in books.items():
             print(f"\n{title} (kB over the wire)\n\n{HEAD}")
             with serve_folder(folder) as root:
-                for name in pages(folder):
-                    print(row(browser, folder, root, name), flush=True)
+                for name in list_pages(folder):
+                    print(measure_page(browser, folder, root, name), flush=True)
         browser.close()
         print("\nchapters repeated: pages, seconds to build")
-        print(*by_chapters(Path()), sep="\n")
+        print(*measure_by_chapters(Path()), sep="\n")
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ A formula, $e^{i\\pi} + 1 = 0$, and a figure.
 """
 
 
-def build(folder: Path) -> float:
+def build_book(folder: Path) -> float:
     """Build the book in a folder; return the seconds that took."""
     began = time.perf_counter()
     command = [Path(sys.executable).with_name("jupyter-book"), "build", "."]
@@ -28,7 +28,7 @@ def build(folder: Path) -> float:
     return time.perf_counter() - began
 
 
-def a_figure(source: Path) -> bytes:
+def find_figure(source: Path) -> bytes:
     """Return a figure that a chapter of this book has stored."""
     for path in sorted(source.glob("chapters/0[1-9]_*.ipynb")):
         for cell in json.loads(path.read_text("utf8"))["cells"]:
@@ -38,7 +38,7 @@ def a_figure(source: Path) -> bytes:
     raise ValueError(f"no chapter under {source.resolve()} stores a figure")
 
 
-def plain(source: Path) -> Path:
+def build_plain_book(source: Path) -> Path:
     """Return a built book of one page, one formula and one figure.
 
     The figure is one of this book's. Nothing is configured but the title.
@@ -47,12 +47,12 @@ def plain(source: Path) -> Path:
     (folder / "_config.yml").write_text("title: A plain book\n")
     (folder / "_toc.yml").write_text("format: jb-book\nroot: index\n")
     (folder / "index.md").write_text(PAGE)
-    (folder / "picture.png").write_bytes(a_figure(source))
-    build(folder)
+    (folder / "picture.png").write_bytes(find_figure(source))
+    build_book(folder)
     return folder / "_build/html"
 
 
-def repeat(source: Path, target: Path, times: int) -> int:
+def repeat_chapters(source: Path, target: Path, times: int) -> int:
     """Copy the book with its chapters so many times; return how many."""
     ignored = shutil.ignore_patterns(".*", "_build", "tests", "__pycache__")
     shutil.copytree(source, target, ignore=ignored)
@@ -71,10 +71,10 @@ def repeat(source: Path, target: Path, times: int) -> int:
     return len(first)
 
 
-def by_chapters(source: Path) -> Iterator[str]:
+def measure_by_chapters(source: Path) -> Iterator[str]:
     """Build the book with its chapters 1, 2, 4 and 8 times; tell each."""
     for times in (1, 2, 4, 8):
         with tempfile.TemporaryDirectory() as folder:
             target = Path(folder) / "book"
-            count = repeat(source, target, times)
-            yield f"{count} {build(target):.1f}"
+            count = repeat_chapters(source, target, times)
+            yield f"{count} {build_book(target):.1f}"

@@ -23,14 +23,14 @@ from workshop.book.catalogue import list_entries
 from workshop.experiments.cores import hold_cores
 
 
-def seconds(work) -> float:
+def time_call(work) -> float:
     """Return how long a call takes."""
     began = time.perf_counter()
     work()
     return time.perf_counter() - began
 
 
-def checks() -> Iterator[tuple[float, float, str]]:
+def time_checks() -> Iterator[tuple[float, float, str]]:
     """Yield for each exercise what a right answer takes, and the slowest wrong.
 
     What a right answer takes is the median of three checks.
@@ -38,23 +38,23 @@ def checks() -> Iterator[tuple[float, float, str]]:
     for entry in list_entries():
         exercise = entry.exercise
         right = [
-            seconds(lambda e=exercise, n=n: e(e.solution, n, own=False))
+            time_call(lambda e=exercise, n=n: e(e.solution, n, own=False))
             for n in range(3)  # a draw each: what is drawn is remembered
         ]
         wrong = [
-            seconds(lambda e=exercise, m=mistake, n=n: e(m.answer, n))
+            time_call(lambda e=exercise, m=mistake, n=n: e(m.answer, n))
             for n, mistake in enumerate(exercise.mistakes, 3)
         ]
         name = f"{entry.chapter}: {entry.name}"
         yield statistics.median(right), max(wrong, default=0.0), name
 
 
-def notebooks(folder: Path, count: int) -> list[Path]:
+def write_notebooks(folder: Path, count: int) -> list[Path]:
     """Write notebooks whose answers are right, each with a name in it."""
     made = [
-        classroom.teacher(path)
+        classroom.make_teacher_notebook(path)
         for path in sorted(classroom.CHAPTERS.glob("[0-9][0-9]_*.md"))
-        if classroom.tasks(path)[1]
+        if classroom.read_exercises(path)[1]
     ]
     paths = []
     for number, notebook in enumerate(islice(cycle(made), count)):
@@ -64,11 +64,11 @@ def notebooks(folder: Path, count: int) -> list[Path]:
     return paths
 
 
-def graded(paths: list[Path], workers: int) -> str:
+def time_grading(paths: list[Path], workers: int) -> str:
     """Grade all; return how long it took, and how many got every point."""
     task = many.make_task(0, Limits())
     found = {}
-    took = seconds(
+    took = time_call(
         lambda: found.update(
             many.grade_all(paths, many.Journal(None), workers, task)
         )
@@ -95,15 +95,15 @@ def main(words: Sequence[str] | None = None) -> None:
         hold_cores(os.cpu_count() or 1),
         tempfile.TemporaryDirectory() as folder,
     ):
-        table = sorted(checks(), reverse=True)
+        table = sorted(time_checks(), reverse=True)
         print("seconds right, slowest wrong: exercise")
         for right, wrong, name in table:
             print(f"{right:13.2f}  {wrong:12.2f}: {name}")
         middle = statistics.median(right for right, _, _ in table)
         print(f"the median of the right answers: {middle:.2f} s")
-        paths = notebooks(Path(folder), asked.notebooks)
+        paths = write_notebooks(Path(folder), asked.notebooks)
         for workers in asked.workers if paths else ():
-            print(graded(paths, workers), flush=True)
+            print(time_grading(paths, workers), flush=True)
 
 
 if __name__ == "__main__":

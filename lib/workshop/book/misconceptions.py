@@ -46,7 +46,7 @@ def write_section(chapter: str, group: list[Entry]) -> str:
                 describe_symptom(entry.exercise, mistake),
                 f"[`{entry.name}`]({make_anchor(entry)})",
             )
-            rows.append("| " + " | ".join(map(cell, cells)) + " |")
+            rows.append("| " + " | ".join(map(escape_cell, cells)) + " |")
     return "\n".join(rows) + "\n"
 
 
@@ -61,7 +61,9 @@ def write_common_mistakes() -> str:
     blanks = {"what": "…", "seen": "…", "right": "…"}
     for slug, text in COMMON.items():
         said = write_sentence(text.format(**blanks))
-        rows.append(f"| **{slug.replace('-', ' ')}** `{slug}` | {cell(said)} |")
+        rows.append(
+            f"| **{slug.replace('-', ' ')}** `{slug}` | {escape_cell(said)} |"
+        )
     return "\n".join(rows) + "\n"
 
 
@@ -71,6 +73,6 @@ def write_sentence(text: str) -> str:
     return text[:1].upper() + text[1:] + stop
 
 
-def cell(text: str) -> str:
+def escape_cell(text: str) -> str:
     """Return a text that does not end its cell."""
     return text.replace("|", "\\|")

@@ -15,12 +15,12 @@ from attnbook.widgets.module import SHARED, read_modules
 
 WIDGETS = SHARED.parent
 MOUNT = Path(__file__).with_name("mount.js")
-PLACE = re.compile(r'data-book-widget="(\w+)"')
+MOUNTED = re.compile(r'data-book-widget="(\w+)"')
 EXPORT = re.compile(r"^export (?=(?:async )?function|const |let |class )", re.M)
 DEFAULT = re.compile(r"^export default (?=\{)", re.M)
 
 
-def classic(stem: str, module: str) -> str:
+def make_classic_script(stem: str, module: str) -> str:
     """Return a widget's module, given as text, as a classic script.
 
     Raises:
@@ -44,7 +44,7 @@ def write_modules(app, config) -> None:
     out = Path(app.outdir).parent / "_widgets" / "widgets"
     out.mkdir(parents=True, exist_ok=True)
     for stem, text in read_modules().items():
-        (out / f"{stem}.js").write_text(classic(stem, text), "utf8")
+        (out / f"{stem}.js").write_text(make_classic_script(stem, text), "utf8")
     for style in WIDGETS.glob("*.css"):
         (out / style.name).write_text(style.read_text("utf8"), "utf8")
     (out / "mount.js").write_text(MOUNT.read_text("utf8"), "utf8")
@@ -55,7 +55,7 @@ def write_modules(app, config) -> None:
 
 def load_modules(app, pagename, templatename, context, doctree) -> None:
     """Load, on each page, just the widgets that stand on it."""
-    names = sorted(set(PLACE.findall(context.get("body") or "")))
+    names = sorted(set(MOUNTED.findall(context.get("body") or "")))
     book = context["book"]
     if names:
         book["styles"].append("widgets/shared.css")

@@ -16,7 +16,7 @@ def parse(source: str) -> ast.Module:
     return ast.parse(MAGIC.sub(r"\1pass", source))
 
 
-class Names(ast.NodeVisitor):
+class NameCollector(ast.NodeVisitor):
     """Follows a cell in the order in which Python runs it.
 
     A function's body counts as read where the function is defined: what it
@@ -75,13 +75,13 @@ class Names(ast.NodeVisitor):
     def generic_visit(self, node: ast.AST) -> None:
         """Visit a node's parts; functions and comprehensions have a scope."""
         if isinstance(node, SCOPES):
-            self.function(node)
+            self.visit_function(node)
         elif isinstance(node, COMPREHENSIONS):
-            self.comprehension(node)
+            self.visit_comprehension(node)
         elif isinstance(node, ast.ClassDef):
             self.visit_all([*node.decorator_list, *node.bases])
             self.visit_all(node.keywords)
-            self.scope(node.body, set())
+            self.visit_scope(node.body, set())
             self.bind(node.name)
         elif isinstance(node, ast.ExceptHandler):
             if node.name:
@@ -90,13 +90,13 @@ class Names(ast.NodeVisitor):
         else:
             super().generic_visit(node)
 
-    def scope(self, nodes, names: set[str]) -> None:
+    def visit_scope(self, nodes, names: set[str]) -> None:
         """Visit nodes in a scope of their own, which begins with names."""
         self.local.append(names)
         self.visit_all(nodes)
         self.local.pop()
 
-    def function(self, node) -> None:
+    def visit_function(self, node) -> None:
         """Defaults belong outside, parameters and the body inside."""
         a = node.args
         self.visit_all([*a.defaults, *(x for x in a.kw_defaults if x)])
@@ -111,9 +111,9 @@ class Names(ast.NodeVisitor):
             for x in ast.walk(part)
             if isinstance(x, ast.Name) and isinstance(x.ctx, ast.Store)
         }
-        self.scope(body, {x.arg for x in given if x} | stored)
+        self.visit_scope(body, {x.arg for x in given if x} | stored)
 
-    def comprehension(self, node) -> None:
+    def visit_comprehension(self, node) -> None:
         """The first sequence belongs outside, everything else inside."""
         first, *others = node.generators
         self.visit(first.iter)
@@ -126,18 +126,18 @@ class Names(ast.NodeVisitor):
         self.local.pop()
 
 
-def bound_and_read(source: str) -> tuple[set[str], set[str]]:
+def find_names(source: str) -> tuple[set[str], set[str]]:
     """Return the names that a cell binds, and those it reads from before."""
-    names = Names()
+    names = NameCollector()
     names.visit(parse(source))
     return names.bound, names.read
 
 
-def needed_later(sources: list[str]) -> list[set[str]]:
+def find_needed_later(sources: list[str]) -> list[set[str]]:
     """Return, for every cell, the names it binds that a later cell reads."""
     needed, found = set(), []
     for source in reversed(sources):
-        bound, read = bound_and_read(source)
+        bound, read = find_names(source)
         found.append(bound & needed)
         needed = (needed - bound) | read
     return found[::-1]

@@ -22,7 +22,7 @@ def pytest_collection_modifyitems(config, items):
         cases = list(group)
         about = [x for x in cases if any(word in x.name for word in words)]
         if not about:
-            elsewhere = [x for x in cases if chapters and other(x.name)]
+            elsewhere = [x for x in cases if chapters and names_chapter(x.name)]
             about = [x for x in cases if x not in elsewhere]
         kept += about
         left += [x for x in cases if x not in about]
@@ -31,6 +31,6 @@ def pytest_collection_modifyitems(config, items):
         config.hook.pytest_deselected(items=left)
 
 
-def other(name: str) -> bool:
+def names_chapter(name: str) -> bool:
     """Tell whether a case, not about what has changed, is about a chapter."""
     return CHAPTER.search(name.partition("[")[2]) is not None

@@ -17,7 +17,7 @@ from nbclient import NotebookClient
 
 from attnbook.training.progress import progress_bar
 from workshop.book import repository
-from workshop.book.cell_kinds import FOLDED, KINDS, TITLE, kind_of
+from workshop.book.cell_kinds import FOLDED, KINDS, TITLE, find_kind
 
 CHAPTERS = Path("chapters")
 KEPT = ("tags", "mystnb")
@@ -56,14 +56,16 @@ def normalize(
         cell.id = f"cell-{number}"
         cell.metadata = nbformat.from_dict(
             {k: v for k, v in cell.metadata.items() if k in KEPT}
-            | ({} if kind_of(tags(cell)) == "open" else FOLDED)
+            | ({} if find_kind(read_tags(cell)) == "open" else FOLDED)
         )
         if cell.cell_type == "code":
-            cell.outputs = joined(filter(None, map(stored, cell.outputs)))
+            cell.outputs = join_streams(
+                filter(None, map(clean_output, cell.outputs))
+            )
     return notebook
 
 
-def joined(outputs) -> list:
+def join_streams(outputs) -> list:
     """Join neighbouring pieces of one stream: how it was cut is chance."""
     kept: list = []
     for output in outputs:
@@ -79,7 +81,7 @@ def joined(outputs) -> list:
     return kept
 
 
-def stored(output: nbformat.NotebookNode) -> nbformat.NotebookNode | None:
+def clean_output(output: nbformat.NotebookNode) -> nbformat.NotebookNode | None:
     """Return an output as it is stored, or None if it is not."""
     if output.output_type == "stream":
         return None if PROGRESS.search(output.text) else output
@@ -90,11 +92,13 @@ def stored(output: nbformat.NotebookNode) -> nbformat.NotebookNode | None:
     return output if data or output.output_type == "error" else None
 
 
-def fold(source: Path) -> None:
+def fill_cells(source: Path) -> None:
     """Fill a chapter's setup cell and solutions from the tested source."""
     from workshop.book.folded import refresh_solutions
 
-    text = repository.set_text(source.read_text("utf8"), repository.current())
+    text = repository.set_chapter(
+        source.read_text("utf8"), repository.read_address()
+    )
     source.write_text(refresh_solutions(text), "utf8")
 
 
@@ -119,7 +123,7 @@ def execute(source: Path) -> nbformat.NotebookNode:
     return normalize(notebook, gpu)
 
 
-def follow(source: Path) -> str:
+def copy_prose(source: Path) -> str:
     """Carry a chapter's prose into its notebook; the stored outputs stay.
 
     So do the titles of its cells and how they are folded. Where other code has
@@ -133,7 +137,7 @@ def follow(source: Path) -> str:
         return f"not executed yet: make notebook NAME={source.stem}"
     text, stored = jupytext.read(source), nbformat.read(target, as_version=4)
     code = [
-        [executed(c) for c in book.cells if c.cell_type == "code"]
+        [drop_folding(c) for c in book.cells if c.cell_type == "code"]
         for book in (text, stored)
     ]
     if code[0] != code[1]:
@@ -151,9 +155,9 @@ def follow(source: Path) -> str:
     return "prose carried into the notebook"
 
 
-def executed(cell: nbformat.NotebookNode) -> tuple[str, list[str]]:
+def drop_folding(cell: nbformat.NotebookNode) -> tuple[str, list[str]]:
     """Return a cell's source and tags without what only folds it."""
-    kept = [tag for tag in tags(cell) if tag not in KINDS]
+    kept = [tag for tag in read_tags(cell) if tag not in KINDS]
     return TITLE.sub("", cell.source, count=1), kept
 
 
@@ -162,7 +166,7 @@ def needs_gpu(text: nbformat.NotebookNode) -> bool:
     return bool(text.metadata.get("chapter", {}).get("gpu", False))
 
 
-def tags(cell: nbformat.NotebookNode) -> list[str]:
+def read_tags(cell: nbformat.NotebookNode) -> list[str]:
     """Return a cell's tags."""
     return list(cell.metadata.get("tags", []))
 
@@ -178,7 +182,7 @@ def main(words: list[str] | None = None) -> int:
             parser.error(
                 f"there is no chapter {source.stem}; there are {known}"
             )
-        fold(source)
+        fill_cells(source)
         target = source.with_suffix(".ipynb")
         nbformat.write(execute(source), target)
         print(f"{target}: {target.stat().st_size // 1000} kB")

@@ -10,7 +10,7 @@ import json
 import re
 from pathlib import Path
 
-from workshop.book.repository import BRANCH, colab
+from workshop.book.repository import BRANCH, make_colab_address
 
 LIST = re.compile(r'<ul class="simple">\n<li><p><em>Afterwards.*?</ul>', re.S)
 ITEM = re.compile(r"<li><p><em>([^<]+)</em>:?\s*(.*?)</p></li>", re.S)
@@ -22,10 +22,10 @@ MOUNT = re.compile(
     r'<script type="application/json">)(.*?)(</script>.*?</figure>).*?</div>',
     re.S,
 )
-LIVE = "02_bahdanau"
+WIDGET_CHAPTER = "02_bahdanau"
 
 
-def address(app) -> str:
+def get_repository_address(app) -> str:
     """Return the repository's address, if `make repository` set one."""
     options = app.config.html_theme_options
     ours = options.get("use_edit_page_button")  # else the URL is a stranger's
@@ -34,19 +34,19 @@ def address(app) -> str:
 
 def format_activities(app, context) -> str:
     """Return links: to run a chapter, to take it along, to change it."""
-    url = address(app)
+    url = get_repository_address(app)
     options = app.config.html_theme_options
     colab_too = (options.get("launch_buttons") or {}).get("colab_url")
     slug = Path(context["sourcename"]).stem
-    made = app.builder.templates.environment.get_template("doings.html")
+    made = app.builder.templates.environment.get_template("activities.html")
     return made.render(
         notebook=context["pathto"](f"_sources/{context['sourcename']}", 1),
-        colab=colab(url, slug) if url and colab_too else "",
+        colab=make_colab_address(url, slug) if url and colab_too else "",
         source=f"{url}/edit/{BRANCH}/chapters/{slug}.md" if url else "",
     )
 
 
-def card(match: re.Match) -> str:
+def format_card(match: re.Match) -> str:
     """Return a chapter's opening list as a card."""
     rows = "".join(
         f"<div><dt>{name}</dt><dd>{text[:1].upper()}{text[1:]}</dd></div>\n"
@@ -55,9 +55,9 @@ def card(match: re.Match) -> str:
     return f'<dl class="opening">\n{rows}</dl>\n'
 
 
-def chapter(app, context, number: int) -> str:
+def format_chapter(app, context, number: int) -> str:
     """Return a chapter's text with its number, its card and its links."""
-    body = LIST.sub(card, context["body"], count=1)
+    body = LIST.sub(format_card, context["body"], count=1)
     body = body.replace(
         "<h1>", f'<p class="over">Chapter {number}</p>\n<h1>', 1
     )
@@ -66,9 +66,9 @@ def chapter(app, context, number: int) -> str:
     return f"{body[:end]}\n{format_activities(app, context)}{body[end:]}"
 
 
-def live(app) -> str:
+def read_live_widget(app) -> str:
     """Return a stored widget's mount, with the first of its examples."""
-    path = Path(app.srcdir) / "chapters" / f"{LIVE}.ipynb"
+    path = Path(app.srcdir) / "chapters" / f"{WIDGET_CHAPTER}.ipynb"
     for cell in json.loads(path.read_text("utf8"))["cells"]:
         for output in cell.get("outputs", []):
             text = "".join(output.get("data", {}).get("text/html", ""))
@@ -81,13 +81,14 @@ def live(app) -> str:
     raise ValueError(f"{path} has stored no alignment player")
 
 
-def landing(app, body: str) -> str:
+def format_first_page(app, body: str) -> str:
     """Return the first page's text with a widget alive after its opening."""
     body = ROW.sub(r'<tr data-chapter="\1">', body)
     end = body.index("</p>", body.index("</h1>")) + 4
-    said = (
-        f'<p class="try">Try it: a network says <em>nanotechnology</em>, and '
-        "you see at which letters it looks for each sound. Then switch its "
-        f'attention off. <a href="{LIVE}.html">Chapter 2</a> builds it.</p>'
+    link = f'<a href="{WIDGET_CHAPTER}.html">Chapter 2</a>'
+    invitation = (
+        '<p class="try">Try it: a model predicts the pronunciation of '
+        "<em>nanotechnology</em>, and you see to which letters it attends for "
+        f"each sound. Then switch off its attention. {link} builds it.</p>"
     )
-    return f"{body[:end]}\n{said}\n{live(app)}\n{body[end:]}"
+    return f"{body[:end]}\n{invitation}\n{read_live_widget(app)}\n{body[end:]}"

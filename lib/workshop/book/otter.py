@@ -10,17 +10,17 @@ import nbformat
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_raw_cell
 
 from workshop.book.classroom import (
-    Task,
-    notebook,
-    setup_source,
-    tasks,
-    written_out,
+    ChapterExercise,
+    make_notebook,
+    read_exercises,
+    write_setup_cell,
+    write_standalone_source,
 )
 
 
-def master(path: Path) -> nbformat.NotebookNode:
+def make_master_notebook(path: Path) -> nbformat.NotebookNode:
     """Return the notebook that `otter assign` takes."""
-    heading, asked = tasks(path)
+    heading, exercises = read_exercises(path)
     config = (
         "# ASSIGNMENT CONFIG\ninit_cell: false\nexport_cell: false\n"
         "generate: true\nfiles: []\nrequirements: requirements.txt\n"
@@ -29,35 +29,34 @@ def master(path: Path) -> nbformat.NotebookNode:
     cells = [
         *(new_raw_cell(config), new_markdown_cell(f"# {heading}")),
         new_code_cell(
-            f"{setup_source()}\nimport otter\n\ngrader = otter.Notebook()"
+            f"{write_setup_cell()}\nimport otter\n\ngrader = otter.Notebook()"
         ),
     ]
-    for task in asked:
-        cells += question(task)
-    return notebook(cells)
+    for task in exercises:
+        cells += make_question(task)
+    return make_notebook(cells)
 
 
-def question(task: Task) -> Iterator:
+def make_question(task: ChapterExercise) -> Iterator:
     """Yield the cells of one question in otter's format."""
     name = task.check.removeprefix("check_")
     points = f"points: {task.exercise.stars}"
     yield new_raw_cell(f"# BEGIN QUESTION\nname: {name}\n{points}")
     yield new_markdown_cell(task.text)
     yield new_raw_cell("# BEGIN SOLUTION")
-    yield new_code_cell(for_otter(task))
+    yield new_code_cell(write_solution_cell(task))
     yield new_raw_cell("# END SOLUTION")
     yield new_raw_cell("# BEGIN TESTS")
-    yield new_code_cell(test(task))
+    yield new_code_cell(write_test(task))
     yield new_raw_cell("# END TESTS")
     yield new_raw_cell("# END QUESTION")
 
 
-def for_otter(task: Task) -> str:
+def write_solution_cell(task: ChapterExercise) -> str:
     """Return the solution's cell; otter leaves the stub of it for students."""
-    source = written_out(task.exercise.solution)
-    hidden = (
-        f"{source}\n\n\n{task.function} = {task.exercise.solution.__name__}"
-    )
+    source = write_standalone_source(task.exercise.solution)
+    solution = task.exercise.solution.__name__
+    hidden = f"{source}\n\n\n{task.function_name} = {solution}"
     lines = task.stub.splitlines()
     start = next(i for i, x in enumerate(lines) if x.startswith("def "))
     stop = next(
@@ -70,12 +69,12 @@ def for_otter(task: Task) -> str:
     )
 
 
-def test(task: Task) -> str:
+def write_test(task: ChapterExercise) -> str:
     """Return the test; its exception's text is the hint."""
     module = task.stub.partition(" import ")[0]
     return (
-        f"def test_{task.check.removeprefix('check_')}({task.function}):\n"
+        f"def test_{task.check.removeprefix('check_')}({task.function_name}):\n"
         f"    {module} import {task.check}\n\n"
-        f"    verdict = {task.check}({task.function})\n"
+        f"    verdict = {task.check}({task.function_name})\n"
         "    assert verdict, verdict"
     )

@@ -16,7 +16,7 @@ from workshop.book.front_matter import (
 )
 from workshop.book.glossary import write_glossary
 from workshop.book.misconceptions import write_misconceptions
-from workshop.book.notebook import fold, follow
+from workshop.book.notebook import copy_prose, fill_cells
 from workshop.book.teaching import write_teaching_guide
 
 CHAPTERS = Path("chapters")
@@ -126,7 +126,7 @@ def main() -> None:
     for name, make in PAGES.items():
         (CHAPTERS / name).write_text(make(), "utf8")
         print(f"wrote {CHAPTERS / name}")
-    for name, text in reference.pages().items():
+    for name, text in reference.write_reference_pages().items():
         Path(name).parent.mkdir(exist_ok=True)
         Path(name).write_text(text, "utf8")
         print(f"wrote {name}")
@@ -135,8 +135,8 @@ def main() -> None:
     for front in read_chapters(CHAPTERS):
         path = CHAPTERS / f"{front.slug}.md"
         path.write_text(write_opening(path.read_text("utf8"), front), "utf8")
-        fold(path)
-        print(f"{path}: {follow(path)}")
+        fill_cells(path)
+        print(f"{path}: {copy_prose(path)}")
 
 
 if __name__ == "__main__":

@@ -38,7 +38,7 @@ def resize_image(source: Path, target: Path) -> tuple[int, int]:
     return round(width * SHOWN / DRAWN), round(height * SHOWN / DRAWN)
 
 
-def sized(tag: str, src: str, size: tuple[int, int]) -> str:
+def add_size(tag: str, src: str, size: tuple[int, int]) -> str:
     """Return an image's tag with its new source, its size and its turn."""
     kept = re.sub(r'\s(?:src|width|height|style|loading)="[^"]*"', "", tag)
     how = 'loading="lazy" decoding="async"'
@@ -58,7 +58,7 @@ def offer_diagram(tag: str, src: str, svg: str, name: str) -> str:
     size = tuple(
         round(float(x) * SHOWN / POINTS) for x in SIZE.search(svg).groups()
     )
-    image = sized(re.search(r"<img\b[^>]*>", tag)[0], src, size)
+    image = add_size(re.search(r"<img\b[^>]*>", tag)[0], src, size)
     return (
         f'<div class="diagram">{image}<a class="take" href="{src}" '
         f'download="{name}">Download this diagram (SVG)</a></div>'
@@ -82,7 +82,7 @@ def resize_images(app, pagename, templatename, context, doctree) -> None:
         where = match[1].removesuffix("png") + "webp"
         if match[0].startswith("<a"):
             return match[0].replace(match[1], where)
-        return sized(match[0], where, size)
+        return add_size(match[0], where, size)
 
     page, numbers = Path(pagename).name, count(1)
 

@@ -32,7 +32,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 ROOT = Path.cwd()
-KEPT = ROOT / ".processors"
+LOGS = ROOT / ".processors"
 X86 = ("x86_64", "amd64", "i386", "i686")
 # Each value with what the library then says that it uses; the oldest first.
 KNOWN = {
@@ -49,14 +49,14 @@ KNOWN = {
         "extensions",
     },
 }
-SAYS = {
+REPORTS = {
     "MKL_CBWR": r"^MKL_VERBOSE .*\bCNR:(\S+)",
     "ATEN_CPU_CAPABILITY": r"^capability (.+)",
     "ONEDNN_MAX_CPU_ISA": r"^onednn_verbose,.*\bcpu,isa:(.+)",
     "OMP_NUM_THREADS": r"^threads (\d+)",
 }
 # One matrix product for MKL, and an LSTM for oneDNN, which computes it.
-ASK = """
+PROBE = """
 import torch
 print("capability", torch.backends.cpu.get_cpu_capability())
 print("threads", torch.get_num_threads())
@@ -77,14 +77,14 @@ class Setting:
     variables: tuple[tuple[str, str], ...] = ()
     threads: int = 1
 
-    def environment(self) -> dict[str, str]:
+    def make_environment(self) -> dict[str, str]:
         """Return this process's environment, changed to the setting."""
         kept = {k: v for k, v in os.environ.items() if k not in KNOWN}
         threads = str(self.threads)
         return kept | {"OMP_NUM_THREADS": threads} | dict(self.variables)
 
 
-def settings() -> list[Setting]:
+def list_settings() -> list[Setting]:
     """Return every setting, in the order in which they are run."""
     plain = tuple((name, next(iter(KNOWN[name]))) for name in KNOWN)
     alone = [
@@ -101,13 +101,13 @@ def settings() -> list[Setting]:
     ]
 
 
-def choose(words: Sequence[str]) -> list[Setting]:
+def choose_settings(words: Sequence[str]) -> list[Setting]:
     """Return the settings of these names; all of them without a name.
 
     Raises:
         ValueError: for a name that is no setting; it lists the known ones.
     """
-    named = {setting.name: setting for setting in settings()}
+    named = {setting.name: setting for setting in list_settings()}
     for word in words:
         variable, _, value = word.partition("=")
         if variable in KNOWN and value not in KNOWN[variable]:
@@ -123,21 +123,21 @@ def choose(words: Sequence[str]) -> list[Setting]:
     return [s for s in named.values() if not words or s.name in words]
 
 
-def read(text: str) -> dict[str, str]:
+def parse_reports(text: str) -> dict[str, str]:
     """Return by variable what the libraries say that they use.
 
     A variable whose library says nothing is left out.
     """
-    found = {name: re.search(says, text, re.M) for name, says in SAYS.items()}
+    found = {name: re.search(x, text, re.M) for name, x in REPORTS.items()}
     return {name: x[1].strip() for name, x in found.items() if x}
 
 
-def ask(setting: Setting) -> str:
+def probe_libraries(setting: Setting) -> str:
     """Return what the libraries print when they compute under a setting."""
     verbose = {"MKL_VERBOSE": "1", "ONEDNN_VERBOSE": "1"}
     done = subprocess.run(
-        [sys.executable, "-c", ASK],
-        env=setting.environment() | verbose,
+        [sys.executable, "-c", PROBE],
+        env=setting.make_environment() | verbose,
         capture_output=True,
         text=True,
     )
@@ -149,10 +149,10 @@ def ask(setting: Setting) -> str:
     return done.stdout
 
 
-def why_not(
+def find_obstacle(
     setting: Setting,
     machine: str = platform.machine(),
-    ask: Callable[[Setting], str] = ask,
+    ask: Callable[[Setting], str] = probe_libraries,
 ) -> str:
     """Return why a setting cannot be tried on a machine; "" where it can.
 
@@ -166,18 +166,18 @@ def why_not(
         return f"it chooses x86 instructions, and this processor is {machine}"
     wanted = {name: KNOWN[name][value] for name, value in setting.variables}
     wanted["OMP_NUM_THREADS"] = str(setting.threads)
-    used = read(ask(setting))
+    used = parse_reports(ask(setting))
     for name, value in wanted.items():
         if name not in used:
             return f"this PyTorch has no library that reads {name}"
         if used[name] != value:
-            asked = setting.environment()[name]
+            asked = setting.make_environment()[name]
             return f"{name}={asked} was ignored: {used[name]} is used"
     return ""
 
 
 @dataclass
-class Outcome:
+class RunOutcome:
     """What one part of the tests came to under one setting."""
 
     passed: int
@@ -185,7 +185,7 @@ class Outcome:
     seconds: float = 0.0
 
 
-def count(report: Path, status: int, log: Path) -> Outcome:
+def read_outcome(report: Path, status: int, log: Path) -> RunOutcome:
     """Return the outcome that pytest's JUnit report tells.
 
     A run without a report, or that ended in any way but "all passed" and "some
@@ -197,12 +197,12 @@ def count(report: Path, status: int, log: Path) -> Outcome:
         place = case.get("classname", "").replace(".", "/")
         name = f"{place}::{case.get('name')}"
         if bad is not None:
-            said = bad.get("message", "").strip().splitlines() or [""]
-            failures[name] = said[0][:160]
+            message = bad.get("message", "").strip().splitlines() or [""]
+            failures[name] = message[0][:160]
         passed += bad is None and not any(x.tag == "skipped" for x in case)
     if status not in (0, 1) or (status == 1 and not failures):
         failures["pytest"] = f"ended with status {status}, see {log}"
-    return Outcome(passed, failures)
+    return RunOutcome(passed, failures)
 
 
 class Progress:
@@ -211,25 +211,25 @@ class Progress:
     def __init__(self, stream=sys.stdout):
         self.stream = stream
 
-    def turn(self, said: str) -> None:
+    def overwrite_line(self, message: str) -> None:
         """Show a line that the next one overwrites; nothing in a log."""
         if self.stream.isatty():
-            print(f"\r\033[K{said}", end="", file=self.stream, flush=True)
+            print(f"\r\033[K{message}", end="", file=self.stream, flush=True)
 
-    def line(self, said: str) -> None:
+    def write_line(self, message: str) -> None:
         """Show a line that stays."""
         clear = "\r\033[K" if self.stream.isatty() else ""
-        print(f"{clear}{said}", file=self.stream, flush=True)
+        print(f"{clear}{message}", file=self.stream, flush=True)
 
 
-def run(
-    setting: Setting, part: str, options: Sequence[str], shown: Progress
-) -> Outcome:
+def run_pytest(
+    setting: Setting, part: str, options: Sequence[str], progress: Progress
+) -> RunOutcome:
     """Run pytest with these options under a setting; return its outcome.
 
     What pytest prints goes to `.processors/SETTING-PART.log`.
     """
-    log, report = (KEPT / f"{setting.name}-{part}.{x}" for x in ("log", "xml"))
+    log, report = (LOGS / f"{setting.name}-{part}.{x}" for x in ("log", "xml"))
     report.unlink(missing_ok=True)
     workers = max(1, (os.cpu_count() or 1) // setting.threads)
     command = [sys.executable, "-m", "pytest", "-q", "-n", str(workers)]
@@ -238,27 +238,26 @@ def run(
     with log.open("w") as out:
         process = subprocess.Popen(
             command,
-            env=setting.environment(),
+            env=setting.make_environment(),
             stdout=out,
             stderr=subprocess.STDOUT,
         )
         try:
             while process.poll() is None:
-                done = re.findall(
-                    r"\[ *(\d+)%\]", log.read_text("utf8", "replace")
-                )
+                text = log.read_text("utf8", "replace")
+                done = re.findall(r"\[ *(\d+)%\]", text)
                 gone = time.perf_counter() - began
                 far = f"{done[-1] if done else 0} %, {gone:.0f} s"
-                shown.turn(f"{setting.name}: {part}, {far}")
+                progress.overwrite_line(f"{setting.name}: {part}, {far}")
                 time.sleep(0.5)
         finally:
             process.kill()
-    outcome = count(report, process.wait(), log)
+    outcome = read_outcome(report, process.wait(), log)
     outcome.seconds = round(time.perf_counter() - began, 1)
     return outcome
 
 
-def parts(
+def list_parts(
     setting: Setting, quick: bool, notebooks: Sequence[str]
 ) -> dict[str, list[str]]:
     """Return what is run under a setting: each part's options for pytest.
@@ -283,7 +282,7 @@ def parts(
     return made
 
 
-def fingerprint(words: Sequence[str]) -> str:
+def compute_fingerprint(words: Sequence[str]) -> str:
     """Return a digest of all that is tested, and of how."""
     digest = hashlib.sha256(json.dumps([sys.version, *words]).encode())
     for folder in "lib", "tests", "chapters":
@@ -294,7 +293,7 @@ def fingerprint(words: Sequence[str]) -> str:
     return digest.hexdigest()
 
 
-class Memory:
+class OutcomeStore:
     """What passed, in a file, as long as what is tested stays the same."""
 
     def __init__(self, file: Path, tested: str):
@@ -304,11 +303,12 @@ class Memory:
             if told["tested"] == tested:
                 self.outcomes = told["outcomes"]
 
-    def get(self, name: str) -> Outcome | None:
+    def get(self, name: str) -> RunOutcome | None:
         """Return the outcome of this name, if it is there."""
-        return Outcome(**self.outcomes[name]) if name in self.outcomes else None
+        found = self.outcomes.get(name)
+        return RunOutcome(**found) if found else None
 
-    def keep(self, name: str, outcome: Outcome) -> None:
+    def store(self, name: str, outcome: RunOutcome) -> None:
         """Add an outcome, and store all of them."""
         self.outcomes[name] = asdict(outcome)
         told = {"tested": self.tested, "outcomes": self.outcomes}
@@ -317,7 +317,7 @@ class Memory:
         whole.replace(self.file)
 
 
-def table(rows: dict[str, dict[str, Outcome] | str]) -> Iterator[str]:
+def format_table(rows: dict[str, dict[str, RunOutcome] | str]) -> Iterator[str]:
     """Yield the lines of the table: a setting with its outcomes or a reason.
 
     What failed follows the table, each test with its settings.
@@ -337,16 +337,16 @@ def table(rows: dict[str, dict[str, Outcome] | str]) -> Iterator[str]:
         failed = sum(len(x.failures) for x in outcomes)
         yield f"{name:{wide}}  {passed:6}  {failed:6}  {seconds:7.0f}"
         for outcome in outcomes:
-            for test, said in outcome.failures.items():
-                where.setdefault(f"{test}  {said}", []).append(name)
+            for test, message in outcome.failures.items():
+                where.setdefault(f"{test}  {message}", []).append(name)
     for test, names in where.items():
         yield f"failed under {', '.join(names)}: {test}"
 
 
 def main(
     words: Sequence[str],
-    run: Callable[..., Outcome] = run,
-    why_not: Callable[[Setting], str] = why_not,
+    run: Callable[..., RunOutcome] = run_pytest,
+    why_not: Callable[[Setting], str] = find_obstacle,
 ) -> int:
     """Run the tests under each setting, print the table; 1 if any failed."""
     words = [*words]
@@ -359,40 +359,40 @@ def main(
     parser.add_argument("--quick", action="store_true", help="no long tests")
     asked = parser.parse_args(words[:cut])
     try:
-        chosen = choose(asked.settings)
+        chosen = choose_settings(asked.settings)
     except ValueError as error:
         print(error, file=sys.stderr)
         return 2
     notebooks = words[cut + 1 :]
-    KEPT.mkdir(exist_ok=True)
-    memory = Memory(KEPT / "passed.json", fingerprint(notebooks))
-    shown = Progress()
-    rows: dict[str, dict[str, Outcome] | str] = {}
+    LOGS.mkdir(exist_ok=True)
+    passed = OutcomeStore(LOGS / "passed.json", compute_fingerprint(notebooks))
+    progress = Progress()
+    rows: dict[str, dict[str, RunOutcome] | str] = {}
     for setting in chosen:
         if reason := why_not(setting):
             rows[setting.name] = reason
-            shown.line(f"{setting.name}: not tried: {reason}")
+            progress.write_line(f"{setting.name}: not tried: {reason}")
             continue
-        outcomes: dict[str, Outcome] = {}
-        rows[setting.name] = outcomes
-        for part, options in parts(setting, asked.quick, notebooks).items():
+        outcomes = rows[setting.name] = {}
+        parts = list_parts(setting, asked.quick, notebooks)
+        for part, options in parts.items():
             name = f"{setting.name}-{part}"
-            outcome = None if asked.quick else memory.get(name)
+            outcome = None if asked.quick else passed.get(name)
             again = "" if outcome is None else ", kept from an earlier run"
             if outcome is None:
-                outcome = run(setting, part, options, shown)
+                outcome = run(setting, part, options, progress)
                 if not (asked.quick or outcome.failures):
-                    memory.keep(name, outcome)
+                    passed.store(name, outcome)
             outcomes[part] = outcome
             failed = len(outcome.failures)
-            shown.line(
+            progress.write_line(
                 f"{setting.name}: {part}: {outcome.passed} passed, {failed} "
                 f"failed, {outcome.seconds:.0f} s{again}"
             )
-    print("", *table(rows), sep="\n")
+    print("", *format_table(rows), sep="\n")
     tried = [row for row in rows.values() if not isinstance(row, str)]
     failed = any(x.failures for row in tried for x in row.values())
-    print(f"What pytest printed is in {KEPT.name}/.")
+    print(f"What pytest printed is in {LOGS.name}/.")
     return int(failed)
 
 

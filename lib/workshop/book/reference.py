@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from workshop.chapters import chapter_of
+from workshop.chapters import find_chapter
 
 Definition = ast.FunctionDef | ast.ClassDef
 LIBRARY = Path("lib/attnbook")
@@ -27,12 +27,12 @@ counts.
 """
 
 
-def packages(library: Path = LIBRARY) -> list[Path]:
+def list_packages(library: Path = LIBRARY) -> list[Path]:
     """Return the folders of the packages, in alphabetical order."""
     return sorted(path.parent for path in library.glob("*/__init__.py"))
 
 
-def first_paragraph(node: Definition | ast.Module) -> str:
+def read_first_paragraph(node: Definition | ast.Module) -> str:
     """Return the first paragraph of a docstring, on one line."""
     text = ast.get_docstring(node) or ""
     return " ".join(text.partition("\n\n")[0].split())
@@ -43,7 +43,7 @@ def is_public(name: str) -> bool:
     return not name.startswith("_")
 
 
-def definitions(tree: ast.Module) -> Iterator[Definition]:
+def list_definitions(tree: ast.Module) -> Iterator[Definition]:
     """Yield a module's public functions and classes, as they are listed."""
     kinds = (ast.FunctionDef, ast.ClassDef)
     for node in tree.body:
@@ -51,7 +51,9 @@ def definitions(tree: ast.Module) -> Iterator[Definition]:
             yield node
 
 
-def arguments(function: ast.FunctionDef, bound: bool = False) -> list[str]:
+def list_parameters(
+    function: ast.FunctionDef, bound: bool = False
+) -> list[str]:
     """Return a function's parameters with annotations and defaults.
 
     Args:
@@ -61,20 +63,22 @@ def arguments(function: ast.FunctionDef, bound: bool = False) -> list[str]:
     spec = function.args
     plain = [*spec.posonlyargs, *spec.args]
     defaults = [None] * (len(plain) - len(spec.defaults)) + spec.defaults
-    rows = [written(*pair) for pair in zip(plain, defaults, strict=True)]
+    rows = [
+        write_parameter(*pair) for pair in zip(plain, defaults, strict=True)
+    ]
     rows = rows[1:] if bound else rows
     if spec.vararg:
-        rows.append("*" + written(spec.vararg))
+        rows.append("*" + write_parameter(spec.vararg))
     elif spec.kwonlyargs:
         rows.append("*")
     pairs = zip(spec.kwonlyargs, spec.kw_defaults, strict=True)
-    rows += [written(*pair) for pair in pairs]
+    rows += [write_parameter(*pair) for pair in pairs]
     if spec.kwarg:
-        rows.append("**" + written(spec.kwarg))
+        rows.append("**" + write_parameter(spec.kwarg))
     return rows
 
 
-def written(arg: ast.arg, default: ast.expr | None = None) -> str:
+def write_parameter(arg: ast.arg, default: ast.expr | None = None) -> str:
     """Return one parameter as it is written in a signature."""
     kind = f": {ast.unparse(arg.annotation)}" if arg.annotation else ""
     if default is None:
@@ -83,11 +87,11 @@ def written(arg: ast.arg, default: ast.expr | None = None) -> str:
     return f"{arg.arg}{kind}{equals}{ast.unparse(default)}"
 
 
-def fields(node: ast.ClassDef) -> list[str]:
+def list_constructor_parameters(node: ast.ClassDef) -> list[str]:
     """Return the parameters of a class's constructor, or its fields."""
     for item in node.body:
         if isinstance(item, ast.FunctionDef) and item.name == "__init__":
-            return arguments(item, bound=True)
+            return list_parameters(item, bound=True)
     return [
         ast.unparse(item)
         for item in node.body
@@ -95,7 +99,7 @@ def fields(node: ast.ClassDef) -> list[str]:
     ]
 
 
-def signature(name: str, rows: list[str], returns: str = "") -> str:
+def write_signature(name: str, rows: list[str], returns: str = "") -> str:
     """Return a signature, one parameter a line where it is long."""
     tail = f") -> {returns}" if returns else ")"
     line = f"{name}({', '.join(rows)}{tail}"
@@ -105,7 +109,7 @@ def signature(name: str, rows: list[str], returns: str = "") -> str:
     return f"{name}(\n{inner}{tail}"
 
 
-def methods(node: ast.ClassDef) -> Iterator[ast.FunctionDef]:
+def list_methods(node: ast.ClassDef) -> Iterator[ast.FunctionDef]:
     """Yield a class's public methods; `forward` and `__call__` are public."""
     for item in node.body:
         if isinstance(item, ast.FunctionDef):
@@ -114,36 +118,42 @@ def methods(node: ast.ClassDef) -> Iterator[ast.FunctionDef]:
                 yield item
 
 
-def returned(function: ast.FunctionDef) -> str:
+def write_return_type(function: ast.FunctionDef) -> str:
     """Return a function's annotated result; nothing where there is none."""
     return ast.unparse(function.returns) if function.returns else ""
 
 
-def entry(node: Definition) -> str:
+def describe_definition(node: Definition) -> str:
     """Return the section of a function or class."""
     if isinstance(node, ast.FunctionDef):
-        code = [signature(node.name, arguments(node), returned(node))]
-        return section(node.name, code, first_paragraph(node))
-    code = [signature(node.name, fields(node))]
-    for method in methods(node):
+        code = [
+            write_signature(
+                node.name, list_parameters(node), write_return_type(node)
+            )
+        ]
+        return write_section(node.name, code, read_first_paragraph(node))
+    code = [write_signature(node.name, list_constructor_parameters(node))]
+    for method in list_methods(node):
         static = any(
             getattr(x, "id", "") == "staticmethod"
             for x in method.decorator_list
         )
-        rows = arguments(method, bound=not static)
+        rows = list_parameters(method, bound=not static)
         code.append(
-            signature(f"{node.name}.{method.name}", rows, returned(method))
+            write_signature(
+                f"{node.name}.{method.name}", rows, write_return_type(method)
+            )
         )
-    return section(node.name, code, first_paragraph(node))
+    return write_section(node.name, code, read_first_paragraph(node))
 
 
-def section(name: str, code: list[str], about: str) -> str:
+def write_section(name: str, code: list[str], about: str) -> str:
     """Return a heading, signatures and a paragraph."""
     block = "\n".join(code)
     return f"### {name}\n\n```python\n{block}\n```\n\n{about}\n"
 
 
-def exercises(tree: ast.Module) -> Iterator[str]:
+def describe_exercises(tree: ast.Module) -> Iterator[str]:
     """Yield the section of each exercise that a module declares."""
     for node in tree.body:
         value = getattr(node, "value", None)
@@ -160,12 +170,12 @@ def exercises(tree: ast.Module) -> Iterator[str]:
             f"Exercise: {said['title']}. {'★' * said['stars']}, "
             f"{said['minutes']} minutes."
         )
-        yield section(name, [f"{name}(attempt) -> Verdict"], text)
+        yield write_section(name, [f"{name}(attempt) -> Verdict"], text)
 
 
-def built(module: str) -> str:
+def link_chapter(module: str) -> str:
     """Return in which chapter a module is built, as a sentence."""
-    chapter = chapter_of(module)
+    chapter = find_chapter(module)
     if not re.match(r"\d\d_", chapter):
         return "Used in every chapter."
     return f"Built in [chapter {int(chapter[:2])}](../{chapter}.ipynb)."
@@ -176,17 +186,19 @@ def describe_module(path: Path, library: Path = LIBRARY) -> str:
     tree = ast.parse(path.read_text("utf8"))
     # A chapter's exercises are shown; the helpers of their cases are not.
     inner = path.parent.parent.name == "exercises"
-    listed = () if inner else definitions(tree)
-    parts = [entry(node) for node in listed] + [*exercises(tree)]
+    listed = () if inner else list_definitions(tree)
+    parts = [describe_definition(node) for node in listed] + [
+        *describe_exercises(tree)
+    ]
     if not parts:
         return ""
     place = path.relative_to(library.parent).with_suffix("")
     name = ".".join(place.parts).removesuffix(".__init__")
-    about = first_paragraph(tree)
-    return "\n".join([f"## {name}\n\n{about} {built(name)}\n", *parts])
+    about = read_first_paragraph(tree)
+    return "\n".join([f"## {name}\n\n{about} {link_chapter(name)}\n", *parts])
 
 
-def reference(package: Path, library: Path = LIBRARY) -> str:
+def write_reference(package: Path, library: Path = LIBRARY) -> str:
     """Return the reference page of a package.
 
     Raises:
@@ -194,17 +206,18 @@ def reference(package: Path, library: Path = LIBRARY) -> str:
             names it and its file.
     """
     about = ast.parse((package / "__init__.py").read_text("utf8"))
-    parts = [HEAD.format(name=package.name, about=first_paragraph(about))]
+    parts = [HEAD.format(name=package.name, about=read_first_paragraph(about))]
     for path in sorted(package.rglob("*.py")):
-        for node in definitions(ast.parse(path.read_text("utf8"))):
-            if not first_paragraph(node):
+        for node in list_definitions(ast.parse(path.read_text("utf8"))):
+            if not read_first_paragraph(node):
                 raise ValueError(f"{path}: {node.name} has no docstring")
         parts.append(describe_module(path, library))
     return "\n".join(filter(None, parts))
 
 
-def pages() -> dict[str, str]:
+def write_reference_pages() -> dict[str, str]:
     """Return every reference page by its path."""
     return {
-        str(FOLDER / f"{path.name}.md"): reference(path) for path in packages()
+        str(FOLDER / f"{path.name}.md"): write_reference(path)
+        for path in list_packages()
     }

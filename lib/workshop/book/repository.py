@@ -27,7 +27,7 @@ BLOCK = re.compile(rf"(?ms)^[^\n]*{OPEN}[^\n]*\n.*?^[^\n]*{CLOSE}[^\n]*\n")
 TITLE = "# @title Setup: run this cell first\n"
 
 
-def refuse(url: str) -> None:
+def require_address(url: str) -> None:
     """Raise ValueError unless url is empty or like https://host/owner/name."""
     if url and not ADDRESS.fullmatch(url):
         raise ValueError(
@@ -35,14 +35,14 @@ def refuse(url: str) -> None:
         )
 
 
-def current(root: Path = Path()) -> str:
+def read_address(root: Path = Path()) -> str:
     """Return the address that `_config.yml` holds, empty if it has none."""
     block = BLOCK.search((root / "_config.yml").read_text("utf8"))
     found = block and re.search(r"(?m)^  url: (.+)$", block[0])
     return found[1] if found else ""
 
 
-def marked(body: str, left: str = "#", right: str = "") -> str:
+def add_marks(body: str, left: str = "#", right: str = "") -> str:
     """Return a block between its marks; nothing for an empty body."""
     if not body:
         return ""
@@ -50,7 +50,7 @@ def marked(body: str, left: str = "#", right: str = "") -> str:
     return f"{left} {OPEN}{tail}\n{body.rstrip()}\n{left} {CLOSE}{tail}\n"
 
 
-def config(url: str) -> str:
+def write_config(url: str) -> str:
     """Return the keys that make the Colab and edit buttons appear."""
     if not url:
         return ""
@@ -61,7 +61,7 @@ def config(url: str) -> str:
     return f"{place}launch_buttons:\n  colab_url: {colab_url}\n"
 
 
-def setup_lines(url: str) -> str:
+def write_setup_lines(url: str) -> str:
     """Return the check that attnbook is there, first of all in a notebook.
 
     With an address, Colab installs the package and other editors are told the
@@ -95,21 +95,22 @@ if missing and "google.colab" in sys.modules:
 elif missing:{stop}"""
 
 
-def colab(url: str, chapter: str) -> str:
+def make_colab_address(url: str, chapter: str) -> str:
     """Return the address at which Colab opens a chapter."""
     path = url.removeprefix(GITHUB)
     host = "https://colab.research.google.com/github"
     return f"{host}/{path}/blob/{BRANCH}/chapters/{chapter}.ipynb"
 
 
-def badges(url: str, chapters: list[str]) -> str:
+def write_badges(url: str, chapters: list[str]) -> str:
     """Return a line of Markdown a chapter, each opening it on Colab."""
     if not url.startswith(GITHUB):
         return ""
     image = "https://colab.research.google.com/assets/colab-badge.svg"
     return "\n".join(
-        f"- [![Open {name} on Colab]({image})]({colab(url, name)}) {name}"
+        f"- [![Open {name} on Colab]({image})]({address}) {name}"
         for name in chapters
+        for address in [make_colab_address(url, name)]
     )
 
 
@@ -120,16 +121,16 @@ def set_config(text: str, url: str) -> str:
         text = re.sub(
             rf"(?m)^(  {key}:).*$", rf"\1 {str(bool(url)).lower()}", text
         )
-    return text.rstrip("\n") + "\n" + marked(config(url))
+    return text.rstrip("\n") + "\n" + add_marks(write_config(url))
 
 
 def set_cell(source: str, url: str) -> str:
     """Return a setup cell for this address."""
     rest = BLOCK.sub("", source + "\n").removeprefix(TITLE).rstrip("\n")
-    return TITLE + marked(setup_lines(url)) + rest
+    return TITLE + add_marks(write_setup_lines(url)) + rest
 
 
-def set_text(text: str, url: str) -> str:
+def set_chapter(text: str, url: str) -> str:
     """Return a chapter's text for this address."""
     cell = re.compile(
         r"(?ms)^(```\{code-cell\}[^\n]*\n:tags: \[setup, hide-input\]\n\n)"
@@ -143,23 +144,23 @@ def set_text(text: str, url: str) -> str:
 def set_readme(text: str, url: str, chapters: list[str]) -> str:
     """Return the README for this address; its heading keeps the place."""
     text = BLOCK.sub("", text)
-    block = marked(badges(url, chapters), "<!--", "-->")
+    block = add_marks(write_badges(url, chapters), "<!--", "-->")
     place = "<!-- badges -->\n"
     return text.replace(place, place + block)
 
 
-def apply(root: Path, url: str) -> None:
+def set_address(root: Path, url: str) -> None:
     """Set the address of the book in `root`; an empty one takes it out.
 
     Raises:
         ValueError: if the address is not like https://host/owner/name.
     """
     url = url.rstrip("/").removesuffix(".git")
-    refuse(url)
+    require_address(url)
     texts = sorted((root / "chapters").glob("[0-9][0-9]_*.md"))
     for path, changed in (
         (root / "_config.yml", lambda t: set_config(t, url)),
-        *((p, lambda t: set_text(t, url)) for p in texts),
+        *((p, lambda t: set_chapter(t, url)) for p in texts),
         (
             root / "README.md",
             lambda t: set_readme(t, url, [p.stem for p in texts]),
@@ -183,6 +184,6 @@ def set_notebook(path: Path, url: str) -> None:
 
 if __name__ == "__main__":
     try:
-        apply(Path(), sys.argv[1] if len(sys.argv) > 1 else "")
+        set_address(Path(), sys.argv[1] if len(sys.argv) > 1 else "")
     except ValueError as error:
         sys.exit(str(error))

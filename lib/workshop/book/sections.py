@@ -77,7 +77,7 @@ def is_open_cell(piece: str) -> bool:
     return bool(found) and not {*KINDS} & {*tags}
 
 
-def core_minutes(text: str) -> int | None:
+def compute_core_minutes(text: str) -> int | None:
     """Return how long a chapter's core takes; None if nothing is marked."""
     sections = read_sections(text)
     if not any(x.title and x.kind in ("core", "deeper") for x in sections):
@@ -96,7 +96,7 @@ def find_faults(text: str) -> list[str]:
         for section in sections
         if section.level == 2 and not section.kind
     ]
-    minutes = core_minutes(text) or 0
+    minutes = compute_core_minutes(text) or 0
     cells = sum(x.cells for x in sections if x.kind == "core")
     for name, value in (("minutes", minutes), ("cells", cells)):
         if value > MOST[name]:
@@ -145,7 +145,7 @@ def label_headings(body: str) -> str:
             continue
         after = [x for x in headings[number + 1 :] if x[2] != "deeper"]
         shown = f'{title} <span class="depth {kind}">{kind}</span>'
-        past = skip_link(after[0]) if kind == "deeper" and after else ""
+        past = write_skip_link(after[0]) if kind == "deeper" and after else ""
         begin, end = match.span(3)
         body = (
             body[:begin]
@@ -157,7 +157,7 @@ def label_headings(body: str) -> str:
     return body
 
 
-def skip_link(target: tuple) -> str:
+def write_skip_link(target: tuple) -> str:
     """Return a link to the next section that is not deeper."""
     match, _, kind, title = target
     what = "Skip to the next core section" if kind == "core" else "Skip to"

@@ -8,7 +8,7 @@ from urllib.parse import urljoin
 from xml.sax.saxutils import escape
 
 from workshop.book.frame import POLICY
-from workshop.book.opening import address
+from workshop.book.opening import get_repository_address
 from workshop.book.repository import GITHUB
 
 REDIRECT = """<!DOCTYPE html>
@@ -33,22 +33,22 @@ MAP = """<?xml version="1.0" encoding="UTF-8"?>
 """
 
 
-def home(app) -> str:
+def find_home_address(app) -> str:
     """Return where the pages will stand: as configured, or GitHub's place."""
-    url = address(app)
+    url = get_repository_address(app)
     if app.config.html_baseurl or not url.startswith(GITHUB):
         return app.config.html_baseurl
     owner, name = url.removeprefix(GITHUB).split("/")
     return f"https://{owner}.github.io/{name}/"
 
 
-def lost(app, pagename, templatename, context, doctree) -> None:
+def show_home_address(app, pagename, templatename, context, doctree) -> None:
     """Tell the page for lost readers where the book stands."""
     if pagename == "404":
-        context["home"] = home(app)
+        context["home"] = find_home_address(app)
 
 
-def write(app, exception) -> None:
+def write_index_and_sitemap(app, exception) -> None:
     """Write the index, which leads on, and the map of all pages.
 
     A map's addresses are whole only where the book knows where it stands.
@@ -60,18 +60,18 @@ def write(app, exception) -> None:
     page = REDIRECT.format(policy=POLICY, title=title, page=first)
     (out / "index.html").write_text(page, "utf8")
     names = [f"{name}.html" for name in sorted(app.env.found_docs)]
-    places = (escape(urljoin(home(app), name)) for name in names)
+    places = (escape(urljoin(find_home_address(app), name)) for name in names)
     rows = "\n".join(f"<url><loc>{place}</loc></url>" for place in places)
     (out / "sitemap.xml").write_text(MAP.format(rows), "utf8")
 
 
-def add_lost(app, config) -> None:
+def add_404_page(app, config) -> None:
     """Add the page for lost readers."""
     config.html_additional_pages["404"] = "404.html"
 
 
 def setup(app) -> None:
     """Connect to Sphinx: a page more, and what is written last."""
-    app.connect("config-inited", add_lost, priority=900)
-    app.connect("html-page-context", lost, priority=820)
-    app.connect("build-finished", write, priority=900)
+    app.connect("config-inited", add_404_page, priority=900)
+    app.connect("html-page-context", show_home_address, priority=820)
+    app.connect("build-finished", write_index_and_sitemap, priority=900)

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from workshop.chapters import chapter_of, read_unfinished
+from workshop.chapters import find_chapter, read_unfinished
 
 TERMS = {
     r"the way (?:past|around)\b": "residual (skip) connection",
@@ -64,7 +64,7 @@ def read_words(source: str) -> str:
 def is_read(module: str) -> bool:
     """Tell whether the words of a module are held to the field's."""
     try:
-        return chapter_of(module) not in read_unfinished()
+        return find_chapter(module) not in read_unfinished()
     except ValueError:  # of several chapters, or of the workshop
         return True
 

@@ -24,7 +24,7 @@ from attnbook.exercises.remembered import drawn, known
 from attnbook.exercises.runner import copied, run
 from workshop.book.catalogue import list_entries
 from workshop.book.sections import read_sections
-from workshop.chapters import chapter_of
+from workshop.chapters import find_chapter
 
 PAGES = Path(__file__).parents[3].glob("chapters/[0-9][0-9]_*.md")
 CHAPTERS = {path.stem: path for path in PAGES}
@@ -159,7 +159,7 @@ def test_an_exercise_declares_stars_minutes_and_allowed_calls(check):
 
 @pytest.mark.parametrize(("chapter", "name", "check"), list(checks()))
 def test_the_section_to_reread_exists(chapter, name, check):
-    page = CHAPTERS[chapter_of(f"attnbook.exercises.{chapter}")]
+    page = CHAPTERS[find_chapter(f"attnbook.exercises.{chapter}")]
     headings = [x.title for x in read_sections(page.read_text("utf8"))]
     assert check.section in headings
 

@@ -12,7 +12,7 @@ from attnbook.training.metrics import edit_distance
 from attnbook.widgets.alignment_player import largest_weights
 from attnbook.widgets.module import read_modules
 from javascript import WIDGETS, Module
-from workshop.book.mounts import classic
+from workshop.book.mounts import make_classic_script
 
 pytestmark = pytest.mark.javascript
 
@@ -59,7 +59,7 @@ def test_every_widget_is_a_module_with_render():
         assert "innerHTML" not in text
         # As the pages run it: what is exported by default is returned.
         page = quickjs.Context()
-        page.eval(classic(stem, text))
+        page.eval(make_classic_script(stem, text))
         assert page.eval(f"typeof bookModules.{stem}().render") == "function"
 
 
@@ -93,7 +93,7 @@ def test_every_widgets_numbers_are_held_to_the_library(path):
 )
 def test_a_module_that_no_page_could_run_is_refused(text):
     with pytest.raises(ValueError, match="odd must import nothing"):
-        classic("odd", text)
+        make_classic_script("odd", text)
 
 
 def test_the_edit_distance_is_the_librarys(player):

@@ -13,8 +13,8 @@ import nbformat
 import pytest
 
 from workshop.book import alternative, pages
-from workshop.book.cell_kinds import kind_of
-from workshop.chapters import chapter_of, read_table
+from workshop.book.cell_kinds import find_kind
+from workshop.chapters import find_chapter, read_table
 
 pytestmark = pytest.mark.precision
 
@@ -98,7 +98,7 @@ def test_cells_are_short(path):
     long = {
         c.source.splitlines()[0]: len(c.source.splitlines())
         for c in code_cells(path)
-        if (kind := kind_of(tags(c))) != "setup"
+        if (kind := find_kind(tags(c))) != "setup"
         and len(c.source.splitlines()) > most[kind]
     }
     assert not long
@@ -107,7 +107,7 @@ def test_cells_are_short(path):
 @each_chapter
 def test_every_figure_has_alternative_text(path):
     for cell in code_cells(path):
-        for alt in alternative.texts(cell):
+        for alt in alternative.find_texts(cell):
             assert len(alt) > 40, (alt, cell.source)
 
 
@@ -145,7 +145,7 @@ def test_no_chapter_uses_what_a_later_one_builds(path):
     for name in imports(path):
         assert not name.startswith("workshop"), f"{name} is not installed"
         if name in read_table() or is_module(name):
-            built = chapter_of(name)
+            built = find_chapter(name)
             assert built == "everywhere" or built <= path.stem, (
                 f"{name} is built in {built}"
             )
@@ -197,7 +197,7 @@ def test_every_module_has_a_docstring(path):
 )
 def test_every_module_of_attnbook_is_built_in_a_chapter(name):
     if name.startswith("attnbook."):
-        chapter = chapter_of(name)
+        chapter = find_chapter(name)
         there = (ROOT / "chapters" / f"{chapter}.md").exists()
         assert chapter == "everywhere" or there or chapter in AHEAD
 
@@ -210,8 +210,10 @@ def test_every_line_of_the_table_names_a_module_or_package(name):
 
 def test_a_module_without_a_line_in_the_table_is_refused():
     with pytest.raises(ValueError, match=r"no line for attnbook\.no\.such"):
-        chapter_of("attnbook.no.such")
-    assert chapter_of("attnbook.masks.rules") == chapter_of("attnbook.masks")
+        find_chapter("attnbook.no.such")
+    assert find_chapter("attnbook.masks.rules") == find_chapter(
+        "attnbook.masks"
+    )
 
 
 @each_module
@@ -255,10 +257,10 @@ def test_a_figure_without_alternative_text_stops_the_build():
     picture = {"data": {"image/png": ""}, "metadata": {"image/png": {}}}
     cell = {"outputs": [picture], "metadata": {}}
     with pytest.raises(ValueError, match="1 figures"):
-        alternative.carry({"cells": [cell]})
+        alternative.copy_texts({"cells": [cell]})
     picture["metadata"]["image/png"]["alt"] = "error grows"
-    carried = alternative.carry({"cells": [cell]})["cells"][0]
+    carried = alternative.copy_texts({"cells": [cell]})["cells"][0]
     assert carried["metadata"]["mystnb"]["image"]["alt"] == "error grows"
     cell["outputs"].append(picture)
     with pytest.raises(ValueError, match="2 figures"):
-        alternative.carry({"cells": [cell]})
+        alternative.copy_texts({"cells": [cell]})

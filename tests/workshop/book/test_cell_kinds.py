@@ -8,12 +8,12 @@ import pytest
 
 from workshop.book.cell_kinds import (
     find_faults,
+    find_kind,
     fold_cells,
-    kind_of,
     read_title,
     shorten_summaries,
 )
-from workshop.book.names_read import bound_and_read, needed_later
+from workshop.book.names_read import find_names, find_needed_later
 
 pytestmark = pytest.mark.precision
 
@@ -44,7 +44,7 @@ def test_no_chapter_has_an_open_cell_that_only_asserts(path):
 @pytest.mark.parametrize("path", CHAPTERS, ids=lambda p: p.stem)
 def test_titles_fit_on_the_line_that_is_shown(path):
     for cell in nbformat.read(path, as_version=4).cells:
-        if kind_of(cell.metadata.get("tags", [])) != "open":
+        if find_kind(cell.metadata.get("tags", [])) != "open":
             assert 10 < len(read_title(cell.source)) <= 105
 
 
@@ -127,7 +127,7 @@ def test_a_folded_cell_that_does_something_else_is_refused(cells, said):
 
 def test_the_build_names_chapter_and_cell():
     errors = pytest.importorskip("sphinx.errors")
-    from workshop.book.cell_kinds import read
+    from workshop.book.cell_kinds import fold_notebook
 
     class Application:
         class env:  # noqa: N801
@@ -137,7 +137,7 @@ def test_the_build_names_chapter_and_cell():
 
     text = [json.dumps({"cells": [code("x = 1"), code("assert x == 1")]})]
     with pytest.raises(errors.ExtensionError, match="03_luong: cell 1 "):
-        read(Application, "chapters/03_luong", text)
+        fold_notebook(Application, "chapters/03_luong", text)
 
 
 def test_a_page_shows_the_title_instead_of_its_line_of_code():
@@ -182,8 +182,12 @@ def test_a_folded_cell_becomes_a_native_element_with_its_title_as_name():
     ],
 )
 def test_names_that_a_cell_binds_and_reads_are_found(source, bound, read):
-    assert bound_and_read(source) == (bound, read)
+    assert find_names(source) == (bound, read)
 
 
 def test_a_name_that_is_bound_again_is_not_needed():
-    assert needed_later(["x = 1", "x = 2", "print(x)"]) == [set(), {"x"}, set()]
+    assert find_needed_later(["x = 1", "x = 2", "print(x)"]) == [
+        set(),
+        {"x"},
+        set(),
+    ]

@@ -65,12 +65,12 @@ def repository(tmp_path):
 
 
 def test_only_files_that_differ_have_changed(repository):
-    assert check.changed(repository) == []
+    assert check.list_changed(repository) == []
     (repository / "lib/pack/low.py").write_text("low = None\n")
     (repository / "new.txt").write_text("x")
     (repository / "lib/pack/apart.py").unlink()
     git(repository, "add", "lib/pack/low.py")
-    assert check.changed(repository) == [
+    assert check.list_changed(repository) == [
         "lib/pack/apart.py",
         "lib/pack/low.py",
         "new.txt",
@@ -87,8 +87,8 @@ def test_since_a_branch_its_later_commits_do_not_count(repository):
     git(repository, "add", ".")
     git(repository, "commit", "-q", "-m", "theirs")
     git(repository, "switch", "-q", "mine")
-    assert check.changed(repository) == []
-    assert check.changed(repository, "main") == ["mine.txt"]
+    assert check.list_changed(repository) == []
+    assert check.list_changed(repository, "main") == ["mine.txt"]
 
 
 @pytest.mark.refusal
@@ -123,31 +123,34 @@ def test_an_unknown_commit_is_named(capsys, monkeypatch, repository):
     ],
 )
 def test_the_nearest_tests_of_a_file_are_found(repository, file, tests):
-    assert check.planned(repository, [file]).tests == tests
+    assert check.make_plan(repository, [file]).tests == tests
 
 
 def test_tests_further_away_are_counted(repository):
-    assert check.planned(repository, ["lib/pack/low.py"]).further == 1
+    assert check.make_plan(repository, ["lib/pack/low.py"]).further == 1
 
 
 def test_a_chapter_needs_its_notebook_and_its_page(repository):
-    plan = check.planned(repository, ["chapters/07_some.md"])
+    plan = check.make_plan(repository, ["chapters/07_some.md"])
     assert plan.chapters == ["07_some"]
     assert plan.page
     assert plan.words == ["07_some", "some"]
-    assert "other notebooks" in check.left_out(plan)
-    plan = check.planned(repository, ["lib/pack/low.py"])
+    assert "other notebooks" in check.describe_left_out(plan)
+    plan = check.make_plan(repository, ["lib/pack/low.py"])
     assert not plan.page
-    assert "the pages" in check.left_out(plan)
+    assert "the pages" in check.describe_left_out(plan)
 
 
 def test_chapters_that_import_a_changed_module_are_named(repository):
-    plan = check.planned(repository, ["lib/pack/parts/one.py"])
+    plan = check.make_plan(repository, ["lib/pack/parts/one.py"])
     assert plan.importing == ["07_some"]
-    assert "notebooks (changed code is used in 07_some)" in check.left_out(plan)
+    assert (
+        "notebooks (changed code is used in 07_some)"
+        in check.describe_left_out(plan)
+    )
     both = ["lib/pack/parts/one.py", "chapters/07_some.md"]
-    assert not check.planned(repository, both).importing
-    assert not check.planned(repository, ["lib/pack/apart.py"]).importing
+    assert not check.make_plan(repository, both).importing
+    assert not check.make_plan(repository, ["lib/pack/apart.py"]).importing
 
 
 @pytest.mark.parametrize(
@@ -172,14 +175,14 @@ def test_of_parametrised_tests_the_changed_cases_run(monkeypatch, words, kept):
 
 def test_a_name_is_traced_through_its_package(repository):
     graph = Dependencies(repository, FILES)
-    assert graph.uses["lib/pack/high.py"] == {
+    assert graph.used_files["lib/pack/high.py"] == {
         "lib/pack/__init__.py",
         "lib/pack/low.py",
     }
 
 
 def test_a_failed_step_is_shown_and_counted(capsys):
-    steps = check.Steps()
+    steps = check.CommandRunner()
     steps.run("good", ["true"])
     steps.run("bad", ["sh", "-c", "echo why; exit 1"])
     assert steps.failed == ["bad"]

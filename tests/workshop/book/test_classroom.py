@@ -10,7 +10,7 @@ from attnbook.grade.outside import grade
 from attnbook.grade.report import count_points
 from empty_environment import run_cell
 from workshop.book import classroom
-from workshop.book.otter import master
+from workshop.book.otter import make_master_notebook
 
 URL = "https://github.com/jane/attention"
 PATHS = sorted(classroom.CHAPTERS.glob("[0-9][0-9]_*.md"))
@@ -29,14 +29,14 @@ def graded(made, folder):
 
 @each
 def test_the_teachers_notebook_gets_full_points(path, tmp_path):
-    result = graded(classroom.teacher(path), tmp_path)
+    result = graded(classroom.make_teacher_notebook(path), tmp_path)
     assert not result["notes"]
     assert count_points(result)[0] == count_points(result)[1] > 0, result
 
 
 @each
 def test_the_students_notebook_runs_and_gets_no_points(path, tmp_path):
-    made = classroom.student(path)
+    made = classroom.make_student_notebook(path)
     result = graded(made, tmp_path)
     assert not result["notes"]
     verdicts = [x["verdict"] for x in result["exercises"].values()]
@@ -53,7 +53,14 @@ def test_the_students_notebook_runs_and_gets_no_points(path, tmp_path):
         (URL, f'pip install "attnbook @ git+{URL}@main"'),
     ],
 )
-@pytest.mark.parametrize("make", [classroom.student, classroom.teacher, master])
+@pytest.mark.parametrize(
+    "make",
+    [
+        classroom.make_student_notebook,
+        classroom.make_teacher_notebook,
+        make_master_notebook,
+    ],
+)
 def test_opened_alone_the_first_cell_says_what_to_install(
     make, url, named, monkeypatch
 ):
@@ -69,9 +76,9 @@ def test_opened_alone_the_first_cell_says_what_to_install(
 
 @each
 def test_the_master_has_every_question_with_prompt_solution_and_test(path):
-    made = master(path)
+    made = make_master_notebook(path)
     nbformat.validate(made)
-    asked = classroom.tasks(path)[1]
+    asked = classroom.read_exercises(path)[1]
     assert len(asked) >= 3
     raw = [cell.source for cell in made.cells if cell.cell_type == "raw"]
     assert sum(x.startswith("# BEGIN QUESTION") for x in raw) == len(asked)

@@ -41,7 +41,9 @@ def test_a_chapter_opens_with_its_question_and_its_times(name):
     assert {"Afterwards you can", "Level", "Time", "Hardware"} <= {*rows}
     assert rows["Level"] in {"Basic.", "Intermediate.", "Advanced."}
     assert "minutes" in rows["Time"]
-    assert ".ipynb" in re.search(r'<p class="doings">.*?</p>', page, re.S)[0]
+    assert (
+        ".ipynb" in re.search(r'<p class="activities">.*?</p>', page, re.S)[0]
+    )
 
 
 @pytest.mark.browser
@@ -96,23 +98,23 @@ def test_the_address_of_the_site_is_that_of_github_pages(url):
     )
     app = SimpleNamespace(config=config)
     known = "https://jane.github.io/attention/" if "github" in url else ""
-    assert site.home(app) == known
+    assert site.find_home_address(app) == known
     config.html_baseurl = "https://book.example/"
-    assert site.home(app) == "https://book.example/"
+    assert site.find_home_address(app) == "https://book.example/"
     config.html_theme_options["use_edit_page_button"] = False
-    assert opening.address(app) == ""
+    assert opening.get_repository_address(app) == ""
 
 
 def test_a_page_that_is_no_chapter_has_no_number():
-    assert frame.number("chapters/02_bahdanau") == 2
-    assert frame.number("chapters/evidence") is None
+    assert frame.read_number("chapters/02_bahdanau") == 2
+    assert frame.read_number("chapters/evidence") is None
 
 
 def test_a_list_of_sections_begins_below_the_title():
     inner = '<ul><li><a href="#a">A</a></li></ul>'
     toc = f'<ul><li><a href="#">T</a>{inner}</li></ul>'
-    assert frame.sections(toc) == inner
-    assert frame.sections('<ul><li><a href="#">T</a></li></ul>') == ""
+    assert frame.list_sections(toc) == inner
+    assert frame.list_sections('<ul><li><a href="#">T</a></li></ul>') == ""
 
 
 @pytest.mark.browser

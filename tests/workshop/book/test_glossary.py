@@ -8,7 +8,7 @@ import pytest
 
 from workshop.book.front_matter import read_chapters
 from workshop.book.glossary import TERMS, Term, read_terms, write_term
-from workshop.chapters import chapter_of, read_unfinished
+from workshop.chapters import find_chapter, read_unfinished
 
 pytestmark = pytest.mark.precision
 
@@ -52,7 +52,7 @@ def test_a_term_is_said_in_one_or_two_sentences(term):
 @pytest.mark.parametrize("term", GLOSSARY, ids=lambda x: x.name)
 def test_the_module_of_a_term_is_built_where_it_is_taught_or_before(term):
     if term.module:
-        built = chapter_of(term.module)
+        built = find_chapter(term.module)
         assert built == "everywhere" or built <= term.chapter
 
 

@@ -10,12 +10,12 @@ pytestmark = pytest.mark.precision
 
 
 def test_a_formula_becomes_mathml():
-    made = math.mathml(r"\frac{1}{\sqrt{D}}")
+    made = math.convert_to_mathml(r"\frac{1}{\sqrt{D}}")
     assert made.startswith("<math")
     assert "<mfrac>" in made
     assert "<msqrt>" in made
     assert 'display="block"' not in made
-    assert 'display="block"' in math.mathml("x", display=True)
+    assert 'display="block"' in math.convert_to_mathml("x", display=True)
 
 
 @pytest.mark.parametrize(
@@ -33,30 +33,30 @@ def test_a_formula_becomes_mathml():
     ],
 )
 def test_a_formula_is_described_in_words(tex, words):
-    said = math.say_formula(math.mathml(tex))
+    said = math.say_formula(math.convert_to_mathml(tex))
     assert said.startswith(words)
-    assert f'aria-label="{said}"' in math.mathml(tex)
+    assert f'aria-label="{said}"' in math.convert_to_mathml(tex)
 
 
 def test_words_of_a_formula_are_escaped_in_html():
-    made = math.mathml(r'\text{"><b>}')
+    made = math.convert_to_mathml(r'\text{"><b>}')
     assert "<b>" not in made
     assert 'aria-label="&quot;' in made
 
 
 def test_a_process_that_rendered_a_formula_ends():
-    code = "from workshop.book import math; math.mathml('x')"
+    code = "from workshop.book import math; math.convert_to_mathml('x')"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 
 
 def test_an_invalid_formula_is_named():
     with pytest.raises(ValueError, match=r"cannot read '\\\\frac\{1'"):
-        math.mathml(r"\frac{1")
+        math.convert_to_mathml(r"\frac{1")
 
 
 def test_aligned_equations_are_read():
-    tex = math.aligned(r"\begin{align}a&=b\\c&=d\end{align}")
-    assert "<mtable" in math.mathml(tex, display=True)
+    tex = math.replace_environment(r"\begin{align}a&=b\\c&=d\end{align}")
+    assert "<mtable" in math.convert_to_mathml(tex, display=True)
 
 
 def test_formulas_in_outputs_are_rendered_and_nothing_else():
@@ -68,7 +68,7 @@ def test_formulas_in_outputs_are_rendered_and_nothing_else():
         f"{text}</script></div>"
     )
     context = {"body": body}
-    math.in_outputs(None, "page", "page.html", context, None)
+    math.render_outputs(None, "page", "page.html", context, None)
     assert "<mi>y</mi>" in context["body"]
     assert r"<p>\(z\)</p>" in context["body"]
     inner = context["body"].split('json">')[1].split("</script>")[0]

@@ -10,8 +10,8 @@ from nbformat.v4 import new_code_cell, new_notebook, new_output
 from workshop.book.notebook import (
     COLAB,
     FOLDED,
+    copy_prose,
     execute,
-    follow,
     main,
     needs_gpu,
     normalize,
@@ -99,12 +99,12 @@ def test_a_live_view_is_removed_and_its_static_mount_kept():
 def test_changed_prose_is_copied_and_changed_code_must_be_executed(tmp_path):
     source = tmp_path / "09_some.md"
     source.write_text(TEXT)
-    assert "make notebook NAME=09_some" in follow(source)
+    assert "make notebook NAME=09_some" in copy_prose(source)
     target = source.with_suffix(".ipynb")
     nbformat.write(execute(source), target)
     before = nbformat.read(target, as_version=4)
     source.write_text(TEXT.replace("# A chapter", "# Another\n\nHere."))
-    assert follow(source) == "prose carried into the notebook"
+    assert copy_prose(source) == "prose carried into the notebook"
     after = nbformat.read(target, as_version=4)
     assert after.cells[0].source == "# Another\n\nHere."
     assert [c.get("outputs") for c in after.cells[1:]] == [
@@ -112,7 +112,7 @@ def test_changed_prose_is_copied_and_changed_code_must_be_executed(tmp_path):
     ]
     source.write_text(TEXT.replace('print("one")', 'print("1")'))
     kept = target.read_bytes()
-    assert "code has changed" in follow(source)
+    assert "code has changed" in copy_prose(source)
     assert target.read_bytes() == kept
 
 

@@ -14,23 +14,23 @@ from numeric import computes
 from workshop.book import processors
 from workshop.book.processors import (
     KNOWN,
-    Memory,
-    Outcome,
+    OutcomeStore,
     Progress,
+    RunOutcome,
     Setting,
-    choose,
-    count,
+    choose_settings,
+    find_obstacle,
+    format_table,
+    list_parts,
+    list_settings,
     main,
-    parts,
-    read,
-    settings,
-    table,
-    why_not,
+    parse_reports,
+    read_outcome,
 )
 
 pytestmark = pytest.mark.precision
 
-NAMES = [setting.name for setting in settings()]
+NAMES = [setting.name for setting in list_settings()]
 # What the libraries print on an AVX-512 machine under the plainest setting.
 SAID = """capability DEFAULT
 threads 1
@@ -45,8 +45,10 @@ onednn_verbose,v1,info,gpu,runtime:none
 @pytest.fixture
 def kept(tmp_path, monkeypatch):
     """A folder of its own for what a run keeps, and a small thing to test."""
-    monkeypatch.setattr(processors, "KEPT", tmp_path / "kept")
-    monkeypatch.setattr(processors, "fingerprint", lambda words: "the same")
+    monkeypatch.setattr(processors, "LOGS", tmp_path / "kept")
+    monkeypatch.setattr(
+        processors, "compute_fingerprint", lambda words: "the same"
+    )
     return tmp_path / "kept"
 
 
@@ -59,19 +61,19 @@ def test_every_value_runs_alone_and_the_plainest_of_all_together():
         "default-2-threads",
         "plainest-2-threads",
     }
-    (plainest,) = choose(["plainest"])
+    (plainest,) = choose_settings(["plainest"])
     assert dict(plainest.variables) == {
         "MKL_CBWR": "COMPATIBLE",
         "ATEN_CPU_CAPABILITY": "default",
         "ONEDNN_MAX_CPU_ISA": "SSE41",
     }
-    assert {s.threads for s in settings() if "2-threads" in s.name} == {2}
+    assert {s.threads for s in list_settings() if "2-threads" in s.name} == {2}
 
 
 def test_a_setting_changes_nothing_but_its_own_variables(monkeypatch):
     monkeypatch.setenv("MKL_CBWR", "AVX2")
     monkeypatch.setenv("SHELL_OF_ITS_OWN", "stays")
-    made = choose(["ATEN_CPU_CAPABILITY=avx2"])[0].environment()
+    made = choose_settings(["ATEN_CPU_CAPABILITY=avx2"])[0].make_environment()
     assert made["ATEN_CPU_CAPABILITY"] == "avx2"
     assert "MKL_CBWR" not in made
     assert (made["OMP_NUM_THREADS"], made["SHELL_OF_ITS_OWN"]) == ("1", "stays")
@@ -88,13 +90,13 @@ def test_a_setting_changes_nothing_but_its_own_variables(monkeypatch):
 )
 def test_an_unknown_setting_is_refused_with_the_known_ones(word, said, capsys):
     with pytest.raises(ValueError, match=said):
-        choose(["default", word])
+        choose_settings(["default", word])
     assert main([word]) == 2
     assert len(capsys.readouterr().err.splitlines()) == 1
 
 
 def test_the_reports_of_the_libraries_are_parsed():
-    assert read(SAID) == {
+    assert parse_reports(SAID) == {
         "MKL_CBWR": "COMPATIBLE",
         "ATEN_CPU_CAPABILITY": "DEFAULT",
         "ONEDNN_MAX_CPU_ISA": "Intel SSE4.1",
@@ -114,8 +116,8 @@ def test_the_reports_of_the_libraries_are_parsed():
     ],
 )
 def test_a_setting_that_was_ignored_is_not_tried(old, new, said):
-    (plainest,) = choose(["plainest"])
-    found = why_not(plainest, "x86_64", lambda _: SAID.replace(old, new))
+    (plainest,) = choose_settings(["plainest"])
+    found = find_obstacle(plainest, "x86_64", lambda _: SAID.replace(old, new))
     assert said in found
     assert bool(said) == bool(found)
 
@@ -124,25 +126,27 @@ def test_other_processors_try_the_default_alone():
     said = "capability DEFAULT\nthreads {}\n"
     tried = {
         setting.name
-        for setting in settings()
-        if not why_not(setting, "arm64", lambda s: said.format(s.threads))
+        for setting in list_settings()
+        if not find_obstacle(setting, "arm64", lambda s: said.format(s.threads))
     }
     assert tried == {"default", "default-2-threads"}
-    assert "this processor is arm64" in why_not(settings()[1], "arm64")
+    assert "this processor is arm64" in find_obstacle(
+        list_settings()[1], "arm64"
+    )
 
 
 def test_an_unknown_value_that_mkl_ignores_is_noticed(monkeypatch):
     monkeypatch.setitem(KNOWN["MKL_CBWR"], "NONSENSE", "NONSENSE")
     setting = Setting("x", (("MKL_CBWR", "NONSENSE"),))
-    assert why_not(setting)
+    assert find_obstacle(setting)
     if platform.machine().lower() in processors.X86:
-        assert "MKL_CBWR=NONSENSE was ignored" in why_not(setting)
+        assert "MKL_CBWR=NONSENSE was ignored" in find_obstacle(setting)
 
 
 def test_the_plainest_setting_takes_effect_on_every_x86_processor():
-    (plainest,) = choose(["plainest"])
+    (plainest,) = choose_settings(["plainest"])
     x86 = platform.machine().lower() in processors.X86
-    assert x86 == (why_not(plainest) == "")
+    assert x86 == (find_obstacle(plainest) == "")
 
 
 def test_failures_are_counted_with_their_messages(tmp_path):
@@ -153,14 +157,14 @@ def test_failures_are_counted_with_their_messages(tmp_path):
         'not 2&#10;more"/></testcase><testcase classname="tests.test_a" '
         'name="d"><skipped/></testcase></testsuite></testsuites>'
     )
-    assert count(report, 1, tmp_path / "log") == Outcome(
+    assert read_outcome(report, 1, tmp_path / "log") == RunOutcome(
         1, {"tests/test_a::c": "1 is not 2"}
     )
 
 
 @pytest.mark.parametrize("status", [2, 3, 4, 5, -9])
 def test_an_interrupted_run_is_a_failure(tmp_path, status):
-    found = count(tmp_path / "none.xml", status, tmp_path / "its.log")
+    found = read_outcome(tmp_path / "none.xml", status, tmp_path / "its.log")
     assert (found.passed, len(found.failures)) == (0, 1)
     assert "its.log" in found.failures["pytest"]
 
@@ -174,9 +178,11 @@ def test_pytest_runs_under_the_setting(kept, tmp_path):
         """)
     )
     kept.mkdir()
-    (plainest,) = choose(["plainest"])
+    (plainest,) = choose_settings(["plainest"])
     words = ["-c", "/dev/null", "--rootdir", str(tmp_path), str(tmp_path)]
-    found = processors.run(plainest, "tests", words, Progress(io.StringIO()))
+    found = processors.run_pytest(
+        plainest, "tests", words, Progress(io.StringIO())
+    )
     assert found.passed == 1
     assert [*found.failures] == ["test_it::test_wrong"]
     assert found.seconds > 0
@@ -186,7 +192,7 @@ def test_pytest_runs_under_the_setting(kept, tmp_path):
 def outcome(setting, part, options, shown):
     """Pretend to run: one setting fails."""
     bad = {"a::b": "off"} if setting.name == "MKL_CBWR=AVX2" else {}
-    return Outcome(5 - len(bad), bad, 61.0)
+    return RunOutcome(5 - len(bad), bad, 61.0)
 
 
 def test_a_failing_setting_does_not_stop_the_others(kept, capsys):
@@ -226,19 +232,23 @@ def test_passed_settings_are_kept_and_failed_ones_run_again(kept):
 
 
 def test_a_changed_file_discards_passed_settings(tmp_path):
-    Memory(tmp_path / "x", "old").keep("default-tests", Outcome(3))
-    assert Memory(tmp_path / "x", "old").get("default-tests") == Outcome(3)
-    assert Memory(tmp_path / "x", "new").get("default-tests") is None
+    OutcomeStore(tmp_path / "x", "old").store("default-tests", RunOutcome(3))
+    assert OutcomeStore(tmp_path / "x", "old").get(
+        "default-tests"
+    ) == RunOutcome(3)
+    assert OutcomeStore(tmp_path / "x", "new").get("default-tests") is None
 
 
 def test_a_changed_file_changes_the_fingerprint(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("requirements.txt").write_text("torch")
     Path("lib").mkdir()
-    before = processors.fingerprint([])
+    before = processors.compute_fingerprint([])
     Path("lib/x.py").write_text("x = 1")
-    assert len({before, processors.fingerprint([])}) == 2
-    assert processors.fingerprint([]) != processors.fingerprint(["a.ipynb"])
+    assert len({before, processors.compute_fingerprint([])}) == 2
+    assert processors.compute_fingerprint([]) != processors.compute_fingerprint(
+        ["a.ipynb"]
+    )
 
 
 def test_a_notebook_that_sets_one_thread_is_not_repeated_with_two(tmp_path):
@@ -246,11 +256,11 @@ def test_a_notebook_that_sets_one_thread_is_not_repeated_with_two(tmp_path):
     one.write_text("torch.set_num_threads(1)")
     free.write_text("torch.ones(2)")
     words = ["--nbval", str(one), str(free)]
-    two = choose(["default-2-threads"])[0]
-    assert parts(settings()[0], False, words)["notebooks"] == words
-    assert parts(two, False, words)["notebooks"] == ["--nbval", str(free)]
-    assert [*parts(two, False, words[:2])] == ["tests"]
-    assert [*parts(settings()[0], True, [])] == ["tests"]
+    two = choose_settings(["default-2-threads"])[0]
+    assert list_parts(list_settings()[0], False, words)["notebooks"] == words
+    assert list_parts(two, False, words)["notebooks"] == ["--nbval", str(free)]
+    assert [*list_parts(two, False, words[:2])] == ["tests"]
+    assert [*list_parts(list_settings()[0], True, [])] == ["tests"]
 
 
 def test_a_log_gets_one_line_where_a_terminal_gets_many():
@@ -261,16 +271,16 @@ def test_a_log_gets_one_line_where_a_terminal_gets_many():
     log, screen = io.StringIO(), Terminal()
     for stream in log, screen:
         shown = Progress(stream)
-        shown.turn("5 %")
-        shown.turn("10 %")
-        shown.line("done")
+        shown.overwrite_line("5 %")
+        shown.overwrite_line("10 %")
+        shown.write_line("done")
     assert log.getvalue() == "done\n"
     assert screen.getvalue().count("\r") == 3
     assert screen.getvalue().endswith("done\n")
 
 
 def test_the_table_of_a_setting_that_was_not_tried():
-    lines = [*table({"default": {}, "plainest": "no MKL"})]
+    lines = [*format_table({"default": {}, "plainest": "no MKL"})]
     assert lines[2] == "plainest  not tried: no MKL"
 
 

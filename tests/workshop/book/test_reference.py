@@ -11,8 +11,8 @@ from workshop.book import reference
 
 ROOT = Path(__file__).parents[3]
 MADE = {
-    path.name: reference.reference(path, ROOT / "lib/attnbook")
-    for path in reference.packages(ROOT / "lib/attnbook")
+    path.name: reference.write_reference(path, ROOT / "lib/attnbook")
+    for path in reference.list_packages(ROOT / "lib/attnbook")
 }
 
 
@@ -66,7 +66,7 @@ def test_classes_are_listed_with_constructor_and_methods(tmp_path):
         "    def _inner(self): ...\n\n"
         "def _hidden(): ...\n",
     )
-    page = reference.reference(folder, tmp_path / "attnbook")
+    page = reference.write_reference(folder, tmp_path / "attnbook")
     assert "Layer(width: int, *, heads: int = 1)\n" in page
     assert "Layer.forward(x: Float[Tensor, 'T C']) -> Tensor\n" in page
     assert "A layer.\n" in page
@@ -80,4 +80,4 @@ def test_a_function_without_docstring_is_refused_with_its_file(tmp_path):
     folder = package(tmp_path, '"""A module."""\n\ndef scale(x): ...\n')
     said = "scaled_dot_product.py: scale has no docstring"
     with pytest.raises(ValueError, match=said):
-        reference.reference(folder, tmp_path / "attnbook")
+        reference.write_reference(folder, tmp_path / "attnbook")

@@ -46,7 +46,7 @@ def setup_cells(root):
 
 
 def test_setting_an_address_reaches_everything(book):
-    repository.apply(book, URL)
+    repository.set_address(book, URL)
     config = (book / "_config.yml").read_text("utf8")
     assert f"url: {URL}" in config
     assert "colab_url" in config
@@ -54,7 +54,7 @@ def test_setting_an_address_reaches_everything(book):
     chapters = sorted(book.glob("chapters/[0-9][0-9]_*.md"))
     readme = (book / "README.md").read_text("utf8")
     for path in chapters:
-        assert repository.colab(URL, path.stem) in readme
+        assert repository.make_colab_address(URL, path.stem) in readme
         assert f"git+{URL}@main" in path.read_text("utf8")
     found = dict(setup_cells(book))
     assert len(found) == len(chapters)
@@ -65,23 +65,23 @@ def test_setting_an_address_reaches_everything(book):
 
 def test_an_address_is_set_once_replaced_and_removed(book):
     before = texts(book)
-    repository.apply(book, "")
+    repository.set_address(book, "")
     clean = texts(book)
-    repository.apply(book, URL)
+    repository.set_address(book, URL)
     once = texts(book)
     assert once != clean
-    repository.apply(book, URL + ".git")
+    repository.set_address(book, URL + ".git")
     assert texts(book) == once
-    repository.apply(book, "https://github.com/other/one")
+    repository.set_address(book, "https://github.com/other/one")
     assert not any(URL in text for text in texts(book).values())
-    repository.apply(book, "")
+    repository.set_address(book, "")
     assert texts(book) == clean
     if URL not in str(before):
         assert before == clean
 
 
 def test_colab_is_offered_only_where_it_can_open_a_notebook(book):
-    repository.apply(book, "https://gitlab.com/jane/attention")
+    repository.set_address(book, "https://gitlab.com/jane/attention")
     config = (book / "_config.yml").read_text("utf8")
     assert "url: https://gitlab.com/jane/attention" in config
     assert "use_edit_page_button: true" in config
@@ -93,22 +93,22 @@ def test_colab_is_offered_only_where_it_can_open_a_notebook(book):
 
 def test_the_checkout_contains_at_most_one_address():
     config = (ROOT / "_config.yml").read_text("utf8")
-    url = repository.current(ROOT)
+    url = repository.read_address(ROOT)
     assert repository.set_config(config, url) == config
     found = dict(setup_cells(ROOT))
     assert len(found) == len([*ROOT.glob("chapters/[0-9][0-9]_*.md")])
     for path, source in found.items():
         assert repository.set_cell(source, url) == source
         text = path.with_suffix(".md").read_text("utf8")
-        assert repository.set_text(text, url) == text
+        assert repository.set_chapter(text, url) == text
         assert text.count(source) == 1
 
 
 def test_the_address_is_read_back(book):
-    repository.apply(book, URL)
-    assert repository.current(book) == URL
-    repository.apply(book, "")
-    assert repository.current(book) == ""
+    repository.set_address(book, URL)
+    assert repository.read_address(book) == URL
+    repository.set_address(book, "")
+    assert repository.read_address(book) == ""
 
 
 COLAB_TOO = "import sys, types\nsys.modules['google.colab'] = types\n"
@@ -119,7 +119,7 @@ def test_without_the_package_the_first_cell_says_what_to_install(book):
         ("", "Download or clone the repository that this notebook comes from"),
         (URL, f'pip install "attnbook @ git+{URL}@main"'),
     ):
-        repository.apply(book, url)
+        repository.set_address(book, url)
         for path, source in setup_cells(book):
             ran = run_cell(source)
             assert ran.returncode == 1, path
@@ -132,7 +132,7 @@ def test_without_the_package_the_first_cell_says_what_to_install(book):
 
 
 def test_without_the_package_colab_installs_it(book):
-    repository.apply(book, URL)
+    repository.set_address(book, URL)
     pip = (
         "import types\n"
         "magic = types.ModuleType('magic')\n"
@@ -158,7 +158,7 @@ def test_with_the_package_the_check_prints_nothing():
 
 @pytest.mark.parametrize("url", ["", URL], ids=["none", "address"])
 def test_the_built_page_has_the_buttons_only_with_an_address(book, url):
-    repository.apply(book, url)
+    repository.set_address(book, url)
     subprocess.run(
         [BUILDER, "build", str(book), "-W", "-n", "-q"],
         check=True,
@@ -173,5 +173,5 @@ def test_the_built_page_has_the_buttons_only_with_an_address(book, url):
 def test_an_invalid_address_is_refused(book, url):
     before = texts(book)
     with pytest.raises(ValueError, match="is not an address like"):
-        repository.apply(book, url)
+        repository.set_address(book, url)
     assert texts(book) == before

@@ -11,7 +11,7 @@ from workshop.book.front_matter import (
     write_opening,
 )
 from workshop.book.sections import (
-    core_minutes,
+    compute_core_minutes,
     find_faults,
     label_contents,
     label_headings,
@@ -113,10 +113,15 @@ def test_sections_are_read_with_their_words_and_open_cells():
 
 def test_3000_words_and_40_open_cells_take_35_minutes():
     cell = "```{code-cell} ipython3\n1\n```\n"
-    assert core_minutes(f"## A *(core)*\n{'word ' * 3000}\n{cell * 40}") == 35
+    assert (
+        compute_core_minutes(f"## A *(core)*\n{'word ' * 3000}\n{cell * 40}")
+        == 35
+    )
     more = f"## B *(deeper)*\n{'word ' * 3000}\n{cell * 40}"
-    assert core_minutes(f"## A *(core)*\n{'word ' * 1200}\n{more}") == 10
-    assert core_minutes("## A\n\nNothing is marked.") is None
+    assert (
+        compute_core_minutes(f"## A *(core)*\n{'word ' * 1200}\n{more}") == 10
+    )
+    assert compute_core_minutes("## A\n\nNothing is marked.") is None
 
 
 def test_a_section_without_a_mark_is_named():
