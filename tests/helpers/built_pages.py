@@ -7,6 +7,8 @@ import threading
 from contextlib import contextmanager
 from pathlib import Path
 
+from playwright.sync_api import TimeoutError
+
 HTML = Path(__file__).parents[2] / "_build/html"
 PAGES = sorted(
     str(p.relative_to(HTML))
@@ -21,7 +23,7 @@ READY = (
     ".every(e => e.dataset.state || e.closest('.covered'))"
 )
 
-PATIENCE = 120_000  # milliseconds
+PATIENCE, PAUSE = 120_000, 10_000  # milliseconds
 
 READ = """async () => {
   const frame = () => new Promise((then) => requestAnimationFrame(then));
@@ -99,6 +101,17 @@ def visit(page, address):
     page.goto(address)
     page.wait_for_load_state("load")
     # Again, should the page lead elsewhere. A busy machine may take its time.
-    page.wait_for_function(READ, timeout=PATIENCE)
-    page.wait_for_function(READY, timeout=PATIENCE)
-    return page
+    for _ in range(PATIENCE // PAUSE):
+        page.wait_for_function(READ, timeout=PATIENCE)
+        try:
+            page.wait_for_function(READY, timeout=PAUSE)
+        except TimeoutError:
+            continue
+        return page
+    raise TimeoutError(f"{address} has widgets without state: {waiting(page)}")
+
+
+def waiting(page):
+    """Return the widgets of a page that do not stand yet."""
+    places = page.locator("[data-book-widget]:not([data-state])").all()
+    return [place.get_attribute("data-book-widget") for place in places]

@@ -14,6 +14,7 @@ executed by nbval.
 """
 
 import ast
+import html
 import json
 import re
 from pathlib import Path
@@ -45,7 +46,7 @@ def only_asserts(source: str) -> bool:
     """Tell whether a cell does nothing but assert, with a small set-up.
 
     Set-up are imports and assignments to plain names. A cell whose names a
-    later cell needs does more than that: `needed_later` finds them.
+    later cell needs does more than that: `find_needed_later` finds them.
     """
 
     def allowed(node: ast.stmt) -> bool:
@@ -166,16 +167,17 @@ def fold_cells(notebook: dict) -> dict:
     return notebook
 
 
-SUMMARY = re.compile(
-    r'<details class="[^"]*above-input">\s*<summary[^>]*>\s*'
-    r'<p class="collapsed[^>]*>(.*?)</p>.*?</summary>',
-    re.DOTALL,
-)
+def open_folded(translator, node) -> None:
+    """Open a folded cell as a native element, named by its title."""
+    title = html.escape(node["prompt_show"])
+    translator.body.append(
+        f'<details class="folded"><summary>{title}</summary>\n'
+    )
 
 
-def shorten_summaries(body: str) -> str:
-    """Return a page whose folded cells are a native `<details>` each."""
-    return SUMMARY.sub(r'<details class="folded"><summary>\1</summary>', body)
+def close_folded(translator, node) -> None:
+    """Close a folded cell."""
+    translator.body.append("</details>\n")
 
 
 def fold_notebook(app, docname: str, source: list[str]) -> None:
@@ -189,13 +191,11 @@ def fold_notebook(app, docname: str, source: list[str]) -> None:
             raise ExtensionError(f"{docname}: {error}") from error
 
 
-def fold_page(app, pagename, templatename, context, doctree) -> None:
-    """Shorten the summaries of a page."""
-    if context.get("body"):
-        context["body"] = shorten_summaries(context["body"])
-
-
 def setup(app) -> None:
-    """Connect to Sphinx's reading of files, and at every page."""
+    """Connect to Sphinx's reading of files, and to MyST-NB's hidden cells."""
+    from myst_nb.sphinx_ext import HideCodeCellNode
+
     app.connect("source-read", fold_notebook)
-    app.connect("html-page-context", fold_page, priority=804)
+    app.add_node(
+        HideCodeCellNode, override=True, html=(open_folded, close_folded)
+    )

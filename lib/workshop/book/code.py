@@ -4,10 +4,10 @@ Pygments puts every name, sign and blank into an element of its own. Most have
 no colour here; without them a page has half the elements, and a slow computer
 lays it out in half the time.
 
-Source: Pygments' tokens, https://pygments.org/docs/tokens
+Source: Pygments' formatters, https://pygments.org/docs/formatterdevelopment
 """
 
-import re
+from pygments.formatters import HtmlFormatter
 
 KINDS = {
     "k": {"k", "kn", "kd", "kr", "ow"},
@@ -19,33 +19,26 @@ KINDS = {
     "go": {"gp", "go"},
 }
 KIND = {short: kind for kind, all_ in KINDS.items() for short in all_}
-PRE = re.compile(r"<pre>(.*?)</pre>", re.S)
-PIECE = re.compile(r'<span class="(\w+)">([^<]*)</span>')
-SPLIT = re.compile(r'<span class="(\w+)">([^<]*)</span><span class="\1">')
 
 
-def merge_spans(code: str) -> str:
-    """Return highlighted code with the marks that have a colour, joined."""
-    code = code.removeprefix("<span></span>")
+class CodeFormatter(HtmlFormatter):
+    """Pygments' formatter, with elements only for tokens that have a colour."""
 
-    def one(match: re.Match) -> str:
-        kind = KIND.get(match[1])
-        return f'<span class="{kind}">{match[2]}</span>' if kind else match[2]
+    def _get_css_classes(self, ttype) -> str:
+        return KIND.get(super()._get_css_class(ttype), "")
 
-    code, changed = PIECE.sub(one, code), 1
-    while changed:
-        code, changed = SPLIT.subn(r'<span class="\1">\2', code)
-    return code
+    def _wrap_pre(self, inner):
+        yield 0, "<pre>"
+        yield from inner
+        yield 0, "</pre>"
 
 
-def shorten_code(app, pagename, templatename, context, doctree) -> None:
-    """Thin out the code of a page."""
-    if context.get("body"):
-        context["body"] = PRE.sub(
-            lambda m: f"<pre>{merge_spans(m[1])}</pre>", context["body"]
-        )
+def choose_formatter(app) -> None:
+    """Make Sphinx highlight code with our formatter."""
+    if app.builder.format == "html":
+        app.builder.highlighter.formatter = CodeFormatter
 
 
 def setup(app) -> None:
-    """Connect to Sphinx at every page."""
-    app.connect("html-page-context", shorten_code, priority=805)
+    """Connect to Sphinx when its highlighter is there."""
+    app.connect("builder-inited", choose_formatter)

@@ -1,8 +1,7 @@
 """The frame of every page: its head, its menus, and where the reader is.
 
-The templates beside this module replace the theme's, whose style sheets,
-scripts and icon fonts (0.8 MB over the wire) then reach no page. What they
-need to know of a page is gathered here, under the one name `book`.
+What the theme's templates need to know of a page is gathered here, under the
+one name `book`.
 
 Source: Sphinx, https://www.sphinx-doc.org/en/master/development/html_themes
 """
@@ -13,10 +12,8 @@ from pathlib import Path
 
 import yaml
 from docutils import nodes
+from sphinx.environment.adapters.toctree import TocTree
 
-from workshop.book.opening import format_chapter, format_first_page
-
-TEMPLATES = Path(__file__).with_name("templates")
 # Nothing may be asked of another host; widgets are imported from blobs.
 POLICY = "default-src 'self' 'unsafe-inline' data: blob:"
 # Before the first paint, so that no page flashes in the wrong colours.
@@ -60,10 +57,14 @@ def list_pages(app, entry: dict) -> list[str]:
     return sorted(fnmatch.filter(app.env.found_docs, entry["glob"]))
 
 
-def list_sections(toc: str) -> str:
+def list_sections(app, pagename: str) -> str:
     """Return the list of a page's sections without the page's own title."""
-    inner = re.search(r"<ul>.*?(<ul>.*</ul>)\s*</li>\s*</ul>", toc, re.DOTALL)
-    return inner[1] if inner else ""
+    if pagename not in app.env.tocs:
+        return ""
+    contents = TocTree(app.env).get_toc_for(pagename, app.builder)
+    lists = [*contents.findall(nodes.bullet_list)]
+    inner = lists[1] if len(lists) > 1 else None
+    return app.builder.render_partial(inner)["fragment"] if inner else ""
 
 
 def find_first_sentence(doctree) -> str:
@@ -85,23 +86,13 @@ def fill_context(app, pagename, templatename, context, doctree) -> None:
         "parts": list_parts(app),
         "number": read_number(pagename),
         "landing": pagename == app.config.root_doc,
-        "sections": list_sections(context.get("toc") or ""),
+        "sections": list_sections(app, pagename),
         "about": find_first_sentence(doctree),
         "styles": [],
         "scripts": [],
     }
-    if read_number(pagename) is not None:
-        context["body"] = format_chapter(app, context, read_number(pagename))
-    elif pagename == app.config.root_doc:
-        context["body"] = format_first_page(app, context["body"])
-
-
-def add_templates(app, config) -> None:
-    """Put our templates before the theme's."""
-    config.templates_path.append(str(TEMPLATES))
 
 
 def setup(app) -> None:
-    """Connect to Sphinx: our templates, and what they show."""
-    app.connect("config-inited", add_templates, priority=900)
+    """Connect to Sphinx: what the templates show."""
     app.connect("html-page-context", fill_context, priority=700)

@@ -101,17 +101,20 @@ def replace_environment(tex: str) -> str:
     return re.sub(r"\{(align|eqnarray)\*?\}", "{aligned}", tex)
 
 
-def render_outputs(app, pagename, templatename, context, doctree) -> None:
+def render_outputs(app, doctree, docname: str) -> None:
     """Render the formulas that stand in the notebooks' HTML outputs."""
-    body = context.get("body")
-    if not body:
+    if app.builder.format != "html":
         return
-    body = RAW.sub(
-        lambda m: render_formula(html.unescape(m[1]), pagename), body
-    )
-    context["body"] = QUIZ.sub(
-        lambda m: m[1] + render_state(m[2], pagename) + m[3], body
-    )
+    for node in [*doctree.findall(nodes.raw)]:
+        if "html" in node["format"].split():
+            shown = render_text(node.astext(), docname)
+            node.replace_self(nodes.raw("", shown, format="html"))
+
+
+def render_text(text: str, place: str) -> str:
+    """Return an output's HTML with its formulas as MathML."""
+    text = RAW.sub(lambda m: render_formula(html.unescape(m[1]), place), text)
+    return QUIZ.sub(lambda m: m[1] + render_state(m[2], place) + m[3], text)
 
 
 def render_state(text: str, place: str) -> str:
@@ -137,4 +140,4 @@ def setup(app) -> None:
     app.add_html_math_renderer(
         "mathml", (write_inline, None), (write_block, None)
     )
-    app.connect("html-page-context", render_outputs, priority=800)
+    app.connect("doctree-resolved", render_outputs)

@@ -10,18 +10,17 @@ import json
 import re
 from pathlib import Path
 
+from docutils import nodes
+from sphinx.util.osutil import relative_uri
+
 from workshop.book.repository import BRANCH, make_colab_address
 
-LIST = re.compile(r'<ul class="simple">\n<li><p><em>Afterwards.*?</ul>', re.S)
-ITEM = re.compile(r"<li><p><em>([^<]+)</em>:?\s*(.*?)</p></li>", re.S)
-ROW = re.compile(
-    r'<tr class="row-\w+">(?=<td><p><a[^>]*href="(\d\d_\w+)\.html")'
-)
 MOUNT = re.compile(
     r'(<div data-book-widget="alignment_player">'
     r'<script type="application/json">)(.*?)(</script>.*?</figure>).*?</div>',
     re.S,
 )
+CHAPTER = re.compile(r"(\d\d_\w+)\.html")
 WIDGET_CHAPTER = "02_bahdanau"
 
 
@@ -32,38 +31,67 @@ def get_repository_address(app) -> str:
     return options.get("repository_url", "") if ours else ""
 
 
-def format_activities(app, context) -> str:
+class Element(nodes.General, nodes.TextElement):
+    """An element of HTML: `tag`, and its classes."""
+
+
+def open_element(translator, node) -> None:
+    """Open an element of HTML."""
+    translator.body.append(translator.starttag(node, node["tag"], ""))
+
+
+def close_element(translator, node) -> None:
+    """Close it."""
+    translator.body.append(f"</{node['tag']}>")
+
+
+def format_activities(app, docname: str) -> str:
     """Return links: to run a chapter, to take it along, to change it."""
     url = get_repository_address(app)
     options = app.config.html_theme_options
     colab_too = (options.get("launch_buttons") or {}).get("colab_url")
-    slug = Path(context["sourcename"]).stem
+    path = Path(app.env.doc2path(docname, base=False))
+    page = app.builder.get_target_uri(docname)
     made = app.builder.templates.environment.get_template("activities.html")
     return made.render(
-        notebook=context["pathto"](f"_sources/{context['sourcename']}", 1),
-        colab=make_colab_address(url, slug) if url and colab_too else "",
-        source=f"{url}/edit/{BRANCH}/chapters/{slug}.md" if url else "",
+        notebook=relative_uri(page, f"_sources/{path.as_posix()}"),
+        colab=make_colab_address(url, path.stem) if url and colab_too else "",
+        source=f"{url}/edit/{BRANCH}/chapters/{path.stem}.md" if url else "",
     )
 
 
-def format_card(match: re.Match) -> str:
+def find_opening(doctree) -> nodes.bullet_list | None:
+    """Return the list that a chapter begins with, if there is one."""
+    for found in doctree.findall(nodes.bullet_list):
+        first = next(found.findall(nodes.emphasis), None)
+        if first and first.astext().startswith("Afterwards"):
+            return found
+    return None
+
+
+def format_card(opening: nodes.bullet_list) -> Element:
     """Return a chapter's opening list as a card."""
-    rows = "".join(
-        f"<div><dt>{name}</dt><dd>{text[:1].upper()}{text[1:]}</dd></div>\n"
-        for name, text in ITEM.findall(match[0])
-    )
-    return f'<dl class="opening">\n{rows}</dl>\n'
+    card = Element(tag="dl", classes=["opening"])
+    for item in opening:
+        name, *text = item[0]
+        if isinstance(text[0], nodes.Text):
+            said = text[0].lstrip(": \n")
+            text[0] = nodes.Text(said[:1].upper() + said[1:])
+        row = Element(tag="div")
+        row += Element("", nodes.Text(name.astext()), tag="dt")
+        row += Element("", *(x.deepcopy() for x in text), tag="dd")
+        card += row
+    return card
 
 
-def format_chapter(app, context, number: int) -> str:
-    """Return a chapter's text with its number, its card and its links."""
-    body = LIST.sub(format_card, context["body"], count=1)
-    body = body.replace(
-        "<h1>", f'<p class="over">Chapter {number}</p>\n<h1>', 1
-    )
-    end = body.index("</dl>") + 5 if 'class="opening"' in body else 0
-    end = end or body.index("</h1>") + 5
-    return f"{body[:end]}\n{format_activities(app, context)}{body[end:]}"
+def format_chapter(app, doctree, docname: str) -> None:
+    """Give a chapter its card, and its links below."""
+    links = nodes.raw("", format_activities(app, docname), format="html")
+    if (opening := find_opening(doctree)) is not None:
+        opening.replace_self([format_card(opening), links])
+    else:
+        section = next(doctree.findall(nodes.section))
+        section.insert(1, links)
 
 
 def read_live_widget(app) -> str:
@@ -81,14 +109,35 @@ def read_live_widget(app) -> str:
     raise ValueError(f"{path} has stored no alignment player")
 
 
-def format_first_page(app, body: str) -> str:
-    """Return the first page's text with a widget alive after its opening."""
-    body = ROW.sub(r'<tr data-chapter="\1">', body)
-    end = body.index("</p>", body.index("</h1>")) + 4
-    link = f'<a href="{WIDGET_CHAPTER}.html">Chapter 2</a>'
-    invitation = (
+def format_first_page(app, doctree) -> None:
+    """Show a widget alive after the first page's opening; mark its rows."""
+    for row in doctree.findall(nodes.row):
+        link = next(row[0].findall(nodes.reference), None)
+        if found := CHAPTER.match(link.get("refuri", "") if link else ""):
+            row["chapter"] = found[1]
+    first = next(doctree.findall(nodes.paragraph))
+    said = (
         '<p class="try">Try it: a model predicts the pronunciation of '
-        "<em>nanotechnology</em>, and you see to which letters it attends for "
-        f"each sound. Then switch off its attention. {link} builds it.</p>"
+        "<em>nanotechnology</em>, and the figure shows how much each sound "
+        "attends to each letter. Then switch attention off. "
+        f'<a href="{WIDGET_CHAPTER}.html">Chapter 2</a> builds this model.</p>'
     )
-    return f"{body[:end]}\n{invitation}\n{read_live_widget(app)}\n{body[end:]}"
+    place = first.parent.index(first) + 1
+    shown = nodes.raw("", f"{said}\n{read_live_widget(app)}\n", format="html")
+    first.parent.insert(place, shown)
+
+
+def open_page(app, doctree, docname: str) -> None:
+    """Write what a chapter's page or the first page shows first."""
+    if app.builder.format != "html":
+        return
+    if docname == app.config.root_doc:
+        format_first_page(app, doctree)
+    elif re.match(r"\d\d_", Path(docname).name):
+        format_chapter(app, doctree, docname)
+
+
+def setup(app) -> None:
+    """Connect to Sphinx when the links of a page are known."""
+    app.add_node(Element, html=(open_element, close_element))
+    app.connect("doctree-resolved", open_page)

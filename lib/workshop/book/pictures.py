@@ -9,19 +9,13 @@ page offers for download as well.
 Source: WebP, https://developers.google.com/speed/webp
 """
 
+import html
 import re
-from itertools import count
 from pathlib import Path
+from urllib.parse import quote
 
 from PIL import Image
 
-IMAGE = re.compile(
-    r'<(?:img\b[^>]*\bsrc|a\b[^>]*\bhref)="([^":?]+\.png)"[^>]*>'
-)
-DIAGRAM = re.compile(
-    r'(?:<a\b[^>]*href="[^":?]+\.svg"[^>]*>)?'
-    r'<img\b[^>]*\bsrc="([^":?]+\.svg)"[^>]*>(?:</a>)?'
-)
 SIZE = re.compile(r'<svg\b[^>]*\bwidth="([\d.]+)pt" height="([\d.]+)pt"')
 DRAWN, SHOWN = 150, 100  # dots an inch
 POINTS = 72  # an inch
@@ -38,67 +32,54 @@ def resize_image(source: Path, target: Path) -> tuple[int, int]:
     return round(width * SHOWN / DRAWN), round(height * SHOWN / DRAWN)
 
 
-def add_size(tag: str, src: str, size: tuple[int, int]) -> str:
-    """Return an image's tag with its new source, its size and its turn."""
-    kept = re.sub(r'\s(?:src|width|height|style|loading)="[^"]*"', "", tag)
-    how = 'loading="lazy" decoding="async"'
-    place = f'src="{src}" width="{size[0]}" height="{size[1]}" {how}'
-    return kept.replace("<img", f"<img {place}", 1)
+def write_tag(src: str, size: tuple[int, int], alt: str) -> str:
+    """Return a picture's element: its size is known before it is loaded."""
+    return (
+        f'<img src="{src}" width="{size[0]}" height="{size[1]}"'
+        f' loading="lazy" decoding="async" alt="{html.escape(alt)}">'
+    )
 
 
-def offer_diagram(tag: str, src: str, svg: str, name: str) -> str:
-    """Return a diagram's tag with its size, and a link to take it along.
+def offer_diagram(src: str, svg: str, alt: str, name: str) -> str:
+    """Return a diagram's element with its size, and a link to take it along.
 
     Args:
-        tag: as Sphinx wrote it, with a link around it or without.
         src: where the page finds the file.
         svg: what the file holds.
+        alt: what the diagram shows, in words.
         name: what a downloaded file is called.
     """
-    size = tuple(
-        round(float(x) * SHOWN / POINTS) for x in SIZE.search(svg).groups()
-    )
-    image = add_size(re.search(r"<img\b[^>]*>", tag)[0], src, size)
+    width, height = SIZE.search(svg).groups()
+    scale = SHOWN / POINTS
+    size = round(float(width) * scale), round(float(height) * scale)
     return (
-        f'<div class="diagram">{image}<a class="take" href="{src}" '
-        f'download="{name}">Download this diagram (SVG)</a></div>'
+        f'<div class="diagram">{write_tag(src, size, alt)}'
+        f'<a class="take" href="{src}" download="{name}">'
+        "Download this diagram (SVG)</a></div>"
     )
 
 
-def resize_images(app, pagename, templatename, context, doctree) -> None:
-    """Replace the pictures of a page."""
-    sources = {
-        name: Path(app.srcdir) / path
-        for path, name in app.builder.images.items()
-    }
-    folder = Path(app.outdir) / app.builder.imagedir
+def write_image(builder, node, numbers) -> str | None:
+    """Return the element of a figure or diagram; None for another picture.
 
-    def one(match: re.Match) -> str:
-        name = match[1].rpartition("/")[2]
-        if name not in sources:
-            return match[0]
-        target = folder / Path(name).with_suffix(".webp")
-        size = resize_image(sources[name], target)
-        where = match[1].removesuffix("png") + "webp"
-        if match[0].startswith("<a"):
-            return match[0].replace(match[1], where)
-        return add_size(match[0], where, size)
-
-    page, numbers = Path(pagename).name, count(1)
-
-    def diagram(match: re.Match) -> str:
-        source = sources.get(match[1].rpartition("/")[2])
-        if source is None:
-            return match[0]
-        name = f"{page}-diagram-{next(numbers)}.svg"
-        svg = source.read_text("utf8")
-        return offer_diagram(match[0], match[1], svg, name)
-
-    if context.get("body"):
-        body = IMAGE.sub(one, context["body"])
-        context["body"] = DIAGRAM.sub(diagram, body)
-
-
-def setup(app) -> None:
-    """Connect to Sphinx at every page."""
-    app.connect("html-page-context", resize_images, priority=800)
+    Args:
+        builder: Sphinx's, which knows where a picture goes.
+        node: the picture.
+        numbers: counts the diagrams of the page.
+    """
+    if node["uri"] not in builder.images:
+        return None
+    name = quote(builder.images[node["uri"]])
+    source = Path(builder.srcdir) / node["uri"]
+    where = f"{builder.imgpath}/{name}"
+    alt = node.get("alt", "")
+    if source.suffix == ".svg":
+        page = Path(builder.current_docname).name
+        taken = f"{page}-diagram-{next(numbers)}.svg"
+        return offer_diagram(where, source.read_text("utf8"), alt, taken)
+    if source.suffix != ".png":
+        return None
+    folder = Path(builder.outdir) / builder.imagedir
+    smaller = Path(name).with_suffix(".webp")
+    size = resize_image(source, folder / smaller)
+    return write_tag(f"{builder.imgpath}/{smaller}", size, alt)

@@ -11,6 +11,8 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from docutils import nodes
+
 from workshop.book.cell_kinds import KINDS
 from workshop.chapters import read_unfinished
 
@@ -122,68 +124,76 @@ def require_marks(app) -> None:
         raise ExtensionError("\n".join(faults))
 
 
-SHOWN = re.compile(
-    r'<section id="([^"]+)">\s*(?:<span id="[^"]*"></span>\s*)*'
-    r'<h([23])>(.*?)(<a class="headerlink".*?</a>)?</h\2>',
-    re.DOTALL,
-)
-SHOWN_MARK = re.compile(r"\s*<em>\((core|deeper)\)</em>\s*$")
+def label_headings(doctree) -> None:
+    """Give marked headings a label, and deeper ones a way to the next core.
 
-
-def label_headings(body: str) -> str:
-    """Return a page whose marked headings have a label and a link past them."""
-    headings, inherited = [], ""
-    for match in SHOWN.finditer(body):
-        mark = SHOWN_MARK.search(match[3])
-        kind = mark[1] if mark else inherited if match[2] == "3" else ""
-        inherited = kind if match[2] == "2" else inherited
-        title = SHOWN_MARK.sub("", match[3])
-        headings.append((match, mark, kind, title))
-    for number in reversed(range(len(headings))):
-        match, mark, kind, title = headings[number]
-        if not mark:
+    The mark at the end of a heading becomes an inline node of the classes
+    `depth` and `core` or `deeper`. A deeper section's attribute `past` is the
+    identifier and the text of the link that the translator writes below it.
+    """
+    found, inherited = [], ""
+    for section in doctree.findall(nodes.section):
+        level = count_levels(section)
+        if level not in (2, 3):
             continue
-        after = [x for x in headings[number + 1 :] if x[2] != "deeper"]
-        shown = f'{title} <span class="depth {kind}">{kind}</span>'
-        past = write_skip_link(after[0]) if kind == "deeper" and after else ""
-        begin, end = match.span(3)
-        body = (
-            body[:begin]
-            + shown
-            + body[end : match.end()]
-            + past
-            + (body[match.end() :])
-        )
-    return body
+        title = section[0]
+        marked = replace_mark(title)
+        kind = marked or (inherited if level == 3 else "")
+        inherited = kind if level == 2 else inherited
+        found.append((section, marked, kind))
+    for number, (section, marked, kind) in enumerate(found):
+        after = [x for x in found[number + 1 :] if x[2] != "deeper"]
+        if marked and kind == "deeper" and after:
+            target, _, next_kind = after[0]
+            section["past"] = (target["ids"][0], say_next(target, next_kind))
 
 
-def write_skip_link(target: tuple) -> str:
-    """Return a link to the next section that is not deeper."""
-    match, _, kind, title = target
+def count_levels(section) -> int:
+    """Return a section's level: 1 for the page's own, 2 for one inside it."""
+    level = 0
+    while isinstance(section, nodes.section):
+        section, level = section.parent, level + 1
+    return level
+
+
+def replace_mark(title) -> str:
+    """Replace the mark at a title's end by a label; return what it says."""
+    mark = title[-1]
+    text = mark.astext().strip("()")
+    if not isinstance(mark, nodes.emphasis) or text not in ("core", "deeper"):
+        return ""
+    title.replace(mark, nodes.inline("", text, classes=["depth", text]))
+    return text
+
+
+def say_next(section, kind: str) -> str:
+    """Return what a link to the next section that is not deeper says."""
     what = "Skip to the next core section" if kind == "core" else "Skip to"
-    return (
-        f'\n<p class="past"><a href="#{match[1]}">{what}: '
-        f"{re.sub('<[^>]+>', '', title).strip()}</a></p>"
+    title = "".join(
+        x.astext()
+        for x in section[0]
+        if isinstance(x, nodes.Text) or "depth" not in x["classes"]
     )
+    return f"{what}: {title.strip()}"
 
 
-def label_contents(contents: str) -> str:
-    """Return a page's contents in which deeper sections say so."""
-    contents = contents.replace(" <em>(core)</em>", "")
-    return contents.replace(
-        "<em>(deeper)</em>", '<span class="depth deeper">deeper</span>'
-    )
+def label_page(app, doctree) -> None:
+    """Label the sections of a page, before its contents are collected."""
+    label_headings(doctree)
 
 
-def label_page(app, pagename, templatename, context, doctree) -> None:
-    """Label the sections of a page, and its contents."""
-    if context.get("body"):
-        context["body"] = label_headings(context["body"])
-        book = context["book"]
-        book["sections"] = label_contents(book["sections"])
+def shorten_contents(app, doctree) -> None:
+    """Keep only the label `deeper` in a page's contents."""
+    contents = app.env.tocs[app.env.docname]
+    for node in [*contents.findall(nodes.inline)]:
+        if "core" in node["classes"]:
+            heading = node.parent
+            heading.remove(node)
+            heading[-1] = nodes.Text(heading[-1].rstrip())
 
 
 def setup(app) -> None:
-    """Connect to Sphinx: before anything is read, and at every page."""
+    """Connect to Sphinx: before and after it collects a page's contents."""
     app.connect("builder-inited", require_marks)
-    app.connect("html-page-context", label_page, priority=811)
+    app.connect("doctree-read", label_page, priority=400)
+    app.connect("doctree-read", shorten_contents, priority=600)

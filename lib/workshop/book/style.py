@@ -3,22 +3,12 @@
 import re
 from pathlib import Path
 
-HERE = Path(__file__).parent
-FILES = ("book.css", "book.js", "ticks.js")
+STATIC = Path(__file__).with_name("theme") / "static"
 NAME = re.compile(r"[\w-]+(?:\.[\w-]+)+")
 
 
-def copy_files(app, config) -> None:
-    """Put the files where Sphinx copies static files from."""
-    out = Path(app.outdir).parent / "_style"
-    out.mkdir(parents=True, exist_ok=True)
-    for name in FILES:
-        (out / name).write_text((HERE / name).read_text("utf8"), "utf8")
-    config.html_static_path.append(str(out))
-
-
 def drop_unused(app, exception) -> None:
-    """Delete what the theme and the extensions put there for no page.
+    """Delete what Sphinx and the extensions put there for no page.
 
     A file is used if a page names it, or a style sheet that is used.
     """
@@ -44,6 +34,5 @@ def drop_unused(app, exception) -> None:
 
 
 def setup(app) -> None:
-    """Connect to Sphinx's list of files and to the end of the build."""
-    app.connect("config-inited", copy_files, priority=900)
+    """Connect to the end of the build."""
     app.connect("build-finished", drop_unused, priority=950)

@@ -2,16 +2,18 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import nbformat
 import pytest
 
 from workshop.book.cell_kinds import (
+    close_folded,
     find_faults,
     find_kind,
     fold_cells,
+    open_folded,
     read_title,
-    shorten_summaries,
 )
 from workshop.book.names_read import find_names, find_needed_later
 
@@ -151,15 +153,13 @@ def test_a_page_shows_the_title_instead_of_its_line_of_code():
 
 
 def test_a_folded_cell_becomes_a_native_element_with_its_title_as_name():
-    made = shorten_summaries(
-        '<details class="admonition hide above-input">\n'
-        '<summary aria-label="Toggle hidden content">\n'
-        '<p class="collapsed admonition-title">✓ Checked: x is 1</p>\n'
-        '<p class="expanded admonition-title">Hide code cell source</p>\n'
-        "</summary>\n<pre>"
-    )
-    assert made == (
-        '<details class="folded"><summary>✓ Checked: x is 1</summary>\n<pre>'
+    translator = SimpleNamespace(body=[])
+    node = {"prompt_show": "✓ Checked: x < 1", "classes": ["above-input"]}
+    open_folded(translator, node)
+    close_folded(translator, node)
+    assert "".join(translator.body) == (
+        '<details class="folded"><summary>✓ Checked: x &lt; 1</summary>\n'
+        "</details>\n"
     )
 
 

@@ -17,21 +17,21 @@ def f(x: int = 3) -> str:  # a < b
 '''
 
 
-def made():
-    page = highlight(SOURCE, PythonLexer(), HtmlFormatter())
+def highlight_source(formatter):
+    page = highlight(SOURCE, PythonLexer(), formatter)
     return re.search(r"<pre>(.*)</pre>", page, re.S)[1]
 
 
 def test_the_text_stays_the_same():
-    text = re.sub(r"<[^>]+>", "", code.merge_spans(made()))
+    text = re.sub(r"<[^>]+>", "", highlight_source(code.CodeFormatter()))
     assert html.unescape(text) == SOURCE
 
 
 def test_only_coloured_code_is_marked_and_only_once():
-    lean = code.merge_spans(made())
+    lean = highlight_source(code.CodeFormatter())
     kinds = re.findall(r'<span class="(\w+)">', lean)
     assert {*kinds} <= {*code.KINDS}
-    assert len(kinds) < 0.6 * made().count("<span")
+    assert len(kinds) < 0.6 * highlight_source(HtmlFormatter()).count("<span")
     assert not re.search(
         r'<span class="(\w+)">[^<]*</span><span class="\1">', lean
     )

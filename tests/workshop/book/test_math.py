@@ -4,6 +4,7 @@ import sys
 
 import pytest
 
+from small_site import build_site
 from workshop.book import math
 
 pytestmark = pytest.mark.precision
@@ -67,11 +68,10 @@ def test_formulas_in_outputs_are_rendered_and_nothing_else():
         '<div data-book-widget="quiz"><script type="application/json">'
         f"{text}</script></div>"
     )
-    context = {"body": body}
-    math.render_outputs(None, "page", "page.html", context, None)
-    assert "<mi>y</mi>" in context["body"]
-    assert r"<p>\(z\)</p>" in context["body"]
-    inner = context["body"].split('json">')[1].split("</script>")[0]
+    made = math.render_text(body, "page")
+    assert "<mi>y</mi>" in made
+    assert r"<p>\(z\)</p>" in made
+    inner = made.split('json">')[1].split("</script>")[0]
     assert "<" not in inner
     prompt = json.loads(inner)["prompt"]
     assert prompt[0]["mathml"].startswith("<math")
@@ -79,17 +79,8 @@ def test_formulas_in_outputs_are_rendered_and_nothing_else():
 
 
 def build(folder, text):
-    (folder / "index.md").write_text(f"# A page\n\nThe formula {text} here.\n")
-    (folder / "conf.py").write_text(
-        'extensions = ["myst_parser", "workshop.book.math"]\n'
-        'myst_enable_extensions = ["dollarmath"]\n'
-        'html_math_renderer = "mathml"\n'
-    )
-    command = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q"]
-    return subprocess.run(
-        [*command, str(folder), str(folder / "out")],
-        capture_output=True,
-        text=True,
+    return build_site(
+        folder, f"# A page\n\nThe formula {text} here.\n", ["math"]
     )
 
 

@@ -1,9 +1,11 @@
 """Core and deeper sections: marked, timed, and told apart on the page."""
 
+import re
 from pathlib import Path
 
 import pytest
 
+from small_site import build_site, read_body
 from workshop.book.front_matter import (
     FrontMatter,
     list_chapters,
@@ -13,8 +15,6 @@ from workshop.book.front_matter import (
 from workshop.book.sections import (
     compute_core_minutes,
     find_faults,
-    label_contents,
-    label_headings,
     read_sections,
     require_marks,
 )
@@ -72,16 +72,25 @@ One two three.
 
 ## Sources
 """
-BODY = (
-    '<section id="hand"><h2>By hand <em>(core)</em>'
-    '<a class="headerlink" href="#hand">#</a></h2>\n'
-    '<section id="precise">\n<h3>Precision <em>(deeper)</em></h3><p>a</p>'
-    '<section id="more"><span id="old"></span><h2>More <em>(deeper)</em></h2>'
-    '<section id="still"><h3>Still deeper</h3>'
-    '<section id="step"><h2>One <code>step</code> <em>(core)</em></h2>'
-    '<section id="last"><h2>Last <em>(deeper)</em></h2>'
-    '<section id="exercises"><h2>Exercises</h2>'
-)
+PAGE = """\
+# A page
+
+## By hand *(core)*
+
+### Precision *(deeper)*
+
+a
+
+## More *(deeper)*
+
+### Still deeper
+
+## One `step` *(core)*
+
+## Last *(deeper)*
+
+## Exercises
+"""
 
 
 @pytest.mark.parametrize("path", CHAPTERS, ids=lambda p: p.stem)
@@ -171,23 +180,31 @@ def test_a_chapter_without_deeper_sections_has_one_time():
     assert "| 30 minutes, exercises 15 |" in list_chapters([front], times=True)
 
 
-def test_headings_get_a_label_and_deeper_ones_a_link_past_them():
-    made = label_headings(BODY)
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("site")
+    made = build_site(folder, PAGE, ["sections", "translator"])
+    assert made.returncode == 0, made.stderr
+    return folder
+
+
+def test_headings_get_a_label_and_deeper_ones_a_link_past_them(site):
+    made = read_body(site)
     assert "<em>(" not in made
     assert made.count('<span class="depth core">core</span>') == 2
     assert made.count('<span class="depth deeper">deeper</span>') == 3
-    to = '<p class="past"><a href="#step">Skip to the next core section: One'
+    to = (
+        '<p class="past"><a href="#one-step-core">'
+        "Skip to the next core section: One step</a></p>"
+    )
     assert made.count(to) == 2
     assert '<p class="past"><a href="#exercises">Skip to: Exercises' in made
-    assert made.index('id="precise"') < made.index(to) < made.index("<p>a")
-    plain = '<section id="a"><h2>No mark</h2>'
-    assert label_headings(plain) == plain
+    assert made.index("Precision") < made.index(to) < made.index("<p>a</p>")
+    assert '<h2>Exercises<a class="headerlink"' in made
 
 
-def test_contents_name_what_is_deeper():
-    made = label_contents(
-        '<a href="#a">By hand <em>(core)</em></a>'
-        '<a href="#b">More <em>(deeper)</em></a>'
-    )
-    assert '<a href="#a">By hand</a>' in made
-    assert 'More <span class="depth deeper">deeper</span></a>' in made
+def test_contents_name_what_is_deeper(site):
+    page = (site / "out/index.html").read_text("utf8")
+    listed = page.partition('role="navigation"')[2]
+    assert re.search(r"#by-hand-core\">By hand ?</a>", listed)
+    assert 'More <span class="depth deeper">deeper</span></a>' in listed

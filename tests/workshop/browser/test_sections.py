@@ -1,39 +1,57 @@
 """A reader passes a deeper section by mouse and keyboard, on any screen."""
 
+import re
+
 import pytest
 
-from workshop.book.sections import label_contents, label_headings
-from workshop.book.style import HERE
+from small_site import build_site, read_body
+from workshop.book.style import STATIC
 
 pytestmark = pytest.mark.browser
 
-TALL = '<p style="height: 2000px">text</p></section>'
-PAGE = (
-    '<section id="hand"><h2>By hand <em>(core)</em></h2>' + TALL,
-    '<section id="more"><h2>More <em>(deeper)</em></h2>' + TALL,
-    '<section id="step"><h2>One decoder step <em>(core)</em></h2>' + TALL,
-)
-CONTENTS = (
-    '<nav class="sections" style="display: block"><ul>'
-    '<li><a href="#hand">By hand <em>(core)</em></a></li>'
-    '<li><a href="#more">More <em>(deeper)</em></a></li></ul></nav>'
-)
+TEXT = """\
+# A page
+
+## By hand *(core)*
+
+text
+
+## More *(deeper)*
+
+text
+
+## One decoder step *(core)*
+
+text
+"""
+TALL = "section section { min-height: 2000px }"
 IN_VIEW = (
-    "() => document.getElementById('step').getBoundingClientRect().top"
+    "() => document.getElementById('one-decoder-step-core').getBoundingClientRect().top"
     " < innerHeight"
 )
 
 
-@pytest.fixture
-def page(stage, tmp_path):
-    style = (HERE / "book.css").read_text("utf8")
-    file = tmp_path / "page.html"
+@pytest.fixture(scope="module")
+def file(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("site")
+    made = build_site(folder, TEXT, ["sections", "translator"])
+    assert made.returncode == 0, made.stderr
+    page = (folder / "out/index.html").read_text("utf8")
+    contents = re.search(r'href="#">A page</a>(<ul>.*?</ul>)', page, re.S)[1]
+    style = (STATIC / "book.css").read_text("utf8")
+    file = folder / "page.html"
     file.write_text(
         f'<!doctype html><html lang="en"><meta charset="utf8"><title>t</title>'
-        f"<style>{style}</style><body>{label_contents(CONTENTS)}<article>"
-        f"{label_headings(''.join(PAGE))}</article>",
+        f"<style>{style}{TALL}</style><body>"
+        f'<nav class="sections" style="display: block">{contents}</nav>'
+        f"<article>{read_body(folder)}</article>",
         "utf8",
     )
+    return file
+
+
+@pytest.fixture
+def page(stage, file):
     stage.set_viewport_size({"width": 390, "height": 800})
     stage.goto(file.as_uri())
     yield stage
@@ -63,7 +81,7 @@ def test_deeper_sections_differ_by_a_word_and_a_frame(page):
     }
     assert frames == {"core": "solid", "deeper": "dashed"}
     listed = page.locator(".sections li").all_text_contents()
-    assert listed == ["By hand", "More deeper"]
+    assert listed == ["By hand", "More deeper", "One decoder step"]
 
 
 def test_labels_and_links_fit_a_phone_and_are_not_printed(page):

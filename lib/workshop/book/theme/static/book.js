@@ -92,7 +92,7 @@
   }, { rootMargin: "100%" });
   const idle = globalThis.requestIdleCallback ?? setTimeout; // a slow computer answers in between
   idle(() => {
-    for (const node of all("article pre, .math-block, .pst-scrollable-table-container")) near.observe(node);
+    for (const node of all("article pre, .math-block, .table-scroll")) near.observe(node);
   }, { timeout: 1000 });
 
   // A link into a page. Far parts get their heights as they come near, so that
