@@ -26,8 +26,8 @@ text
 """
 TALL = "section section { min-height: 2000px }"
 IN_VIEW = (
-    "() => document.getElementById('one-decoder-step-core').getBoundingClientRect().top"
-    " < innerHeight"
+    "() => document.querySelector('#one-decoder-step-core')"
+    ".getBoundingClientRect().top < innerHeight"
 )
 
 
