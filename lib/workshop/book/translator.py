@@ -159,7 +159,18 @@ def drop_kernel_settings(app, doctree, docname: str) -> None:
             node.parent.remove(node)
 
 
+def disconnect_default_theme(app) -> None:
+    """Disconnect the theme that Jupyter Book always loads from our pages.
+
+    It would compute buttons for templates that are not used.
+    """
+    for listener in [*app.events.listeners.get("html-page-context", ())]:
+        if listener.handler.__module__.startswith("sphinx_book_theme"):
+            app.disconnect(listener.id)
+
+
 def setup(app) -> None:
     """Connect to Sphinx."""
     register_theme(app)
+    app.connect("builder-inited", disconnect_default_theme)
     app.connect("doctree-resolved", drop_kernel_settings, priority=900)

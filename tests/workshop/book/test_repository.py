@@ -8,6 +8,7 @@ from pathlib import Path
 import nbformat
 import pytest
 
+from built_pages import HTML
 from empty_environment import run_cell
 from workshop.book import repository
 
@@ -156,17 +157,26 @@ def test_with_the_package_the_check_prints_nothing():
         assert (ran.returncode, ran.stdout, ran.stderr) == (0, "", "")
 
 
-@pytest.mark.parametrize("url", ["", URL], ids=["none", "address"])
-def test_the_built_page_has_the_buttons_only_with_an_address(book, url):
-    repository.set_address(book, url)
+def has_buttons(root):
+    page = next(root.glob("chapters/00_*.html")).read_text("utf8")
+    links = ("colab.research.google.com" in page, "/edit/main/" in page)
+    assert len({*links}) == 1
+    return links[0]
+
+
+def test_a_page_built_with_an_address_has_the_buttons(book):
+    repository.set_address(book, URL)
     subprocess.run(
         [BUILDER, "build", str(book), "-W", "-n", "-q"],
         check=True,
         capture_output=True,
     )
-    page = next(book.glob("_build/html/chapters/00_*.html")).read_text("utf8")
-    assert ("colab.research.google.com" in page) == bool(url)
-    assert ("/edit/main/chapters/" in page) == bool(url)
+    assert has_buttons(book / "_build/html")
+
+
+@pytest.mark.browser
+def test_a_page_built_without_an_address_has_no_buttons():
+    assert has_buttons(HTML) == bool(repository.read_address(ROOT))
 
 
 @pytest.mark.parametrize("url", ["github.com/owner/name", "https://x.org"])
