@@ -84,6 +84,13 @@ def test_deeper_sections_differ_by_a_word_and_a_frame(page):
     assert listed == ["By hand", "More deeper", "One decoder step"]
 
 
+def test_a_label_in_the_contents_stays_on_one_line(page):
+    page.add_style_tag(content=".sections { width: 9rem }")
+    label = page.locator(".sections .depth").first
+    assert label.text_content() == "deeper"
+    assert label.bounding_box()["height"] < 24
+
+
 def test_labels_and_links_fit_a_phone_and_are_not_printed(page):
     assert page.evaluate("() => document.documentElement.scrollWidth") <= 390
     page.emulate_media(media="print")
