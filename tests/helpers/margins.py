@@ -12,13 +12,13 @@ import math
 import sys
 from collections.abc import Callable, Iterator
 
+from attnbook.exercises.cached_outcomes import list_outcomes
 from attnbook.exercises.exercise import FIRST, Exercise
-from attnbook.exercises.guard import untouched
-from attnbook.exercises.outcome import Outcome, kind
-from attnbook.exercises.remembered import known
+from attnbook.exercises.guard import preserve_state
+from attnbook.exercises.outcome import Outcome, read_error_type
 from attnbook.exercises.runner import run
 from attnbook.exercises.tolerance import share_of_tolerance
-from attnbook.exercises.verdict import as_number
+from attnbook.exercises.verdict import read_as_number
 from workshop.book.catalogue import Entry, list_entries
 
 # What these do shows only when they are called twice, or with other inputs.
@@ -33,21 +33,25 @@ def shares(
     Infinity where something else than floating-point numbers differs: an error,
     a shape, a type, a whole number.
     """
-    wants = known(exercise.draw, exercise.solution, seed)
-    with untouched():
+    wants = list_outcomes(exercise.draw, exercise.solution, seed)
+    with preserve_state():
         for nth, (case, want) in enumerate(
-            zip(exercise.cases(seed), wants, strict=True)
+            zip(exercise.draw_cases(seed), wants, strict=True)
         ):
-            got, want = map(exercise.counts, (run(answer, case), want))
-            draws = exercise.scatter(exercise.solution, seed, nth)
+            got, want = map(exercise.compare_by, (run(answer, case), want))
+            draws = exercise.make_draws(exercise.solution, seed, nth)
             yield share(got, want, draws), case.tries
 
 
 def share(got: Outcome, want: Outcome, draws: Callable) -> float:
     """Return the largest share of a tolerance in one case."""
     if want.form == "a number" and got.form == "a tensor":
-        got = as_number(got)
-    if (kind(got.error), got.form, got.changed) != (None, want.form, ()):
+        got = read_as_number(got)
+    if (read_error_type(got.error), got.form, got.changed) != (
+        None,
+        want.form,
+        (),
+    ):
         return math.inf
     if [(x.shape, x.dtype) for x in got.tensors] != [
         (x.shape, x.dtype) for x in want.tensors

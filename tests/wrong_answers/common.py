@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from attnbook.exercises.exercise import FIRST
-from attnbook.exercises.runner import unchanged
+from attnbook.exercises.runner import is_unchanged
 from wrong_answers import Wrong
 
 
@@ -88,7 +88,7 @@ def usual(exercise) -> tuple[Wrong, ...]:
 
 def overwritten(exercise) -> tuple[Wrong, ...]:
     """Return the solution writing over its input, if one can be written to."""
-    if not any(map(writable, exercise.cases(FIRST)[0].inputs)):
+    if not any(map(writable, exercise.draw_cases(FIRST)[0].inputs)):
         return ()
     return (
         Wrong(
@@ -160,12 +160,12 @@ class Memorised:
 
     def __init__(self, exercise):
         self.solve = exercise.solution
-        self.known = [case.inputs for case in exercise.cases(FIRST)]
+        self.known = [case.inputs for case in exercise.draw_cases(FIRST)]
 
     def __call__(self, *inputs):
         by_heart = any(
             all(
-                unchanged(a.detach() if isinstance(a, Tensor) else a, b)
+                is_unchanged(a.detach() if isinstance(a, Tensor) else a, b)
                 for a, b in zip(inputs, known, strict=True)
             )
             for known in self.known

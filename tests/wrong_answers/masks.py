@@ -12,7 +12,7 @@ from attnbook.exercises.masks import models
 from attnbook.exercises.masks.causal import causal
 from attnbook.exercises.masks.combine import combine
 from attnbook.exercises.masks.masked_weights import added, lowest
-from attnbook.exercises.masks.no_leak import close, judge, no_leak
+from attnbook.exercises.masks.no_leak import are_close, is_unaffected, no_leak
 from attnbook.exercises.masks.padding import padding
 from wrong_answers import Wrong
 from wrong_answers.common import Answers, detached, single
@@ -391,7 +391,7 @@ def without_eval(model, tokens):
     """Only dropout is off (pytorch 118972: two branches, two masks)."""
     model = copy.deepcopy(model)
     model.dropout.p = 0.0
-    return judge(model, tokens, mode=None)
+    return is_unaffected(model, tokens, mode=None)
 
 
 @NO_LEAK.wrong("numbers", "order that leaks")
@@ -400,7 +400,7 @@ def shuffled(model, tokens):
     model = copy.deepcopy(model).eval()
     before = model(tokens)
     return all(
-        close(
+        are_close(
             model(torch.cat([tokens[:, :t], tokens[:, t:].flip(1)], 1))[:, :t],
             before[:, :t],
         )
@@ -413,7 +413,7 @@ def fresh_each_time(model, tokens):
     """New tokens from the global seed, and the past with them."""
     model = copy.deepcopy(model).eval()
     other = torch.randint(1, models.SYMBOLS, tokens.shape)
-    return close(model(tokens)[:, :-1], model(other)[:, :-1])
+    return are_close(model(tokens)[:, :-1], model(other)[:, :-1])
 
 
 @NO_LEAK.wrong("numbers", "some model")
@@ -440,7 +440,7 @@ def past_changed(model, tokens):
     for t in range(1, tokens.shape[1]):
         changed = tokens.clone()
         changed[:, :t] = 0
-        if not close(model(changed)[:, t:], before[:, t:]):
+        if not are_close(model(changed)[:, t:], before[:, t:]):
             return False
     return True
 
@@ -452,20 +452,22 @@ def in_place(model, tokens):
     before, sound = model(tokens), True
     for t in range(tokens.shape[1] - 1, 0, -1):
         tokens[:, t] = 0
-        sound = sound and close(model(tokens)[:, :t], before[:, :t])
+        sound = sound and are_close(model(tokens)[:, :t], before[:, :t])
     return sound
 
 
 @NO_LEAK.wrong("numbers", "leaks to the first position")
 def first_position(model, tokens):
     """Only the first position is looked at."""
-    return judge(model, tokens, cuts=[1])
+    return is_unaffected(model, tokens, cuts=[1])
 
 
 @NO_LEAK.wrong("numbers", "leaks within a sentence")
 def one_sentence_at_a_time(model, tokens):
     """Each sentence alone: what they tell one another is not seen."""
-    return all(judge(model, tokens[b : b + 1]) for b in range(len(tokens)))
+    return all(
+        is_unaffected(model, tokens[b : b + 1]) for b in range(len(tokens))
+    )
 
 
 ANSWERS = {

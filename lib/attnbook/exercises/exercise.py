@@ -13,13 +13,23 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from attnbook.exercises.guard import ATTENTION, named, untouched
+from attnbook.exercises.cached_outcomes import (
+    draw_cases,
+    draw_outcomes,
+    list_outcomes,
+)
+from attnbook.exercises.guard import ATTENTION, preserve_state, write_full_name
 from attnbook.exercises.limits import SHOWN
 from attnbook.exercises.mistake import Mistake, Trial
-from attnbook.exercises.outcome import Case, Draws, Outcome, alike
-from attnbook.exercises.remembered import drawn, known, scattered
-from attnbook.exercises.runner import rounds, run
-from attnbook.exercises.verdict import LIMITS, Finding, Verdict, common, look
+from attnbook.exercises.outcome import Case, Draws, Outcome, is_same_outcome
+from attnbook.exercises.runner import run, run_rounds
+from attnbook.exercises.verdict import (
+    LIMITS,
+    Finding,
+    Verdict,
+    find_difference,
+    make_finding,
+)
 
 __all__ = ["Case", "Exercise", "Mistake", "Outcome", "Verdict", "run"]
 
@@ -44,10 +54,11 @@ class Exercise:
         mistakes: the wrong answers known by name.
         allowed: which calls may be used, in words.
         forbidden: names of the torch functions that may not.
-        counts: what of an outcome counts, where answers may differ in what
-            does not, such as a constant that a softmax takes away.
-        also: other right formulas with larger rounding errors, which are
-            allowed, too.
+        compare_by: returns the part of an outcome that is compared, where
+            right answers may differ in the rest, such as a constant that a
+            softmax removes.
+        other_solutions: other right formulas, whose larger rounding errors are
+            allowed as well.
     """
 
     title: str
@@ -60,8 +71,8 @@ class Exercise:
     mistakes: tuple[Mistake, ...] = ()
     allowed: str = "Everything is allowed but a ready-made attention."
     forbidden: frozenset[str] = ATTENTION
-    counts: Callable[[Outcome], Outcome] = lambda outcome: outcome
-    also: tuple[Callable, ...] = ()
+    compare_by: Callable[[Outcome], Outcome] = lambda outcome: outcome
+    other_solutions: tuple[Callable, ...] = ()
 
     def __repr__(self) -> str:
         return f"{'★' * self.stars} {self.minutes} minutes: {self.title}"
@@ -79,24 +90,24 @@ class Exercise:
         """
         if not callable(attempt):
             kind = f"an object of type {type(attempt).__name__}"
-            return refusal(common("not-a-function", what=kind))
+            return make_refusal(make_finding("not-a-function", what=kind))
         fresh = secrets.randbits(31) if fresh is None else fresh
-        with untouched():
-            return self.judge(self.tried(attempt, (FIRST, fresh)), own)
+        with preserve_state():
+            return self.judge(self.run_attempt(attempt, (FIRST, fresh)), own)
 
-    def cases(self, seed: int) -> tuple[Case, ...]:
+    def draw_cases(self, seed: int) -> tuple[Case, ...]:
         """Return the cases drawn from a seed."""
-        return drawn(self.draw, seed)
+        return draw_cases(self.draw, seed)
 
-    def tried(
+    def run_attempt(
         self, attempt: Callable, seeds: tuple[int, ...]
     ) -> tuple[Trial, ...]:
         """Run an attempt on the cases of each seed, until it is stopped."""
         trials: list[Trial] = []
         for seed in seeds:
             shown = 0 if trials else SHOWN
-            cases = self.cases(seed)
-            found = rounds(attempt, cases, self.forbidden, shown)
+            cases = self.draw_cases(seed)
+            found = run_rounds(attempt, cases, self.forbidden, shown)
             trials.append(Trial(seed, found))
             if any(outcome.stopped for r in found for outcome in r):
                 break
@@ -108,20 +119,20 @@ class Exercise:
         if not all(outcome.attempted for outcome in every):
             return NOT_YET
         if limits := [x.stopped for x in every if x.stopped]:
-            return refusal(common(limits[0], what=LIMITS[limits[0]]))
+            return make_refusal(make_finding(limits[0], what=LIMITS[limits[0]]))
         if used := [name for outcome in every for name in outcome.used]:
-            return refusal(common("ready-made", what=f"`{used[0]}`"))
+            return make_refusal(make_finding("ready-made", what=f"`{used[0]}`"))
         for trial in trials:
-            if finding := self._unsteady(trial):
-                return refusal(finding)
+            if finding := self._find_unsteadiness(trial):
+                return make_refusal(finding)
         for nth, trial in enumerate(trials):
-            if found := self._first_wrong(trial):
-                return self._refusal(trials, *found, by_heart=nth > 0)
-        if own and (handed := self._handed_on(every)):
-            return refusal(common("ready-made", what=f"`{handed}`"))
+            if found := self._find_first_wrong(trial):
+                return self._refuse(trials, *found, by_heart=nth > 0)
+        if own and (handed := self._find_library_answer(every)):
+            return make_refusal(make_finding("ready-made", what=f"`{handed}`"))
         return RIGHT
 
-    def _unsteady(self, trial: Trial) -> Finding | None:
+    def _find_unsteadiness(self, trial: Trial) -> Finding | None:
         """Return why equal inputs did not get equal answers, if so.
 
         Where numbers lie in memory can change the order in which a processor
@@ -130,14 +141,14 @@ class Exercise:
         for nth, (one, reseeded, *again) in enumerate(
             zip(*trial.rounds, strict=True)
         ):
-            draws = self.scatter(self.solution, trial.seed, nth)
-            if again and not alike(again[0], one, draws):
-                return common("state")
-            if not alike(reseeded, one, draws):
-                return common("random")
+            draws = self.make_draws(self.solution, trial.seed, nth)
+            if again and not is_same_outcome(again[0], one, draws):
+                return make_finding("state")
+            if not is_same_outcome(reseeded, one, draws):
+                return make_finding("random")
         return None
 
-    def _handed_on(self, every: list[Outcome]) -> str | None:
+    def _find_library_answer(self, every: list[Outcome]) -> str | None:
         """Return the library's function that answered, if one did.
 
         What the solution itself hands its inputs on to is a building block.
@@ -145,60 +156,64 @@ class Exercise:
         used = [name for outcome in every for name in outcome.library]
         if not used:
             return None
-        ours = known(self.draw, self.solution, FIRST, watched=True)
+        ours = list_outcomes(self.draw, self.solution, FIRST, watched=True)
         blocks = {name for x in ours for name in x.library}
-        blocks -= {named(self.solution)}
+        blocks -= {write_full_name(self.solution)}
         return next((name for name in used if name not in blocks), None)
 
-    def _first_wrong(self, trial: Trial) -> tuple[Case, Finding] | None:
+    def _find_first_wrong(self, trial: Trial) -> tuple[Case, Finding] | None:
         """Return the first case that went wrong, and how."""
         takes = tuple(inspect.signature(self.solution).parameters)
-        with untouched():
+        with preserve_state():
             for nth, (case, got, want) in enumerate(
                 zip(
-                    self.cases(trial.seed),
+                    self.draw_cases(trial.seed),
                     trial.rounds[0],
-                    known(self.draw, self.solution, trial.seed),
+                    list_outcomes(self.draw, self.solution, trial.seed),
                     strict=True,
                 )
             ):
-                got, want = map(self.counts, (got, want))
-                draws = self.scatter(self.solution, trial.seed, nth)
-                if finding := look(got, want, takes, self.returns, draws):
+                got, want = map(self.compare_by, (got, want))
+                draws = self.make_draws(self.solution, trial.seed, nth)
+                if finding := find_difference(
+                    got, want, takes, self.returns, draws
+                ):
                     return case, finding
         return None
 
-    def scatter(self, answer: Callable, seed: int, nth: int) -> Draws:
+    def make_draws(self, answer: Callable, seed: int, nth: int) -> Draws:
         """Return what makes an answer's tensors with random roundings."""
 
         def made() -> list[tuple[Tensor, ...]]:
-            found = scattered(self.draw, answer, seed, nth)
-            for other in self.also if answer is self.solution else ():
-                found += scattered(self.draw, other, seed, nth)[1:]
-            return [self.counts(x).tensors for x in found]
+            found = draw_outcomes(self.draw, answer, seed, nth)
+            for other in (
+                self.other_solutions if answer is self.solution else ()
+            ):
+                found += draw_outcomes(self.draw, other, seed, nth)[1:]
+            return [self.compare_by(x).tensors for x in found]
 
         return made
 
-    def _does_the_same(
+    def _equals_mistake(
         self, mistake: Mistake, trials: tuple[Trial, ...]
     ) -> bool:
         """Tell whether a mistake does the same as the attempt in every case."""
         return all(
-            alike(
-                *map(self.counts, pair),
-                self.scatter(mistake.answer, trial.seed, nth),
+            is_same_outcome(
+                *map(self.compare_by, pair),
+                self.make_draws(mistake.answer, trial.seed, nth),
             )
             for trial in trials
             for nth, pair in enumerate(
                 zip(
                     trial.rounds[0],
-                    known(self.draw, mistake.answer, trial.seed),
+                    list_outcomes(self.draw, mistake.answer, trial.seed),
                     strict=True,
                 )
             )
         )
 
-    def _refusal(
+    def _refuse(
         self,
         trials: tuple[Trial, ...],
         case: Case,
@@ -209,15 +224,15 @@ class Exercise:
         seen = f"{case.tries}, {finding.sentence}"
         end = f"Reread “{self.section}”."
         for mistake in self.mistakes:
-            if self._does_the_same(mistake, trials):
+            if self._equals_mistake(mistake, trials):
                 said = f"because {mistake.because} ({seen}). {end}"
                 return Verdict("✗", said, mistake.slug)
         if by_heart:
-            return refusal(common("hard-coded", what=seen))
+            return make_refusal(make_finding("hard-coded", what=seen))
         stop = "" if seen.endswith("?") else "."
         return Verdict("✗", f"because, {seen}{stop} {end}", finding.slug)
 
 
-def refusal(finding: Finding) -> Verdict:
+def make_refusal(finding: Finding) -> Verdict:
     """Return the verdict that words a finding."""
     return Verdict("✗", f"because {finding.sentence}", finding.slug)

@@ -42,7 +42,7 @@ SETTINGS = (
 
 
 @contextlib.contextmanager
-def untouched() -> Iterator[None]:
+def preserve_state() -> Iterator[None]:
     """Leave seeds, modes, defaults and the folder as they were found."""
     numpy = sys.modules.get("numpy")
     state = random.getstate()
@@ -65,7 +65,7 @@ def untouched() -> Iterator[None]:
             numpy.random.set_state(drawn)
 
 
-class Modules:
+class ModuleRestorer:
     """Puts back the modules that a call removed from Python's list of them.
 
     At once: a module that is imported anew, such as `io`, has classes which
@@ -131,13 +131,13 @@ class LibraryCallRecorder:
 
     def __enter__(self):
         self.before = sys.getprofile()
-        sys.setprofile(self.look)
+        sys.setprofile(self.record_call)
         return self
 
     def __exit__(self, *raised) -> None:
         sys.setprofile(self.before)
 
-    def look(self, frame, event: str, arg: object) -> None:
+    def record_call(self, frame, event: str, arg: object) -> None:
         """Look at one call, return or other event of Python's."""
         if event != "call":
             return
@@ -152,12 +152,12 @@ class LibraryCallRecorder:
         ):
             return  # a model that was handed over may be used
         name = f"{module}.{frame.f_code.co_qualname}"
-        whole = handed_on(self.given, arguments(frame))
+        whole = has_every_input(self.given, list_arguments(frame))
         if whole and name not in self.used:
             self.used.append(name)
 
 
-def arguments(frame) -> list:
+def list_arguments(frame) -> list:
     """Return what a function was called with."""
     found = inspect.getargvalues(frame)
     got = [found.locals[name] for name in found.args if name in found.locals]
@@ -166,17 +166,19 @@ def arguments(frame) -> list:
     return [*got, *more.values()]
 
 
-def handed_on(given: list, got: list) -> bool:
+def has_every_input(given: list, got: list) -> bool:
     """Tell whether a function got every input, each in a place of its own."""
     for x in given:
-        place = next((i for i, y in enumerate(got) if same(x, y)), None)
+        place = next(
+            (i for i, y in enumerate(got) if is_same_input(x, y)), None
+        )
         if place is None:
             return False
         del got[place]
     return bool(given)
 
 
-def same(given, got) -> bool:
+def is_same_input(given, got) -> bool:
     """Tell whether a function got this input, not something made of it."""
     if given is got:
         return True
@@ -184,6 +186,6 @@ def same(given, got) -> bool:
     return plain and type(got) is type(given) and got == given
 
 
-def named(function) -> str:
+def write_full_name(function) -> str:
     """Return a function's full name, as LibraryCallRecorder notes it."""
     return f"{function.__module__}.{function.__qualname__}"

@@ -4,14 +4,16 @@ import torch
 from torch import Tensor
 
 
-def normal(
+def draw_normal(
     rng: torch.Generator, *shape: int, dtype: torch.dtype = torch.float32
 ) -> Tensor:
     """Return standard normal numbers."""
     return torch.randn(*shape, generator=rng, dtype=torch.float64).to(dtype)
 
 
-def whole(rng: torch.Generator, low: int, high: int, *shape: int) -> Tensor:
+def draw_integers(
+    rng: torch.Generator, low: int, high: int, *shape: int
+) -> Tensor:
     """Return integers from low to high, both included."""
     return torch.randint(low, high + 1, shape, generator=rng)
 
@@ -25,12 +27,12 @@ def shuffle_cases(cases: tuple, rng: torch.Generator) -> tuple:
     return (cases[0], *(cases[i] for i in order.tolist()))
 
 
-def doubled(inputs: tuple) -> tuple:
+def to_double(inputs: tuple) -> tuple:
     """Return inputs with their floating-point tensors in double precision."""
     return cast(inputs, torch.float64)
 
 
-def halved(inputs: tuple) -> tuple:
+def to_half(inputs: tuple) -> tuple:
     """Return inputs with their floating-point tensors in half precision."""
     return cast(inputs, torch.float16)
 

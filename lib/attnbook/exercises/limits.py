@@ -72,7 +72,7 @@ class LimitedStream(io.TextIOBase):
 
 
 @contextlib.contextmanager
-def output(shown: int = SHOWN) -> Iterator[None]:
+def limit_output(shown: int = SHOWN) -> Iterator[None]:
     """Let a learner's prints through, up to a limit; stop a flood."""
     taps = LimitedStream(sys.stdout, shown), LimitedStream(sys.stderr, shown)
     with (
@@ -82,7 +82,7 @@ def output(shown: int = SHOWN) -> Iterator[None]:
         yield
 
 
-def cpu_load() -> float:
+def measure_load() -> float:
     """Return the number of runnable processes per core; at least 1."""
     if not hasattr(os, "getloadavg"):
         return 1.0
@@ -90,7 +90,7 @@ def cpu_load() -> float:
 
 
 @contextlib.contextmanager
-def alarm(seconds: float = SECONDS) -> Iterator[None]:
+def limit_time(seconds: float = SECONDS) -> Iterator[None]:
     """Raise TooLong after some seconds, then again each second, if possible.
 
     The seconds are of work, or three times as many of waiting, and more on a
@@ -106,7 +106,7 @@ def alarm(seconds: float = SECONDS) -> Iterator[None]:
 
     def ring(number, frame):
         work, wait = time.process_time() - worked, time.monotonic() - began
-        if work >= 0.9 * seconds or wait >= 3 * cpu_load() * seconds:
+        if work >= 0.9 * seconds or wait >= 3 * measure_load() * seconds:
             raise TooLong
 
     before = signal.signal(signal.SIGALRM, ring)

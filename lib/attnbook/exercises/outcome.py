@@ -22,7 +22,7 @@ class Case:
     tries: str
     inputs: tuple
     gradient: bool = False
-    room: int | None = None
+    memory_limit: int | None = None
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Outcome:
         return *self.output, *self.gradients
 
 
-def differing(
+def find_differences(
     ours: Tensor, right: Tensor, draws: Draws = tuple, nth: int = 0
 ) -> Tensor:
     """Return True where two tensors of one shape differ beyond rounding.
@@ -81,19 +81,21 @@ def differing(
     return beyond
 
 
-def equal(
+def are_equal(
     ours: tuple[Tensor, ...], right: tuple[Tensor, ...], draws: Draws = tuple
 ) -> bool:
     """Tell whether tensors agree in number, shape, type and value."""
     return len(ours) == len(right) and all(
         a.shape == b.shape
         and a.dtype == b.dtype
-        and (torch.equal(a, b) or not differing(a, b, draws, nth).any())
+        and (torch.equal(a, b) or not find_differences(a, b, draws, nth).any())
         for nth, (a, b) in enumerate(zip(ours, right, strict=True))
     )
 
 
-def alike(ours: Outcome, right: Outcome, draws: Draws = tuple) -> bool:
+def is_same_outcome(
+    ours: Outcome, right: Outcome, draws: Draws = tuple
+) -> bool:
     """Tell whether two functions did the same in one call.
 
     Args:
@@ -104,14 +106,14 @@ def alike(ours: Outcome, right: Outcome, draws: Draws = tuple) -> bool:
     if ours.stopped or right.stopped:
         return ours.stopped == right.stopped
     if ours.error or right.error:
-        return kind(ours.error) == kind(right.error)
+        return read_error_type(ours.error) == read_error_type(right.error)
     return (
         ours.form == right.form
         and ours.changed == right.changed
-        and equal(ours.tensors, right.tensors, draws)
+        and are_equal(ours.tensors, right.tensors, draws)
     )
 
 
-def kind(error: str | None) -> str | None:
+def read_error_type(error: str | None) -> str | None:
     """Return the type's name at the front of an outcome's error."""
     return error and error.partition(":")[0]

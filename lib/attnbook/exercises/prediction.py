@@ -24,11 +24,11 @@ from dataclasses import dataclass
 
 from attnbook.exercises.quiz_text import (
     LETTERS,
-    inline,
-    question_html,
+    format_inline,
+    format_question,
     require_closed,
-    segments,
-    wrapped,
+    split_segments,
+    wrap_text,
 )
 from attnbook.widgets.mount import render_mount
 
@@ -56,24 +56,27 @@ class Prediction:
         """Return what the page's widget reads, as plain data."""
         choices = [
             {
-                "content": segments(choice.text),
-                "feedback": segments(choice.feedback),
+                "content": split_segments(choice.text),
+                "feedback": split_segments(choice.feedback),
                 "right": number == self.right,
             }
             for number, choice in enumerate(self.choices)
         ]
         return {
-            "question": {"prompt": segments(self.prompt), "choices": choices}
+            "question": {
+                "prompt": split_segments(self.prompt),
+                "choices": choices,
+            }
         }
 
     def fallback(self) -> str:
         """Return HTML that needs no JavaScript: the answer folds out."""
-        return f'<ol class="quiz">{question_html(self)}</ol>'
+        return f'<ol class="quiz">{format_question(self)}</ol>'
 
     def __repr__(self) -> str:
-        lines = wrapped("Predict first: ", self.prompt)
+        lines = wrap_text("Predict first: ", self.prompt)
         for letter, choice in zip(LETTERS, self.choices, strict=False):
-            lines += wrapped(f"   {letter}) ", choice.text)
+            lines += wrap_text(f"   {letter}) ", choice.text)
         return "\n".join([*lines, f"Measured: {LETTERS[self.right]}"])
 
     def _repr_mimebundle_(self, **kwargs) -> dict[str, str]:
@@ -95,7 +98,7 @@ class NumberPrediction:
     def state(self) -> dict:
         """Return what the page's widget reads, as plain data."""
         question = {
-            "prompt": segments(self.prompt),
+            "prompt": split_segments(self.prompt),
             "low": self.low,
             "high": self.high,
             "step": self.step,
@@ -106,11 +109,11 @@ class NumberPrediction:
 
     def fallback(self) -> str:
         """Return HTML that needs no JavaScript: the answer folds out."""
+        measured = format_inline(self._with_unit(self.measured))
         return (
-            f"<p>{inline(self.prompt)} ({self.low:g} to {self.high:g}"
-            f"{inline(self._with_unit(''))})</p><details><summary>Answer"
-            f"</summary><p>We measured {inline(self._with_unit(self.measured))}"
-            ".</p></details>"
+            f"<p>{format_inline(self.prompt)} ({self.low:g} to {self.high:g}"
+            f"{format_inline(self._with_unit(''))})</p><details><summary>Answer"
+            f"</summary><p>We measured {measured}.</p></details>"
         )
 
     def _with_unit(self, number: str) -> str:
@@ -118,7 +121,7 @@ class NumberPrediction:
 
     def __repr__(self) -> str:
         asked = f"{self.prompt} ({self.low:g} to {self.high:g})"
-        lines = wrapped("Predict first: ", asked)
+        lines = wrap_text("Predict first: ", asked)
         return "\n".join(
             [*lines, f"Measured: {self._with_unit(self.measured)}"]
         )

@@ -10,7 +10,12 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from attnbook.exercises.quiz_text import html, plain, require_closed, segments
+from attnbook.exercises.quiz_text import (
+    format_html,
+    format_text,
+    require_closed,
+    split_segments,
+)
 from attnbook.widgets.mount import render_mount
 
 FOLDER = Path(__file__).with_name("quizzes")
@@ -49,11 +54,11 @@ class Quiz:
             "title": self.title,
             "questions": [
                 {
-                    "prompt": segments(question.prompt),
+                    "prompt": split_segments(question.prompt),
                     "choices": [
                         {
-                            "content": segments(choice.text),
-                            "feedback": segments(choice.feedback),
+                            "content": split_segments(choice.text),
+                            "feedback": split_segments(choice.feedback),
                             "right": i == question.right,
                         }
                         for i, choice in enumerate(question.choices)
@@ -64,12 +69,12 @@ class Quiz:
         }
 
     def __repr__(self) -> str:
-        return plain(self)
+        return format_text(self)
 
     def _repr_mimebundle_(self, **kwargs) -> dict[str, str]:
         """Return a static mount, readable without JavaScript, and text."""
-        mount = render_mount("quiz", self.state(), html(self))
-        return {"text/html": mount, "text/plain": plain(self)}
+        mount = render_mount("quiz", self.state(), format_html(self))
+        return {"text/html": mount, "text/plain": format_text(self)}
 
 
 def quiz(name: str) -> Quiz:
@@ -86,17 +91,19 @@ def quiz(name: str) -> Quiz:
         data = json.loads(path.read_text("utf8"))
     except ValueError as error:  # bad JSON or bad UTF-8
         raise ValueError(f"quiz {name} is not JSON: {error}") from None
-    return read(name, data)
+    return parse_quiz(name, data)
 
 
-def read(name: str, data: object) -> Quiz:
+def parse_quiz(name: str, data: object) -> Quiz:
     """Read a quiz from data, or raise an error that names what is wrong.
 
     Raises:
         ValueError: naming the quiz, the place in it and what was meant.
     """
     where = f"quiz {name}"
-    title, questions = fields(data, where, {"title": str, "questions": list})
+    title, questions = read_fields(
+        data, where, {"title": str, "questions": list}
+    )
     if not 4 <= len(questions) <= 6:
         raise ValueError(
             f"{where} has {len(questions)} questions and should have 4 to 6"
@@ -105,16 +112,16 @@ def read(name: str, data: object) -> Quiz:
         name,
         title,
         tuple(
-            read_question(question, f"{where}, question {number}")
+            parse_question(question, f"{where}, question {number}")
             for number, question in enumerate(questions, start=1)
         ),
     )
 
 
-def read_question(data: object, where: str) -> Question:
+def parse_question(data: object, where: str) -> Question:
     """Read one question; every wrong choice must name its misconception."""
     kinds = {"prompt": str, "choices": list, "right": int}
-    prompt, given, right = fields(data, where, kinds)
+    prompt, given, right = read_fields(data, where, kinds)
     if not 2 <= len(given) <= 5:
         raise ValueError(
             f"{where} has {len(given)} choices and should have 2 to 5"
@@ -129,7 +136,9 @@ def read_question(data: object, where: str) -> Question:
         kinds = {"text": str, "feedback": str}
         if i != right:
             kinds["misconception"] = str
-        choices.append(Choice(*fields(choice, f"{where}, choice {i}", kinds)))
+        choices.append(
+            Choice(*read_fields(choice, f"{where}, choice {i}", kinds))
+        )
     texts = [choice.text for choice in choices]
     if len(set(texts)) < len(texts):
         raise ValueError(f"{where} offers the same choice twice")
@@ -138,7 +147,7 @@ def read_question(data: object, where: str) -> Question:
     return Question(prompt, tuple(choices), right)
 
 
-def fields(data: object, where: str, kinds: dict[str, type]) -> list:
+def read_fields(data: object, where: str, kinds: dict[str, type]) -> list:
     """Return the values of an object that must have exactly these fields."""
     if not isinstance(data, dict):
         raise ValueError(f"{where} is not an object but {data!r:.60}")

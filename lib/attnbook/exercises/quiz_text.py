@@ -9,7 +9,7 @@ LETTERS = "abcde"
 WIDTH = 76
 
 
-def segments(text: str) -> list[dict[str, str]]:
+def split_segments(text: str) -> list[dict[str, str]]:
     """Split a text into `text`, `math` and `code` pieces, in order."""
     pieces, end = [], 0
     for found in MARKED.finditer(text):
@@ -31,7 +31,7 @@ def require_closed(text: str, where: str) -> None:
         raise ValueError(f"{where} has an unclosed $ or ` in: {text}")
 
 
-def inline(text: str) -> str:
+def format_inline(text: str) -> str:
     """Return a text as HTML; what comes from the text is escaped."""
     forms = {
         "text": "{}",
@@ -40,30 +40,31 @@ def inline(text: str) -> str:
     }
     return "".join(
         forms[kind].format(escape(words))
-        for piece in segments(text)
+        for piece in split_segments(text)
         for kind, words in piece.items()
     )
 
 
-def html(quiz) -> str:
+def format_html(quiz) -> str:
     """Return a quiz as HTML that needs no JavaScript: answers fold out."""
-    questions = "".join(question_html(x) for x in quiz.questions)
+    questions = "".join(format_question(x) for x in quiz.questions)
     return (
         f'<p class="quiz-title"><strong>{escape(quiz.title)}</strong></p>'
         f'<ol class="quiz">{questions}</ol>'
     )
 
 
-def question_html(question) -> str:
+def format_question(question) -> str:
     """Return a question, its choices, and the feedback on each."""
     choices = "".join(
-        f"<li>{inline(choice.text)}</li>" for choice in question.choices
+        f"<li>{format_inline(choice.text)}</li>" for choice in question.choices
     )
     feedback = "".join(
-        f"<li>{inline(choice.feedback)}</li>" for choice in question.choices
+        f"<li>{format_inline(choice.feedback)}</li>"
+        for choice in question.choices
     )
     return (
-        f"<li><p>{inline(question.prompt)}</p>"
+        f"<li><p>{format_inline(question.prompt)}</p>"
         f'<ol class="quiz-choices" type="a">{choices}</ol>'
         "<details><summary>Answer</summary>"
         f"<p>Right is <strong>{LETTERS[question.right]}</strong>.</p>"
@@ -72,13 +73,13 @@ def question_html(question) -> str:
     )
 
 
-def plain(quiz) -> str:
+def format_text(quiz) -> str:
     """Return a quiz as text, with the answers at the end."""
     lines = [quiz.title, ""]
     for number, question in enumerate(quiz.questions, start=1):
-        lines += wrapped(f"{number}. ", question.prompt)
+        lines += wrap_text(f"{number}. ", question.prompt)
         for letter, choice in zip(LETTERS, question.choices, strict=False):
-            lines += wrapped(f"   {letter}) ", choice.text)
+            lines += wrap_text(f"   {letter}) ", choice.text)
         lines.append("")
     answers = (
         f"{number}{LETTERS[question.right]}"
@@ -87,7 +88,7 @@ def plain(quiz) -> str:
     return "\n".join([*lines, f"Answers: {' '.join(answers)}"])
 
 
-def wrapped(label: str, text: str) -> list[str]:
+def wrap_text(label: str, text: str) -> list[str]:
     """Return a labelled text as lines with a hanging indent."""
     text = MARKED.sub(lambda found: found[1] or found[2], text)
     return textwrap.wrap(

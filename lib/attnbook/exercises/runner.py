@@ -10,14 +10,20 @@ from attnbook.exercises.backward_pass import preload_backward, run_backward
 from attnbook.exercises.guard import (
     Guard,
     LibraryCallRecorder,
-    Modules,
+    ModuleRestorer,
+    preserve_state,
     seed_everything,
-    untouched,
 )
-from attnbook.exercises.limits import SECONDS, SHOWN, Stopped, alarm, output
+from attnbook.exercises.limits import (
+    SECONDS,
+    SHOWN,
+    Stopped,
+    limit_output,
+    limit_time,
+)
 from attnbook.exercises.memory_limit import MemoryLimit
-from attnbook.exercises.outcome import Case, Outcome, alike
-from attnbook.exercises.returned import parts, plain
+from attnbook.exercises.outcome import Case, Outcome, is_same_outcome
+from attnbook.exercises.result import copy_numbers, split_result
 
 # Every case is called once in each round, under that global seed. Rounds 0 and
 # 1 differ if the answer draws random numbers or keeps state between calls; then
@@ -27,7 +33,7 @@ ROUNDS = (11, 13, 11)
 Rounds = tuple[tuple[Outcome, ...], ...]
 
 
-def rounds(
+def run_rounds(
     attempt: Callable,
     cases: tuple[Case, ...],
     forbidden: frozenset[str],
@@ -46,13 +52,13 @@ def rounds(
     answer that is right without them then needs none later.
     """
     preload_backward()
-    stopped, kept = None, Modules()
+    stopped, kept = None, ModuleRestorer()
 
     def once(case: Case, nth: int, shown: int) -> Outcome:
         nonlocal stopped
         if stopped is not None:
             return stopped
-        with output(shown):
+        with limit_output(shown):
             found = run(
                 attempt,
                 case,
@@ -73,9 +79,9 @@ def rounds(
             for i, case in enumerate(cases)
         )
 
-    with untouched():
+    with preserve_state():
         first, second = each(0), each(1)
-        if all(map(alike, first, second)):
+        if all(map(is_same_outcome, first, second)):
             return first, second
         return first, second, each(2)
 
@@ -88,7 +94,7 @@ def run(
     left: list[list] | None = None,
     seconds: float = SECONDS,
     watched: bool = True,
-    kept: Modules | None = None,
+    kept: ModuleRestorer | None = None,
 ) -> Outcome:
     """Call the attempt on copies of a case's inputs; report what happened.
 
@@ -97,7 +103,7 @@ def run(
     modules that the call removes; an answer of this book's own needs neither.
     """
     seed_everything(seed)
-    given = [copied(x) for x in case.inputs]
+    given = [copy_input(x) for x in case.inputs]
     if left is not None:
         left.append(given)
     leaves = {
@@ -107,21 +113,23 @@ def run(
     }
     for i, x in leaves.items():
         given[i] = x.clone()  # may be overwritten, and we would see it
-    guard, onlooker = Guard(forbidden), LibraryCallRecorder(given)
-    around = [guard, onlooker] if watched else []
-    around += [kept] if kept else []
-    around += [MemoryLimit(case.room, given)] if case.room else []
+    guard, recorder = Guard(forbidden), LibraryCallRecorder(given)
+    contexts = [guard, recorder] if watched else []
+    contexts += [kept] if kept else []
+    contexts += (
+        [MemoryLimit(case.memory_limit, given)] if case.memory_limit else []
+    )
     found: tuple[Tensor, ...] = ()
     gradients: tuple[Tensor, ...] = ()
     form, error, stopped = "", None, ""
     try:
-        with alarm(seconds):
+        with limit_time(seconds):
             with contextlib.ExitStack() as entered:
-                for each in around:
+                for each in contexts:
                     entered.enter_context(each)
-                form, found = parts(attempt(*given))
+                form, found = split_result(attempt(*given))
             gradients = run_backward(found, list(leaves.values()))
-            found = tuple(plain(x) for x in found)
+            found = tuple(copy_numbers(x) for x in found)
     except KeyboardInterrupt:
         raise
     except Stopped as limit:
@@ -129,9 +137,9 @@ def run(
     except BaseException as raised:  # a learner's code may raise anything
         if is_stub(raised):
             return Outcome(attempted=False)
-        error = one_line(raised)
+        error = format_error(raised)
     pairs = enumerate(zip(given, case.inputs, strict=True))
-    changed = (i for i, pair in pairs if not unchanged(*pair))
+    changed = (i for i, pair in pairs if not is_unchanged(*pair))
     return Outcome(
         form=form,
         output=found,
@@ -139,13 +147,13 @@ def run(
         floating=tuple(leaves),
         changed=tuple(changed),
         used=tuple(guard.used),
-        library=tuple(onlooker.used),
+        library=tuple(recorder.used),
         stopped=stopped,
         error=error,
     )
 
 
-def copied(x):
+def copy_input(x):
     """Return a copy of an input: a tensor's numbers, anything else deeply.
 
     So every call meets a model of its own.
@@ -153,10 +161,10 @@ def copied(x):
     return x.clone() if isinstance(x, Tensor) else copy.deepcopy(x)
 
 
-def unchanged(now, before) -> bool:
+def is_unchanged(now, before) -> bool:
     """Tell whether an input is still what it was, to the last bit."""
     if isinstance(before, nn.Module):
-        return same_model(now, before)
+        return is_same_model(now, before)
     if not isinstance(before, Tensor):
         return now == before
     if now.shape != before.shape or now.dtype != before.dtype:
@@ -165,7 +173,7 @@ def unchanged(now, before) -> bool:
     return bool(((now == before) | (now.isnan() & before.isnan())).all())
 
 
-def same_model(now, before: nn.Module) -> bool:
+def is_same_model(now, before: nn.Module) -> bool:
     """Tell whether a model has the same mode and the same numbers as before."""
     if type(now) is not type(before):
         return False
@@ -174,7 +182,7 @@ def same_model(now, before: nn.Module) -> bool:
     return (
         next(modes) == next(modes)
         and held.keys() == known.keys()
-        and all(unchanged(x, known[name]) for name, x in held.items())
+        and all(is_unchanged(x, known[name]) for name, x in held.items())
     )
 
 
@@ -186,7 +194,7 @@ def is_stub(raised: BaseException) -> bool:
     )
 
 
-def one_line(raised: BaseException) -> str:
+def format_error(raised: BaseException) -> str:
     """Return an error as `Type: the first line of its message`, kept short."""
     first = next(iter(str(raised).strip().splitlines()), "")
     return f"{type(raised).__name__}: {first}"[:200].rstrip(": .")

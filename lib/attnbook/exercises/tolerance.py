@@ -85,7 +85,7 @@ PRODUCTS = {
 }
 
 
-def tolerance(right: Tensor, draws: Sequence[Tensor] = ()) -> Tensor:
+def compute_tolerance(right: Tensor, draws: Sequence[Tensor] = ()) -> Tensor:
     """Return how far from a right result another one may lie.
 
     Args:
@@ -119,7 +119,7 @@ def share_of_tolerance(
     """
     if right.is_complex():  # no exercise asks for one
         return torch.where(ours == right, 0.0, math.inf)
-    allowed = tolerance(right, draws)
+    allowed = compute_tolerance(right, draws)
     ours, right = ours.double(), right.double()
     share = (ours - right).abs() / allowed
     share = share.masked_fill(~(ours.isfinite() & right.isfinite()), math.inf)
@@ -141,7 +141,7 @@ class RandomRounding(TorchDispatchMode):
         single = torch.finfo(torch.float32).eps
         self.least = min(torch.finfo(dtype).eps, single)
 
-    def rounded(self, x: Tensor, count: int = 1) -> Tensor:
+    def round_randomly(self, x: Tensor, count: int = 1) -> Tensor:
         """Return a tensor after as many random roundings, as a new one."""
         if not is_floating(x):
             return x
@@ -150,7 +150,9 @@ class RandomRounding(TorchDispatchMode):
         eps = max(torch.finfo(x.dtype).eps, self.least)
         return (x * noise.mul_(count * eps).add_(1.0)).to(x.dtype)
 
-    def shifted(self, name: str, made: Tensor, x: Tensor, dim: int) -> Tensor:
+    def round_logsumexp(
+        self, name: str, made: Tensor, x: Tensor, dim: int
+    ) -> Tensor:
         """Return a softmax that is computed from a rounded logsumexp.
 
         It is one of the two usual ways: exp(x - logsumexp). Where one weight
@@ -159,7 +161,7 @@ class RandomRounding(TorchDispatchMode):
         size, top = x.amax(dim, keepdim=True), made.amax(dim, keepdim=True)
         exact = top == (0 if name == "_log_softmax" else 1)
         size = size.masked_fill(exact | ~size.isfinite(), 0.0)
-        error = self.rounded(size) - size
+        error = self.round_randomly(size) - size
         return made + error if name == "_log_softmax" else made * (1 + error)
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
@@ -171,15 +173,15 @@ class RandomRounding(TorchDispatchMode):
         if torch.Tag.pointwise not in func.tags:
             if not any(map(is_floating, tree_leaves(args))):
                 return func(*args, **kwargs)
-            summed = partial(self.rounded, count=count_terms(func, args))
+            summed = partial(self.round_randomly, count=count_terms(func, args))
             drawn = tree_map_only(Tensor, summed, args)
             args = (args[0], *drawn[1:]) if changes else drawn
         made = func(*args, **kwargs)
         if name in ("_softmax", "_log_softmax"):
-            made = self.shifted(name, made, *args[:2])
+            made = self.round_logsumexp(name, made, *args[:2])
         if changes:
-            return made.copy_(self.rounded(made))
-        return tree_map_only(Tensor, self.rounded, made)
+            return made.copy_(self.round_randomly(made))
+        return tree_map_only(Tensor, self.round_randomly, made)
 
 
 def is_floating(x: object) -> bool:

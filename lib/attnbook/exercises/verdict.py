@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from attnbook.exercises.limits import CHARACTERS, SECONDS
-from attnbook.exercises.outcome import Draws, Outcome, differing
+from attnbook.exercises.outcome import Draws, Outcome, find_differences
 
 LIMITS = {"too-long": f"{SECONDS:.0f}", "too-much": f"{CHARACTERS:,}"}
 
@@ -73,12 +73,12 @@ class Finding:
     sentence: str
 
 
-def common(slug: str, **words) -> Finding:
+def make_finding(slug: str, **words) -> Finding:
     """Return a common mistake with its sentence filled in."""
     return Finding(slug, COMMON[slug].format(**words))
 
 
-def look(
+def find_difference(
     got: Outcome,
     want: Outcome,
     takes: Sequence[str],
@@ -95,28 +95,28 @@ def look(
         draws: what the solution does with random roundings.
     """
     if got.form == "None":
-        return common("none")
+        return make_finding("none")
     if got.changed:
         what = takes[got.changed[0]]
         kind = "model" if what == "model" else "input"
-        return common(f"changed-{kind}", what=what)
+        return make_finding(f"changed-{kind}", what=what)
     if got.error:
-        return common("error", what=got.error)
+        return make_finding("error", what=got.error)
     if want.form == "a number" and got.form == "a tensor":
-        got = as_number(got)
+        got = read_as_number(got)
     if got.form != want.form:
-        return common("type", what=got.form, right=want.form)
+        return make_finding("type", what=got.form, right=want.form)
     if "list" in want.form and len(got.output[0]) != len(want.output[0]):
         seen, right = (len(x.output[0]) for x in (got, want))
-        return common("length", what=returns[0], seen=seen, right=right)
+        return make_finding("length", what=returns[0], seen=seen, right=right)
     for i, name in enumerate(returns):
         ours, theirs = got.output[i], want.output[i]
-        if finding := look_at_tensor(name, ours, theirs, draws, i):
+        if finding := compare_tensors(name, ours, theirs, draws, i):
             return finding
-    return look_at_gradients(got, want, takes, draws)
+    return compare_gradients(got, want, takes, draws)
 
 
-def as_number(got: Outcome) -> Outcome:
+def read_as_number(got: Outcome) -> Outcome:
     """Accept a tensor with one entry where a number is expected."""
     if [x.numel() for x in got.output] != [1]:
         return got
@@ -124,16 +124,16 @@ def as_number(got: Outcome) -> Outcome:
     return replace(got, form="a number", output=(number,), gradients=())
 
 
-def look_at_tensor(
+def compare_tensors(
     name: str, ours: Tensor, theirs: Tensor, draws: Draws, nth: int
 ) -> Finding | None:
     """Compare one returned tensor, the nth, with the right one."""
     if ours.shape != theirs.shape:
         seen, right = (str(tuple(x.shape)) for x in (ours, theirs))
-        return common("shape", what=f"`{name}`", seen=seen, right=right)
+        return make_finding("shape", what=f"`{name}`", seen=seen, right=right)
     if ours.dtype != theirs.dtype:
         like = ", like the inputs" if theirs.is_floating_point() else ""
-        return common(
+        return make_finding(
             "dtype",
             what=f"`{name}`",
             seen=ours.dtype,
@@ -141,16 +141,18 @@ def look_at_tensor(
         )
     empty = ours.isnan() & ~theirs.isnan()
     if empty.any():
-        return common("nan", what=place(name, first(empty)))
-    wrong = differing(ours, theirs, draws, nth)
+        return make_finding("nan", what=write_entry(name, find_first(empty)))
+    wrong = find_differences(ours, theirs, draws, nth)
     if not wrong.any():
         return None
-    where = first(wrong)
-    seen, right = apart(ours[where], theirs[where])
-    return common("numbers", what=place(name, where), seen=seen, right=right)
+    where = find_first(wrong)
+    seen, right = write_pair(ours[where], theirs[where])
+    return make_finding(
+        "numbers", what=write_entry(name, where), seen=seen, right=right
+    )
 
 
-def look_at_gradients(
+def compare_gradients(
     got: Outcome, want: Outcome, takes: Sequence[str], draws: Draws
 ) -> Finding | None:
     """Compare the gradients of the floating-point inputs."""
@@ -158,29 +160,29 @@ def look_at_gradients(
         zip(want.floating, got.gradients, want.gradients, strict=True),
         start=len(want.output),
     ):
-        wrong = differing(ours, theirs, draws, nth)
+        wrong = find_differences(ours, theirs, draws, nth)
         if not wrong.any():
             continue
         if not ours.any():
-            return common("detached", what=takes[i])
-        where = first(wrong)
-        seen, right = apart(ours[where], theirs[where])
-        what = place(takes[i], where)
-        return common("gradient", what=what, seen=seen, right=right)
+            return make_finding("detached", what=takes[i])
+        where = find_first(wrong)
+        seen, right = write_pair(ours[where], theirs[where])
+        what = write_entry(takes[i], where)
+        return make_finding("gradient", what=what, seen=seen, right=right)
     return None
 
 
-def first(where: Tensor) -> tuple[int, ...]:
+def find_first(where: Tensor) -> tuple[int, ...]:
     """Return the index of the first True."""
     return tuple(torch.nonzero(where)[0].tolist())
 
 
-def place(name: str, where: tuple[int, ...]) -> str:
+def write_entry(name: str, where: tuple[int, ...]) -> str:
     """Return how an entry is written: `weights[0, 2]`."""
     return f"`{name}[{', '.join(map(str, where))}]`" if where else f"`{name}`"
 
 
-def apart(ours: Tensor, theirs: Tensor) -> tuple[str, str]:
+def write_pair(ours: Tensor, theirs: Tensor) -> tuple[str, str]:
     """Return two numbers with three digits, or as many as tell them apart."""
     a, b = ours.item(), theirs.item()
     if isinstance(a, int | bool):

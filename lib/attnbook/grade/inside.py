@@ -16,7 +16,7 @@ import types
 
 import torch
 
-from attnbook.exercises import backward_pass, guard, limits, returned, runner
+from attnbook.exercises import backward_pass, guard, limits, result, runner
 from attnbook.exercises.outcome import Case
 from attnbook.grade import blocked_kernels, fences, pristine, submission, wire
 
@@ -45,7 +45,7 @@ def serve(end: socket.socket, folder: str, most: fences.Limits) -> None:
         try:
             said = student.do(*student.load(raw[begin:]))
         except Exception as fault:  # an error of the grader, not of the student
-            said = {"fault": runner.one_line(fault)}
+            said = {"fault": runner.format_error(fault)}
         answer(end, raw[1:begin], said)
 
 
@@ -92,12 +92,12 @@ class Student:
         """Run one cell; return the error that it raises, if any."""
         error = None
         try:
-            with limits.alarm(self.most.cell), limits.output(0):
+            with limits.limit_time(self.most.cell), limits.limit_output(0):
                 exec(compile(code, f"cell {number}", "exec"), vars(self.module))
         except limits.Stopped as stopped:
             error = stopped.slug
         except BaseException as raised:
-            error = runner.one_line(raised)
+            error = runner.format_error(raised)
         self.pristine.restore_modules()
         return {"error": error}
 
@@ -117,7 +117,7 @@ class Student:
                 break
             left: list[list] = []
             drawn = tuple(Case(*case) for case in cases)
-            rounds = runner.rounds(
+            rounds = runner.run_rounds(
                 attempt, drawn, forbidden, 0, left, self.most.call
             )
             self.pristine.restore()
@@ -136,7 +136,9 @@ class Student:
 def tensors(given: list) -> list:
     """Return the inputs that are tensors, as JSON can hold them."""
     return [
-        wire.pack(returned.plain(x)) if isinstance(x, torch.Tensor) else None
+        wire.pack(result.copy_numbers(x))
+        if isinstance(x, torch.Tensor)
+        else None
         for x in given
     ]
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from attnbook.exercises.exercise import FIRST, Exercise
 from attnbook.exercises.guard import ATTENTION
-from attnbook.exercises.verdict import Verdict, common
+from attnbook.exercises.verdict import Verdict, make_finding
 from attnbook.grade import source_check, submission
 from attnbook.grade.fences import Limits
 from attnbook.grade.sandbox import (
@@ -75,7 +75,7 @@ class NotebookGrader:
             self.verdicts[name] = NOT_YET
         while self.pending_checks():
             if time.monotonic() > self.ends:
-                late = common("too-long", what=f"{self.limits.whole:.0f}")
+                late = make_finding("too-long", what=f"{self.limits.whole:.0f}")
                 for name in self.pending_checks():
                     self.verdicts[name] = refuse(late.slug, late.sentence)
                 break
@@ -133,9 +133,10 @@ class NotebookGrader:
         check = self.checks[name]
         digest = hashlib.sha256(f"{self.seed} {name}".encode()).digest()
         seeds = FIRST, int.from_bytes(digest[:3])
-        drawn = [check.cases(seed) for seed in seeds]
+        drawn = [check.draw_cases(seed) for seed in seeds]
         plain = [
-            [(c.tries, c.inputs, c.gradient, c.room) for c in x] for x in drawn
+            [(c.tries, c.inputs, c.gradient, c.memory_limit) for c in x]
+            for x in drawn
         ]
         told = opened.request(
             scale_timeout(self.limits.answer),
@@ -149,7 +150,7 @@ class NotebookGrader:
         if "fault" in told:
             return refuse("error", str(told["fault"])[:300])
         if "kind" in told:
-            found = common("not-a-function", what=str(told["kind"])[:100])
+            found = make_finding("not-a-function", what=str(told["kind"])[:100])
             return refuse(found.slug, found.sentence)
         try:
             trials = tuple(
@@ -183,7 +184,7 @@ class NotebookGrader:
         used = source_check.find_ready_made(ask, codes, self.checks[name])
         if not used:
             return verdict
-        found = common("ready-made", what=f"`{used}`")
+        found = make_finding("ready-made", what=f"`{used}`")
         return refuse(found.slug, found.sentence)
 
 

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from attnbook.exercises.limits import cpu_load
+from attnbook.exercises.limits import measure_load
 from attnbook.grade import fork_server, wire
 from attnbook.grade.fences import Limits
 
@@ -21,7 +21,7 @@ MAX_SCALE = 10.0  # most by which a busy machine stretches a timeout
 
 def scale_timeout(seconds: float) -> float:
     """Return a timeout, stretched by the load of the machine."""
-    return seconds * min(cpu_load(), MAX_SCALE)
+    return seconds * min(measure_load(), MAX_SCALE)
 
 
 class GoneError(Exception):

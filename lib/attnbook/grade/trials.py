@@ -4,7 +4,7 @@ import dataclasses
 
 from attnbook.exercises.mistake import Trial
 from attnbook.exercises.outcome import Outcome
-from attnbook.exercises.runner import ROUNDS, unchanged
+from attnbook.exercises.runner import ROUNDS, is_unchanged
 from attnbook.grade import wire
 
 
@@ -45,5 +45,5 @@ def find_changed(before: tuple, after: list) -> set[int]:
     return {
         i
         for i, (x, y) in enumerate(zip(before, after, strict=True))
-        if y is not None and not unchanged(wire.unpack(y), x)
+        if y is not None and not is_unchanged(wire.unpack(y), x)
     }

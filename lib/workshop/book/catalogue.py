@@ -14,9 +14,9 @@ from pathlib import Path
 
 from attnbook import exercises
 from attnbook.exercises.exercise import FIRST, Exercise, run
-from attnbook.exercises.guard import untouched
+from attnbook.exercises.guard import preserve_state
 from attnbook.exercises.mistake import Mistake
-from attnbook.exercises.verdict import COMMON, look
+from attnbook.exercises.verdict import COMMON, find_difference
 from workshop.chapters import find_chapter
 
 SHOWS = {
@@ -93,15 +93,17 @@ def make_anchor(entry: Entry) -> str:
 
 def describe_symptom(exercise: Exercise, mistake: Mistake) -> str:
     """Return where a mistake first shows, and as what."""
-    with untouched():
-        for nth, case in enumerate(exercise.cases(FIRST)):
+    with preserve_state():
+        for nth, case in enumerate(exercise.draw_cases(FIRST)):
             got, want = (
-                exercise.counts(run(f, case))
+                exercise.compare_by(run(f, case))
                 for f in (mistake.answer, exercise.solution)
             )
             names = ("",) * len(case.inputs)
-            draws = exercise.scatter(exercise.solution, FIRST, nth)
-            if finding := look(got, want, names, exercise.returns, draws):
+            draws = exercise.make_draws(exercise.solution, FIRST, nth)
+            if finding := find_difference(
+                got, want, names, exercise.returns, draws
+            ):
                 return f"{case.tries}: {SHOWS[finding.slug]}"
     return "on fresh inputs"
 

@@ -16,12 +16,12 @@ import pytest
 import torch
 
 from attnbook.exercises import cost
+from attnbook.exercises.cached_outcomes import draw_cases, list_outcomes
 from attnbook.exercises.edited import edited
 from attnbook.exercises.exercise import FIRST, Case, Exercise, Mistake
 from attnbook.exercises.mistake import Trial
-from attnbook.exercises.outcome import alike
-from attnbook.exercises.remembered import drawn, known
-from attnbook.exercises.runner import copied, run
+from attnbook.exercises.outcome import is_same_outcome
+from attnbook.exercises.runner import copy_input, run
 from workshop.book.catalogue import list_entries
 from workshop.book.sections import read_sections
 from workshop.chapters import find_chapter
@@ -96,15 +96,15 @@ def test_a_right_answer_written_differently_is_accepted(check, right):
 @each
 def test_the_solution_has_the_shapes_of_its_signature(check):
     """Called as it is: with every shape checked, the guard is too slow."""
-    for case in check.cases(FIRST):
-        check.solution(*map(copied, case.inputs))
+    for case in check.draw_cases(FIRST):
+        check.solution(*map(copy_input, case.inputs))
 
 
 @pytest.mark.long
 @pytest.mark.precision
 @each
 def test_the_solution_is_right_on_many_draws(check):
-    trials = check.tried(check.solution, (FIRST, 0, 1, 2))
+    trials = check.run_attempt(check.solution, (FIRST, 0, 1, 2))
     verdict = check.judge(trials, own=False)
     assert verdict, verdict
 
@@ -127,10 +127,10 @@ def test_each_bank_is_large_enough(chapter, name, check):
 def test_no_two_declared_mistakes_give_the_same_outcomes(check):
     """Else the name would depend on the order in which they are listed."""
     for mistake in check.mistakes:
-        done = tuple(known(check.draw, mistake.answer, FIRST))
+        done = tuple(list_outcomes(check.draw, mistake.answer, FIRST))
         trials = (Trial(FIRST, (done,)),)
         same = [
-            m.slug for m in check.mistakes if check._does_the_same(m, trials)
+            m.slug for m in check.mistakes if check._equals_mistake(m, trials)
         ]
         assert same == [mistake.slug]
 
@@ -192,7 +192,7 @@ def test_global_state_is_restored(check):
 def test_checks_work_where_the_caller_disabled_gradients(check):
     for switched_off in (torch.no_grad, torch.inference_mode):
         with switched_off():
-            trials = check.tried(check.solution, (FIRST,))
+            trials = check.run_attempt(check.solution, (FIRST,))
             assert check.judge(trials, own=False)
 
 
@@ -201,15 +201,15 @@ def test_checks_work_where_the_caller_disabled_gradients(check):
 @each
 def test_cases_come_from_their_seed_alone(check):
     def outcomes(seed):
-        return check.tried(check.solution, (seed,))[0].rounds[0]
+        return check.run_attempt(check.solution, (seed,))[0].rounds[0]
 
     def same(one, other):
-        return all(map(alike, one, other))
+        return all(map(is_same_outcome, one, other))
 
     torch.manual_seed(3)
     first = outcomes(8)
     torch.manual_seed(4)
-    drawn.cache_clear()
+    draw_cases.cache_clear()
     assert same(first, outcomes(8))
     assert not same(first, outcomes(9))
 
@@ -217,7 +217,7 @@ def test_cases_come_from_their_seed_alone(check):
 @each
 def test_the_inputs_of_cases_can_be_pickled(check):
     for seed in (FIRST, FRESH):
-        inputs = [case.inputs for case in check.cases(seed)]
+        inputs = [case.inputs for case in check.draw_cases(seed)]
         assert len(pickle.loads(pickle.dumps(inputs))) == len(inputs)
 
 
@@ -226,10 +226,10 @@ def test_the_inputs_of_cases_can_be_pickled(check):
 @each
 def test_the_verdict_needs_data_only(check):
     """Trials travel between processes; the judge never meets the attempt."""
-    trials = pickle.loads(pickle.dumps(check.tried(check.solution, (7,))))
+    trials = pickle.loads(pickle.dumps(check.run_attempt(check.solution, (7,))))
     assert check.judge(trials, own=False)
     wrong = check.mistakes[0]
-    trials = pickle.loads(pickle.dumps(check.tried(wrong.answer, (7,))))
+    trials = pickle.loads(pickle.dumps(check.run_attempt(wrong.answer, (7,))))
     assert check.judge(trials).mistake == wrong.slug
 
 
@@ -357,7 +357,7 @@ def test_state_between_calls_is_caught_even_when_it_raises():
 
 
 def test_results_hard_coded_for_the_first_inputs_are_refused():
-    known = [case.inputs[0] for case in double.cases(FIRST)]
+    known = [case.inputs[0] for case in double.draw_cases(FIRST)]
 
     def by_heart(x, n):
         hit = any(x.shape == k.shape and bool((x == k).all()) for k in known)
@@ -401,7 +401,7 @@ def test_importing_the_exercises_leaves_the_seed_alone():
 @each
 def test_the_solution_has_one_parameter_per_input(check):
     names = list(inspect.signature(check.solution).parameters)
-    assert len(names) == len(check.cases(0)[0].inputs)
+    assert len(names) == len(check.draw_cases(0)[0].inputs)
 
 
 @pytest.mark.parametrize(
@@ -449,7 +449,7 @@ def test_outcomes_may_differ_in_what_does_not_count():
         output = tuple(x - x.mean() for x in outcome.output)
         return replace(outcome, output=output)
 
-    up_to_a_constant = replace(double, counts=centred)
+    up_to_a_constant = replace(double, compare_by=centred)
     assert up_to_a_constant(lambda x, n: 2 * x + n, 1)
     assert not double(lambda x, n: 2 * x + n, 1)
     verdict = up_to_a_constant(lambda x, n: x + 3, 1)

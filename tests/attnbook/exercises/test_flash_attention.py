@@ -14,7 +14,7 @@ from attnbook.exercises.exercise import Case
 from attnbook.exercises.flash_attention import check_tiled
 from attnbook.exercises.flash_attention.online_softmax import Stream
 from attnbook.exercises.memory_limit import MemoryLimit
-from attnbook.exercises.outcome import equal
+from attnbook.exercises.outcome import are_equal
 from attnbook.exercises.runner import run
 
 
@@ -65,7 +65,7 @@ def test_the_memory_limit_counts_storage_and_not_shapes():
 
 def test_the_runner_applies_the_memory_limit_of_a_case():
     big = torch.zeros(64)
-    free, tight = (Case("", (big,), room=n) for n in (None, 300))
+    free, tight = (Case("", (big,), memory_limit=n) for n in (None, 300))
     assert run(lambda x: x + 1, free).error is None
     assert run(lambda x: x.sum(), tight).error is None
     assert run(lambda x: torch.cat([x, x]), tight).error.startswith("MemoryErr")
@@ -89,9 +89,9 @@ def test_a_stream_is_read_once_and_copied_from_its_start():
 
 def test_no_finite_number_counts_as_equal_to_infinity():
     infinite = torch.tensor([-torch.inf, 1.0])
-    assert equal((infinite,), (infinite.clone(),))
+    assert are_equal((infinite,), (infinite.clone(),))
     for other in (0.0, -3e38, torch.inf, torch.nan):
-        assert not equal((torch.tensor([other, 1.0]),), (infinite,))
+        assert not are_equal((torch.tensor([other, 1.0]),), (infinite,))
 
 
 @pytest.mark.precision

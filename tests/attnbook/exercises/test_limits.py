@@ -14,9 +14,9 @@ import torch
 from attnbook.attention import luong, self_attention
 from attnbook.attention.scaled_dot_product import attend
 from attnbook.exercises import (
+    cached_outcomes,
     guard,
     limits,
-    remembered,
     runner,
     scaled_dot_product,
 )
@@ -55,7 +55,7 @@ def short(monkeypatch):
     PyTorch import all that it imports late.
     """
     assert double(lambda x, n: 2 * x, 1)
-    for call in runner.rounds, runner.run:
+    for call in runner.run_rounds, runner.run:
         given = *call.__defaults__[:-1], 0.2  # the seconds stand last
         monkeypatch.setattr(call, "__defaults__", given)
     monkeypatch.setattr(limits, "CHARACTERS", 5000)
@@ -93,7 +93,7 @@ def test_a_stop_in_a_later_round_is_named(short):
 
 
 def test_a_stopped_call_is_not_cached(monkeypatch):
-    real, calls = remembered.run, []
+    real, calls = cached_outcomes.run, []
 
     def sleepy(*given, **more):
         calls.append(given)
@@ -101,11 +101,11 @@ def test_a_stopped_call_is_not_cached(monkeypatch):
             return Outcome(stopped="too-long")
         return real(*given, **more)
 
-    monkeypatch.setattr(remembered, "run", sleepy)
-    remembered.outcome.cache_clear()
+    monkeypatch.setattr(cached_outcomes, "run", sleepy)
+    cached_outcomes.compute_outcome.cache_clear()
     assert double(lambda x, n: x + x, 1)
     assert double(lambda x, n: x + x, 1)
-    remembered.outcome.cache_clear()
+    cached_outcomes.compute_outcome.cache_clear()
 
 
 @alarms
@@ -282,9 +282,9 @@ def test_the_call_recorder_restores_a_profiler():
 
 
 def test_equal_numbers_do_not_count_as_all_inputs():
-    assert guard.handed_on([4, 4, 4], [4, 4, 4])
-    assert not guard.handed_on([4, 4, 4], [4, 4])
+    assert guard.has_every_input([4, 4, 4], [4, 4, 4])
+    assert not guard.has_every_input([4, 4, 4], [4, 4])
     x = torch.zeros(2)
-    assert guard.handed_on([x, 4], [4, None, x])
-    assert not guard.handed_on([x, 4], [4, x.clone()])
-    assert not guard.handed_on([], [])
+    assert guard.has_every_input([x, 4], [4, None, x])
+    assert not guard.has_every_input([x, 4], [4, x.clone()])
+    assert not guard.has_every_input([], [])

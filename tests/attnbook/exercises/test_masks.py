@@ -6,7 +6,7 @@ import torch
 from attnbook import masks
 from attnbook.exercises import masks as checks
 from attnbook.exercises.masks import check_no_leak, models
-from attnbook.exercises.masks.no_leak import judge
+from attnbook.exercises.masks.no_leak import is_unaffected
 
 
 @pytest.mark.parametrize(("T", "S"), [(1, 1), (3, 7), (7, 3), (1, 5), (5, 5)])
@@ -32,7 +32,7 @@ SOUND = {
 
 @pytest.mark.parametrize("seed", range(3))
 def test_the_models_leak_as_their_names_say(seed):
-    cases = check_no_leak.cases(seed)
+    cases = check_no_leak.draw_cases(seed)
     called = {case.tries.removeprefix("with a model that ") for case in cases}
     assert called > SOUND
     for case in cases:
@@ -43,7 +43,7 @@ def test_the_models_leak_as_their_names_say(seed):
             name in SOUND
         ), name
         assert [part.training for part in model.modules()] == modes
-        assert judge(model, tokens) == (name in SOUND), name
+        assert is_unaffected(model, tokens) == (name in SOUND), name
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -58,16 +58,16 @@ def test_small_leaks_are_much_larger_than_rounding_errors(seed):
 
         return same
 
-    for case in check_no_leak.cases(seed):
+    for case in check_no_leak.draw_cases(seed):
         for name in "leaks very little", "is causal up to rounding":
             if case.tries.endswith(name):
-                judge(*case.inputs, same=noted(name))
+                is_unaffected(*case.inputs, same=noted(name))
     assert 0 < gaps["is causal up to rounding"] < 1e-5
     assert 1e-3 < gaps["leaks very little"] < 0.3
 
 
 def test_an_unmodified_model_is_causal():
-    model = models.Reader(torch.Generator().manual_seed(0)).eval()
+    model = models.SmallModel(torch.Generator().manual_seed(0)).eval()
     tokens = torch.tensor([[1, 2, 3, 4, 5], [5, 0, 0, 2, 1]])
     whole = model(tokens)
     for n in range(1, 5):

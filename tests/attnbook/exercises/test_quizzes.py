@@ -10,8 +10,8 @@ from html.parser import HTMLParser
 import pytest
 
 from attnbook.exercises import quiz as module
-from attnbook.exercises.quiz import FOLDER, quiz, read
-from attnbook.exercises.quiz_text import inline, segments
+from attnbook.exercises.quiz import FOLDER, parse_quiz, quiz
+from attnbook.exercises.quiz_text import format_inline, split_segments
 
 pytestmark = pytest.mark.precision
 
@@ -98,7 +98,7 @@ def test_a_quiz_can_be_read_without_javascript(name):
     shown = "".join(tags.text)
     for question in found.questions:
         for text in [question.prompt, *(c.text for c in question.choices)]:
-            for piece in segments(text):
+            for piece in split_segments(text):
                 assert next(iter(piece.values())) in shown
 
 
@@ -116,7 +116,7 @@ def test_the_plain_text_has_questions_first_and_answers_last(name):
 
 def test_segments_keep_every_character_in_order():
     text = "if $a < b$ then `a - b` is $< 0$."
-    assert segments(text) == [
+    assert split_segments(text) == [
         {"text": "if "},
         {"math": "a < b"},
         {"text": " then "},
@@ -125,19 +125,19 @@ def test_segments_keep_every_character_in_order():
         {"math": "< 0"},
         {"text": "."},
     ]
-    assert segments("") == []
+    assert split_segments("") == []
 
 
 def test_no_text_can_become_markup():
     evil = "</script><script>alert(1)</script> & `<b>` $<i>$"
     data = copy.deepcopy(GOOD)
     data["title"] = data["questions"][0]["prompt"] = evil
-    tags = parsed(read("evil", data))
+    tags = parsed(parse_quiz("evil", data))
     names = {tag for tag, _ in tags.seen}
     assert names.isdisjoint({"b", "i"})
     assert [tag for tag, _ in tags.seen].count("script") == 1
     assert "alert(1)" in "".join(tags.text)
-    assert inline("$<i>$") == r'<span class="math">\(&lt;i&gt;\)</span>'
+    assert format_inline("$<i>$") == r'<span class="math">\(&lt;i&gt;\)</span>'
 
 
 def broken(change):
@@ -172,14 +172,14 @@ def broken(change):
 )
 def test_a_broken_quiz_is_refused_in_one_sentence(change, words):
     with pytest.raises(ValueError, match=re.escape(words)) as refusal:
-        read("test", broken(change))
+        parse_quiz("test", broken(change))
     assert "quiz test" in str(refusal.value)
 
 
 @pytest.mark.refusal
 def test_data_that_is_not_an_object_is_refused():
     with pytest.raises(ValueError, match="quiz test is not an object but"):
-        read("test", ["a", "list"])
+        parse_quiz("test", ["a", "list"])
 
 
 @pytest.mark.refusal

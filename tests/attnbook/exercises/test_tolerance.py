@@ -8,11 +8,11 @@ import math
 import pytest
 import torch
 
-from attnbook.exercises.remembered import scattered
+from attnbook.exercises.cached_outcomes import draw_outcomes
 from attnbook.exercises.tolerance import (
     RandomRounding,
+    compute_tolerance,
     share_of_tolerance,
-    tolerance,
 )
 from margins import furthest, right, shares, wrong
 from workshop.book.catalogue import list_entries
@@ -75,7 +75,9 @@ def test_the_draws_scatter_more_than_sums_in_any_order(count, sign):
     error = torch.stack(sums).double() - terms.double().sum()
     scatter = spread(draws(torch.sum, terms, count=40))
     assert error.square().mean().sqrt() < scatter
-    assert error.abs().max() < tolerance(sums[0], draws(torch.sum, terms))
+    assert error.abs().max() < compute_tolerance(
+        sums[0], draws(torch.sum, terms)
+    )
 
 
 def test_where_terms_cancel_the_tolerance_has_their_scale():
@@ -83,8 +85,8 @@ def test_where_terms_cancel_the_tolerance_has_their_scale():
     b = torch.ones(3, 1)
     made = draws(torch.mm, a, b)
     assert made[0].abs() < 1e-2
-    assert 1e4 * 2**-24 < tolerance(made[0], made) < 1e4 * 2**-24 * 500
-    assert tolerance(made[0]) < 1e-7  # of the result alone
+    assert 1e4 * 2**-24 < compute_tolerance(made[0], made) < 1e4 * 2**-24 * 500
+    assert compute_tolerance(made[0]) < 1e-7  # of the result alone
 
 
 def test_the_tolerance_follows_the_precision():
@@ -92,7 +94,7 @@ def test_the_tolerance_follows_the_precision():
     sizes = []
     for kind in torch.float64, torch.float32, torch.bfloat16:
         made = draws(lambda y: y.softmax(-1), x.to(kind))
-        sizes.append(float(tolerance(made[0], made).max()))
+        sizes.append(float(compute_tolerance(made[0], made).max()))
     assert sizes[0] * 1e6 < sizes[1] < sizes[2] / 1e3
 
 
@@ -148,7 +150,7 @@ def test_a_softmax_may_be_computed_from_its_logsumexp(log):
 def test_a_weight_of_one_has_no_rounded_logsumexp():
     x = torch.tensor([[4e9, -4e9]])
     made = draws(lambda x: x.softmax(-1), x)
-    assert tolerance(made[0], made).max() < 1e-5
+    assert compute_tolerance(made[0], made).max() < 1e-5
 
 
 def test_whole_numbers_infinity_and_nan_have_no_tolerance():
@@ -163,11 +165,11 @@ def test_whole_numbers_infinity_and_nan_have_no_tolerance():
 
 def test_draws_are_made_where_they_decide_and_remembered():
     check = next(list_entries()).exercise
-    scattered.cache_clear()
+    draw_outcomes.cache_clear()
     assert check(check.solution, 3, own=False)
-    assert scattered.cache_info().misses == 0
+    assert draw_outcomes.cache_info().misses == 0
     assert not check(lambda x: 1.01 * check.solution(x), 3)
-    made = scattered.cache_info().misses
+    made = draw_outcomes.cache_info().misses
     assert made > 0
     assert not check(lambda x: 1.01 * check.solution(x), 3)
-    assert scattered.cache_info().misses == made
+    assert draw_outcomes.cache_info().misses == made

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from attnbook.exercises.outcome import Outcome, equal
+from attnbook.exercises.outcome import Outcome, are_equal
 from attnbook.grade import command, many, report, submission, wire
 from attnbook.grade.outside import grade
 from fallible import length
@@ -253,7 +253,7 @@ def test_numbers_arrive_as_they_were_sent(dtype):
     for shape in ((2, 3), (), (0, 5)):
         x = (torch.randn(shape) * 3).to(dtype)
         sent = json.loads(json.dumps(wire.pack(x)))
-        assert equal((x,), (wire.unpack(sent),))
+        assert are_equal((x,), (wire.unpack(sent),))
 
 
 def test_an_outcome_arrives_and_malformed_ones_are_refused():

@@ -10,7 +10,7 @@ import torch
 
 from attnbook.attention import additive
 from attnbook.exercises.exercise import Case, Exercise, Mistake
-from attnbook.exercises.inputs import doubled, normal
+from attnbook.exercises.inputs import draw_normal, to_double
 
 
 def draw_scores(rng: torch.Generator) -> tuple[Case, ...]:
@@ -18,11 +18,11 @@ def draw_scores(rng: torch.Generator) -> tuple[Case, ...]:
 
     def inputs(b, t, s, dq, dk, a):
         return (
-            normal(rng, b, t, dq),
-            normal(rng, b, s, dk),
-            normal(rng, a, dq),
-            normal(rng, a, dk),
-            normal(rng, a),
+            draw_normal(rng, b, t, dq),
+            draw_normal(rng, b, s, dk),
+            draw_normal(rng, a, dq),
+            draw_normal(rng, a, dk),
+            draw_normal(rng, a),
         )
 
     usual = inputs(2, 3, 5, 7, 11, 13)
@@ -33,7 +33,7 @@ def draw_scores(rng: torch.Generator) -> tuple[Case, ...]:
         Case(
             "with large inputs", tuple(x * 8 for x in inputs(2, 3, 5, 2, 3, 5))
         ),
-        Case("in double precision", doubled(usual)),
+        Case("in double precision", to_double(usual)),
     )
 
 

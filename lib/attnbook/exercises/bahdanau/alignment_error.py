@@ -6,7 +6,7 @@ Source: Och and Ney (2003), section 5.1, https://aclanthology.org/J03-1002
 import torch
 
 from attnbook.exercises.exercise import Case, Exercise, Mistake
-from attnbook.exercises.inputs import whole
+from attnbook.exercises.inputs import draw_integers
 from attnbook.training import metrics
 
 
@@ -16,8 +16,8 @@ def draw_links(rng: torch.Generator) -> tuple[Case, ...]:
     def sentence(targets, sources, wild):
         sure = {(t, t % sources) for t in range(targets)}
         extra = zip(
-            whole(rng, 0, targets - 1, 3).tolist(),
-            whole(rng, 0, sources - 1, 3).tolist(),
+            draw_integers(rng, 0, targets - 1, 3).tolist(),
+            draw_integers(rng, 0, sources - 1, 3).tolist(),
             strict=True,
         )
         possible = sure | set(extra)

@@ -9,7 +9,7 @@ Axes: B batch, T target symbols, S source symbols, N width of a decoder state,
 import torch
 
 from attnbook.exercises.exercise import Case, Exercise, Mistake
-from attnbook.exercises.inputs import whole
+from attnbook.exercises.inputs import draw_integers
 
 
 def attention_cost(B: int, T: int, S: int, N: int, M: int, A: int) -> list[int]:
@@ -28,7 +28,7 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
     """All ones; then sizes that tell each axis from the others."""
 
     def some(low: int, high: int) -> tuple[int, ...]:
-        return tuple(whole(rng, low, high, 6).tolist())
+        return tuple(draw_integers(rng, low, high, 6).tolist())
 
     primes = torch.tensor([2, 3, 5, 7, 11, 13])
     shuffled = primes[torch.randperm(6, generator=rng)].tolist()

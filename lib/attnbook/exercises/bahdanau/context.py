@@ -10,17 +10,22 @@ from torch.nn import functional
 
 from attnbook.attention import additive
 from attnbook.exercises.exercise import Case, Exercise, Mistake
-from attnbook.exercises.inputs import doubled, halved, normal, whole
+from attnbook.exercises.inputs import (
+    draw_integers,
+    draw_normal,
+    to_double,
+    to_half,
+)
 
 
 def draw_context(rng: torch.Generator) -> tuple[Case, ...]:
     """One value; then no padding; then padding that bites."""
 
     def inputs(b, t, s, e):
-        return normal(rng, b, t, s), normal(rng, b, s, e)
+        return draw_normal(rng, b, t, s), draw_normal(rng, b, s, e)
 
     even = torch.tensor([5, 5])
-    odd = torch.tensor([int(whole(rng, 2, 4)), 5, 1])
+    odd = torch.tensor([int(draw_integers(rng, 2, 4)), 5, 1])
     scores, value = inputs(3, 4, 5, 7)
     padded = torch.arange(5) >= odd[:, None]
     loud = scores.masked_fill(padded[:, None], 30.0)
@@ -36,8 +41,8 @@ def draw_context(rng: torch.Generator) -> tuple[Case, ...]:
         ),
         Case("with very large scores", (scores * 300, value, odd)),
         Case("with very low scores", (low, value, odd)),
-        Case("in double precision", doubled((scores, value, odd))),
-        Case("in half precision", halved((scores, value, odd))),
+        Case("in double precision", to_double((scores, value, odd))),
+        Case("in half precision", to_half((scores, value, odd))),
     )
 
 

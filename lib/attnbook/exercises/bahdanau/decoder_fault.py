@@ -13,7 +13,7 @@ from torch import Tensor
 
 from attnbook.attention.additive import additive_scores
 from attnbook.exercises.exercise import Case, Exercise, Mistake
-from attnbook.exercises.inputs import normal
+from attnbook.exercises.inputs import draw_normal
 
 # What can be built into a step, and the number of its fault.
 FAULTS = {
@@ -109,7 +109,10 @@ def decoder_fault(
         lengths: all equal to S, so that there is no padding.
     """
     rng = torch.Generator().manual_seed(0)
-    state, memory = normal(rng, *state.shape), normal(rng, *memory.shape)
+    state, memory = (
+        draw_normal(rng, *state.shape),
+        draw_normal(rng, *memory.shape),
+    )
     padded = lengths - 1
     following, weights = step(state, word, memory, padded)
     if far(weights.sum(-1), torch.ones(len(weights))):
@@ -132,17 +135,17 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
     def case(built_in: str, zero: bool) -> Case:
         b, s, i, m, n, a = 3, 5, 2, 4, 3, 7
         numbers = (
-            normal(rng, a, n),
-            normal(rng, a, m),
-            normal(rng, a),
-            0.3 * normal(rng, n, i + m),
-            0.3 * normal(rng, n, n),
+            draw_normal(rng, a, n),
+            draw_normal(rng, a, m),
+            draw_normal(rng, a),
+            0.3 * draw_normal(rng, n, i + m),
+            0.3 * draw_normal(rng, n, n),
         )
         inputs = (
             Step(built_in, numbers),
-            normal(rng, b, n) * (not zero),
-            normal(rng, b, i),
-            normal(rng, b, s, m),
+            draw_normal(rng, b, n) * (not zero),
+            draw_normal(rng, b, i),
+            draw_normal(rng, b, s, m),
             torch.full((b,), s),
         )
         what = "no fault" if built_in == "right" else f"the fault “{built_in}”"
@@ -169,7 +172,7 @@ def examined(
     def answer(step, state, word, memory, lengths):
         rng = torch.Generator().manual_seed(0)
         if not examples:
-            state = normal(rng, *state.shape)
+            state = draw_normal(rng, *state.shape)
         short = padded(lengths)
         following, weights = step(state, word, memory, short)
         if sums(weights.sum(-1)):

@@ -16,7 +16,7 @@ from torch import Tensor
 from attnbook.attention.additive import additive_scores, context
 from attnbook.exercises.edited import edited
 from attnbook.exercises.exercise import Case, Exercise, Mistake
-from attnbook.exercises.inputs import doubled, normal, whole
+from attnbook.exercises.inputs import draw_integers, draw_normal, to_double
 
 
 def decoder_step(
@@ -59,23 +59,25 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
 
     def inputs(b, s, i, m, n, a, lengths):
         return (
-            normal(rng, b, n),
-            normal(rng, b, i),
-            normal(rng, b, s, m),
+            draw_normal(rng, b, n),
+            draw_normal(rng, b, i),
+            draw_normal(rng, b, s, m),
             torch.tensor(lengths),
-            normal(rng, a, n),
-            normal(rng, a, m),
-            normal(rng, a),
-            Cell(0.3 * normal(rng, n, i + m), 0.3 * normal(rng, n, n)),
+            draw_normal(rng, a, n),
+            draw_normal(rng, a, m),
+            draw_normal(rng, a),
+            Cell(
+                0.3 * draw_normal(rng, n, i + m), 0.3 * draw_normal(rng, n, n)
+            ),
         )
 
-    padded = inputs(3, 5, 2, 6, 3, 7, [int(whole(rng, 2, 4)), 5, 1])
+    padded = inputs(3, 5, 2, 6, 3, 7, [int(draw_integers(rng, 2, 4)), 5, 1])
     return (
         Case("with one source symbol", inputs(1, 1, 2, 4, 3, 5, [1])),
         Case("with 5 source symbols", inputs(2, 5, 3, 4, 7, 11, [5, 5]), True),
         Case("with padding", padded, True),
         Case("with equal widths", inputs(3, 3, 3, 3, 3, 3, [3, 2, 3])),
-        Case("in double precision", doubled(padded)),
+        Case("in double precision", to_double(padded)),
     )
 
 
@@ -151,14 +153,14 @@ check_decoder_step = Exercise(
             ),
         ),
         Mistake(
-            "looks-after",
+            "attends-after-step",
             "weights of the new state",
             "the returned weights are computed from the state after the step; "
             "the paper's decoder computes them from the state before it",
             looks_after,
         ),
         Mistake(
-            "looks-too-late",
+            "attends-too-late",
             "attention after the step",
             "the attention comes after the recurrent step and uses the new "
             "state, as in Luong's decoder; the paper's decoder uses the state "

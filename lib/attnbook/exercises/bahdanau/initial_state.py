@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from attnbook.exercises.exercise import Case, Exercise, Mistake
-from attnbook.exercises.inputs import doubled, normal
+from attnbook.exercises.inputs import draw_normal, to_double
 
 
 def initial_state(
@@ -25,13 +25,13 @@ def draw_first_state(rng: torch.Generator) -> tuple[Case, ...]:
     """One symbol; then a sentence, where first and last place differ."""
 
     def inputs(b, s, half, n):
-        return normal(rng, b, s, 2 * half), normal(rng, n, half)
+        return draw_normal(rng, b, s, 2 * half), draw_normal(rng, n, half)
 
     return (
         Case("with one symbol", inputs(1, 1, 3, 2)),
         Case("with 5 symbols", inputs(3, 5, 7, 4), gradient=True),
         Case("with equal widths", inputs(2, 4, 3, 3)),
-        Case("in double precision", doubled(inputs(2, 4, 3, 5))),
+        Case("in double precision", to_double(inputs(2, 4, 3, 5))),
     )
 
 
@@ -53,7 +53,7 @@ check_initial_state = Exercise(
             lambda states, W: (states[:, 0, : W.shape[1]] @ W.T).tanh(),
         ),
         Mistake(
-            "last-place",
+            "last-position",
             "backward state of the last symbol",
             "it uses the backward state at the last position, which has read "
             "only one symbol; the one at the first position has read them all",

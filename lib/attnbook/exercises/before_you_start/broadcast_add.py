@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from attnbook.exercises.exercise import Case, Exercise, Mistake
-from attnbook.exercises.inputs import doubled, normal
+from attnbook.exercises.inputs import draw_normal, to_double
 
 
 def broadcast_add(
@@ -23,7 +23,7 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
     """One pair; then every axis of another size; then all the same."""
 
     def inputs(b, t, s, a):
-        return normal(rng, b, t, a), normal(rng, b, s, a)
+        return draw_normal(rng, b, t, a), draw_normal(rng, b, s, a)
 
     usual = inputs(2, 3, 5, 7)
     return (
@@ -31,7 +31,7 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
         Case("with 3 rows and 5 rows", usual, gradient=True),
         Case("with as many rows of both", inputs(2, 4, 4, 3)),
         Case("with B = T = S = A", inputs(3, 3, 3, 3)),
-        Case("in double precision", doubled(usual)),
+        Case("in double precision", to_double(usual)),
     )
 
 

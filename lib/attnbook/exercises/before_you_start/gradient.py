@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from attnbook.exercises.exercise import Case, Exercise, Mistake
-from attnbook.exercises.inputs import doubled, normal
+from attnbook.exercises.inputs import draw_normal, to_double
 
 
 def gradient(x: Float[Tensor, " S"]) -> Float[Tensor, " S"]:
@@ -20,12 +20,12 @@ def gradient(x: Float[Tensor, " S"]) -> Float[Tensor, " S"]:
 
 def draw(rng: torch.Generator) -> tuple[Case, ...]:
     """Two numbers, then more, then large and precise ones."""
-    x = normal(rng, 7)
+    x = draw_normal(rng, 7)
     return (
-        Case("on two numbers", (normal(rng, 2),)),
+        Case("on two numbers", (draw_normal(rng, 2),)),
         Case("on seven numbers", (x,)),
         Case("on large numbers", (x + 500,)),
-        Case("in double precision", doubled((x,))),
+        Case("in double precision", to_double((x,))),
     )
 
 

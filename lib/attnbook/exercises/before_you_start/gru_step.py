@@ -11,7 +11,7 @@ from torch import Tensor
 
 from attnbook.exercises.edited import edited
 from attnbook.exercises.exercise import Case, Exercise, Mistake
-from attnbook.exercises.inputs import doubled, normal
+from attnbook.exercises.inputs import draw_normal, to_double
 
 
 def gru_step(
@@ -35,12 +35,12 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
 
     def inputs(b, i, n):
         return (
-            normal(rng, b, i),
-            normal(rng, b, n),
-            normal(rng, 3 * n, i),
-            normal(rng, 3 * n, n),
-            normal(rng, 3 * n),
-            normal(rng, 3 * n),
+            draw_normal(rng, b, i),
+            draw_normal(rng, b, n),
+            draw_normal(rng, 3 * n, i),
+            draw_normal(rng, 3 * n, n),
+            draw_normal(rng, 3 * n),
+            draw_normal(rng, 3 * n),
         )
 
     usual = inputs(2, 3, 5)
@@ -49,7 +49,7 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
         Case("from a state of zeros", (x, torch.zeros_like(h), *rest)),
         Case("from any state", usual, gradient=True),
         Case("with equal widths", inputs(3, 3, 3)),
-        Case("in double precision", doubled(usual)),
+        Case("in double precision", to_double(usual)),
     )
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from attnbook.exercises.edited import edited
 from attnbook.exercises.exercise import Case, Exercise, Mistake
-from attnbook.exercises.inputs import doubled, normal
+from attnbook.exercises.inputs import draw_normal, to_double
 
 
 def lstm_step(
@@ -35,13 +35,13 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
 
     def inputs(b, i, n):
         return (
-            normal(rng, b, i),
-            normal(rng, b, n),
-            normal(rng, b, n),
-            normal(rng, 4 * n, i),
-            normal(rng, 4 * n, n),
-            normal(rng, 4 * n),
-            normal(rng, 4 * n),
+            draw_normal(rng, b, i),
+            draw_normal(rng, b, n),
+            draw_normal(rng, b, n),
+            draw_normal(rng, 4 * n, i),
+            draw_normal(rng, 4 * n, n),
+            draw_normal(rng, 4 * n),
+            draw_normal(rng, 4 * n),
         )
 
     usual = inputs(2, 3, 5)
@@ -51,7 +51,7 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
         Case("from states of zeros", (x, zeros, zeros, *rest)),
         Case("from any states", usual, gradient=True),
         Case("with equal widths", inputs(3, 3, 3)),
-        Case("in double precision", doubled(usual)),
+        Case("in double precision", to_double(usual)),
     )
 
 

@@ -12,7 +12,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from attnbook.exercises.exercise import Case, Exercise, Mistake
-from attnbook.exercises.inputs import doubled, halved, normal
+from attnbook.exercises.inputs import draw_normal, to_double, to_half
 
 
 def softmax(x: Float[Tensor, "T S"]) -> Float[Tensor, "T S"]:
@@ -23,16 +23,16 @@ def softmax(x: Float[Tensor, "T S"]) -> Float[Tensor, "T S"]:
 
 def draw(rng: torch.Generator) -> tuple[Case, ...]:
     """A row; a table, wide and square; large numbers; rows far apart."""
-    x = normal(rng, 3, 5)
+    x = draw_normal(rng, 3, 5)
     far = torch.tensor([[-1000.0], [0.0], [1000.0]])
     return (
-        Case("on a row of two", (normal(rng, 1, 2),)),
+        Case("on a row of two", (draw_normal(rng, 1, 2),)),
         Case("on 3 rows of 5", (x,), gradient=True),
-        Case("on a square matrix", (normal(rng, 4, 4),)),
+        Case("on a square matrix", (draw_normal(rng, 4, 4),)),
         Case("on large numbers", (x * 100 + 1000,)),
         Case("on rows far apart", (x + far,)),
-        Case("in double precision", doubled((x,))),
-        Case("in half precision", halved((x,))),
+        Case("in double precision", to_double((x,))),
+        Case("in half precision", to_half((x,))),
     )
 
 
@@ -49,7 +49,7 @@ check_softmax = Exercise(
     solution=softmax,
     returns=("weights",),
     draw=draw,
-    also=(lambda x: (x - x.logsumexp(-1, keepdim=True)).exp(),),
+    other_solutions=(lambda x: (x - x.logsumexp(-1, keepdim=True)).exp(),),
     allowed="Everything is allowed but a ready-made softmax.",
     forbidden=frozenset({"softmax", "log_softmax", "softmin"}),
     mistakes=(

@@ -10,7 +10,7 @@ import torch
 
 from attnbook.exercises.edited import edited
 from attnbook.exercises.exercise import Case, Exercise, Mistake
-from attnbook.exercises.inputs import whole
+from attnbook.exercises.inputs import draw_integers
 
 
 def flops(B: int, H: int, G: int, T: int, S: int, D: int, E: int) -> list[int]:
@@ -28,17 +28,17 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
     """One pair of query and key; then heads, groups, and all at once."""
     return (
         Case("with one query and one key", (1, 1, 1, 1, 1, 2, 3)),
-        Case("with one head", (*sizes(rng, B=1, H=1, G=1).values(),)),
-        Case("with several heads", (*sizes(rng, H=6, G=6).values(),)),
-        Case("with one new query", (*sizes(rng, T=1).values(),)),
-        Case("with groups of heads", (*sizes(rng).values(),)),
+        Case("with one head", (*draw_sizes(rng, B=1, H=1, G=1).values(),)),
+        Case("with several heads", (*draw_sizes(rng, H=6, G=6).values(),)),
+        Case("with one new query", (*draw_sizes(rng, T=1).values(),)),
+        Case("with groups of heads", (*draw_sizes(rng).values(),)),
     )
 
 
 ALLOWED = "Everything is allowed but `attnbook.profiling`."
 
 
-def sizes(
+def draw_sizes(
     rng: torch.Generator, B: int = 0, H: int = 0, G: int = 0, T: int = 0
 ) -> dict[str, int]:
     """Return random sizes of attention; given sizes are kept.
@@ -47,7 +47,7 @@ def sizes(
     """
 
     def drawn(low: int, high: int) -> int:
-        return int(whole(rng, low, high, 1))
+        return int(draw_integers(rng, low, high, 1))
 
     groups = G or drawn(2, 4)
     return {

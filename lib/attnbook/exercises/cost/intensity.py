@@ -8,7 +8,7 @@ Axes: B batch, H heads, G groups (key-value heads), T queries, S keys, D width
 
 import torch
 
-from attnbook.exercises.cost.flops import ALLOWED, flops, sizes
+from attnbook.exercises.cost.flops import ALLOWED, draw_sizes, flops
 from attnbook.exercises.cost.moved import moved
 from attnbook.exercises.edited import edited
 from attnbook.exercises.exercise import Case, Exercise, Mistake
@@ -26,7 +26,7 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
     """One pair of query and key; then heads, groups, and a new query."""
 
     def given(itemsize, **some):
-        return (*list(sizes(rng, **some).values())[:-1], itemsize)
+        return (*list(draw_sizes(rng, **some).values())[:-1], itemsize)
 
     return (
         Case("with one query and one key", (1, 1, 1, 1, 1, 2, 4)),

@@ -7,7 +7,7 @@ Axes: B batch, H heads, G groups (key-value heads), T queries, S keys, D width
 
 import torch
 
-from attnbook.exercises.cost.flops import ALLOWED, sizes
+from attnbook.exercises.cost.flops import ALLOWED, draw_sizes
 from attnbook.exercises.edited import edited
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 
@@ -26,11 +26,11 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
     """One pair of query and key; then heads, groups, and half precision."""
     return (
         Case("with one query and one key", (1, 1, 1, 1, 1, 2, 3, 4)),
-        Case("with one head", (*sizes(rng, B=1, H=1, G=1).values(), 4)),
-        Case("with several heads", (*sizes(rng, H=6, G=6).values(), 4)),
-        Case("in half precision", (*sizes(rng, H=6, G=6).values(), 2)),
-        Case("with one new query", (*sizes(rng, T=1).values(), 2)),
-        Case("with groups of heads", (*sizes(rng).values(), 4)),
+        Case("with one head", (*draw_sizes(rng, B=1, H=1, G=1).values(), 4)),
+        Case("with several heads", (*draw_sizes(rng, H=6, G=6).values(), 4)),
+        Case("in half precision", (*draw_sizes(rng, H=6, G=6).values(), 2)),
+        Case("with one new query", (*draw_sizes(rng, T=1).values(), 2)),
+        Case("with groups of heads", (*draw_sizes(rng).values(), 4)),
     )
 
 

@@ -5,19 +5,19 @@ Axes: B batch, H heads, T queries, S keys, D width of query, key and value
 
 import torch
 
-from attnbook.exercises.cost.flops import ALLOWED, sizes
+from attnbook.exercises.cost.flops import ALLOWED, draw_sizes
 from attnbook.exercises.edited import edited
 from attnbook.exercises.exercise import Case, Exercise, Mistake
-from attnbook.exercises.inputs import whole
+from attnbook.exercises.inputs import draw_integers
 
 
 def peak(
     B: int, H: int, T: int, S: int, D: int, itemsize: int, rows: int
 ) -> list[int]:
     """Return the peak memory, whole and in query chunks of some rows."""
-    strip = min(rows, T)
+    chunk = min(rows, T)
     whole = T * S + max(T * S, T * D)
-    cut = T * D + 2 * strip * S
+    cut = T * D + 2 * chunk * S
     return [B * H * itemsize * n for n in (whole, cut)]
 
 
@@ -25,10 +25,10 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
     """One query; chunks that divide T or not; wide heads, few keys."""
 
     def given(rows, itemsize=4, **some):
-        s = sizes(rng, **some)
+        s = draw_sizes(rng, **some)
         return (*(s[x] for x in "BHTSD"), itemsize, rows)
 
-    few = int(whole(rng, 3, 20, 1))
+    few = int(draw_integers(rng, 3, 20, 1))
     return (
         Case("with one query and one key", (1, 1, 1, 1, 1, 4, 1)),
         Case("with one head", given(few, B=1, H=1, G=1, T=128)),
@@ -55,7 +55,7 @@ check_peak = Exercise(
             "only the scores are counted; during the softmax, scores and "
             "weights are in memory together",
             edited(
-                peak, "T * S + max(T * S, T * D) → T * S", "2 * strip → strip"
+                peak, "T * S + max(T * S, T * D) → T * S", "2 * chunk → chunk"
             ),
         ),
         Mistake(
@@ -100,32 +100,32 @@ check_peak = Exercise(
             edited(peak, "T * D + 2 → 2"),
         ),
         Mistake(
-            "strip-of-output",
+            "output-of-one-chunk",
             "output of one chunk only",
             "for query chunks, only the output of one chunk is counted; the "
             "outputs of all chunks stay in memory",
-            edited(peak, "T * D + 2 → strip * D + 2"),
+            edited(peak, "T * D + 2 → chunk * D + 2"),
         ),
         Mistake(
             "square-tiles",
             "square chunk of scores",
             "a chunk's scores are counted as rows · rows; they have one "
             "column for each key",
-            edited(peak, "strip * S → strip * strip"),
+            edited(peak, "chunk * S → chunk * chunk"),
         ),
         Mistake(
             "cuts-keys",
             "keys divided into chunks",
             "the keys are divided into chunks; the queries should be, because "
             "the softmax needs all keys of its query",
-            edited(peak, "2 * strip * S → 2 * T * strip"),
+            edited(peak, "2 * chunk * S → 2 * T * chunk"),
         ),
         Mistake(
-            "all-strips",
+            "all-chunks",
             "all chunks counted",
             "all query chunks are counted together; each one is freed before "
             "the next is allocated",
-            edited(peak, "2 * strip * S → 2 * T * S"),
+            edited(peak, "2 * chunk * S → 2 * T * S"),
         ),
         Mistake(
             "inputs-too",

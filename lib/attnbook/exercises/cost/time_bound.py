@@ -9,7 +9,7 @@ import torch
 from attnbook.exercises.cost.flops import ALLOWED
 from attnbook.exercises.edited import edited
 from attnbook.exercises.exercise import Case, Exercise, Mistake
-from attnbook.exercises.inputs import whole
+from attnbook.exercises.inputs import draw_integers
 
 
 def time_bound(
@@ -24,7 +24,7 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
     """One step that waits for either; then some that wait for both."""
 
     def numbers(low, high, count):
-        return whole(rng, low, high, count).tolist()
+        return draw_integers(rng, low, high, count).tolist()
 
     rate, bandwidth = 100.0, 8.0
     long, wide = numbers(4000, 9000, 2), numbers(300, 900, 2)

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from attnbook.exercises.exercise import Case, Exercise, Mistake
-from attnbook.exercises.inputs import normal, shuffle_cases
+from attnbook.exercises.inputs import draw_normal, shuffle_cases
 
 SYMBOLS, WIDTH, HIDDEN = 7, 3, 5  # symbol 0 is padding
 
@@ -36,7 +36,9 @@ class SmallEncoder(nn.Module):
         self.double()
         with torch.no_grad():
             for weight in self.parameters():
-                weight.copy_(normal(rng, *weight.shape, dtype=torch.float64))
+                weight.copy_(
+                    draw_normal(rng, *weight.shape, dtype=torch.float64)
+                )
         self.collect = collect
 
     def forward(

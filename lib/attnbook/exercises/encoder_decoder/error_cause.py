@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from attnbook.exercises.exercise import Case, Exercise, Mistake
-from attnbook.exercises.inputs import normal, shuffle_cases, whole
+from attnbook.exercises.inputs import draw_integers, draw_normal, shuffle_cases
 
 SYMBOLS, START = 11, 1
 PATIENCE = 200  # calls; no answer needs as many
@@ -113,11 +113,11 @@ def error_cause(
 
 def draw(rng: torch.Generator) -> tuple[Case, ...]:
     """Decoders with one cause of errors, and with both."""
-    size = int(whole(rng, 8, 9))
+    size = int(draw_integers(rng, 8, 9))
 
     def case(tries, lost, misled):
-        target = whole(rng, 3, SYMBOLS - 1, size).tolist()
-        noise = normal(rng, size, SYMBOLS).clamp(-3, 3)
+        target = draw_integers(rng, 3, SYMBOLS - 1, size).tolist()
+        noise = draw_normal(rng, size, SYMBOLS).clamp(-3, 3)
         step = SmallDecoder(target, noise, frozenset(lost), misled)
         return Case(tries, (step, torch.zeros(2), START, target))
 

@@ -6,7 +6,7 @@ Source: edit distance of Wagner and Fischer (1974), over the nearest reference
 import torch
 
 from attnbook.exercises.exercise import Case, Exercise, Mistake
-from attnbook.exercises.inputs import whole
+from attnbook.exercises.inputs import draw_integers
 from attnbook.training import metrics
 
 Sequences = list[tuple[str, ...]]
@@ -19,12 +19,12 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
     """
 
     def word(length):
-        return tuple(f"p{i}" for i in whole(rng, 1, 9, length).tolist())
+        return tuple(f"p{i}" for i in draw_integers(rng, 1, 9, length).tolist())
 
     def far(length):
         return tuple(f"q{i}" for i in range(length))
 
-    one, two, three = word(4), word(7), word(int(whole(rng, 9, 12)))
+    one, two, three = word(4), word(7), word(int(draw_integers(rng, 9, 12)))
     shifted = (*two[1:], "r")  # 2 edits, though every place may differ
     corpus = (
         [one, shifted, (*three[:5], "r", *three[6:8]), word(3)],

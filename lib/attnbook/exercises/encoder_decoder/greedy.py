@@ -13,7 +13,7 @@ from torch import Tensor
 
 from attnbook.exercises.edited import edited
 from attnbook.exercises.exercise import Case, Exercise, Mistake
-from attnbook.exercises.inputs import normal
+from attnbook.exercises.inputs import draw_normal
 
 
 def greedy(
@@ -66,10 +66,14 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
     """Search for decoders that end early, at the limit, or not at all."""
     ends, runs = [], []
     while len(ends) < 2 or len(runs) < 2:
-        step = Step(normal(rng, 7, 5), 2 * normal(rng, 5, 5), normal(rng, 7, 5))
-        state = normal(rng, 5)
+        step = Step(
+            draw_normal(rng, 7, 5),
+            2 * draw_normal(rng, 5, 5),
+            draw_normal(rng, 7, 5),
+        )
+        state = draw_normal(rng, 5)
         said = greedy(step, state, 1, 2, 9)
-        if len(set(said)) >= 3 and telling(step, state, said):
+        if len(set(said)) >= 3 and depends_on_state(step, state, said):
             (ends if len(said) < 9 else runs).append(((step, state), said))
     (first, said), (second, _) = ends[:2]
     (long, words), (longer, _) = runs[:2]
@@ -86,7 +90,7 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
     )
 
 
-def telling(step: Step, state: Tensor, said: list[int]) -> bool:
+def depends_on_state(step: Step, state: Tensor, said: list[int]) -> bool:
     """Tell whether the mistakes change the output of this decoder."""
     others = (m.answer(step, state, 1, 2, 9) for m in FED_WRONGLY)
     return all(other[:6] != said[:6] for other in others)

@@ -9,7 +9,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from attnbook.exercises.exercise import Case, Exercise, Mistake
-from attnbook.exercises.inputs import doubled, normal, whole
+from attnbook.exercises.inputs import draw_integers, draw_normal, to_double
 
 
 def last_state(
@@ -21,21 +21,24 @@ def last_state(
 
 def draw(rng: torch.Generator) -> tuple[Case, ...]:
     """Full sequences; then padding, whose states run on or are 0."""
-    lengths = torch.tensor([int(whole(rng, 2, 4)), 5, 1])
-    states = normal(rng, 3, 5, 7)
+    lengths = torch.tensor([int(draw_integers(rng, 2, 4)), 5, 1])
+    states = draw_normal(rng, 3, 5, 7)
     padding = (torch.arange(5) >= lengths[:, None])[..., None]
     silent = states.masked_fill(padding, 0)
     zero = silent.clone()
     zero[1, 4] = 0  # a real state may be all zeros
     return (
-        Case("with one symbol", (normal(rng, 1, 1, 3), torch.tensor([1]))),
+        Case("with one symbol", (draw_normal(rng, 1, 1, 3), torch.tensor([1]))),
         Case("without padding", (states, torch.tensor([5, 5, 5]))),
         Case("with states computed on padding", (states, lengths), True),
         Case("when padding has states of 0", (silent, lengths), True),
         Case("when a real state is 0", (zero, lengths)),
         Case("when all are shorter", (states, torch.tensor([3, 2, 2]))),
-        Case("with B = S = M", (normal(rng, 3, 3, 3), torch.tensor([2, 1, 3]))),
-        Case("in double precision", doubled((states, lengths))),
+        Case(
+            "with B = S = M",
+            (draw_normal(rng, 3, 3, 3), torch.tensor([2, 1, 3])),
+        ),
+        Case("in double precision", to_double((states, lengths))),
     )
 
 
@@ -62,13 +65,13 @@ check_last_state = Exercise(
     draw=draw,
     mistakes=(
         Mistake(
-            "last-place",
+            "last-position",
             "last position, even if padding",
             "it uses the last position of the batch, which may be padding",
             lambda states, lengths: states[:, -1],
         ),
         Mistake(
-            "first-place",
+            "first-position",
             "first position",
             "it uses the first state, which has read only one symbol",
             lambda states, lengths: states[:, 0],

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from attnbook.exercises.edited import edited
 from attnbook.exercises.exercise import Case, Exercise, Mistake
-from attnbook.exercises.inputs import doubled, normal, whole
+from attnbook.exercises.inputs import draw_integers, draw_normal, to_double
 
 
 def masked_loss(
@@ -22,30 +22,34 @@ def masked_loss(
     return surprise[targets != pad].mean()
 
 
-def padded(rng, lengths, width, symbols, pad=0):
+def draw_padded(rng, lengths, width, symbols, pad=0):
     """Return logits, symbols with padding after each length, and its number."""
     lengths = torch.tensor(lengths)
-    ids = whole(rng, 1, symbols - 1, len(lengths), width)
+    ids = draw_integers(rng, 1, symbols - 1, len(lengths), width)
     ids[ids == pad] = 2
     padding = torch.arange(width) >= lengths[:, None]
-    logits = normal(rng, len(lengths), width, symbols)
+    logits = draw_normal(rng, len(lengths), width, symbols)
     return logits, ids.masked_fill(padding, pad), pad
 
 
 def draw(rng: torch.Generator) -> tuple[Case, ...]:
     """One symbol; then padding, under several numbers; then large logits."""
-    some = int(whole(rng, 2, 4))
-    logits, targets, pad = padded(rng, [some, 5, 1], 5, 7)
+    some = int(draw_integers(rng, 2, 4))
+    logits, targets, pad = draw_padded(rng, [some, 5, 1], 5, 7)
     return (
-        Case("with one symbol", padded(rng, [1], 1, 3)),
-        Case("without padding", padded(rng, [5, 5], 5, 7), gradient=True),
+        Case("with one symbol", draw_padded(rng, [1], 1, 3)),
+        Case("without padding", draw_padded(rng, [5, 5], 5, 7), gradient=True),
         Case("with padding", (logits, targets, pad), gradient=True),
         Case(
-            "with padding numbered 3", padded(rng, [4, 2], 4, 11, pad=3), True
+            "with padding numbered 3",
+            draw_padded(rng, [4, 2], 4, 11, pad=3),
+            True,
         ),
-        Case("with as many symbols as positions", padded(rng, [5, 2], 5, 5)),
+        Case(
+            "with as many symbols as positions", draw_padded(rng, [5, 2], 5, 5)
+        ),
         Case("with large logits", (logits * 200, targets, pad)),
-        Case("in double precision", doubled((logits, targets, pad))),
+        Case("in double precision", to_double((logits, targets, pad))),
     )
 
 

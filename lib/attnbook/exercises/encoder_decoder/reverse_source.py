@@ -10,7 +10,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from attnbook.exercises.exercise import Case, Exercise, Mistake
-from attnbook.exercises.inputs import whole
+from attnbook.exercises.inputs import draw_integers
 
 
 def reverse_source(
@@ -27,11 +27,11 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
 
     def inputs(lengths, width, pad=0):
         lengths = torch.tensor(lengths)
-        tokens = whole(rng, 4, 99, len(lengths), width)
+        tokens = draw_integers(rng, 4, 99, len(lengths), width)
         padding = torch.arange(width) >= lengths[:, None]
         return tokens.masked_fill(padding, pad), lengths
 
-    some = int(whole(rng, 2, 6))
+    some = int(draw_integers(rng, 2, 6))
     zeros, lengths = inputs([7, 3, 5], 7)
     zeros[:, 1] = 0  # a real symbol may have the number of padding
     return (

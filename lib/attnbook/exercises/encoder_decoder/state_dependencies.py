@@ -10,7 +10,7 @@ from jaxtyping import Bool
 from torch import Tensor
 
 from attnbook.exercises.exercise import Case, Exercise, Mistake
-from attnbook.exercises.inputs import whole
+from attnbook.exercises.inputs import draw_integers
 
 
 def state_dependencies(
@@ -32,7 +32,7 @@ def state_dependencies(
 
 def draw(rng: torch.Generator) -> tuple[Case, ...]:
     """Without padding; then with padding, packed or not."""
-    short, long = int(whole(rng, 2, 3)), int(whole(rng, 4, 5))
+    short, long = int(draw_integers(rng, 2, 3)), int(draw_integers(rng, 4, 5))
     return (
         Case("with one symbol and no padding", (1, 1, False)),
         Case("with three symbols and no padding", (3, 3, False)),

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from attnbook.exercises.edited import edited
 from attnbook.exercises.exercise import Case, Exercise, Mistake
-from attnbook.exercises.inputs import doubled, normal, whole
+from attnbook.exercises.inputs import draw_integers, draw_normal, to_double
 
 
 def merge(
@@ -33,7 +33,9 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
 
     def parts(*lead, t=3, e=5, size=1.5):
         def one():
-            return normal(rng, *lead, t, e), size * normal(rng, *lead, t)
+            return draw_normal(rng, *lead, t, e), size * draw_normal(
+                rng, *lead, t
+            )
 
         return *one(), *one()
 
@@ -49,7 +51,7 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
     usual = parts()
     high, low = (
         tuple(
-            x + sign * (120 + whole(rng, 0, 2, 3)) if i % 2 else x
+            x + sign * (120 + draw_integers(rng, 0, 2, 3)) if i % 2 else x
             for i, x in enumerate(parts())
         )
         for sign in (1, -1)
@@ -68,7 +70,7 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
         Case("with an empty first part", emptied(usual, [0])),
         Case("with an empty second part", emptied(parts(), [1])),
         Case("with two empty parts", emptied(parts(), [0, 1])),
-        Case("in double precision", doubled(parts(2))),
+        Case("in double precision", to_double(parts(2))),
     )
 
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from attnbook.exercises.edited import edited
 from attnbook.exercises.exercise import Case, Exercise, Mistake
-from attnbook.exercises.inputs import normal, whole
+from attnbook.exercises.inputs import draw_integers, draw_normal
 
 
 def online_softmax(
@@ -38,10 +38,10 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
     """One chunk; several; then what hides a mistake; then one too long."""
 
     def chunks(*widths, t=3, size=2.0):
-        return [size * normal(rng, t, n) for n in widths]
+        return [size * draw_normal(rng, t, n) for n in widths]
 
     def climbing(step, t=3):
-        return [step * i + normal(rng, t, 4) for i in range(5)]
+        return [step * i + draw_normal(rng, t, 4) for i in range(5)]
 
     hidden = chunks(4, 4, 4)
     hidden[0][:] = -torch.inf
@@ -53,7 +53,7 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
     apart = chunks(5, 3, 7)
     for x in apart:
         x += torch.tensor([[300.0], [0.0], [-300.0]])
-    far = [x + whole(rng, -400, 400, 3, 1) for x in chunks(5, 5, 5, 5)]
+    far = [x + draw_integers(rng, -400, 400, 3, 1) for x in chunks(5, 5, 5, 5)]
     half = ROWS * WIDTH * LONG * 4 // 2
     found = {
         "with one chunk": chunks(5),
@@ -70,7 +70,7 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
     }
     cases = [Case(tries, (Stream(given),)) for tries, given in found.items()]
     long = Stream(chunks(*[WIDTH] * LONG, t=ROWS))
-    return *cases, Case(f"with {LONG} chunks", (long,), room=half)
+    return *cases, Case(f"with {LONG} chunks", (long,), memory_limit=half)
 
 
 def twice_read(chunks):

@@ -13,13 +13,13 @@ from torch import Tensor
 from attnbook.exercises.edited import edited
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.flash_attention.tiles import (
-    far,
-    most,
-    padded,
-    usual,
-    whole_tiles,
+    compute_memory_limit,
+    draw_large_scores,
+    draw_usual,
+    drop_incomplete_tile,
+    pad_to_tiles,
 )
-from attnbook.exercises.inputs import doubled
+from attnbook.exercises.inputs import to_double
 
 
 def tiled(
@@ -53,14 +53,18 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
     """One tile; several; ragged ends; large scores; then the memory."""
 
     def case(tries, *lead, block, **sizes):
-        return Case(tries, (*usual(rng, *lead, **sizes), block))
+        return Case(tries, (*draw_usual(rng, *lead, **sizes), block))
 
     def scores(tries, signs, step=0):
-        given = far(rng, len(signs), 11, torch.tensor(signs), step)
+        given = draw_large_scores(
+            rng, len(signs), 11, torch.tensor(signs), step
+        )
         return Case(tries, (*given, 4))
 
     def mixed(tries):
-        query, key, value = far(rng, 3, 11, torch.tensor([1, -1, 1]))
+        query, key, value = draw_large_scores(
+            rng, 3, 11, torch.tensor([1, -1, 1])
+        )
         key[1::2] *= -1
         return Case(tries, (query, key, value, 4))
 
@@ -79,16 +83,16 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
         scores("with scores near -120", [-1, -1, -1, -1, -1]),
         scores("with queries near 120 and near -120", [1, -1, 1, -1, -1]),
         mixed("with keys near 120 and near -120 in a tile"),
-        Case("in double precision", (*doubled(usual(rng, t=5, s=7)), 3)),
+        Case("in double precision", (*to_double(draw_usual(rng, t=5, s=7)), 3)),
         Case(
             "with 144 queries and keys in tiles of 24",
-            (*usual(rng, t=144, s=144, d=4, e=3), 24),
-            room=most(144, 144),
+            (*draw_usual(rng, t=144, s=144, d=4, e=3), 24),
+            memory_limit=compute_memory_limit(144, 144),
         ),
         Case(
             "with 64 queries and 1024 keys in tiles of 64",
-            (*usual(rng, t=64, s=1024, d=4, e=3), 64),
-            room=most(64, 1024),
+            (*draw_usual(rng, t=64, s=1024, d=4, e=3), 64),
+            memory_limit=compute_memory_limit(64, 1024),
         ),
     )
 
@@ -96,7 +100,7 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
 def queries_dropped(query, key, value, block):
     """Compute the queries that fill tiles, and leave 0 for those after them."""
     output, lse = tiled(query, key, value, block)
-    count = whole_tiles(query, block).shape[-2]
+    count = drop_incomplete_tile(query, block).shape[-2]
     output[..., count:, :], lse[..., count:] = 0.0, 0.0
     return output, lse
 
@@ -265,14 +269,14 @@ check_tiled = Exercise(
             "keys-dropped",
             "last keys dropped",
             "the last keys, which do not fill a tile, are left out",
-            on_keys(whole_tiles),
+            on_keys(drop_incomplete_tile),
         ),
         Mistake(
             "padding-seen",
             "zero-padded keys attended to",
             "the last tile of keys is padded with zeros, and a key of zeros "
             "has the score 0, which gets weight",
-            on_keys(padded),
+            on_keys(pad_to_tiles),
         ),
         Mistake(
             "lse-without-logarithm",

@@ -13,8 +13,12 @@ from torch import Tensor
 from attnbook.exercises.edited import edited
 from attnbook.exercises.exercise import ATTENTION, Case, Exercise, Mistake
 from attnbook.exercises.flash_attention.tiled import tiled
-from attnbook.exercises.flash_attention.tiles import far, most, usual
-from attnbook.exercises.inputs import doubled, normal
+from attnbook.exercises.flash_attention.tiles import (
+    compute_memory_limit,
+    draw_large_scores,
+    draw_usual,
+)
+from attnbook.exercises.inputs import draw_normal, to_double
 from attnbook.exercises.scaled_dot_product.gradient import gradient
 
 
@@ -56,23 +60,23 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
 
     def inputs(given, block):
         kind, shape = given[0].dtype, given[0].shape[:-1]
-        upstream = normal(rng, *shape, given[2].shape[-1], dtype=kind)
-        saved = (x.to(kind) for x in tiled(*doubled(given), block))
+        upstream = draw_normal(rng, *shape, given[2].shape[-1], dtype=kind)
+        saved = (x.to(kind) for x in tiled(*to_double(given), block))
         return *given, *saved, upstream, block
 
     def case(tries, *lead, block, **sizes):
-        return Case(tries, inputs(usual(rng, *lead, **sizes), block))
+        return Case(tries, inputs(draw_usual(rng, *lead, **sizes), block))
 
     def scores(tries, signs, step):
         # In double precision: a logsumexp of 720 in single would be so coarse
         # that right answers differ visibly.
-        given = far(
+        given = draw_large_scores(
             rng, len(signs), 11, torch.tensor(signs), step, (18, 10), 0.25
         )
-        return Case(tries, inputs(doubled(given), 4))
+        return Case(tries, inputs(to_double(given), 4))
 
-    precise = inputs(doubled(usual(rng, t=5, s=7)), 3)
-    room = inputs(usual(rng, t=144, s=144, d=4, e=3), 24)
+    precise = inputs(to_double(draw_usual(rng, t=5, s=7)), 3)
+    room = inputs(draw_usual(rng, t=144, s=144, d=4, e=3), 24)
     return (
         case("with one query and one key", t=1, s=1, d=3, e=2, block=4),
         case("with one tile", t=3, s=5, block=8),
@@ -89,7 +93,7 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
         Case(
             "with 144 queries and keys in tiles of 24",
             room,
-            room=most(144, 144),
+            memory_limit=compute_memory_limit(144, 144),
         ),
     )
 

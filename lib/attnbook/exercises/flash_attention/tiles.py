@@ -7,26 +7,26 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from attnbook.exercises.inputs import normal, whole
+from attnbook.exercises.inputs import draw_integers, draw_normal
 
 WIDTH = 16  # its root is 4: scores are whole numbers over 4, without rounding
 
 
-def most(t: int, s: int) -> int:
+def compute_memory_limit(t: int, s: int) -> int:
     """Return a little less than the bytes of the whole matrix of scores."""
     return 19 * t * s // 5
 
 
-def usual(
+def draw_usual(
     rng: torch.Generator, *lead: int, t: int, s: int, d: int = 7, e: int = 5
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return a query, a key and a value of normal numbers."""
     sizes = (t, d), (s, d), (s, e)
-    query, key, value = (normal(rng, *lead, *size) for size in sizes)
+    query, key, value = (draw_normal(rng, *lead, *size) for size in sizes)
     return query, key, value
 
 
-def far(
+def draw_large_scores(
     rng: torch.Generator,
     t: int,
     s: int,
@@ -47,20 +47,20 @@ def far(
             the scores lie near.
         part: by how much the keys differ; a power of two.
     """
-    along = whole(rng, 0, 1, WIDTH) * 2 - 1
+    along = draw_integers(rng, 0, 1, WIDTH) * 2 - 1
     query = sizes[0] * along * signs.to(along).expand(t)[:, None]
     ramp = step * torch.arange(s)[:, None] * (torch.arange(4) == 0)
     key = sizes[1] * along.repeat(s, 1).float()
-    key[:, :4] += part * (whole(rng, -1, 1, s, 4) + ramp * along[:1])
-    return query.float(), key, normal(rng, s, 5)
+    key[:, :4] += part * (draw_integers(rng, -1, 1, s, 4) + ramp * along[:1])
+    return query.float(), key, draw_normal(rng, s, 5)
 
 
-def whole_tiles(x: Tensor, block: int) -> Tensor:
+def drop_incomplete_tile(x: Tensor, block: int) -> Tensor:
     """Return the rows that fill tiles, and drop those after them."""
     count = x.shape[-2] // block * block
     return x[..., : count or None, :]
 
 
-def padded(x: Tensor, block: int) -> Tensor:
+def pad_to_tiles(x: Tensor, block: int) -> Tensor:
     """Return x with rows of zeros until every tile is full."""
     return functional.pad(x, (0, 0, 0, -x.shape[-2] % block))

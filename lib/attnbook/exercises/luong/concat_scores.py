@@ -11,7 +11,7 @@ from torch import Tensor
 
 from attnbook.attention import luong
 from attnbook.exercises.exercise import Case, Exercise, Mistake
-from attnbook.exercises.inputs import doubled, halved, normal
+from attnbook.exercises.inputs import draw_normal, to_double, to_half
 
 
 def draw(rng: torch.Generator) -> tuple[Case, ...]:
@@ -19,15 +19,15 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
 
     def inputs(b, t, s, dq, dk, a):
         return (
-            normal(rng, b, t, dq),
-            normal(rng, b, s, dk),
-            normal(rng, a, dq + dk),
-            normal(rng, a),
+            draw_normal(rng, b, t, dq),
+            draw_normal(rng, b, s, dk),
+            draw_normal(rng, a, dq + dk),
+            draw_normal(rng, a),
         )
 
     usual = inputs(2, 3, 5, 7, 11, 13)
     _, _, W, v = inputs(3, 5, 2, 3, 7, 5)
-    viewed = normal(rng, 3, 3, 5).mT, normal(rng, 3, 7, 2).mT, W, v
+    viewed = draw_normal(rng, 3, 3, 5).mT, draw_normal(rng, 3, 7, 2).mT, W, v
     return (
         Case("with one query and one key", inputs(1, 1, 1, 2, 5, 3)),
         Case("with 3 queries and 5 keys", usual, gradient=True),
@@ -35,8 +35,8 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
         Case("with a square W", inputs(2, 4, 3, 3, 3, 6)),
         Case("with inputs that are transposed views", viewed),
         Case("with large inputs", tuple(8 * x for x in usual)),
-        Case("in double precision", doubled(usual)),
-        Case("in half precision", halved(inputs(2, 3, 5, 2, 5, 3))),
+        Case("in double precision", to_double(usual)),
+        Case("in half precision", to_half(inputs(2, 3, 5, 2, 5, 3))),
     )
 
 

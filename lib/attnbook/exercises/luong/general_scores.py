@@ -9,18 +9,26 @@ import torch
 
 from attnbook.attention import luong
 from attnbook.exercises.exercise import Case, Exercise, Mistake
-from attnbook.exercises.inputs import doubled, halved, normal
+from attnbook.exercises.inputs import draw_normal, to_double, to_half
 
 
 def draw(rng: torch.Generator) -> tuple[Case, ...]:
     """One pair; then T ≠ S and Dq ≠ Dk; then what hides a mistake."""
 
     def inputs(b, t, s, dq, dk):
-        return normal(rng, b, t, dq), normal(rng, b, s, dk), normal(rng, dq, dk)
+        return (
+            draw_normal(rng, b, t, dq),
+            draw_normal(rng, b, s, dk),
+            draw_normal(rng, dq, dk),
+        )
 
     usual = inputs(2, 3, 5, 7, 11)
     query, key, W = inputs(3, 5, 2, 3, 7)
-    viewed = (normal(rng, 3, 3, 5).mT, normal(rng, 3, 7, 2).mT, W.T.clone().T)
+    viewed = (
+        draw_normal(rng, 3, 3, 5).mT,
+        draw_normal(rng, 3, 7, 2).mT,
+        W.T.clone().T,
+    )
     return (
         Case("with one query and one key", inputs(1, 1, 1, 2, 3)),
         Case("with 3 queries and 5 keys", usual, gradient=True),
@@ -32,8 +40,8 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
         ),
         Case("with inputs that are transposed views", viewed),
         Case("with large inputs", tuple(40 * x for x in usual)),
-        Case("in double precision", doubled(usual)),
-        Case("in half precision", halved(inputs(2, 3, 5, 3, 2))),
+        Case("in double precision", to_double(usual)),
+        Case("in half precision", to_half(inputs(2, 3, 5, 3, 2))),
     )
 
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from attnbook.attention import local
 from attnbook.exercises.exercise import Case, Exercise, Mistake
-from attnbook.exercises.inputs import doubled, halved, whole
+from attnbook.exercises.inputs import draw_integers, to_double, to_half
 
 
 def draw(rng: torch.Generator) -> tuple[Case, ...]:
@@ -18,12 +18,14 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
 
     def quarters(low, high, *shape):
         """Return centres a quarter away from a whole number: no ties."""
-        side = whole(rng, 0, 1, *shape) / 2 - 0.25
-        return whole(rng, low, high, *shape) + side
+        side = draw_integers(rng, 0, 1, *shape) / 2 - 0.25
+        return draw_integers(rng, low, high, *shape) + side
 
-    wholes = whole(rng, 1, 5, 2, 3).float()
+    wholes = draw_integers(rng, 1, 5, 2, 3).float()
     between = (
-        whole(rng, 1, 5, 2, 3) + 0.1 + 0.8 * torch.rand(2, 3, generator=rng)
+        draw_integers(rng, 1, 5, 2, 3)
+        + 0.1
+        + 0.8 * torch.rand(2, 3, generator=rng)
     )
     over = torch.cat(
         [quarters(-1, 0, 2, 1), quarters(6, 7, 2, 1), quarters(2, 4, 2, 1)], 1
@@ -39,36 +41,38 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
         Case("with a reach of 0", (torch.cat([wholes, between], 1), 7, 0)),
         Case("with a reach beyond both ends", (between, 5, 40)),
         Case("with fewer positions than queries", (quarters(0, 2, 2, 5), 3, 1)),
-        Case("with B = T = S", (whole(rng, 0, 2, 3, 3).float(), 3, 1)),
+        Case("with B = T = S", (draw_integers(rng, 0, 2, 3, 3).float(), 3, 1)),
         Case("with a transposed view", (quarters(0, 6, 5, 2).T, 7, 2)),
-        Case("in double precision", doubled((between, 7, 2))),
-        Case("in half precision", halved((over, 7, 2))),
+        Case("in double precision", to_double((between, 7, 2))),
+        Case("in half precision", to_half((over, 7, 2))),
     )
 
 
-def apart(centre: Tensor, places: int) -> Tensor:
+def compute_offsets(centre: Tensor, places: int) -> Tensor:
     """Return s - centre for every place s."""
     return torch.arange(places) - centre[..., None]
 
 
-def around(move):
+def move_centre(move):
     """Return windows around centres moved by a function of (centre, S, r)."""
 
     def answer(centre, places, reach):
         moved = move(centre, places, reach)
-        return apart(moved, places).abs() <= reach
+        return compute_offsets(moved, places).abs() <= reach
 
     return answer
 
 
-def of_distance(seen):
+def compare_offsets(seen):
     """Return windows that another test of (s - centre, r) decides."""
-    return lambda centre, places, reach: seen(apart(centre, places), reach)
+    return lambda centre, places, reach: seen(
+        compute_offsets(centre, places), reach
+    )
 
 
-def wrapped(centre, places, reach):
+def wrap_window(centre, places, reach):
     """Go on at the other end, as `torch.roll` does."""
-    away = apart(centre, places).abs() % places
+    away = compute_offsets(centre, places).abs() % places
     return torch.minimum(away, places - away) <= reach
 
 
@@ -86,134 +90,138 @@ check_local_window = Exercise(
             "edges excluded",
             "the edges are excluded; a position at a distance of exactly "
             "`reach` belongs to the window",
-            of_distance(lambda x, r: x.abs() < r),
+            compare_offsets(lambda x, r: x.abs() < r),
         ),
         Mistake(
             "half-open",
             "right edge excluded",
             "the right edge is excluded, as at the end of a Python slice; it "
             "belongs to the window",
-            of_distance(lambda x, r: (x >= -r) & (x < r)),
+            compare_offsets(lambda x, r: (x >= -r) & (x < r)),
         ),
         Mistake(
             "no-left-edge",
             "no left edge",
             "the window has no left edge, as when `abs` is missing",
-            of_distance(lambda x, r: x <= r),
+            compare_offsets(lambda x, r: x <= r),
         ),
         Mistake(
             "no-right-edge",
             "no right edge",
             "the window has no right edge, as when `abs` is missing",
-            of_distance(lambda x, r: -x <= r),
+            compare_offsets(lambda x, r: -x <= r),
         ),
         Mistake(
             "only-before",
             "positions after the centre missing",
             "the window ends at its centre; it should reach equally far to "
             "both sides",
-            of_distance(lambda x, r: (x >= -r) & (x <= 0)),
+            compare_offsets(lambda x, r: (x >= -r) & (x <= 0)),
         ),
         Mistake(
             "only-after",
             "positions before the centre missing",
             "the window begins at its centre; it should reach equally far to "
             "both sides",
-            of_distance(lambda x, r: (x >= 0) & (x <= r)),
+            compare_offsets(lambda x, r: (x >= 0) & (x <= r)),
         ),
         Mistake(
             "half-reach",
             "reach taken as the full width",
             "`reach` is taken as the width of the whole window; it is the "
             "distance to each side",
-            of_distance(lambda x, r: x.abs() <= r / 2),
+            compare_offsets(lambda x, r: x.abs() <= r / 2),
         ),
         Mistake(
             "squared",
             "squared distance",
             "the squared distance is compared with `reach`; it should be the "
             "distance",
-            of_distance(lambda x, r: x**2 <= r),
+            compare_offsets(lambda x, r: x**2 <= r),
         ),
         Mistake(
             "inverted",
             "inverted mask",
             "the mask is inverted: True should mean that a query can attend "
             "to the position",
-            of_distance(lambda x, r: x.abs() > r),
+            compare_offsets(lambda x, r: x.abs() > r),
         ),
         Mistake(
             "rounded",
             "centre rounded",
             "the centre is rounded to an integer; it may lie between two "
             "positions",
-            around(lambda c, S, r: c.round()),
+            move_centre(lambda c, S, r: c.round()),
         ),
         Mistake(
             "floored",
             "centre rounded down",
             "the centre is rounded down to an integer; it may lie between two "
             "positions",
-            around(lambda c, S, r: c.floor()),
+            move_centre(lambda c, S, r: c.floor()),
         ),
         Mistake(
             "truncated",
             "centre converted to an integer",
             "the centre is converted to an integer; it may lie between two "
             "positions",
-            around(lambda c, S, r: c.long()),
+            move_centre(lambda c, S, r: c.long()),
         ),
         Mistake(
             "clamped",
             "centre clamped to the sentence",
             "the centre is clamped to the sentence; a window outside the "
             "sentence should be empty",
-            around(lambda c, S, r: c.clamp(0, S - 1)),
+            move_centre(lambda c, S, r: c.clamp(0, S - 1)),
         ),
         Mistake(
             "moved-inside",
             "window moved inside the sentence",
             "the window is moved until all of it lies inside the sentence; "
             "the part outside should be cut off",
-            around(lambda c, S, r: c.clamp(min(r, S - 1), max(S - 1 - r, 0))),
+            move_centre(
+                lambda c, S, r: c.clamp(min(r, S - 1), max(S - 1 - r, 0))
+            ),
         ),
         Mistake(
             "wrapped",
             "window wraps around",
             "the window wraps around to the other end of the sentence",
-            wrapped,
+            wrap_window,
         ),
         Mistake(
             "counts-from-one",
             "positions counted from 1",
             "the positions are counted from 1; they should be counted from 0",
-            around(lambda c, S, r: c - 1),
+            move_centre(lambda c, S, r: c - 1),
         ),
         Mistake(
             "step-for-centre",
             "query index as centre",
             "the window is centred on the index of the query; it should be "
             "centred on the given centre",
-            around(lambda c, S, r: torch.arange(c.shape[1]).expand_as(c).to(c)),
+            move_centre(
+                lambda c, S, r: torch.arange(c.shape[1]).expand_as(c).to(c)
+            ),
         ),
         Mistake(
             "first-centre",
             "first centre for all queries",
             "every query uses the centre of the first one",
-            around(lambda c, S, r: c[:, :1].expand_as(c)),
+            move_centre(lambda c, S, r: c[:, :1].expand_as(c)),
         ),
         Mistake(
             "first-sequence",
             "first sequence only",
             "every sequence uses the windows of the first one",
-            around(lambda c, S, r: c[:1].expand_as(c)),
+            move_centre(lambda c, S, r: c[:1].expand_as(c)),
         ),
         Mistake(
             "swapped-axes",
             "queries and positions swapped",
             "the axes of queries and positions are swapped: the mask has the "
             "shape (B, S, T)",
-            lambda c, S, r: (apart(c, S).abs() <= r).mT,
+            lambda c, S, r: (compute_offsets(c, S).abs() <= r).mT,
         ),
     ),
 )

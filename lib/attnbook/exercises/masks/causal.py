@@ -9,7 +9,7 @@ from jaxtyping import Bool
 from torch import Tensor
 
 from attnbook.exercises.exercise import Case, Exercise, Mistake
-from attnbook.exercises.inputs import whole
+from attnbook.exercises.inputs import draw_integers
 
 
 def causal(T: int, S: int) -> Bool[Tensor, "T S"]:
@@ -24,7 +24,7 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
     """Square, then a cache, then more queries than keys; random sizes."""
 
     def size(low, high):
-        return int(whole(rng, low, high, 1))
+        return int(draw_integers(rng, low, high, 1))
 
     # Two of each, so that two draws are hardly ever the same.
     few, less = size(2, 6), size(2, 6)

@@ -9,7 +9,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from attnbook.exercises.exercise import Case, Exercise, Mistake
-from attnbook.exercises.inputs import whole
+from attnbook.exercises.inputs import draw_integers
 from attnbook.exercises.masks.causal import causal
 from attnbook.exercises.masks.padding import padding
 
@@ -23,10 +23,10 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
     """One position; one sentence; several; then what hides a mistake."""
 
     def some(count, low, high):
-        return whole(rng, low, high, count)
+        return draw_integers(rng, low, high, count)
 
     empty = some(3, 1, 6)
-    empty[int(whole(rng, 0, 2, 1))] = 0
+    empty[int(draw_integers(rng, 0, 2, 1))] = 0
     return (
         Case("with one position", (torch.tensor([1]), 1)),
         Case("with one sentence without padding", (torch.tensor([5]), 5)),

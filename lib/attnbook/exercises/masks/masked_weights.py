@@ -9,7 +9,7 @@ import torch
 from attnbook.attention.masked_softmax import masked_softmax
 from attnbook.attention.masked_softmax import masked_softmax as emptied
 from attnbook.exercises.exercise import Case, Exercise, Mistake
-from attnbook.exercises.inputs import cast, doubled, halved, normal
+from attnbook.exercises.inputs import cast, draw_normal, to_double, to_half
 
 LOW = 3e38, 6e4  # scores go down to -LOW in single and in half precision
 
@@ -18,7 +18,7 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
     """One key; masks of every shape; an empty row; what hides a mistake."""
 
     def some(*shape):
-        mask = normal(rng, *shape) > 0
+        mask = draw_normal(rng, *shape) > 0
         mask[..., 0], mask[..., 1] = True, False
         return mask
 
@@ -28,7 +28,7 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
         row = torch.where(only, -height, height).expand(2, 3, 7, 5)
         return row.clone(), only.expand(7, 5)
 
-    usual, empty = normal(rng, 2, 3, 7, 5), some(2, 3, 7, 5)
+    usual, empty = draw_normal(rng, 2, 3, 7, 5), some(2, 3, 7, 5)
     empty[0, :, :3], empty[1, 0, 4] = False, False
     loud = usual.clone()
     loud[..., 1] += 300  # hidden in `some`
@@ -51,10 +51,10 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
         Case("with large scores", (usual + 200, empty), gradient=True),
         Case("with only a very low score not masked out", (low, only)),
         Case("with a NaN that is not masked out", (sick, open_row)),
-        Case("in double precision", (*doubled((usual,)), empty)),
-        Case("in half precision", (*halved((usual,)), empty)),
+        Case("in double precision", (*to_double((usual,)), empty)),
+        Case("in half precision", (*to_half((usual,)), empty)),
         Case("in bfloat16", (*cast((usual,), torch.bfloat16), empty)),
-        Case("in half precision, low", (*halved(lone(LOW[1])[:1]), only)),
+        Case("in half precision, low", (*to_half(lone(LOW[1])[:1]), only)),
     )
 
 

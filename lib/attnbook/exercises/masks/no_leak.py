@@ -11,7 +11,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from attnbook.exercises.exercise import Case, Exercise, Mistake
-from attnbook.exercises.inputs import whole
+from attnbook.exercises.inputs import draw_integers
 from attnbook.exercises.masks import models
 
 
@@ -51,50 +51,50 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
     """The plainest models first, then sound and leaking ones in any order."""
 
     def case(tries, training=False, tokens=None, **parts):
-        model = models.Reader(rng, **parts).train(training)
+        model = models.SmallModel(rng, **parts).train(training)
         if tokens is None:  # no sentence has a symbol twice
             drawn = torch.rand(B, models.SYMBOLS - 1, generator=rng)
             tokens = 1 + drawn.argsort(-1)[:, :T]
         return Case(f"with a model that {tries}", (model, tokens))
 
-    few = whole(rng, 1, models.SYMBOLS - 1, 2, 1)
+    few = draw_integers(rng, 1, models.SYMBOLS - 1, 2, 1)
     cases = (
         case("attends to the past only"),
-        case("hides nothing", see=models.everything),
-        case("attends to the next symbol", see=models.shifted),
-        case("is given one symbol", tokens=few, see=models.everything),
-        case("has a window of 3", see=models.window),
-        case("leaks at the first position", see=models.hole(0, -1)),
-        case("leaks at the last position but one", see=models.hole(-2, -1)),
-        case("leaks from position 3 to position 1", see=models.hole(1, 3)),
-        case("leaks in one sentence of the batch", see=models.last_sentence),
-        case("leaks from one sentence to the next", mix=models.neighbour),
-        case("takes the mean over all positions away", mix=models.centred),
-        case("leaks at padding", see=models.padding_seen),
-        case("counts what is no padding", mix=models.counted),
-        case("gives NaN if there is padding", mix=models.undone),
-        case("leaks at a repeated symbol", see=models.twins_seen),
-        case("leaks very little", weigh=models.sentinel),
-        case("is causal up to rounding", mix=models.rounded),
+        case("hides nothing", mask=models.mask_nothing),
+        case("attends to the next symbol", mask=models.mask_after_next),
+        case("is given one symbol", tokens=few, mask=models.mask_nothing),
+        case("has a window of 3", mask=models.mask_outside_window),
+        case("leaks at the first position", mask=models.leak_at(0, -1)),
+        case("leaks at the last position but one", mask=models.leak_at(-2, -1)),
+        case("leaks from position 3 to position 1", mask=models.leak_at(1, 3)),
+        case("leaks in one sentence of the batch", mask=models.leak_in_last),
+        case("leaks from one sentence to the next", mix=models.mix_sequences),
+        case("takes the mean over all positions away", mix=models.subtract),
+        case("leaks at padding", mask=models.leak_at_padding),
+        case("counts what is no padding", mix=models.add_length),
+        case("gives NaN if there is padding", mix=models.spread_nan),
+        case("leaks at a repeated symbol", mask=models.leak_at_repeats),
+        case("leaks very little", weigh=models.weigh_with_sentinel),
+        case("is causal up to rounding", mix=models.round_hidden),
         case("is causal, in training mode with dropout", True, dropout=0.5),
         case("is causal in evaluation mode, given in training mode", True,
-             mix=models.centred_in_training),
+             mix=models.subtract_in_training),
         case("leaks in evaluation mode, given in training mode", True,
-             see=models.everything_in(False)),
+             mask=models.mask_nothing_in(False)),
     )  # fmt: skip
     order = (3 + torch.randperm(len(cases) - 3, generator=rng)).tolist()
     return (*cases[:3], *(cases[i] for i in order))
 
 
-def close(a: Tensor, b: Tensor) -> bool:
+def are_close(a: Tensor, b: Tensor) -> bool:
     """Tell whether two outputs are equal but for rounding."""
     return torch.allclose(a, b, rtol=1e-5, atol=1e-5)
 
 
-def judge(
+def is_unaffected(
     model: nn.Module,
     tokens: Tensor,
-    same: Callable[[Tensor, Tensor], bool] = close,
+    same: Callable[[Tensor, Tensor], bool] = are_close,
     keep: int = 0,
     cuts: Iterable[int] | None = None,
     symbols: Iterable[int] | None = None,
@@ -124,12 +124,12 @@ def judge(
     return True
 
 
-def cut_off(model: nn.Module, tokens: Tensor) -> bool:
+def compare_prefixes(model: nn.Module, tokens: Tensor) -> bool:
     """Tell whether a beginning alone gives what it gives in the whole."""
     model = copy.deepcopy(model).eval()
     whole = model(tokens)
     return all(
-        close(model(tokens[:, :n]), whole[:, :n])
+        are_close(model(tokens[:, :n]), whole[:, :n])
         for n in range(1, tokens.shape[1])
     )
 
@@ -161,40 +161,46 @@ check_no_leak = Exercise(
             "inverted answer",
             "the answer is inverted: True should mean that the model does not "
             "leak",
-            lambda model, tokens: not judge(model, tokens),
+            lambda model, tokens: not is_unaffected(model, tokens),
         ),
         Mistake(
             "as-it-comes",
             "not switched to evaluation mode",
             "the model is tested in the mode it is in; in training mode, "
             "dropout alone changes the past outputs",
-            lambda model, tokens: judge(model, tokens, mode=None),
+            lambda model, tokens: is_unaffected(model, tokens, mode=None),
         ),
         Mistake(
             "left-in-evaluation",
             "left in evaluation mode",
             "the model is left in evaluation mode; restore the mode it was in",
-            lambda model, tokens: judge(model.eval(), tokens, mode=None),
+            lambda model, tokens: is_unaffected(
+                model.eval(), tokens, mode=None
+            ),
         ),
         Mistake(
             "left-in-training",
             "left in training mode",
             "the model is left in training mode; restore the mode it was in",
-            lambda model, tokens: (judge(model, tokens), model.train())[0],
+            lambda model, tokens: (is_unaffected(model, tokens), model.train())[
+                0
+            ],
         ),
         Mistake(
             "to-the-last-bit",
             "exact equality required",
             "exact equality is required; a causal model may round differently "
             "when its future changes",
-            lambda model, tokens: judge(model, tokens, same=torch.equal),
+            lambda model, tokens: is_unaffected(
+                model, tokens, same=torch.equal
+            ),
         ),
         Mistake(
             "too-generous",
             "tolerance too large",
             "the tolerance is far above rounding errors, so a small leak is "
             "missed",
-            lambda model, tokens: judge(
+            lambda model, tokens: is_unaffected(
                 model, tokens, same=lambda a, b: torch.allclose(a, b, atol=0.1)
             ),
         ),
@@ -203,7 +209,7 @@ check_no_leak = Exercise(
             "only predictions compared",
             "only the most likely symbols are compared; a leak may change the "
             "logits without changing them",
-            lambda model, tokens: judge(
+            lambda model, tokens: is_unaffected(
                 model,
                 tokens,
                 same=lambda a, b: torch.equal(a.argmax(-1), b.argmax(-1)),
@@ -214,7 +220,7 @@ check_no_leak = Exercise(
             "NaN not detected",
             "a difference of NaN is not detected: every comparison with NaN "
             "is False",
-            lambda model, tokens: judge(
+            lambda model, tokens: is_unaffected(
                 model,
                 tokens,
                 same=lambda a, b: not bool(((a - b).abs() > 1e-4).any()),
@@ -225,27 +231,27 @@ check_no_leak = Exercise(
             "changed positions compared",
             "outputs at or after the changed symbol are compared; these may "
             "change",
-            lambda model, tokens: judge(model, tokens, keep=1),
+            lambda model, tokens: is_unaffected(model, tokens, keep=1),
         ),
         Mistake(
             "one-cut",
             "one position tried",
             "the future is changed from one position only, so leaks within "
             "either part are missed",
-            lambda model, tokens: judge(model, tokens, cuts=[T // 2]),
+            lambda model, tokens: is_unaffected(model, tokens, cuts=[T // 2]),
         ),
         Mistake(
             "last-symbol-only",
             "only the last symbol changed",
             "only the last symbol is changed, so leaks from other positions "
             "are missed",
-            lambda model, tokens: judge(model, tokens, cuts=[-1]),
+            lambda model, tokens: is_unaffected(model, tokens, cuts=[-1]),
         ),
         Mistake(
             "first-sentence-only",
             "first sentence only",
             "only the first sentence of the batch is compared",
-            lambda model, tokens: judge(
+            lambda model, tokens: is_unaffected(
                 model,
                 tokens,
                 same=lambda a, b: torch.allclose(a[:1], b[:1], 1e-5, 1e-5),
@@ -256,7 +262,7 @@ check_no_leak = Exercise(
             "padding never tried",
             "the changed future never contains padding, and a model may leak "
             "through padding",
-            lambda model, tokens: judge(
+            lambda model, tokens: is_unaffected(
                 model, tokens, symbols=range(1, models.SYMBOLS)
             ),
         ),
@@ -265,14 +271,14 @@ check_no_leak = Exercise(
             "only padding tried",
             "the future is only ever changed to padding; other symbols may "
             "leak as well",
-            lambda model, tokens: judge(model, tokens, symbols=[0]),
+            lambda model, tokens: is_unaffected(model, tokens, symbols=[0]),
         ),
         Mistake(
             "cut-off",
             "future cut off, not changed",
             "the future is cut off instead of changed, so leaks of its "
             "content are missed",
-            lambda model, tokens: cut_off(model, tokens),
+            lambda model, tokens: compare_prefixes(model, tokens),
         ),
     ),
 )

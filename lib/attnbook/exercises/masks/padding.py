@@ -9,7 +9,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from attnbook.exercises.exercise import Case, Exercise, Mistake
-from attnbook.exercises.inputs import whole
+from attnbook.exercises.inputs import draw_integers
 
 
 def padding(lengths: Int[Tensor, " B"], S: int) -> Bool[Tensor, "B 1 1 S"]:
@@ -21,10 +21,10 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
     """One sentence; several; then what hides a mistake."""
 
     def some(count, low, high):
-        return whole(rng, low, high, count)
+        return draw_integers(rng, low, high, count)
 
     empty = some(4, 1, 6)
-    empty[int(whole(rng, 0, 3, 1))] = 0
+    empty[int(draw_integers(rng, 0, 3, 1))] = 0
     return (
         Case("with one sentence that fills its row", (torch.tensor([3]), 3)),
         Case("with one sentence", (some(1, 1, 4), 5)),

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from attnbook.attention.scaled_dot_product import attend
 from attnbook.exercises.exercise import Case, Exercise, Mistake
-from attnbook.exercises.inputs import doubled, halved, normal
+from attnbook.exercises.inputs import draw_normal, to_double, to_half
 from attnbook.exercises.multi_head.multi_head import weighed
 from attnbook.exercises.self_attention.cross_attention import past
 
@@ -35,9 +35,9 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
 
     def inputs(b, h, g, t, s, d, e):
         return (
-            normal(rng, b, h, t, d),
-            normal(rng, b, g, s, d),
-            normal(rng, b, g, s, e),
+            draw_normal(rng, b, h, t, d),
+            draw_normal(rng, b, g, s, d),
+            draw_normal(rng, b, g, s, e),
         )
 
     usual = inputs(2, 6, 2, 3, 5, 7, 11)
@@ -50,8 +50,8 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
         Case("with 4 heads in 2 groups", inputs(1, 4, 2, 5, 3, 2, 7)),
         Case("with everything equal", inputs(4, 4, 2, 4, 4, 4, 4)),
         Case("with large scores", loud),
-        Case("in double precision", doubled(usual)),
-        Case("in half precision", halved(inputs(2, 6, 3, 3, 5, 2, 7))),
+        Case("in double precision", to_double(usual)),
+        Case("in half precision", to_half(inputs(2, 6, 3, 3, 5, 2, 7))),
     )
 
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from attnbook.attention.multi_head import merge_heads, split_heads
 from attnbook.attention.scaled_dot_product import attend
 from attnbook.exercises.exercise import Case, Exercise, Mistake
-from attnbook.exercises.inputs import doubled, halved, normal
+from attnbook.exercises.inputs import draw_normal, to_double, to_half
 from attnbook.exercises.multi_head.merge_heads import (
     merged_by_view,
     merged_in_turns,
@@ -42,8 +42,8 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
     """One head; then several; then numbers that hide a mistake."""
 
     def inputs(b, t, c, heads, size=1.5):
-        matrices = (normal(rng, c, c) * size * c**-0.5 for _ in range(4))
-        return normal(rng, b, t, c), *matrices, heads
+        matrices = (draw_normal(rng, c, c) * size * c**-0.5 for _ in range(4))
+        return draw_normal(rng, b, t, c), *matrices, heads
 
     usual = inputs(2, 5, 21, 3)
     return (
@@ -55,9 +55,11 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
         Case("with everything equal", inputs(3, 3, 9, 3)),
         Case("with heads of width 1", inputs(2, 3, 5, 5)),
         Case("with large scores", inputs(2, 5, 14, 2, size=5.0)),
-        Case("in double precision", doubled(usual)),
-        Case("with very large scores", doubled(inputs(2, 5, 6, 2, size=50.0))),
-        Case("in half precision", halved(inputs(2, 5, 6, 2))),
+        Case("in double precision", to_double(usual)),
+        Case(
+            "with very large scores", to_double(inputs(2, 5, 6, 2, size=50.0))
+        ),
+        Case("in half precision", to_half(inputs(2, 5, 6, 2))),
     )
 
 

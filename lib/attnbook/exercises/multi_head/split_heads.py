@@ -10,23 +10,23 @@ from torch import Tensor
 
 from attnbook.attention import multi_head
 from attnbook.exercises.exercise import Case, Exercise, Mistake
-from attnbook.exercises.inputs import doubled, halved, normal
+from attnbook.exercises.inputs import draw_normal, to_double, to_half
 
 
 def draw(rng: torch.Generator) -> tuple[Case, ...]:
     """One head; then several; then numbers that hide a mistake."""
-    usual = normal(rng, 2, 5, 21), 3
-    turned = normal(rng, 2, 14, 3).transpose(1, 2)
+    usual = draw_normal(rng, 2, 5, 21), 3
+    turned = draw_normal(rng, 2, 14, 3).transpose(1, 2)
     return (
-        Case("with one head", (normal(rng, 2, 3, 5), 1)),
+        Case("with one head", (draw_normal(rng, 2, 3, 5), 1)),
         Case("with 3 heads of 7 columns", usual, gradient=True),
-        Case("with as many heads as columns", (normal(rng, 2, 3, 5), 5)),
-        Case("with one position", (normal(rng, 2, 1, 6), 2)),
-        Case("with as many positions as heads", (normal(rng, 1, 3, 9), 3)),
-        Case("with everything equal", (normal(rng, 3, 3, 9), 3)),
+        Case("with as many heads as columns", (draw_normal(rng, 2, 3, 5), 5)),
+        Case("with one position", (draw_normal(rng, 2, 1, 6), 2)),
+        Case("with as many positions as heads", (draw_normal(rng, 1, 3, 9), 3)),
+        Case("with everything equal", (draw_normal(rng, 3, 3, 9), 3)),
         Case("with columns not next to each other", (turned, 2)),
-        Case("in double precision", doubled(usual)),
-        Case("in half precision", halved(usual)),
+        Case("in double precision", to_double(usual)),
+        Case("in half precision", to_half(usual)),
     )
 
 

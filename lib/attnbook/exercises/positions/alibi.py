@@ -14,7 +14,7 @@ from attnbook.attention.masked_softmax import masked_softmax
 from attnbook.attention.self_attention import causal_mask
 from attnbook.exercises.edited import edited
 from attnbook.exercises.exercise import Case, Exercise, Mistake, Outcome
-from attnbook.exercises.inputs import whole
+from attnbook.exercises.inputs import draw_integers
 
 
 def alibi(heads: int, queries: int, keys: int) -> Float[Tensor, "H T S"]:
@@ -28,7 +28,7 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
     """One head; then several; then fewer queries than keys."""
 
     def odd(low, high):
-        return 2 * whole(rng, low // 2, high // 2, 1).item() + 1
+        return 2 * draw_integers(rng, low // 2, high // 2, 1).item() + 1
 
     # Odd, so that no length is a number of heads.
     equal, few = odd(5, 13), odd(3, 5)
@@ -67,7 +67,7 @@ check_alibi = Exercise(
     returns=("softmax(bias)",),
     draw=draw,
     allowed="Everything is allowed but the functions of `attnbook.positions`.",
-    counts=causal_weights,
+    compare_by=causal_weights,
     mistakes=(
         Mistake(
             "sign",
@@ -126,7 +126,7 @@ check_alibi = Exercise(
             edited(alibi, "/ heads) → / heads).flip(0)"),
         ),
         Mistake(
-            "slopes-turned",
+            "slopes-reciprocal",
             "reciprocal slopes",
             "the slopes are the reciprocals of the right ones: the exponent "
             "should be negative",

@@ -13,7 +13,12 @@ import torch
 from torch import Tensor
 
 from attnbook.exercises.exercise import Case, Exercise, Mistake
-from attnbook.exercises.inputs import doubled, halved, normal, whole
+from attnbook.exercises.inputs import (
+    draw_integers,
+    draw_normal,
+    to_double,
+    to_half,
+)
 from attnbook.positions.biases import relative_bias
 
 
@@ -21,7 +26,7 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
     """Within reach; then beyond it; then numbers that hide a mistake."""
 
     def inputs(heads, reach, length):
-        return normal(rng, heads, 2 * reach + 1), length, length
+        return draw_normal(rng, heads, 2 * reach + 1), length, length
 
     usual = inputs(3, 4, 11)
     return (
@@ -31,10 +36,13 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
         Case("with 3 heads", usual, gradient=True),
         Case("with a reach of 0", inputs(2, 0, 3)),
         Case("with as many distances as positions", inputs(5, 3, 7)),
-        Case("with a length drawn", inputs(2, 3, whole(rng, 4, 19, 1).item())),
+        Case(
+            "with a length drawn",
+            inputs(2, 3, draw_integers(rng, 4, 19, 1).item()),
+        ),
         Case("with everything equal", inputs(5, 2, 5)),
-        Case("in double precision", doubled(usual)),
-        Case("in half precision", halved(usual)),
+        Case("in double precision", to_double(usual)),
+        Case("in half precision", to_half(usual)),
     )
 
 

@@ -11,7 +11,13 @@ from torch import Tensor
 
 from attnbook.exercises.edited import edited
 from attnbook.exercises.exercise import Case, Exercise, Mistake
-from attnbook.exercises.inputs import cast, doubled, halved, normal, whole
+from attnbook.exercises.inputs import (
+    cast,
+    draw_integers,
+    draw_normal,
+    to_double,
+    to_half,
+)
 from attnbook.exercises.positions.sinusoidal import (
     exponents,
     in_turns,
@@ -38,10 +44,10 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
     """One position; then many; then numbers that hide a mistake."""
 
     def inputs(b, h, t, d, at=0, base=10000.0):
-        return normal(rng, b, h, t, d), torch.arange(t) + at, base
+        return draw_normal(rng, b, h, t, d), torch.arange(t) + at, base
 
-    start = whole(rng, 3, 20, 1).item()
-    jumps = whole(rng, 1, 4, 5).cumsum(0).flip(0)
+    start = draw_integers(rng, 3, 20, 1).item()
+    jumps = draw_integers(rng, 1, 4, 5).cumsum(0).flip(0)
     usual = inputs(2, 3, 5, 14)
     late = inputs(2, 3, 5, 6, at=3001 + start)
     return (
@@ -49,13 +55,18 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
         Case("with one pair of columns", inputs(2, 1, 3, 2)),
         Case("with 7 pairs of columns", usual, gradient=True),
         Case("with a first position that is not 0", inputs(2, 3, 5, 6, start)),
-        Case("with positions that jump", (normal(rng, 2, 3, 5, 6), jumps, 1e4)),
+        Case(
+            "with positions that jump",
+            (draw_normal(rng, 2, 3, 5, 6), jumps, 1e4),
+        ),
         Case("with another base", inputs(2, 3, 5, 10, base=100.0)),
         Case("with the base left out", inputs(1, 2, 3, 10)[:2]),
         Case("with everything equal", inputs(4, 4, 4, 4)),
-        Case("in double precision, at position 0", doubled(inputs(2, 1, 1, 6))),
-        Case("in half precision", halved(inputs(2, 3, 5, 6))),
-        Case("in half precision, at distant positions", halved(late)),
+        Case(
+            "in double precision, at position 0", to_double(inputs(2, 1, 1, 6))
+        ),
+        Case("in half precision", to_half(inputs(2, 3, 5, 6))),
+        Case("in half precision, at distant positions", to_half(late)),
         Case("in bfloat16, at distant positions", cast(late, torch.bfloat16)),
     )
 

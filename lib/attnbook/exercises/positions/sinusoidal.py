@@ -10,7 +10,7 @@ from torch import Tensor
 
 from attnbook.exercises.edited import edited
 from attnbook.exercises.exercise import Case, Exercise, Mistake
-from attnbook.exercises.inputs import whole
+from attnbook.exercises.inputs import draw_integers
 
 
 def sinusoidal(length: int, width: int) -> Float[Tensor, "T C"]:
@@ -33,7 +33,7 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
     """One position; then one pair of columns; then many of both."""
 
     def number(low, high):
-        return whole(rng, low, high, 1).item()
+        return draw_integers(rng, low, high, 1).item()
 
     return (
         Case("with one position", (1, 2 * number(2, 9))),

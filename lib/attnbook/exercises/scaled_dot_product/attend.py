@@ -11,7 +11,7 @@ from torch import Tensor
 
 from attnbook.attention.masked_softmax import masked_softmax
 from attnbook.exercises.exercise import Case, Exercise, Mistake
-from attnbook.exercises.inputs import doubled, halved, normal
+from attnbook.exercises.inputs import draw_normal, to_double, to_half
 from attnbook.exercises.scaled_dot_product.weights import weights
 
 
@@ -35,10 +35,10 @@ def draw_attend(rng: torch.Generator) -> tuple[Case, ...]:
 
     def inputs(*lead, t=3, s=5, d=7, e=11):
         sizes = (t, d), (s, d), (s, e)
-        return tuple(normal(rng, *lead, *size) for size in sizes)
+        return tuple(draw_normal(rng, *lead, *size) for size in sizes)
 
     def some(*shape):
-        mask = normal(rng, *shape) > 0
+        mask = draw_normal(rng, *shape) > 0
         mask[..., 0], mask[..., 1] = True, False
         return mask
 
@@ -50,7 +50,7 @@ def draw_attend(rng: torch.Generator) -> tuple[Case, ...]:
     loud[1][1] = 30 * usual[0].mean(0)
     # One key is left to see: its score lies below any sentinel, and the others'
     # lie so far above it that no sentinel, added, brings them down.
-    along = normal(rng, 7).sign()
+    along = draw_normal(rng, 7).sign()
     only = torch.arange(5) == 2
     side = torch.where(only, -1.0, 1.0)[:, None]
     low = 4e4 * along.expand(3, 7), 4e4 * side * along, usual[2]
@@ -67,8 +67,8 @@ def draw_attend(rng: torch.Generator) -> tuple[Case, ...]:
         Case("with a query without keys", (*heads, empty), True),
         Case("with the best key hidden", (*loud, some(3, 5))),
         Case("with a very low score", (*low, only.expand(3, 5))),
-        Case("in double precision", (*doubled(heads), empty)),
-        Case("in half precision", (*halved(heads), empty)),
+        Case("in double precision", (*to_double(heads), empty)),
+        Case("in half precision", (*to_half(heads), empty)),
     )
 
 

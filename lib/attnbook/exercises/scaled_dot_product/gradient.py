@@ -10,7 +10,7 @@ from torch import Tensor
 
 from attnbook.exercises.edited import edited
 from attnbook.exercises.exercise import ATTENTION, Case, Exercise, Mistake
-from attnbook.exercises.inputs import doubled, normal, whole
+from attnbook.exercises.inputs import draw_integers, draw_normal, to_double
 from attnbook.exercises.scaled_dot_product.weights import weights
 
 
@@ -38,8 +38,16 @@ def far_ahead(rng: torch.Generator, t: int, s: int) -> tuple[Tensor, ...]:
     no order of summing adds a rounding error to it.
     """
     key = 100 * torch.eye(s, 7)
-    value, upstream = whole(rng, -4, 4, s, 11), whole(rng, -4, 4, t, 11)
-    return key[whole(rng, 0, s - 1, t)], key, value.float(), upstream.float()
+    value, upstream = (
+        draw_integers(rng, -4, 4, s, 11),
+        draw_integers(rng, -4, 4, t, 11),
+    )
+    return (
+        key[draw_integers(rng, 0, s - 1, t)],
+        key,
+        value.float(),
+        upstream.float(),
+    )
 
 
 def draw_gradient(rng: torch.Generator) -> tuple[Case, ...]:
@@ -47,7 +55,7 @@ def draw_gradient(rng: torch.Generator) -> tuple[Case, ...]:
 
     def inputs(*lead, t=3, s=5, d=7, e=11):
         sizes = (t, d), (s, d), (s, e), (t, e)
-        return tuple(normal(rng, *lead, *size) for size in sizes)
+        return tuple(draw_normal(rng, *lead, *size) for size in sizes)
 
     usual = inputs()
     return (
@@ -58,7 +66,7 @@ def draw_gradient(rng: torch.Generator) -> tuple[Case, ...]:
         Case("with a batch of 2 and 3 heads", inputs(2, 3, t=5, s=3)),
         Case("with transposed views", tuple(x.mT.clone().mT for x in usual)),
         Case("with one key far ahead of the others", far_ahead(rng, 3, 5)),
-        Case("in double precision", doubled(usual)),
+        Case("in double precision", to_double(usual)),
     )
 
 
@@ -148,7 +156,7 @@ check_gradient = Exercise(
             edited(gradient, "* scale → * scale**2"),
         ),
         Mistake(
-            "unscaled-law",
+            "unscaled-attention",
             "gradient of unscaled attention",
             "this is the gradient of attention without the division by √D",
             unscaled,

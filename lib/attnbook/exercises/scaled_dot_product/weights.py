@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from attnbook.exercises.exercise import Case, Exercise, Mistake
-from attnbook.exercises.inputs import doubled, halved, normal
+from attnbook.exercises.inputs import draw_normal, to_double, to_half
 
 
 def weights(
@@ -25,10 +25,10 @@ def weights(
 
 def far_out(rng: torch.Generator, s: int, d: int) -> tuple[Tensor, Tensor]:
     """Return two queries whose scores all lie near 110, and near -110."""
-    along = torch.nn.functional.normalize(normal(rng, d), dim=-1)
+    along = torch.nn.functional.normalize(draw_normal(rng, d), dim=-1)
     size = (110 * d**0.5) ** 0.5
     query = size * torch.stack([along, -along])
-    return query, size * along + 0.1 * normal(rng, s, d)
+    return query, size * along + 0.1 * draw_normal(rng, s, d)
 
 
 def overflowing(rng: torch.Generator, t: int, s: int) -> tuple[Tensor, Tensor]:
@@ -37,21 +37,21 @@ def overflowing(rng: torch.Generator, t: int, s: int) -> tuple[Tensor, Tensor]:
     Once scaled they do not, and each query's own key wins by far, so that
     rounding decides nothing.
     """
-    signs = torch.where(normal(rng, t, 64) > 0, 1.0, -1.0)
-    key = torch.cat([45 * signs, normal(rng, s - t, 64)])
-    return halved((45 * signs, key))
+    signs = torch.where(draw_normal(rng, t, 64) > 0, 1.0, -1.0)
+    key = torch.cat([45 * signs, draw_normal(rng, s - t, 64)])
+    return to_half((45 * signs, key))
 
 
 def draw_weights(rng: torch.Generator) -> tuple[Case, ...]:
     """Width 1 needs no scale; then T ≠ S; then what hides a mistake."""
 
     def inputs(*lead, t, s, d):
-        return normal(rng, *lead, t, d), normal(rng, *lead, s, d)
+        return draw_normal(rng, *lead, t, d), draw_normal(rng, *lead, s, d)
 
     usual = inputs(t=3, s=5, d=7)
     heads = inputs(2, 3, t=7, s=5, d=11)
     # Heads cut out of wider vectors, as views: (B, T, H, D) transposed.
-    query, key = normal(rng, 2, 3, 4, 5), normal(rng, 2, 6, 4, 5)
+    query, key = draw_normal(rng, 2, 3, 4, 5), draw_normal(rng, 2, 6, 4, 5)
     return (
         Case("with one query, two keys and width 1", inputs(t=1, s=2, d=1)),
         Case("with 3 queries and 5 keys", usual, gradient=True),
@@ -62,8 +62,8 @@ def draw_weights(rng: torch.Generator) -> tuple[Case, ...]:
             (query.transpose(1, 2), key.transpose(1, 2)),
         ),
         Case("with scores near 110 and -110", far_out(rng, 5, 7)),
-        Case("in double precision", doubled(usual)),
-        Case("in half precision", halved(inputs(2, t=3, s=5, d=7))),
+        Case("in double precision", to_double(usual)),
+        Case("in half precision", to_half(inputs(2, t=3, s=5, d=7))),
         Case("with products beyond half precision", overflowing(rng, 3, 5)),
     )
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from attnbook.attention.scaled_dot_product import attend
 from attnbook.exercises.exercise import Case, Exercise, Mistake
-from attnbook.exercises.inputs import normal
+from attnbook.exercises.inputs import draw_normal
 from attnbook.exercises.self_attention.cross_attention import (
     itself,
     past,
@@ -38,10 +38,10 @@ RIGHT = itself(weighed(bend=past))
 
 def draw_causal(rng: torch.Generator) -> tuple[Case, ...]:
     """The cases of self-attention; then scores that no sentinel undercuts."""
-    W = normal(rng, 7, 3)
+    W = draw_normal(rng, 7, 3)
     # What asks is the opposite of what answers: every position's score with
     # itself is about -1e10, and the first position sees no other.
-    low = 1e5 * normal(rng, 2, 5, 3), W, -W, normal(rng, 11, 3)
+    low = 1e5 * draw_normal(rng, 2, 5, 3), W, -W, draw_normal(rng, 11, 3)
     return (*draw(rng), Case("with very low scores", low))
 
 

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from attnbook.attention.scaled_dot_product import attend
 from attnbook.exercises.exercise import Case, Exercise, Mistake
-from attnbook.exercises.inputs import doubled, halved, normal
+from attnbook.exercises.inputs import draw_normal, to_double, to_half
 
 
 def cross_attention(
@@ -33,8 +33,8 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
 
     def inputs(b, t, s, c, m, d, e):
         sizes = (d, c), (d, m), (e, m)
-        matrices = (normal(rng, *size) * size[1] ** -0.5 for size in sizes)
-        return normal(rng, b, t, c), normal(rng, b, s, m), *matrices
+        matrices = (draw_normal(rng, *size) * size[1] ** -0.5 for size in sizes)
+        return draw_normal(rng, b, t, c), draw_normal(rng, b, s, m), *matrices
 
     usual = inputs(2, 3, 5, 7, 11, 2, 13)
     loud = tuple(4 * x for x in inputs(2, 3, 5, 2, 3, 5, 7))
@@ -44,8 +44,8 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
         Case("with 5 queries and 3 keys", inputs(2, 5, 3, 3, 2, 7, 5)),
         Case("with everything equal", inputs(2, 4, 4, 4, 4, 4, 4)),
         Case("with large scores", loud),
-        Case("in double precision", doubled(usual)),
-        Case("in half precision", halved(inputs(2, 3, 5, 3, 2, 5, 7))),
+        Case("in double precision", to_double(usual)),
+        Case("in half precision", to_half(inputs(2, 3, 5, 3, 2, 5, 7))),
     )
 
 
@@ -145,7 +145,7 @@ check_cross_attention = Exercise(
             lambda x, memory, Q, K, V: RIGHT(x, x, Q, K, V),
         ),
         Mistake(
-            "memory-asks",
+            "query-from-memory",
             "queries from the memory",
             "the memory attends to itself; the queries should come from `x`",
             lambda x, memory, Q, K, V: RIGHT(memory, memory, Q, K, V),

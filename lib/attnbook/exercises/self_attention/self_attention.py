@@ -12,7 +12,7 @@ from torch import Tensor
 
 from attnbook.attention.scaled_dot_product import attend
 from attnbook.exercises.exercise import Case, Exercise, Mistake
-from attnbook.exercises.inputs import doubled, halved, normal
+from attnbook.exercises.inputs import draw_normal, to_double, to_half
 from attnbook.exercises.self_attention.cross_attention import (
     itself,
     past,
@@ -37,8 +37,8 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
     """One position; then widths that all differ; then what hides a mistake."""
 
     def inputs(b, t, c, d, e):
-        matrices = (normal(rng, n, c) * c**-0.5 for n in (d, d, e))
-        return normal(rng, b, t, c), *matrices
+        matrices = (draw_normal(rng, n, c) * c**-0.5 for n in (d, d, e))
+        return draw_normal(rng, b, t, c), *matrices
 
     usual = inputs(2, 5, 3, 7, 11)
     loud = tuple(4 * x for x in inputs(2, 3, 5, 2, 7))
@@ -49,10 +49,10 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
         Case("with large scores", loud),
         Case(
             "with the input a transposed view",
-            (normal(rng, 2, 3, 5).mT, *inputs(1, 1, 3, 2, 5)[1:]),
+            (draw_normal(rng, 2, 3, 5).mT, *inputs(1, 1, 3, 2, 5)[1:]),
         ),
-        Case("in double precision", doubled(usual)),
-        Case("in half precision", halved(inputs(2, 5, 3, 2, 7))),
+        Case("in double precision", to_double(usual)),
+        Case("in half precision", to_half(inputs(2, 5, 3, 2, 7))),
     )
 
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from attnbook.exercises.edited import edited
 from attnbook.exercises.exercise import Case, Exercise, Mistake
-from attnbook.exercises.inputs import doubled, normal
+from attnbook.exercises.inputs import draw_normal, to_double
 from attnbook.models.layer_norm import layer_norm
 
 
@@ -34,9 +34,9 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
 
     def inputs(*shape, size=1.0):
         C = shape[-1]
-        mixes, norms = normal(rng, 2, C, C), normal(rng, 2, 2, C)
+        mixes, norms = draw_normal(rng, 2, C, C), draw_normal(rng, 2, 2, C)
         return (
-            size * normal(rng, *shape),
+            size * draw_normal(rng, *shape),
             Attention(mixes[0]),
             Network(mixes[1]),
             Norm(*norms[0]),
@@ -49,7 +49,7 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
         Case("with 2 x 3 vectors", usual, gradient=True),
         Case("with 4 positions and C = 7", inputs(3, 4, 7), gradient=True),
         Case("with large vectors", inputs(2, 3, 5, size=50.0)),
-        Case("in double precision", doubled(usual)),
+        Case("in double precision", to_double(usual)),
     )
 
 
@@ -117,13 +117,13 @@ check_block = Exercise(
             ),
         ),
         Mistake(
-            "no-way-past-attention",
+            "no-residual-attention",
             "no residual connection around attention",
             "the residual connection around the attention is missing",
             edited(block, "x + attention → attention"),
         ),
         Mistake(
-            "no-way-past-network",
+            "no-residual-feed-forward",
             "no residual connection around the FFN",
             "the residual connection around the feed-forward network is "
             "missing",
@@ -152,7 +152,7 @@ check_block = Exercise(
             ),
         ),
         Mistake(
-            "adds-the-normed",
+            "adds-to-normalized",
             "residual after the norm",
             "the outputs are added to the normalized vectors; the residual "
             "connection should carry x itself",
@@ -188,7 +188,7 @@ check_block = Exercise(
             ),
         ),
         Mistake(
-            "network-first",
+            "feed-forward-first",
             "sublayers swapped",
             "the sublayers are swapped: the attention should come first",
             lambda x, attention, network, first, second: block(
@@ -202,7 +202,7 @@ check_block = Exercise(
             edited(block, "first(x) → x", "second(x) → x"),
         ),
         Mistake(
-            "no-network",
+            "no-feed-forward",
             "no feed-forward network",
             "the feed-forward network is missing",
             edited(block, " + network(second(x)) → "),

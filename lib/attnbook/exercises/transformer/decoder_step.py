@@ -14,7 +14,7 @@ from attnbook.attention import scaled_dot_product
 from attnbook.attention.self_attention import causal_mask
 from attnbook.exercises.edited import edited
 from attnbook.exercises.exercise import Case, Exercise, Mistake
-from attnbook.exercises.inputs import doubled, normal
+from attnbook.exercises.inputs import draw_normal, to_double
 
 
 def decoder_step(
@@ -40,12 +40,15 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
 
     def inputs(lengths, t, c, size=1.0):
         b, s = len(lengths), max(lengths)
-        x, memory = size * normal(rng, b, t, c), size * normal(rng, b, s, c)
+        x, memory = (
+            size * draw_normal(rng, b, t, c),
+            size * draw_normal(rng, b, s, c),
+        )
         return x, memory, torch.tensor(lengths), attend
 
     usual = inputs([5, 2, 4], 3, 7)
     x, memory, lengths, given = inputs([4, 1], 5, 3)
-    padded = torch.cat([memory, 9 + normal(rng, 2, 2, 3)], dim=1)
+    padded = torch.cat([memory, 9 + draw_normal(rng, 2, 2, 3)], dim=1)
     return (
         Case("with one source symbol", inputs([1], 1, 2)),
         Case("without padding", inputs([3, 3], 4, 5), gradient=True),
@@ -54,7 +57,7 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
         Case("with B = T = S", inputs([3, 1, 2], 3, 5)),
         Case("with padding for all", (x, padded, lengths, given)),
         Case("with large numbers", inputs([5, 2], 3, 4, size=6.0)),
-        Case("in double precision", doubled(usual)),
+        Case("in double precision", to_double(usual)),
     )
 
 
@@ -111,7 +114,7 @@ check_decoder_step = Exercise(
             edited(decoder_step, "x, past) → x, past.tril(-1))"),
         ),
         Mistake(
-            "first-text-only",
+            "first-length-only",
             "first length for all sequences",
             "all source sequences are masked with the length of the first one",
             edited(decoder_step, "memory, real) → memory, real[:1])"),
@@ -128,7 +131,7 @@ check_decoder_step = Exercise(
             ),
         ),
         Mistake(
-            "memory-asks-itself",
+            "query-from-memory",
             "queries from the memory",
             "the queries of the cross-attention come from the memory; they "
             "should come from the decoder",
@@ -168,13 +171,13 @@ check_decoder_step = Exercise(
             ),
         ),
         Mistake(
-            "no-way-past-memory",
+            "no-residual-cross-attention",
             "no residual around cross-attention",
             "the residual connection around the cross-attention is missing",
             edited(decoder_step, "return x + attend → return attend"),
         ),
         Mistake(
-            "no-way-past-itself",
+            "no-residual-self-attention",
             "no residual around self-attention",
             "the residual connection around the self-attention is missing",
             edited(decoder_step, "x = x + attend → x = attend"),

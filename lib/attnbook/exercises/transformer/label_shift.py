@@ -12,9 +12,9 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from attnbook.exercises.edited import edited
-from attnbook.exercises.encoder_decoder.masked_loss import padded
+from attnbook.exercises.encoder_decoder.masked_loss import draw_padded
 from attnbook.exercises.exercise import Case, Exercise, Mistake
-from attnbook.exercises.inputs import doubled
+from attnbook.exercises.inputs import to_double
 
 
 def next_symbol_loss(
@@ -29,17 +29,21 @@ def next_symbol_loss(
 
 def draw(rng: torch.Generator) -> tuple[Case, ...]:
     """Two symbols; then padding, under several numbers; then large logits."""
-    logits, ids, pad = padded(rng, [3, 5, 2], 5, 7)
+    logits, ids, pad = draw_padded(rng, [3, 5, 2], 5, 7)
     return (
-        Case("with two symbols", padded(rng, [2], 2, 5)),
-        Case("without padding", padded(rng, [5, 5], 5, 7), gradient=True),
+        Case("with two symbols", draw_padded(rng, [2], 2, 5)),
+        Case("without padding", draw_padded(rng, [5, 5], 5, 7), gradient=True),
         Case("with padding", (logits, ids, pad), gradient=True),
         Case(
-            "with padding numbered 3", padded(rng, [4, 2], 4, 11, pad=3), True
+            "with padding numbered 3",
+            draw_padded(rng, [4, 2], 4, 11, pad=3),
+            True,
         ),
-        Case("with as many symbols as positions", padded(rng, [5, 3], 5, 5)),
+        Case(
+            "with as many symbols as positions", draw_padded(rng, [5, 3], 5, 5)
+        ),
         Case("with large logits", (logits * 200, ids, pad)),
-        Case("in double precision", doubled((logits, ids, pad))),
+        Case("in double precision", to_double((logits, ids, pad))),
     )
 
 
@@ -90,7 +94,7 @@ check_label_shift = Exercise(
             ),
         ),
         Mistake(
-            "across-texts",
+            "across-sequences",
             "shift across sequences",
             "the sequences are concatenated before the shift, so the last "
             "position of one predicts the first symbol of the next",

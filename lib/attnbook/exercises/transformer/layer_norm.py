@@ -10,7 +10,7 @@ import torch
 
 from attnbook.exercises.edited import edited
 from attnbook.exercises.exercise import Case, Exercise, Mistake
-from attnbook.exercises.inputs import doubled, normal
+from attnbook.exercises.inputs import draw_normal, to_double
 from attnbook.models.layer_norm import layer_norm
 
 
@@ -18,8 +18,11 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
     """One vector; several; then a large ε, equal entries, a far mean."""
 
     def inputs(*shape, eps=1e-5):
-        gain, bias = 1 + normal(rng, shape[-1]), normal(rng, shape[-1])
-        return normal(rng, *shape), gain, bias, eps
+        gain, bias = (
+            1 + draw_normal(rng, shape[-1]),
+            draw_normal(rng, shape[-1]),
+        )
+        return draw_normal(rng, *shape), gain, bias, eps
 
     usual = inputs(2, 3, 7)
     x, gain, bias, eps = inputs(3, 2, 5)
@@ -30,9 +33,9 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
         Case("with vectors of two entries", inputs(3, 2)),
         Case("with ε = 0.5", inputs(2, 3, 5, eps=0.5), gradient=True),
         Case("with equal entries", (flat, gain, bias, eps)),
-        Case("with a mean of 30,000", doubled((x + 30_000, gain, bias, eps))),
+        Case("with a mean of 30,000", to_double((x + 30_000, gain, bias, eps))),
         Case("with a transposed view", (x.mT.clone().mT, gain, bias, eps)),
-        Case("in double precision", doubled(usual)),
+        Case("in double precision", to_double(usual)),
     )
 
 

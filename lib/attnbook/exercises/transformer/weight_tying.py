@@ -13,7 +13,7 @@ from torch import Tensor
 
 from attnbook.exercises.edited import edited
 from attnbook.exercises.exercise import Case, Exercise, Mistake
-from attnbook.exercises.inputs import doubled, normal, whole
+from attnbook.exercises.inputs import draw_integers, draw_normal, to_double
 
 
 def tied(
@@ -29,8 +29,8 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
     """One symbol; then several, V ≠ C; then V = C and T = V."""
 
     def inputs(v, c, b, t):
-        ids = whole(rng, 0, v - 1, b, t)
-        return normal(rng, v, c), ids, normal(rng, b, t, c)
+        ids = draw_integers(rng, 0, v - 1, b, t)
+        return draw_normal(rng, v, c), ids, draw_normal(rng, b, t, c)
 
     usual = inputs(11, 5, 2, 3)
     return (
@@ -39,7 +39,7 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
         Case("with 3 symbols and C = 7", inputs(3, 7, 2, 5), gradient=True),
         Case("with as many symbols as columns", inputs(5, 5, 2, 3)),
         Case("with T = V", inputs(5, 3, 2, 5)),
-        Case("in double precision", doubled(usual)),
+        Case("in double precision", to_double(usual)),
     )
 
 

@@ -1,4 +1,4 @@
-"""What this book's own answers give, remembered from one check to the next.
+"""What this book's own answers give, stored from one check to the next.
 
 A refusal is compared with every declared mistake, on the same inputs for
 everyone and on those of one draw: most of it has been computed before.
@@ -10,7 +10,7 @@ from functools import lru_cache
 
 import torch
 
-from attnbook.exercises.guard import untouched
+from attnbook.exercises.guard import preserve_state
 from attnbook.exercises.outcome import Case, Outcome
 from attnbook.exercises.runner import run
 from attnbook.exercises.tolerance import DRAWS, RandomRounding
@@ -19,38 +19,38 @@ Draw = Callable[[torch.Generator], tuple[Case, ...]]
 
 
 @lru_cache(maxsize=8)
-def drawn(draw: Draw, seed: int) -> tuple[Case, ...]:
+def draw_cases(draw: Draw, seed: int) -> tuple[Case, ...]:
     """Return the cases drawn from a seed; every call gets copies of them."""
     return draw(torch.Generator().manual_seed(seed))
 
 
 @lru_cache(maxsize=16384)
-def outcome(
+def compute_outcome(
     draw: Draw, answer: Callable, seed: int, nth: int, watched: bool = False
 ) -> Outcome:
     """Return what an answer of this book's own gives in one case."""
-    with untouched():
-        return run(answer, drawn(draw, seed)[nth], watched=watched)
+    with preserve_state():
+        return run(answer, draw_cases(draw, seed)[nth], watched=watched)
 
 
-def known(
+def list_outcomes(
     draw: Draw, answer: Callable, seed: int, watched: bool = False
 ) -> Iterator[Outcome]:
     """Yield what an answer of this book's own gives, case by case.
 
     With `watched`, it is also known which of the book's functions got all its
-    inputs. What was stopped, as when a computer slept, is not remembered.
+    inputs. What was stopped, as when a computer slept, is not stored.
     """
-    for nth in range(len(drawn(draw, seed))):
-        found = outcome(draw, answer, seed, nth, watched)
+    for nth in range(len(draw_cases(draw, seed))):
+        found = compute_outcome(draw, answer, seed, nth, watched)
         if found.stopped:
-            outcome.cache_clear()
-            found = outcome(draw, answer, seed, nth, watched)
+            compute_outcome.cache_clear()
+            found = compute_outcome(draw, answer, seed, nth, watched)
         yield found
 
 
 @lru_cache(maxsize=2048)
-def scattered(
+def draw_outcomes(
     draw: Draw, answer: Callable, seed: int, nth: int
 ) -> tuple[Outcome, ...]:
     """Return what an answer gives as it is, and then with random roundings.
@@ -61,11 +61,11 @@ def scattered(
     def shapes(given: Outcome) -> list[torch.Size]:
         return [x.shape for x in given.tensors]
 
-    usual = outcome(draw, answer, seed, nth)
+    usual = compute_outcome(draw, answer, seed, nth)
     kinds = [x.dtype for x in usual.output if x.is_floating_point()]
-    case = replace(drawn(draw, seed)[nth], room=None)
+    case = replace(draw_cases(draw, seed)[nth], memory_limit=None)
     found = [usual]
-    with untouched():
+    with preserve_state():
         for i in range(DRAWS if kinds else 0):
             with RandomRounding(kinds[0], seed=i):
                 found.append(run(answer, case, watched=False))

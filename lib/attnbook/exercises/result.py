@@ -6,11 +6,11 @@ import torch
 from torch import Tensor
 
 
-def parts(given) -> tuple[str, tuple[Tensor, ...]]:
+def split_result(given) -> tuple[str, tuple[Tensor, ...]]:
     """Return the kind of a result, in words, and its tensors."""
     if given is None:
         return "None", ()
-    if is_truth(given):
+    if is_boolean(given):
         return "a boolean", (torch.tensor(bool(given)),)
     if is_tensor(given):
         return "a tensor", (given,)
@@ -33,14 +33,14 @@ def is_tensor(given) -> bool:
     return isinstance(given, Tensor) and asked is Tensor.__torch_dispatch__
 
 
-def is_truth(given) -> bool:
+def is_boolean(given) -> bool:
     """Tell whether something is a single boolean: Python's or an array's."""
     kind = str(getattr(given, "dtype", type(given).__name__))
     bare = getattr(given, "shape", ()) == ()
     return bare and kind in ("bool", "torch.bool")
 
 
-def plain(x: Tensor) -> Tensor:
+def copy_numbers(x: Tensor) -> Tensor:
     """Return a tensor's numbers without graph, device and layout.
 
     Overridden methods of a tensor subclass are not called.
