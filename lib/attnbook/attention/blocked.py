@@ -58,7 +58,7 @@ def attend_in_blocks(
         parts = chunk_mask.split(rows, dim=-1)
         used = [j for j, part in enumerate(parts) if part.any()]
         chunks.append(
-            (used, concatenate([parts[j] for j in used], -1, chunk_mask))
+            (used, concatenate_parts([parts[j] for j in used], -1, chunk_mask))
         )
     return attend_chunks(query, key, value, chunks, rows)
 
@@ -123,13 +123,13 @@ def attend_chunks(
     outputs = []
     queries = query.split(rows, dim=-2)
     for chunk, (used, chunk_mask) in zip(queries, chunks, strict=True):
-        chunk_keys = concatenate([keys[j] for j in used], -2, key)
-        chunk_values = concatenate([values[j] for j in used], -2, value)
+        chunk_keys = concatenate_parts([keys[j] for j in used], -2, key)
+        chunk_values = concatenate_parts([values[j] for j in used], -2, value)
         outputs.append(attend(chunk, chunk_keys, chunk_values, chunk_mask))
-    return concatenate(outputs, -2, query)
+    return concatenate_parts(outputs, -2, query)
 
 
-def concatenate(parts: list[Tensor], axis: int, whole: Tensor) -> Tensor:
+def concatenate_parts(parts: list[Tensor], axis: int, whole: Tensor) -> Tensor:
     """Concatenate the parts; of no parts, return an empty slice of `whole`."""
     return torch.cat(parts, axis) if parts else whole.narrow(axis, 0, 0)
 

@@ -46,7 +46,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from attnbook.attention.running_errors import RunningErrors
+from attnbook.attention.running_errors import ErrorBounds
 
 
 class Bounded(NamedTuple):
@@ -95,13 +95,13 @@ def error_budget(
     dtype = dtype or inputs[0].dtype
     twice = 2.0 if dtype == torch.float64 else 1.0
     leaves = [x.detach().double().requires_grad_() for x in inputs]
-    with torch.enable_grad(), RunningErrors(dtype, accumulate, tiles) as errors:
+    with torch.enable_grad(), ErrorBounds(dtype, accumulate, tiles) as errors:
         output = function(*leaves)
         made = torch.autograd.grad(
             output, leaves, upstream.detach().double(), materialize_grads=True
         )
     return [
-        Bounded(x.detach(), twice * errors.of(x.detach()))
+        Bounded(x.detach(), twice * errors.get_error(x.detach()))
         for x in (output, *made)
     ]
 

@@ -36,7 +36,7 @@ def online_softmax(
         if maximum is None or total is None:
             maximum = scores.new_full(scores.shape[:-1], -torch.inf)
             total = torch.zeros_like(maximum)
-        highest = running_maximum(maximum, scores)
+        highest = update_maximum(maximum, scores)
         exponentials = (scores - finite_maximum(highest)[..., None]).exp()
         total = total * rescaling(maximum, highest) + exponentials.sum(dim=-1)
         maximum = highest
@@ -75,7 +75,7 @@ def merge(
     return output.to(output_a.dtype), lse
 
 
-def running_maximum(
+def update_maximum(
     maximum: Float[Tensor, "*B"], scores: Float[Tensor, "*B _"]
 ) -> Float[Tensor, "*B"]:
     """Return the maximum so far; a chunk may have no scores."""

@@ -24,7 +24,7 @@ STORED, FACTOR = 2, 3  # roundings charged to a result, and to a factor
 EXPONENTIAL = 4  # 2 units in the last place, as vectorized libraries promise
 
 
-class RunningErrors(TorchDispatchMode):
+class ErrorBounds(TorchDispatchMode):
     """While it is active, every operation carries a bound on its error.
 
     Args:
@@ -55,33 +55,35 @@ class RunningErrors(TorchDispatchMode):
         self.terms: dict[Key, Tensor] = {}
         self.alive: list[Tensor] = []  # so that no memory is used twice
 
-    def carry(self, x: Tensor, error: Tensor) -> None:
+    def set_error(self, x: Tensor, error: Tensor) -> None:
         """Say how far an input may be off; inputs are exact unless told so."""
-        self.errors[key(x)] = error
+        self.errors[make_key(x)] = error
         self.alive.append(x)
 
-    def of(self, x: Tensor | float | int) -> Tensor:
+    def get_error(self, x: Tensor | float | int) -> Tensor:
         """Return the bound on a tensor's error; inputs have none."""
         if not isinstance(x, Tensor):
             return torch.zeros((), dtype=torch.float64)
-        found = self.errors.get(key(x))
+        found = self.errors.get(make_key(x))
         return torch.zeros_like(x) if found is None else found
 
-    def most(self, x: Tensor | float | int) -> Tensor:
+    def bound_size(self, x: Tensor | float | int) -> Tensor:
         """Return how large the computed numbers can be."""
-        return (x.abs() if isinstance(x, Tensor) else abs(x)) + self.of(x)
+        return (x.abs() if isinstance(x, Tensor) else abs(x)) + self.get_error(
+            x
+        )
 
-    def gamma(self, summed: int, stored: int = STORED) -> float:
+    def compute_gamma(self, summed: int, stored: int = STORED) -> float:
         """Return the relative error of some roundings in sums and in stores."""
         roundings = summed * math.log1p(-self.v) + stored * math.log1p(-self.u)
         return math.expm1(-roundings)
 
-    def rounded(
+    def bound_rounding(
         self, size: Tensor, summed: int, stored: int = STORED
     ) -> Tensor:
         """Return the error that roundings make in terms of this size."""
         lost = (summed + stored) * self.tiny * (size > 0)
-        return self.gamma(summed, stored) * size + lost
+        return self.compute_gamma(summed, stored) * size + lost
 
     def __torch_dispatch__(
         self,
@@ -101,7 +103,9 @@ class RunningErrors(TorchDispatchMode):
         if name in MOVES:
             self._move(func, made, args, kwargs)
         elif name in RULES:
-            self.errors[key(made)] = RULES[name](self, made, *args, **kwargs)
+            self.errors[make_key(made)] = RULES[name](
+                self, made, *args, **kwargs
+            )
         elif name not in CONSTANTS:
             raise NotImplementedError(f"no rule for the error of {func}")
         return made
@@ -114,25 +118,28 @@ class RunningErrors(TorchDispatchMode):
         kwargs: dict[str, Any],
     ) -> None:
         """Errors and terms move as the numbers do."""
-        for held, of in (self.errors, self.of), (self.terms, self._terms):
-            moved = func(*tree_map(moving(of), args), **kwargs)
+        for held, of in (
+            (self.errors, self.get_error),
+            (self.terms, self._get_terms),
+        ):
+            moved = func(*tree_map(replace_numbers(of), args), **kwargs)
             pairs = zip(tree_leaves(made), tree_leaves(moved), strict=True)
             for x, error in pairs:
-                held[key(x)] = error
+                held[make_key(x)] = error
         self.alive += tree_leaves(moved)
 
-    def _terms(self, x: Tensor) -> Tensor:
+    def _get_terms(self, x: Tensor) -> Tensor:
         """Return the size of a product's terms; else that of the number."""
-        found = self.terms.get(key(x))
+        found = self.terms.get(make_key(x))
         return x.abs() if found is None else found
 
 
-def key(x: Tensor) -> Key:
+def make_key(x: Tensor) -> Key:
     """Return what tells two tensors apart, however PyTorch wraps them."""
     return x.data_ptr(), x.dtype, tuple(x.shape), x.stride()
 
 
-def moving(of: Callable[[Tensor], Tensor]) -> Callable[[Any], Any]:
+def replace_numbers(of: Callable[[Tensor], Tensor]) -> Callable[[Any], Any]:
     """Return what replaces numbers by their errors and leaves indices."""
 
     def replace(x: Any) -> Any:
@@ -142,98 +149,108 @@ def moving(of: Callable[[Tensor], Tensor]) -> Callable[[Any], Any]:
     return replace
 
 
-def product(run: RunningErrors, made: Tensor, a: Tensor, b: Tensor) -> Tensor:
+def bound_product(
+    run: ErrorBounds, made: Tensor, a: Tensor, b: Tensor
+) -> Tensor:
     """Bound matrix products; keep the size of their terms."""
-    run.terms[key(made)] = a.abs() @ b.abs()
-    return product_and_sum(run, made, torch.zeros_like(made[..., :1, :]), a, b)
+    run.terms[make_key(made)] = a.abs() @ b.abs()
+    return bound_product_and_sum(
+        run, made, torch.zeros_like(made[..., :1, :]), a, b
+    )
 
 
-def product_and_sum(
-    run: RunningErrors, made: Tensor, start: Tensor, a: Tensor, b: Tensor
+def bound_product_and_sum(
+    run: ErrorBounds, made: Tensor, start: Tensor, a: Tensor, b: Tensor
 ) -> Tensor:
     """Bound a linear layer: a matrix product and a bias."""
-    sizes = run.most(a) @ run.most(b) + run.most(start)
-    carried = a.abs() @ run.of(b) + run.of(a) @ run.most(b) + run.of(start)
-    return carried + run.rounded(sizes, a.shape[-1] + 1)
+    sizes = run.bound_size(a) @ run.bound_size(b) + run.bound_size(start)
+    carried = (
+        a.abs() @ run.get_error(b)
+        + run.get_error(a) @ run.bound_size(b)
+        + run.get_error(start)
+    )
+    return carried + run.bound_rounding(sizes, a.shape[-1] + 1)
 
 
-def addition(
-    run: RunningErrors,
+def bound_addition(
+    run: ErrorBounds,
     made: Tensor,
     a: Tensor,
     b: Tensor | float | int,
     alpha: float | int = 1,
 ) -> Tensor:
     """Bound sums and differences by the size of both terms."""
-    sizes = run.most(a) + abs(alpha) * run.most(b)
-    carried = run.of(a) + abs(alpha) * run.of(b)
-    return (carried + run.rounded(sizes, 0)).expand_as(made)
+    sizes = run.bound_size(a) + abs(alpha) * run.bound_size(b)
+    carried = run.get_error(a) + abs(alpha) * run.get_error(b)
+    return (carried + run.bound_rounding(sizes, 0)).expand_as(made)
 
 
-def multiplication(
-    run: RunningErrors, made: Tensor, a: Tensor, b: Tensor | float | int
+def bound_multiplication(
+    run: ErrorBounds, made: Tensor, a: Tensor, b: Tensor | float | int
 ) -> Tensor:
     """Bound products of numbers, or with one factor."""
     a, b = (b, a) if isinstance(b, Tensor) and b.dim() == 0 else (a, b)
     size = b.abs() if isinstance(b, Tensor) else abs(b)
-    carried = size * run.of(a) + run.most(a) * run.of(b)
+    carried = size * run.get_error(a) + run.bound_size(a) * run.get_error(b)
     factor = not isinstance(b, Tensor) or b.dim() == 0
     charged = FACTOR if factor else STORED
-    return carried + run.rounded(run.most(a) * run.most(b), 0, charged)
+    return carried + run.bound_rounding(
+        run.bound_size(a) * run.bound_size(b), 0, charged
+    )
 
 
-def division(
-    run: RunningErrors, made: Tensor, a: Tensor, b: Tensor | float | int
+def bound_division(
+    run: ErrorBounds, made: Tensor, a: Tensor, b: Tensor | float | int
 ) -> Tensor:
     """Bound quotients; without a bound where the divisor may be zero."""
     if not isinstance(b, Tensor):
-        return multiplication(run, made, a, 1 / b)
-    least = (b.abs() - run.of(b)).clamp(min=0.0)
-    carried = (run.of(a) + made.abs() * run.of(b)) / least
-    return carried + run.rounded(run.most(a) / least, 0)
+        return bound_multiplication(run, made, a, 1 / b)
+    least = (b.abs() - run.get_error(b)).clamp(min=0.0)
+    carried = (run.get_error(a) + made.abs() * run.get_error(b)) / least
+    return carried + run.bound_rounding(run.bound_size(a) / least, 0)
 
 
-def power(
-    run: RunningErrors, made: Tensor, x: Tensor, exponent: float | int
+def bound_power(
+    run: ErrorBounds, made: Tensor, x: Tensor, exponent: float | int
 ) -> Tensor:
     """Bound whole powers."""
     if exponent == 1:
-        return run.of(x)
-    largest = run.most(x) ** exponent
-    return largest - x.abs() ** exponent + run.rounded(largest, 0)
+        return run.get_error(x)
+    largest = run.bound_size(x) ** exponent
+    return largest - x.abs() ** exponent + run.bound_rounding(largest, 0)
 
 
-def inverse_root(run: RunningErrors, made: Tensor, x: Tensor) -> Tensor:
+def bound_inverse_root(run: ErrorBounds, made: Tensor, x: Tensor) -> Tensor:
     """Bound 1 / √x."""
-    largest = (x - run.of(x)).clamp(min=0.0).rsqrt()
-    return largest - made + run.rounded(largest, 0)
+    largest = (x - run.get_error(x)).clamp(min=0.0).rsqrt()
+    return largest - made + run.bound_rounding(largest, 0)
 
 
-def exponential(run: RunningErrors, made: Tensor, x: Tensor) -> Tensor:
+def bound_exponential(run: ErrorBounds, made: Tensor, x: Tensor) -> Tensor:
     """Bound exp(x): an absolute error becomes a relative one."""
-    relative = run.of(x) + run.gamma(2, 0) * x.abs()
-    relative = relative + run.gamma(EXPONENTIAL)
+    relative = run.get_error(x) + run.compute_gamma(2, 0) * x.abs()
+    relative = relative + run.compute_gamma(EXPONENTIAL)
     return made * relative.expm1() + run.tiny
 
 
-def hyperbolic_tangent(run: RunningErrors, made: Tensor, x: Tensor) -> Tensor:
+def bound_tanh(run: ErrorBounds, made: Tensor, x: Tensor) -> Tensor:
     """Bound tanh, whose slope is at most 1, computed from an exponential."""
-    return run.of(x) + run.gamma(EXPONENTIAL)
+    return run.get_error(x) + run.compute_gamma(EXPONENTIAL)
 
 
-def hyperbolic_tangent_gradient(
-    run: RunningErrors, made: Tensor, upstream: Tensor, output: Tensor
+def bound_tanh_gradient(
+    run: ErrorBounds, made: Tensor, upstream: Tensor, output: Tensor
 ) -> Tensor:
     """Bound upstream · (1 - output²)."""
-    error = run.of(output)
-    carried = run.of(upstream) * (1 - output.square())
-    carried += run.most(upstream) * error * (2 * output.abs() + error)
-    sizes = run.most(upstream) * (1 + run.most(output).square())
-    return carried + run.rounded(sizes, 1)
+    error = run.get_error(output)
+    carried = run.get_error(upstream) * (1 - output.square())
+    carried += run.bound_size(upstream) * error * (2 * output.abs() + error)
+    sizes = run.bound_size(upstream) * (1 + run.bound_size(output).square())
+    return carried + run.bound_rounding(sizes, 1)
 
 
-def total(
-    run: RunningErrors,
+def bound_sum(
+    run: ErrorBounds,
     made: Tensor,
     x: Tensor,
     dim: list[int] | None = None,
@@ -244,14 +261,14 @@ def total(
     """Bound sums over axes."""
     dim = list(range(x.dim())) if dim is None or not len(dim) else dim
     count = math.prod(x.shape[d] for d in dim)
-    sizes = run.most(x).sum(dim, keepdim)
-    carried = run.of(x).sum(dim, keepdim)
+    sizes = run.bound_size(x).sum(dim, keepdim)
+    carried = run.get_error(x).sum(dim, keepdim)
     # Sums over broadcast axes and over uses are stored as they grow.
-    return (carried + run.rounded(sizes, 0, count + STORED)) / parts
+    return (carried + run.bound_rounding(sizes, 0, count + STORED)) / parts
 
 
-def average(
-    run: RunningErrors,
+def bound_mean(
+    run: ErrorBounds,
     made: Tensor,
     x: Tensor,
     dim: list[int] | None = None,
@@ -259,39 +276,47 @@ def average(
     dtype: torch.dtype | None = None,
 ) -> Tensor:
     """Bound means over axes."""
-    return total(run, made, x, dim, keepdim, parts=x.numel() // made.numel())
+    return bound_sum(
+        run, made, x, dim, keepdim, parts=x.numel() // made.numel()
+    )
 
 
-def rectified(run: RunningErrors, made: Tensor, x: Tensor) -> Tensor:
+def bound_relu(run: ErrorBounds, made: Tensor, x: Tensor) -> Tensor:
     """Bound max(x, 0)."""
-    return run.of(x).where(x > -run.of(x), 0.0)
+    return run.get_error(x).where(x > -run.get_error(x), 0.0)
 
 
-def rectified_gradient(
-    run: RunningErrors,
+def bound_relu_gradient(
+    run: ErrorBounds,
     made: Tensor,
     upstream: Tensor,
     x: Tensor,
     threshold: float | int,
 ) -> Tensor:
     """Bound ReLU's gradient: of an x near 0 it is not known which it is."""
-    known = x.abs() > run.of(x)
-    passed = run.of(upstream).where(x > 0, 0.0)
-    return passed.where(known | (run.of(x) == 0), run.most(upstream))
+    known = x.abs() > run.get_error(x)
+    passed = run.get_error(upstream).where(x > 0, 0.0)
+    return passed.where(
+        known | (run.get_error(x) == 0), run.bound_size(upstream)
+    )
 
 
-def softmax(
-    run: RunningErrors, made: Tensor, x: Tensor, dim: int, half: bool = False
+def bound_softmax(
+    run: ErrorBounds, made: Tensor, x: Tensor, dim: int, half: bool = False
 ) -> Tensor:
     """Bound weights: their relative error is the scores' absolute one."""
     seen = x > -torch.inf
-    error = run.of(x)
+    error = run.get_error(x)
     away = (x.amax(dim, keepdim=True) - x).where(seen, 0.0)
     away = away + 2 * error.amax(dim, keepdim=True)
     lse = x.logsumexp(dim, keepdim=True).abs()
-    rho = error + run.gamma(2, 0) * (away + lse) + run.gamma(EXPONENTIAL, 1)
+    rho = (
+        error
+        + run.compute_gamma(2, 0) * (away + lse)
+        + run.compute_gamma(EXPONENTIAL, 1)
+    )
     rho = rho.where(seen, 0.0).clamp(max=100.0)
-    sums = run.gamma(x.shape[dim] + 4 * run.tiles + 1, 1)
+    sums = run.compute_gamma(x.shape[dim] + 4 * run.tiles + 1, 1)
     tau = rho + (made * rho.exp()).sum(dim, keepdim=True).log() + sums
     # No weight passes 1, unless its score is computed again for it.
     upper = torch.minimum(made * tau.exp(), (2 * rho + sums).exp())
@@ -299,8 +324,8 @@ def softmax(
     return torch.maximum(upper - made, made - lower) + run.tiny * seen
 
 
-def softmax_gradient(
-    run: RunningErrors,
+def bound_softmax_gradient(
+    run: ErrorBounds,
     made: Tensor,
     upstream: Tensor,
     weights: Tensor,
@@ -308,48 +333,52 @@ def softmax_gradient(
     dtype: torch.dtype | None = None,
 ) -> Tensor:
     """Bound weights ∘ (upstream - Σ weights · upstream)."""
-    terms = run._terms(upstream) + run.of(upstream)
-    error, most = run.of(weights), run.most(weights)
+    terms = run._get_terms(upstream) + run.get_error(upstream)
+    error, most = run.get_error(weights), run.bound_size(weights)
     size = (most * terms).sum(dim, keepdim=True)
     mean = (weights * upstream).sum(dim, keepdim=True)
-    carried = (error * terms + most * run.of(upstream)).sum(dim, keepdim=True)
-    carried += run.rounded(size, weights.shape[dim], STORED + 1)
-    apart = run.of(upstream) + carried + run.rounded(terms + size, 0)
+    carried = (error * terms + most * run.get_error(upstream)).sum(
+        dim, keepdim=True
+    )
+    carried += run.bound_rounding(size, weights.shape[dim], STORED + 1)
+    apart = (
+        run.get_error(upstream) + carried + run.bound_rounding(terms + size, 0)
+    )
     away = (upstream - mean).abs()
     carried = error * away + most * apart
-    return carried + run.rounded(most * (away + apart), 0, FACTOR)
+    return carried + run.bound_rounding(most * (away + apart), 0, FACTOR)
 
 
-def masked(
-    run: RunningErrors,
+def bound_masked(
+    run: ErrorBounds,
     made: Tensor,
     x: Tensor,
     mask: Tensor,
     value: Tensor | float | int,
 ) -> Tensor:
     """What is filled in is exact."""
-    run.terms[key(made)] = run._terms(x).masked_fill(mask, 0.0)
-    return run.of(x).masked_fill(mask, 0.0)
+    run.terms[make_key(made)] = run._get_terms(x).masked_fill(mask, 0.0)
+    return run.get_error(x).masked_fill(mask, 0.0)
 
 
-def chosen(
-    run: RunningErrors, made: Tensor, where: Tensor, a: Tensor, b: Tensor
+def bound_where(
+    run: ErrorBounds, made: Tensor, where: Tensor, a: Tensor, b: Tensor
 ) -> Tensor:
     """Take each number's error from where the number is taken."""
-    return torch.where(where, run.of(a), run.of(b))
+    return torch.where(where, run.get_error(a), run.get_error(b))
 
 
 RULES: dict[str, Callable[..., Tensor]] = {
-    "mm": product, "bmm": product, "addmm": product_and_sum,
-    "add": addition, "sub": addition, "mul": multiplication,
-    "div": division, "pow": power, "rsqrt": inverse_root,
-    "exp": exponential, "tanh": hyperbolic_tangent,
-    "tanh_backward": hyperbolic_tangent_gradient,
-    "sum": total, "mean": average,
-    "relu": rectified, "threshold_backward": rectified_gradient,
-    "_softmax": softmax, "_softmax_backward_data": softmax_gradient,
-    "masked_fill": masked, "where": chosen,
-    "neg": lambda run, made, x: run.of(x),
+    "mm": bound_product, "bmm": bound_product, "addmm": bound_product_and_sum,
+    "add": bound_addition, "sub": bound_addition, "mul": bound_multiplication,
+    "div": bound_division, "pow": bound_power, "rsqrt": bound_inverse_root,
+    "exp": bound_exponential, "tanh": bound_tanh,
+    "tanh_backward": bound_tanh_gradient,
+    "sum": bound_sum, "mean": bound_mean,
+    "relu": bound_relu, "threshold_backward": bound_relu_gradient,
+    "_softmax": bound_softmax, "_softmax_backward_data": bound_softmax_gradient,
+    "masked_fill": bound_masked, "where": bound_where,
+    "neg": lambda run, made, x: run.get_error(x),
 }  # fmt: skip
 MOVES = {
     "_to_copy", "_unsafe_view", "alias", "cat", "clone", "constant_pad_nd",

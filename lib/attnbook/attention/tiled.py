@@ -99,7 +99,7 @@ def tiled_sums(
     lead = torch.broadcast_shapes(*(x.shape[:-2] for x in (query, key, value)))
     outputs, maxima, totals = [], [], []
     for row in range(0, query.shape[-2], block):
-        rows = at_least_float32(query[..., row : row + block, :])
+        rows = promote_to_float32(query[..., row : row + block, :])
         first, stop = scores.key_range(row, row + rows.shape[-2])
         output = rows.new_zeros(*lead, rows.shape[-2], value.shape[-1])
         total = output.new_zeros(output.shape[:-1])
@@ -107,14 +107,14 @@ def tiled_sums(
         for column in range(first, stop, block):
             keys = slice(column, min(column + block, stop))
             tile, _ = scores.compute(
-                rows, at_least_float32(key[..., keys, :]), row, column
+                rows, promote_to_float32(key[..., keys, :]), row, column
             )
             highest = torch.maximum(maximum, tile.amax(dim=-1))
             factor = rescaling(maximum, highest)
             exponentials = (tile - finite_maximum(highest)[..., None]).exp_()
             total = total * factor + exponentials.sum(dim=-1)
             output = output * factor[..., None]
-            output += exponentials @ at_least_float32(value[..., keys, :])
+            output += exponentials @ promote_to_float32(value[..., keys, :])
             maximum = highest
         # A query that can attend to no key has output 0, which is divided by 1.
         output /= total.masked_fill(total == 0, 1.0)[..., None]
@@ -151,7 +151,7 @@ def attend_tiled_gradient(
     scores = check_shapes(query, key, value, block, scores)
     # Σ weights · (upstream · value) over the keys is upstream · output: the
     # term that chapter 4 subtracts from every score's gradient needs no tile.
-    average = (at_least_float32(output) * at_least_float32(upstream)).sum(
+    average = (promote_to_float32(output) * promote_to_float32(upstream)).sum(
         dim=-1, keepdim=True
     )
     dquery, dkey, dvalue = (
@@ -159,14 +159,14 @@ def attend_tiled_gradient(
     )
     for row in range(0, query.shape[-2], block):
         rows = slice(row, row + block)
-        queries = at_least_float32(query[..., rows, :])
-        up = at_least_float32(upstream[..., rows, :])
+        queries = promote_to_float32(query[..., rows, :])
+        up = promote_to_float32(upstream[..., rows, :])
         row_lse = finite_maximum(lse[..., rows])[..., None]
         first, stop = scores.key_range(row, row + queries.shape[-2])
         for column in range(first, stop, block):
             keys = slice(column, min(column + block, stop))
-            tile_keys = at_least_float32(key[..., keys, :])
-            tile_values = at_least_float32(value[..., keys, :])
+            tile_keys = promote_to_float32(key[..., keys, :])
+            tile_values = promote_to_float32(value[..., keys, :])
             tile, slope = scores.compute(queries, tile_keys, row, column)
             weights = (tile - row_lse).exp_()
             add_to_rows(dvalue, keys, weights.transpose(-2, -1) @ up)
@@ -177,7 +177,7 @@ def attend_tiled_gradient(
     return dquery.to(query), dkey.to(key), dvalue.to(value)
 
 
-def at_least_float32(x: Tensor) -> Tensor:
+def promote_to_float32(x: Tensor) -> Tensor:
     """Return the tensor in single precision, or in double if it is double."""
     return x.to(torch.promote_types(x.dtype, torch.float32))
 

@@ -33,7 +33,7 @@ def leak_test(
     for t in range(x.shape[1] - 1):
         mixed = torch.cat([x[:, : t + 1], changed[:, t + 1 :]], dim=1)
         changes[t] = float(
-            max_difference(
+            measure_difference(
                 call_without_gradients(model, mixed)[:, t], before[:, t]
             ).amax()
         )
@@ -55,7 +55,7 @@ def prefix_test(
     changes = [0.0] * x.shape[1]
     for t in range(x.shape[1] - 1):
         alone = call_without_gradients(model, x[:, : t + 1])
-        changes[t] = float(max_difference(alone[:, t], whole[:, t]).amax())
+        changes[t] = float(measure_difference(alone[:, t], whole[:, t]).amax())
     return torch.tensor(changes, device=x.device)
 
 
@@ -81,7 +81,7 @@ def padding_test(
     after = call_without_gradients(
         lambda x: model(x, lengths), torch.where(keep, x, perturb(x))
     )
-    return max_difference(after, before).masked_fill(~real, 0).amax(1)
+    return measure_difference(after, before).masked_fill(~real, 0).amax(1)
 
 
 def longer_padding_test(
@@ -113,7 +113,7 @@ def longer_padding_test(
         lambda x: model(x, lengths), torch.cat([x, end], dim=1)
     )
     return (
-        max_difference(after[:, : x.shape[1]], before)
+        measure_difference(after[:, : x.shape[1]], before)
         .masked_fill(~real, 0)
         .amax(1)
     )
@@ -140,7 +140,7 @@ def batch_test(
         mixed[b] = x[b]
         changes.append(
             float(
-                max_difference(
+                measure_difference(
                     call_without_gradients(model, mixed)[b], before[b]
                 ).amax()
             )
@@ -158,7 +158,7 @@ def order_test(model: Model, x: Shaped[Tensor, "B T ..."]) -> float:
     """
     straight = call_in_eval_mode(model, x)
     return float(
-        max_difference(
+        measure_difference(
             call_without_gradients(model, x.flip(1)).flip(1), straight
         ).amax()
     )
@@ -167,7 +167,7 @@ def order_test(model: Model, x: Shaped[Tensor, "B T ..."]) -> float:
 def repeat_test(model: Model, x: Shaped[Tensor, "B T ..."]) -> float:
     """Return how much two calls with the same inputs differ."""
     return float(
-        max_difference(
+        measure_difference(
             call_without_gradients(model, x), call_without_gradients(model, x)
         ).amax()
     )
@@ -182,7 +182,7 @@ def call_in_eval_mode(model: Model, x: Tensor) -> Tensor:
     """
     first = call_without_gradients(model, x)
     change = float(
-        max_difference(call_without_gradients(model, x), first).amax()
+        measure_difference(call_without_gradients(model, x), first).amax()
     )
     if change > 0 and not first.isnan().any():
         raise ValueError(
@@ -214,7 +214,7 @@ def perturb(x: Tensor) -> Tensor:
     return torch.where(x < most, most, x.amin())
 
 
-def max_difference(one: Tensor, another: Tensor) -> Tensor:
+def measure_difference(one: Tensor, another: Tensor) -> Tensor:
     """Return the largest difference over all axes after the first two.
 
     NaN in either counts as infinitely far, so that it is never 0.

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from attnbook.attention.scaled_dot_product import attend
-from attnbook.diagnose.behavior import max_difference
+from attnbook.diagnose.behavior import measure_difference
 
 Attention = Callable[..., Tensor]
 
@@ -94,7 +94,7 @@ def reference_test(
                 f"at {name!r} it gives {tuple(theirs.shape)}, "
                 f"but {tuple(ours.shape)} is right"
             )
-        found[name] = float(max_difference(theirs, ours).amax())
+        found[name] = float(measure_difference(theirs, ours).amax())
     return found
 
 
@@ -159,7 +159,7 @@ def known_mistakes(
         mistake
         for mistake, wrong in MISTAKES.items()
         if all(
-            max_difference(
+            measure_difference(
                 run_case(function, name, device), run_case(wrong, name, device)
             ).amax()
             < close

@@ -94,14 +94,14 @@ def attention(
         value,
         causal=causal,
         window=sliding_window,
-        key_lengths=lengths(attention_mask, key.shape[2]),
+        key_lengths=read_lengths(attention_mask, key.shape[2]),
         softcap=softcap,
         scale=scaling,
     )
     return output.transpose(1, 2).contiguous(), None
 
 
-def lengths(mask: Tensor | None, keys: int) -> Tensor | None:
+def read_lengths(mask: Tensor | None, keys: int) -> Tensor | None:
     """Return how many keys of each sequence are not padding.
 
     Raises:

@@ -34,17 +34,18 @@ def forward(
     tile: TileSizes | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Return the output and each query's logsumexp, to base 2."""
-    query, key, value = map(with_contiguous_rows, (query, key, value))
+    query, key, value = map(make_rows_contiguous, (query, key, value))
     (B, H, T, D), E = query.shape, value.shape[-1]
     tile = tile or choose_tile("forward", query, E, options)
     output = allocate(query, B, H, T, E)
     lse = allocate(query, B, H, T, dtype=torch.float32)
     with torch.cuda.device_of(query):
         forward_kernel[(triton.cdiv(T, tile.queries) * B * H,)](
-            query, key, value, output, lse, *per_sequence(query, options),
-            *map(strides_of, (query, key, value, output)),
-            *size_arguments(query, key, options), scaled_softcap(options),
-            **compile_constants(D, E, tile, options),
+            query, key, value, output, lse,
+            *expand_per_sequence(query, options),
+            *map(read_strides, (query, key, value, output)),
+            *list_size_arguments(query, key, options), compute_softcap(options),
+            **list_constants(D, E, tile, options),
         )  # fmt: skip
     return output, lse
 
@@ -61,25 +62,35 @@ def backward(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return the gradients on query, key and value."""
     query, key, value, upstream = map(
-        with_contiguous_rows, (query, key, value, upstream)
+        make_rows_contiguous, (query, key, value, upstream)
     )
     (B, H, T, D), (_, G, S, E) = query.shape, value.shape
     tile = tile or choose_tile("backward", query, E, options)
     average = (output.float() * upstream.float()).sum(dim=-1)
     grads = [allocate(x, *x.shape) for x in (query, key, value)]
-    more = per_sequence(query, options)
+    more = expand_per_sequence(query, options)
     given = query, key, value, upstream, lse, average
-    read = [strides_of(x) for x in (query, key, value, upstream)]
+    read = [read_strides(x) for x in (query, key, value, upstream)]
     unit = options.factor(D)
-    last = *size_arguments(query, key, options), unit, scaled_softcap(options)
-    fixed = compile_constants(D, E, tile, options)
+    last = (
+        *list_size_arguments(query, key, options),
+        unit,
+        compute_softcap(options),
+    )
+    fixed = list_constants(D, E, tile, options)
     with torch.cuda.device_of(query):
         back.key_value_gradient[(triton.cdiv(S, tile.keys) * B * G,)](
-            *given, *grads[1:], *more, *read, *map(strides_of, grads[1:]),
+            *given, *grads[1:], *more, *read, *map(read_strides, grads[1:]),
             *last, **fixed,
         )  # fmt: skip
         back.query_gradient[(triton.cdiv(T, tile.queries) * B * H,)](
-            *given, grads[0], *more, *read, strides_of(grads[0]), *last, **fixed
+            *given,
+            grads[0],
+            *more,
+            *read,
+            read_strides(grads[0]),
+            *last,
+            **fixed,
         )
     return grads[0], grads[1], grads[2]
 
@@ -91,7 +102,7 @@ def allocate(
     return like.new_empty(shape, dtype=dtype)
 
 
-def with_contiguous_rows(x: Tensor) -> Tensor:
+def make_rows_contiguous(x: Tensor) -> Tensor:
     """Return the tensor, copied if the entries of a row are not contiguous.
 
     All other strides are allowed, also 0 in an expanded tensor, but the kernels
@@ -101,13 +112,13 @@ def with_contiguous_rows(x: Tensor) -> Tensor:
     return x if fits else x.clone(memory_format=torch.contiguous_format)
 
 
-def strides_of(x: Tensor) -> tuple[int, int, int]:
+def read_strides(x: Tensor) -> tuple[int, int, int]:
     """Return the strides of sequences, heads and rows."""
     sequences, heads, rows, _ = x.stride()
     return sequences, heads, rows
 
 
-def per_sequence(
+def expand_per_sequence(
     query: Tensor, options: Options
 ) -> tuple[Tensor | None, Tensor | None]:
     """Return each sequence's number of keys, each head's slope times log₂ e.
@@ -125,7 +136,7 @@ def per_sequence(
     return lengths, slopes
 
 
-def size_arguments(
+def list_size_arguments(
     query: Tensor, key: Tensor, options: Options
 ) -> tuple[int, int, int, int, int, float]:
     """Return T, S, heads, heads a group, window, and scale · log₂ e."""
@@ -135,12 +146,12 @@ def size_arguments(
     return T, S, H, H // key.shape[1], window, options.factor(D) * LOG2_E
 
 
-def scaled_softcap(options: Options) -> float:
+def compute_softcap(options: Options) -> float:
     """Return the soft-cap in units of ln 2; 0 if there is none."""
     return (options.softcap or 0.0) * LOG2_E
 
 
-def score_function(options: Options) -> Callable[..., Any]:
+def choose_score_function(options: Options) -> Callable[..., Any]:
     """Return the score function of the kernels."""
     if options.softcap is None:
         return unchanged if options.alibi_slopes is None else apply_alibi
@@ -151,7 +162,7 @@ def score_function(options: Options) -> Callable[..., Any]:
     )
 
 
-def compile_constants(
+def list_constants(
     D: int, E: int, tile: TileSizes, options: Options
 ) -> dict[str, Any]:
     """Return the compile-time constants of a kernel."""
@@ -163,7 +174,7 @@ def compile_constants(
         "BLOCK_D": max(16, triton.next_power_of_2(D)),
         "BLOCK_E": max(16, triton.next_power_of_2(E)),
         "CAUSAL": bool(options.causal or options.window),
-        "SCORE_FUNCTION": score_function(options),
+        "SCORE_FUNCTION": choose_score_function(options),
         "num_warps": tile.warps,
         "num_stages": tile.stages,
     }

@@ -18,8 +18,8 @@ import torch
 from torch import Tensor
 
 from attnbook.attention.tiled import (
-    at_least_float32,
     attend_tiled_gradient,
+    promote_to_float32,
     tiled_sums,
 )
 from attnbook.flash.fallback import find_limit, warn_once
@@ -250,7 +250,7 @@ def tiled_backward(
     """
     some = total.masked_fill(total == 0, 1.0)[..., None]
     query, key, value, output, maximum, upstream = split_groups(
-        query, key, value, output, maximum, at_least_float32(upstream) / some,
+        query, key, value, output, maximum, promote_to_float32(upstream) / some,
         groups=key.shape[1],
     )  # fmt: skip
     scores = MaskedTileScores(query, key, options)

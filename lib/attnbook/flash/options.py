@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from attnbook.attention.tiled import TileScores, at_least_float32
+from attnbook.attention.tiled import TileScores, promote_to_float32
 
 
 @dataclass(frozen=True)
@@ -59,8 +59,8 @@ class MaskedTileScores(TileScores):
             if self.lengths.device.type == "cpu":
                 self.keys = int(self.lengths.max())
         if options.alibi_slopes is not None:
-            slopes = at_least_float32(options.alibi_slopes).to(
-                at_least_float32(query)
+            slopes = promote_to_float32(options.alibi_slopes).to(
+                promote_to_float32(query)
             )
             B, G, R = query.shape[:3]
             slopes = slopes.expand(B, G * R)

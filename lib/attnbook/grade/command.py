@@ -10,7 +10,7 @@ from attnbook.grade.fences import Limits
 from attnbook.training.progress import progress_bar
 
 
-def arguments(words: Sequence[str] | None) -> argparse.Namespace:
+def parse_arguments(words: Sequence[str] | None) -> argparse.Namespace:
     """Return the parsed arguments."""
     parser = argparse.ArgumentParser(
         "python -m attnbook.grade",
@@ -46,7 +46,7 @@ def arguments(words: Sequence[str] | None) -> argparse.Namespace:
 
 def main(words: Sequence[str] | None = None) -> int:
     """Grade, write, and print a line for each notebook."""
-    asked = arguments(words)
+    asked = parse_arguments(words)
     limits = Limits(whole=asked.seconds, memory=asked.memory)
     paths = list(dict.fromkeys(asked.notebook))
     target = asked.json or asked.csv
@@ -61,8 +61,11 @@ def main(words: Sequence[str] | None = None) -> int:
             bar.update()
     for path in sorted(found):
         print(report.make_writable(report.format_line(path, found[path])))
-    for file, make in (asked.csv, report.as_csv), (asked.json, report.as_json):
+    for file, make in (
+        (asked.csv, report.format_csv),
+        (asked.json, report.format_json),
+    ):
         if file:
             file.write_text(report.make_writable(make(found)), "utf8")
-    journal.done()
+    journal.remove()
     return 0

@@ -32,8 +32,8 @@ def serve(end: socket.socket, folder: str, most: fences.Limits) -> None:
     close_files(end.fileno())
     up = fences.apply_limits(folder, most)
     private = pristine.hide_modules()
-    student = Student(private, most)
-    answer(end, b"", {"fences": up})
+    student = StudentSession(private, most)
+    send_reply(end, b"", {"fences": up})
     while True:
         try:
             raw = wire.receive(end, most=2**32)
@@ -43,10 +43,10 @@ def serve(end: socket.socket, folder: str, most: fences.Limits) -> None:
             student.pristine.restore()
         begin = 1 + wire.MARK
         try:
-            said = student.do(*student.load(raw[begin:]))
+            said = student.run_request(*student.load(raw[begin:]))
         except Exception as fault:  # an error of the grader, not of the student
             said = {"fault": runner.format_error(fault)}
-        answer(end, raw[1:begin], said)
+        send_reply(end, raw[1:begin], said)
 
 
 def close_files(but: int) -> None:
@@ -58,12 +58,12 @@ def close_files(but: int) -> None:
     os.closerange(but + 1, 256)
 
 
-def answer(end: socket.socket, mark: bytes, said: dict) -> None:
+def send_reply(end: socket.socket, mark: bytes, said: dict) -> None:
     """Send an answer as JSON, after the mark of its request."""
     wire.send(end, mark + json.dumps(said).encode())
 
 
-class Student:
+class StudentSession:
     """The namespace of a notebook's cells, and its attempts."""
 
     def __init__(self, private: dict, most: fences.Limits):
@@ -72,10 +72,10 @@ class Student:
         self.pristine = pristine.Snapshot(private.values())
         self.module = types.ModuleType("__main__")
         vars(self.module)["display"] = lambda *things, **options: None
-        setattr(self.module, submission.HOOK, self.note)
+        setattr(self.module, submission.HOOK, self.record_attempt)
         sys.modules["__main__"] = self.module
 
-    def note(self, name: str, attempt: object) -> pristine.Inert:
+    def record_attempt(self, name: str, attempt: object) -> pristine.Inert:
         """Record the argument of a check."""
         self.attempts[name] = attempt
         return pristine.Inert()
@@ -84,11 +84,15 @@ class Student:
         """Unpickle a request of the grader, which is trusted."""
         return Unpickler(io.BytesIO(raw), self.private).load()
 
-    def do(self, what: str, *about) -> dict:
+    def run_request(self, what: str, *about) -> dict:
         """Run a cell or an attempt."""
-        return self.cell(*about) if what == "cell" else self.attempt(*about)
+        return (
+            self.run_cell(*about)
+            if what == "cell"
+            else self.run_attempt(*about)
+        )
 
-    def cell(self, number: int, code: str) -> dict:
+    def run_cell(self, number: int, code: str) -> dict:
         """Run one cell; return the error that it raises, if any."""
         error = None
         try:
@@ -101,7 +105,9 @@ class Student:
         self.pristine.restore_modules()
         return {"error": error}
 
-    def attempt(self, name: str, trials: list, forbidden: frozenset) -> dict:
+    def run_attempt(
+        self, name: str, trials: list, forbidden: frozenset
+    ) -> dict:
         """Call an attempt on every case of every trial."""
         if forbidden & guard.ATTENTION:
             blocked_kernels.block_kernels()
@@ -127,13 +133,13 @@ class Student:
                     "rounds": [
                         [wire.pack_outcome(x) for x in r] for r in rounds
                     ],
-                    "left": [tensors(given) for given in left],
+                    "left": [pack_tensors(given) for given in left],
                 }
             )
         return {"trials": told}
 
 
-def tensors(given: list) -> list:
+def pack_tensors(given: list) -> list:
     """Return the inputs that are tensors, as JSON can hold them."""
     return [
         wire.pack(result.copy_numbers(x))

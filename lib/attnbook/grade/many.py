@@ -28,10 +28,10 @@ def grade_one(path: Path, seed: int, limits: Limits) -> dict:
     try:
         return grade(path, seed, limits)
     except Exception as fault:  # one notebook must not cost the others
-        return failure_result(fault)
+        return make_failure(fault)
 
 
-def failure_result(fault: BaseException) -> dict:
+def make_failure(fault: BaseException) -> dict:
     """Return the result of a notebook that the grader could not grade."""
     said = f"the grader failed, not the notebook: {fault!r}"[:300]
     return {"error": said, "notes": [], "exercises": {}}
@@ -71,7 +71,7 @@ class Journal:
             with self.path.open("a", encoding="utf8") as file:
                 file.write(f"\n{json.dumps([key, result])}\n")
 
-    def done(self) -> None:
+    def remove(self) -> None:
         """Remove the file when all notebooks are graded."""
         if self.path:
             self.path.unlink(missing_ok=True)
@@ -120,7 +120,7 @@ def grade_alone(path: Path, task: Grade, times: int = 2) -> dict:
             times > 1
         ):  # it may have been killed by chance, such as lack of memory
             return grade_alone(path, task, times - 1)
-        return failure_result(fault)
+        return make_failure(fault)
 
 
 def start_pool(workers: int) -> ProcessPoolExecutor:

@@ -31,7 +31,7 @@ def format_line(path: Path, result: dict) -> str:
     return f"{path}: {got} of {most} ({marks})"
 
 
-def as_json(results: Results) -> str:
+def format_json(results: Results) -> str:
     """Return all results as JSON, notebooks in the order of their names."""
     found = [
         {
@@ -45,13 +45,13 @@ def as_json(results: Results) -> str:
     return json.dumps(found, indent=1, ensure_ascii=False) + "\n"
 
 
-def as_csv(results: Results) -> str:
+def format_csv(results: Results) -> str:
     """Return one row per notebook: points and mistakes of each exercise."""
     names = list(
         dict.fromkeys(
             name
             for path in sorted(results)
-            for name in exercise_results(results, path)
+            for name in find_exercise_results(results, path)
         )
     )
     text = io.StringIO()
@@ -59,7 +59,7 @@ def as_csv(results: Results) -> str:
     slugs = [f"{name} mistake" for name in names]
     table.writerow(["notebook", "points", "of", "error", *names, *slugs])
     for path in sorted(results):
-        found = exercise_results(results, path)
+        found = find_exercise_results(results, path)
         table.writerow(
             [
                 *(escape_formula(str(path)), *count_points(results[path])),
@@ -71,7 +71,7 @@ def as_csv(results: Results) -> str:
     return text.getvalue()
 
 
-def exercise_results(results: Results, path: Path) -> dict:
+def find_exercise_results(results: Results, path: Path) -> dict:
     """Return a notebook's exercises."""
     return results[path]["exercises"]
 

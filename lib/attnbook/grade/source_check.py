@@ -50,12 +50,12 @@ def find_reachable(ask: ast.AST, defined: Names) -> list[ast.AST]:
     return found
 
 
-def full_name(node: ast.AST, imported: dict[str, str]) -> str:
+def find_full_name(node: ast.AST, imported: dict[str, str]) -> str:
     """Return the full name of `a.b.c`, or an empty string."""
     if isinstance(node, ast.Name):
         return imported.get(node.id, "")
     if isinstance(node, ast.Attribute):
-        before = full_name(node.value, imported)
+        before = find_full_name(node.value, imported)
         return f"{before}.{node.attr}" if before else f"?.{node.attr}"
     return ""
 
@@ -71,7 +71,7 @@ def find_ready_made(
     forbidden = (exercise.forbidden & ATTENTION) | MODULES
     for node in (n for x in find_reachable(ask, defined) for n in ast.walk(x)):
         text = node.value if isinstance(node, ast.Constant) else None
-        full = full_name(node, imported)
+        full = find_full_name(node, imported)
         last = full.rpartition(".")[2] or text
         if isinstance(last, str) and last.strip("_") in forbidden:
             return last

@@ -17,12 +17,12 @@ import torch
 from torch import Tensor, nn
 
 
-def best_device() -> torch.device:
+def choose_device() -> torch.device:
     """Return the first NVIDIA GPU if there is one, and the CPU otherwise."""
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
-def device_of(model: nn.Module) -> torch.device:
+def find_device(model: nn.Module) -> torch.device:
     """Return the device of a model's parameters, or else of its buffers.
 
     A model that has neither computes where its inputs are: for it, the CPU.
@@ -33,7 +33,7 @@ def device_of(model: nn.Module) -> torch.device:
 
 
 @contextmanager
-def seeded(seed: int, device: torch.device | None = None) -> Iterator[None]:
+def use_seed(seed: int, device: torch.device | None = None) -> Iterator[None]:
     """Seed the global generators, and restore their states afterwards.
 
     Args:

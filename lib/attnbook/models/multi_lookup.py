@@ -91,7 +91,7 @@ class MultiLookupModel(nn.Module):
         return logits, weights[:, :, 0]
 
 
-def lookup_loss(
+def compute_lookup_loss(
     logits: Float[Tensor, "B N V"], answers: Int[Tensor, "B N"]
 ) -> Float[Tensor, ""]:
     """Return the mean cross-entropy of an answer, in nats."""

@@ -25,7 +25,7 @@ class SelfAttentionLayer(nn.Module):
         return self_attention(x, *self.projections), None
 
 
-def orthogonal_rnn(width: int) -> nn.RNN:
+def make_orthogonal_rnn(width: int) -> nn.RNN:
     """Return a tanh RNN with an orthogonal recurrent matrix."""
     network = nn.RNN(width, width, batch_first=True)
     nn.init.orthogonal_(network.get_parameter("weight_hh_l0"))
@@ -34,7 +34,7 @@ def orthogonal_rnn(width: int) -> nn.RNN:
 
 SEQUENCE_LAYERS: dict[str, Callable[[int], nn.Module]] = {
     "rnn": lambda width: nn.RNN(width, width, batch_first=True),
-    "rnn, orthogonal": orthogonal_rnn,
+    "rnn, orthogonal": make_orthogonal_rnn,
     "gru": lambda width: nn.GRU(width, width, batch_first=True),
     "lstm": lambda width: nn.LSTM(width, width, batch_first=True),
     "attention": SelfAttentionLayer,

@@ -58,11 +58,11 @@ def load_record(name: str, say: bool = True) -> dict:
     """
     record = read_record(name)
     if say:
-        print(provenance(record))
+        print(describe_provenance(record))
     return record
 
 
-def provenance(record: dict) -> str:
+def describe_provenance(record: dict) -> str:
     """Return one line: how a record was made, where, when, in what time."""
     epochs = f", {record['epochs']} epochs" if "epochs" in record else ""
     return (

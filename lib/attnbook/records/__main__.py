@@ -6,7 +6,7 @@ Runs are repeated from a clone of the repository, not by an installed copy.
 import argparse
 import sys
 
-from attnbook.records import list_records, provenance, read_record
+from attnbook.records import describe_provenance, list_records, read_record
 
 REPEAT_MESSAGE = (
     "To repeat a run, clone the book's repository and type there:\n"
@@ -29,7 +29,7 @@ def main(words: list[str] | None = None) -> int:
             f"no run begins with {start!r}; there are {list_records()}"
         )
     for name in found:
-        print(provenance(read_record(name)))
+        print(describe_provenance(read_record(name)))
     print(REPEAT_MESSAGE.format(name=start))
     return 0
 

@@ -6,7 +6,7 @@ Axes: T positions
 from safetensors.torch import load_file
 
 from attnbook.data.characters import encode_characters
-from attnbook.models.devices import seeded
+from attnbook.models.devices import use_seed
 from attnbook.models.language_model import LanguageModel
 from attnbook.models.transformer import Size
 from attnbook.models.transformer_blocks import PreNorm
@@ -28,7 +28,7 @@ def build_character_model(
     seed: int = 0, size: Size = MODEL_SIZE
 ) -> LanguageModel:
     """Return a language model of characters, from a seed."""
-    with seeded(seed):
+    with use_seed(seed):
         return LanguageModel(encode_characters("train")[1], size)
 
 

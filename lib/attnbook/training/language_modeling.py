@@ -11,9 +11,9 @@ from jaxtyping import Int
 from torch import Tensor, nn
 
 from attnbook.data.characters import alphabet, encode_characters
-from attnbook.models.devices import device_of
-from attnbook.training.loop import learning_rate_factor, optimize
-from attnbook.training.losses import next_token_loss
+from attnbook.models.devices import find_device
+from attnbook.training.loop import compute_rate_factor, optimize
+from attnbook.training.losses import compute_next_token_loss
 
 UNKNOWN = "\N{REPLACEMENT CHARACTER}"  # characters that the training texts lack
 
@@ -69,7 +69,7 @@ def train_language_model(
     """Train a model; callbacks as in `attnbook.training.loop.optimize`."""
     text, _ = encode_characters("train")
     rng = torch.Generator().manual_seed(seed)
-    device, last = device_of(model), len(text) - recipe.window
+    device, last = find_device(model), len(text) - recipe.window
 
     def draw_windows() -> tuple[Tensor, ...]:
         starts = torch.randint(last, (recipe.size,), generator=rng)
@@ -79,10 +79,10 @@ def train_language_model(
     optimize(
         torch.optim.Adam(model.parameters(), lr=recipe.rate),
         (draw_windows() for _ in range(recipe.steps)),
-        lambda batch: next_token_loss(model(batch[0]), batch[1]),
+        lambda batch: compute_next_token_loss(model(batch[0]), batch[1]),
         lambda step: (
             recipe.rate
-            * learning_rate_factor(step / recipe.steps, recipe.warmup)
+            * compute_rate_factor(step / recipe.steps, recipe.warmup)
         ),
         recipe.clip,
         callbacks,
@@ -99,9 +99,9 @@ def held_out_loss(
     losses = []
     for starts in (gap * torch.arange(count)).split(64):
         made = cut_windows(split, starts, length)
-        read, wanted = (x.to(device_of(model)) for x in made)
+        read, wanted = (x.to(find_device(model)) for x in made)
         losses.append(
-            next_token_loss(model(read), wanted).double() * len(starts)
+            compute_next_token_loss(model(read), wanted).double() * len(starts)
         )
     return float(torch.stack(losses).sum() / count)
 

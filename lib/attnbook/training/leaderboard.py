@@ -35,7 +35,7 @@ def find_records(task: str, model: str) -> list[dict]:
     ]
 
 
-def minutes_to_error(record: dict, target: float) -> float | None:
+def find_minutes_to_error(record: dict, target: float) -> float | None:
     """Return the CPU minutes until the held-out error was `target` or less.
 
     None if it never was. The error is measured after each epoch.
@@ -48,7 +48,7 @@ def minutes_to_error(record: dict, target: float) -> float | None:
     return None
 
 
-def mean_or_none(numbers: Sequence[float | None]) -> float | None:
+def compute_mean(numbers: Sequence[float | None]) -> float | None:
     """Return the mean; None if any of the numbers is None."""
     known = [x for x in numbers if x is not None]
     return sum(known) / len(known) if len(known) == len(numbers) else None
@@ -80,17 +80,19 @@ def build_leaderboard(
                 "model": model,
                 "seeds": [s for r in found for s in r["seeds"]],
                 "parameters": found[0]["parameters"],
-                "minutes": mean_or_none([r["cpu_s"] / 60 for r in found]),
+                "minutes": compute_mean([r["cpu_s"] / 60 for r in found]),
                 "errors": [s["sequence_error"] for s in scored],
-                "error": mean_or_none([s["sequence_error"] for s in scored]),
+                "error": compute_mean([s["sequence_error"] for s in scored]),
                 "by_length": {
-                    f"{low}-{high}": mean_or_none(
+                    f"{low}-{high}": compute_mean(
                         [error_rate(s["by_length"], low, high) for s in scored]
                     )
                     for low, high in bands
                 },
                 "reached": {
-                    t: mean_or_none([minutes_to_error(r, t) for r in found])
+                    t: compute_mean(
+                        [find_minutes_to_error(r, t) for r in found]
+                    )
                     for t in targets
                 },
             }

@@ -20,7 +20,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from attnbook.data.vocabulary import PAD
-from attnbook.models.devices import device_of, seeded
+from attnbook.models.devices import find_device, use_seed
 from attnbook.training.batching import Batch, draw_batches, make_batch
 from attnbook.training.checkpoints import (
     resume_from_checkpoint,
@@ -69,7 +69,7 @@ def held_out_loss(model: nn.Module, pairs: Sequence, size: int = 256) -> float:
     model.eval()
     total = count = 0.0
     for chosen in draw_batches(pairs, size, seed=0):
-        made = make_batch(chosen).to(device_of(model))
+        made = make_batch(chosen).to(find_device(model))
         logits = model(made.source, made.lengths, made.previous).logits
         real = int((made.target != PAD).sum())
         total += float(symbol_loss(logits, made.target)) * real
@@ -77,7 +77,7 @@ def held_out_loss(model: nn.Module, pairs: Sequence, size: int = 256) -> float:
     return total / count
 
 
-def learning_rate_factor(progress: float, warmup: float) -> float:
+def compute_rate_factor(progress: float, warmup: float) -> float:
     """Return the share of the highest rate at this share of all steps."""
     if progress < warmup:
         return progress / warmup
@@ -161,15 +161,15 @@ class Trainer:
         """
         if checkpoint is not None and checkpoint.exists():
             resume_from_checkpoint(self, checkpoint)
-        while len(self.history) < self.recipe.epochs and not self.stalled():
-            self.epoch(progress)
+        while len(self.history) < self.recipe.epochs and not self.is_stalled():
+            self.run_epoch(progress)
             if checkpoint is not None:
                 save_checkpoint(self, checkpoint)
         self.model.load_state_dict(self.best)
         self.model.eval()
         return self.history
 
-    def stalled(self) -> bool:
+    def is_stalled(self) -> bool:
         """Return whether the held-out loss has stopped falling."""
         losses = [note["valid_loss"] for note in self.history]
         return (
@@ -178,7 +178,7 @@ class Trainer:
             >= self.recipe.patience
         )
 
-    def epoch(self, progress: bool) -> None:
+    def run_epoch(self, progress: bool) -> None:
         """Train for one epoch, then evaluate on the held-out pairs."""
         number, recipe = len(self.history), self.recipe
         wall, cpu = time.perf_counter(), time.process_time()
@@ -187,8 +187,8 @@ class Trainer:
         )
         losses: list[float] = []
         # Dropout draws from the global generator of the model's device.
-        device = device_of(self.model)
-        with seeded(10_000 * recipe.seed + number, device):
+        device = find_device(self.model)
+        with use_seed(10_000 * recipe.seed + number, device):
             self.model.train()
             bar = progress_bar(chosen, progress, desc=f"epoch {number + 1}")
 
@@ -200,7 +200,7 @@ class Trainer:
                 self.optimizer,
                 (make_batch(pairs).to(device) for pairs in bar),
                 self.compute_loss,
-                lambda step: self.rate(
+                lambda step: self.compute_rate(
                     (number + step / len(chosen)) / recipe.epochs
                 ),
                 recipe.clip,
@@ -221,11 +221,9 @@ class Trainer:
             }
         self.history.append(note)
 
-    def rate(self, share: float) -> float:
+    def compute_rate(self, share: float) -> float:
         """Return the learning rate at this share of all steps."""
-        return self.recipe.rate * learning_rate_factor(
-            share, self.recipe.warmup
-        )
+        return self.recipe.rate * compute_rate_factor(share, self.recipe.warmup)
 
     def compute_loss(self, made: Batch) -> Float[Tensor, ""]:
         """Return the mean loss per symbol of a batch, in nats."""
@@ -238,6 +236,6 @@ class Trainer:
             self.optimizer,
             [made],
             self.compute_loss,
-            lambda _: self.rate(share),
+            lambda _: self.compute_rate(share),
             self.recipe.clip,
         )

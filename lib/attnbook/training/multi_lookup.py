@@ -9,12 +9,12 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from attnbook.models.devices import device_of, seeded
+from attnbook.models.devices import find_device, use_seed
 from attnbook.models.multi_lookup import (
     LookupTables,
     MultiLookupModel,
+    compute_lookup_loss,
     draw_tables,
-    lookup_loss,
 )
 from attnbook.training.loop import optimize
 
@@ -47,14 +47,14 @@ def train(
         target: the target answers, a function of the tables.
     """
     rng = torch.Generator().manual_seed(seed)
-    device = device_of(model)
+    device = find_device(model)
 
     def compute_loss(tables: LookupTables) -> Float[Tensor, ""]:
         logits, weights = model(tables)
-        loss = lookup_loss(logits, target(tables))
+        loss = compute_lookup_loss(logits, target(tables))
         return loss if extra is None else loss + extra(weights)
 
-    with seeded(seed, device):
+    with use_seed(seed, device):
         model.train()
         optimize(
             torch.optim.Adam(model.parameters(), lr=rate),
@@ -73,6 +73,6 @@ def error_rate(
 ) -> float:
     """Return the error rate on tables that are not used in training."""
     tables = draw_tables(count, torch.Generator().manual_seed(10**6))
-    tables = tables.to(device_of(model))
+    tables = tables.to(find_device(model))
     logits, _ = model(tables)
     return float((logits.argmax(-1) != target(tables)).double().mean())

@@ -17,7 +17,7 @@ from attnbook.attention.luong import (
 )
 from attnbook.attention.multi_head_memory import MultiHeadMemory
 from attnbook.models.bahdanau import BahdanauDecoder
-from attnbook.models.devices import seeded
+from attnbook.models.devices import use_seed
 from attnbook.models.encoder import Encoder
 from attnbook.models.encoder_decoder import Decoder, EncoderDecoder
 from attnbook.models.luong_decoder import LuongDecoder
@@ -94,7 +94,7 @@ class Run:
     def model(self) -> EncoderDecoder:
         """Return the model with the first weights that the seed gives."""
         data, cell = self.data(), CELLS[self.cell]
-        with seeded(self.recipe.seed):
+        with use_seed(self.recipe.seed):
             if self.blocks:
                 return transformer(
                     len(data.sources), len(data.targets), self.size()
@@ -203,6 +203,6 @@ def read_run(name: str) -> Run:
     return Run(**record["model"], recipe=Recipe(**record["recipe"]))
 
 
-def with_seed(run: Run, seed: int, **changes) -> Run:
+def change_seed(run: Run, seed: int, **changes) -> Run:
     """Return the run with another seed, and other changes."""
     return replace(run, recipe=replace(run.recipe, seed=seed), **changes)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from torch import nn
 
 from attnbook.data import grammar, libreoffice
-from attnbook.models.devices import device_of
+from attnbook.models.devices import find_device
 from attnbook.training.metrics import (
     alignment_error_rate,
     bleu,
@@ -64,7 +64,7 @@ def score_test_set(
         long = grammar.load_long()
         results["long"] = score_sequences(data, model, long)
         if attention:
-            shift = best_shift(data, model, data.splits.valid)
+            shift = find_best_shift(data, model, data.splits.valid)
             results |= {"shift": shift}
             results |= score_alignment(data, model, data.splits.test, shift)
             results["long"] |= score_alignment(data, model, long, shift)
@@ -94,17 +94,17 @@ def predicted_links(data: Task, model: nn.Module, pairs: Sequence) -> list:
     return links
 
 
-def best_shift(data: Task, model: nn.Module, pairs: Sequence) -> int:
+def find_best_shift(data: Task, model: nn.Module, pairs: Sequence) -> int:
     """Return the constant shift of all links that errs least on these pairs."""
     links = predicted_links(data, model, pairs)
 
     def error(by: int) -> float:
-        return shifted_alignment_error(links, pairs, by)
+        return compute_shifted_error(links, pairs, by)
 
     return min(range(-2, 3), key=error)
 
 
-def shifted_alignment_error(
+def compute_shifted_error(
     links: Sequence[set], pairs: Sequence, by: int
 ) -> float:
     """Return the alignment error rate of links moved by a constant."""
@@ -123,8 +123,8 @@ def score_alignment(
     """Return the alignment error rate, raw and after the shift."""
     links = predicted_links(data, model, pairs)
     return {
-        "alignment_error": shifted_alignment_error(links, pairs, 0),
-        "alignment_error_shifted": shifted_alignment_error(links, pairs, shift),
+        "alignment_error": compute_shifted_error(links, pairs, 0),
+        "alignment_error_shifted": compute_shifted_error(links, pairs, shift),
     }
 
 
@@ -150,7 +150,7 @@ def score_translation(data: Task, model: nn.Module, attention: bool) -> dict:
     some = range(0, len(pairs), 5)
     searched = [
         libreoffice.join_pieces(
-            data.targets.decode(beam_search_best(model, data, pairs[i]))
+            data.targets.decode(search_best(model, data, pairs[i]))
         )
         for i in some
     ]
@@ -170,12 +170,12 @@ def score_translation(data: Task, model: nn.Module, attention: bool) -> dict:
     }
 
 
-def beam_search_best(model: nn.Module, data: Task, pair) -> tuple[int, ...]:
+def search_best(model: nn.Module, data: Task, pair) -> tuple[int, ...]:
     """Return the best output of a beam of 4, scores divided by length."""
     import torch
 
     source = torch.tensor(
-        data.encode_source(pair.source), device=device_of(model)
+        data.encode_source(pair.source), device=find_device(model)
     )
     return beam_search(model, source, 4, 100, length_power=1.0)[0].ids
 

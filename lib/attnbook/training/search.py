@@ -71,14 +71,14 @@ def greedy_search(
         else [None] * len(ids)
     )
     return [
-        cut_at_end(i, score, row)
+        drop_after_end(i, score, row)
         for i, score, row in zip(
             ids.tolist(), scores.tolist(), rows, strict=True
         )
     ]
 
 
-def cut_at_end(
+def drop_after_end(
     ids: list[int], score: float, rows: Tensor | None
 ) -> SearchResult:
     """Cut the symbols at END, and the weights just after it."""
@@ -151,7 +151,7 @@ def beam_search(
                     if rows_of_prefixes[i]
                     else None
                 )
-                done.append(cut_at_end(ids, float(scores[i]), seen))
+                done.append(drop_after_end(ids, float(scores[i]), seen))
             else:
                 keep.append(i)
         if not keep or len(done) >= width:
@@ -167,7 +167,7 @@ def beam_search(
             prefixes, scores, rows_of_prefixes, strict=True
         ):
             seen = torch.stack(recorded) if recorded else None
-            done.append(cut_at_end(ids, float(score), seen))
+            done.append(drop_after_end(ids, float(score), seen))
     return sorted(done, key=fitness, reverse=True)[:width]
 
 

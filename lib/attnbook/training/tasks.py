@@ -13,7 +13,7 @@ from torch import nn
 
 from attnbook.data import Pair, Splits
 from attnbook.data.vocabulary import Vocabulary, pad_sequences
-from attnbook.models.devices import device_of
+from attnbook.models.devices import find_device
 from attnbook.training import metrics
 from attnbook.training.batching import make_batch
 from attnbook.training.search import SearchResult, greedy_search
@@ -66,7 +66,7 @@ class Task:
             read = pad_sequences(
                 [self.encode_source(pairs[i].source) for i in chosen]
             )
-            source, lengths = (x.to(device_of(model)) for x in read)
+            source, lengths = (x.to(find_device(model)) for x in read)
             results = greedy_search(model, source, lengths, limit)
             for i, one in zip(chosen, results, strict=True):
                 found[i] = one
@@ -83,7 +83,7 @@ class Task:
         rows = []
         for start in range(0, len(pairs), 256):
             some = pairs[start : start + 256]
-            made = make_batch(self.encode(some)).to(device_of(model))
+            made = make_batch(self.encode(some)).to(find_device(model))
             output = model(made.source, made.lengths, made.previous)
             for weights, p in zip(output.weights.cpu(), some, strict=True):
                 rows.append(weights[: len(p.target) + 1, : len(p.source)])

@@ -162,7 +162,7 @@ def select_entries(
         note(name)
         try:
             run = tools.make(name, row, device)
-            holds = row.way == "bwd" and name in MATRIX
+            holds = row.direction == "bwd" and name in MATRIX
             some = sets[:1] if holds else sets
             entry = Entry(
                 lambda run=run, some=some: prepare_calls(run, some, row)
@@ -245,8 +245,8 @@ def summarize(row: Row, taken: dict[str, list[float]]) -> dict:
     others = {n: times for n, times in taken.items() if n != "ours" and ours}
     return {
         "key": row.key,
-        "pass": row.way,
-        **{k: v for k, v in asdict(row).items() if k != "way"},
+        "pass": row.direction,
+        **{k: v for k, v in asdict(row).items() if k != "direction"},
         "tflops": each(lambda time, _: row.flops / time / 1e12),
         "ms": each(lambda time, _: 1e3 * time),
         "spread": each(lambda _, spread: spread),
@@ -263,7 +263,7 @@ def format_times(ms: dict[str, float | None]) -> str:
 
 def prepare_calls(run: Callable, sets: list, row: Row) -> list[Callable]:
     """Return a call for each set of inputs: the pass that the row asks for."""
-    if row.way == "fwd":
+    if row.direction == "fwd":
         return [lambda given=x[:3]: run(*given) for x in sets]
 
     def back(inputs: Sequence[Tensor]) -> Callable:

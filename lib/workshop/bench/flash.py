@@ -182,7 +182,7 @@ def measure_ceilings(plan: Sequence[Row], device: str, record: dict) -> None:
 def shrink(row: Row) -> Row:
     """Return a row of the same kind, small enough for float64."""
     shape = {"N": min(row.N, 200), "tokens": 400, "columns": 4 * row.D}
-    return replace(row, way="bwd", **shape)
+    return replace(row, direction="bwd", **shape)
 
 
 def format_title(row: Row) -> str:

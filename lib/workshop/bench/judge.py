@@ -58,7 +58,9 @@ def measure_error_share(
         accumulate=torch.promote_types(query.dtype, torch.float32),
         tiles=math.ceil(len(key) / 16),
     )
-    ours, budget = (found, output) if row.way == "fwd" else (found[0], dquery)
+    ours, budget = (
+        (found, output) if row.direction == "fwd" else (found[0], dquery)
+    )
     return share_of_budget(ours.detach()[0, 0, some], budget)
 
 

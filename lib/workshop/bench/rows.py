@@ -20,7 +20,7 @@ class Row:
     """A measurement.
 
     Attributes:
-        way: "fwd" or "bwd".
+        direction: "fwd" or "bwd".
         dtype: name of the precision.
         D: width of query, key and value.
         N: keys; as many queries, but one where texts are decoded.
@@ -30,7 +30,7 @@ class Row:
         columns: H · D.
     """
 
-    way: str
+    direction: str
     dtype: str
     D: int
     N: int
@@ -70,7 +70,7 @@ class Row:
             pairs = self.window * S - self.window * (self.window - 1) // 2
         elif self.causal:
             pairs = T * S / 2
-        return 4.0 * B * H * D * pairs * (1 if self.way == "fwd" else 2.5)
+        return 4.0 * B * H * D * pairs * (1 if self.direction == "fwd" else 2.5)
 
     @property
     def key(self) -> str:
@@ -78,25 +78,33 @@ class Row:
         return "/".join(map(str, asdict(self).values()))
 
 
-def list_grid(ways, dtypes, widths, lengths, **more) -> list[Row]:
+def list_grid(directions, dtypes, widths, lengths, **more) -> list[Row]:
     """Return every combination, causal and full."""
     causal = (False, True)
-    found = product(ways, dtypes, widths, lengths, causal)
+    found = product(directions, dtypes, widths, lengths, causal)
     return [Row(*each, **more) for each in found]
 
 
 def list_special(
-    ways, dtypes, widths, long=32 * 1024, biased=4096
+    directions, dtypes, widths, long=32 * 1024, biased=4096
 ) -> list[Row]:
     """Return the rows of window, ALiBi, grouped heads and decoding."""
     rows = []
-    for way, dtype, D in product(ways, dtypes, widths):
-        rows.append(Row(way, dtype, D, long, True, "window", tokens=long))
-        rows.append(Row(way, dtype, D, biased, True, "alibi"))
-        rows.append(Row(way, dtype, D, biased, True, "grouped"))
-        if way == "fwd":
+    for direction, dtype, D in product(directions, dtypes, widths):
+        rows.append(Row(direction, dtype, D, long, True, "window", tokens=long))
+        rows.append(Row(direction, dtype, D, biased, True, "alibi"))
+        rows.append(Row(direction, dtype, D, biased, True, "grouped"))
+        if direction == "fwd":
             rows.append(
-                Row(way, dtype, D, 8192, False, "decoding", tokens=32 * 8192)
+                Row(
+                    direction,
+                    dtype,
+                    D,
+                    8192,
+                    False,
+                    "decoding",
+                    tokens=32 * 8192,
+                )
             )
     return rows
 

@@ -5,7 +5,7 @@ import sys
 
 import torch
 
-from attnbook.records import list_records, provenance, read_record
+from attnbook.records import describe_provenance, list_records, read_record
 from attnbook.training.progress import is_progress_visible
 from workshop.experiments.device import parse_device, use_device
 from workshop.experiments.record import record_run
@@ -72,7 +72,7 @@ def repeat_run(name: str, progress: bool) -> bool:
             flush=True,
         )
         return False
-    print(provenance(made), flush=True)
+    print(describe_provenance(made), flush=True)
     return True
 
 

@@ -70,7 +70,7 @@ def measure_steps(length: int) -> dict[str, dict]:
                 "softmax": lambda: scores.softmax(-1),
                 "values": lambda: weights @ value,
                 "attend": lambda: attend(query, key, value),
-                "strips": lambda: attend_in_query_chunks(
+                "query chunks": lambda: attend_in_query_chunks(
                     query, key, value, ROWS
                 ),
                 "sdpa": lambda: F.scaled_dot_product_attention(
@@ -81,7 +81,7 @@ def measure_steps(length: int) -> dict[str, dict]:
         )
 
 
-def list_ways(given: list[Tensor]) -> Calls:
+def list_implementations(given: list[Tensor]) -> Calls:
     """Return `attend` and PyTorch's kernel, forward and backward."""
     return {
         "attend": make_training_call(attend, given),
@@ -96,14 +96,14 @@ def measure_layer_memory() -> dict[str, int]:
     with torch.no_grad():
         found = {
             "attend": measure_peak_bytes(lambda: attend(*given[:3])),
-            "strips": measure_peak_bytes(
+            "query chunks": measure_peak_bytes(
                 lambda: attend_in_query_chunks(*given[:3], ROWS)
             ),
             "sdpa": measure_peak_bytes(lambda: sdpa(*given[:3])),
         }
     return found | {
         f"{name}, training": measure_peak_bytes(call)
-        for name, call in list_ways(given).items()
+        for name, call in list_implementations(given).items()
     }
 
 
@@ -158,7 +158,9 @@ def attention_cost() -> dict:
     results: dict = {"before": measure_ceilings()}
     results["steps"] = {str(n): measure_steps(n) for n in LENGTHS}
     results["both"] = {
-        str(n): summarize_times(list_ways(draw_inputs(1, H, n, D)), ROUNDS)
+        str(n): summarize_times(
+            list_implementations(draw_inputs(1, H, n, D)), ROUNDS
+        )
         for n in LENGTHS[:-1]
     }
     results["precisions"] = measure_precisions(1024)

@@ -15,24 +15,24 @@ Calls = dict[str, Callable[[], object]]
 
 
 def make_forward_call(
-    way: Callable, inputs: Sequence[Tensor]
+    attention: Callable, inputs: Sequence[Tensor]
 ) -> Callable[[], Tensor]:
     """Return a call of a function of query, key and value, no gradients."""
 
     def call() -> Tensor:
         with torch.no_grad():
-            return way(*inputs[:3])
+            return attention(*inputs[:3])
 
     return call
 
 
 def make_training_call(
-    way: Callable, inputs: Sequence[Tensor]
+    attention: Callable, inputs: Sequence[Tensor]
 ) -> Callable[[], tuple]:
     """Return a call forwards and backwards; the last input is the upstream."""
     *leaves, upstream = inputs
     leaves = [x.clone().requires_grad_() for x in leaves]
-    return lambda: torch.autograd.grad(way(*leaves), leaves, upstream)
+    return lambda: torch.autograd.grad(attention(*leaves), leaves, upstream)
 
 
 def compute_quartiles(values: Sequence[float]) -> dict[str, float]:
@@ -53,7 +53,7 @@ def summarize_times(calls: Calls, rounds: int) -> dict[str, dict[str, float]]:
     return found
 
 
-def time_ratio(
+def compute_time_ratio(
     ours: Callable, theirs: Callable, rounds: int
 ) -> dict[str, float]:
     """Return the middle ratio of the rounds, and its 95 % bootstrap interval.

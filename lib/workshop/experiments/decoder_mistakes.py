@@ -32,55 +32,55 @@ from workshop.experiments.registry import experiment
 SEEDS, EPOCHS, TRAINED, HELD_OUT = (0, 1, 2), 6, 6000, 200
 
 
-class Variant(BahdanauDecoder):
+class DecoderVariant(BahdanauDecoder):
     """A decoder with one hook for each thing that a mistake can change."""
 
-    def look(self, scores: Tensor, memory) -> tuple[Tensor, Tensor]:
+    def attend(self, scores: Tensor, memory) -> tuple[Tensor, Tensor]:
         """Return context vectors (B, 1, E) and weights (B, 1, S)."""
         return context(scores, memory.states, memory.lengths)
 
-    def remember(self, state: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    def pass_state(self, state: Sequence[Tensor]) -> tuple[Tensor, ...]:
         """Return the state that the recurrent step starts from."""
         return tuple(state)
 
     def _run_step(self, word, state, keys, memory):
         scores = self.attention(state[0][:, None], keys)
-        looked, weights = self.look(scores, memory)
+        vectors, weights = self.attend(scores, memory)
         output, state = run_recurrent(
             self.recurrent,
-            torch.cat([word, looked], dim=-1),
-            self.remember(state),
+            torch.cat([word, vectors], dim=-1),
+            self.pass_state(state),
         )
-        return output, looked, weights, state
+        return output, vectors, weights, state
 
 
-class WrongAxis(Variant):
+class WrongAxisDecoder(DecoderVariant):
     """Softmax over the queries, of which a step has one."""
 
-    def look(self, scores, memory):
+    def attend(self, scores, memory):
         """Return a sum of values, and weights that are all 1."""
         weights = scores.softmax(1) * memory.real()[:, None]
         return weights @ memory.states, weights
 
 
-class Unmasked(Variant):
+class UnmaskedDecoder(DecoderVariant):
     """Softmax over real and padded positions."""
 
-    def look(self, scores, memory):
+    def attend(self, scores, memory):
         """Return the average over all positions."""
         weights = scores.softmax(-1)
         return weights @ memory.states, weights
 
 
-class StateLost(Variant):
+class StatelessDecoder(DecoderVariant):
     """The recurrent step starts from zeros."""
 
-    def remember(self, state):
+    def pass_state(self, state):
         """Return zeros."""
         return tuple(torch.zeros_like(x) for x in state)
 
 
-class ForwardOnly(Variant):
+class ForwardStateDecoder(DecoderVariant):
     """The first state is made from the forward direction."""
 
     def start(self, memory):
@@ -90,7 +90,7 @@ class ForwardOnly(Variant):
         return (*first, self.attention.key(memory.states))
 
 
-class ReluScores(AdditiveAttention):
+class ReluAttention(AdditiveAttention):
     """Additive scores with ReLU in the place of tanh."""
 
     def forward(self, query, keys):
@@ -99,25 +99,27 @@ class ReluScores(AdditiveAttention):
         return torch.relu(hidden) @ self.v
 
 
-class ReluForTanh(Variant):
+class ReluDecoder(DecoderVariant):
     """ReLU in the alignment model."""
 
     def __init__(self, symbols, embedding, hidden, memory, **sizes):
         super().__init__(symbols, embedding, hidden, memory, **sizes)
-        self.attention.__class__ = ReluScores  # same weights, other activation
+        self.attention.__class__ = (
+            ReluAttention  # same weights, other activation
+        )
 
 
 DECODERS = {
-    "right": Variant,
-    "softmax over the wrong axis": WrongAxis,
-    "padding not masked": Unmasked,
-    "state not passed on": StateLost,
-    "backward state dropped": ForwardOnly,
-    "ReLU for tanh": ReluForTanh,
+    "right": DecoderVariant,
+    "softmax over the wrong axis": WrongAxisDecoder,
+    "padding not masked": UnmaskedDecoder,
+    "state not passed on": StatelessDecoder,
+    "backward state dropped": ForwardStateDecoder,
+    "ReLU for tanh": ReluDecoder,
 }
 
 
-def small_task() -> Task:
+def draw_task() -> Task:
     """Return 6,000 sentences of 3 to 8 words, 200 to choose, 400 to test."""
     pairs = grammar.sample_pairs(TRAINED + 600, seed=7, longest=8)
     parts = (
@@ -128,7 +130,9 @@ def small_task() -> Task:
     return Task(Splits(*map(tuple, parts)))
 
 
-def build(data: Task, decoder: type[nn.Module], seed: int) -> EncoderDecoder:
+def build_model(
+    data: Task, decoder: type[nn.Module], seed: int
+) -> EncoderDecoder:
     """Return a new model of the size that chapter 2 trains."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -138,7 +142,7 @@ def build(data: Task, decoder: type[nn.Module], seed: int) -> EncoderDecoder:
 
 
 @torch.no_grad()
-def predicted_share(model: nn.Module, data: Task, size: int) -> float:
+def measure_predicted_share(model: nn.Module, data: Task, size: int) -> float:
     """Return the share of test symbols predicted, in batches of a size."""
     pairs = data.encode(data.splits.test)
     hits = count = 0
@@ -151,9 +155,9 @@ def predicted_share(model: nn.Module, data: Task, size: int) -> float:
     return hits / count
 
 
-def outcome(data: Task, name: str, seed: int) -> dict:
+def train_and_score(data: Task, name: str, seed: int) -> dict:
     """Train one decoder; return its losses and its test scores."""
-    model = build(data, DECODERS[name], seed).to(get_device())
+    model = build_model(data, DECODERS[name], seed).to(get_device())
     trainer = Trainer(
         model,
         data.encode(data.splits.train),
@@ -176,8 +180,10 @@ def outcome(data: Task, name: str, seed: int) -> dict:
         "alignment_error": alignment_error_rate(
             links, [p.sure for p in asked], [p.possible for p in asked]
         ),
-        "predicted_in_batches": predicted_share(model, data, len(asked)),
-        "predicted_one_by_one": predicted_share(model, data, 1),
+        "predicted_in_batches": measure_predicted_share(
+            model, data, len(asked)
+        ),
+        "predicted_one_by_one": measure_predicted_share(model, data, 1),
     }
 
 
@@ -186,10 +192,12 @@ def decoder_mistakes() -> dict:
     """Record six decoders, five of them wrong, trained to the end."""
     torch.set_num_threads(1)
     wall, cpu = time.perf_counter(), time.process_time()
-    data = small_task()
+    data = draw_task()
     with hold_cores(1):
         rows = [
-            outcome(data, name, seed) for name in DECODERS for seed in SEEDS
+            train_and_score(data, name, seed)
+            for name in DECODERS
+            for seed in SEEDS
         ]
     made = make_record(
         "decoder_mistakes",

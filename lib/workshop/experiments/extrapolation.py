@@ -53,18 +53,18 @@ def measure(task: str, model: AttentionOnlyTransformer) -> list[float]:
 def measure_scaled(
     task: str, model: AttentionOnlyTransformer
 ) -> dict[str, list[float]]:
-    """Return the same for each way of scaling rotary positions."""
+    """Return the same for each method of scaling rotary positions."""
     found: dict[str, list[float]] = {}
-    for way, settings in SCALED.items():
-        found[way] = []
+    for method, settings in SCALED.items():
+        found[method] = []
         for times in TIMES:
             model.rescale(*settings(times))
-            found[way].append(MEASURES[task](model, LENGTH * times))
+            found[method].append(MEASURES[task](model, LENGTH * times))
     return found
 
 
 def train_and_measure(task: str, method: str, seed: int) -> list[dict]:
-    """Train once and measure; with rotary positions, in every way."""
+    """Train once and measure; rotary positions with every scaling method."""
     with hold_cores(1):
         wall, cpu = time.perf_counter(), time.process_time()
         model = train(task, method, seed, STEPS[task])
@@ -76,8 +76,8 @@ def train_and_measure(task: str, method: str, seed: int) -> list[dict]:
             "cpu_s": time.process_time() - cpu,
         }
     return [
-        {"method": way, "seed": seed, "found": numbers, **spent}
-        for way, numbers in found.items()
+        {"method": method, "seed": seed, "found": numbers, **spent}
+        for method, numbers in found.items()
     ]
 
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from attnbook.diagnose import entropy, head_similarity
 from attnbook.models import multi_lookup as task
-from attnbook.models.devices import device_of, seeded
+from attnbook.models.devices import find_device, use_seed
 from attnbook.models.encoder_decoder import count_parameters
 from attnbook.training.multi_lookup import (
     error_rate,
@@ -29,7 +29,7 @@ COUNTS = (1, 2, 4, 8, 16, 32, 64)
 
 def build_model(seed: int, heads: int, **settings) -> task.MultiLookupModel:
     """Return a model with the first weights that a seed gives."""
-    with seeded(seed):
+    with use_seed(seed):
         return task.MultiLookupModel(heads, **settings).to(get_device())
 
 
@@ -37,7 +37,7 @@ def build_model(seed: int, heads: int, **settings) -> task.MultiLookupModel:
 def measure_similarity(model: task.MultiLookupModel) -> dict:
     """Return mean cosine of two heads, mean entropy, on tables unseen."""
     tables = task.draw_tables(2000, torch.Generator().manual_seed(10**6))
-    _, weights = model(tables.to(device_of(model)))
+    _, weights = model(tables.to(find_device(model)))
     like = head_similarity(weights[:, :, None])
     off = ~torch.eye(len(like), dtype=torch.bool, device=like.device)
     return {
@@ -89,7 +89,7 @@ def compute_address_targets(tables: task.LookupTables) -> Tensor:
 def share_embeddings(model: task.MultiLookupModel) -> None:
     """Give eight addresses one embedding each: they cannot be told apart."""
     with torch.no_grad():
-        rows = torch.arange(task.ADDRESSES, device=device_of(model)) // 8
+        rows = torch.arange(task.ADDRESSES, device=find_device(model)) // 8
         model.address.weight.copy_(model.address.weight[rows])
     model.address.weight.requires_grad_(False)
 

@@ -13,9 +13,9 @@ from torch import Tensor, nn
 
 from attnbook.data.characters import encode_characters
 from attnbook.models.attention_only import AttentionOnlyTransformer
-from attnbook.models.devices import device_of, seeded
+from attnbook.models.devices import find_device, use_seed
 from attnbook.training.loop import optimize
-from attnbook.training.losses import IGNORED_TARGET, next_token_loss
+from attnbook.training.losses import IGNORED_TARGET, compute_next_token_loss
 from workshop.experiments.device import get_device
 
 LENGTH, LONGEST = 64, 512  # trained on, and read
@@ -67,7 +67,7 @@ def train(
 ) -> AttentionOnlyTransformer:
     """Return a trained model; the rate falls along a straight line to 0."""
     symbols = SYMBOLS + 1 if task == "copy" else encode_characters("train")[1]
-    with seeded(seed):
+    with use_seed(seed):
         model = AttentionOnlyTransformer(symbols, method, LONGEST).to(
             get_device()
         )
@@ -75,7 +75,7 @@ def train(
 
     def compute_loss(batch: tuple[Tensor, Tensor]) -> Tensor:
         text, wanted = (x.to(get_device()) for x in batch)
-        return next_token_loss(model(text), wanted)
+        return compute_next_token_loss(model(text), wanted)
 
     optimize(
         torch.optim.Adam(model.parameters(), lr=RATE),
@@ -95,7 +95,7 @@ def measure_copying_error(
     wrong = []
     for _ in range(count // 16):
         made = draw_copying(16, length // 2, rng)
-        text, wanted = (x.to(device_of(model)) for x in made)
+        text, wanted = (x.to(find_device(model)) for x in made)
         said = model(text).argmax(-1)
         wrong.append((said != wanted)[wanted != IGNORED_TARGET].double().mean())
     return float(torch.stack(wrong).mean())
@@ -116,7 +116,9 @@ def measure_reading_loss(
     losses = []
     for some in ends.split(16):
         windows = text[some[:, None] + torch.arange(-length, 1)]
-        windows = windows.to(device_of(model))
+        windows = windows.to(find_device(model))
         logits = model(windows[:, :-1])[:, -LENGTH:]
-        losses.append(next_token_loss(logits, windows[:, -LENGTH:]).double())
+        losses.append(
+            compute_next_token_loss(logits, windows[:, -LENGTH:]).double()
+        )
     return float(torch.stack(losses).mean())

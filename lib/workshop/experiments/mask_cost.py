@@ -1,4 +1,4 @@
-"""What masked attention costs over the length, one way beside the other.
+"""What masked attention costs over the length, by implementation.
 
 FlexAttention is compiled here, which needs a C++ compiler, and on a CPU goes
 forward only; where there is no compiler its numbers are missing.
@@ -19,10 +19,10 @@ from attnbook.attention.scaled_dot_product import attend
 from attnbook.masks import materialize_mask, rules
 from attnbook.profiling.allocations import measure_peak_bytes
 from workshop.experiments.cost import (
+    compute_time_ratio,
     make_forward_call,
     make_training_call,
     summarize_times,
-    time_ratio,
 )
 from workshop.experiments.record import CORES, recorded
 from workshop.experiments.registry import experiment
@@ -42,8 +42,10 @@ def draw_inputs(length: int) -> list[Tensor]:
     return [torch.randn(B, H, length, D, generator=rng) for _ in range(4)]
 
 
-def list_ways(kind: str, length: int) -> dict[str, Callable[..., Tensor]]:
-    """Return every way to attend under a mask, as functions of q, k and v.
+def list_implementations(
+    kind: str, length: int
+) -> dict[str, Callable[..., Tensor]]:
+    """Return every implementation under a mask, as functions of q, k and v.
 
     What can be made once for many calls is made here: the mask, and the list of
     blocks that FlexAttention visits.
@@ -70,12 +72,13 @@ def list_ways(kind: str, length: int) -> dict[str, Callable[..., Tensor]]:
     return made
 
 
-def measure_ways(kind: str, length: int) -> dict[str, dict]:
-    """Return time and memory of every way at one length."""
-    inputs, found = draw_inputs(length), list_ways(kind, length)
+def measure_implementations(kind: str, length: int) -> dict[str, dict]:
+    """Return time and memory of every implementation at one length."""
+    inputs, found = draw_inputs(length), list_implementations(kind, length)
     reference = make_forward_call(found["full"], inputs)()
     calls = {
-        name: make_forward_call(way, inputs) for name, way in found.items()
+        name: make_forward_call(attention, inputs)
+        for name, attention in found.items()
     }
     far = {
         n: float((call() - reference).abs().max()) for n, call in calls.items()
@@ -99,9 +102,9 @@ def measure_ways(kind: str, length: int) -> dict[str, dict]:
 
 def compare_with_sdpa(length: int) -> dict[str, dict]:
     """Return our window over SDPA with its mask, call by call in turn."""
-    inputs, found = draw_inputs(length), list_ways("window", length)
+    inputs, found = draw_inputs(length), list_implementations("window", length)
     return {
-        name: time_ratio(
+        name: compute_time_ratio(
             direction(found["window"], inputs),
             direction(found["sdpa"], inputs),
             PAIRS,
@@ -125,6 +128,7 @@ def compare_with_sdpa(length: int) -> dict[str, dict]:
 def mask_cost() -> dict:
     """Record all ways over the length, and the window beside SDPA."""
     results: dict[str, dict] = {
-        kind: {str(n): measure_ways(kind, n) for n in LENGTHS} for kind in RULES
+        kind: {str(n): measure_implementations(kind, n) for n in LENGTHS}
+        for kind in RULES
     }
     return results | {"against sdpa": compare_with_sdpa(LENGTHS[-1])}

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from attnbook.attention.multi_head import MultiHeadAttention
 from attnbook.models.from_pytorch import copy_attention
-from workshop.experiments.cost import time_ratio
+from workshop.experiments.cost import compute_time_ratio
 from workshop.experiments.record import CORES, recorded
 from workshop.experiments.registry import experiment
 
@@ -77,5 +77,5 @@ def multi_head_cost() -> dict:
                 way = "training" if training else "evaluation"
                 with_ = "with" if need else "without"
                 name = f"{label}, {way}, {with_} weights"
-                results[name] = time_ratio(*calls, PAIRS)
+                results[name] = compute_time_ratio(*calls, PAIRS)
     return results

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from attnbook.models.devices import seeded
+from attnbook.models.devices import use_seed
 from attnbook.models.sequence_layers import SEQUENCE_LAYERS, gradient_reach
 from attnbook.training.loop import optimize
 from workshop.experiments.device import get_device
@@ -27,14 +27,14 @@ def measure_gradient_reach(
     kind: str, length: int, seed: int
 ) -> tuple[float, float]:
     """Return `gradient_reach` for new weights and inputs, in float64."""
-    with seeded(seed):
+    with use_seed(seed):
         model = SEQUENCE_LAYERS[kind](WIDTH).double()
         x = torch.randn(8, length, WIDTH, dtype=torch.float64)
         upstream = torch.randn(8, WIDTH, dtype=torch.float64)
     return gradient_reach(*(x.to(get_device()) for x in (model, x, upstream)))
 
 
-class Recall(nn.Module):
+class RecallModel(nn.Module):
     """Name the first symbol, which is marked, from the last position."""
 
     def __init__(self, kind: str):
@@ -53,8 +53,8 @@ class Recall(nn.Module):
 
 def train_recall(kind: str, length: int, seed: int) -> dict:
     """Train to name the first symbol; return the share of wrong answers."""
-    with seeded(seed):
-        model = Recall(kind).to(get_device())
+    with use_seed(seed):
+        model = RecallModel(kind).to(get_device())
     rng = torch.Generator().manual_seed(seed)
     losses: list[float] = []
 

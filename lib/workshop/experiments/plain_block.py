@@ -12,7 +12,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from attnbook.attention.grouped_query import GroupedQueryAttention
-from attnbook.models.devices import seeded
+from attnbook.models.devices import use_seed
 
 # Batch and length of a training step: one of them halved, or both changed.
 STEPS = ((2, 2048), (1, 2048), (2, 1024), (4, 1024))
@@ -36,7 +36,7 @@ class PlainBlock(nn.Module):
 
 def make_training_step(B: int, length: int) -> Callable[[], object]:
     """Return a step's way there and back through one block."""
-    with seeded(0):
+    with use_seed(0):
         block = PlainBlock(WIDTH, HEADS)
         x, upstream = torch.randn(2, B, length, WIDTH)
     weights = [*block.parameters()]

@@ -40,7 +40,7 @@ MOVES: dict[str, Callable[[int, int, int], int]] = {
 }
 
 
-def cut_at(pair: Aligned) -> tuple[int, int] | None:
+def find_cut(pair: Aligned) -> tuple[int, int] | None:
     """Return the first target and source position after a clean cut."""
     last = len(pair.source)
     for s in range(last - PART, last - SMALLEST + 1):
@@ -51,7 +51,7 @@ def cut_at(pair: Aligned) -> tuple[int, int] | None:
 
 
 @torch.no_grad()
-def state_halves(
+def compute_state_halves(
     model: nn.Module, data: Task, pairs: Sequence[Aligned]
 ) -> tuple[tuple[Tensor, Tensor], Tensor]:
     """Return forward and backward states (N, M/2), and their positions."""
@@ -62,22 +62,22 @@ def state_halves(
     return memory.states[memory.real()].chunk(2, dim=-1), positions
 
 
-def linear_probe(
+def fit_position_probe(
     model: nn.Module, data: Task, pairs: Sequence[Aligned], longer: Sequence
 ) -> dict:
     """Return how well a linear function of a state gives its position."""
     half = len(pairs) // 2
     known, asked, far = (
-        state_halves(model, data, some)
+        compute_state_halves(model, data, some)
         for some in (pairs[:half], pairs[half:], longer)
     )
     found = {}
     for i, name in enumerate(("forward", "backward")):
         weights = torch.linalg.lstsq(
-            with_ones(known[0][i]), known[1].float()[:, None]
+            append_ones(known[0][i]), known[1].float()[:, None]
         ).solution
-        gap = asked[1] - (with_ones(asked[0][i]) @ weights)[:, 0]
-        told = (with_ones(far[0][i]) @ weights)[:, 0]
+        gap = asked[1] - (append_ones(asked[0][i]) @ weights)[:, 0]
+        told = (append_ones(far[0][i]) @ weights)[:, 0]
         found[name] = {
             "explained": float(1 - gap.var() / asked[1].float().var()),
             "read_off": [
@@ -87,12 +87,12 @@ def linear_probe(
     return found
 
 
-def with_ones(x: Float[Tensor, "N M"]) -> Tensor:
+def append_ones(x: Float[Tensor, "N M"]) -> Tensor:
     """Return x with a column of ones."""
     return torch.cat([x, torch.ones(len(x), 1)], dim=1)
 
 
-def memories(
+def build_memories(
     model: nn.Module, data: Task, means: Tensor, pair: Aligned, cut: int
 ) -> dict[str, list[tuple[Memory, list[int]]]]:
     """Return memories of the second part, and the position each state has.
@@ -136,25 +136,29 @@ def memories(
 
 
 @torch.no_grad()
-def wrong_links(model: nn.Module, data: Task) -> dict:
+def measure_wrong_links(model: nn.Module, data: Task) -> dict:
     """Return, for each memory, the shares of wrong and of predicted links.
 
     `wrong`: the largest weight is on no possible word. `followed`: it is on a
     word whose state was moved to the position of a possible one. `chance`: how
     often a word chosen at random would be possible.
     """
-    (forward, _), positions = state_halves(model, data, data.splits.valid)
+    (forward, _), positions = compute_state_halves(
+        model, data, data.splits.valid
+    )
     count = grammar.TRAINED_LENGTH
     means = torch.stack([forward[positions == n].mean(0) for n in range(count)])
     tallies: dict[str, list[float]] = {}
     pairs: Sequence = data.splits.test
     for pair in pairs:
-        found = cut_at(pair) if len(pair.source) >= SHORTEST else None
+        found = find_cut(pair) if len(pair.source) >= SHORTEST else None
         if not found:
             continue
         t, cut = found
         said = torch.tensor([[START, *data.targets.encode(pair.target[t:])]])
-        for name, tried in memories(model, data, means, pair, cut).items():
+        for name, tried in build_memories(
+            model, data, means, pair, cut
+        ).items():
             tally = tallies.setdefault(name, [0, 0, 0, 0])
             for memory, to in tried:
                 links = model.decoder(said, memory).weights[0].argmax(-1)
@@ -187,14 +191,14 @@ def position_shift() -> dict:
             model, data, _ = load_trained(f"grammar_attention_{seed}")
             pairs, longer = data.splits.test, grammar.load_long()
             cuts = sum(
-                len(p.source) >= SHORTEST and cut_at(p) is not None
+                len(p.source) >= SHORTEST and find_cut(p) is not None
                 for p in pairs
             )
             results.append(
                 {
                     "seed": seed,
-                    "probe": linear_probe(model, data, pairs, longer),
-                    "links": wrong_links(model, data),
+                    "probe": fit_position_probe(model, data, pairs, longer),
+                    "links": measure_wrong_links(model, data),
                 }
             )
     made = make_record(

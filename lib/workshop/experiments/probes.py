@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from attnbook.data import Pair
 from attnbook.data.vocabulary import PAD, pad_sequences
-from attnbook.models.devices import device_of, seeded
+from attnbook.models.devices import find_device, use_seed
 from attnbook.training.loop import optimize
 from attnbook.training.tasks import Task
 from attnbook.training.trained import load_trained
@@ -41,7 +41,9 @@ def compute_contexts(
         some = [
             data.encode_source(p.source) for p in pairs[start : start + 512]
         ]
-        source, lengths = (x.to(device_of(model)) for x in pad_sequences(some))
+        source, lengths = (
+            x.to(find_device(model)) for x in pad_sequences(some)
+        )
         rows.append(model.encoder(source, lengths).last)
     return torch.cat(rows)
 
@@ -68,7 +70,7 @@ def fit_probe(
     A fifteenth of the rows, at the end, is not trained on. The weights are
     kept from the step at which the loss on these rows was lowest.
     """
-    with seeded(0):
+    with use_seed(0):
         probe = nn.Linear(vectors.shape[1], wanted.shape[1] * symbols)
     probe, wanted = probe.to(vectors.device), wanted.to(vectors.device)
     rng = torch.Generator().manual_seed(0)

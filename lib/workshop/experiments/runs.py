@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from attnbook.training.loop import Recipe
-from attnbook.training.run import Run, with_seed
+from attnbook.training.run import Run, change_seed
 from workshop.experiments.registry import register_runs
 
 # Word -> phoneme. The decoder without attention is wider, so that both models
@@ -64,21 +64,21 @@ LUONG_RUNS = {
         for s in ("dot", "general", "concat")
     },
     **{
-        f"grammar_luong_{name}_{s}": with_seed(
+        f"grammar_luong_{name}_{s}": change_seed(
             SHORT_TALK, s, ship=s == 0 and name in DRAWN, **changes
         )
         for s in range(3)
         for name, changes in VARIANTS.items()
     },
     **{
-        f"cmudict_luong_{score}_{s}": with_seed(SHORT, s, score=score)
+        f"cmudict_luong_{score}_{s}": change_seed(SHORT, s, score=score)
         for s in range(3)
         for score in ("dot", "general", "concat", "location")
     },
 }
 # Chapter 6: as many parameters whatever the number of heads.
 HEADS_RUNS = {
-    f"cmudict_heads_{heads}_{s}": with_seed(
+    f"cmudict_heads_{heads}_{s}": change_seed(
         SHORT, s, heads=heads, ship=heads == 8 and s == 0
     )
     for s in range(3)
@@ -94,10 +94,10 @@ SPELL_LUONG = replace(SPELL, decoder=220, **LUONG)
 # More time and less data, for chapter 2's model and the Transformer.
 PAIR = {"attention": SPELL, "transformer": SPELL_BLOCKS}
 LEADER_RUNS = {
-    **{f"cmudict_luong_{s}": with_seed(SPELL_LUONG, s) for s in range(2)},
-    **{f"cmudict_hybrid_{s}": with_seed(HYBRID, s) for s in range(2)},
+    **{f"cmudict_luong_{s}": change_seed(SPELL_LUONG, s) for s in range(2)},
+    **{f"cmudict_hybrid_{s}": change_seed(HYBRID, s) for s in range(2)},
     **{
-        f"cmudict_transformer_{s}": with_seed(SPELL_BLOCKS, s, ship=s == 0)
+        f"cmudict_transformer_{s}": change_seed(SPELL_BLOCKS, s, ship=s == 0)
         for s in range(3)
     },
     **{
@@ -114,27 +114,27 @@ LEADER_RUNS = {
         HELP, embedding=132, hidden=528, **BLOCKS
     ),
     **{
-        f"grammar_transformer_{s}": with_seed(TALK_BLOCKS, s, ship=s == 0)
+        f"grammar_transformer_{s}": change_seed(TALK_BLOCKS, s, ship=s == 0)
         for s in range(3)
     },
 }
 
 RUNS = {
     **{
-        f"cmudict_attention_{s}": with_seed(SPELL, s, ship=s == 0)
+        f"cmudict_attention_{s}": change_seed(SPELL, s, ship=s == 0)
         for s in range(3)
     },
     **{
-        f"cmudict_fixed_{s}": with_seed(SPELL_FIXED, s, ship=s == 0)
+        f"cmudict_fixed_{s}": change_seed(SPELL_FIXED, s, ship=s == 0)
         for s in range(3)
     },
     "libreoffice_attention_0": HELP,
     "libreoffice_fixed_0": HELP_FIXED,
-    **{f"grammar_attention_{s}": with_seed(TALK, s) for s in range(3)},
+    **{f"grammar_attention_{s}": change_seed(TALK, s) for s in range(3)},
     "grammar_fixed_0": TALK_FIXED,
     # One direction only, the word as it is or reversed, in fewer epochs.
     **{
-        f"cmudict_{way}_{s}": with_seed(
+        f"cmudict_{way}_{s}": change_seed(
             replace(ONE_WAY, backwards=way == "backward"), s, ship=s == 0
         )
         for way in ("forward", "backward")
@@ -142,7 +142,7 @@ RUNS = {
     },
     # A quarter of the pairs, in as many epochs.
     **{
-        f"cmudict_fixed_quarter_{s}": with_seed(SPELL_FIXED, s, every=4)
+        f"cmudict_fixed_quarter_{s}": change_seed(SPELL_FIXED, s, every=4)
         for s in range(2)
     },
     # An LSTM has three gates and a candidate, a GRU two gates and a candidate:

@@ -17,7 +17,7 @@ from attnbook.attention.gradient import (
     scores_gradient,
 )
 from attnbook.attention.scaled_dot_product import attention_weights
-from attnbook.models.devices import device_of, seeded
+from attnbook.models.devices import find_device, use_seed
 from attnbook.models.lookup_model import (
     LookupBatch,
     LookupModel,
@@ -32,7 +32,7 @@ WIDTHS = tuple(2**n for n in range(2, 11))
 DRAWS, QUERIES, KEYS, VALUE = 10, 256, 64, 16
 STEPS, TRAINED_WIDTHS, SEEDS = 1000, (16, 64, 256), (0, 1, 2)
 # "shrunk" divides nothing, but begins with vectors that are D^(1/4) smaller.
-WAYS = ("scaled", "plain", "shrunk")
+VARIANTS = ("scaled", "plain", "shrunk")
 RECIPES = (
     ("adam", 1e-3),
     ("adam", 1e-2),
@@ -73,20 +73,20 @@ def measure_gradients(width: int, scale: float, seed: int) -> dict[str, float]:
     }
 
 
-def compute_factor(way: str, width: int) -> float:
-    """Return what a way of training multiplies the products by."""
-    return width**-0.5 if way == "scaled" else 1.0
+def compute_factor(variant: str, width: int) -> float:
+    """Return the factor of the products in a variant."""
+    return width**-0.5 if variant == "scaled" else 1.0
 
 
-def build_model(way: str, width: int, symbols: int = 32) -> LookupModel:
+def build_model(variant: str, width: int, symbols: int = 32) -> LookupModel:
     """Return the model to train, from the global seed."""
     model = LookupModel(
         *(symbols, symbols, symbols),
         width=width,
         value=64,
-        scale=compute_factor(way, width),
+        scale=compute_factor(variant, width),
     )
-    if way == "shrunk":
+    if variant == "shrunk":
         with torch.no_grad():
             for table in model.query, model.key:
                 table.weight.mul_(width**-0.25)
@@ -97,17 +97,17 @@ def compute_loss_and_weights(
     model: LookupModel, task
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return the loss in nats, the share of wrong answers, the weights."""
-    task = task.to(device_of(model))
+    task = task.to(find_device(model))
     logits, weights = model(*task[:3])
     loss = F.cross_entropy(logits.flatten(0, 1), task.answer.flatten())
     wrong = (logits.argmax(-1) != task.answer).double().mean()
     return loss, wrong, weights
 
 
-def train(way: str, width: int, kind: str, rate: float, seed: int) -> dict:
+def train(variant: str, width: int, kind: str, rate: float, seed: int) -> dict:
     """Train a model to look up, and return what became of it."""
-    with seeded(seed):
-        model = build_model(way, width).to(get_device())
+    with use_seed(seed):
+        model = build_model(variant, width).to(get_device())
     optimisers: dict[str, Callable] = {
         "adam": torch.optim.Adam,
         "sgd": torch.optim.SGD,
@@ -144,11 +144,11 @@ def train(way: str, width: int, kind: str, rate: float, seed: int) -> dict:
 def scaling_gradients() -> dict:
     """Record sizes of weights and gradients over D, with and without 1/√D."""
     results = {}
-    for way in WAYS[:2]:
+    for variant in VARIANTS[:2]:
         for width in WIDTHS:
-            scale = compute_factor(way, width)
+            scale = compute_factor(variant, width)
             draws = [measure_gradients(width, scale, n) for n in range(DRAWS)]
-            results[f"{way} {width}"] = {
+            results[f"{variant} {width}"] = {
                 k: [draw[k] for draw in draws] for k in draws[0]
             }
     return results
@@ -161,9 +161,9 @@ def scaling_training() -> dict:
     results = {}
     for kind, rate in RECIPES:
         for width in TRAINED_WIDTHS:
-            for way in WAYS:
-                runs = [train(way, width, kind, rate, n) for n in SEEDS]
-                results[f"{kind} {rate:g} {width} {way}"] = {
+            for variant in VARIANTS:
+                runs = [train(variant, width, kind, rate, n) for n in SEEDS]
+                results[f"{kind} {rate:g} {width} {variant}"] = {
                     k: [made[k] for made in runs] for k in runs[0]
                 }
     return results

@@ -12,7 +12,7 @@ import torch
 from attnbook.attention.multi_head import MultiHeadAttention
 from attnbook.attention.self_attention import causal_mask
 from attnbook.diagnose import entropy
-from attnbook.models.devices import device_of, seeded
+from attnbook.models.devices import find_device, use_seed
 from attnbook.models.language_model import LanguageModel
 from attnbook.models.stabilized_attention import (
     QKNormAttention,
@@ -33,7 +33,7 @@ from workshop.experiments.registry import experiment
 
 SIZE = Size(32, 4, 128, 2, around=PreNorm)
 CAP = 10.0  # of the soft-capped scores
-WAYS: dict[str, Callable[[int, int], MultiHeadAttention]] = {
+VARIANTS: dict[str, Callable[[int, int], MultiHeadAttention]] = {
     "plain": MultiHeadAttention,
     "normed": QKNormAttention,
     "capped": lambda width, heads: SoftCapAttention(width, heads, CAP),
@@ -41,12 +41,12 @@ WAYS: dict[str, Callable[[int, int], MultiHeadAttention]] = {
 RATES, SEEDS, STEPS, EVERY = (3e-3, 3e-2, 1e-1), (0, 1, 2), 200, 10
 
 
-def build_model(way: str, seed: int) -> LanguageModel:
-    """Return a language model with one way of making its scores."""
+def build_model(variant: str, seed: int) -> LanguageModel:
+    """Return a language model with one variant of scores."""
     model = build_character_model(seed, SIZE).to(get_device())
-    with seeded(seed):
+    with use_seed(seed):
         for block in model.blocks:
-            block.attention = WAYS[way](SIZE.width, SIZE.heads)
+            block.attention = VARIANTS[variant](SIZE.width, SIZE.heads)
     return model.to(get_device())
 
 
@@ -54,7 +54,7 @@ def build_model(way: str, seed: int) -> LanguageModel:
 def measure_scores(model: LanguageModel) -> dict[str, list[float]]:
     """Return each block's mean entropy and largest score, on held-out text."""
     read, _ = cut_windows("valid", 97 * torch.arange(32), 64)
-    read = read.to(device_of(model))
+    read = read.to(find_device(model))
     mask = causal_mask(read.shape[1], read.shape[1], read.device)
     found: dict[str, list[float]] = {"entropy": [], "largest": []}
 
@@ -72,9 +72,9 @@ def measure_scores(model: LanguageModel) -> dict[str, list[float]]:
     return found
 
 
-def train_and_measure(way: str, rate: float, seed: int) -> dict:
+def train_and_measure(variant: str, rate: float, seed: int) -> dict:
     """Train once, looking at the attention every few steps."""
-    model = build_model(way, seed)
+    model = build_model(variant, seed)
     seen: list[dict] = []
     recent: list[float] = []
 
@@ -95,17 +95,17 @@ def train_and_measure(way: str, rate: float, seed: int) -> dict:
 @experiment()
 @recorded(seeds=SEEDS, steps=STEPS, every=EVERY, width=32)
 def stability_training() -> dict:
-    """Record loss, entropy and largest scores for each way and rate."""
+    """Record loss, entropy and largest scores for each variant and rate."""
     return {
         "rows": [
             {
-                "way": way,
+                "variant": variant,
                 "rate": rate,
                 "seed": seed,
-                **train_and_measure(way, rate, seed),
+                **train_and_measure(variant, rate, seed),
             }
             for seed in SEEDS
             for rate in RATES
-            for way in WAYS
+            for variant in VARIANTS
         ]
     }

@@ -12,10 +12,10 @@ from attnbook.attention.scaled_dot_product import attend
 from attnbook.flash import flash_attention
 from attnbook.profiling.allocations import measure_peak_bytes
 from workshop.experiments.cost import (
+    compute_time_ratio,
     make_forward_call,
     make_training_call,
     summarize_times,
-    time_ratio,
 )
 from workshop.experiments.mask_cost import B, D, H, draw_inputs
 from workshop.experiments.record import CORES, recorded
@@ -23,41 +23,46 @@ from workshop.experiments.registry import experiment
 
 LENGTHS = (512, 1024, 2048, 4096)
 THREADS, ROUNDS, PAIRS = 2, 5, 7
-WAYS: dict[str, Callable[..., Tensor]] = {
+IMPLEMENTATIONS: dict[str, Callable[..., Tensor]] = {
     "standard": attend,
     "tiled": flash_attention,
     "sdpa": F.scaled_dot_product_attention,
 }
 
 
-def measure_ways(length: int) -> dict[str, dict]:
-    """Return time and memory of every way at one length."""
+def measure_implementations(length: int) -> dict[str, dict]:
+    """Return time and memory of every implementation at one length."""
     inputs = draw_inputs(length)
     made: dict[str, dict] = {}
     for name, direction in (
         ("forward", make_forward_call),
         ("both", make_training_call),
     ):
-        calls = {n: direction(way, inputs) for n, way in WAYS.items()}
+        calls = {
+            n: direction(attention, inputs)
+            for n, attention in IMPLEMENTATIONS.items()
+        }
         made[name] = summarize_times(calls, ROUNDS)
         made[f"bytes, {name}"] = {
             n: measure_peak_bytes(call) for n, call in calls.items()
         }
     reference = make_forward_call(attend, inputs)()
     made["far"] = {
-        n: float((make_forward_call(way, inputs)() - reference).abs().max())
-        for n, way in WAYS.items()
+        n: float(
+            (make_forward_call(attention, inputs)() - reference).abs().max()
+        )
+        for n, attention in IMPLEMENTATIONS.items()
     }
     return made
 
 
 def compare_with_standard(length: int) -> dict[str, dict]:
-    """Return the tiles' time over the standard way's, call by call in turn."""
+    """Return tiled over standard attention's time, call by call in turn."""
     inputs = draw_inputs(length)
     return {
-        name: time_ratio(
-            direction(WAYS["tiled"], inputs),
-            direction(WAYS["standard"], inputs),
+        name: compute_time_ratio(
+            direction(IMPLEMENTATIONS["tiled"], inputs),
+            direction(IMPLEMENTATIONS["standard"], inputs),
             PAIRS,
         )
         for name, direction in (
@@ -78,5 +83,7 @@ def compare_with_standard(length: int) -> dict[str, dict]:
 )
 def tiled_cost() -> dict:
     """Record all ways over the length, and the tiles beside the standard."""
-    results: dict[str, dict] = {str(n): measure_ways(n) for n in LENGTHS}
+    results: dict[str, dict] = {
+        str(n): measure_implementations(n) for n in LENGTHS
+    }
     return results | {"against standard": compare_with_standard(LENGTHS[-1])}

@@ -56,7 +56,7 @@ class Row:
     ahead: bool = False
 
 
-def word_type(pair: Aligned, t: int) -> str:
+def classify_word(pair: Aligned, t: int) -> str:
     """Return the type of a French word, by what is special about it."""
     word, own = pair.target[t], [s for a, s in pair.sure if a == t]
     if word in PRONOUNS and any(pair.source[s] in OBJECTS for s in own):
@@ -93,7 +93,7 @@ def read_words(
                 yield Row(
                     i,
                     p.target[t],
-                    word_type(p, t),
+                    classify_word(p, t),
                     t,
                     min(off, key=abs),
                     right[row][t],
@@ -101,7 +101,7 @@ def read_words(
                 )
 
 
-def risk_ratio(
+def compute_risk_ratio(
     rows: Sequence[Row], stratum: Callable[[Row], str] = lambda row: ""
 ) -> float:
     """Return how often misaligned words are mispredicted, against the others.
@@ -122,23 +122,23 @@ def risk_ratio(
     return above / below
 
 
-def interval(rows: Sequence[Row], stratum) -> list[float]:
+def bootstrap_ratio(rows: Sequence[Row], stratum) -> list[float]:
     """Return the ratio and the middle 95 % of it over resampled sentences."""
     by_sentence = defaultdict(list)
     for row in rows:
         by_sentence[row.sentence].append(row)
     groups, rng = list(by_sentence.values()), Random(0)
     drawn = sorted(
-        risk_ratio(
+        compute_risk_ratio(
             [r for g in rng.choices(groups, k=len(groups)) for r in g], stratum
         )
         for _ in range(DRAWS)
     )
     low, high = drawn[round(0.025 * DRAWS)], drawn[round(0.975 * DRAWS) - 1]
-    return [risk_ratio(rows, stratum), low, high]
+    return [compute_risk_ratio(rows, stratum), low, high]
 
 
-def by_type(rows: Sequence[Row]) -> dict[str, dict[str, int]]:
+def count_by_type(rows: Sequence[Row]) -> dict[str, dict[str, int]]:
     """Return counts of each word type: words, and what went wrong."""
     table: dict = {}
     for row in rows:
@@ -153,7 +153,7 @@ def by_type(rows: Sequence[Row]) -> dict[str, dict[str, int]]:
     return dict(sorted(table.items()))
 
 
-def by_position(rows: Sequence[Row]) -> list[list[int]]:
+def count_by_position(rows: Sequence[Row]) -> list[list[int]]:
     """Return words and misaligned words of each group of four positions."""
     groups = [[0, 0] for _ in range(max(r.position for r in rows) // 4 + 1)]
     for row in rows:
@@ -162,7 +162,7 @@ def by_position(rows: Sequence[Row]) -> list[list[int]]:
     return groups
 
 
-def directions(rows: Sequence[Row]) -> dict[str, int]:
+def count_by_distance(rows: Sequence[Row]) -> dict[str, int]:
     """Return misaligned words: all, by one word, by more than two, too far."""
     offs = [row.off for row in rows if row.off]
     far = [x for x in offs if abs(x) > 2]
@@ -174,7 +174,7 @@ def directions(rows: Sequence[Row]) -> dict[str, int]:
     }
 
 
-def study(seed: int) -> dict:
+def measure_seed(seed: int) -> dict:
     """Return the tables of one seed: the test sentences, and longer ones."""
     model, data, _ = load_trained(f"grammar_attention_{seed}")
     rows = list(read_words(model, data, data.splits.test))
@@ -188,12 +188,14 @@ def study(seed: int) -> dict:
     }
     return {
         "seed": seed,
-        "types": by_type(rows),
-        "ratios": {name: interval(rows, of) for name, of in strata.items()},
-        "positions": by_position(rows),
-        "positions_long": by_position(longer),
-        "directions": directions(rows),
-        "directions_long": directions(longer),
+        "types": count_by_type(rows),
+        "ratios": {
+            name: bootstrap_ratio(rows, of) for name, of in strata.items()
+        },
+        "positions": count_by_position(rows),
+        "positions_long": count_by_position(longer),
+        "directions": count_by_distance(rows),
+        "directions_long": count_by_distance(longer),
         "articles_to_their_noun": sum(articles) / len(articles),
         "pronouns_to_the_left": sum(x < 0 for x in pronouns) / len(pronouns),
     }
@@ -205,7 +207,7 @@ def word_alignment() -> dict:
     torch.set_num_threads(1)
     wall, cpu = time.perf_counter(), time.process_time()
     with hold_cores(1):
-        results = [study(seed) for seed in SEEDS]
+        results = [measure_seed(seed) for seed in SEEDS]
     made = make_record(
         "word_alignment",
         list(SEEDS),

@@ -8,7 +8,7 @@ from attnbook.attention.error_budget import (
     error_budget,
     share_of_budget,
 )
-from attnbook.attention.running_errors import EXPONENTIAL, RunningErrors
+from attnbook.attention.running_errors import EXPONENTIAL, ErrorBounds
 
 DTYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 TRUTH = torch.tensor([1.0, -4.0, 0.0], dtype=torch.float64)
@@ -66,13 +66,13 @@ def test_a_sum_that_cancels_is_judged_by_its_terms(dtype):
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_gamma_is_what_the_worst_roundings_come_to(dtype):
     u = torch.finfo(dtype).eps / 2
-    errors = RunningErrors(dtype, accumulate=dtype)
-    assert errors.gamma(0, 0) == 0
+    errors = ErrorBounds(dtype, accumulate=dtype)
+    assert errors.compute_gamma(0, 0) == 0
     for n in (1, 10, 100):
-        assert errors.gamma(n, 0) >= (1 + u) ** n - 1
-        assert 1 - (1 - u) ** n <= errors.gamma(n, 0)
+        assert errors.compute_gamma(n, 0) >= (1 + u) ** n - 1
+        assert 1 - (1 - u) ** n <= errors.compute_gamma(n, 0)
         if n * u < 1:
-            assert errors.gamma(n, 0) <= n * u / (1 - n * u) + 1e-15
+            assert errors.compute_gamma(n, 0) <= n * u / (1 - n * u) + 1e-15
 
 
 def perturbed(function, inputs, errors, count=200):
@@ -128,12 +128,12 @@ def test_errors_are_carried_forward_and_backward(title):
         ).detach()
 
     leaves = [x.clone().requires_grad_() for x in inputs]
-    with RunningErrors(torch.float64) as errors:
+    with ErrorBounds(torch.float64) as errors:
         for x, error in zip(leaves, off, strict=True):
-            errors.carry(x, error)
+            errors.set_error(x, error)
         output = function(*leaves)
         found = [output, *torch.autograd.grad(output, leaves, upstream)]
-    carried = torch.stack([errors.of(x.detach()) for x in found])
+    carried = torch.stack([errors.get_error(x.detach()) for x in found])
     moved = perturbed(both, inputs, off)
     assert (moved <= carried + 1e-12).all()
     assert (moved > carried / 30).any()
@@ -142,7 +142,10 @@ def test_errors_are_carried_forward_and_backward(title):
 @pytest.mark.parametrize("dtype", DTYPES[1:])
 def test_exponentials_of_this_machine_keep_what_is_charged(dtype):
     x = torch.linspace(-8, 8, 10_001).to(dtype)
-    errors = RunningErrors(dtype, accumulate=dtype)
+    errors = ErrorBounds(dtype, accumulate=dtype)
     relative = x.exp().double() / x.double().exp() - 1
-    allowed = errors.gamma(EXPONENTIAL) + errors.gamma(2, 0) * x.double().abs()
+    allowed = (
+        errors.compute_gamma(EXPONENTIAL)
+        + errors.compute_gamma(2, 0) * x.double().abs()
+    )
     assert (relative.abs() <= allowed).all()

@@ -19,17 +19,22 @@ from attnbook.data.grammar import (
 from attnbook.data.grammar.build import (
     DETERMINER,
     NO,
-    both,
-    compared,
-    noun_phrase,
-    owned,
-    pronoun,
-    pronoun_for,
+    build_comparison,
+    build_coordination,
+    build_noun_phrase,
+    build_possessive,
+    build_pronoun,
+    build_pronoun_for,
 )
-from attnbook.data.grammar.conjugate import copula, verb_group
+from attnbook.data.grammar.conjugate import build_copula, build_verb_group
 from attnbook.data.grammar.lexicon import ADJECTIVE, ADJECTIVES, NOUN, VERB
-from attnbook.data.grammar.phrases import finish, join, say, spell
-from attnbook.data.grammar.sentences import sentence
+from attnbook.data.grammar.phrases import (
+    join,
+    parse_phrase,
+    write_english,
+    write_pair,
+)
+from attnbook.data.grammar.sentences import choose_sentence
 
 pytestmark = pytest.mark.precision
 
@@ -153,33 +158,44 @@ def test_refuses_adjectives_that_do_not_decide(adjective, message):
 @pytest.mark.parametrize(
     ("phrase", "french"),
     [
-        (lambda: noun_phrase(A, NOUN["umbrella"]), "un parapluie"),
-        (lambda: noun_phrase(THE, NOUN["man"]), "l' homme"),
-        (lambda: noun_phrase(THE, NOUN["owl"]), "le hibou"),
-        (lambda: noun_phrase(THE, NOUN["horse"], True), "les chevaux"),
+        (lambda: build_noun_phrase(A, NOUN["umbrella"]), "un parapluie"),
+        (lambda: build_noun_phrase(THE, NOUN["man"]), "l' homme"),
+        (lambda: build_noun_phrase(THE, NOUN["owl"]), "le hibou"),
+        (lambda: build_noun_phrase(THE, NOUN["horse"], True), "les chevaux"),
         (
-            lambda: noun_phrase(THE, NOUN["hotel"], False, (ADJECTIVE["old"],)),
+            lambda: build_noun_phrase(
+                THE, NOUN["hotel"], False, (ADJECTIVE["old"],)
+            ),
             "le vieil hôtel",
         ),
         (
-            lambda: noun_phrase(
+            lambda: build_noun_phrase(
                 DETERMINER["my"], NOUN["school"], False, (ADJECTIVE["new"],)
             ),
             "ma nouvelle école",
         ),
-        (lambda: noun_phrase(DETERMINER["my"], NOUN["school"]), "mon école"),
         (
-            lambda: noun_phrase(DETERMINER["this"], NOUN["animal"]),
+            lambda: build_noun_phrase(DETERMINER["my"], NOUN["school"]),
+            "mon école",
+        ),
+        (
+            lambda: build_noun_phrase(DETERMINER["this"], NOUN["animal"]),
             "cet animal",
         ),
-        (lambda: noun_phrase(DETERMINER["this"], NOUN["owl"]), "ce hibou"),
         (
-            lambda: owned(noun_phrase(THE, NOUN["king"]), NOUN["car"]),
+            lambda: build_noun_phrase(DETERMINER["this"], NOUN["owl"]),
+            "ce hibou",
+        ),
+        (
+            lambda: build_possessive(
+                build_noun_phrase(THE, NOUN["king"]), NOUN["car"]
+            ),
             "la voiture du roi",
         ),
         (
-            lambda: both(
-                noun_phrase(THE, NOUN["king"]), noun_phrase(THE, NOUN["queen"])
+            lambda: build_coordination(
+                build_noun_phrase(THE, NOUN["king"]),
+                build_noun_phrase(THE, NOUN["queen"]),
             ),
             "le roi et la reine",
         ),
@@ -191,24 +207,30 @@ def test_noun_phrases(phrase, french):
 
 def test_de_and_a_merge_with_the_articles():
     king, kings = (
-        noun_phrase(THE, NOUN["king"], many) for many in (False, True)
+        build_noun_phrase(THE, NOUN["king"], many) for many in (False, True)
     )
-    man = noun_phrase(THE, NOUN["man"])
+    man = build_noun_phrase(THE, NOUN["man"])
     near, to = "near1 / près1 de|d'", "to / à"
-    assert text(say(near), king.phrase)[1] == "près du roi"
-    assert text(say(near), kings.phrase)[1] == "près des rois"
-    assert text(say(near), man.phrase)[1] == "près de l' homme"
-    assert text(say(to), king.phrase)[1] == "au roi"
-    assert text(say(to), kings.phrase)[1] == "aux rois"
-    merged = align_words(join(say(near), king.phrase))
+    assert text(parse_phrase(near), king.phrase)[1] == "près du roi"
+    assert text(parse_phrase(near), kings.phrase)[1] == "près des rois"
+    assert text(parse_phrase(near), man.phrase)[1] == "près de l' homme"
+    assert text(parse_phrase(to), king.phrase)[1] == "au roi"
+    assert text(parse_phrase(to), kings.phrase)[1] == "aux rois"
+    merged = align_words(join(parse_phrase(near), king.phrase))
     assert merged.sure == {(0, 0), (1, 1), (2, 2)}
     assert merged.possible == merged.sure | {(1, 0)}
 
 
-QUEENS = noun_phrase(THE, NOUN["queen"], True)
-MIXED = both(noun_phrase(THE, NOUN["queen"]), noun_phrase(THE, NOUN["king"]))
-SHE, WE, ME = pronoun("she", True), pronoun("we"), pronoun("i")
-CARS = noun_phrase(THE, NOUN["car"], True)
+QUEENS = build_noun_phrase(THE, NOUN["queen"], True)
+MIXED = build_coordination(
+    build_noun_phrase(THE, NOUN["queen"]), build_noun_phrase(THE, NOUN["king"])
+)
+SHE, WE, ME = (
+    build_pronoun("she", True),
+    build_pronoun("we"),
+    build_pronoun("i"),
+)
+CARS = build_noun_phrase(THE, NOUN["car"], True)
 
 
 @pytest.mark.parametrize(
@@ -230,7 +252,7 @@ CARS = noun_phrase(THE, NOUN["car"], True)
 )
 def test_verbs(subject, group, english, french):
     verb, *rest = group
-    said = verb_group(VERB[verb], subject, *rest)
+    said = build_verb_group(VERB[verb], subject, *rest)
     left, right = text(subject.phrase, said)
     assert left.endswith(" " + english)
     assert right.endswith(" " + french)
@@ -238,7 +260,7 @@ def test_verbs(subject, group, english, french):
 
 def test_long_and_short_negation_differ_only_in_links():
     say_it = [
-        verb_group(VERB["see"], SHE, "past", "not", short=s)
+        build_verb_group(VERB["see"], SHE, "past", "not", short=s)
         for s in (True, False)
     ]
     short, long = (align_words(join(SHE.phrase, said)) for said in say_it)
@@ -251,31 +273,31 @@ def test_long_and_short_negation_differ_only_in_links():
 
 
 def test_a_participle_agrees_with_what_stands_before_it():
-    them = pronoun_for(CARS)
-    said = verb_group(VERB["sell"], ME, "past", "not", clitic=them)
+    them = build_pronoun_for(CARS)
+    said = build_verb_group(VERB["sell"], ME, "past", "not", clitic=them)
     assert text(ME.phrase, said) == (
         "i didn't sell them",
         "je ne les ai pas vendues",
     )
-    said = verb_group(VERB["buy"], ME, "past", before=CARS)
-    assert text(say("that / que|qu'"), ME.phrase, said)[1] == (
+    said = build_verb_group(VERB["buy"], ME, "past", before=CARS)
+    assert text(parse_phrase("that / que|qu'"), ME.phrase, said)[1] == (
         "que j' ai achetées"
     )
-    assert text(ME.phrase, verb_group(VERB["buy"], ME, "past"))[1] == (
+    assert text(ME.phrase, build_verb_group(VERB["buy"], ME, "past"))[1] == (
         "j' ai acheté"
     )
 
 
 def test_modal_verbs_take_an_infinitive():
-    car = pronoun_for(noun_phrase(THE, NOUN["car"]))
+    car = build_pronoun_for(build_noun_phrase(THE, NOUN["car"]))
     want, can = VERB["want to"], VERB["can"]
-    said = verb_group(VERB["sell"], SHE, "present", "not", modal=want)
+    said = build_verb_group(VERB["sell"], SHE, "present", "not", modal=want)
     assert text(SHE.phrase, said) == (
         "she doesn't want to sell",
         "elle ne veut pas vendre",
     )
     how = {"modal": can, "clitic": car}
-    said = verb_group(VERB["sell"], SHE, "present", "not", **how)
+    said = build_verb_group(VERB["sell"], SHE, "present", "not", **how)
     assert text(SHE.phrase, said) == (
         "she can't sell it",
         "elle ne peut pas la vendre",
@@ -283,9 +305,9 @@ def test_modal_verbs_take_an_infinitive():
 
 
 def test_comparison_agrees_with_the_subject():
-    than = noun_phrase(A, NOUN["ant"])
-    older = compared(ADJECTIVE["old"], QUEENS, than)
-    said = copula(QUEENS, "past", older, "not")
+    than = build_noun_phrase(A, NOUN["ant"])
+    older = build_comparison(ADJECTIVE["old"], QUEENS, than)
+    said = build_copula(QUEENS, "past", older, "not")
     assert text(QUEENS.phrase, said) == (
         "the queens weren't older than an ant",
         "les reines n' étaient pas plus vieilles qu' une fourmi",
@@ -293,8 +315,8 @@ def test_comparison_agrees_with_the_subject():
 
 
 def test_a_negated_indefinite_object_becomes_de():
-    said = verb_group(VERB["see"], SHE, "past", "not")
-    car, egg = (noun_phrase(NO, NOUN[name]) for name in ("car", "egg"))
+    said = build_verb_group(VERB["see"], SHE, "past", "not")
+    car, egg = (build_noun_phrase(NO, NOUN[name]) for name in ("car", "egg"))
     assert text(said, car.phrase)[1] == "n' a pas vu de voiture"
     assert text(said, egg.phrase) == ("didn't see an egg", "n' a pas vu d' œuf")
 
@@ -302,7 +324,7 @@ def test_a_negated_indefinite_object_becomes_de():
 @pytest.mark.refusal
 def test_refuses_an_unknown_pronoun():
     with pytest.raises(ValueError, match=r"'he'.*feminine=True"):
-        pronoun("he", feminine=True)
+        build_pronoun("he", feminine=True)
 
 
 # Properties of everything the grammar says
@@ -482,7 +504,7 @@ def test_everything_is_in_lower_case_and_finished(sentences):
 def test_english_determines_french_and_links(plain):
     rng, seen, again = Random(11), {}, 0
     for _ in range(10_000):
-        source, *rest = finish(sentence(rng, rng.randint(3, 6)))
+        source, *rest = write_pair(choose_sentence(rng, rng.randint(3, 6)))
         again += source in seen
         assert seen.setdefault(source, rest) == rest
     assert again > 200
@@ -492,7 +514,8 @@ def test_hundreds_of_thousands_of_sentences(plain):
     """Few of 10,000 blind draws meet: n draws of N make n²/2N pairs."""
     rng, draws = Random(12), 10_000
     found = Counter(
-        spell(sentence(rng, rng.randint(3, 40)).english) for _ in range(draws)
+        write_english(choose_sentence(rng, rng.randint(3, 40)).english)
+        for _ in range(draws)
     )
     pairs = sum(times * (times - 1) / 2 for times in found.values())
     assert draws**2 / 2 / max(pairs, 1) > 500_000

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from attnbook.flash import flash_attention
-from attnbook.flash.hugging_face import attention, lengths, register
+from attnbook.flash.hugging_face import attention, read_lengths, register
 
 TOKENS, LENGTHS = (2, 23), (23, 17)
 
@@ -43,7 +43,7 @@ def test_window_and_cap_are_passed_on():
 
 
 def test_no_mask_is_no_lengths():
-    assert lengths(None, 5) is None
+    assert read_lengths(None, 5) is None
 
 
 @pytest.mark.refusal

@@ -356,7 +356,7 @@ def looking_up_in_tables(p):
     tables = multi_lookup.draw_tables(3, rng).to(p.device)
     logits, weights = model(tables)
     answers = multi_lookup_training.read_answers(tables)
-    return multi_lookup.lookup_loss(logits, answers), weights
+    return multi_lookup.compute_lookup_loss(logits, answers), weights
 
 
 @case(reads=True)
@@ -370,7 +370,7 @@ def a_run_that_goes_on_from_its_checkpoint(p):
             if path.exists():
                 checkpoints.resume_from_checkpoint(trainer, path)
                 assert len(trainer.history) == 1
-            trainer.epoch(progress=False)
+            trainer.run_epoch(progress=False)
             checkpoints.save_checkpoint(trainer, path)
         history = [(h["train_loss"], h["valid_loss"]) for h in trainer.history]
     return history, [*model.state_dict().values()]
@@ -592,16 +592,16 @@ def traffic_of_a_call(p):
 @case
 def where_a_model_is(p):
     model = p(made(ATTENTIONS["EncoderBlock"]))
-    assert devices.device_of(model) == p.device
-    assert devices.best_device().type in ("cpu", "cuda")
+    assert devices.find_device(model) == p.device
+    assert devices.choose_device().type in ("cpu", "cuda")
     return encoder_decoder.count_parameters(model)
 
 
 @case(reads=True)
 def dropout_from_one_seed(p):
-    with devices.seeded(3, p.device):
+    with devices.use_seed(3, p.device):
         first = F.dropout(p(X), 0.5)
-    with devices.seeded(3, p.device):
+    with devices.use_seed(3, p.device):
         second = F.dropout(p(X), 0.5)
     assert torch.equal(first, second)
     return first

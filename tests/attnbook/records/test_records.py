@@ -8,12 +8,17 @@ import torch
 
 from attnbook import records
 from attnbook.data import Pair
-from attnbook.records import list_records, load_record, provenance, read_record
+from attnbook.records import (
+    describe_provenance,
+    list_records,
+    load_record,
+    read_record,
+)
 from attnbook.training.scoring import (
     bootstrap_bleu,
+    compute_shifted_error,
     make_validation_metrics,
     score_alignment,
-    shifted_alignment_error,
 )
 from attnbook.training.tasks import (
     count_errors_by_length,
@@ -144,8 +149,8 @@ def test_links_are_moved_before_they_are_scored():
         possible = sure
 
     links = [{(0, 0), (1, 1)}]
-    assert shifted_alignment_error(links, [Known], 0) == 1
-    assert shifted_alignment_error(links, [Known], 1) == 0
+    assert compute_shifted_error(links, [Known], 0) == 1
+    assert compute_shifted_error(links, [Known], 1) == 0
 
 
 def test_a_record_is_written_and_read_back(tmp_path):
@@ -155,7 +160,7 @@ def test_a_record_is_written_and_read_back(tmp_path):
     write_record(made, tmp_path)
     back = read_record("a_run", tmp_path)
     assert back["results"] == {"bleu": 12.3457}
-    assert "a_run" in provenance(back)
+    assert "a_run" in describe_provenance(back)
     assert round_floats({"x": [1 / 3]}) == {"x": [0.333333]}
 
 

@@ -83,7 +83,7 @@ def test_a_rate_that_warms_up_begins_at_zero():
 
 def test_all_score_variants_start_from_the_same_weights():
     states = [
-        stability.build_model(way, 0).state_dict() for way in stability.WAYS
+        stability.build_model(x, 0).state_dict() for x in stability.VARIANTS
     ]
     for name, weight in states[0].items():
         assert all(torch.equal(weight, other[name]) for other in states)

@@ -79,14 +79,14 @@ def test_minutes_to_an_error_add_up_the_epochs():
             {"cpu_s": 90, "valid_sequence_error": 0.4},
         ]
     }
-    assert board.minutes_to_error(record, 0.5) == 1
-    assert board.minutes_to_error(record, 0.4) == 1.5
-    assert board.minutes_to_error(record, 0.2) is None
+    assert board.find_minutes_to_error(record, 0.5) == 1
+    assert board.find_minutes_to_error(record, 0.4) == 1.5
+    assert board.find_minutes_to_error(record, 0.2) is None
 
 
 def test_a_mean_without_one_of_its_numbers_is_none():
-    assert board.mean_or_none([1.0, 2.0]) == 1.5
-    assert board.mean_or_none([1.0, None]) is None
+    assert board.compute_mean([1.0, 2.0]) == 1.5
+    assert board.compute_mean([1.0, None]) is None
 
 
 def test_longer_sentences_are_harder():

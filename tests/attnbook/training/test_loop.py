@@ -7,8 +7,8 @@ from attnbook.training.checkpoints import save_checkpoint
 from attnbook.training.loop import (
     Recipe,
     Trainer,
+    compute_rate_factor,
     held_out_loss,
-    learning_rate_factor,
     optimize,
 )
 from small_models import make_model
@@ -89,7 +89,7 @@ def test_a_resumed_run_equals_an_uninterrupted_run(tmp_path):
     whole = make_trainer()
     whole.run(progress=False)
     first = make_trainer()
-    first.epoch(progress=False)
+    first.run_epoch(progress=False)
     save_checkpoint(first, path)
     second = make_trainer()
     history = second.run(path, progress=False)
@@ -119,7 +119,7 @@ def test_the_weights_kept_are_those_of_the_best_epoch():
 
 
 def test_the_rate_rises_then_falls():
-    rates = [learning_rate_factor(i / 100, 0.1) for i in range(101)]
+    rates = [compute_rate_factor(i / 100, 0.1) for i in range(101)]
     assert rates[0] == 0
     assert rates[10] == 1
     assert rates[:11] == sorted(rates[:11])
@@ -131,7 +131,7 @@ def test_the_rate_rises_then_falls():
 def test_a_checkpoint_of_another_recipe_is_refused(tmp_path):
     path = tmp_path / "run.safetensors"
     first = make_trainer()
-    first.epoch(progress=False)
+    first.run_epoch(progress=False)
     save_checkpoint(first, path)
     with pytest.raises(ValueError, match=r"'seed': 0.*'seed': 1"):
         make_trainer(seed=1).run(path, progress=False)

@@ -115,7 +115,7 @@ def test_operations_are_counted_by_the_standard_formula():
     assert row.shape == (4, 16, 16, 4096, 4096, 128)
     assert row.flops == 4 * 4096**2 * 128 * 16 * 4
     assert replace(row, causal=True).flops == row.flops / 2
-    assert replace(row, way="bwd").flops == 2.5 * row.flops
+    assert replace(row, direction="bwd").flops == 2.5 * row.flops
 
 
 def test_a_window_counts_the_unmasked_pairs():
@@ -136,7 +136,7 @@ def test_plans_contain_every_required_kind_of_row():
     assert {r.case for r in full} == {
         "plain", "window", "alibi", "grouped", "decoding",
     }  # fmt: skip
-    assert {(r.way, r.dtype, r.D) for r in full if r.case == "plain"} == {
+    assert {(r.direction, r.dtype, r.D) for r in full if r.case == "plain"} == {
         (way, dtype, D)
         for way in ("fwd", "bwd")
         for dtype in ("float16", "bfloat16")

@@ -331,14 +331,14 @@ def test_right_results_are_accepted_and_wrong_ones_refused(row):
     given = [x.requires_grad_() for x in inputs[:3]]
     output = build("sdpa_math", row, "cpu")(*given)
     found = output
-    if row.way == "bwd":
+    if row.direction == "bwd":
         found = torch.autograd.grad(output, given, inputs[3])
     assert measure_error_share(row, "cpu", inputs, found) <= comparison.WRONG
-    ours = (found if row.way == "fwd" else found[0]).detach().clone()
+    ours = (found if row.direction == "fwd" else found[0]).detach().clone()
     for place in (0, -1):
         wrong = ours.clone()
         wrong[0, 0, place] += 1e-3 * ours.abs().max()
-        given = wrong if row.way == "fwd" else [wrong]
+        given = wrong if row.direction == "fwd" else [wrong]
         assert measure_error_share(row, "cpu", inputs, given) > comparison.WRONG
 
 

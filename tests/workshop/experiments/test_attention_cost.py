@@ -20,10 +20,10 @@ def test_every_implementation_is_timed():
     steps = {"scale", "scores", "softmax", "values"}
     found = probe.measure_steps(19)
     again = {f"{name} again" for name in steps}
-    assert {*found} == steps | again | {"attend", "strips", "sdpa"}
+    assert {*found} == steps | again | {"attend", "query chunks", "sdpa"}
     for row in found.values():
         assert 0 < row["least"] <= row["low"] <= row["middle"] <= row["high"]
-    assert {*probe.list_ways(probe.draw_inputs(1, 2, 7, 4))} == {
+    assert {*probe.list_implementations(probe.draw_inputs(1, 2, 7, 4))} == {
         "attend",
         "sdpa",
     }

@@ -15,7 +15,7 @@ from attnbook.models.transformer import Size, transformer
 from attnbook.records import REQUIRED_FIELDS
 from attnbook.training import language_modeling
 from attnbook.training.loop import Recipe
-from attnbook.training.scoring import beam_search_best, predicted_links
+from attnbook.training.scoring import predicted_links, search_best
 from attnbook.training.tasks import Task
 from standin import PLACE, STANDIN
 from workshop.experiments import __main__ as command
@@ -241,7 +241,7 @@ def scored(data, model):
     return (
         [x.ids for x in answers],
         predicted_links(data, model, PAIRS),
-        beam_search_best(model, data, PAIRS[0]),
+        search_best(model, data, PAIRS[0]),
     )
 
 
@@ -272,7 +272,7 @@ def test_small_experiments_run_on_the_models_device():
             only, draw_lookup(2, 5, 9, 3, rng)
         )
         assert loss.device == PLACE
-        recall = STANDIN(made(lambda: path_length.Recall("attention")))
+        recall = STANDIN(made(lambda: path_length.RecallModel("attention")))
         text = torch.zeros(2, 5, dtype=torch.long).to(PLACE)
         assert recall(text).device == PLACE
     assert len(losses) == 2

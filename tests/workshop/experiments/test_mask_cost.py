@@ -4,7 +4,11 @@ import torch
 from attnbook.attention.scaled_dot_product import attend
 from workshop.experiments import mask_cost
 from workshop.experiments.cost import make_forward_call
-from workshop.experiments.mask_cost import draw_inputs, list_ways, measure_ways
+from workshop.experiments.mask_cost import (
+    draw_inputs,
+    list_implementations,
+    measure_implementations,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -22,7 +26,7 @@ def test_every_implementation_uses_the_reference_mask(kind):
     place = torch.arange(19)
     back = place[:, None] - place
     mask = (back >= 0) & (back < (5 if kind == "window" else 19))
-    found = list_ways(kind, 19)
+    found = list_implementations(kind, 19)
     assert {"full", "sdpa", "blocks"} < {*found}
     for way in found.values():
         expected = attend(*inputs[:3], mask)
@@ -32,7 +36,7 @@ def test_every_implementation_uses_the_reference_mask(kind):
 
 
 def test_the_record_has_every_implementation_and_length():
-    found = measure_ways("window", 19)
+    found = measure_implementations("window", 19)
     names = {"full", "sdpa", "blocks", "window"}
     for key in ("far", "forward", "both", "bytes", "bytes, both"):
         assert {*found[key]} == names

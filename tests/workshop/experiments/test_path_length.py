@@ -6,13 +6,13 @@ from attnbook.models.sequence_layers import (
     SEQUENCE_LAYERS,
     SelfAttentionLayer,
     gradient_reach,
-    orthogonal_rnn,
+    make_orthogonal_rnn,
 )
 from attnbook.records import read_record
 from workshop.experiments.path_length import (
     SYMBOLS,
     WIDTH,
-    Recall,
+    RecallModel,
     measure_gradient_reach,
 )
 from workshop.experiments.rnn_or_attention import count_flops
@@ -65,13 +65,13 @@ def test_the_global_random_state_is_unchanged():
 
 
 def test_orthogonal_recurrent_weights_preserve_norms():
-    matrix = orthogonal_rnn(7).weight_hh_l0
+    matrix = make_orthogonal_rnn(7).weight_hh_l0
     torch.testing.assert_close(matrix @ matrix.T, torch.eye(7))
 
 
 def test_only_the_first_symbol_is_marked():
     torch.manual_seed(0)
-    model = Recall("attention")
+    model = RecallModel("attention")
     text = torch.tensor([[3, 1, 4, 1, 5]])
     moved = torch.tensor([[3, 4, 1, 1, 5]])
     torch.testing.assert_close(model(text), model(moved))

@@ -30,8 +30,8 @@ from functools import cache
 from random import Random
 
 from attnbook.data import Pair, Splits
-from attnbook.data.grammar.phrases import Phrase, finish
-from attnbook.data.grammar.sentences import sentence
+from attnbook.data.grammar.phrases import Phrase, write_pair
+from attnbook.data.grammar.sentences import choose_sentence
 
 SHORTEST, LONGEST = 3, 40
 TRAINED_LENGTH = 20
@@ -53,7 +53,7 @@ class Aligned(Pair):
 
 def align_words(phrase: Phrase) -> Aligned:
     """Finish a phrase: spell it, and count its links from 0."""
-    source, target, sure, possible = finish(phrase)
+    source, target, sure, possible = write_pair(phrase)
     return Aligned(source, target, sure=sure, possible=possible)
 
 
@@ -92,7 +92,7 @@ def sample_pairs(
     made: dict[tuple[str, ...], Aligned] = {}
     misses = 0
     while len(made) < count:
-        phrase = sentence(rng, rng.randint(shortest, longest))
+        phrase = choose_sentence(rng, rng.randint(shortest, longest))
         pair = None
         if shortest <= len(phrase.english) <= longest:
             pair = align_words(phrase)

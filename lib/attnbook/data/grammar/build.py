@@ -11,7 +11,13 @@ from typing import NamedTuple
 
 from attnbook.data.grammar import small_words
 from attnbook.data.grammar.lexicon import Adjective, Noun
-from attnbook.data.grammar.phrases import French, Phrase, Word, join, say
+from attnbook.data.grammar.phrases import (
+    French,
+    Phrase,
+    Word,
+    join,
+    parse_phrase,
+)
 
 
 class Determiner(NamedTuple):
@@ -51,11 +57,13 @@ NO = Determiner(("a|an", "-"), ("de|d'", "de|d'", "-"))
 _PRONOUNS = [line.split() for line in small_words.PRONOUNS.strip().splitlines()]
 
 
-def pronoun(english: str, feminine: bool = False, kind="person") -> Nominal:
+def build_pronoun(
+    english: str, feminine: bool = False, kind="person"
+) -> Nominal:
     """Make a subject pronoun; its `pronoun` holds (me, me|m')."""
     for subject, me, _, je, clitic, person, gender, number in _PRONOUNS:
         if subject == english and gender == ("f" if feminine else "m"):
-            phrase = say(f"{subject} / {je}")
+            phrase = parse_phrase(f"{subject} / {je}")
             features = int(person), feminine, number == "plural"
             return Nominal(phrase, *features, kind, (me, clitic))
     raise ValueError(
@@ -63,7 +71,7 @@ def pronoun(english: str, feminine: bool = False, kind="person") -> Nominal:
     )
 
 
-def pronoun_for(nominal: Nominal) -> Nominal:
+def build_pronoun_for(nominal: Nominal) -> Nominal:
     """Make the pronoun that stands for `nominal` in the next clause."""
     if nominal.person in (0, 1, 3):
         name = {0: "i", 1: "you", 3: "we"}[nominal.person]
@@ -73,10 +81,10 @@ def pronoun_for(nominal: Nominal) -> Nominal:
         name = "she" if nominal.feminine else "he"
     else:
         name = "it"
-    return pronoun(name, nominal.feminine, nominal.kind)
+    return build_pronoun(name, nominal.feminine, nominal.kind)
 
 
-def noun_phrase(
+def build_noun_phrase(
     determiner: Determiner,
     noun: Noun,
     plural: bool = False,
@@ -104,7 +112,7 @@ def _with_adjectives(noun: Noun, plural: bool, adjectives: tuple) -> Phrase:
     return Phrase([*(word for _, word in said), name], french)
 
 
-def owned(
+def build_possessive(
     owner: Nominal,
     noun: Noun,
     plural: bool = False,
@@ -127,27 +135,29 @@ def owned(
     return Nominal(phrase, person, noun.feminine, plural, noun.kind)
 
 
-def both(first: Nominal, second: Nominal) -> Nominal:
+def build_coordination(first: Nominal, second: Nominal) -> Nominal:
     """The king and the queen: plural, masculine unless both are feminine."""
-    phrase = join(first.phrase, say("and / et"), second.phrase)
+    phrase = join(first.phrase, parse_phrase("and / et"), second.phrase)
     feminine = first.feminine and second.feminine
     return Nominal(phrase, 4, feminine, True, first.kind)
 
 
-def described(
+def build_adjective_phrase(
     adjective: Adjective, subject: Nominal, degree: str | None = None
 ) -> Phrase:
     """Too tired -> trop fatiguée, agreeing with the subject."""
     word = Word(adjective.english)
     form = adjective.french[subject.plural][subject.feminine]
     phrase = Phrase([word], [French(form.split("|")[0], (word,))])
-    return join(say(degree), phrase) if degree else phrase
+    return join(parse_phrase(degree), phrase) if degree else phrase
 
 
-def compared(adjective: Adjective, subject: Nominal, than: Nominal) -> Phrase:
+def build_comparison(
+    adjective: Adjective, subject: Nominal, than: Nominal
+) -> Phrase:
     """Older than the dog -> plus vieille que le chien."""
     assert adjective.comparative, f"{adjective.english} has no comparative"
     word = Word(adjective.comparative)
     form = adjective.french[subject.plural][subject.feminine].split("|")[0]
     more = Phrase([word], [French("plus", (word,)), French(form, (word,))])
-    return join(more, say("than / que|qu'"), than.phrase)
+    return join(more, parse_phrase("than / que|qu'"), than.phrase)

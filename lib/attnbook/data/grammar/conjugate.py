@@ -91,7 +91,7 @@ def _linked(
     return [French(text, (head,), tuple(w for w in loose if w is not head))]
 
 
-def verb_group(
+def build_verb_group(
     verb: Verb,
     subject: Nominal,
     time: str,
@@ -135,7 +135,7 @@ def verb_group(
     return Phrase(english, [*ne, *verbs, *rest])
 
 
-def copula(
+def build_copula(
     subject: Nominal,
     time: str,
     complement: Phrase,

@@ -7,31 +7,31 @@ Source: the tired animal and the wide street: Uszkoreit 2017, "Transformer: A
 
 from attnbook.data.grammar.build import (
     DETERMINER,
-    described,
-    noun_phrase,
-    pronoun,
-    pronoun_for,
+    build_adjective_phrase,
+    build_noun_phrase,
+    build_pronoun,
+    build_pronoun_for,
 )
-from attnbook.data.grammar.conjugate import copula, verb_group
+from attnbook.data.grammar.conjugate import build_copula, build_verb_group
 from attnbook.data.grammar.lexicon import ADJECTIVE, NOUN, VERB
-from attnbook.data.grammar.phrases import Phrase, join, say
+from attnbook.data.grammar.phrases import Phrase, join, parse_phrase
 
 THE = DETERMINER["the"]
 
 
 def here() -> Phrase:
     """I am here: je suis ici."""
-    subject = pronoun("i")
-    said = copula(subject, "present", say("here / ici"))
+    subject = build_pronoun("i")
+    said = build_copula(subject, "present", parse_phrase("here / ici"))
     return join(subject.phrase, said)
 
 
 def car() -> Phrase:
     """He bought the big red car: il a acheté la grande voiture rouge."""
-    subject = pronoun("he")
+    subject = build_pronoun("he")
     looks = ADJECTIVE["big"], ADJECTIVE["red"]
-    bought = verb_group(VERB["buy"], subject, "past")
-    thing = noun_phrase(THE, NOUN["car"], adjectives=looks)
+    bought = build_verb_group(VERB["buy"], subject, "past")
+    thing = build_noun_phrase(THE, NOUN["car"], adjectives=looks)
     return join(subject.phrase, bought, thing.phrase)
 
 
@@ -48,19 +48,19 @@ def animal(adjective: str) -> Phrase:
             f"{adjective!r} is not an adjective of the grammar, "
             f"which has {sorted(ADJECTIVE)}"
         )
-    crosser = noun_phrase(THE, NOUN["animal"])
-    street = noun_phrase(THE, NOUN["street"])
-    didnt = verb_group(VERB["cross"], crosser, "past", "not")
+    crosser = build_noun_phrase(THE, NOUN["animal"])
+    street = build_noun_phrase(THE, NOUN["street"])
+    didnt = build_verb_group(VERB["cross"], crosser, "past", "not")
     said_of = ADJECTIVE[adjective].kinds
-    it = [pronoun_for(each) for each in (crosser, street)]
+    it = [build_pronoun_for(each) for each in (crosser, street)]
     it = [each for each in it if each.kind in said_of]
     if len(it) != 1:
         raise ValueError(
             f"{adjective!r} must be said of either the animal or the street, "
             f"not of {len(it)} of them"
         )
-    too = described(ADJECTIVE[adjective], it[0], "too / trop")
-    because = say("because / parce que|qu'")
-    was = copula(it[0], "past", too)
+    too = build_adjective_phrase(ADJECTIVE[adjective], it[0], "too / trop")
+    because = parse_phrase("because / parce que|qu'")
+    was = build_copula(it[0], "past", too)
     first = join(crosser.phrase, didnt, street.phrase)
     return join(first, because, it[0].phrase, was)

@@ -41,7 +41,7 @@ class Verb(NamedTuple):
     etre: bool
 
 
-def kinds(names: str) -> tuple[str, ...]:
+def expand_kinds(names: str) -> tuple[str, ...]:
     """Expand groups: ``"person place"`` -> ``("person", "way", "area")``."""
     return tuple(
         kind
@@ -50,14 +50,14 @@ def kinds(names: str) -> tuple[str, ...]:
     )
 
 
-def entries(table: str) -> Iterator[tuple[list[str], list[str]]]:
+def parse_entries(table: str) -> Iterator[tuple[list[str], list[str]]]:
     """Split ``"a b / c d, e / f"`` into pairs of lists of forms."""
     for entry in table.split(","):
         english, _, french = entry.partition("/")
         yield english.split(), french.split()
 
 
-def english_s(word: str) -> str:
+def add_english_s(word: str) -> str:
     """Add the s of a plural noun or of the third person."""
     if word.endswith("y") and word[-2] not in "aeiou":
         return word[:-1] + "ies"
@@ -65,7 +65,7 @@ def english_s(word: str) -> str:
     return word + ("es" if hissing else "s")
 
 
-def french_plural(word: str) -> str:
+def form_french_plural(word: str) -> str:
     """Form a regular French plural: tableaux, chevaux, souris, rues."""
     if word.endswith(("s", "x", "z")):
         return word
@@ -74,37 +74,39 @@ def french_plural(word: str) -> str:
     return word + ("x" if word.endswith("eau") else "s")
 
 
-def french_feminine(word: str) -> str:
+def form_french_feminine(word: str) -> str:
     """Form a regular French feminine: triste, grande, fatiguée."""
     return word if word.endswith("e") else word + "e"
 
 
-def noun(kind: str, english: list[str], french: list[str]) -> Noun:
+def parse_noun(kind: str, english: list[str], french: list[str]) -> Noun:
     """Read one noun; the last French word is its gender."""
     *forms, gender = french
     return Noun(
-        (english[0], english[1] if english[1:] else english_s(english[0])),
-        (forms[0], forms[1] if forms[1:] else french_plural(forms[0])),
+        (english[0], english[1] if english[1:] else add_english_s(english[0])),
+        (forms[0], forms[1] if forms[1:] else form_french_plural(forms[0])),
         gender == "f",
         kind,
     )
 
 
-def adjective(place: str, of: str, english: list, french: list) -> Adjective:
+def parse_adjective(
+    place: str, of: str, english: list, french: list
+) -> Adjective:
     """Read one adjective, adding the regular forms that are not written."""
     masculine, *rest = french
-    feminine = rest[0] if rest else french_feminine(masculine)
-    plural = rest[1] if rest[1:] else french_plural(masculine)
+    feminine = rest[0] if rest else form_french_feminine(masculine)
+    plural = rest[1] if rest[1:] else form_french_plural(masculine)
     return Adjective(
         english[0],
         english[1] if english[1:] else None,
-        ((masculine, feminine), (plural, french_plural(feminine))),
+        ((masculine, feminine), (plural, form_french_plural(feminine))),
         place == "before",
-        frozenset(kinds(of)),
+        frozenset(expand_kinds(of)),
     )
 
 
-def verb(line: str) -> Verb:
+def parse_verb(line: str) -> Verb:
     """Read one verb; those of the first group conjugate themselves."""
     forms, _, frame = line.partition(" : ")
     english, french = (side.split() for side in forms.split(" / "))
@@ -117,31 +119,31 @@ def verb(line: str) -> Verb:
     *present, participle, future = irregular or [*first, stem + "é", infinitive]
     return Verb(
         base,
-        base if base in ("can", "must") else english_s(base),
+        base if base in ("can", "must") else add_english_s(base),
         past,
         particle[0] if particle else None,
         infinitive,
         tuple(present),
         participle,
         future,
-        frozenset(kinds(subjects)),
-        kinds(objects),
+        frozenset(expand_kinds(subjects)),
+        expand_kinds(objects),
         base in words.WITH_ETRE,
     )
 
 
 NOUNS = {
-    kind: tuple(noun(kind, *entry) for entry in entries(table))
+    kind: tuple(parse_noun(kind, *entry) for entry in parse_entries(table))
     for kind, table in words.NOUNS.items()
 }
 NOUN = {each.english[0]: each for group in NOUNS.values() for each in group}
 ADJECTIVES = tuple(
-    adjective(place, of, *entry)
+    parse_adjective(place, of, *entry)
     for (place, of), table in words.ADJECTIVES.items()
-    for entry in entries(table)
+    for entry in parse_entries(table)
 )
 ADJECTIVE = {each.english: each for each in ADJECTIVES}
-VERBS = tuple(verb(line) for line in words.VERBS.strip().splitlines())
+VERBS = tuple(parse_verb(line) for line in words.VERBS.strip().splitlines())
 VERB = {
     " ".join(filter(None, (each.base, each.particle))): each for each in VERBS
 }

@@ -12,21 +12,25 @@ from attnbook.data.grammar.build import (
     NO,
     Determiner,
     Nominal,
-    noun_phrase,
-    owned,
-    pronoun,
+    build_noun_phrase,
+    build_possessive,
+    build_pronoun,
 )
 from attnbook.data.grammar.lexicon import (
     ADJECTIVES,
     NOUNS,
     Adjective,
     Noun,
-    kinds,
+    expand_kinds,
 )
-from attnbook.data.grammar.phrases import Phrase, join, say
+from attnbook.data.grammar.phrases import Phrase, join, parse_phrase
 
-ANY, LIVING, GOODS = kinds("any"), kinds("living"), kinds("goods")
-SAID_OF = {
+ANY, LIVING, GOODS = (
+    expand_kinds("any"),
+    expand_kinds("living"),
+    expand_kinds("goods"),
+)
+ADJECTIVES_OF = {
     kind: tuple(
         tuple(a for a in ADJECTIVES if kind in a.kinds and a.before == before)
         for before in (True, False)
@@ -34,7 +38,7 @@ SAID_OF = {
     for kind in ANY
 }
 PREPOSITIONS = tuple(
-    (entry, kinds(of)) for entry, of in small_words.PREPOSITIONS.items()
+    (entry, expand_kinds(of)) for entry, of in small_words.PREPOSITIONS.items()
 )
 THE = DETERMINER["the"]
 DEFINITE = tuple(
@@ -50,22 +54,24 @@ LOOSE = tuple(
 PEOPLE = ("i", "you", "we", "he", "she")
 
 
-def chance(rng: Random, probability: float) -> bool:
+def draw_chance(rng: Random, probability: float) -> bool:
     """Be true with this probability."""
     return rng.random() < probability
 
 
-def person(rng: Random) -> Nominal:
+def choose_person(rng: Random) -> Nominal:
     """Choose a pronoun that needs no antecedent."""
     name = rng.choice(PEOPLE)
-    return pronoun(name, name == "she")
+    return build_pronoun(name, name == "she")
 
 
-def adjectives(rng: Random, kind: str, room: int) -> tuple[Adjective, ...]:
+def choose_adjectives(
+    rng: Random, kind: str, room: int
+) -> tuple[Adjective, ...]:
     """Choose none, one or two adjectives: one on each side in French."""
     chosen: list[Adjective] = []
-    for side in SAID_OF[kind]:
-        if side and len(chosen) < room and chance(rng, 0.3):
+    for side in ADJECTIVES_OF[kind]:
+        if side and len(chosen) < room and draw_chance(rng, 0.3):
             chosen.append(rng.choice(side))
     return tuple(chosen)
 
@@ -73,7 +79,7 @@ def adjectives(rng: Random, kind: str, room: int) -> tuple[Adjective, ...]:
 def _determiner(
     rng: Random, noun: Noun, among: tuple[Determiner, ...]
 ) -> Determiner:
-    often_the = among is DETERMINERS and chance(rng, 0.5)
+    often_the = among is DETERMINERS and draw_chance(rng, 0.5)
     determiner = THE if often_the else rng.choice(among)
     mine = determiner.english[0] in small_words.POSSESSIVE
     return (
@@ -84,10 +90,10 @@ def _determiner(
 def _number(rng: Random, determiner: Determiner) -> bool:
     if "-" in determiner.english:
         return determiner.english[0] == "-"
-    return chance(rng, 0.3)
+    return draw_chance(rng, 0.3)
 
 
-def nominal(
+def choose_nominal(
     rng: Random,
     of: tuple[str, ...],
     room: int,
@@ -96,29 +102,33 @@ def nominal(
 ) -> Nominal:
     """Choose a noun phrase of at most `room` words, at least two."""
     noun = rng.choice(NOUNS[rng.choice(of)])
-    if room >= 4 and not nested and chance(rng, 0.12):
-        owner = nominal(rng, ("person",), 2, (THE, *DEFINITE), nested=True)
+    if room >= 4 and not nested and draw_chance(rng, 0.12):
+        owner = choose_nominal(
+            rng, ("person",), 2, (THE, *DEFINITE), nested=True
+        )
         if not owner.plural:
-            said = adjectives(rng, noun.kind, room - 4)
-            return owned(owner, noun, chance(rng, 0.3), said)
+            said = choose_adjectives(rng, noun.kind, room - 4)
+            return build_possessive(owner, noun, draw_chance(rng, 0.3), said)
     determiner = _determiner(rng, noun, determiners)
     plural = _number(rng, determiner)
-    said = adjectives(rng, noun.kind, room - 2)
-    head = noun_phrase(determiner, noun, plural, said)
+    said = choose_adjectives(rng, noun.kind, room - 2)
+    head = build_noun_phrase(determiner, noun, plural, said)
     room -= len(head.phrase.english)
     if nested or room < 3 or noun.kind not in (*LIVING, *GOODS):
         return head
-    if determiner is NO or not chance(rng, 0.25):
+    if determiner is NO or not draw_chance(rng, 0.25):
         return head
-    return head._replace(phrase=join(head.phrase, place(rng, room, True)))
+    return head._replace(
+        phrase=join(head.phrase, choose_place(rng, room, True))
+    )
 
 
-def place(rng: Random, room: int, nested: bool = False) -> Phrase:
+def choose_place(rng: Random, room: int, nested: bool = False) -> Phrase:
     """Choose a place: near the river -> près de la rivière."""
     while True:
         entry, of = rng.choice(PREPOSITIONS)
-        preposition = say(entry)
+        preposition = parse_phrase(entry)
         left = room - len(preposition.english)
         if left >= 2:
-            there = nominal(rng, of, left, nested=nested)
+            there = choose_nominal(rng, of, left, nested=nested)
             return join(preposition, there.phrase)

@@ -67,7 +67,7 @@ def _read(side: str) -> tuple[tuple[str, str], ...]:
     )
 
 
-def say(entry: str) -> Phrase:
+def parse_phrase(entry: str) -> Phrase:
     """Make a phrase of a line such as ``"near1 / près1 de|d'"``.
 
     Equal digits are sure links, a word without one may go with every word of
@@ -98,7 +98,7 @@ def _before(text: str, following: str, vowels: str) -> str:
     return vowel if following[0] in vowels else consonant
 
 
-def spell(english: list[Word]) -> tuple[str, ...]:
+def write_english(english: list[Word]) -> tuple[str, ...]:
     """Write the English words out: ``a|an`` depends on the next word."""
     texts: list[str] = [""]
     for word in reversed(english):
@@ -106,7 +106,7 @@ def spell(english: list[Word]) -> tuple[str, ...]:
     return tuple(texts[:0:-1])
 
 
-def merge(french: list[French]) -> list[French]:
+def merge_french(french: list[French]) -> list[French]:
     """Let neighbours meet: l' animal, n' a pas, du roi, cet hôpital."""
     done = [French("")]
     for word in reversed(french):
@@ -122,9 +122,9 @@ def merge(french: list[French]) -> list[French]:
     return done[:0:-1]
 
 
-def finish(phrase: Phrase) -> tuple:
+def write_pair(phrase: Phrase) -> tuple:
     """Spell both sides and turn links into (target, source) positions."""
-    french = merge(phrase.french)
+    french = merge_french(phrase.french)
     place = {word: index for index, word in enumerate(phrase.english)}
     sure: set[tuple[int, int]] = set()
     possible: set[tuple[int, int]] = set()
@@ -132,7 +132,7 @@ def finish(phrase: Phrase) -> tuple:
         sure.update((index, place[source]) for source in word.sure)
         possible.update((index, place[source]) for source in word.possible)
     return (
-        spell(phrase.english),
+        write_english(phrase.english),
         tuple(word.text for word in french),
         frozenset(sure),
         frozenset(sure | possible),

@@ -4,19 +4,23 @@ from random import Random
 from typing import NamedTuple
 
 from attnbook.data.grammar import small_words, words
-from attnbook.data.grammar.build import Nominal, compared, described
-from attnbook.data.grammar.conjugate import copula
+from attnbook.data.grammar.build import (
+    Nominal,
+    build_adjective_phrase,
+    build_comparison,
+)
+from attnbook.data.grammar.conjugate import build_copula
 from attnbook.data.grammar.lexicon import Adjective, Verb
 from attnbook.data.grammar.nouns import (
+    ADJECTIVES_OF,
     DEFINITE,
     LIVING,
-    SAID_OF,
     THE,
-    chance,
-    nominal,
-    place,
+    choose_nominal,
+    choose_place,
+    draw_chance,
 )
-from attnbook.data.grammar.phrases import Phrase, join, say
+from attnbook.data.grammar.phrases import Phrase, join, parse_phrase
 
 OFTEN = tuple(small_words.ADVERBS)
 UNMOVED = ("way", "area", "building")
@@ -32,7 +36,9 @@ class Clause(NamedTuple):
     verb: Verb | None = None
 
 
-def middle(rng: Random, subject: Nominal, room: int, time: str) -> str | None:
+def choose_modifier(
+    rng: Random, subject: Nominal, room: int, time: str
+) -> str | None:
     """Choose a negation, an adverb, or usually nothing."""
     draw = rng.random()
     negatable = subject.phrase.english[0].text != "every"
@@ -45,58 +51,60 @@ def middle(rng: Random, subject: Nominal, room: int, time: str) -> str | None:
     return None
 
 
-def extras(rng: Random, room: int, time: str | None, moves: bool) -> Phrase:
+def choose_adverbials(
+    rng: Random, room: int, time: str | None, moves: bool
+) -> Phrase:
     """Choose where, how and when, as far as there is room."""
     said = []
-    if moves and room >= 1 and chance(rng, 0.2):
-        said.append(say(rng.choice(small_words.MANNERS)))
+    if moves and room >= 1 and draw_chance(rng, 0.2):
+        said.append(parse_phrase(rng.choice(small_words.MANNERS)))
         room -= 1
-    if room >= 3 and chance(rng, 0.8):
-        said.append(place(rng, room))
+    if room >= 3 and draw_chance(rng, 0.8):
+        said.append(choose_place(rng, room))
         room -= len(said[-1].english)
-    if time and room >= 1 and chance(rng, 0.7):
-        when = say(rng.choice(small_words.WHEN[time]))
+    if time and room >= 1 and draw_chance(rng, 0.7):
+        when = parse_phrase(rng.choice(small_words.WHEN[time]))
         if len(when.english) <= room:
             said.append(when)
     return join(*said)
 
 
-def quality(
+def choose_degree(
     rng: Random, adjective: Adjective, subject: Nominal, room: int
 ) -> Phrase:
     """Choose "too tired", "very tired" or "tired"."""
     degree = rng.choice(("too / trop", "very / très", None))
     if room < 2 or adjective.english in words.WITHOUT_DEGREE:
         degree = None
-    return described(adjective, subject, degree)
+    return build_adjective_phrase(adjective, subject, degree)
 
 
 def _complement(rng: Random, subject: Nominal, room: int) -> Phrase:
-    before, after = SAID_OF[subject.kind]
+    before, after = ADJECTIVES_OF[subject.kind]
     adjective = rng.choice(before + after)
     draw = rng.random()
     stays = subject.kind in UNMOVED
     if room >= 3 and draw < 0.4 and not stays:
-        return place(rng, room)
+        return choose_place(rng, room)
     if room >= 4 and adjective.comparative and draw < 0.8:
         of = LIVING if subject.kind in LIVING else (subject.kind,)
-        than = nominal(rng, of, room - 2, (THE, *DEFINITE))
-        return compared(adjective, subject, than)
+        than = choose_nominal(rng, of, room - 2, (THE, *DEFINITE))
+        return build_comparison(adjective, subject, than)
     if draw < 0.5 and not stays:
-        return say(rng.choice(small_words.PLACES))
-    return quality(rng, adjective, subject, room)
+        return parse_phrase(rng.choice(small_words.PLACES))
+    return choose_degree(rng, adjective, subject, room)
 
 
-def be(
+def choose_copula_clause(
     rng: Random, subject: Nominal, room: int, time: str, dated: bool = False
 ) -> Clause:
     """Choose "is too tired", "wasn't older than the dog", "is here"."""
-    how = middle(rng, subject, room - 3, time)
+    how = choose_modifier(rng, subject, room - 3, time)
     room -= 1 + (time == "future") + (2 if how == "not" else bool(how))
     complement = _complement(rng, subject, room)
     room -= len(complement.english)
-    said = copula(subject, time, complement, how, chance(rng, 0.6))
+    said = build_copula(subject, time, complement, how, draw_chance(rng, 0.6))
     free = not dated and how in (None, "not")
-    if free and room and chance(rng, 0.6):
-        said = join(said, extras(rng, min(room, 2), time, False))
+    if free and room and draw_chance(rng, 0.6):
+        said = join(said, choose_adverbials(rng, min(room, 2), time, False))
     return Clause(said, subject, time)
