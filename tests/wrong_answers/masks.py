@@ -428,7 +428,7 @@ def accurate(model, tokens):
 def causal_attribute(model, tokens):
     """The mask is looked at, not the model."""
     return bool(
-        model.see(tokens, False).expand(1, -1, -1)[0].triu(1).sum() == 0
+        model.mask(tokens, False).expand(1, -1, -1)[0].triu(1).sum() == 0
     )
 
 

@@ -54,7 +54,7 @@ def copy_block(
         copy_attention(ours.cross, theirs.multihead_attn)
     ours.feed_forward.up.load_state_dict(theirs.linear1.state_dict())
     ours.feed_forward.down.load_state_dict(theirs.linear2.state_dict())
-    for i, residual in enumerate(ours.around, start=1):
+    for i, residual in enumerate(ours.residuals, start=1):
         norm = getattr(theirs, f"norm{i}")
         residual.get_submodule("norm").load_state_dict(norm.state_dict())
 

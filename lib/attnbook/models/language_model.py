@@ -23,7 +23,7 @@ class LanguageModel(nn.Module):
         super().__init__()
         self.embed = Embedding(symbols, size.width, size.dropout)
         self.blocks = size.stack(EncoderBlock)
-        self.norm = size.around.last(size.width)
+        self.norm = size.residual.make_final_norm(size.width)
 
     def forward(self, ids: Int[Tensor, "B T"]) -> Float[Tensor, "B T V"]:
         """Return logits: at each position, of the next symbol."""

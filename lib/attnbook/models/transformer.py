@@ -39,7 +39,7 @@ class Size:
         hidden: width of the feed-forward networks.
         blocks: number of blocks in the encoder, and in the decoder.
         dropout: dropout probability in training.
-        around: the residual connection, `PreNorm` or `PostNorm`.
+        residual: the residual connection, `PreNorm` or `PostNorm`.
     """
 
     width: int = 64
@@ -47,11 +47,11 @@ class Size:
     hidden: int = 256
     blocks: int = 2
     dropout: float = 0.0
-    around: type[PostNorm] = PreNorm
+    residual: type[PostNorm] = PreNorm
 
     def stack(self, block: type[nn.Module]) -> nn.ModuleList:
         """Return the blocks of an encoder or a decoder."""
-        shape = self.width, self.heads, self.hidden, self.dropout, self.around
+        shape = self.width, self.heads, self.hidden, self.dropout, self.residual
         return nn.ModuleList(block(*shape) for _ in range(self.blocks))
 
 
@@ -86,7 +86,7 @@ class TransformerEncoder(nn.Module):
         super().__init__()
         self.embed = Embedding(symbols, size.width, size.dropout)
         self.blocks = size.stack(EncoderBlock)
-        self.norm = size.around.last(size.width)
+        self.norm = size.residual.make_final_norm(size.width)
         self.limit = limit
 
     def forward(
@@ -118,7 +118,7 @@ class TransformerDecoder(nn.Module):
         super().__init__()
         self.embed = Embedding(symbols, size.width, size.dropout)
         self.blocks = size.stack(DecoderBlock)
-        self.norm = size.around.last(size.width)
+        self.norm = size.residual.make_final_norm(size.width)
 
     def forward(
         self, previous: Int[Tensor, "B T"], memory: Memory

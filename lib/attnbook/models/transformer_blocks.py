@@ -37,7 +37,7 @@ class PostNorm(nn.Module):
         return self.norm(x + self.drop(sublayer(x)))
 
     @staticmethod
-    def last(width: int) -> nn.Module:
+    def make_final_norm(width: int) -> nn.Module:
         """Return the layer after the last block: none, it ends with a norm."""
         return nn.Identity()
 
@@ -52,7 +52,7 @@ class PreNorm(PostNorm):
         return x + self.drop(sublayer(self.norm(x)))
 
     @staticmethod
-    def last(width: int) -> nn.Module:
+    def make_final_norm(width: int) -> nn.Module:
         """Return the layer after the last block: a norm of the residual sum."""
         return LayerNorm(width)
 
@@ -84,7 +84,7 @@ class EncoderBlock(nn.Module):
         heads: H.
         hidden: F.
         dropout: dropout probability of the sublayers' outputs in training.
-        around: the residual connection, `PostNorm` or `PreNorm`.
+        residual: the residual connection, `PostNorm` or `PreNorm`.
     """
 
     def __init__(
@@ -93,12 +93,14 @@ class EncoderBlock(nn.Module):
         heads: int,
         hidden: int,
         dropout: float = 0.0,
-        around: type[nn.Module] = PostNorm,
+        residual: type[nn.Module] = PostNorm,
     ):
         super().__init__()
         self.attention = MultiHeadAttention(width, heads, dropout=dropout)
         self.feed_forward = FeedForward(width, hidden, dropout)
-        self.around = nn.ModuleList(around(width, dropout) for _ in range(2))
+        self.residuals = nn.ModuleList(
+            residual(width, dropout) for _ in range(2)
+        )
 
     def forward(
         self,
@@ -106,7 +108,7 @@ class EncoderBlock(nn.Module):
         mask: Bool[Tensor, "..."] | None = None,
     ) -> Float[Tensor, "B T C"]:
         """Return x after both sublayers; True in the mask = can attend."""
-        first, second = self.around
+        first, second = self.residuals
         x = first(x, lambda y: self.attention(y, mask=mask))
         return second(x, self.feed_forward)
 
@@ -124,13 +126,15 @@ class DecoderBlock(nn.Module):
         heads: int,
         hidden: int,
         dropout: float = 0.0,
-        around: type[nn.Module] = PostNorm,
+        residual: type[nn.Module] = PostNorm,
     ):
         super().__init__()
         self.attention = MultiHeadAttention(width, heads, dropout=dropout)
         self.cross = MultiHeadAttention(width, heads, dropout=dropout)
         self.feed_forward = FeedForward(width, hidden, dropout)
-        self.around = nn.ModuleList(around(width, dropout) for _ in range(3))
+        self.residuals = nn.ModuleList(
+            residual(width, dropout) for _ in range(3)
+        )
 
     def forward(
         self,
@@ -140,7 +144,7 @@ class DecoderBlock(nn.Module):
         memory_mask: Bool[Tensor, "..."] | None = None,
     ) -> tuple[Float[Tensor, "B T C"], Float[Tensor, "B H T S"]]:
         """Return x after all three sublayers, and cross-attention weights."""
-        first, second, third = self.around
+        first, second, third = self.residuals
         recorded: list[Tensor] = []
 
         def cross_attend(y: Tensor) -> Tensor:

@@ -18,7 +18,7 @@ from attnbook.training.language_modeling import (
 RECORD_NAME = "language_model"
 
 
-MODEL_SIZE = Size(width=72, heads=4, hidden=288, blocks=3, around=PreNorm)
+MODEL_SIZE = Size(width=72, heads=4, hidden=288, blocks=3, residual=PreNorm)
 
 
 RECIPE = LanguageModelRecipe(2400, 3e-3, warmup=0.05, window=128, clip=1.0)

@@ -59,7 +59,7 @@ class Run:
         blocks: of a Transformer's encoder, and of its decoder; 0 for a
             recurrent model. Its width is `embedding`.
         hidden: width of a Transformer's feed-forward networks.
-        around: "pre" for pre-norm or "post" for post-norm.
+        norm: "pre" for pre-norm or "post" for post-norm.
         every: trains on every n-th training pair.
         ship: whether the weights are stored beside the results.
     """
@@ -83,7 +83,7 @@ class Run:
     heads: int = 0
     blocks: int = 0
     hidden: int = 0
-    around: str = "pre"
+    norm: str = "pre"
     every: int = 1
     ship: bool = False
 
@@ -122,7 +122,7 @@ class Run:
             self.hidden,
             self.blocks,
             self.dropout,
-            NORM_PLACEMENTS[self.around],
+            NORM_PLACEMENTS[self.norm],
         )
 
     def make_bahdanau_decoder(

@@ -17,14 +17,14 @@ from workshop.experiments.device import get_device
 from workshop.experiments.record import recorded
 from workshop.experiments.registry import experiment
 
-AROUND = {"pre": PreNorm, "post": PostNorm}
+RESIDUALS = {"pre": PreNorm, "post": PostNorm}
 DEPTHS, WARMUPS, SEEDS = (2, 8), (0.0, 0.25), (0, 1, 2)
 STEPS, RATE, MEAN = 160, 3e-3, 10
 
 
-def choose_size(around: str, blocks: int) -> Size:
+def choose_size(norm: str, blocks: int) -> Size:
     """Return the size of a model with its norms before or after."""
-    return Size(32, 4, 128, blocks, around=AROUND[around])
+    return Size(32, 4, 128, blocks, residual=RESIDUALS[norm])
 
 
 def measure_gradient_norms(model: LanguageModel) -> list[float]:
@@ -35,11 +35,9 @@ def measure_gradient_norms(model: LanguageModel) -> list[float]:
     ]
 
 
-def train_and_measure(
-    around: str, blocks: int, warmup: float, seed: int
-) -> dict:
+def train_and_measure(norm: str, blocks: int, warmup: float, seed: int) -> dict:
     """Train once: the loss, and the gradients of the first step."""
-    model = build_character_model(seed, choose_size(around, blocks)).to(
+    model = build_character_model(seed, choose_size(norm, blocks)).to(
         get_device()
     )
     losses: list[float] = []
@@ -70,15 +68,15 @@ def norms_training() -> dict:
     return {
         "rows": [
             {
-                "around": around,
+                "norm": norm,
                 "blocks": blocks,
                 "warmup": warmup,
                 "seed": seed,
-                **train_and_measure(around, blocks, warmup, seed),
+                **train_and_measure(norm, blocks, warmup, seed),
             }
             for seed in SEEDS
             for blocks in DEPTHS
             for warmup in WARMUPS
-            for around in AROUND
+            for norm in RESIDUALS
         ]
     }

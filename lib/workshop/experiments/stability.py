@@ -31,7 +31,7 @@ from workshop.experiments.device import get_device
 from workshop.experiments.record import recorded
 from workshop.experiments.registry import experiment
 
-SIZE = Size(32, 4, 128, 2, around=PreNorm)
+SIZE = Size(32, 4, 128, 2, residual=PreNorm)
 CAP = 10.0  # of the soft-capped scores
 VARIANTS: dict[str, Callable[[int, int], MultiHeadAttention]] = {
     "plain": MultiHeadAttention,

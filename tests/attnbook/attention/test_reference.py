@@ -306,7 +306,7 @@ def picked(attention, start, size):
 def bare(block, query):
     """A block of four times the queries' columns, its attention alone."""
     heads, size = query.shape[1], query.shape[3]
-    made = block(4 * heads * size, heads, 1, around=Bare).to(query.dtype)
+    made = block(4 * heads * size, heads, 1, residual=Bare).to(query.dtype)
     made.feed_forward = nn.Identity()
     return made, heads * size
 

@@ -156,7 +156,9 @@ SEQ2SEQ = {
     ),
     "Transformer": lambda: transformer.transformer(V, V, SIZE),
     "Transformer, post-norm": lambda: transformer.transformer(
-        V, V, transformer.Size(C, H, 10, 1, around=transformer_blocks.PostNorm)
+        V,
+        V,
+        transformer.Size(C, H, 10, 1, residual=transformer_blocks.PostNorm),
     ),
 }
 
@@ -712,7 +714,7 @@ READ_ON_META = {
         "measure_machine",
     },
     "profiling.timing": {"measure_seconds", "time_calls"},
-    "models.devices": {"seeded", "sample_columns"},
+    "models.devices": {"use_seed", "sample_columns"},
     "diagnose.behavior": "all",
     "diagnose.inside": "all",
     "diagnose.reference": {

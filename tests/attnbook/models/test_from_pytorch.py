@@ -53,7 +53,7 @@ class Case:
     """A part of the Transformer, and what it is given."""
 
     part: str
-    around: type = PostNorm
+    residual: type = PostNorm
     mask: str = "none"
     size: float = 1.0
 
@@ -67,11 +67,11 @@ CASES = [Case("layer norm", size=size) for size in SIZES] + [
 class Stack(nn.Module):
     """Our blocks and what follows the last, called as PyTorch's stacks are."""
 
-    def __init__(self, around, block):
+    def __init__(self, residual, block):
         super().__init__()
-        size = Size(C, H, HIDDEN, BLOCKS, around=around)
+        size = Size(C, H, HIDDEN, BLOCKS, residual=residual)
         self.blocks = size.stack(block)
-        self.last = around.last(C)
+        self.last = residual.make_final_norm(C)
 
     def forward(self, x, *more):
         for block in self.blocks:
@@ -82,7 +82,7 @@ class Stack(nn.Module):
 
 def theirs(case):
     """PyTorch's module of this case, its weights uneven."""
-    first = case.around is PreNorm
+    first = case.residual is PreNorm
     more = {"dropout": 0.0, "batch_first": True, "norm_first": first}
     if case.part == "layer norm":
         module = nn.LayerNorm(C)
@@ -111,12 +111,12 @@ def ours(case, other):
         module = LayerNorm(C).to(dtype)
         module.load_state_dict(other.state_dict())
     elif case.part.endswith("block"):
-        module = block(C, H, HIDDEN, around=case.around).to(dtype)
+        module = block(C, H, HIDDEN, residual=case.residual).to(dtype)
         copy_block(module, other)
     else:
-        module = Stack(case.around, block).to(dtype)
+        module = Stack(case.residual, block).to(dtype)
         copy_stack(module.blocks, other)
-        if case.around is PreNorm:
+        if case.residual is PreNorm:
             module.last.load_state_dict(other.norm.state_dict())
     return module
 
@@ -263,7 +263,7 @@ ALL = [(case, dtype) for case in CASES for dtype in precisions(case)]
 @pytest.mark.parametrize(("case", "dtype"), ALL, ids=str)
 def test_each_part_equals_pytorchs(case, dtype):
     found = shares(case, dtype)
-    last = 4 * (case.around is PreNorm)
+    last = 4 * (case.residual is PreNorm)
     assert (
         len(found)
         == {

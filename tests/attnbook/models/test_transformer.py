@@ -21,7 +21,7 @@ from attnbook.models.transformer_blocks import (
 from attnbook.training.search import beam_search, greedy_search
 
 B, T, S, C, H, HIDDEN = 2, 5, 7, 12, 3, 17
-BOTH = pytest.mark.parametrize("around", [PostNorm, PreNorm])
+BOTH = pytest.mark.parametrize("residual", [PostNorm, PreNorm])
 
 
 @pytest.fixture(autouse=True)
@@ -75,11 +75,11 @@ def test_layer_norm_of_equal_entries_is_its_bias():
 
 @BOTH
 @pytest.mark.parametrize("masked", [False, True])
-def test_the_encoder_block_is_pytorchs(around, masked):
+def test_the_encoder_block_is_pytorchs(residual, masked):
     theirs = nn.TransformerEncoderLayer(
-        C, H, HIDDEN, 0.0, batch_first=True, norm_first=around is PreNorm
+        C, H, HIDDEN, 0.0, batch_first=True, norm_first=residual is PreNorm
     ).double()
-    ours = EncoderBlock(C, H, HIDDEN, around=around).double()
+    ours = EncoderBlock(C, H, HIDDEN, residual=residual).double()
     give(ours, theirs)
     mask = causal_mask(T, T) if masked else None
     hidden = None if mask is None else ~mask
@@ -91,11 +91,11 @@ def test_the_encoder_block_is_pytorchs(around, masked):
 
 
 @BOTH
-def test_the_decoder_block_is_pytorchs(around):
+def test_the_decoder_block_is_pytorchs(residual):
     theirs = nn.TransformerDecoderLayer(
-        C, H, HIDDEN, 0.0, batch_first=True, norm_first=around is PreNorm
+        C, H, HIDDEN, 0.0, batch_first=True, norm_first=residual is PreNorm
     ).double()
-    ours = DecoderBlock(C, H, HIDDEN, around=around).double()
+    ours = DecoderBlock(C, H, HIDDEN, residual=residual).double()
     give(ours, theirs)
     real = torch.arange(S) < torch.tensor([[4], [7]])
     past = causal_mask(T, T)
@@ -109,19 +109,19 @@ def test_the_decoder_block_is_pytorchs(around):
 
 
 @BOTH
-def test_the_stack_is_pytorchs(around):
+def test_the_stack_is_pytorchs(residual):
     layer = nn.TransformerEncoderLayer(
-        C, H, HIDDEN, 0.0, batch_first=True, norm_first=around is PreNorm
+        C, H, HIDDEN, 0.0, batch_first=True, norm_first=residual is PreNorm
     )
-    norm = nn.LayerNorm(C) if around is PreNorm else None
+    norm = nn.LayerNorm(C) if residual is PreNorm else None
     theirs = nn.TransformerEncoder(
         layer, 3, norm, enable_nested_tensor=False
     ).double()
-    size = Size(C, H, HIDDEN, 3, around=around)
+    size = Size(C, H, HIDDEN, 3, residual=residual)
     ours = size.stack(EncoderBlock).double()
     for mine, layer in zip(ours, theirs.layers, strict=True):
         give(mine, layer)
-    last = around.last(C).double()
+    last = residual.make_final_norm(C).double()
 
     def whole(x):
         for block in ours:
@@ -131,8 +131,8 @@ def test_the_stack_is_pytorchs(around):
     assert_agree(whole, theirs, [drawn(B, T, C)])
 
 
-def small(around=PreNorm, dropout=0.0):
-    size = Size(C, H, HIDDEN, 2, dropout, around)
+def small(residual=PreNorm, dropout=0.0):
+    size = Size(C, H, HIDDEN, 2, dropout, residual)
     return transformer(19, 23, size).double().eval()
 
 
@@ -142,8 +142,8 @@ PREVIOUS = torch.tensor([[1, 11, 12, 13], [1, 22, 21, 5]])
 
 
 @BOTH
-def test_the_transformer_is_causal_and_ignores_padding(around):
-    model = small(around)
+def test_the_transformer_is_causal_and_ignores_padding(residual):
+    model = small(residual)
     said = model(SOURCE, LENGTHS, PREVIOUS)
     changed = PREVIOUS.clone()
     changed[:, 2:] = 7

@@ -137,11 +137,11 @@ def test_a_sample_is_the_same_from_the_same_seed():
 
 def test_records_have_a_row_for_every_training():
     rows = read_record("norms_training")["results"]["rows"]
-    kinds = {(r["around"], r["blocks"], r["warmup"], r["seed"]) for r in rows}
+    kinds = {(r["norm"], r["blocks"], r["warmup"], r["seed"]) for r in rows}
     assert len(kinds) == len(rows) == 24
     assert all(len(r["first_gradients"]) == r["blocks"] for r in rows)
     rows = read_record("stability_training")["results"]["rows"]
-    kinds = {(r["way"], r["rate"], r["seed"]) for r in rows}
+    kinds = {(r["variant"], r["rate"], r["seed"]) for r in rows}
     assert len(kinds) == len(rows) == 27
 
 
@@ -150,15 +150,17 @@ def test_scores_grow_at_the_high_rate_only_without_stabilization():
     for row in rows:
         if row["rate"] == 0.1:
             last = max(row["largest"][-1])
-            assert (last > 1000) == (row["way"] == "plain")
-            assert (min(row["entropy"][-1]) < 0.1) == (row["way"] == "plain")
+            assert (last > 1000) == (row["variant"] == "plain")
+            assert (min(row["entropy"][-1]) < 0.1) == (
+                row["variant"] == "plain"
+            )
 
 
 def test_only_the_deep_post_norm_model_fails_to_train():
     guess = guessing_losses("valid")["frequency"]
     rows = read_record("norms_training")["results"]["rows"]
     stuck = {
-        (r["around"], r["blocks"], r["warmup"], r["seed"])
+        (r["norm"], r["blocks"], r["warmup"], r["seed"])
         for r in rows
         if r["valid_loss"] > guess - 0.05
     }

@@ -104,10 +104,10 @@ def test_training_stops_early_and_keeps_the_best_weights():
     made = make_trainer(epochs=50, patience=1)
     losses = iter([3.0, 2.0, 2.5, 1.0])
 
-    def epoch(progress):
+    def run_epoch(progress):
         made.history.append({"valid_loss": next(losses)})
 
-    made.epoch = epoch
+    made.run_epoch = run_epoch
     assert len(made.run(progress=False)) == 3
 
 

@@ -143,14 +143,14 @@ def test_all_models_start_from_equal_weights_except_positions(method):
         assert torch.equal(ours[name], weight)
 
 
-@pytest.mark.parametrize("way", SCALED)
-def test_a_factor_of_one_changes_nothing(way):
+@pytest.mark.parametrize("method", SCALED)
+def test_a_factor_of_one_changes_nothing(method):
     model = model_of("rope")
     text = torch.randint(11, (2, 13), generator=RNG)
     before = model(text)
-    model.rescale(*SCALED[way](1))
+    model.rescale(*SCALED[method](1))
     torch.testing.assert_close(model(text), before)
-    model.rescale(*SCALED[way](8))
+    model.rescale(*SCALED[method](8))
     assert not torch.allclose(model(text), before)
 
 
@@ -168,7 +168,7 @@ def test_scaling_measures_every_method_at_every_length(monkeypatch):
     found = measure_scaled("copy", model_of("rope"))
     assert found == {w: [64.0 * n for n in TIMES] for w in SCALED}
     at_eight = {n: (s, f) for n, s, f in seen if n == LONGEST}
-    assert at_eight[LONGEST][1] > 1  # the last way is YaRN
+    assert at_eight[LONGEST][1] > 1  # the last method is YaRN
     interpolated = seen[len(TIMES) - 1][1]
     torch.testing.assert_close(interpolated, frequencies(HEAD) / 8)
 

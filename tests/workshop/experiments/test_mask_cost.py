@@ -28,10 +28,13 @@ def test_every_implementation_uses_the_reference_mask(kind):
     mask = (back >= 0) & (back < (5 if kind == "window" else 19))
     found = list_implementations(kind, 19)
     assert {"full", "sdpa", "blocks"} < {*found}
-    for way in found.values():
+    for attention in found.values():
         expected = attend(*inputs[:3], mask)
         torch.testing.assert_close(
-            make_forward_call(way, inputs)(), expected, rtol=1e-4, atol=1e-5
+            make_forward_call(attention, inputs)(),
+            expected,
+            rtol=1e-4,
+            atol=1e-5,
         )
 
 

@@ -5,7 +5,7 @@ from attnbook.attention.scaled_dot_product import attend
 from attnbook.models.lookup_model import draw_lookup
 from attnbook.records import read_record
 from workshop.experiments.scaling import (
-    IMPLEMENTATIONS,
+    VARIANTS,
     build_model,
     compute_factor,
     compute_loss_and_weights,
@@ -13,11 +13,11 @@ from workshop.experiments.scaling import (
 )
 
 
-@pytest.mark.parametrize("way", IMPLEMENTATIONS[:2])
+@pytest.mark.parametrize("variant", VARIANTS[:2])
 @pytest.mark.parametrize("width", [4, 64])
-def test_the_recorded_gradients_are_reproduced(way, width):
-    stored = read_record("scaling_gradients")["results"][f"{way} {width}"]
-    again = measure_gradients(width, compute_factor(way, width), 0)
+def test_the_recorded_gradients_are_reproduced(variant, width):
+    stored = read_record("scaling_gradients")["results"][f"{variant} {width}"]
+    again = measure_gradients(width, compute_factor(variant, width), 0)
     assert again.keys() == stored.keys()
     for what, value in again.items():
         assert value == pytest.approx(stored[what][0], rel=1e-3), what
@@ -41,8 +41,10 @@ def test_the_gradient_is_that_of_the_loss_it_names():
 def test_smaller_initial_weights_equal_the_scaling_at_initialisation():
     task = draw_lookup(3, 5, 32, 2, torch.Generator().manual_seed(0))
     found = {}
-    for way in IMPLEMENTATIONS:
+    for variant in VARIANTS:
         torch.manual_seed(0)
-        found[way] = compute_loss_and_weights(build_model(way, 16), task)[2]
+        found[variant] = compute_loss_and_weights(
+            build_model(variant, 16), task
+        )[2]
     torch.testing.assert_close(found["shrunk"], found["scaled"])
     assert not torch.allclose(found["plain"], found["scaled"], atol=0.1)

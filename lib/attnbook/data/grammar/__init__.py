@@ -1,9 +1,9 @@
 """A little English-French grammar: translations whose alignments are known.
 
-    >>> from attnbook.data.grammar.build import DETERMINER, noun_phrase
+    >>> from attnbook.data.grammar.build import DETERMINER, build_noun_phrase
     >>> from attnbook.data.grammar.lexicon import ADJECTIVE, NOUN
     >>> both = ADJECTIVE["big"], ADJECTIVE["red"]
-    >>> car = noun_phrase(DETERMINER["the"], NOUN["car"], adjectives=both)
+    >>> car = build_noun_phrase(DETERMINER["the"], NOUN["car"], adjectives=both)
     >>> print(format_alignment(align_words(car.phrase)))
             the big red car
     la       #   .   .   .

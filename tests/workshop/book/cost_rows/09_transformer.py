@@ -15,7 +15,7 @@ from cost_calls import call_module, equal_lengths
 
 
 def call_decoder_block(n):
-    block = DecoderBlock(n.C, n.H, n.F, around=PreNorm)
+    block = DecoderBlock(n.C, n.H, n.F, residual=PreNorm)
     given = torch.randn(1, n.T, n.C), torch.randn(1, n.S, n.C)
     return lambda: block(*given), block.parameters()
 
@@ -26,7 +26,7 @@ CALLS = {
     ),
     "soft-capped": call_module(lambda n: SoftCapAttention(n.C, n.H, 5.0)),
     "encoder block": call_module(
-        lambda n: EncoderBlock(n.C, n.H, n.F, around=PreNorm)
+        lambda n: EncoderBlock(n.C, n.H, n.F, residual=PreNorm)
     ),
     "decoder block": call_decoder_block,
 }
