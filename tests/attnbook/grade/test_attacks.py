@@ -87,7 +87,8 @@ ATTACKS = {
     "the checker, found by gc": (
         "import gc, types\nfor m in gc.get_objects():\n"
         " if isinstance(m, types.ModuleType) and 'attnbook' in m.__name__:\n"
-        "  for n in ('look', 'judge', 'alike', 'unchanged', 'equal'):\n"
+        "  for n in ('find_difference', 'judge', 'is_same_outcome',"
+        " 'is_unchanged', 'are_equal'):\n"
         "   if hasattr(m, n): setattr(m, n, lambda *x, **y: None)",
     ),
     "garbage for the alarm": (

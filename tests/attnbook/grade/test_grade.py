@@ -126,9 +126,10 @@ PATCHES = {
     "a check of one's own": "class V: mistake = None\n"
     "check_weights = lambda f: V()",
     "the verdict": "import attnbook.exercises.verdict as v\n"
-    "v.Verdict.__bool__ = lambda self: True\nv.look = lambda *x: None",
+    "v.Verdict.__bool__ = lambda self: True\n"
+    "v.find_difference = lambda *x: None",
     "the runner": "import attnbook.exercises.runner as r\n"
-    "r.run = r.rounds = r.unchanged = lambda *x: None",
+    "r.run = r.run_rounds = r.is_unchanged = lambda *x: None",
     "comparisons": "import torch\ntorch.equal = torch.allclose = "
     "lambda *x, **y: True\ntorch.Tensor.__eq__ = torch.Tensor.eq",
     "differences": "import torch\n"
