@@ -31,7 +31,7 @@ RULES = (
     ),
     (
         "alignment_error",
-        r"set\(a\), set\(s\), set\(p\)|s - p",
+        r"set\(links\), set\(s\), set\(p\)|s - p",
         "the links come as sets, and a sure link that is not possible is "
         "refused, which no input asks for",
     ),

@@ -30,16 +30,7 @@ def additive_scores(
                 f"W_{name} takes width {matrix.shape[-1]} "
                 f"but the {name} is {x.shape[-1]} wide"
             )
-    queries = query @ W_query.T
-    return projected_scores(queries, key @ W_key.T, v)
-
-
-def projected_scores(
-    queries: Float[Tensor, "B T A"],
-    keys: Float[Tensor, "B S A"],
-    v: Float[Tensor, " A"],
-) -> Float[Tensor, "B T S"]:
-    """Return the scores of queries and keys that are already projected."""
+    queries, keys = query @ W_query.T, key @ W_key.T
     return torch.tanh(queries[:, :, None] + keys[:, None]) @ v
 
 
@@ -92,4 +83,5 @@ class AdditiveAttention(nn.Module):
         U_a h does not depend on the step, so the paper (A.1.2) computes it once
         for each sentence; the caller computes `self.key(memory)`.
         """
-        return projected_scores(self.query(query), keys, self.v)
+        queries = self.query(query)
+        return torch.tanh(queries[:, :, None] + keys[:, None]) @ self.v

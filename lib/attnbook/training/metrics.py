@@ -104,7 +104,7 @@ def alignment_error_rate(
     sure: Sequence[Collection[Link]],
     possible: Sequence[Collection[Link]],
 ) -> float:
-    """Return 1 - (|A∩S| + |A∩P|) / (|A| + |S|), summed over sentences.
+    """Return 1 - (|L∩S| + |L∩P|) / (|L| + |S|), summed over sentences.
 
     Raises:
         ValueError: if a sure link is not possible, or the counts differ.
@@ -112,12 +112,12 @@ def alignment_error_rate(
     require_equal_counts(predicted, sure)
     require_equal_counts(predicted, possible)
     hits = total = 0
-    for a, s, p in zip(predicted, sure, possible, strict=True):
-        a, s, p = set(a), set(s), set(p)
+    for links, s, p in zip(predicted, sure, possible, strict=True):
+        links, s, p = set(links), set(s), set(p)
         if not s <= p:
             raise ValueError(f"sure links {s - p} are not among the possible")
-        hits += len(a & s) + len(a & p)
-        total += len(a) + len(s)
+        hits += len(links & s) + len(links & p)
+        total += len(links) + len(s)
     return 1 - hits / total
 
 

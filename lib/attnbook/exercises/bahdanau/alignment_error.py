@@ -41,7 +41,7 @@ def draw_links(rng: torch.Generator) -> tuple[Case, ...]:
 
 
 def counted(rate):
-    """Return a rate of the counts |A∩S|, |A∩P|, |A| and |S|."""
+    """Return a rate of the counts |L∩S|, |L∩P|, |L| and |S|."""
 
     def answer(predicted, sure, possible):
         triples = list(zip(predicted, sure, possible, strict=True))

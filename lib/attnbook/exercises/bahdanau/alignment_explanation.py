@@ -58,7 +58,7 @@ class Aligner:
 
 
 def rotate(S: int, by: int = 1) -> list[int]:
-    """Return 0 to S - 1, moved by some places."""
+    """Return 0 to S - 1, rotated by some positions."""
     return [(i + by) % S for i in range(S)]
 
 
@@ -72,7 +72,7 @@ def alignment_explanation(model: Callable, S: int) -> int:
         model: (words, slots, t) to the slot with the largest weight.
         S: how many words the sentence has, at least 3.
     """
-    words, slots = rotate(S), rotate(S)  # together they rotate by two
+    words = slots = [*range(1, S), 0]  # rotated by one; together, by two
     found = [model(words, slots, t) for t in range(S)]
     predicted = (
         [t for t in range(S)],

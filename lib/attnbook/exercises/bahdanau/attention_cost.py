@@ -16,9 +16,9 @@ def attention_cost(B: int, T: int, S: int, N: int, M: int, A: int) -> list[int]:
     """Return four counts of additive attention in a decoder.
 
     In this order: parameters of the alignment model; numbers in the largest
-    tensor of one call with T queries; multiplications that project the keys,
-    if they are projected once for each sentence; and if they are projected
-    again at each of T steps.
+    intermediate tensor of one call with T queries (inputs and parameters are
+    not counted); multiplications that project the keys, if they are projected
+    once for each sentence; and if they are projected again at each of T steps.
     """
     once = B * S * M * A
     return [A * (N + M + 1), B * T * S * A, once, T * once]
@@ -44,12 +44,12 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
 
 def changed(**parts):
     """Return the right counts but for some, given as functions."""
-    places = ("parameters", "largest", "once", "again")
+    names = ("parameters", "largest", "once", "again")
 
     def answer(B, T, S, N, M, A):
         counts = attention_cost(B, T, S, N, M, A)
         for name, count in parts.items():
-            counts[places.index(name)] = count(B, T, S, N, M, A)
+            counts[names.index(name)] = count(B, T, S, N, M, A)
         return counts
 
     return answer

@@ -31,8 +31,8 @@ def decoder_step(
 ) -> tuple[Float[Tensor, "B N"], Float[Tensor, "B S"]]:
     """Return the next state and the weights: attend first, then step."""
     scores = additive_scores(state[:, None], memory, W_query, W_key, v)
-    looked, weights = context(scores, memory, lengths)
-    inputs = torch.cat([word, looked[:, 0]], dim=-1)
+    contexts, weights = context(scores, memory, lengths)
+    inputs = torch.cat([word, contexts[:, 0]], dim=-1)
     return cell(inputs, state), weights[:, 0]
 
 
@@ -98,8 +98,8 @@ def looks_too_late(state, word, memory, lengths, W_query, W_key, v, cell):
     nothing = torch.zeros_like(memory[:, 0])
     first = cell(torch.cat([word, nothing], -1), state)
     scores = additive_scores(first[:, None], memory, W_query, W_key, v)
-    looked, weights = context(scores, memory, lengths)
-    return cell(torch.cat([word, looked[:, 0]], -1), state), weights[:, 0]
+    contexts, weights = context(scores, memory, lengths)
+    return cell(torch.cat([word, contexts[:, 0]], -1), state), weights[:, 0]
 
 
 check_decoder_step = Exercise(
@@ -110,8 +110,8 @@ check_decoder_step = Exercise(
     solution=decoder_step,
     returns=("state", "weights"),
     draw=draw,
-    allowed="Everything is allowed but a ready-made attention; "
-    "`additive_scores` and `context` are yours to use.",
+    allowed="Everything is allowed except a ready-made attention. You may use "
+    "`additive_scores` and `context`.",
     mistakes=(
         Mistake(
             "state-lost",
@@ -126,7 +126,7 @@ check_decoder_step = Exercise(
             "context-unused",
             "context not used",
             "the recurrent step does not receive the context vector",
-            edited(decoder_step, "looked[:, 0]] → 0 * looked[:, 0]]"),
+            edited(decoder_step, "contexts[:, 0]] → 0 * contexts[:, 0]]"),
         ),
         Mistake(
             "word-unused",
@@ -139,7 +139,10 @@ check_decoder_step = Exercise(
             "inputs concatenated in wrong order",
             "the context is concatenated before the word; the word should "
             "come first",
-            edited(decoder_step, "[word, looked[:, 0]] → [looked[:, 0], word]"),
+            edited(
+                decoder_step,
+                "[word, contexts[:, 0]] → [contexts[:, 0], word]",
+            ),
         ),
         Mistake(
             "padding-unmasked",

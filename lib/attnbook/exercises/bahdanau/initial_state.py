@@ -22,7 +22,7 @@ def initial_state(
 
 
 def draw_first_state(rng: torch.Generator) -> tuple[Case, ...]:
-    """One symbol; then a sentence, where first and last place differ."""
+    """One symbol; then a sentence, where first and last position differ."""
 
     def inputs(b, s, half, n):
         return draw_normal(rng, b, s, 2 * half), draw_normal(rng, n, half)
