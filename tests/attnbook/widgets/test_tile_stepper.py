@@ -95,17 +95,15 @@ def test_bytes_grow_with_every_step():
     assert all(a < b for a, b in itertools.pairwise(walk))
 
 
-def test_the_page_gets_the_state_and_a_table():
+def test_the_fallback_is_a_table_of_the_numbers():
     data, _ = TileStepper(T=3, S=2, causal=True, step=1)._repr_mimebundle_()
     text = data["text/html"]
-    assert text.startswith('<div data-book-widget="tile_stepper">')
     fallback = text.split("</script>")[1]
     assert "After 1 of 2 tiles of 2 queries and 3 keys" in fallback
     assert "3 queries and 2 keys, causal" in fallback
     nothing = "<th>query 0</th><td>nothing seen</td><td>0</td><td>zeros</td>"
     assert nothing in fallback
     assert "Read 80 bytes and wrote 24" in fallback
-    assert data["text/plain"] == "TileStepper()"
 
 
 @pytest.mark.refusal

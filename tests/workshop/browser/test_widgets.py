@@ -1,15 +1,10 @@
 """Widgets in a real browser, by keyboard and mouse, with good and bad input."""
 
-import json
-
 import pytest
 
 from attnbook.widgets.module import read_modules
-from widget_states import FOUND
 
 pytestmark = pytest.mark.browser
-
-STATES = {s: json.loads(min(texts, key=len)) for s, texts in FOUND.items()}
 
 
 def example(source, output, weights, without, reference=None):
@@ -218,46 +213,6 @@ def test_a_question_can_be_answered_again_after_a_wrong_answer(shown):
 @pytest.mark.parametrize("given", [None, [], [{}], [{"choices": []}]])
 def test_a_quiz_without_questions_breaks_nothing(shown, given):
     assert shown({"questions": given}, "quiz").wrong == []
-
-
-@pytest.mark.parametrize("stem", sorted(STATES))
-def test_two_widgets_on_one_page_share_no_id(shown, stem):
-    page = shown(STATES[stem], stem, copies=2)
-    page.wait_for_selector("[data-state] >> nth=1", state="attached")
-    ids = page.eval_on_selector_all("[id]", "all => all.map(e => e.id)")
-    assert len(ids) == len({*ids})
-    first, second = page.eval_on_selector_all(
-        "[data-book-widget]",
-        """mounts => mounts.map(m => [...m.querySelectorAll("[name]")]
-            .map(e => e.name))""",
-    )
-    assert not {*first} & {*second}
-    assert first or stem != "quiz"
-
-
-@pytest.mark.parametrize(
-    ("theme", "scheme", "dark"),
-    [
-        ("data-theme=dark", "light", True),
-        ("data-theme=light", "dark", False),
-        ("theme=dark", "light", True),
-        ("", "dark", True),
-        ("", "light", False),
-    ],
-)
-@pytest.mark.parametrize("stem", sorted(STATES))
-def test_light_and_dark_follow_the_page(shown, stem, theme, scheme, dark):
-    page = shown(STATES[stem], stem)
-    page.emulate_media(color_scheme=scheme)
-    if theme:
-        name, value = theme.split("=")
-        page.evaluate(
-            f"document.documentElement.setAttribute('{name}', '{value}')"
-        )
-    color = page.eval_on_selector(
-        "[data-book-widget] > .live > *", "e => getComputedStyle(e).color"
-    )
-    assert (color == "rgb(230, 232, 235)") == dark
 
 
 def test_examples_set_later_are_drawn(shown):

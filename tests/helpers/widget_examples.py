@@ -1,0 +1,113 @@
+"""Widgets to try: one of each kind, with hostile labels, and too wide ones."""
+
+import importlib
+import pkgutil
+
+from attnbook import widgets
+from attnbook.data.minilm import load_maps
+from attnbook.profiling.presets import MODELS
+from attnbook.widgets.alignment_player import AlignmentPlayer
+from attnbook.widgets.attention_map import AttentionMap
+from attnbook.widgets.base import BookWidget
+from attnbook.widgets.cost_calculator import CostCalculator
+from attnbook.widgets.mask_builder import MaskBuilder
+from attnbook.widgets.position_explorer import PositionExplorer
+from attnbook.widgets.soft_lookup import COLORS, SoftLookup
+from attnbook.widgets.tile_stepper import TileStepper
+from attnbook.widgets.translation_map import TranslationMap
+
+MARKUP = "</script><img src=x onerror=alert(1)>"
+LONG_WORD = "Donaudampfschifffahrtsgesellschaft" * 2
+WORDS = [f"word{i}" for i in range(40)]
+
+
+def make_alignment_player(source, output):
+    """Return a player whose outputs attend to all source words equally."""
+    row = [1 / len(source)] * len(source)
+    made = {"output": output, "weights": [row] * len(output)}
+    titled = {"title": source[0], "source": source, "reference": output}
+    other = {"output": output[:-1]}
+    return AlignmentPlayer([titled | {"with": made, "without": other}])
+
+
+def make_attention_map(words):
+    """Return the map of one head, each word attending to itself."""
+    rows = [[float(s == t) for s in words] for t in words]
+    example = {"title": words[0], "query": words, "weights": [[rows]]}
+    return AttentionMap([example])
+
+
+def make_translation_map(source, output):
+    """Return maps of one head, each row attending to its first word."""
+
+    def make_rows(queries, keys):
+        return [[[[1.0] + [0.0] * (len(keys) - 1)] * len(queries)]]
+
+    example = {
+        "title": source[0],
+        "source": source,
+        "output": output,
+        "encoder": make_rows(source, source),
+        "decoder": make_rows(output, output),
+        "cross": make_rows(output, source),
+    }
+    return TranslationMap([example])
+
+
+def make_lookup(label):
+    """Return a soft lookup whose first key has this label."""
+    return SoftLookup([{**COLORS[0], "label": label}, *COLORS[1:]])
+
+
+def make_calculator(name):
+    """Return a calculator for a model with this name."""
+    return CostCalculator(name, models={name: MODELS["GPT-2 (small)"]})
+
+
+# A widget that needs no arguments is found without a line here.
+GIVEN = {
+    "alignment_player": make_alignment_player(["i", "am"], ["je", "suis"]),
+    "attention_map": make_attention_map(["the", "cat", "sat"]),
+    "translation_map": make_translation_map(["i", "am"], ["je", "suis"]),
+}
+
+
+def find_kinds():
+    """Return the class of every widget by the name of its module."""
+    modules = (
+        importlib.import_module(f"{widgets.__name__}.{info.name}")
+        for info in pkgutil.iter_modules(widgets.__path__)
+    )
+    return {
+        module.__name__.rpartition(".")[2]: value
+        for module in modules
+        for value in vars(module).values()
+        if isinstance(value, type)
+        and issubclass(value, BookWidget)
+        and value.__module__ == module.__name__
+        and value is not BookWidget
+    }
+
+
+EXAMPLES = {
+    stem: GIVEN.get(stem) or kind() for stem, kind in find_kinds().items()
+}
+# The others show no text that an author writes.
+HOSTILE = {
+    "alignment_player": make_alignment_player([MARKUP, "am"], [MARKUP, "b"]),
+    "attention_map": make_attention_map([MARKUP, "cat", "sat"]),
+    "cost_calculator": make_calculator(MARKUP),
+    "soft_lookup": make_lookup(MARKUP),
+    "translation_map": make_translation_map([MARKUP, "am"], [MARKUP, "b"]),
+}
+WIDE_PARTS = [{"kind": k} for k in ("dilated", "prefix", "padding", "document")]
+WIDE = {
+    "alignment_player": make_alignment_player(WORDS, [LONG_WORD, *WORDS[1:]]),
+    "attention_map": AttentionMap(load_maps(), heads="all"),
+    "cost_calculator": make_calculator("Rechenkostenmodell" * 5),
+    "mask_builder": MaskBuilder(WIDE_PARTS, T=10, S=10),
+    "position_explorer": PositionExplorer("sinusoidal", width=32, base=5e5),
+    "soft_lookup": make_lookup(LONG_WORD),
+    "tile_stepper": TileStepper(T=10, S=10, rows=3, columns=10, step=4),
+    "translation_map": make_translation_map(WORDS, [LONG_WORD, *WORDS[1:]]),
+}
