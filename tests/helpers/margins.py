@@ -17,7 +17,7 @@ from attnbook.exercises.exercise import FIRST, Exercise
 from attnbook.exercises.guard import preserve_state
 from attnbook.exercises.outcome import Outcome, read_error_type
 from attnbook.exercises.runner import run
-from attnbook.exercises.tolerance import share_of_tolerance
+from attnbook.exercises.tolerance import compute_tolerance_share
 from attnbook.exercises.verdict import read_as_number
 from workshop.book.catalogue import Entry, list_entries
 
@@ -63,7 +63,7 @@ def share(got: Outcome, want: Outcome, draws: Callable) -> float:
     ):
         if not ours.equal(right):
             drawn = [x[nth] for x in draws()]
-            found = share_of_tolerance(ours, right, drawn)
+            found = compute_tolerance_share(ours, right, drawn)
             largest = max(largest, float(found.max()))
     return largest
 

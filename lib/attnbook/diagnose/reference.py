@@ -103,12 +103,12 @@ def attend_with_scale(factor: Callable[[Tensor], float]) -> Attention:
     return lambda q, k, v, mask=None: attend(q, k, v, mask, scale=factor(q))
 
 
-def unmasked_weights(q: Tensor, k: Tensor, axis: int = -1) -> Tensor:
+def compute_unmasked_weights(q: Tensor, k: Tensor, axis: int = -1) -> Tensor:
     """Return the weights without any mask."""
     return (q @ k.mT * q.shape[-1] ** -0.5).softmax(axis)
 
 
-def uniform_if_empty(q, k, v, mask=None):
+def attend_uniformly_if_empty(q, k, v, mask=None):
     """Fill with a large negative number: an empty row becomes uniform."""
     scores = q @ k.mT * q.shape[-1] ** -0.5
     if mask is not None:
@@ -130,12 +130,12 @@ MISTAKES: dict[str, Attention] = {
     ),
     "the mask is not used": lambda q, k, v, mask=None: attend(q, k, v),
     "masked after the softmax": lambda q, k, v, mask=None: (
-        unmasked_weights(q, k) * (1 if mask is None else mask) @ v
+        compute_unmasked_weights(q, k) * (1 if mask is None else mask) @ v
     ),
     "softmax over the queries": lambda q, k, v, mask=None: (
-        unmasked_weights(q, k, -2) * (1 if mask is None else mask) @ v
+        compute_unmasked_weights(q, k, -2) * (1 if mask is None else mask) @ v
     ),
-    "a row without a key becomes uniform": uniform_if_empty,
+    "a row without a key becomes uniform": attend_uniformly_if_empty,
 }
 
 

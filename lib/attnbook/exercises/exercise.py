@@ -225,8 +225,8 @@ class Exercise:
         end = f"Reread “{self.section}”."
         for mistake in self.mistakes:
             if self._equals_mistake(mistake, trials):
-                said = f"because {mistake.because} ({seen}). {end}"
-                return Verdict("✗", said, mistake.slug)
+                message = f"because {mistake.because} ({seen}). {end}"
+                return Verdict("✗", message, mistake.slug)
         if by_heart:
             return make_refusal(make_finding("hard-coded", what=seen))
         stop = "" if seen.endswith("?") else "."

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from attnbook.exercises.tolerance import share_of_tolerance
+from attnbook.exercises.tolerance import compute_tolerance_share
 
 # Makes an answer's tensors several times more, with random roundings.
 Draws = Callable[[], Sequence[tuple[Tensor, ...]]]
@@ -74,10 +74,10 @@ def find_differences(
         draws: what the other's answer gives with random roundings.
         nth: which of its tensors this is.
     """
-    beyond = share_of_tolerance(ours, right) > 1
+    beyond = compute_tolerance_share(ours, right) > 1
     if right.is_floating_point() and beyond.any():
         drawn = [tensors[nth] for tensors in draws()]
-        beyond = share_of_tolerance(ours, right, drawn) > 1
+        beyond = compute_tolerance_share(ours, right, drawn) > 1
     return beyond
 
 

@@ -120,8 +120,8 @@ class NumberPrediction:
         return f"{number} {self.unit}".rstrip() if self.unit else number
 
     def __repr__(self) -> str:
-        asked = f"{self.prompt} ({self.low:g} to {self.high:g})"
-        lines = wrap_text("Predict first: ", asked)
+        prompt = f"{self.prompt} ({self.low:g} to {self.high:g})"
+        lines = wrap_text("Predict first: ", prompt)
         return "\n".join(
             [*lines, f"Measured: {self._with_unit(self.measured)}"]
         )

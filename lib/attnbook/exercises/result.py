@@ -29,8 +29,8 @@ def split_result(given) -> tuple[str, tuple[Tensor, ...]]:
 
 def is_tensor(given) -> bool:
     """Tell whether something is a tensor without a dispatch of its own."""
-    asked = getattr(type(given), "__torch_dispatch__", None)
-    return isinstance(given, Tensor) and asked is Tensor.__torch_dispatch__
+    dispatch = getattr(type(given), "__torch_dispatch__", None)
+    return isinstance(given, Tensor) and dispatch is Tensor.__torch_dispatch__
 
 
 def is_boolean(given) -> bool:

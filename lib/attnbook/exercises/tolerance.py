@@ -109,7 +109,7 @@ def compute_tolerance(right: Tensor, draws: Sequence[Tensor] = ()) -> Tensor:
     return allowed
 
 
-def share_of_tolerance(
+def compute_tolerance_share(
     ours: Tensor, right: Tensor, draws: Sequence[Tensor] = ()
 ) -> Tensor:
     """Return each number's distance as a share of what is allowed.

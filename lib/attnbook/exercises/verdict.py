@@ -188,8 +188,8 @@ def write_pair(ours: Tensor, theirs: Tensor) -> tuple[str, str]:
     if isinstance(a, int | bool):
         return str(a), str(b)
     for digits in range(3, 17):
-        said = f"{a:.{digits}g}", f"{b:.{digits}g}"
-        if said[0] != said[1]:
+        texts = f"{a:.{digits}g}", f"{b:.{digits}g}"
+        if texts[0] != texts[1]:
             break
-    one, other = (x.replace("nan", "NaN") for x in said)
+    one, other = (x.replace("nan", "NaN") for x in texts)
     return one, other

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from attnbook.grade import many, report
 from attnbook.grade.fences import Limits
-from attnbook.training.progress import progress_bar
+from attnbook.training.progress import make_progress_bar
 
 
 def parse_arguments(words: Sequence[str] | None) -> argparse.Namespace:
@@ -46,24 +46,24 @@ def parse_arguments(words: Sequence[str] | None) -> argparse.Namespace:
 
 def main(words: Sequence[str] | None = None) -> int:
     """Grade, write, and print a line for each notebook."""
-    asked = parse_arguments(words)
-    limits = Limits(whole=asked.seconds, memory=asked.memory)
-    paths = list(dict.fromkeys(asked.notebook))
-    target = asked.json or asked.csv
+    options = parse_arguments(words)
+    limits = Limits(whole=options.seconds, memory=options.memory)
+    paths = list(dict.fromkeys(options.notebook))
+    target = options.json or options.csv
     kept = target and target.with_name(f"{target.name}.unfinished")
-    journal = many.Journal(kept, asked.seed, limits)
+    journal = many.Journal(kept, options.seed, limits)
     found: report.Results = {}
-    with progress_bar(total=len(paths), unit="notebook") as bar:
-        todo = many.make_task(asked.seed, limits)
-        workers = max(1, min(asked.workers, len(paths)))
+    with make_progress_bar(total=len(paths), unit="notebook") as bar:
+        todo = many.make_task(options.seed, limits)
+        workers = max(1, min(options.workers, len(paths)))
         for path, result in many.grade_all(paths, journal, workers, todo):
             found[path] = result
             bar.update()
     for path in sorted(found):
         print(report.make_writable(report.format_line(path, found[path])))
     for file, make in (
-        (asked.csv, report.format_csv),
-        (asked.json, report.format_json),
+        (options.csv, report.format_csv),
+        (options.json, report.format_json),
     ):
         if file:
             file.write_text(report.make_writable(make(found)), "utf8")

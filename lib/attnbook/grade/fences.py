@@ -66,7 +66,7 @@ def apply_limits(folder: str, limits: Limits) -> list[str]:
         set_limit(resource.RLIMIT_NOFILE, 256)
         if set_limit(resource.RLIMIT_FSIZE, limits.file * 2**20):
             up.append("size of files")
-        room = limits.memory * 2**20 + address_space_size()
+        room = limits.memory * 2**20 + read_address_space_size()
         if sys.platform == "linux" and set_limit(resource.RLIMIT_AS, room):
             up.append("memory")
         # A namespace counts only its own processes; root's are never counted.
@@ -92,13 +92,13 @@ def enter_namespaces() -> bool:
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.unshare(NEW_USER | NEW_PID | NEW_NET | NEW_IPC):
         return False
-    for name, said in (
+    for name, content in (
         ("setgroups", "deny"),
         ("uid_map", f"{user} {user} 1"),
         ("gid_map", f"{group} {group} 1"),
     ):
         with contextlib.suppress(OSError):
-            Path(f"/proc/self/{name}").write_text(said)
+            Path(f"/proc/self/{name}").write_text(content)
     if pid := os.fork():
         os.closerange(0, 256)
         os.waitpid(pid, 0)
@@ -118,7 +118,7 @@ def set_limit(what: int, most: int) -> bool:
     return True
 
 
-def address_space_size() -> int:
+def read_address_space_size() -> int:
     """Return the bytes of address space that this process already uses."""
     with open("/proc/self/statm") as file:
         return int(file.read().split()[0]) * resource.getpagesize()

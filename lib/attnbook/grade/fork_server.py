@@ -61,10 +61,10 @@ class ForkServer:
             OSError: if the fork server has ended.
         """
         socket.send_fds(self.wire, [json.dumps(what).encode()], files)
-        said = self.wire.recv(64)
-        if not said:
+        reply = self.wire.recv(64)
+        if not reply:
             raise ConnectionError("the fork server has ended")
-        return int(said)
+        return int(reply)
 
     def close(self) -> None:
         """Close the socket; the server then kills its children and ends."""
@@ -162,7 +162,7 @@ def list_children() -> set[int]:
     """Return the numbers of this process's children, if they are listed."""
     try:
         own = os.getpid()
-        said = Path(f"/proc/{own}/task/{own}/children").read_text()
+        reply = Path(f"/proc/{own}/task/{own}/children").read_text()
     except OSError:
         return set()
-    return {int(x) for x in said.split()}
+    return {int(x) for x in reply.split()}

@@ -43,10 +43,10 @@ def serve(end: socket.socket, folder: str, most: fences.Limits) -> None:
             student.pristine.restore()
         begin = 1 + wire.MARK
         try:
-            said = student.run_request(*student.load(raw[begin:]))
+            reply = student.run_request(*student.load(raw[begin:]))
         except Exception as fault:  # an error of the grader, not of the student
-            said = {"fault": runner.format_error(fault)}
-        send_reply(end, raw[1:begin], said)
+            reply = {"fault": runner.format_error(fault)}
+        send_reply(end, raw[1:begin], reply)
 
 
 def close_files(but: int) -> None:
@@ -58,9 +58,9 @@ def close_files(but: int) -> None:
     os.closerange(but + 1, 256)
 
 
-def send_reply(end: socket.socket, mark: bytes, said: dict) -> None:
+def send_reply(end: socket.socket, mark: bytes, reply: dict) -> None:
     """Send an answer as JSON, after the mark of its request."""
-    wire.send(end, mark + json.dumps(said).encode())
+    wire.send(end, mark + json.dumps(reply).encode())
 
 
 class StudentSession:
@@ -117,7 +117,7 @@ class StudentSession:
         if not callable(attempt):
             kind = f"an object of type {type(attempt).__name__}"
             return {"kind": kind}
-        told, stopped = [], False
+        results, stopped = [], False
         for cases in trials:
             if stopped:
                 break
@@ -128,7 +128,7 @@ class StudentSession:
             )
             self.pristine.restore()
             stopped = any(x.stopped for r in rounds for x in r)
-            told.append(
+            results.append(
                 {
                     "rounds": [
                         [wire.pack_outcome(x) for x in r] for r in rounds
@@ -136,7 +136,7 @@ class StudentSession:
                     "left": [pack_tensors(given) for given in left],
                 }
             )
-        return {"trials": told}
+        return {"trials": results}
 
 
 def pack_tensors(given: list) -> list:

@@ -33,8 +33,8 @@ def grade_one(path: Path, seed: int, limits: Limits) -> dict:
 
 def make_failure(fault: BaseException) -> dict:
     """Return the result of a notebook that the grader could not grade."""
-    said = f"the grader failed, not the notebook: {fault!r}"[:300]
-    return {"error": said, "notes": [], "exercises": {}}
+    message = f"the grader failed, not the notebook: {fault!r}"[:300]
+    return {"error": message, "notes": [], "exercises": {}}
 
 
 class Journal:

@@ -70,8 +70,8 @@ class NotebookGrader:
 
     def grade(self) -> dict[str, Verdict]:
         """Return every verdict; each crash of the process costs one of them."""
-        asked = {name for cell in self.cells for name in cell.attempts}
-        for name in self.checks.keys() - asked:
+        attempted = {name for cell in self.cells for name in cell.attempts}
+        for name in self.checks.keys() - attempted:
             self.verdicts[name] = NOT_YET
         while self.pending_checks():
             if time.monotonic() > self.ends:
@@ -98,7 +98,7 @@ class NotebookGrader:
             if left < 0:
                 return False
             try:
-                told = opened.request(
+                reply = opened.request(
                     min(patience, left + 1),
                     *("cell", cell.number, cell.code),
                 )
@@ -106,8 +106,8 @@ class NotebookGrader:
                 self.fatal.add(cell.number)
                 self.errors[cell.number] = str(gone)
                 return False
-            if told.get("error"):
-                self.errors[cell.number] = str(told["error"])[:300]
+            if reply.get("error"):
+                self.errors[cell.number] = str(reply["error"])[:300]
         return True
 
     def try_all(self, opened: Sandbox) -> None:
@@ -138,25 +138,27 @@ class NotebookGrader:
             [(c.tries, c.inputs, c.gradient, c.memory_limit) for c in x]
             for x in drawn
         ]
-        told = opened.request(
+        reply = opened.request(
             scale_timeout(self.limits.answer),
             "attempt",
             name,
             plain,
             check.forbidden,
         )
-        if told.get("missing"):
+        if reply.get("missing"):
             return self.missing_verdict(name)
-        if "fault" in told:
-            return refuse("error", str(told["fault"])[:300])
-        if "kind" in told:
-            found = make_finding("not-a-function", what=str(told["kind"])[:100])
+        if "fault" in reply:
+            return refuse("error", str(reply["fault"])[:300])
+        if "kind" in reply:
+            found = make_finding(
+                "not-a-function", what=str(reply["kind"])[:100]
+            )
             return refuse(found.slug, found.sentence)
         try:
             trials = tuple(
                 make_trial(seed, cases, given)
                 for seed, cases, given in zip(
-                    seeds, drawn, told["trials"], strict=False
+                    seeds, drawn, reply["trials"], strict=False
                 )
             )
             if len(trials) < len(seeds) and not was_stopped(trials[-1]):
@@ -173,8 +175,8 @@ class NotebookGrader:
         """Return the verdict on a check that its cell did not reach."""
         for cell in reversed(self.cells):
             if name in cell.attempts and cell.number in self.errors:
-                said = f"its cell fails: {self.errors[cell.number]}"
-                return refuse("error", said)
+                message = f"its cell fails: {self.errors[cell.number]}"
+                return refuse("error", message)
         return NOT_YET
 
     def check_source(self, name: str, verdict: Verdict) -> Verdict:

@@ -67,8 +67,8 @@ class Sandbox:
                 if raw.startswith(mark):
                     return wire.parse_message(raw.removeprefix(mark))
         except TimeoutError as error:
-            said = f"it was stopped after {seconds:.0f} seconds"
-            raise GoneError(said) from error
+            message = f"it was stopped after {seconds:.0f} seconds"
+            raise GoneError(message) from error
         except (EOFError, OSError) as error:
             raise GoneError("it ended its own process") from error
         except ValueError as error:

@@ -95,9 +95,9 @@ def prepare_cell(number: int, source: str, known: set[str]) -> Cell:
         code = ast.unparse(ast.fix_missing_locations(notes.visit(tree)))
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         first = str(error).partition("\n")[0]
-        said = f"{type(error).__name__}: {first}"
-        asked: dict[str, ast.expr] = {
+        message = f"{type(error).__name__}: {first}"
+        attempts: dict[str, ast.expr] = {
             x: ast.Constant(None) for x in known if f"{x}(" in source
         }
-        return Cell(number, "", asked, error=said)
+        return Cell(number, "", attempts, error=message)
     return Cell(number, code, notes.attempts)

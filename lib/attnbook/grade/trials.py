@@ -8,20 +8,20 @@ from attnbook.exercises.runner import ROUNDS, is_unchanged
 from attnbook.grade import wire
 
 
-def make_trial(seed: int, cases: tuple, told: dict) -> Trial:
+def make_trial(seed: int, cases: tuple, reply: dict) -> Trial:
     """Return the outcomes on one draw of cases; find the changed inputs.
 
     Raises:
         ValueError: if outcomes are missing or malformed.
     """
-    rounds = tuple(tuple(map(wire.unpack_outcome, r)) for r in told["rounds"])
+    rounds = tuple(tuple(map(wire.unpack_outcome, r)) for r in reply["rounds"])
     if not 2 <= len(rounds) <= len(ROUNDS) or any(
         len(r) != len(cases) for r in rounds
     ):
         raise ValueError("calls are missing")
     if was_stopped(tried := Trial(seed, rounds)):
         return tried
-    pairs = zip(cases * len(rounds), told["left"], strict=True)
+    pairs = zip(cases * len(rounds), reply["left"], strict=True)
     changed = iter([find_changed(case.inputs, left) for case, left in pairs])
     return Trial(
         seed,

@@ -20,7 +20,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 
-def storage_key(x: Tensor) -> StorageWeakRef:
+def get_storage_key(x: Tensor) -> StorageWeakRef:
     """Return a name for the memory behind a tensor; views of it share it."""
     return StorageWeakRef(x.untyped_storage())
 
@@ -42,12 +42,12 @@ def count_saved_bytes(
         call: returns something that has a gradient.
         besides: tensors that exist anyway and do not count.
     """
-    known = {storage_key(x) for x in besides}
+    known = {get_storage_key(x) for x in besides}
     stores: dict[StorageWeakRef, int] = {}
 
     def note(x: Tensor) -> Tensor:
-        if storage_key(x) not in known:
-            stores[storage_key(x)] = x.untyped_storage().nbytes()
+        if get_storage_key(x) not in known:
+            stores[get_storage_key(x)] = x.untyped_storage().nbytes()
         return x
 
     with saved_tensors_hooks(note, lambda x: x):
@@ -72,11 +72,11 @@ class PeakMeter(TorchDispatchMode):
         """Run an operation, and record which tensors exist after it."""
         kwargs = kwargs or {}
         self.held = {x: n for x, n in self.held.items() if not x.expired()}
-        known = {storage_key(x) for x in collect_tensors((args, kwargs))}
+        known = {get_storage_key(x) for x in collect_tensors((args, kwargs))}
         made = func(*args, **kwargs)
         for x in collect_tensors(made):
-            if storage_key(x) not in known:
-                self.held[storage_key(x)] = x.untyped_storage().nbytes()
+            if get_storage_key(x) not in known:
+                self.held[get_storage_key(x)] = x.untyped_storage().nbytes()
         self.peak_bytes = max(self.peak_bytes, sum(self.held.values()))
         return made
 

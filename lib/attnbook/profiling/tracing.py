@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
-from attnbook.profiling.allocations import collect_tensors, storage_key
+from attnbook.profiling.allocations import collect_tensors, get_storage_key
 from attnbook.profiling.sizes import Count
 
 ALLOCATE_ONLY = {"empty", "empty_like", "empty_strided", "new_empty"}
@@ -49,8 +49,8 @@ class TrafficMeter(TorchDispatchMode):
         made = func(*args, **kwargs)
         taken, given = collect_tensors((args, kwargs)), collect_tensors(made)
         name = func._schema.name.partition("::")[2]
-        known = {storage_key(x) for x in taken}
-        view = all(storage_key(x) in known for x in given)
+        known = {get_storage_key(x) for x in taken}
+        view = all(get_storage_key(x) in known for x in given)
         if (view and not func._schema.is_mutable) or name in ALLOCATE_ONLY:
             return made
         read, written = (sum(map(count_moved_bytes, x)) for x in (taken, given))

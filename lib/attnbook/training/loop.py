@@ -26,7 +26,7 @@ from attnbook.training.checkpoints import (
     resume_from_checkpoint,
     save_checkpoint,
 )
-from attnbook.training.progress import progress_bar
+from attnbook.training.progress import make_progress_bar
 
 Example = TypeVar("Example")
 
@@ -190,7 +190,9 @@ class Trainer:
         device = find_device(self.model)
         with use_seed(10_000 * recipe.seed + number, device):
             self.model.train()
-            bar = progress_bar(chosen, progress, desc=f"epoch {number + 1}")
+            bar = make_progress_bar(
+                chosen, progress, desc=f"epoch {number + 1}"
+            )
 
             def show_loss(step: int, loss: float) -> None:
                 losses.append(loss)

@@ -93,7 +93,7 @@ class AlignmentPlayer(BookWidget):
         rows = "".join(
             f"<tr><td>{escape(word)}</td><td>{escape(at)}</td>"
             f"<td>{weight:.2f}</td></tr>"
-            for word, at, weight in largest_weights(first)
+            for word, at, weight in list_largest_weights(first)
         )
         lines = (
             ("Input", first["source"]),
@@ -101,18 +101,18 @@ class AlignmentPlayer(BookWidget):
             ("Without attention", first["without"]["output"]),
             ("Reference", first["reference"]),
         )
-        said = "".join(
+        items = "".join(
             f"<li>{name}: {escape(' '.join(line))}</li>" for name, line in lines
         )
         return (
             f"<figure><figcaption>{escape(first['title'])}</figcaption>"
-            f"<ul>{said}</ul><table><thead><tr><th>output word</th>"
+            f"<ul>{items}</ul><table><thead><tr><th>output word</th>"
             "<th>attends most to</th><th>weight</th></tr></thead>"
             f"<tbody>{rows}</tbody></table></figure>"
         )
 
 
-def largest_weights(example: dict) -> list[tuple[str, str, float]]:
+def list_largest_weights(example: dict) -> list[tuple[str, str, float]]:
     """Return each output word, the source word of most weight, the weight."""
     found = []
     output = example["with"]["output"]

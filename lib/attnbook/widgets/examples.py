@@ -20,18 +20,18 @@ def read_words(value, what: str) -> list[str]:
 
 
 def read_weights(
-    row: Iterable, asked: list[str], place: int, what: str = "source word"
+    row: Iterable, words: list[str], number: int, what: str = "source word"
 ) -> list[float]:
     """Return a row of weights to 3 digits, or say why it cannot be one."""
     numbers = [float(x) for x in row]
-    if len(numbers) != len(asked):
+    if len(numbers) != len(words):
         raise ValueError(
-            f"row {place} has {len(numbers)} weights for {len(asked)} {what}s"
+            f"row {number} has {len(numbers)} weights for {len(words)} {what}s"
         )
     for at, x in enumerate(numbers):
         if not -0.001 <= x <= 1.001:  # NaN and infinities do not pass either
             raise ValueError(
-                f"row {place} gives {what} {at}, {asked[at]!r}, the "
+                f"row {number} gives {what} {at}, {words[at]!r}, the "
                 f"weight {x}; a weight lies between 0 and 1"
             )
     return [round(x, 3) for x in numbers]

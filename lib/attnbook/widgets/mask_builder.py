@@ -15,7 +15,7 @@ from torch import Tensor
 from attnbook import masks
 from attnbook.attention.masked_softmax import masked_softmax
 from attnbook.widgets.base import BookWidget
-from attnbook.widgets.soft_lookup import hidden_coordinates
+from attnbook.widgets.soft_lookup import draw_hidden_coordinates
 
 HERE = Path(__file__)
 MOST, PARTS = 10, 4
@@ -29,7 +29,8 @@ KINDS = (
     "document",
 )
 SCORES = [
-    [round(x, 2) for x in hidden_coordinates(row, MOST)] for row in range(MOST)
+    [round(x, 2) for x in draw_hidden_coordinates(row, MOST)]
+    for row in range(MOST)
 ]
 START = ({"kind": "causal"}, {"kind": "padding"})
 

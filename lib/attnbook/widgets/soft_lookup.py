@@ -24,7 +24,7 @@ REACH, WIDEST, MOST = 3.0, 1024, 8
 COLDEST, HOTTEST = 0.01, 100.0
 
 
-def hidden_coordinates(row: int, count: int) -> list[float]:
+def draw_hidden_coordinates(row: int, count: int) -> list[float]:
     """Return what a vector holds in the dimensions that no plane shows.
 
     The same standard normal numbers for the same row, here and in the page:
@@ -87,7 +87,7 @@ class SoftLookup(BookWidget):
         query: the first two coordinates of the query.
         temperature: divides the scores.
         width: D; the plane shows 2 coordinates; the others of the query and
-            of each key are fixed draws (see `hidden_coordinates`).
+            of each key are fixed draws (see `draw_hidden_coordinates`).
         divided: whether scores are divided by √D as well.
 
     Raises:
@@ -143,12 +143,15 @@ class SoftLookup(BookWidget):
 
     def scores(self) -> list[float]:
         """Return what softmax gets: the products, divided."""
-        asked = [*self.query, *hidden_coordinates(0, self.width - 2)]
+        query = [*self.query, *draw_hidden_coordinates(0, self.width - 2)]
         scale = (self.width**-0.5 if self.divided else 1.0) / self.temperature
         scores = []
         for row, key in enumerate(self.entries, start=1):
-            place = [*key["place"], *hidden_coordinates(row, self.width - 2)]
-            products = (a * b for a, b in zip(asked, place, strict=True))
+            place = [
+                *key["place"],
+                *draw_hidden_coordinates(row, self.width - 2),
+            ]
+            products = (a * b for a, b in zip(query, place, strict=True))
             scores.append(scale * sum(products))
         return scores
 

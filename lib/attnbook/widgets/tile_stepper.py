@@ -16,7 +16,7 @@ from attnbook.attention.masked_softmax import masked_softmax
 from attnbook.attention.online_softmax import online_softmax
 from attnbook.widgets.base import BookWidget
 from attnbook.widgets.mask_builder import read_integer
-from attnbook.widgets.soft_lookup import hidden_coordinates
+from attnbook.widgets.soft_lookup import draw_hidden_coordinates
 
 HERE = Path(__file__)
 MOST, D, E, BYTES = 10, 4, 2, 4
@@ -24,7 +24,7 @@ MOST, D, E, BYTES = 10, 4, 2, 4
 
 def draw_numbers(first: int, width: int, size: float) -> list[list[float]]:
     """Return ten rows of fixed normal numbers with two digits."""
-    rows = (hidden_coordinates(first + row, width) for row in range(MOST))
+    rows = (draw_hidden_coordinates(first + row, width) for row in range(MOST))
     return [[round(size * x, 2) for x in row] for row in rows]
 
 

@@ -19,7 +19,7 @@ HERE = Path(__file__)
 START_LABEL = "(beginning)"
 
 
-def decoder_inputs(output: Sequence[str]) -> list[str]:
+def list_decoder_inputs(output: Sequence[str]) -> list[str]:
     """Return what the decoder has read at each step, the last word unread."""
     return [START_LABEL, *output[:-1]]
 
@@ -36,12 +36,12 @@ def check_example(example: Mapping) -> dict:
         for name in ("title", "source", "output")
     )
     source, output = read_words(source, "source"), read_words(output, "output")
-    said = decoder_inputs(output) if output else []
+    inputs = list_decoder_inputs(output) if output else []
     made = {"title": str(title), "source": source, "output": output}
     sides = {
         "encoder": (source, source),
-        "decoder": (said, said),
-        "cross": (said, source),
+        "decoder": (inputs, inputs),
+        "cross": (inputs, source),
     }
     for name, (query, key) in sides.items():
         weights = read_field(example, name, "an example")
@@ -117,7 +117,7 @@ class TranslationMap(BookWidget):
     def fallback(self) -> str:
         """Return the first example as a table: what each step attended to."""
         first = self.examples[0]
-        said = decoder_inputs(first["output"])
+        inputs = list_decoder_inputs(first["output"])
         lines = zip(
             first["output"],
             *(self.rows(first, name) for name in ("cross", "decoder")),
@@ -125,14 +125,14 @@ class TranslationMap(BookWidget):
         )
         body = "".join(
             f"<tr><td>{escape(word)}</td>"
-            f"{largest_weight_text(cross, first['source'])}"
-            f"{largest_weight_text(decoder, said)}</tr>"
+            f"{format_largest_weight(cross, first['source'])}"
+            f"{format_largest_weight(decoder, inputs)}</tr>"
             for word, cross, decoder in lines
         )
         head = f"head {self.head + 1}" if self.head >= 0 else "mean of heads"
         asking = "".join(
             f"<tr><td>{escape(word)}</td>"
-            f"{largest_weight_text(row, first['source'])}</tr>"
+            f"{format_largest_weight(row, first['source'])}</tr>"
             for word, row in zip(
                 first["source"], self.rows(first, "encoder"), strict=True
             )
@@ -149,7 +149,7 @@ class TranslationMap(BookWidget):
         )
 
 
-def largest_weight_text(row: Sequence[float], asked: Sequence[str]) -> str:
+def format_largest_weight(row: Sequence[float], words: Sequence[str]) -> str:
     """Return two cells: what a row attends to most, and the weight."""
     at = max(range(len(row)), key=row.__getitem__)
-    return f"<td>{escape(asked[at])}</td><td>{row[at]:.2f}</td>"
+    return f"<td>{escape(words[at])}</td><td>{row[at]:.2f}</td>"

@@ -24,14 +24,14 @@ def build_parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(prog="python -m workshop.bench")
     made.add_argument("what", choices=["flash"])
     plans = made.add_mutually_exclusive_group()
-    for name, told in (
+    for name, text in (
         ("quick", "under 4 minutes (the default)"),
         ("full", "under 10 minutes"),
         ("tiny", "the steps without the measurement, on any machine"),
     ):
         plans.add_argument(
             f"--{name}", dest="plan", action="store_const", const=name,
-            default="quick", help=told,
+            default="quick", help=text,
         )  # fmt: skip
     made.add_argument(
         "--out", type=Path, help="the JSON; a run that stopped goes on there"
@@ -52,25 +52,25 @@ def main(arguments: list[str] | None = None) -> int:
         0 if all went well, 1 if something is wrong or failed, 2 if nothing
         could be begun, 3 if the same command goes on with what is left.
     """
-    asked = build_parser().parse_args(arguments)
-    if asked.plan != "tiny" and not torch.cuda.is_available():
+    options = build_parser().parse_args(arguments)
+    if options.plan != "tiny" and not torch.cuda.is_available():
         print(NO_GPU.format(version=torch.__version__), file=sys.stderr)
         return 2
-    device = "cpu" if asked.plan == "tiny" else "cuda"
-    out = asked.out or Path(f"flash_{asked.plan}.json")
-    plan = PLANS[asked.plan]
+    device = "cpu" if options.plan == "tiny" else "cuda"
+    out = options.out or Path(f"flash_{options.plan}.json")
+    plan = PLANS[options.plan]
     if device == "cuda" and torch.cuda.get_device_capability() < (8, 0):
         plan = restrict_to_turing(plan)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        limit = asked.limit or LIMITS[asked.plan]
-        record = run_benchmark(plan, device, out, limit, asked.again)
+        limit = options.limit or LIMITS[options.plan]
+        record = run_benchmark(plan, device, out, limit, options.again)
     except ValueError as error:
         print(error, file=sys.stderr)
         return 2
     except GpuLostError as error:
-        told = "the GPU answers no more after", *error.args
-        print(*told, file=sys.stderr)
+        text = "the GPU answers no more after", *error.args
+        print(*text, file=sys.stderr)
     except KeyboardInterrupt:
         print("stopped", file=sys.stderr)
     else:

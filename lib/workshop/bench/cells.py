@@ -123,8 +123,8 @@ def format_error(error: BaseException, name: str) -> str:
     """Return an error in one line, with the cell's line that raised it."""
     places = traceback.extract_tb(error.__traceback__)
     line = next((p.lineno for p in reversed(places) if p.filename == name), 0)
-    told = str(error).strip().partition("\n")[0][:300]
-    return f"line {line}: {type(error).__name__}: {told}"
+    message = str(error).strip().partition("\n")[0][:300]
+    return f"line {line}: {type(error).__name__}: {message}"
 
 
 def run_cell(source: str, name: str, namespace: dict, missing: set) -> dict:
@@ -199,20 +199,20 @@ def main(words: list[str] | None = None) -> int:
     parser.add_argument("notebook", type=Path)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--setting", default="", help="told in the first line")
-    asked = parser.parse_args(words)
-    if not asked.notebook.is_file():
-        print(f"there is no notebook {asked.notebook}", file=sys.stderr)
+    options = parser.parse_args(words)
+    if not options.notebook.is_file():
+        print(f"there is no notebook {options.notebook}", file=sys.stderr)
         return 2
     os.environ.setdefault("MPLBACKEND", "Agg")
-    notebook, failed = asked.notebook.resolve(), False
-    with asked.out.resolve().open("a", encoding="utf8") as file:
+    notebook, failed = options.notebook.resolve(), False
+    with options.out.resolve().open("a", encoding="utf8") as file:
 
         def note(record: dict) -> None:
             file.write(json.dumps(record) + "\n")
             file.flush()
 
         os.chdir(notebook.parent)
-        note({"setting": asked.setting, "outcome": "start"})
+        note({"setting": options.setting, "outcome": "start"})
         try:
             for record in run_notebook(notebook):
                 failed |= record["outcome"] in BAD

@@ -303,8 +303,8 @@ def format_summary(summary: dict) -> str:
     for name, result in summary["stages"].items():
         found += ["", format_stage(name, result)]
         for kind in ("failed", "left out"):
-            told = result.get(kind, {})
-            found += [f"  {kind}: {k}: {v}" for k, v in told.items()]
+            texts = result.get(kind, {})
+            found += [f"  {kind}: {k}: {v}" for k, v in texts.items()]
         found += result.get("table", "").splitlines()
     return "\n".join(found) + "\n"
 
@@ -333,26 +333,26 @@ def main(words: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="make gpu")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--full", action="store_true", help="every row")
-    asked = parser.parse_args(words)
+    options = parser.parse_args(words)
     try:
         import torch
     except ImportError:
-        told = (
+        message = (
             f"{sys.executable} has no torch: name one that has it, as PYTHON="
         )
-        print(told, file=sys.stderr)
+        print(message, file=sys.stderr)
         return 2
     if not (torch.cuda.is_available() and torch.version.cuda):
         print(NO_GPU.format(torch.__version__), file=sys.stderr)
         return 2
-    out = asked.out.resolve()
+    out = options.out.resolve()
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        print(f"cannot write to OUT={asked.out}: {error}", file=sys.stderr)
+        print(f"cannot write to OUT={options.out}: {error}", file=sys.stderr)
         return 2
     setting = identify("cuda", hash_code(list_files(["**/*.py"])))
-    plan = "full" if asked.full else "quick"
+    plan = "full" if options.full else "quick"
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         summary = run_stages(list_stages(out, plan, setting), out, setting)

@@ -42,11 +42,11 @@ def list_skipped(row: Row) -> dict[str, str]:
     """Return which implementations are not tried on a row, and why."""
     why = {}
     if row.N > LONGEST_MATRIX and row.shape[3] > 1:
-        told = (
+        reason = (
             f"not tried: its score matrix has {row.N} keys, and at most "
             f"{LONGEST_MATRIX} are tried"
         )
-        why = dict.fromkeys(MATRIX, told)
+        why = dict.fromkeys(MATRIX, reason)
     if row.case == "plain" and row.N not in FLEX and row.dtype != "float32":
         why["flex"] = f"not tried: plain rows are compiled at N = {FLEX[0]}"
     return why

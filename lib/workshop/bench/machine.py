@@ -68,13 +68,13 @@ def query_nvidia_smi(fields: Iterable[str]) -> list[str | None]:
         "--format=csv,noheader,nounits",
     ]
     try:
-        told = subprocess.run(
+        printed = subprocess.run(
             command, capture_output=True, text=True, timeout=20, check=True
         ).stdout
     except (OSError, subprocess.SubprocessError):
         return [None] * len(fields)
     values: list[str | None] = [
-        x.strip() for x in told.splitlines()[0].split(",")
+        x.strip() for x in printed.splitlines()[0].split(",")
     ]
     return values if len(values) == len(fields) else [None] * len(fields)
 

@@ -29,10 +29,10 @@ def open_record(device: str, out: Path) -> dict:
             return found
         aside = out.with_suffix(".previous.json")
         out.replace(aside)
-        told = ", ".join(
+        reason = ", ".join(
             f"{k} was {found.get(k)!r} and is {setting[k]!r}" for k in changed
         )
-        print(f"begun anew, because {told}; the old record is {aside}")
+        print(f"begun anew, because {reason}; the old record is {aside}")
     return setting | {
         "sdpa_flash": detect_flash_backend(),
         "ceilings": {},

@@ -71,9 +71,9 @@ def sort_by_position(chapter: str, checks: list[str]) -> list[str]:
     """Return a chapter's checks in the order in which it asks them."""
     path = Path("chapters") / f"{chapter}.md"
     text = path.read_text("utf8") if path.exists() else ""
-    _, found, asked = text.partition("\n## Exercises\n")
-    asked = asked if found else text
-    return sorted(checks, key=lambda x: (asked.find(f"{x}("), x))
+    _, found, rest = text.partition("\n## Exercises\n")
+    rest = rest if found else text
+    return sorted(checks, key=lambda x: (rest.find(f"{x}("), x))
 
 
 def make_anchor(entry: Entry) -> str:
@@ -83,8 +83,8 @@ def make_anchor(entry: Entry) -> str:
     """
     path = Path("chapters") / f"{entry.chapter}.md"
     text = path.read_text("utf8")
-    asked = text.find(f"{entry.name}(", text.find("\n## Exercises\n") + 1)
-    heading = re.findall(r"^##+ (.+)$", text[: max(asked, 0)], re.M)[-1:]
+    end = text.find(f"{entry.name}(", text.find("\n## Exercises\n") + 1)
+    heading = re.findall(r"^##+ (.+)$", text[: max(end, 0)], re.M)[-1:]
     if not heading:
         return f"{entry.chapter}.ipynb"
     name = re.sub(r"[^\w -]", "", heading[0].lower()).strip()

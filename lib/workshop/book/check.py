@@ -31,10 +31,10 @@ OTHERS = "not javascript and not browser and not bank"
 
 def run_git(root: Path, *words: str) -> list[str]:
     """Return what git prints, cut at its zero bytes."""
-    told = subprocess.run(
+    done = subprocess.run(
         ["git", *words], cwd=root, capture_output=True, text=True, check=True
     )
-    return [x for x in told.stdout.split("\0") if x]
+    return [x for x in done.stdout.split("\0") if x]
 
 
 def list_changed(root: Path, since: str = "HEAD") -> list[str]:

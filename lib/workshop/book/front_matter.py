@@ -79,8 +79,8 @@ def read_front_matter(path: Path) -> FrontMatter:
     """
     text = path.read_text("utf8")
     header = HEADER.match(text)
-    said = yaml.safe_load(header[1]) if header else {}
-    found = said.get("chapter") or {}
+    data = yaml.safe_load(header[1]) if header else {}
+    found = data.get("chapter") or {}
     missing = [name for name in FIELDS if name not in found]
     unknown = [name for name in found if name not in FIELDS]
     if missing or unknown:
@@ -183,8 +183,8 @@ def list_chapters(
     if times:
         rows = ["| chapter | question | time |", "|---|---|---|"]
     for x in chapters:
-        asked = x.question[:1].upper() + x.question[1:]
-        row = f"| [{x.label}]({folder}{x.slug}.ipynb) | {asked} |"
+        question = x.question[:1].upper() + x.question[1:]
+        row = f"| [{x.label}]({folder}{x.slug}.ipynb) | {question} |"
         core = (
             f"core {x.core}, in all " if x.core not in {None, x.minutes} else ""
         )

@@ -101,13 +101,13 @@ def open_page(browser, address: str, slow: bool):
         viewport={"width": 1280, "height": 900}
     ).new_page()
     page.add_init_script(WATCH)
-    asked = []
-    page.on("request", lambda r: asked.append(r.url))
+    requests = []
+    page.on("request", lambda r: requests.append(r.url))
     if slow:
         throttle_page(page)
     page.goto(address, wait_until="load")
     page.wait_for_timeout(1500)
-    return page, asked
+    return page, requests
 
 
 def classify_file(path: Path) -> str:
@@ -119,12 +119,12 @@ def classify_file(path: Path) -> str:
 
 def measure_page(browser, folder: Path, root: str, name: str) -> str:
     """Return a page's row of the table."""
-    page, asked = open_page(browser, root + name, slow=False)
+    page, requests = open_page(browser, root + name, slow=False)
     page.evaluate(DOWN)
     page.wait_for_load_state("networkidle")
     page.wait_for_timeout(500)  # widgets that were near stand now
-    asked = [url for url in asked if not url.startswith(("blob", "data"))]
-    ours = [url for url in asked if url.startswith(root)]
+    requests = [url for url in requests if not url.startswith(("blob", "data"))]
+    ours = [url for url in requests if url.startswith(root)]
     sizes = dict.fromkeys((".html", ".css", ".js", "fonts", "figures"), 0)
     for url in ours:
         path = folder / url.removeprefix(root).partition("?")[0]
@@ -149,7 +149,7 @@ def measure_page(browser, folder: Path, root: str, name: str) -> str:
     kinds = (".html", ".css", ".js", "fonts", "figures")
     weights = " | ".join(f"{sizes[k] / 1000:.1f}" for k in kinds)
     return (
-        f"| {name} | {weights} | {len(ours)} | {len(asked) - len(ours)} "
+        f"| {name} | {weights} | {len(ours)} | {len(requests) - len(ours)} "
         f"| {paint:.0f} | {blocked:.0f} | {found} | {widgets} |"
     )
 

@@ -89,7 +89,7 @@ def main(words: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--notebooks", type=int, default=100)
     parser.add_argument("--workers", type=int, nargs="+", default=[1, 2])
-    asked = parser.parse_args(words)
+    options = parser.parse_args(words)
     torch.set_num_threads(1)
     with (
         hold_cores(os.cpu_count() or 1),
@@ -101,8 +101,8 @@ def main(words: Sequence[str] | None = None) -> None:
             print(f"{right:13.2f}  {wrong:12.2f}: {name}")
         middle = statistics.median(right for right, _, _ in table)
         print(f"the median of the right answers: {middle:.2f} s")
-        paths = write_notebooks(Path(folder), asked.notebooks)
-        for workers in asked.workers if paths else ():
+        paths = write_notebooks(Path(folder), options.notebooks)
+        for workers in options.workers if paths else ():
             print(time_grading(paths, workers), flush=True)
 
 

@@ -60,10 +60,8 @@ def write_common_mistakes() -> str:
     ]
     blanks = {"what": "…", "seen": "…", "right": "…"}
     for slug, text in COMMON.items():
-        said = write_sentence(text.format(**blanks))
-        rows.append(
-            f"| **{slug.replace('-', ' ')}** `{slug}` | {escape_cell(said)} |"
-        )
+        sentence = escape_cell(write_sentence(text.format(**blanks)))
+        rows.append(f"| **{slug.replace('-', ' ')}** `{slug}` | {sentence} |")
     return "\n".join(rows) + "\n"
 
 

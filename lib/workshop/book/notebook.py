@@ -15,7 +15,7 @@ import jupytext
 import nbformat
 from nbclient import NotebookClient
 
-from attnbook.training.progress import progress_bar
+from attnbook.training.progress import make_progress_bar
 from workshop.book import repository
 from workshop.book.cell_kinds import FOLDED, KINDS, TITLE, find_kind
 
@@ -110,7 +110,7 @@ def execute(source: Path) -> nbformat.NotebookNode:
     notebook = jupytext.read(source)
     gpu = needs_gpu(notebook)
     cells = sum(cell.cell_type == "code" for cell in notebook.cells)
-    with progress_bar(total=cells, unit="cell", desc=source.stem) as bar:
+    with make_progress_bar(total=cells, unit="cell", desc=source.stem) as bar:
         NotebookClient(
             notebook,
             timeout=300,

@@ -54,7 +54,7 @@ def write_evidence() -> str:
     for name in list_records():
         record = read_record(name)
         total += record["cpu_s"] / 60
-        said = ", ".join(
+        results = ", ".join(
             form.format(record["results"][key])
             for key, form in MEASURES.items()
             if key in record["results"]
@@ -62,7 +62,7 @@ def write_evidence() -> str:
         size = record.get("parameters")
         cells = (
             f"`{name}`",
-            said or f"see {link_reader(name)}",
+            results or f"see {link_reader(name)}",
             f"{size:,}" if size else "",
             str(record.get("epochs", "")),
             f"{record['cpu_s'] / 60:.1f}",

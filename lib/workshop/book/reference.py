@@ -160,15 +160,15 @@ def describe_exercises(tree: ast.Module) -> Iterator[str]:
         called = getattr(getattr(value, "func", None), "id", "")
         if not isinstance(node, ast.Assign) or called != "Exercise":
             continue
-        said: dict[str | None, Any] = {
+        given: dict[str | None, Any] = {
             key.arg: key.value.value
             for key in value.keywords
             if isinstance(key.value, ast.Constant)
         }
         name = ast.unparse(node.targets[0])
         text = (
-            f"Exercise: {said['title']}. {'★' * said['stars']}, "
-            f"{said['minutes']} minutes."
+            f"Exercise: {given['title']}. {'★' * given['stars']}, "
+            f"{given['minutes']} minutes."
         )
         yield write_section(name, [f"{name}(attempt) -> Verdict"], text)
 

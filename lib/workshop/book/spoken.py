@@ -65,13 +65,13 @@ def say_sign(text: str) -> str:
 
 def say_script(base: str, below: str = "", above: str = "") -> str:
     """Return a letter with its indices in words."""
-    said = f"{base} sub {below}" if below else base
+    words = f"{base} sub {below}" if below else base
     if base in {"sum", "product", "integral"} or base in {"max", "min"}:
-        said = f"{base} over {below}" if below else base
-        return f"{said} to {above}" if above else said
+        words = f"{base} over {below}" if below else base
+        return f"{words} to {above}" if above else words
     if above in {"prime", "transposed"}:
-        return f"{said} {above}"
-    return f"{said} to the {above}" if above else said
+        return f"{words} {above}"
+    return f"{words} to the {above}" if above else words
 
 
 def say_node(node: ElementTree.Element) -> str:
@@ -81,7 +81,7 @@ def say_node(node: ElementTree.Element) -> str:
         return ""
     if not len(node):
         return say_sign((node.text or "").strip())
-    parts = [said for child in node if (said := say_node(child))]
+    parts = [words for child in node if (words := say_node(child))]
     match kind, parts:
         case "mfrac", [upper, lower]:
             return f"{upper} over {lower}"

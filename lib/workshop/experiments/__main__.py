@@ -34,12 +34,12 @@ def main(words: list[str] | None = None) -> int:
     parser.add_argument(
         "--device", default="cpu", help="cpu (the default), cuda or cuda:0"
     )
-    asked = parser.parse_args(words)
-    chosen = [n for n in known if n.startswith(tuple(asked.name))]
+    options = parser.parse_args(words)
+    chosen = [n for n in known if n.startswith(tuple(options.name))]
     if not chosen:
-        parser.error(f"no run begins with {asked.name}; there are {known}")
+        parser.error(f"no run begins with {options.name}; there are {known}")
     try:
-        device = parse_device(asked.device)
+        device = parse_device(options.device)
     except ValueError as error:
         parser.error(str(error))
     refused = [n for n in chosen if n in EXPERIMENTS and EXPERIMENTS[n].on_cpu]
@@ -49,7 +49,7 @@ def main(words: list[str] | None = None) -> int:
             "leave out --device"
         )
     with use_device(device):
-        done = [repeat_run(name, not asked.quiet) for name in chosen]
+        done = [repeat_run(name, not options.quiet) for name in chosen]
     return 0 if all(done) else 1
 
 

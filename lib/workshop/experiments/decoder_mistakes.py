@@ -148,9 +148,11 @@ def measure_predicted_share(model: nn.Module, data: Task, size: int) -> float:
     hits = count = 0
     for start in range(0, len(pairs), size):
         made = make_batch(pairs[start : start + size]).to(get_device())
-        said = model(made.source, made.lengths, made.previous).logits.argmax(-1)
+        predicted = model(
+            made.source, made.lengths, made.previous
+        ).logits.argmax(-1)
         real = made.target != 0
-        hits += int((said == made.target)[real].sum())
+        hits += int((predicted == made.target)[real].sum())
         count += int(real.sum())
     return hits / count
 
@@ -165,23 +167,23 @@ def train_and_score(data: Task, name: str, seed: int) -> dict:
         Recipe(EPOCHS, size=64, rate=6e-3, seed=seed),
     )
     history = trainer.run(progress=False)
-    asked: Sequence = data.splits.test
-    outputs = [data.targets.decode(f.ids) for f in data.generate(model, asked)]
-    links = predicted_links(data, model, asked)
+    tested: Sequence = data.splits.test
+    outputs = [data.targets.decode(f.ids) for f in data.generate(model, tested)]
+    links = predicted_links(data, model, tested)
     return {
         "decoder": name,
         "seed": seed,
         "valid_loss": [h["valid_loss"] for h in history],
-        "test_loss": held_out_loss(model, data.encode(asked)),
+        "test_loss": held_out_loss(model, data.encode(tested)),
         "sentences_right": sum(
-            o == p.target for o, p in zip(outputs, asked, strict=True)
+            o == p.target for o, p in zip(outputs, tested, strict=True)
         )
-        / len(asked),
+        / len(tested),
         "alignment_error": alignment_error_rate(
-            links, [p.sure for p in asked], [p.possible for p in asked]
+            links, [p.sure for p in tested], [p.possible for p in tested]
         ),
         "predicted_in_batches": measure_predicted_share(
-            model, data, len(asked)
+            model, data, len(tested)
         ),
         "predicted_one_by_one": measure_predicted_share(model, data, 1),
     }

@@ -96,8 +96,10 @@ def measure_copying_error(
     for _ in range(count // 16):
         made = draw_copying(16, length // 2, rng)
         text, wanted = (x.to(find_device(model)) for x in made)
-        said = model(text).argmax(-1)
-        wrong.append((said != wanted)[wanted != IGNORED_TARGET].double().mean())
+        predicted = model(text).argmax(-1)
+        wrong.append(
+            (predicted != wanted)[wanted != IGNORED_TARGET].double().mean()
+        )
     return float(torch.stack(wrong).mean())
 
 

@@ -93,25 +93,25 @@ def encode(
     x = x + weights["embeddings.token_type_embeddings.weight"][0]
     x = norm(x, "embeddings.LayerNorm")
     layers = 1 + max(int(n.split(".")[2]) for n in weights if ".layer." in n)
-    looked, sizes = [], []
+    maps, sizes = [], []
     for i in range(layers):
         own = f"encoder.layer.{i}"
         query, key, value = (
             split_heads(linear(x, f"{own}.attention.self.{part}"), heads)
             for part in ("query", "key", "value")
         )
-        looked.append(attention_weights(query, key)[0])
+        maps.append(attention_weights(query, key)[0])
         output = f"{own}.attention.output.dense"
         matrix = weights[f"{output}.weight"].unflatten(1, (heads, -1))
         projected = torch.einsum("htd,chd->htc", value[0], matrix)
         sizes.append(projected.norm(dim=-1))
-        mixed = linear(merge_heads(looked[-1] @ value), output)
+        mixed = linear(merge_heads(maps[-1] @ value), output)
         x = norm(x + mixed, f"{own}.attention.output.LayerNorm")
         inner = F.gelu(linear(x, f"{own}.intermediate.dense"))
         x = norm(
             x + linear(inner, f"{own}.output.dense"), f"{own}.output.LayerNorm"
         )
-    return x[0], torch.stack(looked), torch.stack(sizes)
+    return x[0], torch.stack(maps), torch.stack(sizes)
 
 
 def load_weights(folder: Path) -> dict[str, Tensor]:
@@ -148,11 +148,11 @@ def minilm_maps() -> dict:
 
     def look(title: str, text: str) -> dict:
         tokens = split_into_pieces(text, vocabulary)
-        _, looked, sizes = encode(weights, [vocabulary[t] for t in tokens])
+        _, maps, sizes = encode(weights, [vocabulary[t] for t in tokens])
         return {
             "title": title,
             "tokens": tokens,
-            "thousandths": (looked * 1000).round().int().tolist(),
+            "thousandths": (maps * 1000).round().int().tolist(),
             "sizes": sizes.double().round(decimals=3).tolist(),
         }
 

@@ -67,7 +67,7 @@ def fit_position_probe(
 ) -> dict:
     """Return how well a linear function of a state gives its position."""
     half = len(pairs) // 2
-    known, asked, far = (
+    known, tested, far = (
         compute_state_halves(model, data, some)
         for some in (pairs[:half], pairs[half:], longer)
     )
@@ -76,12 +76,13 @@ def fit_position_probe(
         weights = torch.linalg.lstsq(
             append_ones(known[0][i]), known[1].float()[:, None]
         ).solution
-        gap = asked[1] - (append_ones(asked[0][i]) @ weights)[:, 0]
-        told = (append_ones(far[0][i]) @ weights)[:, 0]
+        gap = tested[1] - (append_ones(tested[0][i]) @ weights)[:, 0]
+        predicted = (append_ones(far[0][i]) @ weights)[:, 0]
         found[name] = {
-            "explained": float(1 - gap.var() / asked[1].float().var()),
+            "explained": float(1 - gap.var() / tested[1].float().var()),
             "read_off": [
-                float(told[far[1] == n].mean()) for n in range(grammar.LONGEST)
+                float(predicted[far[1] == n].mean())
+                for n in range(grammar.LONGEST)
             ],
         }
     return found
@@ -155,13 +156,15 @@ def measure_wrong_links(model: nn.Module, data: Task) -> dict:
         if not found:
             continue
         t, cut = found
-        said = torch.tensor([[START, *data.targets.encode(pair.target[t:])]])
+        previous = torch.tensor(
+            [[START, *data.targets.encode(pair.target[t:])]]
+        )
         for name, tried in build_memories(
             model, data, means, pair, cut
         ).items():
             tally = tallies.setdefault(name, [0, 0, 0, 0])
             for memory, to in tried:
-                links = model.decoder(said, memory).weights[0].argmax(-1)
+                links = model.decoder(previous, memory).weights[0].argmax(-1)
                 for i, s in enumerate(links.tolist()):
                     possible = {b - cut for a, b in pair.possible if a == t + i}
                     if possible:

@@ -116,13 +116,13 @@ def score_probe(
 
 
 def measure_chance_level(
-    data: Task, known: Sequence[Pair], asked: Sequence[Pair]
+    data: Task, known: Sequence[Pair], tested: Sequence[Pair]
 ) -> list:
     """Return how often the most frequent letter of a position is correct."""
     right = []
-    for k in range(len(asked[0].source)):
+    for k in range(len(tested[0].source)):
         common, _ = Counter(p.source[k] for p in known).most_common(1)[0]
-        right.append(sum(p.source[k] == common for p in asked) / len(asked))
+        right.append(sum(p.source[k] == common for p in tested) / len(tested))
     return right
 
 
@@ -147,15 +147,15 @@ def probe_encoder(
     read = {}
     for n in LENGTHS:
         known = draw_words(words, n)[:count]
-        asked = [p for p in data.splits.test if len(p.source) == n]
+        tested = [p for p in data.splits.test if len(p.source) == n]
         probe = fit_probe(
             compute_contexts(model, data, known),
             encode_letters(data, known, n),
             len(data.sources),
         )
-        vectors = compute_contexts(model, data, asked)
+        vectors = compute_contexts(model, data, tested)
         read[str(n)] = score_probe(
-            probe, vectors, encode_letters(data, asked, n)
+            probe, vectors, encode_letters(data, tested, n)
         )
     return read
 
@@ -166,10 +166,10 @@ def compare_with_chance(data: Task) -> tuple[dict, dict]:
     guess, counts = {}, {}
     for n in LENGTHS:
         known = draw_words(words, n)
-        asked = [p for p in data.splits.test if len(p.source) == n]
+        tested = [p for p in data.splits.test if len(p.source) == n]
         guess[str(n)], counts[str(n)] = (
-            measure_chance_level(data, known, asked),
-            len(asked),
+            measure_chance_level(data, known, tested),
+            len(tested),
         )
     return guess, counts
 

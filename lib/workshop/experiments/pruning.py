@@ -77,8 +77,8 @@ def heads_pruning() -> dict:
 
     def wrong(pairs) -> float:
         found = data.generate(model, pairs)
-        said = [data.targets.decode(f.ids) for f in found]
-        return error_rate(count_errors_by_length(said, pairs))
+        decoded = [data.targets.decode(f.ids) for f in found]
+        return error_rate(count_errors_by_length(decoded, pairs))
 
     output = model.decoder.attention.attention.output
     alone, curve = prune_greedily(

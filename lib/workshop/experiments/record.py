@@ -32,10 +32,10 @@ def make_record(name: str, seeds: list[int], results: dict, **more) -> dict:
     """Return a record: what ran, where and with what, and what came out."""
     packages = ("torch", "numpy", "sacrebleu", "sentencepiece")
     device = get_device()
-    asked = "" if device.type == "cpu" else f" --device {device}"
+    option = "" if device.type == "cpu" else f" --device {device}"
     return {
         "name": name,
-        "command": f"python -m workshop.experiments {name}{asked}",
+        "command": f"python -m workshop.experiments {name}{option}",
         "seeds": seeds,
         "device": describe_device(device, read_processor_name()),
         "versions": {"python": platform.python_version()}
@@ -100,9 +100,9 @@ def recorded(
 
 def read_processor_name() -> str:
     """Return the name of this machine's processor, as far as it is told."""
-    told = Path("/proc/cpuinfo")
-    if told.exists():
-        for line in told.read_text().splitlines():
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        for line in info.read_text().splitlines():
             if line.startswith("model name"):
                 return line.partition(":")[2].strip()
     return platform.processor() or platform.machine()

@@ -96,13 +96,13 @@ def measure_peak(name: str, size: Sequence[int]) -> dict[str, float]:
 
 def measure_peak_in_process(name: str) -> dict[str, float]:
     """Return `measure_peak` of a page, measured in a process of its own."""
-    told = subprocess.run(
+    done = subprocess.run(
         [sys.executable, "-m", "workshop.experiments.scores_cost", name],
         capture_output=True,
         text=True,
         check=True,
     )
-    return json.loads(told.stdout)
+    return json.loads(done.stdout)
 
 
 def make_training_step(name: str) -> tuple[Callable, int]:

@@ -12,7 +12,7 @@ from attnbook.exercises.cached_outcomes import draw_outcomes
 from attnbook.exercises.tolerance import (
     RandomRounding,
     compute_tolerance,
-    share_of_tolerance,
+    compute_tolerance_share,
 )
 from margins import furthest, right, shares, wrong
 from workshop.book.catalogue import list_entries
@@ -110,8 +110,8 @@ def test_higher_precision_inside_is_rounded_as_single():
 
     x = torch.ones(2)
     made = draws(exactly, x)
-    assert (share_of_tolerance(wave(x), made[0], made) < 1).all()
-    assert (share_of_tolerance(wave(x), made[0]) > 1).any()
+    assert (compute_tolerance_share(wave(x), made[0], made) < 1).all()
+    assert (compute_tolerance_share(wave(x), made[0]) > 1).any()
 
 
 def test_what_only_moves_numbers_scatters_by_one_rounding():
@@ -144,7 +144,7 @@ def test_a_softmax_may_be_computed_from_its_logsumexp(log):
     made = draws(lambda x: usual(x, -1), x)
     other = x - x.logsumexp(-1, keepdim=True)
     other = other if log else other.exp()
-    assert (share_of_tolerance(other, made[0], made) < 1).all()
+    assert (compute_tolerance_share(other, made[0], made) < 1).all()
 
 
 def test_a_weight_of_one_has_no_rounded_logsumexp():
@@ -155,12 +155,12 @@ def test_a_weight_of_one_has_no_rounded_logsumexp():
 
 def test_whole_numbers_infinity_and_nan_have_no_tolerance():
     whole = torch.tensor([3, 4])
-    assert (share_of_tolerance(whole + 1, whole) == math.inf).all()
-    assert (share_of_tolerance(whole, whole) == 0).all()
+    assert (compute_tolerance_share(whole + 1, whole) == math.inf).all()
+    assert (compute_tolerance_share(whole, whole) == 0).all()
     odd = torch.tensor([math.inf, math.nan, 1.0])
-    assert (share_of_tolerance(odd, odd) == 0).all()
+    assert (compute_tolerance_share(odd, odd) == 0).all()
     other = torch.tensor([3e38, 1.0, math.nan])
-    assert (share_of_tolerance(other, odd) == math.inf).all()
+    assert (compute_tolerance_share(other, odd) == math.inf).all()
 
 
 def test_draws_are_made_where_they_decide_and_remembered():

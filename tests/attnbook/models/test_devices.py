@@ -239,9 +239,9 @@ def every_attention_function(p):
         diagnose.entropy(scores.softmax(-1)),
         diagnose.uniformity(scores.softmax(-1), mask),
         diagnose.head_similarity(scores.softmax(-1)),
-        reference.unmasked_weights(q, k),
+        reference.compute_unmasked_weights(q, k),
         reference.attend_with_scale(lambda q: 2.0)(q, k, v, mask),
-        reference.uniform_if_empty(q, k, v, mask),
+        reference.attend_uniformly_if_empty(q, k, v, mask),
     )
 
 

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from attnbook.training.progress import progress_bar
+from attnbook.training.progress import make_progress_bar
 from small_training import make_trainer
 
 pytestmark = pytest.mark.exact("looks at what is printed")
@@ -36,7 +36,7 @@ class Terminal:
 def test_a_progress_bar_is_drawn_on_a_terminal_only(real, monkeypatch):
     stream = Terminal(real)
     monkeypatch.setattr(sys, "stderr", stream)
-    assert list(progress_bar(range(3), desc="words")) == [0, 1, 2]
+    assert list(make_progress_bar(range(3), desc="words")) == [0, 1, 2]
     assert ("words" in stream.text) == real
 
 

@@ -9,7 +9,7 @@ import pytest
 import quickjs
 
 from attnbook.training.metrics import edit_distance
-from attnbook.widgets.alignment_player import largest_weights
+from attnbook.widgets.alignment_player import list_largest_weights
 from attnbook.widgets.module import read_modules
 from javascript import WIDGETS, Module
 from workshop.book.mounts import make_classic_script
@@ -138,7 +138,7 @@ def test_the_page_and_the_fallback_name_the_same_word(player):
             "with": {"output": list("abcdefg"), "weights": rows},
         }
         drawn = player.call("cleanExample", made)
-        for t, (word, at, weight) in enumerate(largest_weights(made)):
+        for t, (word, at, weight) in enumerate(list_largest_weights(made)):
             best = player.call("findLargest", drawn["weights"][t])
             assert (drawn["output"][t], source[best]) == (word, at)
             assert abs(drawn["weights"][t][best] - weight) < 1e-6

@@ -7,17 +7,21 @@ import pytest
 import torch
 
 from attnbook.attention.scaled_dot_product import attend, attention_weights
-from attnbook.widgets.soft_lookup import COLORS, SoftLookup, hidden_coordinates
+from attnbook.widgets.soft_lookup import (
+    COLORS,
+    SoftLookup,
+    draw_hidden_coordinates,
+)
 from javascript import Module
 
 
 def tensors(state):
     width = state["width"]
     key = [
-        [*k["place"], *hidden_coordinates(i + 1, width - 2)]
+        [*k["place"], *draw_hidden_coordinates(i + 1, width - 2)]
         for i, k in enumerate(state["entries"])
     ]
-    query = [[*state["query"], *hidden_coordinates(0, width - 2)]]
+    query = [[*state["query"], *draw_hidden_coordinates(0, width - 2)]]
     value = [k["value"] for k in state["entries"]]
     made = (torch.tensor(x, dtype=torch.float64) for x in (query, key, value))
     root = width**0.5 if state["divided"] else 1.0
@@ -52,7 +56,9 @@ def test_its_weights_equal_scaled_dot_product_attention():
 
 
 def test_hidden_coordinates_are_standard_normal():
-    drawn = torch.tensor([hidden_coordinates(row, 1022) for row in range(9)])
+    drawn = torch.tensor(
+        [draw_hidden_coordinates(row, 1022) for row in range(9)]
+    )
     assert (drawn.mean(-1).abs() < 0.15).all()
     assert ((drawn.std(-1) - 1).abs() < 0.1).all()
     assert (torch.corrcoef(drawn) - torch.eye(9)).abs().max() < 0.15
@@ -122,7 +128,7 @@ def test_the_page_computes_what_the_library_does(script):
 @pytest.mark.parametrize("row", [0, 1, 8])
 def test_python_and_javascript_draw_the_same_hidden_coordinates(script, row):
     assert script.call("drawHiddenCoordinates", row, 50) == pytest.approx(
-        hidden_coordinates(row, 50)
+        draw_hidden_coordinates(row, 50)
     )
 
 

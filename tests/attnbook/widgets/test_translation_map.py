@@ -12,7 +12,7 @@ from attnbook.models.transformer import Size, transformer
 from attnbook.widgets.translation_map import (
     START_LABEL,
     TranslationMap,
-    decoder_inputs,
+    list_decoder_inputs,
 )
 from javascript import Module
 
@@ -50,7 +50,7 @@ def test_weights_are_rounded_to_three_digits():
 
 
 def test_the_last_output_word_is_no_decoder_input():
-    assert decoder_inputs(["a", "b", "end"]) == [START_LABEL, "a", "b"]
+    assert list_decoder_inputs(["a", "b", "end"]) == [START_LABEL, "a", "b"]
 
 
 def test_the_fallback_shows_the_numbers_without_javascript():
@@ -157,7 +157,7 @@ def test_spread_and_best_are_the_librarys(module):
 
 @pytest.mark.javascript
 def test_a_step_is_described_in_words(module):
-    assert module.call("listDecoderInputs", ["a", "b"]) == decoder_inputs(
+    assert module.call("listDecoderInputs", ["a", "b"]) == list_decoder_inputs(
         ["a", "b"]
     )
     rows = [[[[0.9, 0.1, 0], [0.25, 0.5, 0.25]]]]

@@ -4,7 +4,10 @@ import math
 import pytest
 import traitlets
 
-from attnbook.widgets.alignment_player import AlignmentPlayer, largest_weights
+from attnbook.widgets.alignment_player import (
+    AlignmentPlayer,
+    list_largest_weights,
+)
 from attnbook.widgets.base import BookWidget
 from attnbook.widgets.mount import encode_nonfinite, render_mount
 
@@ -101,7 +104,10 @@ def test_the_state_contains_only_a_widgets_own_traits():
 
 def test_the_word_with_the_largest_weight_is_named():
     made = AlignmentPlayer([example()]).examples[0]
-    assert largest_weights(made) == [("je", "i", 0.912), ("suis", "am", 0.8)]
+    assert list_largest_weights(made) == [
+        ("je", "i", 0.912),
+        ("suis", "am", 0.8),
+    ]
 
 
 def test_inputs_are_not_changed_in_place():

@@ -102,14 +102,14 @@ def build_noun_phrase(
 
 def _with_adjectives(noun: Noun, plural: bool, adjectives: tuple) -> Phrase:
     name = Word(noun.english[plural])
-    said = [(each, Word(each.english)) for each in adjectives]
+    words = [(each, Word(each.english)) for each in adjectives]
     french = [
         French(each.french[plural][noun.feminine], (word,))
-        for each, word in said
+        for each, word in words
     ]
     before = [each.before for each in adjectives].count(True)
     french.insert(before, French(noun.french[plural], (name,)))
-    return Phrase([*(word for _, word in said), name], french)
+    return Phrase([*(word for _, word in words), name], french)
 
 
 def build_possessive(

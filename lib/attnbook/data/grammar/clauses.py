@@ -86,8 +86,8 @@ def choose_relative_clause(
         verb = rng.choice(ACTS["person"][True])
     room -= len(subject.phrase.english) + 2
     how = choose_modifier(rng, subject, room, time)
-    said = build_verb_group(verb, subject, time, how, before=head)
-    return join(parse_phrase("that / que|qu'"), subject.phrase, said)
+    built = build_verb_group(verb, subject, time, how, before=head)
+    return join(parse_phrase("that / que|qu'"), subject.phrase, built)
 
 
 def choose_verb_clause(
@@ -114,14 +114,14 @@ def choose_verb_clause(
     group = build_verb_group(
         verb, subject, time, how, clitic=clitic, modal=modal, short=short
     )
-    said = join(group, after)
-    room = total - len(said.english)
+    built = join(group, after)
+    room = total - len(built.english)
     free = not (dated or depth) and how in (None, "not")
     moves = verb.base in words.SLOWLY
-    said = join(
-        said, choose_adverbials(rng, room, time if free else None, moves)
+    built = join(
+        built, choose_adverbials(rng, room, time if free else None, moves)
     )
-    return Clause(said, subject, time, thing, verb)
+    return Clause(built, subject, time, thing, verb)
 
 
 def _complement(
@@ -198,7 +198,7 @@ def choose_clause(
     """Choose a clause of about `room` words about `subject`."""
     left = room - len(subject.phrase.english)
     if subject.kind not in LIVING or (left >= 2 and draw_chance(rng, 0.25)):
-        said = choose_copula_clause(rng, subject, left, time, dated)
+        built = choose_copula_clause(rng, subject, left, time, dated)
     else:
-        said = choose_verb_clause(rng, subject, left, time, 0, dated)
-    return said._replace(phrase=join(subject.phrase, said.phrase))
+        built = choose_verb_clause(rng, subject, left, time, 0, dated)
+    return built._replace(phrase=join(subject.phrase, built.phrase))

@@ -22,8 +22,8 @@ THE = DETERMINER["the"]
 def here() -> Phrase:
     """I am here: je suis ici."""
     subject = build_pronoun("i")
-    said = build_copula(subject, "present", parse_phrase("here / ici"))
-    return join(subject.phrase, said)
+    predicate = build_copula(subject, "present", parse_phrase("here / ici"))
+    return join(subject.phrase, predicate)
 
 
 def car() -> Phrase:
@@ -51,9 +51,9 @@ def animal(adjective: str) -> Phrase:
     crosser = build_noun_phrase(THE, NOUN["animal"])
     street = build_noun_phrase(THE, NOUN["street"])
     didnt = build_verb_group(VERB["cross"], crosser, "past", "not")
-    said_of = ADJECTIVE[adjective].kinds
+    kinds = ADJECTIVE[adjective].kinds
     it = [build_pronoun_for(each) for each in (crosser, street)]
-    it = [each for each in it if each.kind in said_of]
+    it = [each for each in it if each.kind in kinds]
     if len(it) != 1:
         raise ValueError(
             f"{adjective!r} must be said of either the animal or the street, "

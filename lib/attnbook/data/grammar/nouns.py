@@ -107,12 +107,14 @@ def choose_nominal(
             rng, ("person",), 2, (THE, *DEFINITE), nested=True
         )
         if not owner.plural:
-            said = choose_adjectives(rng, noun.kind, room - 4)
-            return build_possessive(owner, noun, draw_chance(rng, 0.3), said)
+            chosen_adjectives = choose_adjectives(rng, noun.kind, room - 4)
+            return build_possessive(
+                owner, noun, draw_chance(rng, 0.3), chosen_adjectives
+            )
     determiner = _determiner(rng, noun, determiners)
     plural = _number(rng, determiner)
-    said = choose_adjectives(rng, noun.kind, room - 2)
-    head = build_noun_phrase(determiner, noun, plural, said)
+    chosen_adjectives = choose_adjectives(rng, noun.kind, room - 2)
+    head = build_noun_phrase(determiner, noun, plural, chosen_adjectives)
     room -= len(head.phrase.english)
     if nested or room < 3 or noun.kind not in (*LIVING, *GOODS):
         return head

@@ -55,18 +55,18 @@ def choose_adverbials(
     rng: Random, room: int, time: str | None, moves: bool
 ) -> Phrase:
     """Choose where, how and when, as far as there is room."""
-    said = []
+    built = []
     if moves and room >= 1 and draw_chance(rng, 0.2):
-        said.append(parse_phrase(rng.choice(small_words.MANNERS)))
+        built.append(parse_phrase(rng.choice(small_words.MANNERS)))
         room -= 1
     if room >= 3 and draw_chance(rng, 0.8):
-        said.append(choose_place(rng, room))
-        room -= len(said[-1].english)
+        built.append(choose_place(rng, room))
+        room -= len(built[-1].english)
     if time and room >= 1 and draw_chance(rng, 0.7):
         when = parse_phrase(rng.choice(small_words.WHEN[time]))
         if len(when.english) <= room:
-            said.append(when)
-    return join(*said)
+            built.append(when)
+    return join(*built)
 
 
 def choose_degree(
@@ -103,8 +103,8 @@ def choose_copula_clause(
     room -= 1 + (time == "future") + (2 if how == "not" else bool(how))
     complement = _complement(rng, subject, room)
     room -= len(complement.english)
-    said = build_copula(subject, time, complement, how, draw_chance(rng, 0.6))
+    built = build_copula(subject, time, complement, how, draw_chance(rng, 0.6))
     free = not dated and how in (None, "not")
     if free and room and draw_chance(rng, 0.6):
-        said = join(said, choose_adverbials(rng, min(room, 2), time, False))
-    return Clause(said, subject, time)
+        built = join(built, choose_adverbials(rng, min(room, 2), time, False))
+    return Clause(built, subject, time)

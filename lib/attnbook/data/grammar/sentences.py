@@ -35,26 +35,26 @@ LONGEST_CLAUSE = 12
 
 def choose_sentence(rng: Random, room: int) -> Phrase:
     """Choose a sentence of about `room` English words."""
-    said, latest = [], None
+    built, latest = [], None
     if room >= 7 and draw_chance(rng, 0.08):
         latest = _speech(rng)
-        said.append(latest.phrase)
+        built.append(latest.phrase)
     dated = not latest and room >= 5 and draw_chance(rng, 0.08)
     time = rng.choice(TIMES)
     if dated:
-        said.append(parse_phrase(rng.choice(small_words.WHEN[time])))
-    room -= sum(len(phrase.english) for phrase in said)
+        built.append(parse_phrase(rng.choice(small_words.WHEN[time])))
+    room -= sum(len(phrase.english) for phrase in built)
     subject = _subject(rng, _share(rng, room), latest)
     latest = choose_clause(rng, _share(rng, room), subject, time, dated)
-    said.append(latest.phrase)
+    built.append(latest.phrase)
     room -= len(latest.phrase.english)
     joint = None
     while room >= 3:
         joint = _joint(rng, joint, latest)
         latest = _next(rng, _share(rng, room) - 1, latest, joint)
-        said += parse_phrase(joint), latest.phrase
+        built += parse_phrase(joint), latest.phrase
         room -= 1 + len(latest.phrase.english)
-    return join(*said)
+    return join(*built)
 
 
 def _share(rng: Random, room: int) -> int:
@@ -70,8 +70,8 @@ def _speech(rng: Random) -> Clause:
     while subject.kind != "person":
         subject = choose_subject(rng, 3, they=True)
     verb = VERB[rng.choice(words.OF_SPEECH)]
-    said = build_verb_group(verb, subject, "present")
-    phrase = join(subject.phrase, said, parse_phrase("that / que|qu'"))
+    built = build_verb_group(verb, subject, "present")
+    phrase = join(subject.phrase, built, parse_phrase("that / que|qu'"))
     return Clause(phrase, subject, "present")
 
 
@@ -122,8 +122,8 @@ def _wide(rng: Random, latest: Clause, time: str) -> Clause:
 
 def _because(rng: Random, subject: Nominal, of: tuple, time: str) -> Clause:
     complement = choose_degree(rng, rng.choice(of), subject, 2)
-    said = build_copula(subject, time, complement)
-    return Clause(join(subject.phrase, said), subject, time)
+    built = build_copula(subject, time, complement)
+    return Clause(join(subject.phrase, built), subject, time)
 
 
 def _same_subject(rng: Random, room: int, latest: Clause) -> Clause:
@@ -134,6 +134,6 @@ def _same_subject(rng: Random, room: int, latest: Clause) -> Clause:
         verb = rng.choice([v for v in verbs if thing.kind in v.objects])
         how = choose_modifier(rng, subject, room - 2, latest.time)
         it = build_pronoun_for(thing)
-        said = build_verb_group(verb, subject, latest.time, how, clitic=it)
-        return Clause(said, subject, latest.time)
+        built = build_verb_group(verb, subject, latest.time, how, clitic=it)
+        return Clause(built, subject, latest.time)
     return choose_verb_clause(rng, subject, room, latest.time)

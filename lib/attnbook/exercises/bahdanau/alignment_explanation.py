@@ -103,18 +103,18 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
 def designed(
     words: Callable = rotate,
     slots: Callable = rotate,
-    asked: Callable = range,
+    steps: Callable = range,
     other: bool = True,
 ):
     """Return an experiment with other orders, or other output words."""
 
     def answer(model, S):
         read, put = words(S), slots(S)
-        found = [model(read, put, t) for t in asked(S)]
+        found = [model(read, put, t) for t in steps(S)]
         predicted = (
-            [t for t in asked(S)],
-            [put.index(t) for t in asked(S)],
-            [put.index(read.index(t)) for t in asked(S)],
+            [t for t in steps(S)],
+            [put.index(t) for t in steps(S)],
+            [put.index(read.index(t)) for t in steps(S)],
         )
         if found in predicted:
             return predicted.index(found)
@@ -180,21 +180,21 @@ check_alignment_explanation = Exercise(
             "the states are rotated back",
             "the states are moved back to where their words came from, so "
             "the explanations by slot and by word predict the same",
-            designed(slots=lambda S: rotate(S, -1), asked=lambda S: [0]),
+            designed(slots=lambda S: rotate(S, -1), steps=lambda S: [0]),
         ),
         Mistake(
             "one-output-word",
             "only one output word",
             "it tries only one output word. A model that always attends to "
             "one slot then looks like one of the three",
-            designed(asked=lambda S: [0]),
+            designed(steps=lambda S: [0]),
         ),
         Mistake(
             "fixed-words",
             "the tested word is not moved",
             "it swaps the first two words and tests the last one, which has "
             "not moved",
-            designed(words=first_two, slots=first_two, asked=lambda S: [S - 1]),
+            designed(words=first_two, slots=first_two, steps=lambda S: [S - 1]),
         ),
         Mistake(
             "no-negative",

@@ -24,14 +24,14 @@ def greedy(
     limit: int,
 ) -> list[int]:
     """Return the likeliest symbol at every step, up to `end` or `limit`."""
-    said, previous = [], start
-    while len(said) < limit:
+    output, previous = [], start
+    while len(output) < limit:
         logits, state = step(previous, state)
         previous = int(logits.argmax())
         if previous == end:
             break
-        said.append(previous)
-    return said
+        output.append(previous)
+    return output
 
 
 PATIENCE = 100  # calls; no case asks for as many
@@ -72,17 +72,17 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
             draw_normal(rng, 7, 5),
         )
         state = draw_normal(rng, 5)
-        said = greedy(step, state, 1, 2, 9)
-        if len(set(said)) >= 3 and depends_on_state(step, state, said):
-            (ends if len(said) < 9 else runs).append(((step, state), said))
-    (first, said), (second, _) = ends[:2]
+        output = greedy(step, state, 1, 2, 9)
+        if len(set(output)) >= 3 and depends_on_state(step, state, output):
+            (ends if len(output) < 9 else runs).append(((step, state), output))
+    (first, output), (second, _) = ends[:2]
     (long, words), (longer, _) = runs[:2]
     end = next(word for word in reversed(words) if word != 1)
     return (
         Case("with a limit of one symbol", (*long, 1, 2, 1)),
         Case("with a decoder that ends", (*first, 1, 2, 9)),
         Case("with another one that ends", (*second, 1, 2, 20)),
-        Case("with a limit met exactly", (*first, 1, 2, len(said))),
+        Case("with a limit met exactly", (*first, 1, 2, len(output))),
         Case("with one that does not end", (*long, 1, 2, 9)),
         Case("with a limit of 6", (*longer, 1, 2, 6)),
         Case("with another number for the end", (*long, 1, end, 9)),
@@ -90,10 +90,10 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
     )
 
 
-def depends_on_state(step: Step, state: Tensor, said: list[int]) -> bool:
+def depends_on_state(step: Step, state: Tensor, output: list[int]) -> bool:
     """Tell whether the mistakes change the output of this decoder."""
     others = (m.answer(step, state, 1, 2, 9) for m in FED_WRONGLY)
-    return all(other[:6] != said[:6] for other in others)
+    return all(other[:6] != output[:6] for other in others)
 
 
 FED_WRONGLY = (
@@ -117,7 +117,8 @@ FED_WRONGLY = (
         "every step begins from a state of zeros",
         edited(
             greedy,
-            "said.append(previous) → said.append(previous); state = 0 * state",
+            "output.append(previous) "
+            "→ output.append(previous); state = 0 * state",
         ),
     ),
     Mistake(
@@ -132,8 +133,8 @@ FED_WRONGLY = (
         "the symbol fed back to the decoder is not the one that was predicted",
         edited(
             greedy,
-            "said.append(previous) "
-            "→ said.append(previous); previous = int(logits.topk(2)[1][1])",
+            "output.append(previous) "
+            "→ output.append(previous); previous = int(logits.topk(2)[1][1])",
         ),
     ),
 )
@@ -151,8 +152,8 @@ def without_limit(step, state, start, end, limit):
 
 def with_end(step, state, start, end, limit):
     """Keep the end symbol in the answer."""
-    said = greedy(step, state, start, end, limit)
-    return said if len(said) == limit else [*said, end]
+    output = greedy(step, state, start, end, limit)
+    return output if len(output) == limit else [*output, end]
 
 
 check_greedy = Exercise(
