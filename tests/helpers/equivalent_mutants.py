@@ -35,6 +35,31 @@ RULES = (
         "the links come as sets, and a sure link that is not possible is "
         "refused, which no input asks for",
     ),
+    (
+        "decoder_fault",
+        r"^arguments: (torch\.allclose|equal)\(",
+        "whether two tensors are equal has no order",
+    ),
+    (
+        "decoder_fault",
+        r"^keyword: torch\.allclose",
+        "a fault changes more than either tolerance allows",
+    ),
+    (
+        "decoder_fault",
+        r"number: (0 → 1|1 → 2)|operator: \w+ \+ 1",
+        "another seed or another change of an input shows the same fault",
+    ),
+    (
+        "decoder_fault",
+        r"^statement: (state|memory) =|^keyword: torch\.randn",
+        "the given examples, or other random numbers, show the same fault",
+    ),
+    (
+        "alignment_explanation",
+        r"model\(slots, words, t\)",
+        "the solution gives words and slots the same order",
+    ),
     ("general_scores", r"number: 1 → 2", REFUSED),
     ("concat_scores", r"number: (0 → 1|1 → 2)", REFUSED),
     ("split_heads", r"number: 1 → 2", REFUSED),
