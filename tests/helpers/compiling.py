@@ -81,10 +81,10 @@ def compile_for(capability: tuple[int, int]):
 
 
 def find_tool(name: str, *arguments: str) -> str:
-    told = subprocess.run(
+    report = subprocess.run(
         [TOOLS / name, *arguments], capture_output=True, text=True, check=True
     )
-    return told.stdout
+    return report.stdout
 
 
 def describe_kernel(name: str, kernel) -> CompiledKernel:

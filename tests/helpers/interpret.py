@@ -142,12 +142,12 @@ def main():
     launch.allocate = allocate
     asked = sys.argv[1:] or CASES
     if not sys.argv[1:]:
-        told = {"case": "far apart", "dtype": "float16"}
-        print(json.dumps(told | measure_far_apart()), flush=True)
+        text = {"case": "far apart", "dtype": "float16"}
+        print(json.dumps(text | measure_far_apart()), flush=True)
     for title in asked:
         for dtype in (torch.float32, torch.float16):
-            told = {"case": title, "dtype": str(dtype)[6:]}
-            print(json.dumps(told | measure_case(title, dtype)), flush=True)
+            text = {"case": title, "dtype": str(dtype)[6:]}
+            print(json.dumps(text | measure_case(title, dtype)), flush=True)
 
 
 if __name__ == "__main__":

@@ -65,7 +65,7 @@ def walk_widgets(page):
 def walk_widget(page, place):
     if page.evaluate(FIRST, [place]) == 0:
         yield "nothing to reach"
-    before, said = page.evaluate(STATE, [place]), set()
+    before, message = page.evaluate(STATE, [place]), set()
     changed = 0
     for _ in range(60):
         page.keyboard.press("Tab")
@@ -78,13 +78,13 @@ def walk_widget(page, place):
             yield f"no name on {stop['what']}"
         for key in KEYS[stop["kind"]]:
             page.keyboard.press(key)
-            said.add(page.evaluate(SAID, [place]))
+            message.add(page.evaluate(SAID, [place]))
         after = page.evaluate(STATE, [place])
         changed += after != before
         before = after
     if changed == 0:
         yield "no key changes it"
-    if len(said) < 2:
+    if len(message) < 2:
         yield "nothing is announced"
 
 

@@ -117,11 +117,11 @@ def make_mutants(solution: Callable) -> Iterator[tuple[str, Callable]]:
         tree = ast.parse(source)
         word, old, new = list(list_places(tree))[nth]
         line = ast.unparse(old).splitlines()[0]
-        said = f"{word}: {line} → {ast.unparse(new).splitlines()[0]}"
+        message = f"{word}: {line} → {ast.unparse(new).splitlines()[0]}"
         mutated = ast.fix_missing_locations(Swap(old, new).visit(tree))
         names = dict(vars(sys.modules[solution.__module__]))
         exec(compile(mutated, "mutant", "exec"), names)
-        yield said, names[solution.__name__]
+        yield message, names[solution.__name__]
 
 
 def list_places(tree: ast.Module) -> Iterator[tuple[str, ast.AST, ast.AST]]:

@@ -100,14 +100,16 @@ def test_right_answers_get_every_point(graded):
 
 def test_a_wrong_answer_gets_none_and_its_hint_arrives(graded):
     found = graded(solutions() | {"my_attention_weights": WRONG})
-    score, _, said = found.pop("check_weights")
+    score, _, message = found.pop("check_weights")
     assert score == 0
-    assert "the scores are not divided by √D" in said
-    assert "Reread “" in said
+    assert "the scores are not divided by √D" in message
+    assert "Reread “" in message
     assert all(score == most for score, most, _ in found.values())
 
 
 def test_an_empty_submission_gets_nothing_and_is_told_so(graded):
     found = graded({})
     assert not sum(score for score, _, _ in found.values())
-    assert all("not attempted yet" in said for _, _, said in found.values())
+    assert all(
+        "not attempted yet" in message for _, _, message in found.values()
+    )

@@ -99,10 +99,10 @@ def test_one_line_puts_any_score_into_the_decoder_of_chapter_2(score):
     decoder = BahdanauDecoder(13, 3, 8, 8, 2, alignment=5)
     decoder.attention = score
     memory = encoder(torch.randint(4, 11, (2, 6)), torch.tensor([6, 4]))
-    said = decoder(torch.randint(4, 13, (2, 7)), memory)
-    assert said.weights.shape == (2, 7, 6)
-    assert (said.weights[1, :, 4:] == 0).all()
-    said.logits.sum().backward()
+    message = decoder(torch.randint(4, 13, (2, 7)), memory)
+    assert message.weights.shape == (2, 7, 6)
+    assert (message.weights[1, :, 4:] == 0).all()
+    message.logits.sum().backward()
     learned = [p for p in score.parameters() if p.requires_grad]
     assert all(p.grad is not None for p in learned)
 

@@ -52,27 +52,27 @@ class Said(nn.Module):
 
 @pytest.mark.parametrize("name", DECODERS)
 def test_a_decoder_does_not_depend_on_later_symbols(name):
-    said = Said(made(DECODERS, name))
-    assert leak_test(said, PREVIOUS).max() < ROUNDING
-    assert prefix_test(said, PREVIOUS).max() < ROUNDING
-    assert no_leak(said, PREVIOUS)
+    message = Said(made(DECODERS, name))
+    assert leak_test(message, PREVIOUS).max() < ROUNDING
+    assert prefix_test(message, PREVIOUS).max() < ROUNDING
+    assert no_leak(message, PREVIOUS)
 
 
 def beside(model):
     """All that a decoder says, beside each word of the source."""
 
-    def said(source, lengths):
+    def message(source, lengths):
         logits = model(source, lengths, PREVIOUS).logits.flatten(1)
         return logits[:, None].expand(-1, source.shape[1], -1)
 
-    return said
+    return message
 
 
 @pytest.mark.parametrize("name", DECODERS)
 def test_a_decoder_does_not_read_the_padding_of_its_source(name):
-    said = beside(made(DECODERS, name))
-    assert padding_test(said, SOURCE, LENGTHS).max() < ROUNDING
-    assert longer_padding_test(said, SOURCE, LENGTHS).max() < ROUNDING
+    message = beside(made(DECODERS, name))
+    assert padding_test(message, SOURCE, LENGTHS).max() < ROUNDING
+    assert longer_padding_test(message, SOURCE, LENGTHS).max() < ROUNDING
 
 
 @pytest.mark.parametrize("name", DECODERS)
@@ -81,11 +81,11 @@ def test_sequences_of_a_batch_are_independent(name):
     both = torch.cat([SOURCE[:, :3], PREVIOUS], dim=1)
     three = torch.tensor([3, 3])
 
-    def said(both):
+    def message(both):
         logits = model(both[:, :3], three, both[:, 3:]).logits.flatten(1)
         return logits[:, None].expand(-1, both.shape[1], -1)
 
-    assert batch_test(said, both).max() < ROUNDING
+    assert batch_test(message, both).max() < ROUNDING
 
 
 def heads(x):
@@ -258,10 +258,10 @@ def test_a_padding_mask_on_the_wrong_axis_is_found(name):
 
 def test_a_decoder_that_reads_padding_is_found():
     forgetful = {"": lambda: build_luong(PaddingForgotten(DotScore(C, C)))}
-    said = beside(made(forgetful, ""))
+    message = beside(made(forgetful, ""))
     # The states of padding are 0 whatever stands there; their number counts.
-    assert padding_test(said, SOURCE, LENGTHS)[1] < ROUNDING
-    assert longer_padding_test(said, SOURCE, LENGTHS)[1] > 100 * ROUNDING
+    assert padding_test(message, SOURCE, LENGTHS)[1] < ROUNDING
+    assert longer_padding_test(message, SOURCE, LENGTHS)[1] > 100 * ROUNDING
 
 
 def test_an_encoder_that_reads_padding_is_found():

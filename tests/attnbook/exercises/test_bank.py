@@ -46,9 +46,9 @@ def test_every_mutant_of_a_solution_is_refused_or_listed(
     entry, record_property
 ):
     count, alive = 0, []
-    for said, mutant in make_mutants(entry.exercise.solution):
+    for message, mutant in make_mutants(entry.exercise.solution):
         count += 1
         if entry.exercise(mutant, 7, own=False):
-            alive.append(said)
+            alive.append(message)
     print(f"{entry.name}: {count} mutants, {len(alive)} do the same")
     assert [x for x in alive if not find_reason(entry.name, x)] == []

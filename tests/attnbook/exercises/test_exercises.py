@@ -262,12 +262,12 @@ double = Exercise(
 )
 
 
-def said(answer, fresh=1):
+def message(answer, fresh=1):
     return repr(double(answer, fresh))
 
 
 def test_an_object_that_is_not_a_function_is_refused():
-    assert said(None) == (
+    assert message(None) == (
         "✗ because the check got an object of type NoneType; pass the "
         "function itself"
     )

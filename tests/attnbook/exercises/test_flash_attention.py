@@ -49,8 +49,8 @@ def test_the_memory_limit_counts_live_tensors_only():
             y = x + 1  # 400 bytes; the one before goes
         view = y[:50]
         assert view.numel() == 50 and x[3:] is not None
-    said = r"1,200 bytes .* and 800 are"
-    with pytest.raises(MemoryError, match=said), MemoryLimit(800, [x]):
+    message = r"1,200 bytes .* and 800 are"
+    with pytest.raises(MemoryError, match=message), MemoryLimit(800, [x]):
         kept = [x + i for i in range(3)]
         assert kept
 

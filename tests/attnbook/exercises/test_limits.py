@@ -130,13 +130,13 @@ def test_the_alarm_is_cleared_and_a_previous_one_restored(short):
 
 
 def test_in_another_thread_a_check_works_without_the_alarm():
-    said = []
+    message = []
     thread = threading.Thread(
-        target=lambda: said.append(double(lambda x, n: x + x, 1))
+        target=lambda: message.append(double(lambda x, n: x + x, 1))
     )
     thread.start()
     thread.join()
-    assert said[0]
+    assert message[0]
 
 
 def test_endless_printing_is_stopped_after_a_few_lines(short):
@@ -164,7 +164,7 @@ def test_prints_are_shown_for_the_first_call_only(capsys):
 
 
 @pytest.mark.parametrize(
-    ("raised", "said"),
+    ("raised", "message"),
     [
         (SystemExit(3), "SystemExit: 3"),
         (GeneratorExit(), "GeneratorExit"),
@@ -173,13 +173,13 @@ def test_prints_are_shown_for_the_first_call_only(capsys):
         (RecursionError("too deep"), "RecursionError: too deep"),
     ],
 )
-def test_every_kind_of_exception_becomes_a_verdict(raised, said):
+def test_every_kind_of_exception_becomes_a_verdict(raised, message):
     def raises(x, n):
         raise raised
 
     verdict = double(raises, 1)
     assert verdict.mistake == "error"
-    assert said in repr(verdict)
+    assert message in repr(verdict)
 
 
 def test_an_interrupt_stops_the_check():

@@ -44,7 +44,7 @@ def test_a_number_is_shown_with_three_digits_and_its_unit():
 
 @pytest.mark.refusal
 @pytest.mark.parametrize(
-    ("ask", "said"),
+    ("ask", "message"),
     [
         (lambda: predict("?", CHOICES[:1], 0), "1 choices .* 2 to 5"),
         (lambda: predict("?", CHOICES, 2), "`right` is 2 .* 0 to 1"),
@@ -55,6 +55,6 @@ def test_a_number_is_shown_with_three_digits_and_its_unit():
         (lambda: predict_number("`?", 0, 1, 1), "unclosed"),
     ],
 )
-def test_a_broken_prediction_is_refused(ask, said):
-    with pytest.raises(ValueError, match=said):
+def test_a_broken_prediction_is_refused(ask, message):
+    with pytest.raises(ValueError, match=message):
         ask()

@@ -99,8 +99,8 @@ def test_a_shape_is_that_of_the_tensor():
     diagram.draw_box("scores", (5, 2), STATES)
     diagram.draw_box("layer", (8, 2), Linear(), "A M")
     diagram.draw_box("one", (8, 4), STATES[0])
-    for said in "S = 3, M = 11", "(3, 11)", "A = 13, M = 11", "(11,)":
-        assert said in texts(diagram)
+    for message in "S = 3, M = 11", "(3, 11)", "A = 13, M = 11", "(11,)":
+        assert message in texts(diagram)
 
 
 @pytest.mark.refusal
@@ -113,7 +113,7 @@ def test_one_axis_has_one_size_in_a_diagram():
 
 @pytest.mark.refusal
 @pytest.mark.parametrize(
-    ("draw", "said"),
+    ("draw", "message"),
     [
         (lambda d: d.draw_box("h (3, 11)", (1, 1)), r"typed shape \(3, 11\)"),
         (lambda d: d.draw_text("(3 \u00d7 11)", (1, 1)), "typed shape"),
@@ -133,8 +133,8 @@ def test_one_axis_has_one_size_in_a_diagram():
         (lambda d: d.show(alt="  "), "alt is '' but must describe"),
     ],
 )
-def test_a_wrong_part_is_refused_with_both_values(draw, said):
-    with pytest.raises(ValueError, match=said):
+def test_a_wrong_part_is_refused_with_both_values(draw, message):
+    with pytest.raises(ValueError, match=message):
         draw(Diagram(10, 5))
 
 

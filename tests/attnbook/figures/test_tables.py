@@ -32,16 +32,16 @@ def test_whole_numbers_and_those_of_numpy_are_shown_alike():
 
 @pytest.mark.refusal
 @pytest.mark.parametrize(
-    ("how", "said"),
+    ("how", "message"),
     [
         ({"rows": {"a": [1]}}, r"row 'a' has 1 entries but there are 3"),
         ({"digits": [1, 2]}, "digits has 2 entries"),
         ({"unit": ["%"]}, "unit has 1 entries"),
     ],
 )
-def test_a_row_that_does_not_fit_is_refused(how, said):
+def test_a_row_that_does_not_fit_is_refused(how, message):
     given = {"rows": ROWS, "columns": COLUMNS} | how
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises(ValueError, match=message):
         write_table(**given)
 
 

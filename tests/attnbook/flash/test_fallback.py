@@ -38,7 +38,7 @@ def on(monkeypatch):
 
 def test_every_option_falls_back_with_the_same_results_and_one_warning(on):
     on((7, 5))
-    with warnings.catch_warnings(record=True) as told:
+    with warnings.catch_warnings(record=True) as text:
         warnings.simplefilter("always")
         for title, case in CASES.items():
             inputs, upstream = draw_inputs(title, torch.float64)
@@ -53,7 +53,7 @@ def test_every_option_falls_back_with_the_same_results_and_one_warning(on):
                 )
             ]
             torch.testing.assert_close(*results)
-    (only,) = told
+    (only,) = text
     assert only.category is FallbackWarning
     assert "7.5 the kernels take float16, not float64" in str(only.message)
 

@@ -23,11 +23,11 @@ SCRIPT = Path(__file__).parents[2] / "helpers/interpret.py"
 @cache
 def interpreted():
     """Return what each case came to, all in one process of its own."""
-    told = subprocess.run(
+    report = subprocess.run(
         [sys.executable, str(SCRIPT)], capture_output=True, text=True
     )
-    assert told.returncode == 0, told.stderr[-3000:]
-    rows = map(json.loads, told.stdout.splitlines())
+    assert report.returncode == 0, report.stderr[-3000:]
+    rows = map(json.loads, report.stdout.splitlines())
     return {(r["case"], r["dtype"]): r for r in rows}
 
 

@@ -223,17 +223,17 @@ def test_there_is_no_network_and_no_writing_elsewhere(graded, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("", "not a notebook"),
         ("[]", "not a notebook"),
         ("{}", "not a notebook"),
     ],
 )
-def test_a_file_that_is_not_a_notebook_is_named(tmp_path, text, said):
+def test_a_file_that_is_not_a_notebook_is_named(tmp_path, text, message):
     path = tmp_path / "x.ipynb"
     path.write_text(text)
-    assert said in grade(path)["error"]
+    assert message in grade(path)["error"]
     assert "cannot be read" in grade(tmp_path / "none.ipynb")["error"]
     assert "no check" in grade(write_notebook(path, "1 + 1"))["error"]
 

@@ -133,7 +133,7 @@ def test_each_convention_has_its_documented_values():
 
 @pytest.mark.refusal
 @pytest.mark.parametrize(
-    ("mask", "given", "said"),
+    ("mask", "given", "message"),
     [
         (torch.zeros(2), "nothing", "'nothing' is not a convention"),
         (torch.zeros(2), "keep", "the mask is torch.float32"),
@@ -143,15 +143,15 @@ def test_each_convention_has_its_documented_values():
         (torch.tensor([math.nan]), "additive", "holds nan"),
     ],
 )
-def test_a_mask_that_breaks_its_convention_is_refused(mask, given, said):
+def test_a_mask_that_breaks_its_convention_is_refused(mask, given, message):
     with pytest.raises(ValueError, match=r".") as caught:
         conventions.read_mask(mask, given)
-    assert said in str(caught.value)
+    assert message in str(caught.value)
 
 
 @pytest.mark.refusal
 def test_bad_numbers_are_refused_with_both_values():
-    for call, said in [
+    for call, message in [
         (lambda: masks.padding(torch.tensor([2, 6]), 5), "S = 5"),
         (lambda: masks.padding(torch.tensor([-1]), 5), "[-1]"),
         (lambda: masks.window(3, 3, 0), "size must be at least 1, but is 0"),
@@ -163,7 +163,7 @@ def test_bad_numbers_are_refused_with_both_values():
     ]:
         with pytest.raises(ValueError, match=r".") as caught:
             call()
-        assert said in str(caught.value)
+        assert message in str(caught.value)
 
 
 def found(mask, B=2, H=3, T=5, S=5):

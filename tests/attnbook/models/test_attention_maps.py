@@ -39,9 +39,9 @@ def test_no_weight_is_on_later_positions_or_padding(model):
 
 
 def test_the_decoder_returns_the_mean_of_its_last_cross_attention(model):
-    said = model(SOURCE, LENGTHS, PREVIOUS)
+    message = model(SOURCE, LENGTHS, PREVIOUS)
     found = collect_maps(model, SOURCE, LENGTHS, PREVIOUS)
-    torch.testing.assert_close(found.cross[:, -1].mean(1), said.weights)
+    torch.testing.assert_close(found.cross[:, -1].mean(1), message.weights)
 
 
 def test_recording_weights_does_not_change_the_model(model):

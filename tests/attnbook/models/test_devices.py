@@ -173,8 +173,8 @@ for name, factory in SEQ2SEQ.items():
 
     def translating(p, factory=factory):
         model = p(made(factory))
-        said = model(*p((SOURCE, LENGTHS, PREVIOUS)))
-        return loop.symbol_loss(said.logits, p(PREVIOUS)), *said
+        message = model(*p((SOURCE, LENGTHS, PREVIOUS)))
+        return loop.symbol_loss(message.logits, p(PREVIOUS)), *message
 
     def decoding(p, factory=factory):
         model = p(made(factory))

@@ -338,8 +338,8 @@ def main():
     print("| part | precision | tightest right | | ε = 10⁻³ in float64 |")
     print("|---|---|---|---|---|")
     for (part, kind), (share, name, case) in table.items():
-        told = f"{share:.2g} | {name}, {case} | {wrong[part]:.2g}"
-        print(f"| {part} | {kind} | {told} |")
+        text = f"{share:.2g} | {name}, {case} | {wrong[part]:.2g}"
+        print(f"| {part} | {kind} | {text} |")
     print(f"\n{len(ALL)} cases")
 
 

@@ -144,22 +144,24 @@ PREVIOUS = torch.tensor([[1, 11, 12, 13], [1, 22, 21, 5]])
 @BOTH
 def test_the_transformer_is_causal_and_ignores_padding(residual):
     model = small(residual)
-    said = model(SOURCE, LENGTHS, PREVIOUS)
+    message = model(SOURCE, LENGTHS, PREVIOUS)
     changed = PREVIOUS.clone()
     changed[:, 2:] = 7
     later = model(SOURCE, LENGTHS, changed)
-    torch.testing.assert_close(later.logits[:, :2], said.logits[:, :2])
-    assert not torch.allclose(later.logits[:, 2:], said.logits[:, 2:])
+    torch.testing.assert_close(later.logits[:, :2], message.logits[:, :2])
+    assert not torch.allclose(later.logits[:, 2:], message.logits[:, 2:])
     longer = F.pad(SOURCE, (0, 3), value=PAD)
     padded = model(longer, LENGTHS, PREVIOUS)
-    torch.testing.assert_close(padded.logits, said.logits)
+    torch.testing.assert_close(padded.logits, message.logits)
     other = SOURCE.clone()
     other[1, 3:] = 11
     torch.testing.assert_close(
-        model(other, LENGTHS, PREVIOUS).logits, said.logits
+        model(other, LENGTHS, PREVIOUS).logits, message.logits
     )
-    assert said.weights[1, :, 3:].abs().max() == 0
-    torch.testing.assert_close(said.weights.sum(-1), torch.ones(2, 4).double())
+    assert message.weights[1, :, 3:].abs().max() == 0
+    torch.testing.assert_close(
+        message.weights.sum(-1), torch.ones(2, 4).double()
+    )
 
 
 def test_single_steps_equal_teacher_forcing():

@@ -8,10 +8,12 @@ from attnbook.records import list_records
 
 def test_the_command_says_how_to_repeat_a_run(capsys):
     assert command.main(["scores_cost"]) == 0
-    said = capsys.readouterr().out
-    assert "scores_cost: `python -m workshop.experiments scores_cost`" in said
-    assert "clone the book's repository" in said
-    assert "make evidence NAME=scores_cost" in said
+    message = capsys.readouterr().out
+    assert (
+        "scores_cost: `python -m workshop.experiments scores_cost`" in message
+    )
+    assert "clone the book's repository" in message
+    assert "make evidence NAME=scores_cost" in message
 
 
 def test_a_prefix_names_all_runs_that_begin_with_it(capsys):
@@ -24,6 +26,6 @@ def test_an_unknown_run_is_refused_with_the_known_ones(capsys):
     with pytest.raises(SystemExit) as end:
         command.main(["nothing"])
     assert end.value.code == 2
-    told = capsys.readouterr().err
-    assert "no run begins with 'nothing'" in told
-    assert "scores_cost" in told
+    text = capsys.readouterr().err
+    assert "no run begins with 'nothing'" in text
+    assert "scores_cost" in text

@@ -78,8 +78,8 @@ def test_shipped_weights_give_the_recorded_results(name):
     model, data, _ = load_trained(name)
     results = read_record(name)["results"]
     pairs = data.splits.test
-    said = [data.targets.decode(f.ids) for f in data.generate(model, pairs)]
-    error = error_rate(count_errors_by_length(said, pairs))
+    words = [data.targets.decode(f.ids) for f in data.generate(model, pairs)]
+    error = error_rate(count_errors_by_length(words, pairs))
     assert abs(error - results["sequence_error"]) <= 0.003
     if "alignment_error" in results:
         found = score_alignment(data, model, pairs, results["shift"])

@@ -49,10 +49,10 @@ def test_training_shows_its_progress_on_a_terminal(progress, monkeypatch):
 
 
 def test_training_writes_nothing_into_a_log():
-    told = subprocess.run(
+    report = subprocess.run(
         [sys.executable, "-c", TRAIN],
         capture_output=True,
         text=True,
         check=True,
     )
-    assert told.stdout + told.stderr == ""
+    assert report.stdout + report.stderr == ""

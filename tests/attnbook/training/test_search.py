@@ -19,14 +19,14 @@ def model(request):
 
 @torch.no_grad()
 def probability(model, source, ids, ended=True):
-    said = [*ids, END] if ended else list(ids)
-    previous = torch.tensor([[START, *said[:-1]]])
+    message = [*ids, END] if ended else list(ids)
+    previous = torch.tensor([[START, *message[:-1]]])
     logits = model(source[None], torch.tensor([len(source)]), previous).logits[
         0
     ]
     return float(
         logits.log_softmax(-1)[
-            torch.arange(len(said)), torch.tensor(said)
+            torch.arange(len(message)), torch.tensor(message)
         ].sum()
     )
 

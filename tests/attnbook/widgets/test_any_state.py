@@ -98,8 +98,8 @@ def test_a_spoiled_state_is_drawn_or_reported(shown, stem):
     mounts = {
         k: render_mount(stem, s, "<p>fallback</p>") for k, s in states.items()
     }
-    said = page.evaluate(SPOIL, [MOUNT.read_text("utf8"), mounts])
-    assert said == {}
+    message = page.evaluate(SPOIL, [MOUNT.read_text("utf8"), mounts])
+    assert message == {}
     assert page.wrong == []
 
 

@@ -174,7 +174,7 @@ def state(**changes):
     return made.state()
 
 
-def said(page):
+def read_status(page):
     return page.inner_text("[role=status]")
 
 
@@ -182,14 +182,14 @@ def said(page):
 def test_words_are_chosen_by_mouse_and_by_keyboard(shown):
     page = shown(state(), "attention_map")
     page.click(".am-query button >> nth=1")
-    assert "“cat” attends most to “cat” (0.50)" in said(page)
+    assert "“cat” attends most to “cat” (0.50)" in read_status(page)
     page.keyboard.press("ArrowRight")
-    assert "“sat” attends most to “sat” (1.00)" in said(page)
+    assert "“sat” attends most to “sat” (1.00)" in read_status(page)
     assert page.evaluate("document.activeElement.innerText") == "sat"
     page.keyboard.press("Home")
-    assert "“the”" in said(page)
+    assert "“the”" in read_status(page)
     page.keyboard.press("ArrowDown")
-    assert said(page).startswith("Layer 1, head 2")
+    assert read_status(page).startswith("Layer 1, head 2")
     assert page.input_value("[id$=-head]") == "1"
 
 
@@ -198,9 +198,13 @@ def test_layer_head_and_example_are_chosen_by_select(shown):
     page = shown(state(), "attention_map")
     page.select_option("[id$=-layer]", "1")
     page.select_option("[id$=-head]", "1")
-    assert said(page).startswith("Layer 2, head 2: “the” attends most to “sat”")
+    assert read_status(page).startswith(
+        "Layer 2, head 2: “the” attends most to “sat”"
+    )
     page.select_option("[id$=-example]", "1")
-    assert said(page).startswith("Layer 1, head 1: “je” attends most to “i”")
+    assert read_status(page).startswith(
+        "Layer 1, head 1: “je” attends most to “i”"
+    )
     assert page.locator(".am-key li").count() == 3
 
 
@@ -209,14 +213,14 @@ def test_all_heads_are_shown_side_by_side(shown):
     page = shown(state(heads="all"), "attention_map")
     assert page.locator(".am-grid button").count() == 2
     page.click(".am-grid button >> nth=1")
-    assert said(page).startswith("Layer 1, head 2")
+    assert read_status(page).startswith("Layer 1, head 2")
     pressed = page.get_attribute(".am-grid button >> nth=1", "aria-pressed")
     assert pressed == "true"
     page.keyboard.press("ArrowUp")
-    assert said(page).startswith("Layer 1, head 1")
+    assert read_status(page).startswith("Layer 1, head 1")
     for key, head in (("ArrowRight", 2), ("Home", 1), ("End", 2)):
         page.keyboard.press(key)
-        assert said(page).startswith(f"Layer 1, head {head}: “the”")
+        assert read_status(page).startswith(f"Layer 1, head {head}: “the”")
     focused = "document.activeElement.getAttribute('aria-label')"
     assert page.evaluate(focused) == "Head 2"
     assert page.locator(".am-grid [aria-pressed=true]").count() == 1
@@ -286,7 +290,7 @@ def test_a_map_of_a_hundred_words_has_no_labels(shown):
     assert page.locator(".am-plot bdi").count() == 0
     page.keyboard.press("Tab")
     page.click(".am-query button >> nth=99")
-    assert "spread as over 100.0 words" in said(page)
+    assert "spread as over 100.0 words" in read_status(page)
 
 
 @pytest.mark.browser

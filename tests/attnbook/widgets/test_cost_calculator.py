@@ -78,21 +78,21 @@ def test_invalid_sizes_and_names_are_refused(given, message):
 
 
 @pytest.mark.parametrize(
-    ("x", "said"),
+    ("x", "expected"),
     [(0, "0 B"), (1, "1.00 B"), (999.4, "999 B"), (999.6, "1.00 kB"),
      (12345, "12.3 kB"), (8.05e8, "805 MB"), (1e21, "1000 EB")],
 )  # fmt: skip
-def test_numbers_are_formatted_with_three_digits(x, said):
-    assert format_number(x, "B") == said
+def test_numbers_are_formatted_with_three_digits(x, expected):
+    assert format_number(x, "B") == expected
 
 
 @pytest.mark.parametrize(
-    ("x", "said"),
+    ("x", "expected"),
     [(2.5, "2.50 s"), (0.0125, "12.5 ms"), (3e-6, "3.00 µs"),
      (4e-9, "4.00 ns")],
 )  # fmt: skip
-def test_durations_are_formatted_with_three_digits(x, said):
-    assert format_duration(x) == said
+def test_durations_are_formatted_with_three_digits(x, expected):
+    assert format_duration(x) == expected
 
 
 @pytest.fixture(scope="module")
@@ -183,10 +183,10 @@ def test_invalid_states_are_replaced_by_valid_ones(script):
 )
 def test_the_result_is_described_in_words(script, given, words):
     state = script.call("cleanState", CostCalculator(**given).state())
-    said = script.call(
+    expected = script.call(
         "describeCosts", state, script.call("computeCosts", state)
     )
-    assert words in said, said
+    assert words in expected, expected
 
 
 def test_every_preset_can_be_chosen():

@@ -38,10 +38,10 @@ def quiz():
 
 def test_a_predicted_number_is_compared_with_the_measured_one():
     prediction = Module("prediction")
-    said = prediction.call("compareNumbers", 51, "62.5", "%")
-    assert said == "You predicted 51 %; we measured 62.5 %."
-    said = prediction.call("compareNumbers", 3, "4", "")
-    assert said == "You predicted 3; we measured 4."
+    message = prediction.call("compareNumbers", 51, "62.5", "%")
+    assert message == "You predicted 51 %; we measured 62.5 %."
+    message = prediction.call("compareNumbers", 3, "4", "")
+    assert message == "You predicted 3; we measured 4."
 
 
 def draws(count=200, seed=0):
@@ -189,8 +189,8 @@ def test_a_step_is_described_in_words(player):
 
 def test_a_word_from_right_to_left_stays_in_its_quotation_marks(player):
     arabic = {**EXAMPLE, "source": ["i", "بيت"]}
-    said = player.call("describeStep", arabic, 1, True)
-    assert said.endswith("“\u2068بيت\u2069” (0.83)")
+    message = player.call("describeStep", arabic, 1, True)
+    assert message.endswith("“\u2068بيت\u2069” (0.83)")
     assert "\u2068" not in player.call("describeStep", EXAMPLE, 1, True)
 
 

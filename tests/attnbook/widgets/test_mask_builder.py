@@ -229,44 +229,44 @@ def test_the_code_for_flex_attention_computes_this(script):
 
 @pytest.mark.javascript
 def test_the_code_has_brackets_where_python_needs_them(script):
-    def said(*parts):
+    def join(*parts):
         state = MaskBuilder([dict(p) for p in parts]).state()["parts"]
         names = [p["kind"] for p in state]
         return script.call("joinParts", state, names)
 
     window, sinks, padding = MIXED
-    assert said(window, sinks, padding) == "(window | sinks) & padding"
-    assert said(window, padding, sinks) == "window & padding | sinks"
+    assert join(window, sinks, padding) == "(window | sinks) & padding"
+    assert join(window, padding, sinks) == "window & padding | sinks"
     negated = {"kind": "sinks", "negated": True}
-    assert said(window, negated) == "window & ~sinks"
+    assert join(window, negated) == "window & ~sinks"
 
 
 @pytest.mark.javascript
 def test_the_mask_is_described_in_words(script):
-    def told(name="describeMask", *more, **given):
+    def describe(name="describeMask", *more, **given):
         state = MaskBuilder(**given).state()
         return script.call(name, state, *more)
 
     causal = [{"kind": "causal"}]
-    assert told(parts=causal, T=3, S=3) == (
+    assert describe(parts=causal, T=3, S=3) == (
         "6 of 9 pairs of query and key are not masked out. "
         "Every query sees a key."
     )
-    assert told(parts=causal, T=5, S=3).endswith(
+    assert describe(parts=causal, T=5, S=3).endswith(
         "Queries 0 and 1 see no key: their rows are empty, their weights are 0."
     )
     nothing = [{"kind": "causal"}, {"kind": "causal", "negated": True}]
-    assert "No query sees any key" in told(parts=nothing)
-    row = told("describeRow", 0, parts=causal, T=5, S=3)
+    assert "No query sees any key" in describe(parts=nothing)
+    row = describe("describeRow", 0, parts=causal, T=5, S=3)
     assert row == (
         "Query 0, before the first key, sees no key: its row is empty, its "
         "weights are 0."
     )
-    row = told("describeRow", 1, parts=causal, T=3, S=3)
-    assert "sees key 0 and nothing else" in told(
+    row = describe("describeRow", 1, parts=causal, T=3, S=3)
+    assert "sees key 0 and nothing else" in describe(
         "describeRow", 0, parts=causal, T=3, S=3
     )
-    assert told(parts=causal, T=4, S=3).endswith(
+    assert describe(parts=causal, T=4, S=3).endswith(
         "Query 0 sees no key: its row is empty, its weights are 0."
     )
     assert row.startswith("Query 1, at key 1, sees keys 0 and 1; most of its")

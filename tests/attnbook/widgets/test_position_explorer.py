@@ -190,7 +190,7 @@ def test_both_positions_move_until_one_reaches_the_end(script, given, to, then):
 
 @pytest.mark.javascript
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("given", "words"),
     [
         ({}, "key at 14, 6 steps before it: score "),
         ({}, "The score is the same at all positions with this distance."),
@@ -204,21 +204,21 @@ def test_both_positions_move_until_one_reaches_the_end(script, given, to, then):
         ),
     ],
 )
-def test_the_result_is_described_in_words(script, given, said):
+def test_the_result_is_described_in_words(script, given, words):
     state = PositionExplorer(**given).state()
-    told = script.call("describeScore", state)
-    assert said in told
+    report = script.call("describeScore", state)
+    assert words in report
     m, n = state["positions"]
     score = f"{PositionExplorer(**given).score(m, n):.2f}"
-    assert f"score {score.replace('-', chr(0x2212))}." in told
+    assert f"score {score.replace('-', chr(0x2212))}." in report
 
 
 @pytest.mark.javascript
 def test_the_described_range_is_the_computed_one(script):
     state = PositionExplorer("sinusoidal").state()
     same = scores(state).diagonal(-6)
-    told = script.call("describeScore", state).replace(chr(0x2212), "-")
-    assert told.endswith(f"elsewhere: {same.min():.2f} to {same.max():.2f}.")
+    report = script.call("describeScore", state).replace(chr(0x2212), "-")
+    assert report.endswith(f"elsewhere: {same.min():.2f} to {same.max():.2f}.")
 
 
 @pytest.mark.javascript

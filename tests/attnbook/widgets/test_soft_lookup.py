@@ -183,9 +183,9 @@ def test_invalid_states_are_replaced_by_valid_ones(script):
     ],
 )
 def test_the_result_is_described_in_words(script, given, opening):
-    said = script.call("describeResult", SoftLookup(**given).state())
-    assert said.startswith(opening)
-    assert said.endswith(" of red, green, blue.")
+    words = script.call("describeResult", SoftLookup(**given).state())
+    assert words.startswith(opening)
+    assert words.endswith(" of red, green, blue.")
 
 
 @pytest.mark.javascript

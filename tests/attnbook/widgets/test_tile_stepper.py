@@ -184,24 +184,24 @@ def test_the_pages_factor_brings_old_sums_to_the_new_maximum(script):
 
 @pytest.mark.javascript
 def test_a_step_is_described_in_words(script):
-    def told(**given):
+    def describe(**given):
         return script.call("describeStep", TileStepper(**given).state())
 
     assert (
-        told(step=0)
+        describe(step=0)
         == "Nothing is done yet. 9 tiles are to be walked, row by row."
     )
-    assert "left out" in told(step=0, causal=True, T=7, S=7)
-    first = told(step=1)
+    assert "left out" in describe(step=0, causal=True, T=7, S=7)
+    first = describe(step=1)
     assert first.startswith("Step 1 of 9. Queries 0 to 1 meet keys 0 to 2.")
     assert "first tile: nothing to rescale" in first
-    assert "divided by the totals and written" in told(step=3)
-    assert told(step=9).endswith("All is done.")
-    one = told(T=1, S=1, step=1)
+    assert "divided by the totals and written" in describe(step=3)
+    assert describe(step=9).endswith("All is done.")
+    one = describe(T=1, S=1, step=1)
     assert one.startswith("Step 1 of 1. Query 0 meets key 0.")
-    empty = told(T=7, S=3, rows=3, causal=True, step=1)
+    empty = describe(T=7, S=3, rows=3, causal=True, step=1)
     assert "Queries 0 to 2 see no key: zeros are written." in empty
-    texts = [told(step=n) for n in range(1, 10)]
+    texts = [describe(step=n) for n in range(1, 10)]
     assert any("rises from" in x for x in texts)
 
 

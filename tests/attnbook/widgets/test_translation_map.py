@@ -26,8 +26,10 @@ def example(source="the cat sat", output="le chat dort end", **changes):
         torch.manual_seed(7)
         model = transformer(30, 30, Size(12, H, 17, L)).eval()
         ids = torch.randint(4, 30, (1, len(source) + len(output)))
-    asked, said = ids.split([len(source), len(output)], dim=1)
-    found = collect_maps(model, asked, torch.tensor([len(source)]), said)
+    source_ids, read_status = ids.split([len(source), len(output)], dim=1)
+    found = collect_maps(
+        model, source_ids, torch.tensor([len(source)]), read_status
+    )
     weights = {name: x[0] for name, x in found._asdict().items()}
     title = " ".join(source[:5])
     made = {"title": title, "source": source, "output": output}
@@ -201,7 +203,7 @@ def test_invalid_input_is_cleaned(module):
     )
 
 
-def said(page):
+def read_status(page):
     return page.inner_text("[role=status]")
 
 
@@ -212,27 +214,29 @@ def numbers(page, name):
 @pytest.mark.browser
 def test_steps_are_chosen_by_mouse_and_by_keyboard(shown):
     page = shown(state(), "translation_map")
-    assert said(page).startswith("Step 1 of 4, layer 1, head 1: reads “(begin")
+    assert read_status(page).startswith(
+        "Step 1 of 4, layer 1, head 1: reads “(begin"
+    )
     assert numbers(page, "decoder") == ["1.00", "not yet", "not yet", "not yet"]
     page.click("text=Next")
-    assert "reads “le”, generates “chat”" in said(page)
+    assert "reads “le”, generates “chat”" in read_status(page)
     page.click(".tm-words button >> nth=2")
-    assert "generates “dort”" in said(page)
+    assert "generates “dort”" in read_status(page)
     page.keyboard.press("ArrowRight")
-    assert "generates “end”" in said(page)
+    assert "generates “end”" in read_status(page)
     assert page.evaluate("document.activeElement.innerText") == "end"
     assert page.is_disabled("text=Next")
     page.keyboard.press("Home")
-    assert said(page).startswith("Step 1 of 4")
+    assert read_status(page).startswith("Step 1 of 4")
     page.keyboard.press("End")
     page.keyboard.press("ArrowLeft")
-    assert said(page).startswith("Step 3 of 4")
+    assert read_status(page).startswith("Step 3 of 4")
     page.keyboard.press("ArrowDown")
-    assert said(page).startswith("Step 3 of 4, layer 1, head 2")
+    assert read_status(page).startswith("Step 3 of 4, layer 1, head 2")
     assert page.input_value("[id$=-head]") == "1"
     for _ in range(3):
         page.keyboard.press("ArrowUp")
-    assert "mean of heads" in said(page)
+    assert "mean of heads" in read_status(page)
 
 
 @pytest.mark.browser
@@ -251,9 +255,11 @@ def test_a_source_word_shows_its_encoder_weights(shown):
     made = state()
     page = shown(made, "translation_map")
     page.click(".tm-words button:has-text('cat')")
-    assert said(page).startswith("Encoder, layer 1, head 1: “cat” attends most")
+    assert read_status(page).startswith(
+        "Encoder, layer 1, head 1: “cat” attends most"
+    )
     page.keyboard.press("ArrowRight")
-    assert "“sat” attends" in said(page)
+    assert "“sat” attends" in read_status(page)
     weights = made["examples"][0]["encoder"][0][0][2]
     assert numbers(page, "encoder") == [f"{x:.2f}" for x in weights]
     pressed = page.locator(".tm-words [aria-pressed=true]").all_inner_texts()
@@ -265,9 +271,9 @@ def test_layer_head_and_example_are_chosen_by_select(shown):
     page = shown(state(example(), example("a b", "x end")), "translation_map")
     page.select_option("[id$=-layer]", "1")
     page.select_option("[id$=-head]", "-1")
-    assert "layer 2, mean of heads" in said(page)
+    assert "layer 2, mean of heads" in read_status(page)
     page.select_option("[id$=-example]", "1")
-    assert said(page).startswith("Step 1 of 2")
+    assert read_status(page).startswith("Step 1 of 2")
     assert page.locator(".tm-cross .tm-key li").count() == 2
 
 
@@ -276,7 +282,7 @@ def test_a_map_reacts_to_clicks_and_to_the_theme(shown):
     page = shown(state(), "translation_map")
     box = page.locator(".tm-cross .tm-map").bounding_box()
     page.mouse.click(box["x"] + 5, box["y"] + 0.9 * box["height"])
-    assert said(page).startswith("Step 4 of 4")
+    assert read_status(page).startswith("Step 4 of 4")
     pixel = """(() => { const c = document.querySelector('.tm-map canvas');
       return [...c.getContext('2d').getImageData(3, 3, 1, 1).data]; })()"""
     light = page.evaluate(pixel)
@@ -310,9 +316,9 @@ def test_one_word_and_512_fit_a_screen(shown, counts):
     source, output = ([f"word{i}" for i in range(n)] for n in counts)
     page = shown(state(flat(source, output)), "translation_map")
     page.click(f".tm-words button >> nth={counts[1] - 1}")
-    assert f"Step {counts[1]} of {counts[1]}" in said(page)
+    assert f"Step {counts[1]} of {counts[1]}" in read_status(page)
     page.keyboard.press("Home")
-    assert f"Step 1 of {counts[1]}" in said(page)
+    assert f"Step 1 of {counts[1]}" in read_status(page)
     over = "document.documentElement.scrollWidth - window.innerWidth"
     for width in (320, 900):
         page.set_viewport_size({"width": width, "height": 800})
@@ -327,10 +333,12 @@ def test_words_are_text(shown):
     page.click("text=Next")
     assert page.locator(".tm img").count() == 0
     assert page.title() == "page"
-    assert said(page).count("\u2068") == said(page).count("\u2069")
+    assert read_status(page).count("\u2068") == read_status(page).count(
+        "\u2069"
+    )
     page.click("text=Next")
     page.click("text=Next")
-    assert "“\u2068بيت\u2069”, generates “🙂”" in said(page)
+    assert "“\u2068بيت\u2069”, generates “🙂”" in read_status(page)
 
 
 @pytest.mark.browser

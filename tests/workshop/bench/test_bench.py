@@ -97,8 +97,8 @@ def test_a_kind_of_row_that_we_compute_wrong_is_not_measured(
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
 def test_a_missing_gpu_is_reported(capsys):
     assert main(["flash"]) == 2
-    assert "PyTorch 2" in (told := capsys.readouterr().err)
-    assert "sees none here" in told
+    assert "PyTorch 2" in (report := capsys.readouterr().err)
+    assert "sees none here" in report
 
 
 def test_a_file_that_is_no_record_is_refused_and_kept(tmp_path, capsys):

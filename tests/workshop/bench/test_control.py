@@ -212,8 +212,8 @@ def test_a_gpu_that_stops_answering_ends_the_process_but_not_the_plan(out):
         run(out, fake)
     found = run(out, Fake(fail={(key, "sdpa_cudnn"): lose}))
     assert len(found["rows"]) == len(PLAN)
-    told = found["rows"][1]["refused"]["sdpa_cudnn"]
-    assert "illegal memory access" in told
+    report = found["rows"][1]["refused"]["sdpa_cudnn"]
+    assert "illegal memory access" in report
     assert found["rows"][2]["tflops"]["sdpa_cudnn"] > 0
 
 

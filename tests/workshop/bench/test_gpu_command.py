@@ -196,8 +196,8 @@ def test_the_cuda_tests_are_collected_on_a_bare_machine(bare):
 def test_a_missing_gpu_is_reported_and_nothing_is_written(tmp_path, capsys):
     out = tmp_path / "out"
     assert gpu.main(["--out", str(out)]) == 2
-    told = capsys.readouterr().err
-    assert "needs an NVIDIA GPU" in told and len(told.splitlines()) == 1
+    report = capsys.readouterr().err
+    assert "needs an NVIDIA GPU" in report and len(report.splitlines()) == 1
     assert not out.exists()
 
 
@@ -321,9 +321,9 @@ def test_the_summary_names_failures_and_the_device(tmp_path):
     assert {*stored["stages"]["stage"]["failed"]} == {
         "cell 1", "cell 3", "cell 4",
     }  # fmt: skip
-    told = (tmp_path / "summary.txt").read_text("utf8")
+    report = (tmp_path / "summary.txt").read_text("utf8")
     for part in ("driver: 1", "line 2: AssertionError", "left out: cell 2"):
-        assert part in told
+        assert part in report
 
 
 def test_the_stages_run_the_cuda_tests_both_chapters_and_the_benchmark(

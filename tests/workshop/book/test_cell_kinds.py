@@ -76,10 +76,10 @@ def test_a_proof_may_have_a_small_setup(source):
     ],
 )
 def test_an_open_cell_that_only_asserts_is_refused_by_its_number(source):
-    (said,) = faults(code(source))
-    assert said.startswith("cell 1 (")
-    assert source.splitlines()[0] in said
-    assert "only asserts but has no tag: add `:tags: [proof]`" in said
+    (message,) = faults(code(source))
+    assert message.startswith("cell 1 (")
+    assert source.splitlines()[0] in message
+    assert "only asserts but has no tag: add `:tags: [proof]`" in message
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ def test_a_cell_that_a_later_cell_needs_may_stay_open():
 
 
 @pytest.mark.parametrize(
-    ("cells", "said"),
+    ("cells", "message"),
     [
         ([code("assert x == 1", "proof")], "does not begin with `# @title"),
         ([code("load(x)", "plumbing")], "plumbing but does not begin with"),
@@ -122,9 +122,9 @@ def test_a_cell_that_a_later_cell_needs_may_stay_open():
         ),
     ],
 )
-def test_a_folded_cell_that_does_something_else_is_refused(cells, said):
+def test_a_folded_cell_that_does_something_else_is_refused(cells, message):
     (found,) = faults(*cells)
-    assert said in found
+    assert message in found
 
 
 def test_the_build_names_chapter_and_cell():

@@ -107,10 +107,10 @@ def count_costs(row, which):
 @pytest.mark.parametrize("row", ATTENTIONS, ids=lambda row: row.name)
 def test_a_rows_costs_are_those_of_the_code(row, which):
     n, found = count_costs(row, which)
-    said = {name: evaluate_cost(getattr(row, name), n) for name in found}
+    message = {name: evaluate_cost(getattr(row, name), n) for name in found}
     for name in ("operations", "largest") if row.at_most else ():
-        assert said[name] / 2 <= found.pop(name) <= said.pop(name)
-    assert said == found
+        assert message[name] / 2 <= found.pop(name) <= message.pop(name)
+    assert message == found
 
 
 def test_every_row_is_counted_and_every_chapter_has_one():
@@ -146,13 +146,13 @@ def test_the_page_has_two_lines_for_each_row():
 
 
 @pytest.mark.parametrize(
-    ("row", "said"),
+    ("row", "message"),
     [
         ("name = 'x'", "12_new.toml, row 'x': missing .*formula"),
         ("colour = 'red'", "12_new.toml, row 'number 1': .*unknown .*colour"),
     ],
 )
-def test_an_incomplete_row_is_refused_with_its_file(tmp_path, row, said):
+def test_an_incomplete_row_is_refused_with_its_file(tmp_path, row, message):
     (tmp_path / "12_new.toml").write_text(f"[[attention]]\n{row}\n")
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises(ValueError, match=message):
         read_rows(tmp_path)

@@ -69,9 +69,9 @@ def test_opened_alone_the_first_cell_says_what_to_install(
     first = next(x.source for x in made.cells if x.cell_type == "code")
     ran = run_cell(first)
     assert (ran.returncode, ran.stdout) == (1, "")
-    (said,) = ran.stderr.splitlines()
-    assert said.startswith("This notebook needs the package attnbook")
-    assert named in said
+    (message,) = ran.stderr.splitlines()
+    assert message.startswith("This notebook needs the package attnbook")
+    assert named in message
 
 
 @each

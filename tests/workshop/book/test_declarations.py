@@ -27,7 +27,7 @@ def test_every_declaration_of_the_book_is_complete():
 
 
 @pytest.mark.parametrize(
-    ("folder", "source", "said"),
+    ("folder", "source", "message"),
     [
         (
             "exercises",
@@ -47,14 +47,14 @@ def test_every_declaration_of_the_book_is_complete():
     ],
 )
 def test_an_incomplete_declaration_stops_the_build(
-    tmp_path, folder, source, said
+    tmp_path, folder, source, message
 ):
     errors = pytest.importorskip("sphinx.errors")
     (found,) = find_incomplete(library(tmp_path, **{folder: source}))
-    assert said in found
+    assert message in found
     with pytest.raises(errors.ExtensionError) as raised:
         require_complete(SimpleNamespace(srcdir=str(tmp_path)))
-    assert said in str(raised.value)
+    assert message in str(raised.value)
 
 
 def test_complete_declarations_are_accepted(tmp_path):

@@ -31,8 +31,8 @@ def executed(page):
         nonlocal printed
         kind, body = found.groups()
         if kind == "text":
-            said, printed = printed.getvalue(), io.StringIO()
-            return f"```text\n{said}```"
+            message, printed = printed.getvalue(), io.StringIO()
+            return f"```text\n{message}```"
         with contextlib.redirect_stdout(printed):
             exec(compile(body, str(page), "exec"), names)
         return found.group()

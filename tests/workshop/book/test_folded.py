@@ -50,9 +50,9 @@ def test_stars_and_minutes_are_those_of_the_exercise(chapter):
     text = chapter.read_text("utf8")
     for name in STUB.findall(text):
         exercise = find_exercises(text)[name]
-        said = f"{'★' * exercise.stars} · {exercise.minutes} minutes"
+        message = f"{'★' * exercise.stars} · {exercise.minutes} minutes"
         before = text[: text.index(f"{name}(my")]
-        assert re.findall(r"★+ · \d+ minutes", before)[-1] == said, name
+        assert re.findall(r"★+ · \d+ minutes", before)[-1] == message, name
 
 
 def test_a_stale_solution_is_replaced():

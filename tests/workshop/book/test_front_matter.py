@@ -37,8 +37,8 @@ CARD = (
 
 def chapter(folder, text=CARD, **changes):
     """Write a chapter whose front matter has these changes; None leaves out."""
-    said = {k: v for k, v in {**WHOLE, **changes}.items() if v is not None}
-    rows = "".join(f"  {key}: {value}\n" for key, value in said.items())
+    message = {k: v for k, v in {**WHOLE, **changes}.items() if v is not None}
+    rows = "".join(f"  {key}: {value}\n" for key, value in message.items())
     path = folder / "12_topic.md"
     path.write_text(f"---\njupytext: {{}}\nchapter:\n{rows}---\n\n{text}")
     return path
@@ -71,7 +71,7 @@ def test_the_opening_is_written_from_the_front_matter(tmp_path):
 
 @pytest.mark.refusal
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         ({"minutes": None}, r"missing are \['minutes'\]"),
         ({"title": None, "gpu": None}, r"missing are \['title', 'gpu'\]"),
@@ -85,10 +85,10 @@ def test_the_opening_is_written_from_the_front_matter(tmp_path):
     ],
 )
 def test_incomplete_front_matter_is_refused_with_its_file(
-    tmp_path, changes, said
+    tmp_path, changes, message
 ):
     path = chapter(tmp_path, **changes)
-    with pytest.raises(ValueError, match=f"12_topic.md: .*{said}"):
+    with pytest.raises(ValueError, match=f"12_topic.md: .*{message}"):
         read_front_matter(path)
 
 
@@ -129,14 +129,14 @@ class Build:
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [({}, "differ from the front matter"), ({"gpu": None}, "'gpu'")],
 )
-def test_the_build_stops_at_a_wrong_chapter(tmp_path, changes, said):
+def test_the_build_stops_at_a_wrong_chapter(tmp_path, changes, message):
     errors = pytest.importorskip("sphinx.errors")
     (tmp_path / "chapters").mkdir()
     chapter(tmp_path / "chapters", **changes)
-    with pytest.raises(errors.ExtensionError, match=re.escape(said)):
+    with pytest.raises(errors.ExtensionError, match=re.escape(message)):
         require_front_matter(Build(str(tmp_path)))
 
 

@@ -77,7 +77,7 @@ def test_a_term_is_found_in_a_sentence_with_any_dash_or_line_break():
 
 @pytest.mark.refusal
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         ({"chapter": None}, "'Roofline' has no chapter"),
         ({"says": None}, "'Roofline' has no says"),
@@ -85,9 +85,9 @@ def test_a_term_is_found_in_a_sentence_with_any_dash_or_line_break():
         ({"module": "attnbook.profiling.rooftop"}, "rooftop, which is not"),
     ],
 )
-def test_an_incomplete_term_is_refused_by_its_name(change, said):
+def test_an_incomplete_term_is_refused_by_its_name(change, message):
     entry = {k: v for k, v in (GOOD | change).items() if v is not None}
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises(ValueError, match=message):
         read_terms({"term": [entry]}, KNOWN)
 
 

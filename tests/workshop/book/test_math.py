@@ -34,9 +34,9 @@ def test_a_formula_becomes_mathml():
     ],
 )
 def test_a_formula_is_described_in_words(tex, words):
-    said = math.say_formula(math.convert_to_mathml(tex))
-    assert said.startswith(words)
-    assert f'aria-label="{said}"' in math.convert_to_mathml(tex)
+    message = math.say_formula(math.convert_to_mathml(tex))
+    assert message.startswith(words)
+    assert f'aria-label="{message}"' in math.convert_to_mathml(tex)
 
 
 def test_words_of_a_formula_are_escaped_in_html():

@@ -129,9 +129,9 @@ def test_front_matter_requests_a_gpu_on_colab():
         if "accelerator" in metadata or "colab" in metadata:
             assert {k: metadata.get(k) for k in COLAB} == COLAB
             asking.append(path.stem)
-    said = [p.stem for p in CHAPTERS if gpu_of(p)]
-    assert said, "no chapter's front matter says gpu: true"
-    assert asking == said
+    message = [p.stem for p in CHAPTERS if gpu_of(p)]
+    assert message, "no chapter's front matter says gpu: true"
+    assert asking == message
 
 
 def gpu_of(path):

@@ -80,7 +80,7 @@ def test_a_setting_changes_nothing_but_its_own_variables(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("word", "said"),
+    ("word", "expected"),
     [
         ("MKL_CBWR=NONSENSE", "'NONSENSE'.*COMPATIBLE, SSE4_2, AVX2, AVX512$"),
         ("ATEN_CPU_CAPABILITY=AVX2", "'AVX2'.*default, avx2, avx512$"),
@@ -88,8 +88,10 @@ def test_a_setting_changes_nothing_but_its_own_variables(monkeypatch):
         ("plain", "'plain'.*plainest"),
     ],
 )
-def test_an_unknown_setting_is_refused_with_the_known_ones(word, said, capsys):
-    with pytest.raises(ValueError, match=said):
+def test_an_unknown_setting_is_refused_with_the_known_ones(
+    word, expected, capsys
+):
+    with pytest.raises(ValueError, match=expected):
         choose_settings(["default", word])
     assert main([word]) == 2
     assert len(capsys.readouterr().err.splitlines()) == 1
@@ -105,7 +107,7 @@ def test_the_reports_of_the_libraries_are_parsed():
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "said"),
+    ("old", "new", "expected"),
     [
         ("", "", ""),
         ("CNR:COMPATIBLE", "CNR:AUTO", "COMPATIBLE was ignored: AUTO is used"),
@@ -115,19 +117,21 @@ def test_the_reports_of_the_libraries_are_parsed():
         ("MKL_VERBOSE", "BLIS", "no library that reads MKL_CBWR"),
     ],
 )
-def test_a_setting_that_was_ignored_is_not_tried(old, new, said):
+def test_a_setting_that_was_ignored_is_not_tried(old, new, expected):
     (plainest,) = choose_settings(["plainest"])
     found = find_obstacle(plainest, "x86_64", lambda _: SAID.replace(old, new))
-    assert said in found
-    assert bool(said) == bool(found)
+    assert expected in found
+    assert bool(expected) == bool(found)
 
 
 def test_other_processors_try_the_default_alone():
-    said = "capability DEFAULT\nthreads {}\n"
+    expected = "capability DEFAULT\nthreads {}\n"
     tried = {
         setting.name
         for setting in list_settings()
-        if not find_obstacle(setting, "arm64", lambda s: said.format(s.threads))
+        if not find_obstacle(
+            setting, "arm64", lambda s: expected.format(s.threads)
+        )
     }
     assert tried == {"default", "default-2-threads"}
     assert "this processor is arm64" in find_obstacle(

@@ -125,8 +125,8 @@ def test_the_example_for_teachers_runs(capsys):
     right = ANSWERS["check_context"][0][1]
     exec(code, {"answer_of_a_student": right})
     exec(code, {"answer_of_a_student": known.answer})
-    said = capsys.readouterr().out.splitlines()
-    assert said == ["True None", f"False {known.slug}"]
+    message = capsys.readouterr().out.splitlines()
+    assert message == ["True None", f"False {known.slug}"]
 
 
 def test_a_missing_command_or_file_would_be_found():

@@ -78,6 +78,6 @@ def test_classes_are_listed_with_constructor_and_methods(tmp_path):
 @pytest.mark.refusal
 def test_a_function_without_docstring_is_refused_with_its_file(tmp_path):
     folder = package(tmp_path, '"""A module."""\n\ndef scale(x): ...\n')
-    said = "scaled_dot_product.py: scale has no docstring"
-    with pytest.raises(ValueError, match=said):
+    message = "scaled_dot_product.py: scale has no docstring"
+    with pytest.raises(ValueError, match=message):
         reference.write_reference(folder, tmp_path / "attnbook")

@@ -125,11 +125,13 @@ def test_without_the_package_the_first_cell_says_what_to_install(book):
             ran = run_cell(source)
             assert ran.returncode == 1, path
             assert ran.stdout == ""
-            (said,) = ran.stderr.splitlines()
-            assert said.startswith("This notebook needs the package attnbook")
-            assert named in said
-            assert "restart the kernel" in said
-            assert url or "http" not in said
+            (message,) = ran.stderr.splitlines()
+            assert message.startswith(
+                "This notebook needs the package attnbook"
+            )
+            assert named in message
+            assert "restart the kernel" in message
+            assert url or "http" not in message
 
 
 def test_without_the_package_colab_installs_it(book):

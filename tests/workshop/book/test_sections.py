@@ -166,11 +166,11 @@ def test_the_build_names_chapter_and_heading(tmp_path, monkeypatch):
 
 def test_the_card_says_how_long_the_core_takes():
     front = FrontMatter("12_t", "T", "what?", 50, "basic", False, 15, 30)
-    said = "30 minutes for the core, 50 with the deeper sections"
-    assert write_minutes(front) == said
+    message = "30 minutes for the core, 50 with the deeper sections"
+    assert write_minutes(front) == message
     card = "# T\n\n- *Level*: basic.\n- *Time*: 9 minutes to read, 2 more for "
     text = write_opening(f"{card}the exercises.", front)
-    assert f"- *Time*: {said}, 15 more for the exercises." in text
+    assert f"- *Time*: {message}, 15 more for the exercises." in text
     assert write_opening(text, front) == text
 
 

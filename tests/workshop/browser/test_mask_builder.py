@@ -22,7 +22,7 @@ def rows(page, table=0):
     ]
 
 
-def told(page):
+def read_statuses(page):
     return page.locator("[role=status]").all_inner_texts()
 
 
@@ -31,7 +31,7 @@ def test_mask_weights_and_words_are_shown(shown, state):
     drawn = ["●●●····", "●●●●···", "●●●●●··", "●●●●●●·", "●●●●●●●"]
     assert rows(page) == drawn
     assert page.inner_text(".mb-formula") == "causal & padding"
-    assert told(page)[0].endswith("Every query sees a key.")
+    assert read_statuses(page)[0].endswith("Every query sees a key.")
     first = page.locator(".mb-table").nth(1).locator("tbody tr").first
     numbers = first.locator("td").all_inner_texts()
     assert numbers[3:] == ["·"] * 4
@@ -46,16 +46,20 @@ def test_the_keyboard_alone_builds_a_mask(shown, state):
     for _ in range(4):
         page.keyboard.press("ArrowLeft")
     assert len(rows(page)[0]) == 3
-    assert "Queries 0 and 1 see no key" in told(page)[0]
+    assert "Queries 0 and 1 see no key" in read_statuses(page)[0]
     assert page.locator(".mb-table").nth(0).locator(".mb-empty").count() == 2
     page.get_by_label("Query 0").focus()
-    assert told(page)[1].startswith("Query 0, before the first key, sees no")
+    assert read_statuses(page)[1].startswith(
+        "Query 0, before the first key, sees no"
+    )
     page.keyboard.press("ArrowDown")
     focused = "document.activeElement.getAttribute('aria-label')"
     assert page.evaluate(focused) == "Query 1"
     page.keyboard.press("End")
     assert page.evaluate(focused) == "Query 4"
-    assert told(page)[1].startswith("Query 4, at key 2, sees keys 0, 1 and 2;")
+    assert read_statuses(page)[1].startswith(
+        "Query 4, at key 2, sees keys 0, 1 and 2;"
+    )
     outline = "getComputedStyle(document.activeElement).outlineStyle"
     assert page.evaluate(outline) == "solid"
 
@@ -85,17 +89,17 @@ def test_parts_can_be_added_changed_and_removed(shown, state):
 
 def test_the_code_and_its_notes_follow_the_mask(shown, state):
     page = shown(state, STEM)
-    said = page.locator("pre code")
-    assert "mask = causal(5, 7) & padding(lengths, 7)" in said.inner_text()
+    code = page.locator("pre code")
+    assert "mask = causal(5, 7) & padding(lengths, 7)" in code.inner_text()
     choice = page.get_by_label("Code for")
     choice.select_option("mha")
-    assert "~mask.expand(2, heads, 5, 7)" in said.inner_text()
+    assert "~mask.expand(2, heads, 5, 7)" in code.inner_text()
     assert "True = masked out" in page.inner_text(".mb")
     page.get_by_label("Queries T").fill("9")
-    assert "~mask.expand(2, heads, 9, 7)" in said.inner_text()
+    assert "~mask.expand(2, heads, 9, 7)" in code.inner_text()
     assert "An empty row gives NaN" in page.inner_text(".mb")
     choice.select_option("flex")
-    assert "rule_0 = rules.causal(9, 7)" in said.inner_text()
+    assert "rule_0 = rules.causal(9, 7)" in code.inner_text()
 
 
 def test_both_tables_have_an_accessible_name(shown, state):
@@ -119,7 +123,7 @@ def test_touch_chooses_a_query(shown, state):
     )
     send("Input.dispatchTouchEvent", {"type": "touchEnd", "touchPoints": []})
     page.wait_for_selector("[aria-label='Query 3'][aria-pressed=true]")
-    assert told(page)[1].startswith("Query 3, at key 5")
+    assert read_statuses(page)[1].startswith("Query 3, at key 5")
 
 
 @pytest.mark.parametrize("size", [320, 390])

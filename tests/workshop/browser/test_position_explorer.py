@@ -136,9 +136,9 @@ def test_controls_have_their_roles_and_values(shown, state):
     for role, count in ("button", 11), ("slider", 4), ("combobox", 2):
         assert page.get_by_role(role).count() == count
     assert page.get_by_role("application").locator("button").count() == 2
-    said = page.get_attribute(".pe-plot", "aria-label")
-    assert said.startswith("Score, from ")
-    assert said.endswith("a line: one score for each distance")
+    message = page.get_attribute(".pe-plot", "aria-label")
+    assert message.startswith("Score, from ")
+    assert message.endswith("a line: one score for each distance")
     both = page.get_by_label("Move both").get_attribute("aria-valuetext")
     assert both == "query 20, key 14"
 

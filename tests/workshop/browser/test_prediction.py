@@ -21,7 +21,7 @@ PAGE = (
 
 
 @pytest.fixture
-def asked(shown):
+def open_question(shown):
     """Open a section with a question, a result and a subsection."""
     return lambda question: shown(question.state(), "prediction", around=PAGE)
 
@@ -35,22 +35,22 @@ def visible(page):
 COVERED, OPEN = [True, False, False, True], [True] * 4
 
 
-def test_the_result_is_covered_until_the_question_is_answered(asked):
-    page = asked(QUESTION)
+def test_the_result_is_covered_until_the_question_is_answered(open_question):
+    page = open_question(QUESTION)
     assert visible(page) == COVERED
     page.get_by_role("button", name="Check").click()
     assert page.inner_text(".quiz-feedback") == "Choose an answer first."
     assert visible(page) == COVERED
     page.get_by_label("short ones").check()
     page.get_by_role("button", name="Check").click()
-    said = "✗ We measured something else. They fit."
-    assert page.inner_text(".quiz-feedback") == said
+    status = "✗ We measured something else. They fit."
+    assert page.inner_text(".quiz-feedback") == status
     assert visible(page) == OPEN
     assert not page.get_by_text("is covered until you answer").is_visible()
 
 
-def test_a_question_is_answered_by_keyboard_alone(asked):
-    page = asked(QUESTION)
+def test_a_question_is_answered_by_keyboard_alone(open_question):
+    page = open_question(QUESTION)
     page.keyboard.press("Tab")
     page.keyboard.press("Space")
     page.keyboard.press("ArrowDown")
@@ -60,8 +60,8 @@ def test_a_question_is_answered_by_keyboard_alone(asked):
     assert visible(page) == OPEN
 
 
-def test_a_question_is_skipped_by_mouse_or_keyboard(asked):
-    page = asked(QUESTION)
+def test_a_question_is_skipped_by_mouse_or_keyboard(open_question):
+    page = open_question(QUESTION)
     page.get_by_role("button", name="Skip").click()
     assert visible(page) == OPEN
     page.reload()
@@ -71,8 +71,8 @@ def test_a_question_is_skipped_by_mouse_or_keyboard(asked):
     assert visible(page) == OPEN
 
 
-def test_a_slider_compares_the_guess_with_what_was_measured(asked):
-    page = asked(NUMBER)
+def test_a_slider_compares_the_guess_with_what_was_measured(open_question):
+    page = open_question(NUMBER)
     page.set_viewport_size({"width": 390, "height": 800})
     assert visible(page) == COVERED
     slider = page.get_by_role("slider", name="How many are wrong?")
@@ -80,14 +80,14 @@ def test_a_slider_compares_the_guess_with_what_was_measured(asked):
     page.keyboard.press("ArrowRight")
     assert page.inner_text("output") == "51 %"
     page.get_by_role("button", name="Check").click()
-    said = "You predicted 51 %; we measured 62.5 %."
-    assert page.inner_text(".quiz-feedback") == said
+    status = "You predicted 51 %; we measured 62.5 %."
+    assert page.inner_text(".quiz-feedback") == status
     assert visible(page) == OPEN
     assert page.evaluate("() => document.documentElement.scrollWidth") <= 390
 
 
-def test_nothing_is_covered_on_paper_or_at_the_end_of_a_link(asked):
-    page = asked(QUESTION)
+def test_nothing_is_covered_on_paper_or_at_the_end_of_a_link(open_question):
+    page = open_question(QUESTION)
     assert visible(page) == COVERED
     page.emulate_media(media="print")
     assert visible(page)[1:3] == [True, True]
@@ -103,8 +103,10 @@ def test_nothing_is_covered_on_paper_or_at_the_end_of_a_link(asked):
     "question", [QUESTION, NUMBER], ids=lambda q: type(q).__name__
 )
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_a_prediction_breaks_no_rule_of_accessibility(asked, question, scheme):
-    page = asked(question)
+def test_a_prediction_breaks_no_rule_of_accessibility(
+    open_question, question, scheme
+):
+    page = open_question(question)
     page.emulate_media(color_scheme=scheme)
     assert run_axe(page) == []
 

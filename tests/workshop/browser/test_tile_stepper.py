@@ -15,7 +15,7 @@ def state():
     return TileStepper(step=0).state()
 
 
-def told(page):
+def read_status(page):
     return page.locator("[role=status]").inner_text()
 
 
@@ -25,10 +25,12 @@ def cells(page, name):
 
 def test_a_step_is_shown_in_both_tables_and_described(shown, state):
     page = shown(state, STEM)
-    assert told(page).startswith("Nothing is done yet. 9 tiles")
+    assert read_status(page).startswith("Nothing is done yet. 9 tiles")
     assert (cells(page, "ts-now"), cells(page, "ts-done")) == (0, 0)
     page.click("text=Next tile")
-    assert told(page).startswith("Step 1 of 9. Queries 0 to 1 meet keys 0 to 2")
+    assert read_status(page).startswith(
+        "Step 1 of 9. Queries 0 to 1 meet keys 0 to 2"
+    )
     assert (cells(page, "ts-now"), cells(page, "ts-done")) == (6, 0)
     assert page.locator(".ts-runs .ts-row").count() == 2
     page.click("text=Next tile")
@@ -44,18 +46,18 @@ def test_the_keyboard_alone_walks_to_the_end_and_back(shown, state):
     page.get_by_role("button", name="Next tile").focus()
     for _ in range(9):
         page.keyboard.press("Enter")
-    assert told(page).endswith("All is done.")
+    assert read_status(page).endswith("All is done.")
     focused = "document.activeElement.textContent"
     assert page.evaluate(focused) == "Back"  # the other one is disabled
     page.keyboard.press("Enter")
-    assert told(page).startswith("Step 8 of 9")
+    assert read_status(page).startswith("Step 8 of 9")
     outline = "getComputedStyle(document.activeElement).outlineStyle"
     assert page.evaluate(outline) == "solid"
     page.get_by_label("Tiles done").focus()
     page.keyboard.press("ArrowLeft")
-    assert told(page).startswith("Step 7 of 9")
+    assert read_status(page).startswith("Step 7 of 9")
     page.keyboard.press("Home")
-    assert told(page).startswith("Nothing is done yet")
+    assert read_status(page).startswith("Nothing is done yet")
 
 
 def test_sizes_change_the_walk_and_the_bytes(shown, state):
@@ -63,7 +65,7 @@ def test_sizes_change_the_walk_and_the_bytes(shown, state):
     bytes_of = page.locator(".ts-bytes output").first
     before = bytes_of.inner_text()
     page.get_by_label("Queries in a tile").fill("5")
-    assert told(page).startswith("Step 3 of 3")
+    assert read_status(page).startswith("Step 3 of 3")
     assert bytes_of.inner_text() != before
     page.get_by_label("Keys S").fill("10")
     assert page.locator(".ts-scores thead th").count() == 10

@@ -190,10 +190,10 @@ def test_arrow_keys_choose_and_enter_answers(shown):
     page.focus("input")
     for _ in range(2):
         page.keyboard.press("ArrowDown")
-    said = page.locator("[role=status]")
-    assert said.all_inner_texts() == ["", ""]
+    status_texts = page.locator("[role=status]")
+    assert status_texts.all_inner_texts() == ["", ""]
     page.keyboard.press("Enter")
-    assert said.all_inner_texts() == [
+    assert status_texts.all_inner_texts() == [
         "✓ Right. so c",
         "All answered; 1 of 1 right at the first try.",
     ]

@@ -66,23 +66,23 @@ def refused(words, capsys):
 
 @pytest.mark.parametrize("text", ["gpu", "cuda:x", "meta", "mps", "tpu:0"])
 def test_an_unknown_device_is_refused_by_its_name(text, capsys):
-    said = refused([NAME, "--device", text], capsys)
-    assert f"{text!r} is not a device that runs are recorded on" in said
-    assert "cuda:0" in said
+    message = refused([NAME, "--device", text], capsys)
+    assert f"{text!r} is not a device that runs are recorded on" in message
+    assert "cuda:0" in message
 
 
 def test_a_gpu_is_refused_where_there_is_none(monkeypatch, capsys):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    said = refused([NAME, "--device", "cuda:0"], capsys)
-    assert "'cuda:0' was requested" in said
-    assert "finds no NVIDIA GPU on this machine" in said
+    message = refused([NAME, "--device", "cuda:0"], capsys)
+    assert "'cuda:0' was requested" in message
+    assert "finds no NVIDIA GPU on this machine" in message
 
 
 def test_a_gpu_beyond_the_last_one_is_refused(monkeypatch, capsys):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    said = refused([NAME, "--device", "cuda:2"], capsys)
-    assert "the last of this machine's 2 GPUs is cuda:1" in said
+    message = refused([NAME, "--device", "cuda:2"], capsys)
+    assert "the last of this machine's 2 GPUs is cuda:1" in message
     assert device.parse_device("cuda:1") == torch.device("cuda:1")
     assert device.parse_device("cuda") == torch.device("cuda:0")
 
@@ -92,8 +92,8 @@ def test_a_run_that_measures_the_processor_takes_no_gpu(monkeypatch, capsys):
         device, "parse_device", lambda _: torch.device("cuda:0")
     )
     monkeypatch.setattr(command, "parse_device", device.parse_device)
-    said = refused(["mask_cost", "--device", "cuda"], capsys)
-    assert "mask_cost always runs on the CPU, not on cuda:0" in said
+    message = refused(["mask_cost", "--device", "cuda"], capsys)
+    assert "mask_cost always runs on the CPU, not on cuda:0" in message
 
 
 def test_a_record_names_the_device_it_was_made_on(monkeypatch):
@@ -146,9 +146,9 @@ def test_running_out_of_gpu_memory_keeps_the_old_record(
 
     monkeypatch.setattr(record.Trainer, "compute_loss", half_way)
     assert command.main([NAME, "--quiet"]) == 1
-    said = capsys.readouterr()
-    assert said.out == ""
-    (line,) = said.err.strip().splitlines()
+    message = capsys.readouterr()
+    assert message.out == ""
+    (line,) = message.err.strip().splitlines()
     assert line.startswith(f"{NAME} needs more memory than the GPU has free")
     assert "its record is unchanged" in line
     assert "goes on from its last epoch" in line

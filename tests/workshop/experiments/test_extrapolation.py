@@ -71,9 +71,9 @@ def test_a_model_that_copies_has_error_zero():
     class Copies(nn.Module):
         def forward(self, text):
             half = text.shape[1] // 2
-            said = torch.zeros_like(text)
-            said[:, half:] = text[:, :half]
-            return nn.functional.one_hot(said, SYMBOLS + 1)
+            message = torch.zeros_like(text)
+            message[:, half:] = text[:, :half]
+            return nn.functional.one_hot(message, SYMBOLS + 1)
 
     class OneOff(Copies):
         def forward(self, text):
@@ -132,8 +132,8 @@ def test_only_models_without_positional_encodings_ignore_the_order(method):
     swapped = torch.tensor([[2, 1, 3, 4, 5, 6]])
     layer = model.layers[0]
     model.layers = nn.ModuleList([layer])  # a second sees through the mask
-    said, other = model(text)[:, -1], model(swapped)[:, -1]
-    assert torch.allclose(said, other, atol=1e-5) == (method == "none")
+    message, other = model(text)[:, -1], model(swapped)[:, -1]
+    assert torch.allclose(message, other, atol=1e-5) == (method == "none")
 
 
 @pytest.mark.parametrize("method", METHODS)
