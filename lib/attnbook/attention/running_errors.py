@@ -1,6 +1,6 @@
 """Running error analysis: every operation of PyTorch carries a bound.
 
-`RunningErrors` watches a computation in double precision. For each operation it
+`ErrorBounds` watches a computation in double precision. For each operation it
 calls a rule, which bounds the error of the result by the errors and sizes of
 what was combined. `attnbook.attention.error_budget` says which roundings are
 charged.
