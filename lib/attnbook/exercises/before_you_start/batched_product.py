@@ -41,7 +41,7 @@ check_batched_product = Exercise(
     minutes=5,
     section="Batched products",
     solution=batched_product,
-    returns=("scores",),
+    returns=("products",),
     draw=draw,
     mistakes=(
         Mistake(

@@ -82,8 +82,8 @@ check_gradient = Exercise(
         Mistake(
             "constant",
             "constant function differentiated",
-            "a constant is differentiated: the weights sum to 1 for every x, "
-            "so they should be squared before they are summed",
+            "a constant is differentiated, because the weights sum to 1 for "
+            "every x; the exercise asks for the sum of their squares",
             differentiated(lambda x: x.softmax(-1).sum()),
         ),
         Mistake(
@@ -124,8 +124,8 @@ check_gradient = Exercise(
         Mistake(
             "step-too-rough",
             "finite difference",
-            "it uses a finite difference, which has rounding error; use "
-            "autograd, which is exact",
+            "it uses a finite difference, which is only approximate; use "
+            "autograd, whose only error is rounding",
             lambda x: torch.stack(
                 [
                     (squares(x + 1e-4 * e) - squares(x)) / 1e-4

@@ -22,12 +22,12 @@ def gru_step(
     b_ih: Float[Tensor, " N3"],
     b_hh: Float[Tensor, " N3"],
 ) -> Float[Tensor, "B N"]:
-    """Return the next state; the gates are stacked as reset, update, new."""
+    """Return the next state; weights stacked as reset, update, candidate."""
     r_x, z_x, n_x = (x @ W_ih.T + b_ih).chunk(3, -1)
     r_h, z_h, n_h = (h @ W_hh.T + b_hh).chunk(3, -1)
     reset, update = (r_x + r_h).sigmoid(), (z_x + z_h).sigmoid()
-    new = (n_x + reset * n_h).tanh()
-    return (1 - update) * new + update * h
+    candidate = (n_x + reset * n_h).tanh()
+    return (1 - update) * candidate + update * h
 
 
 def draw(rng: torch.Generator) -> tuple[Case, ...]:
@@ -59,8 +59,8 @@ def reset_first(x, h, W_ih, W_hh, b_ih, b_hh):
     r_h, z_h, _ = (h @ W_hh.T + b_hh).chunk(3, -1)
     reset, update = (r_x + r_h).sigmoid(), (z_x + z_h).sigmoid()
     n = len(W_ih) // 3
-    new = (n_x + (reset * h) @ W_hh[2 * n :].T + b_hh[2 * n :]).tanh()
-    return (1 - update) * new + update * h
+    candidate = (n_x + (reset * h) @ W_hh[2 * n :].T + b_hh[2 * n :]).tanh()
+    return (1 - update) * candidate + update * h
 
 
 def bias_outside(x, h, W_ih, W_hh, b_ih, b_hh):
@@ -89,15 +89,15 @@ check_gru_step = Exercise(
             "state (papers differ in this)",
             edited(
                 gru_step,
-                "(1 - update) * new + update * h "
-                "→ update * new + (1 - update) * h",
+                "(1 - update) * candidate + update * h "
+                "→ update * candidate + (1 - update) * h",
             ),
         ),
         Mistake(
             "gates-swapped",
             "reset and update gates swapped",
             "the reset and update gates are swapped: the order is reset, "
-            "update, new",
+            "update, candidate",
             edited(
                 gru_step,
                 "r_x, z_x, n_x = → z_x, r_x, n_x =",
@@ -105,10 +105,10 @@ check_gru_step = Exercise(
             ),
         ),
         Mistake(
-            "new-first",
-            "new state taken first",
-            "the new state is computed from the first third; the order is "
-            "reset, update, new",
+            "candidate-first",
+            "candidate taken first",
+            "the candidate is computed from the first third; the order is "
+            "reset, update, candidate",
             edited(
                 gru_step,
                 "r_x, z_x, n_x = → n_x, r_x, z_x =",
@@ -146,18 +146,20 @@ check_gru_step = Exercise(
             "no-update",
             "no update gate",
             "the update gate is not used, so the old state is lost",
-            edited(gru_step, "(1 - update) * new + update * h → new"),
+            edited(
+                gru_step, "(1 - update) * candidate + update * h → candidate"
+            ),
         ),
         Mistake(
             "no-tanh",
             "no tanh",
-            "tanh is not applied to the new state",
+            "tanh is not applied to the candidate",
             edited(gru_step, ".tanh() → "),
         ),
         Mistake(
             "sigmoid-for-tanh",
             "sigmoid instead of tanh",
-            "a sigmoid is applied to the new state; it should be tanh",
+            "a sigmoid is applied to the candidate; it should be tanh",
             edited(gru_step, ".tanh() → .sigmoid()"),
         ),
         Mistake(

@@ -23,10 +23,10 @@ def lstm_step(
     b_ih: Float[Tensor, " N4"],
     b_hh: Float[Tensor, " N4"],
 ) -> tuple[Float[Tensor, "B N"], Float[Tensor, "B N"]]:
-    """Return the next h and c; gates stacked as input, forget, new, output."""
+    """Return h and c; weights stacked as input, forget, candidate, output."""
     gates = x @ W_ih.T + b_ih + h @ W_hh.T + b_hh
-    enter, keep, new, out = gates.chunk(4, -1)
-    c = keep.sigmoid() * c + enter.sigmoid() * new.tanh()
+    enter, keep, candidate, out = gates.chunk(4, -1)
+    c = keep.sigmoid() * c + enter.sigmoid() * candidate.tanh()
     return out.sigmoid() * c.tanh(), c
 
 
@@ -70,14 +70,14 @@ check_lstm_step = Exercise(
             "output-third",
             "output gate third",
             "the third and fourth parts are swapped: the order is input, "
-            "forget, new, output",
-            edited(lstm_step, "new, out = → out, new ="),
+            "forget, candidate, output",
+            edited(lstm_step, "candidate, out = → out, candidate ="),
         ),
         Mistake(
             "gates-swapped",
             "input and forget gates swapped",
             "the input and forget gates are swapped: the order is input, "
-            "forget, new, output",
+            "forget, candidate, output",
             edited(lstm_step, "enter, keep, → keep, enter,"),
         ),
         Mistake(
@@ -96,7 +96,7 @@ check_lstm_step = Exercise(
             "no-input-gate",
             "no input gate",
             "the input gate is not used",
-            edited(lstm_step, "enter.sigmoid() * new → new"),
+            edited(lstm_step, "enter.sigmoid() * candidate → candidate"),
         ),
         Mistake(
             "coupled-gates",
@@ -129,17 +129,17 @@ check_lstm_step = Exercise(
             ),
         ),
         Mistake(
-            "new-without-tanh",
+            "candidate-without-tanh",
             "no tanh for the candidate",
-            "tanh is not applied to the new values that are added to the cell",
-            edited(lstm_step, "new.tanh() → new"),
+            "tanh is not applied to the candidate, which is added to the cell "
+            "state",
+            edited(lstm_step, "candidate.tanh() → candidate"),
         ),
         Mistake(
             "sigmoid-for-tanh",
             "sigmoid instead of tanh",
-            "a sigmoid is applied to the new values that are added to the "
-            "cell; it should be tanh",
-            edited(lstm_step, "new.tanh() → new.sigmoid()"),
+            "a sigmoid is applied to the candidate; it should be tanh",
+            edited(lstm_step, "candidate.tanh() → candidate.sigmoid()"),
         ),
         Mistake(
             "cell-squashed",
@@ -149,8 +149,9 @@ check_lstm_step = Exercise(
             edited(
                 lstm_step,
                 "c.tanh() → c",
-                "keep.sigmoid() * c + enter.sigmoid() * new.tanh() "
-                "→ (keep.sigmoid() * c + enter.sigmoid() * new.tanh()).tanh()",
+                "keep.sigmoid() * c + enter.sigmoid() * candidate.tanh() → "
+                "(keep.sigmoid() * c + enter.sigmoid() * candidate.tanh())"
+                ".tanh()",
             ),
         ),
         Mistake(
