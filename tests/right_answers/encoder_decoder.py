@@ -390,7 +390,7 @@ def cause_in_one_loop(step, state, start, target):
 
 
 def cause_from_the_first_error(step, state, start, target):
-    made = cause.generate(step, state, start, len(target))
+    made = cause.generate_freely(step, state, start, len(target))
     k = next(t for t in range(len(target)) if made[t] != target[t])
     for previous in [start, *target[:k]]:
         _, state = step(previous, state)
@@ -402,7 +402,7 @@ def cause_from_the_first_error(step, state, start, target):
 
 
 def cause_by_counting(step, state, start, target):
-    made = cause.predict(step, state, start, target)
+    made = cause.predict_with_true_history(step, state, start, target)
     return len(cause.find_errors(made, target)) == 1
 
 
@@ -421,8 +421,10 @@ def cause_by_recursion(step, state, start, target):
 
 def cause_with_tensors(step, state, start, target):
     right = torch.tensor(target)
-    own = torch.tensor(cause.generate(step, state, start, len(target)))
-    forced = torch.tensor(cause.predict(step, state, start, target))
+    own = torch.tensor(cause.generate_freely(step, state, start, len(target)))
+    forced = torch.tensor(
+        cause.predict_with_true_history(step, state, start, target)
+    )
     first = int((own != right).int().argmax())
     return (forced == right)[first + 1 :].all()
 

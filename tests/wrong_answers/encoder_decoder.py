@@ -360,8 +360,8 @@ def fault_by_norm(model, source, lengths):
 
 def compare_runs(step, state, start, target):
     """Return the errors with the own and with the true history."""
-    own = cause.generate(step, state, start, len(target))
-    forced = cause.predict(step, state, start, target)
+    own = cause.generate_freely(step, state, start, len(target))
+    forced = cause.predict_with_true_history(step, state, start, target)
     return [cause.find_errors(made, target) for made in (own, forced)]
 
 
@@ -373,12 +373,12 @@ def cause_by_first_error_too(step, state, start, target):
 def cause_unshifted(step, state, start, target):
     own, _ = compare_runs(step, state, start, target)
     shifted = [*target[1:], target[-1]]
-    made = cause.predict(step, state, target[0], shifted)
+    made = cause.predict_with_true_history(step, state, target[0], shifted)
     return not any(t > own[0] for t in cause.find_errors(made, target))
 
 
 def cause_by_set(step, state, start, target):
-    own = set(cause.generate(step, state, start, len(target)))
+    own = set(cause.generate_freely(step, state, start, len(target)))
     return own == set(target)
 
 
@@ -402,7 +402,7 @@ def cause_as_pair(step, state, start, target):
 
 
 def cause_by_length(step, state, start, target):
-    made = cause.generate(step, state, start, len(target))
+    made = cause.generate_freely(step, state, start, len(target))
     return len(made) == len(target)
 
 

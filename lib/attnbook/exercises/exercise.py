@@ -59,6 +59,8 @@ class Exercise:
             softmax removes.
         other_solutions: other right formulas, whose larger rounding errors are
             allowed as well.
+        helpers: functions that the solution calls and that a chapter shows
+            with it.
     """
 
     title: str
@@ -73,6 +75,7 @@ class Exercise:
     forbidden: frozenset[str] = ATTENTION
     compare_by: Callable[[Outcome], Outcome] = lambda outcome: outcome
     other_solutions: tuple[Callable, ...] = ()
+    helpers: tuple[Callable, ...] = ()
 
     def __repr__(self) -> str:
         return f"{'★' * self.stars} {self.minutes} minutes: {self.title}"

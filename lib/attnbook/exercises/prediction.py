@@ -113,7 +113,7 @@ class NumberPrediction:
         return (
             f"<p>{format_inline(self.prompt)} ({self.low:g} to {self.high:g}"
             f"{format_inline(self._with_unit(''))})</p><details><summary>Answer"
-            f"</summary><p>We measured {measured}.</p></details>"
+            f"</summary><p>The result is {measured}.</p></details>"
         )
 
     def _with_unit(self, number: str) -> str:
@@ -122,9 +122,7 @@ class NumberPrediction:
     def __repr__(self) -> str:
         prompt = f"{self.prompt} ({self.low:g} to {self.high:g})"
         lines = wrap_text("Predict first: ", prompt)
-        return "\n".join(
-            [*lines, f"Measured: {self._with_unit(self.measured)}"]
-        )
+        return "\n".join([*lines, f"Result: {self._with_unit(self.measured)}"])
 
     def _repr_mimebundle_(self, **kwargs) -> dict[str, str]:
         """Return a static mount, readable without JavaScript, and text."""
@@ -185,7 +183,8 @@ def predict_number(
         prompt: the question. It may hold $math$ and `code`.
         low: left end of the slider.
         high: right end of the slider.
-        measured: what was measured, shown with three significant digits.
+        measured: the result, measured or computed, shown with three
+            significant digits.
         step: of the slider.
         unit: written after each number.
 

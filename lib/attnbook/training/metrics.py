@@ -41,11 +41,11 @@ def symbol_error_rate(
     require_equal_counts(outputs, references)
     edits = symbols = 0
     for output, accepted in zip(outputs, references, strict=True):
-        # Of two references equally near, the longer asks for less per symbol.
-        distance, minus_length = min(
-            (edit_distance(output, r), -len(r)) for r in accepted
-        )
-        edits, symbols = edits + distance, symbols - minus_length
+        distances = [edit_distance(output, r) for r in accepted]
+        edits += min(distances)
+        # The nearest reference counts; in a tie, the longest of the nearest.
+        pairs = zip(accepted, distances, strict=True)
+        symbols += max(len(r) for r, d in pairs if d == min(distances))
     return edits / symbols
 
 

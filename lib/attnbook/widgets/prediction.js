@@ -1,10 +1,10 @@
 // A prediction: what the reader expects, asked before the result is shown. What
 // follows in its section is covered until it is answered or skipped.
 
-/** Say how a number that was predicted compares with the measured one. */
+/** Say how a number that was predicted compares with the result. */
 export function compareNumbers(predicted, measured, unit) {
   const shown = (x) => `${x}${unit ? ` ${unit}` : ""}`;
-  return `You predicted ${shown(predicted)}; we measured ${shown(measured)}.`;
+  return `You predicted ${shown(predicted)}; the result is ${shown(measured)}.`;
 }
 
 /** What follows a cell in its section, its subsections not included. */

@@ -35,8 +35,9 @@ def find_exercises(text: str) -> dict[str, Exercise]:
 
 
 def write_solution(name: str, exercise: Exercise) -> str:
-    """Return the folded solution of an exercise."""
-    source = inspect.getsource(exercise.solution).rstrip()
+    """Return the folded solution of an exercise, after its helpers."""
+    shown = (*exercise.helpers, exercise.solution)
+    source = "\n\n\n".join(inspect.getsource(f).rstrip() for f in shown)
     return (
         f"<details>\n<summary>Solution of <code>{name}</code></summary>\n\n"
         f"```python\n{source}\n```\n\n</details>"

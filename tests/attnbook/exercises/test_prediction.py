@@ -38,8 +38,8 @@ def test_a_number_is_shown_with_three_digits_and_its_unit():
     state, html, text = shown(question)
     assert state["question"]["measured"] == "62.5"
     assert "How many? (0 to 100 %)" in html
-    assert "We measured 62.5 %." in html
-    assert text.endswith("Measured: 62.5 %")
+    assert "The result is 62.5 %." in html
+    assert text.endswith("Result: 62.5 %")
 
 
 @pytest.mark.refusal

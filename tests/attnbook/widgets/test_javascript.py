@@ -39,9 +39,9 @@ def quiz():
 def test_a_predicted_number_is_compared_with_the_measured_one():
     prediction = Module("prediction")
     message = prediction.call("compareNumbers", 51, "62.5", "%")
-    assert message == "You predicted 51 %; we measured 62.5 %."
+    assert message == "You predicted 51 %; the result is 62.5 %."
     message = prediction.call("compareNumbers", 3, "4", "")
-    assert message == "You predicted 3; we measured 4."
+    assert message == "You predicted 3; the result is 4."
 
 
 def draws(count=200, seed=0):

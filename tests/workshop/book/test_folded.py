@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from attnbook.exercises import before_you_start
+from attnbook.exercises import before_you_start, encoder_decoder
 from workshop.book.folded import BLOCK, refresh_solutions, write_solution
 
 pytestmark = pytest.mark.precision
@@ -63,6 +63,18 @@ def test_a_stale_solution_is_replaced():
     )
     assert "def softmax(" in fresh
     assert refresh_solutions(fresh) == fresh
+
+
+def test_a_solution_is_shown_after_the_functions_that_it_calls():
+    exercise = encoder_decoder.check_encoder_fault
+    shown = write_solution("check_encoder_fault", exercise)
+    found = re.findall(r"(?m)^def (\w+)\(", shown)
+    assert found == [
+        "reads_padding",
+        "mixes_sequences",
+        "ignores_symbol",
+        "encoder_fault",
+    ]
 
 
 @pytest.mark.refusal

@@ -80,7 +80,7 @@ def test_a_slider_compares_the_guess_with_what_was_measured(open_question):
     page.keyboard.press("ArrowRight")
     assert page.inner_text("output") == "51 %"
     page.get_by_role("button", name="Check").click()
-    status = "You predicted 51 %; we measured 62.5 %."
+    status = "You predicted 51 %; the result is 62.5 %."
     assert page.inner_text(".quiz-feedback") == status
     assert visible(page) == OPEN
     assert page.evaluate("() => document.documentElement.scrollWidth") <= 390

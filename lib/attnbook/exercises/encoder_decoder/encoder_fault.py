@@ -57,14 +57,14 @@ class SmallEncoder(nn.Module):
         )
 
 
-def side_by_side(last: Tensor) -> Tensor:
+def concatenate(last: Tensor) -> Tensor:
     """Return the final states (2, B, N) as contexts (B, 2N)."""
     return last.transpose(0, 1).flatten(1)
 
 
 def sound(model, source, lengths):
     """Return the states of both directions at the true ends."""
-    return side_by_side(model.recurrent(model.pack(source, lengths))[1])
+    return concatenate(model.recurrent(model.pack(source, lengths))[1])
 
 
 def sound_one_by_one(model, source, lengths):
@@ -72,7 +72,7 @@ def sound_one_by_one(model, source, lengths):
     rows = zip(source, lengths.tolist(), strict=True)
     return torch.cat(
         [
-            side_by_side(model.recurrent(model.embed(row[None, :n]))[1])
+            concatenate(model.recurrent(model.embed(row[None, :n]))[1])
             for row, n in rows
         ]
     )
@@ -80,7 +80,7 @@ def sound_one_by_one(model, source, lengths):
 
 def unpacked(model, source, lengths):
     """Run both directions over the padding."""
-    return side_by_side(model.recurrent(model.embed(source))[1])
+    return concatenate(model.recurrent(model.embed(source))[1])
 
 
 def unpacked_backward(model, source, lengths):
@@ -120,16 +120,18 @@ def first_position(model, source, lengths):
 
 
 def reads_padding(model, source, lengths) -> bool:
-    """Tell whether two more columns of padding change a context."""
+    """Return whether two more columns of padding change a context vector."""
     wider = F.pad(source, (0, 2))
     return not torch.allclose(model(wider, lengths), model(source, lengths))
 
 
 def mixes_sequences(model, source, lengths) -> bool:
-    """Tell whether a source alone, padded as before, has another context."""
-    alone = [
-        model(source[b : b + 1], lengths[b : b + 1]) for b in range(len(source))
-    ]
+    """Return whether a sequence has another context vector without the others.
+
+    It keeps its padding, so that only one thing changes.
+    """
+    rows = range(len(source))
+    alone = [model(source[b : b + 1], lengths[b : b + 1]) for b in rows]
     return not torch.allclose(torch.cat(alone), model(source, lengths))
 
 
@@ -142,24 +144,17 @@ def changes_alone(model, source, lengths) -> bool:
     return not torch.allclose(torch.cat(alone), model(source, lengths))
 
 
-def ignores_symbol(model, source, lengths, positions=None, some=False) -> bool:
-    """Tell whether a changed symbol leaves an entry of the context unchanged.
+def ignores_symbol(model, source, lengths) -> bool:
+    """Return whether an entry of a context vector ignores a symbol.
 
-    Args:
-        model: the encoder.
-        source: a batch.
-        lengths: of its sources.
-        positions: which symbols to change; all unless given.
-        some: look at the context as a whole instead of at each entry.
+    The symbols of the first sequence change one at a time.
     """
-    n = int(lengths[0])
-    row = source[:1, :n]
-    before = model(row, lengths[:1])
-    for position in range(n) if positions is None else positions:
+    row, n = source[:1, : int(lengths[0])], lengths[:1]
+    before = model(row, n)  # (1, M)
+    for position in range(row.shape[1]):
         changed = row.clone()
-        changed[0, position] = changed[0, position] % (SYMBOLS - 1) + 1
-        same = model(changed, lengths[:1]) == before
-        if same.all() if some else same.any():
+        changed[0, position] = changed[0, position] % 6 + 1  # another symbol
+        if (model(changed, n) == before).any():
             return True
     return False
 
@@ -169,8 +164,8 @@ def encoder_fault(
 ) -> Bool[Tensor, "3"]:
     """Return what is wrong with an encoder: three entries, in this order.
 
-    Contexts depend on padding; they depend on the other sequences of the batch;
-    an entry of a context does not depend on every symbol of its sequence.
+    Context vectors depend on padding; they depend on the other sequences of
+    the batch; an entry of a context vector ignores a symbol of its sequence.
     """
     tests = reads_padding, mixes_sequences, ignores_symbol
     return torch.tensor([test(model, source, lengths) for test in tests])
@@ -214,9 +209,27 @@ def always(model, source, lengths) -> bool:
     return True
 
 
-def change_symbols(*positions, some=False):
-    """Return a test that changes only these symbols, or all."""
-    return lambda *x: ignores_symbol(*x, positions or None, some)
+def ignores_symbol_at(position):
+    """Return a test that changes only the symbol at one position."""
+
+    def test(model, source, lengths) -> bool:
+        row, n = source[:1, : int(lengths[0])], lengths[:1]
+        changed = row.clone()
+        changed[0, position] = changed[0, position] % (SYMBOLS - 1) + 1
+        return bool((model(changed, n) == model(row, n)).any())
+
+    return test
+
+
+def ignored_by_every_entry(model, source, lengths) -> bool:
+    """Return whether all entries of a context vector ignore a symbol."""
+    row, n = source[:1, : int(lengths[0])], lengths[:1]
+    for position in range(row.shape[1]):
+        changed = row.clone()
+        changed[0, position] = changed[0, position] % (SYMBOLS - 1) + 1
+        if torch.equal(model(changed, n), model(row, n)):
+            return True
+    return False
 
 
 def judge(padding=reads_padding, mixing=mixes_sequences, unread=ignores_symbol):
@@ -230,6 +243,7 @@ check_encoder_fault = Exercise(
     minutes=25,
     section="Batches: padding and packing",
     solution=encoder_fault,
+    helpers=(reads_padding, mixes_sequences, ignores_symbol),
     returns=("faults",),
     draw=draw,
     mistakes=(
@@ -281,21 +295,21 @@ check_encoder_fault = Exercise(
             "an encoder with a half that has read only one symbol is not "
             "found: the other half changes with every symbol, so compare each "
             "entry of the context",
-            judge(unread=change_symbols(some=True)),
+            judge(unread=ignored_by_every_entry),
         ),
         Mistake(
             "first-symbol-only",
             "only the first symbol changed",
             "only the first symbol is changed, so a half that has read nothing "
             "but the first symbol is not found",
-            judge(unread=change_symbols(0)),
+            judge(unread=ignores_symbol_at(0)),
         ),
         Mistake(
             "last-symbol-only",
             "only the last symbol changed",
             "only the last symbol is changed, so a half that has read nothing "
             "but the last symbol is not found",
-            judge(unread=change_symbols(-1)),
+            judge(unread=ignores_symbol_at(-1)),
         ),
         Mistake(
             "unread-always",

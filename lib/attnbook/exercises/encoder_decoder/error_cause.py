@@ -64,39 +64,39 @@ class SmallDecoder:
         )
 
 
-def generate(
+def generate_freely(
     step: Callable[[int, Tensor], tuple[Tensor, Tensor]],
     state: Tensor,
     start: int,
     count: int,
 ) -> list[int]:
-    """Return the likeliest symbols, each fed back in."""
-    made, previous = [], start
+    """Return the most probable symbols; each is the next step's input."""
+    output, previous = [], start
     for _ in range(count):
         logits, state = step(previous, state)
         previous = int(logits.argmax())
-        made.append(previous)
-    return made
+        output.append(previous)
+    return output
 
 
-def predict(
+def predict_with_true_history(
     step: Callable[[int, Tensor], tuple[Tensor, Tensor]],
     state: Tensor,
     start: int,
     target: list,
 ) -> list[int]:
-    """Return the likeliest symbol at every step, with the true history."""
-    made = []
+    """Return the most probable symbols; the inputs are the true ones."""
+    output = []
     for previous in [start, *target[:-1]]:
         logits, state = step(previous, state)
-        made.append(int(logits.argmax()))
-    return made
+        output.append(int(logits.argmax()))
+    return output
 
 
-def find_errors(made: list[int], target: list[int]) -> list[int]:
+def find_errors(output: list[int], target: list[int]) -> list[int]:
     """Return the positions at which two sequences differ."""
-    pairs = zip(made, target, strict=True)
-    return [t for t, (ours, right) in enumerate(pairs) if ours != right]
+    pairs = zip(output, target, strict=True)
+    return [t for t, (symbol, true) in enumerate(pairs) if symbol != true]
 
 
 def error_cause(
@@ -105,10 +105,14 @@ def error_cause(
     start: int,
     target: list[int],
 ) -> bool:
-    """Return whether the wrong history explains every later mistake."""
-    own = find_errors(generate(step, state, start, len(target)), target)
-    forced = find_errors(predict(step, state, start, target), target)
-    return all(t <= own[0] for t in forced)
+    """Return whether the wrong history explains every later mistake.
+
+    Until its first mistake, the decoder has the true history in both runs.
+    """
+    generated = generate_freely(step, state, start, len(target))
+    predicted = predict_with_true_history(step, state, start, target)
+    first_mistake = find_errors(generated, target)[0]
+    return all(t <= first_mistake for t in find_errors(predicted, target))
 
 
 def draw(rng: torch.Generator) -> tuple[Case, ...]:
@@ -145,9 +149,9 @@ def conclude(compare):
     """
 
     def answer(step, state, start, target):
-        own = find_errors(generate(step, state, start, len(target)), target)
-        forced = find_errors(predict(step, state, start, target), target)
-        return compare(own, forced)
+        own = generate_freely(step, state, start, len(target))
+        forced = predict_with_true_history(step, state, start, target)
+        return compare(find_errors(own, target), find_errors(forced, target))
 
     return answer
 
@@ -170,6 +174,7 @@ check_error_cause = Exercise(
     minutes=25,
     section="Exposure bias",
     solution=error_cause,
+    helpers=(generate_freely, predict_with_true_history, find_errors),
     returns=("cause",),
     draw=draw,
     mistakes=(

@@ -23,7 +23,7 @@ def greedy(
     end: int,
     limit: int,
 ) -> list[int]:
-    """Return the likeliest symbol at every step, up to `end` or `limit`."""
+    """Return the most probable symbol of each step, without `end`."""
     output, previous = [], start
     while len(output) < limit:
         logits, state = step(previous, state)

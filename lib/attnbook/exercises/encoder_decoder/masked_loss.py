@@ -18,8 +18,8 @@ def masked_loss(
     logits: Float[Tensor, "B T V"], targets: Int[Tensor, "B T"], pad: int
 ) -> Float[Tensor, ""]:
     """Return the mean cross-entropy, in nats, of the symbols that are real."""
-    surprise = -logits.log_softmax(-1).gather(-1, targets[..., None])[..., 0]
-    return surprise[targets != pad].mean()
+    nll = -logits.log_softmax(-1).gather(-1, targets[..., None])[..., 0]
+    return nll[targets != pad].mean()
 
 
 def draw_padded(rng, lengths, width, symbols, pad=0):
@@ -82,8 +82,8 @@ check_masked_loss = Exercise(
             "sequence weighs more",
             edited(
                 masked_loss,
-                "surprise[targets != pad].mean() "
-                "→ ((surprise * (targets != pad)).sum(1) "
+                "nll[targets != pad].mean() "
+                "→ ((nll * (targets != pad)).sum(1) "
                 "/ (targets != pad).sum(1)).mean()",
             ),
         ),

@@ -16,10 +16,11 @@ from attnbook.exercises.inputs import draw_integers
 def reverse_source(
     tokens: Int[Tensor, "B S"], lengths: Int[Tensor, " B"]
 ) -> Int[Tensor, "B S"]:
-    """Return each sequence read backwards, its padding still at the end."""
-    places = torch.arange(tokens.shape[1], device=tokens.device)
-    mirrored = lengths[:, None] - 1 - places
-    return tokens.gather(1, torch.where(mirrored < 0, places, mirrored))
+    """Return each sequence in reverse order, with its padding at the end."""
+    positions = torch.arange(tokens.shape[1], device=tokens.device)
+    reversed_positions = lengths[:, None] - 1 - positions
+    real = reversed_positions >= 0
+    return tokens.gather(1, torch.where(real, reversed_positions, positions))
 
 
 def draw(rng: torch.Generator) -> tuple[Case, ...]:
