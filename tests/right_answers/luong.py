@@ -149,6 +149,265 @@ def window_by_filling(centre, places, reach):
     return seen.bool()
 
 
+def depth_by_graph(kind, T, L):
+    """Every computation finishes one arrow after the last that it waits for."""
+    state = [0] * L
+    vector = 0
+    for _ in range(T):
+        if kind == "before":
+            lowest = state[-1] + 1
+        else:
+            lowest = vector if kind == "feeding" else 0
+        for layer in range(L):
+            below = lowest if layer == 0 else state[layer - 1]
+            state[layer] = max(state[layer], below) + 1
+        context = lowest if kind == "before" else state[-1] + 1
+        vector = max(context, state[-1]) + 1
+    return vector
+
+
+def depth_by_table(kind, T, L):
+    return {
+        "before": 1 + T + T * L,
+        "after": 1 + T + L,
+        "feeding": 2 * T + T * L,
+    }[kind]
+
+
+def depth_by_recursion(kind, T, L):
+    if T == 1:
+        return L + 2
+    more = {"before": L + 1, "after": 1, "feeding": L + 2}[kind]
+    return depth_by_recursion(kind, T - 1, L) + more
+
+
+def depth_by_search(kind, T, L):
+    """Memoized depth-first search over the arrows."""
+    known = {}
+
+    def inputs(node):
+        name, t, layer = node
+        if name == "h":
+            if t == 0:
+                return []
+            found = [("h", t - 1, layer)]
+            if layer > 1:
+                found.append(("h", t, layer - 1))
+            elif kind == "before":
+                found.append(("c", t, 0))
+            elif kind == "feeding" and t > 1:
+                found.append(("a", t - 1, 0))
+            return found
+        if name == "c":
+            return [("h", t - (kind == "before"), L)]
+        return [("c", t, 0), ("h", t, L)]
+
+    def depth(node):
+        if node not in known:
+            known[node] = max((depth(x) + 1 for x in inputs(node)), default=0)
+        return known[node]
+
+    for t in range(1, T + 1):
+        depth(("a", t, 0))
+    return depth(("a", T, 0))
+
+
+def depth_with_numpy(kind, T, L):
+    each = np.array([L + 1, 1, L + 2])[
+        ["before", "after", "feeding"].index(kind)
+    ]
+    return int(T * each + {"before": 1, "after": L + 1, "feeding": 0}[kind])
+
+
+def layer_by_gradients(layer, states, memory, lengths):
+    """Autograd tells what the weights of a query depend on."""
+    rng = torch.Generator().manual_seed(3)
+    batch, _, width = states.shape
+    states = torch.randn(batch, 4, width, generator=rng).requires_grad_()
+    memory = torch.randn(memory.shape, generator=rng).requires_grad_()
+    if layer(states, memory, lengths - 2)[1][..., -2:].abs().sum() > 0:
+        return 2
+    weights = layer(states, memory, lengths)[1]
+    upstream = torch.randn(weights[:, 0].shape, generator=rng)
+    given = {"retain_graph": True, "allow_unused": True}
+    by_state, by_memory = torch.autograd.grad(
+        weights[:, 0], (states, memory), upstream, **given
+    )
+    if by_state is not None and by_state[:, 1:].abs().max() > 1e-6:
+        return 1
+    if by_memory is None or not by_memory.any():
+        return 3
+    if not all(half.any() for half in by_memory.chunk(2, -1)):
+        return 5
+    order = torch.randperm(memory.shape[1], generator=rng)
+    moved = layer(states, memory[:, order], lengths)[1]
+    return 0 if torch.allclose(moved, weights[..., order], atol=1e-5) else 4
+
+
+def layer_by_ratios(layer, states, memory, lengths):
+    """A changed key must not change the ratio of two other weights."""
+    base = torch.linspace(-2, 2, memory.numel()).sin().reshape(memory.shape)
+    width = states.shape[-1]
+    asked = torch.linspace(-1, 1, 2 * width).cos().reshape(1, 2, width)
+    asked = asked.expand(len(states), -1, -1)
+    weights = layer(asked, base, lengths)[1]
+    alone = layer(asked[:, 1:], base, lengths)[1]
+    if not torch.allclose(alone, weights[:, 1:], atol=1e-5):
+        return 1
+    if float(layer(asked, base, lengths - 1)[1][:, :, -1].max()) > 1e-7:
+        return 2
+    if torch.allclose(layer(asked, -base, lengths)[1], weights, atol=1e-5):
+        return 3
+    changed = base.clone()
+    changed[:, 0] += 1
+    ratio = [
+        w[..., 1:] / w[..., 1:].sum(-1, keepdim=True)
+        for w in (weights, layer(asked, changed, lengths)[1])
+    ]
+    if not torch.allclose(*ratio, atol=1e-5):
+        return 4
+    for columns in (slice(0, width // 2), slice(width // 2, width)):
+        changed = base.clone()
+        changed[..., columns] *= -1
+        if torch.allclose(
+            layer(asked, changed, lengths)[1], weights, atol=1e-5
+        ):
+            return 5
+    return 0
+
+
+def layer_by_one_sentence(layer, states, memory, lengths):
+    found = [
+        layer_by_gradients(
+            layer, *(x[i : i + 1] for x in (states, memory, lengths))
+        )
+        for i in range(len(states))
+    ]
+    return max(found)
+
+
+def layer_by_longer_input(layer, states, memory, lengths):
+    """Other numbers of queries and positions than in the example."""
+    rng = torch.Generator().manual_seed(8)
+    more = torch.randn(2, 9, memory.shape[2], generator=rng)
+    asked = torch.randn(2, 5, memory.shape[2], generator=rng)
+    return layer_by_ratios(layer, asked, more, torch.tensor([9, 9]))
+
+
+def layer_by_table(layer, states, memory, lengths):
+    """Every test is made, then the first that fails is looked up."""
+    rng = torch.Generator().manual_seed(1)
+    batch, size, width = memory.shape
+    q = torch.randn(batch, 2, width, generator=rng)
+    m, other = torch.randn(2, batch, size, width, generator=rng)
+
+    def look(states, memory, lengths=lengths):
+        return layer(states, memory, lengths)[1]
+
+    def same(a, b):
+        return torch.allclose(a, b, atol=1e-5)
+
+    w, half = look(q, m), width // 2
+    tests = {
+        1: not same(look(q[:, :1], m), w[:, :1]),
+        2: bool((look(q, m, lengths - 1)[..., -1] != 0).any()),
+        3: same(look(q, other), w),
+        4: not same(look(q, m.roll(1, 1)), w.roll(1, -1)),
+        5: same(look(q, torch.cat([m[..., :half], other[..., half:]], -1)), w)
+        or same(look(q, torch.cat([other[..., :half], m[..., half:]], -1)), w),
+    }
+    return next((number for number, failed in tests.items() if failed), 0)
+
+
+def factors_by_regression(error):
+    """Least squares on score, order and their product."""
+    rows, errors = [], []
+    for dot, score in enumerate(("additive", "dot")):
+        for after, order in enumerate(("before", "after")):
+            for seed in range(60):
+                rows.append([1, dot, after, dot * after])
+                errors.append(error(score, order, seed))
+    fitted = np.linalg.lstsq(np.array(rows), np.array(errors), rcond=None)[0]
+    _, dot, after, product = np.abs(fitted) > 2.5
+    return 4 if product else int(dot) + 2 * int(after)
+
+
+def factors_by_median(error):
+    """The middle of the extremes, with chance between two bounds."""
+
+    def middle(score, order):
+        found = sorted(error(score, order, seed) for seed in range(200))
+        return (found[0] + found[-1]) / 2
+
+    corners = [
+        middle(s, o) for s in ("additive", "dot") for o in ("before", "after")
+    ]
+    base, after, dot, both = corners
+    if abs(both - dot - after + base) > 2.5:
+        return 4
+    return (abs(dot - base) > 2.5) + 2 * (abs(after - base) > 2.5)
+
+
+def factors_by_table(error):
+    """The pattern of differences is looked up."""
+    mean = {
+        (s, o): np.mean([error(s, o, seed) for seed in range(100, 180)])
+        for s in ("additive", "dot")
+        for o in ("before", "after")
+    }
+    changed = tuple(
+        bool(abs(mean[a] - mean[b]) > 2.5)
+        for a, b in (
+            (("additive", "before"), ("dot", "before")),
+            (("additive", "after"), ("dot", "after")),
+            (("additive", "before"), ("additive", "after")),
+            (("dot", "before"), ("dot", "after")),
+        )
+    )
+    return {
+        (False,) * 4: 0,
+        (True, True, False, False): 1,
+        (False, False, True, True): 2,
+        (True,) * 4: 3,
+    }.get(changed, 4)
+
+
+def factors_with_tensors(error):
+    found = torch.tensor(
+        [
+            [
+                [error(s, o, seed) for seed in range(50)]
+                for o in ("before", "after")
+            ]
+            for s in ("additive", "dot")
+        ]
+    ).mean(-1)
+    if (found[1, 1] - found[1, 0] - found[0, 1] + found[0, 0]).abs() > 2.5:
+        return 4
+    score = (found[1] - found[0]).mean().abs() > 2.5
+    order = (found[:, 1] - found[:, 0]).mean().abs() > 2.5
+    return int(score) + 2 * int(order)
+
+
+def factors_until_sure(error):
+    """Seeds are added in blocks; the decision is made at the end."""
+    total = dict.fromkeys(
+        [(s, o) for s in ("dot", "additive") for o in ("after", "before")], 0.0
+    )
+    seeds = 0
+    while seeds < 64:
+        for seed in range(seeds, seeds + 16):
+            for pair in total:
+                total[pair] += error(*pair, seed)
+        seeds += 16
+    of = {pair: x / seeds for pair, x in total.items()}
+    by_score = [of["dot", o] - of["additive", o] for o in ("before", "after")]
+    by_order = of["additive", "after"] - of["additive", "before"]
+    if abs(by_score[1] - by_score[0]) > 2.5:
+        return 4
+    return 2 * (abs(by_order) > 2.5) + (abs(by_score[0]) > 2.5)
+
+
 ANSWERS = {
     "check_general_scores": (
         ("loops", general_by_loops),
@@ -178,5 +437,26 @@ ANSWERS = {
         ("squares", window_by_squares),
         ("not outside", window_not_outside),
         ("filled", window_by_filling),
+    ),
+    "check_decoder_depth": (
+        ("finishing times", depth_by_graph),
+        ("a table", depth_by_table),
+        ("recursion", depth_by_recursion),
+        ("depth-first search", depth_by_search),
+        ("numpy", depth_with_numpy),
+    ),
+    "check_attention_fault": (
+        ("gradients", layer_by_gradients),
+        ("ratios of weights", layer_by_ratios),
+        ("sentence by sentence", layer_by_one_sentence),
+        ("a longer input", layer_by_longer_input),
+        ("a table of tests", layer_by_table),
+    ),
+    "check_two_factors": (
+        ("least squares", factors_by_regression),
+        ("middle of the extremes", factors_by_median),
+        ("a table of differences", factors_by_table),
+        ("tensors", factors_with_tensors),
+        ("blocks of seeds", factors_until_sure),
     ),
 }

@@ -341,8 +341,135 @@ def as_bias(centre, places, reach):
     return torch.zeros(seen.shape).masked_fill(~seen, -torch.inf)
 
 
+DEPTH = Answers(checks.check_decoder_depth)
+DEPTH += (
+    Wrong(
+        "numbers",
+        "the number of computations is counted instead of the longest path",
+        "its growth with the number of steps",
+        lambda kind, T, L: T * (L + 2),
+    ),
+    Wrong(
+        "type",
+        "a formula with a true division",
+        "every number",
+        lambda *x: str(checks.check_decoder_depth.solution(*x)),
+    ),
+)
+
+
+@DEPTH.wrong("numbers", "one layer")
+def depth_times_layers(kind, T, L):
+    """The path of one layer is taken L times."""
+    return L * checks.check_decoder_depth.solution(kind, T, 1)
+
+
+@DEPTH.wrong("numbers", "attention after the step")
+def depth_without_context(kind, T, L):
+    """The context vector is not counted as a computation."""
+    return {"before": T * L + 1, "after": T + L, "feeding": T * (L + 1)}[kind]
+
+
+@DEPTH.wrong("error", "nothing")
+def depth_by_attribute(kind, T, L):
+    """The kind is taken for a decoder."""
+    return kind.depth
+
+
+LAYER = Answers(checks.check_attention_fault)
+
+
+@LAYER.wrong("always-right", "layers without a fault")
+def layer_by_shapes(layer, states, memory, lengths):
+    """Only shapes are tested, and they are always right."""
+    vectors, weights = layer(states, memory, lengths)
+    right = vectors.shape == states.shape
+    return int(not (right and weights.shape[2] == memory.shape[1]))
+
+
+@LAYER.wrong("numbers", "every other fault")
+def layer_without_fifth(*inputs):
+    """The columns are not tested."""
+    found = checks.check_attention_fault.solution(*inputs)
+    return found if found < 5 else 0
+
+
+@LAYER.wrong("error", "nothing")
+def layer_by_attribute(layer, states, memory, lengths):
+    """The layer is inspected instead of tested."""
+    return layer.fault
+
+
+@LAYER.wrong("type", "the diagnosis")
+def layer_as_name(*inputs):
+    """Names are easier to read than numbers."""
+    names = ["none", "queries", "padding", "memory", "keys", "columns"]
+    return names[checks.check_attention_fault.solution(*inputs)]
+
+
+@LAYER.wrong("numbers", "faults of softmax and mask")
+def layer_with_zero_memory(layer, states, memory, lengths):
+    """The encoder states are set to zero, so that nothing else disturbs."""
+    return checks.check_attention_fault.solution(
+        lambda s, m, n: layer(s, torch.zeros_like(m), n),
+        states,
+        memory,
+        lengths,
+    )
+
+
+FACTORS = Answers(checks.check_two_factors)
+
+
+@FACTORS.wrong("numbers", "large effects, by luck")
+def factors_of_three_seeds(error):
+    """Three seeds are what papers use."""
+    rng = torch.Generator().manual_seed(0)
+    seeds = torch.randint(1000, (3,), generator=rng).tolist()
+
+    def mean(score, order):
+        return sum(error(score, order, n) for n in seeds) / 3
+
+    base = mean("additive", "before")
+    dot, after = mean("dot", "before"), mean("additive", "after")
+    both = mean("dot", "after")
+    if abs(both - dot - after + base) > 1:
+        return 4
+    return (abs(dot - base) > 1) + 2 * (abs(after - base) > 1)
+
+
+@FACTORS.wrong("error", "nothing")
+def factors_of_other_names(error):
+    """The scores are called as in the paper."""
+    return int(error("general", "before", 0) > error("dot", "before", 0))
+
+
+@FACTORS.wrong("type", "the explanation")
+def factors_as_pair(error):
+    """A pair of truth values, one for each factor."""
+    found = checks.check_two_factors.solution(error)
+    return found in (1, 3), found in (2, 3)
+
+
+@FACTORS.wrong("numbers", "differences due to one factor")
+def factors_by_larger(error):
+    """The factor with the larger effect is the explanation."""
+    found = checks.check_two_factors.solution(error)
+    return found if found < 3 else 1
+
+
+@FACTORS.wrong("numbers", "differences in which the score has no effect")
+def factors_without_score(error):
+    """Only the order is changed."""
+    found = checks.check_two_factors.solution(error)
+    return 2 * (found in (2, 3))
+
+
 ANSWERS = {
     "check_concat_scores": CONCAT,
     "check_general_scores": GENERAL,
     "check_local_window": WINDOW,
+    "check_decoder_depth": DEPTH,
+    "check_attention_fault": LAYER,
+    "check_two_factors": FACTORS,
 }

@@ -157,11 +157,10 @@ def measure_predicted_share(model: nn.Module, data: Task, size: int) -> float:
     return hits / count
 
 
-def train_and_score(data: Task, name: str, seed: int) -> dict:
-    """Train one decoder; return its losses and its test scores."""
-    model = build_model(data, DECODERS[name], seed).to(get_device())
+def measure_decoder(data: Task, model: EncoderDecoder, seed: int) -> dict:
+    """Train a model; return its losses and its test scores."""
     trainer = Trainer(
-        model,
+        model.to(get_device()),
         data.encode(data.splits.train),
         data.encode(data.splits.valid),
         Recipe(EPOCHS, size=64, rate=6e-3, seed=seed),
@@ -171,8 +170,6 @@ def train_and_score(data: Task, name: str, seed: int) -> dict:
     outputs = [data.targets.decode(f.ids) for f in data.generate(model, tested)]
     links = predicted_links(data, model, tested)
     return {
-        "decoder": name,
-        "seed": seed,
         "valid_loss": [h["valid_loss"] for h in history],
         "test_loss": held_out_loss(model, data.encode(tested)),
         "sentences_right": sum(
@@ -187,6 +184,12 @@ def train_and_score(data: Task, name: str, seed: int) -> dict:
         ),
         "predicted_one_by_one": measure_predicted_share(model, data, 1),
     }
+
+
+def train_and_score(data: Task, name: str, seed: int) -> dict:
+    """Train one of the decoders; return its losses and its test scores."""
+    model = build_model(data, DECODERS[name], seed)
+    return {"decoder": name, "seed": seed} | measure_decoder(data, model, seed)
 
 
 @experiment()

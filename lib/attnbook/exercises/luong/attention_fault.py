@@ -1,0 +1,302 @@
+"""Exercise: find out what is wrong with an attention layer, by tests.
+
+Source: the faults are those of public decoders, linked in the chapter
+Axes: B batch, T queries, S source symbols, M width of states and memory
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from attnbook.exercises.exercise import Case, Exercise, Mistake
+from attnbook.exercises.inputs import normal
+
+# What can be built into a layer, and the number of its fault.
+FAULTS = {
+    "right": 0,
+    "dot": 0,
+    "softmax over the queries": 1,
+    "mean of the queries subtracted": 1,
+    "unmasked": 2,
+    "padding scored 0": 2,
+    "location": 3,
+    "equal weights": 3,
+    "reshaped": 4,
+    "first columns": 5,
+    "last columns": 5,
+}
+
+
+@dataclass(eq=False)
+class Layer:
+    """Attention after the recurrent step, with or without a fault.
+
+    Called with states (B, T, M), memory (B, S, M) and lengths (B,), it returns
+    attentional vectors (B, T, M) and weights (B, T, S).
+    """
+
+    built_in: str
+    numbers: tuple[Tensor, ...]
+
+    def __call__(
+        self, states: Tensor, memory: Tensor, lengths: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Attend and combine, as far as the fault allows."""
+        mix = self.numbers[2]
+        weights = self._weights(self._scores(states, memory), lengths)
+        both = torch.cat([weights @ memory, states], dim=-1)
+        return torch.tanh(both @ mix.T), weights
+
+    def _scores(self, states: Tensor, memory: Tensor) -> Tensor:
+        """Return scores (B, T, S)."""
+        W, places, _ = self.numbers
+        kind, half = self.built_in, memory.shape[2] // 2
+        if kind == "location":
+            return states @ places[: memory.shape[1]].T
+        keys = memory if kind == "dot" else memory @ W.T
+        if kind == "first columns":
+            keys = memory[..., :half] @ W[:, :half].T
+        if kind == "last columns":
+            keys = memory[..., half:] @ W[:, half:].T
+        if kind == "reshaped":
+            return states @ keys.reshape(keys.shape[0], keys.shape[2], -1)
+        scores = states @ keys.mT
+        if kind == "equal weights":
+            scores = torch.zeros_like(scores)
+        if kind == "mean of the queries subtracted":
+            scores = scores - scores.mean(1, keepdim=True)
+        return scores
+
+    def _weights(self, scores: Tensor, lengths: Tensor) -> Tensor:
+        """Return weights (B, T, S) of scores (B, T, S)."""
+        real = (torch.arange(scores.shape[2]) < lengths[:, None])[:, None]
+        kind = self.built_in
+        if kind == "softmax over the queries":
+            return scores.softmax(1) * real
+        if kind == "padding scored 0":
+            return (scores * real).softmax(-1)
+        if kind == "unmasked":
+            return scores.softmax(-1)
+        return scores.masked_fill(~real, -torch.inf).softmax(-1)
+
+    def __eq__(self, other) -> bool:
+        """Two layers are equal if their fault and their numbers are."""
+        return self.built_in == other.built_in and all(
+            map(torch.equal, self.numbers, other.numbers)
+        )
+
+
+def is_far(a: Tensor, b: Tensor) -> bool:
+    """Tell whether two tensors differ by more than rounding."""
+    return not torch.allclose(a, b, atol=1e-5)
+
+
+def attention_fault(
+    layer: Callable, states: Tensor, memory: Tensor, lengths: Tensor
+) -> int:
+    """Return the number of a layer's fault, 0 if there is none.
+
+    1: the weights of a query depend on the other queries. 2: padding gets
+    weight. 3: the weights do not depend on the memory. 4: the keys are
+    reshaped instead of transposed. 5: only half of the columns of the memory
+    influence the weights.
+
+    Args:
+        layer: (states, memory, lengths) to (attentional vectors, weights).
+        states: an example of the decoder's states.
+        memory: an example of the encoder's states.
+        lengths: all equal to S, so that there is no padding.
+    """
+    rng = torch.Generator().manual_seed(0)
+    batch, _, width = states.shape
+    states, memory = normal(rng, batch, 3, width), normal(rng, *memory.shape)
+    other = normal(rng, *memory.shape)
+    weights = layer(states, memory, lengths)[1]
+    if is_far(layer(states[:, :1], memory, lengths)[1], weights[:, :1]):
+        return 1
+    if layer(states, memory, lengths - 1)[1][..., -1].any():
+        return 2
+    if not is_far(layer(states, other, lengths)[1], weights):
+        return 3
+    if is_far(layer(states, memory.flip(1), lengths)[1].flip(-1), weights):
+        return 4
+    half = width // 2
+    for first, last in (memory, other), (other, memory):
+        mixed = torch.cat([first[..., :half], last[..., half:]], dim=-1)
+        if not is_far(layer(states, mixed, lengths)[1], weights):
+            return 5
+    return 0
+
+
+def draw(rng: torch.Generator) -> tuple[Case, ...]:
+    """A right layer first, then every fault, in any order."""
+
+    def case(built_in: str, plain: bool) -> Case:
+        b, t, s, m = 3, 1 if plain else 3, 5, 4
+        numbers = (
+            normal(rng, m, m),
+            normal(rng, 12, m),
+            0.5 * normal(rng, m, 2 * m),
+        )
+        memory = normal(rng, b, s, m)
+        if plain:
+            memory = memory[:, :1].expand(-1, s, -1).clone()
+        inputs = (
+            Layer(built_in, numbers),
+            normal(rng, b, t, m),
+            memory,
+            torch.full((b,), s),
+        )
+        what = (
+            "no fault" if FAULTS[built_in] == 0 else f"the fault “{built_in}”"
+        )
+        given = ", given one query and equal encoder states" if plain else ""
+        return Case(f"with a layer that has {what}{given}", inputs)
+
+    kinds = [(kind, plain) for kind in FAULTS for plain in (False, True)]
+    order = 1 + torch.randperm(len(kinds) - 1, generator=rng)
+    return tuple(case(*kinds[i]) for i in (0, *order.tolist()))
+
+
+def make_diagnosis(
+    *,
+    queries: int = 3,
+    drawn: bool = True,
+    padded: Callable = lambda lengths: lengths - 1,
+    of: int = 1,
+    order: bool = True,
+    halves: tuple[int, ...] = (0, 1),
+    numbers: Callable = lambda fault: fault,
+):
+    """Return a diagnosis like ours, with one of its tests spoiled."""
+
+    def answer(layer, states, memory, lengths):
+        rng = torch.Generator().manual_seed(0)
+        batch, _, width = states.shape
+        made = normal(rng, batch, 3, width), normal(rng, *memory.shape)
+        other = normal(rng, *memory.shape)
+        states = made[0][:, :queries]
+        memory = made[1] if drawn else memory
+        weights = layer(states, memory, lengths)[1]
+        if is_far(layer(states[:, :1], memory, lengths)[1], weights[:, :1]):
+            return numbers(1)
+        short = padded(lengths)
+        past = layer(states, memory, short)[1][..., -1]
+        if past[short < memory.shape[1]].any():
+            return numbers(2)
+        if not is_far(
+            layer(states, other, lengths)[of],
+            layer(states, memory, lengths)[of],
+        ):
+            return numbers(3)
+        flipped = layer(states, memory.flip(1), lengths)[1]
+        if is_far(flipped.flip(-1) if order else flipped, weights):
+            return numbers(4)
+        half = width // 2
+        for i in halves:
+            pair = ((memory, other), (other, memory))[i]
+            mixed = torch.cat(
+                [pair[0][..., :half], pair[1][..., half:]], dim=-1
+            )
+            if not is_far(
+                layer(states, mixed, lengths)[of],
+                layer(states, memory, lengths)[of],
+            ):
+                return numbers(5)
+        return numbers(0)
+
+    return answer
+
+
+def test_only_sums(layer, states, memory, lengths) -> int:
+    """Test nothing but the sums of the weights."""
+    total = layer(states, memory, lengths)[1].sum(-1)
+    return int(is_far(total, torch.ones_like(total)))
+
+
+check_attention_fault = Exercise(
+    title="the fault of an attention layer",
+    stars=3,
+    minutes=25,
+    section="Pitfalls",
+    solution=attention_fault,
+    returns=("fault",),
+    draw=draw,
+    mistakes=(
+        Mistake(
+            "one-query",
+            "only one query",
+            "it tries one query at a time, and one query cannot depend on "
+            "others; give the layer several",
+            make_diagnosis(queries=1),
+        ),
+        Mistake(
+            "example-memory",
+            "given encoder states not replaced",
+            "it tests with the given encoder states, which may all be equal; "
+            "then no order can be seen",
+            make_diagnosis(drawn=False),
+        ),
+        Mistake(
+            "no-padding-tried",
+            "only inputs without padding",
+            "it tries only inputs without padding; shorten the lengths",
+            make_diagnosis(padded=lambda lengths: lengths),
+        ),
+        Mistake(
+            "looks-at-vectors",
+            "attentional vectors instead of weights",
+            "it looks at the attentional vectors, which contain the values: "
+            "they change with the memory even if the weights do not",
+            make_diagnosis(of=0),
+        ),
+        Mistake(
+            "weights-not-moved",
+            "moved encoder states, unmoved weights",
+            "if the encoder states are moved, the weights must move with them; "
+            "it expects that they stay",
+            make_diagnosis(order=False),
+        ),
+        Mistake(
+            "first-columns-only",
+            "only the last columns changed",
+            "it changes only the last half of the columns, so it cannot see "
+            "that the first half has no influence",
+            make_diagnosis(halves=(0,)),
+        ),
+        Mistake(
+            "last-columns-only",
+            "only the first columns changed",
+            "it changes only the first half of the columns, so it cannot see "
+            "that the last half has no influence",
+            make_diagnosis(halves=(1,)),
+        ),
+        Mistake(
+            "only-sums",
+            "only sums of weights",
+            "it tests only whether the weights sum to 1, and most wrong "
+            "layers pass this test",
+            test_only_sums,
+        ),
+        Mistake(
+            "counted-from-one",
+            "faults counted from 1",
+            "its numbers are one too high: 0 means that there is no fault",
+            make_diagnosis(numbers=lambda fault: fault + 1),
+        ),
+        Mistake(
+            "only-right-or-wrong",
+            "faults not told apart",
+            "it tells only whether there is a fault; return its number",
+            make_diagnosis(numbers=lambda fault: min(fault, 1)),
+        ),
+        Mistake(
+            "always-right",
+            "no fault found",
+            "it never finds a fault",
+            lambda layer, states, memory, lengths: 0,
+        ),
+    ),
+)

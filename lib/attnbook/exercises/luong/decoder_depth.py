@@ -1,0 +1,142 @@
+"""Exercise: predict how many computations of a decoder wait for one another.
+
+Source: Luong et al. (2015), sections 3 and 3.3,
+    https://arxiv.org/abs/1508.04025; Bahdanau et al. (2015), section 3.1,
+    https://arxiv.org/abs/1409.0473
+Axes: T output steps, L recurrent layers
+"""
+
+import torch
+
+from attnbook.exercises.exercise import Case, Exercise, Mistake
+from attnbook.exercises.inputs import shuffle_cases, whole
+
+KINDS = ("before", "after", "feeding")
+
+
+def decoder_depth(kind: str, T: int, L: int) -> int:
+    """Return how many arrows the longest path through a decoder has.
+
+    Args:
+        kind: "before" or "after", where the decoder attends; "feeding" for
+            "after" with input feeding.
+        T: output steps.
+        L: recurrent layers, one above the other.
+    """
+    if kind == "before":  # each step: c_t, then all layers; at the end a_T
+        return T * (L + 1) + 1
+    if kind == "after":  # along one layer, up all others, then c_T and a_T
+        return T + L + 1
+    return T * (L + 2)  # each step: all layers, c_t, a_t
+
+
+def draw(rng: torch.Generator) -> tuple[Case, ...]:
+    """One step of one layer; then more of each, in any order."""
+    sizes = [(1, 1), (1, 3), (4, 1), (3, 2), (2, 5)]
+    sizes.append(tuple(whole(rng, 6, 40, 2).tolist()))
+    cases = [
+        Case(
+            f"with kind = {kind!r}, {T} step{'s' * (T > 1)} and {L} "
+            f"layer{'s' * (L > 1)}",
+            (kind, T, L),
+        )
+        for T, L in sizes
+        for kind in KINDS
+    ]
+    return shuffle_cases(tuple(cases), rng)
+
+
+def change_counts(**parts):
+    """Return depths that are right but for some kinds, given as functions."""
+
+    def answer(kind, T, L):
+        return parts.get(kind, lambda T, L: decoder_depth(kind, T, L))(T, L)
+
+    return answer
+
+
+check_decoder_depth = Exercise(
+    title="the longest path through a decoder",
+    stars=2,
+    minutes=15,
+    section="Attention after the recurrent step",
+    solution=decoder_depth,
+    returns=("arrows",),
+    draw=draw,
+    mistakes=(
+        Mistake(
+            "one-layer",
+            "layers not counted",
+            "the depth does not depend on the number of layers; a path also "
+            "leads up through them",
+            lambda kind, T, L: decoder_depth(kind, T, 1),
+        ),
+        Mistake(
+            "layers-wait",
+            "all layers of a step before the next step",
+            "with attention after the step, layer 1 need not wait for the "
+            "upper layers of the step before",
+            change_counts(after=lambda T, L: T * L + 2),
+        ),
+        Mistake(
+            "nodes",
+            "boxes instead of arrows",
+            "the boxes of the path are counted; a path has one arrow less",
+            lambda *x: decoder_depth(*x) + 1,
+        ),
+        Mistake(
+            "no-output",
+            "no arrow to the output",
+            "the last arrow, to the vector from which the word is predicted, "
+            "is missing",
+            lambda *x: decoder_depth(*x) - 1,
+        ),
+        Mistake(
+            "order-swapped",
+            "before and after swapped",
+            "the two orders are swapped: with attention before the step, every "
+            "state waits for a context vector",
+            change_counts(
+                before=lambda T, L: T + L + 1,
+                after=lambda T, L: T * (L + 1) + 1,
+            ),
+        ),
+        Mistake(
+            "feeding-parallel",
+            "input feeding without waiting",
+            "with input feeding, the next step waits for the attentional "
+            "vector of this one",
+            change_counts(feeding=lambda T, L: T + L + 1),
+        ),
+        Mistake(
+            "feeding-as-before",
+            "input feeding like attention before the step",
+            "with input feeding, each step also waits for the attentional "
+            "vector, which is computed from the context vector",
+            change_counts(feeding=lambda T, L: T * (L + 1) + 1),
+        ),
+        Mistake(
+            "as-in-generation",
+            "generation instead of teacher forcing",
+            "with teacher forcing the words are known, so a step after which "
+            "the decoder attends does not wait for the output before it",
+            change_counts(after=lambda T, L: T * (L + 2)),
+        ),
+        Mistake(
+            "attention-in-each-layer",
+            "attention in every layer",
+            "only the top layer attends",
+            lambda kind, T, L: {
+                "before": 2 * T * L + 1,
+                "after": T + 2 * L,
+                "feeding": 3 * T * L,
+            }[kind],
+        ),
+        Mistake(
+            "first-step-free",
+            "first step not counted",
+            "the first step also waits, for the first state",
+            lambda kind, T, L: decoder_depth(kind, max(T - 1, 0), L),
+        ),
+    ),
+)
