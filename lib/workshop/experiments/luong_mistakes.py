@@ -159,7 +159,7 @@ DECODERS = {
 }
 
 
-def build(data: Task, variant: Variant, seed: int) -> EncoderDecoder:
+def build_model(data: Task, variant: Variant, seed: int) -> EncoderDecoder:
     """Return a new model of the size of chapter 2's mistakes."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -182,7 +182,7 @@ def luong_mistakes() -> dict:
     data = small_task()
     rows = [
         {"decoder": name, "right": variant.right, "seed": seed}
-        | measure_decoder(data, build(data, variant, seed), seed)
+        | measure_decoder(data, build_model(data, variant, seed), seed)
         for name, variant in DECODERS.items()
         for seed in SEEDS
     ]

@@ -64,7 +64,7 @@ class Layer:
             return states @ keys.reshape(keys.shape[0], keys.shape[2], -1)
         scores = states @ keys.mT
         if kind == "equal weights":
-            scores = torch.zeros_like(scores)
+            scores = 0 * scores
         if kind == "mean of the queries subtracted":
             scores = scores - scores.mean(1, keepdim=True)
         return scores
