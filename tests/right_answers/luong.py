@@ -196,7 +196,7 @@ def depth_by_search(kind, T, L):
             elif kind == "before":
                 found.append(("c", t, 0))
             elif kind == "feeding" and t > 1:
-                found.append(("a", t - 1, 0))
+                found.append(("o", t - 1, 0))
             return found
         if name == "c":
             return [("h", t - (kind == "before"), L)]
@@ -208,8 +208,8 @@ def depth_by_search(kind, T, L):
         return known[node]
 
     for t in range(1, T + 1):
-        depth(("a", t, 0))
-    return depth(("a", T, 0))
+        depth(("o", t, 0))
+    return depth(("o", T, 0))
 
 
 def depth_with_numpy(kind, T, L):

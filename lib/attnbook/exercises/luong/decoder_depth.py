@@ -23,11 +23,11 @@ def decoder_depth(kind: str, T: int, L: int) -> int:
         T: output steps.
         L: recurrent layers, one above the other.
     """
-    if kind == "before":  # each step: c_t, then all layers; at the end a_T
+    if kind == "before":  # each step: c_t, then all layers; at the end o_T
         return T * (L + 1) + 1
-    if kind == "after":  # along one layer, up all others, then c_T and a_T
+    if kind == "after":  # along one layer, up all others, then c_T and o_T
         return T + L + 1
-    return T * (L + 2)  # each step: all layers, c_t, a_t
+    return T * (L + 2)  # each step: all layers, c_t, o_t
 
 
 def draw(rng: torch.Generator) -> tuple[Case, ...]:
