@@ -17,11 +17,11 @@ from torch import Tensor, nn
 from attnbook.attention.luong import dot_scores
 from attnbook.models.encoder_decoder import EncoderDecoder
 from attnbook.training.loop import Trainer, held_out_loss
-from attnbook.training.run import with_seed
+from attnbook.training.run import change_seed
 from attnbook.training.scoring import (
+    compute_shifted_error,
     predicted_links,
     score_sequences,
-    shifted_alignment_error,
 )
 from attnbook.training.tasks import Task
 from attnbook.training.trained import load_trained
@@ -72,7 +72,7 @@ def compute_closeness(matrix: Tensor) -> float:
 
 def with_score(model: EncoderDecoder, score: nn.Module) -> EncoderDecoder:
     """Put another score into a decoder, and return the model."""
-    model.decoder.attention.score = score  # type: ignore[union-attr]
+    model.decoder.attention.score = score
     return model
 
 
@@ -82,7 +82,7 @@ def measure(model: EncoderDecoder, data: Task) -> dict[str, float]:
     links = predicted_links(data, model, pairs)
     return {
         "loss": held_out_loss(model, data.encode(pairs)),
-        "alignment_error": shifted_alignment_error(links, pairs, 0),
+        "alignment_error": compute_shifted_error(links, pairs, 0),
     }
 
 
@@ -101,7 +101,7 @@ def train_alone(
 
 def train(seed: int, data: Task, score: Callable) -> EncoderDecoder:
     """Train a decoder with a dot score from the first weights of its seed."""
-    run = with_seed(SHORT_TALK, seed, score="dot")
+    run = change_seed(SHORT_TALK, seed, score="dot")
     model = with_score(run.model(), score(run.decoder))
     encoded = [data.encode(x) for x in (data.splits.train, data.splits.valid)]
     Trainer(model, *encoded, run.recipe).run(progress=False)

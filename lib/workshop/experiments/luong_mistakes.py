@@ -27,8 +27,8 @@ from attnbook.models.luong_decoder import LuongDecoder
 from attnbook.training.tasks import Task
 from workshop.experiments.decoder_mistakes import (
     SEEDS,
+    draw_task,
     measure_decoder,
-    small_task,
 )
 from workshop.experiments.record import recorded
 from workshop.experiments.registry import experiment
@@ -179,7 +179,7 @@ def build_model(data: Task, variant: Variant, seed: int) -> EncoderDecoder:
 @recorded(SEEDS)
 def luong_mistakes() -> dict:
     """Record eleven decoders, seven of them wrong, trained to the end."""
-    data = small_task()
+    data = draw_task()
     rows = [
         {"decoder": name, "right": variant.right, "seed": seed}
         | measure_decoder(data, build_model(data, variant, seed), seed)

@@ -4,7 +4,7 @@ import torch
 
 from attnbook.attention.luong import DotScore
 from workshop.experiments import key_rotation, luong_mistakes
-from workshop.experiments.decoder_mistakes import small_task
+from workshop.experiments.decoder_mistakes import draw_task
 
 
 def test_a_matrix_that_undoes_the_rotation_gives_dot_scores():
@@ -29,7 +29,7 @@ def test_loading_weights_does_not_change_the_rotation_that_was_given():
 
 
 def test_every_mistake_changes_what_its_decoder_computes():
-    data = small_task()
+    data = draw_task()
     source = torch.tensor([[4, 5, 6, 0, 0, 0, 0, 0], [7, 8, 9, 10, 4, 5, 6, 7]])
     previous = torch.tensor([[1, 4, 5, 6, 7, 8, 9, 4]] * 2)
     lengths = torch.tensor([3, 8])

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from attnbook.exercises.exercise import Case, Exercise, Mistake
-from attnbook.exercises.inputs import normal
+from attnbook.exercises.inputs import draw_normal
 
 # What can be built into a layer, and the number of its fault.
 FAULTS = {
@@ -111,8 +111,11 @@ def attention_fault(
     """
     rng = torch.Generator().manual_seed(0)
     batch, _, width = states.shape
-    states, memory = normal(rng, batch, 3, width), normal(rng, *memory.shape)
-    other = normal(rng, *memory.shape)
+    states, memory = (
+        draw_normal(rng, batch, 3, width),
+        draw_normal(rng, *memory.shape),
+    )
+    other = draw_normal(rng, *memory.shape)
     weights = layer(states, memory, lengths)[1]
     if is_far(layer(states[:, :1], memory, lengths)[1], weights[:, :1]):
         return 1
@@ -136,16 +139,16 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
     def case(built_in: str, plain: bool) -> Case:
         b, t, s, m = 3, 1 if plain else 3, 5, 4
         numbers = (
-            normal(rng, m, m),
-            normal(rng, 12, m),
-            0.5 * normal(rng, m, 2 * m),
+            draw_normal(rng, m, m),
+            draw_normal(rng, 12, m),
+            0.5 * draw_normal(rng, m, 2 * m),
         )
-        memory = normal(rng, b, s, m)
+        memory = draw_normal(rng, b, s, m)
         if plain:
             memory = memory[:, :1].expand(-1, s, -1).clone()
         inputs = (
             Layer(built_in, numbers),
-            normal(rng, b, t, m),
+            draw_normal(rng, b, t, m),
             memory,
             torch.full((b,), s),
         )
@@ -175,8 +178,11 @@ def make_diagnosis(
     def answer(layer, states, memory, lengths):
         rng = torch.Generator().manual_seed(0)
         batch, _, width = states.shape
-        made = normal(rng, batch, 3, width), normal(rng, *memory.shape)
-        other = normal(rng, *memory.shape)
+        made = (
+            draw_normal(rng, batch, 3, width),
+            draw_normal(rng, *memory.shape),
+        )
+        other = draw_normal(rng, *memory.shape)
         states = made[0][:, :queries]
         memory = made[1] if drawn else memory
         weights = layer(states, memory, lengths)[1]

@@ -9,7 +9,7 @@ Axes: T output steps, L recurrent layers
 import torch
 
 from attnbook.exercises.exercise import Case, Exercise, Mistake
-from attnbook.exercises.inputs import shuffle_cases, whole
+from attnbook.exercises.inputs import draw_integers, shuffle_cases
 
 KINDS = ("before", "after", "feeding")
 
@@ -33,7 +33,7 @@ def decoder_depth(kind: str, T: int, L: int) -> int:
 def draw(rng: torch.Generator) -> tuple[Case, ...]:
     """One step of one layer; then more of each, in any order."""
     sizes = [(1, 1), (1, 3), (4, 1), (3, 2), (2, 5)]
-    sizes.append(tuple(whole(rng, 6, 40, 2).tolist()))
+    sizes.append(tuple(draw_integers(rng, 6, 40, 2).tolist()))
     cases = [
         Case(
             f"with kind = {kind!r}, {T} step{'s' * (T > 1)} and {L} "

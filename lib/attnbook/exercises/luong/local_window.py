@@ -14,10 +14,10 @@ from attnbook.exercises.inputs import draw_integers, to_double, to_half
 
 
 def draw(rng: torch.Generator) -> tuple[Case, ...]:
-    """One place; whole centres; centres in between; windows cut off."""
+    """One position; whole centers; centers in between; windows cut off."""
 
     def quarters(low, high, *shape):
-        """Return centres a quarter away from a whole number: no ties."""
+        """Return centers a quarter away from a whole number: no ties."""
         side = draw_integers(rng, 0, 1, *shape) / 2 - 0.25
         return draw_integers(rng, low, high, *shape) + side
 
@@ -34,7 +34,7 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
     return (
         Case("with one query and one position", (torch.zeros(1, 1), 1, 0)),
         Case("around whole numbers", (wholes, 7, 1)),
-        Case("around centres between positions", (between, 7, 1)),
+        Case("around centers between positions", (between, 7, 1)),
         Case("with a reach of 2", (wholes.flip(1), 11, 2)),
         Case("with windows over either end", (over, 7, 2)),
         Case("with windows beyond either end", (outside, 11, 2)),
@@ -48,32 +48,32 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
     )
 
 
-def compute_offsets(centre: Tensor, places: int) -> Tensor:
-    """Return s - centre for every place s."""
-    return torch.arange(places) - centre[..., None]
+def compute_offsets(center: Tensor, length: int) -> Tensor:
+    """Return s - center for every place s."""
+    return torch.arange(length) - center[..., None]
 
 
-def move_centre(move):
-    """Return windows around centres moved by a function of (centre, S, r)."""
+def move_center(move):
+    """Return windows around centers moved by a function of (center, S, r)."""
 
-    def answer(centre, places, reach):
-        moved = move(centre, places, reach)
-        return compute_offsets(moved, places).abs() <= reach
+    def answer(center, length, reach):
+        moved = move(center, length, reach)
+        return compute_offsets(moved, length).abs() <= reach
 
     return answer
 
 
 def compare_offsets(seen):
-    """Return windows that another test of (s - centre, r) decides."""
-    return lambda centre, places, reach: seen(
-        compute_offsets(centre, places), reach
+    """Return windows that another test of (s - center, r) decides."""
+    return lambda center, length, reach: seen(
+        compute_offsets(center, length), reach
     )
 
 
-def wrap_window(centre, places, reach):
+def wrap_window(center, length, reach):
     """Go on at the other end, as `torch.roll` does."""
-    away = compute_offsets(centre, places).abs() % places
-    return torch.minimum(away, places - away) <= reach
+    away = compute_offsets(center, length).abs() % length
+    return torch.minimum(away, length - away) <= reach
 
 
 check_local_window = Exercise(
@@ -113,15 +113,15 @@ check_local_window = Exercise(
         ),
         Mistake(
             "only-before",
-            "positions after the centre missing",
-            "the window ends at its centre; it should reach equally far to "
+            "positions after the center missing",
+            "the window ends at its center; it should reach equally far to "
             "both sides",
             compare_offsets(lambda x, r: (x >= -r) & (x <= 0)),
         ),
         Mistake(
             "only-after",
-            "positions before the centre missing",
-            "the window begins at its centre; it should reach equally far to "
+            "positions before the center missing",
+            "the window begins at its center; it should reach equally far to "
             "both sides",
             compare_offsets(lambda x, r: (x >= 0) & (x <= r)),
         ),
@@ -148,38 +148,38 @@ check_local_window = Exercise(
         ),
         Mistake(
             "rounded",
-            "centre rounded",
-            "the centre is rounded to an integer; it may lie between two "
+            "center rounded",
+            "the center is rounded to an integer; it may lie between two "
             "positions",
-            move_centre(lambda c, S, r: c.round()),
+            move_center(lambda c, S, r: c.round()),
         ),
         Mistake(
             "floored",
-            "centre rounded down",
-            "the centre is rounded down to an integer; it may lie between two "
+            "center rounded down",
+            "the center is rounded down to an integer; it may lie between two "
             "positions",
-            move_centre(lambda c, S, r: c.floor()),
+            move_center(lambda c, S, r: c.floor()),
         ),
         Mistake(
             "truncated",
-            "centre converted to an integer",
-            "the centre is converted to an integer; it may lie between two "
+            "center converted to an integer",
+            "the center is converted to an integer; it may lie between two "
             "positions",
-            move_centre(lambda c, S, r: c.long()),
+            move_center(lambda c, S, r: c.long()),
         ),
         Mistake(
             "clamped",
-            "centre clamped to the sentence",
-            "the centre is clamped to the sentence; a window outside the "
+            "center clamped to the sentence",
+            "the center is clamped to the sentence; a window outside the "
             "sentence should be empty",
-            move_centre(lambda c, S, r: c.clamp(0, S - 1)),
+            move_center(lambda c, S, r: c.clamp(0, S - 1)),
         ),
         Mistake(
             "moved-inside",
             "window moved inside the sentence",
             "the window is moved until all of it lies inside the sentence; "
             "the part outside should be cut off",
-            move_centre(
+            move_center(
                 lambda c, S, r: c.clamp(min(r, S - 1), max(S - 1 - r, 0))
             ),
         ),
@@ -193,28 +193,28 @@ check_local_window = Exercise(
             "counts-from-one",
             "positions counted from 1",
             "the positions are counted from 1; they should be counted from 0",
-            move_centre(lambda c, S, r: c - 1),
+            move_center(lambda c, S, r: c - 1),
         ),
         Mistake(
-            "step-for-centre",
-            "query index as centre",
-            "the window is centred on the index of the query; it should be "
-            "centred on the given centre",
-            move_centre(
+            "step-for-center",
+            "query index as center",
+            "the window is centered on the index of the query; it should be "
+            "centered on the given center",
+            move_center(
                 lambda c, S, r: torch.arange(c.shape[1]).expand_as(c).to(c)
             ),
         ),
         Mistake(
-            "first-centre",
-            "first centre for all queries",
-            "every query uses the centre of the first one",
-            move_centre(lambda c, S, r: c[:, :1].expand_as(c)),
+            "first-center",
+            "first center for all queries",
+            "every query uses the center of the first one",
+            move_center(lambda c, S, r: c[:, :1].expand_as(c)),
         ),
         Mistake(
             "first-sequence",
             "first sequence only",
             "every sequence uses the windows of the first one",
-            move_centre(lambda c, S, r: c[:1].expand_as(c)),
+            move_center(lambda c, S, r: c[:1].expand_as(c)),
         ),
         Mistake(
             "swapped-axes",

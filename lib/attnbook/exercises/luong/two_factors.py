@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 
 from attnbook.exercises.exercise import Case, Exercise, Mistake
-from attnbook.exercises.inputs import shuffle_cases, whole
+from attnbook.exercises.inputs import draw_integers, shuffle_cases
 
 SCORES, ORDERS = ("additive", "dot"), ("before", "after")
 CHANCE, EFFECT = 3, 5  # points: at most, at least
@@ -94,7 +94,7 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
     """Each explanation with both signs, and two effects that cancel."""
 
     def size() -> float:
-        return float(whole(rng, EFFECT, 9))
+        return float(draw_integers(rng, EFFECT, 9))
 
     kinds = {
         "the score": {"score": size()},
@@ -109,8 +109,10 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
     }
     cases = []
     for what, effects in kinds.items():
-        salt = int(whole(rng, 0, 10**6))
-        trained = Training(float(whole(rng, 25, 50)), salt=salt, **effects)
+        salt = int(draw_integers(rng, 0, 10**6))
+        trained = Training(
+            float(draw_integers(rng, 25, 50)), salt=salt, **effects
+        )
         cases.append(Case(f"with a difference due to {what}", (trained,)))
     return shuffle_cases(tuple(cases), rng)
 
