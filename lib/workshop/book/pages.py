@@ -30,7 +30,7 @@ MEASURES = {
 }
 # Records that a chapter reads through a module of their own.
 LOADERS = {
-    "language_model": "attnbook.training.loop.character_model import",
+    "language_model": "attnbook.training.character_model import",
     "minilm_maps": "attnbook.data.minilm import",
 }
 HEAD = """# Evidence

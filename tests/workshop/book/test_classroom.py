@@ -64,7 +64,7 @@ def test_the_students_notebook_runs_and_gets_no_points(path, tmp_path):
 def test_opened_alone_the_first_cell_says_what_to_install(
     make, url, named, monkeypatch
 ):
-    monkeypatch.setattr(classroom.repository, "current", lambda: url)
+    monkeypatch.setattr(classroom.repository, "read_address", lambda: url)
     made = make(PATHS[1])
     first = next(x.source for x in made.cells if x.cell_type == "code")
     ran = run_cell(first)
