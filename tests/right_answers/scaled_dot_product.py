@@ -171,6 +171,251 @@ def gradient_of_centred_values(query, key, value, upstream):
     return ds @ key, ds.mT @ query, w.mT @ upstream
 
 
+def changed_by_scores(weights, change, key):
+    """Any scores with these weights do: log w."""
+    s = weights.log()
+    if change == "halve the temperature":
+        s = 2 * s
+    if change == "double the temperature":
+        s = s / 2
+    if change == "negate the query":
+        s = -s
+    if change == "set the query to zero":
+        s = 0 * s
+    if change == "mask out the key":
+        s = s.masked_fill(torch.arange(len(s)) == key, -torch.inf)
+    if change == "repeat the key":
+        s = torch.cat([s, s[key : key + 1]])
+    return s.softmax(-1)
+
+
+def changed_in_python(weights, change, key):
+    w = weights.tolist()
+    power = {
+        "halve the temperature": 2,
+        "double the temperature": 0.5,
+        "negate the query": -1,
+        "set the query to zero": 0,
+    }.get(change, 1)
+    w = [x**power for x in w]
+    if change == "mask out the key":
+        w[key] = 0.0
+    if change == "repeat the key":
+        w.append(w[key])
+    return torch.tensor([x / sum(w) for x in w])
+
+
+def changed_in_numpy(weights, change, key):
+    w = weights.numpy().astype(float)
+    if change in ("halve the temperature", "double the temperature"):
+        w = w ** (2 if change.startswith("halve") else 0.5)
+    elif "query" in change:
+        w = 1 / w if "negate" in change else np.ones(len(w))
+    elif change == "mask out the key":
+        w = np.where(np.arange(len(w)) == key, 0, w)
+    elif change == "repeat the key":
+        w = np.append(w, w[key])
+    return torch.from_numpy(w / w.sum()).to(weights.dtype)
+
+
+def changed_case_by_case(weights, change, key):
+    def normalized(x):
+        return x / x.sum()
+
+    others = torch.arange(len(weights)) != key
+    return {
+        "add 3 to every score": lambda: weights.clone(),
+        "double every value": lambda: weights * 1.0,
+        "halve the temperature": lambda: normalized(weights.square()),
+        "double the temperature": lambda: normalized(weights**0.5),
+        "negate the query": lambda: normalized(weights.reciprocal()),
+        "set the query to zero": lambda: torch.full_like(
+            weights, 1 / len(weights)
+        ),
+        "mask out the key": lambda: weights * others / (1 - weights[key]),
+        "repeat the key": lambda: (
+            torch.cat([weights, weights[key].view(1)]) / (1 + weights[key])
+        ),
+    }[change]()
+
+
+def fault_by_gradients(attend, query, key, value):
+    """Weights are the gradient of the output with respect to the values."""
+    query, key = (torch.randn(n, 11, generator=seeded()) for n in (2, 3))
+    value = torch.randn(3, 5, generator=seeded()).requires_grad_()
+
+    def weights_of(q, k):
+        rows = []
+        for t in range(len(q)):
+            out = attend(q, k, value)
+            if not out.requires_grad or out.shape[-1] != 5:
+                return None
+            (grad,) = torch.autograd.grad(out[t, 0], value)
+            rows.append(grad[:, 0])
+        return torch.stack(rows)
+
+    w = weights_of(query, key)
+    if w is None:
+        return 5
+    if torch.allclose(weights_of(query[:1], key), torch.ones(1, 3)):
+        return 1
+    if not torch.allclose(w.sum(-1), torch.ones(2), atol=1e-5):
+        return 2
+    moved = weights_of(query, key.flip(0))
+    if not torch.allclose(moved, w.flip(1), atol=1e-5):
+        return 4
+    right = (query @ key.T / 11**0.5).softmax(-1)
+    return 0 if torch.allclose(w, right, atol=1e-5) else 3
+
+
+def seeded():
+    return torch.Generator().manual_seed(7)
+
+
+def fault_by_candidates(attend, query, key, value):
+    """Each fault is computed, and compared with what the function returns."""
+    rng = seeded()
+    q, k = torch.randn(3, 6, generator=rng), torch.randn(5, 6, generator=rng)
+    v = torch.randn(5, 4, generator=rng)
+    out = attend(q, k, v)
+    s = q @ k.T
+
+    def is_(w, of=v):
+        return out.shape == (w @ of).shape and torch.allclose(
+            out, w @ of, atol=1e-5
+        )
+
+    if is_((s / 6**0.5).softmax(-1)):
+        return 0
+    if is_((s / 6**0.5).softmax(-1), k):
+        return 5
+    if is_((s / 6**0.5).softmax(0)):
+        return 1
+    if is_((q @ k.reshape(6, 5) / 6**0.5).softmax(-1)):
+        return 4
+    if is_(s.softmax(-1) / 6**0.5) or is_((s / 6**0.5).sigmoid()):
+        return 2
+    return 3
+
+
+def fault_by_one_key(attend, query, key, value):
+    """With one key, the output is its value, whatever the scale."""
+    rng = seeded()
+    q, k = torch.randn(2, 1, 9, generator=rng)
+    q, v = q.expand(4, 9), torch.randn(1, 9, generator=rng)
+    out = attend(q, k, v)
+    if torch.allclose(out, attend(q, k, v + 1), atol=1e-6):
+        return 5
+    if torch.allclose(out, v / 4, atol=1e-5):
+        return 1
+    if not torch.allclose(out, v.expand_as(out), atol=1e-5):
+        return 2
+    q, k = 2 * torch.eye(9)[:3], torch.zeros(2, 9)
+    k[0, 2] = 1.0
+    w = attend(q, k, torch.eye(2))
+    if not torch.allclose(w[:2], torch.tensor(0.5), atol=1e-5):
+        return 4
+    want = torch.tensor([2 / 3, 0.0]).softmax(-1)
+    return 0 if torch.allclose(w[2], want, atol=1e-5) else 3
+
+
+def fault_in_double(attend, query, key, value):
+    return checks.check_attention_fault.solution(
+        lambda *x: attend(*(y.double() for y in x)).float(), query, key, value
+    )
+
+
+def fault_at_several_sizes(attend, query, key, value):
+    def unit(n):
+        return torch.eye(n)
+
+    rng = seeded()
+    for t, s, d in ((4, 3, 5), (2, 7, 3), (5, 2, 13)):
+        q = torch.randn(t, d, generator=rng)
+        k = torch.randn(s, d, generator=rng)
+        w = attend(q, k, unit(s))
+        if torch.equal(w, attend(q, k, 3 * unit(s))):
+            return 5
+        if torch.allclose(attend(q[-1:], k, unit(s)), torch.tensor(1.0)):
+            return 1
+        if (w.sum(1) - 1).abs().max() > 1e-4:
+            return 2
+        if (
+            attend(q, k.roll(1, 0), unit(s)).roll(-1, 1) - w
+        ).abs().max() > 1e-4:
+            return 4
+        if (w - (q @ k.T / d**0.5).softmax(1)).abs().max() > 1e-4:
+            return 3
+    return 0
+
+
+def kind_with(keys, queries, predicted):
+    """Return an experiment with keys and queries in the first two axes."""
+
+    def answer(weigh, D):
+        key, query = torch.zeros(len(keys), D), torch.zeros(len(queries), D)
+        key[:, :2], query[:, :2] = torch.tensor(keys), torch.tensor(queries)
+        found = tuple(int(weigh(q, key).argmax()) for q in query)
+        return predicted.index(found) if found in predicted else 3
+
+    return answer
+
+
+def kind_by_lengths(weigh, D):
+    """Longer queries and longer keys, one change at a time."""
+    one, other = torch.zeros(2, D)
+    one[0], other[1] = 1.0, 1.0
+    pair = torch.stack([one, other])
+    if not weigh(one, pair).argmax() == 0 == weigh(other, pair).argmax() - 1:
+        return 3
+    nearer = torch.stack([one, 3 * one])
+    w = weigh(one, nearer)
+    if torch.allclose(w, torch.tensor(0.5), atol=1e-4):
+        return 1
+    return 0 if w[1] > w[0] else 2
+
+
+def kind_by_comparison(weigh, D):
+    """The order of five random keys, eight times."""
+    rng = seeded()
+    orders = []
+    for _ in range(8):
+        q = torch.randn(D, generator=rng)
+        k = 0.7 * torch.randn(5, D, generator=rng)
+        rules = (
+            k @ q,
+            k @ q / k.norm(dim=-1),
+            -(k - q).norm(dim=-1),
+        )
+        found = weigh(q, k).argsort().tolist()
+        orders.append([found == rule.argsort().tolist() for rule in rules])
+    fits = [all(x) for x in zip(*orders, strict=True)]
+    return fits.index(True) if sum(fits) == 1 else 3
+
+
+KIND_PREDICTIONS = [(1, 2), (2, 1), (0, 2)]
+
+
+def kind_by_scaling(weigh, D):
+    """The length of the query tells the cosine from the others."""
+    query, key = torch.zeros(D), torch.zeros(3, D)
+    query[0] = 1.0
+    key[:, :2] = torch.tensor([[0.9, 0.3], [0.5, 0.0], [2.0, 2.0]])
+    weights = weigh(query, key)
+    if not torch.allclose(weigh(query, key.flip(0)).flip(0), weights):
+        return 3  # it depends on the slot
+    if torch.allclose(weigh(-query, key), weights):
+        return 3  # it ignores the query
+    if torch.allclose(weigh(3 * query, key), weights, atol=1e-5):
+        return 1
+    return 0 if weights.argmax() == 2 else 2
+
+
+def predicted_in_double(weights, change, key):
+    new = checks.check_predicted_weights.solution(weights.double(), change, key)
+    return new.to(weights.dtype)
+
+
 ANSWERS = {
     "check_weights": (
         ("loops", weights_by_loops),
@@ -196,5 +441,33 @@ ANSWERS = {
         ("query by query", gradient_by_query),
         ("numpy", gradient_in_numpy),
         ("values less their average", gradient_of_centred_values),
+    ),
+    "check_predicted_weights": (
+        ("scores", changed_by_scores),
+        ("lists", changed_in_python),
+        ("numpy", changed_in_numpy),
+        ("case by case", changed_case_by_case),
+        ("double inside", predicted_in_double),
+    ),
+    "check_attention_fault": (
+        ("gradients of the values", fault_by_gradients),
+        ("each fault computed", fault_by_candidates),
+        ("one key", fault_by_one_key),
+        ("double precision", fault_in_double),
+        ("several sizes", fault_at_several_sizes),
+    ),
+    "check_score_kind": (
+        ("lengths, one at a time", kind_by_lengths),
+        ("random keys", kind_by_comparison),
+        (
+            "other keys",
+            kind_with(
+                [(0.3, 2.0), (4.0, 5.0), (0.0, 0.5)],
+                [(0.0, 2.0), (0.0, -2.0)],
+                KIND_PREDICTIONS,
+            ),
+        ),
+        ("a longer query", kind_by_scaling),
+        ("with gradients off", torch.no_grad()(kind_by_lengths)),
     ),
 }

@@ -426,8 +426,154 @@ def engine_backward(query, key, value, upstream):
     return tuple(x.grad for x in inputs)
 
 
+PREDICTED = Answers(checks.check_predicted_weights)
+
+
+@PREDICTED.wrong("numbers", "three of the changes")
+def shifted_weights(weights, change, key):
+    """The temperature is taken to divide the weights."""
+    factor = {"halve the temperature": 2, "double the temperature": 0.5}
+    return weights * factor.get(change, 1.0)
+
+
+@PREDICTED.wrong("numbers", "every other change")
+def reversed_order(weights, change, key):
+    """The negated query is taken to reverse the list of weights."""
+    if change == "negate the query":
+        return weights.flip(0)
+    return checks.check_predicted_weights.solution(weights, change, key)
+
+
+@PREDICTED.wrong("shape", "every other change")
+def without_the_masked(weights, change, key):
+    """The masked key is removed from the list."""
+    new = checks.check_predicted_weights.solution(weights, change, key)
+    if change == "mask out the key":
+        return torch.cat([new[:key], new[key + 1 :]])
+    return new
+
+
+@PREDICTED.wrong("shape", "every other change")
+def repeated_in_place(weights, change, key):
+    """The repeated key keeps one weight, twice as large."""
+    if change == "repeat the key":
+        new = weights.clone()
+        new[key] = 2 * new[key]
+        return new / new.sum()
+    return checks.check_predicted_weights.solution(weights, change, key)
+
+
+@PREDICTED.wrong("numbers", "every other change")
+def softmax_of_weights(weights, change, key):
+    """The weights are taken for scores."""
+    factor = {"halve the temperature": 2, "double the temperature": 0.5}
+    if change in factor:
+        return (factor[change] * weights).softmax(-1)
+    return checks.check_predicted_weights.solution(weights, change, key)
+
+
+@PREDICTED.wrong("numbers", "every other change")
+def mean_of_values(weights, change, key):
+    """A temperature twice as high is taken to be an infinite one."""
+    if change == "double the temperature":
+        return torch.full_like(weights, 1 / len(weights))
+    return checks.check_predicted_weights.solution(weights, change, key)
+
+
+ATTENTION_FAULT = Answers(checks.check_attention_fault)
+
+
+@ATTENTION_FAULT.wrong("always-right", "functions without a fault")
+def fault_by_shape(attend, query, key, value):
+    """Only the shape is tested, and it is right for the example."""
+    return 0 if attend(query, key, value).shape == value.shape else 5
+
+
+@ATTENTION_FAULT.wrong("error", "nothing")
+def fault_by_attribute(attend, query, key, value):
+    """The function is inspected instead of tested."""
+    return attend.fault
+
+
+@ATTENTION_FAULT.wrong("type", "the diagnosis")
+def fault_as_name(*given):
+    """Names are easier to read than numbers."""
+    names = ["none", "axis", "sum", "scale", "keys", "values"]
+    return names[checks.check_attention_fault.solution(*given)]
+
+
+@ATTENTION_FAULT.wrong("numbers", "wrong values, and right functions")
+def fault_with_equal_keys(attend, query, key, value):
+    """All keys are equal, so that every scale gives equal weights."""
+    return checks.check_attention_fault.solution(
+        lambda q, k, v: attend(q, k[:1].expand_as(k), v), query, key, value
+    )
+
+
+@ATTENTION_FAULT.wrong("numbers", "faults of the scale")
+def fault_by_comparison(attend, query, key, value):
+    """Whatever differs from the reference is called a wrong scale."""
+    right = (query @ key.T / query.shape[-1] ** 0.5).softmax(-1) @ value
+    return 0 if torch.allclose(attend(query, key, value), right) else 3
+
+
+@ATTENTION_FAULT.wrong("numbers", "all others")
+def fault_counted_from_one(*given):
+    """The faults are counted from 1."""
+    return checks.check_attention_fault.solution(*given) + 1
+
+
+SCORE_KIND = Answers(checks.check_score_kind)
+
+
+@SCORE_KIND.wrong("numbers", "functions that ignore the query, sometimes")
+def kind_by_random_keys(weigh, D):
+    """Random keys: often, all three scores prefer the same one."""
+    rng = torch.Generator().manual_seed(0)
+    q, k = torch.randn(D, generator=rng), torch.randn(3, D, generator=rng)
+    found = int(weigh(q, k).argmax())
+    rules = k @ q, F.cosine_similarity(k, q[None]), -(k - q).norm(dim=-1)
+    best = [int(rule.argmax()) for rule in rules]
+    return best.index(found) if found in best else 3
+
+
+@SCORE_KIND.wrong("error", "nothing")
+def kind_by_attribute(weigh, D):
+    """The function is inspected instead of tested."""
+    return ("dot product", "cosine", "distance").index(weigh.name)
+
+
+@SCORE_KIND.wrong("type", "the kind")
+def kind_as_list(weigh, D):
+    """A list, since several scores could fit."""
+    return [checks.check_score_kind.solution(weigh, D)]
+
+
+@SCORE_KIND.wrong("error", "width 3")
+def kind_for_three(weigh, D):
+    """The width of the first example is assumed."""
+    return checks.check_score_kind.solution(
+        lambda q, k: weigh(q, torch.cat([k[:, :2], k[:, :1] * 0], -1)), D
+    )
+
+
+@SCORE_KIND.wrong("numbers", "nothing")
+def kind_by_first_slot(weigh, D):
+    """The slot with the largest weight is returned."""
+    return int(weigh(torch.ones(D), torch.eye(3, D)).argmax())
+
+
+@SCORE_KIND.wrong("numbers", "the order of the kinds")
+def kind_from_one(weigh, D):
+    """The kinds are counted from 1."""
+    return checks.check_score_kind.solution(weigh, D) + 1
+
+
 ANSWERS = {
     "check_weights": WEIGHTS,
     "check_attend": ATTEND,
     "check_gradient": GRADIENT,
+    "check_predicted_weights": PREDICTED,
+    "check_attention_fault": ATTENTION_FAULT,
+    "check_score_kind": SCORE_KIND,
 }

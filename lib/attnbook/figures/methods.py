@@ -29,6 +29,7 @@ FAMILIES: dict[str, dict[str, tuple]] = {
     "scaling": {
         "scaled": (BLUE, "-", "o"),
         "unscaled": (ORANGE, "--", "s"),
+        "unscaled, smaller start": (GREEN, "-.", "^"),
     },
     "layers": {
         "self-attention": (BLUE, "-", "o"),

@@ -46,7 +46,10 @@ def measure_gradients(width: int, scale: float, seed: int) -> dict[str, float]:
     """Return the sizes of everything for random lookups of one width.
 
     The loss of a lookup is half the squared distance between what it returns
-    and the value of its first key.
+    and the value of its first key, which is the right one. `right_share` is
+    the share of this key's score in the gradient of the scores, summed in size
+    over all lookups; `wrong_pairs_share` that of the two scores with the
+    largest gradients, where neither is the right one.
     """
     rng = torch.Generator().manual_seed(1000 * seed + width)
     query = torch.randn(QUERIES, 1, width, generator=rng)
@@ -57,8 +60,12 @@ def measure_gradients(width: int, scale: float, seed: int) -> dict[str, float]:
     moved = attend_gradient(query, key, value, upstream, scale=scale)
     on_query, on_key = (x.flatten(1).norm(dim=1) for x in moved[:2])
     w = weights[:, 0]
-    on_scores = scores_gradient(weights, upstream @ value.mT)
-    jacobian = jacobian_norm(w)
+    on_scores = scores_gradient(weights, upstream @ value.mT)[:, 0]
+    sizes = on_scores.abs()
+    jacobian, norms = jacobian_norm(w), on_scores.norm(dim=-1)
+    two = sizes.topk(2)
+    both_wrong = (two.indices != 0).all(dim=-1)
+    on_wrong_pairs = two.values.sum(dim=-1)[both_wrong].sum()
     return {
         "variance": float((scale * (query @ key.mT)).var()),
         "entropy": float(torch.special.entr(w).sum(-1).mean()),
@@ -69,7 +76,12 @@ def measure_gradients(width: int, scale: float, seed: int) -> dict[str, float]:
         "query_median": float(on_query.median()),
         "key": float(on_key.mean()),
         "key_median": float(on_key.median()),
-        "right_median": float(on_scores[:, 0, 0].abs().median()),
+        "scores": float(norms.mean()),
+        "scores_median": float(norms.median()),
+        "right": float(sizes[:, 0].mean()),
+        "right_median": float(sizes[:, 0].median()),
+        "right_share": float(sizes[:, 0].sum() / sizes.sum()),
+        "wrong_pairs_share": float(on_wrong_pairs / sizes.sum()),
     }
 
 
