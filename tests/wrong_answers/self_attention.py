@@ -247,8 +247,134 @@ def masks_the_input(x, W_query, W_key, W_value):
     return itself(RIGHT)(last, W_query, W_key, W_value)
 
 
+CHANGED_OUTPUTS = Answers(checks.check_changed_outputs)
+
+
+@CHANGED_OUTPUTS.wrong("type", "which outputs")
+def changed_as_set(*inputs):
+    """A set, because the order does not matter."""
+    return set(checks.check_changed_outputs.solution(*inputs))
+
+
+@CHANGED_OUTPUTS.wrong("type", "which outputs")
+def changed_as_tensor(*inputs):
+    """A tensor of indices, as torch.where returns it."""
+    return torch.tensor(checks.check_changed_outputs.solution(*inputs))
+
+
+@CHANGED_OUTPUTS.wrong("numbers", "how many outputs")
+def changed_from_one(*inputs):
+    """The positions are counted from 1."""
+    return [t + 1 for t in checks.check_changed_outputs.solution(*inputs)]
+
+
+@CHANGED_OUTPUTS.wrong("numbers", "the order of the outputs, reversed")
+def changed_last_first(*inputs):
+    """The outputs are collected from the last one back."""
+    return checks.check_changed_outputs.solution(*inputs)[::-1]
+
+
+@CHANGED_OUTPUTS.wrong("length", "stacks without cross-attention")
+def changed_by_unmasked_memory(layers, T, S, part, position):
+    """Any change of the memory is followed like a change of x."""
+    answer = checks.check_changed_outputs.solution
+    return answer(layers, T, S, "x", min(position, T - 1))
+
+
+@CHANGED_OUTPUTS.wrong("error", "single layers")
+def changed_by_layer_name(layers, T, S, part, position):
+    """The list of layers is taken for the name of one layer."""
+    return {"self": list(range(T)), "causal": list(range(position, T))}[layers]
+
+
+ATTENTION_FAULT = Answers(checks.check_attention_fault)
+
+
+@ATTENTION_FAULT.wrong("always-right", "layers without a fault")
+def layer_fault_by_shapes(layer, x):
+    """Only shapes are tested, and they are always right."""
+    return int(layer(x).shape[:2] != x.shape[:2])
+
+
+@ATTENTION_FAULT.wrong("numbers", "every other fault")
+def layer_fault_without_fifth(*inputs):
+    """Equal weights are not tested."""
+    found = checks.check_attention_fault.solution(*inputs)
+    return found if found < 5 else 0
+
+
+@ATTENTION_FAULT.wrong("error", "nothing")
+def layer_fault_by_attribute(layer, x):
+    """The layer is inspected instead of tested."""
+    return layer.fault
+
+
+@ATTENTION_FAULT.wrong("type", "the diagnosis")
+def layer_fault_as_name(*inputs):
+    """Names are easier to read than numbers."""
+    names = ["none", "mask", "own", "sums", "batch", "equal"]
+    return names[checks.check_attention_fault.solution(*inputs)]
+
+
+@ATTENTION_FAULT.wrong("numbers", "faults that a short input shows")
+def layer_fault_with_one_position(layer, x):
+    """A sequence of one position is the simplest test."""
+    return checks.check_attention_fault.solution(
+        lambda z: layer(z[:, :1]).expand(-1, z.shape[1], -1), x
+    )
+
+
+@ATTENTION_FAULT.wrong("error", "layers without a mask")
+def layer_fault_from_weights(layer, x):
+    """The layer is expected to return its weights as well."""
+    output, weights = layer(x), layer(x, return_weights=True)
+    return int(bool(weights.triu(1).any()) and output.any())
+
+
+HEAD_EXPLANATION = Answers(checks.check_head_explanation)
+
+
+@HEAD_EXPLANATION.wrong("numbers", "nothing")
+def explained_by_position(head, noun, other):
+    """The position that the head attends to is returned."""
+    return head(noun, other, "heavy", 0)
+
+
+@HEAD_EXPLANATION.wrong("numbers", "the order of the explanations")
+def head_explained_from_one(head, noun, other):
+    """The explanations are counted from 1."""
+    return checks.check_head_explanation.solution(head, noun, other) + 1
+
+
+@HEAD_EXPLANATION.wrong("type", "the explanation")
+def head_explained_by_list(head, noun, other):
+    """A list, since there could be several explanations."""
+    return [checks.check_head_explanation.solution(head, noun, other)]
+
+
+@HEAD_EXPLANATION.wrong("error", "nothing")
+def head_explained_by_one_noun(head, noun, other):
+    """The same noun is put in both places."""
+    return head(noun, noun, "heavy", 0)
+
+
+@HEAD_EXPLANATION.wrong("error", "nothing")
+def head_explained_by_sentence(head, noun, other):
+    """The head is called with a sentence."""
+    return head(f"the {noun} broke the {other} because it was heavy")
+
+
+@HEAD_EXPLANATION.wrong("error", "heads that do not depend on the last word")
+def head_explained_by_other_adjective(head, noun, other):
+    """Another adjective is tried, which the head does not know."""
+    return int(head(noun, other, "fragile", 0) != 1)
+
+
 ANSWERS = {
     "check_self_attention": SELF_ATTENTION,
     "check_cross_attention": CROSS_ATTENTION,
     "check_causal_self_attention": CAUSAL_SELF_ATTENTION,
+    "check_changed_outputs": CHANGED_OUTPUTS,
+    "check_attention_fault": ATTENTION_FAULT,
+    "check_head_explanation": HEAD_EXPLANATION,
 }

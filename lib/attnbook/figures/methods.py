@@ -36,6 +36,8 @@ FAMILIES: dict[str, dict[str, tuple]] = {
         "GRU": (ORANGE, "--", "s"),
         "LSTM": (GREEN, "-.", "^"),
         "RNN": (PINK, ":", "D"),
+        "orthogonal RNN": (INK, LONG_DASHES, "v"),
+        "LSTM with an open gate": (GREEN, "-", "P"),
     },
     "positions": {
         "no positions": (GRAY, ":", "x"),

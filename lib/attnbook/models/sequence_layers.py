@@ -32,11 +32,28 @@ def make_orthogonal_rnn(width: int) -> nn.RNN:
     return network
 
 
+def lstm_with_forget_bias(width: int, bias: float) -> nn.LSTM:
+    """Return an LSTM whose forget gate starts more open.
+
+    Args:
+        width: of input and state.
+        bias: added to the bias of the forget gate. PyTorch stacks the gates as
+            input, forget, cell and output gate.
+    """
+    network = nn.LSTM(width, width, batch_first=True)
+    with torch.no_grad():
+        network.get_parameter("bias_hh_l0")[width : 2 * width] += bias
+    return network
+
+
 SEQUENCE_LAYERS: dict[str, Callable[[int], nn.Module]] = {
     "rnn": lambda width: nn.RNN(width, width, batch_first=True),
     "rnn, orthogonal": make_orthogonal_rnn,
     "gru": lambda width: nn.GRU(width, width, batch_first=True),
     "lstm": lambda width: nn.LSTM(width, width, batch_first=True),
+    "lstm, forget bias 1": lambda width: lstm_with_forget_bias(width, 1),
+    "lstm, forget bias 3": lambda width: lstm_with_forget_bias(width, 3),
+    "lstm, forget bias 5": lambda width: lstm_with_forget_bias(width, 5),
     "attention": SelfAttentionLayer,
 }
 
@@ -52,5 +69,12 @@ def gradient_reach(
     x = x.detach().requires_grad_()
     last = model(x)[0][:, -1]
     (gradient,) = torch.autograd.grad(last, x, upstream)
-    norms = gradient.norm(dim=-1).mean(0)
-    return float(norms[0]), float(norms[-1])
+    return mean_norm(gradient[:, 0]), mean_norm(gradient[:, -1])
+
+
+def mean_norm(vectors: Float[Tensor, "B C"]) -> float:
+    """Return the mean norm; numbers whose squares underflow are kept."""
+    largest = vectors.abs().amax()
+    if not largest > 0:
+        return float(largest)
+    return float(largest * (vectors / largest).norm(dim=-1).mean())

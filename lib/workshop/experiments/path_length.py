@@ -21,6 +21,17 @@ LENGTHS, SEEDS, WIDTH = (2, 4, 8, 16, 32, 64, 128, 256, 512), range(5), 64
 
 
 RECALLED, RECALL_SEEDS, STEPS, SYMBOLS = (16, 64, 256), (0, 1, 2), 300, 16
+MORE_STEPS = 1200
+
+
+TRAINED = (
+    "gru",
+    "lstm",
+    "lstm, forget bias 1",
+    "lstm, forget bias 3",
+    "lstm, forget bias 5",
+    "attention",
+)
 
 
 def measure_gradient_reach(
@@ -51,7 +62,7 @@ class RecallModel(nn.Module):
         )
 
 
-def train_recall(kind: str, length: int, seed: int) -> dict:
+def train_recall(kind: str, length: int, seed: int, steps: int = STEPS) -> dict:
     """Train to name the first symbol; return the share of wrong answers."""
     with use_seed(seed):
         model = RecallModel(kind).to(get_device())
@@ -64,7 +75,7 @@ def train_recall(kind: str, length: int, seed: int) -> dict:
 
     optimize(
         torch.optim.Adam(model.parameters(), lr=3e-3),
-        (draw(32) for _ in range(STEPS)),
+        (draw(32) for _ in range(steps)),
         lambda text: F.cross_entropy(model(text), text[:, 0]),
         clip=1.0,
         callbacks=[lambda _, loss: losses.append(loss)],
@@ -88,9 +99,24 @@ def path_length() -> dict:
         ]
         results["first"][kind] = [[a for a, _ in row] for row in ends]
         results["last"][kind] = [[b for _, b in row] for row in ends]
-    for kind in ("gru", "lstm", "attention"):
+    for kind in TRAINED:
         results["recall"][kind] = [
             [train_recall(kind, n, s)["error"] for s in RECALL_SEEDS]
             for n in RECALLED
         ]
     return results
+
+
+@experiment()
+@recorded(
+    seeds=RECALL_SEEDS, length=max(RECALLED), steps=MORE_STEPS, width=WIDTH
+)
+def longer_recall() -> dict:
+    """Record what two LSTMs learn at the largest length in more steps."""
+    return {
+        kind: [
+            train_recall(kind, max(RECALLED), seed, MORE_STEPS)["error"]
+            for seed in RECALL_SEEDS
+        ]
+        for kind in ("lstm", "lstm, forget bias 5")
+    }

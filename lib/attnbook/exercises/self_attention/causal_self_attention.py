@@ -1,4 +1,4 @@
-"""Exercise: self-attention that sees no future.
+"""Exercise: self-attention to the own and to earlier positions only.
 
 Source: Vaswani et al. (2017), section 3.2.3 (the decoder's self-attention),
     https://arxiv.org/abs/1706.03762
@@ -27,7 +27,7 @@ def causal_self_attention(
     W_key: Float[Tensor, "D C"],
     W_value: Float[Tensor, "E C"],
 ) -> Float[Tensor, "B T E"]:
-    """Return what every position takes from itself and those before it."""
+    """Return attention of every position to itself and earlier positions."""
     T = x.shape[1]
     past = torch.ones(T, T, dtype=torch.bool, device=x.device).tril()
     return attend(x @ W_query.T, x @ W_key.T, x @ W_value.T, past)
@@ -39,8 +39,8 @@ RIGHT = itself(weighed(bend=past))
 def draw_causal(rng: torch.Generator) -> tuple[Case, ...]:
     """The cases of self-attention; then scores that no sentinel undercuts."""
     W = draw_normal(rng, 7, 3)
-    # What asks is the opposite of what answers: every position's score with
-    # itself is about -1e10, and the first position sees no other.
+    # A query is the opposite of its key: every position's score with itself
+    # is about -1e10, and the first position can attend to no other.
     low = 1e5 * draw_normal(rng, 2, 5, 3), W, -W, draw_normal(rng, 11, 3)
     return (*draw(rng), Case("with very low scores", low))
 
@@ -54,7 +54,7 @@ check_causal_self_attention = Exercise(
     title="causal self-attention",
     stars=2,
     minutes=10,
-    section="Only the past",
+    section="Causal self-attention: no access to later positions",
     solution=causal_self_attention,
     returns=("output",),
     draw=draw_causal,

@@ -2,8 +2,8 @@
 
 Source: Vaswani et al. (2017), section 3.2.3,
     https://arxiv.org/abs/1706.03762
-Axes: B batch, T positions that ask, S positions asked, C and M their widths, D
-    width of query and key, E value width
+Axes: B batch, T positions of x, S positions of the memory, C and M their
+    widths, D width of query and key, E value width
 """
 
 from collections.abc import Callable
@@ -24,7 +24,7 @@ def cross_attention(
     W_key: Float[Tensor, "D M"],
     W_value: Float[Tensor, "E M"],
 ) -> Float[Tensor, "B T E"]:
-    """Return what x takes from memory."""
+    """Return attention of queries from x to keys and values from memory."""
     return attend(x @ W_query.T, memory @ W_key.T, memory @ W_value.T)
 
 
@@ -91,7 +91,7 @@ check_cross_attention = Exercise(
     title="cross-attention",
     stars=1,
     minutes=10,
-    section="Two sequences",
+    section="Cross-attention: keys and values from another sequence",
     solution=cross_attention,
     returns=("output",),
     draw=draw,

@@ -26,7 +26,7 @@ def self_attention(
     W_key: Float[Tensor, "D C"],
     W_value: Float[Tensor, "E C"],
 ) -> Float[Tensor, "B T E"]:
-    """Return what every position takes from all of them."""
+    """Return attention of every position to all positions."""
     return attend(x @ W_query.T, x @ W_key.T, x @ W_value.T)
 
 
@@ -60,7 +60,7 @@ check_self_attention = Exercise(
     title="self-attention",
     stars=1,
     minutes=10,
-    section="One sequence asks itself",
+    section="Queries, keys and values from one sequence",
     solution=self_attention,
     returns=("output",),
     draw=draw,

@@ -1,0 +1,333 @@
+"""Exercise: find out what is wrong with a causal attention layer, by tests.
+
+Source: the faults are those of public code, linked in the chapter
+Axes: B batch, T positions, C width of the input, D width of query and key, E
+    value width
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from attnbook.exercises.exercise import Case, Exercise, Mistake
+from attnbook.exercises.inputs import normal
+
+# What can be built into a layer, and the number of its fault.
+FAULTS = {
+    "right": 0,
+    "no mask": 1,
+    "inverted mask": 1,
+    "next position visible": 1,
+    "own position masked": 2,
+    "own position masked after the first": 2,
+    "masked after the softmax": 3,
+    "sigmoid": 3,
+    "keys of the first sequence": 4,
+    "keys of the last sequence": 4,
+    "equal weights": 5,
+}
+
+
+@dataclass(eq=False)
+class CausalLayer:
+    """A layer of causal self-attention, with or without a fault.
+
+    Called with x (B, T, C), it returns the output (B, T, E).
+    """
+
+    built_in: str
+    numbers: tuple[Tensor, ...]
+
+    def __call__(self, x: Float[Tensor, "B T C"]) -> Float[Tensor, "B T E"]:
+        """Attend, as far as the fault allows."""
+        W_query, W_key, W_value = self.numbers
+        memory = x
+        if self.built_in == "keys of the first sequence":
+            memory = x[:1].expand_as(x)
+        if self.built_in == "keys of the last sequence":
+            memory = x[-1:].expand_as(x)
+        query, key = x @ W_query.T, memory @ W_key.T
+        scores = query @ key.mT * W_query.shape[0] ** -0.5
+        if self.built_in == "equal weights":
+            scores = torch.zeros_like(scores)
+        return self._weights(scores) @ (memory @ W_value.T)
+
+    def _weights(self, scores: Tensor) -> Tensor:
+        """Return weights (B, T, T) of scores (B, T, T)."""
+        ones = torch.ones_like(scores, dtype=torch.bool)
+        visible = {
+            "no mask": ones,
+            "inverted mask": ones.triu(),
+            "next position visible": ones.tril(1),
+            "own position masked": ones.tril(-1),
+            "own position masked after the first": first_to_itself(ones),
+        }.get(self.built_in, ones.tril())
+        if self.built_in == "masked after the softmax":
+            return scores.softmax(-1) * visible
+        if self.built_in == "sigmoid":
+            return scores.sigmoid() * visible
+        scores = scores.masked_fill(~visible, -torch.inf)
+        return scores.softmax(-1).nan_to_num()
+
+    def __eq__(self, other) -> bool:
+        """Two layers are equal if their fault and their numbers are."""
+        return self.built_in == other.built_in and all(
+            map(torch.equal, self.numbers, other.numbers)
+        )
+
+
+def first_to_itself(ones: Tensor) -> Tensor:
+    """Return True below the diagonal, and at the first position's own key."""
+    visible = ones.tril(-1)
+    visible[..., 0, 0] = True
+    return visible
+
+
+def far(a: Tensor, b: Tensor) -> bool:
+    """Tell whether two tensors differ by more than rounding."""
+    return not torch.allclose(a, b, atol=1e-4)
+
+
+def attention_fault(layer: Callable, x: Float[Tensor, "B T C"]) -> int:
+    """Return the number of a layer's fault, 0 if there is none.
+
+    1: later positions have positive weights. 2: a position does not attend to
+    itself. 3: the weights do not sum to 1. 4: a sequence depends on another
+    one of the batch. 5: the weights do not depend on the input.
+
+    Args:
+        layer: x (B, T, C) to output (B, T, E).
+        x: an example of the input.
+    """
+    rng = torch.Generator().manual_seed(0)
+    x, other = (normal(rng, 3, 4, x.shape[-1]) for _ in range(2))
+    equal = x[:, :1].expand_as(x)  # all keys and values of a sequence alike
+    last = torch.cat([equal[:, :3], other[:, :1]], dim=1)
+    if not far(layer(last)[:, 3], layer(equal)[:, 3]):
+        return 2
+    if far(layer(equal)[:, 1:], layer(equal)[:, :1]):
+        return 3
+    output = layer(x)
+    future = torch.cat([x[:, :2], other[:, 2:]], dim=1)
+    if far(layer(future)[:, :2], output[:, :2]):
+        return 1
+    if far(torch.cat([layer(one[None]) for one in x]), output):
+        return 4
+    return 5 if not far(layer(2 * x), 2 * output) else 0
+
+
+def draw(rng: torch.Generator) -> tuple[Case, ...]:
+    """A right layer first, then every fault, in any order."""
+
+    def case(built_in: str, zero: bool) -> Case:
+        c, d, e = 4, 3, 5
+        numbers = tuple(normal(rng, n, c) * c**-0.5 for n in (d, d, e))
+        x = normal(rng, 2, 3, c)
+        if zero:  # one sequence, all of it zeros
+            x = torch.zeros(1, 2, c)
+        what = "no fault" if built_in == "right" else f"the fault “{built_in}”"
+        begins = ", given an x of zeros" if zero else ""
+        layer = CausalLayer(built_in, numbers)
+        return Case(f"with a layer that has {what}{begins}", (layer, x))
+
+    kinds = [(kind, zero) for kind in FAULTS for zero in (False, True)]
+    order = 1 + torch.randperm(len(kinds) - 1, generator=rng)
+    return tuple(case(*kinds[i]) for i in (0, *order.tolist()))
+
+
+def examined(
+    *,
+    given: bool = False,
+    shape: tuple[int, int] = (3, 4),
+    order: tuple[int, ...] = (2, 3, 1, 4, 5),
+    mask: Callable = lambda *x: replace_later(*x),
+    own: Callable = lambda *x: replace_own(*x),
+    rows: Callable = lambda y: far(y[:, 1:], y[:, :1]),
+    batch: Callable = lambda layer, x: torch.cat([layer(a[None]) for a in x]),
+    linear: Callable = lambda layer, x: not far(layer(2 * x), 2 * layer(x)),
+    numbers: Callable = lambda fault: fault,
+):
+    """Return a diagnosis like ours, with one of its tests spoiled."""
+
+    def answer(layer, x):
+        rng = torch.Generator().manual_seed(0)
+        drawn, other = (normal(rng, *shape, x.shape[-1]) for _ in range(2))
+        if given:
+            other = x + normal(rng, *x.shape)
+        else:
+            x = drawn
+        found = {
+            1: lambda: mask(layer, x, other),
+            2: lambda: own(layer, x, other),
+            3: lambda: rows(layer(x[:, :1].expand_as(x))),
+            4: lambda: far(batch(layer, x), layer(x)),
+            5: lambda: linear(layer, x),
+        }
+        return numbers(next((n for n in order if found[n]()), 0))
+
+    return answer
+
+
+def replace_later(
+    layer: Callable, x: Tensor, other: Tensor, first: int = 2, seen: int = 2
+) -> bool:
+    """Tell whether the first outputs change if later vectors are replaced."""
+    later = torch.cat([x[:, :first], other[:, first:]], dim=1)
+    return far(layer(later)[:, :seen], layer(x)[:, :seen])
+
+
+def replace_own(layer: Callable, x: Tensor, other: Tensor) -> bool:
+    """Tell whether the last vector does not matter after equal ones."""
+    equal = x[:, :1].expand_as(x)
+    last = torch.cat([equal[:, 1:], other[:, :1]], dim=1)
+    return not far(layer(last)[:, -1], layer(equal)[:, -1])
+
+
+def replace_last(layer: Callable, x: Tensor, other: Tensor) -> bool:
+    """Replace the last vector of an ordinary input: its query changes, too."""
+    last = torch.cat([x[:, :-1], other[:, -1:]], dim=1)
+    return not far(layer(last)[:, -1], layer(x)[:, -1])
+
+
+def first_alone(layer: Callable, x: Tensor, other: Tensor) -> bool:
+    """Look at the output of a single position only."""
+    return not far(layer(x[:, :1]), layer(other[:, :1]))
+
+
+check_attention_fault = Exercise(
+    title="the fault of a causal attention layer",
+    stars=3,
+    minutes=25,
+    section="Pitfalls",
+    solution=attention_fault,
+    returns=("fault",),
+    draw=draw,
+    mistakes=(
+        Mistake(
+            "own-key-and-query",
+            "own position tested on an ordinary input",
+            "it replaces the last vector of an ordinary input; this also "
+            "changes the query, so the output changes even if the position "
+            "does not attend to itself. Make the other vectors equal",
+            examined(own=replace_last),
+        ),
+        Mistake(
+            "own-position-first",
+            "own position tested at the first position",
+            "it tests only a single position; code can treat the first "
+            "position, which has no earlier key, separately",
+            examined(own=first_alone),
+        ),
+        Mistake(
+            "last-changed-first-seen",
+            "leak tested at the largest distance",
+            "it replaces only the last vector and looks at the first output, "
+            "so it misses a mask that is off by one position",
+            examined(mask=lambda *x: replace_later(*x, first=3, seen=1)),
+        ),
+        Mistake(
+            "mask-before-sums",
+            "mask tested before the sums",
+            "it tests the mask before the sums of the weights. A mask after "
+            "the softmax gives later positions no weight, but they are in the "
+            "denominator, so the outputs depend on them",
+            examined(order=(2, 1, 3, 4, 5)),
+        ),
+        Mistake(
+            "sums-before-own",
+            "sums tested before the own position",
+            "it tests the sums of the weights before the own position. "
+            "Without its own position, the first one has no key, and its "
+            "weights sum to 0",
+            examined(order=(3, 2, 1, 4, 5)),
+        ),
+        Mistake(
+            "changed-position-compared",
+            "changed positions compared",
+            "its test of the mask compares all outputs, and those at the "
+            "replaced positions always change; compare earlier ones",
+            examined(mask=lambda *x: replace_later(*x, seen=4)),
+        ),
+        Mistake(
+            "first-sequence-only",
+            "only the first sequence alone",
+            "its test of the batch looks at the first sequence only, and "
+            "misses layers in which the others depend on the first",
+            examined(
+                batch=lambda layer, x: torch.cat(
+                    [layer(x[:1]), layer(x)[1:]],
+                )
+            ),
+        ),
+        Mistake(
+            "one-sequence",
+            "batches of one sequence",
+            "it tries only batches of one sequence, in which no sequence can "
+            "depend on another",
+            examined(shape=(1, 4)),
+        ),
+        Mistake(
+            "example-input",
+            "the given input is used",
+            "it uses the given x, which may be zeros, where every layer "
+            "returns zeros; choose your own numbers",
+            examined(given=True),
+        ),
+        Mistake(
+            "one-position-linear",
+            "weights tested with one position",
+            "its test of the weights has one position, whose weight is 1 "
+            "whatever the scores",
+            examined(
+                linear=lambda layer, x: (
+                    not far(layer(2 * x[:, :1]), 2 * layer(x[:, :1]))
+                )
+            ),
+        ),
+        Mistake(
+            "exact-comparison",
+            "outputs compared exactly",
+            "it compares outputs of equal inputs exactly; they differ by "
+            "rounding",
+            examined(rows=lambda y: not torch.equal(y[:, 1:], y[:, :-1])),
+        ),
+        Mistake(
+            "larger-rows-only",
+            "only sums above 1 refused",
+            "it detects outputs that grow, not outputs that shrink, when the "
+            "weights do not sum to 1",
+            examined(
+                rows=lambda y: bool(
+                    (y.norm(dim=-1) / y[:, -1:].norm(dim=-1) > 1.001).any()
+                )
+            ),
+        ),
+        Mistake(
+            "only-the-mask",
+            "only the mask is tested",
+            "it tests only whether a position attends to later ones",
+            lambda layer, x: int(examined()(layer, x) == 1),
+        ),
+        Mistake(
+            "counted-from-one",
+            "faults counted from 1",
+            "its numbers are one too high: 0 means that there is no fault",
+            examined(numbers=lambda fault: fault + 1),
+        ),
+        Mistake(
+            "only-right-or-wrong",
+            "faults not told apart",
+            "it tells only whether there is a fault; return its number",
+            examined(numbers=lambda fault: min(fault, 1)),
+        ),
+        Mistake(
+            "always-right",
+            "no fault found",
+            "it never finds a fault",
+            lambda layer, x: 0,
+        ),
+    ),
+)
