@@ -37,7 +37,6 @@ FAMILIES: dict[str, dict[str, tuple]] = {
         "LSTM": (GREEN, "-.", "^"),
         "RNN": (PINK, ":", "D"),
         "orthogonal RNN": (INK, LONG_DASHES, "v"),
-        "LSTM with an open gate": (GREEN, "-", "P"),
     },
     "positions": {
         "no positions": (GRAY, ":", "x"),

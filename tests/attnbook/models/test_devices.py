@@ -11,6 +11,7 @@ import pkgutil
 import re
 import sys
 import tempfile
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -54,6 +55,7 @@ from attnbook.models import (
     lookup_model,
     luong_decoder,
     multi_lookup,
+    relation_model,
     stabilized_attention,
     transformer,
     transformer_blocks,
@@ -393,6 +395,21 @@ def a_model_that_only_attends(p):
     copy = lookup_model.draw_copying(B, S, V, rng).to(p.device)
     pairs = lookup_model.draw_lookup(B, S, V, T, rng).to(p.device)
     return [(model(*x[:3]), x.answer) for x in (copy, pairs)]
+
+
+@case
+def a_model_that_finds_related_names(p):
+    rng = torch.Generator().manual_seed(2)
+    found = []
+    for relation in relation_model.RELATIONS.values():
+        for layer in relation_model.PROJECTIONS.values():
+            sizes = 4, V, C, layer
+            model = p(made(partial(relation_model.RelationModel, *sizes)))
+            batch = relation_model.draw_relation(B, 4, V, relation, rng)
+            batch = batch.to(p.device)
+            logits = model(batch.names, batch.colors)
+            found.append((logits, relation(batch.names, 4)))
+    return found
 
 
 @case

@@ -114,7 +114,7 @@ def attention_fault(layer: Callable, x: Float[Tensor, "B T C"]) -> int:
     future = torch.cat([x[:, :2], other[:, 2:]], dim=1)
     if far(layer(future)[:, :2], output[:, :2]):
         return 1
-    if far(torch.cat([layer(one[None]) for one in x]), output):
+    if far(torch.cat([layer(sequence[None]) for sequence in x]), output):
         return 4
     return 5 if not far(layer(2 * x), 2 * output) else 0
 
@@ -146,7 +146,7 @@ def examined(
     mask: Callable = lambda *x: replace_later(*x),
     own: Callable = lambda *x: replace_own(*x),
     rows: Callable = lambda y: far(y[:, 1:], y[:, :1]),
-    batch: Callable = lambda layer, x: torch.cat([layer(a[None]) for a in x]),
+    batch: Callable = lambda layer, x: call_one_by_one(layer, x),
     linear: Callable = lambda layer, x: not far(layer(2 * x), 2 * layer(x)),
     numbers: Callable = lambda fault: fault,
 ):
@@ -169,6 +169,11 @@ def examined(
         return numbers(next((n for n in order if found[n]()), 0))
 
     return answer
+
+
+def call_one_by_one(layer: Callable, x: Tensor) -> Tensor:
+    """Return the outputs of a batch, each sequence alone."""
+    return torch.cat([layer(sequence[None]) for sequence in x])
 
 
 def replace_later(
