@@ -32,7 +32,7 @@ def make_orthogonal_rnn(width: int) -> nn.RNN:
     return network
 
 
-def lstm_with_forget_bias(width: int, bias: float) -> nn.LSTM:
+def make_lstm_with_forget_bias(width: int, bias: float) -> nn.LSTM:
     """Return an LSTM whose forget gate starts more open.
 
     Args:
@@ -51,9 +51,9 @@ SEQUENCE_LAYERS: dict[str, Callable[[int], nn.Module]] = {
     "rnn, orthogonal": make_orthogonal_rnn,
     "gru": lambda width: nn.GRU(width, width, batch_first=True),
     "lstm": lambda width: nn.LSTM(width, width, batch_first=True),
-    "lstm, forget bias 1": lambda width: lstm_with_forget_bias(width, 1),
-    "lstm, forget bias 3": lambda width: lstm_with_forget_bias(width, 3),
-    "lstm, forget bias 5": lambda width: lstm_with_forget_bias(width, 5),
+    "lstm, forget bias 1": lambda width: make_lstm_with_forget_bias(width, 1),
+    "lstm, forget bias 3": lambda width: make_lstm_with_forget_bias(width, 3),
+    "lstm, forget bias 5": lambda width: make_lstm_with_forget_bias(width, 5),
     "attention": SelfAttentionLayer,
 }
 
@@ -69,10 +69,10 @@ def gradient_reach(
     x = x.detach().requires_grad_()
     last = model(x)[0][:, -1]
     (gradient,) = torch.autograd.grad(last, x, upstream)
-    return mean_norm(gradient[:, 0]), mean_norm(gradient[:, -1])
+    return compute_mean_norm(gradient[:, 0]), compute_mean_norm(gradient[:, -1])
 
 
-def mean_norm(vectors: Float[Tensor, "B C"]) -> float:
+def compute_mean_norm(vectors: Float[Tensor, "B C"]) -> float:
     """Return the mean norm; numbers whose squares underflow are kept."""
     largest = vectors.abs().amax()
     if not largest > 0:

@@ -12,7 +12,7 @@ from itertools import pairwise
 import torch
 import torch.nn.functional as F
 
-from attnbook.models.devices import seeded
+from attnbook.models.devices import use_seed
 from attnbook.models.relation_model import (
     PROJECTIONS,
     RELATIONS,
@@ -44,7 +44,7 @@ def train_relation(
         After each of these numbers of steps, the share of wrong answers on
         1,000 new sequences, and the loss of the last batch.
     """
-    with seeded(seed):
+    with use_seed(seed):
         model = RelationModel(NAMES, COLORS, WIDTH, PROJECTIONS[version])
     model = model.to(get_device())
     rng = torch.Generator().manual_seed(seed)

@@ -13,7 +13,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from attnbook.exercises.exercise import Case, Exercise, Mistake
-from attnbook.exercises.inputs import normal
+from attnbook.exercises.inputs import draw_normal
 
 # What can be built into a layer, and the number of its fault.
 FAULTS = {
@@ -102,21 +102,26 @@ def attention_fault(layer: Callable, x: Float[Tensor, "B T C"]) -> int:
         layer: x (B, T, C) to output (B, T, E).
         x: an example of the input.
     """
+
+    def equal(a: Tensor, b: Tensor) -> bool:
+        return torch.allclose(a, b, atol=1e-4)
+
     rng = torch.Generator().manual_seed(0)
-    x, other = (normal(rng, 3, 4, x.shape[-1]) for _ in range(2))
-    equal = x[:, :1].expand_as(x)  # all keys and values of a sequence alike
-    last = torch.cat([equal[:, :3], other[:, :1]], dim=1)
-    if not far(layer(last)[:, 3], layer(equal)[:, 3]):
+    x, other = torch.randn(2, 3, 4, x.shape[-1], generator=rng)
+    same = x[:, :1].expand_as(x)  # all keys and values of a sequence are equal
+    last = torch.cat([same[:, :3], other[:, :1]], dim=1)
+    if equal(layer(last)[:, 3], layer(same)[:, 3]):
         return 2
-    if far(layer(equal)[:, 1:], layer(equal)[:, :1]):
+    if not equal(layer(same)[:, 1:], layer(same)[:, :3]):
         return 3
     output = layer(x)
-    future = torch.cat([x[:, :2], other[:, 2:]], dim=1)
-    if far(layer(future)[:, :2], output[:, :2]):
+    later = torch.cat([x[:, :2], other[:, 2:]], dim=1)
+    if not equal(layer(later)[:, :2], output[:, :2]):
         return 1
-    if far(torch.cat([layer(sequence[None]) for sequence in x]), output):
+    alone = torch.cat([layer(sequence[None]) for sequence in x])
+    if not equal(alone, output):
         return 4
-    return 5 if not far(layer(2 * x), 2 * output) else 0
+    return 5 if equal(layer(2 * x), 2 * output) else 0
 
 
 def draw(rng: torch.Generator) -> tuple[Case, ...]:
@@ -124,8 +129,8 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
 
     def case(built_in: str, zero: bool) -> Case:
         c, d, e = 4, 3, 5
-        numbers = tuple(normal(rng, n, c) * c**-0.5 for n in (d, d, e))
-        x = normal(rng, 2, 3, c)
+        numbers = tuple(draw_normal(rng, n, c) * c**-0.5 for n in (d, d, e))
+        x = draw_normal(rng, 2, 3, c)
         if zero:  # one sequence, all of it zeros
             x = torch.zeros(1, 2, c)
         what = "no fault" if built_in == "right" else f"the fault “{built_in}”"
@@ -154,9 +159,9 @@ def examined(
 
     def answer(layer, x):
         rng = torch.Generator().manual_seed(0)
-        drawn, other = (normal(rng, *shape, x.shape[-1]) for _ in range(2))
+        drawn, other = (draw_normal(rng, *shape, x.shape[-1]) for _ in range(2))
         if given:
-            other = x + normal(rng, *x.shape)
+            other = x + draw_normal(rng, *x.shape)
         else:
             x = drawn
         found = {

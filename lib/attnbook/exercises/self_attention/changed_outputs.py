@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 import torch
 
 from attnbook.exercises.exercise import Case, Exercise, Mistake
-from attnbook.exercises.inputs import shuffle_cases, whole
+from attnbook.exercises.inputs import draw_integers, shuffle_cases
 
 
 def changed_outputs(
@@ -63,9 +63,9 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
     cases = [case(("causal",), "x", 5, 7, 2)]
     for layers in STACKS:
         for part in "x", "memory":
-            T, S = whole(rng, 4, 9, 2).tolist()
+            T, S = draw_integers(rng, 4, 9, 2).tolist()
             last = (T if part == "x" else S) - 1
-            at = int(whole(rng, 1, last - 1, 1))
+            at = int(draw_integers(rng, 1, last - 1, 1))
             cases.append(case(layers, part, T, S, at))
     cases.append(case(("causal",), "x", 6, 3, 0))
     cases.append(case(("causal",), "x", 6, 3, 5))
