@@ -167,6 +167,238 @@ def grouped_by_chunks(query, key, value):
     return torch.cat([*parts], dim=1)
 
 
+def cost_by_shapes(C, H, G, T, S):
+    """The sizes of empty tensors are counted."""
+    D = C // H
+    matrices = (C, H * D), (C, G * D), (C, G * D), (H * D, C)
+    parameters = sum(torch.empty(*m, device="meta").numel() for m in matrices)
+    weights = torch.empty(H, T, S, device="meta").numel()
+    cached = torch.empty(2, G, S, D, device="meta").numel()
+    return [parameters, weights, weights * D, cached]
+
+
+def cost_by_heads(C, H, G, T, S):
+    """Each head is counted for itself."""
+    D = C // H
+    own = sum(2 * C * D for _ in range(H))
+    shared = sum(2 * C * D for _ in range(G))
+    return [
+        own + shared,
+        sum(T * S for _ in range(H)),
+        sum(T * S * D for _ in range(H)),
+        sum(2 * S * D for _ in range(G)),
+    ]
+
+
+def cost_with_numpy(C, H, G, T, S):
+    shared = C * G // H
+    return [
+        int(np.multiply(2 * C, C + shared)),
+        int(np.prod([H, T, S])),
+        int(np.prod([C, T, S])),
+        int(np.prod([2, S, shared])),
+    ]
+
+
+def faulty_layers():
+    """Yield each fault's number and a layer that has it, written anew."""
+
+    def layer(number, split=None, merge=None, scale=None, share=None):
+        def run(x, Q, K, V, W, H):
+            C = x.shape[-1]
+            query, key, value = (
+                (split or split_by_loop)(x @ M.T, H) for M in (Q, K, V)
+            )
+            scores = query @ key.mT / (scale or math.sqrt)(C / H)
+            if share == "scores":
+                scores = scores.mean(1, keepdim=True)
+            weights = scores.softmax(-1)
+            if share == "weights":
+                weights = weights.mean(1, keepdim=True)
+            return (merge or merge_by_loop)(weights @ value) @ W.T
+
+        return number, run
+
+    yield layer(0)
+    yield layer(1, split=lambda x, H: x.reshape(len(x), H, x.shape[1], -1))
+    yield layer(2, merge=lambda x: x.reshape(len(x), x.shape[2], -1))
+    yield layer(3, scale=lambda D: 1.0)
+    yield layer(4, share="scores")
+    yield layer(4, share="weights")
+
+
+def fault_by_simulation(layer, x, heads):
+    """Every fault is built, and the outputs are compared."""
+    rng = torch.Generator().manual_seed(3)
+    x = torch.randn(x.shape, generator=rng)
+    C = x.shape[-1]
+    matrices = [torch.randn(C, C, generator=rng) / C**0.5 for _ in range(4)]
+    found = layer(x, *matrices)
+    changed = torch.cat([x[:1], x[1:] + 1])
+    if not torch.allclose(layer(changed, *matrices)[0], found[0], atol=1e-4):
+        return 5
+    for number, simulated in faulty_layers():
+        if torch.allclose(simulated(x, *matrices, heads), found, atol=1e-4):
+            return number
+    return 3
+
+
+def fault_by_gradients(layer, x, heads):
+    """Autograd tells which inputs an output depends on."""
+    rng = torch.Generator().manual_seed(4)
+    B, T, C = x.shape
+    D = C // heads
+    x = torch.randn(B, T, C, generator=rng).requires_grad_()
+    one, nothing = torch.eye(C), torch.zeros(C, C)
+
+    def reached(t, column, W=nothing):
+        y = layer(x, W, W, one, one)[0, t, column]
+        return torch.autograd.grad(y, x)[0]
+
+    if reached(0, 0)[1:].any():
+        return 5
+    first = reached(0, 0)[0]  # (T, C): equal weights on column 0
+    if first[:, 1:].any() or not torch.allclose(
+        first[:, 0], torch.full((T,), 1 / T), atol=1e-5
+    ):
+        return 1
+    last = reached(0, C - 1)[0]
+    if last[:, :-1].any():
+        return 2
+    W = torch.randn(C, C, generator=rng) / C**0.5
+    same = W[:D].repeat(heads, 1)
+    weights = reached(0, 0, same)  # also through the weights: compare outputs
+    del weights
+    with torch.no_grad():
+        for number, matrix in (3, same), (4, W):
+            q = split_by_loop(x @ matrix.T, heads)
+            right = merge_by_loop(attend(q, q, split_by_loop(x, heads)))
+            got = layer(x, matrix, matrix, one, one)
+            if not torch.allclose(got, right, atol=1e-4):
+                return number
+    return 0
+
+
+def fault_by_parts(layer, x, heads):
+    """One property after the other, on numbers that say where they are from."""
+    B, T, C = x.shape
+    D = C // heads
+    x = torch.arange(B * T * C).reshape(B, T, C).sin()
+    one, nothing = torch.eye(C), torch.zeros(C, C)
+    mean = layer(x, nothing, one, one, one)
+    if torch.allclose(mean[0, 0], x[:, 0].mean(0), atol=1e-5):
+        return 5
+    if not torch.allclose(mean[:, 0], mean[:, -1], atol=1e-5):
+        return 2
+    if not torch.allclose(mean[:, 0], x.mean(1), atol=1e-5):
+        return 1
+    part = torch.zeros(C, C)
+    part[:, :D] = torch.eye(D).repeat(heads, 1)  # head h reads block 0
+    keys = x[..., :D]
+    weights = (keys @ keys.mT / math.sqrt(D)).softmax(-1)
+    if not torch.allclose(
+        layer(x, part, part, one, one), weights @ x, atol=1e-4
+    ):
+        return 3
+    part[D:] = 0  # only head 0 has scores; the others have equal weights
+    got = layer(x, part, part, one, one)[..., D:]
+    others = x.mean(1, keepdim=True).expand_as(x)[..., D:]
+    return 0 if torch.allclose(got, others, atol=1e-4) else 4
+
+
+def fault_in_double(layer, x, heads):
+    """In double precision, rounding is far below every tolerance."""
+    return fault_by_simulation(
+        lambda x, *W: layer(x.double(), *(M.double() for M in W)).float(),
+        x,
+        heads,
+    )
+
+
+def fault_by_table(layer, x, heads):
+    """All tests are made, then the first that fails is looked up."""
+    C = x.shape[-1]
+    x = torch.linspace(-2, 2, x.numel()).cos().reshape(x.shape)
+    x = x + torch.arange(x.shape[1])[:, None] / 3
+    one, nothing = torch.eye(C), torch.zeros(C, C)
+    D = C // heads
+    same = torch.linspace(-1, 1, D * C).sin().reshape(D, C).repeat(heads, 1)
+    different = torch.linspace(-1, 1, C * C).mul(9).sin().reshape(C, C) / 2
+
+    def differs(a, b):
+        return not torch.allclose(a, b, atol=1e-4)
+
+    def expected(W):
+        q = split_through_columns(x @ W.T, heads)
+        return merge_by_identity(attend(q, q, split_through_columns(x, heads)))
+
+    uniform = layer(x, nothing, nothing, one, one)
+    tests = {
+        5: not differs(uniform, x.mean(0).expand_as(x)),
+        2: differs(uniform, uniform[:, :1].expand_as(x)),
+        1: differs(uniform, x.mean(1, keepdim=True).expand_as(x)),
+        3: differs(layer(x, same, same, one, one), expected(same)),
+        4: differs(
+            layer(x, different, different, one, one), expected(different)
+        ),
+    }
+    return next((number for number, failed in tests.items() if failed), 0)
+
+
+def copying_by_steps(model, weights):
+    first, second = [h for h, w in enumerate(weights) if w > 0.9]
+    if model([first, second]) > 0.6:
+        return 4
+    alone = model([second]) > 0.6, model([first]) > 0.6
+    return {(True, False): 0, (False, True): 1, (True, True): 2}.get(alone, 3)
+
+
+def copying_by_drop(model, weights):
+    """Compared with the accuracy of the complete model."""
+    pair = sorted(np.argsort(weights)[-2:].tolist())
+    drop = [model(set()) - model(gone) for gone in ([pair[0]], [pair[1]], pair)]
+    fails = [d > 0.3 for d in drop]
+    if not fails[2]:
+        return 4
+    return [2, 1, 0, 3][2 * fails[0] + fails[1]]
+
+
+def copying_by_tensor(model, weights):
+    w = torch.tensor(weights)
+    first, second = (w > 0.9).nonzero().flatten().tolist()
+    sets = (), (first,), (second,), (first, second)
+    works = torch.tensor([model(s) for s in sets]) > 0.5
+    table = torch.tensor(
+        [[1, 0, 1, 0], [1, 1, 0, 0], [1, 1, 1, 0], [1, 0, 0, 0], [1, 1, 1, 1]]
+    )
+    return int((table == works.int()).all(1).nonzero())
+
+
+def copying_by_exclusion(model, weights):
+    pair = {h for h, w in enumerate(weights) if w > 0.9}
+    left = {0, 1, 2, 3, 4}
+    first, second = min(pair), max(pair)
+    left &= {0, 1, 2, 3} if model(pair) < 0.4 else {4}
+    left &= {0, 3} if model({first}) < 0.4 else {1, 2, 4}
+    left &= {1, 3} if model({second}) < 0.4 else {0, 2, 4}
+    (explanation,) = left
+    return explanation
+
+
+def copying_with_all_sets(model, weights):
+    """Every set of the two heads, in a dictionary."""
+    a, b = (h for h in range(len(weights)) if weights[h] >= 0.9)
+    copies = {
+        frozenset(kept): model({a, b} - set(kept)) > 0.5
+        for kept in ([], [a], [b], [a, b])
+    }
+    if copies[frozenset()]:
+        return 4
+    if copies[frozenset([a])]:
+        return 2 if copies[frozenset([b])] else 0
+    return 1 if copies[frozenset([b])] else 3
+
+
 ANSWERS = {
     "check_split_heads": (
         ("a loop", split_by_loop),
@@ -230,5 +462,42 @@ ANSWERS = {
         ("expand", grouped_by_expand),
         ("chunks", grouped_by_chunks),
         ("double inside", in_double(checks.check_grouped_query.solution)),
+    ),
+    "check_head_cost": (
+        ("shapes of empty tensors", cost_by_shapes),
+        ("head by head", cost_by_heads),
+        ("numpy", cost_with_numpy),
+        (
+            "a tuple",
+            lambda C, H, G, T, S: (
+                C * C + C * C + 2 * C * (C // H) * G,
+                S * T * H,
+                H * (C // H) * S * T,
+                S * (C // H) * G + S * (C // H) * G,
+            ),
+        ),
+        (
+            "factored",
+            lambda C, H, G, T, S: [
+                2 * C * C * (H + G) // H,
+                H * T * S,
+                C * T * S,
+                2 * S * C * G // H,
+            ],
+        ),
+    ),
+    "check_layer_fault": (
+        ("simulated faults", fault_by_simulation),
+        ("gradients", fault_by_gradients),
+        ("numbers that say where they are from", fault_by_parts),
+        ("double precision", fault_in_double),
+        ("a table of tests", fault_by_table),
+    ),
+    "check_copying_heads": (
+        ("step by step", copying_by_steps),
+        ("drops of the accuracy", copying_by_drop),
+        ("a table of predictions", copying_by_tensor),
+        ("by exclusion", copying_by_exclusion),
+        ("all sets of two heads", copying_with_all_sets),
     ),
 }

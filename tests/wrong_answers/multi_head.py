@@ -346,9 +346,129 @@ def sdpa_grouped(query, key, value):
     return F.scaled_dot_product_attention(query, key, value, enable_gqa=True)
 
 
+HEAD_COST = Answers(checks.check_head_cost)
+
+
+@HEAD_COST.wrong("numbers", "every ratio")
+def cost_in_bytes(*sizes):
+    """The counts are in bytes of half precision."""
+    return [2 * x for x in checks.check_head_cost.solution(*sizes)]
+
+
+@HEAD_COST.wrong("numbers", "weights, products and cache")
+def cost_with_biases(C, H, G, T, S):
+    """The biases of the projections are counted."""
+    parameters, *rest = checks.check_head_cost.solution(C, H, G, T, S)
+    return [parameters + 2 * C + 2 * G * (C // H), *rest]
+
+
+@HEAD_COST.wrong("numbers", "parameters, weights and cache")
+def cost_of_both_products(C, H, G, T, S):
+    """The averages of the values are counted with the scores."""
+    parameters, weights, products, cache = checks.check_head_cost.solution(
+        C, H, G, T, S
+    )
+    return [parameters, weights, 2 * products, cache]
+
+
+@HEAD_COST.wrong("numbers", "as many groups as heads")
+def cost_with_heads_in_a_group(C, H, G, T, S):
+    """G is taken for the number of heads in a group."""
+    return checks.check_head_cost.solution(C, H, H // G, T, S)
+
+
+@HEAD_COST.wrong("type", "every number")
+def cost_with_true_division(C, H, G, T, S):
+    """C / H is a number with a point in Python."""
+    D = C / H
+    return [2 * C * C + 2 * C * G * D, H * T * S, T * S * C, 2 * S * G * D]
+
+
+LAYER_FAULT = Answers(checks.check_layer_fault)
+
+
+@LAYER_FAULT.wrong("error", "nothing")
+def fault_by_attribute(layer, x, heads):
+    """The layer is inspected instead of tested."""
+    return layer.fault
+
+
+@LAYER_FAULT.wrong("type", "the diagnosis")
+def fault_as_name(layer, x, heads):
+    """Names are easier to read than numbers."""
+    names = ["none", "split", "merge", "scale", "weights", "batch"]
+    return names[checks.check_layer_fault.solution(layer, x, heads)]
+
+
+@LAYER_FAULT.wrong("numbers", "every other fault")
+def fault_without_fifth(layer, x, heads):
+    """Attention over the batch is not tested."""
+    found = checks.check_layer_fault.solution(layer, x, heads)
+    return found if found < 5 else 0
+
+
+@LAYER_FAULT.wrong("numbers", "split, merge and batch")
+def fault_of_weights_only(layer, x, heads):
+    """Averages of weights are found, averages of scores are not."""
+    found = checks.check_layer_fault.solution(layer, x, heads)
+    return 0 if found == 4 and "scores" in layer.built_in else found
+
+
+@LAYER_FAULT.wrong("error", "nothing")
+def fault_with_wrong_matrices(layer, x, heads):
+    """The matrices have the width of a head."""
+    D = x.shape[-1] // heads
+    return int(layer(x, *4 * [torch.eye(D)]).isnan().any())
+
+
+COPYING_HEADS = Answers(checks.check_copying_heads)
+
+
+@COPYING_HEADS.wrong("numbers", "two of the five explanations")
+def copying_by_mean(model, weights):
+    """The accuracies are averaged before they are compared."""
+    first, second = (h for h, w in enumerate(weights) if w > 0.9)
+    found = [model(gone) for gone in ({first}, {second}, {first, second})]
+    return 3 if sum(found) / 3 < 0.5 else 2
+
+
+@COPYING_HEADS.wrong("error", "nothing")
+def copying_by_reason(model, weights):
+    """The model is inspected instead of run."""
+    return model.explanation
+
+
+@COPYING_HEADS.wrong("error", "four heads")
+def copying_of_counted_heads(model, weights):
+    """Heads are counted from 1, so the last one does not exist."""
+    return int(model({len(weights)}) < 0.5)
+
+
+@COPYING_HEADS.wrong("numbers", "models in which head 0 and 1 attend")
+def copying_of_first_two(model, weights):
+    """The first two heads are removed, wherever the weight is."""
+    moved = [1.0, 1.0, *[0.0] * (len(weights) - 2)]
+    return checks.check_copying_heads.solution(model, moved)
+
+
+@COPYING_HEADS.wrong("type", "the explanation")
+def copying_as_list(model, weights):
+    """A list, since there could be several explanations."""
+    return [checks.check_copying_heads.solution(model, weights)]
+
+
+@COPYING_HEADS.wrong("numbers", "the order of the explanations")
+def copying_from_one(model, weights):
+    """The explanations are counted from 1."""
+    return checks.check_copying_heads.solution(model, weights) + 1
+
+
 ANSWERS = {
     "check_split_heads": SPLIT_HEADS,
     "check_merge_heads": MERGE_HEADS,
     "check_multi_head": MULTI_HEAD,
     "check_grouped_query": GROUPED_QUERY,
+    "check_head_cost": HEAD_COST,
+    "check_layer_fault": LAYER_FAULT,
+    "check_copying_heads": COPYING_HEADS,
 }

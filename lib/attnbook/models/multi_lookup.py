@@ -1,7 +1,7 @@
 """A task with several lookups at once, and a model with one attention.
 
-A table of items, each with an address and a symbol; a query consists
-of four addresses, and the target is their four symbols in that order. One
+A table of items, each with an address and a symbol; a query consists of four
+different addresses, and the target is their four symbols in that order. One
 average over the table cannot encode which symbol belongs to which address.
 
 Source: the widths are those of multi-head attention in Vaswani et
@@ -28,7 +28,7 @@ class LookupTables(NamedTuple):
     Attributes:
         addresses: (B, S) of the items, all different.
         symbols: (B, S) of the items.
-        queries: (B, N) addresses, each of some item.
+        queries: (B, N) addresses of items, all different.
         answers: (B, N) the symbols of these items.
     """
 
@@ -45,13 +45,14 @@ class LookupTables(NamedTuple):
 def draw_tables(count: int, rng: torch.Generator) -> LookupTables:
     """Return random tables and queries, on the generator's device.
 
-    An address may occur twice in a query.
+    The addresses of a query are all different.
     """
     by_rng: dict[str, Any] = {"generator": rng, "device": rng.device}
     order = torch.rand(count, ADDRESSES, **by_rng).argsort(dim=1)
     addresses = order[:, :ITEMS]
     symbols = torch.randint(SYMBOLS, (count, ITEMS), **by_rng)
-    items = torch.randint(ITEMS, (count, QUERIES), **by_rng)
+    shuffled = torch.rand(count, ITEMS, **by_rng).argsort(dim=1)
+    items = shuffled[:, :QUERIES]
     return LookupTables(
         addresses,
         symbols,

@@ -66,13 +66,31 @@ def train(
 
 
 @torch.no_grad()
+def error_rates(
+    model: MultiLookupModel,
+    count: int = 2000,
+    target: Callable[[LookupTables], Tensor] = read_answers,
+    seed: int = 10**6,
+) -> Float[Tensor, " N"]:
+    """Return the error rate of each answer, on tables not used in training.
+
+    Args:
+        model: the model.
+        count: number of tables.
+        target: the target answers, a function of the tables.
+        seed: of the tables; at least 10**6, so that training uses others.
+    """
+    tables = draw_tables(count, torch.Generator().manual_seed(seed))
+    tables = tables.to(find_device(model))
+    logits, _ = model(tables)
+    return (logits.argmax(-1) != target(tables)).double().mean(dim=0)
+
+
 def error_rate(
     model: MultiLookupModel,
     count: int = 2000,
     target: Callable[[LookupTables], Tensor] = read_answers,
+    seed: int = 10**6,
 ) -> float:
-    """Return the error rate on tables that are not used in training."""
-    tables = draw_tables(count, torch.Generator().manual_seed(10**6))
-    tables = tables.to(find_device(model))
-    logits, _ = model(tables)
-    return float((logits.argmax(-1) != target(tables)).double().mean())
+    """Return the error rate of all answers; see `error_rates`."""
+    return float(error_rates(model, count, target, seed).mean())

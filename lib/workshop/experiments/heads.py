@@ -16,6 +16,7 @@ from attnbook.models.devices import find_device, use_seed
 from attnbook.models.encoder_decoder import count_parameters
 from attnbook.training.multi_lookup import (
     error_rate,
+    error_rates,
     read_answers,
     train,
 )
@@ -56,8 +57,10 @@ def heads_lookups() -> dict:
         for seed in SEEDS:
             model = build_model(seed, heads)
             train(model, STEPS, seed)
+            by_place = error_rates(model)
             found = {
-                "error": error_rate(model),
+                "error": float(by_place.mean()),
+                "by_place": by_place.tolist(),
                 **measure_similarity(model),
             }
             rows.append({"heads": heads, "seed": seed, **found})

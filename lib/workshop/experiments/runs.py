@@ -79,7 +79,7 @@ LUONG_RUNS = {
 # Chapter 6: as many parameters whatever the number of heads.
 HEADS_RUNS = {
     f"cmudict_heads_{heads}_{s}": change_seed(
-        SHORT, s, heads=heads, ship=heads == 8 and s == 0
+        SHORT, s, heads=heads, ship=heads == 8
     )
     for s in range(3)
     for heads in (1, 4, 8, 16)

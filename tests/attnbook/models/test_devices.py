@@ -385,6 +385,7 @@ def training_to_look_up(p):
     model = p(made(lambda: multi_lookup.MultiLookupModel(H, C, dropout=0.5)))
     multi_lookup_training.train(model, 3, 0, size=4)
     error = multi_lookup_training.error_rate(model, 8)
+    multi_lookup_training.error_rates(model, 8)
     return error, [*model.state_dict().values()]
 
 
@@ -746,7 +747,7 @@ READ_ON_META = {
     "masks.inspection": "all",
     "training.metrics": {"extract_links"},
     "training.search": "all",
-    "training.multi_lookup": {"train", "error_rate"},
+    "training.multi_lookup": {"train", "error_rate", "error_rates"},
     "training.loop": {"held_out_loss", "optimize"},
     "data.vocabulary": {"pad_sequences"},
 }

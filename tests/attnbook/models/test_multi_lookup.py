@@ -10,7 +10,7 @@ from attnbook.models.multi_lookup import (
     compute_lookup_loss,
     draw_tables,
 )
-from attnbook.training.multi_lookup import error_rate, train
+from attnbook.training.multi_lookup import error_rate, error_rates, train
 
 
 def test_the_answer_is_the_symbol_at_each_address():
@@ -19,6 +19,7 @@ def test_the_answer_is_the_symbol_at_each_address():
         table = dict(zip(addresses.tolist(), symbols.tolist(), strict=True))
         assert len(table) == ITEMS
         assert [table[a] for a in queries.tolist()] == answers.tolist()
+        assert len({*queries.tolist()}) == QUERIES
     assert tables.addresses.max() < ADDRESSES
     assert tables.symbols.max() == SYMBOLS - 1
 
@@ -47,6 +48,16 @@ def test_guessing_is_wrong_fifteen_times_in_sixteen():
     torch.manual_seed(0)
     wrong = error_rate(MultiLookupModel(4))
     assert abs(wrong - (1 - 1 / SYMBOLS)) < 0.03
+
+
+def test_the_error_rate_is_the_mean_over_the_answers_of_a_query():
+    torch.manual_seed(0)
+    model = MultiLookupModel(4)
+    rates = error_rates(model, count=300)
+    assert rates.shape == (QUERIES,)
+    assert error_rate(model, count=300) == float(rates.mean())
+    other = error_rates(model, count=300, seed=10**6 + 1)
+    assert not torch.equal(rates, other)
 
 
 def test_weights_come_with_the_logits():

@@ -79,7 +79,9 @@ def test_the_greedy_order_removes_what_costs_least_first():
     def lost():
         return 20 - layer.weight.sum().item()
 
-    alone, curve = prune_greedily(layer, 4, lost)
-    assert alone == [6.0, 2.0, 8.0, 4.0]
-    assert [p["error"] for p in curve] == [0, 2, 6, 12, 20]
+    found = prune_greedily(layer, 4, lost, lambda: 2 * lost())
+    assert found["alone"] == [12.0, 4.0, 16.0, 8.0]
+    curve = found["curve"]
+    assert [p["choice_error"] for p in curve] == [0, 2, 6, 12, 20]
+    assert [p["error"] for p in curve] == [0, 4, 12, 24, 40]
     assert [p["gone"] for p in curve][1:4] == [[1], [1, 3], [0, 1, 3]]

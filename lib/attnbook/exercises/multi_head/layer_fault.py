@@ -1,0 +1,261 @@
+"""Exercise: find out what is wrong with a multi-head layer, by tests.
+
+Source: the faults are those of public implementations, linked in the chapter
+Axes: B batch, T positions, C model width, H heads, D width of a head
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from attnbook.attention.multi_head import merge_heads, split_heads
+from attnbook.attention.scaled_dot_product import attend
+from attnbook.exercises.exercise import Case, Exercise, Mistake
+from attnbook.exercises.inputs import draw_normal, shuffle_cases
+from attnbook.exercises.multi_head.merge_heads import merged_by_view
+from attnbook.exercises.multi_head.split_heads import by_view
+
+# What can be built into a layer, and the number of its fault.
+FAULTS = {
+    "right": 0,
+    "split by a reshape": 1,
+    "merged by a reshape": 2,
+    "divided by √C": 3,
+    "not divided": 3,
+    "weights averaged over the heads": 4,
+    "scores averaged over the heads": 4,
+    "batch and positions swapped": 5,
+}
+
+
+@dataclass
+class Layer:
+    """Multi-head self-attention with or without a fault.
+
+    Called with x (B, T, C) and the matrices (C, C) of queries, keys, values
+    and output, it returns (B, T, C).
+    """
+
+    built_in: str
+    heads: int
+
+    def __call__(
+        self,
+        x: Tensor,
+        W_query: Tensor,
+        W_key: Tensor,
+        W_value: Tensor,
+        W_output: Tensor,
+    ) -> Tensor:
+        """Attend, as far as the fault allows."""
+        kind = self.built_in
+        if kind == "batch and positions swapped":
+            x = x.transpose(0, 1)
+        split = by_view if kind == "split by a reshape" else split_heads
+        query, key, value = (
+            split(x @ W.T, self.heads) for W in (W_query, W_key, W_value)
+        )
+        width = x.shape[-1] if kind == "divided by √C" else query.shape[-1]
+        width = 1 if kind == "not divided" else width
+        scores = query @ key.mT / width**0.5
+        if kind == "scores averaged over the heads":
+            scores = scores.mean(1, keepdim=True)
+        weights = scores.softmax(-1)
+        if kind == "weights averaged over the heads":
+            weights = weights.mean(1, keepdim=True)
+        merge = merged_by_view if kind == "merged by a reshape" else merge_heads
+        output = merge(weights @ value) @ W_output.T
+        swapped = kind == "batch and positions swapped"
+        return output.transpose(0, 1) if swapped else output
+
+
+def far(a: Tensor, b: Tensor) -> bool:
+    """Tell whether two tensors differ by more than rounding."""
+    return not torch.allclose(a, b, atol=1e-3)
+
+
+def layer_fault(layer: Callable, x: Tensor, heads: int) -> int:
+    """Return the number of a layer's fault, 0 if there is none.
+
+    1: the heads are split without a transpose. 2: they are merged without a
+    transpose. 3: the scores have the wrong scale. 4: all heads have the same
+    weights. 5: the sequences of a batch are mixed.
+
+    Args:
+        layer: (x, W_query, W_key, W_value, W_output) to the output.
+        x: an example of the input (B, T, C).
+        heads: of the layer.
+    """
+
+    def differ(a: Tensor, b: Tensor) -> bool:
+        return not torch.allclose(a, b, atol=1e-3)
+
+    def attends_wrongly(W: Tensor) -> bool:
+        query = split_heads(x @ W.T, heads)
+        right = merge_heads(attend(query, query, split_heads(x, heads)))
+        return differ(layer(x, W, W, one, one), right)
+
+    rng, C = torch.Generator().manual_seed(0), x.shape[-1]
+    x = torch.randn(x.shape, generator=rng)
+    W = torch.randn(C, C, generator=rng) / C**0.5
+    zero, one = torch.zeros(C, C), torch.eye(C)
+    # With queries of zeros, all weights are equal: each output is a mean of x.
+    found = layer(x, zero, W, one, one)
+    if differ(found, x.mean(1, keepdim=True).expand_as(x)):
+        if not differ(found, x.mean(0).expand_as(x)):
+            return 5
+        return 2 if differ(found, found[:, :1].expand_as(x)) else 1
+    if attends_wrongly(W[: C // heads].repeat(heads, 1)):  # all heads are equal
+        return 3
+    return 4 if attends_wrongly(W) else 0
+
+
+def draw(rng: torch.Generator) -> tuple[Case, ...]:
+    """A right layer first, then every fault, in any order."""
+
+    def case(built_in: str, constant: bool) -> Case:
+        b, t, heads, width = 3, 4, 2, 5
+        x = draw_normal(rng, b, t, heads * width)
+        x = torch.ones_like(x) if constant else x
+        what = "no fault" if built_in == "right" else f"the fault “{built_in}”"
+        given = ", given an input of ones" if constant else ""
+        inputs = Layer(built_in, heads), x, heads
+        return Case(f"with a layer that has {what}{given}", inputs)
+
+    kinds = [(kind, constant) for kind in FAULTS for constant in (False, True)]
+    return shuffle_cases(tuple(case(*kind) for kind in kinds), rng)
+
+
+def examined(
+    *,
+    example: bool = False,
+    part: Callable = lambda x: x,
+    first: bool = True,
+    alike: bool = True,
+    far: Callable = far,
+    numbers: Callable = lambda fault: fault,
+):
+    """Return a diagnosis like ours, with one of its tests spoiled.
+
+    Args:
+        example: whether it uses the given input.
+        part: takes a part of the input.
+        first: whether it tests with equal weights.
+        alike: whether it tests the scale with equal heads.
+        far: compares two tensors.
+        numbers: changes the fault's number.
+    """
+
+    def answer(layer, x, heads):
+        rng = torch.Generator().manual_seed(0)
+        drawn, C = draw_normal(rng, *x.shape), x.shape[-1]
+        x = part(x if example else drawn)
+        W, one = draw_normal(rng, C, C) / C**0.5, torch.eye(C)
+        found = layer(x, torch.zeros(C, C), W, one, one)
+        if first and far(found, x.mean(1, keepdim=True).expand_as(x)):
+            if not far(found, x.mean(0).expand_as(x)):
+                return numbers(5)
+            return numbers(2 if far(found, found[:, :1].expand_as(x)) else 1)
+
+        def is_wrong(W):
+            query = split_heads(x @ W.T, heads)
+            right = merge_heads(attend(query, query, split_heads(x, heads)))
+            return far(layer(x, W, W, one, one), right)
+
+        if is_wrong(W[: C // heads].repeat(heads, 1) if alike else W):
+            return numbers(3)
+        return numbers(4 if is_wrong(W) else 0)
+
+    return answer
+
+
+def equal_weights_only(layer, x, heads):
+    """Return a diagnosis that never looks at queries and keys."""
+    found = layer_fault(layer, x, heads)
+    return 0 if found in (3, 4) else found
+
+
+check_layer_fault = Exercise(
+    title="the fault of a multi-head layer",
+    stars=3,
+    minutes=25,
+    section="Pitfalls",
+    solution=layer_fault,
+    returns=("fault",),
+    draw=draw,
+    mistakes=(
+        Mistake(
+            "example-input",
+            "only the example tried",
+            "it tries only the given input, whose positions may all be equal; "
+            "every average of equal vectors is the same. Draw an input",
+            examined(example=True),
+        ),
+        Mistake(
+            "one-position",
+            "only one position tried",
+            "it tries sequences of one position, where splitting, merging, "
+            "scale and weights make no difference",
+            examined(part=lambda x: x[:, :1]),
+        ),
+        Mistake(
+            "equal-weights-only",
+            "queries and keys not tested",
+            "it tests only with equal weights, so it cannot see the scale of "
+            "the scores, nor whether the heads share their weights",
+            equal_weights_only,
+        ),
+        Mistake(
+            "different-heads",
+            "scale tested with different heads",
+            "its test of the scale uses heads with different projections, so "
+            "a layer whose heads share their weights fails it as well; give "
+            "all heads the same projections first",
+            examined(alike=False),
+        ),
+        Mistake(
+            "weights-not-isolated",
+            "no test with equal weights",
+            "it has no test in which the weights are known, so a wrong split "
+            "or merge looks like a wrong scale; queries of zeros give equal "
+            "weights",
+            examined(first=False),
+        ),
+        Mistake(
+            "split-and-merge-swapped",
+            "split and merge confused",
+            "it confuses splitting and merging: after a wrong split, equal "
+            "weights still give the same output at every position",
+            examined(numbers=lambda fault: {1: 2, 2: 1}.get(fault, fault)),
+        ),
+        Mistake(
+            "exact-comparison",
+            "outputs compared exactly",
+            "it compares outputs exactly, and rounding makes right outputs "
+            "differ in the last digits",
+            examined(far=lambda a, b: not torch.equal(a, b)),
+        ),
+        Mistake(
+            "shapes-only",
+            "only shapes compared",
+            "it compares only shapes, which all of these faults leave right",
+            lambda layer, x, heads: int(
+                layer(x, *4 * [torch.eye(x.shape[-1])]).shape != x.shape
+            ),
+        ),
+        Mistake(
+            "counted-from-one",
+            "faults counted from 1",
+            "its numbers are one too high: 0 means that there is no fault",
+            examined(numbers=lambda fault: fault + 1),
+        ),
+        Mistake(
+            "only-right-or-wrong",
+            "faults not told apart",
+            "it tells only whether there is a fault; return its number",
+            examined(numbers=lambda fault: min(fault, 1)),
+        ),
+    ),
+)
