@@ -7,8 +7,6 @@ import threading
 from contextlib import contextmanager
 from pathlib import Path
 
-from playwright.sync_api import TimeoutError
-
 HTML = Path(__file__).parents[2] / "_build/html"
 PAGES = sorted(
     str(p.relative_to(HTML))
@@ -98,6 +96,8 @@ def note_requests(page, root, url):
 
 def visit(page, address):
     """Open a page, read to its end, and wait until its widgets stand."""
+    from playwright.sync_api import TimeoutError  # not on every machine
+
     page.goto(address)
     page.wait_for_load_state("load")
     # Again, should the page lead elsewhere. A busy machine may take its time.
