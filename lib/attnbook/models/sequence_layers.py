@@ -51,9 +51,9 @@ SEQUENCE_LAYERS: dict[str, Callable[[int], nn.Module]] = {
     "rnn, orthogonal": make_orthogonal_rnn,
     "gru": lambda width: nn.GRU(width, width, batch_first=True),
     "lstm": lambda width: nn.LSTM(width, width, batch_first=True),
-    "lstm, forget bias 1": lambda width: make_lstm_with_forget_bias(width, 1),
-    "lstm, forget bias 3": lambda width: make_lstm_with_forget_bias(width, 3),
-    "lstm, forget bias 5": lambda width: make_lstm_with_forget_bias(width, 5),
+    "lstm, forget bias 1": lambda width: make_lstm_with_forget_bias(width, 1.0),
+    "lstm, forget bias 3": lambda width: make_lstm_with_forget_bias(width, 3.0),
+    "lstm, forget bias 5": lambda width: make_lstm_with_forget_bias(width, 5.0),
     "attention": SelfAttentionLayer,
 }
 
