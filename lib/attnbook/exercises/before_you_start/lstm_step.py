@@ -24,10 +24,10 @@ def lstm_step(
     b_hh: Float[Tensor, " N4"],
 ) -> tuple[Float[Tensor, "B N"], Float[Tensor, "B N"]]:
     """Return h and c; weights stacked as input, forget, candidate, output."""
-    gates = x @ W_ih.T + b_ih + h @ W_hh.T + b_hh
-    enter, keep, candidate, out = gates.chunk(4, -1)
-    c = keep.sigmoid() * c + enter.sigmoid() * candidate.tanh()
-    return out.sigmoid() * c.tanh(), c
+    parts = x @ W_ih.T + b_ih + h @ W_hh.T + b_hh
+    a_i, a_f, a_g, a_o = parts.chunk(4, -1)
+    c = a_f.sigmoid() * c + a_i.sigmoid() * a_g.tanh()
+    return a_o.sigmoid() * c.tanh(), c
 
 
 def draw(rng: torch.Generator) -> tuple[Case, ...]:
@@ -71,14 +71,14 @@ check_lstm_step = Exercise(
             "output gate third",
             "the third and fourth parts are swapped: the order is input, "
             "forget, candidate, output",
-            edited(lstm_step, "candidate, out = → out, candidate ="),
+            edited(lstm_step, "a_g, a_o = → a_o, a_g ="),
         ),
         Mistake(
             "gates-swapped",
             "input and forget gates swapped",
             "the input and forget gates are swapped: the order is input, "
             "forget, candidate, output",
-            edited(lstm_step, "enter, keep, → keep, enter,"),
+            edited(lstm_step, "a_i, a_f, → a_f, a_i,"),
         ),
         Mistake(
             "states-swapped",
@@ -90,26 +90,26 @@ check_lstm_step = Exercise(
             "no-forget",
             "no forget gate",
             "the forget gate is not used",
-            edited(lstm_step, "keep.sigmoid() * c → c"),
+            edited(lstm_step, "a_f.sigmoid() * c → c"),
         ),
         Mistake(
             "no-input-gate",
             "no input gate",
             "the input gate is not used",
-            edited(lstm_step, "enter.sigmoid() * candidate → candidate"),
+            edited(lstm_step, "a_i.sigmoid() * a_g → a_g"),
         ),
         Mistake(
             "coupled-gates",
             "coupled gates",
             "the input gate is computed as 1 minus the forget gate, as in a "
             "GRU; an LSTM has two separate gates",
-            edited(lstm_step, "enter.sigmoid() → (1 - keep.sigmoid())"),
+            edited(lstm_step, "a_i.sigmoid() → (1 - a_f.sigmoid())"),
         ),
         Mistake(
             "no-output-gate",
             "no output gate",
             "the output gate is not used",
-            edited(lstm_step, "out.sigmoid() * c → c"),
+            edited(lstm_step, "a_o.sigmoid() * c → c"),
         ),
         Mistake(
             "output-without-tanh",
@@ -124,7 +124,7 @@ check_lstm_step = Exercise(
             "from the new one",
             edited(
                 lstm_step,
-                "c = keep → old, c = c, keep",
+                "c = a_f → old, c = c, a_f",
                 "c.tanh() → old.tanh()",
             ),
         ),
@@ -133,13 +133,13 @@ check_lstm_step = Exercise(
             "no tanh for the candidate",
             "tanh is not applied to the candidate, which is added to the cell "
             "state",
-            edited(lstm_step, "candidate.tanh() → candidate"),
+            edited(lstm_step, "a_g.tanh() → a_g"),
         ),
         Mistake(
             "sigmoid-for-tanh",
             "sigmoid instead of tanh",
             "a sigmoid is applied to the candidate; it should be tanh",
-            edited(lstm_step, "candidate.tanh() → candidate.sigmoid()"),
+            edited(lstm_step, "a_g.tanh() → a_g.sigmoid()"),
         ),
         Mistake(
             "cell-squashed",
@@ -149,8 +149,8 @@ check_lstm_step = Exercise(
             edited(
                 lstm_step,
                 "c.tanh() → c",
-                "keep.sigmoid() * c + enter.sigmoid() * candidate.tanh() → "
-                "(keep.sigmoid() * c + enter.sigmoid() * candidate.tanh())"
+                "a_f.sigmoid() * c + a_i.sigmoid() * a_g.tanh() → "
+                "(a_f.sigmoid() * c + a_i.sigmoid() * a_g.tanh())"
                 ".tanh()",
             ),
         ),

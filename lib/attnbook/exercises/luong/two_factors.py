@@ -161,6 +161,7 @@ check_two_factors = Exercise(
     minutes=20,
     section="Comparing one factor at a time",
     solution=two_factors,
+    helpers=(compute_mean_error, find_explanation),
     returns=("explanation",),
     draw=draw,
     mistakes=(
