@@ -6,6 +6,7 @@ What only the browser's fixtures need is imported in them: the tests marked
 """
 
 import os
+import re
 import shutil
 from functools import cache
 
@@ -33,12 +34,35 @@ STAGE = {"width": 900, "height": 800}
 
 
 def pytest_itemcollected(item):
-    """Mark numeric tests; keep those of one page together for one visit."""
+    """Mark numeric tests."""
     if is_numeric(item):
         item.add_marker(pytest.mark.numeric)
-    params = item.callspec.params if hasattr(item, "callspec") else {}
-    if params.get("name") in PAGES and hasattr(item.config, "workerinput"):
-        item.add_marker(pytest.mark.xdist_group(params["name"]))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """Keep the tests of one page on one worker, which visits it once.
+
+    pytest-xdist 3.8 has no effect on the names of pytest 9.2's tests, so its
+    own groups (`--dist loadgroup`) are spread over all workers.
+    """
+    if config.getvalue("dist") != "loadgroup":
+        return None
+    from xdist.scheduler import LoadScopeScheduling
+
+    class PageScheduling(LoadScopeScheduling):
+        def _split_scope(self, nodeid):
+            page = find_page(nodeid)
+            return page or nodeid
+
+    return PageScheduling(config, log)
+
+
+def find_page(nodeid):
+    """Return the page that a test is about, or None."""
+    _, _, params = nodeid.partition("[")
+    found = re.search(r"[\w/]+\.html", params)
+    return found[0] if found and found[0] in PAGES else None
 
 
 def pytest_collection_modifyitems(items):
