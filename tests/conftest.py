@@ -6,13 +6,12 @@ What only the browser's fixtures need is imported in them: the tests marked
 """
 
 import os
-import re
 import shutil
 from functools import cache
 
 import pytest
 
-from built_pages import HTML, PAGES, serve, visit, watch
+from built_pages import HTML, find_page, serve, visit, watch
 from numeric import is_numeric
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -56,13 +55,6 @@ def pytest_xdist_make_scheduler(config, log):
             return page or nodeid
 
     return PageScheduling(config, log)
-
-
-def find_page(nodeid):
-    """Return the page that a test is about, or None."""
-    _, _, params = nodeid.partition("[")
-    found = re.search(r"[\w/]+\.html", params)
-    return found[0] if found and found[0] in PAGES else None
 
 
 def pytest_collection_modifyitems(items):

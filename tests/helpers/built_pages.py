@@ -52,6 +52,13 @@ def find_pages_with(stem=None):
     return [name for name, stems in found if (stem in stems if stem else stems)]
 
 
+def find_page(nodeid):
+    """Return the page that a test is about, or None."""
+    _, _, params = nodeid.partition("[")
+    found = re.search(r"[\w/]+\.html", params)
+    return found[0] if found and found[0] in PAGES else None
+
+
 class QuietHandler(http.server.SimpleHTTPRequestHandler):
     def log_message(self, *args):
         pass

@@ -13,7 +13,14 @@ from urllib.parse import unquote, urldefrag, urljoin
 
 import pytest
 
-from built_pages import CHAPTERS, HTML, PAGES, PLACE, find_pages_with
+from built_pages import (
+    CHAPTERS,
+    HTML,
+    PAGES,
+    PLACE,
+    find_page,
+    find_pages_with,
+)
 from fits import SCALES, WIDTHS
 from fonts import FACES, compute_expected_width
 
@@ -26,6 +33,15 @@ each_mode = pytest.mark.parametrize("mode", ["light", "dark"])
 def test_there_are_pages():
     assert {"index.html", "search.html", "chapters/evidence.html"} <= {*PAGES}
     assert len(CHAPTERS) >= 3
+
+
+def test_a_worker_keeps_all_tests_of_a_page():
+    name = CHAPTERS[0]
+    file = "tests/workshop/book/test_pages.py"
+    assert find_page(f"{file}::test_axe_finds[light-{name}]") == name
+    assert find_page(f"{file}::test_nothing_is_cut[wide-2-390-{name}]") == name
+    assert find_page(f"{file}::test_search_finds_a_word[http]") is None
+    assert find_page(f"{file}::test_no_page[chapters/none.html]") is None
 
 
 @each_page
