@@ -109,7 +109,8 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
             first, second = chosen.tolist()
             costs = tuple(number(0.01, 0.05) for _ in range(heads))
             weights = [number(0.0, 0.4) for _ in range(heads)]
-            weights[first], weights[second] = number(0.91, 1.0), number(0.91, 1.0)
+            for head in first, second:
+                weights[head] = number(0.91, 1.0)
             model = CopyingModel(
                 reason, (first, second), costs, number(0.03, 0.2)
             )
