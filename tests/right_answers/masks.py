@@ -227,6 +227,247 @@ def by_assertions(model, tokens):
     return True
 
 
+def interface_by_cases(scores, mask, how):
+    seen = mask.bool()
+    if how.endswith("float"):
+        return torch.softmax(scores + mask, dim=0)
+    if how == "after":
+        return mask * torch.softmax(scores, dim=0)
+    if how == "-1e4":
+        return torch.where(seen, scores, -1e4).softmax(0)
+    if how.startswith("module"):
+        seen = ~seen
+    if not seen.any():
+        return torch.zeros_like(scores)
+    return scores.masked_fill(~seen, -torch.inf).softmax(0)
+
+
+def interface_by_hand(scores, mask, how):
+    e, on = (scores - scores.max()).exp(), mask
+    if how == "module, boolean":
+        on = 1 - mask
+    if how.endswith("float"):
+        e = e * math.e**mask
+        return e / e.sum()
+    if how == "-1e4" and not mask.any():
+        return torch.full_like(e, 1 / len(e))
+    if how == "after":
+        return e / e.sum() * mask
+    total = (e * on).sum()
+    return e * on / total if total > 0 else e * 0
+
+
+def interface_by_addition(scores, mask, how):
+    """Subtracting 1 - mask instead of adding mask changes no weight."""
+    if how in ("SDPA, float", "module, float"):
+        return (scores - (1 - mask)).softmax(-1)
+    if how == "after":
+        return scores.softmax(-1).masked_fill(mask == 0, 0.0)
+    if how == "-1e4":
+        return (scores * mask - 1e4 * (1 - mask)).softmax(-1)
+    hidden = mask == (0 if how == "SDPA, boolean" else 1)
+    return scores.masked_fill(hidden, -torch.inf).softmax(-1).nan_to_num()
+
+
+def interface_by_numpy(scores, mask, how):
+    x, m = scores.double().numpy(), mask.double().numpy()
+    if how.endswith("float"):
+        x = x + m
+    elif how == "-1e4":
+        x = np.where(m == 1, x, -1e4)
+    e = np.exp(x - x.max())
+    if how.endswith("boolean"):
+        e = e * (m if how.startswith("SDPA") else 1 - m)
+    weights = e / max(e.sum(), 1e-300)
+    weights = weights * m if how == "after" else weights
+    return torch.from_numpy(weights).float()
+
+
+def interface_by_loops(scores, mask, how):
+    keep = {"SDPA, boolean": 1.0, "module, boolean": 0.0}.get(how)
+    parts = []
+    for score, m in zip(scores.tolist(), mask.tolist(), strict=True):
+        if how.endswith("float"):
+            parts.append(math.exp(score + m))
+        elif keep is not None:
+            parts.append(math.exp(score) if m == keep else 0.0)
+        else:
+            parts.append(math.exp(score))
+    if how == "-1e4":
+        parts = [p * m for p, m in zip(parts, mask.tolist(), strict=True)]
+        if not any(parts):
+            parts = [1.0] * len(parts)
+    total = sum(parts) or 1.0
+    weights = torch.tensor([p / total for p in parts])
+    return weights * mask if how == "after" else weights
+
+
+ZERO, ONE = torch.zeros(4, 2), torch.eye(4)
+
+
+def fault_by_one_key(attention, x, mask):
+    """A single key that one query can attend to, off the diagonal."""
+    single = torch.ones(4, 4, dtype=torch.bool)
+    single[1] = torch.tensor([False, False, True, False])
+    row = attention(ZERO, ZERO, ONE, single)[1]
+    if row.sum() < 0.9:
+        return 3
+    if row[2] < 0.1:
+        return 1
+    if 0.3 < row[2] < 0.9:
+        return 2 if row[0] < 0.24 else 4
+    empty = attention(ZERO, ZERO, ONE, torch.zeros(4, 4).bool())
+    return 0 if torch.equal(empty, torch.zeros(4, 4)) else 5
+
+
+def fault_by_huge_values(attention, x, mask):
+    """What is masked out has a huge value, which must not be seen."""
+    past = torch.ones(3, 3, dtype=torch.bool).tril()
+    zero = torch.zeros(3, 1)
+    out = attention(zero, zero, torch.tensor([[1.0], [10.0], [1e4]]), past)
+    first, second, _ = out.flatten().tolist()
+    if second > 9e3:
+        return 1
+    if second > 4e3:
+        return 4
+    if second > 1e3:
+        return 2
+    if abs(second - 5.5) > 0.1 or abs(first - 1) > 0.1:
+        return 3
+    none = attention(zero, zero, torch.ones(3, 1), torch.zeros(3, 3).bool())
+    return 5 * int(not bool((none == 0).all()))
+
+
+def fault_by_ratios(attention, x, mask):
+    upper = torch.ones(5, 5, dtype=torch.bool).triu()
+    zero, one = torch.zeros(5, 3), torch.eye(5)
+    weights = attention(zero, zero, one, upper).nan_to_num(9.0)
+    if not torch.allclose(weights[1].sum(), torch.tensor(1.0), atol=1e-3):
+        return 3
+    if weights[1, 0] > 0 and weights[1, 4] > 0:
+        return 2
+    if weights[1, 4] == 0:
+        # inverted: row 1 has key 0 alone; transposed: keys 0 and 1
+        return 1 if weights[1, 0] > 0.9 else 4
+    bad = attention(zero, zero, one, upper & False)
+    return 0 if not bad.isnan().any() and not bad.any() else 5
+
+
+def fault_in_double(attention, x, mask):
+    past = torch.ones(4, 4, dtype=torch.bool).tril()
+    zero, one = ZERO.double(), ONE.double()
+    found = attention(zero, zero, one, past).round(decimals=2)[1].tolist()
+    table = {
+        (0.5, 0.5, 0.0, 0.0): 0,
+        (0.0, 0.0, 0.5, 0.5): 1,
+        (0.25, 0.25, 0.0, 0.0): 3,
+        (0.0, 0.33, 0.33, 0.33): 4,
+    }
+    number = table.get(tuple(found), 2)
+    empty = attention(zero, zero, one, past.logical_and(torch.tensor(False)))
+    if number == 0 and (empty != 0).any():
+        return 5
+    return torch.tensor(number)
+
+
+def fault_step_by_step(attention, x, mask):
+    """One question after the other, each with a mask of its own."""
+
+    def weigh(mask):
+        return attention(ZERO, ZERO, ONE, mask)
+
+    first = torch.zeros(4, 4, dtype=torch.bool)
+    first[:, 0] = True
+    weights = weigh(first)
+    if weights[2, 1] > 0.3:
+        return 1
+    if 0 < weights[2, 1] < 0.24:
+        return 2
+    if weights[0, 0] < 0.3 and weights[2].sum() < 0.5 and weights[0].sum() < 0.5:
+        return 3
+    if weights[0, 1] > 0:
+        return 4
+    empty = weigh(first & False)
+    return 5 if not torch.equal(empty, empty * 0) or empty.isnan().any() else 0
+
+
+PACKED, OTHERS = torch.tensor([3, 1, 4, 1, 5]), torch.tensor([2, 7, 8, 1, 5])
+IDS = torch.tensor([0, 0, 0, 1, 1])
+
+
+def is_close(a, b):
+    return torch.allclose(a, b, atol=1e-4)
+
+
+def packed_by_table(model, tokens, ids):
+    crosses = not is_close(model(PACKED, IDS)[3:], model(OTHERS, IDS)[3:])
+    uses_ids = not is_close(model(PACKED, IDS), model(PACKED, IDS * 0))
+    alone = is_close(model(PACKED, IDS)[3:], model(PACKED[3:], IDS[3:]))
+    if crosses:
+        return 1 if uses_ids else 3
+    return 0 if alone else 2
+
+
+def packed_by_gaps(model, tokens, ids):
+    """The first token of a document sees only itself, if it is separated."""
+    packed = model(PACKED, IDS)
+    gap = (packed - model(OTHERS, IDS))[3:].abs().max()
+    if gap > 1e-3:
+        moved = (packed - model(PACKED, IDS * 0)).abs().max()
+        return 3 - 2 * int(moved > 1e-3)
+    start = (packed[3] - model(PACKED[3:4], IDS[3:4])[0]).abs().max()
+    return 2 * int(start > 1e-3)
+
+
+def packed_by_lengths(model, tokens, ids):
+    """Without access to it, only the length of what precedes can matter."""
+    rows = {}
+    for n in 1, 2, 3:
+        row = torch.cat([torch.arange(n), torch.tensor([9, 8])])
+        rows[n] = model(row, torch.tensor([0] * n + [1, 1]))[n:]
+    swapped = torch.tensor([5, 6, 9, 8])
+    if not is_close(model(swapped, torch.tensor([0, 0, 1, 1]))[2:], rows[2]):
+        row = torch.cat([torch.arange(2), torch.tensor([9, 8])])
+        same = is_close(
+            model(row, torch.tensor([0, 0, 1, 1])), model(row, torch.zeros(4))
+        )
+        return 3 if same else 1
+    return 0 if is_close(rows[1], rows[3]) else 2
+
+
+def packed_by_faults(model, tokens, ids):
+    """Both faults are found separately, and added."""
+    row, one = torch.tensor([7, 7, 2, 2]), torch.zeros(4, dtype=torch.long)
+    two = torch.tensor([0, 0, 5, 5])
+    crosses = not is_close(
+        model(row, two)[2:], model(torch.tensor([1, 0, 2, 2]), two)[2:]
+    )
+    # A document of one token attends to itself only, wherever it is packed.
+    if crosses:
+        continues = is_close(model(row, two), model(row, one))
+    else:
+        continues = not is_close(
+            model(row, torch.tensor([0, 0, 0, 5]))[3:], model(row[3:], one[3:])
+        )
+    return crosses + 2 * continues
+
+
+def packed_in_many_trials(model, tokens, ids):
+    rng = torch.Generator().manual_seed(5)
+    crosses = continues = depends = False
+    for n in range(1, 5):
+        row = torch.randint(10, (8,), generator=rng)
+        other = torch.cat([(row[:n] + 3) % 10, row[n:]])
+        cut = (torch.arange(8) >= n).long()
+        packed = model(row, cut)
+        crosses |= not is_close(packed[n:], model(other, cut)[n:])
+        continues |= not is_close(packed[n:], model(row[n:], cut[n:]))
+        depends |= not is_close(packed, model(row, cut * 0))
+    if crosses:
+        return [3, 1][depends]
+    return [0, 2][continues]
+
+
 ANSWERS = {
     "check_causal": (
         ("tril", causal_by_tril),
@@ -266,5 +507,26 @@ ANSWERS = {
         ("query by query, a tensor", by_queries),
         ("numpy", by_numpy),
         ("assert_close", by_assertions),
+    ),
+    "check_interface_weights": (
+        ("case by case", interface_by_cases),
+        ("softmax by hand", interface_by_hand),
+        ("subtracting the rest, and nan_to_num", interface_by_addition),
+        ("numpy", interface_by_numpy),
+        ("loops", interface_by_loops),
+    ),
+    "check_mask_fault": (
+        ("a single key", fault_by_one_key),
+        ("huge values where nothing is seen", fault_by_huge_values),
+        ("an upper triangle", fault_by_ratios),
+        ("a table, in double precision", fault_in_double),
+        ("step by step", fault_step_by_step),
+    ),
+    "check_packed_model": (
+        ("three tests and a table", packed_by_table),
+        ("gaps", packed_by_gaps),
+        ("documents of several lengths", packed_by_lengths),
+        ("one fault after the other", packed_by_faults),
+        ("many random rows", packed_in_many_trials),
     ),
 }

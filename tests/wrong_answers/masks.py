@@ -470,10 +470,151 @@ def one_sentence_at_a_time(model, tokens):
     )
 
 
+INTERFACE = Answers(checks.check_interface_weights)
+
+
+@INTERFACE.wrong("numbers", "the four ways without an opposite")
+def interfaces_exchanged(scores, mask, how):
+    """SDPA and the module are exchanged."""
+    exchanged = {
+        "SDPA, boolean": "module, boolean",
+        "module, boolean": "SDPA, boolean",
+    }
+    return checks.check_interface_weights.solution(
+        scores, mask, exchanged.get(how, how)
+    )
+
+
+@INTERFACE.wrong("numbers", "masks of all ones")
+def all_as_boolean(scores, mask, how):
+    """All six ways mask out where the mask is 0."""
+    return checks.check_interface_weights.solution(
+        scores, mask, "SDPA, boolean"
+    )
+
+
+@INTERFACE.wrong("shape", "every number")
+def with_a_query_axis(scores, mask, how):
+    """The row keeps the axis of its query."""
+    return checks.check_interface_weights.solution(scores, mask, how)[None]
+
+
+@INTERFACE.wrong("ready-made", "every number of two ways")
+def by_calling_sdpa(scores, mask, how):
+    """The interface is called instead of predicted."""
+    one = torch.eye(len(scores))[None]
+    return F.scaled_dot_product_attention(
+        scores[None, None], one, one, mask[None, None], scale=1.0
+    )[0, 0]
+
+
+@INTERFACE.wrong("numbers", "the order of the weights")
+def unnormalized(scores, mask, how):
+    """Exponentials are not divided by their sum."""
+    weights = checks.check_interface_weights.solution(scores, mask, how)
+    return weights * scores.exp().sum()
+
+
+MASK_FAULT = Answers(checks.check_mask_fault)
+
+
+@MASK_FAULT.wrong("error", "nothing")
+def fault_attribute(attention, x, mask):
+    """The function is inspected instead of tested."""
+    return attention.fault
+
+
+@MASK_FAULT.wrong("type", "the diagnosis")
+def fault_name(attention, x, mask):
+    """Names are easier to read than numbers."""
+    names = ["none", "inverted", "added", "late", "transposed", "empty"]
+    return names[checks.check_mask_fault.solution(attention, x, mask)]
+
+
+@MASK_FAULT.wrong("error", "nothing")
+def with_numbers_as_mask(attention, x, mask):
+    """A mask of numbers is passed, which the function refuses."""
+    zero, one = torch.zeros(4, 2), torch.eye(4)
+    return int(attention(zero, zero, one, mask.float())[0, 1] > 0)
+
+
+@MASK_FAULT.wrong("numbers", "right functions and some faults")
+def leaks_only(attention, x, mask):
+    """Only future positions are tested, so every leak looks the same."""
+    zero, one = torch.zeros(4, 2), torch.eye(4)
+    past = causal(4, 4)
+    return int(attention(zero, zero, one, past).triu(1).abs().sum() > 1e-3)
+
+
+@MASK_FAULT.wrong("numbers", "faults 1 to 4")
+def empty_always_wrong(attention, x, mask):
+    """An empty row of zeros is taken for wrong."""
+    return checks.check_mask_fault.solution(attention, x, mask) or 5
+
+
+PACKED = Answers(checks.check_packed_model)
+
+
+@PACKED.wrong("error", "nothing")
+def packed_attributes(model, tokens, ids):
+    """The model is inspected instead of run."""
+    return model.possibility
+
+
+@PACKED.wrong("type", "the possibility")
+def packed_as_list(model, tokens, ids):
+    """A list of what was found."""
+    return [checks.check_packed_model.solution(model, tokens, ids)]
+
+
+@PACKED.wrong("attention-not-tested", "the positions of separated documents")
+def packed_backwards(model, tokens, ids):
+    """The later document is changed, and the earlier one compared."""
+    row, cut = torch.tensor([1, 2, 3, 4]), torch.tensor([0, 0, 1, 1])
+    changed = torch.tensor([1, 2, 8, 9])
+    if not are_close(model(row, cut)[:2], model(changed, cut)[:2]):
+        return 1
+    return 0 if are_close(model(row, cut)[2:], model(row[2:], cut[2:])) else 2
+
+
+@PACKED.wrong("always-crosses", "models that attend to earlier documents")
+def packed_with_one_number(model, tokens, ids):
+    """All tokens have one document number: there is nothing to separate."""
+    row, one = torch.tensor([1, 2, 3, 4]), torch.zeros(4).long()
+    changed, cut = torch.tensor([8, 9, 3, 4]), torch.tensor([0, 0, 1, 1])
+    if not are_close(model(row, one)[2:], model(changed, one)[2:]):
+        return 3 if are_close(model(row, one), model(row, cut)) else 1
+    return 0 if are_close(model(row, cut)[2:], model(row[2:], one[2:])) else 2
+
+
+@PACKED.wrong("error", "nothing")
+def packed_too_long(model, tokens, ids):
+    """A row of 100 tokens is longer than the model's positions."""
+    long = torch.arange(100) % 10
+    return int(model(long, long * 0).isnan().any())
+
+
+@PACKED.wrong("numbers", "the order of the possibilities")
+def packed_from_one(model, tokens, ids):
+    """The possibilities are counted from 1."""
+    return checks.check_packed_model.solution(model, tokens, ids) + 1
+
+
+@PACKED.wrong("numbers", "right models and one fault")
+def packed_or_alone(model, tokens, ids):
+    """Packed or alone is all that is compared: any difference is both."""
+    row, cut = torch.tensor([1, 2, 3, 4]), torch.tensor([0, 0, 1, 1])
+    same = are_close(model(row, cut)[2:], model(row[2:], cut[2:]))
+    return 0 if same else 3
+
+
 ANSWERS = {
     "check_causal": CAUSAL,
     "check_padding": PADDING,
     "check_combine": COMBINE,
     "check_masked_weights": MASKED_WEIGHTS,
     "check_no_leak": NO_LEAK,
+    "check_interface_weights": INTERFACE,
+    "check_mask_fault": MASK_FAULT,
+    "check_packed_model": PACKED,
 }

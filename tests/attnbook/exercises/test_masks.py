@@ -6,6 +6,7 @@ import torch
 from attnbook import masks
 from attnbook.exercises import masks as checks
 from attnbook.exercises.masks import check_no_leak, models
+from attnbook.exercises.masks.mask_fault import FAULTS
 from attnbook.exercises.masks.no_leak import is_unaffected
 
 
@@ -72,3 +73,60 @@ def test_an_unmodified_model_is_causal():
     whole = model(tokens)
     for n in range(1, 5):
         torch.testing.assert_close(model(tokens[:, :n]), whole[:, :n])
+
+
+def compute_with_pytorch(scores, mask, how):
+    """Return the weights that PyTorch's own functions use."""
+    S = len(scores)
+    if how.startswith("SDPA"):
+        given = mask.bool() if how.endswith("boolean") else mask
+        one = torch.eye(S)[None]
+        return torch.nn.functional.scaled_dot_product_attention(
+            scores[None, None], one, one, given[None, None], scale=1.0
+        )[0, 0]
+    # One head of width S: keys and values are unit vectors.
+    module = torch.nn.MultiheadAttention(S, 1, bias=False, batch_first=True)
+    with torch.no_grad():
+        module.in_proj_weight.copy_(torch.eye(S).repeat(3, 1))
+        module.out_proj.weight.copy_(torch.eye(S))
+    given = mask.bool() if how.endswith("boolean") else mask
+    one = torch.eye(S)[None]
+    query = (scores * S**0.5)[None, None]
+    found, _ = module(
+        query, one, one, attn_mask=given[None], need_weights=False
+    )
+    return found[0, 0].detach()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_predicted_weights_are_those_of_pytorch(seed):
+    tried = set()
+    for case in checks.check_interface_weights.draw_cases(seed):
+        scores, mask, how = case.inputs
+        if how.startswith(("SDPA", "module")):
+            tried.add(how)
+            torch.testing.assert_close(
+                checks.check_interface_weights.solution(scores, mask, how),
+                compute_with_pytorch(scores, mask, how),
+                atol=1e-5,
+                rtol=1e-5,
+            )
+    assert len(tried) == 4
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_every_fault_and_possibility_is_drawn_and_found(seed):
+    found = set()
+    for case in checks.check_mask_fault.draw_cases(seed):
+        attention, x, mask = case.inputs
+        number = checks.check_mask_fault.solution(attention, x, mask)
+        assert number == FAULTS[attention.built_in]
+        found.add(number)
+    assert found == set(range(6))
+    found = set()
+    for case in checks.check_packed_model.draw_cases(seed):
+        model, tokens, ids = case.inputs
+        number = checks.check_packed_model.solution(model, tokens, ids)
+        assert number == model.crosses + 2 * model.continues
+        found.add(number)
+    assert found == set(range(4))

@@ -1,4 +1,4 @@
-"""Exercise: who comes before whom, with more keys than queries or fewer.
+"""Exercise: the causal mask, with more keys than queries or fewer.
 
 Source: bottom right is this book's convention
 Axes: T queries, S keys
@@ -15,7 +15,8 @@ from attnbook.exercises.inputs import draw_integers
 def causal(T: int, S: int) -> Bool[Tensor, "T S"]:
     """Return True where key s does not come after query t.
 
-    The last query stands at the last key, so query t stands at t + S - T.
+    The last query is aligned with the last key, so query t has the position
+    t + S - T.
     """
     return torch.arange(S) <= torch.arange(T)[:, None] + S - T
 
@@ -49,7 +50,7 @@ check_causal = Exercise(
     title="causal mask, square or not",
     stars=1,
     minutes=5,
-    section="Causal masks that are not square",
+    section="Causal masks with a KV cache",
     solution=causal,
     returns=("mask",),
     draw=draw,

@@ -1,7 +1,7 @@
-"""Exercise: causal and padding, in one mask.
+"""Exercise: a causal and a padding mask in one.
 
 Source: the shape is this book's convention
-Axes: B batch, T positions that ask and are asked
+Axes: B batch, T queries and keys
 """
 
 import torch
@@ -48,7 +48,7 @@ check_combine = Exercise(
     title="combined causal and padding mask",
     stars=2,
     minutes=5,
-    section="Masks combine",
+    section="Combining masks: and, or, not",
     solution=combine,
     returns=("mask",),
     draw=draw,

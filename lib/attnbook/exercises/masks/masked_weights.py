@@ -1,4 +1,4 @@
-"""Exercise: a softmax that keeps to a mask, whatever the scores are.
+"""Exercise: softmax under a mask, for all kinds of scores.
 
 Source: zeros for an empty row are this book's convention
 Axes: B batch, H heads, T queries, S keys
@@ -80,7 +80,7 @@ check_masked_weights = Exercise(
     title="masked attention weights",
     stars=2,
     minutes=10,
-    section="Rows without a key",
+    section="Padded queries and queries without keys",
     solution=masked_softmax,
     returns=("weights",),
     draw=draw,

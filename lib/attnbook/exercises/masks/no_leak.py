@@ -1,4 +1,4 @@
-"""Exercise: find the models that know their future.
+"""Exercise: a test that finds models with access to the future.
 
 Axes: B batch, T positions, V symbols
 """
@@ -138,7 +138,7 @@ check_no_leak = Exercise(
     title="a leakage test",
     stars=3,
     minutes=20,
-    section="The leakage test",
+    section="The leakage test: does the future change the past?",
     solution=no_leak,
     returns=("no_leak",),
     draw=draw,

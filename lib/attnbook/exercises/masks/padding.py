@@ -1,4 +1,4 @@
-"""Exercise: hide the keys that only fill up a batch.
+"""Exercise: a mask that leaves out padding.
 
 Source: the shape is this book's convention
 Axes: B batch, S keys
@@ -50,7 +50,7 @@ check_padding = Exercise(
     title="padding mask from lengths",
     stars=1,
     minutes=5,
-    section="Padding: only the keys",
+    section="A mask is a table of queries and keys",
     solution=padding,
     returns=("mask",),
     draw=draw,
