@@ -383,7 +383,7 @@ def fault_step_by_step(attention, x, mask):
         return 1
     if 0 < weights[2, 1] < 0.24:
         return 2
-    if weights[0, 0] < 0.3 and weights[2].sum() < 0.5 and weights[0].sum() < 0.5:
+    if weights[0].sum() < 0.5 and weights[2].sum() < 0.5:
         return 3
     if weights[0, 1] > 0:
         return 4

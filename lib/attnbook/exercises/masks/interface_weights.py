@@ -226,9 +226,9 @@ check_interface_weights = Exercise(
             "it masks before the softmax where the mask is applied after it",
             replaced(
                 "after",
-                lambda scores, mask: (
-                    scores.masked_fill(mask == 0, -torch.inf).softmax(-1)
-                ),
+                lambda scores, mask: scores.masked_fill(
+                    mask == 0, -torch.inf
+                ).softmax(-1),
             ),
         ),
     ),

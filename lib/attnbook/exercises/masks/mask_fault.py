@@ -225,9 +225,9 @@ check_mask_fault = Exercise(
             "symmetric mask tried",
             "it tries a symmetric mask, which is its own transpose",
             examined(
-                use=lambda mask: (
-                    torch.tensor([[1, 0, 0], [0, 1, 1], [0, 1, 1]]).bool()
-                )
+                use=lambda mask: torch.tensor(
+                    [[1, 0, 0], [0, 1, 1], [0, 1, 1]]
+                ).bool()
             ),
         ),
         Mistake(

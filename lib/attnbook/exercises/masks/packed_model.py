@@ -243,8 +243,8 @@ check_packed_model = Exercise(
             "earlier documents, both differ whether or not positions restart; "
             "keep the tokens and change only the document numbers",
             designed(
-                restarts=lambda model: not far(
-                    model(ROW, TWO)[3:], model(ROW[3:], ONE[3:])
+                restarts=lambda model: (
+                    not far(model(ROW, TWO)[3:], model(ROW[3:], ONE[3:]))
                 )
             ),
         ),
