@@ -102,7 +102,8 @@ shapes: $(VENV)/test.stamp  ## unit tests again, every shape checked at run time
 	  --jaxtyping-packages=attnbook,workshop,beartype.beartype
 
 javascript: $(VENV)/test.stamp  ## the widgets' JavaScript, in an engine that pip installs
-	$(BIN)/python $(PYTEST) -m javascript
+	$(BIN)/python $(PYTEST) -m javascript \
+	  $$(grep -rl mark.javascript tests --include='test_*.py')
 
 # One kernel a notebook: loadscope keeps its cells together.
 notebooks: $(VENV)/test.stamp  ## every notebook again, its outputs compared
