@@ -239,6 +239,251 @@ def table_by_index_select(table, T, S):
     return table.index_select(1, index.flatten()).unflatten(1, (T, S))
 
 
+def angles_by_wavelength(D, base, L, s):
+    """A pair is complete if its wavelength fits into L."""
+    lengths = [2 * math.pi * base ** (2 * i / D) for i in range(D // 2)]
+    slow = [x for x in lengths if x > L]
+    return [len(lengths) - len(slow), len(slow), 0, len(slow[:-1])]
+
+
+def angles_by_numbers(D, base, L, s):
+    """The largest angles are computed and compared, as the text defines."""
+    pairs = torch.arange(0, D, 2, dtype=torch.double) / D
+    theta = base**-pairs
+    larger = base * s ** (D / (D - 2))
+    ways = theta, theta / s, larger**-pairs
+    trained = L * theta
+    known = trained >= 2 * math.pi
+    new = [(~known & (s * L * way > 1.001 * trained)).sum() for way in ways]
+    return [int(known.sum()), *map(int, new)]
+
+
+def angles_with_numpy(D, base, L, s):
+    """numpy counts, and its integers are handed back."""
+    rotations = L * np.power(float(base), -np.arange(0, D, 2) / D) / (2 * np.pi)
+    slow = int((rotations < 1).sum())
+    return [int((rotations >= 1).sum()), slow, 0, slow - 1 if slow else 0]
+
+
+def angles_by_logarithm(D, base, L, s):
+    """Solved for i: complete up to D / 2 · log(L / 2π) / log(base)."""
+    limit = D / 2 * math.log(L / (2 * math.pi)) / math.log(base)
+    complete = min(max(math.floor(limit) + 1, 0), D // 2)
+    slow = D // 2 - complete
+    return [complete, slow, 0, slow - (slow > 0)]
+
+
+def angles_by_loop(D, base, L, s):
+    """One pair after the other."""
+    counts = [0, 0, 0, 0]
+    for i in range(D // 2):
+        if L / base ** (2 * i / D) >= 2 * math.pi:
+            counts[0] += 1
+        else:
+            counts[1] += 1
+            counts[3] += i < D // 2 - 1
+    return counts
+
+
+def one_score(scores, D, t, s, query, key):
+    """Return one score."""
+    places = torch.tensor([t]), torch.tensor([s])
+    return scores(query.view(1, D), key.view(1, D), *places).item()
+
+
+def rotary_by_unit_vectors(scores, D):
+    """The rotation matrix is read off, entry by entry."""
+    one, other = torch.eye(D)[:2]
+
+    def entry(t, s):
+        return one_score(scores, D, t, s, one, one)
+
+    def near(a, b):
+        return abs(a - b) < 1e-2
+
+    if near(entry(1, 0), 1) and near(entry(0, 1), 1):
+        return 5
+    if near(entry(1, 0), 1) or near(entry(0, 1), 1):
+        return 1
+    if near(entry(1, 1), math.cos(2)):
+        return 2
+    if near(one_score(scores, D, 1, 0, one, other), 0):
+        return 3
+    return 0 if near(entry(1001, 0), math.cos(1001)) else 4
+
+
+def rotary_by_simulation(scores, D):
+    """Every fault is built with complex numbers, and scores are compared."""
+    theta = 1e4 ** -(torch.arange(0, D, 2, dtype=torch.double) / D)
+    x = torch.linspace(-1, 1, 2 * D).mul(5).sin().view(2, D)
+    t, s = torch.tensor([3, 1000]), torch.tensor([1, 1001])
+
+    def turned(x, positions, halves=False):
+        angle = positions[:, None].double() * theta
+        pairs = x.view(-1, 2, D // 2).mT if halves else x.view(-1, D // 2, 2)
+        numbers = torch.view_as_complex(pairs.double().contiguous())
+        return numbers * torch.polar(torch.ones_like(angle), angle)
+
+    def products(a, b):
+        return (a @ b.mH).real
+
+    nothing = torch.zeros_like(t)
+    simulated = (
+        (0, turned(x, t), turned(x, s)),
+        (1, turned(x, t), turned(x, nothing)),
+        (1, turned(x, nothing), turned(x, s)),
+        (2, turned(x, t), turned(x, -s)),
+        (3, turned(x, t, halves=True), turned(x, s, halves=True)),
+        (5, turned(x, nothing), turned(x, nothing)),
+    )
+    found = scores(x, x, t, s).double()
+    apart = [(products(a, b) - found).abs().max() for _, a, b in simulated]
+    best = int(torch.stack(apart).argmin())
+    return simulated[best][0] if apart[best] < 1e-2 else 4
+
+
+def rotary_by_gradients(scores, D):
+    """The gradient by the query is the rotated key."""
+    x = torch.linspace(1, 2, D).view(1, D)
+
+    def rotated_key(t, s):
+        query = torch.zeros(1, D, requires_grad=True)
+        scores(query, x, torch.tensor([t]), torch.tensor([s])).sum().backward()
+        return query.grad[0]
+
+    def same(a, b):
+        return torch.allclose(a, b, atol=1e-3)
+
+    base = rotated_key(0, 0)
+    by_query, by_key = rotated_key(7, 0), rotated_key(0, 7)
+    if same(by_query, base) or same(by_key, base):
+        return 5 if same(by_query, by_key) else 1
+    if same(by_query, by_key):
+        return 2
+    if same(rotated_key(1000, 0), rotated_key(1001, 0)):
+        return 4
+    # Columns 0 and 1 are one pair if their length stays.
+    return 0 if abs(by_key[:2].norm() - base[:2].norm()) < 1e-3 else 3
+
+
+def rotary_in_order(scores, D):
+    """From the layout to the positions: the tests in another order."""
+    rng = torch.Generator().manual_seed(5)
+    x, y = torch.randn(2, D, generator=rng)
+    one, other = torch.eye(D)[:2]
+    grid = [
+        [one_score(scores, D, t, s, x, y) for s in (0, 3, 8)] for t in (0, 3, 8)
+    ]
+    table = torch.tensor(grid)
+    rows = (table - table[:1]).abs().max() < 1e-3
+    columns = (table - table[:, :1]).abs().max() < 1e-3
+    if rows or columns:
+        return 5 if rows and columns else 1
+    if (table - table.T).abs().max() < 1e-3:
+        return 2
+    late = [one_score(scores, D, t, 0, x, y) for t in (2000, 2001)]
+    if abs(late[0] - late[1]) < 1e-3:
+        return 4
+    return 3 * (abs(one_score(scores, D, 2, 0, one, other)) < 1e-3)
+
+
+def rotary_with_many(scores, D):
+    """Many vectors at once, for the means of differences."""
+    rng = torch.Generator().manual_seed(6)
+    x, y = torch.randn(2, 20, D, generator=rng)
+
+    def table(t, s):
+        here = torch.full((20,), t), torch.full((20,), s)
+        return scores(x, y, *here)
+
+    def equal(a, b):
+        return (a - b).abs().mean() < 1e-3
+
+    start = table(0, 0)
+    moved = equal(table(4, 0), start), equal(table(0, 4), start)
+    if any(moved):
+        return 5 if all(moved) else 1
+    if equal(table(4, 1), table(1, 4)):
+        return 2
+    if equal(table(1600, 0), table(1601, 0)):
+        return 4
+    unit = torch.eye(D)
+    first = scores(unit, unit, torch.full((D,), 1), torch.full((D,), 0))
+    return 0 if abs(first[0, 1]) > 0.5 else 3
+
+
+def use_by_one_input(head, words, positions):
+    """One input in which all four explanations predict different keys."""
+    key = int(head(words, positions).argmax())
+    back, size = len(words) - 1 - key, len(words) + 3
+    row = size - 1 - back
+    free = [n for n in range(size - 1) if n != row]
+    by_distance, by_position, by_word = free[:3]
+    places = 500 + 1000 * torch.arange(size)
+    places[by_distance] = places[-1] - back
+    places[by_position] = key
+    new = torch.arange(100, 100 + size)
+    new[by_word] = words[key]
+    found = int(head(new, places).argmax())
+    return [by_distance, by_position, by_word, row].index(found)
+
+
+def use_by_steps(head, words, positions):
+    """One change after the other."""
+    weights = head(words, positions)
+    key = int(weights.argmax())
+    if head(words, positions + 31)[key] < 0.9:
+        return 1
+    replaced = words.clone()
+    replaced[key] = 1000
+    if head(replaced, positions)[key] < 0.5:
+        return 2
+    return 0 if head(words, positions * 3)[key] < 0.5 else 3
+
+
+def use_by_exclusion(head, words, positions):
+    """What still attends is excluded, until one explanation is left."""
+    key = int(head(words, positions).argmax())
+
+    def kept(words, positions):
+        return head(words, positions)[key] > 0.5
+
+    left = {0, 1, 2, 3}
+    left -= {0, 2, 3} if not kept(words, positions + 200) else {1}
+    other = torch.where(torch.arange(len(words)) == key, 999, words)
+    left -= {0, 1, 3} if not kept(other, positions) else {2}
+    if len(left) > 1:
+        left -= {0} if kept(words, positions * 5) else {3}
+    return left.pop()
+
+
+def use_by_new_words(head, words, positions):
+    """All words are new, then all positions are."""
+    key = int(head(words, positions).argmax())
+    new = torch.arange(len(words)) + 300
+    if head(new, positions)[key] < 0.5:
+        return 2
+    if head(new, positions + 300)[key] > 0.5:
+        gap = positions + 300
+        gap[-1] += 50
+        return 3 if head(new, gap)[key] > 0.5 else 0
+    return 1
+
+
+def use_by_extra_row(head, words, positions):
+    """A row is put in before the query: the last row is the query's."""
+    key = int(head(words, positions).argmax())
+    longer = torch.cat([words[:-1], torch.tensor([400]), words[-1:]])
+    places = torch.cat([positions[:-1], torch.tensor([700]), positions[-1:]])
+    if head(longer, places)[key] < 0.5:
+        return 3
+    if head(words, positions + 700)[key] < 0.5:
+        return 1
+    other = words.clone()
+    other[key] = 401
+    return 2 if head(other, positions)[key] < 0.5 else 0
+
+
 ANSWERS = {
     "check_sinusoidal": (
         ("loops", waves_by_loop),
@@ -271,5 +516,26 @@ ANSWERS = {
         ("one hot", table_by_one_hot),
         ("slices of a padded table", table_by_unfolding),
         ("index_select", table_by_index_select),
+    ),
+    "check_new_angles": (
+        ("wavelengths", angles_by_wavelength),
+        ("the definition, computed", angles_by_numbers),
+        ("numpy", angles_with_numpy),
+        ("a logarithm", angles_by_logarithm),
+        ("a loop", angles_by_loop),
+    ),
+    "check_rotary_fault": (
+        ("unit vectors", rotary_by_unit_vectors),
+        ("simulated faults", rotary_by_simulation),
+        ("gradients", rotary_by_gradients),
+        ("tests in another order", rotary_in_order),
+        ("many vectors at once", rotary_with_many),
+    ),
+    "check_position_use": (
+        ("one input for all", use_by_one_input),
+        ("step by step", use_by_steps),
+        ("by exclusion", use_by_exclusion),
+        ("all words new", use_by_new_words),
+        ("an extra row", use_by_extra_row),
     ),
 }

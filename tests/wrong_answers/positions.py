@@ -348,9 +348,120 @@ def logarithmic(table, T, S):
     return table[:, near.clamp(-reach, reach) + reach]
 
 
+NEW_ANGLES = Answers(checks.check_new_angles)
+
+
+@NEW_ANGLES.wrong("numbers", "interpolation and NTK-aware scaling")
+def angles_with_the_last_position(D, base, L, s):
+    """The slowest pair is left out, because its exponent is taken for 1."""
+    complete, slow, *rest = checks.check_new_angles.solution(D, base, L, s)
+    return [complete + 1, slow - 1, *rest]
+
+
+@NEW_ANGLES.wrong("numbers", "pairs, and nothing changed")
+def angles_with_yarn(D, base, L, s):
+    """YaRN is taken for NTK-aware scaling: it brings no new angles."""
+    complete, slow, *_ = checks.check_new_angles.solution(D, base, L, s)
+    return [complete, slow, complete, 0]
+
+
+@NEW_ANGLES.wrong("type", "every number")
+def angles_as_dictionary(D, base, L, s):
+    """The counts have names."""
+    names = "complete", "unchanged", "interpolated", "ntk"
+    counts = checks.check_new_angles.solution(D, base, L, s)
+    return dict(zip(names, counts, strict=True))
+
+
+@NEW_ANGLES.wrong("numbers", "every number, elsewhere")
+def angles_in_reverse(D, base, L, s):
+    """The counts are in reverse order."""
+    return checks.check_new_angles.solution(D, base, L, s)[::-1]
+
+
+@NEW_ANGLES.wrong("error", "nothing")
+def angles_of_a_tensor(D, base, L, s):
+    """A list is raised to a power."""
+    return L * base ** [-2 * i / D for i in range(D // 2)]
+
+
+ROTARY_FAULT = Answers(checks.check_rotary_fault)
+
+
+@ROTARY_FAULT.wrong("error", "nothing")
+def fault_by_name(scores, D):
+    """The implementation is inspected instead of tested."""
+    return scores.fault
+
+
+@ROTARY_FAULT.wrong("type", "the diagnosis")
+def fault_in_words(scores, D):
+    """Names are easier to read than numbers."""
+    names = ["none", "one", "opposite", "halves", "clamped", "ignored"]
+    return names[checks.check_rotary_fault.solution(scores, D)]
+
+
+@ROTARY_FAULT.wrong("numbers", "every other fault")
+def fault_without_ignored(scores, D):
+    """Ignored positions look like a right implementation at distance 0."""
+    found = checks.check_rotary_fault.solution(scores, D)
+    return found if found < 5 else 0
+
+
+@ROTARY_FAULT.wrong("error", "nothing")
+def fault_with_four_axes(scores, D):
+    """Batch and heads are added."""
+    x = torch.randn(1, 1, 3, D)
+    return int(scores(x, x, torch.arange(3), torch.arange(3))[0, 0, 0, 0] > 0)
+
+
+@ROTARY_FAULT.wrong("numbers", "faults 3 and 4")
+def fault_one_side_is_opposite(scores, D):
+    """A key that is not rotated counts as rotated the other way."""
+    found = checks.check_rotary_fault.solution(scores, D)
+    return 2 if found == 1 else found
+
+
+POSITION_USE = Answers(checks.check_position_use)
+
+
+@POSITION_USE.wrong("error", "nothing")
+def use_by_reason(head, words, positions):
+    """The head is inspected instead of run."""
+    return head.explanation
+
+
+@POSITION_USE.wrong("type", "the explanation")
+def use_as_list(head, words, positions):
+    """A list, since there could be several explanations."""
+    return [checks.check_position_use.solution(head, words, positions)]
+
+
+@POSITION_USE.wrong("error", "nothing")
+def use_of_shorter_positions(head, words, positions):
+    """A word is removed, but not its position."""
+    return int(head(words[1:], positions).argmax())
+
+
+@POSITION_USE.wrong("numbers", "nothing, but it is one of the rows")
+def use_is_the_key(head, words, positions):
+    """The attended row is returned instead of the explanation."""
+    return int(head(words, positions).argmax())
+
+
+@POSITION_USE.wrong("numbers", "rows and words")
+def use_distance_as_position(head, words, positions):
+    """Whatever depends on positions counts as absolute."""
+    found = checks.check_position_use.solution(head, words, positions)
+    return found or 1
+
+
 ANSWERS = {
     "check_sinusoidal": SINUSOIDAL,
     "check_rotate": ROTATE,
     "check_alibi": ALIBI,
     "check_relative_bias": RELATIVE_BIAS,
+    "check_new_angles": NEW_ANGLES,
+    "check_rotary_fault": ROTARY_FAULT,
+    "check_position_use": POSITION_USE,
 }

@@ -72,6 +72,35 @@ def rotate_halves(
     )
 
 
+def rotate_partly(
+    x: Float[Tensor, "B H T D"],
+    positions: Shaped[Tensor, "*N"],
+    columns: int,
+    base: float | int = 10000.0,
+) -> Float[Tensor, "B H T D"]:
+    """Return x with its first columns rotated and the others unchanged.
+
+    Partial RoPE as in GPT-NeoX-20B (Black et al. 2022, section 2.1.1,
+    https://arxiv.org/abs/2204.06745), which rotates a quarter of the columns.
+    The frequencies are those of a head with only these columns.
+
+    Args:
+        x: queries or keys.
+        positions: as in `rotate`.
+        columns: how many columns are rotated; even.
+        base: of the frequencies.
+
+    Raises:
+        ValueError: if x has fewer columns.
+    """
+    if columns > x.shape[-1]:
+        raise ValueError(
+            f"{columns} columns cannot be rotated: x has {x.shape[-1]}"
+        )
+    first, rest = x[..., :columns], x[..., columns:]
+    return torch.cat([rotate(first, positions, base), rest], dim=-1)
+
+
 def rotary_frequencies(
     x: Float[Tensor, "... D"], base: float | int
 ) -> Float[Tensor, "P"]:

@@ -7,6 +7,8 @@ Source: the question is that of Press et al. (2022),
 Axes: B batch, T positions
 """
 
+from collections.abc import Callable
+
 import torch
 from jaxtyping import Int
 from torch import Tensor, nn
@@ -63,14 +65,27 @@ def draw_batch(task: str, rng: torch.Generator) -> tuple[Tensor, Tensor]:
 
 
 def train(
-    task: str, method: str, seed: int, steps: int
+    task: str,
+    method: str,
+    seed: int,
+    steps: int,
+    prepare: Callable[[AttentionOnlyTransformer], None] = lambda model: None,
 ) -> AttentionOnlyTransformer:
-    """Return a trained model; the rate falls along a straight line to 0."""
+    """Return a trained model; the rate falls along a straight line to 0.
+
+    Args:
+        task: "copy" or "text".
+        method: the positional encoding.
+        seed: of the weights and of the batches.
+        steps: of training.
+        prepare: changes the model before it is trained.
+    """
     symbols = SYMBOLS + 1 if task == "copy" else encode_characters("train")[1]
     with use_seed(seed):
         model = AttentionOnlyTransformer(symbols, method, LONGEST).to(
             get_device()
         )
+    prepare(model)
     rng = torch.Generator().manual_seed(seed)
 
     def compute_loss(batch: tuple[Tensor, Tensor]) -> Tensor:

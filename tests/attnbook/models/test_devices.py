@@ -471,6 +471,8 @@ def positions_made_of_sizes(p):
         context_extension.interpolate_positions(C, 2, **on),
         context_extension.scale_ntk_aware(C, 2, **on),
         context_extension.scale_yarn(C, 2, 64, **on),
+        context_extension.scale_llama3(C, 2, 64, **on),
+        context_extension.scale_dynamic_ntk(C, 128, 64, **on),
     )
 
 
@@ -489,6 +491,7 @@ def positions_made_of_tensors(p):
         p(biases.T5Bias(H))(T, S),
         rotary.rotate(x, places),
         rotary.rotate_halves(x, places),
+        rotary.rotate_partly(x, places, 2),
         rotary.apply_rotary(x, angle),
         shaw.shaw_bias(x, rows, S),
         shaw.shaw_output(x @ p(KEY).mT, rows),

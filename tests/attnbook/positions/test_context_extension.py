@@ -1,4 +1,5 @@
 import math
+from itertools import pairwise
 
 import pytest
 import torch
@@ -6,6 +7,8 @@ import torch
 from attnbook.positions.absolute import frequencies
 from attnbook.positions.context_extension import (
     interpolate_positions,
+    scale_dynamic_ntk,
+    scale_llama3,
     scale_ntk_aware,
     scale_yarn,
     yarn_attention_factor,
@@ -54,6 +57,52 @@ def test_yarn_keeps_fast_pairs_and_divides_slow_ones():
 
 def test_the_attention_factor_of_yarn_is_the_papers_formula():
     assert yarn_attention_factor(8) == pytest.approx(0.1 * math.log(8) + 1)
+
+
+def apply_scaling(rates, factor, length, low=1, high=4):
+    """Return frequencies as Meta's code computes them, one after the other."""
+    found = []
+    for rate in rates.tolist():
+        wavelength = 2 * math.pi / rate
+        if wavelength < length / high:
+            found.append(rate)
+        elif wavelength > length / low:
+            found.append(rate / factor)
+        else:
+            smooth = (length / wavelength - low) / (high - low)
+            found.append((1 - smooth) * rate / factor + smooth * rate)
+    return torch.tensor(found)
+
+
+@pytest.mark.parametrize(
+    ("width", "factor", "length", "base"),
+    [(128, 8, 8192, 5e5), (64, 32, 8192, 5e5), (16, 2, 64, 1e4)],
+)
+def test_llama_3_is_scaled_as_in_its_code(width, factor, length, base):
+    ours = scale_llama3(width, factor, length, base)
+    theirs = apply_scaling(frequencies(width, base), factor, length)
+    torch.testing.assert_close(ours, theirs)
+    between = (ours < frequencies(width, base)) & (
+        ours > 1.001 * frequencies(width, base) / factor
+    )
+    assert between.any()
+
+
+def test_the_defaults_of_llama_3_are_those_of_its_models():
+    torch.testing.assert_close(
+        scale_llama3(128), apply_scaling(frequencies(128, 5e5), 8, 8192)
+    )
+
+
+def test_dynamic_scaling_begins_beyond_the_trained_length():
+    plain = frequencies(D)
+    for length in 1, 63, 64:
+        assert torch.equal(scale_dynamic_ntk(D, length, 64), plain)
+    slower = [scale_dynamic_ntk(D, n, 64)[-1] for n in (64, 65, 100, 500)]
+    assert all(one > other for one, other in pairwise(slower))
+    torch.testing.assert_close(
+        scale_dynamic_ntk(D, 160, 64, 500.0), scale_ntk_aware(D, 2.5, 500.0)
+    )
 
 
 @pytest.mark.refusal

@@ -27,6 +27,7 @@ from attnbook.positions.rotary import (
     rotary_angles,
     rotate,
     rotate_halves,
+    rotate_partly,
 )
 from attnbook.positions.shaw import ShawEncoding, shaw_bias, shaw_output
 
@@ -233,3 +234,29 @@ def test_a_position_bias_works_with_the_reference():
     weights = attention_weights(query, key, bias=bias)
     expected = (query @ key.mT / D**0.5 + bias).softmax(-1)
     torch.testing.assert_close(weights, expected)
+
+
+def test_partial_rope_rotates_the_first_columns_as_a_narrower_head():
+    x, positions = drawn(B, H, T, D), torch.arange(T) + 3
+    ours = rotate_partly(x, positions, 4)
+    torch.testing.assert_close(ours[..., :4], rotate(x[..., :4], positions))
+    assert torch.equal(ours[..., 4:], x[..., 4:])
+    torch.testing.assert_close(
+        rotate_partly(x, positions, D), rotate(x, positions)
+    )
+
+
+def test_partial_rope_depends_on_distance_only():
+    query, key = drawn(B, H, T, D), drawn(B, H, S, D)
+    t, s = torch.arange(S - T, S), torch.arange(S)
+    one, other = (
+        rotate_partly(query, t + by, 2) @ rotate_partly(key, s + by, 2).mT
+        for by in (0, 40)
+    )
+    torch.testing.assert_close(one, other)
+
+
+@pytest.mark.refusal
+def test_no_more_columns_are_rotated_than_there_are():
+    with pytest.raises(ValueError, match="8 columns cannot be rotated"):
+        rotate_partly(drawn(B, H, T, D), torch.arange(T), 8)

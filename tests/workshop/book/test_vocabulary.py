@@ -65,9 +65,9 @@ def test_docstrings_and_messages_are_read():
 
 
 def test_a_finished_chapter_is_read_with_its_modules_and_quiz(monkeypatch):
-    unread = "lib/attnbook/positions/rotary.py"
+    unread = "lib/attnbook/attention/query_chunks.py"
     assert unread not in TEXTS
     monkeypatch.setattr("workshop.book.vocabulary.read_unfinished", frozenset)
     read = dict(read_texts(ROOT))
-    assert {unread, "chapters/08_positions.md"} <= {*read}
-    assert "lib/attnbook/exercises/quizzes/08_positions.json" in read
+    assert {unread, "chapters/10_cost.md"} <= {*read}
+    assert "lib/attnbook/exercises/quizzes/10_cost.json" in read

@@ -1,0 +1,274 @@
+"""Exercise: find out what is wrong with an implementation of RoPE, by tests.
+
+Source: the faults are those of public implementations, linked in the chapter
+Axes: T queries, S keys, D width of a head
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from attnbook.exercises.exercise import Case, Exercise, Mistake
+from attnbook.exercises.inputs import shuffle_cases
+from attnbook.positions.absolute import frequencies
+from attnbook.positions.rotary import apply_rotary, apply_rotary_halves
+
+# What can be built into an implementation, and the number of its fault.
+FAULTS = {
+    "right": 0,
+    "only queries rotated": 1,
+    "only keys rotated": 1,
+    "opposite directions": 2,
+    "halves paired": 3,
+    "positions clamped": 4,
+    "positions ignored": 5,
+}
+
+
+@dataclass
+class RotaryScores:
+    """Scores of rotated queries and keys, with or without a fault.
+
+    Called with query (T, D), key (S, D) and their positions (T,) and (S,), it
+    returns the products (T, S), which are not divided by √D.
+
+    Attributes:
+        built_in: its fault, or "right".
+        limit: to which positions are clamped, if this is its fault.
+    """
+
+    built_in: str
+    limit: int = 511
+
+    def rotate(
+        self, x: Float[Tensor, "T D"], positions: Int[Tensor, "T"]
+    ) -> Float[Tensor, "T D"]:
+        """Return x rotated, as far as the fault allows."""
+        theta = frequencies(x.shape[-1])
+        if self.built_in == "positions ignored":
+            positions = torch.zeros_like(positions)
+        if self.built_in == "positions clamped":
+            positions = positions.clamp(max=self.limit)
+        angle = positions[:, None] * theta
+        halves = self.built_in == "halves paired"
+        return (apply_rotary_halves if halves else apply_rotary)(x, angle)
+
+    def __call__(
+        self,
+        query: Float[Tensor, "T D"],
+        key: Float[Tensor, "S D"],
+        t: Int[Tensor, "T"],
+        s: Int[Tensor, "S"],
+    ) -> Float[Tensor, "T S"]:
+        """Return the scores."""
+        if self.built_in != "only keys rotated":
+            query = self.rotate(query, t)
+        if self.built_in != "only queries rotated":
+            opposite = self.built_in == "opposite directions"
+            key = self.rotate(key, -s if opposite else s)
+        return query @ key.T
+
+
+def rotary_fault(scores: Callable, D: int) -> int:
+    """Return the number of an implementation's fault, 0 if there is none.
+
+    1: only queries or only keys are rotated. 2: they are rotated in opposite
+    directions. 3: halves are paired. 4: positions beyond a limit below 1000
+    are clamped to it. 5: the positions are not used.
+
+    Args:
+        scores: (query, key, t, s) to the products (T, S).
+        D: width of queries and keys, at least 4.
+    """
+    rng = torch.Generator().manual_seed(0)
+    x, y = torch.randn(2, 1, D, generator=rng)
+    first, second = torch.eye(D)[:2]
+
+    def at(t: int, s: int, query: Tensor = x, key: Tensor = y) -> float:
+        places = torch.tensor([t]), torch.tensor([s])
+        return scores(query.view(1, D), key.view(1, D), *places).item()
+
+    def equal(a: float, b: float) -> bool:
+        return abs(a - b) < 1e-3
+
+    query_ignored = equal(at(0, 5), at(9, 5))
+    key_ignored = equal(at(5, 0), at(5, 9))
+    if query_ignored or key_ignored:
+        return 5 if query_ignored and key_ignored else 1
+    if equal(at(5, 2), at(2, 5)):  # it depends on t + s
+        return 2
+    if equal(at(1000, 0), at(1001, 0)):
+        return 4
+    # Column 0 is rotated into its partner: column 1, or column D / 2.
+    return 3 if equal(at(1, 0, first, second), 0) else 0
+
+
+def draw(rng: torch.Generator) -> tuple[Case, ...]:
+    """A right implementation first, then every fault, in any order."""
+    cases = []
+    for D in 4, 10:
+        for kind in FAULTS:
+            what = "no fault" if kind == "right" else f"the fault “{kind}”"
+            limit = int(torch.randint(300, 900, (), generator=rng))
+            inputs = RotaryScores(kind, limit), D
+            cases.append(Case(f"with {what} and {D} columns", inputs))
+    return shuffle_cases(tuple(cases), rng)
+
+
+def examined(
+    *,
+    distant: tuple[int, int] = (1000, 1001),
+    layout: bool = True,
+    queries: bool = True,
+    shift_first: bool = False,
+    tolerance: float = 1e-3,
+    numbers: Callable = lambda fault: fault,
+):
+    """Return a diagnosis like ours, with one of its tests spoiled.
+
+    Args:
+        distant: neighboring positions at which clamping is tested.
+        layout: whether the pairs are tested.
+        queries: whether it is tested that queries are rotated.
+        shift_first: whether opposite directions are tested by a common shift.
+        tolerance: of the comparisons; 0 compares exactly.
+        numbers: changes the fault's number.
+    """
+
+    def answer(scores, D):
+        rng = torch.Generator().manual_seed(1)
+        x, y = torch.randn(2, 1, D, generator=rng)
+        first, second = torch.eye(D)[:2].unsqueeze(1)
+
+        def at(t, s, query=x, key=y):
+            places = torch.tensor([t]), torch.tensor([s])
+            return scores(query, key, *places).item()
+
+        def equal(a, b):
+            return abs(a - b) <= tolerance
+
+        query_ignored = equal(at(0, 5), at(9, 5)) and queries
+        key_ignored = equal(at(5, 0), at(5, 9))
+        if query_ignored or key_ignored:
+            both = query_ignored and key_ignored
+            return numbers(5 if both else 1)
+        if shift_first and not equal(at(5, 2), at(1005, 1002)):
+            return numbers(2)
+        if equal(at(5, 2), at(2, 5)):
+            return numbers(2)
+        if equal(at(distant[0], 0), at(distant[1], 0)):
+            return numbers(4)
+        apart = equal(at(1, 0, first, second), 0)
+        return numbers(3 if apart and layout else 0)
+
+    return answer
+
+
+def equal_positions_only(scores, D):
+    """Return a diagnosis that tries no distance."""
+    x = torch.arange(1.0, D + 1).view(1, D)
+    here = torch.tensor([3])
+    right = (x @ x.T).item()
+    return int(abs(scores(x, x, here, here).item() - right) > 1e-3)
+
+
+def shift_only(scores, D):
+    """Return a diagnosis that tests nothing but a common shift."""
+    x = torch.arange(1.0, D + 1).view(1, D)
+    one, other = (
+        scores(x, x, torch.tensor([5 + n]), torch.tensor([2 + n])).item()
+        for n in (0, 1000)
+    )
+    return int(abs(one - other) > 0.1)
+
+
+check_rotary_fault = Exercise(
+    title="the fault of an implementation of RoPE",
+    stars=3,
+    minutes=25,
+    section="Pitfalls",
+    solution=rotary_fault,
+    returns=("fault",),
+    draw=draw,
+    allowed="Everything is allowed but the functions of `attnbook.positions`.",
+    mistakes=(
+        Mistake(
+            "near-positions-only",
+            "only small positions tried",
+            "it tries only small positions; clamped positions are equal only "
+            "beyond the limit",
+            examined(distant=(100, 101)),
+        ),
+        Mistake(
+            "layout-not-tested",
+            "pairs of columns not tested",
+            "it does not test which columns form a pair; every layout depends "
+            "on the distance only. Try unit vectors",
+            examined(layout=False),
+        ),
+        Mistake(
+            "one-side-only",
+            "position of the query not tested",
+            "it tests only whether the position of the key matters; the "
+            "position of the query may be unused as well",
+            examined(queries=False),
+        ),
+        Mistake(
+            "equal-positions-only",
+            "only equal positions tried",
+            "it tries only queries and keys at the same position, where "
+            "rotations cancel in every layout",
+            equal_positions_only,
+        ),
+        Mistake(
+            "shift-only",
+            "only a common shift tried",
+            "it only moves query and key together; that shows that something "
+            "is wrong, not what",
+            shift_only,
+        ),
+        Mistake(
+            "shift-first",
+            "every change under a shift taken for opposite directions",
+            "it takes every change under a common shift for opposite "
+            "directions; clamped positions change the scores as well",
+            examined(shift_first=True),
+        ),
+        Mistake(
+            "exact-comparison",
+            "scores compared exactly",
+            "it compares scores exactly, and rounding makes equal scores "
+            "differ in the last digits",
+            examined(tolerance=0.0),
+        ),
+        Mistake(
+            "shapes-only",
+            "only shapes compared",
+            "it compares only shapes, which all of these faults leave right",
+            lambda scores, D: int(
+                scores(
+                    torch.ones(2, D),
+                    torch.ones(3, D),
+                    torch.arange(2),
+                    torch.arange(3),
+                ).shape
+                != (2, 3)
+            ),
+        ),
+        Mistake(
+            "counted-from-one",
+            "faults counted from 1",
+            "its numbers are one too high: 0 means that there is no fault",
+            examined(numbers=lambda fault: fault + 1),
+        ),
+        Mistake(
+            "only-right-or-wrong",
+            "faults not distinguished",
+            "it tells only whether there is a fault; return its number",
+            examined(numbers=lambda fault: min(fault, 1)),
+        ),
+    ),
+)
