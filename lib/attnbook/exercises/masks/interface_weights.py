@@ -38,10 +38,10 @@ def interface_weights(
     if how in ("SDPA, float", "module, float"):
         return (scores + mask).softmax(-1)
     if how == "-1e4":
-        return scores.masked_fill(mask == 0, -1e4).softmax(-1)
+        return scores.masked_fill(~mask.bool(), -1e4).softmax(-1)
     if how == "after":
         return scores.softmax(-1) * mask
-    can_attend = mask == 1 if how == "SDPA, boolean" else mask == 0
+    can_attend = mask.bool() if how == "SDPA, boolean" else ~mask.bool()
     return masked_softmax(scores[None], can_attend)[0]
 
 
