@@ -9,7 +9,7 @@ from torch.nn.attention.flex_attention import create_mask
 
 from attnbook import masks
 from attnbook.attention.self_attention import causal_mask
-from attnbook.masks import conventions, rules
+from attnbook.masks import conventions, packing, rules
 from attnbook.masks.inspection import inspect_mask
 
 SIZES = [(1, 1), (5, 5), (3, 7), (7, 3), (1, 5), (5, 1), (0, 3)]
@@ -58,6 +58,19 @@ def test_masks_of_a_batch_have_its_axis():
         for t in range(3):
             for s in range(3):
                 assert mask[b, 0, t, s] == (ids[b, t] == ids[b, s])
+
+
+def test_positions_restart_where_the_document_changes():
+    tried = doctest.testmod(packing, extraglobs={"torch": torch})
+    assert tried.attempted and not tried.failed
+    ids = torch.randint(3, (50, 11), generator=torch.Generator().manual_seed(0))
+    for row, found in zip(ids.tolist(), packing.reset_positions(ids).tolist()):
+        expected: list[int] = []
+        for t, number in enumerate(row):
+            same = t > 0 and number == row[t - 1]
+            expected.append(expected[-1] + 1 if same else 0)
+        assert found == expected
+    assert packing.reset_positions(ids[:, :0]).shape == (50, 0)
 
 
 def test_blocks_are_those_of_the_layout():

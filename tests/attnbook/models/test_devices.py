@@ -41,7 +41,7 @@ from attnbook.attention import (
     tiled,
 )
 from attnbook.diagnose import behavior, reference
-from attnbook.masks import conventions, inspection, rules
+from attnbook.masks import conventions, inspection, packing, rules
 from attnbook.models import (
     attention_maps,
     attention_only,
@@ -436,6 +436,7 @@ def masks_made_of_tensors(p):
     return (
         masks.prefix(T, S, lengths),
         masks.document(ids),
+        packing.reset_positions(ids),
         masks.block_sparse(p(MASK), 2),
         conventions.write_mask(mask, "additive"),
         conventions.write_mask(mask, "ones"),
