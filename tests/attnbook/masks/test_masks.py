@@ -64,7 +64,8 @@ def test_positions_restart_where_the_document_changes():
     tried = doctest.testmod(packing, extraglobs={"torch": torch})
     assert tried.attempted and not tried.failed
     ids = torch.randint(3, (50, 11), generator=torch.Generator().manual_seed(0))
-    for row, found in zip(ids.tolist(), packing.reset_positions(ids).tolist()):
+    positions = packing.reset_positions(ids).tolist()
+    for row, found in zip(ids.tolist(), positions, strict=True):
         expected: list[int] = []
         for t, number in enumerate(row):
             same = t > 0 and number == row[t - 1]
