@@ -101,6 +101,34 @@ RULES = (
         r"torch\.arange\(0, D, 2\)",
         "whole numbers divided are single precision, enough for the inputs",
     ),
+    ("new_angles", r"^comparison: L \*", "no angle is exactly 2π"),
+    (
+        "rotary_fault",
+        r"^arguments: equal\(|^sides: a - b",
+        "whether two numbers are equal has no order",
+    ),
+    (
+        "rotary_fault",
+        r"^comparison: abs",
+        "scores differ by far more, or only by rounding",
+    ),
+    (
+        "rotary_fault",
+        r"^number: (0 → 1|9 → 10|1001 → 1002|1 → 2)$|^keyword: torch\.randn"
+        r"|^arguments: (scores|at)\(",
+        "other positions, or other random vectors, show the same fault",
+    ),
+    (
+        "position_use",
+        r"^comparison: head",
+        "the weight of an attended key is far from a half",
+    ),
+    (
+        "position_use",
+        r"^(operator|method): words\.max|positions \+ 100|"
+        r"^number: (1 → 2|100 → 101|2 → 3)$",
+        "another word, another shift or a larger gap shows the same",
+    ),
     ("relative_bias", r"distances\(keys", "the exercise says that T equals S"),
     ("relative_bias", r"columns \* 2", REFUSED),
     ("*", r"^arg.*→ (min|max|torch\.(maximum|logaddexp))\(", NO_ORDER),

@@ -309,7 +309,8 @@ def rotary_by_unit_vectors(scores, D):
         return 2
     if near(one_score(scores, D, 1, 0, one, other), 0):
         return 3
-    return 0 if near(entry(1001, 0), math.cos(1001)) else 4
+    late = [near(entry(t, 0), math.cos(t)) for t in (1000, 1001, 1002)]
+    return 0 if all(late) else 4
 
 
 def rotary_by_simulation(scores, D):
