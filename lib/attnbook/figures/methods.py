@@ -1,6 +1,6 @@
 """Methods: one name and one look for each, in the figures of all chapters.
 
-    ax.plot(lengths, errors, **look_of("no attention"))
+    ax.plot(lengths, errors, **look_of("one context vector"))
 
 Within a family no two methods look alike, even without color.
 """
@@ -16,7 +16,7 @@ LONG_DASHES = (0, (6, 1, 1, 1, 1, 1))
 FAMILIES: dict[str, dict[str, tuple]] = {
     "attention": {
         "attention": (BLUE, "-", "o"),
-        "no attention": (ORANGE, "--", "s"),
+        "one context vector": (ORANGE, "--", "s"),
         "local attention": (GREEN, "-.", "^"),
     },
     "scores": {

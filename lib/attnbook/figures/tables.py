@@ -1,8 +1,8 @@
 """Tables: rows of numbers and words, shown alike in every chapter.
 
+    rows = {"attention": [12.34, 20.1], "one context vector": [25.0, None]}
     show_table(
-        {"attention": [12.34, 20.1], "no attention": [25.0, None]},
-        columns=["all words", "long words"], first="model", unit="%",
+        rows, columns=["all words", "long words"], first="model", unit="%"
     )
 
 shows 12.3 %, 20.1 %, 25.0 % and a dash.

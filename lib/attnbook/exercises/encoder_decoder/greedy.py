@@ -158,7 +158,7 @@ def with_end(step, state, start, end, limit):
 
 check_greedy = Exercise(
     title="greedy decoding",
-    stars=3,
+    stars=2,
     minutes=20,
     section="Generation: greedy search",
     solution=greedy,
