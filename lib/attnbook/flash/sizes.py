@@ -33,6 +33,8 @@ SHARED = {
     (8, 7): 163 * 1024,
     (8, 9): 99 * 1024,
     (9, 0): 227 * 1024,
+    (10, 0): 227 * 1024,
+    (12, 0): 99 * 1024,
 }
 # On a T4 Triton multiplies without tensor cores: small tiles, one at a time.
 # A test compiles all of these and checks that no kernel spills registers.
@@ -73,20 +75,25 @@ TABLE = {
         256: TileSizes(32, 32, 8, 1),
     },
 }
-
+# From 10.0 to 11.0, matrix products are added up in a memory of their own.
+# With larger tiles, backward passes over rows 128 wide spill registers there.
+for way in ("forward", "backward"):
+    TABLE[way, "tensor memory"] = TABLE[way, "small"]
 
 # A soft-cap needs additional registers.
 CAPPED = {
     ("forward", "roomy", 128): TileSizes(64, 32, 4, 2),
     ("forward", "small", 128): TileSizes(64, 32, 4, 2),
+    ("forward", "tensor memory", 64): TileSizes(128, 32, 8, 2),
+    ("forward", "tensor memory", 128): TileSizes(64, 32, 4, 2),
     ("backward", "hopper", 128): TileSizes(64, 64, 8, 1),
 }
 
 
 def find_gpu_family(capability: tuple[int, int]) -> str:
     """Return which tile sizes of the table a GPU uses."""
-    if capability[0] == 9:
-        return "hopper"
+    if capability[0] in (9, 10, 11):
+        return "hopper" if capability[0] == 9 else "tensor memory"
     shared = SHARED.get(capability, 99 * 1024)
     return "roomy" if shared >= 163 * 1024 else "small"
 
