@@ -1,6 +1,6 @@
 """Wrong implementations of attention, and what must expose them.
 
-Each is stored with the families of cases (`test_one_law.families`) in which
+Each is stored with the families of cases (`test_reference.families`) in which
 its error must be at least five times the budget, in every precision.
 """
 
