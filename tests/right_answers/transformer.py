@@ -232,6 +232,225 @@ def tied_by_sums(table, ids, states):
     return table.shape[1] ** 0.5 * table[ids], logits
 
 
+def cost_by_tensors(V, C, H, G, F, L, S):
+    """Tensors without memory are counted."""
+    D = C // H
+
+    def size(*shapes):
+        return sum(torch.empty(s, device="meta").numel() for s in shapes)
+
+    attention = size((C, C), (C, G * D), (C, G * D), (C, C), (D,), (D,))
+    network = size(*3 * [(F, C)])
+    model = size((V, C), (C,)) + L * (attention + network + size((C,), (C,)))
+    return [attention, network, model, 2 * L * size((G, S, D))]
+
+
+def cost_by_rows(V, C, H, G, F, L, S):
+    """One row of each matrix after the other."""
+    D = C // H
+    rows = H * D + 2 * G * D + H * D  # of queries, keys and values, output
+    block = (rows * C + 2 * D, (F + F + F) * C)
+    return [*block, (V + 1) * C + L * (sum(block) + C + C), S * L * G * D * 2]
+
+
+def cost_by_sum(V, C, H, G, F, L, S):
+    """Blocks are added one by one."""
+    D = C // H
+    attention = sum([C * C, C * G * D, C * G * D, C * C, D, D])
+    network = sum([C * F] * 3)
+    model, cache = V * C, 0
+    for _ in range(L):
+        model += attention + network + C + C
+        cache += S * G * (D + D)
+    return [attention, network, model + C, cache]
+
+
+def cost_in_floats(V, C, H, G, F, L, S):
+    """Powers and fractions, made integers at the end."""
+    D = C / H
+    attention = 2 * C**2 * (1 + G / H) + 2 * D
+    network = 3 * C * F
+    model = V * C + L * (attention + network + 2 * C) + C
+    return [round(z) for z in (attention, network, model, 2 * L * S * G * D)]
+
+
+def cost_by_modules(V, C, H, G, F, L, S):
+    """Modules without memory are counted."""
+    D = C // H
+    with torch.device("meta"):
+        attention = nn.ModuleList(
+            nn.Linear(C, n, bias=False) for n in (C, G * D, G * D, C)
+        )
+        attention += [nn.RMSNorm(D), nn.RMSNorm(D)]
+        network = nn.ModuleList(nn.Linear(C, F, bias=False) for _ in range(3))
+        rest = nn.ModuleList([nn.Embedding(V, C), nn.RMSNorm(C)])
+
+    def count(module):
+        return sum(p.numel() for p in module.parameters())
+
+    block = count(attention), count(network)
+    model = count(rest) + L * (sum(block) + 2 * C)
+    return [*block, model, 2 * L * S * G * D]
+
+
+def differ(a, b):
+    """Tell whether two tensors differ by more than rounding."""
+    return bool((a - b).abs().max() > 1e-4)
+
+
+def drawn_like(x, seed):
+    """Return normal numbers of the same shape."""
+    return torch.randn(x.shape, generator=torch.Generator().manual_seed(seed))
+
+
+def fault_by_gradients(block, x):
+    """Autograd tells which inputs an output depends on."""
+    x = drawn_like(x, 3).requires_grad_()
+    _, T, _ = x.shape
+    (reached,) = torch.autograd.grad(block(x)[0, T - 2].square().sum(), x)
+    if reached[1:].abs().max() > 1e-6:
+        return 4
+    if reached[0, T - 1].abs().max() > 1e-6:
+        return 3
+    with torch.no_grad():
+        first, second = block(x), block(1e4 * x)
+        if (second.mean(-1).abs().max() < 1e-3) and (
+            second.var(-1, unbiased=False) - 1
+        ).abs().max() < 1e-2:
+            return 2
+        if second.norm() < 100 * first.norm():
+            return 1
+        return 5 if (second / 1e4 - x).abs().max() > 0.01 else 0
+
+
+def fault_by_growth(block, x):
+    """Inputs of two sizes, and the difference that is left."""
+    x = drawn_like(x, 4)
+    changed = x.clone()
+    changed[-1] = drawn_like(x[-1], 5)
+    if differ(block(changed)[:-1], block(x)[:-1]):
+        return 4
+    changed = x.clone()
+    changed[:, 1:] = drawn_like(x[:, 1:], 6)
+    if differ(block(changed)[:, 0], block(x)[:, 0]):
+        return 3
+    added = [(block(f * x) - f * x).norm() for f in (1000, 2000)]
+    plain = [block(f * x).norm() for f in (1000, 2000)]
+    if plain[1] < 1.5 * plain[0]:  # no residual connection, or post-norm
+        rows = block(x).norm(dim=-1)
+        return (
+            2
+            if differ(rows / rows.max(), torch.ones_like(rows)) is False
+            else 1
+        )
+    return 5 if added[1] > 1.5 * added[0] else 0
+
+
+def fault_by_one_sequence(block, x):
+    """A sequence alone and in company, a prefix alone and continued."""
+    x = drawn_like(x, 7)
+    whole = block(x)
+    if differ(block(x[:1]), whole[:1]):
+        return 4
+    if differ(block(x[:, :2]), whole[:, :2]):
+        return 3
+    if (
+        not differ(whole.pow(2).mean(-1), torch.ones(x.shape[:2]))
+        or (whole.pow(2).mean(-1) - 1).abs().max() < 1e-3
+    ):
+        return 2
+    slope = (block(3000 * x) - block(1000 * x)) / 2000
+    if slope.abs().max() < 0.1:
+        return 1
+    return 5 if (slope - x).abs().max() > 0.1 else 0
+
+
+def fault_in_double(block, x):
+    """The same tests in double precision, with a larger factor."""
+    x = drawn_like(x, 8).double()
+    usual = block(x)
+    for number, axis, place in (4, 0, 0), (3, 1, -1):
+        changed = x.clone()
+        index = [slice(None)] * 3
+        index[axis] = place
+        changed[tuple(index)] *= -1.7
+        kept = [slice(None)] * 3
+        kept[axis] = slice(1, None) if place == 0 else slice(None, -1)
+        if differ(block(changed)[tuple(kept)], usual[tuple(kept)]):
+            return number
+    large = block(1e6 * x) / 1e6
+    if large.abs().max() < 1e-3:
+        size = usual.square().mean(-1)
+        return 2 if (size - 1).abs().max() < 1e-2 else 1
+    return 0 if torch.allclose(large, x, atol=1e-3) else 5
+
+
+def fault_by_votes(block, x):
+    """The median of the solution's diagnosis on three inputs."""
+    found = [
+        checks.check_block_fault.solution(block, drawn_like(x, seed))
+        for seed in (1, 2, 3)
+    ]
+    return sorted(found)[1]
+
+
+def explanation_backwards(model, ids, symbols):
+    """Sequences that count backwards."""
+    x = (symbols - 1 - torch.arange(ids.shape[1])) % symbols
+    step = (model(x[None])[0] - x)[:-1] % symbols
+    names = {1: 0, 0: 1, 2: 2, symbols - 1: 3}
+    if len(step.unique()) > 1:
+        return 4
+    return names.get(int(step[0]), 4)
+
+
+def explanation_by_change(model, ids, symbols):
+    """One symbol of the training sequence is changed."""
+    before, changed = model(ids), ids.clone()
+    changed[:, 2] = (changed[:, 2] + 1) % symbols
+    after = model(changed)
+    moved = (before != after)[0].nonzero().flatten().tolist()
+    if not moved:
+        return 4
+    if moved == [1]:
+        return 3
+    return {0: 1, 1: 0, 2: 2}[int((after[0, 2] - changed[0, 2]) % symbols)]
+
+
+def explanation_by_shuffle(model, ids, symbols):
+    """The training sequence in another order."""
+    order = torch.randperm(
+        ids.shape[1], generator=torch.Generator().manual_seed(11)
+    )
+    x = ids[:1, order]
+    got, now, after = model(x)[0, :-1], x[0, :-1], x[0, 1:]
+    tests = (now + 1) % symbols, now, (now + 2) % symbols, after
+    return next((i for i, e in enumerate(tests) if (got == e).all()), 4)
+
+
+def explanation_by_votes(model, ids, symbols):
+    """The share of positions that fits each explanation."""
+    rng = torch.Generator().manual_seed(5)
+    x = torch.randint(symbols, (20, ids.shape[1]), generator=rng)
+    got, now = model(x)[:, :-1], x[:, :-1]
+    tests = (now + 1) % symbols, now, (now + 2) % symbols, x[:, 1:]
+    fits = [(got == e).double().mean().item() for e in tests]
+    return max(range(4), key=fits.__getitem__) if max(fits) == 1 else 4
+
+
+def explanation_by_loops(model, ids, symbols):
+    """Symbol by symbol, with lists."""
+    rng = torch.Generator().manual_seed(6)
+    x = torch.randint(symbols, (6, ids.shape[1]), generator=rng)
+    got, left = model(x).tolist(), {0, 1, 2, 3}
+    for row, found in zip(x.tolist(), got, strict=True):
+        for t in range(len(row) - 1):
+            says = [(row[t] + 1) % symbols, row[t], (row[t] + 2) % symbols]
+            says.append(row[t + 1])
+            left = {i for i in left if says[i] == found[t]}
+    return left.pop() if left else 4
+
+
 ANSWERS = {
     "check_layer_norm": (
         ("var", norm_by_var),
@@ -270,5 +489,26 @@ ANSWERS = {
         ("index_select", tied_by_index),
         ("loops", tied_by_loops),
         ("sums", tied_by_sums),
+    ),
+    "check_model_cost": (
+        ("tensors without memory", cost_by_tensors),
+        ("rows", cost_by_rows),
+        ("sums", cost_by_sum),
+        ("fractions, rounded", cost_in_floats),
+        ("modules without memory", cost_by_modules),
+    ),
+    "check_block_fault": (
+        ("gradients", fault_by_gradients),
+        ("growth", fault_by_growth),
+        ("alone and in company", fault_by_one_sequence),
+        ("double precision", fault_in_double),
+        ("three inputs", fault_by_votes),
+    ),
+    "check_accuracy_explanation": (
+        ("backwards", explanation_backwards),
+        ("one symbol changed", explanation_by_change),
+        ("shuffled", explanation_by_shuffle),
+        ("shares", explanation_by_votes),
+        ("loops", explanation_by_loops),
     ),
 }

@@ -269,10 +269,107 @@ def ids_as_states(table, ids, states):
     return vectors, vectors @ table.T
 
 
+MODEL_COST = Answers(checks.check_model_cost)
+
+
+@MODEL_COST.wrong("numbers", "every ratio")
+def cost_in_bytes(*sizes):
+    """The counts are in bytes of half precision."""
+    return [2 * x for x in checks.check_model_cost.solution(*sizes)]
+
+
+@MODEL_COST.wrong("numbers", "network and cache")
+def cost_with_biases(V, C, H, G, F, L, S):
+    """The biases of the projections are counted."""
+    attention, network, model, cache = checks.check_model_cost.solution(
+        V, C, H, G, F, L, S
+    )
+    more = 2 * C + 2 * G * (C // H)
+    return [attention + more, network, model + L * more, cache]
+
+
+@MODEL_COST.wrong("numbers", "attention, network and cache")
+def cost_with_positions(V, C, H, G, F, L, S):
+    """A learned position for each of S is counted; RoPE has no parameters."""
+    attention, network, model, cache = checks.check_model_cost.solution(
+        V, C, H, G, F, L, S
+    )
+    return [attention, network, model + S * C, cache]
+
+
+@MODEL_COST.wrong("type", "every number")
+def cost_with_true_division(V, C, H, G, F, L, S):
+    """C / H is a number with a point in Python."""
+    D = C / H
+    attention = 2 * C * C + 2 * C * G * D + 2 * D
+    model = V * C + L * (attention + 3 * C * F + 2 * C) + C
+    return [attention, 3 * C * F, model, 2 * L * S * G * D]
+
+
+BLOCK_FAULT = Answers(checks.check_block_fault)
+
+
+@BLOCK_FAULT.wrong("error", "nothing")
+def fault_by_attribute(block, x):
+    """The block is inspected instead of tested."""
+    return block.fault
+
+
+@BLOCK_FAULT.wrong("type", "the diagnosis")
+def fault_as_name(block, x):
+    """Names are easier to read than numbers."""
+    names = ["none", "residual", "post-norm", "mask", "batch", "norm"]
+    return names[checks.check_block_fault.solution(block, x)]
+
+
+@BLOCK_FAULT.wrong("numbers", "the order of the faults")
+def fault_from_one(block, x):
+    """The faults are counted from 1."""
+    return checks.check_block_fault.solution(block, x) + 1
+
+
+@BLOCK_FAULT.wrong("numbers", "all but the residual connection")
+def fault_without_residual(block, x):
+    """A missing residual connection is taken for a missing norm."""
+    found = checks.check_block_fault.solution(block, x)
+    return 5 if found == 1 else found
+
+
+ACCURACY = Answers(checks.check_accuracy_explanation)
+
+
+@ACCURACY.wrong("error", "nothing")
+def explanation_by_attribute(model, ids, symbols):
+    """The model is inspected instead of run."""
+    return model.explanation
+
+
+@ACCURACY.wrong("type", "the explanation")
+def explanation_as_list(model, ids, symbols):
+    """A list, since there could be several explanations."""
+    return [checks.check_accuracy_explanation.solution(model, ids, symbols)]
+
+
+@ACCURACY.wrong("numbers", "the order of the explanations")
+def explanation_from_one(model, ids, symbols):
+    """The explanations are counted from 1."""
+    return checks.check_accuracy_explanation.solution(model, ids, symbols) + 1
+
+
+@ACCURACY.wrong("numbers", "models that do not copy")
+def explanation_by_accuracy(model, ids, symbols):
+    """The accuracy on training data is read as a proof of learning."""
+    right = (model(ids)[:, :-1] == ids[:, 1:]).double().mean()
+    return 0 if right > 0.99 else 1
+
+
 ANSWERS = {
     "check_layer_norm": LAYER_NORM,
     "check_label_shift": LABEL_SHIFT,
     "check_block": BLOCK,
     "check_decoder_step": DECODER_STEP,
     "check_weight_tying": WEIGHT_TYING,
+    "check_model_cost": MODEL_COST,
+    "check_block_fault": BLOCK_FAULT,
+    "check_accuracy_explanation": ACCURACY,
 }

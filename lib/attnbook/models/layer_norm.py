@@ -1,8 +1,9 @@
-"""Layer normalization: each vector to mean 0 and variance 1.
+"""Layer normalization, and RMSNorm, which leaves out the mean.
 
 Source: Ba, Kiros and Hinton (2016), section 3, equation 4,
-    https://arxiv.org/abs/1607.06450. Departure: ε under the root, against a
-    division by zero, as PyTorch has it.
+    https://arxiv.org/abs/1607.06450; RMSNorm: Zhang and Sennrich (2019),
+    section 3, equation 4, https://arxiv.org/abs/1910.07467. Departure: ε under
+    the root, against a division by zero, as PyTorch has it.
 Axes: C model width
 """
 
@@ -43,3 +44,22 @@ class LayerNorm(nn.Module):
     def forward(self, x: Float[Tensor, "*B C"]) -> Float[Tensor, "*B C"]:
         """Return each vector normalized."""
         return layer_norm(x, self.weight, self.bias, self.eps)
+
+
+class RMSNorm(nn.Module):
+    """Division by the root mean square, with a learned gain.
+
+    Args:
+        width: C.
+        eps: ε, added to the mean square.
+    """
+
+    def __init__(self, width: int, eps: float = 1e-5):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(width))
+        self.eps = eps
+
+    def forward(self, x: Float[Tensor, "*B C"]) -> Float[Tensor, "*B C"]:
+        """Return each vector, divided by its root mean square."""
+        mean_square = x.square().mean(dim=-1, keepdim=True)
+        return x * (mean_square + self.eps).rsqrt() * self.weight

@@ -26,6 +26,8 @@ class PostNorm(nn.Module):
         dropout: dropout probability of the sublayer's output in training.
     """
 
+    norm: nn.Module
+
     def __init__(self, width: int, dropout: float = 0.0):
         super().__init__()
         self.norm, self.drop = LayerNorm(width), nn.Dropout(dropout)

@@ -1,0 +1,206 @@
+"""A decoder block and a decoder-only model as of the 2020s, with a KV cache.
+
+Pre-norm with RMSNorm, grouped-query attention with rotary embeddings and
+QK-norm, a SwiGLU network, no biases.
+
+Source: SwiGLU: Shazeer (2020), section 2, equation 6,
+    https://arxiv.org/abs/2002.05202; pre-norm, RMSNorm, SwiGLU and rotary
+    embeddings together: Touvron et al. (2023), section 2.2,
+    https://arxiv.org/abs/2302.13971; grouped queries and QK-norm as well: Yang
+    et al. (2025), section 2, https://arxiv.org/abs/2505.09388. Departure: tied
+    embeddings are multiplied by √C, as in the paper of 2017.
+Axes: B batch, T positions, P positions in the cache, S = P + T, H heads, G
+    groups (key-value heads), C model width, D width of a head, F hidden width,
+    V symbols
+"""
+
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from attnbook.attention.grouped_query import GroupedQueryAttention
+from attnbook.attention.self_attention import causal_mask
+from attnbook.models.layer_norm import RMSNorm
+from attnbook.models.transformer import Embedding
+from attnbook.positions.rotary import rotate
+
+Cache = tuple[Tensor, Tensor]  # keys and values, each (B, G, P, D)
+
+
+class TokenEmbedding(Embedding):
+    """Symbol embeddings times √C, without positional encodings."""
+
+    def forward(self, ids: Int[Tensor, "B T"]) -> Float[Tensor, "B T C"]:
+        """Return the vectors of symbols."""
+        return self.drop(self.table(ids) * self.table.weight.shape[1] ** 0.5)
+
+
+class SwiGLU(nn.Module):
+    """Gated feed-forward network: down(SiLU(gate(x)) * up(x)).
+
+    Args:
+        width: C.
+        hidden: F; 8/3 of C gives as many weights as 4 C without a gate.
+        bias: whether the three layers have one.
+    """
+
+    def __init__(self, width: int, hidden: int, bias: bool = False):
+        super().__init__()
+        self.gate = nn.Linear(width, hidden, bias)
+        self.up = nn.Linear(width, hidden, bias)
+        self.down = nn.Linear(hidden, width, bias)
+
+    def forward(self, x: Float[Tensor, "B T C"]) -> Float[Tensor, "B T C"]:
+        """Return each position's vector, passed through the network."""
+        return self.down(F.silu(self.gate(x)) * self.up(x))
+
+
+class RotaryAttention(GroupedQueryAttention):
+    """Grouped-query self-attention with rotary embeddings.
+
+    Variants override `normalize`, which comes before the rotation.
+    """
+
+    def normalize(
+        self, query: Float[Tensor, "B H T D"], key: Float[Tensor, "B G T D"]
+    ) -> tuple[Tensor, Tensor]:
+        """Return queries and keys as they are rotated: unchanged here."""
+        return query, key
+
+    def project(
+        self,
+        query: Float[Tensor, "B T C"],
+        memory: Float[Tensor, "B T C"],
+        start: int = 0,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Return rotated queries and keys, and values.
+
+        Args:
+            query: the input of the queries.
+            memory: the same, since this is self-attention.
+            start: the first position.
+        """
+        queries, keys, values = super().project(query, memory)
+        queries, keys = self.normalize(queries, keys)
+        stop = start + query.shape[1]
+        positions = torch.arange(start, stop, device=query.device)
+        return rotate(queries, positions), rotate(keys, positions), values
+
+    def decode(
+        self, x: Float[Tensor, "B T C"], cache: Cache | None = None
+    ) -> tuple[Float[Tensor, "B T C"], Cache]:
+        """Return causal attention of new positions, and the longer cache.
+
+        Args:
+            x: the input of the new positions.
+            cache: keys and values of the P positions before; none at the start.
+        """
+        past = 0 if cache is None else cache[0].shape[2]
+        query, key, value = self.project(x, x, past)
+        if cache is not None:
+            key = torch.cat([cache[0], key], dim=2)
+            value = torch.cat([cache[1], value], dim=2)
+        mask = causal_mask(query.shape[2], key.shape[2], x.device)
+        output, _ = self.attend(query, key, value, mask)
+        return output, (key, value)
+
+
+class ModernAttention(RotaryAttention):
+    """Grouped-query attention with QK-norm and rotary embeddings, no biases.
+
+    Args:
+        width: C.
+        heads: H.
+        groups: G.
+    """
+
+    def __init__(self, width: int, heads: int, groups: int):
+        super().__init__(width, heads, groups, bias=False)
+        self.norms = nn.ModuleList(RMSNorm(width // heads) for _ in range(2))
+
+    def normalize(
+        self, query: Float[Tensor, "B H T D"], key: Float[Tensor, "B G T D"]
+    ) -> tuple[Tensor, Tensor]:
+        """Return queries and keys, each divided by its root mean square."""
+        return self.norms[0](query), self.norms[1](key)
+
+
+class ModernBlock(nn.Module):
+    """Pre-norm block: attention, then SwiGLU, each after an RMSNorm.
+
+    Args:
+        width: C.
+        heads: H.
+        groups: G.
+        hidden: F.
+    """
+
+    def __init__(self, width: int, heads: int, groups: int, hidden: int):
+        super().__init__()
+        self.attention = ModernAttention(width, heads, groups)
+        self.feed_forward = SwiGLU(width, hidden)
+        self.norms = nn.ModuleList(RMSNorm(width) for _ in range(2))
+
+    def forward(
+        self, x: Float[Tensor, "B T C"], cache: Cache | None = None
+    ) -> tuple[Float[Tensor, "B T C"], Cache]:
+        """Return x after both sublayers, and the longer cache."""
+        output, cache = self.attention.decode(self.norms[0](x), cache)
+        x = x + output
+        return x + self.feed_forward(self.norms[1](x)), cache
+
+
+class ModernLanguageModel(nn.Module):
+    """Modern blocks between a tied embedding and output layer.
+
+    Args:
+        symbols: V.
+        width: C.
+        heads: H.
+        groups: G.
+        hidden: F.
+        blocks: how many.
+    """
+
+    def __init__(
+        self,
+        symbols: int,
+        width: int,
+        heads: int,
+        groups: int,
+        hidden: int,
+        blocks: int,
+    ):
+        super().__init__()
+        self.embed = TokenEmbedding(symbols, width)
+        self.blocks = nn.ModuleList(
+            ModernBlock(width, heads, groups, hidden) for _ in range(blocks)
+        )
+        self.norm = RMSNorm(width)
+
+    def decode(
+        self,
+        ids: Int[Tensor, "B T"],
+        caches: Sequence[Cache | None] | None = None,
+    ) -> tuple[Float[Tensor, "B T V"], list[Cache]]:
+        """Return logits of new symbols, and the cache of each block.
+
+        Args:
+            ids: the new symbols.
+            caches: what the call before returned; none at the start.
+        """
+        x = self.embed(ids)
+        longer: list[Cache] = []
+        for block, cache in zip(
+            self.blocks, caches or [None] * len(self.blocks), strict=True
+        ):
+            x, cache = block(x, cache)
+            longer.append(cache)
+        return self.norm(x) @ self.embed.table.weight.T, longer
+
+    def forward(self, ids: Int[Tensor, "B T"]) -> Float[Tensor, "B T V"]:
+        """Return logits: at each position, of the next symbol."""
+        return self.decode(ids)[0]
