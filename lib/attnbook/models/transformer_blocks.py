@@ -1,8 +1,8 @@
 """Transformer blocks: attention, feed-forward network, residual connections.
 
 Source: Vaswani et al. (2017), sections 3.1 and 3.3,
-    https://arxiv.org/abs/1706.03762; the norm before the sublayer: Xiong et
-    al. (2020), section 3, https://arxiv.org/abs/2002.04745
+    https://arxiv.org/abs/1706.03762; pre-norm: Xiong et al. (2020),
+    section 3, https://arxiv.org/abs/2002.04745
 Axes: B batch, H heads, T queries, S keys, C model width, F hidden width
 """
 

@@ -1,4 +1,4 @@
-"""Exercise: a Transformer block with the norm before each sublayer.
+"""Exercise: a Transformer block with pre-norm.
 
 Source: Xiong et al. (2020), section 3 and figure 1 (b),
     https://arxiv.org/abs/2002.04745

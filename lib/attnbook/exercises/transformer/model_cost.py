@@ -152,7 +152,7 @@ check_model_cost = Exercise(
         Mistake(
             "no-final-norm",
             "no final norm",
-            "the norm after the last block is missing: C parameters",
+            "the final norm of the model is missing: C parameters",
             changed(model=whole(ends=lambda V, C: V * C)),
         ),
         Mistake(
