@@ -4,7 +4,7 @@ import math
 import sys
 import zlib
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 
 import torch
 
@@ -149,6 +149,20 @@ def run_with_gradients(function, inputs, upstream):
     return [output, *torch.autograd.grad(output, inputs, upstream)]
 
 
+@cache
+def compute_budget(title, dtype):
+    """Return the truth of a case's output and gradients, and their budgets."""
+    inputs, upstream = draw_inputs(title, dtype)
+    # Tiles and kernels add in float32 and rescale once a tile of 16 keys.
+    return error_budget(
+        partial(compute_reference, options=CASES[title].options(torch.float64)),
+        inputs,
+        upstream,
+        accumulate=torch.promote_types(dtype, torch.float32),
+        tiles=math.ceil(inputs[1].shape[2] / 16),
+    )
+
+
 def measure_error_shares(title, dtype, results):
     """Return the shares of the budget that a case's results take.
 
@@ -157,13 +171,4 @@ def measure_error_shares(title, dtype, results):
         dtype: in which the results were computed.
         results: output and gradients of query, key and value, on the CPU.
     """
-    inputs, upstream = draw_inputs(title, dtype)
-    # Tiles and kernels add in float32 and rescale once a tile of 16 keys.
-    budget = error_budget(
-        partial(compute_reference, options=CASES[title].options(torch.float64)),
-        inputs,
-        upstream,
-        accumulate=torch.promote_types(dtype, torch.float32),
-        tiles=math.ceil(inputs[1].shape[2] / 16),
-    )
-    return list(map(share_of_budget, results, budget))
+    return list(map(share_of_budget, results, compute_budget(title, dtype)))
