@@ -184,6 +184,7 @@ bank: $(VENV)/test.stamp  ## prove the graders: twenty draws, mutants of every s
 
 margins: $(VENV)/test.stamp  ## print how far right and wrong answers lie from every tolerance
 	@PYTHONPATH=tests:tests/helpers $(BIN)/python tests/attnbook/attention/test_reference.py
+	@PYTHONPATH=tests:tests/helpers $(BIN)/python tests/attnbook/models/test_from_pytorch.py
 	@PYTHONPATH=tests:tests/helpers $(BIN)/python tests/helpers/margins.py
 
 messages: $(VENV)/test.stamp  ## print everything that the checks can say, to be edited
