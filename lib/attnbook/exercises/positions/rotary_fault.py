@@ -103,7 +103,7 @@ def rotary_fault(scores: Callable, D: int) -> int:
     if equal(at(1000, 0), at(1001, 0)):
         return 4
     # Column 0 is rotated into its partner: column 1, or column D / 2.
-    return 3 if equal(at(1, 0, first, second), 0) else 0
+    return 3 if equal(at(1, 0, first, second), 0.0) else 0
 
 
 def draw(rng: torch.Generator) -> tuple[Case, ...]:
