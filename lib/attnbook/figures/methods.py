@@ -17,11 +17,11 @@ FAMILIES: dict[str, dict[str, tuple]] = {
     "attention": {
         "attention": (BLUE, "-", "o"),
         "one context vector": (ORANGE, "--", "s"),
-        "local attention": (GREEN, "-.", "^"),
+        "local-m": (GREEN, "-.", "^"),
     },
     "scores": {
         "additive": (BLUE, "-", "o"),
-        "dot product": (ORANGE, "--", "s"),
+        "dot": (ORANGE, "--", "s"),
         "general": (INK, "-.", "^"),
         "concat": (GREEN, ":", "D"),
         "location": (PINK, LONG_DASHES, "v"),

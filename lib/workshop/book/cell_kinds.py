@@ -20,6 +20,7 @@ import re
 from pathlib import Path
 
 from workshop.book.names_read import find_needed_later, parse
+from workshop.chapters import read_unfinished
 
 # How Jupyter and Colab fold a cell's code.
 FOLDED = {"jupyter": {"source_hidden": True}, "cellView": "form"}
@@ -45,8 +46,8 @@ def read_title(source: str) -> str | None:
 def only_asserts(source: str) -> bool:
     """Tell whether a cell does nothing but assert, with a small set-up.
 
-    Set-up are imports and assignments to plain names. A cell whose names a
-    later cell needs does more than that: `find_needed_later` finds them.
+    Set-up are imports and assignments to plain names. A cell that binds what
+    a later cell needs does more than that: see `binds_for_later`.
     """
 
     def allowed(node: ast.stmt) -> bool:
@@ -58,6 +59,24 @@ def only_asserts(source: str) -> bool:
 
     body = parse(source).body
     return all(map(allowed, body)) and contains_assertion(body)
+
+
+def binds_for_later(source: str, later: set[str]) -> bool:
+    """Tell whether later cells need what a cell computes.
+
+    What it only imports does not count: a later cell imports it again.
+
+    Args:
+        source: of the cell.
+        later: names of the cell that later cells need.
+    """
+    imported = {
+        (alias.asname or alias.name).partition(".")[0]
+        for node in ast.walk(parse(source))
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for alias in node.names
+    }
+    return bool(later - imported)
 
 
 def is_plain_target(target: ast.expr) -> bool:
@@ -83,11 +102,13 @@ def find_display_call(source: str) -> str | None:
     return None
 
 
-def find_faults(cells: list[dict]) -> list[str]:
+def find_faults(cells: list[dict], finished: bool = True) -> list[str]:
     """Return a sentence for every cell whose kind is wrong or unsaid.
 
     Args:
         cells: of a notebook, as JSON. Each has a source and metadata.
+        finished: whether the chapter is. In one that is not, a cell that only
+            asserts may stay open if later cells need its imports.
     """
     code = [
         (number, read_source(cell), cell["metadata"].get("tags", []), cell)
@@ -98,17 +119,18 @@ def find_faults(cells: list[dict]) -> list[str]:
     return [
         f"cell {number} ({find_first_line(source)!r}) {fault}"
         for (number, source, tags, cell), names in zip(code, later, strict=True)
-        if (fault := find_fault(source, find_kind(tags), names, cell))
+        if (fault := find_fault(source, find_kind(tags), names, cell, finished))
     ]
 
 
 def find_fault(
-    source: str, kind: str, later: set[str], cell: dict
+    source: str, kind: str, later: set[str], cell: dict, finished: bool = True
 ) -> str | None:
     """Return what is wrong with one code cell, or None."""
     title = read_title(source)
     if kind == "open":
-        if only_asserts(source) and not later:
+        excused = binds_for_later(source, later) if finished else later
+        if only_asserts(source) and not excused:
             return (
                 "only asserts but has no tag: add `:tags: [proof]` and a "
                 "first line `# @title Checked: ...`"
@@ -146,13 +168,13 @@ def find_first_line(source: str) -> str:
     return next((x for x in source.splitlines() if x.strip()), "")
 
 
-def fold_cells(notebook: dict) -> dict:
+def fold_cells(notebook: dict, finished: bool = True) -> dict:
     """Return a notebook whose folded cells say their title on the page.
 
     Raises:
         ValueError: naming each cell whose kind is wrong or unsaid.
     """
-    if faults := find_faults(notebook["cells"]):
+    if faults := find_faults(notebook["cells"], finished):
         raise ValueError("; ".join(faults))
     for cell in notebook["cells"]:
         tags = cell["metadata"].setdefault("tags", [])
@@ -184,9 +206,12 @@ def fold_notebook(app, docname: str, source: list[str]) -> None:
     """Fold the cells when Sphinx reads a notebook."""
     from sphinx.errors import ExtensionError
 
-    if Path(app.env.doc2path(docname)).suffix == ".ipynb":
+    path = Path(app.env.doc2path(docname))
+    if path.suffix == ".ipynb":
+        finished = path.stem not in read_unfinished()
         try:
-            source[0] = json.dumps(fold_cells(json.loads(source[0])))
+            folded = fold_cells(json.loads(source[0]), finished)
+            source[0] = json.dumps(folded)
         except ValueError as error:
             raise ExtensionError(f"{docname}: {error}") from error
 

@@ -104,7 +104,7 @@ def looks_too_late(state, word, memory, lengths, W_query, W_key, v, cell):
 
 check_decoder_step = Exercise(
     title="one decoder step",
-    stars=3,
+    stars=2,
     minutes=20,
     section="One decoder step",
     solution=decoder_step,
