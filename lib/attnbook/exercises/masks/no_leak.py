@@ -33,7 +33,7 @@ def no_leak(
         changed = tokens.clone()
         changed[:, start:] = symbol
         after = model(changed)[:, :start]
-        return torch.allclose(after, before[:, :start], rtol=1e-5, atol=1e-5)
+        return torch.allclose(after, before[:, :start], rtol=2e-5, atol=2e-5)
 
     sound = all(
         stays(start, symbol)
@@ -87,8 +87,12 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
 
 
 def are_close(a: Tensor, b: Tensor) -> bool:
-    """Tell whether two outputs are equal but for rounding."""
-    return torch.allclose(a, b, rtol=1e-5, atol=1e-5)
+    """Tell whether two outputs are equal but for rounding.
+
+    Rounding stays below a fifth of the bound, and what a leak changes is more
+    than five times the bound: test_decisions.py measures both.
+    """
+    return torch.allclose(a, b, rtol=2e-5, atol=2e-5)
 
 
 def is_unaffected(
@@ -254,7 +258,7 @@ check_no_leak = Exercise(
             lambda model, tokens: is_unaffected(
                 model,
                 tokens,
-                same=lambda a, b: torch.allclose(a[:1], b[:1], 1e-5, 1e-5),
+                same=lambda a, b: torch.allclose(a[:1], b[:1], 2e-5, 2e-5),
             ),
         ),
         Mistake(
