@@ -129,6 +129,30 @@ RULES = (
         r"^number: (1 → 2|100 → 101|2 → 3)$",
         "another word, another shift or a larger gap shows the same",
     ),
+    (
+        "accuracy_explanation",
+        r"^number: (0 → 1|8 → 9)$|^keyword: torch\.randint"
+        r"|^arguments: torch\.equal\(",
+        "other random symbols, or one sequence more, separate the same",
+    ),
+    (
+        "block_fault",
+        r"^number: (0 → 1|1 → 2|1000 → 1001)$|^sign: -1 → 1$"
+        r"|^keyword: torch\.randn\(",
+        "another seed, position or sequence, or a slightly larger input, shows "
+        "the same fault; all positions have the same shape",
+    ),
+    (
+        "block_fault",
+        r"^number: (0\.01 → 1\.01|0\.1 → 1\.1)$|^comparison: (large|\(usual)"
+        r"|^keyword: torch\.allclose\(block\(|^sides: usual",
+        "what is measured is far from the limits",
+    ),
+    (
+        "block_fault",
+        r"^arguments: torch\.allclose\(",
+        "the tolerance hardly depends on the order",
+    ),
     ("relative_bias", r"distances\(keys", "the exercise says that T equals S"),
     ("relative_bias", r"columns \* 2", REFUSED),
     ("*", r"^arg.*→ (min|max|torch\.(maximum|logaddexp))\(", NO_ORDER),
