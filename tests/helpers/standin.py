@@ -48,6 +48,10 @@ class StandinTensor(torch.Tensor):
     def __array__(self, *args, **kwargs):
         return self.numpy()
 
+    def __format__(self, spec):
+        # A tensor without axes has the format of its number on every device.
+        return format(move_to_cpu(self), spec)
+
     __torch_function__ = torch._C._disabled_torch_function_impl
 
 
