@@ -1,6 +1,7 @@
 """`flash_attention` under autograd, torch.func, torch.compile and capture."""
 
 import sys
+from dataclasses import replace
 
 import pytest
 import torch
@@ -149,15 +150,59 @@ def test_a_launch_takes_no_tensor_of_an_earlier_launch(monkeypatch, title):
         if x is not None
     ]
     alive = []
-    for _ in range(2):
-        taken.clear()
-        with Made() as made:
-            launch.forward(*inputs, options, TileSizes(16, 16, 4, 1))
-        alive.append(made.tensors)
-        fresh = {x.data_ptr() for x in made.tensors}
-        tensors = [x for x in taken if isinstance(x, torch.Tensor)]
-        assert len(tensors) >= 5
-        assert {x.data_ptr() for x in tensors} <= fresh | {*known}
+    tile = TileSizes(16, 16, 4, 1)
+
+    def launch_forward():
+        return launch.forward(*inputs, options, tile)
+
+    output, lse = launch_forward()
+    upstream = torch.ones_like(output)
+    known += [x.data_ptr() for x in (output, lse, upstream)]
+
+    def launch_backward():
+        launch.backward(*inputs, output, lse, upstream, options, tile)
+
+    for run, least in (launch_forward, 5), (launch_backward, 15):
+        for _ in range(2):
+            taken.clear()
+            with Made() as made:
+                run()
+            alive.append(made.tensors)
+            fresh = {x.data_ptr() for x in made.tensors}
+            tensors = [x for x in taken if isinstance(x, torch.Tensor)]
+            assert len(tensors) >= least
+            assert {x.data_ptr() for x in tensors} <= fresh | {*known}
+
+
+@pytest.mark.kernel
+@pytest.mark.skipif(sys.platform != "linux", reason="Triton needs Linux")
+def test_a_launch_reads_no_number_of_a_tensor(monkeypatch):
+    """A captured launch cannot wait for a number, nor can one in training.
+
+    On the device "meta" no number can be read: a length, a slope, a sum.
+    """
+    from triton.runtime.jit import JITFunction
+
+    from attnbook.flash import launch
+    from attnbook.flash.sizes import TileSizes
+
+    launched = []
+    monkeypatch.setattr(
+        JITFunction,
+        "__getitem__",
+        lambda *_: lambda *a, **k: launched.append(a),
+    )
+    inputs, _ = draw_inputs(ALL, torch.float16)
+    options = CASES[ALL].options(torch.float16)
+    options = replace(
+        options,
+        key_lengths=options.key_lengths.to("meta"),
+        alibi_slopes=options.alibi_slopes.to("meta"),
+    )
+    inputs, tile = [x.to("meta") for x in inputs], TileSizes(16, 16, 4, 1)
+    output, lse = launch.forward(*inputs, options, tile)
+    launch.backward(*inputs, output, lse, output, options, tile)
+    assert len(launched) == 3
 
 
 def test_no_window_is_wider_than_the_keys_for_an_operator():

@@ -21,7 +21,7 @@ from torch import nn
 from torch.utils._pytree import tree_leaves
 
 import attnbook
-from attnbook import diagnose, masks
+from attnbook import diagnose, flash, masks
 from attnbook.attention import (
     additive,
     additive_blocks,
@@ -54,6 +54,7 @@ from attnbook.models import (
     layer_norm,
     lookup_model,
     luong_decoder,
+    modern_block,
     multi_lookup,
     relation_model,
     stabilized_attention,
@@ -62,7 +63,7 @@ from attnbook.models import (
 )
 from attnbook.positions import absolute, biases, context_extension, rotary, shaw
 from attnbook.profiling import allocations, roofline, tracing
-from attnbook.training import checkpoints, loop, metrics, search
+from attnbook.training import checkpoints, loop, losses, metrics, search
 from attnbook.training import multi_lookup as multi_lookup_training
 from standin import CPU, META, PLACE, STANDIN, WRONG, TrialDevice
 
@@ -337,6 +338,42 @@ def a_language_model(p):
     with torch.no_grad():
         likely = language_model.sample(model, ids, 2, temperature=0)
     return model(ids), likely
+
+
+@case
+def a_modern_language_model_and_its_cache(p):
+    sizes = V, C, H, 1, 10, 2
+    model = p(made(lambda: modern_block.ModernLanguageModel(*sizes)))
+    ids = p(PREVIOUS)
+    _, caches = model.decode(ids[:, :2])
+    return model(ids), model.decode(ids[:, 2:], caches)[0]
+
+
+@case
+def losses_of_models_that_predict(p):
+    language = p(made(lambda: language_model.LanguageModel(V, SIZE)))
+    ids = p(PREVIOUS)
+    next_token = losses.compute_next_token_loss(language(ids), ids)
+    model = p(made(lambda: lookup_model.LookupModel(V, V, V, D, E)))
+    rng = torch.Generator().manual_seed(2)
+    batch = lookup_model.draw_lookup(B, S, V, T, rng).to(p.device)
+    logits, _ = model(*batch[:3])
+    return next_token, F.cross_entropy(
+        logits.flatten(0, -2), batch.answer.flatten()
+    )
+
+
+@case
+def flash_attention_by_tiles(p):
+    q, k, v, slopes, lengths = (
+        p(x) for x in (QUERY, KEY, VALUE, torch.tensor([0.5, -0.25]), LENGTHS)
+    )
+    options = {"softcap": 2.0, "alibi_slopes": slopes.detach()}
+    return (
+        flash.flash_attention(q, k, v),
+        flash.flash_attention(q, k, v, causal=True, window=2, **options),
+        flash.flash_attention(q, k, v, key_lengths=lengths),
+    )
 
 
 @case(reads=True)
@@ -707,16 +744,16 @@ LEFT_OUT = {
     **dict.fromkeys(
         (
             *("training.tasks", "training.scoring", "training.run"),
-            *("training.trained", "training.losses"),
-            *("training.language_modeling", "training.character_model"),
-            *("training.leaderboard", "models.sequence_layers"),
+            *("training.trained", "training.language_modeling"),
+            *("training.character_model", "training.leaderboard"),
+            "models.sequence_layers",
         ),
         "recorded runs: the tests of workshop.experiments on a device",
     ),
     "attention.running_errors": "rules that error_budget applies",
     "exercises": "compares answers on the CPU",
     "figures": "draws numbers that it moves to the CPU",
-    "flash": "runs on a GPU: the tests marked cuda",
+    "flash": "its kernels run on a GPU: the tests marked cuda; one case here",
     "grade": "compares answers on the CPU",
     "widgets": "sends lists to a browser",
 }
