@@ -6,9 +6,14 @@ from dataclasses import replace
 import pytest
 import torch
 
-from workshop.bench import implementations
+from workshop.bench import flash, implementations
 from workshop.bench.__main__ import main
-from workshop.bench.machine import MEASURED, hash_code, list_files
+from workshop.bench.machine import (
+    MEASURED,
+    detect_flash_backend,
+    hash_code,
+    list_files,
+)
 from workshop.bench.rows import PLANS, Row, restrict_to_turing
 from workshop.bench.table import format_table
 from workshop.bench.timing import compute_median
@@ -68,6 +73,38 @@ def test_a_t4_is_given_only_supported_rows():
     plan = restrict_to_turing(PLANS["full"])
     assert {(r.dtype, r.D) for r in plan} == {("float16", 64)}
     assert len({r.key for r in plan}) == len(plan) >= 24
+
+
+def test_a_t4s_ceiling_is_measured_in_the_precision_of_its_rows(monkeypatch):
+    asked = []
+
+    def measure(width, rounds, dtype, device):
+        asked.append(dtype)
+        return 2e12
+
+    monkeypatch.setattr(flash, "measure_product_rate", measure)
+    monkeypatch.setattr(flash, "measure_copy_rate", lambda *_, **__: 1e12)
+    record = {"ceilings": {}}
+    plan = restrict_to_turing(PLANS["full"])
+    flash.measure_ceilings(plan, "cpu", record)
+    assert asked == [torch.float16]
+    assert record["ceilings"] == {
+        "copy_TB_per_s": 1.0,
+        "float16_matmul_tflops": 2.0,
+    }
+
+
+@pytest.mark.parametrize("told", ["FA3", None])
+def test_the_flash_backend_of_pytorch_is_recorded_by_its_name(
+    told, monkeypatch
+):
+    monkeypatch.setattr(
+        torch.nn.attention,
+        "current_flash_attention_impl",
+        lambda: told,
+        raising=False,
+    )
+    assert detect_flash_backend() == (told or "built in")
 
 
 @pytest.mark.kernel

@@ -219,8 +219,23 @@ def test_a_gpu_that_stops_answering_ends_the_process_but_not_the_plan(out):
 
 CHANGES = {
     "code": (record, "hash_code", lambda paths: "another"),
-    "driver": (machine, "read_clocks", lambda *_: {"sm_max_MHz": "1980"}),
+    "clocks": (machine, "read_clocks", lambda *_: {"sm_max_MHz": "1980"}),
 }
+
+
+def test_the_driver_and_the_gpu_identify_a_record(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "a GPU")
+    monkeypatch.setattr(machine, "read_versions", lambda device: {})
+    monkeypatch.setattr(machine, "read_clocks", lambda *_: {})
+    found = []
+    for driver in ("570.1", "580.2"):
+        monkeypatch.setattr(
+            machine, "query_nvidia_smi", lambda fields, told=driver: [told]
+        )
+        found.append(machine.identify("cuda", "c"))
+    assert [x.pop("driver") for x in found] == ["570.1", "580.2"]
+    assert found[0] == found[1]
+    assert found[0]["device"] == "a GPU"
 
 
 @pytest.mark.parametrize("name", CHANGES)
