@@ -2,10 +2,12 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 import textwrap
 import time
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -22,19 +24,50 @@ pytestmark = [
 ]
 ROOT = Path(__file__).parents[3]
 SETTING = {"device": "a GPU", "driver": "1", "versions": {}, "code": "c"}
-# What a bare GPU machine may lack; the cuda tests and cells need none of it.
-ABSENT = (
-    "IPython", "ipywidgets", "anywidget", "traitlets", "safetensors",
-    "sacrebleu", "sentencepiece", "beartype", "playwright", "nbval",
-    "nbformat", "jupytext", "quickjs", "xdist", "tqdm",
-)  # fmt: skip
+# What a bare GPU machine has, with what these packages require themselves.
+GIVEN = ("torch", "triton", "numpy", "matplotlib", "pytest", "jaxtyping")
+# Modules of this repository, and what Python's own start imports.
+NOT_HIDDEN = {"attnbook", "workshop", "tests", "docs"}
+
+
+def list_required(names):
+    """Return the installed packages that these need, themselves included."""
+    found, left = set(), [*names]
+    while left:
+        name = re.sub(r"[-_.]+", "-", left.pop()).lower()
+        if name in found:
+            continue
+        try:
+            needs = metadata.distribution(name).requires or ()
+        except metadata.PackageNotFoundError:  # of another platform
+            continue
+        found.add(name)
+        left += [
+            re.match(r"[\w.-]+", x).group()
+            for x in needs
+            if "extra ==" not in x
+        ]
+    return found
+
+
+def list_absent():
+    """Return the importable names that only other packages have."""
+    given = list_required(GIVEN)
+    return [
+        name
+        for name, packages in metadata.packages_distributions().items()
+        if name.isidentifier()
+        and not name.startswith("_")
+        and name not in sys.stdlib_module_names | NOT_HIDDEN
+        and not {re.sub(r"[-_.]+", "-", x).lower() for x in packages} & given
+    ]
 
 
 @pytest.fixture(scope="module")
 def bare(tmp_path_factory):
     """Return an environment in which these packages cannot be imported."""
     folder = tmp_path_factory.mktemp("bare")
-    for name in ABSENT:
+    for name in list_absent():
         code = f"raise ModuleNotFoundError({name!r})\n"
         (folder / f"{name}.py").write_text(code)
     path = os.pathsep.join([str(folder), str(ROOT / "lib")])
@@ -43,6 +76,20 @@ def bare(tmp_path_factory):
         "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
         "OMP_NUM_THREADS": "1",
     }
+
+
+def test_a_bare_machine_lacks_all_other_packages(bare):
+    absent = list_absent()
+    assert {"IPython", "yaml", "tqdm", "bs4", "traitlets"} <= {*absent}
+    assert not {"torch", "numpy", "PIL", "sympy"} & {*absent}
+    code = "import {}"
+    for name, lacks in ("yaml", True), ("torch", False):
+        done = subprocess.run(
+            [sys.executable, "-c", code.format(name)],
+            env=bare,
+            capture_output=True,
+        )
+        assert bool(done.returncode) == lacks, name
 
 
 def written(path):
