@@ -68,7 +68,9 @@ def write_common_mistakes() -> str:
 def write_sentence(text: str) -> str:
     """Return a text that begins and ends as a sentence does."""
     stop = "" if text.endswith(("?", ".")) else "."
-    return text[:1].upper() + text[1:] + stop
+    # A symbol, such as ε, stays as it is.
+    first = text[:1].upper() if text[:1].isascii() else text[:1]
+    return first + text[1:] + stop
 
 
 def escape_cell(text: str) -> str:
