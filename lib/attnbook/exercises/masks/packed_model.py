@@ -63,6 +63,7 @@ class PackedModel:
             map(torch.equal, self.numbers, other.numbers)
         )
 
+    # Equal by their numbers, which may change: not hashable.
     __hash__ = None  # type: ignore[assignment]
 
 
