@@ -4,35 +4,48 @@ Axes: those of `workshop.book.attentions`
 """
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
+from attnbook.profiling.block import Block, kv_cache_bytes
 from workshop.book.attentions import ATTENTIONS, Attention, evaluate_cost
 
 CHAPTERS = Path("chapters")
 HEAD = """# Cheat sheet
 
-Every attention of the book. The letters are those of [Notation](notation.md):
-$T$ queries and $S$ keys; $D_q$ the width of a query and $M$ of the memory, in
-chapters 2 and 3, where keys are made of the memory and values are the memory;
-$A$ the width of the layer in an additive score; $D$ the width of query and key
-and $E$ of values, in one head; $C$ the width of a model, cut into $H$ heads;
-$F$ that of a block's network; $G$ groups of heads that share keys and values;
-$r$ a reach, $w$ a window, $R$ queries in a block of rows, $f$ the share of
-blocks that a mask uses, $b$ buckets of distances.
+Every attention of the book with its formula and cost, then
+[mask conventions](#mask-conventions), [RoPE scalings](#rope-scalings) and the
+[bytes of a KV cache](#bytes-of-a-kv-cache).
 
-A cost is for one text. Operations are the multiplications and additions of
+## Every attention
+
+The letters are those of [Notation](notation.md): $T$ queries, $S$ keys, $D_q$
+the width of a query and $M$ of the memory, in chapters 2 and 3, where keys are
+computed from the memory and values are the memory; $A$ the hidden units of an
+additive score; $D$ the width of query and key and $E$ of values, in one head;
+$C$ the width of a model, divided into $H$ heads; $F$ that of a block's
+feed-forward network; $G$ groups of heads that share keys and values; $r$ a
+reach, $w$ a window, $R$ queries in a chunk, $f$ the share of blocks that a mask
+uses, $b$ buckets of distances.
+
+A cost is for one sequence. Operations are the multiplications and additions of
 products, as PyTorch's `FlopCounterMode` counts them. Softmax, masks, biases and
-rotations, which go entry by entry, are not among them; a tanh is dear, and is
-counted by itself. *Holds* is the largest tensor that a call makes, its output
-aside. The formulas are held to the library: a test calls the code at odd sizes
-and counts operations, parameters and tensors. A formula without a name is that
-of a score; the softmax over $s$ of the scores weighs the values.
+rotations, which work on single entries, are not among them. A tanh is costly
+and is counted separately. *Holds* is the largest tensor that a call makes, its
+output aside. The formulas are tested: a test calls the library's code at odd
+sizes and counts operations, parameters and tensors. A formula without a name is
+that of a score; the softmax over $s$ of the scores gives the weights of the
+values.
+
+T5 itself does not divide its scores by $\\sqrt{D}$. The book's `attend` does,
+also with T5's bias.
 
 """
+SECTIONS = Path(__file__).with_name("cheat_sheet_sections.md")
 MIDDLE = """
-## The same, at one size
+## Every attention at one size
 
-{sizes}. Where a row has one head, that head is as wide as the model.
+{sizes}. In rows with one head, the head is as wide as the model.
 
 """
 SIZES: dict[str, float] = {
@@ -40,6 +53,8 @@ SIZES: dict[str, float] = {
     **{"w": 128, "r": 16, "R": 128, "f": 0.5, "b": 32, "F": 1024},
 }
 ONE, SEVERAL = {"H": 1, "D": 256, "E": 256}, {"H": 8, "D": 32, "E": 32}
+# Llama 3 8B: C, H, G, D, hidden, gated, L, and the positions it was trained on.
+CACHED, POSITIONS = Block(4096, 32, 8, 128, 14336, True, 32), 8192
 
 
 def write_cheat_sheet() -> str:
@@ -64,8 +79,27 @@ def write_cheat_sheet() -> str:
         + "\n"
         + MIDDLE.format(sizes=sizes)
         + "\n".join(counted)
+        + "\n\n"
+        + write_sections().rstrip("\n")
         + "\n"
     )
+
+
+def write_sections(itemsize: int = 2) -> str:
+    """Return the sections on masks, RoPE and the KV cache, with its example."""
+    block, size = CACHED, kv_cache_bytes(CACHED, 1, POSITIONS, itemsize)
+    ungrouped = replace(block, G=block.H)
+    all_heads = kv_cache_bytes(ungrouped, 1, POSITIONS, itemsize)
+    found = {
+        **{"L": block.L, "G": block.G, "D": block.D, "H": block.H},
+        **{"itemsize": itemsize, "S": f"{POSITIONS:,}", "bytes": f"{size:,}"},
+        "position": f"{kv_cache_bytes(block, 1, 1, itemsize):,}",
+        **{"gib": f"{size / 2**30:.3g}", "all_gib": f"{all_heads / 2**30:.3g}"},
+    }
+    text = SECTIONS.read_text("utf8")
+    for name, value in found.items():
+        text = text.replace(f"{{{{{name}}}}}", str(value))
+    return text
 
 
 def format_cost(cost: str) -> str:

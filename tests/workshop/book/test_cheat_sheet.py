@@ -12,6 +12,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
 
+from attnbook.positions import context_extension as scalings
+from attnbook.positions.absolute import frequencies
+from attnbook.profiling.block import kv_cache_bytes
+from attnbook.profiling.presets import MODELS
 from workshop.book import attentions, cheat_sheet
 from workshop.book.attentions import ATTENTIONS, evaluate_cost, read_rows
 
@@ -156,3 +160,37 @@ def test_an_incomplete_row_is_refused_with_its_file(tmp_path, row, message):
     (tmp_path / "12_new.toml").write_text(f"[[attention]]\n{row}\n")
     with pytest.raises(ValueError, match=message):
         read_rows(tmp_path)
+
+
+def test_the_example_of_a_cache_is_a_published_model_and_is_computed():
+    model = MODELS["Llama 3 8B"]
+    assert (model.block, model.length) == (
+        cheat_sheet.CACHED,
+        cheat_sheet.POSITIONS,
+    )
+    size = kv_cache_bytes(model.block, 1, model.length, 2)
+    page = cheat_sheet.write_cheat_sheet()
+    assert f"{size:,} bytes, which is {size / 2**30:.3g} GiB" in page
+    assert "{{" not in page
+
+
+def test_the_formulas_of_the_scalings_are_those_of_the_library():
+    D, L, s, base = 64, 4096, 8.0, 10000.0
+    theta = frequencies(D, base)
+    rotations = L * theta / (2 * torch.pi)
+
+    def ramp(most):
+        share = ((rotations - 1) / (most - 1)).clamp(0, 1)
+        return (1 - share) * theta / s + share * theta
+
+    larger = base * s ** (D / (D - 2))
+    ntk = larger ** (-torch.arange(0, D, 2) / D)
+    for found, formula in (
+        (scalings.interpolate_positions(D, s, base), theta / s),
+        (scalings.scale_ntk_aware(D, s, base), ntk),
+        (scalings.scale_dynamic_ntk(D, 8 * L, L, base), ntk),
+        (scalings.scale_dynamic_ntk(D, L // 2, L, base), theta),
+        (scalings.scale_yarn(D, s, L, base), ramp(32)),
+        (scalings.scale_llama3(D, s, L, base), ramp(4)),
+    ):
+        torch.testing.assert_close(found, formula)
