@@ -22,8 +22,8 @@ def tags(page, name):
     return re.findall(rf"<{name}\b[^>]*>", page.read_text("utf8"))
 
 
-# Bytes without figures; these two chapters have the longest code.
-MOST = 100_000
+# Bytes without figures (100 KB); these two chapters have the longest code.
+MOST = 100 * 1024
 LONG = dict.fromkeys(("05_self_attention", "06_multi_head"), 110_000)
 
 
