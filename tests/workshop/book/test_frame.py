@@ -135,7 +135,8 @@ def test_a_link_into_a_page_scrolls_to_its_heading(browser, width):
         where = "e => e.getBoundingClientRect().top"
         return 0 <= page.locator(place).evaluate(where) <= 120
 
-    for place in "#the-leaderboard", "#pitfalls", "#what-we-measured":
+    leaderboard = "#the-leaderboard-word-to-phoneme-core"
+    for place in leaderboard, "#pitfalls-deeper", "#what-we-measured":
         page = context.new_page()
         page.goto(address + place)
         assert lands(page, place)
