@@ -19,7 +19,7 @@ ROOTS = ("tests/helpers", "lib", "tests")
 DOTTED = re.compile(r"[A-Za-z_]\w*(?:\.\w+)+")
 CHAPTER = re.compile(r"chapters/\d\d_\w+\.md")
 CELL = re.compile(r"^```\{code-cell\}[^\n]*\n(.*?)^```", re.M | re.S)
-COMMAND = re.compile(r"^(\s*)[:%!].*", re.M)  # also a cell's options
+COMMAND = re.compile(r"^(\s*)(?:[%!]|:\w+:).*", re.M)  # and a cell's options
 WORD = re.compile(r"[\w.-]+")
 Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 

@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -188,3 +189,12 @@ def test_a_failed_step_is_shown_and_counted(capsys):
     assert steps.failed == ["bad"]
     assert len(steps.ran) == 2
     assert capsys.readouterr().out == "bad failed:\nwhy\n\n"
+
+
+def test_every_chapter_of_the_book_can_be_read():
+    """Also one with a line that begins with a colon, as in a slice."""
+    root = Path(__file__).parents[3]
+    chapters = [f"chapters/{p.name}" for p in root.glob("chapters/[01]*.md")]
+    found = Dependencies(root, chapters).statements
+    assert len(found) == len(chapters) >= 12
+    assert all(found.values())
