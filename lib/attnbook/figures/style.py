@@ -38,6 +38,7 @@ MAX_WIDTH = 7.2  # inches; the page's text column
 DPI = 150
 
 PATH = re.compile(r'\b(?:d|x|y|width|height|transform)="[^"]*"')
+BREAK = re.compile(r"(?<=[\dz])\s*\n(\"?)")  # inside a path
 DIGITS = re.compile(r"(?<!scale\()-?\b\d+\.\d{3,}")
 
 STYLE = {
@@ -128,6 +129,7 @@ def render_svg(fig: Figure, alt: str = "") -> str:
 
     Glyphs are paths, so that every reader sees the same letters. Coordinates
     have two digits: a processor may compute the sixteenth digit differently.
+    A path is one line: a notebook stores every line of an SVG on its own.
 
     Args:
         fig: the figure.
@@ -140,7 +142,7 @@ def render_svg(fig: Figure, alt: str = "") -> str:
         fig.savefig(drawn, format="svg", metadata=unsaid)
     short = PATH.sub(
         lambda path: DIGITS.sub(lambda x: f"{float(x[0]):.2f}", path[0]),
-        drawn.getvalue(),
+        BREAK.sub(lambda end: end[1] or " ", drawn.getvalue()),
     )
     label = escape(" ".join(alt.split()), {'"': "&quot;"})
     named = f'<svg role="img" aria-label="{label}" ' if label else "<svg "

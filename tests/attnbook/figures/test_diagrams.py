@@ -73,6 +73,7 @@ def test_the_svg_needs_no_font_and_names_no_date():
     assert "font-family" not in svg
     assert not re.search(r"20\d\d-\d\d", svg)
     assert len(svg) < 80_000
+    assert "\n" not in "".join(re.findall(r' d="[^"]*"', svg))
 
 
 def test_letters_are_readable_on_a_phone():
