@@ -1,12 +1,13 @@
 """Grading of notebooks: `python -m attnbook.grade submission.ipynb ...`.
 
-Reading order: `submission` (which cell checks what), `wire` (outcomes as
-JSON), `fences` and `landlock` (limits of a process), `pristine` (restores
-torch), `blocked_kernels` (what no attempt may call), `inside` (the process that
-runs a student's code), `fork_server` (which forks and kills it), `sandbox` (the
-grader's end of it), `source_check` (a search of the source), `trials` (the
-outcomes that the process sent), `outside` (one notebook's verdicts), `many`
-(all of them, in parallel), `report` (CSV and JSON).
+Reading order: `files` (reads a submission), `submission` (which cell checks
+what), `wire` (outcomes as JSON), `fences`, `landlock` and `seccomp` (limits of
+a process), `pristine` (restores torch), `blocked_kernels` (what no attempt may
+call), `inside` (the process that runs a student's code), `fork_server` (which
+forks and kills it), `sandbox` (the grader's end of it), `source_check` (a
+search of the source), `trials` (the outcomes that the process sent), `outside`
+(one notebook's verdicts), `many` (all of them, in parallel), `report` (CSV and
+JSON).
 
 A student's code runs in its own process. The process receives inputs and
 returns numbers; the verdict is reached outside it. This has limits: a program

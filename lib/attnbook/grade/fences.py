@@ -1,10 +1,11 @@
 """Limits on the process that runs a student's code.
 
 Time, memory, the size of files and how many are open are limited by POSIX;
-Linux adds namespaces without a network and without other processes, and forbids
-writing outside the folder and signals to other processes (`landlock`). A limit
-that the platform lacks is left out; `apply_limits` returns the names of those
-that are in force.
+Linux adds namespaces without a network and without other processes, forbids
+writing outside the folder and signals to other processes (`landlock`), and
+refuses sockets, changes of files' attributes and memory that no limit counts
+(`seccomp`). A limit that the platform lacks is left out; `apply_limits` returns
+the names of those that are in force.
 """
 
 import contextlib
@@ -16,13 +17,19 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from attnbook.exercises.limits import SECONDS
-from attnbook.grade import landlock
+from attnbook.grade import landlock, seccomp
 
 try:
     import resource
 except ImportError:
     resource = None  # type: ignore[assignment]  # Windows has no such module
 
+# Of the environment, only what Python, its libraries and locale need.
+KEPT_VARIABLES = (
+    *("PATH", "LANG", "LC_", "TZ", "PYTHON", "VIRTUAL_ENV", "LD_LIBRARY_PATH"),
+    *("DYLD_", "SYSTEMROOT", "OMP_", "MKL_", "KMP_", "GOMP_", "OPENBLAS_"),
+    *("ATEN_", "DNNL_", "ONEDNN_", "GLIBC_TUNABLES", "MPL", "COVERAGE"),
+)
 NPROC = getattr(resource, "RLIMIT_NPROC", None)
 NEW_USER, NEW_PID, NEW_NET, NEW_IPC = 1 << 28, 1 << 29, 1 << 30, 1 << 27
 
@@ -54,6 +61,7 @@ def apply_limits(folder: str, limits: Limits) -> list[str]:
     """
     up = ["time"]
     os.chdir(folder)
+    clear_environment(folder)
     root = hasattr(os, "getuid") and os.getuid() == 0
     if apart := enter_namespaces():
         up.append("signals to others")
@@ -73,10 +81,31 @@ def apply_limits(folder: str, limits: Limits) -> list[str]:
         own = apart and not root
         if own and NPROC is not None and set_limit(NPROC, limits.processes):
             up.append("number of processes")
-    up.append(
-        "network" if apart or disable_network() else "network (Python's only)"
-    )
-    return up + landlock.restrict_writes(folder)
+    apart = apart or separate_network()
+    up += landlock.restrict_writes(folder)
+    up += (refused := seccomp.refuse_system_calls())
+    if not (apart or refused):
+        disable_python_sockets()
+    whole = apart or bool(refused)
+    return [*up, "network" if whole else "network (Python's only)"]
+
+
+def select_environment() -> dict[str, str]:
+    """Return the part of the environment that a student's code may read."""
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if name.upper().startswith(KEPT_VARIABLES)
+    }
+    # Threads of OpenMP would not survive the fork for an attempt.
+    return {**kept, "OMP_NUM_THREADS": "1", "OMP_THREAD_LIMIT": "1"}
+
+
+def clear_environment(folder: str) -> None:
+    """Remove every other variable; the home folder is the working folder."""
+    kept = select_environment()
+    os.environ.clear()
+    os.environ.update(kept, HOME=folder, TMPDIR=folder)
 
 
 def enter_namespaces() -> bool:
@@ -124,12 +153,16 @@ def read_address_space_size() -> int:
         return int(file.read().split()[0]) * resource.getpagesize()
 
 
-def disable_network() -> bool:
-    """Disable the network: by a namespace, or else only within Python."""
-    if sys.platform == "linux":
-        libc = ctypes.CDLL(None, use_errno=True)
-        if not libc.unshare(NEW_NET) or not libc.unshare(NEW_USER | NEW_NET):
-            return True
+def separate_network() -> bool:
+    """Move into a network without connections, if the platform allows it."""
+    if sys.platform != "linux":
+        return False
+    libc = ctypes.CDLL(None, use_errno=True)
+    return not libc.unshare(NEW_NET) or not libc.unshare(NEW_USER | NEW_NET)
+
+
+def disable_python_sockets() -> None:
+    """Refuse connections made by Python; other code can still connect."""
 
     def refuse(*args, **kwargs):
         raise OSError("there is no network while notebooks are graded")
@@ -137,4 +170,3 @@ def disable_network() -> bool:
     for name in ("connect", "connect_ex"):
         setattr(socket.socket, name, refuse)
     socket.getaddrinfo = refuse
-    return False

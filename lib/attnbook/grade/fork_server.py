@@ -21,7 +21,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from attnbook.grade.fences import Limits
+from attnbook.grade.fences import Limits, select_environment
 
 PATIENCE = 300.0  # seconds that the import of PyTorch may take
 BEGIN = (
@@ -49,6 +49,7 @@ class ForkServer:
                     json.dumps(sys.path),
                 ],
                 pass_fds=[number],
+                env=select_environment(),
                 stdin=subprocess.DEVNULL,
                 start_new_session=True,
             )

@@ -11,6 +11,7 @@ from multiprocessing import get_context
 from pathlib import Path
 
 from attnbook import __version__
+from attnbook.grade import files
 from attnbook.grade.fences import Limits
 
 Grade = Callable[[Path], dict]
@@ -60,8 +61,8 @@ class Journal:
     def key(self, path: Path) -> str:
         """Return a name for a notebook's content, graded in this way."""
         try:
-            content = path.read_bytes()
-        except OSError:
+            content = files.read_bytes(path)
+        except (OSError, ValueError):
             content = str(path).encode()
         return hashlib.sha256(self.about.encode() + content).hexdigest()
 

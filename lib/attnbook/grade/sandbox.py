@@ -1,18 +1,17 @@
 """The grader's end of a process with a student's notebook in it."""
 
+import contextlib
 import multiprocessing
 import os
 import pickle
 import secrets
-import shutil
 import socket
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 
 from attnbook.exercises.limits import measure_load
-from attnbook.grade import fork_server, wire
+from attnbook.grade import files, fork_server, wire
 from attnbook.grade.fences import Limits
 
 PATIENCE = 60.0  # seconds within which a new process must report
@@ -78,7 +77,7 @@ class Sandbox:
         """Kill the process and all that it started; delete its folder."""
         self.wire.close()
         self.kill()
-        shutil.rmtree(self.folder, ignore_errors=True)
+        files.remove_folder(self.folder)
 
 
 def start_process(
@@ -96,7 +95,7 @@ def start_process(
     return process.kill
 
 
-@contextmanager
+@contextlib.contextmanager
 def open_sandbox(limits: Limits) -> Iterator[Sandbox]:
     """Open a sandbox and close it in any case."""
     opened = Sandbox(limits)

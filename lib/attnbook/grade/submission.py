@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from attnbook.exercises.exercise import Exercise
+from attnbook.grade import files
 
 HOOK = "__attempt__"  # replaces a check: it records its argument
 MODULE = re.compile(r"attnbook\.exercises\.(\w+)")
@@ -56,14 +57,16 @@ def read(path: Path) -> list[tuple[int, str]]:
         ValueError: if it is not a notebook.
     """
     try:
-        cells = json.loads(path.read_text("utf8"))["cells"]
+        raw = files.read_bytes(path)
+    except OSError as error:
+        raise ValueError(f"it cannot be read: {error.strerror}") from error
+    try:
+        cells = json.loads(raw.decode("utf8"))["cells"]
         return [
             (number, "".join(cell.get("source", "")))
             for number, cell in enumerate(cells, start=1)
             if cell.get("cell_type") == "code"
         ]
-    except OSError as error:
-        raise ValueError(f"it cannot be read: {error.strerror}") from error
     except Exception as error:  # a file can hold anything
         raise ValueError("it is not a notebook") from error
 
