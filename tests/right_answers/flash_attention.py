@@ -369,6 +369,264 @@ def back_with_powers_of_two(query, key, value, output, lse, upstream, block):
     return dq, dk, dv
 
 
+def counts_from_a_mask(B, H, n, D, R, C):
+    """A tile counts if the causal mask has an entry in it."""
+    mask = torch.ones(n, n, dtype=torch.bool).tril()
+    tiles = keys = programs = 0
+    for rows in mask.split(R):
+        programs += 1
+        for columns in rows.split(C, dim=1):
+            if columns.any():
+                tiles += 1
+                keys += columns.shape[1]
+    read = 2 * n * D + 4 * keys * D
+    each = programs, tiles, read, 2 * n * D + 4 * n
+    return [*(B * H * x for x in each), 4 * R * C + 4 * R * D]
+
+
+def counts_by_walking(B, H, n, D, R, C):
+    """Every program of every head is walked through."""
+    counts = [0, 0, 0, 0, 4 * R * (C + D)]
+    for _ in range(B * H):
+        for row in range(0, n, R):
+            rows = min(R, n - row)
+            counts[0] += 1
+            counts[2] += 2 * rows * D
+            for column in range(0, row + rows, C):
+                counts[1] += 1
+                counts[2] += 2 * 2 * min(C, n - column) * D
+            counts[3] += rows * (2 * D + 4)
+    return counts
+
+
+def counts_by_sums(B, H, n, D, R, C):
+    """One comprehension, with math.ceil."""
+    ends = [min(i + R, n) for i in range(0, n, R)]
+    visited = [math.ceil(end / C) for end in ends]
+    keys = sum(min(n, C * count) for count in visited)
+    read = 2 * D * (n + 2 * keys)
+    each = len(ends), sum(visited), read, 2 * n * (D + 2)
+    return [B * H * x for x in each] + [(C + D) * R * 4]
+
+
+def counts_with_torch(B, H, n, D, R, C):
+    """The tiles of all programs at once."""
+    ends = (torch.arange(0, n, R) + R).clamp(max=n)
+    visited = (ends + C - 1) // C
+    keys = (visited * C).clamp(max=n).sum().item()
+    heads = B * H
+    return [
+        heads * len(ends),
+        heads * visited.sum().item(),
+        heads * (2 * n * D + 4 * keys * D),
+        heads * (2 * n * D + 4 * n),
+        4 * (R * C + R * D),
+    ]
+
+
+def counts_from_the_last(B, H, n, D, R, C):
+    """The last tile of queries first, as the kernel does it."""
+
+    def walk(tile):
+        if tile < 0:
+            return [0, 0, 0, 0]
+        end = min((tile + 1) * R, n)
+        visited, rows = (end - 1) // C + 1, end - tile * R
+        loaded = min(visited * C, n)
+        mine = 1, visited, 2 * D * (rows + 2 * loaded), rows * (2 * D + 4)
+        return [a + b for a, b in zip(mine, walk(tile - 1), strict=True)]
+
+    return [B * H * x for x in walk((n - 1) // R)] + [4 * R * (C + D)]
+
+
+def exact_attention(query, key, value):
+    """Return output and logsumexp in double precision."""
+    q, k, v = query.double(), key.double(), value.double()
+    scores = q @ k.T / q.shape[-1] ** 0.5
+    return scores.softmax(-1) @ v, scores.logsumexp(-1)
+
+
+def departs(attention, given, block, part=0):
+    """Tell whether output (or logsumexp) departs from the exact one."""
+    found, exact = attention(*given, block)[part], exact_attention(*given)[part]
+    return not torch.allclose(found.double(), exact, rtol=1e-3, atol=1e-3)
+
+
+def numbers_of(seed, *shapes):
+    """Return normal numbers of these shapes."""
+    rng = torch.Generator().manual_seed(seed)
+    return [torch.randn(*x, generator=rng) for x in shapes]
+
+
+def fault_by_dictionary(attention, query, key, value):
+    """An input for each fault, in a table."""
+    q, k, v = numbers_of(5, (4, 8), (6, 8), (6, 8))
+    inputs = {
+        5: ((q, k, v[:, :3]), 6),
+        2: ((q, k, v), 7),
+        4: ((q[:1], -300 * q[:1].repeat(6, 1), v), 6),
+    }
+    if departs(attention, (q, k, v), 6, part=1):
+        return 3
+    for number, (given, block) in inputs.items():
+        if departs(attention, given, block):
+            return number
+    rising = k * torch.arange(1, 7)[:, None]
+    return int(departs(attention, (q, rising, v), 1))
+
+
+def fault_by_one_number(attention, query, key, value):
+    """Keys and values of one or two entries, with known results."""
+    q = torch.ones(1, 1)
+
+    def average(keys, values, block):
+        given = torch.tensor(keys)[:, None], torch.tensor(values)
+        return attention(q, *given, block)
+
+    if abs(average([2.0], [[1.0]], 1)[1].item() - 2) > 0.1:
+        return 3
+    wide = average([0.0, 3.0], [[0.0] * 9, [1.0] * 9], 2)[0]
+    if abs(wide[0, 0].item() - torch.tensor(3.0).sigmoid().item()) > 1e-3:
+        return 5
+    if abs(average([1.0], [[1.0]], 4)[0].item() - 1) > 1e-3:
+        return 2
+    low = average([-500.0, -500.0], [[1.0], [3.0]], 2)[0].item()
+    if not abs(low - 2) < 1e-3:
+        return 4
+    rising = average([0.0, 5.0], [[1.0], [0.0]], 1)[0].item()
+    right = 1 - torch.tensor(5.0).sigmoid().item()
+    return int(abs(rising - right) > 1e-3)
+
+
+def fault_by_block_sizes(attention, query, key, value):
+    """The block may not change the result."""
+    q, k, v = numbers_of(6, (3, 4), (12, 4), (12, 4))
+    output = attention(q, k, v, 12)[0]
+    if departs(attention, (q, k, v), 12, part=1):
+        return 3
+    if departs(attention, (q, k, v.repeat(1, 3)), 12):
+        return 5
+    if not torch.allclose(attention(q, k, v, 13)[0], output, atol=1e-3):
+        return 2
+    if not torch.allclose(attention(q, k, v, 3)[0], output, atol=1e-3):
+        return 1
+    moved = torch.cat([k, torch.ones(12, 1)], 1)
+    far = torch.cat([q, torch.full((3, 1), -1e3)], 1)
+    return 4 if departs(attention, (far, moved, v), 12) else 0
+
+
+def fault_in_double(attention, query, key, value):
+    """Double precision and many keys."""
+    q, k, v = (x.double() for x in numbers_of(7, (5, 6), (40, 6), (40, 6)))
+    if departs(attention, (q, k, v), 40, part=1):
+        return 3
+    for number, given, block in (
+        (5, (q, k, v[:, :2]), 40),
+        (2, (q, k[:39], v[:39]), 40),
+        (4, (-q[:1], 2e3 * q[:1].repeat(8, 1), v[:8]), 8),
+        (1, (q, k, v), 8),
+    ):
+        if departs(attention, given, block):
+            return number
+    return 0
+
+
+def fault_by_differences(attention, query, key, value):
+    """Two calls that must agree, for each fault but one."""
+    q, k, v = numbers_of(8, (2, 4), (6, 4), (6, 4))
+
+    def differ(one, other, part=0):
+        a, b = attention(*one)[part], attention(*other)[part]
+        return not torch.allclose(a, b, rtol=1e-3, atol=1e-3)
+
+    twice = torch.cat([k, k]), torch.cat([v, v])
+    rise = attention(q, *twice, 12)[1] - attention(q, k, v, 6)[1]
+    if (rise - math.log(2)).abs().max() > 1e-3:
+        return 3
+    if differ((q, k, v, 6), (q, k, v, 9)):
+        return 2
+    if differ((q, k, v, 6), (q, k, v, 2)):
+        return 1
+    wide = attention(q, k, torch.cat([v, v, v], -1), 6)[0][:, :4]
+    if not torch.allclose(wide, attention(q, k, v, 6)[0], atol=1e-3):
+        return 5
+    low = attention(torch.full((1, 4), 30.0), torch.full((6, 4), -20.0), v, 6)
+    return 0 if torch.allclose(low[0][0], v.mean(0), atol=1e-2) else 4
+
+
+def each(explain):
+    """Return an answer that explains one accumulator after the other."""
+    return lambda accumulators, terms: [explain(x, terms) for x in accumulators]
+
+
+@each
+def reason_by_unique(accumulate, terms):
+    """The number of different results of two kinds of terms."""
+    n = len(terms)
+    whole = {accumulate(torch.full((n, 1), 3.0), i).item() for i in range(30)}
+    if whole != {3.0 * n}:
+        return 2 if all(x % 3 == 0 for x in whole) else 3
+    rough = numbers_of(1, (n, 100))[0].exp() ** 3
+    return int(
+        len({tuple(accumulate(rough, i).tolist()) for i in range(9)}) > 1
+    )
+
+
+@each
+def reason_by_bits(accumulate, terms):
+    """A unit vector for each term: the sum says which are missing."""
+    n = len(terms)
+    units = torch.eye(n)
+    for i in range(20):
+        kept = accumulate(units, i)
+        if (kept != 1).any():
+            return 2 if set(kept.tolist()) <= {0.0, 1.0} else 3
+    rough = numbers_of(2, (n, 90))[0] / 3
+    sums = [accumulate(rough, i) for i in range(12)]
+    return int(any(not torch.equal(x, sums[0]) for x in sums[1:]))
+
+
+@each
+def reason_by_cancelling(accumulate, terms):
+    """A large number, its negative and ones."""
+    n = len(terms)
+    ones = torch.stack([accumulate(torch.ones(n, 2), i) for i in range(20)])
+    if ones.max() > n or (ones % 1).any():
+        return 3
+    if ones.min() < n:
+        return 2
+    large = torch.ones(n, 1)
+    large[0], large[-1] = 1e8, -1e8
+    return int(len({accumulate(large, i).item() for i in range(20)}) > 1)
+
+
+@each
+def reason_in_double(accumulate, terms):
+    """Double precision, and ones in it."""
+    n = len(terms)
+    ones = torch.ones(n, 3).double()
+    off = torch.stack([accumulate(ones, i) for i in range(20)]) - n
+    if off.any():
+        return 3 if (off - off.round()).abs().max() > 1e-6 else 2
+    rough = numbers_of(3, (n, 200))[0].double() / 7
+    first = accumulate(rough, 0)
+    return int(any(not accumulate(rough, i).equal(first) for i in range(1, 15)))
+
+
+def reason_with_numpy(accumulators, terms):
+    """Everything as arrays, all runs in one table."""
+    n, found = len(terms), []
+    given = torch.cat([torch.ones(n, 1), numbers_of(4, (n, 150))[0].exp()], 1)
+    for accumulate in accumulators:
+        table = torch.stack([accumulate(given, i) for i in range(25)]).numpy()
+        counts = table[:, 0]
+        if (counts == n).all():
+            found.append(int((table != table[0]).any()))
+        else:
+            found.append(2 if (counts == counts.round()).all() else 3)
+    return found
+
+
 ANSWERS = {
     "check_online_softmax": (
         ("score by score", online_by_element),
@@ -401,5 +659,26 @@ ANSWERS = {
         ("chunks of queries", back_without_the_saved),
         ("double inside", in_double(checks.check_tiled_backward.solution)),
         ("powers of two", back_with_powers_of_two),
+    ),
+    "check_tile_counts": (
+        ("the mask", counts_from_a_mask),
+        ("a walk", counts_by_walking),
+        ("comprehensions", counts_by_sums),
+        ("torch", counts_with_torch),
+        ("the last tile first", counts_from_the_last),
+    ),
+    "check_tiled_fault": (
+        ("a table of inputs", fault_by_dictionary),
+        ("one number", fault_by_one_number),
+        ("block sizes", fault_by_block_sizes),
+        ("double precision", fault_in_double),
+        ("pairs of calls", fault_by_differences),
+    ),
+    "check_run_difference": (
+        ("different results", reason_by_unique),
+        ("unit vectors", reason_by_bits),
+        ("terms that cancel", reason_by_cancelling),
+        ("double precision", reason_in_double),
+        ("one table", reason_with_numpy),
     ),
 }

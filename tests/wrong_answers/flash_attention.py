@@ -362,9 +362,116 @@ def ones_only(query, key, value, output, lse, upstream, block):
     return tiled_backward(query, key, value, output, lse, ones, block)
 
 
+COUNTS = Answers(checks.check_tile_counts)
+
+
+@COUNTS.wrong("numbers", "a causal mask of squares")
+def counts_with_one_size(B, H, n, D, R, C):
+    """The tiles are taken for squares of R rows and R columns."""
+    return checks.check_tile_counts.solution(B, H, n, D, R, R)
+
+
+@COUNTS.wrong("type", "every number")
+def counts_with_true_division(B, H, n, D, R, C):
+    """The number of programs is n / R, which has a point in Python."""
+    counts = checks.check_tile_counts.solution(B, H, n, D, R, C)
+    return [B * H * n / R, *counts[1:]]
+
+
+@COUNTS.wrong("numbers", "lengths that are multiples of the tile")
+def counts_rounded_down(B, H, n, D, R, C):
+    """Incomplete tiles are forgotten."""
+    whole = n // R * R or R
+    counts = checks.check_tile_counts.solution(B, H, whole, D, R, C)
+    return [
+        *counts[:2],
+        *checks.check_tile_counts.solution(B, H, n, D, R, C)[2:],
+    ]
+
+
+@COUNTS.wrong("numbers", "programs, tiles and registers")
+def counts_in_numbers(B, H, n, D, R, C):
+    """Numbers are counted instead of bytes."""
+    programs, tiles, read, _, registers = checks.check_tile_counts.solution(
+        B, H, n, D, R, C
+    )
+    return [programs, tiles, read // 2, B * H * n * (D + 1), registers // 4]
+
+
+FAULT = Answers(checks.check_tiled_fault)
+
+
+@FAULT.wrong("error", "nothing")
+def fault_by_attribute(attention, query, key, value):
+    """The implementation is inspected instead of tested."""
+    return attention.fault
+
+
+@FAULT.wrong("type", "the diagnosis")
+def fault_as_name(attention, query, key, value):
+    """Names are easier to read than numbers."""
+    names = ["none", "rescaling", "padding", "base", "start", "scale"]
+    return names[
+        checks.check_tiled_fault.solution(attention, query, key, value)
+    ]
+
+
+@FAULT.wrong("numbers", "the order of the faults")
+def fault_from_one(attention, query, key, value):
+    """The faults are counted from 1."""
+    return 1 + checks.check_tiled_fault.solution(attention, query, key, value)
+
+
+@FAULT.wrong("numbers", "all but the scale")
+def fault_without_scale(attention, query, key, value):
+    """A wrong scale is taken for padding."""
+    found = checks.check_tiled_fault.solution(attention, query, key, value)
+    return 2 if found == 5 else found
+
+
+DIFFERENCE = Answers(checks.check_run_difference)
+
+
+@DIFFERENCE.wrong("error", "nothing")
+def reason_by_attribute(accumulators, terms):
+    """The accumulators are inspected instead of run."""
+    return [x.explanation for x in accumulators]
+
+
+@DIFFERENCE.wrong("type", "the reasons")
+def reason_as_names(accumulators, terms):
+    """Names are easier to read than numbers."""
+    names = ["equal", "order", "lost", "dropout"]
+    found = checks.check_run_difference.solution(accumulators, terms)
+    return [names[i] for i in found]
+
+
+@DIFFERENCE.wrong("numbers", "the order of the reasons")
+def reason_from_one(accumulators, terms):
+    """The reasons are counted from 1."""
+    found = checks.check_run_difference.solution(accumulators, terms)
+    return [i + 1 for i in found]
+
+
+@DIFFERENCE.wrong("length", "the first accumulator")
+def reason_of_the_first(accumulators, terms):
+    """Only one accumulator is examined."""
+    return checks.check_run_difference.solution(accumulators[:1], terms)
+
+
+@DIFFERENCE.wrong("numbers", "equal runs and lost terms")
+def reason_order_as_dropout(accumulators, terms):
+    """Another order is called dropout."""
+    found = checks.check_run_difference.solution(accumulators, terms)
+    return [3 if i == 1 else i for i in found]
+
+
 ANSWERS = {
     "check_online_softmax": ONLINE,
     "check_tiled": TILED,
     "check_merge": MERGE,
     "check_tiled_backward": BACKWARD,
+    "check_tile_counts": COUNTS,
+    "check_tiled_fault": FAULT,
+    "check_run_difference": DIFFERENCE,
 }
