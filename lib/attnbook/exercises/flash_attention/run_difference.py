@@ -186,7 +186,6 @@ check_run_difference = Exercise(
     solution=run_difference,
     returns=("reasons",),
     draw=draw,
-    allowed="Everything is allowed.",
     mistakes=(
         Mistake(
             "example-only",
@@ -206,7 +205,7 @@ check_run_difference = Exercise(
             "rough-only",
             "no terms without rounding error",
             "it sums only terms that are rounded, so every reason looks like "
-            "another order. Which terms have the same sum in every order?",
+            "another order; find terms that have the same sum in every order",
             designed(integers=False),
         ),
         Mistake(
