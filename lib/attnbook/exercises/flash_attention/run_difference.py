@@ -118,12 +118,17 @@ def normal(n: int, width: int = 64) -> Tensor:
     return size * torch.randn(n, width, generator=rng)
 
 
+def are_whole(sums: list[float]) -> bool:
+    """Tell whether all sums are whole numbers."""
+    return all(x == int(x) for x in sums)
+
+
 def designed(
     *,
     integers: bool = True,
     rough: bool = True,
     example: bool = False,
-    race: Callable = lambda sums: all(x == int(x) for x in sums),
+    race: Callable = are_whole,
     numbers: Callable = lambda reason: reason,
 ):
     """Return a design like ours, with one of its inputs spoiled.
