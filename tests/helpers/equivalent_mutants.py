@@ -153,6 +153,26 @@ RULES = (
         r"^arguments: torch\.allclose\(",
         "the tolerance hardly depends on the order",
     ),
+    (
+        "tiled_fault",
+        r"^number: (0 → 1|[3-5] → [4-6]|8 → 9|9 → 10|32 → 33|16\.0 → 17\.0)$"
+        r"|^keyword: torch\.(randn|allclose)\(|^arguments: draw\(3, 5",
+        "another seed, or slightly other sizes, show the same fault and hide "
+        "the others",
+    ),
+    (
+        "tiled_fault",
+        r"^arguments: (torch\.allclose\(|is_wrong\(far)",
+        "the tolerance hardly depends on the order, and the scores not on "
+        "which of query and key is negative",
+    ),
+    (
+        "run_difference",
+        r"^number: (0 → 1|10\.0 → 11\.0|[34] → [45]|16 → 17)$|^sign: -3 → 3$"
+        r"|^(operator|sides): (10\.0 \*\*|size \*)|^keyword: torch\.rand",
+        "any terms of different size have a sum that depends on the order",
+    ),
+    ("run_difference", r"^arguments: torch\.equal\(", NO_ORDER),
     ("relative_bias", r"distances\(keys", "the exercise says that T equals S"),
     ("relative_bias", r"columns \* 2", REFUSED),
     ("*", r"^arg.*→ (min|max|torch\.(maximum|logaddexp))\(", NO_ORDER),
