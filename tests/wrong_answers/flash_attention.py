@@ -4,7 +4,7 @@ import torch
 from torch.nn import functional as F
 
 from attnbook.exercises import flash_attention as checks
-from attnbook.exercises.edited import edited
+from attnbook.exercises.edit import edit_solution
 from attnbook.exercises.flash_attention.merge import merge
 from attnbook.exercises.flash_attention.online_softmax import online_softmax
 from attnbook.exercises.flash_attention.tiled import tiled
@@ -58,13 +58,13 @@ ONLINE += (
         "numbers",
         "the mean of exp, so that longer rows do not count more",
         "the maximum",
-        edited(online_softmax, ".sum(dim=-1) → .mean(dim=-1)"),
+        edit_solution(online_softmax, ".sum(dim=-1) → .mean(dim=-1)"),
     ),
     Wrong(
         "numbers",
         "powers of 2, as kernels take them, without the factor log2 e",
         "the maximum",
-        edited(
+        edit_solution(
             online_softmax,
             "(maximum - shift).exp() → (maximum - shift).exp2()",
             "[:, None]).exp() → [:, None]).exp2()",
@@ -136,7 +136,7 @@ TILED += (
         "numbers",
         "the weights are shifted by the old maximum",
         "one tile",
-        edited(
+        edit_solution(
             tiled,
             "scores - higher[..., None] "
             "→ scores - scores.amax(-1, keepdim=True)",
@@ -152,7 +152,7 @@ TILED += (
         "numbers",
         "powers of 2 without the factor log2 e",
         "one key",
-        edited(
+        edit_solution(
             tiled,
             "(maximum - higher).exp() → (maximum - higher).exp2()",
             "[..., None]).exp() → [..., None]).exp2()",
@@ -162,7 +162,9 @@ TILED += (
         "numbers",
         "a small number keeps the total from 0",
         "large totals",
-        edited(tiled, "/ total[..., None] → / (total[..., None] + 0.01)"),
+        edit_solution(
+            tiled, "/ total[..., None] → / (total[..., None] + 0.01)"
+        ),
     ),
     Wrong(
         "shape",
@@ -225,7 +227,7 @@ MERGE += (
         "numbers",
         "the logsumexp is clamped, for fear of infinities",
         "moderate numbers",
-        edited(merge, "output_b, lse → output_b, lse.clamp(-1e4, 1e4)"),
+        edit_solution(merge, "output_b, lse → output_b, lse.clamp(-1e4, 1e4)"),
     ),
     Wrong(
         "numbers",
@@ -240,7 +242,7 @@ MERGE += (
         "numbers",
         "log(1 + exp(b - a)) + a, which overflows when b leads by far",
         "near parts",
-        edited(
+        edit_solution(
             merge,
             "output_b, lse "
             "→ output_b, lse_a + (lse_b - lse_a).nan_to_num().exp().log1p()",
@@ -250,7 +252,7 @@ MERGE += (
         "nan",
         "log(a + b) of totals that are 0 in empty parts: -inf - -inf",
         "parts with keys",
-        edited(
+        edit_solution(
             merge,
             "output_b, lse "
             "→ output_b, lse_a + torch.nn.functional.softplus(lse_b - lse_a)",
@@ -285,19 +287,19 @@ BACKWARD += (
         "numbers",
         "the logsumexp is taken to be in base 2, and turned",
         "nothing but shapes",
-        edited(tiled_backward, "- z).exp() → - 0.6931 * z).exp()"),
+        edit_solution(tiled_backward, "- z).exp() → - 0.6931 * z).exp()"),
     ),
     Wrong(
         "numbers",
         "the average is divided by the number of keys",
         "dvalue",
-        edited(tiled_backward, "- mean) → - mean / k.shape[-2])"),
+        edit_solution(tiled_backward, "- mean) → - mean / k.shape[-2])"),
     ),
     Wrong(
         "numbers",
         "softmax is taken for a function of one number, w(1 - w)",
         "dvalue",
-        edited(
+        edit_solution(
             tiled_backward,
             "weights * (up @ v.mT - mean) "
             "→ weights * (1 - weights) * (up @ v.mT)",

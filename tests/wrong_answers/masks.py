@@ -11,7 +11,10 @@ from attnbook.exercises import masks as checks
 from attnbook.exercises.masks import models
 from attnbook.exercises.masks.causal import causal
 from attnbook.exercises.masks.combine import combine
-from attnbook.exercises.masks.masked_weights import added, lowest
+from attnbook.exercises.masks.masked_weights import (
+    add_to_masked,
+    find_lowest_number,
+)
 from attnbook.exercises.masks.no_leak import are_close, is_unaffected, no_leak
 from attnbook.exercises.masks.padding import padding
 from wrong_answers import Wrong
@@ -299,7 +302,7 @@ MASKED_WEIGHTS += (
 @MASKED_WEIGHTS.wrong("gradient", "what has no NaN, forwards")
 def covered(scores, mask):
     """NaN is covered up by nan_to_num, also one that should be seen."""
-    return added(scores, mask, -torch.inf).nan_to_num()
+    return add_to_masked(scores, mask, -torch.inf).nan_to_num()
 
 
 @MASKED_WEIGHTS.wrong("nan", "masks with no empty row, or all empty")
@@ -314,7 +317,7 @@ def all_or_nothing(scores, mask):
 def adding_lowest(scores, mask):
     """Minus the lowest number is added; a score of the same sign overflows to
     -inf, and one of the other sign is still there."""
-    return added(scores, mask, lowest(scores.dtype)) * mask
+    return add_to_masked(scores, mask, find_lowest_number(scores.dtype)) * mask
 
 
 @MASKED_WEIGHTS.wrong("numbers", "usual scores")

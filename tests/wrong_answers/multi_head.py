@@ -8,12 +8,15 @@ from torch.nn import functional as F
 
 from attnbook.attention.multi_head import merge_heads, split_heads
 from attnbook.exercises import multi_head as checks
-from attnbook.exercises.multi_head.grouped_query import with_groups
-from attnbook.exercises.multi_head.multi_head import weighed, with_heads
+from attnbook.exercises.multi_head.grouped_query import change_groups
+from attnbook.exercises.multi_head.multi_head import (
+    average_values,
+    change_heads,
+)
 from wrong_answers import Wrong
 from wrong_answers.common import Answers, detached, single
 
-RIGHT = with_heads()
+RIGHT = change_heads()
 
 
 def group_of(index):
@@ -22,7 +25,7 @@ def group_of(index):
     def answer(query, key, value):
         H, G = query.shape[1], key.shape[1]
         which = [index(h, H, G) for h in range(H)]
-        return weighed(query, key[:, which], value[:, which])
+        return average_values(query, key[:, which], value[:, which])
 
     return answer
 
@@ -136,20 +139,20 @@ def merge_for_time(x):
 
 MULTI_HEAD = Answers(checks.check_multi_head, detached, single)
 MULTI_HEAD += (
-    Wrong("numbers", "softmax twice", "one position", with_heads(
+    Wrong("numbers", "softmax twice", "one position", change_heads(
         then=lambda w: w.softmax(-1))),
-    Wrong("numbers", "scaled after the softmax", "D = 1", with_heads(
+    Wrong("numbers", "scaled after the softmax", "D = 1", change_heads(
         scale=lambda D, H: 1.0, then=lambda w: w / math.sqrt(7))),
-    Wrong("numbers", "multiplied by √D: ** 0.5", "D = 1", with_heads(
+    Wrong("numbers", "multiplied by √D: ** 0.5", "D = 1", change_heads(
         scale=lambda D, H: D**0.5)),
     Wrong("numbers", "each position is hidden from itself", "nothing",
-          with_heads(bend=lambda s: s.masked_fill(
+          change_heads(bend=lambda s: s.masked_fill(
               torch.eye(s.shape[-1], dtype=torch.bool), -30.0))),
     Wrong("numbers", "W_output before the heads are merged back",
           "one head", lambda x, Q, K, V, W, H: RIGHT(
               x, Q, K, W @ V, torch.eye(len(W), dtype=x.dtype), H)),
     Wrong("numbers", "hard attention: the best key alone",
-          "one position", with_heads(then=lambda w: F.one_hot(
+          "one position", change_heads(then=lambda w: F.one_hot(
               w.argmax(-1), w.shape[-1]).to(w.dtype))),
 )  # fmt: skip
 
@@ -177,7 +180,7 @@ def all_in_one_small_scale(x, W_query, W_key, W_value, W_output, heads):
 @MULTI_HEAD.wrong("numbers", "one head")
 def scores_summed(x, W_query, W_key, W_value, W_output, heads):
     """Legacy code adds the heads' scores before one softmax."""
-    return with_heads(bend=lambda s: s.sum(1, keepdim=True))(
+    return change_heads(bend=lambda s: s.sum(1, keepdim=True))(
         x, W_query, W_key, W_value, W_output, heads
     )
 
@@ -186,7 +189,7 @@ def scores_summed(x, W_query, W_key, W_value, W_output, heads):
 def output_per_head(x, W_query, W_key, W_value, W_output, heads):
     """One block of W_output for every head."""
     D = x.shape[-1] // heads
-    split = with_heads(merge=lambda y: y, output=lambda y, W: y)(
+    split = change_heads(merge=lambda y: y, output=lambda y, W: y)(
         x, W_query, W_key, W_value, W_output, heads
     )
     return merge_heads(split @ W_output[:D, :D].T)
@@ -267,17 +270,17 @@ def own_weights(x, W_query, W_key, W_value, W_output, heads):
 @MULTI_HEAD.wrong("random", "the mean")
 def dropped(x, *rest):
     """Dropout on the weights, always on."""
-    return with_heads(then=lambda w: F.dropout(w, 0.1))(x, *rest)
+    return change_heads(then=lambda w: F.dropout(w, 0.1))(x, *rest)
 
 
 GROUPED_QUERY = Answers(checks.check_grouped_query, detached, single)
 GROUPED_QUERY += (
     Wrong("numbers", "softmax twice", "one key",
-          with_groups(then=lambda w: w.softmax(-1))),
+          change_groups(then=lambda w: w.softmax(-1))),
     Wrong("numbers", "the neighbours' group, one off", "one group",
           group_of(lambda h, H, G: ((h + 1) * G // H) % G)),
     Wrong("numbers", "scaled by the number of keys", "S = D",
-          lambda q, k, v: with_groups(
+          lambda q, k, v: change_groups(
               scale=lambda D, H: k.shape[2] ** -0.5)(q, k, v)),
 )  # fmt: skip
 
@@ -286,7 +289,7 @@ GROUPED_QUERY += (
 def broadcast_wrongly(query, key, value):
     """The axis of heads in a group comes before that of groups."""
     split = query.unflatten(1, (-1, key.shape[1]))
-    return weighed(
+    return average_values(
         split,
         key[:, None],
         value[:, None],
@@ -297,7 +300,7 @@ def broadcast_wrongly(query, key, value):
 @GROUPED_QUERY.wrong("numbers", "one group")
 def all_groups_at_once(query, key, value):
     """Every head looks at the keys of all groups."""
-    return weighed(
+    return average_values(
         query, key.flatten(1, 2)[:, None], value.flatten(1, 2)[:, None]
     )
 
@@ -306,7 +309,7 @@ def all_groups_at_once(query, key, value):
 def one_head_each(query, key, value):
     """One head of each group."""
     each = query.shape[1] // key.shape[1]
-    return with_groups()(query[:, ::each], key, value)
+    return change_groups()(query[:, ::each], key, value)
 
 
 @GROUPED_QUERY.wrong("numbers", "as many groups as heads")
@@ -314,13 +317,13 @@ def first_head_for_group(query, key, value):
     """The group's first head asks for all."""
     each = query.shape[1] // key.shape[1]
     first = query[:, ::each].repeat_interleave(each, dim=1)
-    return with_groups()(first, key, value)
+    return change_groups()(first, key, value)
 
 
 @GROUPED_QUERY.wrong("error", "one group")
 def unshared(query, key, value):
     """Keys and values are not repeated at all."""
-    return weighed(query, key, value)
+    return average_values(query, key, value)
 
 
 @GROUPED_QUERY.wrong("error", "H = G²")
@@ -328,7 +331,7 @@ def repeated_too_often(query, key, value):
     """Repeated G times, not H / G times."""
     G = key.shape[1]
     keys, values = (x.repeat_interleave(G, dim=1) for x in (key, value))
-    return weighed(query, keys, values)
+    return average_values(query, keys, values)
 
 
 @GROUPED_QUERY.wrong("nan", "small scores")

@@ -7,16 +7,19 @@ import torch
 from torch.nn import functional as F
 
 from attnbook.exercises import positions as checks
-from attnbook.exercises.edited import edited
+from attnbook.exercises.edit import edit_solution
 from attnbook.exercises.positions.alibi import alibi
-from attnbook.exercises.positions.relative_bias import clipped, looked_up
+from attnbook.exercises.positions.relative_bias import (
+    clip_distance,
+    look_up_bias,
+)
 from attnbook.exercises.positions.rotate import rotate
-from attnbook.exercises.positions.sinusoidal import in_turns, sinusoidal
+from attnbook.exercises.positions.sinusoidal import interleave, sinusoidal
 from wrong_answers import Wrong
 from wrong_answers.common import Answers, detached, single
 
 # What is right, to be spoilt.
-relative_bias = looked_up(clipped)
+relative_bias = look_up_bias(clip_distance)
 
 
 def slopes_of(heads):
@@ -26,13 +29,13 @@ def slopes_of(heads):
 SINUSOIDAL = Answers(checks.check_sinusoidal)
 SINUSOIDAL += (
     Wrong("shape", "half the width: sine and cosine are added",
-          "the length", edited(
+          "the length", edit_solution(
               sinusoidal, "return torch.stack([ → return sum([",
               ", dim=-1).flatten(1) → )")),
     Wrong("type", "sine and cosine returned apart", "every number",
           lambda L, C: sinusoidal(L, C).chunk(2, -1)),
     Wrong("numbers", "another zero was added", "the first pair",
-          edited(sinusoidal, "10000.0 → 100000.0")),
+          edit_solution(sinusoidal, "10000.0 → 100000.0")),
     Wrong("shape", "length + 1 rows, for padding", "every number",
           lambda L, C: sinusoidal(L + 1, C)),
     Wrong("shape", "width and length swapped", "the square ones",
@@ -67,7 +70,7 @@ def waves_precedence(length, width):
     """`10000 ** 2 * i / width`: the power binds first."""
     steps = 10000.0**2 * torch.arange(width // 2) / width
     angle = torch.arange(length)[:, None] / steps.clamp(min=1)
-    return in_turns(angle.sin(), angle.cos())
+    return interleave(angle.sin(), angle.cos())
 
 
 @SINUSOIDAL.wrong("dtype", "position 0")
@@ -102,7 +105,7 @@ def waves_squeezed(length, width):
     angle = torch.linspace(0, 1, length)[:, None] * 10000.0 ** -(
         torch.arange(0, width, 2) / width
     )
-    return in_turns(angle.sin(), angle.cos())
+    return interleave(angle.sin(), angle.cos())
 
 
 @SINUSOIDAL.wrong("numbers", "the first pair")
@@ -110,7 +113,7 @@ def waves_overflowing(length, width):
     """10000^(2i) first, then the root: it overflows."""
     powers = torch.tensor(10000.0) ** torch.arange(0, width, 2)
     angle = torch.arange(length)[:, None] / powers * width
-    return in_turns(angle.sin(), angle.cos())
+    return interleave(angle.sin(), angle.cos())
 
 
 @SINUSOIDAL.wrong("numbers", "the shape")
@@ -126,19 +129,19 @@ ROTATE = Answers(checks.check_rotate, detached)
 ROTATE += (
     Wrong("numbers", "positions scaled instead of frequencies (rasbt/"
           "LLMs-from-scratch 939)", "position 0",
-          edited(rotate, "positions[:, None] → positions[:, None] / 8")),
+          edit_solution(rotate, "positions[:, None] → positions[:, None] / 8")),
     Wrong("numbers", "positions beyond a limit are one (a sliding window "
           "whose pointer is not reset, rasbt/LLMs-from-scratch 925)",
-          "a short text", edited(
+          "a short text", edit_solution(
               rotate, "positions[:, None] → positions[:, None].clamp(max=6)")),
     Wrong("numbers", "angles in degrees", "position 0",
-          edited(rotate, "* steps → * steps * torch.pi / 180")),
+          edit_solution(rotate, "* steps → * steps * torch.pi / 180")),
     Wrong("numbers", "2π · angle", "position 0",
-          edited(rotate, "* steps → * steps * 2 * torch.pi")),
+          edit_solution(rotate, "* steps → * steps * 2 * torch.pi")),
     Wrong("numbers", "normalised as well", "unit vectors",
           lambda x, p, base=1e4: F.normalize(rotate(x, p, base), dim=-1)),
     Wrong("shape", "turned pairs as an axis of their own", "one batch",
-          edited(rotate, ".flatten(-2) → ")),
+          edit_solution(rotate, ".flatten(-2) → ")),
     Wrong("type", "cosine and sine of a cache returned with it",
           "every number",
           lambda x, p, base=1e4: (rotate(x, p, base), p)),
@@ -172,7 +175,7 @@ def angles_not_cast(x, positions, base=10000.0):
     D = x.shape[-1]
     angle = positions[:, None] * base ** -(torch.arange(0, D, 2) / D)
     even, odd = x[..., ::2], x[..., 1::2]
-    return in_turns(
+    return interleave(
         even * angle.cos() - odd * angle.sin(),
         even * angle.sin() + odd * angle.cos(),
     )
@@ -228,29 +231,29 @@ def relative_to_the_last(x, positions, base=10000.0):
 ALIBI = Answers(checks.check_alibi)
 ALIBI += (
     Wrong("numbers", "1, 1/2, 1/4, ... for any number of heads",
-          "one key", edited(
+          "one key", edit_solution(
               alibi, "-8.0 * torch.arange(1, heads + 1) / heads "
               "→ -torch.arange(heads)")),
     Wrong("numbers", "the mean of both ends, for all rows", "one key",
           lambda H, T, S: -alibi(H, S, S).abs().mean(1, True).expand(H, T, S)),
     Wrong("numbers", "2^(-8 / h)", "one head",
-          edited(
+          edit_solution(
               alibi, "-8.0 * torch.arange(1, heads + 1) / heads "
               "→ -8 / torch.arange(1, heads + 1)")),
     Wrong("numbers", "2^(-h / H): the 8 is forgotten", "no bias at 0",
-          edited(alibi, "-8.0 * → -1.0 *")),
+          edit_solution(alibi, "-8.0 * → -1.0 *")),
     Wrong("numbers", "e for 2", "no bias at 0",
-          edited(alibi, "2.0 ** (-8.0 → torch.e ** (-8.0")),
+          edit_solution(alibi, "2.0 ** (-8.0 → torch.e ** (-8.0")),
     Wrong("numbers", "divided by √H", "one head",
           lambda H, T, S: alibi(H, T, S) / max(H, 2) ** 0.5),
     Wrong("numbers", "clipped at 2 steps", "a short text",
-          edited(alibi, "* (t - torch.arange(keys)) "
+          edit_solution(alibi, "* (t - torch.arange(keys)) "
                  "→ * (t - torch.arange(keys)).clamp(max=2)")),
     Wrong("numbers", "one more head than there is, the first left out",
-          "the shape", edited(
+          "the shape", edit_solution(
               alibi, "(1, heads + 1) / heads → (2, heads + 2) / (heads + 1)")),
     Wrong("nan", "-inf times a distance of 0", "no number at all",
-          edited(alibi, "return - → return -torch.inf * ")),
+          edit_solution(alibi, "return - → return -torch.inf * ")),
     Wrong("dtype", "slopes as whole numbers", "nothing", lambda H, T, S:
           alibi(H, T, S).long()),
     Wrong("dtype", "half precision throughout", "small numbers",
@@ -287,7 +290,7 @@ def without_rows(heads, T, S):
 RELATIVE_BIAS = Answers(checks.check_relative_bias, detached, single)
 RELATIVE_BIAS += (
     Wrong("numbers", "`.abs()` without an offset", "the shape",
-          looked_up(lambda away, reach: away.abs().clamp(max=reach))),
+          look_up_bias(lambda away, reach: away.abs().clamp(max=reach))),
     Wrong("shape", "a row of the table for each query", "the heads",
           lambda table, T, S: table[:, None].repeat(1, T, 1)[..., :1]
           .expand(-1, T, T + 1)),

@@ -5,14 +5,14 @@ from torch.nn import functional as F
 
 from attnbook.exercises import self_attention as checks
 from attnbook.exercises.self_attention.cross_attention import (
-    itself,
-    past,
-    weighed,
+    attend_to_itself,
+    average_values,
+    mask_future,
 )
 from wrong_answers import Wrong
 from wrong_answers.common import Answers, detached, single
 
-RIGHT = weighed()
+RIGHT = average_values()
 
 
 def first_of_batch(x, memory, W_query, W_key, W_value):
@@ -50,19 +50,19 @@ def residual(x, memory, W_query, W_key, W_value):
 
 
 def twice(x, memory, W_query, W_key, W_value):
-    return weighed(then=lambda w, D: w.softmax(-1))(
+    return average_values(then=lambda w, D: w.softmax(-1))(
         x, memory, W_query, W_key, W_value
     )
 
 
 def by_tokens(x, memory, W_query, W_key, W_value):
-    return weighed(scale=lambda D, C: memory.shape[1] ** -0.5)(
+    return average_values(scale=lambda D, C: memory.shape[1] ** -0.5)(
         x, memory, W_query, W_key, W_value
     )
 
 
 def multiplied(x, memory, W_query, W_key, W_value):
-    return weighed(scale=lambda D, C: D**0.5)(
+    return average_values(scale=lambda D, C: D**0.5)(
         x, memory, W_query, W_key, W_value
     )
 
@@ -122,7 +122,7 @@ def of_any(made):
 
 
 def causal(**changes):
-    return itself(weighed(**({"bend": past} | changes)))
+    return attend_to_itself(average_values(**({"bend": mask_future} | changes)))
 
 
 def only_the_one_before(scores):
@@ -137,9 +137,9 @@ def scalar(scale):
 
 SELF_ATTENTION = Answers(checks.check_self_attention, detached, single)
 SELF_ATTENTION += (
-*of_any(itself),
+*of_any(attend_to_itself),
     Wrong("numbers", "reshape for transpose", "the shape",
-          itself(reshaped_keys)),
+          attend_to_itself(reshaped_keys)),
     Wrong("error", "only the queries are made with x @ W_query",
           "the shape, where the matrices are square",
           lambda x, Q, K, V: RIGHT(x, x, Q.mT, K, V)),
@@ -170,7 +170,7 @@ CROSS_ATTENTION += (
           lambda x, m, Q, K, V: RIGHT(x, m, Q, K, V.mT)),
     Wrong("error", "keys of memory, values of x",
           "the shape, where C = M and T = S",
-          lambda x, m, Q, K, V: weighed()(x, m, Q, K, V[:, :1]) * 0
+          lambda x, m, Q, K, V: average_values()(x, m, Q, K, V[:, :1]) * 0
           + (x @ V.T).mean(1, keepdim=True)),
     Wrong("ready-made", "one call in PyTorch", "every number",
           lambda x, m, Q, K, V: F.scaled_dot_product_attention(
@@ -200,9 +200,9 @@ CAUSAL_SELF_ATTENTION += (
     Wrong("numbers", "the softmax runs over the queries",
           "one position", causal(
               axis=-2, then=lambda w, D: w.nan_to_num())),
-    Wrong("numbers", "divided by √T", "T = D", itself(
-        lambda x, m, Q, K, V: weighed(
-            scale=lambda D, C: m.shape[1] ** -0.5, bend=past
+    Wrong("numbers", "divided by √T", "T = D", attend_to_itself(
+        lambda x, m, Q, K, V: average_values(
+            scale=lambda D, C: m.shape[1] ** -0.5, bend=mask_future
         )(x, m, Q, K, V))),
     Wrong("numbers", "a sentinel of -100, which large scores reach",
           "small scores",
@@ -235,7 +235,7 @@ def past_values_only(x, W_query, W_key, W_value):
     """The mask on the values: a running mean of future-free values."""
     value = (x @ W_value.T).cumsum(1)
     query, key = x @ W_query.T, x @ W_key.T
-    scores = past(query @ key.mT * W_query.shape[0] ** -0.5)
+    scores = mask_future(query @ key.mT * W_query.shape[0] ** -0.5)
     return scores.softmax(-1) @ value
 
 
@@ -244,7 +244,7 @@ def masks_the_input(x, W_query, W_key, W_value):
     """The last input is blanked: 'no peeking'."""
     last = x.clone()
     last[:, -1] = 0
-    return itself(RIGHT)(last, W_query, W_key, W_value)
+    return attend_to_itself(RIGHT)(last, W_query, W_key, W_value)
 
 
 CHANGED_OUTPUTS = Answers(checks.check_changed_outputs)

@@ -5,7 +5,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from attnbook.exercises import transformer as checks
-from attnbook.exercises.edited import edited
+from attnbook.exercises.edit import edit_solution
 from attnbook.exercises.transformer.block import block
 from attnbook.exercises.transformer.decoder_step import decoder_step
 from attnbook.exercises.transformer.label_shift import next_symbol_loss
@@ -180,7 +180,7 @@ DECODER_STEP += (
         "numbers",
         "one causal mask for both attentions",
         "one target place and one source symbol",
-        edited(
+        edit_solution(
             decoder_step,
             "memory, real) → memory, real & "
             "torch.ones(x.shape[1], memory.shape[1]).tril().bool())",
@@ -191,7 +191,7 @@ DECODER_STEP += (
         "padding set to 0 instead of hidden: a key of 0 has the score 0, not "
         "minus infinity",
         "texts without padding",
-        edited(
+        edit_solution(
             decoder_step,
             "memory, memory, real → memory * real.mT, memory * real.mT",
         ),
@@ -200,19 +200,21 @@ DECODER_STEP += (
         "numbers",
         "the values in reverse order",
         "one source symbol",
-        edited(decoder_step, "memory, memory, → memory, memory.flip(1),"),
+        edit_solution(
+            decoder_step, "memory, memory, → memory, memory.flip(1),"
+        ),
     ),
     Wrong(
         "numbers",
         "lengths count from 0 (`<=`)",
         "full lengths",
-        edited(decoder_step, "< lengths → <= lengths"),
+        edit_solution(decoder_step, "< lengths → <= lengths"),
     ),
     Wrong(
         "numbers",
         "the last real symbol hidden, taken for END",
         "one source symbol",
-        edited(
+        edit_solution(
             decoder_step,
             "< lengths[:, None, None] "
             "→ < (lengths[:, None, None] - 1).clamp(min=1)",

@@ -101,7 +101,7 @@ class AttentionMap(BookWidget):
         ):
             if not 0 <= at < count:
                 raise ValueError(
-                    f"{name} {at} is asked for, but there are {count}, "
+                    f"{name} is {at}, but there are {count}, "
                     "counted from 0"
                 )
 

@@ -90,7 +90,7 @@ class PositionExplorer(BookWidget):
         )
         if self.pair >= self.width // 2:
             raise ValueError(
-                f"pair {self.pair} is asked for, but a width of {self.width} "
+                f"pair is {self.pair}, but a width of {self.width} "
                 f"has {self.width // 2}, counted from 0"
             )
 

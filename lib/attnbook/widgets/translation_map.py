@@ -93,7 +93,7 @@ class TranslationMap(BookWidget):
         ):
             if not low <= at < count:
                 raise ValueError(
-                    f"{name} {at} is asked for, but there are {count}, "
+                    f"{name} is {at}, but there are {count}, "
                     "counted from 0"
                 )
 

@@ -79,7 +79,7 @@ def read_terms(data: dict, known: set[str]) -> list[Term]:
         term = Term(**(entry | lists))
         require_place(term, known)
         if any(term.name.lower() == one.name.lower() for one in terms):
-            raise ValueError(f"the term {name!r} stands twice")
+            raise ValueError(f"the term {name!r} occurs twice")
         terms.append(term)
     return sorted(terms, key=lambda term: term.chapter)
 

@@ -17,7 +17,7 @@ import torch
 
 from attnbook.exercises import cost
 from attnbook.exercises.cached_outcomes import draw_cases, list_outcomes
-from attnbook.exercises.edited import edited
+from attnbook.exercises.edit import edit_solution
 from attnbook.exercises.exercise import FIRST, Case, Exercise, Mistake
 from attnbook.exercises.mistake import Trial
 from attnbook.exercises.outcome import is_same_outcome
@@ -235,11 +235,11 @@ def test_the_verdict_needs_data_only(check):
 
 def test_what_an_edit_replaces_must_stand_once_in_the_solution():
     flops = cost.check_flops.solution
-    halved = edited(flops, "2 * B * H * T * S * D → B * H * T * S * D")
+    halved = edit_solution(flops, "2 * B * H * T * S * D → B * H * T * S * D")
     assert halved(1, 1, 1, 3, 5, 7, 0)[0] * 2 == flops(1, 1, 1, 3, 5, 7, 0)[0]
     for old, count in ("softmax", 0), ("scores", 4):
-        with pytest.raises(ValueError, match=f"'{old}' stands {count} times"):
-            edited(flops, f"{old} → 1")
+        with pytest.raises(ValueError, match=f"'{old}' occurs {count} times"):
+            edit_solution(flops, f"{old} → 1")
 
 
 # The engine itself, on an exercise of three lines.

@@ -84,9 +84,9 @@ def test_inputs_of_unequal_sizes_are_refused(changes, message):
 def test_a_missing_field_layer_or_head_is_refused():
     with pytest.raises(ValueError, match="0 examples given"):
         AttentionMap([])
-    with pytest.raises(ValueError, match=r"layer 2 is asked for.*there are 2"):
+    with pytest.raises(ValueError, match=r"layer is 2.*there are 2"):
         AttentionMap([example()], layer=2)
-    with pytest.raises(ValueError, match="head -1 is asked for"):
+    with pytest.raises(ValueError, match="head is -1"):
         AttentionMap([example()], head=-1)
     with pytest.raises(ValueError, match="'one' or 'all', not 'some'"):
         AttentionMap([example()], heads="some")

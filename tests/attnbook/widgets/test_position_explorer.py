@@ -103,7 +103,7 @@ def test_the_sinusoidal_score_depends_on_the_positions():
         ({"positions": [0]}, r"2 whole numbers from 0 to 63, not \[0\]"),
         ({"width": 7}, "width is 7, and pairs need an even one"),
         ({"width": 64}, "width is 64, outside 2 to 32"),
-        ({"width": 4}, "pair 2 is asked for, but a width of 4 has 2"),
+        ({"width": 4}, "pair is 2, but a width of 4 has 2"),
         ({"base": 1}, "base is 1.0, outside 2 to 1e"),
     ],
 )

@@ -114,9 +114,9 @@ def test_a_missing_field_layer_or_head_is_refused():
         TranslationMap([])
     with pytest.raises(ValueError, match="lacks 'cross'"):
         TranslationMap([{k: v for k, v in example().items() if k != "cross"}])
-    with pytest.raises(ValueError, match=r"layer 2 is asked for.*there are 2"):
+    with pytest.raises(ValueError, match=r"layer is 2.*there are 2"):
         TranslationMap([example()], layer=2)
-    with pytest.raises(ValueError, match="head -2 is asked for"):
+    with pytest.raises(ValueError, match="head is -2"):
         TranslationMap([example()], head=-2)
 
 

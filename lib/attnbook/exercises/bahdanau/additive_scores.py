@@ -37,7 +37,7 @@ def draw_scores(rng: torch.Generator) -> tuple[Case, ...]:
     )
 
 
-def bent(bend):
+def apply_activation(bend):
     """Return additive scores with another function in tanh's place."""
 
     def scores(query, key, W_query, W_key, v):
@@ -60,19 +60,19 @@ check_additive_scores = Exercise(
             "relu-for-tanh",
             "ReLU instead of tanh",
             "the activation is ReLU; it should be tanh",
-            bent(torch.relu),
+            apply_activation(torch.relu),
         ),
         Mistake(
             "no-tanh",
             "no tanh",
             "tanh is not applied to the sum of the projections",
-            bent(lambda x: x),
+            apply_activation(lambda x: x),
         ),
         Mistake(
             "sigmoid-for-tanh",
             "sigmoid instead of tanh",
             "the activation is a sigmoid; it should be tanh",
-            bent(torch.sigmoid),
+            apply_activation(torch.sigmoid),
         ),
         Mistake(
             "tanh-too-early",

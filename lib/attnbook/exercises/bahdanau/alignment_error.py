@@ -40,7 +40,7 @@ def draw_links(rng: torch.Generator) -> tuple[Case, ...]:
     )
 
 
-def counted(rate):
+def count_links(rate):
     """Return a rate of the counts |L∩S|, |L∩P|, |L| and |S|."""
 
     def answer(predicted, sure, possible):
@@ -55,7 +55,7 @@ def counted(rate):
     return answer
 
 
-def mean_of_sentences(predicted, sure, possible):
+def average_over_sentences(predicted, sure, possible):
     """Return the mean of the sentences' rates, each counted alike."""
     rates = [
         metrics.alignment_error_rate([a], [s], [p])
@@ -79,35 +79,35 @@ check_alignment_error = Exercise(
             "accuracy instead of error",
             "it returns the share of links that are right; the error rate is "
             "the share that is wrong",
-            counted(lambda s, p, a, n: (s + p) / (a + n)),
+            count_links(lambda s, p, a, n: (s + p) / (a + n)),
         ),
         Mistake(
             "sure-only",
             "possible links counted as errors",
             "a predicted link that is possible, but not sure, is counted as "
             "an error",
-            counted(lambda s, p, a, n: 1 - 2 * s / (a + n)),
+            count_links(lambda s, p, a, n: 1 - 2 * s / (a + n)),
         ),
         Mistake(
             "possible-only",
             "sure links not counted twice",
             "the sure links are not counted separately; a sure link that is "
             "found should count twice, as sure and as possible",
-            counted(lambda s, p, a, n: 1 - 2 * p / (a + n)),
+            count_links(lambda s, p, a, n: 1 - 2 * p / (a + n)),
         ),
         Mistake(
             "precision-error",
             "precision only",
             "it measures only whether the predicted links are possible, not "
             "whether the sure links were found",
-            counted(lambda s, p, a, n: 1 - p / a if a else 0.0),
+            count_links(lambda s, p, a, n: 1 - p / a if a else 0.0),
         ),
         Mistake(
             "recall-error",
             "recall only",
             "it measures only whether the sure links were found, not whether "
             "the predicted links are possible",
-            counted(lambda s, p, a, n: 1 - s / n),
+            count_links(lambda s, p, a, n: 1 - s / n),
         ),
         Mistake(
             "mean-of-sentences",
@@ -115,7 +115,7 @@ check_alignment_error = Exercise(
             "it averages the rates of the sentences; the counts should be "
             "summed over all sentences first, so that a long sentence weighs "
             "more",
-            mean_of_sentences,
+            average_over_sentences,
         ),
         Mistake(
             "first-sentence",
@@ -128,13 +128,13 @@ check_alignment_error = Exercise(
             "count instead of a rate",
             "it returns a number of links; it should be divided by the number "
             "of predicted and sure links",
-            counted(lambda s, p, a, n: a + n - s - p),
+            count_links(lambda s, p, a, n: a + n - s - p),
         ),
         Mistake(
             "percent",
             "percentage instead of a fraction",
             "it returns a percentage; the rate should lie between 0 and 1",
-            counted(lambda s, p, a, n: 100 * (1 - (s + p) / (a + n))),
+            count_links(lambda s, p, a, n: 100 * (1 - (s + p) / (a + n))),
         ),
     ),
 )

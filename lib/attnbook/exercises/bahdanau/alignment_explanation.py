@@ -100,7 +100,7 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
     return tuple(cases)
 
 
-def designed(
+def make_design(
     words: Callable = rotate,
     slots: Callable = rotate,
     steps: Callable = range,
@@ -123,17 +123,17 @@ def designed(
     return answer
 
 
-def unchanged(S: int) -> list[int]:
+def keep_order(S: int) -> list[int]:
     """Return 0 to S - 1."""
     return list(range(S))
 
 
-def backwards(S: int) -> list[int]:
+def reverse_order(S: int) -> list[int]:
     """Return S - 1 to 0."""
     return list(range(S))[::-1]
 
 
-def first_two(S: int) -> list[int]:
+def swap_first_two(S: int) -> list[int]:
     """Return 0 to S - 1 with the first two swapped."""
     return [1, 0, *range(2, S)]
 
@@ -152,56 +152,60 @@ check_alignment_explanation = Exercise(
             "nothing is changed",
             "it leaves words and states in their order, where all three "
             "explanations predict the same slot",
-            designed(words=unchanged, slots=unchanged),
+            make_design(words=keep_order, slots=keep_order),
         ),
         Mistake(
             "words-only",
             "only the words are moved",
             "it moves only the words. Then the state of position t is in slot "
             "t, so the explanations by slot and by position predict the same",
-            designed(slots=unchanged),
+            make_design(slots=keep_order),
         ),
         Mistake(
             "states-only",
             "only the states are moved",
             "it moves only the states. Then word t was read at position t, so "
             "the explanations by position and by word predict the same",
-            designed(words=unchanged),
+            make_design(words=keep_order),
         ),
         Mistake(
             "moves-cancel",
             "the two moves cancel",
             "the two moves cancel: every word is back in its slot, so the "
             "explanations by slot and by word predict the same",
-            designed(words=backwards, slots=backwards),
+            make_design(words=reverse_order, slots=reverse_order),
         ),
         Mistake(
             "moves-cancel-by-rotation",
             "the states are rotated back",
             "the states are moved back to where their words came from, so "
             "the explanations by slot and by word predict the same",
-            designed(slots=lambda S: rotate(S, -1), steps=lambda S: [0]),
+            make_design(slots=lambda S: rotate(S, -1), steps=lambda S: [0]),
         ),
         Mistake(
             "one-output-word",
             "only one output word",
             "it tries only one output word. A model that always attends to "
             "one slot then looks like one of the three",
-            designed(steps=lambda S: [0]),
+            make_design(steps=lambda S: [0]),
         ),
         Mistake(
             "fixed-words",
             "the tested word is not moved",
             "it swaps the first two words and tests the last one, which has "
             "not moved",
-            designed(words=first_two, slots=first_two, steps=lambda S: [S - 1]),
+            make_design(
+                words=swap_first_two,
+                slots=swap_first_two,
+                steps=lambda S: [S - 1],
+            ),
         ),
         Mistake(
             "no-negative",
             "no answer for other models",
             "it never returns 3: if no explanation predicts what was seen, "
             "say so",
-            designed(other=False),
+            make_design(other=False),
         ),
         Mistake(
             "always-word",

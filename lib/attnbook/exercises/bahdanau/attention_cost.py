@@ -42,7 +42,7 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
     )
 
 
-def changed(**parts):
+def change_counts(**parts):
     """Return the right counts but for some, given as functions."""
     names = ("parameters", "largest", "once", "again")
 
@@ -68,26 +68,26 @@ check_attention_cost = Exercise(
             "v-forgotten",
             "parameters without v",
             "the parameters of v are missing",
-            changed(parameters=lambda B, T, S, N, M, A: A * (N + M)),
+            change_counts(parameters=lambda B, T, S, N, M, A: A * (N + M)),
         ),
         Mistake(
             "square-matrices",
             "square projections",
             "W has A · N parameters and U has A · M; they are not square",
-            changed(parameters=lambda B, T, S, N, M, A: A * (2 * A + 1)),
+            change_counts(parameters=lambda B, T, S, N, M, A: A * (2 * A + 1)),
         ),
         Mistake(
             "biases",
             "parameters with biases",
             "the projections of the formula have no biases",
-            changed(parameters=lambda B, T, S, N, M, A: A * (N + M + 3)),
+            change_counts(parameters=lambda B, T, S, N, M, A: A * (N + M + 3)),
         ),
         Mistake(
             "parameters-per-pair",
             "parameters of every pair",
             "the parameters are counted again for every pair; all pairs share "
             "them",
-            changed(
+            change_counts(
                 parameters=lambda B, T, S, N, M, A: T * S * A * (N + M + 1)
             ),
         ),
@@ -96,27 +96,27 @@ check_attention_cost = Exercise(
             "scores taken for the largest tensor",
             "the scores have B · T · S numbers, but the hidden layer that "
             "they are computed from has A times as many",
-            changed(largest=lambda B, T, S, N, M, A: B * T * S),
+            change_counts(largest=lambda B, T, S, N, M, A: B * T * S),
         ),
         Mistake(
             "projections-largest",
             "projections taken for the largest tensor",
             "the largest tensor is the sum of every projected query and every "
             "projected key; its axes multiply",
-            changed(largest=lambda B, T, S, N, M, A: B * (T + S) * A),
+            change_counts(largest=lambda B, T, S, N, M, A: B * (T + S) * A),
         ),
         Mistake(
             "batch-forgotten",
             "largest tensor of one sentence",
             "the largest tensor is counted for one sentence of the batch",
-            changed(largest=lambda B, T, S, N, M, A: T * S * A),
+            change_counts(largest=lambda B, T, S, N, M, A: T * S * A),
         ),
         Mistake(
             "query-width",
             "keys projected from the query's width",
             "the keys are projected from the width M of the encoder states, "
             "not from the width N of the decoder states",
-            changed(
+            change_counts(
                 once=lambda B, T, S, N, M, A: B * S * N * A,
                 again=lambda B, T, S, N, M, A: T * B * S * N * A,
             ),
@@ -126,7 +126,7 @@ check_attention_cost = Exercise(
             "both costs are the same",
             "projecting the keys again at each of T steps costs T times as "
             "much as projecting them once",
-            changed(again=lambda B, T, S, N, M, A: B * S * M * A),
+            change_counts(again=lambda B, T, S, N, M, A: B * S * M * A),
         ),
         Mistake(
             "swapped",

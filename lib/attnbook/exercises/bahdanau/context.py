@@ -46,7 +46,7 @@ def draw_context(rng: torch.Generator) -> tuple[Case, ...]:
     )
 
 
-def weighed(weigh):
+def average_values(weigh):
     """Return a context with weights from the scores and a mask of real keys."""
 
     def answer(scores, value, lengths):
@@ -57,18 +57,18 @@ def weighed(weigh):
     return answer
 
 
-def hidden(scores, real, number=-torch.inf):
+def mask_padding(scores, real, number=-torch.inf):
     """Return the scores with a number where a key is padding."""
     return scores.masked_fill(~real, number)
 
 
-def unstable(scores, real):
+def compute_unstable_softmax(scores, real):
     """Return weights without the shift by the largest score."""
     exponentials = scores.exp() * real
     return exponentials / exponentials.sum(-1, keepdim=True)
 
 
-RIGHT = weighed(lambda s, real: hidden(s, real).softmax(-1))
+RIGHT = average_values(lambda s, real: mask_padding(s, real).softmax(-1))
 
 check_context = Exercise(
     title="attention weights and context vector",
@@ -83,39 +83,43 @@ check_context = Exercise(
             "padding-unmasked",
             "padding not masked",
             "the padding positions get weight: they are not masked out",
-            weighed(lambda s, real: s.softmax(-1)),
+            average_values(lambda s, real: s.softmax(-1)),
         ),
         Mistake(
             "wrong-axis",
             "softmax over the queries",
             "the softmax runs over the queries; it should run over the keys",
-            weighed(lambda s, real: hidden(s, real).softmax(1).nan_to_num()),
+            average_values(
+                lambda s, real: mask_padding(s, real).softmax(1).nan_to_num()
+            ),
         ),
         Mistake(
             "whole-batch-softmax",
             "softmax over the batch",
             "the softmax runs over the batch; it should run over the keys",
-            weighed(lambda s, real: hidden(s, real).softmax(0).nan_to_num()),
+            average_values(
+                lambda s, real: mask_padding(s, real).softmax(0).nan_to_num()
+            ),
         ),
         Mistake(
             "masked-after",
             "mask after the softmax",
             "the mask is applied after the softmax, so the remaining weights "
             "no longer sum to 1",
-            weighed(lambda s, real: s.softmax(-1) * real),
+            average_values(lambda s, real: s.softmax(-1) * real),
         ),
         Mistake(
             "zero-score",
             "padding scores set to 0",
             "the scores of padding are set to 0, and the softmax gives a "
             "score of 0 positive weight; they should be minus infinity",
-            weighed(lambda s, real: (s * real).softmax(-1)),
+            average_values(lambda s, real: (s * real).softmax(-1)),
         ),
         Mistake(
             "inverted-mask",
             "inverted mask",
             "the mask is inverted: only padding gets weight",
-            weighed(lambda s, real: hidden(s, ~real).softmax(-1)),
+            average_values(lambda s, real: mask_padding(s, ~real).softmax(-1)),
         ),
         Mistake(
             "one-too-many",
@@ -142,36 +146,42 @@ check_context = Exercise(
             "-1e9 instead of minus infinity",
             "the scores of padding are set to -1e9, and a real score can be "
             "lower still; use minus infinity",
-            weighed(lambda s, real: hidden(s, real, -1e9).softmax(-1)),
+            average_values(
+                lambda s, real: mask_padding(s, real, -1e9).softmax(-1)
+            ),
         ),
         Mistake(
             "small-sentinel",
             "-1e4 instead of minus infinity",
             "the scores of padding are set to -10000, and a real score can be "
             "lower still; use minus infinity",
-            weighed(lambda s, real: hidden(s, real, -1e4).softmax(-1)),
+            average_values(
+                lambda s, real: mask_padding(s, real, -1e4).softmax(-1)
+            ),
         ),
         Mistake(
             "uniform",
             "uniform weights",
             "every real position gets the same weight: the scores are not used",
-            weighed(lambda s, real: hidden(0 * s, real).softmax(-1)),
+            average_values(
+                lambda s, real: mask_padding(0 * s, real).softmax(-1)
+            ),
         ),
         Mistake(
             "unstable",
             "exponential overflows",
             "the exponentials overflow; subtract the largest score first, or "
             "use `softmax`",
-            weighed(unstable),
+            average_values(compute_unstable_softmax),
         ),
         Mistake(
             "hard-choice",
             "argmax instead of softmax",
             "the context is the value of the key with the highest score; it "
             "should be the weighted average of all values",
-            weighed(
+            average_values(
                 lambda s, real: functional.one_hot(
-                    hidden(s, real).argmax(-1), s.shape[-1]
+                    mask_padding(s, real).argmax(-1), s.shape[-1]
                 ).to(s.dtype)
             ),
         ),

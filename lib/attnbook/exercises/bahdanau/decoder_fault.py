@@ -83,7 +83,7 @@ class Step:
         )
 
 
-def far(a: Tensor, b: Tensor) -> bool:
+def differ(a: Tensor, b: Tensor) -> bool:
     """Tell whether two tensors differ by more than rounding.
 
     Rounding stays below a fifth of the bound, and what a fault changes is more
@@ -163,10 +163,10 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
     return tuple(case(*kinds[i]) for i in (0, *order.tolist()))
 
 
-def examined(
+def make_diagnosis(
     *,
     examples: bool = False,
-    sums: Callable = lambda total: far(total, torch.ones(len(total))),
+    sums: Callable = lambda total: differ(total, torch.ones(len(total))),
     padded: Callable = lambda lengths: lengths - 1,
     one_position: bool = True,
     changed: Callable = lambda memory: memory + 1,
@@ -183,14 +183,14 @@ def examined(
         following, weights = step(state, word, memory, short)
         if sums(weights.sum(-1)):
             return numbers(1)
-        if far(weights[:, -1], weights[:, -1] * (short == lengths)):
+        if differ(weights[:, -1], weights[:, -1] * (short == lengths)):
             return numbers(2)
-        if far(
+        if differ(
             step(state, word + 1, memory, short)[order_of],
             (weights if order_of else following),
         ):
             return numbers(5)
-        if not far(step(state, word, changed(memory), short)[0], following):
+        if not differ(step(state, word, changed(memory), short)[0], following):
             return numbers(4)
         last = (
             (memory[:, :1], lengths * 0 + 1)
@@ -198,14 +198,14 @@ def examined(
             else (memory, short)
         )
         other = torch.zeros_like(state) if examples else state + 1
-        if not far(step(state, word, *last)[0], step(other, word, *last)[0]):
+        if not differ(step(state, word, *last)[0], step(other, word, *last)[0]):
             return numbers(3)
         return numbers(0)
 
     return answer
 
 
-def padding_only(memory: Tensor) -> Tensor:
+def change_padding(memory: Tensor) -> Tensor:
     """Return the memory with its last position changed."""
     return torch.cat([memory[:, :-1], memory[:, -1:] + 1], dim=1)
 
@@ -224,7 +224,7 @@ check_decoder_fault = Exercise(
             "only inputs without padding",
             "it tries only inputs without padding, so it cannot see what the "
             "step does with padding; shorten the lengths",
-            examined(padded=lambda lengths: lengths),
+            make_diagnosis(padded=lambda lengths: lengths),
         ),
         Mistake(
             "state-seen-in-context",
@@ -232,48 +232,48 @@ check_decoder_fault = Exercise(
             "its test of the state has more than one source position: the old "
             "state also changes the weights, so the next state changes even if "
             "the recurrent step does not receive it",
-            examined(one_position=False),
+            make_diagnosis(one_position=False),
         ),
         Mistake(
             "example-state",
             "state compared with zeros",
             "it compares the given state with zeros, and the given state may "
             "itself be zero; choose two states that differ",
-            examined(examples=True),
+            make_diagnosis(examples=True),
         ),
         Mistake(
             "padding-changed",
             "context tested by changing padding",
             "its test of the context vector changes padding only, which must "
             "not have an effect; change a real position",
-            examined(changed=padding_only),
+            make_diagnosis(changed=change_padding),
         ),
         Mistake(
             "order-by-state",
             "order tested on the next state",
             "its test of the order looks at the next state, which always "
             "depends on the word; look at the weights",
-            examined(order_of=0),
+            make_diagnosis(order_of=0),
         ),
         Mistake(
             "exact-comparison",
             "sums compared exactly",
             "it compares sums of weights with 1 exactly, and rounding makes "
             "right weights sum to 0.9999999",
-            examined(sums=lambda total: bool((total != 1).any())),
+            make_diagnosis(sums=lambda total: bool((total != 1).any())),
         ),
         Mistake(
             "small-sums-only",
             "only sums above 1 refused",
             "it detects sums of weights above 1, not below",
-            examined(sums=lambda total: bool((total > 1.001).any())),
+            make_diagnosis(sums=lambda total: bool((total > 1.001).any())),
         ),
         Mistake(
             "mean-of-sums",
             "only the fault of the weights",
             "it tests only whether the weights sum to 1",
             lambda step, state, word, memory, lengths: int(
-                far(
+                differ(
                     step(state, word, memory, lengths - 1)[1].sum(-1),
                     torch.ones(len(state)),
                 )
@@ -283,13 +283,13 @@ check_decoder_fault = Exercise(
             "counted-from-one",
             "faults counted from 1",
             "its numbers are one too high: 0 means that there is no fault",
-            examined(numbers=lambda fault: fault + 1),
+            make_diagnosis(numbers=lambda fault: fault + 1),
         ),
         Mistake(
             "only-right-or-wrong",
             "faults not told apart",
             "it tells only whether there is a fault; return its number",
-            examined(numbers=lambda fault: min(fault, 1)),
+            make_diagnosis(numbers=lambda fault: min(fault, 1)),
         ),
         Mistake(
             "always-right",

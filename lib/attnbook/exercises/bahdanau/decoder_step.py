@@ -14,7 +14,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from attnbook.attention.additive import additive_scores, context
-from attnbook.exercises.edited import edited
+from attnbook.exercises.edit import edit_solution
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.inputs import draw_integers, draw_normal, to_double
 
@@ -81,19 +81,21 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
     )
 
 
-def plain_mean(memory, lengths):
+def average_memory(memory, lengths):
     """Return the mean of the real positions of the memory: (B, M)."""
     real = torch.arange(memory.shape[1]) < lengths[:, None]
     return (memory * real[..., None]).sum(1) / lengths[:, None].to(memory)
 
 
-def looks_after(state, *inputs):
+def attend_after_step(state, *inputs):
     """Step first, then return the weights of the new state."""
     following, _ = decoder_step(state, *inputs)
     return following, decoder_step(following, *inputs)[1]
 
 
-def looks_too_late(state, word, memory, lengths, W_query, W_key, v, cell):
+def attend_between_two_steps(
+    state, word, memory, lengths, W_query, W_key, v, cell
+):
     """Step without a context, attend with the new state, and step again."""
     nothing = torch.zeros_like(memory[:, 0])
     first = cell(torch.cat([word, nothing], -1), state)
@@ -118,7 +120,7 @@ check_decoder_step = Exercise(
             "state not used",
             "the recurrent step starts from zeros; it should start from the "
             "previous state",
-            edited(
+            edit_solution(
                 decoder_step, "cell(inputs, state) → cell(inputs, 0 * state)"
             ),
         ),
@@ -126,20 +128,22 @@ check_decoder_step = Exercise(
             "context-unused",
             "context not used",
             "the recurrent step does not receive the context vector",
-            edited(decoder_step, "contexts[:, 0]] → 0 * contexts[:, 0]]"),
+            edit_solution(
+                decoder_step, "contexts[:, 0]] → 0 * contexts[:, 0]]"
+            ),
         ),
         Mistake(
             "word-unused",
             "previous symbol not used",
             "the recurrent step does not receive the previous symbol",
-            edited(decoder_step, "[word, → [0 * word,"),
+            edit_solution(decoder_step, "[word, → [0 * word,"),
         ),
         Mistake(
             "context-first",
             "inputs concatenated in wrong order",
             "the context is concatenated before the word; the word should "
             "come first",
-            edited(
+            edit_solution(
                 decoder_step,
                 "[word, contexts[:, 0]] → [contexts[:, 0], word]",
             ),
@@ -149,7 +153,7 @@ check_decoder_step = Exercise(
             "padding not masked",
             "the padding positions of the memory get weight: they are not "
             "masked out",
-            edited(
+            edit_solution(
                 decoder_step,
                 "memory, lengths) "
                 "→ memory, torch.full_like(lengths, memory.shape[1]))",
@@ -160,7 +164,7 @@ check_decoder_step = Exercise(
             "weights of the new state",
             "the returned weights are computed from the state after the step; "
             "the paper's decoder computes them from the state before it",
-            looks_after,
+            attend_after_step,
         ),
         Mistake(
             "attends-too-late",
@@ -168,7 +172,7 @@ check_decoder_step = Exercise(
             "the attention comes after the recurrent step and uses the new "
             "state, as in Luong's decoder; the paper's decoder uses the state "
             "before the step",
-            looks_too_late,
+            attend_between_two_steps,
         ),
         Mistake(
             "state-unchanged",
@@ -182,7 +186,7 @@ check_decoder_step = Exercise(
             "the context is the plain mean of the memory; it should be the "
             "average weighted by the attention weights",
             lambda state, word, memory, n, W, U, v, cell: (
-                cell(torch.cat([word, plain_mean(memory, n)], -1), state),
+                cell(torch.cat([word, average_memory(memory, n)], -1), state),
                 decoder_step(state, word, memory, n, W, U, v, cell)[1],
             ),
         ),

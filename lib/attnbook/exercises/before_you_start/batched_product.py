@@ -96,7 +96,7 @@ check_batched_product = Exercise(
         Mistake(
             "scaled",
             "unneeded division by √D",
-            "the result is divided by √D; here only the product is asked for",
+            "the result is divided by √D; only the product is required",
             lambda q, k: q @ k.mT / q.shape[-1] ** 0.5,
         ),
         Mistake(
@@ -108,14 +108,14 @@ check_batched_product = Exercise(
         Mistake(
             "normalised",
             "unneeded softmax",
-            "a softmax is applied; here only the product is asked for",
+            "a softmax is applied; only the product is required",
             lambda q, k: (q @ k.mT).softmax(-1),
         ),
         Mistake(
             "cosine",
             "cosine similarity",
-            "the vectors are normalized to length 1 first; here only the "
-            "product is asked for",
+            "the vectors are normalized to length 1 first; only the "
+            "product is required",
             lambda q, k: torch.nn.functional.cosine_similarity(
                 q[:, :, None], k[:, None], dim=-1
             ),

@@ -29,7 +29,7 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
     )
 
 
-def differentiated(f, times=1.0):
+def differentiate(f, times=1.0):
     """Return the gradient of another function, or a multiple of it."""
 
     def answer(x):
@@ -39,7 +39,7 @@ def differentiated(f, times=1.0):
     return answer
 
 
-def squares(x):
+def sum_squares(x):
     """Return the sum of squares of the softmax."""
     return (x.softmax(-1) ** 2).sum()
 
@@ -57,7 +57,7 @@ check_gradient = Exercise(
             "value",
             "value instead of the gradient",
             "it returns the value of the function, not its gradient",
-            squares,
+            sum_squares,
         ),
         Mistake(
             "weights",
@@ -84,7 +84,7 @@ check_gradient = Exercise(
             "constant function differentiated",
             "a constant is differentiated, because the weights sum to 1 for "
             "every x; the exercise asks for the sum of their squares",
-            differentiated(lambda x: x.softmax(-1).sum()),
+            differentiate(lambda x: x.softmax(-1).sum()),
         ),
         Mistake(
             "no-softmax",
@@ -98,28 +98,28 @@ check_gradient = Exercise(
             "mean instead of a sum",
             "this is the gradient of the mean of the squares; the exercise "
             "asks for their sum",
-            differentiated(lambda x: squares(x) / len(x)),
+            differentiate(lambda x: sum_squares(x) / len(x)),
         ),
         Mistake(
             "twice",
             "gradient accumulated twice",
             "the gradient is accumulated twice: each call of `backward` adds "
             "to `.grad`",
-            differentiated(squares, times=2.0),
+            differentiate(sum_squares, times=2.0),
         ),
         Mistake(
             "descent",
             "wrong sign",
             "the sign is wrong: this is the negative gradient, the direction "
             "of gradient descent",
-            differentiated(squares, times=-1.0),
+            differentiate(sum_squares, times=-1.0),
         ),
         Mistake(
             "square-first",
             "squared before the softmax",
             "x is squared before the softmax; the weights should be squared "
             "after it",
-            differentiated(lambda x: ((x**2).softmax(-1)).max()),
+            differentiate(lambda x: ((x**2).softmax(-1)).max()),
         ),
         Mistake(
             "step-too-rough",
@@ -128,7 +128,7 @@ check_gradient = Exercise(
             "autograd, whose only error is rounding",
             lambda x: torch.stack(
                 [
-                    (squares(x + 1e-4 * e) - squares(x)) / 1e-4
+                    (sum_squares(x + 1e-4 * e) - sum_squares(x)) / 1e-4
                     for e in torch.eye(len(x), dtype=x.dtype)
                 ]
             ),

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from attnbook.exercises.edited import edited
+from attnbook.exercises.edit import edit_solution
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.inputs import draw_normal, to_double
 
@@ -53,7 +53,7 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
     )
 
 
-def reset_first(x, h, W_ih, W_hh, b_ih, b_hh):
+def reset_before_product(x, h, W_ih, W_hh, b_ih, b_hh):
     """Reset the state before the product, as the paper does."""
     r_x, z_x, n_x = (x @ W_ih.T + b_ih).chunk(3, -1)
     r_h, z_h, _ = (h @ W_hh.T + b_hh).chunk(3, -1)
@@ -63,7 +63,7 @@ def reset_first(x, h, W_ih, W_hh, b_ih, b_hh):
     return (1 - update) * candidate + update * h
 
 
-def bias_outside(x, h, W_ih, W_hh, b_ih, b_hh):
+def add_bias_after_reset(x, h, W_ih, W_hh, b_ih, b_hh):
     """Add the bias of the state's part after the reset."""
     n = len(W_ih) // 3
     b = torch.cat([b_hh[: 2 * n], torch.zeros_like(b_hh[2 * n :])])
@@ -87,7 +87,7 @@ check_gru_step = Exercise(
             "update gate reversed",
             "the update gate is reversed: in PyTorch, z = 1 keeps the old "
             "state (papers differ in this)",
-            edited(
+            edit_solution(
                 gru_step,
                 "(1 - update) * candidate + update * h "
                 "→ update * candidate + (1 - update) * h",
@@ -98,7 +98,7 @@ check_gru_step = Exercise(
             "reset and update gates swapped",
             "the reset and update gates are swapped: the order is reset, "
             "update, candidate",
-            edited(
+            edit_solution(
                 gru_step,
                 "r_x, z_x, n_x = → z_x, r_x, n_x =",
                 "r_h, z_h, n_h = → z_h, r_h, n_h =",
@@ -109,7 +109,7 @@ check_gru_step = Exercise(
             "candidate taken first",
             "the candidate is computed from the first third; the order is "
             "reset, update, candidate",
-            edited(
+            edit_solution(
                 gru_step,
                 "r_x, z_x, n_x = → n_x, r_x, z_x =",
                 "r_h, z_h, n_h = → n_h, r_h, z_h =",
@@ -120,33 +120,35 @@ check_gru_step = Exercise(
             "reset gate before the product",
             "the reset gate is applied to the state before the matrix "
             "product, as in the paper; PyTorch applies it after the product",
-            reset_first,
+            reset_before_product,
         ),
         Mistake(
             "bias-outside-reset",
             "bias outside the reset gate",
             "the reset gate is not applied to the bias of the state's "
             "projection; it should be",
-            bias_outside,
+            add_bias_after_reset,
         ),
         Mistake(
             "no-reset",
             "no reset gate",
             "the reset gate is not used",
-            edited(gru_step, "reset * n_h → n_h"),
+            edit_solution(gru_step, "reset * n_h → n_h"),
         ),
         Mistake(
             "reset-on-all",
             "reset gate on the input",
             "the reset gate is also applied to the input's projection; it "
             "should be applied to the state's projection only",
-            edited(gru_step, "(n_x + reset * n_h) → (reset * (n_x + n_h))"),
+            edit_solution(
+                gru_step, "(n_x + reset * n_h) → (reset * (n_x + n_h))"
+            ),
         ),
         Mistake(
             "no-update",
             "no update gate",
             "the update gate is not used, so the old state is lost",
-            edited(
+            edit_solution(
                 gru_step, "(1 - update) * candidate + update * h → candidate"
             ),
         ),
@@ -154,32 +156,32 @@ check_gru_step = Exercise(
             "no-tanh",
             "no tanh",
             "tanh is not applied to the candidate",
-            edited(gru_step, ".tanh() → "),
+            edit_solution(gru_step, ".tanh() → "),
         ),
         Mistake(
             "sigmoid-for-tanh",
             "sigmoid instead of tanh",
             "a sigmoid is applied to the candidate; it should be tanh",
-            edited(gru_step, ".tanh() → .sigmoid()"),
+            edit_solution(gru_step, ".tanh() → .sigmoid()"),
         ),
         Mistake(
             "old-state-whole",
             "old state not gated",
             "the old state is added without being multiplied by the update "
             "gate",
-            edited(gru_step, "update * h → h"),
+            edit_solution(gru_step, "update * h → h"),
         ),
         Mistake(
             "no-state-bias",
             "state bias missing",
             "the second bias, that of the state's projection, is not used",
-            edited(gru_step, " + b_hh → "),
+            edit_solution(gru_step, " + b_hh → "),
         ),
         Mistake(
             "no-input-bias",
             "input bias missing",
             "the first bias, that of the input's projection, is not used",
-            edited(gru_step, " + b_ih → "),
+            edit_solution(gru_step, " + b_ih → "),
         ),
     ),
 )

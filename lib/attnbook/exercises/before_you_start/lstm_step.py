@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from attnbook.exercises.edited import edited
+from attnbook.exercises.edit import edit_solution
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.inputs import draw_normal, to_double
 
@@ -71,14 +71,14 @@ check_lstm_step = Exercise(
             "output gate third",
             "the third and fourth parts are swapped: the order is input, "
             "forget, candidate, output",
-            edited(lstm_step, "a_g, a_o = → a_o, a_g ="),
+            edit_solution(lstm_step, "a_g, a_o = → a_o, a_g ="),
         ),
         Mistake(
             "gates-swapped",
             "input and forget gates swapped",
             "the input and forget gates are swapped: the order is input, "
             "forget, candidate, output",
-            edited(lstm_step, "a_i, a_f, → a_f, a_i,"),
+            edit_solution(lstm_step, "a_i, a_f, → a_f, a_i,"),
         ),
         Mistake(
             "states-swapped",
@@ -90,39 +90,39 @@ check_lstm_step = Exercise(
             "no-forget",
             "no forget gate",
             "the forget gate is not used",
-            edited(lstm_step, "a_f.sigmoid() * c → c"),
+            edit_solution(lstm_step, "a_f.sigmoid() * c → c"),
         ),
         Mistake(
             "no-input-gate",
             "no input gate",
             "the input gate is not used",
-            edited(lstm_step, "a_i.sigmoid() * a_g → a_g"),
+            edit_solution(lstm_step, "a_i.sigmoid() * a_g → a_g"),
         ),
         Mistake(
             "coupled-gates",
             "coupled gates",
             "the input gate is computed as 1 minus the forget gate, as in a "
             "GRU; an LSTM has two separate gates",
-            edited(lstm_step, "a_i.sigmoid() → (1 - a_f.sigmoid())"),
+            edit_solution(lstm_step, "a_i.sigmoid() → (1 - a_f.sigmoid())"),
         ),
         Mistake(
             "no-output-gate",
             "no output gate",
             "the output gate is not used",
-            edited(lstm_step, "a_o.sigmoid() * c → c"),
+            edit_solution(lstm_step, "a_o.sigmoid() * c → c"),
         ),
         Mistake(
             "output-without-tanh",
             "no tanh for the output",
             "tanh is not applied to the cell state in `h`",
-            edited(lstm_step, "c.tanh() → c"),
+            edit_solution(lstm_step, "c.tanh() → c"),
         ),
         Mistake(
             "old-cell-shown",
             "output from the old cell",
             "`h` is computed from the old cell state; it should be computed "
             "from the new one",
-            edited(
+            edit_solution(
                 lstm_step,
                 "c = a_f → old, c = c, a_f",
                 "c.tanh() → old.tanh()",
@@ -133,20 +133,20 @@ check_lstm_step = Exercise(
             "no tanh for the candidate",
             "tanh is not applied to the candidate, which is added to the cell "
             "state",
-            edited(lstm_step, "a_g.tanh() → a_g"),
+            edit_solution(lstm_step, "a_g.tanh() → a_g"),
         ),
         Mistake(
             "sigmoid-for-tanh",
             "sigmoid instead of tanh",
             "a sigmoid is applied to the candidate; it should be tanh",
-            edited(lstm_step, "a_g.tanh() → a_g.sigmoid()"),
+            edit_solution(lstm_step, "a_g.tanh() → a_g.sigmoid()"),
         ),
         Mistake(
             "cell-squashed",
             "tanh of the cell state",
             "tanh is applied to the returned cell state; it should be applied "
             "only where `h` is computed",
-            edited(
+            edit_solution(
                 lstm_step,
                 "c.tanh() → c",
                 "a_f.sigmoid() * c + a_i.sigmoid() * a_g.tanh() → "
@@ -158,7 +158,7 @@ check_lstm_step = Exercise(
             "no-state-bias",
             "state bias missing",
             "the second bias, that of the state's projection, is not used",
-            edited(lstm_step, " + b_hh → "),
+            edit_solution(lstm_step, " + b_hh → "),
         ),
     ),
 )

@@ -36,7 +36,7 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
     )
 
 
-def shares(powers, axis=-1):
+def divide_by_sum(powers, axis=-1):
     """Return numbers divided by their sum along an axis."""
     return powers / powers.sum(axis, keepdim=True)
 
@@ -58,7 +58,7 @@ check_softmax = Exercise(
             "exponential overflows",
             "the exponentials overflow; subtract the largest number of each "
             "row first",
-            lambda x: shares(x.exp()),
+            lambda x: divide_by_sum(x.exp()),
         ),
         Mistake(
             "wrong-axis",
@@ -78,21 +78,21 @@ check_softmax = Exercise(
             "maximum of the whole matrix",
             "the maximum of the whole matrix is subtracted, so rows far below "
             "it underflow to 0; subtract the maximum of each row",
-            lambda x: shares((x - x.max()).exp()),
+            lambda x: divide_by_sum((x - x.max()).exp()),
         ),
         Mistake(
             "column-max",
             "maximum of each column",
             "the maximum of each column is subtracted, which changes the "
             "result; the same number must be subtracted from a whole row",
-            lambda x: shares((x - x.amax(0)).exp()),
+            lambda x: divide_by_sum((x - x.amax(0)).exp()),
         ),
         Mistake(
             "no-exp",
             "no exponential",
             "the numbers are divided by their sum without taking the "
             "exponential first",
-            shares,
+            divide_by_sum,
         ),
         Mistake(
             "sigmoid",

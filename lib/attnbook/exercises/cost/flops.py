@@ -8,7 +8,7 @@ Axes: B batch, H heads, G groups (key-value heads), T queries, S keys, D width
 
 import torch
 
-from attnbook.exercises.edited import edited
+from attnbook.exercises.edit import edit_solution
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.inputs import draw_integers
 
@@ -75,7 +75,7 @@ check_flops = Exercise(
             "multiplications-only",
             "additions not counted",
             "only multiplications are counted; each one comes with an addition",
-            edited(
+            edit_solution(
                 flops,
                 "2 * B * H * T * S * D, 2 * B * H * T * S * E "
                 "→ B * H * T * S * D, B * H * T * S * E",
@@ -118,14 +118,14 @@ check_flops = Exercise(
             "product with the values missing",
             "only the scores are counted; the product of weights and values "
             "is missing",
-            edited(flops, "2 * B * H * T * S * E → 0"),
+            edit_solution(flops, "2 * B * H * T * S * E → 0"),
         ),
         Mistake(
             "back-like-there",
             "backward counted like forward",
             "the backward pass is counted like the forward pass; each product "
             "has two gradients, and each gradient is a product of its own",
-            edited(
+            edit_solution(
                 flops, "back = 2 * scores + 2 * values → back = scores + values"
             ),
         ),
@@ -133,7 +133,7 @@ check_flops = Exercise(
             "there-and-back",
             "forward included in backward",
             "the backward count includes the forward pass",
-            edited(
+            edit_solution(
                 flops,
                 "back = 2 * scores + 2 * values "
                 "→ back = 3 * scores + 3 * values",
@@ -144,7 +144,7 @@ check_flops = Exercise(
             "recomputation not counted",
             "the scores that are recomputed in the backward pass are not "
             "counted",
-            edited(flops, "back + scores] → back]"),
+            edit_solution(flops, "back + scores] → back]"),
         ),
         Mistake(
             "all-again",
@@ -152,7 +152,7 @@ check_flops = Exercise(
             "the recomputation of the output is counted as well; the backward "
             "pass needs the weights, and for them only the scores are "
             "recomputed",
-            edited(flops, "back + scores] → back + scores + values]"),
+            edit_solution(flops, "back + scores] → back + scores + values]"),
         ),
         Mistake(
             "causal",
@@ -168,7 +168,9 @@ check_flops = Exercise(
             "forward added to the last number",
             "the last number includes the forward pass; it should count the "
             "backward pass with recomputation",
-            edited(flops, "back + scores] → back + 2 * scores + values]"),
+            edit_solution(
+                flops, "back + scores] → back + 2 * scores + values]"
+            ),
         ),
     ),
 )

@@ -10,7 +10,7 @@ import torch
 
 from attnbook.exercises.cost.flops import ALLOWED, draw_sizes, flops
 from attnbook.exercises.cost.moved import moved
-from attnbook.exercises.edited import edited
+from attnbook.exercises.edit import edit_solution
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 
 
@@ -78,7 +78,7 @@ check_intensity = Exercise(
             "bytes of unfused attention",
             "the bytes are those of three separate steps; the fused version "
             "never writes the scores to memory",
-            edited(
+            edit_solution(
                 intensity,
                 "moved(B, H, G, T, S, D, D, itemsize)[3] "
                 "→ sum(moved(B, H, G, T, S, D, D, itemsize)[:3])",
@@ -117,8 +117,8 @@ check_intensity = Exercise(
         Mistake(
             "back-too",
             "backward pass included",
-            "the operations include the backward pass; here only the forward "
-            "pass is asked for",
+            "the operations include the backward pass; count only the forward "
+            "pass",
             lambda *given: 3 * intensity(*given),
         ),
     ),

@@ -8,7 +8,7 @@ Axes: B batch, H heads, G groups (key-value heads), T queries, S keys, D width
 import torch
 
 from attnbook.exercises.cost.flops import ALLOWED, draw_sizes
-from attnbook.exercises.edited import edited
+from attnbook.exercises.edit import edit_solution
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 
 
@@ -60,7 +60,7 @@ check_moved = Exercise(
             "read-only",
             "writes not counted",
             "only reads are counted; writes move bytes as well",
-            edited(
+            edit_solution(
                 moved,
                 "query + key + scores, 2 * scores, scores + value + output "
                 "→ query + key, scores, scores + value",
@@ -71,7 +71,7 @@ check_moved = Exercise(
             "written-only",
             "reads not counted",
             "only writes are counted; reads move bytes as well",
-            edited(
+            edit_solution(
                 moved,
                 "query + key + scores, 2 * scores, scores + value + output "
                 "→ scores, scores, output",
@@ -115,21 +115,21 @@ check_moved = Exercise(
             "softmax counted once",
             "the softmax is counted as one pass over the scores; it reads the "
             "scores and writes the weights",
-            edited(moved, "2 * scores → scores"),
+            edit_solution(moved, "2 * scores → scores"),
         ),
         Mistake(
             "weights-stay",
             "weights not read again",
             "the weights are not read for the product with the values; "
             "between two separate steps they are stored in memory",
-            edited(moved, "scores + value → value"),
+            edit_solution(moved, "scores + value → value"),
         ),
         Mistake(
             "fused-with-scores",
             "scores in the fused version",
             "the scores are counted in the fused version, which never writes "
             "them to memory",
-            edited(
+            edit_solution(
                 moved,
                 "query + key + value + output "
                 "→ query + key + value + output + scores",
@@ -140,7 +140,7 @@ check_moved = Exercise(
             "fused counted as the sum",
             "the fused version is counted as the sum of the steps; its "
             "intermediate results are never written to memory",
-            edited(
+            edit_solution(
                 moved,
                 "query + key + value + output "
                 "→ query + key + value + output + 4 * scores",

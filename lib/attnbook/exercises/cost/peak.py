@@ -6,7 +6,7 @@ Axes: B batch, H heads, T queries, S keys, D width of query, key and value
 import torch
 
 from attnbook.exercises.cost.flops import ALLOWED, draw_sizes
-from attnbook.exercises.edited import edited
+from attnbook.exercises.edit import edit_solution
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.inputs import draw_integers
 
@@ -54,7 +54,7 @@ check_peak = Exercise(
             "weights not counted",
             "only the scores are counted; during the softmax, scores and "
             "weights are in memory together",
-            edited(
+            edit_solution(
                 peak, "T * S + max(T * S, T * D) → T * S", "2 * chunk → chunk"
             ),
         ),
@@ -83,7 +83,7 @@ check_peak = Exercise(
             "everything added",
             "scores, weights and output are added; the scores are freed "
             "before the output is allocated",
-            edited(peak, "max(T * S, T * D) → T * S + T * D"),
+            edit_solution(peak, "max(T * S, T * D) → T * S + T * D"),
         ),
         Mistake(
             "no-wide-heads",
@@ -91,55 +91,57 @@ check_peak = Exercise(
             "it is assumed that scores and weights always need the most; "
             "where heads are wide and keys are few, weights and output need "
             "more",
-            edited(peak, "max(T * S, T * D) → T * S"),
+            edit_solution(peak, "max(T * S, T * D) → T * S"),
         ),
         Mistake(
             "no-output",
             "output missing",
             "for query chunks, the output of all queries is in memory as well",
-            edited(peak, "T * D + 2 → 2"),
+            edit_solution(peak, "T * D + 2 → 2"),
         ),
         Mistake(
             "output-of-one-chunk",
             "output of one chunk only",
             "for query chunks, only the output of one chunk is counted; the "
             "outputs of all chunks stay in memory",
-            edited(peak, "T * D + 2 → chunk * D + 2"),
+            edit_solution(peak, "T * D + 2 → chunk * D + 2"),
         ),
         Mistake(
             "square-tiles",
             "square chunk of scores",
             "a chunk's scores are counted as rows · rows; they have one "
             "column for each key",
-            edited(peak, "chunk * S → chunk * chunk"),
+            edit_solution(peak, "chunk * S → chunk * chunk"),
         ),
         Mistake(
             "cuts-keys",
             "keys divided into chunks",
             "the keys are divided into chunks; the queries should be, because "
             "the softmax needs all keys of its query",
-            edited(peak, "2 * chunk * S → 2 * T * chunk"),
+            edit_solution(peak, "2 * chunk * S → 2 * T * chunk"),
         ),
         Mistake(
             "all-chunks",
             "all chunks counted",
             "all query chunks are counted together; each one is freed before "
             "the next is allocated",
-            edited(peak, "2 * chunk * S → 2 * T * S"),
+            edit_solution(peak, "2 * chunk * S → 2 * T * S"),
         ),
         Mistake(
             "inputs-too",
             "inputs counted",
-            "the queries, keys and values are counted; only what the "
-            "computation allocates is asked for",
-            edited(peak, "n for n in → (n + T * D + 2 * S * D) for n in"),
+            "the queries, keys and values are counted; count only "
+            "what the computation allocates",
+            edit_solution(
+                peak, "n for n in → (n + T * D + 2 * S * D) for n in"
+            ),
         ),
         Mistake(
             "higher-than-the-text",
             "chunk longer than the sequence",
             "a query chunk is assumed to have as many rows as requested, even "
             "where there are fewer queries",
-            edited(peak, "min(rows, T) → rows"),
+            edit_solution(peak, "min(rows, T) → rows"),
         ),
     ),
 )

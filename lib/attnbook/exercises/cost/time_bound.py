@@ -7,7 +7,7 @@ Source: Williams, Waterman and Patterson (2009),
 import torch
 
 from attnbook.exercises.cost.flops import ALLOWED
-from attnbook.exercises.edited import edited
+from attnbook.exercises.edit import edit_solution
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.inputs import draw_integers
 
@@ -66,7 +66,7 @@ check_time_bound = Exercise(
             "both times added",
             "the times for operations and bytes are added; a machine does "
             "both at once, so the longer one counts",
-            edited(
+            edit_solution(
                 time_bound,
                 "max(f / rate, b / bandwidth) → f / rate + b / bandwidth",
             ),
@@ -76,26 +76,30 @@ check_time_bound = Exercise(
             "minimum instead of maximum",
             "it takes the shorter of the two times; a step ends when both are "
             "done",
-            edited(time_bound, "max( → min("),
+            edit_solution(time_bound, "max( → min("),
         ),
         Mistake(
             "arithmetic-only",
             "memory traffic not counted",
             "only the time for operations is counted",
-            edited(time_bound, "max(f / rate, b / bandwidth) → f / rate"),
+            edit_solution(
+                time_bound, "max(f / rate, b / bandwidth) → f / rate"
+            ),
         ),
         Mistake(
             "memory-only",
             "arithmetic not counted",
             "only the time for moving bytes is counted",
-            edited(time_bound, "max(f / rate, b / bandwidth) → b / bandwidth"),
+            edit_solution(
+                time_bound, "max(f / rate, b / bandwidth) → b / bandwidth"
+            ),
         ),
         Mistake(
             "slowest-step",
             "slowest step only",
             "it returns the time of the slowest step; the steps run one after "
             "the other, so their times are added",
-            edited(time_bound, "sum( → max("),
+            edit_solution(time_bound, "sum( → max("),
         ),
         Mistake(
             "mean",
@@ -108,7 +112,7 @@ check_time_bound = Exercise(
             "rates swapped",
             "operations are divided by the bandwidth and bytes by the compute "
             "rate",
-            edited(
+            edit_solution(
                 time_bound, "f / rate, b / bandwidth → f / bandwidth, b / rate"
             ),
         ),
@@ -116,7 +120,7 @@ check_time_bound = Exercise(
             "times-the-rate",
             "multiplied by the rate",
             "the work is multiplied by a rate; it should be divided by it",
-            edited(
+            edit_solution(
                 time_bound, "f / rate, b / bandwidth → f * rate, b * bandwidth"
             ),
         ),
@@ -136,7 +140,7 @@ check_time_bound = Exercise(
             "product",
             "product of the times",
             "the two times are multiplied; the longer one counts",
-            edited(
+            edit_solution(
                 time_bound,
                 "max(f / rate, b / bandwidth) → (f / rate) * (b / bandwidth)",
             ),

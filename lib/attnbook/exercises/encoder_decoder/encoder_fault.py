@@ -62,12 +62,12 @@ def concatenate(last: Tensor) -> Tensor:
     return last.transpose(0, 1).flatten(1)
 
 
-def sound(model, source, lengths):
+def encode_packed(model, source, lengths):
     """Return the states of both directions at the true ends."""
     return concatenate(model.recurrent(model.pack(source, lengths))[1])
 
 
-def sound_one_by_one(model, source, lengths):
+def encode_one_by_one(model, source, lengths):
     """Encode every source separately, without padding."""
     rows = zip(source, lengths.tolist(), strict=True)
     return torch.cat(
@@ -78,45 +78,48 @@ def sound_one_by_one(model, source, lengths):
     )
 
 
-def unpacked(model, source, lengths):
+def encode_unpacked(model, source, lengths):
     """Run both directions over the padding."""
     return concatenate(model.recurrent(model.embed(source))[1])
 
 
-def unpacked_backward(model, source, lengths):
+def unpack_backward_direction(model, source, lengths):
     """Run only the backward direction over the padding."""
-    good, bad = sound(model, source, lengths), unpacked(model, source, lengths)
+    good, bad = (
+        encode_packed(model, source, lengths),
+        encode_unpacked(model, source, lengths),
+    )
     return torch.cat([good[:, :HIDDEN], bad[:, HIDDEN:]], dim=1)
 
 
-def reshaped(model, source, lengths):
+def reshape_directions(model, source, lengths):
     """Reshape (2, B, N) without a transpose: two sequences share a row."""
     last = model.recurrent(model.pack(source, lengths))[1]
     return last.reshape(len(source), -1)
 
 
-def neighbour(model, source, lengths):
+def mix_with_next_sequence(model, source, lengths):
     """Take the backward half from the next sequence of the batch."""
-    good = sound(model, source, lengths)
+    good = encode_packed(model, source, lengths)
     return torch.cat([good[:, :HIDDEN], good[:, HIDDEN:].roll(1, 0)], dim=1)
 
 
-def states(model, source, lengths):
+def compute_states(model, source, lengths):
     """Return the states (B, S, 2N) of a packed batch."""
     found = model.recurrent(model.pack(source, lengths))[0]
     return pad_packed_sequence(found, batch_first=True)[0]
 
 
-def last_position(model, source, lengths):
+def take_last_position(model, source, lengths):
     """Take both directions at the last real position."""
-    return states(model, source, lengths)[
+    return compute_states(model, source, lengths)[
         torch.arange(len(source)), lengths - 1
     ]
 
 
-def first_position(model, source, lengths):
+def take_first_position(model, source, lengths):
     """Take both directions at the first position."""
-    return states(model, source, lengths)[:, 0]
+    return compute_states(model, source, lengths)[:, 0]
 
 
 def reads_padding(model, source, lengths) -> bool:
@@ -181,35 +184,43 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
         return Case(tries, (SmallEncoder(rng, collect), source, n))
 
     cases = (
-        case("with a sound encoder", sound, 3, 5, 2),
-        case("with another sound encoder", sound_one_by_one, 4, 5, 2),
-        case("with an encoder that is not packed", unpacked, 3, 5, 4),
+        case("with a sound encoder", encode_packed, 3, 5, 2),
+        case("with another sound encoder", encode_one_by_one, 4, 5, 2),
+        case("with an encoder that is not packed", encode_unpacked, 3, 5, 4),
         case(
             "with one whose backward half is not packed",
-            unpacked_backward,
+            unpack_backward_direction,
             4,
             2,
             5,
         ),
-        case("with a reshape that mixes sequences", reshaped, 4, 5, 2),
-        case("with halves of different sequences", neighbour, 3, 5, 2),
-        case("with states of the last position", last_position, 5, 3, 4),
-        case("with states of the first position", first_position, 4, 5, 3),
+        case(
+            "with a reshape that mixes sequences", reshape_directions, 4, 5, 2
+        ),
+        case(
+            "with halves of different sequences",
+            mix_with_next_sequence,
+            3,
+            5,
+            2,
+        ),
+        case("with states of the last position", take_last_position, 5, 3, 4),
+        case("with states of the first position", take_first_position, 4, 5, 3),
     )
     return shuffle_cases(cases, rng)
 
 
-def never(model, source, lengths) -> bool:
+def find_no_fault(model, source, lengths) -> bool:
     """Find no fault."""
     return False
 
 
-def always(model, source, lengths) -> bool:
+def find_fault_always(model, source, lengths) -> bool:
     """Find a fault in every encoder."""
     return True
 
 
-def ignores_symbol_at(position):
+def make_symbol_test(position):
     """Return a test that changes only the symbol at one position."""
 
     def test(model, source, lengths) -> bool:
@@ -221,7 +232,7 @@ def ignores_symbol_at(position):
     return test
 
 
-def ignored_by_every_entry(model, source, lengths) -> bool:
+def is_ignored_by_every_entry(model, source, lengths) -> bool:
     """Return whether all entries of a context vector ignore a symbol."""
     row, n = source[:1, : int(lengths[0])], lengths[:1]
     for position in range(row.shape[1]):
@@ -232,7 +243,9 @@ def ignored_by_every_entry(model, source, lengths) -> bool:
     return False
 
 
-def judge(padding=reads_padding, mixing=mixes_sequences, unread=ignores_symbol):
+def make_diagnosis(
+    padding=reads_padding, mixing=mixes_sequences, unread=ignores_symbol
+):
     """Return an answer with these three tests."""
     return lambda *x: torch.tensor([padding(*x), mixing(*x), unread(*x)])
 
@@ -251,13 +264,13 @@ check_encoder_fault = Exercise(
             "always-sound",
             "every encoder called sound",
             "it finds no fault in any encoder",
-            judge(never, never, never),
+            make_diagnosis(find_no_fault, find_no_fault, find_no_fault),
         ),
         Mistake(
             "padding-missed",
             "padding not tested",
             "an encoder that reads padding is not found",
-            judge(padding=never),
+            make_diagnosis(padding=find_no_fault),
         ),
         Mistake(
             "padding-called-mixing",
@@ -265,7 +278,7 @@ check_encoder_fault = Exercise(
             "an encoder that reads padding is said to mix sequences as well: "
             "encoding a sequence alone took away its padding and the other "
             "sequences at once; change one of them at a time",
-            judge(mixing=changes_alone),
+            make_diagnosis(mixing=changes_alone),
         ),
         Mistake(
             "mixing-called-padding",
@@ -273,7 +286,7 @@ check_encoder_fault = Exercise(
             "an encoder that mixes sequences is said to read padding as well: "
             "encoding a sequence alone took away its padding and the other "
             "sequences at once; change one of them at a time",
-            judge(padding=changes_alone),
+            make_diagnosis(padding=changes_alone),
         ),
         Mistake(
             "both-at-once",
@@ -281,13 +294,13 @@ check_encoder_fault = Exercise(
             "one comparison is used for two faults: encoding a sequence alone "
             "took away its padding and the other sequences at once; change "
             "one of them at a time",
-            judge(changes_alone, changes_alone),
+            make_diagnosis(changes_alone, changes_alone),
         ),
         Mistake(
             "mixing-missed",
             "mixed sequences not tested",
             "an encoder that mixes the sequences of a batch is not found",
-            judge(mixing=never),
+            make_diagnosis(mixing=find_no_fault),
         ),
         Mistake(
             "unread-missed",
@@ -295,33 +308,33 @@ check_encoder_fault = Exercise(
             "an encoder with a half that has read only one symbol is not "
             "found: the other half changes with every symbol, so compare each "
             "entry of the context",
-            judge(unread=ignored_by_every_entry),
+            make_diagnosis(unread=is_ignored_by_every_entry),
         ),
         Mistake(
             "first-symbol-only",
             "only the first symbol changed",
             "only the first symbol is changed, so a half that has read nothing "
             "but the first symbol is not found",
-            judge(unread=ignores_symbol_at(0)),
+            make_diagnosis(unread=make_symbol_test(0)),
         ),
         Mistake(
             "last-symbol-only",
             "only the last symbol changed",
             "only the last symbol is changed, so a half that has read nothing "
             "but the last symbol is not found",
-            judge(unread=ignores_symbol_at(-1)),
+            make_diagnosis(unread=make_symbol_test(-1)),
         ),
         Mistake(
             "unread-always",
             "unread symbols found everywhere",
             "every encoder is said to have unread symbols",
-            judge(unread=always),
+            make_diagnosis(unread=find_fault_always),
         ),
         Mistake(
             "faults-swapped",
             "faults in another order",
             "the first two entries are in each other's place",
-            judge(mixes_sequences, reads_padding),
+            make_diagnosis(mixes_sequences, reads_padding),
         ),
     ),
 )

@@ -141,7 +141,7 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
     return shuffle_cases(cases, rng)
 
 
-def conclude(compare):
+def make_answer(compare):
     """Return an answer that decides from the errors of both runs.
 
     Args:
@@ -183,7 +183,7 @@ check_error_cause = Exercise(
             "no control, history blamed",
             "every error is put down to the decoder's own history; compare "
             "with a run in which the history is right",
-            conclude(lambda own, forced: True),
+            make_answer(lambda own, forced: True),
         ),
         Mistake(
             "missing-always",
@@ -191,27 +191,27 @@ check_error_cause = Exercise(
             "every error is put down to missing information; compare with a "
             "run in which the history is right, and leave out the first error, "
             "which is in both runs",
-            conclude(lambda own, forced: False),
+            make_answer(lambda own, forced: False),
         ),
         Mistake(
             "causes-swapped",
             "causes swapped",
             "True and False are in each other's place",
-            conclude(lambda own, forced: any(t > own[0] for t in forced)),
+            make_answer(lambda own, forced: any(t > own[0] for t in forced)),
         ),
         Mistake(
             "next-symbol-only",
             "only the next symbol compared",
             "only the symbol after the first error is compared; information "
             "may be missing later",
-            conclude(lambda own, forced: own[0] + 1 not in forced),
+            make_answer(lambda own, forced: own[0] + 1 not in forced),
         ),
         Mistake(
             "last-symbol-only",
             "only the last error compared",
             "only the last error of the generated sequence is compared; "
             "information may be missing before",
-            conclude(
+            make_answer(
                 lambda own, forced: own[-1] not in forced or own[-1] == own[0]
             ),
         ),
@@ -220,14 +220,16 @@ check_error_cause = Exercise(
             "fewer errors taken for none",
             "fewer errors with the true history are taken for none: some "
             "information is missing as well",
-            conclude(lambda own, forced: len(forced) < len(own)),
+            make_answer(lambda own, forced: len(forced) < len(own)),
         ),
         Mistake(
             "half-explained",
             "half of the errors explained",
             "it is enough that the true history removes half of the later "
             "errors; some information is missing as well",
-            conclude(lambda own, forced: 2 * (len(forced) - 1) <= len(own) - 1),
+            make_answer(
+                lambda own, forced: 2 * (len(forced) - 1) <= len(own) - 1
+            ),
         ),
         Mistake(
             "own-states",

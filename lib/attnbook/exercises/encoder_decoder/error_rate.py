@@ -41,12 +41,12 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
     )
 
 
-def nearest(output, accepted):
+def find_nearest_distance(output, accepted):
     """Return the edit distance to the nearest reference, and its length."""
     return min((metrics.edit_distance(output, r), len(r)) for r in accepted)
 
 
-def over(choose, rate):
+def compute_rate(choose, rate):
     """Return a rate of the edits and lengths that `choose` finds a word."""
 
     def answer(outputs, references):
@@ -57,12 +57,12 @@ def over(choose, rate):
     return answer
 
 
-def ratio(edits, lengths):
+def divide_totals(edits, lengths):
     """Return all edits over all symbols."""
     return sum(edits) / sum(lengths)
 
 
-def in_place(output, reference):
+def count_without_alignment(output, reference):
     """Count the positions that differ, without alignment."""
     same = sum(a == b for a, b in zip(output, reference, strict=False))
     return max(len(output), len(reference)) - same
@@ -83,28 +83,35 @@ check_error_rate = Exercise(
             "first-reference",
             "first reference only",
             "the output is compared with the first reference only",
-            over(lambda o, r: nearest(o, r[:1]), ratio),
+            compute_rate(
+                lambda o, r: find_nearest_distance(o, r[:1]), divide_totals
+            ),
         ),
         Mistake(
             "last-reference",
             "last reference only",
             "the output is compared with the last reference only",
-            over(lambda o, r: nearest(o, r[-1:]), ratio),
+            compute_rate(
+                lambda o, r: find_nearest_distance(o, r[-1:]), divide_totals
+            ),
         ),
         Mistake(
             "shortest-reference",
             "shortest reference",
             "the output is compared with the shortest reference; it should be "
             "the nearest one",
-            over(lambda o, r: nearest(o, [min(r, key=len)]), ratio),
+            compute_rate(
+                lambda o, r: find_nearest_distance(o, [min(r, key=len)]),
+                divide_totals,
+            ),
         ),
         Mistake(
             "mean-of-words",
             "mean of the words' rates",
             "it averages the rates of the words; edits and symbols should be "
             "summed first, so that a long word weighs more",
-            over(
-                nearest,
+            compute_rate(
+                find_nearest_distance,
                 lambda e, n: (
                     sum(a / b for a, b in zip(e, n, strict=True)) / len(e)
                 ),
@@ -115,11 +122,11 @@ check_error_rate = Exercise(
             "farthest reference",
             "the output is compared with the reference that is farthest; it "
             "should be the nearest one",
-            over(
+            compute_rate(
                 lambda o, r: max(
                     (metrics.edit_distance(o, x), len(x)) for x in r
                 ),
-                ratio,
+                divide_totals,
             ),
         ),
         Mistake(
@@ -127,12 +134,12 @@ check_error_rate = Exercise(
             "all references summed",
             "the edits of all references are summed, so that a word with "
             "several references is always counted as wrong",
-            over(
+            compute_rate(
                 lambda o, r: (
                     sum(metrics.edit_distance(o, x) for x in r),
                     sum(map(len, r)),
                 ),
-                ratio,
+                divide_totals,
             ),
         ),
         Mistake(
@@ -146,8 +153,8 @@ check_error_rate = Exercise(
             "divided by the output's length",
             "it divides by the length of the output; it should divide by the "
             "length of the reference",
-            over(
-                lambda o, r: (nearest(o, r)[0], len(o)),
+            compute_rate(
+                lambda o, r: (find_nearest_distance(o, r)[0], len(o)),
                 lambda e, n: sum(e) / max(sum(n), 1),
             ),
         ),
@@ -156,34 +163,46 @@ check_error_rate = Exercise(
             "divided by the number of words",
             "it divides by the number of words; it should divide by the "
             "number of symbols",
-            over(nearest, lambda e, n: sum(e) / len(e)),
+            compute_rate(find_nearest_distance, lambda e, n: sum(e) / len(e)),
         ),
         Mistake(
             "in-place",
             "compared position by position",
             "symbols are compared position by position, so one extra symbol "
             "makes all later ones wrong; use the edit distance",
-            over(lambda o, r: min((in_place(o, x), len(x)) for x in r), ratio),
+            compute_rate(
+                lambda o, r: min(
+                    (count_without_alignment(o, x), len(x)) for x in r
+                ),
+                divide_totals,
+            ),
         ),
         Mistake(
             "capped",
             "rate capped at 1",
             "the rate is capped at 1; an output that is much too long can "
             "have a higher rate",
-            over(nearest, lambda e, n: min(1.0, ratio(e, n))),
+            compute_rate(
+                find_nearest_distance,
+                lambda e, n: min(1.0, divide_totals(e, n)),
+            ),
         ),
         Mistake(
             "accuracy",
             "accuracy instead of error",
             "it returns the share that is right; the error rate is the share "
             "that is wrong",
-            over(nearest, lambda e, n: 1 - ratio(e, n)),
+            compute_rate(
+                find_nearest_distance, lambda e, n: 1 - divide_totals(e, n)
+            ),
         ),
         Mistake(
             "percent",
             "percentage instead of a fraction",
             "it returns a percentage; the rate should be a fraction",
-            over(nearest, lambda e, n: 100 * ratio(e, n)),
+            compute_rate(
+                find_nearest_distance, lambda e, n: 100 * divide_totals(e, n)
+            ),
         ),
     ),
 )

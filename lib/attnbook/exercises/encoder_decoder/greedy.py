@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from attnbook.exercises.edited import edited
+from attnbook.exercises.edit import edit_solution
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.inputs import draw_normal
 
@@ -102,20 +102,20 @@ FED_WRONGLY = (
         "start symbol at every step",
         "every step receives the start symbol; it should receive the symbol "
         "predicted last",
-        edited(greedy, "step(previous, state) → step(start, state)"),
+        edit_solution(greedy, "step(previous, state) → step(start, state)"),
     ),
     Mistake(
         "state-lost",
         "state not carried over",
         "the state that a step returns is discarded, so every step begins "
         "from the initial state",
-        edited(greedy, "logits, state = → logits, _ ="),
+        edit_solution(greedy, "logits, state = → logits, _ ="),
     ),
     Mistake(
         "state-reset",
         "state reset to zeros",
         "every step begins from a state of zeros",
-        edited(
+        edit_solution(
             greedy,
             "output.append(previous) "
             "→ output.append(previous); state = 0 * state",
@@ -125,13 +125,13 @@ FED_WRONGLY = (
         "least-likely",
         "least likely symbol",
         "it chooses the least likely symbol",
-        edited(greedy, "argmax → argmin"),
+        edit_solution(greedy, "argmax → argmin"),
     ),
     Mistake(
         "second-fed-back",
         "wrong symbol fed back",
         "the symbol fed back to the decoder is not the one that was predicted",
-        edited(
+        edit_solution(
             greedy,
             "output.append(previous) "
             "→ output.append(previous); previous = int(logits.topk(2)[1][1])",
@@ -140,17 +140,17 @@ FED_WRONGLY = (
 )
 
 
-def without_end(step, state, start, end, limit):
+def ignore_end(step, state, start, end, limit):
     """Decode up to the limit and ignore the end symbol."""
     return greedy(step, state, start, -1, limit)
 
 
-def without_limit(step, state, start, end, limit):
+def ignore_limit(step, state, start, end, limit):
     """Run until the end, if there is one."""
     return greedy(step, state, start, end, 2 * PATIENCE)
 
 
-def with_end(step, state, start, end, limit):
+def keep_end(step, state, start, end, limit):
     """Keep the end symbol in the answer."""
     output = greedy(step, state, start, end, limit)
     return output if len(output) == limit else [*output, end]
@@ -170,19 +170,19 @@ check_greedy = Exercise(
             "never-ends",
             "no stop at the end symbol",
             "decoding does not stop at `end`",
-            without_end,
+            ignore_end,
         ),
         Mistake(
             "no-limit",
             "no length limit",
             "decoding does not stop at `limit`",
-            without_limit,
+            ignore_limit,
         ),
         Mistake(
             "end-included",
             "end symbol included",
             "`end` is included in the output",
-            with_end,
+            keep_end,
         ),
         Mistake(
             "start-included",

@@ -42,14 +42,14 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
     )
 
 
-def at(places):
+def take_states_at(places):
     """Return an answer that reads the states at other positions."""
     return lambda states, lengths: states[
         torch.arange(len(lengths)), places(states, lengths)
     ]
 
 
-def real(states, lengths):
+def make_padding_mask(states, lengths):
     """Return 1 where a symbol is real: (B, S, 1)."""
     here = torch.arange(states.shape[1]) < lengths[:, None]
     return here[..., None].to(states.dtype)
@@ -81,28 +81,28 @@ check_last_state = Exercise(
             "one position too early",
             "it uses the state before the last one: the last real position is "
             "length - 1",
-            at(lambda states, lengths: lengths - 2),
+            take_states_at(lambda states, lengths: lengths - 2),
         ),
         Mistake(
             "one-too-many",
             "one position too late",
             "it uses the position after the last one: the last real position "
             "is length - 1",
-            at(lambda states, n: n.clamp(max=states.shape[1] - 1)),
+            take_states_at(lambda states, n: n.clamp(max=states.shape[1] - 1)),
         ),
         Mistake(
             "one-too-many-wrapped",
             "one too late, wrapping around",
             "it uses the position after the last one, and wraps around at the "
             "end: the last real position is length - 1",
-            at(lambda states, n: n % states.shape[1]),
+            take_states_at(lambda states, n: n % states.shape[1]),
         ),
         Mistake(
             "past-the-end",
             "index past the end",
             "it uses the position after the last one, which may not exist: "
             "the last real position is length - 1",
-            at(lambda states, lengths: lengths),
+            take_states_at(lambda states, lengths: lengths),
         ),
         Mistake(
             "longest-only",
@@ -121,7 +121,8 @@ check_last_state = Exercise(
             "mean of the states",
             "it averages the real states; it should use the last one",
             lambda states, n: (
-                (states * real(states, n)).sum(1) / n[:, None].to(states.dtype)
+                (states * make_padding_mask(states, n)).sum(1)
+                / n[:, None].to(states.dtype)
             ),
         ),
         Mistake(
@@ -137,7 +138,7 @@ check_last_state = Exercise(
             "it takes the maximum of the real states in each feature; it "
             "should use the last state",
             lambda states, n: states.masked_fill(
-                real(states, n) == 0, -torch.inf
+                make_padding_mask(states, n) == 0, -torch.inf
             ).amax(1),
         ),
         Mistake(
@@ -145,7 +146,7 @@ check_last_state = Exercise(
             "end found by zero states",
             "it takes a state of zeros for the end of the sequence; the "
             "lengths give the end",
-            at(lambda states, n: states.any(-1).sum(1) - 1),
+            take_states_at(lambda states, n: states.any(-1).sum(1) - 1),
         ),
         Mistake(
             "sum-of-all",

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from attnbook.exercises.edited import edited
+from attnbook.exercises.edit import edit_solution
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.inputs import draw_integers, draw_normal, to_double
 
@@ -66,21 +66,21 @@ check_masked_loss = Exercise(
             "padding-counted",
             "padding counted",
             "the loss of padding positions is counted",
-            edited(masked_loss, "[targets != pad] → "),
+            edit_solution(masked_loss, "[targets != pad] → "),
         ),
         Mistake(
             "divided-by-all",
             "divided by all positions",
             "the sum leaves padding out, but it is divided by the number of "
             "all positions",
-            edited(masked_loss, ".mean() → .sum() / targets.numel()"),
+            edit_solution(masked_loss, ".mean() → .sum() / targets.numel()"),
         ),
         Mistake(
             "mean-of-means",
             "mean of the sequences' means",
             "each sequence is averaged first, so that a symbol of a short "
             "sequence weighs more",
-            edited(
+            edit_solution(
                 masked_loss,
                 "nll[targets != pad].mean() "
                 "→ ((nll * (targets != pad)).sum(1) "
@@ -91,33 +91,33 @@ check_masked_loss = Exercise(
             "sum",
             "sum instead of a mean",
             "it returns the sum of the losses; it should be the mean",
-            edited(masked_loss, ".mean() → .sum()"),
+            edit_solution(masked_loss, ".mean() → .sum()"),
         ),
         Mistake(
             "per-sequence",
             "divided by the number of sequences",
             "the sum is divided by the number of sequences; it should be "
             "divided by the number of symbols",
-            edited(masked_loss, ".mean() → .sum() / len(targets)"),
+            edit_solution(masked_loss, ".mean() → .sum() / len(targets)"),
         ),
         Mistake(
             "pad-is-zero",
             "padding symbol hard-coded",
             "the padding symbol is assumed to be 0, whatever `pad` is",
-            edited(masked_loss, "!= pad → != 0"),
+            edit_solution(masked_loss, "!= pad → != 0"),
         ),
         Mistake(
             "only-padding",
             "inverted mask",
             "the mask is inverted: only padding is counted",
-            edited(masked_loss, "!= pad → == pad"),
+            edit_solution(masked_loss, "!= pad → == pad"),
         ),
         Mistake(
             "softmax-twice",
             "softmax before cross-entropy",
             "a softmax is applied before the cross-entropy, which already "
             "applies one",
-            edited(
+            edit_solution(
                 masked_loss,
                 "logits.log_softmax → logits.softmax(-1).log_softmax",
             ),
@@ -127,40 +127,42 @@ check_masked_loss = Exercise(
             "softmax over the positions",
             "the softmax runs over the positions; it should run over the "
             "symbols",
-            edited(masked_loss, "log_softmax(-1) → log_softmax(1)"),
+            edit_solution(masked_loss, "log_softmax(-1) → log_softmax(1)"),
         ),
         Mistake(
             "no-softmax",
             "no log-softmax",
             "the logits are used as if they were log-probabilities; "
             "log_softmax is missing",
-            edited(masked_loss, ".log_softmax(-1) → "),
+            edit_solution(masked_loss, ".log_softmax(-1) → "),
         ),
         Mistake(
             "wrong-sign",
             "wrong sign",
             "the sign is wrong: a good model would have a high loss",
-            edited(masked_loss, "-logits → logits"),
+            edit_solution(masked_loss, "-logits → logits"),
         ),
         Mistake(
             "bits",
             "bits instead of nats",
             "the loss is in bits; it should be in nats, with natural "
             "logarithms",
-            edited(masked_loss, ".mean() → .mean() / 0.6931471805599453"),
+            edit_solution(
+                masked_loss, ".mean() → .mean() / 0.6931471805599453"
+            ),
         ),
         Mistake(
             "probability",
             "no logarithm",
             "the probabilities are averaged without taking their logarithm",
-            edited(masked_loss, "log_softmax → softmax"),
+            edit_solution(masked_loss, "log_softmax → softmax"),
         ),
         Mistake(
             "unstable",
             "exponential overflows",
             "the exponentials overflow; log_softmax subtracts the largest "
             "logit first",
-            edited(
+            edit_solution(
                 masked_loss,
                 ".log_softmax(-1) "
                 "→ .exp().div(logits.exp().sum(-1, keepdim=True)).log()",
@@ -171,7 +173,7 @@ check_masked_loss = Exercise(
             "logarithm of a zero probability",
             "a probability rounds to 0, and its logarithm is minus infinity; "
             "log_softmax avoids this",
-            edited(masked_loss, "log_softmax(-1) → softmax(-1).log()"),
+            edit_solution(masked_loss, "log_softmax(-1) → softmax(-1).log()"),
         ),
     ),
 )

@@ -45,7 +45,7 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
     )
 
 
-def one_by_one(turn):
+def reverse_one_by_one(turn):
     """Return an answer that reverses each sequence separately."""
     return lambda tokens, lengths: torch.stack(
         [turn(x, n) for x, n in zip(tokens, lengths.tolist(), strict=True)]
@@ -84,7 +84,7 @@ check_reverse_source = Exercise(
             "one-too-few",
             "last symbol not reversed",
             "the last real symbol is not moved",
-            one_by_one(
+            reverse_one_by_one(
                 lambda x, n: torch.cat([x[: n - 1].flip(0), x[n - 1 :]])
             ),
         ),
@@ -92,7 +92,7 @@ check_reverse_source = Exercise(
             "one-too-many",
             "one padding symbol reversed",
             "one padding position is reversed with the sequence",
-            one_by_one(
+            reverse_one_by_one(
                 lambda x, n: torch.cat([x[: n + 1].flip(0), x[n + 1 :]])
             ),
         ),
@@ -108,7 +108,7 @@ check_reverse_source = Exercise(
             "padding-zero",
             "padding overwritten with 0",
             "the padding is replaced by 0; it should stay as it was",
-            one_by_one(
+            reverse_one_by_one(
                 lambda x, n: torch.cat([x[:n].flip(0), x.new_zeros(len(x) - n)])
             ),
         ),
@@ -117,7 +117,9 @@ check_reverse_source = Exercise(
             "padding found by symbol",
             "the symbol 0 is taken for padding; the lengths tell what is "
             "padding",
-            one_by_one(lambda x, n: torch.cat([x[x != 0].flip(0), x[x == 0]])),
+            reverse_one_by_one(
+                lambda x, n: torch.cat([x[x != 0].flip(0), x[x == 0]])
+            ),
         ),
         Mistake(
             "cut",

@@ -44,22 +44,27 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
     )
 
 
-def real(length: int, width: int) -> Bool[Tensor, " S"]:
+def make_padding_mask(length: int, width: int) -> Bool[Tensor, " S"]:
     """Return True at the positions that are not padding."""
     return torch.arange(width) < length
 
 
-def unpacked(length: int, width: int) -> Bool[Tensor, "2 S S"]:
+def find_unpacked_dependencies(
+    length: int, width: int
+) -> Bool[Tensor, "2 S S"]:
     """Return the dependencies of an encoder that runs over the padding."""
     return state_dependencies(length, width, False)
 
 
-def where_packed(change):
+def change_if_packed(change):
     """Return an answer that is right without packing, and else changed."""
     return lambda length, width, packed: (
-        change(unpacked(length, width), real(length, width))
+        change(
+            find_unpacked_dependencies(length, width),
+            make_padding_mask(length, width),
+        )
         if packed
-        else unpacked(length, width)
+        else find_unpacked_dependencies(length, width)
     )
 
 
@@ -84,7 +89,9 @@ check_state_dependencies = Exercise(
             "packing ignored",
             "packing changes nothing in the answer; packed states do not "
             "depend on padding",
-            lambda length, width, packed: unpacked(length, width),
+            lambda length, width, packed: find_unpacked_dependencies(
+                length, width
+            ),
         ),
         Mistake(
             "always-packed",
@@ -100,7 +107,8 @@ check_state_dependencies = Exercise(
             "padding is treated as if it had no effect without packing; an "
             "input of zeros still changes the state",
             lambda length, width, packed: (
-                state_dependencies(length, width, packed) & real(length, width)
+                state_dependencies(length, width, packed)
+                & make_padding_mask(length, width)
             ),
         ),
         Mistake(
@@ -135,13 +143,13 @@ check_state_dependencies = Exercise(
             "states at padding not empty",
             "with packing, states at padding positions depend on real symbols; "
             "packed sequences have no states there",
-            where_packed(lambda depends, real: depends & real),
+            change_if_packed(lambda depends, real: depends & real),
         ),
         Mistake(
             "padding-symbols-remain",
             "padding read by real states",
             "with packing, real states depend on padding symbols",
-            where_packed(lambda depends, real: depends & real[:, None]),
+            change_if_packed(lambda depends, real: depends & real[:, None]),
         ),
         Mistake(
             "backward-mirrored",

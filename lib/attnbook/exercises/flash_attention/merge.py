@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from attnbook.exercises.edited import edited
+from attnbook.exercises.edit import edit_solution
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.inputs import draw_integers, draw_normal, to_double
 
@@ -74,7 +74,7 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
     )
 
 
-def unshifted(output_a, lse_a, output_b, lse_b):
+def merge_without_shift(output_a, lse_a, output_b, lse_b):
     """Take exp of the logsumexps as they are."""
     a, b = lse_a.exp()[..., None], lse_b.exp()[..., None]
     total = a + b
@@ -82,7 +82,7 @@ def unshifted(output_a, lse_a, output_b, lse_b):
     return (a * output_a + b * output_b) / safe, total.log()[..., 0]
 
 
-def by_maximum(divide=True, guard=True, log=True):
+def merge_by_maximum(divide=True, guard=True, log=True):
     """Return an answer that shifts by the larger logsumexp."""
 
     def answer(output_a, lse_a, output_b, lse_b):
@@ -99,9 +99,11 @@ def by_maximum(divide=True, guard=True, log=True):
     return answer
 
 
-def covered(output_a, lse_a, output_b, lse_b):
+def replace_nan(output_a, lse_a, output_b, lse_b):
     """Cover up NaN afterwards, and -inf with it."""
-    output, lse = by_maximum(guard=False)(output_a, lse_a, output_b, lse_b)
+    output, lse = merge_by_maximum(guard=False)(
+        output_a, lse_a, output_b, lse_b
+    )
     return output.nan_to_num(), lse.nan_to_num()
 
 
@@ -119,20 +121,20 @@ check_merge = Exercise(
             "plain mean of the outputs",
             "the two outputs are weighted equally; each should be weighted by "
             "exp of its logsumexp",
-            edited(merge, "(x - shift).exp() → torch.full_like(x, 0.5)"),
+            edit_solution(merge, "(x - shift).exp() → torch.full_like(x, 0.5)"),
         ),
         Mistake(
             "sum",
             "sum of the outputs",
             "the outputs are added; both are averages already, so their "
             "weighted average is needed",
-            edited(merge, "(x - shift).exp() → torch.ones_like(x)"),
+            edit_solution(merge, "(x - shift).exp() → torch.ones_like(x)"),
         ),
         Mistake(
             "shares-exchanged",
             "weights exchanged",
             "each output is multiplied by the weight of the other part",
-            edited(merge, "share_a, share_b = → share_b, share_a ="),
+            edit_solution(merge, "share_a, share_b = → share_b, share_a ="),
         ),
         Mistake(
             "winner-takes-all",
@@ -148,21 +150,21 @@ check_merge = Exercise(
             "weights from logarithms",
             "the logsumexps themselves are used as weights; they are "
             "logarithms of the weights",
-            edited(merge, "(x - shift).exp() → (x / (lse_a + lse_b))"),
+            edit_solution(merge, "(x - shift).exp() → (x / (lse_a + lse_b))"),
         ),
         Mistake(
             "lse-added",
             "logsumexps added",
             "the logsumexps are added, which multiplies the totals; use "
             "logaddexp",
-            edited(merge, "output_b, lse → output_b, lse_a + lse_b"),
+            edit_solution(merge, "output_b, lse → output_b, lse_a + lse_b"),
         ),
         Mistake(
             "lse-maximum",
             "maximum of the logsumexps",
             "the larger logsumexp is returned; the total of the other part is "
             "missing",
-            edited(
+            edit_solution(
                 merge, "output_b, lse → output_b, torch.maximum(lse_a, lse_b)"
             ),
         ),
@@ -170,33 +172,35 @@ check_merge = Exercise(
             "lse-mean",
             "mean of the logsumexps",
             "the mean of the logsumexps is returned; use logaddexp",
-            edited(merge, "output_b, lse → output_b, (lse_a + lse_b) / 2"),
+            edit_solution(
+                merge, "output_b, lse → output_b, (lse_a + lse_b) / 2"
+            ),
         ),
         Mistake(
             "lse-first",
             "first logsumexp only",
             "the logsumexp of the first part is returned; use logaddexp",
-            edited(merge, "output_b, lse → output_b, lse_a"),
+            edit_solution(merge, "output_b, lse → output_b, lse_a"),
         ),
         Mistake(
             "lse-unshifted",
             "maximum not added back",
             "the maximum that was subtracted is not added back to the "
             "logsumexp",
-            by_maximum(log=False),
+            merge_by_maximum(log=False),
         ),
         Mistake(
             "not-divided",
             "weights not normalized",
             "the weights are shifted by the maximum, but they are not divided "
             "by their sum",
-            by_maximum(divide=False),
+            merge_by_maximum(divide=False),
         ),
         Mistake(
             "base-two",
             "powers of 2 instead of e",
             "it uses powers of 2; these logarithms are natural",
-            edited(
+            edit_solution(
                 merge,
                 "(x - shift).exp() → (x - shift).exp2()",
                 "torch.logaddexp( → torch.logaddexp2(",
@@ -208,21 +212,21 @@ check_merge = Exercise(
             "the exponential is applied to a logsumexp without a shift, so it "
             "overflows or underflows; only the difference of the two "
             "logsumexps is needed",
-            unshifted,
+            merge_without_shift,
         ),
         Mistake(
             "empty-nan",
             "NaN in an empty row",
             "where both parts are empty, -inf - -inf gives NaN; the output "
             "should be 0",
-            by_maximum(guard=False),
+            merge_by_maximum(guard=False),
         ),
         Mistake(
             "empty-finite",
             "finite logsumexp of an empty row",
             "NaN is replaced everywhere, so the logsumexp of two empty parts "
             "becomes finite; it should be -inf",
-            covered,
+            replace_nan,
         ),
     ),
 )

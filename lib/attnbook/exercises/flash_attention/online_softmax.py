@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from attnbook.exercises.edited import edited
+from attnbook.exercises.edit import edit_solution
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.inputs import draw_integers, draw_normal
 
@@ -73,7 +73,7 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
     return *cases, Case(f"with {LONG} chunks", (long,), memory_limit=half)
 
 
-def twice_read(chunks):
+def read_twice(chunks):
     """Read for the maximum, then read again for the total."""
     top = torch.stack([chunk.amax(-1) for chunk in chunks]).amax(0)
     low, total = top.masked_fill(top == -torch.inf, 0.0), torch.zeros_like(top)
@@ -108,14 +108,14 @@ class Stream:
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Stream) and (
             len(self.chunks) == len(other.chunks)
-            and all(map(same, self.chunks, other.chunks))
+            and all(map(is_same_chunk, self.chunks, other.chunks))
         )
 
     # `object` declares it as a method.
     __hash__ = None  # type: ignore[assignment]
 
 
-def same(a: Tensor, b: Tensor) -> bool:
+def is_same_chunk(a: Tensor, b: Tensor) -> bool:
     """Tell whether two chunks are equal; no tensor is made for it."""
     return a.dtype == b.dtype and a.shape == b.shape and a.equal(b)
 
@@ -135,14 +135,16 @@ check_online_softmax = Exercise(
             "total not rescaled",
             "the previous total is not rescaled when the maximum grows; "
             "multiply it by exp(old - new)",
-            edited(online_softmax, "total * (maximum - shift).exp() → total"),
+            edit_solution(
+                online_softmax, "total * (maximum - shift).exp() → total"
+            ),
         ),
         Mistake(
             "rescale-inverted",
             "inverted rescaling factor",
             "the previous total is multiplied by exp(new - old); the factor "
             "should be exp(old - new), which is at most 1",
-            edited(
+            edit_solution(
                 online_softmax,
                 "(maximum - shift).exp() "
                 "→ (shift - maximum).nan_to_num(posinf=0.0).exp()",
@@ -153,7 +155,7 @@ check_online_softmax = Exercise(
             "new chunk rescaled as well",
             "the sum of the new chunk is rescaled as well; it is already "
             "shifted by the new maximum",
-            edited(
+            edit_solution(
                 online_softmax,
                 "exp().sum(dim=-1) "
                 "→ exp().sum(dim=-1) * (maximum - shift).exp()",
@@ -164,7 +166,7 @@ check_online_softmax = Exercise(
             "different shift for each chunk",
             "each chunk is shifted by its own maximum and the totals are "
             "added without rescaling",
-            edited(
+            edit_solution(
                 online_softmax,
                 "higher.masked_fill(higher == -torch.inf, 0.0) "
                 "→ chunk.amax(dim=-1).clamp(min=-1e30)",
@@ -176,7 +178,7 @@ check_online_softmax = Exercise(
             "last chunk only",
             "the totals are reset for each chunk, so only the last chunk is "
             "counted",
-            edited(
+            edit_solution(
                 online_softmax,
                 "torch.maximum(maximum, chunk.amax(dim=-1)) "
                 "→ chunk.amax(dim=-1)",
@@ -188,7 +190,7 @@ check_online_softmax = Exercise(
             "maximum of the last chunk",
             "the maximum is replaced by that of each chunk; it must never "
             "decrease",
-            edited(
+            edit_solution(
                 online_softmax,
                 "torch.maximum(maximum, chunk.amax(dim=-1)) "
                 "→ chunk.amax(dim=-1)",
@@ -199,7 +201,7 @@ check_online_softmax = Exercise(
             "maximum of the first chunk",
             "all chunks are shifted by the maximum of the first one, which "
             "later scores can exceed",
-            edited(
+            edit_solution(
                 online_softmax,
                 "torch.maximum(maximum, chunk.amax(dim=-1)) "
                 "→ torch.where(maximum == -torch.inf, chunk.amax(-1), maximum)",
@@ -210,7 +212,7 @@ check_online_softmax = Exercise(
             "maximum initialized with 0",
             "the maximum is initialized with 0, which is wrong for a row of "
             "negative scores; initialize it with -inf",
-            edited(
+            edit_solution(
                 online_softmax, "torch.tensor(-torch.inf) → torch.tensor(0.0)"
             ),
         ),
@@ -218,7 +220,7 @@ check_online_softmax = Exercise(
             "one-maximum",
             "one maximum for all rows",
             "all rows share one maximum, so rows far below it underflow to 0",
-            edited(
+            edit_solution(
                 online_softmax,
                 "chunk.amax(dim=-1) → chunk.amax().expand(len(chunk))",
             ),
@@ -228,7 +230,7 @@ check_online_softmax = Exercise(
             "exponential without a shift",
             "the exponential is applied to the scores without a shift, so it "
             "overflows; no later rescaling can repair that",
-            edited(
+            edit_solution(
                 online_softmax,
                 "total * (maximum - shift).exp() → total",
                 "(chunk - shift[:, None]).exp() → chunk.exp()",
@@ -241,7 +243,7 @@ check_online_softmax = Exercise(
             "NaN in an empty row",
             "where all scores so far are masked out, -inf - -inf gives NaN; "
             "shift by 0 there",
-            edited(
+            edit_solution(
                 online_softmax,
                 "higher.masked_fill(higher == -torch.inf, 0.0) → higher",
             ),
@@ -250,7 +252,7 @@ check_online_softmax = Exercise(
             "logsumexp",
             "logsumexp instead of the total",
             "it returns the logsumexp; the exercise asks for the total",
-            edited(
+            edit_solution(
                 online_softmax,
                 "return maximum, total → return maximum, maximum + total.log()",
             ),
@@ -259,7 +261,7 @@ check_online_softmax = Exercise(
             "two-passes",
             "second pass over the stream",
             "the stream is read twice, and the second time it is empty",
-            twice_read,
+            read_twice,
         ),
         Mistake(
             "kept",

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from attnbook.exercises.edited import edited
+from attnbook.exercises.edit import edit_solution
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.flash_attention.tiles import (
     compute_memory_limit,
@@ -97,7 +97,7 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
     )
 
 
-def queries_dropped(query, key, value, block):
+def drop_incomplete_queries(query, key, value, block):
     """Compute the queries that fill tiles, and leave 0 for those after them."""
     output, lse = tiled(query, key, value, block)
     count = drop_incomplete_tile(query, block).shape[-2]
@@ -105,27 +105,29 @@ def queries_dropped(query, key, value, block):
     return output, lse
 
 
-def on_keys(change):
+def change_keys(change):
     """Return attention in tiles, with keys and values changed first."""
     return lambda query, key, value, block: tiled(
         query, change(key, block), change(value, block), block
     )
 
 
-def at_once(query, key, value, block):
+def compute_all_scores(query, key, value, block):
     """Make all scores, as the standard version does."""
     scores = query * query.shape[-1] ** -0.5 @ key.mT
     return scores.softmax(-1) @ value, scores.logsumexp(-1)
 
 
-def query_chunks(query, key, value, block):
+def tile_only_queries(query, key, value, block):
     """Divide only the queries: each chunk has an ordinary softmax."""
-    found = [at_once(q, key, value, block) for q in query.split(block, -2)]
+    found = [
+        compute_all_scores(q, key, value, block) for q in query.split(block, -2)
+    ]
     outputs, sums = zip(*found, strict=True)
     return torch.cat(outputs, -2), torch.cat(sums, -1)
 
 
-def mean_of_tiles(query, key, value, block):
+def average_tiles(query, key, value, block):
     """Let every tile have its own softmax, and take the mean of the tiles."""
     scaled, k = query * query.shape[-1] ** -0.5, key.split(block, -2)
     parts, sums = [], []
@@ -156,26 +158,28 @@ check_tiled = Exercise(
             "nothing rescaled",
             "when the maximum grows, neither the total nor the output of the "
             "previous tiles is rescaled",
-            edited(tiled, "(maximum - higher).exp() → torch.ones_like(total)"),
+            edit_solution(
+                tiled, "(maximum - higher).exp() → torch.ones_like(total)"
+            ),
         ),
         Mistake(
             "output-not-rescaled",
             "output not rescaled",
             "the total is rescaled to the new maximum, but the output is not",
-            edited(tiled, "output * factor[..., None] → output"),
+            edit_solution(tiled, "output * factor[..., None] → output"),
         ),
         Mistake(
             "total-not-rescaled",
             "total not rescaled",
             "the output is rescaled to the new maximum, but the total is not",
-            edited(tiled, "total * factor → total"),
+            edit_solution(tiled, "total * factor → total"),
         ),
         Mistake(
             "rescale-inverted",
             "inverted rescaling factor",
             "the previous sums are multiplied by exp(new - old); the factor "
             "should be exp(old - new), which is at most 1",
-            edited(
+            edit_solution(
                 tiled,
                 "(maximum - higher).exp() "
                 "→ (higher - maximum).nan_to_num(posinf=0.0).exp()",
@@ -186,7 +190,7 @@ check_tiled = Exercise(
             "last tile only",
             "the sums are reset for each tile of keys, so only the last tile "
             "is counted",
-            edited(
+            edit_solution(
                 tiled,
                 "torch.maximum(maximum, scores.amax(dim=-1)) "
                 "→ scores.amax(dim=-1)",
@@ -198,14 +202,14 @@ check_tiled = Exercise(
             "mean of the tiles",
             "each tile has its own softmax, and the tiles' outputs are "
             "averaged equally; they should be weighted by their totals",
-            mean_of_tiles,
+            average_tiles,
         ),
         Mistake(
             "divided-in-every-tile",
             "normalized in every tile",
             "the output is divided by the total in every tile; divide once, "
             "at the end, or undo the division before the next tile",
-            edited(
+            edit_solution(
                 tiled,
                 "output * factor → (output * factor",
                 "weights @ v → weights @ v) / total[..., None]",
@@ -216,14 +220,14 @@ check_tiled = Exercise(
             "not-divided",
             "not normalized",
             "the output is not divided by the total",
-            edited(tiled, "output / total[..., None] → output"),
+            edit_solution(tiled, "output / total[..., None] → output"),
         ),
         Mistake(
             "no-shift",
             "exponential without a shift",
             "the exponential is applied to the scores without a shift, so it "
             "overflows or underflows",
-            edited(
+            edit_solution(
                 tiled,
                 "(scores - higher[..., None]).exp() → scores.exp()",
                 "(maximum - higher).exp() → torch.ones_like(total)",
@@ -235,14 +239,14 @@ check_tiled = Exercise(
             "maximum initialized with 0",
             "the maximum is initialized with 0, so all weights of a row of "
             "very negative scores underflow to 0; initialize it with -inf",
-            edited(tiled, "-torch.inf → 0.0"),
+            edit_solution(tiled, "-torch.inf → 0.0"),
         ),
         Mistake(
             "one-maximum",
             "one maximum for all rows",
             "all rows of a tile share one maximum, so rows far below it "
             "underflow to 0",
-            edited(
+            edit_solution(
                 tiled, "scores.amax(dim=-1) → scores.amax().expand(total.shape)"
             ),
         ),
@@ -250,53 +254,53 @@ check_tiled = Exercise(
             "no-scale",
             "no division by √D",
             "the scores are not divided by √D",
-            edited(tiled, "(query * query.shape[-1] ** -0.5) → query"),
+            edit_solution(tiled, "(query * query.shape[-1] ** -0.5) → query"),
         ),
         Mistake(
             "scaled-by-value-width",
             "division by √E, not by √D",
             "the scores are divided by √E, the root of the value width; they "
             "should be divided by √D",
-            edited(tiled, "query.shape → value.shape"),
+            edit_solution(tiled, "query.shape → value.shape"),
         ),
         Mistake(
             "queries-dropped",
             "last queries dropped",
             "the last queries, which do not fill a tile, are not computed",
-            queries_dropped,
+            drop_incomplete_queries,
         ),
         Mistake(
             "keys-dropped",
             "last keys dropped",
             "the last keys, which do not fill a tile, are left out",
-            on_keys(drop_incomplete_tile),
+            change_keys(drop_incomplete_tile),
         ),
         Mistake(
             "padding-seen",
             "zero-padded keys attended to",
             "the last tile of keys is padded with zeros, and a key of zeros "
             "has the score 0, which gets weight",
-            on_keys(pad_to_tiles),
+            change_keys(pad_to_tiles),
         ),
         Mistake(
             "lse-without-logarithm",
             "logsumexp without logarithm",
             "it returns the maximum plus the total; the logsumexp is the "
             "maximum plus the logarithm of the total",
-            edited(tiled, "maximum + total.log() → maximum + total"),
+            edit_solution(tiled, "maximum + total.log() → maximum + total"),
         ),
         Mistake(
             "lse-without-maximum",
             "logsumexp without maximum",
             "it returns the logarithm of the shifted total; the maximum must "
             "be added",
-            edited(tiled, "maximum + total.log() → total.log()"),
+            edit_solution(tiled, "maximum + total.log() → total.log()"),
         ),
         Mistake(
             "lse-base-two",
             "logsumexp to base 2",
             "the logsumexp is to base 2; it should be a natural logarithm",
-            edited(
+            edit_solution(
                 tiled,
                 "maximum + total.log() → maximum * 1.44269504 + total.log2()",
             ),
@@ -305,27 +309,27 @@ check_tiled = Exercise(
             "maximum-for-lse",
             "maximum instead of logsumexp",
             "it returns the maximum instead of the logsumexp",
-            edited(tiled, "maximum + total.log() → maximum"),
+            edit_solution(tiled, "maximum + total.log() → maximum"),
         ),
         Mistake(
             "total-for-lse",
             "total instead of logsumexp",
             "it returns the total instead of the logsumexp",
-            edited(tiled, "maximum + total.log() → total"),
+            edit_solution(tiled, "maximum + total.log() → total"),
         ),
         Mistake(
             "queries-only",
             "only the queries tiled",
             "only the queries are divided into tiles: a query chunk against "
             "all keys is the whole matrix when there are few queries",
-            query_chunks,
+            tile_only_queries,
         ),
         Mistake(
             "whole-matrix",
             "whole score matrix in memory",
             "it holds the whole score matrix in memory, or a tensor of that "
             "size; one tile is enough",
-            at_once,
+            compute_all_scores,
         ),
     ),
 )

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from attnbook.exercises.edited import edited
+from attnbook.exercises.edit import edit_solution
 from attnbook.exercises.exercise import ATTENTION, Case, Exercise, Mistake
 from attnbook.exercises.flash_attention.tiled import tiled
 from attnbook.exercises.flash_attention.tiles import (
@@ -50,7 +50,7 @@ def tiled_backward(
     return dquery, dkey, dvalue
 
 
-def at_once(query, key, value, output, lse, upstream, block):
+def compute_all_weights(query, key, value, output, lse, upstream, block):
     """Make all weights, as the standard version does."""
     return gradient(query, key, value, upstream)
 
@@ -116,14 +116,14 @@ check_tiled_backward = Exercise(
             "average not subtracted",
             "the weighted average of the gradients, upstream · output, is not "
             "subtracted",
-            edited(tiled_backward, "up @ v.mT - mean → up @ v.mT"),
+            edit_solution(tiled_backward, "up @ v.mT - mean → up @ v.mT"),
         ),
         Mistake(
             "average-of-the-tile",
             "average over one tile",
             "the average is taken over the keys of one tile; it runs over all "
             "keys and equals upstream · output",
-            edited(
+            edit_solution(
                 tiled_backward,
                 "- mean) → - (weights * (up @ v.mT)).sum(-1, keepdim=True))",
             ),
@@ -132,27 +132,29 @@ check_tiled_backward = Exercise(
             "average-of-upstream",
             "upstream · upstream subtracted",
             "upstream · upstream is subtracted; it should be upstream · output",
-            edited(tiled_backward, "upstream * output → upstream * upstream"),
+            edit_solution(
+                tiled_backward, "upstream * output → upstream * upstream"
+            ),
         ),
         Mistake(
             "average-unsummed",
             "mean over the value width",
             "the mean of upstream · output over the value width is "
             "subtracted; it should be the sum",
-            edited(tiled_backward, ".sum( → .mean("),
+            edit_solution(tiled_backward, ".sum( → .mean("),
         ),
         Mistake(
             "average-added",
             "average added",
             "the average is added; it should be subtracted",
-            edited(tiled_backward, "v.mT - mean → v.mT + mean"),
+            edit_solution(tiled_backward, "v.mT - mean → v.mT + mean"),
         ),
         Mistake(
             "softmax-of-the-tile",
             "softmax of each tile",
             "each tile has its own softmax; a weight is exp(score - "
             "logsumexp), over all keys",
-            edited(
+            edit_solution(
                 tiled_backward,
                 "(q * scale @ k.mT - z).exp() → (q * scale @ k.mT).softmax(-1)",
             ),
@@ -162,7 +164,7 @@ check_tiled_backward = Exercise(
             "divided by the logsumexp",
             "the exponential is divided by the logsumexp, which is a "
             "logarithm; subtract it from the score first",
-            edited(
+            edit_solution(
                 tiled_backward,
                 "(q * scale @ k.mT - z).exp() → (q * scale @ k.mT).exp() / z",
             ),
@@ -172,7 +174,7 @@ check_tiled_backward = Exercise(
             "exponential without a shift",
             "exp(score) / exp(logsumexp) is right mathematically, but it "
             "overflows; subtract first",
-            edited(
+            edit_solution(
                 tiled_backward,
                 "(q * scale @ k.mT - z).exp() "
                 "→ (q * scale @ k.mT).exp() / z.exp()",
@@ -183,7 +185,7 @@ check_tiled_backward = Exercise(
             "maximum instead of logsumexp",
             "the weights are shifted by the maximum and never divided by "
             "their total; subtract the logsumexp",
-            edited(
+            edit_solution(
                 tiled_backward,
                 "lse[..., None] "
                 "→ (query * scale @ key.mT).amax(-1, keepdim=True)",
@@ -193,62 +195,66 @@ check_tiled_backward = Exercise(
             "base-two",
             "powers of 2 instead of e",
             "it uses powers of 2; this logsumexp is a natural logarithm",
-            edited(tiled_backward, "- z).exp() → - z).exp2()"),
+            edit_solution(tiled_backward, "- z).exp() → - z).exp2()"),
         ),
         Mistake(
             "scores-unscaled",
             "scores without the scale",
             "the scores are recomputed without 1/√D, but the logsumexp is "
             "that of the scaled scores",
-            edited(tiled_backward, "q * scale @ → q @"),
+            edit_solution(tiled_backward, "q * scale @ → q @"),
         ),
         Mistake(
             "no-scale",
             "no 1/√D in the gradients",
             "the gradients lack the factor 1/√D, which belongs to both dquery "
             "and dkey",
-            edited(tiled_backward, "- mean) * scale → - mean)"),
+            edit_solution(tiled_backward, "- mean) * scale → - mean)"),
         ),
         Mistake(
             "key-unscaled",
             "dkey not scaled",
             "dquery is scaled, but dkey is not; the factor 1/√D belongs to "
             "both",
-            edited(tiled_backward, "dscores.mT @ q → dscores.mT @ q / scale"),
+            edit_solution(
+                tiled_backward, "dscores.mT @ q → dscores.mT @ q / scale"
+            ),
         ),
         Mistake(
             "query-unscaled",
             "dquery not scaled",
             "dkey is scaled, but dquery is not; the factor 1/√D belongs to "
             "both",
-            edited(tiled_backward, "dscores @ k → dscores @ k / scale"),
+            edit_solution(tiled_backward, "dscores @ k → dscores @ k / scale"),
         ),
         Mistake(
             "scaled-twice",
             "scaled twice",
             "the gradients contain the factor 1/√D twice",
-            edited(tiled_backward, "- mean) * scale → - mean) * scale**2"),
+            edit_solution(
+                tiled_backward, "- mean) * scale → - mean) * scale**2"
+            ),
         ),
         Mistake(
             "query-overwritten",
             "dquery overwritten",
             "each tile of keys overwrites dquery; it should be added up over "
             "the tiles",
-            edited(tiled_backward, "dq += → dq[:] ="),
+            edit_solution(tiled_backward, "dq += → dq[:] ="),
         ),
         Mistake(
             "key-overwritten",
             "dkey and dvalue overwritten",
             "each tile of queries overwrites dkey and dvalue; they should be "
             "added up over the tiles",
-            edited(tiled_backward, "dk += → dk[:] =", "dv += → dv[:] ="),
+            edit_solution(tiled_backward, "dk += → dk[:] =", "dv += → dv[:] ="),
         ),
         Mistake(
             "all-overwritten",
             "all gradients overwritten",
             "each tile overwrites the gradients; they should be added up over "
             "the tiles",
-            edited(
+            edit_solution(
                 tiled_backward,
                 "dq += → dq[:] =",
                 "dk += → dk[:] =",
@@ -259,27 +265,31 @@ check_tiled_backward = Exercise(
             "no-weight",
             "not multiplied by the weights",
             "the difference from the average is not multiplied by the weights",
-            edited(tiled_backward, "weights * (up → (up"),
+            edit_solution(tiled_backward, "weights * (up → (up"),
         ),
         Mistake(
             "no-softmax",
             "softmax gradient skipped",
             "the gradient of the softmax is skipped: the gradient of the "
             "weights is not that of the scores",
-            edited(tiled_backward, "weights * (up @ v.mT - mean) → up @ v.mT"),
+            edit_solution(
+                tiled_backward, "weights * (up @ v.mT - mean) → up @ v.mT"
+            ),
         ),
         Mistake(
             "scores-for-weights",
             "dvalue from the score gradients",
             "dvalue is computed with the gradients of the scores; it should "
             "use the weights",
-            edited(tiled_backward, "weights.mT @ up → dscores.mT @ up / scale"),
+            edit_solution(
+                tiled_backward, "weights.mT @ up → dscores.mT @ up / scale"
+            ),
         ),
         Mistake(
             "queries-dropped",
             "last queries dropped",
             "the last queries, which do not fill a tile, are left out",
-            edited(
+            edit_solution(
                 tiled_backward,
                 "zip(*rows, strict=True) → [x for x in zip(*rows, strict=True) "
                 "if x[0].shape[-2] == min(block, query.shape[-2])]",
@@ -289,7 +299,7 @@ check_tiled_backward = Exercise(
             "keys-dropped",
             "last keys dropped",
             "the last keys, which do not fill a tile, are left out",
-            edited(
+            edit_solution(
                 tiled_backward,
                 "zip(*columns, strict=True) "
                 "→ [x for x in zip(*columns, strict=True) "
@@ -307,7 +317,7 @@ check_tiled_backward = Exercise(
             "whole weight matrix in memory",
             "it holds the whole weight matrix in memory, or a tensor of that "
             "size; one tile is enough",
-            at_once,
+            compute_all_weights,
         ),
     ),
 )

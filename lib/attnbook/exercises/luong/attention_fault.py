@@ -88,7 +88,7 @@ class Layer:
         )
 
 
-def is_far(a: Tensor, b: Tensor) -> bool:
+def differ(a: Tensor, b: Tensor) -> bool:
     """Tell whether two tensors differ by more than rounding.
 
     Rounding stays below a fifth of the bound, and what a fault changes is more
@@ -121,18 +121,18 @@ def attention_fault(
     )
     other = draw_normal(rng, *memory.shape)
     weights = layer(states, memory, lengths)[1]
-    if is_far(layer(states[:, :1], memory, lengths)[1], weights[:, :1]):
+    if differ(layer(states[:, :1], memory, lengths)[1], weights[:, :1]):
         return 1
     if layer(states, memory, lengths - 1)[1][..., -1].any():
         return 2
-    if not is_far(layer(states, other, lengths)[1], weights):
+    if not differ(layer(states, other, lengths)[1], weights):
         return 3
-    if is_far(layer(states, memory.flip(1), lengths)[1].flip(-1), weights):
+    if differ(layer(states, memory.flip(1), lengths)[1].flip(-1), weights):
         return 4
     half = width // 2
     for first, last in (memory, other), (other, memory):
         mixed = torch.cat([first[..., :half], last[..., half:]], dim=-1)
-        if not is_far(layer(states, mixed, lengths)[1], weights):
+        if not differ(layer(states, mixed, lengths)[1], weights):
             return 5
     return 0
 
@@ -190,19 +190,19 @@ def make_diagnosis(
         states = made[0][:, :queries]
         memory = made[1] if drawn else memory
         weights = layer(states, memory, lengths)[1]
-        if is_far(layer(states[:, :1], memory, lengths)[1], weights[:, :1]):
+        if differ(layer(states[:, :1], memory, lengths)[1], weights[:, :1]):
             return numbers(1)
         short = padded(lengths)
         past = layer(states, memory, short)[1][..., -1]
         if past[short < memory.shape[1]].any():
             return numbers(2)
-        if not is_far(
+        if not differ(
             layer(states, other, lengths)[of],
             layer(states, memory, lengths)[of],
         ):
             return numbers(3)
         flipped = layer(states, memory.flip(1), lengths)[1]
-        if is_far(flipped.flip(-1) if order else flipped, weights):
+        if differ(flipped.flip(-1) if order else flipped, weights):
             return numbers(4)
         half = width // 2
         for i in halves:
@@ -210,7 +210,7 @@ def make_diagnosis(
             mixed = torch.cat(
                 [pair[0][..., :half], pair[1][..., half:]], dim=-1
             )
-            if not is_far(
+            if not differ(
                 layer(states, mixed, lengths)[of],
                 layer(states, memory, lengths)[of],
             ):
@@ -220,10 +220,10 @@ def make_diagnosis(
     return answer
 
 
-def test_only_sums(layer, states, memory, lengths) -> int:
+def check_only_sums(layer, states, memory, lengths) -> int:
     """Test nothing but the sums of the weights."""
     total = layer(states, memory, lengths)[1].sum(-1)
-    return int(is_far(total, torch.ones_like(total)))
+    return int(differ(total, torch.ones_like(total)))
 
 
 check_attention_fault = Exercise(
@@ -256,7 +256,7 @@ check_attention_fault = Exercise(
             make_diagnosis(padded=lambda lengths: lengths),
         ),
         Mistake(
-            "looks-at-vectors",
+            "compares-vectors",
             "attentional vectors instead of weights",
             "it looks at the attentional vectors, which contain the values: "
             "they change with the memory even if the weights do not",
@@ -288,7 +288,7 @@ check_attention_fault = Exercise(
             "only sums of weights",
             "it tests only whether the weights sum to 1, and most wrong "
             "layers pass this test",
-            test_only_sums,
+            check_only_sums,
         ),
         Mistake(
             "counted-from-one",

@@ -40,7 +40,7 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
     )
 
 
-def pairs(query: Tensor, key: Tensor) -> Tensor:
+def concatenate_pairs(query: Tensor, key: Tensor) -> Tensor:
     """Return [query; key] for every pair: (B, T, S, Dq + Dk)."""
     return torch.cat(
         [
@@ -51,18 +51,18 @@ def pairs(query: Tensor, key: Tensor) -> Tensor:
     )
 
 
-def bent(bend):
+def apply_activation(bend):
     """Return concat scores with another function in tanh's place."""
-    return lambda q, k, W, v: bend(pairs(q, k) @ W.T) @ v
+    return lambda q, k, W, v: bend(concatenate_pairs(q, k) @ W.T) @ v
 
 
-def parts(query, key, W):
+def compute_parts(query, key, W):
     """Return W₁ query and W₂ key, ready to be added."""
     W_query, W_key = W.split((query.shape[-1], key.shape[-1]), dim=1)
     return (query @ W_query.T)[:, :, None], (key @ W_key.T)[:, None]
 
 
-def cut_in_half(query, key, W, v):
+def split_in_half(query, key, W, v):
     """Take the first half of W for the query, whatever its width."""
     W_query, W_key = W.chunk(2, dim=1)
     queries, keys = query @ W_query.T, key @ W_key.T
@@ -83,67 +83,74 @@ check_concat_scores = Exercise(
             "key concatenated first",
             "query and key are concatenated in the wrong order: the first "
             "columns of W belong to the query",
-            lambda q, k, W, v: ((pairs(k, q) @ W.T).tanh() @ v).mT,
+            lambda q, k, W, v: ((concatenate_pairs(k, q) @ W.T).tanh() @ v).mT,
         ),
         Mistake(
             "cut-in-half",
             "W split in the middle",
             "W is split in the middle; its first Dq columns belong to the "
             "query, the other Dk to the key",
-            cut_in_half,
+            split_in_half,
         ),
         Mistake(
             "untransposed",
             "W not transposed",
             "W is applied as x @ W; it should be x @ W.T (a square W hides "
             "this in the shapes)",
-            lambda q, k, W, v: (pairs(q, k) @ W).tanh() @ v,
+            lambda q, k, W, v: (concatenate_pairs(q, k) @ W).tanh() @ v,
         ),
-        Mistake("no-tanh", "no tanh", "tanh is not applied", bent(lambda x: x)),
+        Mistake(
+            "no-tanh",
+            "no tanh",
+            "tanh is not applied",
+            apply_activation(lambda x: x),
+        ),
         Mistake(
             "relu-for-tanh",
             "ReLU instead of tanh",
             "the activation is ReLU; it should be tanh",
-            bent(torch.relu),
+            apply_activation(torch.relu),
         ),
         Mistake(
             "sigmoid-for-tanh",
             "sigmoid instead of tanh",
             "the activation is a sigmoid; it should be tanh",
-            bent(torch.sigmoid),
+            apply_activation(torch.sigmoid),
         ),
         Mistake(
             "tanh-too-early",
             "tanh before the sum",
             "tanh is applied to W₁ q and to W₂ k before they are added; it "
             "should be applied to their sum",
-            lambda q, k, W, v: sum(x.tanh() for x in parts(q, k, W)) @ v,
+            lambda q, k, W, v: (
+                sum(x.tanh() for x in compute_parts(q, k, W)) @ v
+            ),
         ),
         Mistake(
             "tanh-of-inputs",
             "tanh of the inputs",
             "tanh is applied to the query and the key; it should be applied "
             "after W",
-            lambda q, k, W, v: pairs(q, k).tanh() @ W.T @ v,
+            lambda q, k, W, v: concatenate_pairs(q, k).tanh() @ W.T @ v,
         ),
         Mistake(
             "tanh-too-late",
             "tanh of the score",
             "tanh is applied to the finished score; it should be applied "
             "before the product with v",
-            lambda q, k, W, v: (pairs(q, k) @ W.T @ v).tanh(),
+            lambda q, k, W, v: (concatenate_pairs(q, k) @ W.T @ v).tanh(),
         ),
         Mistake(
             "no-v",
             "no weights v",
             "the alignment axis is summed without the weights v",
-            lambda q, k, W, v: (pairs(q, k) @ W.T).tanh().sum(-1),
+            lambda q, k, W, v: (concatenate_pairs(q, k) @ W.T).tanh().sum(-1),
         ),
         Mistake(
             "no-query",
             "query not used",
             "the scores do not depend on the query",
-            lambda q, k, W, v: (parts(q, k, W)[1].tanh() @ v).expand(
+            lambda q, k, W, v: (compute_parts(q, k, W)[1].tanh() @ v).expand(
                 -1, q.shape[1], -1
             ),
         ),
@@ -151,7 +158,7 @@ check_concat_scores = Exercise(
             "no-key",
             "key not used",
             "the scores do not depend on the key",
-            lambda q, k, W, v: (parts(q, k, W)[0].tanh() @ v).expand(
+            lambda q, k, W, v: (compute_parts(q, k, W)[0].tanh() @ v).expand(
                 -1, -1, k.shape[1]
             ),
         ),
@@ -159,14 +166,14 @@ check_concat_scores = Exercise(
             "product",
             "product instead of a sum",
             "W₁ q and W₂ k are multiplied; they should be added",
-            lambda q, k, W, v: torch.mul(*parts(q, k, W)).tanh() @ v,
+            lambda q, k, W, v: torch.mul(*compute_parts(q, k, W)).tanh() @ v,
         ),
         Mistake(
             "swapped-axes",
             "queries and keys swapped",
             "the axes of queries and keys are swapped: the scores have the "
             "shape (B, S, T)",
-            lambda q, k, W, v: ((pairs(q, k) @ W.T).tanh() @ v).mT,
+            lambda q, k, W, v: ((concatenate_pairs(q, k) @ W.T).tanh() @ v).mT,
         ),
         Mistake(
             "normalised",

@@ -126,7 +126,7 @@ def compare_published(error) -> int:
     return 3 if abs(ends[0] - ends[1]) > EFFECT / 2 else 0
 
 
-def start_from(score: str, order: str):
+def change_one_at_a_time(score: str, order: str):
     """Change each factor alone, starting at one decoder."""
 
     def answer(error):
@@ -185,14 +185,14 @@ check_two_factors = Exercise(
             "it changes each factor alone, starting from additive attention "
             "before the step, and never both; then a combination cannot be "
             "seen",
-            start_from("additive", "before"),
+            change_one_at_a_time("additive", "before"),
         ),
         Mistake(
             "from-the-other-end",
             "three of four decoders, from the other end",
             "it changes each factor alone, starting from dot attention after "
             "the step; then a combination looks like two separate effects",
-            start_from("dot", "after"),
+            change_one_at_a_time("dot", "after"),
         ),
         Mistake(
             "best-seed",

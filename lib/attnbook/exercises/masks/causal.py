@@ -41,7 +41,7 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
     )
 
 
-def ones(T, S):
+def allow_all(T, S):
     """Return True for all."""
     return torch.ones(T, S, dtype=torch.bool)
 
@@ -69,7 +69,7 @@ check_causal = Exercise(
             "aligned at the top left",
             "the mask is aligned at the top left; it should be aligned at the "
             "bottom right, so that the last query can attend to all keys",
-            lambda T, S: ones(T, S).tril(),
+            lambda T, S: allow_all(T, S).tril(),
         ),
         Mistake(
             "clamped",
@@ -77,39 +77,39 @@ check_causal = Exercise(
             "with more queries than keys, the mask is aligned at the top "
             "left; it should still be aligned at the bottom right, so that "
             "the first queries attend to nothing",
-            lambda T, S: ones(T, S).tril(max(S - T, 0)),
+            lambda T, S: allow_all(T, S).tril(max(S - T, 0)),
         ),
         Mistake(
             "wrong-sign",
             "offset with the wrong sign",
             "the diagonal is shifted by T - S; it should be shifted by S - T",
-            lambda T, S: ones(T, S).tril(T - S),
+            lambda T, S: allow_all(T, S).tril(T - S),
         ),
         Mistake(
             "not-itself",
             "own position masked out",
             "a query cannot attend to its own position; it should",
-            lambda T, S: ones(T, S).tril(S - T - 1),
+            lambda T, S: allow_all(T, S).tril(S - T - 1),
         ),
         Mistake(
-            "sees-next",
+            "next-visible",
             "next position not masked out",
             "a query can attend to the next position, which it is supposed to "
             "predict",
-            lambda T, S: ones(T, S).tril(S - T + 1),
+            lambda T, S: allow_all(T, S).tril(S - T + 1),
         ),
         Mistake(
             "future",
             "future instead of past",
             "a query can attend to itself and to later positions; it should "
             "attend to itself and earlier ones",
-            lambda T, S: ones(T, S).triu(S - T),
+            lambda T, S: allow_all(T, S).triu(S - T),
         ),
         Mistake(
             "everything",
             "nothing masked out",
             "every query can attend to every key: nothing is masked out",
-            ones,
+            allow_all,
         ),
         Mistake(
             "square",

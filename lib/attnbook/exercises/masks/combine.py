@@ -39,7 +39,7 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
     )
 
 
-def of(join):
+def join_masks(join):
     """Return an answer from a causal (T, T) and a padding mask (B, 1, 1, T)."""
     return lambda lengths, T: join(causal(T, T), padding(lengths, T))
 
@@ -60,89 +60,91 @@ check_combine = Exercise(
             "`or` instead of `and`",
             "a key is allowed if either mask allows it; both masks must allow "
             "it",
-            of(lambda past, real: past | real),
+            join_masks(lambda past, real: past | real),
         ),
         Mistake(
             "inverted",
             "inverted mask",
             "the mask is inverted: True should mean that a query can attend "
             "to a key",
-            of(lambda past, real: ~(past & real)),
+            join_masks(lambda past, real: ~(past & real)),
         ),
         Mistake(
             "mixed-polarity",
             "padding mask inverted",
             "the two masks have opposite conventions: the padding mask is "
             "inverted, so real words are masked out and padding is not",
-            of(lambda past, real: past & ~real),
+            join_masks(lambda past, real: past & ~real),
         ),
         Mistake(
             "mixed-polarity-future",
             "causal mask inverted",
             "the two masks have opposite conventions: the causal mask is "
             "inverted, so the past is masked out and the future is not",
-            of(lambda past, real: ~past & real),
+            join_masks(lambda past, real: ~past & real),
         ),
         Mistake(
             "only-causal",
             "padding not masked",
             "padding is not masked out: only the causal mask is used",
-            of(lambda past, real: past.expand(len(real), 1, -1, -1)),
+            join_masks(lambda past, real: past.expand(len(real), 1, -1, -1)),
         ),
         Mistake(
             "only-padding",
             "future not masked",
             "the future is not masked out: only the padding mask is used",
-            of(lambda past, real: real.expand(-1, -1, len(past), -1)),
+            join_masks(lambda past, real: real.expand(-1, -1, len(past), -1)),
         ),
         Mistake(
             "wrong-axis",
             "padding mask along the queries",
             "the padding mask is applied along the queries, so the rows of "
             "padded queries are empty and padded keys are not masked out",
-            of(lambda past, real: past & real.mT),
+            join_masks(lambda past, real: past & real.mT),
         ),
         Mistake(
             "no-head-axis",
             "head axis missing",
             "the mask has the shape (B, T, T), so its batch axis would be "
             "broadcast as heads against scores (B, H, T, T)",
-            of(lambda past, real: past & real[:, 0]),
+            join_masks(lambda past, real: past & real[:, 0]),
         ),
         Mistake(
             "not-itself",
             "own position masked out",
             "a position cannot attend to itself, and the first one attends to "
             "nothing",
-            of(lambda past, real: past.tril(-1) & real),
+            join_masks(lambda past, real: past.tril(-1) & real),
         ),
         Mistake(
-            "sees-next",
+            "next-visible",
             "next position not masked out",
             "a position can attend to the next one, which it is supposed to "
             "predict",
-            of(lambda past, real: torch.ones_like(past).tril(1) & real),
+            join_masks(lambda past, real: torch.ones_like(past).tril(1) & real),
         ),
         Mistake(
             "future",
             "future instead of past",
             "a position can attend to itself and to later positions; it "
             "should attend to itself and earlier ones",
-            of(lambda past, real: past.mT & real),
+            join_masks(lambda past, real: past.mT & real),
         ),
         Mistake(
             "multiplied",
             "numbers instead of booleans",
             "the mask contains the numbers 1 and 0, which other functions may "
             "add to the scores; it should be boolean",
-            of(lambda past, real: past.float() * real),
+            join_masks(lambda past, real: past.float() * real),
         ),
         Mistake(
             "added",
             "additive instead of boolean mask",
             "this is an additive mask of 0 and -inf; it should be boolean, "
             "with True where a position can attend",
-            of(lambda past, real: torch.where(past & real, 0.0, -torch.inf)),
+            join_masks(
+                lambda past, real: torch.where(past & real, 0.0, -torch.inf)
+            ),
         ),
     ),
 )

@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from attnbook.attention.masked_softmax import masked_softmax
-from attnbook.exercises.edited import edited
+from attnbook.exercises.edit import edit_solution
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.inputs import draw_normal
 
@@ -68,7 +68,7 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
     return tuple(cases)
 
 
-def left_empty(otherwise):
+def change_empty_rows(otherwise):
     """Return an answer that treats a row without keys in another way.
 
     Args:
@@ -84,7 +84,7 @@ def left_empty(otherwise):
     return answer
 
 
-def replaced(how: str, weights):
+def replace_interface(how: str, weights):
     """Return an answer that takes one of the six ways for another.
 
     Args:
@@ -100,7 +100,7 @@ def replaced(how: str, weights):
     return answer
 
 
-def renormalized(scores, mask):
+def renormalize_after_softmax(scores, mask):
     """Return weights that are masked after the softmax and divided."""
     weights = scores.softmax(-1) * mask
     total = weights.sum()
@@ -122,7 +122,7 @@ check_interface_weights = Exercise(
             "True means can attend in the module",
             "it takes True for “can attend” in `nn.MultiheadAttention`; there, "
             "True means “masked out”",
-            replaced(
+            replace_interface(
                 "module, boolean",
                 lambda scores, mask: masked_softmax(scores[None], mask == 1)[0],
             ),
@@ -132,7 +132,7 @@ check_interface_weights = Exercise(
             "True means masked out in SDPA",
             "it takes True for “masked out” in SDPA; there, True means “can "
             "attend”",
-            replaced(
+            replace_interface(
                 "SDPA, boolean",
                 lambda scores, mask: masked_softmax(scores[None], mask == 0)[0],
             ),
@@ -142,7 +142,7 @@ check_interface_weights = Exercise(
             "SDPA's float mask taken for a boolean one",
             "it masks keys out where a float mask of SDPA is 0; a float mask "
             "is added to the scores and masks nothing out",
-            replaced(
+            replace_interface(
                 "SDPA, float",
                 lambda scores, mask: masked_softmax(scores[None], mask == 1)[0],
             ),
@@ -152,7 +152,7 @@ check_interface_weights = Exercise(
             "the module's float mask taken for a boolean one",
             "it masks keys out where a float mask of `nn.MultiheadAttention` "
             "is 1; a float mask is added to the scores and masks nothing out",
-            replaced(
+            replace_interface(
                 "module, float",
                 lambda scores, mask: masked_softmax(scores[None], mask == 0)[0],
             ),
@@ -161,42 +161,42 @@ check_interface_weights = Exercise(
             "floats-multiplied",
             "float mask multiplied",
             "it multiplies the scores by a float mask; the mask is added",
-            edited(interface_weights, "scores + mask → scores * mask"),
+            edit_solution(interface_weights, "scores + mask → scores * mask"),
         ),
         Mistake(
             "floats-ignored",
             "float mask ignored",
             "it ignores a float mask; the mask is added, so keys with 1 get "
             "more weight",
-            edited(interface_weights, "(scores + mask) → scores"),
+            edit_solution(interface_weights, "(scores + mask) → scores"),
         ),
         Mistake(
             "floats-subtracted",
             "float mask subtracted",
             "it subtracts a float mask, as if 1 meant “masked out”; the mask "
             "is added",
-            edited(interface_weights, "scores + mask → scores - mask"),
+            edit_solution(interface_weights, "scores + mask → scores - mask"),
         ),
         Mistake(
             "empty-nan",
             "NaN in an empty row",
             "it gives NaN if no key can be attended to; these interfaces give "
             "zeros",
-            left_empty(lambda scores: scores * torch.nan),
+            change_empty_rows(lambda scores: scores * torch.nan),
         ),
         Mistake(
             "empty-uniform",
             "uniform weights in an empty row",
             "it gives uniform weights if no key can be attended to; these "
             "interfaces give zeros",
-            left_empty(lambda scores: (scores * 0).softmax(-1)),
+            change_empty_rows(lambda scores: (scores * 0).softmax(-1)),
         ),
         Mistake(
             "sentinel-zeros",
             "zeros with -1e4",
             "it gives zeros where all scores are replaced by -1e4; equal "
             "scores have equal weights",
-            replaced(
+            replace_interface(
                 "-1e4",
                 lambda scores, mask: masked_softmax(scores[None], mask == 1)[0],
             ),
@@ -206,7 +206,7 @@ check_interface_weights = Exercise(
             "-1e4 added",
             "it adds -1e4 to the scores; the scores are replaced by it, and "
             "their differences are lost",
-            replaced(
+            replace_interface(
                 "-1e4",
                 lambda scores, mask: (
                     (scores.double() - 1e4 * (1 - mask)).softmax(-1).float()
@@ -218,13 +218,13 @@ check_interface_weights = Exercise(
             "sum of 1 after masking late",
             "it makes the weights sum to 1 after masking them; masking after "
             "the softmax leaves a smaller sum",
-            replaced("after", renormalized),
+            replace_interface("after", renormalize_after_softmax),
         ),
         Mistake(
             "after-as-before",
             "masked before the softmax",
             "it masks before the softmax where the mask is applied after it",
-            replaced(
+            replace_interface(
                 "after",
                 lambda scores, mask: scores.masked_fill(
                     mask == 0, -torch.inf

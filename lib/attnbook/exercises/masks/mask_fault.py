@@ -74,7 +74,7 @@ class MaskedAttention:
         return masked_softmax(scores, mask)
 
 
-def far(a: Tensor, b: Tensor) -> bool:
+def differ(a: Tensor, b: Tensor) -> bool:
     """Tell whether two tensors differ by more than rounding.
 
     Rounding stays below a fifth of the bound, and what a fault changes is more
@@ -134,7 +134,7 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
     )
 
 
-def examined(
+def make_diagnosis(
     *,
     use: Callable = lambda mask: torch.ones(3, 3, dtype=torch.bool).tril(),
     test_empty: Callable = lambda found: bool(
@@ -162,7 +162,7 @@ def examined(
         for kind in known:
             other = MaskedAttention(kind)(zero, zero, one, tried)
             number = FAULTS[kind]
-            if number < 5 and not far(read(other, tried), found):
+            if number < 5 and not differ(read(other, tried), found):
                 if number:
                     return numbers(number)
                 break
@@ -186,20 +186,20 @@ check_mask_fault = Exercise(
             "only the example tried",
             "it tries only the given mask, which may allow everything; then "
             "several faults make no difference. Make a mask of your own",
-            examined(use=lambda mask: mask),
+            make_diagnosis(use=lambda mask: mask),
         ),
         Mistake(
             "no-empty-row",
             "no empty row tried",
             "it never tries a query without any key",
-            examined(test_empty=lambda found: False),
+            make_diagnosis(test_empty=lambda found: False),
         ),
         Mistake(
             "nan-blind",
             "NaN not detected in an empty row",
             "it does not detect NaN in an empty row: every comparison with "
             "NaN is False",
-            examined(
+            make_diagnosis(
                 test_empty=lambda found: bool((found.abs() > 1e-6).any()),
             ),
         ),
@@ -208,27 +208,27 @@ check_mask_fault = Exercise(
             "only NaN detected in an empty row",
             "it takes an empty row for right unless it is NaN; the output "
             "should be zero, not an average of masked-out values",
-            examined(test_empty=lambda found: bool(found.isnan().any())),
+            make_diagnosis(test_empty=lambda found: bool(found.isnan().any())),
         ),
         Mistake(
             "sums-only",
             "only the sums tested",
             "it tests only whether the weights of a row sum to 1; a wrong "
             "mask has right sums, unless it is applied after the softmax",
-            examined(read=lambda weights, mask: weights.sum(-1)),
+            make_diagnosis(read=lambda weights, mask: weights.sum(-1)),
         ),
         Mistake(
             "zeros-only",
             "only zeros tested",
             "it tests only which weights are zero; masking after the softmax "
             "has the right zeros and the wrong sums",
-            examined(read=lambda weights, mask: (weights == 0).float()),
+            make_diagnosis(read=lambda weights, mask: (weights == 0).float()),
         ),
         Mistake(
             "symmetric-mask",
             "symmetric mask tried",
             "it tries a symmetric mask, which is its own transpose",
-            examined(
+            make_diagnosis(
                 use=lambda mask: torch.tensor(
                     [[1, 0, 0], [0, 1, 1], [0, 1, 1]]
                 ).bool()
@@ -239,14 +239,16 @@ check_mask_fault = Exercise(
             "one query of a causal mask compared",
             "it looks only at the last query of a causal mask, which can "
             "attend to every key",
-            examined(read=lambda weights, mask: weights[-1].round(decimals=1)),
+            make_diagnosis(
+                read=lambda weights, mask: weights[-1].round(decimals=1)
+            ),
         ),
         Mistake(
             "added-missed",
             "added numbers not recognized",
             "it does not recognize a mask that is added as numbers: the "
             "weights of masked-out keys are then smaller, but not zero",
-            examined(
+            make_diagnosis(
                 known=tuple(k for k, n in FAULTS.items() if n != 2),
             ),
         ),
@@ -255,14 +257,18 @@ check_mask_fault = Exercise(
             "inverted and transposed confused",
             "it confuses faults 1 and 4: an inverted mask allows what is "
             "False, a transposed one exchanges queries and keys",
-            examined(numbers=lambda fault: {1: 4, 4: 1}.get(fault, fault)),
+            make_diagnosis(
+                numbers=lambda fault: {1: 4, 4: 1}.get(fault, fault)
+            ),
         ),
         Mistake(
             "added-and-late-swapped",
             "added and applied late confused",
             "it confuses faults 2 and 3: a mask that is added leaves sums of "
             "1, a mask after the softmax does not",
-            examined(numbers=lambda fault: {2: 3, 3: 2}.get(fault, fault)),
+            make_diagnosis(
+                numbers=lambda fault: {2: 3, 3: 2}.get(fault, fault)
+            ),
         ),
     ),
 )

@@ -58,20 +58,20 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
     )
 
 
-def filled(number):
+def fill_masked(number):
     """Return weights whose hidden keys have a score that the dtype decides."""
     return lambda scores, mask: scores.masked_fill(
         ~mask, number(scores.dtype)
     ).softmax(-1)
 
 
-def added(scores, mask, number):
+def add_to_masked(scores, mask, number):
     """Return weights whose hidden keys have a number added to their scores."""
     bias = torch.zeros(mask.shape, dtype=scores.dtype)
     return (scores + bias.masked_fill(~mask, number)).softmax(-1)
 
 
-def lowest(dtype):
+def find_lowest_number(dtype):
     """Return the lowest number of a precision."""
     return torch.finfo(dtype).min
 
@@ -113,7 +113,7 @@ check_masked_weights = Exercise(
             "the mask is applied after the softmax and the weights are "
             "renormalized; weights that underflowed because of a large masked "
             "score stay 0",
-            lambda scores, mask: renormalised(scores.softmax(-1) * mask),
+            lambda scores, mask: renormalize(scores.softmax(-1) * mask),
         ),
         Mistake(
             "zero-score",
@@ -135,37 +135,37 @@ check_masked_weights = Exercise(
             "masked scores are set to -1e9, which half precision cannot "
             "represent; real scores may be lower still, and an empty row gets "
             "weights",
-            filled(lambda dtype: -1e9),
+            fill_masked(lambda dtype: -1e9),
         ),
         Mistake(
             "small-sentinel",
             "-1e4 instead of minus infinity",
             "masked scores are set to -10000; real scores may be lower still, "
             "and an empty row gets weights",
-            filled(lambda dtype: -1e4),
+            fill_masked(lambda dtype: -1e4),
         ),
         Mistake(
             "empty-uniform",
             "uniform weights in an empty row",
             "an empty row gets uniform weights, because the lowest finite "
             "number is the same score for all keys; its weights should be 0",
-            filled(lowest),
+            fill_masked(find_lowest_number),
         ),
         Mistake(
             "empty-nan",
             "NaN in an empty row",
             "an empty row gives NaN, because the softmax is applied to minus "
             "infinities only; its weights should be 0",
-            filled(lambda dtype: -torch.inf),
+            fill_masked(lambda dtype: -torch.inf),
         ),
         Mistake(
             "empty-nan-gradient",
             "NaN gradient of an empty row",
             "the NaN of an empty row is replaced in the output, but its "
             "gradient is still NaN",
-            lambda scores, mask: added(scores, mask, -torch.inf).masked_fill(
-                ~mask, 0.0
-            ),
+            lambda scores, mask: add_to_masked(
+                scores, mask, -torch.inf
+            ).masked_fill(~mask, 0.0),
         ),
         Mistake(
             "nan-swept",
@@ -186,7 +186,7 @@ check_masked_weights = Exercise(
 )
 
 
-def renormalised(weights):
+def renormalize(weights):
     """Divide by the sum, where there is one."""
     total = weights.sum(-1, keepdim=True)
     return weights / total.masked_fill(total == 0, 1.0)

@@ -104,10 +104,12 @@ def mask_after_next(tokens: Tensor, training: bool) -> Tensor:
 
 def leak_at(t: int, s: int) -> Callable:
     """Return a causal mask but for one query, which attends to one key more."""
-    return partial(mask_future_but, t, s)
+    return partial(mask_future_except, t, s)
 
 
-def mask_future_but(t: int, s: int, tokens: Tensor, training: bool) -> Tensor:
+def mask_future_except(
+    t: int, s: int, tokens: Tensor, training: bool
+) -> Tensor:
     """Return a causal mask with one entry more."""
     mask = mask_future(tokens, training)
     mask[t, s] = True
@@ -132,7 +134,7 @@ def leak_at_repeats(tokens: Tensor, training: bool) -> Tensor:
     return mask_future(tokens, training) | same & (tokens != 0)[:, None]
 
 
-def weigh_with_sentinel(scores: Tensor, mask: Tensor) -> Tensor:
+def softmax_with_sentinel(scores: Tensor, mask: Tensor) -> Tensor:
     """Return weights in which masked-out keys have a score of -8."""
     return scores.masked_fill(~mask, -8.0).softmax(-1)
 

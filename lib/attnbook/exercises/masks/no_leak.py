@@ -74,7 +74,7 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
         case("counts what is no padding", mix=models.add_length),
         case("gives NaN if there is padding", mix=models.spread_nan),
         case("leaks at a repeated symbol", mask=models.leak_at_repeats),
-        case("leaks very little", weigh=models.weigh_with_sentinel),
+        case("leaks very little", weigh=models.softmax_with_sentinel),
         case("is causal up to rounding", mix=models.round_hidden),
         case("is causal, in training mode with dropout", True, dropout=0.5),
         case("is causal in evaluation mode, given in training mode", True,

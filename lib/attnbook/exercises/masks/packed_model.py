@@ -67,7 +67,7 @@ class PackedModel:
     __hash__ = None  # type: ignore[assignment]
 
 
-def far(a: Tensor, b: Tensor) -> bool:
+def differ(a: Tensor, b: Tensor) -> bool:
     """Tell whether two outputs differ by more than rounding.
 
     Rounding stays below a fifth of the bound, and what a fault changes is more
@@ -143,13 +143,13 @@ ROW, OTHER = torch.tensor([1, 2, 3, 4, 5]), torch.tensor([6, 7, 8, 4, 5])
 TWO, ONE = torch.tensor([0, 0, 0, 1, 1]), torch.zeros(5, dtype=torch.long)
 
 
-def designed(
+def make_design(
     *,
-    crosses: Callable = lambda model: far(
+    crosses: Callable = lambda model: differ(
         model(ROW, TWO)[3:], model(OTHER, TWO)[3:]
     ),
-    restarts: Callable = lambda model: far(model(ROW, TWO), model(ROW, ONE)),
-    continues: Callable = lambda model: far(
+    restarts: Callable = lambda model: differ(model(ROW, TWO), model(ROW, ONE)),
+    continues: Callable = lambda model: differ(
         model(ROW, TWO)[3:], model(ROW[3:], ONE[3:])
     ),
     numbers: Callable = lambda found: found,
@@ -171,18 +171,18 @@ def designed(
     return answer
 
 
-def by_example(model, tokens, ids):
+def read_example(model, tokens, ids):
     """Return what the example shows, and nothing else."""
     later = ids != ids[0]
     changed = torch.where(later, tokens, (tokens + 1) % SYMBOLS)
     packed = model(tokens, ids)
     if not later.any():
         return 0
-    if far(packed[later], model(changed, ids)[later]):
-        return 1 if far(packed, model(tokens, ids * 0)) else 3
+    if differ(packed[later], model(changed, ids)[later]):
+        return 1 if differ(packed, model(tokens, ids * 0)) else 3
     second = ids == ids[later][0]
     alone = model(tokens[second], ids[second])
-    return 2 if far(packed[second], alone) else 0
+    return 2 if differ(packed[second], alone) else 0
 
 
 check_packed_model = Exercise(
@@ -199,18 +199,18 @@ check_packed_model = Exercise(
             "only the example tried",
             "it uses only the given tokens and document numbers; with a single "
             "document, all four possibilities look the same",
-            by_example,
+            read_example,
         ),
         Mistake(
             "first-document",
             "first document compared",
             "it compares the outputs of the first document, which are right in "
             "all four cases",
-            designed(
-                crosses=lambda model: far(
+            make_design(
+                crosses=lambda model: differ(
                     model(ROW, TWO)[:3], model(ROW[:3], ONE[:3])
                 ),
-                continues=lambda model: far(
+                continues=lambda model: differ(
                     model(ROW, TWO)[:3], model(ROW[:3], ONE[:3])
                 ),
             ),
@@ -221,7 +221,7 @@ check_packed_model = Exercise(
             "it does not notice that tokens attend to earlier documents: "
             "change the tokens of the earlier document, and compare the "
             "outputs of the later one",
-            designed(crosses=lambda model: False),
+            make_design(crosses=lambda model: False),
         ),
         Mistake(
             "always-crosses",
@@ -229,15 +229,15 @@ check_packed_model = Exercise(
             "it finds that every model attends to earlier documents. Compare "
             "only outputs of tokens that it did not change, and give the "
             "documents different numbers",
-            designed(
-                crosses=lambda model: far(model(ROW, TWO), model(OTHER, TWO))
+            make_design(
+                crosses=lambda model: differ(model(ROW, TWO), model(OTHER, TWO))
             ),
         ),
         Mistake(
             "crossing-only",
             "positions not tested",
             "it does not test the positions",
-            designed(
+            make_design(
                 restarts=lambda model: True, continues=lambda model: False
             ),
         ),
@@ -247,9 +247,9 @@ check_packed_model = Exercise(
             "it compares a document packed and alone. If tokens attend to "
             "earlier documents, both differ whether or not positions restart; "
             "keep the tokens and change only the document numbers",
-            designed(
+            make_design(
                 restarts=lambda model: (
-                    not far(model(ROW, TWO)[3:], model(ROW[3:], ONE[3:]))
+                    not differ(model(ROW, TWO)[3:], model(ROW[3:], ONE[3:]))
                 )
             ),
         ),
@@ -259,14 +259,14 @@ check_packed_model = Exercise(
             "it confuses possibilities 1 and 3: if tokens attend to earlier "
             "documents, outputs that depend on the document numbers show that "
             "positions restart",
-            designed(numbers=lambda found: {1: 3, 3: 1}.get(found, found)),
+            make_design(numbers=lambda found: {1: 3, 3: 1}.get(found, found)),
         ),
         Mistake(
             "swapped",
             "attention and positions confused",
             "it confuses possibilities 1 and 2: tokens that attend to earlier "
             "documents, and positions that do not restart",
-            designed(numbers=lambda found: {1: 2, 2: 1}.get(found, found)),
+            make_design(numbers=lambda found: {1: 2, 2: 1}.get(found, found)),
         ),
     ),
 )

@@ -36,7 +36,7 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
     )
 
 
-def made(compare):
+def compare_positions(compare):
     """Return an answer from a comparison of positions and lengths (B, 1)."""
 
     def answer(lengths, S):
@@ -63,21 +63,21 @@ check_padding = Exercise(
             "the mask is inverted: it is True for padding, as in PyTorch's "
             "`key_padding_mask`; True should mean that a query can attend to "
             "a key",
-            made(lambda s, n, S: s >= n),
+            compare_positions(lambda s, n, S: s >= n),
         ),
         Mistake(
             "one-too-many",
             "one key too many",
             "the first padding key is not masked out: the real keys are 0 to "
             "length - 1",
-            made(lambda s, n, S: s <= n),
+            compare_positions(lambda s, n, S: s <= n),
         ),
         Mistake(
             "one-too-few",
             "one key too few",
             "the last real key of each sentence is masked out: the real keys "
             "are 0 to length - 1",
-            made(lambda s, n, S: s < n - 1),
+            compare_positions(lambda s, n, S: s < n - 1),
         ),
         Mistake(
             "wrong-axis",
@@ -119,33 +119,33 @@ check_padding = Exercise(
             "left",
             "left padding",
             "the padding is assumed to be on the left; here it is on the right",
-            made(lambda s, n, S: s >= S - n),
+            compare_positions(lambda s, n, S: s >= S - n),
         ),
         Mistake(
-            "empty-sees-first",
+            "empty-attends-first",
             "empty sentence attends to one key",
             "an empty sentence can attend to its first key; its row should be "
             "empty",
-            made(lambda s, n, S: s < n.clamp(min=1)),
+            compare_positions(lambda s, n, S: s < n.clamp(min=1)),
         ),
         Mistake(
-            "empty-sees-all",
+            "empty-attends-all",
             "empty sentence attends to everything",
             "an empty sentence can attend to everything, which is only "
             "padding; its row should be empty",
-            made(lambda s, n, S: (s < n) | (n == 0)),
+            compare_positions(lambda s, n, S: (s < n) | (n == 0)),
         ),
         Mistake(
             "everything",
             "lengths not used",
             "no key is masked out: the lengths are not used",
-            made(lambda s, n, S: (s >= 0) | (n < 0)),
+            compare_positions(lambda s, n, S: (s >= 0) | (n < 0)),
         ),
         Mistake(
             "first-length",
             "first length for all",
             "every sentence is masked with the length of the first one",
-            made(lambda s, n, S: (s < n[:1]).expand(len(n), -1)),
+            compare_positions(lambda s, n, S: (s < n[:1]).expand(len(n), -1)),
         ),
         Mistake(
             "additive",

@@ -127,7 +127,7 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
     return tuple(cases)
 
 
-def designed(
+def make_design(
     *,
     ablations: Callable = lambda a, b, H: ({a}, {b}, {a, b}),
     fails: Callable = lambda accuracy: accuracy < 0.5,
@@ -169,7 +169,7 @@ check_copying_heads = Exercise(
             "heads removed one at a time only",
             "it removes one head at a time. If nothing fails, either head may "
             "take over for the other, or neither copies; remove both as well",
-            designed(
+            make_design(
                 ablations=lambda a, b, H: ({a}, {b}),
                 table={
                     (True, False): 0,
@@ -184,7 +184,7 @@ check_copying_heads = Exercise(
             "two spare heads taken for unused ones",
             "it removes one head at a time and takes heads that can each be "
             "spared for heads that do not copy; remove both as well",
-            designed(
+            make_design(
                 ablations=lambda a, b, H: ({a}, {b}),
                 table={
                     (True, False): 0,
@@ -198,14 +198,16 @@ check_copying_heads = Exercise(
             "only both heads removed",
             "it removes both heads at once only. If the model fails, this "
             "does not show which of them was needed",
-            designed(ablations=lambda a, b, H: ({a, b},), table={(True,): 3}),
+            make_design(
+                ablations=lambda a, b, H: ({a, b},), table={(True,): 3}
+            ),
         ),
         Mistake(
             "first-only",
             "second head not removed alone",
             "it never removes the second head alone. Then a first head that "
             "is needed looks the same whether or not the second is needed",
-            designed(
+            make_design(
                 ablations=lambda a, b, H: ({a}, {a, b}),
                 table={(True, True): 0, (False, True): 1},
             ),
@@ -215,20 +217,20 @@ check_copying_heads = Exercise(
             "every drop counts as failure",
             "it takes every drop of the accuracy for a failure. Removing any "
             "head costs a little; a head that copies costs almost everything",
-            designed(fails=lambda accuracy: accuracy < 0.97),
+            make_design(fails=lambda accuracy: accuracy < 0.97),
         ),
         Mistake(
             "zero-accuracy",
             "failure means accuracy 0",
             "it waits for an accuracy of 0, but guessing is sometimes right",
-            designed(fails=lambda accuracy: accuracy == 0),
+            make_design(fails=lambda accuracy: accuracy == 0),
         ),
         Mistake(
             "kept-alone",
             "all other heads removed as well",
             "it keeps one head at a time and removes all others, so it also "
             "removes a third head that may copy",
-            designed(
+            make_design(
                 ablations=lambda a, b, H: (
                     set(range(H)) - {a},
                     set(range(H)) - {b},

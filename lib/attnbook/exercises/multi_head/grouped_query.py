@@ -14,8 +14,8 @@ from torch import Tensor
 from attnbook.attention.scaled_dot_product import attend
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.inputs import draw_normal, to_double, to_half
-from attnbook.exercises.multi_head.multi_head import weighed
-from attnbook.exercises.self_attention.cross_attention import past
+from attnbook.exercises.multi_head.multi_head import average_values
+from attnbook.exercises.self_attention.cross_attention import mask_future
 
 
 def grouped_query(
@@ -55,7 +55,7 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
     )
 
 
-def with_groups(
+def change_groups(
     key_for: Callable | None = None, value_for: Callable | None = None, **more
 ) -> Callable:
     """Return grouped attention with a part of it exchanged.
@@ -63,33 +63,33 @@ def with_groups(
     Args:
         key_for: makes a key for each head, from (B, G, S, D) and H.
         value_for: makes a value for each head.
-        **more: of `weighed`.
+        **more: of `average_values`.
     """
 
     def answer(query, key, value):
         heads = query.shape[1]
-        keys = (key_for or for_each)(key, heads)
-        return weighed(
-            query, keys, (value_for or for_each)(value, heads), **more
+        keys = (key_for or repeat_each_group)(key, heads)
+        return average_values(
+            query, keys, (value_for or repeat_each_group)(value, heads), **more
         )
 
     return answer
 
 
-def for_each(x: Tensor, heads: int) -> Tensor:
+def repeat_each_group(x: Tensor, heads: int) -> Tensor:
     """Return each group's rows once for each of its heads, in a row."""
     return x.repeat_interleave(heads // x.shape[1], dim=1)
 
 
-def in_turns(x, heads):
+def repeat_all_groups(x, heads):
     """Return the groups over and over: head h has group h mod G."""
     return x.repeat(1, heads // x.shape[1], 1, 1)
 
 
-def mean_query(query, groups):
+def average_queries(query, groups):
     """Return each group's mean query, once for each of its heads."""
     mean = query.unflatten(1, (groups, -1)).mean(2)
-    return for_each(mean, query.shape[1])
+    return repeat_each_group(mean, query.shape[1])
 
 
 check_grouped_query = Exercise(
@@ -108,34 +108,34 @@ check_grouped_query = Exercise(
             "`repeat` instead of `repeat_interleave`",
             "head h uses group h mod G, as `repeat` gives; consecutive heads "
             "should share a group, as `repeat_interleave` gives",
-            with_groups(in_turns, in_turns),
+            change_groups(repeat_all_groups, repeat_all_groups),
         ),
         Mistake(
             "repeat-keys",
             "keys repeated in the wrong order",
             "the keys are repeated as by `repeat` and the values as by "
             "`repeat_interleave`; consecutive heads should share both",
-            with_groups(in_turns),
+            change_groups(repeat_all_groups),
         ),
         Mistake(
             "repeat-values",
             "values repeated in the wrong order",
             "the values are repeated as by `repeat` and the keys as by "
             "`repeat_interleave`; consecutive heads should share both",
-            with_groups(value_for=in_turns),
+            change_groups(value_for=repeat_all_groups),
         ),
         Mistake(
             "first-group-only",
             "first group for all heads",
             "every head uses the keys and values of the first group",
-            with_groups(*2 * [lambda x, H: x[:, :1].expand(-1, H, -1, -1)]),
+            change_groups(*2 * [lambda x, H: x[:, :1].expand(-1, H, -1, -1)]),
         ),
         Mistake(
             "groups-averaged",
             "groups averaged",
             "every head uses the mean of all groups; each should use its own "
             "group",
-            with_groups(
+            change_groups(
                 *2 * [lambda x, H: x.mean(1, True).expand(-1, H, -1, -1)]
             ),
         ),
@@ -143,21 +143,23 @@ check_grouped_query = Exercise(
             "backwards",
             "groups in reverse order",
             "the groups are in reverse order",
-            with_groups(*2 * [lambda x, H: for_each(x, H).flip(1)]),
+            change_groups(*2 * [lambda x, H: repeat_each_group(x, H).flip(1)]),
         ),
         Mistake(
             "queries-averaged",
             "queries of a group averaged",
             "the queries of a group are averaged; its heads share keys and "
             "values, but each has its own query",
-            lambda q, k, v: with_groups()(mean_query(q, k.shape[1]), k, v),
+            lambda q, k, v: change_groups()(
+                average_queries(q, k.shape[1]), k, v
+            ),
         ),
         Mistake(
             "one-output-a-group",
             "one output per group",
             "there is one output for each group; there should be one for each "
             "head",
-            lambda q, k, v: with_groups()(
+            lambda q, k, v: change_groups()(
                 q.unflatten(1, (k.shape[1], -1)).mean(2), k, v
             ),
         ),
@@ -165,52 +167,52 @@ check_grouped_query = Exercise(
             "no-scale",
             "no division by √D",
             "the scores are not divided by √D",
-            with_groups(scale=lambda D, H: 1.0),
+            change_groups(scale=lambda D, H: 1.0),
         ),
         Mistake(
             "scale-without-root",
             "division by D, not by √D",
             "the scores are divided by D; they should be divided by √D",
-            with_groups(scale=lambda D, H: 1 / D),
+            change_groups(scale=lambda D, H: 1 / D),
         ),
         Mistake(
             "scale-by-model-width",
             "division by √(H·D), not by √D",
             "the scores are divided by √(H·D), the root of the model width; "
             "they should be divided by √D",
-            with_groups(scale=lambda D, H: (D * H) ** -0.5),
+            change_groups(scale=lambda D, H: (D * H) ** -0.5),
         ),
         Mistake(
             "softmax-over-queries",
             "softmax over the queries",
             "the softmax runs over the queries; it should run over the keys",
-            with_groups(axis=-2),
+            change_groups(axis=-2),
         ),
         Mistake(
             "softmax-over-heads",
             "softmax over the heads",
             "the softmax runs over the heads; it should run over the keys",
-            with_groups(axis=1),
+            change_groups(axis=1),
         ),
         Mistake(
             "uniform",
             "uniform weights",
             "every key gets the same weight: the scores are not used",
-            with_groups(scale=lambda D, H: 0.0),
+            change_groups(scale=lambda D, H: 0.0),
         ),
         Mistake(
             "weights-averaged",
             "weights averaged over the heads",
             "all heads use the mean of the heads' weights; each should use "
             "its own",
-            with_groups(then=lambda w: w.mean(1, keepdim=True).expand_as(w)),
+            change_groups(then=lambda w: w.mean(1, keepdim=True).expand_as(w)),
         ),
         Mistake(
             "causal",
             "unneeded causal mask",
             "a query can attend only to keys up to its own position; the "
             "exercise has no mask",
-            with_groups(bend=past),
+            change_groups(bend=mask_future),
         ),
     ),
 )

@@ -56,7 +56,7 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
 PLACES = ("parameters", "weights", "products", "cache")
 
 
-def changed(**parts):
+def change_counts(**parts):
     """Return the right counts but for some, given as functions."""
 
     def answer(C, H, G, T, S):
@@ -82,7 +82,7 @@ check_head_cost = Exercise(
             "full projections for every head",
             "the parameters are counted as if every head had projections of "
             "the full width C; a head is only C / H wide",
-            changed(
+            change_counts(
                 parameters=lambda C, H, G, T, S: 2 * H * C * C + 2 * G * C * C
             ),
         ),
@@ -91,20 +91,20 @@ check_head_cost = Exercise(
             "parameters without groups",
             "the key and value projections are counted for H heads; there are "
             "only G of them",
-            changed(parameters=lambda C, H, G, T, S: 4 * C * C),
+            change_counts(parameters=lambda C, H, G, T, S: 4 * C * C),
         ),
         Mistake(
             "all-projections-grouped",
             "query and output projection shared as well",
             "all four projections are counted for G groups; queries and output "
             "keep all H heads",
-            changed(parameters=lambda C, H, G, T, S: 4 * C * G * C // H),
+            change_counts(parameters=lambda C, H, G, T, S: 4 * C * G * C // H),
         ),
         Mistake(
             "no-output-projection",
             "parameters without the output projection",
             "the output projection is missing in the parameters",
-            changed(
+            change_counts(
                 parameters=lambda C, H, G, T, S: C * C + 2 * C * G * (C // H)
             ),
         ),
@@ -113,62 +113,62 @@ check_head_cost = Exercise(
             "weights of one head",
             "the attention weights are counted for one head; every query head "
             "has its own",
-            changed(weights=lambda C, H, G, T, S: T * S),
+            change_counts(weights=lambda C, H, G, T, S: T * S),
         ),
         Mistake(
             "weights-per-group",
             "weights counted per group",
             "the attention weights are counted per group; heads of a group "
             "share keys and values, not weights",
-            changed(weights=lambda C, H, G, T, S: G * T * S),
+            change_counts(weights=lambda C, H, G, T, S: G * T * S),
         ),
         Mistake(
             "weights-times-width",
             "weights times the width of a head",
             "the attention weights are multiplied by the width of a head; each "
             "pair of query and key has one weight",
-            changed(weights=lambda C, H, G, T, S: C * T * S),
+            change_counts(weights=lambda C, H, G, T, S: C * T * S),
         ),
         Mistake(
             "products-per-head",
             "products of full width in every head",
             "the multiplications are counted as if every head were C wide; "
             "together the heads are C wide",
-            changed(products=lambda C, H, G, T, S: H * T * S * C),
+            change_counts(products=lambda C, H, G, T, S: H * T * S * C),
         ),
         Mistake(
             "products-per-group",
             "products counted per group",
             "the multiplications are counted per group; every query head is "
             "multiplied with the keys of its group",
-            changed(products=lambda C, H, G, T, S: T * S * G * (C // H)),
+            change_counts(products=lambda C, H, G, T, S: T * S * G * (C // H)),
         ),
         Mistake(
             "keys-only",
             "only keys cached",
             "only the keys are counted in the cache; values are cached, too",
-            changed(cache=lambda C, H, G, T, S: S * G * (C // H)),
+            change_counts(cache=lambda C, H, G, T, S: S * G * (C // H)),
         ),
         Mistake(
             "cache-of-all-heads",
             "cache of all heads",
             "the cache is counted for H heads; only G of them have keys and "
             "values",
-            changed(cache=lambda C, H, G, T, S: 2 * S * C),
+            change_counts(cache=lambda C, H, G, T, S: 2 * S * C),
         ),
         Mistake(
             "cache-of-full-width",
             "cache of full width",
             "each group is counted with the model width C; its keys are only "
             "C / H wide",
-            changed(cache=lambda C, H, G, T, S: 2 * S * G * C),
+            change_counts(cache=lambda C, H, G, T, S: 2 * S * G * C),
         ),
         Mistake(
             "cache-of-queries",
             "queries cached as well",
             "the cache is counted for the T queries; it holds the keys and "
             "values of the S positions",
-            changed(cache=lambda C, H, G, T, S: 2 * T * G * (C // H)),
+            change_counts(cache=lambda C, H, G, T, S: 2 * T * G * (C // H)),
         ),
     ),
 )

@@ -14,8 +14,8 @@ from attnbook.attention.multi_head import merge_heads, split_heads
 from attnbook.attention.scaled_dot_product import attend
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.inputs import draw_normal, shuffle_cases
-from attnbook.exercises.multi_head.merge_heads import merged_by_view
-from attnbook.exercises.multi_head.split_heads import by_view
+from attnbook.exercises.multi_head.merge_heads import merge_by_view
+from attnbook.exercises.multi_head.split_heads import split_by_view
 
 # What can be built into a layer, and the number of its fault.
 FAULTS = {
@@ -53,7 +53,7 @@ class Layer:
         kind = self.built_in
         if kind == "batch and positions swapped":
             x = x.transpose(0, 1)
-        split = by_view if kind == "split by a reshape" else split_heads
+        split = split_by_view if kind == "split by a reshape" else split_heads
         query, key, value = (
             split(x @ W.T, self.heads) for W in (W_query, W_key, W_value)
         )
@@ -65,13 +65,13 @@ class Layer:
         weights = scores.softmax(-1)
         if kind == "weights averaged over the heads":
             weights = weights.mean(1, keepdim=True)
-        merge = merged_by_view if kind == "merged by a reshape" else merge_heads
+        merge = merge_by_view if kind == "merged by a reshape" else merge_heads
         output = merge(weights @ value) @ W_output.T
         swapped = kind == "batch and positions swapped"
         return output.transpose(0, 1) if swapped else output
 
 
-def far(a: Tensor, b: Tensor) -> bool:
+def differ(a: Tensor, b: Tensor) -> bool:
     """Tell whether two tensors differ by more than rounding.
 
     Rounding stays below a fifth of the bound, and what a fault changes is more
@@ -132,13 +132,13 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
     return shuffle_cases(tuple(case(*kind) for kind in kinds), rng)
 
 
-def examined(
+def make_diagnosis(
     *,
     example: bool = False,
     part: Callable = lambda x: x,
     first: bool = True,
     alike: bool = True,
-    far: Callable = far,
+    far: Callable = differ,
     numbers: Callable = lambda fault: fault,
 ):
     """Return a diagnosis like ours, with one of its tests spoiled.
@@ -175,7 +175,7 @@ def examined(
     return answer
 
 
-def equal_weights_only(layer, x, heads):
+def check_only_equal_weights(layer, x, heads):
     """Return a diagnosis that never looks at queries and keys."""
     found = layer_fault(layer, x, heads)
     return 0 if found in (3, 4) else found
@@ -195,21 +195,21 @@ check_layer_fault = Exercise(
             "only the example tried",
             "it tries only the given input, whose positions may all be equal; "
             "every average of equal vectors is the same. Draw an input",
-            examined(example=True),
+            make_diagnosis(example=True),
         ),
         Mistake(
             "one-position",
             "only one position tried",
             "it tries sequences of one position, where splitting, merging, "
             "scale and weights make no difference",
-            examined(part=lambda x: x[:, :1]),
+            make_diagnosis(part=lambda x: x[:, :1]),
         ),
         Mistake(
             "equal-weights-only",
             "queries and keys not tested",
             "it tests only with equal weights, so it cannot see the scale of "
             "the scores, nor whether the heads share their weights",
-            equal_weights_only,
+            check_only_equal_weights,
         ),
         Mistake(
             "different-heads",
@@ -217,7 +217,7 @@ check_layer_fault = Exercise(
             "its test of the scale uses heads with different projections, so "
             "a layer whose heads share their weights fails it as well; give "
             "all heads the same projections first",
-            examined(alike=False),
+            make_diagnosis(alike=False),
         ),
         Mistake(
             "weights-not-isolated",
@@ -225,21 +225,23 @@ check_layer_fault = Exercise(
             "it has no test in which the weights are known, so a wrong split "
             "or merge looks like a wrong scale; queries of zeros give equal "
             "weights",
-            examined(first=False),
+            make_diagnosis(first=False),
         ),
         Mistake(
             "split-and-merge-swapped",
             "split and merge confused",
             "it confuses splitting and merging: after a wrong split, equal "
             "weights still give the same output at every position",
-            examined(numbers=lambda fault: {1: 2, 2: 1}.get(fault, fault)),
+            make_diagnosis(
+                numbers=lambda fault: {1: 2, 2: 1}.get(fault, fault)
+            ),
         ),
         Mistake(
             "exact-comparison",
             "outputs compared exactly",
             "it compares outputs exactly, and rounding makes right outputs "
             "differ in the last digits",
-            examined(far=lambda a, b: not torch.equal(a, b)),
+            make_diagnosis(far=lambda a, b: not torch.equal(a, b)),
         ),
         Mistake(
             "shapes-only",
@@ -253,13 +255,13 @@ check_layer_fault = Exercise(
             "counted-from-one",
             "faults counted from 1",
             "its numbers are one too high: 0 means that there is no fault",
-            examined(numbers=lambda fault: fault + 1),
+            make_diagnosis(numbers=lambda fault: fault + 1),
         ),
         Mistake(
             "only-right-or-wrong",
             "faults not told apart",
             "it tells only whether there is a fault; return its number",
-            examined(numbers=lambda fault: min(fault, 1)),
+            make_diagnosis(numbers=lambda fault: min(fault, 1)),
         ),
     ),
 )

@@ -29,12 +29,12 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
     )
 
 
-def merged_by_view(x: Tensor) -> Tensor:
+def merge_by_view(x: Tensor) -> Tensor:
     """Return (B, T, H·D) as a mere change of shape, which scrambles."""
     return x.reshape(len(x), x.shape[2], -1)
 
 
-def merged_in_turns(x: Tensor) -> Tensor:
+def interleave_columns(x: Tensor) -> Tensor:
     """Return the heads' columns interleaved."""
     return x.permute(0, 2, 3, 1).flatten(2)
 
@@ -53,14 +53,14 @@ check_merge_heads = Exercise(
             "reshape without transpose",
             "the tensor is only reshaped, so different positions of one head "
             "end up side by side; transpose heads and positions first",
-            merged_by_view,
+            merge_by_view,
         ),
         Mistake(
             "interleaved",
             "interleaved heads",
             "the columns of the heads are interleaved; the columns of each "
             "head should stay together",
-            merged_in_turns,
+            interleave_columns,
         ),
         Mistake(
             "not-merged",

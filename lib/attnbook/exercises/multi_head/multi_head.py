@@ -16,11 +16,14 @@ from attnbook.attention.scaled_dot_product import attend
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.inputs import draw_normal, to_double, to_half
 from attnbook.exercises.multi_head.merge_heads import (
-    merged_by_view,
-    merged_in_turns,
+    interleave_columns,
+    merge_by_view,
 )
-from attnbook.exercises.multi_head.split_heads import by_view, interleaved
-from attnbook.exercises.self_attention.cross_attention import past
+from attnbook.exercises.multi_head.split_heads import (
+    interleave_heads,
+    split_by_view,
+)
+from attnbook.exercises.self_attention.cross_attention import mask_future
 
 
 def multi_head(
@@ -63,16 +66,16 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
     )
 
 
-def root(D: int, H: int) -> float:
+def compute_scale(D: int, H: int) -> float:
     """Return the scale that is right."""
     return D**-0.5
 
 
-def weighed(
+def average_values(
     query: Tensor,
     key: Tensor,
     value: Tensor,
-    scale: Callable[[int, int], float] = root,
+    scale: Callable[[int, int], float] = compute_scale,
     axis: int = -1,
     then: Callable[[Tensor], Tensor] = lambda weights: weights,
     bend: Callable[[Tensor], Tensor] = lambda scores: scores,
@@ -92,7 +95,7 @@ def weighed(
     return then(bend(scores).softmax(axis)) @ value
 
 
-def with_heads(
+def change_heads(
     split: Callable = split_heads,
     merge: Callable = merge_heads,
     output: Callable = lambda merged, W: merged @ W.T,
@@ -104,17 +107,17 @@ def with_heads(
         split: cuts columns into heads.
         merge: puts them together.
         output: applies the last projection.
-        **more: of `weighed`.
+        **more: of `average_values`.
     """
 
     def answer(x, W_query, W_key, W_value, W_output, heads):
         parts = (split(x @ W.T, heads) for W in (W_query, W_key, W_value))
-        return output(merge(weighed(*parts, **more)), W_output)
+        return output(merge(average_values(*parts, **more)), W_output)
 
     return answer
 
 
-RIGHT = with_heads()
+RIGHT = change_heads()
 
 
 check_multi_head = Exercise(
@@ -133,49 +136,49 @@ check_multi_head = Exercise(
             "split without transpose",
             "the heads are split by a reshape alone, so a head gets some of "
             "the positions instead of some of the columns",
-            with_heads(split=by_view),
+            change_heads(split=split_by_view),
         ),
         Mistake(
             "merge-by-view",
             "merged without transpose",
             "the heads are merged by a reshape alone; transpose heads and "
             "positions first",
-            with_heads(merge=merged_by_view),
+            change_heads(merge=merge_by_view),
         ),
         Mistake(
             "split-and-merge-by-view",
             "split and merged without transpose",
             "heads are split and merged by reshapes alone, so each head "
             "attends among a few positions with all their columns",
-            with_heads(split=by_view, merge=merged_by_view),
+            change_heads(split=split_by_view, merge=merge_by_view),
         ),
         Mistake(
             "interleaved",
             "interleaved heads",
             "head h has every H-th column; the columns of a head should be "
             "contiguous",
-            with_heads(split=interleaved, merge=merged_in_turns),
+            change_heads(split=interleave_heads, merge=interleave_columns),
         ),
         Mistake(
             "interleaved-split",
             "interleaved split",
             "the heads are split with every H-th column and merged as "
             "contiguous blocks",
-            with_heads(split=interleaved),
+            change_heads(split=interleave_heads),
         ),
         Mistake(
             "interleaved-merge",
             "interleaved merge",
             "the heads are split as contiguous blocks and merged with every "
             "H-th column",
-            with_heads(merge=merged_in_turns),
+            change_heads(merge=interleave_columns),
         ),
         Mistake(
             "attention-among-heads",
             "attention among heads",
             "the heads of each position attend to each other; transpose heads "
             "and positions, so that positions attend to positions",
-            with_heads(
+            change_heads(
                 split=lambda x, H: x.unflatten(-1, (H, -1)),
                 merge=lambda x: x.flatten(2),
             ),
@@ -184,13 +187,13 @@ check_multi_head = Exercise(
             "no-output-projection",
             "no output projection",
             "the output projection is missing",
-            with_heads(output=lambda merged, W: merged),
+            change_heads(output=lambda merged, W: merged),
         ),
         Mistake(
             "output-untransposed",
             "output projection not transposed",
             "the output projection is applied as x @ W; it should be x @ W.T",
-            with_heads(output=lambda merged, W: merged @ W),
+            change_heads(output=lambda merged, W: merged @ W),
         ),
         Mistake(
             "untransposed",
@@ -203,44 +206,44 @@ check_multi_head = Exercise(
             "division by √C, not by √D",
             "the scores are divided by √C; they should be divided by √D, with "
             "D = C / H",
-            with_heads(scale=lambda D, H: (D * H) ** -0.5),
+            change_heads(scale=lambda D, H: (D * H) ** -0.5),
         ),
         Mistake(
             "scale-by-heads",
             "division by √H, not by √D",
             "the scores are divided by √H; they should be divided by √D, the "
             "root of the head width",
-            with_heads(scale=lambda D, H: H**-0.5),
+            change_heads(scale=lambda D, H: H**-0.5),
         ),
         Mistake(
             "no-scale",
             "no division by √D",
             "the scores are not divided by √D",
-            with_heads(scale=lambda D, H: 1.0),
+            change_heads(scale=lambda D, H: 1.0),
         ),
         Mistake(
             "scale-without-root",
             "division by D, not by √D",
             "the scores are divided by D; they should be divided by √D",
-            with_heads(scale=lambda D, H: 1 / D),
+            change_heads(scale=lambda D, H: 1 / D),
         ),
         Mistake(
             "softmax-over-heads",
             "softmax over the heads",
             "the softmax runs over the heads; it should run over the keys",
-            with_heads(axis=1),
+            change_heads(axis=1),
         ),
         Mistake(
             "softmax-over-queries",
             "softmax over the queries",
             "the softmax runs over the queries; it should run over the keys",
-            with_heads(axis=-2),
+            change_heads(axis=-2),
         ),
         Mistake(
             "uniform",
             "uniform weights",
             "every position gets the same weight: the scores are not used",
-            with_heads(scale=lambda D, H: 0.0),
+            change_heads(scale=lambda D, H: 0.0),
         ),
         Mistake(
             "no-attention",
@@ -265,13 +268,13 @@ check_multi_head = Exercise(
             "weights averaged over the heads",
             "all heads use the mean of the heads' weights; each should use "
             "its own",
-            with_heads(then=lambda w: w.mean(1, keepdim=True)),
+            change_heads(then=lambda w: w.mean(1, keepdim=True)),
         ),
         Mistake(
             "first-head-only",
             "first head only",
             "every head returns the output of the first one",
-            with_heads(merge=lambda x: merge_heads(x[:, :1].expand_as(x))),
+            change_heads(merge=lambda x: merge_heads(x[:, :1].expand_as(x))),
         ),
         Mistake(
             "swapped-query-key",
@@ -290,7 +293,7 @@ check_multi_head = Exercise(
             "unneeded causal mask",
             "a position can attend only to itself and earlier ones; the "
             "exercise has no mask",
-            with_heads(bend=past),
+            change_heads(bend=mask_future),
         ),
     ),
 )

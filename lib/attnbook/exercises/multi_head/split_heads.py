@@ -30,12 +30,12 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
     )
 
 
-def by_view(x: Tensor, heads: int) -> Tensor:
+def split_by_view(x: Tensor, heads: int) -> Tensor:
     """Return (B, H, T, D) as a mere change of shape, which scrambles."""
     return x.reshape(len(x), heads, x.shape[1], -1)
 
 
-def interleaved(x: Tensor, heads: int) -> Tensor:
+def interleave_heads(x: Tensor, heads: int) -> Tensor:
     """Return heads of which the h-th has every H-th column."""
     return x.unflatten(-1, (-1, heads)).permute(0, 3, 1, 2)
 
@@ -54,14 +54,14 @@ check_split_heads = Exercise(
             "reshape without transpose",
             "the tensor is only reshaped, so a head gets some of the "
             "positions instead of some of the columns",
-            by_view,
+            split_by_view,
         ),
         Mistake(
             "interleaved",
             "interleaved heads",
             "head h gets every H-th column; it should get a contiguous block "
             "of columns",
-            interleaved,
+            interleave_heads,
         ),
         Mistake(
             "untransposed",

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from attnbook.attention.masked_softmax import masked_softmax
 from attnbook.attention.self_attention import causal_mask
-from attnbook.exercises.edited import edited
+from attnbook.exercises.edit import edit_solution
 from attnbook.exercises.exercise import Case, Exercise, Mistake, Outcome
 from attnbook.exercises.inputs import draw_integers
 
@@ -43,7 +43,7 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
     )
 
 
-def causal_weights(outcome: Outcome) -> Outcome:
+def compute_causal_weights(outcome: Outcome) -> Outcome:
     """Return the weights that a bias alone gives among the keys so far.
 
     A softmax takes any constant of a row away, and a causal mask all that
@@ -67,21 +67,21 @@ check_alibi = Exercise(
     returns=("softmax(bias)",),
     draw=draw,
     allowed="Everything is allowed but the functions of `attnbook.positions`.",
-    compare_by=causal_weights,
+    compare_by=compute_causal_weights,
     mistakes=(
         Mistake(
             "sign",
             "bias with the wrong sign",
             "the sign of the bias is wrong: distant keys are favored; they "
             "should be penalized",
-            edited(alibi, "return - → return "),
+            edit_solution(alibi, "return - → return "),
         ),
         Mistake(
             "top-left",
             "positions aligned at the top left",
             "queries and keys are both counted from 0; the last query should "
             "have the position of the last key",
-            edited(
+            edit_solution(
                 alibi,
                 "torch.arange(keys - queries, keys) → torch.arange(queries)",
                 "(t - torch.arange(keys)) → (t - torch.arange(keys)).abs()",
@@ -93,7 +93,7 @@ check_alibi = Exercise(
             "queries and keys are both counted from 0, and keys after the "
             "query have no bias; the last query should have the position of "
             "the last key",
-            edited(
+            edit_solution(
                 alibi,
                 "torch.arange(keys - queries, keys) → torch.arange(queries)",
                 "(t - torch.arange(keys)) "
@@ -105,7 +105,7 @@ check_alibi = Exercise(
             "slopes of 8 heads",
             "the slope of head h is 2^-h, which is right for 8 heads only; "
             "the exponent depends on the number of heads",
-            edited(
+            edit_solution(
                 alibi,
                 "-8.0 * torch.arange(1, heads + 1) / heads "
                 "→ -torch.arange(1, heads + 1)",
@@ -116,28 +116,28 @@ check_alibi = Exercise(
             "slopes start at 1",
             "the slope of the first head is 1; the heads should be counted "
             "from 1 in the exponent, so that the last slope is 2^-8",
-            edited(alibi, "(1, heads + 1) → (heads)"),
+            edit_solution(alibi, "(1, heads + 1) → (heads)"),
         ),
         Mistake(
             "slopes-reversed",
             "slopes in reverse order",
             "the slopes are in reverse order: the first head should have the "
             "steepest slope",
-            edited(alibi, "/ heads) → / heads).flip(0)"),
+            edit_solution(alibi, "/ heads) → / heads).flip(0)"),
         ),
         Mistake(
             "slopes-reciprocal",
             "reciprocal slopes",
             "the slopes are the reciprocals of the right ones: the exponent "
             "should be negative",
-            edited(alibi, "-8.0 → 8.0"),
+            edit_solution(alibi, "-8.0 → 8.0"),
         ),
         Mistake(
             "slopes-linear",
             "linear slopes",
             "the slopes decrease by equal steps; they should decrease by "
             "equal factors",
-            edited(
+            edit_solution(
                 alibi,
                 "2.0 ** (-8.0 * torch.arange(1, heads + 1) / heads) "
                 "→ torch.arange(heads, 0, -1) / heads",
@@ -148,7 +148,7 @@ check_alibi = Exercise(
             "harmonic slopes",
             "the slope of head h is 1 / h; the slopes should decrease by "
             "equal factors",
-            edited(
+            edit_solution(
                 alibi,
                 "2.0 ** (-8.0 * torch.arange(1, heads + 1) / heads) "
                 "→ 1 / torch.arange(1, heads + 1)",
@@ -158,7 +158,7 @@ check_alibi = Exercise(
             "one-slope",
             "first slope for all heads",
             "every head has the slope of the first one",
-            edited(
+            edit_solution(
                 alibi,
                 "slopes[:, None, None] "
                 "→ slopes[:1, None, None].expand(heads, 1, 1)",
@@ -168,7 +168,7 @@ check_alibi = Exercise(
             "no-slope",
             "slope 1 for all heads",
             "every head has the slope 1",
-            edited(
+            edit_solution(
                 alibi,
                 "2.0 ** (-8.0 * torch.arange(1, heads + 1) / heads) "
                 "→ torch.ones(heads)",
@@ -179,7 +179,7 @@ check_alibi = Exercise(
             "squared distance",
             "the distance is squared; the bias should be linear in the "
             "distance",
-            edited(
+            edit_solution(
                 alibi,
                 "(t - torch.arange(keys)) → (t - torch.arange(keys)).square()",
             ),
@@ -189,7 +189,7 @@ check_alibi = Exercise(
             "logarithm of the distance",
             "the bias grows with the logarithm of the distance; it should be "
             "linear in the distance",
-            edited(
+            edit_solution(
                 alibi,
                 "(t - torch.arange(keys)) "
                 "→ (t - torch.arange(keys)).abs().log1p()",
@@ -200,7 +200,7 @@ check_alibi = Exercise(
             "no penalty",
             "all earlier keys have the same bias; it should grow with the "
             "distance",
-            edited(
+            edit_solution(
                 alibi, "(t - torch.arange(keys)) → (t - torch.arange(keys)) * 0"
             ),
         ),

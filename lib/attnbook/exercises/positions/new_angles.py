@@ -53,7 +53,7 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
     )
 
 
-def counted(
+def make_answer(
     *,
     angle: float = 2 * math.pi,
     exponent: float = 2.0,
@@ -100,45 +100,45 @@ check_new_angles = Exercise(
             "1 radian taken for a rotation",
             "a pair is counted as complete once its angle reaches 1 radian; a "
             "rotation has 2π radians",
-            counted(angle=1.0),
+            make_answer(angle=1.0),
         ),
         Mistake(
             "half-rotation",
             "half a rotation taken for a whole one",
             "a pair is counted as complete after half a rotation, π radians",
-            counted(angle=math.pi),
+            make_answer(angle=math.pi),
         ),
         Mistake(
             "degrees",
             "360 radians taken for a rotation",
             "the angles are in radians, but compared with 360",
-            counted(angle=360.0),
+            make_answer(angle=360.0),
         ),
         Mistake(
             "exponent-by-pair",
             "exponent i / D instead of 2i / D",
             "the exponent of pair i is i / D; it should be 2i / D",
-            counted(exponent=1.0),
+            make_answer(exponent=1.0),
         ),
         Mistake(
             "counted-at-the-longer-length",
             "complete pairs counted in the longer sequences",
             "complete pairs are counted within s · L positions; count them "
             "within the trained length L",
-            counted(longer=True),
+            make_answer(longer=True),
         ),
         Mistake(
             "columns-for-pairs",
             "columns counted instead of pairs",
             "columns are counted; each pair has two of them",
-            counted(change=lambda D, *counts: [2 * n for n in counts]),
+            make_answer(change=lambda D, *counts: [2 * n for n in counts]),
         ),
         Mistake(
             "complete-pairs-new",
             "all pairs reach new angles",
             "all pairs are counted as reaching new angles; a pair that "
             "completes a rotation in training has reached every angle",
-            counted(
+            make_answer(
                 change=lambda D, complete, slow, none, ntk: [
                     complete,
                     D // 2,
@@ -152,7 +152,7 @@ check_new_angles = Exercise(
             "fast and slow pairs swapped",
             "the first two counts are swapped: fast pairs complete a rotation, "
             "slow pairs reach new angles",
-            counted(
+            make_answer(
                 change=lambda D, complete, slow, none, ntk: [
                     slow,
                     complete,
@@ -166,7 +166,7 @@ check_new_angles = Exercise(
             "new angles with interpolation",
             "interpolation is counted as if nothing were changed; it divides "
             "every position by s, so the largest angles are those of training",
-            counted(
+            make_answer(
                 change=lambda D, complete, slow, none, ntk: [
                     complete,
                     slow,
@@ -180,7 +180,7 @@ check_new_angles = Exercise(
             "no new angles with NTK-aware scaling",
             "NTK-aware scaling is counted like interpolation; it divides only "
             "the slowest pair by s, and all others by less",
-            counted(
+            make_answer(
                 change=lambda D, complete, slow, none, ntk: [
                     complete,
                     slow,
@@ -195,7 +195,7 @@ check_new_angles = Exercise(
             "NTK-aware scaling is counted as if nothing were changed; it "
             "divides the slowest pair by s exactly, so this pair reaches no "
             "new angle",
-            counted(
+            make_answer(
                 change=lambda D, complete, slow, none, ntk: [
                     complete,
                     slow,

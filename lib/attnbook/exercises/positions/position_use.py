@@ -112,7 +112,7 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
     return tuple(cases)
 
 
-def designed(
+def make_design(
     *,
     shift: bool = True,
     word: bool = True,
@@ -177,28 +177,28 @@ check_position_use = Exercise(
             "positions never moved",
             "it never moves all positions by the same number, so it cannot "
             "distinguish a position from a distance",
-            designed(shift=False),
+            make_design(shift=False),
         ),
         Mistake(
             "word-not-tested",
             "words never replaced",
             "it never replaces the attended word, so a head that goes by the "
             "word looks as if it went by the row",
-            designed(word=False),
+            make_design(word=False),
         ),
         Mistake(
             "gap-not-tested",
             "distances never changed",
             "it never changes the distance of the attended row, so it cannot "
             "distinguish a distance from a row",
-            designed(gap=None),
+            make_design(gap=None),
         ),
         Mistake(
             "gap-in-the-past",
             "gap before the attended key",
             "its gap lies before the attended key, so the distance from the "
             "query to this key stays the same",
-            designed(
+            make_design(
                 gap=lambda positions, key: torch.where(
                     torch.arange(len(positions)) < key,
                     positions,
@@ -211,40 +211,42 @@ check_position_use = Exercise(
             "word and positions changed at once",
             "it replaces the word and moves the positions in one input; if the "
             "weight changes, this does not show which of them was the reason",
-            designed(together=True),
+            make_design(together=True),
         ),
         Mistake(
             "exact-comparison",
             "weights compared exactly",
             "it compares weights exactly; small changes are no change of the "
             "attended key",
-            designed(exact=True),
+            make_design(exact=True),
         ),
         Mistake(
             "shift-only",
             "only a common shift tried",
             "it only moves all positions; distance, word and row stay the same",
-            designed(word=False, gap=None),
+            make_design(word=False, gap=None),
         ),
         Mistake(
             "words-only",
             "only words replaced",
             "it only replaces the word; distance, position and row stay the "
             "same",
-            designed(shift=False, gap=None),
+            make_design(shift=False, gap=None),
         ),
         Mistake(
             "absolute-and-relative-confused",
             "position and distance confused",
             "it confuses position and distance: a head that goes by the "
             "distance is not affected if all positions move together",
-            designed(numbers=lambda reason: {0: 1, 1: 0}.get(reason, reason)),
+            make_design(
+                numbers=lambda reason: {0: 1, 1: 0}.get(reason, reason)
+            ),
         ),
         Mistake(
             "counted-from-one",
             "explanations counted from 1",
             "its numbers are one too high: the first explanation is 0",
-            designed(numbers=lambda reason: reason + 1),
+            make_design(numbers=lambda reason: reason + 1),
         ),
     ),
 )

@@ -46,7 +46,7 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
     )
 
 
-def looked_up(
+def look_up_bias(
     index: Callable[[Tensor, int], Tensor],
     then: Callable[[Tensor], Tensor] = lambda bias: bias,
 ) -> Callable:
@@ -64,15 +64,15 @@ def looked_up(
     return answer
 
 
-def clipped(away: torch.Tensor, reach: int) -> torch.Tensor:
+def clip_distance(away: torch.Tensor, reach: int) -> torch.Tensor:
     """Return the right column."""
     return away.clamp(-reach, reach) + reach
 
 
-def zero_beyond(table: torch.Tensor, T: int, S: int) -> torch.Tensor:
+def mask_clipped_distances(table: torch.Tensor, T: int, S: int) -> torch.Tensor:
     """Return no bias at all for keys beyond reach."""
     away = (torch.arange(S) - torch.arange(T)[:, None]).abs()
-    bias = looked_up(clipped)(table, T, S)
+    bias = look_up_bias(clip_distance)(table, T, S)
     return bias.masked_fill(away > table.shape[-1] // 2, 0.0)
 
 
@@ -91,49 +91,51 @@ check_relative_bias = Exercise(
             "distance with the wrong sign",
             "the distance is computed as t - s; it should be s - t, so keys "
             "before and after the query are exchanged",
-            looked_up(lambda away, reach: clipped(-away, reach)),
+            look_up_bias(lambda away, reach: clip_distance(-away, reach)),
         ),
         Mistake(
             "no-clip",
             "distances not clipped",
             "distances beyond `reach` are not clipped, so they index outside "
             "the table or from its end",
-            looked_up(lambda away, reach: away + reach),
+            look_up_bias(lambda away, reach: away + reach),
         ),
         Mistake(
             "wrapped",
             "distances wrap around",
             "distances beyond `reach` wrap around to the other end of the "
             "table; they should be clipped",
-            looked_up(lambda away, reach: (away + reach) % (2 * reach + 1)),
+            look_up_bias(lambda away, reach: (away + reach) % (2 * reach + 1)),
         ),
         Mistake(
             "no-offset",
             "no offset",
             "the distances are used as indices without adding `reach`, so "
             "negative ones silently index from the end of the table",
-            looked_up(lambda away, reach: away.clamp(-reach, reach)),
+            look_up_bias(lambda away, reach: away.clamp(-reach, reach)),
         ),
         Mistake(
             "clipped-too-late",
             "clipped after the offset",
             "the distance is clipped to ±reach after `reach` was added; it "
             "should be clipped before",
-            looked_up(lambda away, reach: (away + reach).clamp(-reach, reach)),
+            look_up_bias(
+                lambda away, reach: (away + reach).clamp(-reach, reach)
+            ),
         ),
         Mistake(
             "one-side-clipped",
             "clipped on one side",
             "distances are clipped on one side only, so those far before the "
             "query index from the end of the table or outside it",
-            looked_up(lambda away, reach: away.clamp(max=reach) + reach),
+            look_up_bias(lambda away, reach: away.clamp(max=reach) + reach),
         ),
         Mistake(
             "clipped-too-early",
             "clipped one too early",
             "distances are clipped to ±(reach - 1), so the first and last "
             "columns of the table are never used",
-            looked_up(
+            look_up_bias(
                 lambda away, reach: (
                     away.clamp(1 - max(reach, 1), max(reach, 1) - 1) + reach
                 )
@@ -144,54 +146,60 @@ check_relative_bias = Exercise(
             "zero beyond reach",
             "keys beyond `reach` get the bias 0; they should get the bias of "
             "the largest distance",
-            zero_beyond,
+            mask_clipped_distances,
         ),
         Mistake(
             "symmetric",
             "sign of the distance lost",
             "keys before and after the query get the same bias: the "
             "distance has lost its sign",
-            looked_up(lambda away, reach: clipped(away.abs(), reach)),
+            look_up_bias(lambda away, reach: clip_distance(away.abs(), reach)),
         ),
         Mistake(
             "past-only",
             "later keys not distinguished",
             "all keys after the query get the bias of distance 0",
-            looked_up(lambda away, reach: clipped(away.clamp(max=0), reach)),
+            look_up_bias(
+                lambda away, reach: clip_distance(away.clamp(max=0), reach)
+            ),
         ),
         Mistake(
             "future-only",
             "earlier keys not distinguished",
             "all keys before the query get the bias of distance 0",
-            looked_up(lambda away, reach: clipped(away.clamp(min=0), reach)),
+            look_up_bias(
+                lambda away, reach: clip_distance(away.clamp(min=0), reach)
+            ),
         ),
         Mistake(
             "by-key",
             "absolute instead of relative position",
             "the bias depends on the position of the key alone; it should "
             "depend on its distance from the query",
-            looked_up(
-                lambda away, reach: clipped(away[:1].expand_as(away), reach)
+            look_up_bias(
+                lambda away, reach: clip_distance(
+                    away[:1].expand_as(away), reach
+                )
             ),
         ),
         Mistake(
             "heads-last",
             "axis of heads last",
             "the axis of heads comes last; the shape should be (heads, T, S)",
-            looked_up(clipped, lambda bias: bias.permute(1, 2, 0)),
+            look_up_bias(clip_distance, lambda bias: bias.permute(1, 2, 0)),
         ),
         Mistake(
             "first-head-only",
             "first head for all",
             "every head gets the bias of the first one",
-            looked_up(clipped, lambda bias: bias[:1].expand_as(bias)),
+            look_up_bias(clip_distance, lambda bias: bias[:1].expand_as(bias)),
         ),
         Mistake(
             "softmaxed",
             "weights instead of a bias",
             "the softmax has already been applied: these are weights, and the "
             "exercise asks for the bias",
-            looked_up(clipped, lambda bias: bias.softmax(-1)),
+            look_up_bias(clip_distance, lambda bias: bias.softmax(-1)),
         ),
         Mistake(
             "scaled",
@@ -199,7 +207,8 @@ check_relative_bias = Exercise(
             "the bias is divided by the root of the number of distances; the "
             "table's entries should be used unchanged",
             lambda table, T, S: (
-                looked_up(clipped)(table, T, S) / table.shape[-1] ** 0.5
+                look_up_bias(clip_distance)(table, T, S)
+                / table.shape[-1] ** 0.5
             ),
         ),
         Mistake(
@@ -207,7 +216,7 @@ check_relative_bias = Exercise(
             "extra batch axis",
             "there is an extra axis of length 1; the shape should be (heads, "
             "T, S)",
-            looked_up(clipped, lambda bias: bias[None]),
+            look_up_bias(clip_distance, lambda bias: bias[None]),
         ),
     ),
 )

@@ -118,7 +118,7 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
     return shuffle_cases(tuple(cases), rng)
 
 
-def examined(
+def make_diagnosis(
     *,
     distant: tuple[int, int] = (1000, 1001),
     layout: bool = True,
@@ -167,7 +167,7 @@ def examined(
     return answer
 
 
-def equal_positions_only(scores, D):
+def check_only_equal_positions(scores, D):
     """Return a diagnosis that tries no distance."""
     x = torch.arange(1.0, D + 1).view(1, D)
     here = torch.tensor([3])
@@ -175,7 +175,7 @@ def equal_positions_only(scores, D):
     return int(abs(scores(x, x, here, here).item() - right) > 1e-3)
 
 
-def shift_only(scores, D):
+def check_only_shift(scores, D):
     """Return a diagnosis that tests nothing but a common shift."""
     x = torch.arange(1.0, D + 1).view(1, D)
     one, other = (
@@ -200,49 +200,49 @@ check_rotary_fault = Exercise(
             "only small positions tried",
             "it tries only small positions; clamped positions are equal only "
             "beyond the limit",
-            examined(distant=(100, 101)),
+            make_diagnosis(distant=(100, 101)),
         ),
         Mistake(
             "layout-not-tested",
             "pairs of columns not tested",
             "it does not test which columns form a pair; every layout depends "
             "on the distance only. Try unit vectors",
-            examined(layout=False),
+            make_diagnosis(layout=False),
         ),
         Mistake(
             "one-side-only",
             "position of the query not tested",
             "it tests only whether the position of the key matters; the "
             "position of the query may be unused as well",
-            examined(queries=False),
+            make_diagnosis(queries=False),
         ),
         Mistake(
             "equal-positions-only",
             "only equal positions tried",
             "it tries only queries and keys at the same position, where "
             "rotations cancel in every layout",
-            equal_positions_only,
+            check_only_equal_positions,
         ),
         Mistake(
             "shift-only",
             "only a common shift tried",
             "it only moves query and key together; that shows that something "
             "is wrong, not what",
-            shift_only,
+            check_only_shift,
         ),
         Mistake(
             "shift-first",
             "every change under a shift taken for opposite directions",
             "it takes every change under a common shift for opposite "
             "directions; clamped positions change the scores as well",
-            examined(shift_first=True),
+            make_diagnosis(shift_first=True),
         ),
         Mistake(
             "exact-comparison",
             "scores compared exactly",
             "it compares scores exactly, and rounding makes equal scores "
             "differ in the last digits",
-            examined(tolerance=0.0),
+            make_diagnosis(tolerance=0.0),
         ),
         Mistake(
             "shapes-only",
@@ -262,13 +262,13 @@ check_rotary_fault = Exercise(
             "counted-from-one",
             "faults counted from 1",
             "its numbers are one too high: 0 means that there is no fault",
-            examined(numbers=lambda fault: fault + 1),
+            make_diagnosis(numbers=lambda fault: fault + 1),
         ),
         Mistake(
             "only-right-or-wrong",
             "faults not distinguished",
             "it tells only whether there is a fault; return its number",
-            examined(numbers=lambda fault: min(fault, 1)),
+            make_diagnosis(numbers=lambda fault: min(fault, 1)),
         ),
     ),
 )

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from attnbook.exercises.edited import edited
+from attnbook.exercises.edit import edit_solution
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.inputs import (
     cast,
@@ -19,8 +19,8 @@ from attnbook.exercises.inputs import (
     to_half,
 )
 from attnbook.exercises.positions.sinusoidal import (
-    exponents,
-    in_turns,
+    compute_exponents,
+    interleave,
 )
 
 
@@ -71,31 +71,31 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
     )
 
 
-def mixed_pairing(
+def rotate_pairs_by_half_angles(
     x: Tensor, positions: Tensor, base: float = 10000.0
 ) -> Tensor:
     """Return adjacent pairs rotated by angles laid out for halves."""
-    angle = positions[:, None] * base ** -exponents(x.shape[-1])
+    angle = positions[:, None] * base ** -compute_exponents(x.shape[-1])
     angle = torch.cat([angle, angle], dim=-1)
     sine, cosine = angle.sin().to(x.dtype), angle.cos().to(x.dtype)
-    return x * cosine + in_turns(-x[..., 1::2], x[..., ::2]) * sine
+    return x * cosine + interleave(-x[..., 1::2], x[..., ::2]) * sine
 
 
-def mixed_the_other_way(
+def rotate_halves_by_pair_angles(
     x: Tensor, positions: Tensor, base: float = 10000.0
 ) -> Tensor:
     """Return halves rotated by angles laid out for adjacent pairs."""
-    angle = positions[:, None] * base ** -exponents(x.shape[-1])
+    angle = positions[:, None] * base ** -compute_exponents(x.shape[-1])
     angle = angle.repeat_interleave(2, dim=-1)
     sine, cosine = angle.sin().to(x.dtype), angle.cos().to(x.dtype)
     first, second = x.chunk(2, dim=-1)
     return x * cosine + torch.cat([-second, first], dim=-1) * sine
 
 
-def added(x: Tensor, positions: Tensor, base: float = 10000.0) -> Tensor:
+def add_encoding(x: Tensor, positions: Tensor, base: float = 10000.0) -> Tensor:
     """Return x with the sinusoidal encodings added."""
-    angle = positions[:, None] * base ** -exponents(x.shape[-1])
-    return x + in_turns(angle.sin(), angle.cos()).to(x.dtype)
+    angle = positions[:, None] * base ** -compute_exponents(x.shape[-1])
+    return x + interleave(angle.sin(), angle.cos()).to(x.dtype)
 
 
 check_rotate = Exercise(
@@ -113,7 +113,7 @@ check_rotate = Exercise(
             "halves paired",
             "column i is paired with column i + D / 2, as in GPT-NeoX and "
             "Llama; here adjacent columns are pairs, as in the paper",
-            edited(
+            edit_solution(
                 rotate,
                 "x[..., 0::2], x[..., 1::2] → x.chunk(2, dim=-1)",
                 "torch.stack(pair, dim=-1).flatten(-2) "
@@ -125,7 +125,7 @@ check_rotate = Exercise(
             "result not interleaved",
             "adjacent columns are rotated, but the results are concatenated "
             "as two halves; they should be interleaved again",
-            edited(
+            edit_solution(
                 rotate,
                 "torch.stack(pair, dim=-1).flatten(-2) "
                 "→ torch.cat(pair, dim=-1)",
@@ -136,21 +136,23 @@ check_rotate = Exercise(
             "halves rotated, result interleaved",
             "the two halves are rotated as pairs, but the result is "
             "interleaved; split and join should use the same pairs",
-            edited(rotate, "x[..., 0::2], x[..., 1::2] → x.chunk(2, dim=-1)"),
+            edit_solution(
+                rotate, "x[..., 0::2], x[..., 1::2] → x.chunk(2, dim=-1)"
+            ),
         ),
         Mistake(
             "pairings-mixed",
             "angles laid out for halves",
             "adjacent columns are rotated by angles laid out for halves, so "
             "the two columns of a pair get different angles",
-            mixed_pairing,
+            rotate_pairs_by_half_angles,
         ),
         Mistake(
             "pairings-mixed-halves",
             "angles laid out for adjacent pairs",
             "the two halves are rotated by angles laid out for adjacent "
             "columns, so the two columns of a pair get different angles",
-            mixed_the_other_way,
+            rotate_halves_by_pair_angles,
         ),
         Mistake(
             "identity",
@@ -163,28 +165,28 @@ check_rotate = Exercise(
             "rotation in the opposite direction",
             "every pair is rotated in the opposite direction; check both "
             "signs against the rotation matrix",
-            edited(rotate, "angle = positions → angle = -positions"),
+            edit_solution(rotate, "angle = positions → angle = -positions"),
         ),
         Mistake(
             "reflected",
             "not a rotation",
             "a sign is wrong: this is not a rotation, because it changes the "
             "length of the vectors",
-            edited(rotate, "cosine - odd → cosine + odd"),
+            edit_solution(rotate, "cosine - odd → cosine + odd"),
         ),
         Mistake(
             "sine-for-cosine",
             "sine and cosine swapped",
             "sine and cosine are swapped: the vector at position 0 should not "
             "be rotated",
-            edited(rotate, "sine, cosine = → cosine, sine ="),
+            edit_solution(rotate, "sine, cosine = → cosine, sine ="),
         ),
         Mistake(
             "cosine-only",
             "sines missing",
             "the columns are multiplied by the cosines only; the sines are "
             "missing",
-            edited(
+            edit_solution(
                 rotate,
                 " - odd * sine → ",
                 "even * sine + odd * cosine → odd * cosine",
@@ -195,7 +197,7 @@ check_rotate = Exercise(
             "given positions not used",
             "the positions are counted from 0; use the given ones, which need "
             "not start there",
-            edited(
+            edit_solution(
                 rotate,
                 "positions[:, None] → torch.arange(len(positions))[:, None]",
             ),
@@ -205,7 +207,7 @@ check_rotate = Exercise(
             "only the first position used",
             "only the first position is used and the others are counted from "
             "it; the given positions may have gaps",
-            edited(
+            edit_solution(
                 rotate,
                 "positions[:, None] "
                 "→ (positions[0] + torch.arange(len(positions)))[:, None]",
@@ -216,53 +218,55 @@ check_rotate = Exercise(
             "positions counted from 1",
             "1 is added to the positions; the vector at position 0 should not "
             "be rotated",
-            edited(rotate, "positions[:, None] → (positions + 1)[:, None]"),
+            edit_solution(
+                rotate, "positions[:, None] → (positions + 1)[:, None]"
+            ),
         ),
         Mistake(
             "base-ignored",
             "base not used",
             "the base is always 10000, whatever `base` is",
-            edited(rotate, "base ** → 10000.0 **"),
+            edit_solution(rotate, "base ** → 10000.0 **"),
         ),
         Mistake(
             "base-10",
             "base 10",
             "the default base is 10; it should be 10000",
-            edited(rotate, "base ** → 10.0 **"),
+            edit_solution(rotate, "base ** → 10.0 **"),
         ),
         Mistake(
             "exponent-by-pair",
             "exponent i / D instead of 2i / D",
             "the exponent of pair i is i / D, so the exponents end near 1/2; "
             "it should be 2i / D",
-            edited(rotate, "/ D) → / D / 2)"),
+            edit_solution(rotate, "/ D) → / D / 2)"),
         ),
         Mistake(
             "wavelength-for-frequency",
             "multiplied instead of divided",
             "the positions are multiplied by base^(2i / D); they should be "
             "divided by it",
-            edited(rotate, "** - → ** "),
+            edit_solution(rotate, "** - → ** "),
         ),
         Mistake(
             "slow-first",
             "frequencies in reverse order",
             "the frequencies are in reverse order: the first pair should have "
             "the highest one",
-            edited(rotate, "/ D) → / D).flip(0)"),
+            edit_solution(rotate, "/ D) → / D).flip(0)"),
         ),
         Mistake(
             "one-frequency",
             "one frequency for all pairs",
             "all pairs are rotated by the same angle",
-            edited(rotate, "/ D) → / D * 0)"),
+            edit_solution(rotate, "/ D) → / D * 0)"),
         ),
         Mistake(
             "angles-in-half",
             "angles in half precision",
             "the angles are computed in the dtype of `x`: in half precision, "
             "distant positions become equal",
-            edited(
+            edit_solution(
                 rotate,
                 "positions[:, None] * steps "
                 "→ positions[:, None].to(x.dtype) * steps.to(x.dtype)",
@@ -272,7 +276,7 @@ check_rotate = Exercise(
             "added",
             "added instead of rotated",
             "sines and cosines are added to `x`; `x` should be rotated",
-            added,
+            add_encoding,
         ),
     ),
 )

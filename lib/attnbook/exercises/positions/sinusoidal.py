@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from attnbook.exercises.edited import edited
+from attnbook.exercises.edit import edit_solution
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.inputs import draw_integers
 
@@ -20,7 +20,7 @@ def sinusoidal(length: int, width: int) -> Float[Tensor, "T C"]:
     return torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(1)
 
 
-def by_column(length: int, width: int) -> torch.Tensor:
+def encode_by_column(length: int, width: int) -> torch.Tensor:
     """Return encodings in which column j has its own exponent j / C."""
     angle = torch.arange(length)[:, None] * 1e4 ** (
         -torch.arange(width) / width
@@ -45,12 +45,12 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
     )
 
 
-def exponents(width: int) -> Tensor:
+def compute_exponents(width: int) -> Tensor:
     """Return 2i / width for each pair of columns."""
     return torch.arange(0, width, 2) / width
 
 
-def in_turns(even: Tensor, odd: Tensor) -> Tensor:
+def interleave(even: Tensor, odd: Tensor) -> Tensor:
     """Return the columns of two tensors interleaved."""
     return torch.stack([even, odd], dim=-1).flatten(-2)
 
@@ -70,13 +70,15 @@ check_sinusoidal = Exercise(
             "sines and cosines not interleaved",
             "all sines come first, then all cosines; they should be "
             "interleaved",
-            edited(sinusoidal, "torch.stack → torch.cat", ".flatten(1) → "),
+            edit_solution(
+                sinusoidal, "torch.stack → torch.cat", ".flatten(1) → "
+            ),
         ),
         Mistake(
             "cosine-first",
             "sine and cosine swapped",
             "sine and cosine are swapped: the even columns should be sines",
-            edited(
+            edit_solution(
                 sinusoidal,
                 "angle.sin(), angle.cos() → angle.cos(), angle.sin()",
             ),
@@ -86,21 +88,21 @@ check_sinusoidal = Exercise(
             "exponent i / width instead of 2i / width",
             "the exponent of pair i is i / width; it should be 2i / width, so "
             "that the exponents range from 0 to nearly 1",
-            edited(sinusoidal, "/ width) → / width / 2)"),
+            edit_solution(sinusoidal, "/ width) → / width / 2)"),
         ),
         Mistake(
             "exponent-by-column",
             "exponent for each column",
             "every column has its own exponent; the two columns of a pair "
             "share one",
-            by_column,
+            encode_by_column,
         ),
         Mistake(
             "exponent-to-the-end",
             "last exponent equal to 1",
             "the last exponent is 1, as in the Tensor2Tensor code; in the "
             "paper's formula, it is 1 - 2 / width",
-            edited(
+            edit_solution(
                 sinusoidal,
                 "(torch.arange(0, width, 2) / width) "
                 "→ torch.linspace(0, 1, width // 2)",
@@ -110,33 +112,33 @@ check_sinusoidal = Exercise(
             "exponent-floored",
             "integer division",
             "the exponents are computed with `//`, which makes all of them 0",
-            edited(sinusoidal, "/ width) → // width)"),
+            edit_solution(sinusoidal, "/ width) → // width)"),
         ),
         Mistake(
             "wavelength-for-frequency",
             "multiplied instead of divided",
             "the positions are multiplied by base^(2i / width); they should "
             "be divided by it",
-            edited(sinusoidal, "** - → ** "),
+            edit_solution(sinusoidal, "** - → ** "),
         ),
         Mistake(
             "slow-first",
             "frequencies in reverse order",
             "the frequencies are in reverse order: the first pair should have "
             "the highest one",
-            edited(sinusoidal, "/ width) → / width).flip(0)"),
+            edit_solution(sinusoidal, "/ width) → / width).flip(0)"),
         ),
         Mistake(
             "base-1000",
             "base 1000",
             "the base is 1000; it should be 10000, as in the paper",
-            edited(sinusoidal, "10000.0 → 1000.0"),
+            edit_solution(sinusoidal, "10000.0 → 1000.0"),
         ),
         Mistake(
             "counted-from-one",
             "positions counted from 1",
             "the positions are counted from 1; they should be counted from 0",
-            edited(
+            edit_solution(
                 sinusoidal, "torch.arange(length) → torch.arange(1, length + 1)"
             ),
         ),
@@ -145,7 +147,7 @@ check_sinusoidal = Exercise(
             "angles in half precision",
             "positions and angles are computed in half precision, which has "
             "only 11 significant bits",
-            edited(
+            edit_solution(
                 sinusoidal,
                 "[:, None] * steps → .half()[:, None] * steps.half()",
                 "flatten(1) → flatten(1).float()",
@@ -156,45 +158,45 @@ check_sinusoidal = Exercise(
             "angles multiplied by 2π",
             "the angles are multiplied by 2π; the angle of the first pair "
             "should grow by 1 radian for each position",
-            edited(sinusoidal, "* steps → * steps * 2 * torch.pi"),
+            edit_solution(sinusoidal, "* steps → * steps * 2 * torch.pi"),
         ),
         Mistake(
             "degrees",
             "degrees instead of radians",
             "the angles are taken as degrees; they should be radians",
-            edited(sinusoidal, "* steps → * steps * torch.pi / 180"),
+            edit_solution(sinusoidal, "* steps → * steps * torch.pi / 180"),
         ),
         Mistake(
             "sine-only",
             "sines only",
             "every column is a sine; the odd columns should be cosines",
-            edited(sinusoidal, "angle.cos() → angle.sin()"),
+            edit_solution(sinusoidal, "angle.cos() → angle.sin()"),
         ),
         Mistake(
             "sine-sign",
             "wrong sign of the sines",
             "the sines have the wrong sign",
-            edited(sinusoidal, "angle.sin() → -angle.sin()"),
+            edit_solution(sinusoidal, "angle.sin() → -angle.sin()"),
         ),
         Mistake(
             "transposed",
             "transposed",
             "the result is transposed: the positions should be the rows",
-            edited(sinusoidal, "flatten(1) → flatten(1).T"),
+            edit_solution(sinusoidal, "flatten(1) → flatten(1).T"),
         ),
         Mistake(
             "batch-axis",
             "extra batch axis",
             "there is an extra axis of length 1; the shape should be (length, "
             "width)",
-            edited(sinusoidal, "flatten(1) → flatten(1)[None]"),
+            edit_solution(sinusoidal, "flatten(1) → flatten(1)[None]"),
         ),
         Mistake(
             "double-precision",
             "double precision",
             "the encodings are in double precision, which would convert the "
             "embeddings to double precision",
-            edited(sinusoidal, "flatten(1) → flatten(1).double()"),
+            edit_solution(sinusoidal, "flatten(1) → flatten(1).double()"),
         ),
     ),
 )

@@ -72,44 +72,44 @@ def draw_attend(rng: torch.Generator) -> tuple[Case, ...]:
     )
 
 
-def scores(query, key):
+def compute_scores(query, key):
     """Return the scaled products."""
     return query * query.shape[-1] ** -0.5 @ key.mT
 
 
-def masked(weigh):
+def change_masked_weights(weigh):
     """Return attention whose weights come of scores and mask, if there is one.
 
     Without a mask it is right.
     """
 
     def answer(query, key, value, mask):
-        s = scores(query, key)
+        s = compute_scores(query, key)
         return (s.softmax(-1) if mask is None else weigh(s, mask)) @ value
 
     return answer
 
 
-def filled(number):
+def fill_masked(number):
     """Return attention whose hidden keys have a finite score."""
-    return masked(
+    return change_masked_weights(
         lambda s, mask: s.masked_fill(~mask, number(s.dtype)).softmax(-1)
     )
 
 
-def infinite(s, mask):
+def make_bias(s, mask):
     """Return a bias of 0 where the mask is True, minus infinity elsewhere."""
     return torch.zeros(mask.shape, dtype=s.dtype).masked_fill(~mask, -torch.inf)
 
 
-def emptied(s, mask):
+def zero_empty_rows(s, mask):
     """Return right weights; an empty row is 0."""
     empty = ~mask.any(-1, keepdim=True)
     hidden = s.masked_fill(~mask, -torch.inf).masked_fill(empty, 0.0)
     return hidden.softmax(-1).masked_fill(empty, 0.0)
 
 
-def changed(factor=lambda q, k, v: 1.0, of=lambda k, v: v):
+def change_attention(factor=lambda q, k, v: 1.0, of=lambda k, v: v):
     """Return attention with other scores, or an average of something else."""
 
     def answer(query, key, value, mask):
@@ -132,20 +132,22 @@ check_attend = Exercise(
             "no-scale",
             "no division by √D",
             "the scores are not divided by √D",
-            changed(lambda q, k, v: q.shape[-1] ** 0.5),
+            change_attention(lambda q, k, v: q.shape[-1] ** 0.5),
         ),
         Mistake(
             "scaled-by-value-width",
             "division by √E, not by √D",
             "the scores are divided by √E, the root of the value width; they "
             "should be divided by √D",
-            changed(lambda q, k, v: (q.shape[-1] / v.shape[-1]) ** 0.5),
+            change_attention(
+                lambda q, k, v: (q.shape[-1] / v.shape[-1]) ** 0.5
+            ),
         ),
         Mistake(
             "scaled-by-width",
             "division by D, not by √D",
             "the scores are divided by D; they should be divided by √D",
-            changed(lambda q, k, v: q.shape[-1] ** -0.5),
+            change_attention(lambda q, k, v: q.shape[-1] ** -0.5),
         ),
         Mistake(
             "scaled-after",
@@ -161,47 +163,47 @@ check_attend = Exercise(
             "uniform weights",
             "all keys that are not masked out get the same weight: the scores "
             "are not used",
-            changed(lambda q, k, v: 0.0),
+            change_attention(lambda q, k, v: 0.0),
         ),
         Mistake(
             "keys-averaged",
             "keys instead of values",
             "the keys are averaged; it should be the values",
-            changed(of=lambda k, v: k),
+            change_attention(of=lambda k, v: k),
         ),
         Mistake(
             "unmasked",
             "mask not used",
             "the mask is not used",
-            masked(lambda s, mask: s.softmax(-1)),
+            change_masked_weights(lambda s, mask: s.softmax(-1)),
         ),
         Mistake(
             "inverted-mask",
             "inverted mask",
             "the mask is inverted: True should mean that a query can attend "
             "to a key",
-            masked(lambda s, mask: emptied(s, ~mask)),
+            change_masked_weights(lambda s, mask: zero_empty_rows(s, ~mask)),
         ),
         Mistake(
             "masked-after",
             "mask after the softmax",
             "the mask is applied after the softmax, so the remaining weights "
             "no longer sum to 1",
-            masked(lambda s, mask: s.softmax(-1) * mask),
+            change_masked_weights(lambda s, mask: s.softmax(-1) * mask),
         ),
         Mistake(
             "zero-score",
             "masked scores set to 0",
             "masked scores are set to 0, and the softmax gives a score of 0 "
             "positive weight; they should be minus infinity",
-            masked(lambda s, mask: (s * mask).softmax(-1)),
+            change_masked_weights(lambda s, mask: (s * mask).softmax(-1)),
         ),
         Mistake(
             "mask-added",
             "mask added to the scores",
             "the mask is added as 1 and 0, which shifts the scores and masks "
             "nothing out",
-            masked(lambda s, mask: (s + mask).softmax(-1)),
+            change_masked_weights(lambda s, mask: (s + mask).softmax(-1)),
         ),
         Mistake(
             "sentinel",
@@ -209,7 +211,7 @@ check_attend = Exercise(
             "masked scores are set to -1e9, which half precision cannot "
             "represent, and real scores may be lower still; use minus "
             "infinity",
-            filled(lambda dtype: -1e9),
+            fill_masked(lambda dtype: -1e9),
         ),
         Mistake(
             "empty-uniform",
@@ -217,14 +219,14 @@ check_attend = Exercise(
             "a query that can attend to no key gets uniform weights, because "
             "the lowest finite number is the same score for all keys; its "
             "output should be zeros",
-            filled(lambda dtype: torch.finfo(dtype).min),
+            fill_masked(lambda dtype: torch.finfo(dtype).min),
         ),
         Mistake(
             "empty-nan",
             "NaN in an empty row",
             "a query that can attend to no key gets NaN, because the softmax "
             "is applied to minus infinities only; its output should be zeros",
-            filled(lambda dtype: -torch.inf),
+            fill_masked(lambda dtype: -torch.inf),
         ),
         Mistake(
             "empty-nan-gradient",
@@ -232,8 +234,10 @@ check_attend = Exercise(
             "the NaN of a query that can attend to no key is replaced in the "
             "output, but its gradient is still NaN: fill in minus infinity "
             "with `masked_fill` instead of adding it",
-            masked(
-                lambda s, mask: (s + infinite(s, mask)).softmax(-1).nan_to_num()
+            change_masked_weights(
+                lambda s, mask: (
+                    (s + make_bias(s, mask)).softmax(-1).nan_to_num()
+                )
             ),
         ),
         Mistake(
@@ -242,10 +246,11 @@ check_attend = Exercise(
             "the softmax runs over the queries; it should run over the keys",
             lambda q, k, v, mask: (
                 (
-                    scores(q, k).softmax(-2)
+                    compute_scores(q, k).softmax(-2)
                     if mask is None
-                    else emptied(
-                        scores(q, k).mT, mask.expand_as(scores(q, k)).mT
+                    else zero_empty_rows(
+                        compute_scores(q, k).mT,
+                        mask.expand_as(compute_scores(q, k)).mT,
                     ).mT
                 )
                 @ v
@@ -256,9 +261,9 @@ check_attend = Exercise(
             "weights instead of the output",
             "it returns the weights; the values are not averaged",
             lambda q, k, v, mask: (
-                scores(q, k).softmax(-1)
+                compute_scores(q, k).softmax(-1)
                 if mask is None
-                else emptied(scores(q, k), mask)
+                else zero_empty_rows(compute_scores(q, k), mask)
             ),
         ),
     ),

@@ -73,7 +73,7 @@ class Attention:
         return scores.softmax(over)
 
 
-def far(one: Tensor, other: Tensor) -> bool:
+def differ(one: Tensor, other: Tensor) -> bool:
     """Tell whether two tensors differ by more than rounding.
 
     Rounding stays below a fifth of the bound, and what a fault changes is more
@@ -101,18 +101,18 @@ def attention_fault(
     query, key = draw_normal(rng, 3, 7), draw_normal(rng, 5, 7)
     unit = torch.eye(5)  # as values: the output is then the weights
     weights = attend(query, key, unit)
-    if not far(attend(query, key, -unit), weights):
+    if not differ(attend(query, key, -unit), weights):
         return 5
-    if not far(attend(query[:1], key, unit), torch.ones(1, 5)):
+    if not differ(attend(query[:1], key, unit), torch.ones(1, 5)):
         return 1  # a single query has all the weight of every key
-    if far(weights.sum(-1), torch.ones(3)):
+    if differ(weights.sum(-1), torch.ones(3)):
         return 2
     order = torch.tensor([1, 0, 2, 3, 4])
-    if far(attend(query, key[order], unit), weights[:, order]):
+    if differ(attend(query, key[order], unit), weights[:, order]):
         return 4
     scores, logs = query @ key.T, weights.log()
     factor = (logs[:, 0] - logs[:, 1]) / (scores[:, 0] - scores[:, 1])
-    return 3 if far(factor, torch.full((3,), 7**-0.5)) else 0
+    return 3 if differ(factor, torch.full((3,), 7**-0.5)) else 0
 
 
 def draw(rng: torch.Generator) -> tuple[Case, ...]:
@@ -129,14 +129,14 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
     return shuffle_cases(tuple(map(case, FAULTS)), rng)
 
 
-def examined(
+def make_diagnosis(
     *,
     examples: bool = False,
-    values: Callable = lambda one, negated: not far(one, negated),
-    alone: Callable = lambda lone: not far(lone, torch.ones_like(lone)),
-    sums: Callable = lambda total: far(total, torch.ones_like(total)),
+    values: Callable = lambda one, negated: not differ(one, negated),
+    alone: Callable = lambda lone: not differ(lone, torch.ones_like(lone)),
+    sums: Callable = lambda total: differ(total, torch.ones_like(total)),
     moved: bool = True,
-    scale: Callable = lambda factor, width: far(
+    scale: Callable = lambda factor, width: differ(
         factor, torch.full_like(factor, width**-0.5)
     ),
 ):
@@ -156,7 +156,7 @@ def examined(
         if sums(weights.sum(-1)):
             return 2
         order = torch.tensor([1, 0, *range(2, size)])
-        if moved and far(attend(query, key[order], unit), weights[:, order]):
+        if moved and differ(attend(query, key[order], unit), weights[:, order]):
             return 4
         scores, logs = query @ key.T, weights.log()
         factor = (logs[:, 0] - logs[:, 1]) / (scores[:, 0] - scores[:, 1])
@@ -185,47 +185,47 @@ check_attention_fault = Exercise(
             "only the example sizes",
             "it tests only inputs whose sizes are all equal, where √S, √T and "
             "√E are the same number as √D",
-            examined(examples=True),
+            make_diagnosis(examples=True),
         ),
         Mistake(
             "values-untested",
             "values not tested",
             "it does not test whether the output depends on the values",
-            examined(values=lambda one, negated: False),
+            make_diagnosis(values=lambda one, negated: False),
         ),
         Mistake(
             "queries-untested",
             "a single query not tested",
             "it never calls the function with a single query, so that a "
             "softmax over the queries looks like weights that do not sum to 1",
-            examined(alone=lambda lone: False),
+            make_diagnosis(alone=lambda lone: False),
         ),
         Mistake(
             "sums-untested",
             "sums not tested",
             "it does not test whether the weights of a query sum to 1",
-            examined(sums=lambda total: False),
+            make_diagnosis(sums=lambda total: False),
         ),
         Mistake(
             "keys-unmoved",
             "keys not permuted",
             "it does not exchange two keys, so that keys whose components are "
             "mixed up look like a wrong scale",
-            examined(moved=False),
+            make_diagnosis(moved=False),
         ),
         Mistake(
             "scale-untested",
             "scale not tested",
             "it does not measure the factor of the products; a wrong scale "
             "leaves the order of the weights unchanged",
-            examined(scale=lambda factor, width: False),
+            make_diagnosis(scale=lambda factor, width: False),
         ),
         Mistake(
             "scale-of-width",
             "1/D taken for the right scale",
             "it takes 1/D for the right factor of the products; it is 1/√D",
-            examined(
-                scale=lambda factor, width: far(
+            make_diagnosis(
+                scale=lambda factor, width: differ(
                     factor, torch.full_like(factor, 1 / width)
                 )
             ),
@@ -234,7 +234,9 @@ check_attention_fault = Exercise(
             "any-smaller-scale",
             "any factor below 1 accepted",
             "it accepts every factor below 1; the right one is 1/√D",
-            examined(scale=lambda factor, width: bool((factor > 0.99).any())),
+            make_diagnosis(
+                scale=lambda factor, width: bool((factor > 0.99).any())
+            ),
         ),
         Mistake(
             "faults-swapped",

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from attnbook.exercises.edited import edited
+from attnbook.exercises.edit import edit_solution
 from attnbook.exercises.exercise import ATTENTION, Case, Exercise, Mistake
 from attnbook.exercises.inputs import draw_integers, draw_normal, to_double
 from attnbook.exercises.scaled_dot_product.weights import weights
@@ -31,7 +31,9 @@ def gradient(
     return dscores @ key, dscores.transpose(-2, -1) @ query, dvalue
 
 
-def far_ahead(rng: torch.Generator, t: int, s: int) -> tuple[Tensor, ...]:
+def draw_large_scores(
+    rng: torch.Generator, t: int, s: int
+) -> tuple[Tensor, ...]:
     """Return scores of 3780 and 0, whose powers overflow if not shifted.
 
     Values and upstream are whole numbers: the gradient of the scores is 0, and
@@ -65,12 +67,14 @@ def draw_gradient(rng: torch.Generator) -> tuple[Case, ...]:
         Case("with all sizes equal", inputs(t=4, s=4, d=4, e=4)),
         Case("with a batch of 2 and 3 heads", inputs(2, 3, t=5, s=3)),
         Case("with transposed views", tuple(x.mT.clone().mT for x in usual)),
-        Case("with one key far ahead of the others", far_ahead(rng, 3, 5)),
+        Case(
+            "with one key far ahead of the others", draw_large_scores(rng, 3, 5)
+        ),
         Case("in double precision", to_double(usual)),
     )
 
 
-def unscaled(q, k, v, upstream):
+def differentiate_without_scale(q, k, v, upstream):
     """Return the gradient of attention without the division."""
     root = q.shape[-1] ** 0.5
     dquery, dkey, dvalue = gradient(q * root, k, v, upstream)
@@ -93,14 +97,14 @@ check_gradient = Exercise(
             "no-average",
             "average not subtracted",
             "the weighted average of the weights' gradients is not subtracted",
-            edited(gradient, "(dweights - average) → dweights"),
+            edit_solution(gradient, "(dweights - average) → dweights"),
         ),
         Mistake(
             "entry-by-entry",
             "softmax treated as elementwise",
             "the softmax is differentiated as an elementwise function, w(1 - "
             "w); each weight depends on every score",
-            edited(
+            edit_solution(
                 gradient, "w * (dweights - average) → w * (1 - w) * dweights"
             ),
         ),
@@ -109,41 +113,41 @@ check_gradient = Exercise(
             "softmax gradient skipped",
             "the gradient of the softmax is skipped: the gradient of the "
             "weights is not that of the scores",
-            edited(gradient, "w * (dweights - average) → dweights"),
+            edit_solution(gradient, "w * (dweights - average) → dweights"),
         ),
         Mistake(
             "no-weight",
             "not multiplied by the weights",
             "the difference from the average is not multiplied by the weights",
-            edited(gradient, "w * (dweights → (dweights"),
+            edit_solution(gradient, "w * (dweights → (dweights"),
         ),
         Mistake(
             "plain-mean",
             "plain mean subtracted",
             "the plain mean is subtracted; it should be the average weighted "
             "by the weights",
-            edited(gradient, "(w * dweights).sum( → dweights.mean("),
+            edit_solution(gradient, "(w * dweights).sum( → dweights.mean("),
         ),
         Mistake(
             "wrong-axis",
             "average over the queries",
             "the average is taken over the queries; it should be taken over "
             "the keys, for each query",
-            edited(gradient, "sum(dim=-1 → sum(dim=-2"),
+            edit_solution(gradient, "sum(dim=-1 → sum(dim=-2"),
         ),
         Mistake(
             "no-scale",
             "no 1/√D in the gradients",
             "the gradients lack the factor 1/√D, which belongs to both "
             "`dquery` and `dkey`",
-            edited(gradient, "average) * scale → average)"),
+            edit_solution(gradient, "average) * scale → average)"),
         ),
         Mistake(
             "key-unscaled",
             "dkey not scaled",
             "`dquery` is scaled, but `dkey` is not; the factor 1/√D belongs "
             "to both",
-            edited(
+            edit_solution(
                 gradient,
                 "dscores.transpose(-2, -1) @ query "
                 "→ dscores.transpose(-2, -1) @ query / scale",
@@ -153,20 +157,20 @@ check_gradient = Exercise(
             "scaled-twice",
             "scaled twice",
             "the gradients contain the factor 1/√D twice",
-            edited(gradient, "* scale → * scale**2"),
+            edit_solution(gradient, "* scale → * scale**2"),
         ),
         Mistake(
             "unscaled-attention",
             "gradient of unscaled attention",
             "this is the gradient of attention without the division by √D",
-            unscaled,
+            differentiate_without_scale,
         ),
         Mistake(
             "untransposed",
             "dkey not transposed",
             "`dkey` is summed over the keys; it should be summed over the "
             "queries",
-            edited(
+            edit_solution(
                 gradient, "dscores.transpose(-2, -1) @ query → dscores @ query"
             ),
         ),
@@ -175,7 +179,7 @@ check_gradient = Exercise(
             "dvalue not transposed",
             "`dvalue` is summed over the keys; it should be summed over the "
             "queries",
-            edited(gradient, "w.transpose(-2, -1) @ → w @"),
+            edit_solution(gradient, "w.transpose(-2, -1) @ → w @"),
         ),
         Mistake(
             "descent",
@@ -188,7 +192,7 @@ check_gradient = Exercise(
             "weights treated as constants",
             "the weights are treated as constants, so queries and keys get no "
             "gradient",
-            edited(gradient, "* scale → * 0"),
+            edit_solution(gradient, "* scale → * 0"),
         ),
     ),
 )

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from attnbook.exercises.edited import edited
+from attnbook.exercises.edit import edit_solution
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.inputs import draw_integers, draw_normal, shuffle_cases
 
@@ -71,7 +71,7 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
     return shuffle_cases((case(CHANGES[0], 2), *cases), rng)
 
 
-def but(change: str, wrong: Callable) -> Callable:
+def replace_prediction(change: str, wrong: Callable) -> Callable:
     """Return right predictions, except after one change."""
 
     def answer(weights, asked, key):
@@ -82,7 +82,7 @@ def but(change: str, wrong: Callable) -> Callable:
     return answer
 
 
-def without(weights: Tensor, key: int) -> Tensor:
+def zero_key(weights: Tensor, key: int) -> Tensor:
     """Return the weights with one of them set to 0."""
     return weights.masked_fill(torch.arange(len(weights)) == key, 0.0)
 
@@ -107,7 +107,7 @@ check_predicted_weights = Exercise(
             "a shift makes the weights more equal",
             "a number that is added to every score multiplies every "
             "exponential by the same factor, so that the weights stay the same",
-            but(
+            replace_prediction(
                 "add 3 to every score",
                 lambda w, key: (w + 3) / (w + 3).sum(),
             ),
@@ -117,14 +117,14 @@ check_predicted_weights = Exercise(
             "values change the weights",
             "values are averaged with the weights, but the weights do not "
             "depend on them",
-            but("double every value", lambda w, key: 2 * w),
+            replace_prediction("double every value", lambda w, key: 2 * w),
         ),
         Mistake(
             "temperature-swapped",
             "halved and doubled temperature swapped",
             "a lower temperature makes the largest weight larger; halving and "
             "doubling the temperature are swapped",
-            edited(
+            edit_solution(
                 predicted_weights,
                 "ratios = ratios**2 → ratios = ratios.sqrt( )",
                 "ratios = ratios.sqrt()\n → ratios = ratios**2\n",
@@ -135,43 +135,45 @@ check_predicted_weights = Exercise(
             "weights doubled instead of squared",
             "halving the temperature doubles every score, so that every "
             "exponential is squared, not doubled",
-            edited(predicted_weights, "ratios**2 → 2 * ratios"),
+            edit_solution(predicted_weights, "ratios**2 → 2 * ratios"),
         ),
         Mistake(
             "not-normalized",
             "not divided by the sum",
             "the new weights do not sum to 1: divide by their sum",
-            edited(predicted_weights, "ratios / ratios.sum() → ratios"),
+            edit_solution(predicted_weights, "ratios / ratios.sum() → ratios"),
         ),
         Mistake(
             "negated-complement",
             "1 - w for the negated query",
             "negating the query negates every score, so that every "
             "exponential becomes its inverse; the weights are not 1 - w",
-            edited(predicted_weights, "1 / ratios → 1 - ratios"),
+            edit_solution(predicted_weights, "1 / ratios → 1 - ratios"),
         ),
         Mistake(
             "zero-query-zero",
             "a query of zeros attends to nothing",
             "a query of zeros has the score 0 for every key, and equal scores "
             "have equal weights, not weights of 0",
-            but("set the query to zero", lambda w, key: torch.zeros_like(w)),
+            replace_prediction(
+                "set the query to zero", lambda w, key: torch.zeros_like(w)
+            ),
         ),
         Mistake(
             "mask-not-normalized",
             "mask after the softmax",
             "the weight of the masked key is set to 0, but the other weights "
             "do not sum to 1",
-            but("mask out the key", without),
+            replace_prediction("mask out the key", zero_key),
         ),
         Mistake(
             "mask-spread-evenly",
             "the masked weight is shared equally",
             "the other weights keep their ratios, so that each of them grows "
             "by the same factor, not by the same amount",
-            but(
+            replace_prediction(
                 "mask out the key",
-                lambda w, key: without(w + w[key] / (len(w) - 1), key),
+                lambda w, key: zero_key(w + w[key] / (len(w) - 1), key),
             ),
         ),
         Mistake(
@@ -179,11 +181,11 @@ check_predicted_weights = Exercise(
             "a repeated key shares its weight",
             "two equal keys have equal exponentials, so that a repeated key "
             "has more weight than before; it does not divide its old weight",
-            but(
+            replace_prediction(
                 "repeat the key",
                 lambda w, key: (
-                    torch.cat([(w + without(w, key)) / 2, w[key, None] / 2])
-                    + torch.cat([without(w, key) / 2, torch.zeros(1)])
+                    torch.cat([(w + zero_key(w, key)) / 2, w[key, None] / 2])
+                    + torch.cat([zero_key(w, key) / 2, torch.zeros(1)])
                 ),
             ),
         ),

@@ -18,7 +18,7 @@ KINDS = ("dot product", "cosine", "distance", "slot", "longest", "shortest")
 
 
 @dataclass(frozen=True)
-class Weigher:
+class ScoreModel:
     """A function that weighs keys, by one of several scores.
 
     Called with query (D,) and key (S, D), it returns weights (S,).
@@ -78,13 +78,13 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
                 cases.append(
                     Case(
                         f"with width {width} and {what}",
-                        (Weigher(kind, temperature, always), width),
+                        (ScoreModel(kind, temperature, always), width),
                     )
                 )
     return shuffle_cases(tuple(cases), rng)
 
 
-def designed(
+def make_design(
     *keys: tuple[float, float],
     predicted: tuple = ([2, 1], [1, 2], [0, 1]),
     signs: tuple[int, ...] = (1, -1),
@@ -118,21 +118,23 @@ check_score_kind = Exercise(
             "all keys have length 1",
             "its keys have length 1, like the query. For such keys the dot "
             "product, the cosine and the distance prefer the same key",
-            designed((1.0, 0.0), (0.6, 0.8), (0.0, 1.0), predicted=([0, 2],)),
+            make_design(
+                (1.0, 0.0), (0.6, 0.8), (0.0, 1.0), predicted=([0, 2],)
+            ),
         ),
         Mistake(
             "one-query",
             "only one query",
             "it tries only one query. A function that ignores the query and "
             "prefers one of the keys then looks like one of the three",
-            designed(*OURS, predicted=([2], [1], [0]), signs=(1,)),
+            make_design(*OURS, predicted=([2], [1], [0]), signs=(1,)),
         ),
         Mistake(
             "one-direction",
             "all keys in the query's direction",
             "all its keys have the query's direction, so that their cosines "
             "are equal and rounding decides",
-            designed(
+            make_design(
                 (1.0, 0.0),
                 (0.5, 0.0),
                 (2.0, 0.0),
@@ -144,28 +146,28 @@ check_score_kind = Exercise(
             "distance not considered",
             "it distinguishes the dot product and the cosine only, and takes "
             "a distance for one of them",
-            designed((0.5, 0.0), (2.0, 2.0), predicted=([1, 0], [0, 1])),
+            make_design((0.5, 0.0), (2.0, 2.0), predicted=([1, 0], [0, 1])),
         ),
         Mistake(
             "dot-and-cosine",
             "dot product and cosine swapped",
             "its predictions for the dot product and the cosine are swapped: "
             "only the dot product grows with the length of a key",
-            designed(*OURS, predicted=([1, 2], [2, 1], [0, 1])),
+            make_design(*OURS, predicted=([1, 2], [2, 1], [0, 1])),
         ),
         Mistake(
             "cosine-and-distance",
             "cosine and distance swapped",
             "its predictions for the cosine and the distance are swapped: the "
             "cosine compares directions only",
-            designed(*OURS, predicted=([2, 1], [0, 1], [1, 2])),
+            make_design(*OURS, predicted=([2, 1], [0, 1], [1, 2])),
         ),
         Mistake(
             "no-negative",
             "no answer for other functions",
             "it never returns 3: if no prediction fits, none of the three "
             "scores was used",
-            designed(*OURS, none=0),
+            make_design(*OURS, none=0),
         ),
         Mistake(
             "always-dot",
@@ -185,7 +187,7 @@ check_score_kind = Exercise(
             "the equal key expected to have the largest dot product",
             "it expects that the key that is equal to the query has the "
             "largest dot product; a longer key can have a larger one",
-            designed(
+            make_design(
                 (1.0, 0.0),
                 (0.5, 0.0),
                 (2.0, 2.0),

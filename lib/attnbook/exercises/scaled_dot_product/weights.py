@@ -23,7 +23,9 @@ def weights(
     return (query * scale @ key.transpose(-2, -1)).softmax(dim=-1)
 
 
-def far_out(rng: torch.Generator, s: int, d: int) -> tuple[Tensor, Tensor]:
+def draw_large_scores(
+    rng: torch.Generator, s: int, d: int
+) -> tuple[Tensor, Tensor]:
     """Return two queries whose scores all lie near 110, and near -110."""
     along = torch.nn.functional.normalize(draw_normal(rng, d), dim=-1)
     size = (110 * d**0.5) ** 0.5
@@ -31,7 +33,9 @@ def far_out(rng: torch.Generator, s: int, d: int) -> tuple[Tensor, Tensor]:
     return query, size * along + 0.1 * draw_normal(rng, s, d)
 
 
-def overflowing(rng: torch.Generator, t: int, s: int) -> tuple[Tensor, Tensor]:
+def draw_overflowing_products(
+    rng: torch.Generator, t: int, s: int
+) -> tuple[Tensor, Tensor]:
     """Return vectors whose products overflow in half precision.
 
     Once scaled they do not, and each query's own key wins by far, so that
@@ -61,14 +65,17 @@ def draw_weights(rng: torch.Generator) -> tuple[Case, ...]:
             "with transposed views",
             (query.transpose(1, 2), key.transpose(1, 2)),
         ),
-        Case("with scores near 110 and -110", far_out(rng, 5, 7)),
+        Case("with scores near 110 and -110", draw_large_scores(rng, 5, 7)),
         Case("in double precision", to_double(usual)),
         Case("in half precision", to_half(inputs(2, t=3, s=5, d=7))),
-        Case("with products beyond half precision", overflowing(rng, 3, 5)),
+        Case(
+            "with products beyond half precision",
+            draw_overflowing_products(rng, 3, 5),
+        ),
     )
 
 
-def scaled(factor):
+def scale_query(factor):
     """Return weights whose query is multiplied by another factor."""
 
     def answer(query, key):
@@ -77,7 +84,7 @@ def scaled(factor):
     return answer
 
 
-def late(factor):
+def scale_product(factor):
     """Return weights whose product is multiplied by another factor."""
 
     def answer(query, key):
@@ -86,7 +93,7 @@ def late(factor):
     return answer
 
 
-def at_both_places(
+def make_both_mistakes(
     slug: str, title: str, because: str, factor
 ) -> tuple[Mistake, Mistake]:
     """Return a wrong factor as two mistakes: on the query, on the product.
@@ -98,22 +105,22 @@ def at_both_places(
         "have overflowed"
     )
     return (
-        Mistake(slug, title, because, scaled(factor)),
+        Mistake(slug, title, because, scale_query(factor)),
         Mistake(
             f"{slug}-late",
             f"{title}, after the product",
             because + also,
-            late(factor),
+            scale_product(factor),
         ),
     )
 
 
-def heads(query) -> int:
+def count_heads(query) -> int:
     """Return the size of the axis before the queries."""
     return query.shape[-3] if query.ndim > 2 else 1
 
 
-def naive(query, key):
+def compute_unstable_softmax(query, key):
     """Return weights without the shift by the maximum."""
     e = (query * query.shape[-1] ** -0.5 @ key.mT).exp()
     return e / e.sum(-1, keepdim=True)
@@ -132,40 +139,40 @@ check_weights = Exercise(
             "no-scale",
             "no division by √D",
             "the scores are not divided by √D",
-            scaled(lambda q: 1.0),
+            scale_query(lambda q: 1.0),
         ),
-        *at_both_places(
+        *make_both_mistakes(
             "scaled-by-width",
             "division by D, not by √D",
             "the scores are divided by D; they should be divided by √D",
             lambda q: 1 / q.shape[-1],
         ),
-        *at_both_places(
+        *make_both_mistakes(
             "scaled-by-model-width",
             "division by √(H·D), not by √D",
             "the scores are divided by √(H·D), the root of the model width; "
             "they should be divided by √D",
-            lambda q: (heads(q) * q.shape[-1]) ** -0.5,
+            lambda q: (count_heads(q) * q.shape[-1]) ** -0.5,
         ),
         Mistake(
             "scaled-by-heads",
             "division by √H, not by √D",
             "the scores are divided by √H, the root of the number of heads; "
             "they should be divided by √D",
-            scaled(lambda q: heads(q) ** -0.5),
+            scale_query(lambda q: count_heads(q) ** -0.5),
         ),
         Mistake(
             "scaled-by-queries",
             "division by √T, not by √D",
             "the scores are divided by √T, the root of the number of queries; "
             "they should be divided by √D, where D is the last axis",
-            scaled(lambda q: q.shape[-2] ** -0.5),
+            scale_query(lambda q: q.shape[-2] ** -0.5),
         ),
         Mistake(
             "multiplied",
             "multiplied by √D",
             "the scores are multiplied by √D; they should be divided by it",
-            scaled(lambda q: q.shape[-1] ** 0.5),
+            scale_query(lambda q: q.shape[-1] ** 0.5),
         ),
         Mistake(
             "scaled-after",
@@ -186,7 +193,7 @@ check_weights = Exercise(
             "exponential without a shift",
             "the exponential is applied to the scores without a shift, so it "
             "overflows; subtract the maximum first, as `softmax` does",
-            naive,
+            compute_unstable_softmax,
         ),
         Mistake(
             "wrong-axis",

@@ -63,7 +63,7 @@ class CausalLayer:
             "inverted mask": ones.triu(),
             "next position visible": ones.tril(1),
             "own position masked": ones.tril(-1),
-            "own position masked after the first": first_to_itself(ones),
+            "own position masked after the first": mask_own_after_first(ones),
         }.get(self.built_in, ones.tril())
         if self.built_in == "masked after the softmax":
             return scores.softmax(-1) * visible
@@ -79,14 +79,14 @@ class CausalLayer:
         )
 
 
-def first_to_itself(ones: Tensor) -> Tensor:
+def mask_own_after_first(ones: Tensor) -> Tensor:
     """Return True below the diagonal, and at the first position's own key."""
     visible = ones.tril(-1)
     visible[..., 0, 0] = True
     return visible
 
 
-def far(a: Tensor, b: Tensor) -> bool:
+def differ(a: Tensor, b: Tensor) -> bool:
     """Tell whether two tensors differ by more than rounding.
 
     Rounding stays below a fifth of the bound, and what a fault changes is more
@@ -147,16 +147,16 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
     return tuple(case(*kinds[i]) for i in (0, *order.tolist()))
 
 
-def examined(
+def make_diagnosis(
     *,
     given: bool = False,
     shape: tuple[int, int] = (3, 4),
     order: tuple[int, ...] = (2, 3, 1, 4, 5),
     mask: Callable = lambda *x: replace_later(*x),
     own: Callable = lambda *x: replace_own(*x),
-    rows: Callable = lambda y: far(y[:, 1:], y[:, :1]),
+    rows: Callable = lambda y: differ(y[:, 1:], y[:, :1]),
     batch: Callable = lambda layer, x: call_one_by_one(layer, x),
-    linear: Callable = lambda layer, x: not far(layer(2 * x), 2 * layer(x)),
+    linear: Callable = lambda layer, x: not differ(layer(2 * x), 2 * layer(x)),
     numbers: Callable = lambda fault: fault,
 ):
     """Return a diagnosis like ours, with one of its tests spoiled."""
@@ -172,7 +172,7 @@ def examined(
             1: lambda: mask(layer, x, other),
             2: lambda: own(layer, x, other),
             3: lambda: rows(layer(x[:, :1].expand_as(x))),
-            4: lambda: far(batch(layer, x), layer(x)),
+            4: lambda: differ(batch(layer, x), layer(x)),
             5: lambda: linear(layer, x),
         }
         return numbers(next((n for n in order if found[n]()), 0))
@@ -190,25 +190,25 @@ def replace_later(
 ) -> bool:
     """Tell whether the first outputs change if later vectors are replaced."""
     later = torch.cat([x[:, :first], other[:, first:]], dim=1)
-    return far(layer(later)[:, :seen], layer(x)[:, :seen])
+    return differ(layer(later)[:, :seen], layer(x)[:, :seen])
 
 
 def replace_own(layer: Callable, x: Tensor, other: Tensor) -> bool:
     """Tell whether the last vector does not matter after equal ones."""
     equal = x[:, :1].expand_as(x)
     last = torch.cat([equal[:, 1:], other[:, :1]], dim=1)
-    return not far(layer(last)[:, -1], layer(equal)[:, -1])
+    return not differ(layer(last)[:, -1], layer(equal)[:, -1])
 
 
 def replace_last(layer: Callable, x: Tensor, other: Tensor) -> bool:
     """Replace the last vector of an ordinary input: its query changes, too."""
     last = torch.cat([x[:, :-1], other[:, -1:]], dim=1)
-    return not far(layer(last)[:, -1], layer(x)[:, -1])
+    return not differ(layer(last)[:, -1], layer(x)[:, -1])
 
 
-def first_alone(layer: Callable, x: Tensor, other: Tensor) -> bool:
+def check_first_alone(layer: Callable, x: Tensor, other: Tensor) -> bool:
     """Look at the output of a single position only."""
-    return not far(layer(x[:, :1]), layer(other[:, :1]))
+    return not differ(layer(x[:, :1]), layer(other[:, :1]))
 
 
 check_attention_fault = Exercise(
@@ -226,21 +226,21 @@ check_attention_fault = Exercise(
             "it replaces the last vector of an ordinary input; this also "
             "changes the query, so the output changes even if the position "
             "does not attend to itself. Make the other vectors equal",
-            examined(own=replace_last),
+            make_diagnosis(own=replace_last),
         ),
         Mistake(
             "own-position-first",
             "own position tested at the first position",
             "it tests only a single position; code can treat the first "
             "position, which has no earlier key, separately",
-            examined(own=first_alone),
+            make_diagnosis(own=check_first_alone),
         ),
         Mistake(
             "last-changed-first-seen",
             "leak tested at the largest distance",
             "it replaces only the last vector and looks at the first output, "
             "so it misses a mask that is off by one position",
-            examined(mask=lambda *x: replace_later(*x, first=3, seen=1)),
+            make_diagnosis(mask=lambda *x: replace_later(*x, first=3, seen=1)),
         ),
         Mistake(
             "mask-before-sums",
@@ -248,7 +248,7 @@ check_attention_fault = Exercise(
             "it tests the mask before the sums of the weights. A mask after "
             "the softmax gives later positions no weight, but they are in the "
             "denominator, so the outputs depend on them",
-            examined(order=(2, 1, 3, 4, 5)),
+            make_diagnosis(order=(2, 1, 3, 4, 5)),
         ),
         Mistake(
             "sums-before-own",
@@ -256,21 +256,21 @@ check_attention_fault = Exercise(
             "it tests the sums of the weights before the own position. "
             "Without its own position, the first one has no key, and its "
             "weights sum to 0",
-            examined(order=(3, 2, 1, 4, 5)),
+            make_diagnosis(order=(3, 2, 1, 4, 5)),
         ),
         Mistake(
             "changed-position-compared",
             "changed positions compared",
             "its test of the mask compares all outputs, and those at the "
             "replaced positions always change; compare earlier ones",
-            examined(mask=lambda *x: replace_later(*x, seen=4)),
+            make_diagnosis(mask=lambda *x: replace_later(*x, seen=4)),
         ),
         Mistake(
             "first-sequence-only",
             "only the first sequence alone",
             "its test of the batch looks at the first sequence only, and "
             "misses layers in which the others depend on the first",
-            examined(
+            make_diagnosis(
                 batch=lambda layer, x: torch.cat(
                     [layer(x[:1]), layer(x)[1:]],
                 )
@@ -281,23 +281,23 @@ check_attention_fault = Exercise(
             "batches of one sequence",
             "it tries only batches of one sequence, in which no sequence can "
             "depend on another",
-            examined(shape=(1, 4)),
+            make_diagnosis(shape=(1, 4)),
         ),
         Mistake(
             "example-input",
             "the given input is used",
             "it uses the given x, which may be zeros, where every layer "
             "returns zeros; choose your own numbers",
-            examined(given=True),
+            make_diagnosis(given=True),
         ),
         Mistake(
             "one-position-linear",
             "weights tested with one position",
             "its test of the weights has one position, whose weight is 1 "
             "whatever the scores",
-            examined(
+            make_diagnosis(
                 linear=lambda layer, x: (
-                    not far(layer(2 * x[:, :1]), 2 * layer(x[:, :1]))
+                    not differ(layer(2 * x[:, :1]), 2 * layer(x[:, :1]))
                 )
             ),
         ),
@@ -306,14 +306,14 @@ check_attention_fault = Exercise(
             "outputs compared exactly",
             "it compares outputs of equal inputs exactly; they differ by "
             "rounding",
-            examined(rows=lambda y: not torch.equal(y[:, 1:], y[:, :-1])),
+            make_diagnosis(rows=lambda y: not torch.equal(y[:, 1:], y[:, :-1])),
         ),
         Mistake(
             "larger-rows-only",
             "only sums above 1 refused",
             "it detects outputs that grow, not outputs that shrink, when the "
             "weights do not sum to 1",
-            examined(
+            make_diagnosis(
                 rows=lambda y: bool(
                     (y.norm(dim=-1) / y[:, -1:].norm(dim=-1) > 1.001).any()
                 )
@@ -323,19 +323,19 @@ check_attention_fault = Exercise(
             "only-the-mask",
             "only the mask is tested",
             "it tests only whether a position attends to later ones",
-            lambda layer, x: int(examined()(layer, x) == 1),
+            lambda layer, x: int(make_diagnosis()(layer, x) == 1),
         ),
         Mistake(
             "counted-from-one",
             "faults counted from 1",
             "its numbers are one too high: 0 means that there is no fault",
-            examined(numbers=lambda fault: fault + 1),
+            make_diagnosis(numbers=lambda fault: fault + 1),
         ),
         Mistake(
             "only-right-or-wrong",
             "faults not told apart",
             "it tells only whether there is a fault; return its number",
-            examined(numbers=lambda fault: min(fault, 1)),
+            make_diagnosis(numbers=lambda fault: min(fault, 1)),
         ),
         Mistake(
             "always-right",

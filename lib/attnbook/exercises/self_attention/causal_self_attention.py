@@ -14,9 +14,9 @@ from attnbook.attention.scaled_dot_product import attend
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.inputs import draw_normal
 from attnbook.exercises.self_attention.cross_attention import (
-    itself,
-    past,
-    weighed,
+    attend_to_itself,
+    average_values,
+    mask_future,
 )
 from attnbook.exercises.self_attention.self_attention import draw
 
@@ -33,7 +33,7 @@ def causal_self_attention(
     return attend(x @ W_query.T, x @ W_key.T, x @ W_value.T, past)
 
 
-RIGHT = itself(weighed(bend=past))
+RIGHT = attend_to_itself(average_values(bend=mask_future))
 
 
 def draw_causal(rng: torch.Generator) -> tuple[Case, ...]:
@@ -45,7 +45,7 @@ def draw_causal(rng: torch.Generator) -> tuple[Case, ...]:
     return (*draw(rng), Case("with very low scores", low))
 
 
-def upper(scores, diagonal=1):
+def mask_upper_triangle(scores, diagonal=1):
     """Return True above the diagonal: the future."""
     return torch.ones_like(scores, dtype=torch.bool).triu(diagonal)
 
@@ -65,15 +65,19 @@ check_causal_self_attention = Exercise(
             "no-mask",
             "no causal mask",
             "there is no causal mask: a position can attend to later positions",
-            itself(weighed()),
+            attend_to_itself(average_values()),
         ),
         Mistake(
             "upside-down",
             "inverted mask",
             "the mask is inverted: a position can attend only to itself and "
             "to later positions",
-            itself(
-                weighed(bend=lambda s: s.masked_fill(upper(s).mT, -torch.inf))
+            attend_to_itself(
+                average_values(
+                    bend=lambda s: s.masked_fill(
+                        mask_upper_triangle(s).mT, -torch.inf
+                    )
+                )
             ),
         ),
         Mistake(
@@ -81,9 +85,9 @@ check_causal_self_attention = Exercise(
             "own position masked out",
             "a position cannot attend to itself; it should, or the first one "
             "has no key",
-            itself(
-                weighed(
-                    bend=lambda s: past(s, -1),
+            attend_to_itself(
+                average_values(
+                    bend=lambda s: mask_future(s, -1),
                     then=lambda w, D: w.nan_to_num(),
                 )
             ),
@@ -93,21 +97,21 @@ check_causal_self_attention = Exercise(
             "NaN at the first position",
             "a position cannot attend to itself, so the first one has no key, "
             "and its softmax is NaN",
-            itself(weighed(bend=lambda s: past(s, -1))),
+            attend_to_itself(average_values(bend=lambda s: mask_future(s, -1))),
         ),
         Mistake(
             "one-too-many",
             "next position not masked out",
             "a position can attend to the next one; it should attend to "
             "itself and earlier ones only",
-            itself(weighed(bend=lambda s: past(s, 1))),
+            attend_to_itself(average_values(bend=lambda s: mask_future(s, 1))),
         ),
         Mistake(
             "masked-after",
             "mask after the softmax",
             "the mask is applied after the softmax, so the remaining weights "
             "no longer sum to 1",
-            itself(weighed(then=lambda w, D: w.tril())),
+            attend_to_itself(average_values(then=lambda w, D: w.tril())),
         ),
         Mistake(
             "zero-score",
@@ -115,44 +119,54 @@ check_causal_self_attention = Exercise(
             "the scores of later positions are set to 0, and the softmax "
             "gives a score of 0 positive weight; they should be minus "
             "infinity",
-            itself(weighed(bend=torch.tril)),
+            attend_to_itself(average_values(bend=torch.tril)),
         ),
         Mistake(
             "mask-added",
             "mask added to the scores",
             "the mask is added as ones and zeros, which shifts the scores by "
             "1 and masks nothing out",
-            itself(weighed(bend=lambda s: s + torch.ones_like(s).tril())),
+            attend_to_itself(
+                average_values(bend=lambda s: s + torch.ones_like(s).tril())
+            ),
         ),
         Mistake(
             "small-sentinel",
             "-10 instead of minus infinity",
             "the scores of later positions are set to -10, and a real score "
             "can be lower still; use minus infinity",
-            itself(weighed(bend=lambda s: s.masked_fill(upper(s), -10.0))),
+            attend_to_itself(
+                average_values(
+                    bend=lambda s: s.masked_fill(mask_upper_triangle(s), -10.0)
+                )
+            ),
         ),
         Mistake(
             "no-scale",
             "no division by √D",
             "the scores are not divided by √D",
-            itself(weighed(scale=lambda D, C: 1.0, bend=past)),
+            attend_to_itself(
+                average_values(scale=lambda D, C: 1.0, bend=mask_future)
+            ),
         ),
         Mistake(
             "scale-by-input-width",
             "division by √C, not by √D",
             "the scores are divided by √C, the root of the input width; they "
             "should be divided by √D, because queries and keys have D entries",
-            itself(weighed(scale=lambda D, C: C**-0.5, bend=past)),
+            attend_to_itself(
+                average_values(scale=lambda D, C: C**-0.5, bend=mask_future)
+            ),
         ),
         Mistake(
             "scale-after-softmax",
             "division after the softmax",
             "the weights are divided by √D after the softmax; the scores "
             "should be divided before it",
-            itself(
-                weighed(
+            attend_to_itself(
+                average_values(
                     scale=lambda D, C: 1.0,
-                    bend=past,
+                    bend=mask_future,
                     then=lambda w, D: w * D**-0.5,
                 )
             ),
@@ -162,7 +176,9 @@ check_causal_self_attention = Exercise(
             "uniform weights",
             "each position takes the plain mean over itself and earlier "
             "positions: the scores are not used",
-            itself(weighed(scale=lambda D, C: 0.0, bend=past)),
+            attend_to_itself(
+                average_values(scale=lambda D, C: 0.0, bend=mask_future)
+            ),
         ),
         Mistake(
             "values-only",

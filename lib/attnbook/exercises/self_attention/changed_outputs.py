@@ -73,7 +73,7 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
     return shuffle_cases(tuple(cases), rng)
 
 
-def followed(
+def predict_dependencies(
     self_: Callable = lambda changed, T: set(range(T)),
     causal: Callable = lambda changed, T: set(range(min(changed), T)),
     memory: Callable = lambda position, T: set(range(T)),
@@ -110,7 +110,7 @@ def followed(
     return answer
 
 
-def everything(_, T: int) -> set[int]:
+def list_all_positions(_, T: int) -> set[int]:
     """Return all positions."""
     return set(range(T))
 
@@ -130,34 +130,40 @@ check_changed_outputs = Exercise(
             "in a causal layer it lists the outputs up to the replaced "
             "position; position t attends to itself and to earlier positions, "
             "so the replaced vector reaches later outputs",
-            followed(causal=lambda changed, T: set(range(max(changed) + 1))),
+            predict_dependencies(
+                causal=lambda changed, T: set(range(max(changed) + 1))
+            ),
         ),
         Mistake(
             "not-itself",
             "own output left out",
             "in a causal layer it lists only the outputs after the replaced "
             "position; a position also attends to itself",
-            followed(causal=lambda changed, T: {*range(min(changed) + 1, T)}),
+            predict_dependencies(
+                causal=lambda changed, T: {*range(min(changed) + 1, T)}
+            ),
         ),
         Mistake(
             "causal-as-self",
             "causal mask ignored",
             "it treats a causal layer like one without a mask, where every "
             "output depends on every input",
-            followed(causal=everything),
+            predict_dependencies(causal=list_all_positions),
         ),
         Mistake(
             "self-as-causal",
             "causal mask where there is none",
             "it treats self-attention without a mask like causal attention",
-            followed(self_=lambda changed, T: set(range(min(changed), T))),
+            predict_dependencies(
+                self_=lambda changed, T: set(range(min(changed), T))
+            ),
         ),
         Mistake(
             "own-output-only",
             "attention left out",
             "it lists only the output at the replaced position, as if no "
             "position attended to another",
-            followed(
+            predict_dependencies(
                 self_=lambda changed, T: changed,
                 causal=lambda changed, T: changed,
             ),
@@ -167,21 +173,23 @@ check_changed_outputs = Exercise(
             "queries mixed by cross-attention",
             "a query of cross-attention changes only its own output: the "
             "keys and values come from the memory",
-            followed(crossed=everything),
+            predict_dependencies(crossed=list_all_positions),
         ),
         Mistake(
             "memory-is-causal",
             "causal mask on the memory",
             "it lists only the outputs from the position of the replaced "
             "memory vector on; cross-attention has no causal mask",
-            followed(memory=lambda position, T: set(range(position, T))),
+            predict_dependencies(
+                memory=lambda position, T: set(range(position, T))
+            ),
         ),
         Mistake(
             "memory-is-aligned",
             "memory and output aligned one to one",
             "it lists the output with the number of the replaced memory "
             "vector; every query can attend to every position of the memory",
-            followed(
+            predict_dependencies(
                 memory=lambda position, T: {position} & set(range(T)),
             ),
         ),
@@ -190,19 +198,19 @@ check_changed_outputs = Exercise(
             "memory used without cross-attention",
             "a replaced memory vector changes nothing if no layer is "
             "cross-attention",
-            followed(without=everything),
+            predict_dependencies(without=list_all_positions),
         ),
         Mistake(
             "first-layer-only",
             "only the first layer followed",
             "it follows the change through the first layer only",
-            followed(used=lambda layers: layers[:1]),
+            predict_dependencies(used=lambda layers: layers[:1]),
         ),
         Mistake(
             "last-layer-only",
             "only the last layer followed",
             "it follows the change through the last layer only",
-            followed(used=lambda layers: layers[-1:]),
+            predict_dependencies(used=lambda layers: layers[-1:]),
         ),
         Mistake(
             "always-all",

@@ -49,7 +49,7 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
     )
 
 
-def weighed(
+def average_values(
     scale: Callable[[int, int], float] = lambda D, C: D**-0.5,
     axis: int = -1,
     then: Callable[[Tensor, int], Tensor] = lambda weights, D: weights,
@@ -73,18 +73,18 @@ def weighed(
     return answer
 
 
-def past(scores: Tensor, diagonal: int = 0) -> Tensor:
+def mask_future(scores: Tensor, diagonal: int = 0) -> Tensor:
     """Return scores with -inf at every key after the query."""
     seen = torch.ones_like(scores, dtype=torch.bool).tril(diagonal)
     return scores.masked_fill(~seen, -torch.inf)
 
 
-def itself(cross: Callable) -> Callable:
+def attend_to_itself(cross: Callable) -> Callable:
     """Return the self-attention that a cross-attention makes."""
     return lambda x, *matrices: cross(x, x, *matrices)
 
 
-RIGHT = weighed()
+RIGHT = average_values()
 
 
 check_cross_attention = Exercise(
@@ -102,41 +102,43 @@ check_cross_attention = Exercise(
             "no-scale",
             "no division by √D",
             "the scores are not divided by √D",
-            weighed(scale=lambda D, C: 1.0),
+            average_values(scale=lambda D, C: 1.0),
         ),
         Mistake(
             "scale-by-input-width",
             "division by √C, not by √D",
             "the scores are divided by √C, the root of the input width; they "
             "should be divided by √D, because queries and keys have D entries",
-            weighed(scale=lambda D, C: C**-0.5),
+            average_values(scale=lambda D, C: C**-0.5),
         ),
         Mistake(
             "scale-without-root",
             "division by D, not by √D",
             "the scores are divided by D; they should be divided by √D",
-            weighed(scale=lambda D, C: 1 / D),
+            average_values(scale=lambda D, C: 1 / D),
         ),
         Mistake(
             "scale-after-softmax",
             "division after the softmax",
             "the weights are divided by √D after the softmax, so they no "
             "longer sum to 1; the scores should be divided before it",
-            weighed(scale=lambda D, C: 1.0, then=lambda w, D: w * D**-0.5),
+            average_values(
+                scale=lambda D, C: 1.0, then=lambda w, D: w * D**-0.5
+            ),
         ),
         Mistake(
             "softmax-over-queries",
             "softmax over the queries",
             "the softmax runs over the queries; it should run over the "
             "positions of the memory",
-            weighed(axis=-2),
+            average_values(axis=-2),
         ),
         Mistake(
             "softmax-over-batch",
             "softmax over the batch",
             "the softmax runs over the batch; it should run over the "
             "positions of the memory",
-            weighed(axis=0),
+            average_values(axis=0),
         ),
         Mistake(
             "self",
@@ -182,7 +184,7 @@ check_cross_attention = Exercise(
             "uniform weights",
             "every position of the memory gets the same weight: the scores "
             "are not used",
-            weighed(scale=lambda D, C: 0.0),
+            average_values(scale=lambda D, C: 0.0),
         ),
         Mistake(
             "untransposed",
@@ -196,12 +198,14 @@ check_cross_attention = Exercise(
             "unneeded causal mask",
             "position t can attend to the memory only up to position t; "
             "cross-attention has no causal mask",
-            weighed(bend=lambda s: s.masked_fill(above(s), -torch.inf)),
+            average_values(
+                bend=lambda s: s.masked_fill(mask_upper_triangle(s), -torch.inf)
+            ),
         ),
     ),
 )
 
 
-def above(scores):
+def mask_upper_triangle(scores):
     """Return True above the diagonal."""
     return torch.ones_like(scores, dtype=torch.bool).triu(1)

@@ -117,7 +117,7 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
 Sentence = tuple[str, str, str, int]
 
 
-def designed(
+def make_design(
     *sentences: Sentence,
     other: int = 4,
     order: tuple[int, ...] = (0, 1, 2, 3),
@@ -161,7 +161,7 @@ check_head_explanation = Exercise(
             "only the sentence of the picture",
             "it looks only at the original sentence, for which all four "
             "explanations predict the same word",
-            designed(PICTURE),
+            make_design(PICTURE),
         ),
         Mistake(
             "meaning-from-one-picture",
@@ -177,69 +177,69 @@ check_head_explanation = Exercise(
             "only the nouns are swapped",
             "it only swaps the nouns. The explanations by first noun, by "
             "distance and by meaning then predict the same",
-            designed(PICTURE, ("B", "A", "heavy", 0)),
+            make_design(PICTURE, ("B", "A", "heavy", 0)),
         ),
         Mistake(
             "last-word-only",
             "only the last word is changed",
             "it only changes the last word. The explanations by word, by first "
             "noun and by distance then predict the same",
-            designed(PICTURE, ("A", "B", "thin", 0)),
+            make_design(PICTURE, ("A", "B", "thin", 0)),
         ),
         Mistake(
             "distance-only",
             "only extra words are inserted",
             "it only inserts words. The explanations by word, by first noun "
             "and by meaning then predict the same",
-            designed(PICTURE, ("A", "B", "heavy", 1)),
+            make_design(PICTURE, ("A", "B", "heavy", 1)),
         ),
         Mistake(
             "swapped-and-thin",
             "nouns and last word changed together",
             "it swaps the nouns and changes the last word in one sentence. "
             "The word that has moved is then also what *it* refers to",
-            designed(PICTURE, ("B", "A", "thin", 1)),
+            make_design(PICTURE, ("B", "A", "thin", 1)),
         ),
         Mistake(
             "swapped-and-longer",
             "the last word is never changed",
             "it never changes the last word. The first noun is then always "
             "what *it* refers to",
-            designed(*(s for s in EVERY if s[2] == "heavy")),
+            make_design(*(s for s in EVERY if s[2] == "heavy")),
         ),
         Mistake(
             "never-longer",
             "the distance is never changed",
             "it never inserts a word. The first noun is then always five "
             "words before *it*",
-            designed(*(s for s in EVERY if s[3] == 0)),
+            make_design(*(s for s in EVERY if s[3] == 0)),
         ),
         Mistake(
             "never-swapped",
             "the nouns are never swapped",
             "it never swaps the nouns. The first noun is then always the same "
             "word",
-            designed(*(s for s in EVERY if s[0] == "A")),
+            make_design(*(s for s in EVERY if s[0] == "A")),
         ),
         Mistake(
             "no-negative",
             "no answer for other heads",
             "it never returns 4: if no explanation predicts what the head "
             "does, say so",
-            designed(*EVERY, other=3),
+            make_design(*EVERY, other=3),
         ),
         Mistake(
             "one-design",
             "a single sentence without a control",
             "it tries one sentence only. A head with another reason can attend "
             "to the same word there by coincidence",
-            designed(("B", "thing", "thin", 2)),
+            make_design(("B", "thing", "thin", 2)),
         ),
         Mistake(
             "labels-swapped",
             "word and meaning confused",
             "its numbers for word and meaning are swapped",
-            designed(*EVERY, order=(3, 1, 2, 0)),
+            make_design(*EVERY, order=(3, 1, 2, 0)),
         ),
         Mistake(
             "always-meaning",

@@ -14,9 +14,9 @@ from attnbook.attention.scaled_dot_product import attend
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.inputs import draw_normal, to_double, to_half
 from attnbook.exercises.self_attention.cross_attention import (
-    itself,
-    past,
-    weighed,
+    attend_to_itself,
+    average_values,
+    mask_future,
 )
 
 
@@ -30,7 +30,7 @@ def self_attention(
     return attend(x @ W_query.T, x @ W_key.T, x @ W_value.T)
 
 
-RIGHT = weighed()
+RIGHT = average_values()
 
 
 def draw(rng: torch.Generator) -> tuple[Case, ...]:
@@ -71,41 +71,43 @@ check_self_attention = Exercise(
             "no-scale",
             "no division by √D",
             "the scores are not divided by √D",
-            itself(weighed(scale=lambda D, C: 1.0)),
+            attend_to_itself(average_values(scale=lambda D, C: 1.0)),
         ),
         Mistake(
             "scale-by-input-width",
             "division by √C, not by √D",
             "the scores are divided by √C, the root of the input width; they "
             "should be divided by √D, because queries and keys have D entries",
-            itself(weighed(scale=lambda D, C: C**-0.5)),
+            attend_to_itself(average_values(scale=lambda D, C: C**-0.5)),
         ),
         Mistake(
             "scale-without-root",
             "division by D, not by √D",
             "the scores are divided by D; they should be divided by √D",
-            itself(weighed(scale=lambda D, C: 1 / D)),
+            attend_to_itself(average_values(scale=lambda D, C: 1 / D)),
         ),
         Mistake(
             "scale-after-softmax",
             "division after the softmax",
             "the weights are divided by √D after the softmax, so they no "
             "longer sum to 1; the scores should be divided before it",
-            itself(
-                weighed(scale=lambda D, C: 1.0, then=lambda w, D: w * D**-0.5)
+            attend_to_itself(
+                average_values(
+                    scale=lambda D, C: 1.0, then=lambda w, D: w * D**-0.5
+                )
             ),
         ),
         Mistake(
             "softmax-over-queries",
             "softmax over the queries",
             "the softmax runs over the queries; it should run over the keys",
-            itself(weighed(axis=-2)),
+            attend_to_itself(average_values(axis=-2)),
         ),
         Mistake(
             "softmax-over-batch",
             "softmax over the batch",
             "the softmax runs over the batch; it should run over the keys",
-            itself(weighed(axis=0)),
+            attend_to_itself(average_values(axis=0)),
         ),
         Mistake(
             "swapped-query-key",
@@ -137,7 +139,7 @@ check_self_attention = Exercise(
             "uniform",
             "uniform weights",
             "every position gets the same weight: the scores are not used",
-            itself(weighed(scale=lambda D, C: 0.0)),
+            attend_to_itself(average_values(scale=lambda D, C: 0.0)),
         ),
         Mistake(
             "values-only",
@@ -157,20 +159,20 @@ check_self_attention = Exercise(
             "exponential overflows",
             "the exponentials overflow; subtract the largest score first, or "
             "use `softmax`",
-            lambda x, Q, K, V: unshifted(x, Q, K, V),
+            lambda x, Q, K, V: compute_unstable_softmax(x, Q, K, V),
         ),
         Mistake(
             "causal",
             "unneeded causal mask",
             "a position can attend only to itself and earlier ones; here it "
             "should attend to all positions",
-            itself(weighed(bend=past)),
+            attend_to_itself(average_values(bend=mask_future)),
         ),
     ),
 )
 
 
-def unshifted(x, W_query, W_key, W_value):
+def compute_unstable_softmax(x, W_query, W_key, W_value):
     """Exponentials of the scores as they are."""
     scores = (x @ W_query.T) @ (x @ W_key.T).mT * W_query.shape[0] ** -0.5
     powers = scores.exp()

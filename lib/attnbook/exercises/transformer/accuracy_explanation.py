@@ -95,14 +95,14 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
     return shuffle_cases(tuple(cases), rng)
 
 
-def drawn(ids: Tensor, symbols: int) -> Tensor:
+def draw_symbols(ids: Tensor, symbols: int) -> Tensor:
     """Return random symbols, as the solution does."""
     rng = torch.Generator().manual_seed(0)
     return torch.randint(symbols, (8, ids.shape[1]), generator=rng)
 
 
-def probed(
-    probe: Callable = drawn,
+def make_design(
+    probe: Callable = draw_symbols,
     *,
     part: slice = slice(None, -1),
     order: tuple[int, ...] = (0, 1, 2, 3),
@@ -151,7 +151,7 @@ check_accuracy_explanation = Exercise(
             "it tests the model on a training sequence, on which a model "
             "that counts, one that attends to the next symbol and one that "
             "has memorized the sequence predict the same",
-            probed(lambda ids, symbols: ids),
+            make_design(lambda ids, symbols: ids),
         ),
         Mistake(
             "another-start",
@@ -159,54 +159,54 @@ check_accuracy_explanation = Exercise(
             "its input counts as in training, from another symbol. A model "
             "that attends to the next symbol predicts the same as one that "
             "counts",
-            probed(lambda ids, symbols: (ids + 1) % symbols),
+            make_design(lambda ids, symbols: (ids + 1) % symbols),
         ),
         Mistake(
             "constant-input",
             "one symbol repeated",
             "its input repeats one symbol, so copying the input and attending "
             "to the next symbol predict the same",
-            probed(lambda ids, symbols: torch.zeros_like(ids)),
+            make_design(lambda ids, symbols: torch.zeros_like(ids)),
         ),
         Mistake(
             "last-position",
             "only the last prediction",
             "it looks only at the last position, after which there is no "
             "symbol to attend to",
-            probed(part=slice(-1, None)),
+            make_design(part=slice(-1, None)),
         ),
         Mistake(
             "leak-as-memory",
             "attending to the next symbol not considered",
             "it does not consider that the model may attend to the next symbol",
-            probed(order=(0, 1, 2)),
+            make_design(order=(0, 1, 2)),
         ),
         Mistake(
             "copy-not-considered",
             "copying not considered",
             "it does not consider that the model may copy its input",
-            probed(order=(0, 2, 3)),
+            make_design(order=(0, 2, 3)),
         ),
         Mistake(
             "otherwise-learned",
             "learned unless shown otherwise",
             "it takes a model that fits no explanation for one that has "
             "learned to count; it has memorized the sequence",
-            probed(otherwise=0),
+            make_design(otherwise=0),
         ),
         Mistake(
             "shifts-swapped",
             "the two shifts confused",
             "it confuses explanations 1 and 2: labels not shifted, and "
             "shifted twice",
-            probed(numbers=lambda found: {1: 2, 2: 1}.get(found, found)),
+            make_design(numbers=lambda found: {1: 2, 2: 1}.get(found, found)),
         ),
         Mistake(
             "leak-and-memory-swapped",
             "leak and memorization confused",
             "it confuses explanations 3 and 4: a model that has memorized "
             "the sequence ignores its input",
-            probed(numbers=lambda found: {3: 4, 4: 3}.get(found, found)),
+            make_design(numbers=lambda found: {3: 4, 4: 3}.get(found, found)),
         ),
     ),
 )

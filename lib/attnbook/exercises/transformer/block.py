@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from attnbook.exercises.edited import edited
+from attnbook.exercises.edit import edit_solution
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.inputs import draw_normal, to_double
 from attnbook.models.layer_norm import layer_norm
@@ -37,10 +37,10 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
         mixes, norms = draw_normal(rng, 2, C, C), draw_normal(rng, 2, 2, C)
         return (
             size * draw_normal(rng, *shape),
-            Attention(mixes[0]),
-            Network(mixes[1]),
-            Norm(*norms[0]),
-            Norm(*norms[1]),
+            GivenAttention(mixes[0]),
+            GivenFeedForward(mixes[1]),
+            GivenNorm(*norms[0]),
+            GivenNorm(*norms[1]),
         )
 
     usual = inputs(2, 3, 5)
@@ -53,7 +53,7 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
     )
 
 
-class Given:
+class GivenFunction:
     """A function that is equal to another with the same numbers."""
 
     def __init__(self, *numbers: torch.Tensor):
@@ -69,7 +69,7 @@ class Given:
     __hash__ = None  # type: ignore[assignment]
 
 
-class Attention(Given):
+class GivenAttention(GivenFunction):
     """Every position gets the mean of those up to itself, times a matrix."""
 
     def __call__(self, x):
@@ -79,7 +79,7 @@ class Attention(Given):
         return spread @ x @ self.numbers[0].to(x).T
 
 
-class Network(Given):
+class GivenFeedForward(GivenFunction):
     """A matrix and a ReLU."""
 
     def __call__(self, x):
@@ -87,7 +87,7 @@ class Network(Given):
         return (x @ self.numbers[0].to(x).T).relu()
 
 
-class Norm(Given):
+class GivenNorm(GivenFunction):
     """Layer norm with its gain and bias."""
 
     def __call__(self, x):
@@ -110,7 +110,7 @@ check_block = Exercise(
             "post-norm instead of pre-norm",
             "the norms come after the residual sums: this is the post-norm "
             "block of the 2017 paper; the exercise asks for pre-norm",
-            edited(
+            edit_solution(
                 block,
                 "x + attention(first(x)) → first(x + attention(x))",
                 "x + network(second(x)) → second(x + network(x))",
@@ -120,21 +120,21 @@ check_block = Exercise(
             "no-residual-attention",
             "no residual connection around attention",
             "the residual connection around the attention is missing",
-            edited(block, "x + attention → attention"),
+            edit_solution(block, "x + attention → attention"),
         ),
         Mistake(
             "no-residual-feed-forward",
             "no residual connection around the FFN",
             "the residual connection around the feed-forward network is "
             "missing",
-            edited(block, "x + network → network"),
+            edit_solution(block, "x + network → network"),
         ),
         Mistake(
             "second-from-input",
             "second residual from the block's input",
             "the output of the feed-forward network is added to the block's "
             "input, so the output of the attention is lost",
-            edited(
+            edit_solution(
                 block,
                 "x = x + attention → y = x + attention",
                 "second(x) → second(y)",
@@ -145,7 +145,7 @@ check_block = Exercise(
             "parallel sublayers",
             "both sublayers receive the block's input; the feed-forward "
             "network should receive the result of the first residual sum",
-            edited(
+            edit_solution(
                 block,
                 "x = x + attention → y = attention",
                 "x + network → x + y + network",
@@ -156,7 +156,7 @@ check_block = Exercise(
             "residual after the norm",
             "the outputs are added to the normalized vectors; the residual "
             "connection should carry x itself",
-            edited(
+            edit_solution(
                 block,
                 "x + attention → first(x) + attention",
                 "x + network → second(x) + network",
@@ -167,7 +167,7 @@ check_block = Exercise(
             "norm of the sublayers' outputs",
             "the norms are applied to the outputs of the sublayers; they "
             "should be applied to their inputs",
-            edited(
+            edit_solution(
                 block,
                 "attention(first(x)) → first(attention(x))",
                 "network(second(x)) → second(network(x))",
@@ -177,7 +177,7 @@ check_block = Exercise(
             "one-norm",
             "first norm used twice",
             "both sublayers use the first norm",
-            edited(block, "second(x) → first(x)"),
+            edit_solution(block, "second(x) → first(x)"),
         ),
         Mistake(
             "norms-swapped",
@@ -199,13 +199,13 @@ check_block = Exercise(
             "no-norm",
             "no norms",
             "the norms are not used",
-            edited(block, "first(x) → x", "second(x) → x"),
+            edit_solution(block, "first(x) → x", "second(x) → x"),
         ),
         Mistake(
             "no-feed-forward",
             "no feed-forward network",
             "the feed-forward network is missing",
-            edited(block, " + network(second(x)) → "),
+            edit_solution(block, " + network(second(x)) → "),
         ),
     ),
 )

@@ -111,7 +111,7 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
     return shuffle_cases(tuple(case(*kind) for kind in kinds), rng)
 
 
-def examined(
+def make_diagnosis(
     *,
     example: bool = False,
     without: int | None = None,
@@ -172,14 +172,14 @@ check_block_fault = Exercise(
             "only the example is tested",
             "it tests only the given example, which may consist of ones; an "
             "input of your own shows more",
-            examined(example=True),
+            make_diagnosis(example=True),
         ),
         Mistake(
             "batch-not-tested",
             "other sequences not tested",
             "it does not test whether another sequence of the batch changes "
             "the output",
-            examined(without=4),
+            make_diagnosis(without=4),
         ),
         Mistake(
             "future-not-tested",
@@ -187,41 +187,43 @@ check_block_fault = Exercise(
             "it does not find out whether a later position changes the "
             "output (adding a constant is no test: the norm subtracts the "
             "mean)",
-            examined(without=3),
+            make_diagnosis(without=3),
         ),
         Mistake(
             "post-norm-not-tested",
             "size of the outputs not tested",
             "it does not test whether the outputs are normalized, as they are "
             "with post-norm",
-            examined(without=2),
+            make_diagnosis(without=2),
         ),
         Mistake(
             "norm-not-tested",
             "missing norm not tested",
             "it does not test whether the attention receives normalized "
             "vectors: then a much larger input adds no more than before",
-            examined(without=5),
+            make_diagnosis(without=5),
         ),
         Mistake(
             "small-input",
             "input not enlarged",
             "it compares with an input of ordinary size. Only with a much "
             "larger one is the residual connection most of the output",
-            examined(factor=1.0),
+            make_diagnosis(factor=1.0),
         ),
         Mistake(
             "swapped",
             "mask and batch confused",
             "it confuses faults 3 and 4: a leak from later positions and a "
             "leak from other sequences",
-            examined(numbers=lambda fault: {3: 4, 4: 3}.get(fault, fault)),
+            make_diagnosis(
+                numbers=lambda fault: {3: 4, 4: 3}.get(fault, fault)
+            ),
         ),
         Mistake(
             "any-fault",
             "all faults reported as 1",
             "it finds out that there is a fault and reports every fault as 1",
-            examined(numbers=lambda fault: min(fault, 1)),
+            make_diagnosis(numbers=lambda fault: min(fault, 1)),
         ),
     ),
 )

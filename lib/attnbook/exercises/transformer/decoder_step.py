@@ -12,7 +12,7 @@ from torch import Tensor
 
 from attnbook.attention import scaled_dot_product
 from attnbook.attention.self_attention import causal_mask
-from attnbook.exercises.edited import edited
+from attnbook.exercises.edit import edit_solution
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.inputs import draw_normal, to_double
 
@@ -76,20 +76,20 @@ check_decoder_step = Exercise(
             "source padding not masked",
             "the padding of the source is not masked out: `lengths` is not "
             "used",
-            edited(decoder_step, "memory, real) → memory, None)"),
+            edit_solution(decoder_step, "memory, real) → memory, None)"),
         ),
         Mistake(
             "not-causal",
             "no causal mask",
             "the self-attention has no causal mask: positions can attend to "
             "later ones",
-            edited(decoder_step, "x, past) → x, None)"),
+            edit_solution(decoder_step, "x, past) → x, None)"),
         ),
         Mistake(
             "no-mask",
             "no masks",
             "neither attention has a mask",
-            edited(
+            edit_solution(
                 decoder_step,
                 "memory, real) → memory, None)",
                 "x, past) → x, None)",
@@ -99,32 +99,32 @@ check_decoder_step = Exercise(
             "source-mask-inverted",
             "source mask inverted",
             "the mask of the source is inverted: only padding gets weight",
-            edited(decoder_step, "memory, real) → memory, ~real)"),
+            edit_solution(decoder_step, "memory, real) → memory, ~real)"),
         ),
         Mistake(
             "causal-mask-inverted",
             "causal mask inverted",
             "the causal mask is inverted: positions attend only to later ones",
-            edited(decoder_step, "x, past) → x, ~past)"),
+            edit_solution(decoder_step, "x, past) → x, ~past)"),
         ),
         Mistake(
             "not-itself",
             "own position masked out",
             "a position cannot attend to itself: the diagonal is missing",
-            edited(decoder_step, "x, past) → x, past.tril(-1))"),
+            edit_solution(decoder_step, "x, past) → x, past.tril(-1))"),
         ),
         Mistake(
             "first-length-only",
             "first length for all sequences",
             "all source sequences are masked with the length of the first one",
-            edited(decoder_step, "memory, real) → memory, real[:1])"),
+            edit_solution(decoder_step, "memory, real) → memory, real[:1])"),
         ),
         Mistake(
             "wrong-axis",
             "padding mask along the queries",
             "the padding mask is applied along the queries; it should mask "
             "out keys",
-            edited(
+            edit_solution(
                 decoder_step,
                 "torch.arange(memory.shape[1]) < lengths[:, None, None] "
                 "→ (torch.arange(x.shape[1]) < lengths[:, None])[..., None]",
@@ -135,7 +135,7 @@ check_decoder_step = Exercise(
             "queries from the memory",
             "the queries of the cross-attention come from the memory; they "
             "should come from the decoder",
-            edited(
+            edit_solution(
                 decoder_step,
                 "attend(x, memory → attend(memory[:, :1].expand_as(x), memory",
             ),
@@ -145,14 +145,16 @@ check_decoder_step = Exercise(
             "no cross-attention",
             "the second attention is self-attention again; its keys and "
             "values should come from the memory",
-            edited(decoder_step, "x, memory, memory, real → x, x, x, past"),
+            edit_solution(
+                decoder_step, "x, memory, memory, real → x, x, x, past"
+            ),
         ),
         Mistake(
             "from-input",
             "cross-attention on the input",
             "the queries of the cross-attention come from the input; they "
             "should come from the result of the self-attention",
-            edited(
+            edit_solution(
                 decoder_step,
                 "x = x + attend → y = x + attend",
                 "return x + → return y +",
@@ -162,7 +164,7 @@ check_decoder_step = Exercise(
             "cross-first",
             "cross-attention first",
             "the cross-attention comes before the self-attention",
-            edited(
+            edit_solution(
                 decoder_step,
                 "x = x + attend(x, x, x, past) → ",
                 "return x + attend(x, memory, memory, real) "
@@ -174,13 +176,13 @@ check_decoder_step = Exercise(
             "no-residual-cross-attention",
             "no residual around cross-attention",
             "the residual connection around the cross-attention is missing",
-            edited(decoder_step, "return x + attend → return attend"),
+            edit_solution(decoder_step, "return x + attend → return attend"),
         ),
         Mistake(
             "no-residual-self-attention",
             "no residual around self-attention",
             "the residual connection around the self-attention is missing",
-            edited(decoder_step, "x = x + attend → x = attend"),
+            edit_solution(decoder_step, "x = x + attend → x = attend"),
         ),
     ),
 )

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from attnbook.exercises.edited import edited
+from attnbook.exercises.edit import edit_solution
 from attnbook.exercises.encoder_decoder.masked_loss import draw_padded
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.inputs import to_double
@@ -47,7 +47,7 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
     )
 
 
-def by_text(logits, ids, pad):
+def average_each_sequence(logits, ids, pad):
     """Average each sequence first."""
     wanted = ids[:, 1:]
     keep = wanted != pad
@@ -69,7 +69,7 @@ check_label_shift = Exercise(
             "labels not shifted",
             "the labels are not shifted: each position predicts its own "
             "symbol, which the model can copy from its input",
-            edited(
+            edit_solution(
                 next_symbol_loss, "logits[:, :-1], ids[:, 1:] → logits, ids"
             ),
         ),
@@ -78,7 +78,7 @@ check_label_shift = Exercise(
             "shifted in the wrong direction",
             "the labels are shifted in the wrong direction: each position "
             "predicts the symbol before it",
-            edited(
+            edit_solution(
                 next_symbol_loss,
                 "logits[:, :-1], ids[:, 1:] → logits[:, 1:], ids[:, :-1]",
             ),
@@ -88,7 +88,7 @@ check_label_shift = Exercise(
             "shift wraps around",
             "the labels are rolled, so the last position predicts the first "
             "symbol of its own sequence",
-            edited(
+            edit_solution(
                 next_symbol_loss,
                 "logits[:, :-1], ids[:, 1:] → logits, ids.roll(-1, dims=1)",
             ),
@@ -98,7 +98,7 @@ check_label_shift = Exercise(
             "shift across sequences",
             "the sequences are concatenated before the shift, so the last "
             "position of one predicts the first symbol of the next",
-            edited(
+            edit_solution(
                 next_symbol_loss,
                 "logits[:, :-1], ids[:, 1:] "
                 "→ logits.flatten(0, 1)[None, :-1], ids.flatten()[None, 1:]",
@@ -108,14 +108,14 @@ check_label_shift = Exercise(
             "padding-counted",
             "padding counted",
             "the loss of padding positions is counted",
-            edited(next_symbol_loss, ", ignore_index=pad → "),
+            edit_solution(next_symbol_loss, ", ignore_index=pad → "),
         ),
         Mistake(
             "wrong-side-of-padding",
             "padding mask not shifted",
             "positions are left out if their own symbol is padding; they "
             "should be left out if their label is padding",
-            edited(
+            edit_solution(
                 next_symbol_loss,
                 "ids[:, 1:] → ids[:, 1:].masked_fill(ids[:, :-1] == pad, -100)",
                 "ignore_index=pad → ignore_index=-100",
@@ -125,34 +125,36 @@ check_label_shift = Exercise(
             "pad-is-zero",
             "padding symbol hard-coded",
             "the padding symbol is assumed to be 0, whatever `pad` is",
-            edited(next_symbol_loss, "ignore_index=pad → ignore_index=0"),
+            edit_solution(
+                next_symbol_loss, "ignore_index=pad → ignore_index=0"
+            ),
         ),
         Mistake(
             "softmax-twice",
             "softmax before cross-entropy",
             "a softmax is applied before the cross-entropy, which already "
             "applies one",
-            edited(next_symbol_loss, "logits[ → logits.softmax(-1)["),
+            edit_solution(next_symbol_loss, "logits[ → logits.softmax(-1)["),
         ),
         Mistake(
             "log-for-nothing",
             "no log-softmax",
             "the logits are used as if they were log-probabilities; "
             "log_softmax is missing",
-            edited(next_symbol_loss, "F.cross_entropy → F.nll_loss"),
+            edit_solution(next_symbol_loss, "F.cross_entropy → F.nll_loss"),
         ),
         Mistake(
             "mean-of-means",
             "mean of the sequences' means",
             "each sequence is averaged first, so that a symbol of a short "
             "sequence weighs more",
-            by_text,
+            average_each_sequence,
         ),
         Mistake(
             "sum",
             "sum instead of a mean",
             "it returns the sum of the losses; it should be the mean",
-            edited(
+            edit_solution(
                 next_symbol_loss,
                 "ignore_index=pad → ignore_index=pad, reduction='sum'",
             ),
@@ -162,7 +164,7 @@ check_label_shift = Exercise(
             "divided by all positions",
             "the sum leaves padding out, but it is divided by the number of "
             "all positions",
-            edited(
+            edit_solution(
                 next_symbol_loss,
                 "ignore_index=pad → ignore_index=pad, reduction='sum'",
                 "return F → return 1 / wanted.numel() * F",
@@ -172,7 +174,7 @@ check_label_shift = Exercise(
             "wrong-sign",
             "wrong sign",
             "the sign is wrong: a good model would have a high loss",
-            edited(next_symbol_loss, "return F → return -F"),
+            edit_solution(next_symbol_loss, "return F → return -F"),
         ),
     ),
 )

@@ -8,7 +8,7 @@ Axes: B batch, T positions, C width
 
 import torch
 
-from attnbook.exercises.edited import edited
+from attnbook.exercises.edit import edit_solution
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.inputs import draw_normal, to_double
 from attnbook.models.layer_norm import layer_norm
@@ -55,7 +55,7 @@ check_layer_norm = Exercise(
             "division by C - 1",
             "the variance is divided by C - 1, the default of `var` and "
             "`std`; LayerNorm divides by C",
-            edited(
+            edit_solution(
                 layer_norm,
                 "centered.square().mean(dim=-1, keepdim=True) "
                 "→ x.var(dim=-1, keepdim=True)",
@@ -66,7 +66,7 @@ check_layer_norm = Exercise(
             "ε outside the root",
             "ε is added to the standard deviation; it should be added to the "
             "variance, under the root",
-            edited(
+            edit_solution(
                 layer_norm,
                 "* (variance + eps).rsqrt() → / (variance.sqrt() + eps)",
             ),
@@ -77,7 +77,7 @@ check_layer_norm = Exercise(
             "the variance is divided by C - 1 and ε is added after the root, "
             "as in `x.std(-1) + eps`; LayerNorm divides by C and adds ε to "
             "the variance",
-            edited(
+            edit_solution(
                 layer_norm,
                 "centered.square().mean(dim=-1, keepdim=True) "
                 "→ x.var(dim=-1, keepdim=True)",
@@ -88,13 +88,13 @@ check_layer_norm = Exercise(
             "no-eps",
             "ε not used",
             "ε is not used, so equal entries lead to a division by zero",
-            edited(layer_norm, "(variance + eps) → variance"),
+            edit_solution(layer_norm, "(variance + eps) → variance"),
         ),
         Mistake(
             "variance-not-root",
             "division by the variance",
             "it divides by the variance; it should divide by its square root",
-            edited(
+            edit_solution(
                 layer_norm, "* (variance + eps).rsqrt() → / (variance + eps)"
             ),
         ),
@@ -102,26 +102,26 @@ check_layer_norm = Exercise(
             "no-mean",
             "RMSNorm instead of LayerNorm",
             "the mean is not subtracted: this is RMSNorm",
-            edited(layer_norm, "x - x.mean(dim=-1, keepdim=True) → x"),
+            edit_solution(layer_norm, "x - x.mean(dim=-1, keepdim=True) → x"),
         ),
         Mistake(
             "no-gain",
             "gain not used",
             "the gain is not used",
-            edited(layer_norm, " * gain → "),
+            edit_solution(layer_norm, " * gain → "),
         ),
         Mistake(
             "no-bias",
             "bias not used",
             "the bias is not used",
-            edited(layer_norm, " + bias → "),
+            edit_solution(layer_norm, " + bias → "),
         ),
         Mistake(
             "bias-first",
             "bias before the gain",
             "the bias is added before the multiplication by the gain, so it "
             "is scaled as well",
-            edited(
+            edit_solution(
                 layer_norm,
                 "centered * (variance + eps).rsqrt() * gain + bias "
                 "→ (centered * (variance + eps).rsqrt() + bias) * gain",
@@ -132,7 +132,7 @@ check_layer_norm = Exercise(
             "statistics of the whole tensor",
             "one mean and one variance are computed for the whole tensor; "
             "each vector should have its own",
-            edited(
+            edit_solution(
                 layer_norm,
                 "x.mean(dim=-1, keepdim=True) → x.mean()",
                 "centered.square().mean(dim=-1, keepdim=True) "
@@ -144,7 +144,7 @@ check_layer_norm = Exercise(
             "statistics over the batch",
             "the mean and variance are taken over the first axis, as in batch "
             "norm; they should be taken over the entries of each vector",
-            edited(
+            edit_solution(
                 layer_norm,
                 "x.mean(dim=-1 → x.mean(dim=0",
                 "square().mean(dim=-1 → square().mean(dim=0",

@@ -54,7 +54,7 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
 PLACES = ("attention", "network", "model", "cache")
 
 
-def changed(**parts):
+def change_counts(**parts):
     """Return the right counts but for some, given as functions.
 
     The count of the model follows those of its parts.
@@ -76,7 +76,7 @@ def changed(**parts):
     return answer
 
 
-def whole(blocks=lambda L: L, ends=lambda V, C: V * C + C, norms=2):
+def count_model(blocks=lambda L: L, ends=lambda V, C: V * C + C, norms=2):
     """Return the model's count with other blocks, ends or norms in a block."""
 
     def count(V, C, H, G, F, L, S):
@@ -100,7 +100,7 @@ check_model_cost = Exercise(
             "keys and values of all heads",
             "the key and value projections are counted for H heads; there are "
             "only G of them",
-            changed(
+            change_counts(
                 attention=lambda V, C, H, G, F, L, S: 4 * C * C + 2 * (C // H)
             ),
         ),
@@ -109,7 +109,7 @@ check_model_cost = Exercise(
             "gains of QK-norm not counted",
             "the gains of QK-norm are missing: D for the queries and D for "
             "the keys, shared by the heads",
-            changed(
+            change_counts(
                 attention=lambda V, C, H, G, F, L, S: (
                     2 * C * C + 2 * C * G * (C // H)
                 )
@@ -120,7 +120,7 @@ check_model_cost = Exercise(
             "gains of QK-norm for every head",
             "the gains of QK-norm are counted for every head; all heads share "
             "them",
-            changed(
+            change_counts(
                 attention=lambda V, C, H, G, F, L, S: (
                     2 * C * C + 2 * C * G * (C // H) + C + G * (C // H)
                 )
@@ -130,7 +130,7 @@ check_model_cost = Exercise(
             "no-output-projection",
             "no output projection",
             "the output projection is missing: C · C parameters",
-            changed(
+            change_counts(
                 attention=lambda V, C, H, G, F, L, S: (
                     C * C + 2 * C * G * (C // H) + 2 * (C // H)
                 )
@@ -141,33 +141,33 @@ check_model_cost = Exercise(
             "no gate in SwiGLU",
             "the feed-forward network has two matrices; SwiGLU has a third, "
             "for the gate",
-            changed(network=lambda V, C, H, G, F, L, S: 2 * C * F),
+            change_counts(network=lambda V, C, H, G, F, L, S: 2 * C * F),
         ),
         Mistake(
             "untied",
             "output layer counted",
             "the output layer is counted beside the embedding; they are tied",
-            changed(model=whole(ends=lambda V, C: 2 * V * C + C)),
+            change_counts(model=count_model(ends=lambda V, C: 2 * V * C + C)),
         ),
         Mistake(
             "no-final-norm",
             "no final norm",
             "the final norm of the model is missing: C parameters",
-            changed(model=whole(ends=lambda V, C: V * C)),
+            change_counts(model=count_model(ends=lambda V, C: V * C)),
         ),
         Mistake(
             "no-norms-in-blocks",
             "norms of the blocks not counted",
             "the two norms of every block are missing: 2 C parameters each "
             "block",
-            changed(model=whole(norms=0)),
+            change_counts(model=count_model(norms=0)),
         ),
         Mistake(
             "layer-norm-biases",
             "norms with biases",
             "the norms are counted with biases; RMSNorm has only a gain",
-            changed(
-                model=whole(norms=4, ends=lambda V, C: V * C + 2 * C),
+            change_counts(
+                model=count_model(norms=4, ends=lambda V, C: V * C + 2 * C),
             ),
         ),
         Mistake(
@@ -175,20 +175,24 @@ check_model_cost = Exercise(
             "cache of all heads",
             "the cache is counted for H heads; it has the keys and values of "
             "G groups",
-            changed(cache=lambda V, C, H, G, F, L, S: 2 * L * S * C),
+            change_counts(cache=lambda V, C, H, G, F, L, S: 2 * L * S * C),
         ),
         Mistake(
             "cache-of-one-block",
             "cache of one block",
             "the cache is counted for one block; each of the L blocks has "
             "its own",
-            changed(cache=lambda V, C, H, G, F, L, S: 2 * S * G * (C // H)),
+            change_counts(
+                cache=lambda V, C, H, G, F, L, S: 2 * S * G * (C // H)
+            ),
         ),
         Mistake(
             "cache-of-keys",
             "only keys cached",
             "the cache is counted for keys alone; the values are cached too",
-            changed(cache=lambda V, C, H, G, F, L, S: L * S * G * (C // H)),
+            change_counts(
+                cache=lambda V, C, H, G, F, L, S: L * S * G * (C // H)
+            ),
         ),
     ),
 )

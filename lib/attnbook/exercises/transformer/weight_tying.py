@@ -11,12 +11,12 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from attnbook.exercises.edited import edited
+from attnbook.exercises.edit import edit_solution
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.inputs import draw_integers, draw_normal, to_double
 
 
-def tied(
+def tie_weights(
     table: Float[Tensor, "V C"],
     ids: Int[Tensor, "B T"],
     states: Float[Tensor, "B T C"],
@@ -48,7 +48,7 @@ check_weight_tying = Exercise(
     stars=1,
     minutes=10,
     section="Embeddings and weight tying",
-    solution=tied,
+    solution=tie_weights,
     returns=("vectors", "logits"),
     draw=draw,
     allowed="Everything is allowed.",
@@ -58,35 +58,35 @@ check_weight_tying = Exercise(
             "embeddings not multiplied by √C",
             "the embeddings are not multiplied by √C, so the positional "
             "encodings dominate them",
-            edited(tied, " * table.shape[1] ** 0.5 → "),
+            edit_solution(tie_weights, " * table.shape[1] ** 0.5 → "),
         ),
         Mistake(
             "divided",
             "embeddings divided by √C",
             "the embeddings are divided by √C; they should be multiplied by it",
-            edited(tied, "0.5 → -0.5"),
+            edit_solution(tie_weights, "0.5 → -0.5"),
         ),
         Mistake(
             "by-width",
             "multiplied by C, not by √C",
             "the embeddings are multiplied by C; they should be multiplied by "
             "√C",
-            edited(tied, " ** 0.5 → "),
+            edit_solution(tie_weights, " ** 0.5 → "),
         ),
         Mistake(
             "by-symbols",
             "multiplied by √V, not by √C",
             "the embeddings are multiplied by √V; they should be multiplied "
             "by √C",
-            edited(tied, "shape[1] → shape[0]"),
+            edit_solution(tie_weights, "shape[1] → shape[0]"),
         ),
         Mistake(
             "both-scaled",
             "logits scaled as well",
             "the logits are multiplied by √C as well; only the embeddings "
             "should be",
-            edited(
-                tied,
+            edit_solution(
+                tie_weights,
                 "states @ table.T → states @ table.T * table.shape[1] ** 0.5",
             ),
         ),
@@ -94,8 +94,8 @@ check_weight_tying = Exercise(
             "logits-divided",
             "logits divided by √C",
             "the logits are divided by √C, as if they were attention scores",
-            edited(
-                tied,
+            edit_solution(
+                tie_weights,
                 "states @ table.T → states @ table.T * table.shape[1] ** -0.5",
             ),
         ),
@@ -104,15 +104,18 @@ check_weight_tying = Exercise(
             "probabilities instead of logits",
             "the softmax has already been applied: these are probabilities, "
             "and the exercise asks for logits",
-            edited(tied, "states @ table.T → (states @ table.T).softmax(-1)"),
+            edit_solution(
+                tie_weights, "states @ table.T → (states @ table.T).softmax(-1)"
+            ),
         ),
         Mistake(
             "log-normalised",
             "log-probabilities instead of logits",
             "the log-softmax has already been applied, and the cross-entropy "
             "would apply it again",
-            edited(
-                tied, "states @ table.T → (states @ table.T).log_softmax(-1)"
+            edit_solution(
+                tie_weights,
+                "states @ table.T → (states @ table.T).log_softmax(-1)",
             ),
         ),
         Mistake(
@@ -121,7 +124,7 @@ check_weight_tying = Exercise(
             "states and embeddings are normalized to length 1 first; the "
             "logits are plain dot products",
             lambda table, ids, states: (
-                tied(table, ids, states)[0],
+                tie_weights(table, ids, states)[0],
                 F.normalize(states, dim=-1) @ F.normalize(table, dim=-1).T,
             ),
         ),
@@ -130,14 +133,14 @@ check_weight_tying = Exercise(
             "embeddings detached in the output",
             "no gradient reaches the embeddings from the output layer: they "
             "are detached there",
-            edited(tied, "table.T → table.detach().T"),
+            edit_solution(tie_weights, "table.T → table.detach().T"),
         ),
         Mistake(
             "reading-detached",
             "embeddings detached in the input",
             "no gradient reaches the embeddings from the input: they are "
             "detached there",
-            edited(tied, "table[ids] → table[ids].detach()"),
+            edit_solution(tie_weights, "table[ids] → table[ids].detach()"),
         ),
     ),
 )

@@ -5,29 +5,29 @@ import inspect
 import sys
 from collections.abc import Callable
 
-source_of = functools.cache(inspect.getsource)
+read_source = functools.cache(inspect.getsource)
 
 
-def edited(solution: Callable, *changes: str) -> Callable:
+def edit_solution(solution: Callable, *changes: str) -> Callable:
     """Return the solution with some of its text replaced.
 
     Args:
         solution: a function of a module, with a docstring.
-        *changes: `old → new`: what stands in its body, exactly once, and what
-            replaces it; with nothing after the arrow, it is removed.
+        *changes: `old → new`: a text that occurs in its body exactly once, and
+            its replacement; with nothing after the arrow, it is removed.
 
     Raises:
-        ValueError: if a text does not stand there once.
+        ValueError: if a text does not occur there exactly once.
     """
-    head, about, body = source_of(solution).split('"""', 2)
+    head, about, body = read_source(solution).split('"""', 2)
     for old, new in (change.split(" → ") for change in changes):
         if (count := body.count(old)) != 1:
             raise ValueError(
-                f"{old!r} stands {count} times in the body of "
-                f"{solution.__name__}; it must stand there once"
+                f"{old!r} occurs {count} times in the body of "
+                f"{solution.__name__}; it must occur exactly once"
             )
         body = body.replace(old, new)
-    code = compile(f'{head}"""{about}"""{body}', "<edited>", "exec")
+    code = compile(f'{head}"""{about}"""{body}', "<edited solution>", "exec")
     found: dict[str, Callable] = {}
     exec(code, vars(sys.modules[solution.__module__]), found)
     return found[solution.__name__]
