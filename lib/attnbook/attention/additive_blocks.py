@@ -41,7 +41,7 @@ def additive_scores_in_blocks(
     Raises:
         ValueError: if a gradient is required, or `rows` is below 1.
     """
-    refuse_gradient(query, key, W_query, W_key, v)
+    require_no_gradient(query, key, W_query, W_key, v)
     queries, keys = query @ W_query.T, (key @ W_key.T)[:, None]
     (B, T, A), S = queries.shape, key.shape[1]
     if rows is None:
@@ -58,7 +58,7 @@ def additive_scores_in_blocks(
     return scores
 
 
-def refuse_gradient(*tensors: Tensor) -> None:
+def require_no_gradient(*tensors: Tensor) -> None:
     """Raise ValueError if autograd would have to follow these tensors."""
     if torch.is_grad_enabled() and any(x.requires_grad for x in tensors):
         raise ValueError(

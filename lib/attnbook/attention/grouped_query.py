@@ -17,7 +17,7 @@ from attnbook.attention.multi_head import MultiHeadAttention
 from attnbook.attention.scaled_dot_product import scaled_scores
 
 
-def share_rows(x: Float[Tensor, "B H T _"], groups: int) -> Tensor:
+def fold_groups(x: Float[Tensor, "B H T _"], groups: int) -> Tensor:
     """Return (B, G, H / G · T, _): the rows of a group's heads concatenated."""
     return x.unflatten(1, (groups, -1)).flatten(2, 3)
 
@@ -26,7 +26,7 @@ def grouped_scores(
     query: Float[Tensor, "B H T D"], key: Float[Tensor, "B G S D"]
 ) -> Float[Tensor, "B H T S"]:
     """Return the scores of each head's queries and its group's keys."""
-    scores = scaled_scores(share_rows(query, key.shape[1]), key)
+    scores = scaled_scores(fold_groups(query, key.shape[1]), key)
     return scores.reshape(*query.shape[:3], -1)
 
 
@@ -34,7 +34,7 @@ def grouped_average(
     weights: Float[Tensor, "B H T S"], value: Float[Tensor, "B G S E"]
 ) -> Float[Tensor, "B H T E"]:
     """Return each head's averages of its group's values."""
-    output = share_rows(weights, value.shape[1]) @ value
+    output = fold_groups(weights, value.shape[1]) @ value
     return output.reshape(*weights.shape[:3], -1)
 
 

@@ -37,8 +37,10 @@ def online_softmax(
             maximum = scores.new_full(scores.shape[:-1], -torch.inf)
             total = torch.zeros_like(maximum)
         highest = update_maximum(maximum, scores)
-        exponentials = (scores - finite_maximum(highest)[..., None]).exp()
-        total = total * rescaling(maximum, highest) + exponentials.sum(dim=-1)
+        exponentials = (scores - clamp_maximum(highest)[..., None]).exp()
+        total = total * compute_rescaling(maximum, highest) + exponentials.sum(
+            dim=-1
+        )
         maximum = highest
     if maximum is None or total is None:
         raise ValueError("no scores: at least 1 chunk is needed, not 0")
@@ -62,7 +64,7 @@ def merge(
         output_b: of the second part.
         lse_b: of the second part.
     """
-    highest = finite_maximum(torch.maximum(lse_a, lse_b).detach())
+    highest = clamp_maximum(torch.maximum(lse_a, lse_b).detach())
     share_a, share_b = (lse_a - highest).exp(), (lse_b - highest).exp()
     total = share_a + share_b
     empty = total == 0
@@ -84,13 +86,13 @@ def update_maximum(
     return torch.maximum(maximum, scores.amax(dim=-1))
 
 
-def finite_maximum(maximum: Float[Tensor, "*B"]) -> Float[Tensor, "*B"]:
+def clamp_maximum(maximum: Float[Tensor, "*B"]) -> Float[Tensor, "*B"]:
     """Return the maximum, but 0 where it is -inf: -inf - -inf is NaN."""
     return maximum.masked_fill(maximum == -torch.inf, 0.0)
 
 
-def rescaling(
+def compute_rescaling(
     old: Float[Tensor, "*B"], new: Float[Tensor, "*B"]
 ) -> Float[Tensor, "*B"]:
     """Return the factor, at most 1, of the sums under the old maximum."""
-    return (old - finite_maximum(new)).exp()
+    return (old - clamp_maximum(new)).exp()

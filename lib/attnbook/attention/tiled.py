@@ -17,7 +17,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from attnbook.attention.online_softmax import finite_maximum, rescaling
+from attnbook.attention.online_softmax import clamp_maximum, compute_rescaling
 from attnbook.attention.scaled_dot_product import (
     require_equal_widths,
     require_values,
@@ -77,11 +77,11 @@ def attend_tiled(
     Raises:
         ValueError: if `block` is below 1, or the shapes do not fit each other.
     """
-    output, maximum, total = tiled_sums(query, key, value, block, scores)
+    output, maximum, total = accumulate_tiles(query, key, value, block, scores)
     return output, maximum + total.log()
 
 
-def tiled_sums(
+def accumulate_tiles(
     query: Float[Tensor, "*#B T D"],
     key: Float[Tensor, "*#B S D"],
     value: Float[Tensor, "*#B S E"],
@@ -110,8 +110,8 @@ def tiled_sums(
                 rows, promote_to_float32(key[..., keys, :]), row, column
             )
             highest = torch.maximum(maximum, tile.amax(dim=-1))
-            factor = rescaling(maximum, highest)
-            exponentials = (tile - finite_maximum(highest)[..., None]).exp_()
+            factor = compute_rescaling(maximum, highest)
+            exponentials = (tile - clamp_maximum(highest)[..., None]).exp_()
             total = total * factor + exponentials.sum(dim=-1)
             output = output * factor[..., None]
             output += exponentials @ promote_to_float32(value[..., keys, :])
@@ -161,7 +161,7 @@ def attend_tiled_gradient(
         rows = slice(row, row + block)
         queries = promote_to_float32(query[..., rows, :])
         up = promote_to_float32(upstream[..., rows, :])
-        row_lse = finite_maximum(lse[..., rows])[..., None]
+        row_lse = clamp_maximum(lse[..., rows])[..., None]
         first, stop = scores.key_range(row, row + queries.shape[-2])
         for column in range(first, stop, block):
             keys = slice(column, min(column + block, stop))

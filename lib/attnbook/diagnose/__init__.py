@@ -8,42 +8,45 @@ which.
 """
 
 from attnbook.diagnose.behavior import (
-    batch_test,
-    leak_test,
-    longer_padding_test,
-    order_test,
-    padding_test,
-    prefix_test,
-    repeat_test,
+    measure_batch_effect,
+    measure_leak,
+    measure_longer_padding,
+    measure_order_effect,
+    measure_padding_effect,
+    measure_prefix_effect,
+    measure_randomness,
 )
 from attnbook.diagnose.inside import (
-    first_nonfinite_layer,
-    parameters_without_gradient,
-    watch_attention,
+    find_missing_gradients,
+    find_nonfinite_layer,
+    record_attention,
 )
-from attnbook.diagnose.reference import known_mistakes, reference_test
+from attnbook.diagnose.reference import (
+    compare_with_reference,
+    find_known_mistakes,
+)
 from attnbook.diagnose.weights import (
     entropy,
     head_similarity,
+    measure_weight_errors,
     uniformity,
-    weights_test,
 )
 
 __all__ = [
-    "batch_test",
+    "compare_with_reference",
     "entropy",
-    "first_nonfinite_layer",
+    "find_known_mistakes",
+    "find_missing_gradients",
+    "find_nonfinite_layer",
     "head_similarity",
-    "known_mistakes",
-    "leak_test",
-    "longer_padding_test",
-    "order_test",
-    "padding_test",
-    "parameters_without_gradient",
-    "prefix_test",
-    "reference_test",
-    "repeat_test",
+    "measure_batch_effect",
+    "measure_leak",
+    "measure_longer_padding",
+    "measure_order_effect",
+    "measure_padding_effect",
+    "measure_prefix_effect",
+    "measure_randomness",
+    "measure_weight_errors",
+    "record_attention",
     "uniformity",
-    "watch_attention",
-    "weights_test",
 ]

@@ -2,7 +2,7 @@
 
 A model is any function of inputs: floats (B, T, C), or tokens (B, T), integers.
 Its output has the same first two axes. Wrap what has another form, as in
-`leak_test(lambda x: model(x).logits, tokens)`, and call `.eval()` first.
+`measure_leak(lambda x: model(x).logits, tokens)`, and call `.eval()` first.
 
 Axes: B batch, T positions, C width
 """
@@ -17,7 +17,7 @@ Model = Callable[[Tensor], Tensor]
 WithLengths = Callable[[Tensor, Tensor], Tensor]
 
 
-def leak_test(
+def measure_leak(
     model: Model, x: Shaped[Tensor, "B T ..."]
 ) -> Float[Tensor, " T"]:
     """Return how much each output changes when only later inputs change.
@@ -40,12 +40,12 @@ def leak_test(
     return torch.tensor(changes, device=x.device)
 
 
-def prefix_test(
+def measure_prefix_effect(
     model: Model, x: Shaped[Tensor, "B T ..."]
 ) -> Float[Tensor, " T"]:
     """Return how much each output changes when later inputs are removed.
 
-    A causal model gives rounding. One that passes `leak_test` and fails here
+    A causal model gives rounding. One that passes `measure_leak` and fails here
     counts positions from the end, or knows how long its input is.
 
     Raises:
@@ -59,7 +59,7 @@ def prefix_test(
     return torch.tensor(changes, device=x.device)
 
 
-def padding_test(
+def measure_padding_effect(
     model: WithLengths,
     x: Shaped[Tensor, "B T ..."],
     lengths: Int[Tensor, " B"],
@@ -75,7 +75,7 @@ def padding_test(
         ValueError: if the model is not `call_in_eval_mode`, or all tokens are
         the same.
     """
-    real = real_positions(x, lengths)
+    real = mark_real_positions(x, lengths)
     keep = real.view(*real.shape, *[1] * (x.ndim - 2))
     before = call_in_eval_mode(lambda x: model(x, lengths), x)
     after = call_without_gradients(
@@ -84,7 +84,7 @@ def padding_test(
     return measure_difference(after, before).masked_fill(~real, 0).amax(1)
 
 
-def longer_padding_test(
+def measure_longer_padding(
     model: WithLengths,
     x: Shaped[Tensor, "B T ..."],
     lengths: Int[Tensor, " B"],
@@ -94,7 +94,7 @@ def longer_padding_test(
     """Return how much the real outputs change when more padding is added.
 
     This also tests models that find the padding themselves, by its token:
-    `longer_padding_test(lambda x, lengths: model(x), tokens, lengths, pad=0)`.
+    `measure_longer_padding(lambda x, n: model(x), tokens, lengths, pad=0)`.
 
     Args:
         model: maps inputs and lengths to outputs (B, T, ...).
@@ -106,7 +106,7 @@ def longer_padding_test(
     Raises:
         ValueError: if the model is not `call_in_eval_mode`.
     """
-    real = real_positions(x, lengths)
+    real = mark_real_positions(x, lengths)
     end = torch.full_like(x[:, :1], pad).repeat_interleave(more, dim=1)
     before = call_in_eval_mode(lambda x: model(x, lengths), x)
     after = call_without_gradients(
@@ -119,7 +119,7 @@ def longer_padding_test(
     )
 
 
-def batch_test(
+def measure_batch_effect(
     model: Model, x: Shaped[Tensor, "B T ..."]
 ) -> Float[Tensor, " B"]:
     """Return how much each sequence's output changes when the others do.
@@ -148,7 +148,7 @@ def batch_test(
     return torch.tensor(changes, device=x.device)
 
 
-def order_test(model: Model, x: Shaped[Tensor, "B T ..."]) -> float:
+def measure_order_effect(model: Model, x: Shaped[Tensor, "B T ..."]) -> float:
     """Return how far reversing the inputs is from reversing the outputs.
 
     A model that cannot distinguish orders gives 0, up to rounding.
@@ -164,7 +164,7 @@ def order_test(model: Model, x: Shaped[Tensor, "B T ..."]) -> float:
     )
 
 
-def repeat_test(model: Model, x: Shaped[Tensor, "B T ..."]) -> float:
+def measure_randomness(model: Model, x: Shaped[Tensor, "B T ..."]) -> float:
     """Return how much two calls with the same inputs differ."""
     return float(
         measure_difference(
@@ -225,6 +225,6 @@ def measure_difference(one: Tensor, another: Tensor) -> Tensor:
     return gap.flatten(2).amax(2) if gap.ndim > 2 else gap
 
 
-def real_positions(x: Tensor, lengths: Tensor) -> Tensor:
+def mark_real_positions(x: Tensor, lengths: Tensor) -> Tensor:
     """Return (B, T), True before a sequence's length."""
     return torch.arange(x.shape[1], device=x.device) < lengths[:, None]

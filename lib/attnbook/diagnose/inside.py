@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 
 @contextmanager
-def watch_attention(model: nn.Module) -> Iterator[dict[str, list[Tensor]]]:
+def record_attention(model: nn.Module) -> Iterator[dict[str, list[Tensor]]]:
     """Keep the weights of every attention layer while the model runs.
 
     A layer is a module whose `forward` has an argument `need_weights`, such as
@@ -48,12 +48,12 @@ def watch_attention(model: nn.Module) -> Iterator[dict[str, list[Tensor]]]:
         )
         torch.backends.mha.set_fastpath_enabled(False)
         for name, layer in layers.items():
-            wrapped = keep_weights(layer.forward, kept[name])
+            wrapped = record_weights(layer.forward, kept[name])
             stack.enter_context(mock.patch.object(layer, "forward", wrapped))
         yield kept
 
 
-def keep_weights(forward: Callable, kept: list[Tensor]) -> Callable:
+def record_weights(forward: Callable, kept: list[Tensor]) -> Callable:
     """Return a layer's forward that also keeps each head's weights."""
     signature = inspect.signature(forward)
 
@@ -69,7 +69,7 @@ def keep_weights(forward: Callable, kept: list[Tensor]) -> Callable:
     return wrapped
 
 
-def first_nonfinite_layer(model: nn.Module, *args, **kwargs) -> str | None:
+def find_nonfinite_layer(model: nn.Module, *args, **kwargs) -> str | None:
     """Return the name of the first layer whose output has a NaN or infinity.
 
     Only layers without layers of their own are named; None if all is finite,
@@ -105,9 +105,7 @@ def first_nonfinite_layer(model: nn.Module, *args, **kwargs) -> str | None:
     return found[0] if found else None
 
 
-def parameters_without_gradient(
-    model: nn.Module, loss: Tensor
-) -> dict[str, str]:
+def find_missing_gradients(model: nn.Module, loss: Tensor) -> dict[str, str]:
     """Return the parameters that a loss does not train, and the symptom.
 
     Args:

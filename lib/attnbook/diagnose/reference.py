@@ -71,7 +71,7 @@ def run_case(
         ) from error
 
 
-def reference_test(
+def compare_with_reference(
     function: Attention, device: torch.device | str = "cpu"
 ) -> dict[str, float]:
     """Return the largest difference of a function from `attend`, by case.
@@ -80,7 +80,7 @@ def reference_test(
         function: of query (B, H, T, D), key (B, H, S, D), value (B, H, S, E)
             and, as a fourth argument, a boolean mask, True = can attend. Wrap
             what expects another form:
-            `reference_test(lambda q, k, v, mask=None: mine(q, k, v, ~mask))`.
+            `compare_with_reference(lambda q, k, v, m=None: mine(q, k, v, ~m))`.
         device: of the inputs; a module's weights must be there too.
 
     Raises:
@@ -139,7 +139,7 @@ MISTAKES: dict[str, Attention] = {
 }
 
 
-def known_mistakes(
+def find_known_mistakes(
     function: Attention,
     close: float = 1e-4,
     device: torch.device | str = "cpu",
@@ -149,11 +149,11 @@ def known_mistakes(
     A mistake counts if it explains every case, and some case is wrong.
 
     Args:
-        function: as `reference_test` takes it.
+        function: as `compare_with_reference` takes it.
         close: the largest difference of numbers taken to be the same.
         device: of the inputs; a module's weights must be there too.
     """
-    if max(reference_test(function, device).values()) < close:
+    if max(compare_with_reference(function, device).values()) < close:
         return []
     return [
         mistake

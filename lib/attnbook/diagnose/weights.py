@@ -51,7 +51,7 @@ def head_similarity(
     )
 
 
-def weights_test(
+def measure_weight_errors(
     weights: Float[Tensor, "*B T S"], mask: Bool[Tensor, "..."] | None = None
 ) -> dict[str, float]:
     """Return how far weights are from valid attention weights; 0 is valid.

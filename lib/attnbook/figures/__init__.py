@@ -7,7 +7,7 @@ A figure is made with `make_figure`, drawn on with plain matplotlib or with
 `draw_dots_with_intervals` and `label_lines`, and shown once with
 `show_figure`, which requires its alternative text. A `Diagram` has boxes,
 arrows, matrices and brackets, and shows itself. `show_table` shows numbers in
-rows; `look_of` is one method's name, color and line in all chapters.
+rows; `get_style` is one method's name, color and line in all chapters.
 """
 
 from attnbook.figures.curves import (
@@ -17,7 +17,7 @@ from attnbook.figures.curves import (
 )
 from attnbook.figures.diagrams import Diagram
 from attnbook.figures.maps import draw_heatmap, outline_cells
-from attnbook.figures.methods import color_of, look_of
+from attnbook.figures.methods import get_color, get_style
 from attnbook.figures.style import (
     DPI,
     GRAY,
@@ -39,12 +39,12 @@ __all__ = [
     "PALETTE",
     "STYLE",
     "Diagram",
-    "color_of",
     "draw_curve_with_band",
     "draw_dots_with_intervals",
     "draw_heatmap",
+    "get_color",
+    "get_style",
     "label_lines",
-    "look_of",
     "make_figure",
     "outline_cells",
     "render_png",

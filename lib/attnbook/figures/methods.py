@@ -1,6 +1,6 @@
 """Methods: one name and one look for each, in the figures of all chapters.
 
-    ax.plot(lengths, errors, **look_of("one context vector"))
+    ax.plot(lengths, errors, **get_style("one context vector"))
 
 Within a family no two methods look alike, even without color.
 """
@@ -75,16 +75,16 @@ METHODS = {
 }
 
 
-def color_of(method: str) -> str:
+def get_color(method: str) -> str:
     """Return a method's color.
 
     Raises:
         ValueError: if no method has that name.
     """
-    return look_of(method)["color"]
+    return get_style(method)["color"]
 
 
-def look_of(method: str) -> dict[str, Any]:
+def get_style(method: str) -> dict[str, Any]:
     """Return a method's name and look, as keywords of `Axes.plot`.
 
     Raises:

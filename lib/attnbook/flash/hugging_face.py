@@ -31,7 +31,7 @@ def register(name: str = NAME) -> None:
         """Make the mask of FlashAttention, (B, S), once for all layers."""
         mask = flash_mask(*given, **more)
         if mask is not None and not torch.compiler.is_compiling():
-            refuse_padding_before_the_end(mask)
+            require_padding_at_the_end(mask)
         return mask
 
     AttentionInterface.register(name, attention)
@@ -116,11 +116,11 @@ def read_lengths(mask: Tensor | None, keys: int) -> Tensor | None:
             f"{tuple(mask.shape)}"
         )
     if mask.device.type == "cpu":
-        refuse_padding_before_the_end(mask)
+        require_padding_at_the_end(mask)
     return mask.bool().sum(dim=1)
 
 
-def refuse_padding_before_the_end(mask: Tensor) -> None:
+def require_padding_at_the_end(mask: Tensor) -> None:
     """Raise ValueError if padding of a mask (B, S) is not at the end; reads it.
 
     Raises:

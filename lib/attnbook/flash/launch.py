@@ -21,7 +21,7 @@ from attnbook.flash.biased import (
 from attnbook.flash.forward import forward as forward_kernel
 from attnbook.flash.options import Options
 from attnbook.flash.sizes import TileSizes, choose_tile_sizes
-from attnbook.flash.tile import unchanged
+from attnbook.flash.tile import keep_scores
 
 LOG2_E = math.log2(math.e)
 
@@ -154,7 +154,7 @@ def compute_softcap(options: Options) -> float:
 def choose_score_function(options: Options) -> Callable[..., Any]:
     """Return the score function of the kernels."""
     if options.softcap is None:
-        return unchanged if options.alibi_slopes is None else apply_alibi
+        return keep_scores if options.alibi_slopes is None else apply_alibi
     return (
         apply_softcap
         if options.alibi_slopes is None

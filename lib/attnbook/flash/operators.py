@@ -18,13 +18,13 @@ import torch
 from torch import Tensor
 
 from attnbook.attention.tiled import (
+    accumulate_tiles,
     attend_tiled_gradient,
     promote_to_float32,
-    tiled_sums,
 )
 from attnbook.flash.fallback import find_limit, warn_once
 from attnbook.flash.options import MaskedTileScores, Options
-from attnbook.flash.refusals import refuse_length_values
+from attnbook.flash.refusals import require_length_values
 
 
 @torch.library.custom_op("attnbook::flash_forward", mutates_args=())
@@ -48,7 +48,7 @@ def flash_forward(
     """
     options = Options(causal, window, key_lengths, alibi_slopes, softcap, scale)
     if key_lengths is not None:
-        refuse_length_values(key_lengths, key.shape[2])
+        require_length_values(key_lengths, key.shape[2])
     reason = find_limit(query, value, strict)
     if reason is None:
         from attnbook.flash import launch
@@ -229,7 +229,7 @@ def tiled_forward(
     """Return the output and the sums of the tiled PyTorch version."""
     query, key, value = split_groups(query, key, value, groups=key.shape[1])
     scores = MaskedTileScores(query, key, options)
-    output, *sums = tiled_sums(query, key, value, scores=scores)
+    output, *sums = accumulate_tiles(query, key, value, scores=scores)
     return output.flatten(1, 2), torch.stack(sums, -1).flatten(1, 2)
 
 

@@ -17,16 +17,16 @@ DTYPES = torch.float16, torch.bfloat16, torch.float32, torch.float64
 
 def refuse(query: Tensor, key: Tensor, value: Tensor, options: Options) -> None:
     """Raise ValueError for a call that `flash_attention` does not take."""
-    refuse_tensors(query, key, value)
-    refuse_shapes(query, key, value)
-    refuse_numbers(options)
+    require_tensors(query, key, value)
+    require_shapes(query, key, value)
+    require_numbers(options)
     if options.key_lengths is not None:
-        refuse_lengths(options.key_lengths, key)
+        require_lengths(options.key_lengths, key)
     if options.alibi_slopes is not None:
-        refuse_slopes(options.alibi_slopes, query)
+        require_slopes(options.alibi_slopes, query)
 
 
-def refuse_tensors(query: Tensor, key: Tensor, value: Tensor) -> None:
+def require_tensors(query: Tensor, key: Tensor, value: Tensor) -> None:
     """Raise ValueError for wrong numbers of axes, devices and dtypes."""
     for name, x in (("query", query), ("key", key), ("value", value)):
         if x.ndim != 4:
@@ -47,7 +47,7 @@ def refuse_tensors(query: Tensor, key: Tensor, value: Tensor) -> None:
         )
 
 
-def refuse_shapes(query: Tensor, key: Tensor, value: Tensor) -> None:
+def require_shapes(query: Tensor, key: Tensor, value: Tensor) -> None:
     """Raise ValueError for shapes that do not fit each other."""
     (B, H, T, D), (_, G, S, _), E = query.shape, key.shape, value.shape[-1]
     for name, x in (("keys", key), ("values", value)):
@@ -73,7 +73,7 @@ def refuse_shapes(query: Tensor, key: Tensor, value: Tensor) -> None:
             raise ValueError(f"{name} are {width} wide, but must be at least 1")
 
 
-def refuse_numbers(options: Options) -> None:
+def require_numbers(options: Options) -> None:
     """Raise ValueError for an invalid window, soft-cap or scale."""
     window = options.window
     if window is not None and (type(window) is not int or window < 1):
@@ -92,7 +92,7 @@ def refuse_numbers(options: Options) -> None:
             )
 
 
-def refuse_lengths(lengths: Tensor, key: Tensor) -> None:
+def require_lengths(lengths: Tensor, key: Tensor) -> None:
     """Raise ValueError unless there is one integer for each sequence."""
     B = key.shape[0]
     if lengths.is_floating_point() or lengths.dtype == torch.bool:
@@ -110,7 +110,7 @@ def refuse_lengths(lengths: Tensor, key: Tensor) -> None:
         )
 
 
-def refuse_length_values(lengths: Tensor, keys: int) -> None:
+def require_length_values(lengths: Tensor, keys: int) -> None:
     """Raise ValueError for key lengths on the CPU that are not from 0 to S.
 
     Reading numbers from another device would wait for it in every layer, and a
@@ -126,7 +126,7 @@ def refuse_length_values(lengths: Tensor, keys: int) -> None:
         )
 
 
-def refuse_slopes(slopes: Tensor, query: Tensor) -> None:
+def require_slopes(slopes: Tensor, query: Tensor) -> None:
     """Raise ValueError unless slopes are one number per head, no gradient."""
     B, H = query.shape[:2]
     if slopes.shape not in ((H,), (B, H)):

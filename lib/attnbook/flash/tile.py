@@ -88,6 +88,6 @@ def can_attend(positions, columns, length, window, CAUSAL: tl.constexpr):
 
 
 @triton.jit
-def unchanged(scores, positions, columns, slope, cap):
+def keep_scores(scores, positions, columns, slope, cap):
     """Return the scores unchanged, and their derivative, which is 1."""
     return scores, 1.0

@@ -81,7 +81,7 @@ class Encoder(nn.Module):
             ValueError: on a length of zero, one beyond the tensor, or a source
                 longer than the model's limit.
         """
-        refuse_lengths(source, lengths, self.limit)
+        require_lengths(source, lengths, self.limit)
         packed = pack_padded_sequence(
             self.embed(source),
             lengths.cpu(),
@@ -96,7 +96,7 @@ class Encoder(nn.Module):
         return Memory(states, last.transpose(0, 1).flatten(1), lengths)
 
 
-def refuse_lengths(source: Tensor, lengths: Tensor, limit: int) -> None:
+def require_lengths(source: Tensor, lengths: Tensor, limit: int) -> None:
     """Raise ValueError unless 1 <= lengths <= width of source <= limit."""
     width = source.shape[1]
     if width > limit:

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from attnbook.attention.self_attention import causal_mask
 from attnbook.data.vocabulary import PAD
-from attnbook.models.encoder import Memory, refuse_lengths
+from attnbook.models.encoder import Memory, require_lengths
 from attnbook.models.encoder_decoder import DecoderOutput, EncoderDecoder
 from attnbook.models.transformer_blocks import (
     DecoderBlock,
@@ -98,7 +98,7 @@ class TransformerEncoder(nn.Module):
             ValueError: on a length of zero, one beyond the tensor, or a source
                 longer than the model's limit.
         """
-        refuse_lengths(source, lengths, self.limit)
+        require_lengths(source, lengths, self.limit)
         x = self.embed(source)
         real = torch.arange(source.shape[1], device=x.device) < lengths[:, None]
         for block in self.blocks:

@@ -15,7 +15,7 @@ from attnbook.profiling.sizes import (
     add_counts,
     require_sizes,
 )
-from attnbook.profiling.steps import forward_steps
+from attnbook.profiling.steps import count_steps
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ def count_linear(rows: int, into: int, out: int, itemsize: int = 4) -> Count:
     )
 
 
-def attention_sizes(
+def get_attention_sizes(
     block: Block, B: int, T: int, S: int, itemsize: int = 4
 ) -> Sizes:
     """Return the sizes of a block's attention."""
@@ -93,7 +93,7 @@ def count_block_parts(
         for name, widths in block.layers.items()
     }
     projections = ("query", "key", "value", "output")
-    steps = forward_steps(attention_sizes(block, B, T, S, itemsize))
+    steps = count_steps(get_attention_sizes(block, B, T, S, itemsize))
     return {
         "projections": add_counts(made[name] for name in projections),
         "attention": add_counts(steps.values()),
@@ -103,7 +103,7 @@ def count_block_parts(
     }
 
 
-def crossover_length(block: Block) -> float:
+def find_crossover_length(block: Block) -> float:
     """Return the length at which attention's products equal all others.
 
     A linear layer takes 2 operations a weight and position, attention 4 · D a
@@ -112,7 +112,7 @@ def crossover_length(block: Block) -> float:
     return 2 * block.weights / (4 * block.H * block.D)
 
 
-def kv_cache_bytes(block: Block, B: int, S: int, itemsize: int = 4) -> int:
+def count_cache_bytes(block: Block, B: int, S: int, itemsize: int = 4) -> int:
     """Return the bytes of all layers' keys and values of S positions."""
     return 2 * block.L * B * block.G * S * block.D * itemsize
 

@@ -4,14 +4,18 @@ Axes: B sequences, T queries, S keys
 """
 
 from attnbook.profiling import memory
-from attnbook.profiling.block import Block, attention_sizes, kv_cache_bytes
-from attnbook.profiling.roofline import Machine, minimum_seconds
+from attnbook.profiling.block import (
+    Block,
+    count_cache_bytes,
+    get_attention_sizes,
+)
+from attnbook.profiling.roofline import Machine, bound_seconds
 from attnbook.profiling.sizes import Sizes, add_counts
 from attnbook.profiling.steps import (
-    backward_steps,
+    count_backward_steps,
     count_fused,
     count_fused_backward,
-    forward_steps,
+    count_steps,
 )
 
 PHASES = ("prefill", "train", "decode")
@@ -37,14 +41,18 @@ def calculate(
     if phase not in PHASES:
         raise ValueError(f"the phase is {phase!r}, none of {PHASES}")
     T = 1 if phase == "decode" else n
-    sizes = attention_sizes(block, B, T, n, itemsize)
-    steps, whole = [*forward_steps(sizes).values()], [count_fused(sizes)]
+    sizes = get_attention_sizes(block, B, T, n, itemsize)
+    steps, whole = [*count_steps(sizes).values()], [count_fused(sizes)]
     passes = 1
     if phase == "train":
-        steps += backward_steps(sizes).values()
+        steps += count_backward_steps(sizes).values()
         whole.append(count_fused_backward(sizes))
         passes = 3
-    held = memory.peak_training if phase == "train" else memory.peak_forward
+    held = (
+        memory.count_peak_training
+        if phase == "train"
+        else memory.count_peak_forward
+    )
     products = 4 * B * block.H * T * n * block.D * passes
     others = 2 * block.weights * B * T * passes
     return {
@@ -53,16 +61,16 @@ def calculate(
         "bytes": add_counts(steps).bytes,
         "bytes_fused": add_counts(whole).bytes,
         "memory": held(sizes),
-        "memory_fused": peak_fused(sizes, phase == "train"),
-        "cache": kv_cache_bytes(block, B, n, itemsize),
-        "seconds": minimum_seconds(machine, steps),
-        "seconds_fused": minimum_seconds(machine, whole),
+        "memory_fused": count_peak_fused(sizes, phase == "train"),
+        "cache": count_cache_bytes(block, B, n, itemsize),
+        "seconds": bound_seconds(machine, steps),
+        "seconds_fused": bound_seconds(machine, whole),
         "others": others,
         "share": products / (products + others),
     }
 
 
-def peak_fused(sizes: Sizes, training: bool) -> int:
+def count_peak_fused(sizes: Sizes, training: bool) -> int:
     """Return the peak bytes of attention that never stores its scores.
 
     In the forward pass the output; in training also one number a query and,

@@ -12,7 +12,7 @@ from dataclasses import replace
 from attnbook.profiling.sizes import Sizes
 
 
-def peak_forward(sizes: Sizes) -> int:
+def count_peak_forward(sizes: Sizes) -> int:
     """Return the most bytes at once without gradients.
 
     Scores beside scaled queries; scores beside weights; weights beside output.
@@ -21,12 +21,12 @@ def peak_forward(sizes: Sizes) -> int:
     return s.scores + max(s.query, s.scores, s.output)
 
 
-def saved_for_backward(sizes: Sizes) -> int:
+def count_saved_for_backward(sizes: Sizes) -> int:
     """Return the bytes saved for the backward pass: weights, scaled queries."""
     return sizes.scores + sizes.query
 
 
-def peak_training(sizes: Sizes) -> int:
+def count_peak_training(sizes: Sizes) -> int:
     """Return the most bytes at once, forwards and backwards.
 
     In the backward pass, weights, their gradient and the scores' gradient exist
@@ -39,7 +39,7 @@ def peak_training(sizes: Sizes) -> int:
     return max(softmax, last)
 
 
-def peak_query_chunks(sizes: Sizes, rows: int) -> int:
+def count_peak_query_chunks(sizes: Sizes, rows: int) -> int:
     """Return the peak bytes of `attend_in_query_chunks`, without gradients.
 
     The last chunk's scores and weights beside the other chunks' outputs; or
@@ -55,11 +55,11 @@ def peak_query_chunks(sizes: Sizes, rows: int) -> int:
     for start in starts[-2:]:
         height = min(rows, sizes.T - start)
         before = sizes.output * start // sizes.T
-        most = max(most, before + peak_forward(replace(sizes, T=height)))
+        most = max(most, before + count_peak_forward(replace(sizes, T=height)))
     return most
 
 
-def peak_tiles(sizes: Sizes, rows: int, columns: int) -> int:
+def count_peak_tiles(sizes: Sizes, rows: int, columns: int) -> int:
     """Return the most bytes that tiles of scores need, of all heads at once.
 
     A tile of scores and one of weights, two running numbers a query of the

@@ -50,7 +50,7 @@ class Machine:
         return "memory" if count.intensity < self.ridge else "arithmetic"
 
 
-def minimum_seconds(machine: Machine, counts: Iterable[Count]) -> float:
+def bound_seconds(machine: Machine, counts: Iterable[Count]) -> float:
     """Return the least time for steps that run one after the other."""
     return sum(machine.seconds(count) for count in counts)
 

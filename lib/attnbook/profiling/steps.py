@@ -35,7 +35,7 @@ def count_pairs(T: int, S: int, causal: bool = False) -> int:
     return (first + S) * (S - first + 1) // 2
 
 
-def forward_steps(sizes: Sizes) -> dict[str, Count]:
+def count_steps(sizes: Sizes) -> dict[str, Count]:
     """Return each step of `attend` in the forward pass."""
     n = sizes.B * sizes.H * sizes.T
     s = sizes
@@ -47,7 +47,7 @@ def forward_steps(sizes: Sizes) -> dict[str, Count]:
     }
 
 
-def backward_steps(sizes: Sizes) -> dict[str, Count]:
+def count_backward_steps(sizes: Sizes) -> dict[str, Count]:
     """Return each step of the backward pass, with saved weights."""
     n = sizes.B * sizes.H * sizes.T
     s = sizes

@@ -90,7 +90,7 @@ def train_language_model(
 
 
 @torch.no_grad()
-def held_out_loss(
+def compute_held_out_loss(
     model: nn.Module, split: str, length: int, count: int = 256
 ) -> float:
     """Return the loss, in nats a character, on evenly spread windows."""
@@ -106,7 +106,7 @@ def held_out_loss(
     return float(torch.stack(losses).sum() / count)
 
 
-def guessing_losses(split: str = "valid") -> dict[str, float]:
+def compute_guessing_losses(split: str = "valid") -> dict[str, float]:
     """Return the loss of uniform guesses and of guesses by frequency."""
     text, symbols = encode_characters("train")
     counts = torch.bincount(text, minlength=symbols).double() + 1

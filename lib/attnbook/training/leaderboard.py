@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from attnbook.records import list_records, read_record
-from attnbook.training.tasks import error_rate
+from attnbook.training.tasks import compute_error_rate
 
 # How the records of a model are named, by task.
 MODELS = {
@@ -85,7 +85,10 @@ def build_leaderboard(
                 "error": compute_mean([s["sequence_error"] for s in scored]),
                 "by_length": {
                     f"{low}-{high}": compute_mean(
-                        [error_rate(s["by_length"], low, high) for s in scored]
+                        [
+                            compute_error_rate(s["by_length"], low, high)
+                            for s in scored
+                        ]
                     )
                     for low, high in bands
                 },

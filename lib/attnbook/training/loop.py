@@ -54,7 +54,7 @@ class Recipe:
     patience: int = 3
 
 
-def symbol_loss(
+def compute_symbol_loss(
     logits: Float[Tensor, "B T V"], target: Int[Tensor, "B T"]
 ) -> Float[Tensor, ""]:
     """Return the mean cross-entropy, in nats, of the symbols not padding."""
@@ -64,7 +64,9 @@ def symbol_loss(
 
 
 @torch.no_grad()
-def held_out_loss(model: nn.Module, pairs: Sequence, size: int = 256) -> float:
+def compute_held_out_loss(
+    model: nn.Module, pairs: Sequence, size: int = 256
+) -> float:
     """Return the mean loss per symbol, in nats, in evaluation mode."""
     model.eval()
     total = count = 0.0
@@ -72,7 +74,7 @@ def held_out_loss(model: nn.Module, pairs: Sequence, size: int = 256) -> float:
         made = make_batch(chosen).to(find_device(model))
         logits = model(made.source, made.lengths, made.previous).logits
         real = int((made.target != PAD).sum())
-        total += float(symbol_loss(logits, made.target)) * real
+        total += float(compute_symbol_loss(logits, made.target)) * real
         count += real
     return total / count
 
@@ -211,7 +213,7 @@ class Trainer:
         note = {
             "epoch": number + 1,
             "train_loss": sum(losses) / len(losses),
-            "valid_loss": held_out_loss(self.model, self.valid),
+            "valid_loss": compute_held_out_loss(self.model, self.valid),
             "wall_s": time.perf_counter() - wall,
             "cpu_s": time.process_time() - cpu,
         }
@@ -230,7 +232,7 @@ class Trainer:
     def compute_loss(self, made: Batch) -> Float[Tensor, ""]:
         """Return the mean loss per symbol of a batch, in nats."""
         logits = self.model(made.source, made.lengths, made.previous).logits
-        return symbol_loss(logits, made.target)
+        return compute_symbol_loss(logits, made.target)
 
     def step(self, made: Batch, share: float) -> None:
         """Take one step, on a batch, at this share of all steps."""

@@ -19,7 +19,7 @@ from attnbook.models.multi_lookup import (
 from attnbook.training.loop import optimize
 
 
-def read_answers(tables: LookupTables) -> Int[Tensor, "B N"]:
+def get_targets(tables: LookupTables) -> Int[Tensor, "B N"]:
     """Return the symbols at the addresses of each query."""
     return tables.answers
 
@@ -31,7 +31,7 @@ def train(
     rate: float = 1e-2,
     size: int = 128,
     extra: Callable[[Tensor], Tensor] | None = None,
-    target: Callable[[LookupTables], Tensor] = read_answers,
+    target: Callable[[LookupTables], Tensor] = get_targets,
 ) -> None:
     """Train on newly drawn tables; the learning rate decreases linearly to 0.
 
@@ -66,10 +66,10 @@ def train(
 
 
 @torch.no_grad()
-def error_rates(
+def compute_error_rates(
     model: MultiLookupModel,
     count: int = 2000,
-    target: Callable[[LookupTables], Tensor] = read_answers,
+    target: Callable[[LookupTables], Tensor] = get_targets,
     seed: int = 10**6,
 ) -> Float[Tensor, " N"]:
     """Return the error rate of each answer, on tables not used in training.
@@ -86,11 +86,11 @@ def error_rates(
     return (logits.argmax(-1) != target(tables)).double().mean(dim=0)
 
 
-def error_rate(
+def compute_error_rate(
     model: MultiLookupModel,
     count: int = 2000,
-    target: Callable[[LookupTables], Tensor] = read_answers,
+    target: Callable[[LookupTables], Tensor] = get_targets,
     seed: int = 10**6,
 ) -> float:
-    """Return the error rate of all answers; see `error_rates`."""
-    return float(error_rates(model, count, target, seed).mean())
+    """Return the error rate of all answers; see `compute_error_rates`."""
+    return float(compute_error_rates(model, count, target, seed).mean())

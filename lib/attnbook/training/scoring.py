@@ -19,7 +19,11 @@ from attnbook.training.metrics import (
     shift_links,
 )
 from attnbook.training.search import beam_search
-from attnbook.training.tasks import Task, count_errors_by_length, error_rate
+from attnbook.training.tasks import (
+    Task,
+    compute_error_rate,
+    count_errors_by_length,
+)
 
 LENGTH_BUCKETS = (
     (3, 9),
@@ -46,8 +50,8 @@ def make_validation_metrics(
             return {"valid_bleu": bleu(outputs, wanted)}
         table = count_errors_by_length(decoded, pairs)
         return {
-            "valid_sequence_error": error_rate(table),
-            "valid_symbol_error": error_rate(table, of="edits"),
+            "valid_sequence_error": compute_error_rate(table),
+            "valid_symbol_error": compute_error_rate(table, of="edits"),
         }
 
     return measure
@@ -76,13 +80,13 @@ def score_sequences(data: Task, model: nn.Module, pairs: Sequence) -> dict:
     decoded = [data.targets.decode(f.ids) for f in data.generate(model, pairs)]
     table = count_errors_by_length(decoded, pairs)
     return {
-        "sequence_error": error_rate(table),
-        "symbol_error": error_rate(table, of="edits"),
+        "sequence_error": compute_error_rate(table),
+        "symbol_error": compute_error_rate(table, of="edits"),
         "by_length": table,
     }
 
 
-def predicted_links(data: Task, model: nn.Module, pairs: Sequence) -> list:
+def predict_links(data: Task, model: nn.Module, pairs: Sequence) -> list:
     """Return the links of each pair; words without a known link make none."""
     links = []
     for weights, p in zip(
@@ -96,7 +100,7 @@ def predicted_links(data: Task, model: nn.Module, pairs: Sequence) -> list:
 
 def find_best_shift(data: Task, model: nn.Module, pairs: Sequence) -> int:
     """Return the constant shift of all links that errs least on these pairs."""
-    links = predicted_links(data, model, pairs)
+    links = predict_links(data, model, pairs)
 
     def error(by: int) -> float:
         return compute_shifted_error(links, pairs, by)
@@ -121,7 +125,7 @@ def score_alignment(
     data: Task, model: nn.Module, pairs: Sequence, shift: int
 ) -> dict:
     """Return the alignment error rate, raw and after the shift."""
-    links = predicted_links(data, model, pairs)
+    links = predict_links(data, model, pairs)
     return {
         "alignment_error": compute_shifted_error(links, pairs, 0),
         "alignment_error_shifted": compute_shifted_error(links, pairs, shift),

@@ -126,7 +126,7 @@ def count_errors_by_length(
     }
 
 
-def error_rate(
+def compute_error_rate(
     table: dict, shortest: int = 0, longest: int = 10_000, of: str = "wrong"
 ) -> float:
     """Return the error rate of the source lengths from shortest to longest.

@@ -101,8 +101,7 @@ class AttentionMap(BookWidget):
         ):
             if not 0 <= at < count:
                 raise ValueError(
-                    f"{name} is {at}, but there are {count}, "
-                    "counted from 0"
+                    f"{name} is {at}, but there are {count}, counted from 0"
                 )
 
     @traitlets.validate("examples")

@@ -93,8 +93,7 @@ class TranslationMap(BookWidget):
         ):
             if not low <= at < count:
                 raise ValueError(
-                    f"{name} is {at}, but there are {count}, "
-                    "counted from 0"
+                    f"{name} is {at}, but there are {count}, counted from 0"
                 )
 
     @traitlets.validate("examples")

@@ -7,7 +7,7 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
-from attnbook.profiling.block import Block, kv_cache_bytes
+from attnbook.profiling.block import Block, count_cache_bytes
 from workshop.book.attentions import ATTENTIONS, Attention, evaluate_cost
 
 CHAPTERS = Path("chapters")
@@ -87,13 +87,13 @@ def write_cheat_sheet() -> str:
 
 def write_sections(itemsize: int = 2) -> str:
     """Return the sections on masks, RoPE and the KV cache, with its example."""
-    block, size = CACHED, kv_cache_bytes(CACHED, 1, POSITIONS, itemsize)
+    block, size = CACHED, count_cache_bytes(CACHED, 1, POSITIONS, itemsize)
     ungrouped = replace(block, G=block.H)
-    all_heads = kv_cache_bytes(ungrouped, 1, POSITIONS, itemsize)
+    all_heads = count_cache_bytes(ungrouped, 1, POSITIONS, itemsize)
     found = {
         **{"L": block.L, "G": block.G, "D": block.D, "H": block.H},
         **{"itemsize": itemsize, "S": f"{POSITIONS:,}", "bytes": f"{size:,}"},
-        "position": f"{kv_cache_bytes(block, 1, 1, itemsize):,}",
+        "position": f"{count_cache_bytes(block, 1, 1, itemsize):,}",
         **{"gib": f"{size / 2**30:.3g}", "all_gib": f"{all_heads / 2**30:.3g}"},
     }
     text = SECTIONS.read_text("utf8")

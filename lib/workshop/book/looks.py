@@ -1,8 +1,8 @@
 """Looks: methods and tables look alike in all chapters.
 
-A method has one name and one look, which `attnbook.figures.look_of` knows, and
-a table is shown by `attnbook.figures.show_table`. The code of a chapter that
-is finished makes neither by hand. An open cell may print a few numbers below
+A method has one name and one style, which `attnbook.figures.get_style` returns,
+and a table is shown by `attnbook.figures.show_table`. The code of a finished
+chapter makes neither by hand. An open cell may print a few numbers below
 one another; a cell that is folded may not.
 """
 
@@ -35,22 +35,22 @@ def find_look(node: ast.AST) -> str | None:
     """Return what is wrong with a part of code that gives a method a look."""
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr):
         changed = LOOK & {*read_keys(node.right)}
-        if get_name(node.left) == "look_of" and changed:
-            return f"changes the {sorted(changed)} that look_of returns"
+        if get_name(node.left) == "get_style" and changed:
+            return f"changes the {sorted(changed)} that get_style returns"
     elif isinstance(node, ast.Subscript):
         if get_name(node.value) == "PALETTE" and isinstance(
             node.slice, ast.Subscript
         ):
-            return "looks a color up in a table of its own: use look_of"
+            return "looks a color up in a table of its own: use get_style"
     elif isinstance(node, ast.Dict):
         values = [getattr(x, "value", None) for x in node.values]
         if values and all(isinstance(x, str) and x in PALETTE for x in values):
-            return "has a table of colors of its own: use look_of"
+            return "has a table of colors of its own: use get_style"
     elif isinstance(node, ast.Call):
         for word in node.keywords:
             name = str(getattr(word.value, "value", ""))
             if word.arg == "label" and name in METHODS:
-                return f"labels a curve {name!r} by hand: use look_of"
+                return f"labels a curve {name!r} by hand: use get_style"
     return None
 
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from docutils import nodes
 from sphinx.util import logging
 
-from workshop.book.spoken import say_formula
+from workshop.book.spoken import speak_formula
 
 RAW = re.compile(r'<span class="math">\\\((.*?)\\\)</span>', re.DOTALL)
 QUIZ = re.compile(
@@ -62,7 +62,7 @@ def convert_to_mathml(tex: str, display: bool = False) -> str:
         why = str(error).strip().splitlines()[0]
         raise ValueError(f"KaTeX cannot read {tex!r}: {why}") from error
     found = re.search(r"<math.*</math>", made, re.DOTALL).group(0)
-    words = html.escape(say_formula(found), quote=True)
+    words = html.escape(speak_formula(found), quote=True)
     return found.replace("<math", f'<math aria-label="{words}"', 1)
 
 

@@ -54,7 +54,7 @@ ABOVE = {"ˉ": "bar", "¯": "bar", "~": "tilde", "^": "hat", "→": "vector"}
 SILENT = {"annotation", "mspace"}
 
 
-def say_sign(text: str) -> str:
+def speak_sign(text: str) -> str:
     """Return the word for a sign; letters say themselves."""
     if text in SIGNS:
         return SIGNS[text]
@@ -63,7 +63,7 @@ def say_sign(text: str) -> str:
     return "".join(c for c in text if c not in "\u2061\u2062\u2063\u200b")
 
 
-def say_script(base: str, below: str = "", above: str = "") -> str:
+def speak_script(base: str, below: str = "", above: str = "") -> str:
     """Return a letter with its indices in words."""
     words = f"{base} sub {below}" if below else base
     if base in {"sum", "product", "integral"} or base in {"max", "min"}:
@@ -74,33 +74,33 @@ def say_script(base: str, below: str = "", above: str = "") -> str:
     return f"{words} to the {above}" if above else words
 
 
-def say_node(node: ElementTree.Element) -> str:
+def speak_node(node: ElementTree.Element) -> str:
     """Return a part of a formula in words."""
     kind = node.tag.rpartition("}")[2]
     if kind in SILENT:
         return ""
     if not len(node):
-        return say_sign((node.text or "").strip())
-    parts = [words for child in node if (words := say_node(child))]
+        return speak_sign((node.text or "").strip())
+    parts = [words for child in node if (words := speak_node(child))]
     match kind, parts:
         case "mfrac", [upper, lower]:
             return f"{upper} over {lower}"
         case "msqrt", _:
             return f"square root of {' '.join(parts)}"
         case "msub" | "munder", [base, below]:
-            return say_script(base, below)
+            return speak_script(base, below)
         case "msup", [base, above]:
-            return say_script(base, above=above)
+            return speak_script(base, above=above)
         case "mover", [base, above]:
             mark = next((m for s, m in ABOVE.items() if s in above), "")
-            return f"{base} {mark}" if mark else say_script(base, above=above)
+            return f"{base} {mark}" if mark else speak_script(base, above=above)
         case "msubsup" | "munderover", [base, below, above]:
-            return say_script(base, below, above)
+            return speak_script(base, below, above)
         case "mtable", _:
             return "; ".join(parts)
     return " ".join(parts)
 
 
-def say_formula(mathml: str) -> str:
+def speak_formula(mathml: str) -> str:
     """Return a formula, given as MathML, in words."""
-    return " ".join(say_node(ElementTree.fromstring(mathml)).split())
+    return " ".join(speak_node(ElementTree.fromstring(mathml)).split())

@@ -61,7 +61,7 @@ def read_words(source: str) -> str:
     )
 
 
-def is_read(module: str) -> bool:
+def is_checked(module: str) -> bool:
     """Tell whether the words of a module are held to the field's."""
     try:
         return find_chapter(module) not in read_unfinished()
@@ -88,7 +88,7 @@ def read_texts(root: Path) -> Iterator[tuple[str, str]]:
             continue
         name = ".".join(path.relative_to(root / "lib").with_suffix("").parts)
         name = name.removesuffix(".__init__")
-        if is_read(name):
+        if is_checked(name):
             yield (
                 str(path.relative_to(root)),
                 read_words(path.read_text("utf8")),

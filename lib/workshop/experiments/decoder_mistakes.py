@@ -20,9 +20,9 @@ from attnbook.models.bahdanau import BahdanauDecoder
 from attnbook.models.encoder import Encoder
 from attnbook.models.encoder_decoder import EncoderDecoder, run_recurrent
 from attnbook.training.batching import make_batch
-from attnbook.training.loop import Recipe, Trainer, held_out_loss
+from attnbook.training.loop import Recipe, Trainer, compute_held_out_loss
 from attnbook.training.metrics import alignment_error_rate
-from attnbook.training.scoring import predicted_links
+from attnbook.training.scoring import predict_links
 from attnbook.training.tasks import Task
 from workshop.experiments.cores import hold_cores
 from workshop.experiments.device import get_device
@@ -168,10 +168,10 @@ def measure_decoder(data: Task, model: EncoderDecoder, seed: int) -> dict:
     history = trainer.run(progress=False)
     tested: Sequence = data.splits.test
     outputs = [data.targets.decode(f.ids) for f in data.generate(model, tested)]
-    links = predicted_links(data, model, tested)
+    links = predict_links(data, model, tested)
     return {
         "valid_loss": [h["valid_loss"] for h in history],
-        "test_loss": held_out_loss(model, data.encode(tested)),
+        "test_loss": compute_held_out_loss(model, data.encode(tested)),
         "sentences_right": sum(
             o == p.target for o, p in zip(outputs, tested, strict=True)
         )

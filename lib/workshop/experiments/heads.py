@@ -15,9 +15,9 @@ from attnbook.models import multi_lookup as task
 from attnbook.models.devices import find_device, use_seed
 from attnbook.models.encoder_decoder import count_parameters
 from attnbook.training.multi_lookup import (
-    error_rate,
-    error_rates,
-    read_answers,
+    compute_error_rate,
+    compute_error_rates,
+    get_targets,
     train,
 )
 from workshop.experiments.device import get_device
@@ -57,7 +57,7 @@ def heads_lookups() -> dict:
         for seed in SEEDS:
             model = build_model(seed, heads)
             train(model, STEPS, seed)
-            by_place = error_rates(model)
+            by_place = compute_error_rates(model)
             found = {
                 "error": float(by_place.mean()),
                 "by_place": by_place.tolist(),
@@ -159,9 +159,9 @@ def heads_collapse() -> dict:
             if first is not None:
                 first(model)
             train(model, STEPS, seed, **training)
-            target = training.get("target", read_answers)
+            target = training.get("target", get_targets)
             found = {
-                "error": error_rate(model, target=target),
+                "error": compute_error_rate(model, target=target),
                 **measure_similarity(model),
             }
             rows.append({"what": what, "seed": seed, **found})

@@ -16,11 +16,11 @@ from torch import Tensor, nn
 
 from attnbook.attention.luong import dot_scores
 from attnbook.models.encoder_decoder import EncoderDecoder
-from attnbook.training.loop import Trainer, held_out_loss
+from attnbook.training.loop import Trainer, compute_held_out_loss
 from attnbook.training.run import change_seed
 from attnbook.training.scoring import (
     compute_shifted_error,
-    predicted_links,
+    predict_links,
     score_sequences,
 )
 from attnbook.training.tasks import Task
@@ -70,7 +70,7 @@ def compute_closeness(matrix: Tensor) -> float:
     return float(matrix.trace() / norm)
 
 
-def with_score(model: EncoderDecoder, score: nn.Module) -> EncoderDecoder:
+def build_with_score(model: EncoderDecoder, score: nn.Module) -> EncoderDecoder:
     """Put another score into a decoder, and return the model."""
     model.decoder.attention.score = score
     return model
@@ -79,9 +79,9 @@ def with_score(model: EncoderDecoder, score: nn.Module) -> EncoderDecoder:
 def measure(model: EncoderDecoder, data: Task) -> dict[str, float]:
     """Return loss and alignment error on the test sentences."""
     pairs: Sequence = data.splits.test
-    links = predicted_links(data, model, pairs)
+    links = predict_links(data, model, pairs)
     return {
-        "loss": held_out_loss(model, data.encode(pairs)),
+        "loss": compute_held_out_loss(model, data.encode(pairs)),
         "alignment_error": compute_shifted_error(links, pairs, 0),
     }
 
@@ -102,13 +102,13 @@ def train_alone(
 def train(seed: int, data: Task, score: Callable) -> EncoderDecoder:
     """Train a decoder with a dot score from the first weights of its seed."""
     run = change_seed(SHORT_TALK, seed, score="dot")
-    model = with_score(run.model(), score(run.decoder))
+    model = build_with_score(run.model(), score(run.decoder))
     encoded = [data.encode(x) for x in (data.splits.train, data.splits.valid)]
     Trainer(model, *encoded, run.recipe).run(progress=False)
     return model
 
 
-def study(seed: int, data: Task) -> dict:
+def measure_seed(seed: int, data: Task) -> dict:
     """Return what rotations do to the decoders of one seed."""
     width = SHORT_TALK.decoder
     rotations = [draw_rotation(width, 10 * seed + n) for n in range(DRAWS)]
@@ -117,10 +117,10 @@ def study(seed: int, data: Task) -> dict:
 
     def fresh(rotation: Tensor | None = None) -> EncoderDecoder:
         dot.load_state_dict(weights)
-        return with_score(dot, RotatedDot(width, rotation))
+        return build_with_score(dot, RotatedDot(width, rotation))
 
     found: dict = {"seed": seed, "trained": measure(fresh(), data)}
-    found["trained"] |= errors(fresh(), data)
+    found["trained"] |= compute_errors(fresh(), data)
     found["rotated"] = [measure(fresh(r), data) for r in rotations]
     for name, rotation in ("matrix", None), ("undoing", rotations[0]):
         model = fresh(rotation)
@@ -133,13 +133,15 @@ def study(seed: int, data: Task) -> dict:
     train_alone(model, data, model.decoder.mix.weight, seed)
     found["other matrix"] = measure(model, data)
     rotated = train(seed, data, lambda n: RotatedDot(n, rotations[0]))
-    found["from the start"] = measure(rotated, data) | errors(rotated, data)
-    with_score(rotated, RotatedDot(width))
+    found["from the start"] = measure(rotated, data) | compute_errors(
+        rotated, data
+    )
+    build_with_score(rotated, RotatedDot(width))
     found["rotated back"] = measure(rotated, data)
     return found
 
 
-def errors(model: EncoderDecoder, data: Task) -> dict[str, float]:
+def compute_errors(model: EncoderDecoder, data: Task) -> dict[str, float]:
     """Return the share of wrong sentences, generated."""
     scored = score_sequences(data, model, data.splits.test)
     return {"sequence_error": scored["sequence_error"]}
@@ -162,6 +164,6 @@ def key_rotation() -> dict:
     """Record decoders with dot scores whose keys are rotated."""
     data = SHORT_TALK.data()
     return {
-        "seeds": [study(seed, data) for seed in SEEDS],
+        "seeds": [measure_seed(seed, data) for seed in SEEDS],
         "general": general_matrix(data),
     }

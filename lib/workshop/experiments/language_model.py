@@ -11,8 +11,8 @@ from attnbook.training.character_model import (
     build_character_model,
 )
 from attnbook.training.language_modeling import (
-    guessing_losses,
-    held_out_loss,
+    compute_guessing_losses,
+    compute_held_out_loss,
     train_language_model,
 )
 from workshop.experiments.device import get_device
@@ -39,7 +39,7 @@ def language_model() -> dict:
             recent.append(loss)
             if (step + 1) % EVERY == 0:
                 point = {"step": step + 1, "train_loss": sum(recent) / EVERY}
-                point["valid_loss"] = held_out_loss(
+                point["valid_loss"] = compute_held_out_loss(
                     model, "valid", RECIPE.window
                 )
                 curve.append(point)
@@ -49,8 +49,8 @@ def language_model() -> dict:
         round_to_half(model)
         return {
             "curve": curve,
-            "test_loss": held_out_loss(model, "test", RECIPE.window),
-            "guesses": guessing_losses("test"),
+            "test_loss": compute_held_out_loss(model, "test", RECIPE.window),
+            "guesses": compute_guessing_losses("test"),
         }
 
     made = record_results(

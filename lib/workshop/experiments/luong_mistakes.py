@@ -36,7 +36,7 @@ from workshop.experiments.registry import experiment
 WIDTH, REACH = 96, 2  # of states and memory; of a window
 
 
-class Unmasked(GlobalAttention):
+class UnmaskedAttention(GlobalAttention):
     """Softmax over real and padded positions."""
 
     def forward(self, query, keys, value, lengths, step=0):
@@ -45,7 +45,7 @@ class Unmasked(GlobalAttention):
         return weights @ value, weights
 
 
-class OverQueries(GlobalAttention):
+class SoftmaxOverQueries(GlobalAttention):
     """Softmax over the queries: all of them in training, one in use."""
 
     def compute_weights(self, scores, query, real, step):
@@ -61,7 +61,7 @@ class ReshapedScore(GeneralScore):
         return query @ keys.reshape(len(keys), keys.shape[2], keys.shape[1])
 
 
-class HalfScore(DotScore):
+class HalfColumnsScore(DotScore):
     """Only the first half of the columns is compared."""
 
     def forward(self, query, keys):
@@ -82,7 +82,7 @@ class HalfOpenWindow(MonotonicAttention):
         return masked_softmax(scores, window & real)
 
 
-class EndlessWindow(MonotonicAttention):
+class UnboundedWindow(MonotonicAttention):
     """A window whose center does not stop at the last word."""
 
     def compute_weights(self, scores, query, real, step):
@@ -93,7 +93,7 @@ class EndlessWindow(MonotonicAttention):
         return masked_softmax(scores, (offsets.abs() <= self.reach) & real)
 
 
-class NotFed(LuongDecoder):
+class WithoutInputFeeding(LuongDecoder):
     """Input feeding in training; in use, every step is fed zeros."""
 
     def step(self, previous, state, memory):
@@ -133,28 +133,31 @@ def global_general() -> nn.Module:
 DECODERS = {
     "general, right": Variant(global_general),
     "padding not masked": Variant(
-        lambda: Unmasked(general()), "general, right"
+        lambda: UnmaskedAttention(general()), "general, right"
     ),
     "softmax over the queries": Variant(
-        lambda: OverQueries(general()), "general, right"
+        lambda: SoftmaxOverQueries(general()), "general, right"
     ),
     "reshaped, not transposed": Variant(
         lambda: GlobalAttention(ReshapedScore(WIDTH, WIDTH)), "general, right"
     ),
     "dot, right": Variant(lambda: GlobalAttention(DotScore(WIDTH, WIDTH))),
     "half of the columns": Variant(
-        lambda: GlobalAttention(HalfScore(WIDTH, WIDTH)), "dot, right"
+        lambda: GlobalAttention(HalfColumnsScore(WIDTH, WIDTH)), "dot, right"
     ),
     "input feeding, right": Variant(global_general, feeding=True),
     "not fed in use": Variant(
-        global_general, "input feeding, right", NotFed, feeding=True
+        global_general,
+        "input feeding, right",
+        WithoutInputFeeding,
+        feeding=True,
     ),
     "window, right": Variant(lambda: MonotonicAttention(general(), REACH)),
     "window without its right end": Variant(
         lambda: HalfOpenWindow(general(), REACH), "window, right"
     ),
     "window beyond the sentence": Variant(
-        lambda: EndlessWindow(general(), REACH), "window, right"
+        lambda: UnboundedWindow(general(), REACH), "window, right"
     ),
 }
 

@@ -23,7 +23,7 @@ from attnbook.models.transformer import Size
 from attnbook.models.transformer_blocks import PostNorm, PreNorm
 from attnbook.training.language_modeling import (
     LanguageModelRecipe,
-    held_out_loss,
+    compute_held_out_loss,
     train_language_model,
 )
 from workshop.experiments.device import get_device
@@ -102,8 +102,8 @@ def train_and_measure(last: str, rate: float, seed: int) -> dict:
         "seed": seed,
         "parameters": count_parameters(model),
         "cache": 2 * groups * WIDTH // HEADS * BLOCKS,
-        "valid_loss": held_out_loss(model, "valid", WINDOW),
-        "test_loss": held_out_loss(model, "test", WINDOW),
+        "valid_loss": compute_held_out_loss(model, "valid", WINDOW),
+        "test_loss": compute_held_out_loss(model, "test", WINDOW),
     }
 
 

@@ -10,7 +10,7 @@ from attnbook.models.transformer_blocks import PostNorm, PreNorm
 from attnbook.training.character_model import build_character_model
 from attnbook.training.language_modeling import (
     LanguageModelRecipe,
-    held_out_loss,
+    compute_held_out_loss,
     train_language_model,
 )
 from workshop.experiments.device import get_device
@@ -56,7 +56,7 @@ def train_and_measure(norm: str, blocks: int, warmup: float, seed: int) -> dict:
     ]
     return {
         "loss": means,
-        "valid_loss": held_out_loss(model, "valid", 64),
+        "valid_loss": compute_held_out_loss(model, "valid", 64),
         "first_gradients": first[0],
     }
 

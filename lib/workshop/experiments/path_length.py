@@ -11,7 +11,10 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from attnbook.models.devices import use_seed
-from attnbook.models.sequence_layers import SEQUENCE_LAYERS, gradient_reach
+from attnbook.models.sequence_layers import (
+    SEQUENCE_LAYERS,
+    compute_gradient_reach,
+)
 from attnbook.training.loop import optimize
 from workshop.experiments.device import get_device
 from workshop.experiments.record import recorded
@@ -37,12 +40,14 @@ TRAINED = (
 def measure_gradient_reach(
     kind: str, length: int, seed: int
 ) -> tuple[float, float]:
-    """Return `gradient_reach` for new weights and inputs, in float64."""
+    """Compute the gradient reach for new weights and inputs, in float64."""
     with use_seed(seed):
         model = SEQUENCE_LAYERS[kind](WIDTH).double()
         x = torch.randn(8, length, WIDTH, dtype=torch.float64)
         upstream = torch.randn(8, WIDTH, dtype=torch.float64)
-    return gradient_reach(*(x.to(get_device()) for x in (model, x, upstream)))
+    return compute_gradient_reach(
+        *(x.to(get_device()) for x in (model, x, upstream))
+    )
 
 
 class RecallModel(nn.Module):

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from attnbook.training import multi_lookup
-from attnbook.training.tasks import count_errors_by_length, error_rate
+from attnbook.training.tasks import compute_error_rate, count_errors_by_length
 from attnbook.training.trained import load_trained
 from workshop.experiments.device import get_device
 from workshop.experiments.heads import SEEDS, STEPS, build_model
@@ -89,7 +89,7 @@ def prune_pronunciation(seed: int, heads: int) -> dict:
     def measure(pairs) -> float:
         found = data.generate(model, pairs)
         generated = [data.targets.decode(f.ids) for f in found]
-        return error_rate(count_errors_by_length(generated, pairs))
+        return compute_error_rate(count_errors_by_length(generated, pairs))
 
     pruned = prune_greedily(
         model.decoder.attention.attention.output,
@@ -107,8 +107,8 @@ def prune_lookups(seed: int, heads: int) -> dict:
     pruned = prune_greedily(
         model.attention.output,
         heads,
-        lambda: multi_lookup.error_rate(model, seed=CHOICE_SEED),
-        lambda: multi_lookup.error_rate(model),
+        lambda: multi_lookup.compute_error_rate(model, seed=CHOICE_SEED),
+        lambda: multi_lookup.compute_error_rate(model),
     )
     return {"seed": seed, **pruned}
 

@@ -17,7 +17,7 @@ from attnbook.attention.grouped_query import GroupedQueryAttention
 from attnbook.models import multi_lookup as task
 from attnbook.models.devices import use_seed
 from attnbook.models.encoder_decoder import count_parameters
-from attnbook.training.multi_lookup import error_rate, train
+from attnbook.training.multi_lookup import compute_error_rate, train
 from workshop.experiments.device import get_device
 from workshop.experiments.heads import SEEDS, STEPS
 from workshop.experiments.record import recorded
@@ -61,7 +61,7 @@ class SharedLookupModel(task.MultiLookupModel):
         self.attention = FreeWidthAttention(WIDTH, heads, groups, columns)
 
 
-class TwoKindsModel(SharedLookupModel):
+class TwoHeadSizesModel(SharedLookupModel):
     """Two queries name an item by its address, two by its position.
 
     The task is the same; only what the model reads differs.
@@ -86,7 +86,7 @@ class TwoKindsModel(SharedLookupModel):
         return logits.unflatten(1, (task.QUERIES, -1)), weights[:, :, 0]
 
 
-MODELS = {"one kind of key": SharedLookupModel, "two kinds": TwoKindsModel}
+MODELS = {"one kind of key": SharedLookupModel, "two kinds": TwoHeadSizesModel}
 
 
 @experiment()
@@ -107,7 +107,7 @@ def heads_shared() -> dict:
                         "seed": seed,
                         "parameters": count_parameters(model.attention),
                         "cache": 2 * setting[1] * setting[2],
-                        "error": error_rate(model),
+                        "error": compute_error_rate(model),
                     }
                 )
     return {"rows": rows, "settings": SETTINGS, "steps": STEPS}

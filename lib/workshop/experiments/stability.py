@@ -23,8 +23,8 @@ from attnbook.models.transformer_blocks import PreNorm
 from attnbook.training.character_model import build_character_model
 from attnbook.training.language_modeling import (
     LanguageModelRecipe,
+    compute_held_out_loss,
     cut_windows,
-    held_out_loss,
     train_language_model,
 )
 from workshop.experiments.device import get_device
@@ -89,7 +89,7 @@ def train_and_measure(variant: str, rate: float, seed: int) -> dict:
 
     train_language_model(model, LanguageModelRecipe(STEPS, rate), seed, [each])
     columns = {k: [point[k] for point in seen] for k in seen[0]}
-    return {**columns, "valid_loss": held_out_loss(model, "valid", 64)}
+    return {**columns, "valid_loss": compute_held_out_loss(model, "valid", 64)}
 
 
 @experiment()

@@ -19,11 +19,11 @@ from attnbook.attention.self_attention import (
     self_attention,
 )
 from attnbook.diagnose import (
-    batch_test,
-    leak_test,
-    longer_padding_test,
-    padding_test,
-    prefix_test,
+    measure_batch_effect,
+    measure_leak,
+    measure_longer_padding,
+    measure_padding_effect,
+    measure_prefix_effect,
 )
 from attnbook.exercises.masks.no_leak import no_leak
 from attnbook.models.encoder import Encoder, Memory
@@ -53,8 +53,8 @@ class Said(nn.Module):
 @pytest.mark.parametrize("name", DECODERS)
 def test_a_decoder_does_not_depend_on_later_symbols(name):
     message = Said(made(DECODERS, name))
-    assert leak_test(message, PREVIOUS).max() < ROUNDING
-    assert prefix_test(message, PREVIOUS).max() < ROUNDING
+    assert measure_leak(message, PREVIOUS).max() < ROUNDING
+    assert measure_prefix_effect(message, PREVIOUS).max() < ROUNDING
     assert no_leak(message, PREVIOUS)
 
 
@@ -71,8 +71,8 @@ def beside(model):
 @pytest.mark.parametrize("name", DECODERS)
 def test_a_decoder_does_not_read_the_padding_of_its_source(name):
     message = beside(made(DECODERS, name))
-    assert padding_test(message, SOURCE, LENGTHS).max() < ROUNDING
-    assert longer_padding_test(message, SOURCE, LENGTHS).max() < ROUNDING
+    assert measure_padding_effect(message, SOURCE, LENGTHS).max() < ROUNDING
+    assert measure_longer_padding(message, SOURCE, LENGTHS).max() < ROUNDING
 
 
 @pytest.mark.parametrize("name", DECODERS)
@@ -85,7 +85,7 @@ def test_sequences_of_a_batch_are_independent(name):
         logits = model(both[:, :3], three, both[:, 3:]).logits.flatten(1)
         return logits[:, None].expand(-1, both.shape[1], -1)
 
-    assert batch_test(message, both).max() < ROUNDING
+    assert measure_batch_effect(message, both).max() < ROUNDING
 
 
 def heads(x):
@@ -148,19 +148,21 @@ def test_a_layer_with_a_causal_mask_does_not_leak(name, kind):
     def model(x):
         return attention(x, CAUSAL[kind](x.shape[1]))
 
-    assert leak_test(model, X).max() < ROUNDING
-    assert prefix_test(model, X).max() < ROUNDING
-    assert batch_test(model, X).max() < ROUNDING
+    assert measure_leak(model, X).max() < ROUNDING
+    assert measure_prefix_effect(model, X).max() < ROUNDING
+    assert measure_batch_effect(model, X).max() < ROUNDING
 
 
 def test_attention_that_makes_its_own_mask_does_not_leak():
     windowed = of_heads(lambda q, k, v, _: attend_window(q, k, v, 3, rows=2))()
     causal = projected(lambda x, Q, K, V, _: causal_self_attention(x, Q, K, V))
     for attention in windowed, causal():
-        assert leak_test(lambda x, f=attention: f(x, None), X).max() < ROUNDING
-        assert prefix_test(lambda x, f=attention: f(x, None), X).max() < (
-            ROUNDING
+        assert (
+            measure_leak(lambda x, f=attention: f(x, None), X).max() < ROUNDING
         )
+        assert measure_prefix_effect(
+            lambda x, f=attention: f(x, None), X
+        ).max() < (ROUNDING)
 
 
 @pytest.mark.parametrize("name", LAYERS)
@@ -173,8 +175,8 @@ def test_a_layer_with_a_padding_mask_does_not_read_padding(name, causal):
         mask = masks.padding(lengths, n).expand(-1, 1, n, -1)
         return attention(x, mask & masks.causal(n, n) if causal else mask)
 
-    assert padding_test(model, X, LENGTHS).max() < ROUNDING
-    assert longer_padding_test(model, X, LENGTHS).max() < ROUNDING
+    assert measure_padding_effect(model, X, LENGTHS).max() < ROUNDING
+    assert measure_longer_padding(model, X, LENGTHS).max() < ROUNDING
 
 
 def test_an_encoder_does_not_read_padding():
@@ -186,8 +188,8 @@ def test_an_encoder_does_not_read_padding():
             last = memory.last[:, None].expand(-1, source.shape[1], -1)
             return torch.cat([memory.states, last], dim=-1)
 
-        assert padding_test(read, SOURCE, LENGTHS).max() < ROUNDING
-        assert longer_padding_test(read, SOURCE, LENGTHS).max() < ROUNDING
+        assert measure_padding_effect(read, SOURCE, LENGTHS).max() < ROUNDING
+        assert measure_longer_padding(read, SOURCE, LENGTHS).max() < ROUNDING
 
 
 # What leaks, and what reads padding: the same tests have to find it.
@@ -234,14 +236,14 @@ LEAKS = {
 @pytest.mark.parametrize("kind", LEAKS)
 def test_a_mask_that_leaks_is_found(name, kind):
     attention = made(LAYERS, name)
-    found = leak_test(lambda x: attention(x, LEAKS[kind](x.shape[1])), X)
+    found = measure_leak(lambda x: attention(x, LEAKS[kind](x.shape[1])), X)
     assert found.max() > 100 * ROUNDING
 
 
 def test_a_model_that_reads_backwards_is_found():
     model = made({"": ReadsBackwards}, "").eval()
-    assert leak_test(model, PREVIOUS)[:-1].min() > 100 * ROUNDING
-    assert prefix_test(model, PREVIOUS)[:-1].min() > 100 * ROUNDING
+    assert measure_leak(model, PREVIOUS)[:-1].min() > 100 * ROUNDING
+    assert measure_prefix_effect(model, PREVIOUS)[:-1].min() > 100 * ROUNDING
     assert not no_leak(model, PREVIOUS)
 
 
@@ -253,15 +255,15 @@ def test_a_padding_mask_on_the_wrong_axis_is_found(name):
         n = x.shape[1]
         return attention(x, masks.padding(lengths, n).mT.expand(-1, 1, -1, n))
 
-    assert padding_test(model, X, LENGTHS)[1] > 100 * ROUNDING
+    assert measure_padding_effect(model, X, LENGTHS)[1] > 100 * ROUNDING
 
 
 def test_a_decoder_that_reads_padding_is_found():
     forgetful = {"": lambda: build_luong(PaddingForgotten(DotScore(C, C)))}
     message = beside(made(forgetful, ""))
     # The states of padding are 0 whatever stands there; their number counts.
-    assert padding_test(message, SOURCE, LENGTHS)[1] < ROUNDING
-    assert longer_padding_test(message, SOURCE, LENGTHS)[1] > 100 * ROUNDING
+    assert measure_padding_effect(message, SOURCE, LENGTHS)[1] < ROUNDING
+    assert measure_longer_padding(message, SOURCE, LENGTHS)[1] > 100 * ROUNDING
 
 
 def test_an_encoder_that_reads_padding_is_found():
@@ -270,4 +272,4 @@ def test_an_encoder_that_reads_padding_is_found():
     def read(source, lengths):
         return encoder(source, lengths).states
 
-    assert padding_test(read, SOURCE, LENGTHS)[1] > 100 * ROUNDING
+    assert measure_padding_effect(read, SOURCE, LENGTHS)[1] > 100 * ROUNDING

@@ -6,9 +6,9 @@ from torch.utils._pytree import tree_leaves
 from attnbook.attention.error_budget import error_budget, share_of_budget
 from attnbook.attention.scaled_dot_product import attend
 from attnbook.attention.tiled import (
+    accumulate_tiles,
     attend_tiled,
     attend_tiled_gradient,
-    tiled_sums,
 )
 
 SHAPES = [(13, 17), (17, 13), (16, 16), (1, 1), (1, 23), (23, 1)]
@@ -84,7 +84,7 @@ def test_one_logarithm_loses_digits_that_maximum_and_total_keep(offset):
     Half an ulp of 2000 is 6e-5: that much the logarithm loses.
     """
     inputs, upstream = drawn(1, 41, torch.float32, offset)
-    output, maximum, total = tiled_sums(*inputs, 8)
+    output, maximum, total = accumulate_tiles(*inputs, 8)
     lse = maximum + total.log()
     by_logarithm, by_both = (
         attend_tiled_gradient(*inputs, output, sums, up, 8)[2].double().sum(-2)

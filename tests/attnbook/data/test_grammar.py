@@ -11,7 +11,7 @@ from attnbook.data import Pair, grammar
 from attnbook.data.grammar import (
     Aligned,
     align_words,
-    known,
+    examples,
     load,
     load_long,
     sample_pairs,
@@ -107,14 +107,14 @@ def test_docstring_draws_an_alignment():
 
 
 def test_i_am_here():
-    made = align_words(known.here())
+    made = align_words(examples.build_place_example())
     assert made.source == ("i", "am", "here")
     assert made.target == ("je", "suis", "ici")
     assert made.sure == made.possible == {(0, 0), (1, 1), (2, 2)}
 
 
 def test_adjectives_change_places():
-    made = align_words(known.car())
+    made = align_words(examples.build_car_example())
     assert " ".join(made.source) == "he bought the big red car"
     assert " ".join(made.target) == "il a acheté la grande voiture rouge"
     sure = {(0, 0), (2, 1), (3, 2), (4, 3), (5, 5), (6, 4)}
@@ -123,7 +123,7 @@ def test_adjectives_change_places():
 
 
 def test_the_animal_did_not_cross_the_street():
-    made = align_words(known.animal("tired"))
+    made = align_words(examples.build_animal_example("tired"))
     assert " ".join(made.source) == (
         "the animal didn't cross the street because it was too tired"
     )
@@ -138,7 +138,8 @@ def test_the_animal_did_not_cross_the_street():
 
 def test_it_takes_the_gender_of_what_it_stands_for():
     wide, tired = (
-        align_words(known.animal(name)) for name in ("wide", "tired")
+        align_words(examples.build_animal_example(name))
+        for name in ("wide", "tired")
     )
     assert wide.source[:-1] == tired.source[:-1]
     assert wide.target[-4:] == ("elle", "était", "trop", "large")
@@ -152,7 +153,7 @@ def test_it_takes_the_gender_of_what_it_stands_for():
 )
 def test_refuses_adjectives_that_do_not_decide(adjective, message):
     with pytest.raises(ValueError, match=message):
-        known.animal(adjective)
+        examples.build_animal_example(adjective)
 
 
 @pytest.mark.parametrize(
@@ -576,7 +577,10 @@ def test_no_word_is_met_for_the_first_time_in_a_test(plain):
 def test_the_quoted_animals_are_not_learnt_by_heart(plain):
     learnt = {pair.source for pair in load().train}
     for adjective in ("tired", "wide"):
-        assert align_words(known.animal(adjective)).source not in learnt
+        assert (
+            align_words(examples.build_animal_example(adjective)).source
+            not in learnt
+        )
 
 
 @pytest.mark.refusal

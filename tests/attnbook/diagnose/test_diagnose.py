@@ -9,22 +9,22 @@ from attnbook.attention.multi_head import MultiHeadAttention
 from attnbook.attention.scaled_dot_product import attend, attention_weights
 from attnbook.attention.self_attention import causal_mask
 from attnbook.diagnose import (
-    batch_test,
+    compare_with_reference,
     entropy,
-    first_nonfinite_layer,
+    find_known_mistakes,
+    find_missing_gradients,
+    find_nonfinite_layer,
     head_similarity,
-    known_mistakes,
-    leak_test,
-    longer_padding_test,
-    order_test,
-    padding_test,
-    parameters_without_gradient,
-    prefix_test,
-    reference_test,
-    repeat_test,
+    measure_batch_effect,
+    measure_leak,
+    measure_longer_padding,
+    measure_order_effect,
+    measure_padding_effect,
+    measure_prefix_effect,
+    measure_randomness,
+    measure_weight_errors,
+    record_attention,
     uniformity,
-    watch_attention,
-    weights_test,
 )
 from attnbook.diagnose.reference import MISTAKES
 
@@ -67,13 +67,13 @@ def causal(x):
 
 
 def test_a_leak_is_found_where_it_is():
-    assert leak_test(causal, X).abs().max() == 0
-    assert (leak_test(lambda x: attend(x, x, x), X)[:-1] > 0.01).all()
+    assert measure_leak(causal, X).abs().max() == 0
+    assert (measure_leak(lambda x: attend(x, x, x), X)[:-1] > 0.01).all()
 
     def only_the_second(x):
         return torch.cat([x[:, :1], x[:, 2:3], x[:, 2:]], dim=1)
 
-    found = leak_test(only_the_second, X)
+    found = measure_leak(only_the_second, X)
     assert (found > 0).tolist() == [False, True, False, False, False]
 
 
@@ -83,20 +83,25 @@ def masked(x, lengths):
 
 
 def test_padding_that_changes_outputs_is_found():
-    assert padding_test(masked, X, LENGTHS).tolist() == [0, 0]
-    found = padding_test(lambda x, n: attend(x, x, x), X, LENGTHS)
+    assert measure_padding_effect(masked, X, LENGTHS).tolist() == [0, 0]
+    found = measure_padding_effect(lambda x, n: attend(x, x, x), X, LENGTHS)
     assert found[0] == 0
     assert found[1] > 0.01
 
 
 def test_nothing_is_changed_in_place():
     kept = X.clone()
-    leak_test(causal, X)
-    padding_test(masked, X, LENGTHS)
+    measure_leak(causal, X)
+    measure_padding_effect(masked, X, LENGTHS)
     uniformity(attention_weights(X, X), causal_mask(5, 5))
-    for test in (prefix_test, batch_test, order_test, repeat_test):
+    for test in (
+        measure_prefix_effect,
+        measure_batch_effect,
+        measure_order_effect,
+        measure_randomness,
+    ):
         test(causal, X)
-    longer_padding_test(masked, X, LENGTHS)
+    measure_longer_padding(masked, X, LENGTHS)
     assert torch.equal(X, kept)
 
 
@@ -110,11 +115,16 @@ def reads(model):
 
 
 def test_tokens_are_tested_as_vectors_are():
-    assert leak_test(reads(causal), TOKENS).max() == 0
-    assert (leak_test(reads(lambda x: attend(x, x, x)), TOKENS)[:-1] > 0).all()
-    assert padding_test(reads(masked), TOKENS, LENGTHS).max() == 0
+    assert measure_leak(reads(causal), TOKENS).max() == 0
+    assert (
+        measure_leak(reads(lambda x: attend(x, x, x)), TOKENS)[:-1] > 0
+    ).all()
+    assert measure_padding_effect(reads(masked), TOKENS, LENGTHS).max() == 0
     wrong = reads(lambda x, lengths: attend(x, x, x))
-    assert padding_test(wrong, TOKENS, LENGTHS).gt(0.01).tolist() == [0, 1]
+    assert measure_padding_effect(wrong, TOKENS, LENGTHS).gt(0.01).tolist() == [
+        0,
+        1,
+    ]
 
 
 def test_a_leak_of_nan_is_a_leak():
@@ -122,7 +132,7 @@ def test_a_leak_of_nan_is_a_leak():
         later = x.flip(1).cumsum(1).flip(1) - x
         return x + torch.where(later.abs() > 1e3, torch.nan, 0.0)
 
-    found = leak_test(divides, torch.cat([X[:, :4], -1e4 + 0 * X[:, 4:]], 1))
+    found = measure_leak(divides, torch.cat([X[:, :4], -1e4 + 0 * X[:, 4:]], 1))
     assert found.isinf().any()
 
 
@@ -130,10 +140,10 @@ def test_a_causal_model_may_still_depend_on_the_length():
     def from_the_end(x):
         return causal(x) + torch.arange(x.shape[1]).flip(0)[:, None]
 
-    assert leak_test(from_the_end, X).max() == 0
-    found = prefix_test(from_the_end, X)
+    assert measure_leak(from_the_end, X).max() == 0
+    found = measure_prefix_effect(from_the_end, X)
     assert found.tolist() == pytest.approx([4, 3, 2, 1, 0], abs=1e-5)
-    assert prefix_test(causal, X).max() < 1e-6
+    assert measure_prefix_effect(causal, X).max() < 1e-6
 
 
 def test_more_padding_must_change_nothing():
@@ -141,39 +151,41 @@ def test_more_padding_must_change_nothing():
         x, real = TABLE[tokens], (tokens != 0)[:, None]
         return attend(x, x, x, real)
 
-    assert longer_padding_test(masked, X, LENGTHS).max() < 1e-6
-    assert longer_padding_test(finds_padding, TOKENS, LENGTHS).max() < 1e-6
+    assert measure_longer_padding(masked, X, LENGTHS).max() < 1e-6
+    assert measure_longer_padding(finds_padding, TOKENS, LENGTHS).max() < 1e-6
     wrong = reads(lambda x, lengths: attend(x, x, x))
-    assert longer_padding_test(wrong, TOKENS, LENGTHS).min() > 0.01
+    assert measure_longer_padding(wrong, TOKENS, LENGTHS).min() > 0.01
 
 
 def test_sequences_of_a_batch_must_be_independent():
-    assert batch_test(causal, X).max() == 0
-    mixed = batch_test(lambda x: x - x.mean((0, 1)), X)
+    assert measure_batch_effect(causal, X).max() == 0
+    mixed = measure_batch_effect(lambda x: x - x.mean((0, 1)), X)
     assert (mixed > 0.01).all()
     with pytest.raises(ValueError, match="1 sequence has no others"):
-        batch_test(causal, X[:1])
+        measure_batch_effect(causal, X[:1])
 
 
 def test_order_test_separates_order_sensitive_models():
-    assert order_test(lambda x: attend(x, x, x), X) < 1e-6
-    assert order_test(causal, X) > 0.01
+    assert measure_order_effect(lambda x: attend(x, x, x), X) < 1e-6
+    assert measure_order_effect(causal, X) > 0.01
 
 
-@pytest.mark.parametrize("test", [leak_test, prefix_test, order_test])
+@pytest.mark.parametrize(
+    "test", [measure_leak, measure_prefix_effect, measure_order_effect]
+)
 def test_a_model_in_training_mode_is_refused(test):
     noisy = nn.Dropout(0.5)
-    assert repeat_test(noisy, X) > 0.01
+    assert measure_randomness(noisy, X) > 0.01
     with pytest.raises(ValueError, match="is the model in evaluation mode"):
         test(noisy, X)
     noisy.eval()
-    assert repeat_test(noisy, X) == 0
+    assert measure_randomness(noisy, X) == 0
     assert test(noisy, X) is not None
 
 
 def test_equal_tokens_cannot_be_exchanged():
     with pytest.raises(ValueError, match="all tokens are 3"):
-        leak_test(reads(causal), torch.full((1, 4), 3))
+        measure_leak(reads(causal), torch.full((1, 4), 3))
 
 
 RIGHT = attention_weights(X, X, causal_mask(5, 5))
@@ -189,15 +201,15 @@ RIGHT = attention_weights(X, X, causal_mask(5, 5))
     ],
 )
 def test_invalid_attention_weights_are_reported(key, broken):
-    right = weights_test(RIGHT, causal_mask(5, 5))
+    right = measure_weight_errors(RIGHT, causal_mask(5, 5))
     assert max(right.values()) < 1e-6
-    assert weights_test(broken, causal_mask(5, 5))[key] > 0.01
+    assert measure_weight_errors(broken, causal_mask(5, 5))[key] > 0.01
 
 
 def test_a_fully_masked_row_need_not_sum_to_one():
     mask = torch.tensor([[True, False], [False, False]])
     rows = torch.tensor([[1.0, 0], [0, 0]])
-    assert max(weights_test(rows, mask).values()) == 0
+    assert max(measure_weight_errors(rows, mask).values()) == 0
 
 
 class Twice(nn.Module):
@@ -216,7 +228,7 @@ def test_every_attention_layers_weights_are_recorded():
     model, x = Twice().eval(), torch.randn(3, 5, 8, generator=SEED)
     expected = model(x)
     _, ours = model.ours(x, need_weights=True)
-    with watch_attention(model) as seen:
+    with record_attention(model) as seen:
         watched = model(x)
         model(x)
     assert torch.equal(watched, expected)
@@ -231,33 +243,33 @@ def test_every_attention_layers_weights_are_recorded():
 def test_weights_are_recorded_despite_the_fast_path():
     layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True).eval()
     x = torch.randn(3, 5, 8, generator=SEED)
-    with torch.no_grad(), watch_attention(layer) as seen:
+    with torch.no_grad(), record_attention(layer) as seen:
         layer(x)
     assert seen["self_attn"][0].shape == (3, 2, 5, 5)
     assert torch.backends.mha.get_fastpath_enabled()
     with pytest.raises(ValueError, match="Linear has no layer"):
-        watch_attention(nn.Linear(2, 2)).__enter__()
+        record_attention(nn.Linear(2, 2)).__enter__()
 
 
 def test_the_first_nan_is_named():
     model = Twice().eval()
     x = torch.randn(3, 5, 8, generator=SEED)
-    assert first_nonfinite_layer(model, x) is None
+    assert find_nonfinite_layer(model, x) is None
     with torch.no_grad():
         model.ours.value.weight[0, 0] = torch.inf
-    assert first_nonfinite_layer(model, x) == "ours.value"
+    assert find_nonfinite_layer(model, x) == "ours.value"
     assert not any(m._forward_hooks for m in model.modules())
 
 
 def test_parameters_that_learn_nothing_are_named():
     model = Twice()
     x = torch.randn(3, 5, 8, generator=SEED)
-    found = parameters_without_gradient(model, model(x).square().mean())
+    found = find_missing_gradients(model, model(x).square().mean())
     assert found == {
         "unused.weight": "not in the graph",
         "unused.bias": "not in the graph",
     }
-    uniform = parameters_without_gradient(model, model(0 * x).square().mean())
+    uniform = find_missing_gradients(model, model(0 * x).square().mean())
     assert uniform["ours.query.weight"] == "all zero"
     assert all(p.grad is None for p in model.parameters())
 
@@ -267,23 +279,26 @@ def test_a_correct_function_passes_the_reference_test():
         return F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
 
     for right in attend, torchs:
-        assert max(reference_test(right).values()) < 1e-4
-        assert known_mistakes(right) == []
+        assert max(compare_with_reference(right).values()) < 1e-4
+        assert find_known_mistakes(right) == []
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_every_known_mistake_is_distinguished_from_the_others(mistake):
     wrong = MISTAKES[mistake]
-    assert max(reference_test(wrong).values()) > 0.1
-    assert known_mistakes(wrong) == [mistake]
+    assert max(compare_with_reference(wrong).values()) > 0.1
+    assert find_known_mistakes(wrong) == [mistake]
 
 
 def test_an_unlisted_mistake_is_not_named():
-    assert known_mistakes(lambda q, k, v, mask=None: 2 * attend(q, k, v)) == []
+    assert (
+        find_known_mistakes(lambda q, k, v, mask=None: 2 * attend(q, k, v))
+        == []
+    )
     with pytest.raises(ValueError, match=r"at 'no mask' it gives \(2, 3, 5, 7"):
-        reference_test(attention_weights_of)
+        compare_with_reference(attention_weights_of)
     with pytest.raises(ValueError, match="fails at 'no mask': RuntimeError"):
-        reference_test(lambda q, k, v, mask=None: q @ k)
+        compare_with_reference(lambda q, k, v, mask=None: q @ k)
 
 
 def attention_weights_of(q, k, v, mask=None):

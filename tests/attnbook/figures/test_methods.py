@@ -5,7 +5,7 @@ import itertools
 import matplotlib.pyplot as plt
 import pytest
 
-from attnbook.figures import GRAY, PALETTE, color_of, look_of
+from attnbook.figures import GRAY, PALETTE, get_color, get_style
 from attnbook.figures.methods import FAMILIES, METHODS
 
 pytestmark = pytest.mark.precision
@@ -28,9 +28,9 @@ def test_no_two_methods_of_a_family_look_alike_even_without_color(family):
 
 @pytest.mark.parametrize("method", METHODS)
 def test_a_look_can_be_plotted_in_a_color_of_the_palette(method):
-    assert color_of(method) in {*PALETTE.values(), GRAY}
+    assert get_color(method) in {*PALETTE.values(), GRAY}
     _, ax = plt.subplots()
-    (line,) = ax.plot([1, 2], [3, 4], **look_of(method))
+    (line,) = ax.plot([1, 2], [3, 4], **get_style(method))
     assert line.get_label() == method
     plt.close("all")
 
@@ -38,4 +38,4 @@ def test_a_look_can_be_plotted_in_a_color_of_the_palette(method):
 @pytest.mark.refusal
 def test_an_unknown_method_is_refused_with_those_that_are_known():
     with pytest.raises(ValueError, match=r"'none' is none .*no positions"):
-        look_of("none")
+        get_style("none")

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from attnbook.attention import tiled
-from attnbook.attention.tiled import attend_tiled_gradient, tiled_sums
+from attnbook.attention.tiled import accumulate_tiles, attend_tiled_gradient
 from attnbook.flash.operators import split_groups
 from attnbook.flash.options import MaskedTileScores
 from flash_cases import CASES, draw_inputs, measure_error_shares
@@ -26,7 +26,7 @@ def run_tiles(inputs, upstream, options, average=1.0):
         *inputs, upstream, groups=inputs[1].shape[1]
     )
     scores = MaskedTileScores(query, key, options)
-    output, maximum, total = tiled_sums(query, key, value, 16, scores)
+    output, maximum, total = accumulate_tiles(query, key, value, 16, scores)
     grads = attend_tiled_gradient(
         query,
         key,
@@ -97,7 +97,9 @@ WRONG = {
         several,
     ),
     "first tiles not rescaled": (
-        change_tiles("rescaling", lambda old, new: torch.ones_like(new)),
+        change_tiles(
+            "compute_rescaling", lambda old, new: torch.ones_like(new)
+        ),
         # An earlier tile has to have a smaller maximum for some query.
         lambda case: (
             min(case.S, max(case.lengths or (99,))) > 16

@@ -177,7 +177,7 @@ for name, factory in SEQ2SEQ.items():
     def translating(p, factory=factory):
         model = p(made(factory))
         message = model(*p((SOURCE, LENGTHS, PREVIOUS)))
-        return loop.symbol_loss(message.logits, p(PREVIOUS)), *message
+        return loop.compute_symbol_loss(message.logits, p(PREVIOUS)), *message
 
     def decoding(p, factory=factory):
         model = p(made(factory))
@@ -396,7 +396,7 @@ def looking_up_in_tables(p):
     rng = torch.Generator().manual_seed(2)
     tables = multi_lookup.draw_tables(3, rng).to(p.device)
     logits, weights = model(tables)
-    answers = multi_lookup_training.read_answers(tables)
+    answers = multi_lookup_training.get_targets(tables)
     return multi_lookup.compute_lookup_loss(logits, answers), weights
 
 
@@ -421,8 +421,8 @@ def a_run_that_goes_on_from_its_checkpoint(p):
 def training_to_look_up(p):
     model = p(made(lambda: multi_lookup.MultiLookupModel(H, C, dropout=0.5)))
     multi_lookup_training.train(model, 3, 0, size=4)
-    error = multi_lookup_training.error_rate(model, 8)
-    multi_lookup_training.error_rates(model, 8)
+    error = multi_lookup_training.compute_error_rate(model, 8)
+    multi_lookup_training.compute_error_rates(model, 8)
     return error, [*model.state_dict().values()]
 
 
@@ -558,14 +558,14 @@ def diagnosing_behaviour(p):
     lengths = p(torch.tensor([3, 2]))
     with torch.no_grad():
         return (
-            diagnose.leak_test(causal, x),
-            diagnose.leak_test(model, x),
-            diagnose.prefix_test(causal, x),
-            diagnose.padding_test(padded, x, lengths),
-            diagnose.longer_padding_test(padded, x, lengths),
-            diagnose.batch_test(causal, x),
-            diagnose.order_test(causal, x),
-            diagnose.repeat_test(model, x),
+            diagnose.measure_leak(causal, x),
+            diagnose.measure_leak(model, x),
+            diagnose.measure_prefix_effect(causal, x),
+            diagnose.measure_padding_effect(padded, x, lengths),
+            diagnose.measure_longer_padding(padded, x, lengths),
+            diagnose.measure_batch_effect(causal, x),
+            diagnose.measure_order_effect(causal, x),
+            diagnose.measure_randomness(model, x),
             behavior.perturb(p(PREVIOUS)),
         )
 
@@ -573,17 +573,17 @@ def diagnosing_behaviour(p):
 @case(reads=True)
 def diagnosing_a_model_at_work(p):
     model = p(made(lambda: multi_head.MultiHeadAttention(C, H)))
-    with diagnose.watch_attention(model) as kept:
+    with diagnose.record_attention(model) as kept:
         output = model(p(X))
     bad = p(X).masked_fill(p(X) > 1, torch.nan)
     weights = kept[""][0]
     return (
         weights,
-        diagnose.weights_test(weights, self_attention.causal_mask(
+        diagnose.measure_weight_errors(weights, self_attention.causal_mask(
             T, T, weights.device
         )),
-        diagnose.parameters_without_gradient(model, output.sum()),
-        diagnose.first_nonfinite_layer(model, bad),
+        diagnose.find_missing_gradients(model, output.sum()),
+        diagnose.find_nonfinite_layer(model, bad),
     )  # fmt: skip
 
 
@@ -591,8 +591,10 @@ def diagnosing_a_model_at_work(p):
 def comparing_with_the_reference(p):
     wrong = reference.MISTAKES["the scores are not scaled"]
     return (
-        diagnose.reference_test(scaled_dot_product.attend, device=p.device),
-        diagnose.known_mistakes(wrong, device=p.device),
+        diagnose.compare_with_reference(
+            scaled_dot_product.attend, device=p.device
+        ),
+        diagnose.find_known_mistakes(wrong, device=p.device),
     )
 
 
@@ -779,17 +781,21 @@ READ_ON_META = {
     "diagnose.reference": {
         "draw_case",
         "run_case",
-        "reference_test",
-        "known_mistakes",
+        "compare_with_reference",
+        "find_known_mistakes",
     },
-    "diagnose.weights": {"weights_test"},
+    "diagnose.weights": {"measure_weight_errors"},
     "masks": {"draw_mask", "padding"},
     "masks.conventions": {"read_mask", "convert_mask"},
     "masks.inspection": "all",
     "training.metrics": {"extract_links"},
     "training.search": "all",
-    "training.multi_lookup": {"train", "error_rate", "error_rates"},
-    "training.loop": {"held_out_loss", "optimize"},
+    "training.multi_lookup": {
+        "train",
+        "compute_error_rate",
+        "compute_error_rates",
+    },
+    "training.loop": {"compute_held_out_loss", "optimize"},
     "data.vocabulary": {"pad_sequences"},
 }
 TAKES = re.compile(

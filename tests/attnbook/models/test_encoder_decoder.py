@@ -7,7 +7,7 @@ from attnbook.models.encoder_decoder import (
     count_parameters,
     run_recurrent,
 )
-from attnbook.training.loop import symbol_loss
+from attnbook.training.loop import compute_symbol_loss
 from small_models import LENGTHS, B, S, T, V, make_model, make_sources
 
 
@@ -101,7 +101,8 @@ def test_padding_does_not_count_in_the_loss():
     logits = torch.randn(1, T, V, generator=rng)
     target = torch.tensor([[4, 5, 2, 0, 0]])
     torch.testing.assert_close(
-        symbol_loss(logits, target), symbol_loss(logits[:, :3], target[:, :3])
+        compute_symbol_loss(logits, target),
+        compute_symbol_loss(logits[:, :3], target[:, :3]),
     )
 
 

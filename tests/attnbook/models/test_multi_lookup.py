@@ -10,7 +10,11 @@ from attnbook.models.multi_lookup import (
     compute_lookup_loss,
     draw_tables,
 )
-from attnbook.training.multi_lookup import error_rate, error_rates, train
+from attnbook.training.multi_lookup import (
+    compute_error_rate,
+    compute_error_rates,
+    train,
+)
 
 
 def test_the_answer_is_the_symbol_at_each_address():
@@ -46,17 +50,17 @@ def test_it_learns_and_repeats_from_its_seed():
 
 def test_guessing_is_wrong_fifteen_times_in_sixteen():
     torch.manual_seed(0)
-    wrong = error_rate(MultiLookupModel(4))
+    wrong = compute_error_rate(MultiLookupModel(4))
     assert abs(wrong - (1 - 1 / SYMBOLS)) < 0.03
 
 
 def test_the_error_rate_is_the_mean_over_the_answers_of_a_query():
     torch.manual_seed(0)
     model = MultiLookupModel(4)
-    rates = error_rates(model, count=300)
+    rates = compute_error_rates(model, count=300)
     assert rates.shape == (QUERIES,)
-    assert error_rate(model, count=300) == float(rates.mean())
-    other = error_rates(model, count=300, seed=10**6 + 1)
+    assert compute_error_rate(model, count=300) == float(rates.mean())
+    other = compute_error_rates(model, count=300, seed=10**6 + 1)
     assert not torch.equal(rates, other)
 
 

@@ -5,12 +5,12 @@ from torch import nn
 from attnbook.attention.grouped_query import GroupedQueryAttention
 from attnbook.profiling.block import (
     Block,
-    attention_sizes,
     count_block_parts,
+    count_cache_bytes,
     count_decoding_step,
     count_linear,
-    crossover_length,
-    kv_cache_bytes,
+    find_crossover_length,
+    get_attention_sizes,
 )
 from attnbook.profiling.sizes import Count, add_counts
 from attnbook.profiling.tracing import make_meta_tensor, trace_call
@@ -44,7 +44,7 @@ def test_a_blocks_products_are_those_of_its_modules(block):
     with torch.no_grad():
         found = trace_call(lambda: attention(block)(x)).flops
         fed = trace_call(lambda: feed_forward(block, x)).flops
-    sizes = attention_sizes(block, 3, 7, 7)
+    sizes = get_attention_sizes(block, 3, 7, 7)
     elementwise = sizes.B * sizes.H * sizes.T * (5 * sizes.S + sizes.D)
     both = counted["projections"].flops + counted["attention"].flops
     assert found == both - elementwise
@@ -67,11 +67,11 @@ def test_a_linear_layer_moves_rows_and_weights():
 
 @each
 def test_at_the_crossover_attention_is_half_of_the_products(block):
-    n = round(100 * crossover_length(block))
+    n = round(100 * find_crossover_length(block))
     fine = Block(100 * block.C, block.H, block.G, 100 * block.D,
                  100 * block.hidden, block.gated, block.L)  # fmt: skip
-    assert n == round(crossover_length(fine))
-    sizes = attention_sizes(fine, 1, n, n)
+    assert n == round(find_crossover_length(fine))
+    sizes = get_attention_sizes(fine, 1, n, n)
     products = 4 * sizes.H * n * n * sizes.D
     assert products == pytest.approx(2 * fine.weights * n, rel=0.01)
 
@@ -79,7 +79,9 @@ def test_at_the_crossover_attention_is_half_of_the_products(block):
 def test_the_usual_block_crosses_at_six_widths():
     """Four square projections, and two matrices to four times the width."""
     C = 768
-    assert crossover_length(Block(C, 12, 12, 64, 4 * C, False, 12)) == 6 * C
+    assert (
+        find_crossover_length(Block(C, 12, 12, 64, 4 * C, False, 12)) == 6 * C
+    )
 
 
 def test_decoding_reads_the_weights_once_for_the_whole_batch():
@@ -102,8 +104,8 @@ def test_a_decoding_step_equals_a_block_with_a_kv_cache():
 def test_the_cache_is_the_keys_and_values_of_all_layers():
     keys = make_meta_tensor(2, SMALL.G, 512, SMALL.D, dtype=torch.bfloat16)
     size = keys.numel() * keys.element_size()
-    assert kv_cache_bytes(SMALL, 2, 512, 2) == 2 * SMALL.L * size
-    assert kv_cache_bytes(PLAIN, 2, 512, 2) == 3 * kv_cache_bytes(
+    assert count_cache_bytes(SMALL, 2, 512, 2) == 2 * SMALL.L * size
+    assert count_cache_bytes(PLAIN, 2, 512, 2) == 3 * count_cache_bytes(
         SMALL, 2, 512, 2
     )
 

@@ -7,11 +7,11 @@ from attnbook.attention.query_chunks import attend_in_query_chunks
 from attnbook.attention.scaled_dot_product import attend
 from attnbook.profiling.allocations import count_saved_bytes, measure_peak_bytes
 from attnbook.profiling.memory import (
-    peak_forward,
-    peak_query_chunks,
-    peak_tiles,
-    peak_training,
-    saved_for_backward,
+    count_peak_forward,
+    count_peak_query_chunks,
+    count_peak_tiles,
+    count_peak_training,
+    count_saved_for_backward,
 )
 from attnbook.profiling.sizes import Sizes
 from attnbook.profiling.tracing import make_meta_tensor
@@ -49,26 +49,26 @@ def test_the_counted_forward_peak_equals_the_allocators(sizes):
     given = inputs(sizes)[:3]
     with torch.no_grad():
         assert measure_peak_bytes(lambda: attend(*given)) == close(
-            peak_forward(sizes)
+            count_peak_forward(sizes)
         )
         given = inputs(sizes, make_meta_tensor)[:3]
         found = measure_peak_bytes(lambda: attend(*given), "meta")
-    assert found == peak_forward(sizes)
+    assert found == count_peak_forward(sizes)
 
 
 @each
 def test_the_counted_training_peak_equals_the_allocators(sizes):
     call = both(attend, inputs(sizes))
-    assert measure_peak_bytes(call) == close(peak_training(sizes))
+    assert measure_peak_bytes(call) == close(count_peak_training(sizes))
     call = both(attend, inputs(sizes, make_meta_tensor))
-    assert measure_peak_bytes(call, "meta") == peak_training(sizes)
+    assert measure_peak_bytes(call, "meta") == count_peak_training(sizes)
 
 
 @each
 def test_bytes_saved_for_the_backward_pass_equal_autograds(sizes):
     leaves = [x.requires_grad_() for x in inputs(sizes)[:3]]
     found = count_saved_bytes(lambda: attend(*leaves), leaves)
-    assert found == saved_for_backward(sizes)
+    assert found == count_saved_for_backward(sizes)
 
 
 @pytest.mark.parametrize("rows", [1, 16, 37, 64, 1000])
@@ -79,7 +79,7 @@ def test_query_chunks_use_the_counted_memory_and_equal_the_reference(
     given = inputs(sizes)[:3]
     with torch.no_grad():
         found = measure_peak_bytes(lambda: attend_in_query_chunks(*given, rows))
-    assert found == close(peak_query_chunks(sizes, rows))
+    assert found == close(count_peak_query_chunks(sizes, rows))
     torch.testing.assert_close(
         attend_in_query_chunks(*given, rows),
         attend(*given),
@@ -94,7 +94,7 @@ def test_query_chunks_save_no_memory_in_training(sizes):
     found = count_saved_bytes(
         lambda: attend_in_query_chunks(*leaves, 16), leaves
     )
-    assert found == saved_for_backward(sizes)
+    assert found == count_saved_for_backward(sizes)
 
 
 def test_a_layer_of_gpt_2_at_4096_tokens():
@@ -103,15 +103,15 @@ def test_a_layer_of_gpt_2_at_4096_tokens():
     given = [make_meta_tensor(1, 12, 4096, 64) for _ in range(3)]
     with torch.no_grad():
         found = measure_peak_bytes(lambda: attend(*given), "meta")
-    assert found == peak_forward(sizes) == 2 * sizes.scores
+    assert found == count_peak_forward(sizes) == 2 * sizes.scores
     *leaves, up = [
         x.requires_grad_() for x in (*given, make_meta_tensor(1, 12, 4096, 64))
     ]
     call = both(attend, (*leaves, up))
     found = measure_peak_bytes(call, "meta")
-    assert found == peak_training(sizes) > 3 * sizes.scores
+    assert found == count_peak_training(sizes) > 3 * sizes.scores
     left = count_saved_bytes(lambda: attend(*leaves), leaves)
-    assert left == saved_for_backward(sizes)
+    assert left == count_saved_for_backward(sizes)
     assert 1 < left / sizes.scores < 1.02
 
 
@@ -147,7 +147,7 @@ def test_tiles_use_at_most_the_counted_memory(rows, columns):
     output, parts = tiles_by_hand(*given, rows, columns)
     torch.testing.assert_close(output, attend(*given), rtol=1e-4, atol=1e-5)
     tile = max(parts) * sizes.itemsize
-    counted = peak_tiles(sizes, rows, columns)
+    counted = count_peak_tiles(sizes, rows, columns)
     found = measure_peak_bytes(lambda: tiles_by_hand(*given, rows, columns))
     # Beside what is counted, this loop holds a strip's products and powers.
     strip = sizes.output * min(rows, sizes.T) // sizes.T
@@ -161,9 +161,9 @@ def test_empty_query_chunks_and_tiles_are_refused():
     given = inputs(sizes)[:3]
     for call in (
         lambda: attend_in_query_chunks(*given, 0),
-        lambda: peak_query_chunks(sizes, 0),
+        lambda: count_peak_query_chunks(sizes, 0),
     ):
         with pytest.raises(ValueError, match=r"at least 1(?: row)?, not 0"):
             call()
     with pytest.raises(ValueError, match="a tile of 4 by 0 holds nothing"):
-        peak_tiles(sizes, 4, 0)
+        count_peak_tiles(sizes, 4, 0)

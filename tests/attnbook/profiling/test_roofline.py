@@ -6,17 +6,17 @@ from attnbook.profiling.calculator import calculate
 from attnbook.profiling.presets import DEVICES, MODELS
 from attnbook.profiling.roofline import (
     Machine,
+    bound_seconds,
     measure_copy_rate,
     measure_machine,
     measure_product_rate,
-    minimum_seconds,
 )
 from attnbook.profiling.sizes import Count, Sizes, add_counts
 from attnbook.profiling.steps import (
-    backward_steps,
+    count_backward_steps,
     count_fused,
     count_fused_backward,
-    forward_steps,
+    count_steps,
 )
 
 MACHINE = Machine(100.0, 10.0)
@@ -33,7 +33,7 @@ def test_each_step_is_limited_by_arithmetic_or_memory():
     assert MACHINE.limit(long) == "arithmetic"
     assert MACHINE.limit(wide) == "memory"
     assert MACHINE.seconds(long) == 10 and MACHINE.seconds(wide) == 10
-    assert minimum_seconds(MACHINE, [long, wide]) == 20
+    assert bound_seconds(MACHINE, [long, wide]) == 20
     assert MACHINE.seconds(long + wide) < 20  # in one piece both overlap
 
 
@@ -66,7 +66,7 @@ def test_narrow_heads_are_memory_bound():
     """Scores of width D: at most D / itemsize operations a byte."""
     for D in (32, 64, 128):
         for step in ("scores", "values"):
-            count = forward_steps(Sizes(1, 1, 8192, 8192, D))[step]
+            count = count_steps(Sizes(1, 1, 8192, 8192, D))[step]
             assert 0.9 * D / 2 < count.intensity < D / 2
 
 
@@ -100,15 +100,15 @@ def test_numbers_and_machines_that_are_unknown_are_refused():
 def test_the_calculator_adds_up():
     model, machine = MODELS["Llama 3 8B"].block, DEVICES["H100 SXM"].machine(2)
     sizes = Sizes(2, 32, 1024, 1024, 128, G=8, itemsize=2)
-    steps = forward_steps(sizes), backward_steps(sizes)
+    steps = count_steps(sizes), count_backward_steps(sizes)
     read = calculate(model, machine, "prefill", 2, 1024, 2)
     assert read["flops"] == add_counts(steps[0].values()).flops
     assert read["bytes_fused"] == count_fused(sizes).bytes
-    assert read["seconds"] == minimum_seconds(machine, steps[0].values())
+    assert read["seconds"] == bound_seconds(machine, steps[0].values())
     train = calculate(model, machine, "train", 2, 1024, 2)
     counts = [*steps[0].values(), *steps[1].values()]
     assert train["bytes"] == add_counts(counts).bytes
-    assert train["seconds_fused"] == minimum_seconds(
+    assert train["seconds_fused"] == bound_seconds(
         machine, [count_fused(sizes), count_fused_backward(sizes)]
     )
     assert train["share"] == read["share"]

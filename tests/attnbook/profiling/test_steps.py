@@ -9,12 +9,12 @@ from attnbook.attention.scaled_dot_product import attend
 from attnbook.masks import causal
 from attnbook.profiling.sizes import Count, Sizes, add_counts
 from attnbook.profiling.steps import (
-    backward_steps,
+    count_backward_steps,
     count_fused,
     count_fused_backward,
     count_pairs,
+    count_steps,
     count_tiled,
-    forward_steps,
 )
 from attnbook.profiling.tracing import (
     TrafficMeter,
@@ -60,7 +60,7 @@ def products(steps):
 
 @each
 def test_the_forward_steps_are_those_of_the_reference(sizes):
-    counted = forward_steps(sizes)
+    counted = count_steps(sizes)
     found = trace_call(lambda: select_attention(sizes)(*inputs(sizes)))
     assert found.flops == products(counted)
     assert found.read == add_counts(counted.values()).read
@@ -69,7 +69,7 @@ def test_the_forward_steps_are_those_of_the_reference(sizes):
 
 @each
 def test_the_backward_steps_are_those_of_autograd(sizes):
-    counted = backward_steps(sizes)
+    counted = count_backward_steps(sizes)
     found = trace_call(prepare_backward(sizes))
     assert found.flops == products(counted)
     assert found.read == add_counts(counted.values()).read
@@ -83,7 +83,7 @@ def test_each_step_moves_what_its_operation_moves():
     names = [name for name, _ in traffic.steps]
     assert names == ["mul", "bmm", "_softmax", "bmm"]
     bytes_of = [(c.read, c.written) for _, c in traffic.steps]
-    counted = forward_steps(sizes).values()
+    counted = count_steps(sizes).values()
     assert bytes_of == [(c.read, c.written) for c in counted]
 
 
@@ -107,7 +107,7 @@ def test_elementwise_work_is_counted_by_hand():
     weights = [step(x / row) for x in powers]
     assert sum(weights) == pytest.approx(1)
     sizes = Sizes(1, 1, 1, len(scores), 2)
-    assert done == forward_steps(sizes)["softmax"].flops
+    assert done == count_steps(sizes)["softmax"].flops
 
 
 def flash(query, key, value):
@@ -124,8 +124,7 @@ def test_the_fused_operations_are_those_that_pytorch_counts():
         flash(query, key, value)
     counted = count_fused(sizes).flops
     softmax = (
-        forward_steps(sizes)["softmax"].flops
-        + forward_steps(sizes)["scale"].flops
+        count_steps(sizes)["softmax"].flops + count_steps(sizes)["scale"].flops
     )
     assert counter.get_total_flops() == counted - softmax
     ahead = counter.get_total_flops()

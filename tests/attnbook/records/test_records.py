@@ -21,8 +21,8 @@ from attnbook.training.scoring import (
     score_alignment,
 )
 from attnbook.training.tasks import (
+    compute_error_rate,
     count_errors_by_length,
-    error_rate,
     load_task,
 )
 from attnbook.training.trained import load_trained
@@ -79,7 +79,7 @@ def test_shipped_weights_give_the_recorded_results(name):
     results = read_record(name)["results"]
     pairs = data.splits.test
     words = [data.targets.decode(f.ids) for f in data.generate(model, pairs)]
-    error = error_rate(count_errors_by_length(words, pairs))
+    error = compute_error_rate(count_errors_by_length(words, pairs))
     assert abs(error - results["sequence_error"]) <= 0.003
     if "alignment_error" in results:
         found = score_alignment(data, model, pairs, results["shift"])
@@ -129,9 +129,9 @@ def test_errors_by_length_are_counted_against_the_nearest_reference():
         "2": {"count": 2, "wrong": 1, "edits": 1, "symbols": 2},
         "3": {"count": 1, "wrong": 1, "edits": 2, "symbols": 4},
     }
-    assert error_rate(table) == 2 / 3
-    assert error_rate(table, longest=2) == 1 / 2
-    assert error_rate(table, 3, 3, of="edits") == 1 / 2
+    assert compute_error_rate(table) == 2 / 3
+    assert compute_error_rate(table, longest=2) == 1 / 2
+    assert compute_error_rate(table, 3, 3, of="edits") == 1 / 2
 
 
 def test_an_interval_holds_its_score():
@@ -231,7 +231,7 @@ def test_a_missing_record_is_named():
     with pytest.raises(ValueError, match="the weights of 'x'"):
         load_trained("x")
     with pytest.raises(ValueError, match="between 9 and 10"):
-        error_rate({"2": {}}, 9, 10)
+        compute_error_rate({"2": {}}, 9, 10)
 
 
 def test_the_command_refuses_an_unknown_name(capsys):

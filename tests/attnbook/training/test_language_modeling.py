@@ -12,11 +12,11 @@ from attnbook.training import character_model
 from attnbook.training.language_modeling import (
     UNKNOWN,
     LanguageModelRecipe,
+    compute_guessing_losses,
+    compute_held_out_loss,
     cut_windows,
     decode_text,
     encode_text,
-    guessing_losses,
-    held_out_loss,
     train_language_model,
 )
 from workshop.experiments import norms, stability
@@ -49,8 +49,8 @@ class Even(torch.nn.Module):
 
 def test_the_loss_of_uniform_guesses_is_the_logarithm_of_the_symbols():
     even = math.log(encode_characters("train")[1])
-    assert held_out_loss(Even(), "valid", 64, 16) == pytest.approx(even)
-    guesses = guessing_losses("test")
+    assert compute_held_out_loss(Even(), "valid", 64, 16) == pytest.approx(even)
+    guesses = compute_guessing_losses("test")
     assert guesses["even"] == pytest.approx(even)
     assert guesses["frequency"] < even
 
@@ -108,7 +108,7 @@ def test_there_is_one_gradient_norm_per_block():
 def test_the_shipped_model_has_the_recorded_loss():
     record = read_record(character_model.RECORD_NAME)
     model = character_model.load_character_model()
-    loss = held_out_loss(model, "test", record["window"])
+    loss = compute_held_out_loss(model, "test", record["window"])
     assert loss == pytest.approx(record["results"]["test_loss"], abs=1e-3)
     assert loss < 0.6 * record["results"]["guesses"]["frequency"]
     size = (
@@ -157,7 +157,7 @@ def test_scores_grow_at_the_high_rate_only_without_stabilization():
 
 
 def test_only_the_deep_post_norm_model_fails_to_train():
-    guess = guessing_losses("valid")["frequency"]
+    guess = compute_guessing_losses("valid")["frequency"]
     rows = read_record("norms_training")["results"]["rows"]
     stuck = {
         (r["norm"], r["blocks"], r["warmup"], r["seed"])

@@ -7,8 +7,8 @@ from attnbook.training.checkpoints import save_checkpoint
 from attnbook.training.loop import (
     Recipe,
     Trainer,
+    compute_held_out_loss,
     compute_rate_factor,
-    held_out_loss,
     optimize,
 )
 from small_models import make_model
@@ -115,7 +115,7 @@ def test_the_weights_kept_are_those_of_the_best_epoch():
     made = make_trainer()
     made.run(progress=False)
     best = min(h["valid_loss"] for h in made.history)
-    assert held_out_loss(made.model, PAIRS[:10]) == pytest.approx(best)
+    assert compute_held_out_loss(made.model, PAIRS[:10]) == pytest.approx(best)
 
 
 def test_the_rate_rises_then_falls():

@@ -78,7 +78,7 @@ def test_bytes_are_those_of_chapter_10():
         count = steps.count_tiled(sizes, rows)
         read, written = widget.count_bytes()
         assert (read, written - BYTES * T) == (count.read, count.written)
-        usual = steps.forward_steps(sizes)
+        usual = steps.count_steps(sizes)
         parts = [usual[x] for x in ("scores", "softmax", "values")]
         assert widget.count_standard_bytes() == (
             sum(x.read for x in parts),

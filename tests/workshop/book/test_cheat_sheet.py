@@ -14,7 +14,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from attnbook.positions import context_extension as scalings
 from attnbook.positions.absolute import frequencies
-from attnbook.profiling.block import kv_cache_bytes
+from attnbook.profiling.block import count_cache_bytes
 from attnbook.profiling.presets import MODELS
 from workshop.book import attentions, cheat_sheet
 from workshop.book.attentions import ATTENTIONS, evaluate_cost, read_rows
@@ -168,7 +168,7 @@ def test_the_example_of_a_cache_is_a_published_model_and_is_computed():
         cheat_sheet.CACHED,
         cheat_sheet.POSITIONS,
     )
-    size = kv_cache_bytes(model.block, 1, model.length, 2)
+    size = count_cache_bytes(model.block, 1, model.length, 2)
     page = cheat_sheet.write_cheat_sheet()
     assert f"{size:,} bytes, which is {size / 2**30:.3g} GiB" in page
     assert "{{" not in page

@@ -93,7 +93,7 @@ def test_an_incomplete_term_is_refused_by_its_name(change, message):
 
 @pytest.mark.refusal
 def test_a_term_that_stands_twice_is_refused():
-    with pytest.raises(ValueError, match="'roofline' stands twice"):
+    with pytest.raises(ValueError, match="'roofline' occurs twice"):
         read_terms({"term": [GOOD, GOOD | {"name": "roofline"}]}, KNOWN)
 
 

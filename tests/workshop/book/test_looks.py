@@ -39,11 +39,11 @@ def test_a_finished_chapter_makes_no_look_and_no_table_by_hand(path):
 @pytest.mark.parametrize(
     ("source", "fault"),
     [
-        ('x = look_of("dot product") | {"label": "dot"}', "changes the"),
-        ('x = look_of(name) | {"color": "red"}', "changes the ['color']"),
+        ('x = get_style("dot product") | {"label": "dot"}', "changes the"),
+        ('x = get_style(name) | {"color": "red"}', "changes the ['color']"),
         ('COLORS = {"attention": "blue", "fixed": "orange"}', "of colors"),
         ("ax.plot(x, color=PALETTE[COLORS[kind]])", "looks a color up"),
-        ('ax.plot(x, label="attention")', "use look_of"),
+        ('ax.plot(x, label="attention")', "use get_style"),
         ('Markdown("| a | b |")', "calls Markdown()"),
         ('rows = ["| a | b |", "| --- | --- |"]', "joins a table by hand"),
         (
@@ -68,8 +68,8 @@ def test_a_look_or_a_table_made_by_hand_is_found(source, fault):
 @pytest.mark.parametrize(
     "source",
     [
-        'ax.plot(x, **look_of("attention"))',
-        'x = look_of("attention") | {"markersize": 3}',
+        'ax.plot(x, **get_style("attention"))',
+        'x = get_style("attention") | {"markersize": 3}',
         'ax.plot(x, color=PALETTE["blue"])',
         "ax.plot(x, color=PALETTE[tint])",
         'ax.plot(x, label="chance level")',

@@ -34,7 +34,7 @@ def test_a_formula_becomes_mathml():
     ],
 )
 def test_a_formula_is_described_in_words(tex, words):
-    message = math.say_formula(math.convert_to_mathml(tex))
+    message = math.speak_formula(math.convert_to_mathml(tex))
     assert message.startswith(words)
     assert f'aria-label="{message}"' in math.convert_to_mathml(tex)
 

@@ -364,7 +364,7 @@ def test_a_single_gradient_is_no_training(source):
 
 def test_the_librarys_training_is_found_by_its_import():
     sources = [
-        "from attnbook.training.multi_lookup import error_rates, train",
+        "from attnbook.training.multi_lookup import compute_error_rates, train",
         "from attnbook.training.loop import Recipe, Trainer as T, optimize",
         "from attnbook.training.tasks import Task",
     ]

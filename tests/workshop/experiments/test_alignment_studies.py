@@ -4,7 +4,10 @@ import pytest
 import torch
 
 from attnbook.data import grammar
-from attnbook.data.grammar.known import animal, car
+from attnbook.data.grammar.examples import (
+    build_animal_example,
+    build_car_example,
+)
 from attnbook.models.bahdanau import BahdanauDecoder
 from attnbook.records import read_record
 from attnbook.training.batching import make_batch
@@ -29,12 +32,12 @@ from workshop.experiments.word_alignment import (
 
 
 def test_swapped_adjective_and_noun_have_a_word_type_of_their_own():
-    pair = grammar.align_words(car())
+    pair = grammar.align_words(build_car_example())
     kinds = {word: classify_word(pair, t) for t, word in enumerate(pair.target)}
     assert kinds["voiture"] == kinds["rouge"] == "adjective or noun, swapped"
     assert kinds["la"] == "article"
     assert kinds["il"] == "other"
-    tired = grammar.align_words(animal("tired"))
+    tired = grammar.align_words(build_animal_example("tired"))
     assert classify_word(tired, tired.target.index("pas")) == "pas, jamais"
     assert (
         classify_word(tired, tired.target.index("parce"))

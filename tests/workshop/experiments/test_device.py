@@ -15,7 +15,7 @@ from attnbook.models.transformer import Size, transformer
 from attnbook.records import REQUIRED_FIELDS
 from attnbook.training import language_modeling
 from attnbook.training.loop import Recipe
-from attnbook.training.scoring import predicted_links, search_best
+from attnbook.training.scoring import predict_links, search_best
 from attnbook.training.tasks import Task
 from standin import PLACE, STANDIN
 from workshop.experiments import __main__ as command
@@ -240,7 +240,7 @@ def scored(data, model):
     assert next(probe.parameters()).device == vectors.device
     return (
         [x.ids for x in answers],
-        predicted_links(data, model, PAIRS),
+        predict_links(data, model, PAIRS),
         search_best(model, data, PAIRS[0]),
     )
 
@@ -259,7 +259,10 @@ def test_small_experiments_run_on_the_models_device():
         language_modeling.train_language_model(
             model, course, 0, [lambda _, loss: losses.append(loss)]
         )
-        assert language_modeling.held_out_loss(model, "valid", 6, count=4) > 0
+        assert (
+            language_modeling.compute_held_out_loss(model, "valid", 6, count=4)
+            > 0
+        )
         assert longer_sequences.measure_reading_loss(model, 70, count=4) > 0
         assert (
             0 <= longer_sequences.measure_copying_error(model, 6, count=16) <= 1

@@ -5,7 +5,7 @@ from torch import nn
 from attnbook.models.sequence_layers import (
     SEQUENCE_LAYERS,
     SelfAttentionLayer,
-    gradient_reach,
+    compute_gradient_reach,
     make_orthogonal_rnn,
 )
 from attnbook.records import read_record
@@ -36,10 +36,10 @@ def test_gradient_reach_is_the_ratio_of_gradient_norms():
     upstream = torch.randn(2, 3, generator=torch.Generator().manual_seed(0))
     size = float(upstream.norm(dim=-1).mean())
     x = torch.zeros(2, 5, 3)
-    first, last = gradient_reach(Mean(), x, upstream)
+    first, last = compute_gradient_reach(Mean(), x, upstream)
     assert first == pytest.approx(size / 5, rel=1e-5)
     assert last == pytest.approx(size / 5, rel=1e-5)
-    first, last = gradient_reach(Echo(), x, upstream)
+    first, last = compute_gradient_reach(Echo(), x, upstream)
     assert first == 0
     assert last == pytest.approx(3 * size, rel=1e-5)
     assert not x.requires_grad

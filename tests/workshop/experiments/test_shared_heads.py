@@ -8,7 +8,7 @@ from workshop.experiments.shared_heads import (
     SETTINGS,
     FreeWidthAttention,
     SharedLookupModel,
-    TwoKindsModel,
+    TwoHeadSizesModel,
 )
 
 TABLES = draw_tables(7, torch.Generator().manual_seed(0))
@@ -34,7 +34,7 @@ def test_heads_may_have_any_width():
 
 
 def test_both_models_answer_four_queries():
-    for build in SharedLookupModel, TwoKindsModel:
+    for build in SharedLookupModel, TwoHeadSizesModel:
         logits, weights = build(6, 2, 5)(TABLES)
         assert logits.shape == (7, QUERIES, SYMBOLS)
         assert weights.shape == (7, 6, TABLES.addresses.shape[1])
@@ -42,7 +42,7 @@ def test_both_models_answer_four_queries():
 
 def test_two_of_the_queries_are_asked_by_position():
     """Items change places: only the positions in the query change."""
-    model = TwoKindsModel(6, 2, 5)
+    model = TwoHeadSizesModel(6, 2, 5)
     with torch.no_grad():
         model.position.weight.zero_()
         before, _ = model(TABLES)

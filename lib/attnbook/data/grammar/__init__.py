@@ -14,7 +14,7 @@
 The words are tables (`words` and `small_words`, read by `lexicon`). `phrases`
 puts both languages and their links together, `build` and `conjugate` know the
 rules of French, and `nouns`, `predicates`, `clauses` and `sentences` choose
-what is said; `known` builds a few sentences that everybody quotes. English
+what is said; `examples` builds a few well-known sentences. English
 decides: no sentence has two translations. Everything is in lower case and
 without punctuation, and what French writes together with an apostrophe is two
 words: ``l' animal``, ``qu' il``.

@@ -19,14 +19,14 @@ from attnbook.data.grammar.phrases import Phrase, join, parse_phrase
 THE = DETERMINER["the"]
 
 
-def here() -> Phrase:
+def build_place_example() -> Phrase:
     """I am here: je suis ici."""
     subject = build_pronoun("i")
     predicate = build_copula(subject, "present", parse_phrase("here / ici"))
     return join(subject.phrase, predicate)
 
 
-def car() -> Phrase:
+def build_car_example() -> Phrase:
     """He bought the big red car: il a acheté la grande voiture rouge."""
     subject = build_pronoun("he")
     looks = ADJECTIVE["big"], ADJECTIVE["red"]
@@ -35,7 +35,7 @@ def car() -> Phrase:
     return join(subject.phrase, bought, thing.phrase)
 
 
-def animal(adjective: str) -> Phrase:
+def build_animal_example(adjective: str) -> Phrase:
     """The animal didn't cross the street because it was too ...
 
     What "it" is, and so its gender in French, hangs on the last word.
