@@ -111,7 +111,7 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
     return shuffle_cases((*alone, *several), rng)
 
 
-def normal(n: int, width: int = 64) -> Tensor:
+def draw_numbers(n: int, width: int = 64) -> Tensor:
     """Return normal numbers of very different size."""
     rng = torch.Generator().manual_seed(2)
     size = 10.0 ** torch.randint(-3, 4, (n, width), generator=rng)
@@ -123,7 +123,7 @@ def are_whole(sums: list[float]) -> bool:
     return all(x == int(x) for x in sums)
 
 
-def designed(
+def make_design(
     *,
     integers: bool = True,
     rough: bool = True,
@@ -147,7 +147,9 @@ def designed(
         sums = [accumulate(ones, i).item() for i in range(16)]
         if integers and any(x != ones.sum().item() for x in sums):
             return 2 if race(sums) else 3
-        tried = terms if example else normal(n) if rough else torch.ones(n, 4)
+        tried = (
+            terms if example else draw_numbers(n) if rough else torch.ones(n, 4)
+        )
         first, *others = (accumulate(tried, i) for i in range(16))
         return int(any(not torch.equal(first, x) for x in others))
 
@@ -157,9 +159,9 @@ def designed(
     return answer
 
 
-def by_tolerance(accumulators, terms):
+def judge_by_tolerance(accumulators, terms):
     """Tell the reasons by the size of the difference."""
-    found, tried = [], normal(len(terms))
+    found, tried = [], draw_numbers(len(terms))
     for accumulate in accumulators:
         sums = torch.stack([accumulate(tried, i) for i in range(16)])
         far = (sums - sums[0]).abs().max()
@@ -167,7 +169,7 @@ def by_tolerance(accumulators, terms):
     return found
 
 
-def compared_with_own(accumulators, terms):
+def compare_with_own_sum(accumulators, terms):
     """Compare one run with a sum of one's own, on integers and on others."""
     found = []
     for accumulate in accumulators:
@@ -175,7 +177,7 @@ def compared_with_own(accumulators, terms):
         if ones != len(terms):
             found.append(2 if ones == int(ones) else 3)
             continue
-        tried = normal(len(terms))
+        tried = draw_numbers(len(terms))
         own = torch.zeros_like(tried[0])
         for term in reversed(tried):
             own = own + term
@@ -197,55 +199,57 @@ check_run_difference = Exercise(
             "only the example is summed",
             "it sums only the example; zeros hide everything, and normal "
             "numbers differ for three reasons alike",
-            designed(example=True),
+            make_design(example=True),
         ),
         Mistake(
             "integers-only",
             "order not noticed",
             "it does not notice another order: integers have the same sum in "
             "every order, and a single run shows nothing",
-            designed(rough=False),
+            make_design(rough=False),
         ),
         Mistake(
             "rough-only",
             "no terms without rounding error",
             "it sums only terms that are rounded, so every reason looks like "
             "another order; find terms that have the same sum in every order",
-            designed(integers=False),
+            make_design(integers=False),
         ),
         Mistake(
             "tolerance",
             "reasons told by the size of the difference",
             "it tells the reasons by the size of the difference, which "
             "depends on the terms and not only on the reason",
-            by_tolerance,
+            judge_by_tolerance,
         ),
         Mistake(
             "compared-with-own-sum",
             "compared with a sum of one's own",
             "it compares a run with its own sum, which is added in an order of "
             "its own; compare runs with each other",
-            compared_with_own,
+            compare_with_own_sum,
         ),
         Mistake(
             "below-means-lost",
             "dropout taken for lost terms",
             "it takes every wrong sum of ones for lost terms; dropout "
             "multiplies the terms that it keeps, so its sums are no integers",
-            designed(race=lambda sums: True),
+            make_design(race=lambda sums: True),
         ),
         Mistake(
             "never-lost",
             "lost terms taken for dropout",
             "it takes every wrong sum of ones for dropout; lost terms leave "
             "an integer",
-            designed(race=lambda sums: False),
+            make_design(race=lambda sums: False),
         ),
         Mistake(
             "swapped",
             "lost terms and dropout confused",
             "it confuses reasons 2 and 3",
-            designed(numbers=lambda reason: {2: 3, 3: 2}.get(reason, reason)),
+            make_design(
+                numbers=lambda reason: {2: 3, 3: 2}.get(reason, reason)
+            ),
         ),
     ),
 )

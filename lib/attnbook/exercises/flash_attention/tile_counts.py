@@ -8,7 +8,7 @@ Axes: B batch, H heads, n queries and keys, D width of query, key and value, R
 
 import torch
 
-from attnbook.exercises.edited import edited
+from attnbook.exercises.edit import edit_solution
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 
 
@@ -61,7 +61,7 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
 PLACES = ("programs", "tiles", "read", "written", "registers")
 
 
-def changed(**parts):
+def change_counts(**parts):
     """Return the right counts but for some, given as functions of the sizes."""
 
     def answer(*sizes):
@@ -92,7 +92,7 @@ check_tile_counts = Exercise(
             "all tiles computed",
             "the tiles above the diagonal are counted as well; no query can "
             "attend to any of their keys, so the kernel skips them",
-            changed(
+            change_counts(
                 tiles=lambda B, H, n, D, R, C: (
                     B * H * divide_up(n, R) * divide_up(n, C)
                 ),
@@ -106,7 +106,7 @@ check_tile_counts = Exercise(
             "half of all tiles",
             "half of all tiles are counted; those on the diagonal are "
             "computed too, although half of their scores are masked out",
-            changed(
+            change_counts(
                 tiles=lambda B, H, n, D, R, C: (
                     B * H * divide_up(n, R) * divide_up(n, C) // 2
                 )
@@ -117,7 +117,7 @@ check_tile_counts = Exercise(
             "keys and values read once",
             "keys and values are counted once; every tile of queries reads "
             "them again",
-            changed(
+            change_counts(
                 read=lambda B, H, n, D, R, C: 2 * B * H * (n * D + 2 * n * D)
             ),
         ),
@@ -126,14 +126,14 @@ check_tile_counts = Exercise(
             "values not read",
             "only queries and keys are counted as read; the values are read "
             "too",
-            edited(tile_counts, "2 * keys * D → keys * D"),
+            edit_solution(tile_counts, "2 * keys * D → keys * D"),
         ),
         Mistake(
             "queries-read-again",
             "queries read for every tile",
             "the queries are counted once for every tile; a program loads "
             "its queries once",
-            changed(
+            change_counts(
                 read=lambda B, H, n, D, R, C: (
                     tile_counts(B, H, n, D, R, C)[2]
                     + 2
@@ -151,33 +151,33 @@ check_tile_counts = Exercise(
             "keys of a tile read up to the diagonal",
             "of a tile on the diagonal, only the keys before it are counted "
             "as read; a tile is loaded whole",
-            edited(tile_counts, "min(visited * C, n) → last"),
+            edit_solution(tile_counts, "min(visited * C, n) → last"),
         ),
         Mistake(
             "beyond-the-end",
             "rows beyond the end read",
             "keys beyond the last one are counted as read; the kernel loads "
             "none that do not exist",
-            edited(tile_counts, "min(visited * C, n) → visited * C"),
+            edit_solution(tile_counts, "min(visited * C, n) → visited * C"),
         ),
         Mistake(
             "no-logsumexp",
             "logsumexp not written",
             "the logsumexp is missing: one number for each query",
-            edited(tile_counts, "(2 * D + 4) → 2 * D"),
+            edit_solution(tile_counts, "(2 * D + 4) → 2 * D"),
         ),
         Mistake(
             "half-logsumexp",
             "logsumexp in half precision",
             "the logsumexp is counted in half precision; it is stored in "
             "single precision",
-            edited(tile_counts, "(2 * D + 4) → (2 * D + 2)"),
+            edit_solution(tile_counts, "(2 * D + 4) → (2 * D + 2)"),
         ),
         Mistake(
             "scores-written",
             "scores written to HBM",
             "the scores are counted as written; they never leave the registers",
-            changed(
+            change_counts(
                 written=lambda B, H, n, D, R, C: (
                     B * H * n * (2 * D + 4) + 2 * B * H * n * n
                 )
@@ -188,7 +188,7 @@ check_tile_counts = Exercise(
             "output written after every tile",
             "the output is counted as written after every tile of keys; it "
             "stays in registers until the program ends",
-            changed(
+            change_counts(
                 written=lambda B, H, n, D, R, C: (
                     tile_counts(B, H, n, D, R, C)[1] * R * (2 * D + 4)
                 )
@@ -199,7 +199,7 @@ check_tile_counts = Exercise(
             "inputs and output in single precision",
             "inputs and output are counted in single precision; a number in "
             "half precision has two bytes",
-            edited(
+            edit_solution(
                 tile_counts,
                 "2 * (n * D + 2 * keys * D) → 4 * (n * D + 2 * keys * D)",
                 "(2 * D + 4) → (4 * D + 4)",
@@ -210,27 +210,27 @@ check_tile_counts = Exercise(
             "sums in half precision",
             "scores and output are counted in half precision; they are added "
             "up in single precision",
-            edited(tile_counts, "4 * (R * C → 2 * (R * C"),
+            edit_solution(tile_counts, "4 * (R * C → 2 * (R * C"),
         ),
         Mistake(
             "output-not-in-registers",
             "registers of the scores alone",
             "the output is missing: it stays in registers during the whole "
             "walk",
-            edited(tile_counts, "(R * C + R * D) → (R * C)"),
+            edit_solution(tile_counts, "(R * C + R * D) → (R * C)"),
         ),
         Mistake(
             "programs-of-one-head",
             "programs of one head",
             "programs are counted for one head of one sequence",
-            edited(tile_counts, "heads * programs → programs"),
+            edit_solution(tile_counts, "heads * programs → programs"),
         ),
         Mistake(
             "tile-per-program",
             "one program per tile",
             "every tile is counted as a program; a program computes a whole "
             "row of tiles",
-            edited(tile_counts, "heads * programs → heads * tiles"),
+            edit_solution(tile_counts, "heads * programs → heads * tiles"),
         ),
     ),
 )

@@ -128,7 +128,7 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
     return shuffle_cases(tuple(cases), rng)
 
 
-def examined(
+def make_diagnosis(
     *,
     without: int | None = None,
     tiles: int = 8,
@@ -174,7 +174,7 @@ def examined(
     return answer
 
 
-def example_only(attention, query, key, value):
+def check_only_example(attention, query, key, value):
     """Return a diagnosis that tests nothing but the example."""
     scores = query @ key.T * query.shape[-1] ** -0.5
     output, lse = attention(query, key, value, 4)
@@ -206,40 +206,40 @@ check_tiled_fault = Exercise(
             "only the example is tested",
             "it tests only the given example, which hides most faults; design "
             "inputs of your own",
-            example_only,
+            check_only_example,
         ),
         Mistake(
             "one-tile",
             "only one tile of keys",
             "it uses only one tile of keys, in which nothing is rescaled",
-            examined(tiles=1),
+            make_diagnosis(tiles=1),
         ),
         Mistake(
             "padding-not-tested",
             "incomplete tile not tested",
             "it does not test a number of keys that is not a multiple of the "
             "block",
-            examined(without=2),
+            make_diagnosis(without=2),
         ),
         Mistake(
             "base-not-tested",
             "logsumexp not tested",
             "it tests only the output; the logsumexp may be wrong as well",
-            examined(without=3),
+            make_diagnosis(without=3),
         ),
         Mistake(
             "positive-scores",
             "very negative scores not tested",
             "it does not test scores that are all very negative, at which a "
             "maximum of 0 makes every exponential underflow",
-            examined(without=4),
+            make_diagnosis(without=4),
         ),
         Mistake(
             "same-width",
             "values as wide as keys",
             "its values are as wide as its keys, so the division by the wrong "
             "width cannot be seen",
-            examined(width=4),
+            make_diagnosis(width=4),
         ),
         Mistake(
             "several-tiles-first",
@@ -247,20 +247,22 @@ check_tiled_fault = Exercise(
             "it tests several tiles with an incomplete last one, so it takes "
             "padding for an output that is not rescaled; change one thing at "
             "a time",
-            examined(numbers=lambda fault: 1 if fault == 2 else fault),
+            make_diagnosis(numbers=lambda fault: 1 if fault == 2 else fault),
         ),
         Mistake(
             "swapped",
             "scale and logarithm confused",
             "it confuses faults 3 and 5: a logsumexp to base 2 leaves the "
             "output right",
-            examined(numbers=lambda fault: {3: 5, 5: 3}.get(fault, fault)),
+            make_diagnosis(
+                numbers=lambda fault: {3: 5, 5: 3}.get(fault, fault)
+            ),
         ),
         Mistake(
             "any-fault",
             "all faults reported as 1",
             "it finds out that there is a fault and reports every fault as 1",
-            examined(numbers=lambda fault: min(fault, 1)),
+            make_diagnosis(numbers=lambda fault: min(fault, 1)),
         ),
     ),
 )
