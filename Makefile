@@ -40,7 +40,7 @@ PYTEST := -m pytest -q $(if $(QUIET),-o console_output_style=classic)
 NBVAL := --nbval --nbval-current-env --nbval-cell-timeout 300 -p no:cacheprovider
 NOTEBOOKS := $(sort $(wildcard chapters/[0-9][0-9]_*.ipynb))
 
-.PHONY: help book test test-processors test-colab test-lab test-otter links measure measure-grading evidence notebook pages \
+.PHONY: help book pdf test test-processors test-colab test-lab test-otter links measure measure-grading evidence notebook pages \
   bank margins messages teach repository clean check gpu gpu-full \
   lint unit plainest shapes javascript notebooks browser
 .NOTPARALLEL:
@@ -72,6 +72,9 @@ book: $(VENV)/book.stamp  ## build the book (no torch, no Node, no browser), war
 	@rm -rf _build  # so that no page and no silenced warning outlives its cause
 	$(BIN)/jupyter-book build . -W -n --keep-going $(QUIET)
 	@echo "Open file://$(CURDIR)/$(PAGE)"
+
+pdf: $(VENV)/test.stamp book  ## print the whole book as one PDF file (needs Chromium)
+	@$(BIN)/python -m workshop.book.pdf _build/html _build/pdf/attention_measured.pdf
 
 # In this order: what fails fast comes first.
 test: $(VENV)/test.stamp  ## prove all of it, from lint to the pages in a browser

@@ -6,29 +6,16 @@ What only the browser's fixtures need is imported in them: the tests marked
 """
 
 import os
-import shutil
 from functools import cache
 
 import pytest
 
 from built_pages import HTML, find_page, serve, visit, watch
 from numeric import is_numeric
+from workshop.book.browser import FLAGS, find_chromium
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-CHROMIUM = next(
-    filter(
-        None,
-        map(shutil.which, ("chromium", "chromium-browser", "google-chrome")),
-    ),
-    None,
-)
-FLAGS = [
-    "--no-sandbox",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
 STAGE = {"width": 900, "height": 800}
 
 
@@ -76,7 +63,8 @@ def pytest_collection_modifyitems(items):
 
 @pytest.fixture(scope="session")
 def browser():
-    if CHROMIUM is None:
+    chromium = find_chromium()
+    if chromium is None:
         why = "no Chromium on this machine: the built pages were not opened"
         if os.environ.get("REQUIRE_BROWSER"):
             pytest.fail(why)
@@ -84,7 +72,9 @@ def browser():
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
-        made = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        made = playwright.chromium.launch(
+            executable_path=chromium, args=[*FLAGS]
+        )
         yield made
         made.close()
 

@@ -5,7 +5,6 @@
 
 import json
 import os
-import shutil
 import socket
 import subprocess
 import sys
@@ -16,13 +15,8 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import sync_playwright
 
-CHROMIUM = next(
-    filter(
-        None,
-        map(shutil.which, ("chromium", "chromium-browser", "google-chrome")),
-    ),
-    None,
-)
+from workshop.book.browser import find_chromium
+
 LOOKUP = """from attnbook.widgets.soft_lookup import SoftLookup
 w = SoftLookup()
 w"""
@@ -93,11 +87,12 @@ def lab(tmp_path_factory):
 @pytest.fixture
 def opened(lab):
     folder, address = lab
-    if CHROMIUM is None:
+    chromium = find_chromium()
+    if chromium is None:
         pytest.fail("no Chromium on this machine")
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(
-            executable_path=CHROMIUM, args=["--no-sandbox"]
+            executable_path=chromium, args=["--no-sandbox"]
         )
         page = browser.new_page(viewport={"width": 1280, "height": 1100})
         page.set_default_timeout(120_000)

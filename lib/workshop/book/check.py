@@ -10,18 +10,17 @@ import ast
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from workshop.book.browser import find_chromium
 from workshop.book.dependencies import CHAPTER, Dependencies
 
 ROOT = Path()
 LISTED = ["ls-files", "-z", "--exclude-standard"]
-BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 PYTEST = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
 NBVAL = ["--nbval", "--nbval-current-env", "--nbval-cell-timeout", "300"]
 BUILD = ["build", ".", "-W", "-n", "--keep-going", "-q"]
@@ -172,7 +171,7 @@ def run_plan(plan: Plan, root: Path = ROOT) -> CommandRunner:
         steps.run(f"notebook {name}", [*PYTEST, *NBVAL, notebook])
     if plan.page:
         steps.run("book", [here.with_name("jupyter-book"), *BUILD])
-        if plan.chapters and any(map(shutil.which, BROWSERS)):
+        if plan.chapters and find_chromium():
             pages = " or ".join(plan.chapters)
             steps.run(
                 f"pages {', '.join(plan.chapters)}",
@@ -192,7 +191,7 @@ def describe_left_out(plan: Plan) -> str:
     found.append(notebooks)
     if not plan.page:
         found.append("the pages")
-    elif not any(map(shutil.which, BROWSERS)):
+    elif not find_chromium():
         found.append("every browser check, for want of a Chromium")
     else:
         found.append("the other pages in a browser")

@@ -13,7 +13,6 @@ import functools
 import gzip
 import http.server
 import os
-import shutil
 import statistics
 import sys
 import threading
@@ -21,6 +20,7 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 
+from workshop.book.browser import FLAGS, require_chromium
 from workshop.book.measure_build import build_plain_book, measure_by_chapters
 from workshop.book.weights import FIGURES, TEXT
 from workshop.experiments.cores import hold_cores
@@ -165,15 +165,14 @@ def main() -> None:
     """Print the tables: this book's pages, a plain one, times of building."""
     from playwright.sync_api import sync_playwright
 
-    names = ("chromium", "chromium-browser", "google-chrome")
-    chromium = next(filter(None, map(shutil.which, names)), None)
+    chromium = require_chromium()
     books = {
         "this book": Path(sys.argv[1]),
         "Jupyter Book as it is": build_plain_book(Path()),
     }
     with hold_cores(os.cpu_count()), sync_playwright() as playwright:
         browser = playwright.chromium.launch(
-            executable_path=chromium, args=["--no-sandbox"]
+            executable_path=chromium, args=[*FLAGS]
         )
         for title, folder in books.items():
             print(f"\n{title} (kB over the wire)\n\n{HEAD}")
