@@ -4,7 +4,7 @@ import json
 from dataclasses import replace
 
 from attnbook.grade import report
-from attnbook.grade.fences import Limits
+from attnbook.grade.process_limits import Limits
 
 # Short, because each fault that never ends takes as long; little memory,
 # because what fills it takes longer the more there is.

@@ -1,7 +1,7 @@
 """Diagnosing attention: what its weights and tests of it show.
 
 `weights` has numbers about weights, which are symptoms. `behavior` changes
-inputs that must not matter and measures the outputs. `inside` records what a
+inputs that must not matter and measures the outputs. `recording` stores what a
 model computes, and `reference` compares a function with `attend`. All of it
 works on models from elsewhere; the page "Debug my attention" says when to use
 which.
@@ -16,7 +16,7 @@ from attnbook.diagnose.behavior import (
     measure_prefix_effect,
     measure_randomness,
 )
-from attnbook.diagnose.inside import (
+from attnbook.diagnose.recording import (
     find_missing_gradients,
     find_nonfinite_layer,
     record_attention,

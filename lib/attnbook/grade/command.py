@@ -5,8 +5,8 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from attnbook.grade import many, report
-from attnbook.grade.fences import Limits
+from attnbook.grade import batch, report
+from attnbook.grade.process_limits import Limits
 from attnbook.training.progress import make_progress_bar
 
 
@@ -51,12 +51,12 @@ def main(words: Sequence[str] | None = None) -> int:
     paths = list(dict.fromkeys(options.notebook))
     target = options.json or options.csv
     kept = target and target.with_name(f"{target.name}.unfinished")
-    journal = many.Journal(kept, options.seed, limits)
+    journal = batch.Journal(kept, options.seed, limits)
     found: report.Results = {}
     with make_progress_bar(total=len(paths), unit="notebook") as bar:
-        todo = many.make_task(options.seed, limits)
+        todo = batch.make_task(options.seed, limits)
         workers = max(1, min(options.workers, len(paths)))
-        for path, result in many.grade_all(paths, journal, workers, todo):
+        for path, result in batch.grade_all(paths, journal, workers, todo):
             found[path] = result
             bar.update()
     for path in sorted(found):

@@ -21,7 +21,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from attnbook.grade.fences import Limits, select_environment
+from attnbook.grade.process_limits import Limits, select_environment
 
 PATIENCE = 300.0  # seconds that the import of PyTorch may take
 BEGIN = (
@@ -36,8 +36,8 @@ class ForkServer:
     """The grader's end: starts and kills one sandboxed process at a time."""
 
     def __init__(self):
-        self.wire, theirs = socket.socketpair()
-        self.wire.settimeout(PATIENCE)
+        self.channel, theirs = socket.socketpair()
+        self.channel.settimeout(PATIENCE)
         with theirs:
             number = theirs.fileno()
             self.process = subprocess.Popen(
@@ -61,15 +61,15 @@ class ForkServer:
         Raises:
             OSError: if the fork server has ended.
         """
-        socket.send_fds(self.wire, [json.dumps(what).encode()], files)
-        reply = self.wire.recv(64)
+        socket.send_fds(self.channel, [json.dumps(what).encode()], files)
+        reply = self.channel.recv(64)
         if not reply:
             raise ConnectionError("the fork server has ended")
         return int(reply)
 
     def close(self) -> None:
         """Close the socket; the server then kills its children and ends."""
-        self.wire.close()
+        self.channel.close()
         try:
             self.process.wait(10)
         except subprocess.TimeoutExpired:
@@ -82,18 +82,20 @@ def get_fork_server() -> ForkServer:
     return ForkServer()
 
 
-def start_child(wire: socket.socket, folder: str, limits: Limits) -> Callable:
+def start_child(
+    channel: socket.socket, folder: str, limits: Limits
+) -> Callable:
     """Start a sandboxed process and return a function that kills it.
 
     If the fork server was killed, a new one is started.
     """
     what = {"folder": folder, "limits": dataclasses.asdict(limits)}
     try:
-        pid = get_fork_server().request(what, (wire.fileno(),))
+        pid = get_fork_server().request(what, (channel.fileno(),))
     except OSError:
         get_fork_server().close()
         get_fork_server.cache_clear()
-        pid = get_fork_server().request(what, (wire.fileno(),))
+        pid = get_fork_server().request(what, (channel.fileno(),))
     return functools.partial(end_child, pid)
 
 
@@ -114,7 +116,7 @@ def end_child(pid: int) -> None:
 
 def serve(number: int) -> None:
     """Fork and kill processes on request, until the grader disconnects."""
-    from attnbook.grade import inside  # imports torch
+    from attnbook.grade import student_process  # imports torch
 
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(ADOPT, 1, 0, 0, 0)
@@ -130,7 +132,7 @@ def serve(number: int) -> None:
             what = json.loads(raw)
             if not (pid := os.fork()):
                 try:
-                    inside.serve(
+                    student_process.serve(
                         socket.socket(fileno=files[0]),
                         what["folder"],
                         Limits(**what["limits"]),

@@ -11,8 +11,8 @@ import time
 from collections.abc import Callable, Iterator
 
 from attnbook.exercises.limits import measure_load
-from attnbook.grade import files, fork_server, wire
-from attnbook.grade.fences import Limits
+from attnbook.grade import files, fork_server, messages
+from attnbook.grade.process_limits import Limits
 
 PATIENCE = 60.0  # seconds within which a new process must report
 MAX_SCALE = 10.0  # most by which a busy machine stretches a timeout
@@ -32,10 +32,10 @@ class Sandbox:
 
     def __init__(self, limits: Limits):
         self.folder = tempfile.mkdtemp(prefix="attnbook-")
-        self.wire, theirs = socket.socketpair()
+        self.channel, theirs = socket.socketpair()
         self.kill = start_process(theirs, self.folder, limits)
         theirs.close()
-        self.fences: list[str] = []
+        self.limits_set: list[str] = []
 
     def request(self, seconds: float, *what) -> dict:
         """Send a request and return the answer.
@@ -43,11 +43,11 @@ class Sandbox:
         Raises:
             GoneError: if no answer arrives.
         """
-        mark = secrets.token_bytes(wire.MARK)
-        kind = wire.CELL if what[0] == "cell" else wire.ATTEMPT
+        mark = secrets.token_bytes(messages.MARK)
+        kind = messages.CELL if what[0] == "cell" else messages.ATTEMPT
         try:
-            self.wire.settimeout(seconds)
-            wire.send(self.wire, kind + mark + pickle.dumps(what))
+            self.channel.settimeout(seconds)
+            messages.send(self.channel, kind + mark + pickle.dumps(what))
         except OSError as error:
             raise GoneError("it ended its own process") from error
         return self.receive(seconds, mark)
@@ -62,9 +62,9 @@ class Sandbox:
         try:
             while True:
                 left = max(ends - time.monotonic(), 1e-3)
-                raw = wire.receive(self.wire, left)
+                raw = messages.receive(self.channel, left)
                 if raw.startswith(mark):
-                    return wire.parse_message(raw.removeprefix(mark))
+                    return messages.parse_message(raw.removeprefix(mark))
         except TimeoutError as error:
             message = f"it was stopped after {seconds:.0f} seconds"
             raise GoneError(message) from error
@@ -75,7 +75,7 @@ class Sandbox:
 
     def close(self) -> None:
         """Kill the process and all that it started; delete its folder."""
-        self.wire.close()
+        self.channel.close()
         self.kill()
         files.remove_folder(self.folder)
 
@@ -86,10 +86,10 @@ def start_process(
     """Start a process at the other end and return a function to kill it."""
     if hasattr(os, "fork"):
         return fork_server.start_child(theirs, folder, limits)
-    from attnbook.grade import inside  # imports torch
+    from attnbook.grade import student_process  # imports torch
 
     process = multiprocessing.get_context("spawn").Process(
-        target=inside.serve, args=(theirs, folder, limits)
+        target=student_process.serve, args=(theirs, folder, limits)
     )
     process.start()
     return process.kill
@@ -100,7 +100,7 @@ def open_sandbox(limits: Limits) -> Iterator[Sandbox]:
     """Open a sandbox and close it in any case."""
     opened = Sandbox(limits)
     try:
-        opened.fences = opened.receive(scale_timeout(PATIENCE))["fences"]
+        opened.limits_set = opened.receive(scale_timeout(PATIENCE))["limits"]
         yield opened
     finally:
         opened.close()

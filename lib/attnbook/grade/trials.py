@@ -5,7 +5,7 @@ import dataclasses
 from attnbook.exercises.mistake import Trial
 from attnbook.exercises.outcome import Outcome
 from attnbook.exercises.runner import ROUNDS, is_unchanged
-from attnbook.grade import wire
+from attnbook.grade import messages
 
 
 def make_trial(seed: int, cases: tuple, reply: dict) -> Trial:
@@ -14,7 +14,9 @@ def make_trial(seed: int, cases: tuple, reply: dict) -> Trial:
     Raises:
         ValueError: if outcomes are missing or malformed.
     """
-    rounds = tuple(tuple(map(wire.unpack_outcome, r)) for r in reply["rounds"])
+    rounds = tuple(
+        tuple(map(messages.unpack_outcome, r)) for r in reply["rounds"]
+    )
     if not 2 <= len(rounds) <= len(ROUNDS) or any(
         len(r) != len(cases) for r in rounds
     ):
@@ -45,5 +47,5 @@ def find_changed(before: tuple, after: list) -> set[int]:
     return {
         i
         for i, (x, y) in enumerate(zip(before, after, strict=True))
-        if y is not None and not is_unchanged(wire.unpack(y), x)
+        if y is not None and not is_unchanged(messages.unpack(y), x)
     }

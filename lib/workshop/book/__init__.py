@@ -7,15 +7,15 @@ get the alternative text their code gave them. Nothing here imports torch.
 from importlib import import_module
 
 PARTS = (
-    "alternative",
+    "alternative_texts",
     "cell_kinds",
+    "chapter_opening",
     "code",
     "declarations",
-    "frame",
     "front_matter",
     "math",
     "mounts",
-    "opening",
+    "page_context",
     "sections",
     "site",
     "style",

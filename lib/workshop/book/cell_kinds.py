@@ -19,7 +19,7 @@ import json
 import re
 from pathlib import Path
 
-from workshop.book.names_read import find_needed_later, parse
+from workshop.book.cell_names import find_needed_later, parse
 from workshop.chapters import read_unfinished
 
 # How Jupyter and Colab fold a cell's code.

@@ -161,7 +161,7 @@ def run_plan(plan: Plan, root: Path = ROOT) -> CommandRunner:
         steps.run(
             f"{len(plan.tests)} tests",
             [
-                *(*PYTEST, "-p", "workshop.book.narrowed"),
+                *(*PYTEST, "-p", "workshop.book.select_tests"),
                 *("-n", "2", "--dist", "worksteal", "-m", OTHERS, *plan.tests),
             ],
             **narrow,

@@ -20,7 +20,7 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
 from attnbook.exercises.exercise import Exercise
 from workshop.book import repository
-from workshop.book.folded import BLOCK, find_exercises
+from workshop.book.solutions import BLOCK, find_exercises
 
 CHAPTERS = Path("chapters")
 KERNEL = {

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from attnbook.figures import PALETTE
 from attnbook.figures.methods import METHODS
-from workshop.book.names_read import parse
+from workshop.book.cell_names import parse
 
 LOOK = {"label", "color", "linestyle", "marker"}
 RULE = re.compile(r"\|\s*:?-{3,}:?\s*\|")

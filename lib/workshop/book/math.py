@@ -19,7 +19,7 @@ from pathlib import Path
 from docutils import nodes
 from sphinx.util import logging
 
-from workshop.book.spoken import speak_formula
+from workshop.book.spoken_formulas import speak_formula
 
 RAW = re.compile(r'<span class="math">\\\((.*?)\\\)</span>', re.DOTALL)
 QUIZ = re.compile(

@@ -16,8 +16,8 @@ from pathlib import Path
 import nbformat
 import torch
 
-from attnbook.grade import many, report
-from attnbook.grade.fences import Limits
+from attnbook.grade import batch, report
+from attnbook.grade.process_limits import Limits
 from workshop.book import classroom
 from workshop.book.catalogue import list_entries
 from workshop.experiments.cores import hold_cores
@@ -66,11 +66,11 @@ def write_notebooks(folder: Path, count: int) -> list[Path]:
 
 def time_grading(paths: list[Path], workers: int) -> str:
     """Grade all; return how long it took, and how many got every point."""
-    task = many.make_task(0, Limits())
+    task = batch.make_task(0, Limits())
     found = {}
     took = time_call(
         lambda: found.update(
-            many.grade_all(paths, many.Journal(None), workers, task)
+            batch.grade_all(paths, batch.Journal(None), workers, task)
         )
     )
     whole = sum(

@@ -94,7 +94,7 @@ def clean_output(output: nbformat.NotebookNode) -> nbformat.NotebookNode | None:
 
 def fill_cells(source: Path) -> None:
     """Fill a chapter's setup cell and solutions from the tested source."""
-    from workshop.book.folded import refresh_solutions
+    from workshop.book.solutions import refresh_solutions
 
     text = repository.set_chapter(
         source.read_text("utf8"), repository.read_address()

@@ -7,8 +7,8 @@ from pathlib import Path
 from urllib.parse import urljoin
 from xml.sax.saxutils import escape
 
-from workshop.book.frame import POLICY
-from workshop.book.opening import get_repository_address
+from workshop.book.chapter_opening import get_repository_address
+from workshop.book.page_context import POLICY
 from workshop.book.repository import GITHUB
 
 REDIRECT = """<!DOCTYPE html>

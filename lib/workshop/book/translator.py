@@ -18,7 +18,7 @@ from pathlib import Path
 from docutils import nodes
 from sphinx.writers.html5 import HTML5Translator
 
-from workshop.book.pictures import write_image
+from workshop.book.images import write_image
 
 NAME = "attention_measured"
 FOLDER = Path(__file__).with_name("theme")

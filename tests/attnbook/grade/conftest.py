@@ -2,7 +2,7 @@
 
 import pytest
 
-from attnbook.grade.outside import grade
+from attnbook.grade.notebook_grader import grade
 from notebooks import LIMITS, write_notebook
 
 

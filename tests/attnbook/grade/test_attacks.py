@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from attnbook.grade import command, fork_server, many, wire
-from attnbook.grade.fences import Limits
+from attnbook.grade import batch, command, fork_server, messages
+from attnbook.grade.process_limits import Limits
 from attnbook.grade.sandbox import GoneError, open_sandbox, scale_timeout
 from notebooks import (
     ATTEND,
@@ -188,7 +188,7 @@ def test_an_attack_changes_no_verdict(graded, name):
 def up():
     """The limits that are in force on this platform."""
     with open_sandbox(Limits()) as opened:
-        return opened.fences
+        return opened.limits_set
 
 
 def needed(up, *names):
@@ -246,10 +246,10 @@ def test_a_fork_bomb_is_limited():
     """As an ordinary user, because root's processes are not counted."""
     bomb = (
         "import os, sys, time\n"
-        "from attnbook.grade import fences\n"
+        "from attnbook.grade.process_limits import Limits, apply_limits\n"
         "os.getuid() or os.setuid(65534)\n"
-        "up = fences.apply_limits('/', fences.Limits(processes=20))\n"
-        "if 'number of processes' not in up: sys.exit('no fence')\n"
+        "up = apply_limits('/', Limits(processes=20))\n"
+        "if 'number of processes' not in up: sys.exit('no limit')\n"
         "for count in range(40):\n"
         " try:\n  if not os.fork(): time.sleep(60)\n"
         " except BlockingIOError: break\n"
@@ -258,7 +258,7 @@ def test_a_fork_bomb_is_limited():
     found = subprocess.run(
         [sys.executable, "-c", bomb], capture_output=True, timeout=50
     )
-    if b"no fence" in found.stderr:
+    if b"no limit" in found.stderr:
         pytest.skip("processes cannot be counted here")
     assert int(found.stdout) < 20, found.stderr
 
@@ -272,7 +272,7 @@ def test_a_killed_fork_server_is_replaced(graded):
 
 
 def test_the_process_of_many_slow_cells_ends_in_time(tmp_path):
-    from attnbook.grade.outside import grade
+    from attnbook.grade.notebook_grader import grade
 
     path = write_notebook(
         tmp_path / "x.ipynb", *["import time; time.sleep(0.5)"] * 999
@@ -313,31 +313,31 @@ def test_a_broken_file_does_not_stop_the_others(tmp_path, capsys):
 
 
 def test_an_error_of_the_grader_is_a_result(tmp_path, monkeypatch):
-    from attnbook.grade import outside
+    from attnbook.grade import notebook_grader
 
     def fails(*args):
         raise ZeroDivisionError
 
-    monkeypatch.setattr(outside, "grade", fails)
-    found = many.grade_one(tmp_path, 0, Limits())
+    monkeypatch.setattr(notebook_grader, "grade", fails)
+    found = batch.grade_one(tmp_path, 0, Limits())
     assert "the grader failed" in found["error"]
 
 
 def test_a_message_must_be_complete_in_time_and_have_the_mark_of_its_request():
     ours, theirs = socket.socketpair()
-    theirs.sendall(wire.LENGTH.pack(9) + b"half")
+    theirs.sendall(messages.LENGTH.pack(9) + b"half")
     with pytest.raises(TimeoutError):
-        wire.receive(ours, 0.1)
+        messages.receive(ours, 0.1)
     ours, theirs = socket.socketpair()
-    theirs.sendall(wire.LENGTH.pack(wire.LARGEST + 1))
+    theirs.sendall(messages.LENGTH.pack(messages.LARGEST + 1))
     with pytest.raises(ValueError, match="at most"):
-        wire.receive(ours, 0.1)
+        messages.receive(ours, 0.1)
     with open_sandbox(Limits()) as opened:
-        opened.wire, theirs = socket.socketpair()
-        wire.send(theirs, b"mark" + b"{}")
+        opened.channel, theirs = socket.socketpair()
+        messages.send(theirs, b"mark" + b"{}")
         assert opened.receive(0.1, b"mark") == {}
-        wire.send(theirs, b"sent ahead{}")
-        wire.send(theirs, b'mark{"a": 1}')
+        messages.send(theirs, b"sent ahead{}")
+        messages.send(theirs, b'mark{"a": 1}')
         assert opened.receive(0.1, b"mark") == {"a": 1}
         theirs.sendall(b"no length at all")
         with pytest.raises(GoneError, match="socket"):

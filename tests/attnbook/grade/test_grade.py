@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from attnbook.exercises.outcome import Outcome, are_equal
-from attnbook.grade import command, many, report, submission, wire
-from attnbook.grade.outside import grade
+from attnbook.grade import batch, command, messages, report, submission
+from attnbook.grade.notebook_grader import grade
 from fallible import length
 from notebooks import (
     ATTEND,
@@ -148,7 +148,7 @@ PATCHES = {
     "profiles": "import sys\nsys.setprofile = lambda f: None",
     "torch modes": "import torch.overrides as o\n"
     "o.TorchFunctionMode.__enter__ = lambda self: self",
-    "the wire": "import json\njson.dumps = lambda x: '{}'",
+    "the messages": "import json\njson.dumps = lambda x: '{}'",
 }
 READY = (
     "from torch.nn import functional\ndef ready(q, k, v, mask):\n"
@@ -204,7 +204,8 @@ def test_a_ready_made_attention_is_refused(graded, answer):
         "my_weights = c.solution",
         "from attnbook.exercises.scaled_dot_product.weights import weights\n"
         "my_weights = weights",
-        "from attnbook.grade import outside\nmy_weights = outside.grade",
+        "from attnbook.grade import notebook_grader\n"
+        "my_weights = notebook_grader.grade",
     ],
 )
 def test_the_solutions_are_not_available(graded, steal):
@@ -252,12 +253,12 @@ def test_cells_with_magics_and_printed_checks_are_prepared():
     assert cell.attempts["check_x"].id == "g"
 
 
-@pytest.mark.parametrize("dtype", wire.DTYPES.values(), ids=wire.DTYPES)
+@pytest.mark.parametrize("dtype", messages.DTYPES.values(), ids=messages.DTYPES)
 def test_numbers_arrive_as_they_were_sent(dtype):
     for shape in ((2, 3), (), (0, 5)):
         x = (torch.randn(shape) * 3).to(dtype)
-        sent = json.loads(json.dumps(wire.pack(x)))
-        assert are_equal((x,), (wire.unpack(sent),))
+        sent = json.loads(json.dumps(messages.pack(x)))
+        assert are_equal((x,), (messages.unpack(sent),))
 
 
 def test_an_outcome_arrives_and_malformed_ones_are_refused():
@@ -265,8 +266,8 @@ def test_an_outcome_arrives_and_malformed_ones_are_refused():
     outcome = Outcome(
         "a tensor", (x,), (x,), (0,), (1,), ("f",), ("g",), "", "E"
     )
-    told = json.loads(json.dumps(wire.pack_outcome(outcome)))
-    assert repr(wire.unpack_outcome(told)) == repr(outcome)
+    told = json.loads(json.dumps(messages.pack_outcome(outcome)))
+    assert repr(messages.unpack_outcome(told)) == repr(outcome)
     for name, bad in (
         ("form", 3),
         ("output", [{"dtype": "float32"}]),
@@ -278,9 +279,9 @@ def test_an_outcome_arrives_and_malformed_ones_are_refused():
         ("output", [{"dtype": "object", "shape": [], "bytes": ""}]),
     ):
         with pytest.raises((ValueError, TypeError)):
-            wire.unpack_outcome({**told, name: bad})
+            messages.unpack_outcome({**told, name: bad})
     with pytest.raises(ValueError, match="parts"):
-        wire.unpack_outcome({})
+        messages.unpack_outcome({})
 
 
 # Many notebooks.
@@ -288,7 +289,7 @@ def test_an_outcome_arrives_and_malformed_ones_are_refused():
 
 def test_a_killed_worker_loses_only_the_notebook_that_kills_it(tmp_path):
     paths = [tmp_path / name for name in ("a", "kills", "once", "bb", "ccc")]
-    found = dict(many.grade_in_pool(paths, 2, length))
+    found = dict(batch.grade_in_pool(paths, 2, length))
     assert found.keys() == {*paths}
     assert found[paths[1]]["error"].startswith("the grader failed")
     assert [found[paths[i]]["n"] for i in (0, 2, 3, 4)] == [1, 4, 2, 3]
@@ -299,18 +300,18 @@ def test_it_resumes_where_it_was_interrupted(tmp_path):
         write_notebook(tmp_path / f"{n}.ipynb", f"n = {n}") for n in range(5)
     ]
     kept = tmp_path / "kept"
-    started = many.grade_all(paths, many.Journal(kept, 0), 1, length)
+    started = batch.grade_all(paths, batch.Journal(kept, 0), 1, length)
     before = [next(started) for _ in range(3)]
     started.close()
     kept.write_text(kept.read_text() + '["torn", {"err')
     (tmp_path / "kills").touch()
-    journal = many.Journal(kept, 0)
+    journal = batch.Journal(kept, 0)
     assert len(journal.known) >= 3
-    after = list(many.grade_all(paths, journal, 1, length))
+    after = list(batch.grade_all(paths, journal, 1, length))
     assert [path for path, _ in after[:3]] == [path for path, _ in before]
     assert {path for path, _ in after} == {*paths}
-    assert not many.Journal(kept, 1).known.keys() & {
-        many.Journal(kept, 1).key(p) for p in paths
+    assert not batch.Journal(kept, 1).known.keys() & {
+        batch.Journal(kept, 1).key(p) for p in paths
     }
 
 

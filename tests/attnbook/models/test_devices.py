@@ -777,7 +777,7 @@ READ_ON_META = {
     "profiling.timing": {"measure_seconds", "time_calls"},
     "models.devices": {"use_seed", "sample_columns"},
     "diagnose.behavior": "all",
-    "diagnose.inside": "all",
+    "diagnose.recording": "all",
     "diagnose.reference": {
         "draw_case",
         "run_case",

@@ -12,7 +12,7 @@ import jupytext
 import nbformat
 import pytest
 
-from workshop.book import alternative, pages
+from workshop.book import alternative_texts, pages
 from workshop.book.cell_kinds import find_kind
 from workshop.chapters import find_chapter, read_table
 
@@ -107,7 +107,7 @@ def test_cells_are_short(path):
 @each_chapter
 def test_every_figure_has_alternative_text(path):
     for cell in code_cells(path):
-        for alt in alternative.find_texts(cell):
+        for alt in alternative_texts.find_texts(cell):
             assert len(alt) > 40, (alt, cell.source)
 
 
@@ -257,10 +257,10 @@ def test_a_figure_without_alternative_text_stops_the_build():
     picture = {"data": {"image/png": ""}, "metadata": {"image/png": {}}}
     cell = {"outputs": [picture], "metadata": {}}
     with pytest.raises(ValueError, match="1 figures"):
-        alternative.copy_texts({"cells": [cell]})
+        alternative_texts.copy_texts({"cells": [cell]})
     picture["metadata"]["image/png"]["alt"] = "error grows"
-    carried = alternative.copy_texts({"cells": [cell]})["cells"][0]
+    carried = alternative_texts.copy_texts({"cells": [cell]})["cells"][0]
     assert carried["metadata"]["mystnb"]["image"]["alt"] == "error grows"
     cell["outputs"].append(picture)
     with pytest.raises(ValueError, match="2 figures"):
-        alternative.copy_texts({"cells": [cell]})
+        alternative_texts.copy_texts({"cells": [cell]})

@@ -15,7 +15,7 @@ from workshop.book.cell_kinds import (
     open_folded,
     read_title,
 )
-from workshop.book.names_read import find_names, find_needed_later
+from workshop.book.cell_names import find_names, find_needed_later
 from workshop.chapters import read_unfinished
 
 pytestmark = pytest.mark.precision

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from workshop.book import check, narrowed
+from workshop.book import check, select_tests
 from workshop.book.dependencies import Dependencies
 
 pytestmark = pytest.mark.precision
@@ -169,7 +169,9 @@ def test_of_parametrised_tests_the_changed_cases_run(monkeypatch, words, kept):
     hook = SimpleNamespace(pytest_deselected=lambda items: left.extend(items))
     names = ["a[07_some]", "a[08_other]", "b", "c[1]", "c[2]"]
     items = [SimpleNamespace(nodeid=f"x.py::{n}", name=n) for n in names]
-    narrowed.pytest_collection_modifyitems(SimpleNamespace(hook=hook), items)
+    select_tests.pytest_collection_modifyitems(
+        SimpleNamespace(hook=hook), items
+    )
     assert [item.name for item in items] == kept.split()
     assert len(items) + len(left) == len(names)
 

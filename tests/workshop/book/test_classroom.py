@@ -6,7 +6,7 @@ import re
 import nbformat
 import pytest
 
-from attnbook.grade.outside import grade
+from attnbook.grade.notebook_grader import grade
 from attnbook.grade.report import count_points
 from empty_environment import run_cell
 from workshop.book import classroom

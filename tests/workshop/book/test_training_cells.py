@@ -26,7 +26,7 @@ from attnbook.training.batching import draw_batches
 from standin import PLACE, StandinDevice, is_on_standin
 from workshop.bench.cells import execute
 from workshop.book.cell_kinds import find_kind, read_source
-from workshop.book.names_read import find_names, parse
+from workshop.book.cell_names import find_names, parse
 from workshop.chapters import read_unfinished
 
 pytestmark = pytest.mark.precision

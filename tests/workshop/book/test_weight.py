@@ -8,7 +8,7 @@ import re
 import pytest
 
 from built_pages import HTML, PAGES
-from workshop.book.frame import POLICY
+from workshop.book.page_context import POLICY
 from workshop.book.weights import list_requests, sum_by_kind
 
 pytestmark = pytest.mark.browser

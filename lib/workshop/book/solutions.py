@@ -3,7 +3,7 @@
 A chapter holds, after each exercise, a block that begins
 `<summary>Solution of <code>check_x</code></summary>`. It is plain HTML and
 Markdown, which pages, Colab and Jupyter all fold. `python -m
-workshop.book.folded chapters/*.md` fills every such block anew; a test
+workshop.book.solutions chapters/*.md` fills every such block anew; a test
 holds them fresh.
 """
 

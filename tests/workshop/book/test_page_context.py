@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 import pytest
 
 from built_pages import CHAPTERS, HTML, PAGES
-from workshop.book import frame, opening, site
+from workshop.book import chapter_opening, page_context, site
 
 LINKS = [
     "https://github.com/jane/attention",
@@ -102,12 +102,12 @@ def test_the_address_of_the_site_is_that_of_github_pages(url):
     config.html_baseurl = "https://book.example/"
     assert site.find_home_address(app) == "https://book.example/"
     config.html_theme_options["use_edit_page_button"] = False
-    assert opening.get_repository_address(app) == ""
+    assert chapter_opening.get_repository_address(app) == ""
 
 
 def test_a_page_that_is_no_chapter_has_no_number():
-    assert frame.read_number("chapters/02_bahdanau") == 2
-    assert frame.read_number("chapters/evidence") is None
+    assert page_context.read_number("chapters/02_bahdanau") == 2
+    assert page_context.read_number("chapters/evidence") is None
 
 
 @pytest.mark.browser

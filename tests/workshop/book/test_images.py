@@ -5,7 +5,7 @@ import pytest
 from attnbook.figures import Diagram
 from attnbook.figures.style import render_svg
 from built_pages import serve
-from workshop.book.pictures import offer_diagram
+from workshop.book.images import offer_diagram
 
 pytestmark = pytest.mark.browser
 

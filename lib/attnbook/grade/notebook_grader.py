@@ -8,7 +8,7 @@ from attnbook.exercises.exercise import FIRST, Exercise
 from attnbook.exercises.guard import ATTENTION
 from attnbook.exercises.verdict import Verdict, make_finding
 from attnbook.grade import source_check, submission
-from attnbook.grade.fences import Limits
+from attnbook.grade.process_limits import Limits
 from attnbook.grade.sandbox import (
     GoneError,
     Sandbox,

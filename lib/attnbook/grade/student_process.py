@@ -18,30 +18,36 @@ import torch
 
 from attnbook.exercises import backward_pass, guard, limits, result, runner
 from attnbook.exercises.outcome import Case
-from attnbook.grade import blocked_kernels, fences, pristine, submission, wire
+from attnbook.grade import (
+    blocked_kernels,
+    messages,
+    process_limits,
+    snapshots,
+    submission,
+)
 
 # Once, in the process that all others are forked from.
 backward_pass.preload_backward()
 MISSING = object()
 
 
-def serve(end: socket.socket, folder: str, most: fences.Limits) -> None:
+def serve(end: socket.socket, folder: str, most: process_limits.Limits) -> None:
     """Answer the grader's requests until it disconnects."""
     torch.set_num_threads(1)
     sys.stdin = io.StringIO()
     close_files(end.fileno())
-    up = fences.apply_limits(folder, most)
-    private = pristine.hide_modules()
+    up = process_limits.apply_limits(folder, most)
+    private = snapshots.hide_modules()
     student = StudentSession(private, most)
-    send_reply(end, b"", {"fences": up})
+    send_reply(end, b"", {"limits": up})
     while True:
         try:
-            raw = wire.receive(end, most=2**32)
+            raw = messages.receive(end, most=2**32)
         except (EOFError, OSError):
             return
-        if not raw.startswith(wire.CELL):
-            student.pristine.restore()
-        begin = 1 + wire.MARK
+        if not raw.startswith(messages.CELL):
+            student.snapshot.restore()
+        begin = 1 + messages.MARK
         try:
             reply = student.run_request(*student.load(raw[begin:]))
         except Exception as fault:  # an error of the grader, not of the student
@@ -60,25 +66,25 @@ def close_files(but: int) -> None:
 
 def send_reply(end: socket.socket, mark: bytes, reply: dict) -> None:
     """Send an answer as JSON, after the mark of its request."""
-    wire.send(end, mark + json.dumps(reply).encode())
+    messages.send(end, mark + json.dumps(reply).encode())
 
 
 class StudentSession:
     """The namespace of a notebook's cells, and its attempts."""
 
-    def __init__(self, private: dict, most: fences.Limits):
+    def __init__(self, private: dict, most: process_limits.Limits):
         self.private, self.most = private, most
         self.attempts: dict[str, object] = {}
-        self.pristine = pristine.Snapshot(private.values())
+        self.snapshot = snapshots.Snapshot(private.values())
         self.module = types.ModuleType("__main__")
         vars(self.module)["display"] = lambda *things, **options: None
         setattr(self.module, submission.HOOK, self.record_attempt)
         sys.modules["__main__"] = self.module
 
-    def record_attempt(self, name: str, attempt: object) -> pristine.Inert:
+    def record_attempt(self, name: str, attempt: object) -> snapshots.Inert:
         """Record the argument of a check."""
         self.attempts[name] = attempt
-        return pristine.Inert()
+        return snapshots.Inert()
 
     def load(self, raw: bytes) -> tuple:
         """Unpickle a request of the grader, which is trusted."""
@@ -102,7 +108,7 @@ class StudentSession:
             error = stopped.slug
         except BaseException as raised:
             error = runner.format_error(raised)
-        self.pristine.restore_modules()
+        self.snapshot.restore_modules()
         return {"error": error}
 
     def run_attempt(
@@ -126,12 +132,12 @@ class StudentSession:
             rounds = runner.run_rounds(
                 attempt, drawn, forbidden, 0, left, self.most.call
             )
-            self.pristine.restore()
+            self.snapshot.restore()
             stopped = any(x.stopped for r in rounds for x in r)
             results.append(
                 {
                     "rounds": [
-                        [wire.pack_outcome(x) for x in r] for r in rounds
+                        [messages.pack_outcome(x) for x in r] for r in rounds
                     ],
                     "left": [pack_tensors(given) for given in left],
                 }
@@ -142,7 +148,7 @@ class StudentSession:
 def pack_tensors(given: list) -> list:
     """Return the inputs that are tensors, as JSON can hold them."""
     return [
-        wire.pack(result.copy_numbers(x))
+        messages.pack(result.copy_numbers(x))
         if isinstance(x, torch.Tensor)
         else None
         for x in given
@@ -165,14 +171,14 @@ class Unpickler(pickle.Unpickler):
             sys.meta_path[:] = [
                 x
                 for x in finders
-                if not isinstance(x, pristine.EmptyModuleFinder)
+                if not isinstance(x, snapshots.EmptyModuleFinder)
             ]
-            for key in filter(pristine.is_hidden, now):
+            for key in filter(snapshots.is_hidden, now):
                 del sys.modules[key]
             sys.modules.update(self.private)
             return super().find_class(module, name)
         finally:
             sys.meta_path[:] = finders
-            for key in filter(pristine.is_hidden, list(sys.modules)):
+            for key in filter(snapshots.is_hidden, list(sys.modules)):
                 self.private[key] = sys.modules.pop(key)
             sys.modules.update(now)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from attnbook import __version__
 from attnbook.grade import files
-from attnbook.grade.fences import Limits
+from attnbook.grade.process_limits import Limits
 
 Grade = Callable[[Path], dict]
 
@@ -23,7 +23,7 @@ def grade_one(path: Path, seed: int, limits: Limits) -> dict:
     os.environ.setdefault("MPLBACKEND", "Agg")
     import torch
 
-    from attnbook.grade.outside import grade
+    from attnbook.grade.notebook_grader import grade
 
     torch.set_num_threads(1)
     try:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from attnbook.exercises import before_you_start, encoder_decoder
-from workshop.book.folded import BLOCK, refresh_solutions, write_solution
+from workshop.book.solutions import BLOCK, refresh_solutions, write_solution
 
 pytestmark = pytest.mark.precision
 
@@ -29,7 +29,7 @@ an older one
 def test_solutions_in_the_chapter_are_the_tested_ones(chapter):
     text = chapter.read_text("utf8")
     assert refresh_solutions(text) == text, (
-        f"run: python -m workshop.book.folded chapters/{chapter.name}"
+        f"run: python -m workshop.book.solutions chapters/{chapter.name}"
     )
 
 
@@ -45,7 +45,7 @@ def test_every_exercise_has_its_solution_below(chapter):
 
 @pytest.mark.parametrize("chapter", CHAPTERS, ids=lambda p: p.stem)
 def test_stars_and_minutes_are_those_of_the_exercise(chapter):
-    from workshop.book.folded import find_exercises
+    from workshop.book.solutions import find_exercises
 
     text = chapter.read_text("utf8")
     for name in STUB.findall(text):
