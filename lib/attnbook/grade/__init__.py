@@ -13,7 +13,8 @@ A student's code runs in its own process. The process receives inputs and
 returns numbers; the verdict is reached outside it. This has limits: a program
 that is written to attack the grader runs as the same user. It can read whatever
 that user can read, including this book's solutions, and where the platform
-lacks a limit (see `process_limits`) it can do more. It may compute its results with a
-function of this book that it calls in a hidden way; a plain call is detected.
+lacks a limit (see `process_limits`) it can do more. It may compute its results
+with a function of this book that it calls in a hidden way; a plain call is
+detected.
 Grade notebooks of strangers in a container or as a separate user.
 """
