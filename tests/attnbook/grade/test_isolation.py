@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from attnbook.grade import command, files, many, seccomp
-from attnbook.grade.fences import Limits
+from attnbook.grade import command, files, seccomp
+from attnbook.grade.process_limits import Limits
 from attnbook.grade.sandbox import open_sandbox
 from notebooks import (
     CHECK,
@@ -37,7 +37,7 @@ pytestmark = [
 def up():
     """The limits that are in force on this platform."""
     with open_sandbox(Limits()) as opened:
-        return opened.fences
+        return opened.limits_set
 
 
 def needed(up, *names):
@@ -70,9 +70,9 @@ def test_a_file_that_never_ends_is_named(odd_files, nth):
     code = (
         "import resource, sys, pathlib\n"
         "resource.setrlimit(resource.RLIMIT_AS, (2 ** 29, 2 ** 29))\n"
-        "from attnbook.grade import files, many\n"
+        "from attnbook.grade import batch, files\n"
         "path = pathlib.Path(sys.argv[1])\n"
-        "many.Journal(None).key(path)\n"
+        "batch.Journal(None).key(path)\n"
         "files.read_bytes(path)\n"
     )
     run = [sys.executable, "-c", code, str(path)]
@@ -256,9 +256,9 @@ def test_without_namespaces_there_is_no_network_either(up):
     needed(up, "sockets")
     code = (
         "import socket, tempfile\n"
-        "from attnbook.grade import fences\n"
+        "from attnbook.grade.process_limits import Limits, apply_limits\n"
         "fences.enter_namespaces = fences.separate_network = lambda: False\n"
-        "up = fences.apply_limits(tempfile.mkdtemp(), fences.Limits())\n"
+        "up = apply_limits(tempfile.mkdtemp(), Limits())\n"
         "assert 'network' in up, up\n"
         "for family in socket.AddressFamily:\n"
         "    try:\n        socket.socket(family)\n"
