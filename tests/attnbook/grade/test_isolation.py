@@ -83,7 +83,7 @@ def test_a_file_that_never_ends_is_named(odd_files, nth):
 def test_a_file_that_never_ends_does_not_stop_the_others(
     odd_files, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(many, "start_pool", lambda n: ThreadPoolExecutor(n))
+    monkeypatch.setattr(batch, "start_pool", lambda n: ThreadPoolExecutor(n))
     good = write_notebook(tmp_path / "good.ipynb", RIGHT, CHECK)
     kept = tmp_path / "all.json"
     words = [str(x) for x in (*odd_files, good)]
@@ -256,9 +256,11 @@ def test_without_namespaces_there_is_no_network_either(up):
     needed(up, "sockets")
     code = (
         "import socket, tempfile\n"
-        "from attnbook.grade.process_limits import Limits, apply_limits\n"
-        "fences.enter_namespaces = fences.separate_network = lambda: False\n"
-        "up = apply_limits(tempfile.mkdtemp(), Limits())\n"
+        "from attnbook.grade import process_limits\n"
+        "process_limits.enter_namespaces = lambda: False\n"
+        "process_limits.separate_network = lambda: False\n"
+        "limits = process_limits.Limits()\n"
+        "up = process_limits.apply_limits(tempfile.mkdtemp(), limits)\n"
         "assert 'network' in up, up\n"
         "for family in socket.AddressFamily:\n"
         "    try:\n        socket.socket(family)\n"
