@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from attnbook.grade import command, files, seccomp
+from attnbook.grade import batch, command, files, seccomp
 from attnbook.grade.process_limits import Limits
 from attnbook.grade.sandbox import open_sandbox
 from notebooks import (
