@@ -88,7 +88,7 @@ def layer_fault(layer: Callable, x: Tensor, heads: int) -> int:
     weights. 5: the sequences of a batch are mixed.
 
     Args:
-        layer: (x, W_query, W_key, W_value, W_output) to the output.
+        layer: maps (x, W_query, W_key, W_value, W_output) to the output.
         x: an example of the input (B, T, C).
         heads: of the layer.
     """

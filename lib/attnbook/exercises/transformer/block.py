@@ -24,7 +24,7 @@ def block(
     first: Callable,
     second: Callable,
 ) -> Float[Tensor, "B T C"]:
-    """Return x with what each sublayer makes of its normalised form."""
+    """Return x plus each sublayer's output for the normalized input."""
     x = x + attention(first(x))
     return x + network(second(x))
 

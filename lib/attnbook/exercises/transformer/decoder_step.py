@@ -23,7 +23,7 @@ def decoder_step(
     lengths: Int[Tensor, " B"],
     attend: Callable,
 ) -> Float[Tensor, "B T C"]:
-    """Return x with what it takes from its past, then from the memory."""
+    """Return x after causal self-attention and then cross-attention."""
     past = causal_mask(x.shape[1], x.shape[1])
     x = x + attend(x, x, x, past)
     real = torch.arange(memory.shape[1]) < lengths[:, None, None]
