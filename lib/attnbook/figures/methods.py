@@ -20,11 +20,15 @@ FAMILIES: dict[str, dict[str, tuple]] = {
         "local-m": (GREEN, "-.", "^"),
     },
     "scores": {
-        "additive": (BLUE, "-", "o"),
+        "additive (concat)": (BLUE, "-", "o"),
         "dot": (ORANGE, "--", "s"),
         "general": (INK, "-.", "^"),
-        "concat": (GREEN, ":", "D"),
         "location": (PINK, LONG_DASHES, "v"),
+    },
+    "orders": {
+        "after the step": (BLUE, "-", "o"),
+        "before the step": (ORANGE, "--", "s"),
+        "input feeding": (GREEN, "-.", "^"),
     },
     "scaling": {
         "scaled": (BLUE, "-", "o"),
