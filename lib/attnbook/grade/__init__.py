@@ -1,13 +1,14 @@
 """Grading of notebooks: `python -m attnbook.grade submission.ipynb ...`.
 
 Reading order: `files` (reads a submission), `submission` (which cell checks
-what), `messages` (outcomes as JSON), `process_limits`, `landlock` and `seccomp`
-(limits of a process), `snapshots` (restores torch), `blocked_kernels` (what no
-attempt may call), `student_process` (runs a student's code), `fork_server`
-(forks and kills it), `sandbox` (the grader's end of it), `source_check` (a
-search of the source), `trials` (the outcomes that the process sent),
-`notebook_grader` (one notebook's verdicts), `batch` (many notebooks, in
-parallel), `report` (CSV and JSON).
+what), `messages` (outcomes as JSON), `process_limits`, `landlock` and
+`seccomp` (limits of a process), `clock` (ends a cell that does not stop),
+`snapshots` (restores torch), `blocked_kernels` (what no attempt may call),
+`student_process` (runs a student's code), `fork_server` (forks and kills it),
+`sandbox` (the grader's end of it), `source_check` (a search of the source),
+`trials` (the outcomes that the process sent), `notebook_grader` (one
+notebook's verdicts), `batch` (many notebooks, in parallel), `report` (CSV and
+JSON).
 
 A student's code runs in its own process. The process receives inputs and
 returns numbers; the verdict is reached outside it. This has limits: a program

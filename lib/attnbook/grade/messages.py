@@ -1,8 +1,9 @@
 """Messages between the grader and a student's process: JSON, never code.
 
-A message is its length and its bytes. A request begins with its kind and a
-random mark; an answer begins with the mark of its request, so that no answer
-can be sent in advance.
+A message is its length and its bytes. A request begins with a random mark; an
+answer begins with the mark of its request, so that no answer can be sent in
+advance. While a cell runs, each check that it calls sends a message with the
+cell's mark, to which the grader replies with the inputs.
 """
 
 import base64
@@ -25,8 +26,8 @@ DTYPES = {
         *(torch.int32, torch.int64, torch.complex64, torch.complex128),
     )
 }
-CELL, ATTEMPT = b"C", b"A"  # kinds of requests
-MARK = 16  # bytes of its mark
+MARK = 16  # bytes of a request's mark
+SECONDS = struct.Struct("!d")  # how long an attempt may take
 LARGEST = 16 * 2**20  # bytes of one answer
 LENGTH = struct.Struct("!I")
 FIELDS = {f.name: f for f in dataclasses.fields(Outcome)}

@@ -1,13 +1,17 @@
 """One notebook's verdicts, reached outside the process that ran it."""
 
 import hashlib
+import importlib
+import pickle
+import pkgutil
 import time
+from collections.abc import Iterable
 from pathlib import Path
 
+import attnbook.exercises
 from attnbook.exercises.exercise import FIRST, Exercise
-from attnbook.exercises.guard import ATTENTION
 from attnbook.exercises.verdict import Verdict, make_finding
-from attnbook.grade import source_check, submission
+from attnbook.grade import files, messages
 from attnbook.grade.process_limits import Limits
 from attnbook.grade.sandbox import (
     GoneError,
@@ -15,9 +19,25 @@ from attnbook.grade.sandbox import (
     open_sandbox,
     scale_timeout,
 )
+from attnbook.grade.submission import Cell
 from attnbook.grade.trials import make_trial, was_stopped
 
 NOT_YET = Verdict("…", "not attempted yet")
+MOST_CALLS = 50  # calls of one check that are judged; the last of them counts
+MOST_NOTES = 100
+
+
+def find_exercises(chapters: Iterable[str]) -> dict[str, Exercise]:
+    """Return all exercises of these chapters, as `chapter.check_x`."""
+    packages = pkgutil.iter_modules(attnbook.exercises.__path__)
+    known = {x.name for x in packages if x.ispkg}
+    found: dict[str, Exercise] = {}
+    for chapter in dict.fromkeys(x for x in chapters if x in known):
+        module = importlib.import_module(f"attnbook.exercises.{chapter}")
+        for name in getattr(module, "__all__", ()):
+            if isinstance(exercise := getattr(module, name), Exercise):
+                found[f"{chapter}.{name}"] = exercise
+    return found
 
 
 def grade(path: Path, seed: int = 0, limits: Limits | None = None) -> dict:
@@ -29,108 +49,191 @@ def grade(path: Path, seed: int = 0, limits: Limits | None = None) -> dict:
         limits: of the process.
     """
     try:
-        sources = submission.read(path)
-        checks = submission.find_exercises([source for _, source in sources])
-        if not checks:
+        grader = NotebookGrader(files.read_bytes(path), seed, limits)
+        verdicts = grader.grade()
+        if not verdicts:
             raise ValueError("it imports no check of this book")
+    except OSError as error:
+        message = f"it cannot be read: {error.strerror}"
+        return {"error": message, "notes": [], "exercises": {}}
     except ValueError as error:
         return {"error": str(error), "notes": [], "exercises": {}}
-    cells = [submission.prepare_cell(n, x, {*checks}) for n, x in sources]
-    grader = NotebookGrader(cells, checks, seed, limits or Limits())
-    verdicts = grader.grade()
-    found = {
-        name: {
-            "points": exercise.stars if verdicts[name] else 0,
+    found = {}
+    for key, exercise in grader.checks.items():
+        chapter, _, name = key.partition(".")
+        # Two chapters may have a check of the same name.
+        name = f"{name} ({chapter})" if name in found else name
+        found[name] = {
+            "points": exercise.stars if verdicts[key] else 0,
             "of": exercise.stars,
-            "verdict": repr(verdicts[name]),
-            "mistake": verdicts[name].mistake,
+            "verdict": repr(verdicts[key]),
+            "mistake": verdicts[key].mistake,
         }
-        for name, exercise in checks.items()
-    }
-    notes = [f"cell {n}: {grader.errors[n]}" for n in sorted(grader.errors)]
-    return {"error": None, "notes": notes, "exercises": found}
+    return {"error": None, "notes": grader.write_notes(), "exercises": found}
 
 
 class NotebookGrader:
-    """Grades one notebook: its cells, errors and verdicts so far."""
+    """Grades one notebook: its cells, errors and verdicts so far.
 
-    def __init__(
-        self,
-        cells: list[submission.Cell],
-        checks: dict[str, Exercise],
-        seed: int,
-        limits: Limits,
-    ):
-        self.cells, self.checks, self.limits = cells, checks, limits
-        self.seed = seed
-        self.errors = {c.number: c.error for c in cells if c.error}
-        self.fatal: set[int] = set()
+    Args:
+        raw: the notebook.
+        seed: from it, the second inputs of every exercise are drawn.
+        limits: of the process.
+    """
+
+    def __init__(self, raw: bytes, seed: int, limits: Limits | None):
+        self.raw, self.seed, self.limits = raw, seed, limits or Limits()
+        self.cells: list[Cell] = []
+        self.checks: dict[str, Exercise] = {}
         self.verdicts: dict[str, Verdict] = {}
-        self.ends = time.monotonic() + scale_timeout(limits.whole)
+        self.errors: dict[int, str] = {}
+        self.ready: dict[tuple[int, str], str] = {}
+        # Cells that ended the process, that ended in time, and calls of checks.
+        self.fatal: set[int] = set()
+        self.passed: set[int] = set()
+        self.called: dict[tuple[int, str], int] = {}
+        self.judged: set[tuple[int, str, int]] = set()
+        self.ignored: dict[str, str] = {}
+        self.slow_cells = self.slow_attempts = 0
+        self.ends = time.monotonic() + scale_timeout(self.limits.whole)
 
     def grade(self) -> dict[str, Verdict]:
-        """Return every verdict; each crash of the process costs one of them."""
-        attempted = {name for cell in self.cells for name in cell.attempts}
-        for name in self.checks.keys() - attempted:
-            self.verdicts[name] = NOT_YET
-        while self.pending_checks():
-            if time.monotonic() > self.ends:
-                late = make_finding("too-long", what=f"{self.limits.whole:.0f}")
-                for name in self.pending_checks():
-                    self.verdicts[name] = refuse(late.slug, late.sentence)
-                break
+        """Return every verdict; each crash of the process costs one cell."""
+        done = False
+        while not done and time.monotonic() < self.ends:
             with open_sandbox(self.limits) as opened:
-                if self.run_cells(opened):
-                    self.try_all(opened)
+                if not self.cells:
+                    self.read_notebook(opened)
+                self.declare_checks(opened)
+                done = self.run_cells(opened)
+        for key in self.checks.keys() - self.verdicts.keys():
+            self.verdicts[key] = self.explain_missing(key, not done)
         return self.verdicts
 
-    def pending_checks(self) -> list[str]:
-        """Return the checks without a verdict, in their order."""
-        return [name for name in self.checks if name not in self.verdicts]
+    def read_notebook(self, opened: Sandbox) -> None:
+        """Have the notebook prepared, before any of its code runs.
+
+        Raises:
+            ValueError: if it is not a notebook, or takes too long.
+        """
+        most = scale_timeout(min(self.limits.cell, self.limits.whole))
+        try:
+            reply = opened.request(most, "read", self.raw)
+        except GoneError as gone:
+            raise ValueError(f"it cannot be prepared: {gone}") from gone
+        if error := reply.get("error") or reply.get("fault"):
+            raise ValueError(str(error)[:300])
+        self.cells = [Cell(**given) for given in reply["cells"]]
+        self.errors = {c.number: c.error for c in self.cells if c.error}
+        self.checks = find_exercises(x for c in self.cells for x in c.chapters)
+
+    def declare_checks(self, opened: Sandbox) -> None:
+        """Tell the process which checks there are; keep what the source says.
+
+        Raises:
+            ValueError: if this takes too long.
+        """
+        about = {
+            key: (x.forbidden, x.solution.__name__)
+            for key, x in self.checks.items()
+        }
+        try:
+            most = scale_timeout(min(self.limits.cell, self.limits.whole))
+            reply = opened.request(most, "checks", about)
+        except GoneError as gone:
+            raise ValueError(f"it cannot be prepared: {gone}") from gone
+        for number, named in reply.get("ready", ()):
+            for key, used in named.items():
+                if used:
+                    self.ready[number, key] = used
 
     def run_cells(self, opened: Sandbox) -> bool:
         """Run all cells except those that ended the process before."""
-        patience = scale_timeout(3 * self.limits.cell + self.limits.grace)
+        self.called.clear()
         for cell in self.cells:
             if not cell.code or cell.number in self.fatal:
                 continue
-            left = self.ends - time.monotonic()
-            if left < 0:
+            if time.monotonic() > self.ends:
                 return False
             try:
-                reply = opened.request(
-                    min(patience, left + 1),
-                    *("cell", cell.number, cell.code),
-                )
+                reply = self.run_cell(cell, opened)
             except GoneError as gone:
+                reply = {"error": str(gone), "fatal": True}
+            error = str(reply.get("error") or reply.get("fault") or "")[:300]
+            if error:
+                self.errors[cell.number] = error
+            else:
+                self.passed.add(cell.number)
+            if error == "too-long" or "stopped" in error:
+                self.slow_cells += 1
+            if reply.get("fatal") or reply.get("fault"):
                 self.fatal.add(cell.number)
-                self.errors[cell.number] = str(gone)
                 return False
-            if reply.get("error"):
-                self.errors[cell.number] = str(reply["error"])[:300]
         return True
 
-    def try_all(self, opened: Sandbox) -> None:
-        """Try every attempt that has no verdict yet.
+    def run_cell(self, cell: Cell, opened: Sandbox) -> dict:
+        """Run a cell, judging each attempt that it hands over.
 
-        Attempts that may use a ready-made attention come first: its kernels are
-        blocked afterwards.
+        After each cell that takes too long, later ones have half the time,
+        except those that ended before: all of them together take at most twice
+        the time of one.
+
+        Raises:
+            GoneError: if the process ends or does not reply in time.
         """
-        for name in sorted(self.pending_checks(), key=self.forbids_attention):
-            try:
-                self.verdicts[name] = self.judge_attempt(name, opened)
-            except GoneError as gone:
-                slug = "too-long" if "stopped" in str(gone) else "error"
-                self.verdicts[name] = refuse(slug, f"{gone}")
-                return
+        seconds = self.limits.cell
+        if cell.number not in self.passed:
+            seconds /= 2**self.slow_cells
+        patience = scale_timeout(3 * seconds + self.limits.grace)
+        ends = time.monotonic() + patience
+        request = "cell", cell.number, cell.code, seconds
+        mark = opened.send(patience, pickle.dumps(request))
+        while True:
+            left = min(ends, self.ends + 1) - time.monotonic()
+            opened.watch(left, seconds + self.limits.grace)
+            reply = opened.receive(left, mark)
+            if "check" not in reply:
+                return reply
+            before = time.monotonic()
+            self.answer_check(str(reply["check"])[:100], cell.number, opened)
+            ends += time.monotonic() - before
 
-    def forbids_attention(self, name: str) -> bool:
-        """Tell whether a check forbids a ready-made attention."""
-        return bool(self.checks[name].forbidden & ATTENTION)
+    def answer_check(self, key: str, number: int, opened: Sandbox) -> None:
+        """Judge the attempt that a cell hands to a check, if it counts.
 
-    def judge_attempt(self, name: str, opened: Sandbox) -> Verdict:
-        """Run an attempt in the sandbox and judge its outcomes."""
-        check = self.checks[name]
+        Raises:
+            GoneError: if the process ends or does not reply in time.
+        """
+        if key not in self.checks:
+            self.checks.update(find_exercises([key.partition(".")[0]]))
+        known = key in self.checks
+        before = sum(n for (_, x), n in self.called.items() if x == key)
+        nth = self.called.get((number, key), 0) + 1
+        if known:
+            self.called[number, key] = nth
+        if known and before >= MOST_CALLS:
+            self.ignored[key] = (
+                f"{key} is called more than {MOST_CALLS} times: of these calls "
+                f"the first {MOST_CALLS} are graded"
+            )
+        done = before >= MOST_CALLS or (number, key, nth) in self.judged
+        if done or not known:
+            opened.send(1.0, b"")
+            return
+        self.judged.add((number, key, nth))
+        verdict = self.judge_attempt(key, number, opened)
+        # A stub that is checked after an answer takes nothing back.
+        if verdict.mark != NOT_YET.mark or key not in self.verdicts:
+            self.verdicts[key] = verdict
+
+    def judge_attempt(self, key: str, number: int, opened: Sandbox) -> Verdict:
+        """Run an attempt in the sandbox and judge its outcomes.
+
+        Raises:
+            GoneError: if the process ends or does not reply in time.
+        """
+        check = self.checks[key]
+        name = key.partition(".")[2]
         digest = hashlib.sha256(f"{self.seed} {name}".encode()).digest()
         seeds = FIRST, int.from_bytes(digest[:3])
         drawn = [check.draw_cases(seed) for seed in seeds]
@@ -138,15 +241,21 @@ class NotebookGrader:
             [(c.tries, c.inputs, c.gradient, c.memory_limit) for c in x]
             for x in drawn
         ]
-        reply = opened.request(
-            scale_timeout(self.limits.answer),
-            "attempt",
-            name,
-            plain,
-            check.forbidden,
+        most = scale_timeout(self.limits.answer / 2**self.slow_attempts)
+        raw = messages.SECONDS.pack(most) + pickle.dumps(
+            (plain, check.forbidden)
         )
-        if reply.get("missing"):
-            return self.missing_verdict(name)
+        patience = most + scale_timeout(self.limits.grace)
+        try:
+            reply = opened.receive(patience, opened.send(patience, raw))
+        except GoneError as gone:
+            self.verdicts[key] = refuse("error", str(gone))
+            raise
+        if "gone" in reply:
+            late = bool(reply.get("late"))
+            self.slow_attempts += late
+            message = str(reply["gone"])[:300]
+            return refuse("too-long" if late else "error", message)
         if "fault" in reply:
             return refuse("error", str(reply["fault"])[:300])
         if "kind" in reply:
@@ -169,25 +278,35 @@ class NotebookGrader:
                 "tampered",
                 "its outcomes do not have the form that the grader expects",
             )
-        return self.check_source(name, verdict) if verdict else verdict
-
-    def missing_verdict(self, name: str) -> Verdict:
-        """Return the verdict on a check that its cell did not reach."""
-        for cell in reversed(self.cells):
-            if name in cell.attempts and cell.number in self.errors:
-                message = f"its cell fails: {self.errors[cell.number]}"
-                return refuse("error", message)
-        return NOT_YET
-
-    def check_source(self, name: str, verdict: Verdict) -> Verdict:
-        """Return the verdict, or a refusal if the source uses an attention."""
-        codes = [cell.code for cell in self.cells]
-        ask = [c.attempts[name] for c in self.cells if name in c.attempts][-1]
-        used = source_check.find_ready_made(ask, codes, self.checks[name])
-        if not used:
+        used = self.ready.get((number, key))
+        if not (verdict and used):
             return verdict
         found = make_finding("ready-made", what=f"`{used}`")
         return refuse(found.slug, found.sentence)
+
+    def explain_missing(self, key: str, late: bool) -> Verdict:
+        """Return the verdict on a check that handed no attempt over."""
+        name = key.partition(".")[2]
+        naming = [c for c in self.cells if key in c.names or name in c.names]
+        for cell in reversed(naming):
+            if cell.number in self.errors:
+                error = self.errors[cell.number]
+                return refuse("error", f"its cell fails: {error}")
+        if naming and late:
+            found = make_finding("too-long", what=f"{self.limits.whole:.0f}")
+            return refuse(found.slug, found.sentence)
+        if naming:
+            number = naming[-1].number
+            message = f"not graded: cell {number} names it, but no call ran"
+            return Verdict("…", message)
+        return NOT_YET
+
+    def write_notes(self) -> list[str]:
+        """Return what a teacher should know beside the verdicts."""
+        notes = [f"cell {n}: {self.errors[n]}" for n in sorted(self.errors)]
+        notes += [self.ignored[key] for key in sorted(self.ignored)]
+        more = len(notes) - MOST_NOTES
+        return notes[:MOST_NOTES] + [f"{more} more notes"] * (more > 0)
 
 
 def refuse(slug: str, sentence: str) -> Verdict:

@@ -147,6 +147,12 @@ def set_limit(what: int, most: int) -> bool:
     return True
 
 
+def read_limits() -> dict[str, tuple[int, int]]:
+    """Return all limits of this process."""
+    names = [x for x in dir(resource) if x.startswith("RLIMIT_")]
+    return {x: resource.getrlimit(getattr(resource, x)) for x in names}
+
+
 def read_address_space_size() -> int:
     """Return the bytes of address space that this process already uses."""
     with open("/proc/self/statm") as file:

@@ -5,6 +5,7 @@ import multiprocessing
 import os
 import pickle
 import secrets
+import select
 import socket
 import tempfile
 import time
@@ -43,14 +44,46 @@ class Sandbox:
         Raises:
             GoneError: if no answer arrives.
         """
+        mark = self.send(seconds, pickle.dumps(what))
+        return self.receive(seconds, mark)
+
+    def send(self, seconds: float, raw: bytes) -> bytes:
+        """Send a request and return its mark.
+
+        Raises:
+            GoneError: if it cannot be sent.
+        """
         mark = secrets.token_bytes(messages.MARK)
-        kind = messages.CELL if what[0] == "cell" else messages.ATTEMPT
         try:
             self.channel.settimeout(seconds)
-            messages.send(self.channel, kind + mark + pickle.dumps(what))
+            messages.send(self.channel, mark + raw)
         except OSError as error:
             raise GoneError("it ended its own process") from error
-        return self.receive(seconds, mark)
+        return mark
+
+    def watch(self, seconds: float, work: float) -> None:
+        """Wait until a message begins to arrive.
+
+        Raises:
+            GoneError: if the process computes for longer than `work` seconds
+                meanwhile, or if nothing arrives in `seconds`.
+        """
+        ends = time.monotonic() + seconds
+        before, pause = self.read_time(), min(1.0, work / 4)
+        while (left := ends - time.monotonic()) > 0:
+            if select.select([self.channel], [], [], min(left, pause))[0]:
+                return
+            if self.read_time() - before > work:
+                break
+        raise GoneError(
+            f"it was stopped after {min(seconds, work):.0f} seconds"
+        )
+
+    def read_time(self) -> float:
+        """Return the processor time of the process, where it can be read."""
+        known = getattr(self.kill, "args", ())
+        pids = {*known}.union(*map(fork_server.list_children, known))
+        return sum(map(fork_server.read_processor_time, pids))
 
     def receive(self, seconds: float, mark: bytes = b"") -> dict:
         """Return the answer to the request with this mark.

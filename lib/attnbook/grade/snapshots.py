@@ -4,15 +4,18 @@ import base64
 import builtins
 import contextlib
 import copy
+import importlib
 import importlib.abc
 import importlib.machinery
 import json
+import os
 import pickle
 import signal
 import sys
 import time
 import types
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import torch
 from torch.nn import functional
@@ -21,8 +24,9 @@ GRADER = "attnbook.grade"
 NAMESPACES = (
     *(torch, torch.Tensor, torch.nn.Module, functional, torch.autograd),
     *(torch.linalg, torch.random, torch.overrides.TorchFunctionMode),
-    *(builtins, base64, contextlib, copy, json, pickle, signal, time),
+    *(builtins, base64, contextlib, copy, json, os, pickle, signal, time),
 )
+Change = tuple[Any, str, Any]
 
 
 class Snapshot:
@@ -33,7 +37,8 @@ class Snapshot:
     """
 
     def __init__(self, more: Iterable = ()):
-        namespaces = (*NAMESPACES, *more)
+        self.private = list(more)
+        namespaces = (*NAMESPACES, *self.private)
         self.held = [
             (namespace, dict(vars(namespace))) for namespace in namespaces
         ]
@@ -44,18 +49,35 @@ class Snapshot:
         for name, module in self.modules.items():
             sys.modules.setdefault(name, module)
 
-    def restore(self) -> None:
-        """Restore what was replaced; delete what was added to a class."""
+    def restore(self) -> list[Change]:
+        """Restore what was replaced; delete what was added to a class.
+
+        Returns what was changed, for `repeat`.
+        """
         self.restore_modules()
+        found: list[Change] = []
+        if sys.setprofile is not self.profile:
+            found.append((sys, "setprofile", sys.setprofile))
+            sys.setprofile = self.profile
         for namespace, held in self.held:
             now = dict(vars(namespace))
             for name, value in held.items():
                 if now.get(name, self) is not value:
                     setattr(namespace, name, value)
+                    if name in now:
+                        found.append((namespace, name, now[name]))
             if isinstance(namespace, type):
                 for name in now.keys() - held.keys():
                     delattr(namespace, name)
-        sys.setprofile = self.profile
+                    found.append((namespace, name, now[name]))
+        return found
+
+    def repeat(self, changes: list[Change]) -> None:
+        """Make a student's own changes again, as later cells expect them."""
+        for namespace, name, value in changes:
+            if not any(namespace is x for x in self.private):
+                with contextlib.suppress(Exception):
+                    setattr(namespace, name, value)
 
 
 class Inert:
@@ -75,8 +97,40 @@ class Inert:
         return "… not checked yet"
 
 
+class Check(Inert):
+    """Replaces a check: a call hands the attempt over.
+
+    Args:
+        hand_over: takes the check's name and the attempt.
+        key: the name, as `chapter.check_x`.
+    """
+
+    def __init__(self, hand_over: Callable[[str, object], object], key: str):
+        self._hand_over, self._key = hand_over, key
+
+    def __call__(self, attempt: object = None, *more, **named) -> Inert:
+        """Hand an attempt over."""
+        self._hand_over(self._key, attempt)
+        return Inert()
+
+    def __getattr__(self, name: str) -> Inert:
+        """Return nothing of use for anything but Python's own names."""
+        return getattr(Inert(), name)
+
+
 class EmptyModuleFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Imports `attnbook.exercises` without checks and solutions in it."""
+    """Imports `attnbook.exercises` without checks and solutions in it.
+
+    Args:
+        hand_over: what a check does with an attempt.
+
+    Attributes:
+        checks: the names of the checks of each chapter.
+    """
+
+    def __init__(self, hand_over: Callable[[str, object], object]):
+        self.hand_over = hand_over
+        self.checks: dict[str, list[str]] = {}
 
     def find_spec(self, name: str, path=None, target=None):
         """Return the spec of an empty module; the grader is not found."""
@@ -87,10 +141,20 @@ class EmptyModuleFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         return None
 
     def create_module(self, spec):
-        """Return a module that has every name."""
+        """Return a module that has every name; a check's hands over."""
         module = types.ModuleType(spec.name)
-        inert = Inert()
-        vars(module)["__getattr__"] = lambda name: getattr(inert, name)
+        chapter = spec.name.split(".")[2:3]
+
+        def find(name: str):
+            if not chapter and name in self.checks:
+                return importlib.import_module(f"{spec.name}.{name}")
+            if chapter and name.startswith("check_"):
+                return Check(self.hand_over, f"{chapter[0]}.{name}")
+            return getattr(Inert(), name)
+
+        vars(module)["__getattr__"] = find
+        if chapter:
+            vars(module)["__all__"] = self.checks.get(chapter[0], [])
         return module
 
     def exec_module(self, module) -> None:
@@ -102,7 +166,7 @@ def is_hidden(name: str) -> bool:
     return f"{name}.".startswith(("attnbook.exercises.", GRADER))
 
 
-def hide_modules() -> dict[str, types.ModuleType]:
+def hide_modules(finder: EmptyModuleFinder) -> dict[str, types.ModuleType]:
     """Hide the checks and the grader; return the hidden modules."""
     taken = {
         name: sys.modules.pop(name)
@@ -111,5 +175,5 @@ def hide_modules() -> dict[str, types.ModuleType]:
     }
     for name in ("exercises", "grade"):
         vars(sys.modules["attnbook"]).pop(name, None)
-    sys.meta_path.insert(0, EmptyModuleFinder())
+    sys.meta_path.insert(0, finder)
     return taken

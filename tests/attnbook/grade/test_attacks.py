@@ -51,10 +51,13 @@ FORGED = (
     "'changed': [99], 'used': [], 'library': [], 'stopped': '', 'error': None, "
     "'attempted': True}] * 5] * 3, 'left': [None] * 15}"
 )
-MARK = "f.f_locals['raw'][1:17]"
-WALK = (
-    "    import sys, json\n    f = sys._getframe()\n"
-    "    while 'raw' not in f.f_locals:\n        f = f.f_back\n"
+FORGE = (
+    "    import sys, json, os, struct\n    f = sys._getframe()\n"
+    "    while not hasattr(f.f_locals.get('self'), 'memory'):\n"
+    "        f = f.f_back\n    memory = f.f_locals['self'].memory\n"
+    f"    told = json.dumps({{'trials': [{FORGED}] * 2}}).encode()\n"
+    "    memory[:8 + len(told)] = struct.pack('!Q', len(told)) + told\n"
+    "    os._exit(0)\n"
 )
 HIDDEN = "import torch.nn.functional as F\nname = 'scaled_dot_' + 'product_'\n"
 BLIND = (
@@ -98,14 +101,22 @@ ATTACKS = {
     ),
     "half a character": ("raise ValueError(chr(0xd800))",),
     "an error of a megabyte": ("raise ValueError('x' * 2 ** 20)",),
-    "a number beyond all bounds, with the right mark": (
-        SOCKETS + f"said = []\ndef bad(*x):\n{WALK}"
-        "    if said: return x[2]\n"
-        "    said.append(1)\n"
-        f"    told = json.dumps({{'trials': [{FORGED}] * 2}}).encode()\n"
-        f"    send({MARK} + told)\n    return x[2]\n",
+    "a number beyond all bounds, where outcomes are left": (
+        f"def bad(*x):\n{FORGE}",
         ATTEND.format("bad"),
         "tampered",
+    ),
+    "outcomes of too many bytes, where outcomes are left": (
+        f"def bad(*x):\n{FORGE}".replace("len(told)) +", "1 << 40) +"),
+        ATTEND.format("bad"),
+        "error",
+    ),
+    "an attempt that is handed over by nobody, with the right mark": (
+        SOCKETS + "import sys\nf = sys._getframe()\n"
+        "while 'student' not in f.f_locals:\n    f = f.f_back\n"
+        "mark = f.f_locals['student'].mark\n"
+        "for check in 'scaled_dot_product.check_attend', 'x.y', 3, 'a' * 999:\n"
+        "    send(mark + __import__('json').dumps({'check': check}).encode())",
     ),
     "the guard, disabled through its frame": (
         f"{HIDDEN}def bad(*x):\n{BLIND}"

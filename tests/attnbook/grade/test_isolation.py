@@ -11,6 +11,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -18,11 +19,13 @@ import pytest
 
 from attnbook.grade import batch, command, files, seccomp
 from attnbook.grade.process_limits import Limits
-from attnbook.grade.sandbox import open_sandbox
+from attnbook.grade.sandbox import open_sandbox, scale_timeout
 from notebooks import (
+    ATTEND,
     CHECK,
     RIGHT,
     read_points,
+    read_slug,
     write_notebook,
 )
 
@@ -70,7 +73,7 @@ def test_a_file_that_never_ends_is_named(odd_files, nth):
     code = (
         "import resource, sys, pathlib\n"
         "resource.setrlimit(resource.RLIMIT_AS, (2 ** 29, 2 ** 29))\n"
-        "from attnbook.grade import batch, files\n"
+        "from attnbook.grade import files, batch\n"
         "path = pathlib.Path(sys.argv[1])\n"
         "batch.Journal(None).key(path)\n"
         "files.read_bytes(path)\n"
@@ -159,9 +162,15 @@ def test_the_environment_of_the_grader_cannot_be_read(graded, up, monkeypatch):
         "    except OSError: pass\n"
         "assert found\nassert not any('GRADER_SECRET' in x for x in found)"
     )
-    run = [sys.executable, "-c", "import sys; sys.stdin.read()"]
+    code = "import sys; print(flush=True); sys.stdin.read()"
     given = {**os.environ, "GRADER_SECRET": "1"}
-    with subprocess.Popen(run, stdin=subprocess.PIPE, env=given) as other:
+    with subprocess.Popen(
+        [sys.executable, "-c", code],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env=given,
+    ) as other:
+        assert other.stdout.readline()
         found = Path(f"/proc/{other.pid}/environ").read_text()
         assert "GRADER_SECRET" in found
         result = graded(read, RIGHT, CHECK)
@@ -268,3 +277,89 @@ def test_without_namespaces_there_is_no_network_either(up):
         "    raise SystemExit(f'{family} is open')\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=50)
+
+
+# Cells that never end: what they catch, and in which code they are.
+ENDLESS = {
+    "every exception": "while True:\n try:\n  while True: pass\n"
+    " except BaseException: pass",
+    "nothing, in C": "sum(range(10 ** 12))",
+    "the alarm": "import signal\nsignal.setitimer(signal.ITIMER_REAL, 0)\n"
+    "while True: pass",
+    "nothing": "while True: pass",
+}
+
+
+@pytest.mark.parametrize("cell", ENDLESS.values(), ids=ENDLESS)
+def test_several_cells_that_never_end_leave_time_for_the_rest(graded, cell):
+    cells = [cell.replace("True", f"{n} > 0") for n in range(1, 5)]
+    limits = Limits(cell=0.5, whole=7.0, call=0.5, answer=1.0, grace=0.5)
+    before = time.monotonic()
+    result = graded(*cells, RIGHT, CHECK, limits=limits)
+    assert len(result["notes"]) == 4
+    assert result["exercises"]["check_weights"]["verdict"] == "✓ right"
+    assert time.monotonic() - before < scale_timeout(9)
+
+
+def test_points_that_a_student_had_are_kept_when_time_is_over(graded):
+    limits = Limits(cell=9.0, whole=2.0, call=0.5, answer=1.0, grace=0.5)
+    endless = ENDLESS["every exception"]
+    result = graded(RIGHT, CHECK, endless, ATTEND.format("len"), limits=limits)
+    found = result["exercises"]
+    assert found["check_weights"]["verdict"] == "✓ right"
+    assert not found["check_attend"]["points"]
+
+
+def test_several_attempts_that_never_end_leave_time_for_the_rest(graded):
+    body = ENDLESS["every exception"].replace("\n", "\n    ")
+    bad = f"def bad(*x):\n    {body}\n"
+    cells = [bad, *[ATTEND.format("bad")] * 4]
+    limits = Limits(cell=3.0, whole=9.0, call=0.3, answer=2.0, grace=0.5)
+    result = graded(*cells, RIGHT, CHECK, limits=limits)
+    assert result["exercises"]["check_weights"]["verdict"] == "✓ right"
+    assert read_slug(result, "check_attend") == "too-long"
+
+
+LOWERED = {
+    "a low limit of recursion": "import sys; sys.setrecursionlimit(30)",
+    "no files": "import resource\n"
+    "resource.setrlimit(resource.RLIMIT_NOFILE, (0, 0))",
+    "no memory": "import resource\n"
+    "resource.setrlimit(resource.RLIMIT_AS, (1 << 20, 1 << 20))",
+}
+
+
+@pytest.mark.parametrize("name", LOWERED)
+def test_a_lowered_limit_loses_no_other_points(graded, name):
+    body = LOWERED[name].replace("\n", "\n    ")
+    bad = f"def bad(*x):\n    {body}\n    return 1\n"
+    for cells in (
+        (LOWERED[name], RIGHT, CHECK),
+        (RIGHT, CHECK, LOWERED[name]),
+        (bad, ATTEND.format("bad"), RIGHT, CHECK),
+    ):
+        assert read_points(graded(*cells))[0] == 1
+
+
+LONG = {
+    "lines without anything": "\n" * 45_000 + "x = 1",
+    "lines that ask": "x?\n" * 3000,
+    "questions in one line": "x" + "?" * 45_000,
+    "percent signs": "%" * 45_000,
+    "brackets": "(" * 100_000,
+    "minus signs": "x = " + "-" * 100_000 + "1",
+    "attributes": "x" + ".x" * 50_000,
+    "sums": "x = " + "+".join("1" * 50_000),
+    "one long name": "x" * 10_000_000,
+    "one long text": "'" + "\\n" * 2_000_000 + "'",
+    "strings in strings": "f'{f\"{x}\"}'" * 20_000,
+}
+
+
+@pytest.mark.parametrize("name", LONG)
+def test_a_cell_that_is_long_to_read_stops_nothing(graded, name):
+    before = time.monotonic()
+    limits = Limits(whole=20.0, call=1.0, answer=3.0, grace=1.0, memory=1024)
+    result = graded(LONG[name], RIGHT, CHECK, limits=limits)
+    assert read_points(result)[0] == 1
+    assert time.monotonic() - before < scale_timeout(10)
