@@ -189,7 +189,158 @@ def time_by_numpy(flops, moved, rate, bandwidth):
     return float(both.max(axis=0).sum())
 
 
+def cost_by_block(weights, L, G, D, S, itemsize, memory):
+    block = 2 * G * D * S * itemsize
+    fit = (memory - itemsize * weights) // (L * block)
+    return [L * block, fit, itemsize * weights + fit * L * block]
+
+
+def cost_by_position(weights, L, G, D, S, itemsize, memory):
+    position = sum(2 * G * D * itemsize for _ in range(L))
+    model = weights * itemsize
+    count = (memory - model) // (S * position)
+    return [S * position, count, model + count * S * position]
+
+
+def cost_by_divmod(weights, L, G, D, S, itemsize, memory):
+    cache = math.prod((2, L, G, D, S, itemsize))
+    count, spare = divmod(memory - weights * itemsize, cache)
+    return [cache, count, memory - spare]
+
+
+def cost_as_tuple(*sizes):
+    return tuple(cost_by_block(*sizes))
+
+
+def cost_by_numpy(weights, L, G, D, S, itemsize, memory):
+    cache = int(np.prod([2, L, G, D, S, itemsize], dtype=np.int64))
+    model = weights * itemsize
+    fit = int(np.floor_divide(memory - model, cache))
+    return [cache, fit, model + fit * cache]
+
+
+def count_causal(H, D, n):
+    return 4 * H * D * n * (n + 1) / 2
+
+
+def fault_by_table(run, H, D, rate, bandwidth):
+    seconds, speed = run(2, 8192)
+    whole = 2 * 4 * H * D * 8192**2
+    masked, shown = run(1, 8192, True)
+    tests = {
+        1: whole / seconds > rate,
+        2: run(1, 256, False, 1)[0] > 2 * run(1, 256, False, 100)[0],
+        3: speed * seconds / whole < 0.9,
+        4: masked * shown / count_causal(H, D, 8192) > 1.5,
+        5: 4 * 2 * 100 * H * D * 8 / run(100, 8)[0] > bandwidth,
+    }
+    return next((n for n, failed in tests.items() if failed), 0)
+
+
+def fault_by_growth(run, H, D, rate, bandwidth):
+    one, two = run(1, 10_000)[0], run(1, 20_000)[0]
+    many, few = run(1, 10_000, calls=1000)[0], run(1, 10_000, calls=1)[0]
+    if few > 2 * many:
+        return 2
+    if two < 2 * one:  # should be four times as long
+        return 1
+    flops = one * run(1, 10_000)[1]
+    if math.isclose(flops, 2 * H * D * 1e8, rel_tol=0.1):
+        return 3
+    seconds, speed = run(1, 10_000, causal=True)
+    if math.isclose(seconds * speed, 4 * H * D * 1e8, rel_tol=0.1):
+        return 4
+    short = run(1000, 4)[0]
+    return 5 * int(short * bandwidth < 8 * H * D * 4000)
+
+
+def fault_of_tensors(run, H, D, rate, bandwidth):
+    return torch.tensor(fault_by_table(run, H, D, rate, bandwidth)).item()
+
+
+def fault_cache_last(run, H, D, rate, bandwidth):
+    found = fault_by_growth(run, H, D, rate, bandwidth)
+    return int(np.int64(found))
+
+
+def fault_by_ratio(run, H, D, rate, bandwidth):
+    full, half = run(4, 4096), run(4, 4096, causal=True)
+    counted = full[0] * full[1] / (4 * 4 * H * D * 4096**2)
+    if run(1, 4096, calls=1)[0] / run(1, 4096, calls=500)[0] > 1.5:
+        return 2
+    if full[0] == half[0]:  # half of the work takes as long
+        return 1
+    if counted < 0.6:
+        return 3
+    if half[0] * half[1] > 0.9 * full[0] * full[1]:
+        return 4
+    moved = 8 * 512 * 8 * H * D
+    return 5 if moved / run(512, 8)[0] > bandwidth else 0
+
+
+def limit_by_powers(run, B, H, T, S, D):
+    usual = run(B, H, T, S, D)
+    by_length = math.log2(run(B, H, 2 * T, 2 * S, D) / usual)
+    by_width = math.log2(run(B, H, T, S, 2 * D) / usual)
+    found = round(by_length), round(by_width)
+    return {(1, 1): 0, (2, 1): 1, (2, 0): 2, (0, 0): 3}[found]
+
+
+def limit_by_halves(run, B, H, T, S, D):
+    twice = run(B, H, T, S, 2 * D) > 1.5 * run(B, H, T, S, D)
+    if not twice:
+        return 3 if run(2 * B, H, T, S, D) < 1.5 * run(B, H, T, S, D) else 2
+    squares = run(B, H, 4 * T, 4 * S, D) > 8 * run(B, H, T, S, D)
+    return 1 if squares else 0
+
+
+def limit_of_own_sizes(run, B, H, T, S, D):
+    usual = run(1, 1, 100, 100, 10)
+    if run(1, 1, 100, 100, 100) < 5 * usual:
+        return 2 if run(1, 1, 1000, 1000, 10) > 5 * usual else 3
+    return int(run(1, 1, 1000, 1000, 10) > 50 * usual)
+
+
+def limit_by_split(run, B, H, T, S, D):
+    """As many pairs with other numbers of queries and keys."""
+    square, flat = run(1, 8, 512, 512, 64), run(1, 8, 1, 512 * 512, 64)
+    if flat > 10 * square:
+        return 0
+    if run(1, 8, 512, 512, 128) > 1.9 * square:
+        return 1
+    return 2 if run(2, 8, 512, 512, 64) > 1.9 * square else 3
+
+
+def limit_by_batch(run, B, H, T, S, D):
+    if run(3 * B, H, T, S, D) < 2 * run(B, H, T, S, D):
+        return 3
+    if run(B, H, T, S, 3 * D) < 2 * run(B, H, T, S, D):
+        return 2
+    return int(run(B, H, 3 * T, 3 * S, D) > 6 * run(B, H, T, S, D))
+
+
 ANSWERS = {
+    "check_decoding_cost": (
+        ("block by block", cost_by_block),
+        ("position by position", cost_by_position),
+        ("what is left over", cost_by_divmod),
+        ("a tuple", cost_as_tuple),
+        ("numpy", cost_by_numpy),
+    ),
+    "check_benchmark_fault": (
+        ("a table of tests", fault_by_table),
+        ("by growth", fault_by_growth),
+        ("through a tensor", fault_of_tensors),
+        ("through numpy", fault_cache_last),
+        ("by ratios of two runs", fault_by_ratio),
+    ),
+    "check_bottleneck": (
+        ("by powers of two", limit_by_powers),
+        ("the width first", limit_by_halves),
+        ("sizes of one's own", limit_of_own_sizes),
+        ("as many pairs, split otherwise", limit_by_split),
+        ("the batch first", limit_by_batch),
+    ),
     "check_flops": (
         ("one line", flops_in_one_line),
         ("product by product", flops_by_products),

@@ -221,7 +221,95 @@ def half_overlapped(flops, moved, rate, bandwidth):
     return sum(max(t) + min(t) / 2 for t in times)
 
 
+DECODING = Answers(checks.check_decoding_cost)
+
+
+@DECODING.wrong("type", "every number")
+def decoding_as_floats(*sizes):
+    """True division where whole sequences were meant."""
+    return [n / 1 for n in checks.check_decoding_cost.solution(*sizes)]
+
+
+@DECODING.wrong("length", "the cache and the sequences")
+def without_bytes(*sizes):
+    """The bytes of a step are left to the reader."""
+    return checks.check_decoding_cost.solution(*sizes)[:2]
+
+
+@DECODING.wrong("numbers", "all but the number of sequences")
+def one_in_reserve(*sizes):
+    """One sequence less, to be safe."""
+    cache, count, moved = checks.check_decoding_cost.solution(*sizes)
+    return [cache, count - 1, moved - cache]
+
+
+@DECODING.wrong("numbers", "the cache")
+def activations_too(weights, L, G, D, S, itemsize, memory):
+    """A tenth of the memory is kept for activations."""
+    return checks.check_decoding_cost.solution(
+        weights, L, G, D, S, itemsize, memory * 9 // 10
+    )
+
+
+BENCHMARK = Answers(checks.check_benchmark_fault)
+
+
+@BENCHMARK.wrong("error", "nothing")
+def benchmark_by_attribute(run, H, D, rate, bandwidth):
+    """The benchmark is inspected instead of run."""
+    return run.fault
+
+
+@BENCHMARK.wrong("type", "the diagnosis")
+def benchmark_as_name(*given):
+    """Names are easier to read than numbers."""
+    names = ["none", "clock", "first call", "flops", "causal", "cache"]
+    return names[checks.check_benchmark_fault.solution(*given)]
+
+
+@BENCHMARK.wrong("numbers", "the order of the faults")
+def benchmark_from_one(*given):
+    """The faults are counted from 1."""
+    return checks.check_benchmark_fault.solution(*given) + 1
+
+
+@BENCHMARK.wrong("numbers", "clocks that do not wait")
+def benchmark_by_speed(run, H, D, rate, bandwidth):
+    """Only speeds above the peak are suspicious."""
+    return 1 if run(1, 16384)[1] > rate else 0
+
+
+BOTTLENECK = Answers(checks.check_bottleneck)
+
+
+@BOTTLENECK.wrong("error", "nothing")
+def limit_by_attribute(run, *sizes):
+    """The kernel is inspected instead of run."""
+    return run.limits
+
+
+@BOTTLENECK.wrong("type", "the limit")
+def limit_as_list(*given):
+    """A list, since there could be several limits."""
+    return [checks.check_bottleneck.solution(*given)]
+
+
+@BOTTLENECK.wrong("numbers", "the order of the limits")
+def limit_from_one(*given):
+    """The limits are counted from 1."""
+    return checks.check_bottleneck.solution(*given) + 1
+
+
+@BOTTLENECK.wrong("numbers", "kernels limited by memory or products")
+def limit_by_intensity(run, B, H, T, S, D):
+    """The intensity is compared with the ridge of one GPU; nothing is run."""
+    return int(4 * B * H * T * S * D > 295 * 4 * B * H * D * (T + S))
+
+
 ANSWERS = {
+    "check_decoding_cost": DECODING,
+    "check_benchmark_fault": BENCHMARK,
+    "check_bottleneck": BOTTLENECK,
     "check_flops": FLOPS,
     "check_intensity": INTENSITY,
     "check_moved": MOVED,

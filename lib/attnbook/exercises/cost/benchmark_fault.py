@@ -1,0 +1,241 @@
+"""Exercise: find out what is wrong with a benchmark, by running it.
+
+Source: the faults are those of the chapter's pitfalls
+Axes: B batch, H heads, n queries and keys, D width of a head
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+from attnbook.exercises.exercise import Case, Exercise, Mistake
+from attnbook.exercises.inputs import draw_integers, shuffle_cases
+
+# What can be built into a benchmark, and the number of its fault.
+FAULTS = {
+    "right": 0,
+    "clock not synchronized": 1,
+    "first call counted": 2,
+    "multiply-adds counted as one": 3,
+    "causal pairs counted as a full square": 4,
+    "inputs in the cache": 5,
+}
+LAUNCH, FIRST_CALL, CACHE = 6e-6, 0.4, 8  # seconds, seconds, times as fast
+
+
+@dataclass
+class Benchmark:
+    """A benchmark of fused attention in half precision, maybe with a fault.
+
+    Called with sizes, it returns the seconds of one call, as a mean over
+    `calls` calls, and the speed that it reports, in FLOPs a second.
+
+    Attributes:
+        built_in: one of `FAULTS`.
+        H: heads.
+        D: width of a head.
+        rate: FLOPs a second of the device.
+        bandwidth: bytes a second of the device.
+        share: of both rates that the kernel reaches.
+    """
+
+    built_in: str
+    H: int
+    D: int
+    rate: float
+    bandwidth: float
+    share: float
+
+    def __call__(
+        self, B: int, n: int, causal: bool = False, calls: int = 10
+    ) -> tuple[float, float]:
+        """Return seconds and speed, as far as the fault allows."""
+        square = 4 * B * self.H * self.D * n * n
+        flops = square * (n + 1) / (2 * n) if causal else square
+        moved = 8 * B * self.H * n * self.D / self.bandwidth
+        if self.built_in == "inputs in the cache":
+            moved /= CACHE
+        seconds = max(flops / self.rate, moved) / self.share
+        if self.built_in == "clock not synchronized":
+            seconds = LAUNCH
+        if self.built_in == "first call counted":
+            seconds += FIRST_CALL / calls
+        if self.built_in == "multiply-adds counted as one":
+            flops /= 2
+        if self.built_in == "causal pairs counted as a full square":
+            flops = square
+        return seconds, flops / seconds
+
+
+def benchmark_fault(
+    run: Callable, H: int, D: int, rate: float, bandwidth: float
+) -> int:
+    """Return the number of a benchmark's fault, 0 if there is none.
+
+    1: the clock does not wait for the GPU. 2: the first call is counted.
+    3: a multiplication and an addition count as one operation. 4: the speed of
+    causal attention is computed with all pairs. 5: the inputs stay in the
+    cache.
+
+    Args:
+        run: (B, n, causal=False, calls=10) to the seconds of one call and the
+            reported speed.
+        H: heads.
+        D: width of a head.
+        rate: FLOPs a second of the device.
+        bandwidth: bytes a second of the device.
+    """
+    n = 16384
+    square = 4 * H * D * n * n
+    seconds, speed = run(1, n)
+    if seconds < square / rate:  # faster than the device
+        return 1
+    if run(1, 512, calls=1)[0] > 1.5 * run(1, 512, calls=1000)[0]:
+        return 2
+    if seconds * speed < 0.75 * square:
+        return 3
+    seconds, speed = run(1, n, causal=True)
+    if seconds * speed > 0.75 * square:
+        return 4
+    short, _ = run(64, 16)  # memory-bound: 4 tensors of 2 bytes a number
+    return 5 if short < 8 * 64 * H * 16 * D / bandwidth else 0
+
+
+def draw(rng: torch.Generator) -> tuple[Case, ...]:
+    """A right benchmark and every fault, on two devices."""
+
+    def case(built_in: str, rate: float, bandwidth: float) -> Case:
+        H = int(draw_integers(rng, 8, 20, 1))
+        D = int(draw_integers(rng, 2, 5, 1)) * 32
+        share = 0.55 + 0.3 * float(torch.rand((), generator=rng))
+        what = "no fault" if built_in == "right" else f"the fault “{built_in}”"
+        made = Benchmark(built_in, H, D, rate, bandwidth, share)
+        return Case(
+            f"with a benchmark that has {what}", (made, H, D, rate, bandwidth)
+        )
+
+    devices = (312e12, 2.0e12), (989e12, 3.35e12)
+    cases = [case(kind, *device) for kind in FAULTS for device in devices]
+    return shuffle_cases(tuple(cases), rng)
+
+
+def make_examination(
+    *,
+    without: int | None = None,
+    most: float | None = None,
+    numbers: Callable = lambda fault: fault,
+):
+    """Return a diagnosis like ours, with one of its tests spoiled.
+
+    Args:
+        without: the fault that is not tested for.
+        most: how many times the device's least time is taken for a counted
+            first call, where the number of calls is not varied.
+        numbers: what a fault is reported as.
+    """
+
+    def answer(run, H, D, rate, bandwidth):
+        n = 16384
+        square = 4 * H * D * n * n
+        seconds, speed = run(1, n)
+        masked, faster = run(1, n, causal=True)
+        once, often = (run(1, 512, calls=x)[0] for x in (1, 1000))
+        slow = once > 1.5 * often
+        if most is not None:
+            slow = seconds > most * square / rate
+        tests = {
+            1: seconds < square / rate,
+            2: slow,
+            3: seconds * speed < 0.75 * square,
+            4: masked * faster > 0.75 * square,
+            5: run(64, 16)[0] < 8 * 64 * H * 16 * D / bandwidth,
+        }
+        found = [n for n, failed in tests.items() if failed and n != without]
+        return numbers(found[0] if found else 0)
+
+    return answer
+
+
+check_benchmark_fault = Exercise(
+    title="the fault of a benchmark",
+    stars=3,
+    minutes=25,
+    section="Reading a benchmark",
+    solution=benchmark_fault,
+    returns=("fault",),
+    draw=draw,
+    allowed="Everything is allowed but `attnbook.profiling`.",
+    mistakes=(
+        Mistake(
+            "always-right",
+            "no test",
+            "it reports no fault whatever the benchmark is",
+            lambda run, H, D, rate, bandwidth: 0,
+        ),
+        Mistake(
+            "clock-not-tested",
+            "time not compared with the device",
+            "it does not find out whether the time is shorter than the device "
+            "needs. A clock that does not wait for the GPU is then taken for "
+            "inputs in the cache",
+            make_examination(without=1),
+        ),
+        Mistake(
+            "first-call-not-tested",
+            "number of calls not varied",
+            "it does not vary the number of calls, so it cannot notice that "
+            "the first call is counted",
+            make_examination(without=2),
+        ),
+        Mistake(
+            "flops-not-tested",
+            "FLOPs not counted by hand",
+            "it does not multiply speed and seconds and compare the product "
+            "with a count by hand, so a factor of two goes unnoticed",
+            make_examination(without=3),
+        ),
+        Mistake(
+            "causal-not-tested",
+            "causal attention not tested",
+            "it does not run causal attention, where only half of the pairs "
+            "are computed",
+            make_examination(without=4),
+        ),
+        Mistake(
+            "cache-not-tested",
+            "time not compared with the bandwidth",
+            "it does not compare the time of a memory-bound call with the "
+            "bandwidth",
+            make_examination(without=5),
+        ),
+        Mistake(
+            "below-peak",
+            "below the peak taken for a fault",
+            "it takes every benchmark that stays below the rates of the "
+            "device for one that counts the first call; no kernel reaches "
+            "these rates",
+            make_examination(most=1.1),
+        ),
+        Mistake(
+            "conventions-swapped",
+            "two conventions confused",
+            "it confuses faults 3 and 4: multiply-adds counted as one, and "
+            "causal pairs counted as a full square",
+            make_examination(numbers=lambda fault: {3: 4, 4: 3}.get(fault, fault)),
+        ),
+        Mistake(
+            "clocks-swapped",
+            "two clocks confused",
+            "it confuses faults 1 and 2: a clock that does not wait makes "
+            "calls look fast, and a counted first call makes them look slow",
+            make_examination(numbers=lambda fault: {1: 2, 2: 1}.get(fault, fault)),
+        ),
+        Mistake(
+            "any-fault",
+            "all faults reported as 1",
+            "it finds out that there is a fault and reports every fault as 1",
+            make_examination(numbers=lambda fault: min(fault, 1)),
+        ),
+    ),
+)
