@@ -222,14 +222,18 @@ check_benchmark_fault = Exercise(
             "two conventions confused",
             "it confuses faults 3 and 4: multiply-adds counted as one, and "
             "causal pairs counted as a full square",
-            make_examination(numbers=lambda fault: {3: 4, 4: 3}.get(fault, fault)),
+            make_examination(
+                numbers=lambda fault: {3: 4, 4: 3}.get(fault, fault)
+            ),
         ),
         Mistake(
             "clocks-swapped",
             "two clocks confused",
             "it confuses faults 1 and 2: a clock that does not wait makes "
             "calls look fast, and a counted first call makes them look slow",
-            make_examination(numbers=lambda fault: {1: 2, 2: 1}.get(fault, fault)),
+            make_examination(
+                numbers=lambda fault: {1: 2, 2: 1}.get(fault, fault)
+            ),
         ),
         Mistake(
             "any-fault",

@@ -93,7 +93,9 @@ check_decoding_cost = Exercise(
             "weights take no memory",
             "the weights are not subtracted from the memory, but they lie in "
             "the same memory as the cache",
-            edit_solution(decoding_cost, "memory - weights * itemsize → memory"),
+            edit_solution(
+                decoding_cost, "memory - weights * itemsize → memory"
+            ),
         ),
         Mistake(
             "weights-as-bytes",
@@ -120,14 +122,18 @@ check_decoding_cost = Exercise(
             "only the weights read",
             "the last number counts only the weights; each step reads the "
             "whole KV cache as well",
-            edit_solution(decoding_cost, "itemsize + sequences * cache → itemsize"),
+            edit_solution(
+                decoding_cost, "itemsize + sequences * cache → itemsize"
+            ),
         ),
         Mistake(
             "weights-not-read",
             "only the cache read",
             "the last number counts only the cache; each step reads all "
             "weights as well",
-            edit_solution(decoding_cost, "weights * itemsize + sequences → sequences"),
+            edit_solution(
+                decoding_cost, "weights * itemsize + sequences → sequences"
+            ),
         ),
         Mistake(
             "weights-for-every-sequence",
