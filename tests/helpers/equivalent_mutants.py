@@ -173,6 +173,29 @@ RULES = (
         "any terms of different size have a sum that depends on the order",
     ),
     ("run_difference", r"^arguments: torch\.equal\(", NO_ORDER),
+    (
+        "benchmark_fault",
+        r"^number: (16384 → 16385|1\.5 → 2\.5|512 → 513|1 → 2|1000 → 1001"
+        r"|64 → 65|16 → 17|8 → 9)$|^(keyword|arguments): run\(",
+        "slightly other sizes, or another number of calls, show the same "
+        "fault and hide the others",
+    ),
+    (
+        "benchmark_fault",
+        r"^comparison: (seconds|run\(1, 512|short)",
+        "times and counts are far from the limits that they are compared with",
+    ),
+    (
+        "bottleneck",
+        r"^arguments: run\(B, H|^number: (2 → 3|3 → 4)$",
+        "batch and heads enter alike, and a threefold length or width "
+        "separates the same",
+    ),
+    (
+        "bottleneck",
+        r"^comparison: (longer|wider)",
+        "times grow by factors of 1, 2 or 4",
+    ),
     ("relative_bias", r"distances\(keys", "the exercise says that T equals S"),
     ("relative_bias", r"columns \* 2", REFUSED),
     ("*", r"^arg.*→ (min|max|torch\.(maximum|logaddexp))\(", NO_ORDER),
