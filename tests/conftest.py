@@ -6,6 +6,7 @@ What only the browser's fixtures need is imported in them: the tests marked
 """
 
 import os
+import sys
 from functools import cache
 
 import pytest
@@ -17,6 +18,19 @@ from workshop.book.browser import FLAGS, find_chromium
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 STAGE = {"width": 900, "height": 800}
+
+
+def pytest_configure():
+    """Leave the grammar out where every call's types are checked.
+
+    It has no arrays, mypy checks its types, and its 22,000 sentences would
+    take a worker 20 seconds.
+    """
+    for finder in sys.meta_path:
+        if asked := getattr(finder, "should_instrument", None):
+            finder.should_instrument = lambda name, asked=asked: (
+                not name.startswith("attnbook.data.grammar") and asked(name)
+            )
 
 
 def pytest_itemcollected(item):

@@ -59,9 +59,14 @@ def computes(path: Path, roots: tuple[Path, ...]) -> bool:
     return False
 
 
+@cache
+def find_roots(paths: tuple[str, ...]) -> tuple[Path, ...]:
+    """Return the folders of this project from which Python imports."""
+    ours = (Path(x).resolve() for x in paths if "site-packages" not in x)
+    return tuple(x for x in ours if x.is_relative_to(ROOT) and x != ROOT)
+
+
 def is_numeric(item) -> bool:
     """Return whether a collected test is to be marked `is_numeric`."""
-    ours = (Path(x).resolve() for x in sys.path if "site-packages" not in x)
-    roots = tuple(x for x in ours if x.is_relative_to(ROOT) and x != ROOT)
     exact = item.get_closest_marker("exact")
-    return exact is None and computes(item.path, roots)
+    return exact is None and computes(item.path, find_roots(tuple(sys.path)))
