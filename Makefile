@@ -41,7 +41,7 @@ NBVAL := --nbval --nbval-current-env --nbval-cell-timeout 300 -p no:cacheprovide
 NOTEBOOKS := $(sort $(wildcard chapters/[0-9][0-9]_*.ipynb))
 
 .PHONY: help book pdf test test-processors test-colab test-lab test-otter links measure measure-grading evidence notebook pages \
-  bank margins messages teach repository clean check gpu gpu-full \
+  bank margins messages teach repository screenshots clean check gpu gpu-full \
   lint unit plainest shapes javascript notebooks browser
 .NOTPARALLEL:
 
@@ -192,6 +192,9 @@ margins: $(VENV)/test.stamp  ## print how far right and wrong answers lie from e
 
 messages: $(VENV)/test.stamp  ## print everything that the checks can say, to be edited
 	@$(BIN)/python -m workshop.book.catalogue
+
+screenshots: $(VENV)/test.stamp book  ## take the pictures of the README and the first page (needs Chromium)
+	@$(BIN)/python -m workshop.book.screenshots _build/html chapters/images
 
 teach: $(VENV)/test.stamp  ## write notebooks for students, teachers and otter-grader
 	$(BIN)/python -m workshop.book.classroom _build/teach
