@@ -22,6 +22,24 @@ from sphinx.util import logging
 from workshop.book.spoken_formulas import speak_formula
 
 RAW = re.compile(r'<span class="math">\\\((.*?)\\\)</span>', re.DOTALL)
+# MathML Core knows no space around the name of a function (KaTeX ends it with
+# U+2061), and takes a minus after a bracket or a relation for a difference.
+END = r"(?=<(?!mo|mrow><mo|/))"
+NAMED = "<mi[^>]*>[a-z]{2,}</mi><mo>\u2061</mo>"
+LIMITED = "m(?:sub|sup|under)>"
+INDEXED = f"<{LIMITED}<mrow>{NAMED}</mrow>"
+ITEM = "</m(?:i|n|sub|sup|subsup|row|frac)>"
+THIN = r'\1<mspace width="0.1667em"/>'
+MINUS = "<mo>\N{MINUS SIGN}</mo>"
+SPACES = [
+    (f"({ITEM})(?={NAMED}|{INDEXED})", THIN),
+    (f"({NAMED}){END}", THIN),
+    (f"({INDEXED}<m[in]>[^<]*</m[in]></{LIMITED}){END}", THIN),
+    (
+        rf"(<mo[^>]*>[(\[=≈≤≥,]</mo>){MINUS}",
+        r"\1" + MINUS.replace("<mo", '<mo form="prefix"'),
+    ),
+]
 QUIZ = re.compile(
     r'(<div data-book-widget="(?:quiz|prediction)">'
     r'<script type="application/json">)(.*?)(</script>)',
@@ -63,6 +81,8 @@ def convert_to_mathml(tex: str, display: bool = False) -> str:
         raise ValueError(f"KaTeX cannot read {tex!r}: {why}") from error
     found = re.search(r"<math.*</math>", made, re.DOTALL).group(0)
     words = html.escape(speak_formula(found), quote=True)
+    for pattern, spaced in SPACES:
+        found = re.sub(pattern, spaced, found)
     return found.replace("<math", f'<math aria-label="{words}"', 1)
 
 
@@ -85,11 +105,18 @@ def write_inline(self, node: nodes.math) -> None:
 
 
 def write_block(self, node: nodes.math_block) -> None:
-    """Write a displayed formula, with its number if it has one."""
+    """Write a displayed formula, with its number if it has one.
+
+    Formulas side by side are one element each, so that a narrow page puts them
+    below each other.
+    """
     self.body.append(self.starttag(node, "div", CLASS="math-block"))
-    self.body.append(
-        render_formula(replace_environment(node.astext()), node, display=True)
-    )
+    parts = split_formulas(replace_environment(node.astext()))
+    for part in parts:
+        shown = render_formula(part, node, display=True)
+        if len(parts) > 1:
+            shown = shown.replace('display="block"', 'displaystyle="true"', 1)
+        self.body.append(f"{shown}\n")
     if node.get("number"):
         self.body.append(f'<span class="eqno">({node["number"]})</span>')
     self.body.append("</div>\n")
@@ -99,6 +126,20 @@ def write_block(self, node: nodes.math_block) -> None:
 def replace_environment(tex: str) -> str:
     """Return a formula with its align environment as one KaTeX accepts."""
     return re.sub(r"\{(align|eqnarray)\*?\}", "{aligned}", tex)
+
+
+def split_formulas(tex: str) -> list[str]:
+    r"""Return the formulas that `\qquad` separates, outside of any group."""
+    tokens = r"(\\(?:begin|end|left|right)\b|\\?[{}]|\\qquad\b)"
+    parts, depth = [""], 0
+    for token in re.split(tokens, tex):
+        depth += token in ("{", "\\begin", "\\left")
+        depth -= token in ("}", "\\end", "\\right")
+        if token == "\\qquad" and not depth:
+            parts.append("")
+        else:
+            parts[-1] += token
+    return [part.strip() for part in parts if part.strip()]
 
 
 def render_outputs(app, doctree, docname: str) -> None:

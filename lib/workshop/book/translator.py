@@ -41,6 +41,12 @@ class BookTranslator(HTML5Translator):
         self.body.append(f"<code>{self.encode(node.astext())}</code>")
         raise nodes.SkipNode
 
+    def visit_Text(self, node) -> None:  # noqa: N802
+        """Write text; a number and its percent sign stay on one line."""
+        super().visit_Text(node)
+        kept = "\N{NO-BREAK SPACE}%"
+        self.body[-1] = re.sub(r"(?<=\d) %", kept, self.body[-1])
+
     def visit_inline(self, node) -> None:
         """Write the text of a cross-reference without an element."""
         if node["classes"] and {*node["classes"]} <= CROSS_REFERENCES:

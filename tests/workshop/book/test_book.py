@@ -175,6 +175,16 @@ def test_links_work_in_every_reader(path):
         assert not re.fullmatch(r"\d\d_\w+\.md", target.name), link
 
 
+@pytest.mark.parametrize(
+    "path", sorted((ROOT / "chapters").glob("*.md")), ids=lambda p: p.stem
+)
+def test_no_line_of_a_paragraph_begins_a_list_by_accident(path):
+    """In Markdown, `1. ` or `1) ` at the start of a line interrupts text."""
+    text = re.sub(r"(?ms)^```.*?^```$", "", path.read_text("utf8"))
+    begins = re.findall(r"(?m)^(?![-#>|:]| *\d+[.)]).+[^:\n]\n1[.)] .*$", text)
+    assert not begins
+
+
 # Their modules are ahead of them; a name goes from here when it comes.
 AHEAD: set[str] = set()
 

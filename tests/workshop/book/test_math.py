@@ -55,6 +55,29 @@ def test_an_invalid_formula_is_named():
         math.convert_to_mathml(r"\frac{1")
 
 
+@pytest.mark.parametrize(
+    ("tex", "spaces", "prefixes"),
+    [
+        (r"-\ln p", 1, 0),
+        (r"v^\top \tanh(x)", 1, 0),
+        (r"w_j \ln w_j", 2, 0),
+        (r"\max_k s_k", 1, 0),
+        (r"\exp(-x)", 0, 1),
+        (r"|a| - b = -2", 0, 1),
+    ],
+)
+def test_functions_and_signs_are_spaced_as_in_print(tex, spaces, prefixes):
+    made = math.convert_to_mathml(tex)
+    assert made.count("<mspace") == spaces
+    assert made.count('form="prefix"') == prefixes
+
+
+def test_formulas_side_by_side_are_split_outside_of_groups_only():
+    tex = r"a = \{1\}, \qquad \left( b \qquad c \right) \qquad \text{if } d"
+    parts = [r"a = \{1\},", r"\left( b \qquad c \right)", r"\text{if } d"]
+    assert math.split_formulas(tex) == parts
+
+
 def test_aligned_equations_are_read():
     tex = math.replace_environment(r"\begin{align}a&=b\\c&=d\end{align}")
     assert "<mtable" in math.convert_to_mathml(tex, display=True)

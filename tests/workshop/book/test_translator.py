@@ -8,7 +8,7 @@ from built_pages import HTML, PAGES
 from small_site import build_site, read_body
 
 TEXT = """\
-# A page
+# A page of 5 %
 
 The words `a b<c` and [a heading](#by-hand), [`code`](#by-hand).
 
@@ -68,3 +68,7 @@ def test_no_page_starts_a_kernel_or_has_unneeded_wrappers(name):
     assert "thebe" not in text.partition("<article>")[2]
     assert not re.search(r"<td[^>]*><p>[^<]*</p>\s*</td>", text)
     assert 'class="pre"' not in text
+
+
+def test_a_number_and_its_percent_sign_stay_on_one_line(body):
+    assert "A page of 5\N{NO-BREAK SPACE}%" in body
