@@ -178,11 +178,12 @@ def test_links_work_in_every_reader(path):
 @pytest.mark.parametrize(
     "path", sorted((ROOT / "chapters").glob("*.md")), ids=lambda p: p.stem
 )
-def test_no_line_of_a_paragraph_begins_a_list_by_accident(path):
-    """In Markdown, `1. ` or `1) ` at the start of a line interrupts text."""
+def test_no_line_of_a_paragraph_is_a_list_or_a_comment_by_accident(path):
+    """MyST reads `1. `, `1) ` and `%` at the start of a line in this way."""
     text = re.sub(r"(?ms)^```.*?^```$", "", path.read_text("utf8"))
     begins = re.findall(r"(?m)^(?![-#>|:]| *\d+[.)]).+[^:\n]\n1[.)] .*$", text)
     assert not begins
+    assert not re.findall(r"(?m)^.+\n *%.*$", text)
 
 
 # Their modules are ahead of them; a name goes from here when it comes.
