@@ -4,12 +4,13 @@ from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
-# What depends on colours. Code's coloured words are some ten thousand: their
-# contrast is held by a test of our own, which looks at every text in a
-# hundredth of the time.
+# What depends on colours. Code's coloured words are some ten thousand, and the
+# rows of the page of misconceptions a thousand: there axe looks at the first
+# rows of each table. The contrast of every text, those included, is held by a
+# test of our own, in a hundredth of the time.
 COLOURS = """async () => {
   const runOnly = ["color-contrast", "link-in-text-block"];
-  const text = { exclude: [["pre"], ["math"]] };
+  const text = { exclude: [["pre"], ["math"], ["tbody > tr:nth-child(n+6)"]] };
   const how = { resultTypes: ["violations"], runOnly };
   return (await axe.run(text, how)).violations;
 }"""

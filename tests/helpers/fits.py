@@ -8,6 +8,22 @@ SCALES = (1, 2)
 # Sizes that follow the window's width (a heading's) grow a little less.
 GROWN = 1.7
 
+# Folded content is measured as well: opened, a page shows all that it shows
+# when it is closed, and more. Menus lie over the page, and stay closed.
+OPEN = """(mark) => {
+  for (const e of document.querySelectorAll("main details:not([open])")) {
+    e.setAttribute(mark, "");
+    e.open = true;
+  }
+}"""
+CLOSE = """(mark) => {
+  for (const e of document.querySelectorAll(`[${mark}]`)) {
+    e.open = false;
+    e.removeAttribute(mark);
+  }
+}"""
+MARK = "data-opened-by-test"
+
 UNFIT = """async ([scale, grown]) => {
   await document.fonts.ready;
   const frame = () => new Promise((then) => requestAnimationFrame(then));
@@ -162,4 +178,7 @@ def find_unfit(page, face):
 
 def find_all_unfit(page):
     """Return what does not fit an open page, by font, size and width."""
-    return {face: find_unfit(page, face) for face in FACES}
+    page.evaluate(OPEN, MARK)
+    found = {face: find_unfit(page, face) for face in FACES}
+    page.evaluate(CLOSE, MARK)
+    return found

@@ -30,7 +30,8 @@ from workshop.bench.timing import (
 # what they add, which costs at most 2u. Because a budget grows with u, to first
 # order, in proportion, a right result takes at most two of them.
 # Source: Fasi, Higham, Mikaitis and Pranesh (2021), Numerical behavior of
-#     NVIDIA tensor cores, https://doi.org/10.7717/peerj-cs.330, section 3.
+#     NVIDIA tensor cores, PeerJ Computer Science 7:e330,
+#     https://doi.org/10.7717/peerj-cs.330 (V100, T4 and A100).
 WRONG = 2.0
 
 

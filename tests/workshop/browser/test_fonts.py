@@ -10,7 +10,7 @@ import pytest
 
 from attnbook.widgets.mask_builder import MaskBuilder
 from attnbook.widgets.tile_stepper import TileStepper
-from fits import SCALES, WIDTHS, find_unfit
+from fits import SCALES, WIDTHS, find_all_unfit, find_unfit
 from fonts import FACES, PROBE, TEXT, compute_expected_width, measure_probe
 from widget_states import FOUND
 
@@ -87,6 +87,22 @@ def test_what_does_not_fit_is_found(shown, what):
     if what != "button":
         kind = {"too wide for the page": "too wide"}.get(what, what)
         assert any(kind in x for x in found), found
+
+
+def test_folded_content_that_does_not_fit_is_found(shown):
+    page = shown({"questions": []}, "quiz")
+    page.evaluate(
+        "line => { document.body.innerHTML = '<main><details>'"
+        " + `<summary>A line.</summary>${line}</details></main>`; }",
+        LINES["spilled"],
+    )
+    folded = page.locator("details")
+    for found in find_all_unfit(page).values():
+        assert any("spilled" in x for some in found.values() for x in some)
+    assert folded.evaluate("e => [e.open, e.getAttributeNames().length]") == [
+        False,
+        0,
+    ]
 
 
 def test_what_fits_is_left_alone(shown):
