@@ -1,8 +1,15 @@
 """workshop: what makes the book, used from a clone of its repository.
 
-`book` builds the pages, `experiments` holds the code of recorded runs, `bench`
-times the kernels, `derive` makes the data files from their sources, and
-`chapters.toml` says which chapter builds which module of `attnbook`.
+Its packages are layers; each may import those above it in this list, and all
+of `attnbook`:
+
+- `derive`: makes the data files from their sources.
+- `bench`: times the kernels.
+- `experiments`: the code of recorded runs.
+- `book`: builds the pages.
+
+`chapters.toml` says which chapter builds which module of `attnbook`; every
+layer may read it by `chapters`.
 
 `attnbook` never imports this package, and its wheel does not contain it.
 """

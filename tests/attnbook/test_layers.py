@@ -1,4 +1,4 @@
-"""The packages of `attnbook` are layers: imports go one way only."""
+"""The packages of `attnbook` and `workshop` are layers: imports go one way."""
 
 import ast
 import re
@@ -7,10 +7,19 @@ from pathlib import Path
 import pytest
 
 import attnbook
+import workshop
 
 LIB = Path(__file__).parents[2] / "lib"
-LAYERS = re.findall(r"(?m)^- `(\w+)`:", attnbook.__doc__)
-MODULES = sorted((LIB / "attnbook").rglob("*.py"))
+LAYERS = {
+    package.__name__: re.findall(r"(?m)^- `(\w+)`:", package.__doc__)
+    for package in (attnbook, workshop)
+}
+FLAT = {"attnbook": [], "workshop": ["chapters"]}
+MODULES = [
+    path
+    for package in LAYERS
+    for path in sorted((LIB / package).glob("*/**/*.py"))
+]
 
 
 def imported(source):
@@ -24,32 +33,32 @@ def imported(source):
     return found
 
 
-def wrong(layer, source):
+def wrong(package, layer, source):
     """Return the imports that a module of this layer must not have."""
-    allowed = {"__version__", *LAYERS[: LAYERS.index(layer) + 1]}
+    layers = LAYERS[package]
+    own = layers[: layers.index(layer) + 1]
+    allowed = {"attnbook": {"__version__", *LAYERS["attnbook"]}}
+    allowed["workshop"] = set()
+    allowed[package] = {"__version__", *FLAT[package], *own}
     found = [name.split(".") for name in imported(source)]
     return sorted(
         ".".join(name)
         for name in found
-        if name[0] == "workshop"
-        or (name[0] == "attnbook" and not {*name[1:2]} <= allowed)
+        if name[0] in LAYERS and not {*name[1:2]} <= allowed[name[0]]
     )
 
 
-def test_every_package_is_a_layer():
-    folders = {p.parent.name for p in (LIB / "attnbook").glob("*/__init__.py")}
-    assert sorted(folders) == sorted(LAYERS)
-    assert not [p for p in (LIB / "attnbook").glob("[a-z]*.py")]
+@pytest.mark.parametrize("package", LAYERS)
+def test_every_package_is_a_layer(package):
+    folders = {p.parent.name for p in (LIB / package).glob("*/__init__.py")}
+    assert sorted(folders) == sorted(LAYERS[package])
+    assert FLAT[package] == [p.stem for p in (LIB / package).glob("[a-z]*.py")]
 
 
-@pytest.mark.parametrize(
-    "path",
-    [p for p in MODULES if p.parent != LIB / "attnbook"],
-    ids=lambda p: str(p.relative_to(LIB)),
-)
+@pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(LIB)))
 def test_a_package_imports_no_higher_one(path):
-    layer = path.relative_to(LIB / "attnbook").parts[0]
-    assert wrong(layer, path.read_text("utf8")) == []
+    package, layer = path.relative_to(LIB).parts[:2]
+    assert wrong(package, layer, path.read_text("utf8")) == []
 
 
 @pytest.mark.parametrize(
@@ -64,9 +73,16 @@ def test_a_package_imports_no_higher_one(path):
     ],
 )
 def test_an_import_of_a_higher_package_is_found(source, name):
-    assert wrong("attention", source) == [name]
+    assert wrong("attnbook", "attention", source) == [name]
+
+
+def test_a_timing_imports_no_experiment():
+    higher = "from workshop.experiments import record"
+    assert wrong("workshop", "bench", higher) == ["workshop.experiments.record"]
+    lower = "from workshop.derive import cmudict\nimport attnbook.grade.batch"
+    assert wrong("workshop", "bench", lower) == []
 
 
 def test_an_import_of_a_lower_package_is_allowed():
     lower = "from attnbook.masks import rules\nimport attnbook.attention.tiled"
-    assert wrong("attention", lower) == []
+    assert wrong("attnbook", "attention", lower) == []

@@ -6,13 +6,19 @@ Axes: B batch, S source symbols, M memory width, N state width, A alignment
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from attnbook.attention.additive import additive_scores
 from attnbook.exercises.exercise import Case, Exercise, Mistake
+from attnbook.exercises.faults import (
+    NEVER_FOUND,
+    FaultyModule,
+    describe_fault,
+    differ,
+    list_number_mistakes,
+)
 from attnbook.exercises.inputs import draw_normal
 
 # What can be built into a step, and the number of its fault.
@@ -29,16 +35,12 @@ FAULTS = {
 }
 
 
-@dataclass(eq=False)
-class Step:
+class Step(FaultyModule):
     """A decoder step with or without a fault.
 
     Called with state (B, N), word (B, I), memory (B, S, M) and lengths (B,), it
     returns the next state (B, N) and the weights (B, S).
     """
-
-    built_in: str
-    numbers: tuple[Tensor, ...]
 
     def __call__(
         self, state: Tensor, word: Tensor, memory: Tensor, lengths: Tensor
@@ -75,21 +77,6 @@ class Step:
         if kind == "unmasked":
             return scores.softmax(-1)
         return scores.masked_fill(~real, -torch.inf).softmax(-1)
-
-    def __eq__(self, other) -> bool:
-        """Two steps are equal if their fault and their numbers are."""
-        return self.built_in == other.built_in and all(
-            map(torch.equal, self.numbers, other.numbers)
-        )
-
-
-def differ(a: Tensor, b: Tensor) -> bool:
-    """Tell whether two tensors differ by more than rounding.
-
-    Rounding stays below a fifth of the bound, and what a fault changes is more
-    than five times the bound: test_decisions.py measures both.
-    """
-    return not torch.allclose(a, b, atol=1e-5)
 
 
 def decoder_fault(
@@ -154,7 +141,7 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
             draw_normal(rng, b, s, m),
             torch.full((b,), s),
         )
-        what = "no fault" if built_in == "right" else f"the fault “{built_in}”"
+        what = describe_fault(built_in, FAULTS)
         begins = ", given a state of zeros" if zero else ""
         return Case(f"with a step that has {what}{begins}", inputs)
 
@@ -279,23 +266,7 @@ check_decoder_fault = Exercise(
                 )
             ),
         ),
-        Mistake(
-            "counted-from-one",
-            "faults counted from 1",
-            "its numbers are one too high: 0 means that there is no fault",
-            make_diagnosis(numbers=lambda fault: fault + 1),
-        ),
-        Mistake(
-            "only-right-or-wrong",
-            "faults not told apart",
-            "it tells only whether there is a fault; return its number",
-            make_diagnosis(numbers=lambda fault: min(fault, 1)),
-        ),
-        Mistake(
-            "always-right",
-            "no fault found",
-            "it never finds a fault",
-            lambda step, state, word, memory, lengths: 0,
-        ),
+        *list_number_mistakes(make_diagnosis),
+        NEVER_FOUND,
     ),
 )

@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from attnbook.exercises.exercise import Case, Exercise, Mistake
+from attnbook.exercises.faults import describe_fault
 from attnbook.exercises.inputs import draw_normal, shuffle_cases
 
 # What can be built into an implementation, and the number of its fault.
@@ -118,7 +119,7 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
         for S in 8, 7:
             query, key = draw_normal(rng, 3, 4), draw_normal(rng, S, 4)
             value = draw_normal(rng, S, 4)
-            what = "no fault" if kind == "right" else f"the fault “{kind}”"
+            what = describe_fault(kind, FAULTS)
             cases.append(
                 Case(
                     f"with an implementation that has {what}, and {S} keys",

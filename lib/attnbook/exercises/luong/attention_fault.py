@@ -5,12 +5,18 @@ Axes: B batch, T queries, S source symbols, M width of states and memory
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from attnbook.exercises.exercise import Case, Exercise, Mistake
+from attnbook.exercises.faults import (
+    NEVER_FOUND,
+    FaultyModule,
+    describe_fault,
+    differ,
+    list_number_mistakes,
+)
 from attnbook.exercises.inputs import draw_normal
 
 # What can be built into a layer, and the number of its fault.
@@ -29,16 +35,12 @@ FAULTS = {
 }
 
 
-@dataclass(eq=False)
-class Layer:
+class Layer(FaultyModule):
     """Attention after the recurrent step, with or without a fault.
 
     Called with states (B, T, M), memory (B, S, M) and lengths (B,), it returns
     attentional vectors (B, T, M) and weights (B, T, S).
     """
-
-    built_in: str
-    numbers: tuple[Tensor, ...]
 
     def __call__(
         self, states: Tensor, memory: Tensor, lengths: Tensor
@@ -80,21 +82,6 @@ class Layer:
         if kind == "unmasked":
             return scores.softmax(-1)
         return scores.masked_fill(~real, -torch.inf).softmax(-1)
-
-    def __eq__(self, other) -> bool:
-        """Two layers are equal if their fault and their numbers are."""
-        return self.built_in == other.built_in and all(
-            map(torch.equal, self.numbers, other.numbers)
-        )
-
-
-def differ(a: Tensor, b: Tensor) -> bool:
-    """Tell whether two tensors differ by more than rounding.
-
-    Rounding stays below a fifth of the bound, and what a fault changes is more
-    than five times the bound: test_decisions.py measures both.
-    """
-    return not torch.allclose(a, b, atol=1e-3)
 
 
 def attention_fault(
@@ -156,9 +143,7 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
             memory,
             torch.full((b,), s),
         )
-        what = (
-            "no fault" if FAULTS[built_in] == 0 else f"the fault “{built_in}”"
-        )
+        what = describe_fault(built_in, FAULTS)
         given = ", given one query and equal encoder states" if plain else ""
         return Case(f"with a layer that has {what}{given}", inputs)
 
@@ -232,6 +217,7 @@ check_attention_fault = Exercise(
     minutes=25,
     section="Pitfalls",
     solution=attention_fault,
+    helpers=(differ,),
     returns=("fault",),
     draw=draw,
     mistakes=(
@@ -290,23 +276,7 @@ check_attention_fault = Exercise(
             "layers pass this test",
             check_only_sums,
         ),
-        Mistake(
-            "counted-from-one",
-            "faults counted from 1",
-            "its numbers are one too high: 0 means that there is no fault",
-            make_diagnosis(numbers=lambda fault: fault + 1),
-        ),
-        Mistake(
-            "only-right-or-wrong",
-            "faults not told apart",
-            "it tells only whether there is a fault; return its number",
-            make_diagnosis(numbers=lambda fault: min(fault, 1)),
-        ),
-        Mistake(
-            "always-right",
-            "no fault found",
-            "it never finds a fault",
-            lambda layer, states, memory, lengths: 0,
-        ),
+        *list_number_mistakes(make_diagnosis),
+        NEVER_FOUND,
     ),
 )

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from attnbook.attention.masked_softmax import masked_softmax
 from attnbook.exercises.exercise import Case, Exercise, Mistake
+from attnbook.exercises.faults import describe_fault, differ
 from attnbook.exercises.inputs import draw_normal, shuffle_cases
 
 # What can be built in, and the number of its fault.
@@ -74,15 +75,6 @@ class MaskedAttention:
         return masked_softmax(scores, mask)
 
 
-def differ(a: Tensor, b: Tensor) -> bool:
-    """Tell whether two tensors differ by more than rounding.
-
-    Rounding stays below a fifth of the bound, and what a fault changes is more
-    than five times the bound: test_decisions.py measures both.
-    """
-    return not torch.allclose(a, b, atol=1e-4)
-
-
 def mask_fault(attention: Callable, x: Tensor, mask: Tensor) -> int:
     """Return the number of the fault in how a function uses its mask.
 
@@ -120,7 +112,7 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
     causal = torch.ones(4, 4, dtype=torch.bool).tril()
 
     def case(built_in: str, name: str, mask: Tensor) -> Case:
-        what = "no fault" if built_in == "right" else f"the fault “{built_in}”"
+        what = describe_fault(built_in, FAULTS)
         inputs = MaskedAttention(built_in), draw_normal(rng, 4, 5), mask.clone()
         return Case(f"with {what}, given a mask that {name}", inputs)
 

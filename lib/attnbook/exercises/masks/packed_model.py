@@ -12,6 +12,7 @@ from torch import Tensor
 
 from attnbook.attention.scaled_dot_product import attend
 from attnbook.exercises.exercise import Case, Exercise, Mistake
+from attnbook.exercises.faults import differ
 from attnbook.exercises.inputs import draw_integers, draw_normal, shuffle_cases
 
 SYMBOLS, MOST, WIDTH = 10, 12, 6
@@ -65,15 +66,6 @@ class PackedModel:
 
     # Equal by their numbers, which may change: not hashable.
     __hash__ = None  # type: ignore[assignment]
-
-
-def differ(a: Tensor, b: Tensor) -> bool:
-    """Tell whether two outputs differ by more than rounding.
-
-    Rounding stays below a fifth of the bound, and what a fault changes is more
-    than five times the bound: test_decisions.py measures both.
-    """
-    return not torch.allclose(a, b, atol=1e-4)
 
 
 def packed_model(model: Callable, tokens: Tensor, ids: Tensor) -> int:

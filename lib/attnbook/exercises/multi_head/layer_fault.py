@@ -13,6 +13,11 @@ from torch import Tensor
 from attnbook.attention.multi_head import merge_heads, split_heads
 from attnbook.attention.scaled_dot_product import attend
 from attnbook.exercises.exercise import Case, Exercise, Mistake
+from attnbook.exercises.faults import (
+    describe_fault,
+    differ,
+    list_number_mistakes,
+)
 from attnbook.exercises.inputs import draw_normal, shuffle_cases
 from attnbook.exercises.multi_head.merge_heads import merge_by_view
 from attnbook.exercises.multi_head.split_heads import split_by_view
@@ -71,15 +76,6 @@ class Layer:
         return output.transpose(0, 1) if swapped else output
 
 
-def differ(a: Tensor, b: Tensor) -> bool:
-    """Tell whether two tensors differ by more than rounding.
-
-    Rounding stays below a fifth of the bound, and what a fault changes is more
-    than five times the bound: test_decisions.py measures both.
-    """
-    return not torch.allclose(a, b, atol=1e-3)
-
-
 def layer_fault(layer: Callable, x: Tensor, heads: int) -> int:
     """Return the number of a layer's fault, 0 if there is none.
 
@@ -123,7 +119,7 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
         b, t, heads, width = 3, 4, 2, 5
         x = draw_normal(rng, b, t, heads * width)
         x = torch.ones_like(x) if constant else x
-        what = "no fault" if built_in == "right" else f"the fault “{built_in}”"
+        what = describe_fault(built_in, FAULTS)
         given = ", given an input of ones" if constant else ""
         inputs = Layer(built_in, heads), x, heads
         return Case(f"with a layer that has {what}{given}", inputs)
@@ -138,7 +134,7 @@ def make_diagnosis(
     part: Callable = lambda x: x,
     first: bool = True,
     alike: bool = True,
-    far: Callable = differ,
+    compare: Callable = differ,
     numbers: Callable = lambda fault: fault,
 ):
     """Return a diagnosis like ours, with one of its tests spoiled.
@@ -148,7 +144,7 @@ def make_diagnosis(
         part: takes a part of the input.
         first: whether it tests with equal weights.
         alike: whether it tests the scale with equal heads.
-        far: compares two tensors.
+        compare: compares two tensors.
         numbers: changes the fault's number.
     """
 
@@ -158,15 +154,16 @@ def make_diagnosis(
         x = part(x if example else drawn)
         W, one = draw_normal(rng, C, C) / C**0.5, torch.eye(C)
         found = layer(x, torch.zeros(C, C), W, one, one)
-        if first and far(found, x.mean(1, keepdim=True).expand_as(x)):
-            if not far(found, x.mean(0).expand_as(x)):
+        if first and compare(found, x.mean(1, keepdim=True).expand_as(x)):
+            if not compare(found, x.mean(0).expand_as(x)):
                 return numbers(5)
-            return numbers(2 if far(found, found[:, :1].expand_as(x)) else 1)
+            same = not compare(found, found[:, :1].expand_as(x))
+            return numbers(1 if same else 2)
 
         def is_wrong(W):
             query = split_heads(x @ W.T, heads)
             right = merge_heads(attend(query, query, split_heads(x, heads)))
-            return far(layer(x, W, W, one, one), right)
+            return compare(layer(x, W, W, one, one), right)
 
         if is_wrong(W[: C // heads].repeat(heads, 1) if alike else W):
             return numbers(3)
@@ -241,7 +238,7 @@ check_layer_fault = Exercise(
             "outputs compared exactly",
             "it compares outputs exactly, and rounding makes right outputs "
             "differ in the last digits",
-            make_diagnosis(far=lambda a, b: not torch.equal(a, b)),
+            make_diagnosis(compare=lambda a, b: not torch.equal(a, b)),
         ),
         Mistake(
             "shapes-only",
@@ -251,17 +248,6 @@ check_layer_fault = Exercise(
                 layer(x, *4 * [torch.eye(x.shape[-1])]).shape != x.shape
             ),
         ),
-        Mistake(
-            "counted-from-one",
-            "faults counted from 1",
-            "its numbers are one too high: 0 means that there is no fault",
-            make_diagnosis(numbers=lambda fault: fault + 1),
-        ),
-        Mistake(
-            "only-right-or-wrong",
-            "faults not told apart",
-            "it tells only whether there is a fault; return its number",
-            make_diagnosis(numbers=lambda fault: min(fault, 1)),
-        ),
+        *list_number_mistakes(make_diagnosis),
     ),
 )

@@ -12,6 +12,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from attnbook.exercises.exercise import Case, Exercise, Mistake
+from attnbook.exercises.faults import describe_fault, list_number_mistakes
 from attnbook.exercises.inputs import shuffle_cases
 from attnbook.positions.absolute import frequencies
 from attnbook.positions.rotary import apply_rotary, apply_rotary_halves
@@ -111,7 +112,7 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
     cases = []
     for D in 4, 10:
         for kind in FAULTS:
-            what = "no fault" if kind == "right" else f"the fault “{kind}”"
+            what = describe_fault(kind, FAULTS)
             limit = int(torch.randint(300, 900, (), generator=rng))
             inputs = RotaryScores(kind, limit), D
             cases.append(Case(f"with {what} and {D} columns", inputs))
@@ -258,17 +259,6 @@ check_rotary_fault = Exercise(
                 != (2, 3)
             ),
         ),
-        Mistake(
-            "counted-from-one",
-            "faults counted from 1",
-            "its numbers are one too high: 0 means that there is no fault",
-            make_diagnosis(numbers=lambda fault: fault + 1),
-        ),
-        Mistake(
-            "only-right-or-wrong",
-            "faults not distinguished",
-            "it tells only whether there is a fault; return its number",
-            make_diagnosis(numbers=lambda fault: min(fault, 1)),
-        ),
+        *list_number_mistakes(make_diagnosis),
     ),
 )

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from attnbook.exercises.exercise import Case, Exercise, Mistake
+from attnbook.exercises.faults import describe_fault, differ
 from attnbook.exercises.inputs import draw_normal, shuffle_cases
 
 # What can be built into a function, and the number of its fault.
@@ -73,15 +74,6 @@ class Attention:
         return scores.softmax(over)
 
 
-def differ(one: Tensor, other: Tensor) -> bool:
-    """Tell whether two tensors differ by more than rounding.
-
-    Rounding stays below a fifth of the bound, and what a fault changes is more
-    than five times the bound: test_decisions.py measures both.
-    """
-    return not torch.allclose(one, other, atol=1e-5)
-
-
 def attention_fault(
     attend: Callable, query: Tensor, key: Tensor, value: Tensor
 ) -> int:
@@ -123,7 +115,7 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
             Attention(built_in),
             *(draw_normal(rng, 4, 4) for _ in range(3)),
         )
-        what = f"the fault “{built_in}”" if FAULTS[built_in] else "no fault"
+        what = describe_fault(built_in, FAULTS)
         return Case(f"with a function that has {what}", inputs)
 
     return shuffle_cases(tuple(map(case, FAULTS)), rng)
@@ -171,6 +163,7 @@ check_attention_fault = Exercise(
     minutes=25,
     section="Pitfalls",
     solution=attention_fault,
+    helpers=(differ,),
     returns=("fault",),
     draw=draw,
     mistakes=(

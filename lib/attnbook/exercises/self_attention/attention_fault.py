@@ -6,13 +6,19 @@ Axes: B batch, T positions, C width of the input, D width of query and key, E
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from attnbook.exercises.exercise import Case, Exercise, Mistake
+from attnbook.exercises.faults import (
+    NEVER_FOUND,
+    FaultyModule,
+    describe_fault,
+    differ,
+    list_number_mistakes,
+)
 from attnbook.exercises.inputs import draw_normal
 
 # What can be built into a layer, and the number of its fault.
@@ -31,15 +37,11 @@ FAULTS = {
 }
 
 
-@dataclass(eq=False)
-class CausalLayer:
+class CausalLayer(FaultyModule):
     """A layer of causal self-attention, with or without a fault.
 
     Called with x (B, T, C), it returns the output (B, T, E).
     """
-
-    built_in: str
-    numbers: tuple[Tensor, ...]
 
     def __call__(self, x: Float[Tensor, "B T C"]) -> Float[Tensor, "B T E"]:
         """Attend, as far as the fault allows."""
@@ -72,27 +74,12 @@ class CausalLayer:
         scores = scores.masked_fill(~visible, -torch.inf)
         return scores.softmax(-1).nan_to_num()
 
-    def __eq__(self, other) -> bool:
-        """Two layers are equal if their fault and their numbers are."""
-        return self.built_in == other.built_in and all(
-            map(torch.equal, self.numbers, other.numbers)
-        )
-
 
 def mask_own_after_first(ones: Tensor) -> Tensor:
     """Return True below the diagonal, and at the first position's own key."""
     visible = ones.tril(-1)
     visible[..., 0, 0] = True
     return visible
-
-
-def differ(a: Tensor, b: Tensor) -> bool:
-    """Tell whether two tensors differ by more than rounding.
-
-    Rounding stays below a fifth of the bound, and what a fault changes is more
-    than five times the bound: test_decisions.py measures both.
-    """
-    return not torch.allclose(a, b, atol=1e-4)
 
 
 def attention_fault(layer: Callable, x: Float[Tensor, "B T C"]) -> int:
@@ -137,7 +124,7 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
         x = draw_normal(rng, 2, 3, c)
         if zero:  # one sequence, all of it zeros
             x = torch.zeros(1, 2, c)
-        what = "no fault" if built_in == "right" else f"the fault “{built_in}”"
+        what = describe_fault(built_in, FAULTS)
         begins = ", given an x of zeros" if zero else ""
         layer = CausalLayer(built_in, numbers)
         return Case(f"with a layer that has {what}{begins}", (layer, x))
@@ -325,23 +312,7 @@ check_attention_fault = Exercise(
             "it tests only whether a position attends to later ones",
             lambda layer, x: int(make_diagnosis()(layer, x) == 1),
         ),
-        Mistake(
-            "counted-from-one",
-            "faults counted from 1",
-            "its numbers are one too high: 0 means that there is no fault",
-            make_diagnosis(numbers=lambda fault: fault + 1),
-        ),
-        Mistake(
-            "only-right-or-wrong",
-            "faults not told apart",
-            "it tells only whether there is a fault; return its number",
-            make_diagnosis(numbers=lambda fault: min(fault, 1)),
-        ),
-        Mistake(
-            "always-right",
-            "no fault found",
-            "it never finds a fault",
-            lambda layer, x: 0,
-        ),
+        *list_number_mistakes(make_diagnosis),
+        NEVER_FOUND,
     ),
 )

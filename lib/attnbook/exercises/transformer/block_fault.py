@@ -13,6 +13,7 @@ from torch import Tensor
 from attnbook.attention.scaled_dot_product import attend
 from attnbook.attention.self_attention import causal_mask
 from attnbook.exercises.exercise import Case, Exercise, Mistake
+from attnbook.exercises.faults import describe_fault
 from attnbook.exercises.inputs import draw_normal, shuffle_cases
 
 # What can be built into a block, and the number of its fault.
@@ -101,7 +102,7 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
     def case(built_in: str, constant: bool) -> Case:
         x = draw_normal(rng, 3, 5, 8)
         x = torch.ones_like(x) if constant else x
-        what = "no fault" if built_in == "right" else f"the fault “{built_in}”"
+        what = describe_fault(built_in, FAULTS)
         given = ", given an input of ones" if constant else ""
         seed = int(torch.randint(1000, (), generator=rng))
         name = f"with a block that has {what}{given}"

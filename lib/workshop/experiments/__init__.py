@@ -1,0 +1,1 @@
+"""Recorded runs: their code, their registry and how a run is stored."""
