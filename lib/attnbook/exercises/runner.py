@@ -116,9 +116,7 @@ def run(
     guard, recorder = Guard(forbidden), LibraryCallRecorder(given)
     contexts = [guard, recorder] if watched else []
     contexts += [kept] if kept else []
-    contexts += (
-        [MemoryLimit(case.memory_limit, given)] if case.memory_limit else []
-    )
+    contexts += [MemoryLimit(case.memory_limit)] if case.memory_limit else []
     found: tuple[Tensor, ...] = ()
     gradients: tuple[Tensor, ...] = ()
     form, error, stopped = "", None, ""

@@ -6,7 +6,7 @@ Source: the question is that of Press et al. (2022), section 1,
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import torch
@@ -63,14 +63,11 @@ def measure_scaled(
     return found
 
 
-def train_and_measure(task: str, method: str, seed: int) -> list[dict]:
-    """Train once and measure; rotary positions with every scaling method."""
+def time_rows(seed: int, measure_all: Callable[[], dict]) -> list[dict]:
+    """Return a row for each result, with the time that all took on one core."""
     with hold_cores(1):
         wall, cpu = time.perf_counter(), time.process_time()
-        model = train(task, method, seed, STEPS[task])
-        found = {method: measure(task, model)}
-        if method == "rope":
-            found |= measure_scaled(task, model)
+        found = measure_all()
         spent = {
             "wall_s": time.perf_counter() - wall,
             "cpu_s": time.process_time() - cpu,
@@ -79,6 +76,17 @@ def train_and_measure(task: str, method: str, seed: int) -> list[dict]:
         {"method": method, "seed": seed, "found": numbers, **spent}
         for method, numbers in found.items()
     ]
+
+
+def train_and_measure(task: str, method: str, seed: int) -> list[dict]:
+    """Train once and measure; rotary positions with every scaling method."""
+
+    def measure_all() -> dict:
+        model = train(task, method, seed, STEPS[task])
+        scaled = measure_scaled(task, model) if method == "rope" else {}
+        return {method: measure(task, model)} | scaled
+
+    return time_rows(seed, measure_all)
 
 
 def resume_jobs(path: Path, settings: dict, jobs: list, run: Callable) -> list:
@@ -101,18 +109,27 @@ def resume_jobs(path: Path, settings: dict, jobs: list, run: Callable) -> list:
     ]
 
 
-def extrapolation(task: str) -> dict:
-    """Record all methods on a task; an interrupted recording goes on."""
+def record_jobs(
+    study: str, task: str, trained: Iterable[str], run: Callable
+) -> dict:
+    """Record all trainings of a study on a task.
+
+    Args:
+        study: the beginning of the record's name.
+        task: "copy" or "text".
+        trained: what one training is called, for each.
+        run: from task, training and seed to rows. An interrupted recording
+            goes on with the first job whose rows were not stored.
+    """
     torch.set_num_threads(1)
-    path = CACHE.expanduser() / f"extrapolation_{task}.json"
+    path = CACHE.expanduser() / f"{study}_{task}.json"
     settings = {"steps": STEPS[task], "length": LENGTH, "times": list(TIMES)}
-    jobs = [(task, method, seed) for seed in SEEDS for method in METHODS]
-    rows = resume_jobs(
-        path, settings | {"on": str(get_device())}, jobs, train_and_measure
-    )
-    trainings = [row for row in rows if row["method"] in METHODS]
+    names = list(trained)
+    jobs = [(task, name, seed) for seed in SEEDS for name in names]
+    rows = resume_jobs(path, settings | {"on": str(get_device())}, jobs, run)
+    trainings = [row for row in rows if row["method"] in names]
     made = make_record(
-        f"extrapolation_{task}",
+        f"{study}_{task}",
         list(SEEDS),
         {"rows": rows},
         **settings,
@@ -126,11 +143,11 @@ def extrapolation(task: str) -> dict:
 
 @experiment()
 def extrapolation_copy() -> dict:
-    """Record the share of symbols said wrong when a text is said again."""
-    return extrapolation("copy")
+    """Record the share of symbols copied wrong when a sequence is repeated."""
+    return record_jobs("extrapolation", "copy", METHODS, train_and_measure)
 
 
 @experiment()
 def extrapolation_text() -> dict:
     """Record the loss on the same characters after more or less text."""
-    return extrapolation("text")
+    return record_jobs("extrapolation", "text", METHODS, train_and_measure)

@@ -7,8 +7,6 @@ Source: the question is that of Press et al. (2022), section 1,
     https://arxiv.org/abs/2108.12409; the experiments are ours.
 """
 
-import time
-
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -20,18 +18,15 @@ from attnbook.positions.context_extension import (
     scale_llama3,
     scale_yarn,
 )
-from workshop.experiments.cores import hold_cores
-from workshop.experiments.device import get_device
 from workshop.experiments.extrapolation import (
     MEASURES,
-    SEEDS,
     STEPS,
     TIMES,
     measure,
-    resume_jobs,
+    record_jobs,
+    time_rows,
 )
 from workshop.experiments.longer_sequences import LENGTH, train
-from workshop.experiments.record import CACHE, make_record, write_record
 from workshop.experiments.registry import experiment
 
 USUAL = "base 10,000"
@@ -85,8 +80,8 @@ def measure_rescaled(
 
 def train_and_measure(task: str, setting: str, seed: int) -> list[dict]:
     """Train once and measure at every length; the usual base rescaled, too."""
-    with hold_cores(1):
-        wall, cpu = time.perf_counter(), time.process_time()
+
+    def measure_all() -> dict:
         model = train(
             task,
             "rope",
@@ -94,49 +89,19 @@ def train_and_measure(task: str, setting: str, seed: int) -> list[dict]:
             STEPS[task],
             lambda model: model.rescale(SETTINGS[setting]),
         )
-        found = {setting: measure(task, model)}
-        if setting == USUAL:
-            found |= measure_rescaled(task, model)
-        spent = {
-            "wall_s": time.perf_counter() - wall,
-            "cpu_s": time.process_time() - cpu,
-        }
-    return [
-        {"method": method, "seed": seed, "found": numbers, **spent}
-        for method, numbers in found.items()
-    ]
+        rescaled = measure_rescaled(task, model) if setting == USUAL else {}
+        return {setting: measure(task, model)} | rescaled
 
-
-def rotary_settings(task: str) -> dict:
-    """Record all settings on a task; an interrupted recording goes on."""
-    torch.set_num_threads(1)
-    path = CACHE.expanduser() / f"rotary_settings_{task}.json"
-    settings = {"steps": STEPS[task], "length": LENGTH, "times": list(TIMES)}
-    jobs = [(task, setting, seed) for seed in SEEDS for setting in SETTINGS]
-    rows = resume_jobs(
-        path, settings | {"on": str(get_device())}, jobs, train_and_measure
-    )
-    trainings = [row for row in rows if row["method"] in SETTINGS]
-    made = make_record(
-        f"rotary_settings_{task}",
-        list(SEEDS),
-        {"rows": rows},
-        **settings,
-        wall_s=sum(row["wall_s"] for row in trainings),
-        cpu_s=sum(row["cpu_s"] for row in trainings),
-    )
-    write_record(made)
-    path.unlink()  # to repeat is to compute again
-    return made
+    return time_rows(seed, measure_all)
 
 
 @experiment()
 def rotary_settings_copy() -> dict:
     """Record the share of symbols copied wrong for each setting."""
-    return rotary_settings("copy")
+    return record_jobs("rotary_settings", "copy", SETTINGS, train_and_measure)
 
 
 @experiment()
 def rotary_settings_text() -> dict:
     """Record the loss on the same characters for each setting."""
-    return rotary_settings("text")
+    return record_jobs("rotary_settings", "text", SETTINGS, train_and_measure)
