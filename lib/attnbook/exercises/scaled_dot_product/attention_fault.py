@@ -163,7 +163,6 @@ check_attention_fault = Exercise(
     minutes=25,
     section="Pitfalls",
     solution=attention_fault,
-    helpers=(differ,),
     returns=("fault",),
     draw=draw,
     mistakes=(
