@@ -22,16 +22,14 @@ def tags(page, name):
     return re.findall(rf"<{name}\b[^>]*>", page.read_text("utf8"))
 
 
-# Bytes without figures (100 KB); these two chapters have the longest code.
-MOST = 100 * 1024
-LONG = dict.fromkeys(("05_self_attention", "06_multi_head"), 110_000)
+MOST = 100 * 1024  # bytes without figures
 
 
 @each_page
 def test_a_first_visit_loads_at_most_100_kb_and_250_kb_of_figures(page):
     sizes = sum_by_kind(page)
     assert sizes.pop("figures", 0) <= 250_000
-    assert sizes.total() <= LONG.get(page.stem, MOST), sizes
+    assert sizes.total() <= MOST, sizes
 
 
 @each_page
