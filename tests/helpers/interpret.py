@@ -130,10 +130,12 @@ def measure_far_apart():
 
 
 def check_overflow(semantic, left, right, operation):
-    """Tell an int32 that overflows, as Triton's interpreter does.
+    """Refuse an int32 that overflows.
 
-    Triton builds this from some ten of its own operations for each sum of
-    integers; that was two fifths of the time. Here it is NumPy's arithmetic.
+    Triton's interpreter builds this test from some ten of its own operations
+    for each sum of integers, which was two fifths of the time, and does not
+    look at the result unless TRITON_DEBUG is set. Here it is NumPy's
+    arithmetic, and an overflow is an error.
     """
     kind = left.type.scalar
     if kind.int_bitwidth >= 64:
