@@ -7,6 +7,7 @@ are collected from the package; one that no case runs fails a test.
 
 import importlib
 import inspect
+import math
 import pkgutil
 import re
 import sys
@@ -62,7 +63,7 @@ from attnbook.models import (
     transformer_blocks,
 )
 from attnbook.positions import absolute, biases, context_extension, rotary, shaw
-from attnbook.profiling import allocations, roofline, tracing
+from attnbook.profiling import allocations, exponentials, roofline, tracing
 from attnbook.training import checkpoints, loop, losses, metrics, search
 from attnbook.training import multi_lookup as multi_lookup_training
 from standin import CPU, META, PLACE, STANDIN, WRONG, TrialDevice
@@ -671,8 +672,9 @@ def dropout_from_one_seed(p):
 
 
 @case(reads=True)
-def a_copy_and_a_product_are_timed_on_the_cpu(p):
+def copies_products_and_exponentials_are_timed_on_the_cpu(p):
     assert roofline.measure_machine().ridge > 0
+    assert 0 < exponentials.measure_exponential_rate(rounds=5) < math.inf
 
 
 def numbers(found):
@@ -769,6 +771,7 @@ READ_ON_META = {
         "resume_from_checkpoint",
         "select_prefix",
     },
+    "profiling.exponentials": {"measure_exponential_rate"},
     "profiling.roofline": {
         "measure_copy_rate",
         "measure_product_rate",
