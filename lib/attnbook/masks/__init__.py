@@ -8,6 +8,8 @@ Source: see `attnbook.masks.rules`
 Axes: B batch, H heads, T queries, S keys, N M blocks of queries and of keys
 """
 
+from collections.abc import Sequence
+
 import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
@@ -21,11 +23,15 @@ __all__ = [
     "dilated",
     "document",
     "draw_mask",
+    "evaluate_rule",
+    "global_tokens",
     "materialize_mask",
     "padding",
     "prefix",
+    "require_keys",
     "rules",
     "sinks",
+    "two_sided_window",
     "window",
 ]
 
@@ -42,8 +48,28 @@ def materialize_mask(
 
     Axes that the rule does not use have size 1 or are omitted.
     """
-    b, h, q, k = (torch.arange(n, device=device) for n in (batch, heads, T, S))
-    return rule(b[:, None, None, None], h[:, None, None], q[:, None], k)
+    q, k = (torch.arange(n, device=device) for n in (T, S))
+    return evaluate_rule(rule, q, k, batch, heads)
+
+
+def evaluate_rule(
+    rule: Rule,
+    query: Int[Tensor, " T"],
+    key: Int[Tensor, " S"],
+    batch: int = 1,
+    heads: int = 1,
+) -> Bool[Tensor, "..."]:
+    """Return a part of the mask that a rule defines, as `materialize_mask`.
+
+    Args:
+        rule: the rule.
+        query: the indices of the queries.
+        key: the indices of the keys.
+        batch: number of sequences.
+        heads: number of heads.
+    """
+    b, h = (torch.arange(n, device=key.device) for n in (batch, heads))
+    return rule(b[:, None, None, None], h[:, None, None], query[:, None], key)
 
 
 def draw_mask(mask: Bool[Tensor, "T S"]) -> str:
@@ -58,6 +84,20 @@ def draw_mask(mask: Bool[Tensor, "T S"]) -> str:
             f"{tuple(mask.shape)}; choose one sequence and one head"
         )
     return "\n".join("".join("·●"[x] for x in row) for row in mask.tolist())
+
+
+def require_keys(mask: Bool[Tensor, "... T S"]) -> None:
+    """Raise ValueError if a pattern leaves a query without keys.
+
+    Attention gives such a query zeros, which is right for padding and almost
+    never what the author of a pattern wants.
+    """
+    empty = (~mask.any(dim=-1)).nonzero()
+    if len(empty):
+        raise ValueError(
+            f"query {int(empty[0, -1])} can attend to none of the "
+            f"{mask.shape[-1]} keys; a pattern leaves each query at least one"
+        )
 
 
 def causal(
@@ -129,6 +169,53 @@ def dilated(
     return materialize_mask(
         rules.dilated(T, S, size, step), T, S, device=device
     )
+
+
+def two_sided_window(
+    T: int,
+    S: int,
+    reach: int,
+    step: int = 1,
+    device: torch.device | str | None = None,
+) -> Bool[Tensor, "T S"]:
+    """Return True at `reach` keys on each side, every `step`-th, and its own.
+
+    >>> print(draw_mask(two_sided_window(5, 5, reach=1)))
+    ●●···
+    ●●●··
+    ·●●●·
+    ··●●●
+    ···●●
+    """
+    return materialize_mask(
+        rules.two_sided_window(T, S, reach, step), T, S, device=device
+    )
+
+
+def global_tokens(
+    T: int,
+    S: int,
+    positions: Sequence[int],
+    device: torch.device | str | None = None,
+) -> Bool[Tensor, "T S"]:
+    """Return True where the query or the key is at a global position.
+
+    With a window it is Longformer's mask:
+
+    >>> near = two_sided_window(6, 6, reach=1)
+    >>> print(draw_mask(near | global_tokens(6, 6, [0])))
+    ●●●●●●
+    ●●●···
+    ●●●●··
+    ●·●●●·
+    ●··●●●
+    ●···●●
+
+    Raises:
+        ValueError: if a position is not one of the keys'.
+    """
+    rule = rules.global_tokens(T, S, positions)
+    return materialize_mask(rule, T, S, device=device)
 
 
 def prefix(

@@ -13,11 +13,12 @@ Source: FlexAttention's mask_mod,
     window and dilation: Beltagy et al. (2020), section 3.1,
     https://arxiv.org/abs/2004.05150 (there to both sides); blocks: Child et
     al. (2019), https://arxiv.org/abs/1904.10509; sinks: Xiao et al. (2023),
-    section 3.2, https://arxiv.org/abs/2309.17453
+    section 3.2, https://arxiv.org/abs/2309.17453; two-sided windows and global
+    tokens: Beltagy et al. (2020), section 3.1
 Axes: B batch, H heads, T queries, S keys, N M blocks of queries and of keys
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from jaxtyping import Bool, Int
@@ -51,6 +52,46 @@ def dilated(T: int, S: int, size: int, step: int) -> Rule:
     def rule(b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
         back = q + last - k
         return (back >= 0) & (back < size * step) & (back % step == 0)
+
+    return rule
+
+
+def two_sided_window(T: int, S: int, reach: int, step: int = 1) -> Rule:
+    """Return the rule: `reach` keys on each side, every step-th, and its own.
+
+    Raises:
+        ValueError: if the reach is negative or the step is below 1.
+    """
+    last = alignment_offset(T, S)
+    check_positive(step=step)
+    if reach < 0:
+        raise ValueError(f"reach must be at least 0, but is {reach}")
+
+    def rule(b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
+        apart = (q + last - k).abs()
+        return (apart <= reach * step) & (apart % step == 0)
+
+    return rule
+
+
+def global_tokens(T: int, S: int, positions: Sequence[int]) -> Rule:
+    """Return the rule: global positions attend, and are attended to, anywhere.
+
+    Raises:
+        ValueError: if a position is not one of the keys'.
+    """
+    last = alignment_offset(T, S)
+    if wrong := [p for p in positions if not 0 <= p < S]:
+        raise ValueError(
+            f"global position {wrong[0]} is not one of the {S} keys, which are "
+            "counted from 0"
+        )
+
+    def rule(b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
+        found = torch.zeros_like(q == k)
+        for position in positions:
+            found = found | (q + last == position) | (k == position)
+        return found
 
     return rule
 

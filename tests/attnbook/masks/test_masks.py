@@ -40,6 +40,14 @@ def test_each_mask_is_its_definition(T, S):
     assert same(masks.prefix(T, S, 2), expected)
     expected = by_loop(T, S, lambda t, s: s <= t and s < 2)
     assert same(masks.sinks(T, S, 2), expected)
+    expected = by_loop(T, S, lambda t, s: abs(t - s) <= 2)
+    assert same(masks.two_sided_window(T, S, 2), expected)
+    expected = by_loop(T, S, lambda t, s: t - s in (-4, -2, 0, 2, 4))
+    assert same(masks.two_sided_window(T, S, 2, step=2), expected)
+    chosen = [0, S - 1]
+    expected = by_loop(T, S, lambda t, s: t in chosen or s in chosen)
+    assert same(masks.global_tokens(T, S, chosen), expected)
+    assert not masks.global_tokens(T, S, []).any()
 
 
 def test_masks_of_a_batch_have_its_axis():
@@ -95,6 +103,8 @@ KINDS = {
     "document": rules.document(IDS),
     "block_sparse": rules.block_sparse(LAYOUT, 3),
     "sinks": rules.sinks(3, 5, 1),
+    "two_sided_window": rules.two_sided_window(3, 5, 2, step=2),
+    "global_tokens": rules.global_tokens(3, 5, [0, 3]),
 }
 
 
@@ -171,6 +181,12 @@ def test_bad_numbers_are_refused_with_both_values():
         (lambda: masks.window(3, 3, 0), "size must be at least 1, but is 0"),
         (lambda: masks.dilated(3, 3, 1, 0), "step"),
         (lambda: masks.causal(-1, 3), "T is -1"),
+        (lambda: masks.two_sided_window(3, 3, -2), "at least 0, but is -2"),
+        (lambda: masks.global_tokens(3, 5, [0, 5]), "position 5 is not one"),
+        (
+            lambda: masks.require_keys(masks.causal(5, 3)),
+            "query 0 can attend to none of the 3 keys",
+        ),
         (lambda: masks.block_sparse(torch.ones(2, 2), 2), "float32"),
         (lambda: masks.draw_mask(torch.ones(2, 3, 3, dtype=bool)), "(2, 3, 3)"),
         (lambda: conventions.write_mask(torch.ones(2), "drop"), "float32"),

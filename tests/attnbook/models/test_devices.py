@@ -42,7 +42,14 @@ from attnbook.attention import (
     tiled,
 )
 from attnbook.diagnose import behavior, reference
-from attnbook.masks import conventions, inspection, packing, rules
+from attnbook.masks import (
+    conventions,
+    inspection,
+    layouts,
+    packing,
+    receptive_field,
+    rules,
+)
 from attnbook.models import (
     attention_maps,
     attention_only,
@@ -460,6 +467,11 @@ def masks_made_of_sizes(p):
         masks.dilated(T, S, 2, 2, **on),
         masks.prefix(T, S, 2, **on),
         masks.sinks(T, S, 1, **on),
+        masks.two_sided_window(T, S, 1, **on),
+        masks.global_tokens(T, S, [1], **on),
+        layouts.cover_rule(rules.window(4, 6, 2), 4, 6, 2, **on),
+        layouts.bigbird_layout(7, 1, 1, 1, seed=0, **on),
+        receptive_field.receptive_field(masks.causal(T, T, **on), 2),
         self_attention.causal_mask(T, S, **on),
         inspection.find_order_errors(masks.causal(T, S, **on)[None, None], T, S)
         if p.device.type != "meta"
@@ -494,6 +506,7 @@ def masks_that_are_read(p):
         inspection.inspect_mask(mask, query, key),
         inspection.inspect_mask(additive, query, key),
         masks.draw_mask(mask),
+        masks.require_keys(mask),
         masks.padding(p(LENGTHS), S),
     )
 
@@ -788,7 +801,7 @@ READ_ON_META = {
         "find_known_mistakes",
     },
     "diagnose.weights": {"measure_weight_errors"},
-    "masks": {"draw_mask", "padding"},
+    "masks": {"draw_mask", "padding", "require_keys"},
     "masks.conventions": {"read_mask", "convert_mask"},
     "masks.inspection": "all",
     "training.metrics": {"extract_links"},

@@ -1,0 +1,151 @@
+"""Layouts: which blocks of queries can attend to which blocks of keys.
+
+A layout is a boolean matrix with one row for each block of queries and one
+column for each block of keys. `attnbook.masks.block_sparse` turns it into a
+mask, and `attnbook.attention.block_sparse` computes only its blocks. Layouts
+combine with `&` and `|`, as masks do.
+
+Source: blocks of windows, of global and of random positions: Zaheer et al.
+    (2020), sections 2 and D, https://arxiv.org/abs/2007.14062. Departures: the
+    sequence does not wrap around at its ends, and the random blocks of a row
+    are drawn among the blocks that are left.
+Axes: T queries, S keys, N M blocks of queries and of keys
+"""
+
+import torch
+from jaxtyping import Bool
+from torch import Tensor
+
+from attnbook.masks import evaluate_rule
+from attnbook.masks.rules import Rule, check_positive
+
+
+def count_blocks(length: int, size: int) -> int:
+    """Return how many blocks of a size a length has.
+
+    Raises:
+        ValueError: if the size is below 1 or does not divide the length.
+    """
+    check_positive(size=size)
+    if length % size:
+        raise ValueError(
+            f"blocks of {size} do not divide a sequence of length {length}"
+        )
+    return length // size
+
+
+def cover_rule(
+    rule: Rule,
+    T: int,
+    S: int,
+    size: int,
+    device: torch.device | str | None = None,
+) -> Bool[Tensor, "N M"]:
+    """Return the blocks in which a rule lets at least one query attend.
+
+    The rule is evaluated for one row of blocks at a time, so no (T, S) mask is
+    made. A layout depends on neither the sequence of a batch nor the head; nor
+    may the rule.
+
+    >>> from attnbook.masks import draw_mask, rules
+    >>> print(draw_mask(cover_rule(rules.window(8, 8, 3), 8, 8, size=2)))
+    ●···
+    ●●··
+    ·●●·
+    ··●●
+
+    Args:
+        rule: the rule.
+        T: number of queries.
+        S: number of keys.
+        size: queries, and keys, of a block.
+        device: where the layout is made.
+
+    Raises:
+        ValueError: if blocks of this size do not divide T and S.
+    """
+    count_blocks(S, size)
+    key = torch.arange(S, device=device)
+    rows = []
+    for n in range(count_blocks(T, size)):
+        query = torch.arange(n * size, (n + 1) * size, device=device)
+        mask = evaluate_rule(rule, query, key).expand(size, S)
+        rows.append(mask.unflatten(-1, (-1, size)).any(dim=-1).any(dim=0))
+    return torch.stack(rows)
+
+
+def window_layout(
+    blocks: int, reach: int, device: torch.device | str | None = None
+) -> Bool[Tensor, "N N"]:
+    """Return a window of blocks: `reach` on each side of the query's own.
+
+    >>> from attnbook.masks import draw_mask
+    >>> print(draw_mask(window_layout(4, reach=1)))
+    ●●··
+    ●●●·
+    ·●●●
+    ··●●
+    """
+    index = torch.arange(blocks, device=device)
+    return (index[:, None] - index).abs() <= reach
+
+
+def global_layout(
+    blocks: int, count: int, device: torch.device | str | None = None
+) -> Bool[Tensor, "N N"]:
+    """Return global blocks: the first `count` attend, and are seen, anywhere.
+
+    >>> from attnbook.masks import draw_mask
+    >>> print(draw_mask(global_layout(4, count=1)))
+    ●●●●
+    ●···
+    ●···
+    ●···
+    """
+    chosen = torch.arange(blocks, device=device) < count
+    return chosen[:, None] | chosen
+
+
+def random_layout(
+    taken: Bool[Tensor, "N M"], count: int, seed: int
+) -> Bool[Tensor, "N M"]:
+    """Return `count` random blocks for each row, none of them taken.
+
+    A row with fewer blocks left gets all of these.
+
+    >>> taken = window_layout(5, reach=1) | global_layout(5, count=1)
+    >>> random_layout(taken, count=1, seed=0).sum(-1).tolist()
+    [0, 1, 1, 1, 1]
+
+    Args:
+        taken: the blocks that the pattern has anyway.
+        count: random blocks of a row.
+        seed: of the private generator, so that a model keeps its pattern.
+    """
+    rng = torch.Generator().manual_seed(seed)
+    order = torch.rand(taken.shape, generator=rng).to(taken.device)
+    rank = order.masked_fill(taken, 2.0).argsort(dim=-1).argsort(dim=-1)
+    return (rank < count) & ~taken
+
+
+def bigbird_layout(
+    blocks: int,
+    reach: int,
+    global_blocks: int,
+    random_blocks: int,
+    seed: int,
+    device: torch.device | str | None = None,
+) -> Bool[Tensor, "N N"]:
+    """Return BigBird's layout: a window, global blocks and random blocks.
+
+    Args:
+        blocks: number of blocks of the sequence.
+        reach: blocks of the window on each side of the query's own.
+        global_blocks: number of global blocks, at the beginning.
+        random_blocks: number of random blocks of each row.
+        seed: of the random blocks.
+        device: where the layout is made.
+    """
+    fixed = window_layout(blocks, reach, device)
+    fixed = fixed | global_layout(blocks, global_blocks, device)
+    return fixed | random_layout(fixed, random_blocks, seed)
