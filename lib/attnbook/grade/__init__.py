@@ -8,7 +8,7 @@ what), `messages` (outcomes as JSON), `process_limits`, `landlock` and
 `sandbox` (the grader's end of it), `source_check` (a search of the source),
 `trials` (the outcomes that the process sent), `notebook_grader` (one
 notebook's verdicts), `batch` (many notebooks, in parallel), `report` (CSV and
-JSON).
+JSON), `class_report` (a page), `shards` (parts of a class, and merging them).
 
 A student's code runs in its own process. The process receives inputs and
 returns numbers; the verdict is reached outside it. This has limits: a program

@@ -15,6 +15,8 @@ from attnbook.grade import files
 from attnbook.grade.process_limits import Limits
 
 Grade = Callable[[Path], dict]
+# Yields every notebook with its result, in order of completion.
+Run = Callable[[list[Path]], Iterator[tuple[Path, dict]]]
 
 
 def grade_one(path: Path, seed: int, limits: Limits) -> dict:
@@ -79,9 +81,15 @@ class Journal:
 
 
 def grade_all(
-    paths: list[Path], journal: Journal, workers: int, task: Grade
+    paths: list[Path], journal: Journal, run: Run
 ) -> Iterator[tuple[Path, dict]]:
-    """Yield every notebook with its result, in order of completion."""
+    """Yield every notebook with its result, in order of completion.
+
+    Args:
+        paths: the notebooks.
+        journal: knows results of an interrupted run; each new one is kept.
+        run: grades the notebooks that are left.
+    """
     keys = {path: journal.key(path) for path in paths}
     left = []
     for path in paths:
@@ -89,7 +97,7 @@ def grade_all(
             yield path, journal.known[keys[path]]
         else:
             left.append(path)
-    for path, result in grade_in_pool(left, workers, task):
+    for path, result in run(left):
         journal.keep(keys[path], result)
         yield path, result
 

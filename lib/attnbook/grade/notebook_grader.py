@@ -68,8 +68,15 @@ def grade(path: Path, seed: int = 0, limits: Limits | None = None) -> dict:
             "of": exercise.stars,
             "verdict": repr(verdicts[key]),
             "mistake": verdicts[key].mistake,
+            "title": find_title(exercise, verdicts[key].mistake),
         }
     return {"error": None, "notes": grader.write_notes(), "exercises": found}
+
+
+def find_title(exercise: Exercise, slug: str | None) -> str | None:
+    """Return a mistake's name for a person, if the exercise declares it."""
+    known = {mistake.slug: mistake.title for mistake in exercise.mistakes}
+    return known.get(slug or "")
 
 
 class NotebookGrader:

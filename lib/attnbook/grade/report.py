@@ -31,9 +31,9 @@ def format_line(path: Path, result: dict) -> str:
     return f"{path}: {got} of {most} ({marks})"
 
 
-def format_json(results: Results) -> str:
-    """Return all results as JSON, notebooks in the order of their names."""
-    found = [
+def list_results(results: Results) -> list[dict]:
+    """Return all results, notebooks in the order of their names."""
+    return [
         {
             "notebook": str(path),
             "points": count_points(results[path])[0],
@@ -42,7 +42,13 @@ def format_json(results: Results) -> str:
         }
         for path in sorted(results)
     ]
-    return json.dumps(found, indent=1, ensure_ascii=False) + "\n"
+
+
+def format_json(results: Results) -> str:
+    """Return all results as JSON, notebooks in the order of their names."""
+    return (
+        json.dumps(list_results(results), indent=1, ensure_ascii=False) + "\n"
+    )
 
 
 def format_csv(results: Results) -> str:

@@ -69,9 +69,7 @@ def time_grading(paths: list[Path], workers: int) -> str:
     task = batch.make_task(0, Limits())
     found = {}
     took = time_call(
-        lambda: found.update(
-            batch.grade_all(paths, batch.Journal(None), workers, task)
-        )
+        lambda: found.update(batch.grade_in_pool(paths, workers, task))
     )
     whole = sum(
         not result["error"] and got == most

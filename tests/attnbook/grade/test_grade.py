@@ -5,6 +5,7 @@ import io
 import json
 import os
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -289,14 +290,15 @@ def test_it_resumes_where_it_was_interrupted(tmp_path):
         write_notebook(tmp_path / f"{n}.ipynb", f"n = {n}") for n in range(5)
     ]
     kept = tmp_path / "kept"
-    started = batch.grade_all(paths, batch.Journal(kept, 0), 1, length)
+    run = partial(batch.grade_in_pool, workers=1, task=length)
+    started = batch.grade_all(paths, batch.Journal(kept, 0), run)
     before = [next(started) for _ in range(3)]
     started.close()
     kept.write_text(kept.read_text() + '["torn", {"err')
     (tmp_path / "kills").touch()
     journal = batch.Journal(kept, 0)
     assert len(journal.known) >= 3
-    after = list(batch.grade_all(paths, journal, 1, length))
+    after = list(batch.grade_all(paths, journal, run))
     assert [path for path, _ in after[:3]] == [path for path, _ in before]
     assert {path for path, _ in after} == {*paths}
     assert not batch.Journal(kept, 1).known.keys() & {

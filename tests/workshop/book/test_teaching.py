@@ -1,5 +1,12 @@
 """The tables of the teaching guide."""
 
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from attnbook.grade import command
 from workshop.book import teaching
 from workshop.book.catalogue import list_entries
 
@@ -44,3 +51,28 @@ def test_only_mistakes_that_several_exercises_know_are_listed():
     }
     assert counts and min(counts.values()) >= teaching.OFTEN
     assert any(len(titles) > 1 for titles in read_rows().values())
+
+
+COMMANDS = [
+    shlex.split(found, comments=True)
+    for page in ("README.md", "chapters/teaching.md")
+    for found in re.findall(
+        r"^\S*python -m attnbook\.grade (.+)$",
+        Path(page).read_text("utf8").replace("\\\n", " "),
+        re.MULTILINE,
+    )
+]
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
+def test_the_grader_takes_every_documented_command(words):
+    number = "$SLURM_ARRAY_TASK_ID"
+    options = command.parse_arguments([x.replace(number, "3") for x in words])
+    assert options.notebook or options.merge
+
+
+def test_every_option_of_the_grader_is_documented():
+    text = Path("chapters/teaching.md").read_text("utf8")
+    for action in command.make_parser()._actions:
+        for name in action.option_strings:
+            assert name in text or name in ("-h", "--help"), name

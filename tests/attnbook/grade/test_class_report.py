@@ -1,0 +1,191 @@
+"""The report on a class: what it counts, and that nothing in it is markup."""
+
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from accessibility import run_axe
+from attnbook.grade import class_report, report
+
+pytestmark = [
+    pytest.mark.exact("test_exercises has the verdicts"),
+    pytest.mark.precision,
+]
+HOSTILE = "</style></li><script>alert(1)</script><img src=x onerror=a>&lt;'\""
+
+
+def make_answer(verdict, mistake=None, title=None):
+    points = 2 if verdict[0] == "✓" else 0
+    return {
+        "points": points,
+        "of": 2,
+        "verdict": verdict,
+        "mistake": mistake,
+        "title": title,
+    }
+
+
+def make_result(*, error=None, notes=(), **answers):
+    found = {f"check_{name}": x for name, x in answers.items()}
+    return {"error": error, "notes": list(notes), "exercises": found}
+
+
+RIGHT = make_answer("✓ right")
+SCALE = make_answer("✗ Most likely …", "no-scale", "no division by √D")
+RESULTS = {
+    Path("ann.ipynb"): make_result(weights=RIGHT, attend=SCALE),
+    Path("bob.ipynb"): make_result(weights=SCALE, attend=SCALE),
+    Path("cyd.ipynb"): make_result(
+        weights=make_answer("✗ It returns None", "none"),
+        attend=make_answer("… not attempted yet"),
+    ),
+}
+EYE = {
+    "not graded": make_result(error="it is not a notebook"),
+    "right with remarks": make_result(
+        a=make_answer("✓ right. One more thing: it overflows.")
+    ),
+    "stopped by a limit": make_result(
+        a=make_answer("✗ It was stopped after 10 seconds.", "too-long")
+    ),
+    "refused by the sandbox": make_result(
+        a=RIGHT, notes=["cell 2: PermissionError: [Errno 13] x"]
+    ),
+    "ended its process early": make_result(
+        a=make_answer("✗ it ended its own process", "error")
+    ),
+    "sent malformed messages": make_result(
+        a=make_answer("✗ Its outcomes do not have …", "tampered")
+    ),
+    "a check was called too often": make_result(
+        a=RIGHT, notes=["a.check_a is called more than 50 times: of these …"]
+    ),
+    "not executed": make_result(
+        a=RIGHT, notes=["cell 2: %%bash is not executed while grading"]
+    ),
+}
+
+
+class Page(HTMLParser):
+    """The tags, attributes and text of a page."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.tags, self.named, self.text = [], [], ""
+        self.open = []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        self.named += [(name, value) for name, value in attrs]
+        if tag != "meta":
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        if self.open and self.open[-1] != "style":
+            self.text += data
+
+
+def test_mistakes_are_counted_by_submission_and_named_by_their_titles():
+    (scale, first), (none, second) = class_report.count_mistakes(RESULTS)
+    assert (scale, len(first.where)) == ("no-scale", 2)
+    assert first.exercises == {"attend": 2, "weights": 1}
+    assert (none, len(second.where)) == ("none", 1)
+    page = Page(class_report.format_html(RESULTS))
+    assert "no division by √D" in page.text
+    assert "attend 2, weights 1" in page.text
+
+
+def test_each_exercise_is_tallied():
+    found = class_report.tally_exercises(RESULTS)
+    assert found["check_weights"].marks == {"✓": 1, "✗": 2}
+    assert found["check_attend"].marks == {"✗": 2, "…": 1}
+    assert found["check_weights"].points == [2, 0, 0]
+
+
+@pytest.mark.parametrize("reason", EYE)
+def test_what_needs_a_person_is_listed_with_its_reason(reason):
+    ((found, detail),) = class_report.find_reasons(EYE[reason])
+    assert found == reason
+    page = Page(class_report.format_html({Path("x.ipynb"): EYE[reason]}))
+    assert reason in page.text and detail in page.text
+
+
+def test_ordinary_answers_need_no_person():
+    ordinary = make_result(
+        a=RIGHT,
+        b=SCALE,
+        c=make_answer("… not attempted yet"),
+        d=make_answer("✗ It raises ValueError: x", "error"),
+        notes=["cell 3: NameError: name 'x' is not defined"],
+    )
+    assert not class_report.find_reasons(ordinary)
+    page = Page(class_report.format_html({Path("x.ipynb"): ordinary}))
+    assert "None." in page.text and "NameError" in page.text
+
+
+def test_nothing_that_students_wrote_becomes_markup():
+    good = class_report.format_html(RESULTS | {Path("d"): make_result(a=SCALE)})
+    hostile = make_answer(f"✗ {HOSTILE}", HOSTILE, HOSTILE)
+    bad = make_result(notes=[HOSTILE], **{HOSTILE: hostile})
+    text = class_report.format_html(RESULTS | {Path(HOSTILE): bad})
+    page = Page(text)
+    assert not {"script", "img"} & {*page.tags}
+    assert {*page.tags} == {*Page(good).tags}
+    assert {*page.named} == {*Page(good).named}
+    assert page.text.count("<script>alert(1)</script>") >= 4
+    assert not page.open
+
+
+def test_a_name_that_is_no_text_can_be_written(tmp_path):
+    found = {Path("a\udcff\x00\x1b.ipynb"): make_result(error="a\ud800")}
+    text = report.make_writable(class_report.format_html(found))
+    (tmp_path / "a.html").write_text(text, "utf8")
+    assert "\\udcff" in text and "\\ud800" in text
+
+
+def test_the_page_needs_nothing_else():
+    text = class_report.format_html(RESULTS)
+    page = Page(text)
+    assert "http:" not in text and "https:" not in text and "url(" not in text
+    assert not {"link", "script", "iframe", "object"} & {*page.tags}
+    assert not {"src", "href"} & {name for name, _ in page.named}
+    assert ("name", "viewport") in page.named
+    assert any("default-src 'none'" in (x or "") for _, x in page.named)
+
+
+def test_a_class_without_submissions_has_a_report():
+    assert "0 submissions" in Page(class_report.format_html({})).text
+
+
+def test_the_same_results_give_the_same_bytes():
+    backwards = dict(reversed(RESULTS.items()))
+    assert class_report.format_html(RESULTS) == class_report.format_html(
+        backwards
+    )
+
+
+@pytest.mark.browser
+def test_the_page_fits_a_phone_and_requests_nothing(browser, tmp_path):
+    many = {name * 12: SCALE for name in "abcdefghijklmnopqrst"}
+    found = RESULTS | {
+        Path("x" * 200): make_result(notes=["y" * 300], **many),
+        Path(HOSTILE): EYE["not graded"],
+    }
+    file = tmp_path / "report.html"
+    file.write_text(class_report.format_html(found), "utf8")
+    for scheme in ("light", "dark"):
+        size = {"width": 360, "height": 740}
+        page = browser.new_page(viewport=size, color_scheme=scheme)
+        requested = []
+        page.on("request", lambda x, all=requested: all.append(x.url))
+        page.goto(file.as_uri())
+        width = page.evaluate("document.documentElement.scrollWidth")
+        assert width <= size["width"]
+        assert requested == [file.as_uri()]
+        assert run_axe(page) == []
+        page.close()
