@@ -5,7 +5,6 @@ import re
 import shutil
 import subprocess
 import sys
-import tomllib
 from pathlib import Path
 
 import jupytext
@@ -230,12 +229,6 @@ def test_a_module_without_a_line_in_the_table_is_refused():
 @each_module
 def test_modules_are_short(path):
     assert len(path.read_text("utf8").splitlines()) <= 400
-
-
-def test_workshop_is_not_in_the_wheel_of_attnbook():
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf8"))
-    wheel = project["tool"]["hatch"]["build"]["targets"]["wheel"]
-    assert wheel == {"packages": ["lib/attnbook"]}
 
 
 def test_importing_the_package_imports_no_torch():
