@@ -1,8 +1,10 @@
-"""Reference pages: each public function and class of `attnbook`, from its code.
+"""Reference pages: each public function and class, from its code.
 
 One page a package. A function or class is listed with its signature, in which
-annotations give the shapes, the first paragraph of its docstring, and the
-chapter that builds its module. The source is parsed, not imported.
+annotations give the shapes, the first paragraph of its docstring, and, for
+`attnbook`, the chapter that builds its module. The pages of `attnbook` are part
+of the book. Readers do not need those of `workshop`: each is the README of its
+package's folder. The source is parsed, not imported.
 """
 
 import ast
@@ -14,7 +16,7 @@ from typing import Any
 from workshop.chapters import find_chapter
 
 Definition = ast.FunctionDef | ast.ClassDef
-LIBRARY = Path("lib/attnbook")
+LIBRARY, WORKSHOP = Path("lib/attnbook"), Path("lib/workshop")
 FOLDER = Path("chapters/reference")
 WIDTH = 72
 HEAD = """# Reference: {name}
@@ -24,6 +26,12 @@ HEAD = """# Reference: {name}
 This page is made from the code by `make pages`. A shape such as `*#B T D` names
 the axes of a tensor; [the notation page](../notation.md) says what each letter
 counts.
+"""
+WORKSHOP_HEAD = """# workshop.{name}
+
+{about}
+
+This page is made from the code by `make pages`, for those who work on the book.
 """
 
 
@@ -174,7 +182,9 @@ def describe_exercises(tree: ast.Module) -> Iterator[str]:
 
 
 def link_chapter(module: str) -> str:
-    """Return in which chapter a module is built, as a sentence."""
+    """Return in which chapter a module is built, as a sentence or nothing."""
+    if module.startswith(f"{WORKSHOP.name}."):
+        return ""
     chapter = find_chapter(module)
     if not re.match(r"\d\d_", chapter):
         return "Used in every chapter."
@@ -195,7 +205,8 @@ def describe_module(path: Path, library: Path = LIBRARY) -> str:
     place = path.relative_to(library.parent).with_suffix("")
     name = ".".join(place.parts).removesuffix(".__init__")
     about = read_first_paragraph(tree)
-    return "\n".join([f"## {name}\n\n{about} {link_chapter(name)}\n", *parts])
+    about = f"{about} {link_chapter(name)}".rstrip()
+    return "\n".join([f"## {name}\n\n{about}\n", *parts])
 
 
 def write_reference(package: Path, library: Path = LIBRARY) -> str:
@@ -206,7 +217,8 @@ def write_reference(package: Path, library: Path = LIBRARY) -> str:
             names it and its file.
     """
     about = ast.parse((package / "__init__.py").read_text("utf8"))
-    parts = [HEAD.format(name=package.name, about=read_first_paragraph(about))]
+    head = WORKSHOP_HEAD if library.name == WORKSHOP.name else HEAD
+    parts = [head.format(name=package.name, about=read_first_paragraph(about))]
     for path in sorted(package.rglob("*.py")):
         for node in list_definitions(ast.parse(path.read_text("utf8"))):
             if not read_first_paragraph(node):
@@ -217,7 +229,10 @@ def write_reference(package: Path, library: Path = LIBRARY) -> str:
 
 def write_reference_pages() -> dict[str, str]:
     """Return every reference page by its path."""
-    return {
+    pages = {
         str(FOLDER / f"{path.name}.md"): write_reference(path)
         for path in list_packages()
     }
+    for path in list_packages(WORKSHOP):
+        pages[str(path / "README.md")] = write_reference(path, WORKSHOP)
+    return pages

@@ -1,5 +1,6 @@
 """Reference pages list what the code has."""
 
+import ast
 import inspect
 import re
 from pathlib import Path
@@ -14,12 +15,30 @@ MADE = {
     path.name: reference.write_reference(path, ROOT / "lib/attnbook")
     for path in reference.list_packages(ROOT / "lib/attnbook")
 }
+WORKSHOP = ROOT / "lib/workshop"
 
 
 @pytest.mark.parametrize("name", MADE)
 def test_the_stored_page_is_fresh(name):
     stored = ROOT / f"chapters/reference/{name}.md"
     assert stored.read_text("utf8") == MADE[name], "type make pages"
+
+
+@pytest.mark.parametrize(
+    "folder", reference.list_packages(WORKSHOP), ids=lambda path: path.name
+)
+def test_the_readme_of_each_workshop_package_is_fresh(folder):
+    stored = (folder / "README.md").read_text("utf8")
+    assert stored == reference.write_reference(folder, WORKSHOP), "make pages"
+    first = next(
+        node
+        for path in sorted(folder.rglob("[a-z]*.py"))
+        for node in reference.list_definitions(
+            ast.parse(path.read_text("utf8"))
+        )
+    )
+    assert f"### {first.name}\n" in stored
+    assert "chapter](" not in stored
 
 
 def test_every_public_function_is_listed_with_its_first_paragraph():
