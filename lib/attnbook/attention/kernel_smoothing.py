@@ -11,7 +11,7 @@ from torch import Tensor
 from attnbook.attention.scaled_dot_product import attend
 
 
-def smooth(
+def nadaraya_watson(
     query: Float[Tensor, "*#B T D"],
     key: Float[Tensor, "*#B S D"],
     value: Float[Tensor, "*#B S E"],

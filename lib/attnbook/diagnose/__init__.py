@@ -29,7 +29,7 @@ from attnbook.diagnose.weights import (
     entropy,
     head_similarity,
     measure_weight_errors,
-    uniformity,
+    normalized_entropy,
 )
 
 __all__ = [
@@ -47,6 +47,6 @@ __all__ = [
     "measure_prefix_effect",
     "measure_randomness",
     "measure_weight_errors",
+    "normalized_entropy",
     "record_attention",
-    "uniformity",
 ]

@@ -18,7 +18,7 @@ def entropy(weights: Float[Tensor, "*B S"]) -> Float[Tensor, "*B"]:
     return torch.special.entr(weights).sum(dim=-1)
 
 
-def uniformity(
+def normalized_entropy(
     weights: Float[Tensor, "*B S"], mask: Bool[Tensor, "..."] | None = None
 ) -> Float[Tensor, "*B"]:
     """Return the entropy as a share of the largest possible one.

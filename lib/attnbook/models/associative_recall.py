@@ -1,4 +1,4 @@
-"""A task with several lookups at once, and a model with one attention.
+"""Associative recall: several lookups at once, by a model with one attention.
 
 A table of items, each with an address and a symbol; a query consists of four
 different addresses, and the target is their four symbols in that order. One
@@ -61,7 +61,7 @@ def draw_tables(count: int, rng: torch.Generator) -> LookupTables:
     )
 
 
-class MultiLookupModel(nn.Module):
+class AssociativeRecallModel(nn.Module):
     """Embeddings, one multi-head attention, one output layer.
 
     Args:
@@ -74,7 +74,7 @@ class MultiLookupModel(nn.Module):
         super().__init__()
         self.address = nn.Embedding(ADDRESSES, width)
         self.symbol = nn.Embedding(SYMBOLS, width)
-        self.question = nn.ModuleList(
+        self.query_embeddings = nn.ModuleList(
             nn.Embedding(ADDRESSES, width) for _ in range(QUERIES)
         )
         self.attention = MultiHeadAttention(width, heads, dropout=dropout)
@@ -85,7 +85,9 @@ class MultiLookupModel(nn.Module):
     ) -> tuple[Float[Tensor, "B N V"], Float[Tensor, "B H S"]]:
         """Return logits of each answer, and each head's weights."""
         items = self.address(tables.addresses) + self.symbol(tables.symbols)
-        parts = zip(self.question, tables.queries.unbind(1), strict=True)
+        parts = zip(
+            self.query_embeddings, tables.queries.unbind(1), strict=True
+        )
         question = sum(embed(queries) for embed, queries in parts)[:, None]
         context, weights = self.attention(question, items, need_weights=True)
         logits = self.answer(context[:, 0]).unflatten(1, (QUERIES, SYMBOLS))

@@ -29,7 +29,7 @@ class Memory(NamedTuple):
     last: Float[Tensor, "B M"]
     lengths: Int[Tensor, " B"]
 
-    def real(self) -> Bool[Tensor, "B S"]:
+    def padding_mask(self) -> Bool[Tensor, "B S"]:
         """Return True where a source symbol is real, False at padding."""
         positions = torch.arange(
             self.states.shape[1], device=self.lengths.device

@@ -58,7 +58,7 @@ SEQUENCE_LAYERS: dict[str, Callable[[int], nn.Module]] = {
 }
 
 
-def compute_gradient_reach(
+def compute_gradient_norms_at_ends(
     model: nn.Module, x: Float[Tensor, "B T C"], upstream: Float[Tensor, "B C"]
 ) -> tuple[float, float]:
     """Return the gradient norms of the last output at both ends of x.

@@ -130,7 +130,7 @@ class TransformerDecoder(nn.Module):
         """
         x = self.embed(previous)
         causal = causal_mask(previous.shape[1], previous.shape[1], x.device)
-        real, weights = memory.real()[:, None, None], None
+        real, weights = memory.padding_mask()[:, None, None], None
         for block in self.blocks:
             x, weights = block(x, memory.states, causal, real)
         logits = self.norm(x) @ self.embed.table.weight.T

@@ -15,7 +15,7 @@ from attnbook.profiling.timing import time_calls
 
 @dataclass(frozen=True)
 class Machine:
-    """Two ceilings.
+    """The two ceilings of a roofline model.
 
     Attributes:
         flops: operations a second.
@@ -33,11 +33,11 @@ class Machine:
             )
 
     @property
-    def ridge(self) -> float:
-        """Return the intensity from which operations are the limit."""
+    def ridge_point(self) -> float:
+        """Return the ridge point: from this intensity on, operations limit."""
         return self.flops / self.bandwidth
 
-    def attainable(self, intensity: int | float) -> float:
+    def attainable_rate(self, intensity: int | float) -> float:
         """Return the operations a second that an intensity allows."""
         return min(self.flops, self.bandwidth * intensity)
 
@@ -45,9 +45,9 @@ class Machine:
         """Return the least time for a count in one piece."""
         return max(count.flops / self.flops, count.bytes / self.bandwidth)
 
-    def limit(self, count: Count) -> str:
+    def find_bottleneck(self, count: Count) -> str:
         """Return what limits a count: "memory" or "arithmetic"."""
-        return "memory" if count.intensity < self.ridge else "arithmetic"
+        return "memory" if count.intensity < self.ridge_point else "arithmetic"
 
 
 def bound_seconds(machine: Machine, counts: Iterable[Count]) -> float:

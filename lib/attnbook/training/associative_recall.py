@@ -1,4 +1,4 @@
-"""Training and testing the model of several lookups at once.
+"""Training and testing the model of associative recall.
 
 Axes: B batch, H heads, S items in the table, N addresses in a query
 """
@@ -9,13 +9,13 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from attnbook.models.devices import find_device, use_seed
-from attnbook.models.multi_lookup import (
+from attnbook.models.associative_recall import (
+    AssociativeRecallModel,
     LookupTables,
-    MultiLookupModel,
     compute_lookup_loss,
     draw_tables,
 )
+from attnbook.models.devices import find_device, use_seed
 from attnbook.training.loop import optimize
 
 
@@ -25,7 +25,7 @@ def get_targets(tables: LookupTables) -> Int[Tensor, "B N"]:
 
 
 def train(
-    model: MultiLookupModel,
+    model: AssociativeRecallModel,
     steps: int,
     seed: int,
     rate: float = 1e-2,
@@ -67,7 +67,7 @@ def train(
 
 @torch.no_grad()
 def compute_error_rates(
-    model: MultiLookupModel,
+    model: AssociativeRecallModel,
     count: int = 2000,
     target: Callable[[LookupTables], Tensor] = get_targets,
     seed: int = 10**6,
@@ -87,7 +87,7 @@ def compute_error_rates(
 
 
 def compute_error_rate(
-    model: MultiLookupModel,
+    model: AssociativeRecallModel,
     count: int = 2000,
     target: Callable[[LookupTables], Tensor] = get_targets,
     seed: int = 10**6,

@@ -9,8 +9,8 @@ from dataclasses import asdict, dataclass
 import torch
 from torch import Tensor
 
+from workshop.bench.accuracy import draw_inputs, measure_error_share
 from workshop.bench.implementations import MATRIX, NAMES, build, list_skipped
-from workshop.bench.judge import draw_inputs, measure_error_share
 from workshop.bench.machine import read_clocks
 from workshop.bench.rows import Row
 from workshop.bench.timing import (
@@ -22,7 +22,7 @@ from workshop.bench.timing import (
     gpu_responds,
     release_memory,
     shuffle,
-    time_calls,
+    time_in_turn,
 )
 
 # How many error budgets a result may take; more is not rounding, but wrong.
@@ -54,7 +54,7 @@ class Tools:
     """
 
     make: Callable = build
-    seconds: Callable = time_calls
+    seconds: Callable = time_in_turn
     alive: Callable = gpu_responds
     judge: Callable = measure_error_share
     replay: Callable | None = None

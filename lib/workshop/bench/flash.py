@@ -17,6 +17,7 @@ from torch import Tensor
 
 from attnbook.attention.error_budget import error_budget, share_of_budget
 from attnbook.profiling.roofline import measure_copy_rate, measure_product_rate
+from workshop.bench.accuracy import draw_inputs
 from workshop.bench.comparison import (
     GpuLostError,
     Tools,
@@ -24,7 +25,6 @@ from workshop.bench.comparison import (
     measure_row,
 )
 from workshop.bench.implementations import NAMES, build_standard
-from workshop.bench.judge import draw_inputs
 from workshop.bench.record import open_record, write_record
 from workshop.bench.rows import Row
 from workshop.bench.timing import ROUNDS, make_replay, release_memory

@@ -21,7 +21,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from workshop.bench.cells import BAD, read_code_cells
 from workshop.bench.machine import (
     LIBRARY,
     MEASURED,
@@ -29,6 +28,7 @@ from workshop.bench.machine import (
     identify,
     list_files,
 )
+from workshop.bench.notebook_cells import BAD, read_code_cells
 
 ROOT = LIBRARY.parent
 CHAPTERS = ("10_cost", "11_flash_attention")
@@ -86,7 +86,7 @@ def read_lines(path: Path) -> list[dict]:
 
 def read_tests(stage: Stage) -> dict:
     """Return how many tests passed, and which failed."""
-    from workshop.bench.notes import read_done
+    from workshop.bench.result_log import read_done
 
     tests = read_done(stage.record, stage.code)
     ended = {
@@ -178,7 +178,7 @@ def list_stages(out: Path, plan: str, setting: dict) -> list[Stage]:
     code = hashed(library + beside)
     notes = out / "tests.jsonl"
     command = [*python, "pytest", "-q", "-m", "cuda", "-p", "no:cacheprovider"]
-    command += ["-p", "workshop.bench.notes", "--notes", str(notes)]
+    command += ["-p", "workshop.bench.result_log", "--notes", str(notes)]
     command += ["--setting", code, *map(str, tests)]
     limit, shards = LIMITS["tests"], min(6, max(1, (os.cpu_count() or 1) // 2))
     found = [
@@ -188,7 +188,7 @@ def list_stages(out: Path, plan: str, setting: dict) -> list[Stage]:
         notebook = ROOT / "chapters" / f"{name}.ipynb"
         source = json.dumps(read_code_cells(notebook))
         code, record = hashed(library, source), out / f"{name}.jsonl"
-        command = [*python, "workshop.bench.cells", str(notebook)]
+        command = [*python, "workshop.bench.notebook_cells", str(notebook)]
         command += ["--out", str(record), "--setting", code]
         found.append(
             Stage(name, command, record, LIMITS[name], code, read_cells)

@@ -1,6 +1,6 @@
 """Executes a notebook's code cells with plain Python: no Jupyter, no IPython.
 
-`python -m workshop.bench.cells chapters/10_cost.ipynb --out 10_cost.jsonl`
+`python -m workshop.bench.notebook_cells chapters/10_cost.ipynb --out 10.jsonl`
 runs the cells in one namespace and writes a line for each. A cell that fails
 is reported with its number and does not stop the others. Widget cells, and
 cells that need what a widget cell makes, are named and left out; syntax that
@@ -195,7 +195,9 @@ def main(words: list[str] | None = None) -> int:
     Returns:
         0 if every cell ran or was left out, 1 if one failed, 3 if stopped.
     """
-    parser = argparse.ArgumentParser(prog="python -m workshop.bench.cells")
+    parser = argparse.ArgumentParser(
+        prog="python -m workshop.bench.notebook_cells"
+    )
     parser.add_argument("notebook", type=Path)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--setting", default="", help="told in the first line")

@@ -1,8 +1,8 @@
 """A pytest plugin: writes each test's outcome at once, repeats none of them.
 
-`pytest -p workshop.bench.notes --notes tests.jsonl --setting HASH`. A test with
-an outcome under the same setting is not repeated. So a run that is killed, or
-loses its GPU, leaves what it found and is gone on with.
+`pytest -p workshop.bench.result_log --notes tests.jsonl --setting HASH`. A test
+with an outcome under the same setting is not repeated. So a run that is killed,
+or loses its GPU, leaves what it found and is gone on with.
 """
 
 import json
@@ -29,7 +29,7 @@ def pytest_configure(config):
     """Begin to take notes."""
     if config.option.notes:
         path, setting = config.option.notes, config.option.setting
-        notes = Notes(path, setting, config.option.shard)
+        notes = ResultLog(path, setting, config.option.shard)
         config.pluginmanager.register(notes)
 
 
@@ -68,7 +68,7 @@ def parse_line(line: str) -> dict:
     return found if isinstance(found, dict) and "test" in found else {}
 
 
-class Notes:
+class ResultLog:
     """What is noted during a run."""
 
     def __init__(self, path: Path, setting: str, shard: str = "0/1"):

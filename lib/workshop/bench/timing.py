@@ -17,7 +17,7 @@ ROUNDS = 9
 SECONDS = 0.01
 
 
-def time_calls(calls: Sequence[Callable], times: int, device: str) -> float:
+def time_in_turn(calls: Sequence[Callable], times: int, device: str) -> float:
     """Return the time of one call: they are made in turn, so many times."""
     turn = cycle(calls)
     return measure_seconds(lambda: next(turn)(), times, device)

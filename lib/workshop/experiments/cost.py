@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from attnbook.profiling.timing import time_calls
+from workshop.bench.timing import compute_quartiles
 
 DRAWS = 2000  # of the bootstrap
 Calls = dict[str, Callable[[], object]]
@@ -35,21 +36,14 @@ def make_training_call(
     return lambda: torch.autograd.grad(attention(*leaves), leaves, upstream)
 
 
-def compute_quartiles(values: Sequence[float]) -> dict[str, float]:
-    """Return the middle of the values and the quartiles around it."""
-    cuts = torch.tensor([0.25, 0.5, 0.75], dtype=torch.float64)
-    numbers = torch.tensor(values, dtype=torch.float64).quantile(cuts)
-    return dict(zip(("low", "middle", "high"), numbers.tolist(), strict=True))
-
-
 def summarize_times(calls: Calls, rounds: int) -> dict[str, dict[str, float]]:
     """Return quartiles and the least of each call's milliseconds."""
     found = {}
     for name, taken in time_calls(calls, rounds).items():
         milliseconds = [1000 * seconds for seconds in taken]
-        found[name] = compute_quartiles(milliseconds) | {
-            "least": min(milliseconds)
-        }
+        low, middle, high = compute_quartiles(milliseconds)
+        found[name] = {"low": low, "middle": middle, "high": high}
+        found[name]["least"] = min(milliseconds)
     return found
 
 

@@ -59,7 +59,7 @@ class WrongAxisDecoder(DecoderVariant):
 
     def attend(self, scores, memory):
         """Return a sum of values, and weights that are all 1."""
-        weights = scores.softmax(1) * memory.real()[:, None]
+        weights = scores.softmax(1) * memory.padding_mask()[:, None]
         return weights @ memory.states, weights
 
 

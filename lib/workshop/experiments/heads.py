@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 
 from attnbook.diagnose import entropy, head_similarity
-from attnbook.models import multi_lookup as task
+from attnbook.models import associative_recall as task
 from attnbook.models.devices import find_device, use_seed
 from attnbook.models.encoder_decoder import count_parameters
-from attnbook.training.multi_lookup import (
+from attnbook.training.associative_recall import (
     compute_error_rate,
     compute_error_rates,
     get_targets,
@@ -28,14 +28,16 @@ SEEDS, STEPS = (0, 1, 2), 600
 COUNTS = (1, 2, 4, 8, 16, 32, 64)
 
 
-def build_model(seed: int, heads: int, **settings) -> task.MultiLookupModel:
+def build_model(
+    seed: int, heads: int, **settings
+) -> task.AssociativeRecallModel:
     """Return a model with the first weights that a seed gives."""
     with use_seed(seed):
-        return task.MultiLookupModel(heads, **settings).to(get_device())
+        return task.AssociativeRecallModel(heads, **settings).to(get_device())
 
 
 @torch.no_grad()
-def measure_similarity(model: task.MultiLookupModel) -> dict:
+def measure_similarity(model: task.AssociativeRecallModel) -> dict:
     """Return mean cosine of two heads, mean entropy, on tables unseen."""
     tables = task.draw_tables(2000, torch.Generator().manual_seed(10**6))
     _, weights = model(tables.to(find_device(model)))
@@ -89,7 +91,7 @@ def compute_address_targets(tables: task.LookupTables) -> Tensor:
     return tables.queries // 2
 
 
-def share_embeddings(model: task.MultiLookupModel) -> None:
+def share_embeddings(model: task.AssociativeRecallModel) -> None:
     """Give eight addresses one embedding each: they cannot be told apart."""
     with torch.no_grad():
         rows = torch.arange(task.ADDRESSES, device=find_device(model)) // 8
@@ -97,7 +99,7 @@ def share_embeddings(model: task.MultiLookupModel) -> None:
     model.address.weight.requires_grad_(False)
 
 
-def copy_first_head(model: task.MultiLookupModel) -> None:
+def copy_first_head(model: task.AssociativeRecallModel) -> None:
     """Begin with eight copies of one head."""
     with torch.no_grad():
         for part in ("query", "key"):

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from attnbook.models.devices import use_seed
 from attnbook.models.sequence_layers import (
     SEQUENCE_LAYERS,
-    compute_gradient_reach,
+    compute_gradient_norms_at_ends,
 )
 from attnbook.training.loop import optimize
 from workshop.experiments.device import get_device
@@ -37,7 +37,7 @@ TRAINED = (
 )
 
 
-def measure_gradient_reach(
+def measure_gradient_norms_at_ends(
     kind: str, length: int, seed: int
 ) -> tuple[float, float]:
     """Compute the gradient reach for new weights and inputs, in float64."""
@@ -45,7 +45,7 @@ def measure_gradient_reach(
         model = SEQUENCE_LAYERS[kind](WIDTH).double()
         x = torch.randn(8, length, WIDTH, dtype=torch.float64)
         upstream = torch.randn(8, WIDTH, dtype=torch.float64)
-    return compute_gradient_reach(
+    return compute_gradient_norms_at_ends(
         *(x.to(get_device()) for x in (model, x, upstream))
     )
 
@@ -100,7 +100,8 @@ def path_length() -> dict:
     results: dict = {"first": {}, "last": {}, "recall": {}}
     for kind in SEQUENCE_LAYERS:
         ends = [
-            [measure_gradient_reach(kind, n, s) for s in SEEDS] for n in LENGTHS
+            [measure_gradient_norms_at_ends(kind, n, s) for s in SEEDS]
+            for n in LENGTHS
         ]
         results["first"][kind] = [[a for a, _ in row] for row in ends]
         results["last"][kind] = [[b for _, b in row] for row in ends]

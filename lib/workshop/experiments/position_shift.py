@@ -58,8 +58,8 @@ def compute_state_halves(
     rows = [data.encode_source(p.source) for p in pairs]
     memory = model.encoder(*pad_sequences(rows))
     positions = torch.arange(memory.states.shape[1])
-    positions = positions.expand(len(pairs), -1)[memory.real()]
-    return memory.states[memory.real()].chunk(2, dim=-1), positions
+    positions = positions.expand(len(pairs), -1)[memory.padding_mask()]
+    return memory.states[memory.padding_mask()].chunk(2, dim=-1), positions
 
 
 def fit_position_probe(

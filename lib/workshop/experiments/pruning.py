@@ -13,7 +13,7 @@ from typing import TypeVar
 import torch
 from torch import nn
 
-from attnbook.training import multi_lookup
+from attnbook.training import associative_recall
 from attnbook.training.tasks import compute_error_rate, count_errors_by_length
 from attnbook.training.trained import load_trained
 from workshop.experiments.device import get_device
@@ -103,12 +103,12 @@ def prune_pronunciation(seed: int, heads: int) -> dict:
 def prune_lookups(seed: int, heads: int) -> dict:
     """Return what removing heads costs a model of several lookups."""
     model = build_model(seed, heads)
-    multi_lookup.train(model, STEPS, seed)
+    associative_recall.train(model, STEPS, seed)
     pruned = prune_greedily(
         model.attention.output,
         heads,
-        lambda: multi_lookup.compute_error_rate(model, seed=CHOICE_SEED),
-        lambda: multi_lookup.compute_error_rate(model),
+        lambda: associative_recall.compute_error_rate(model, seed=CHOICE_SEED),
+        lambda: associative_recall.compute_error_rate(model),
     )
     return {"seed": seed, **pruned}
 

@@ -71,7 +71,11 @@ def count_saved_bytes(name: str, size: Sequence[int]) -> int:
 
 
 def read_peak_memory() -> int:
-    """Return the most memory this process has held so far, in bytes."""
+    """Return the most memory this process has held so far, in bytes.
+
+    This is the operating system's number, not that of the book's memory meter:
+    chapter 3 compares the two.
+    """
     unit = 1 if sys.platform == "darwin" else 1024
     return unit * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 

@@ -14,10 +14,10 @@ import torch
 from torch import Tensor, nn
 
 from attnbook.attention.grouped_query import GroupedQueryAttention
-from attnbook.models import multi_lookup as task
+from attnbook.models import associative_recall as task
 from attnbook.models.devices import use_seed
 from attnbook.models.encoder_decoder import count_parameters
-from attnbook.training.multi_lookup import compute_error_rate, train
+from attnbook.training.associative_recall import compute_error_rate, train
 from workshop.experiments.device import get_device
 from workshop.experiments.heads import SEEDS, STEPS
 from workshop.experiments.record import recorded
@@ -53,7 +53,7 @@ class FreeWidthAttention(GroupedQueryAttention):
         self.output = nn.Linear(heads * columns, width, bias=False)
 
 
-class SharedLookupModel(task.MultiLookupModel):
+class SharedLookupModel(task.AssociativeRecallModel):
     """The model of several lookups with attention of any H, G and D."""
 
     def __init__(self, heads: int, groups: int, columns: int):
@@ -79,7 +79,7 @@ class TwoHeadSizesModel(SharedLookupModel):
         found = tables.addresses[:, None] == tables.queries[:, 2:, None]
         asked = [*tables.queries[:, :2].unbind(1)]
         asked += found.int().argmax(-1).unbind(1)
-        parts = zip(self.question, asked, strict=True)
+        parts = zip(self.query_embeddings, asked, strict=True)
         question = sum(embed(which) for embed, which in parts)[:, None]
         context, weights = self.attention(question, items, need_weights=True)
         logits = self.answer(context[:, 0])

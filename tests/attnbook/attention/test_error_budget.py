@@ -16,7 +16,7 @@ MASK = torch.eye(4, dtype=torch.bool)
 BOUNDED = Bounded(TRUTH, torch.tensor([0.5, 1.0, 0.0], dtype=torch.float64))
 
 
-def test_a_share_is_the_largest_error_in_terms_of_what_is_allowed():
+def test_a_share_is_the_largest_ratio_of_error_to_bound():
     assert share_of_budget(TRUTH.float(), BOUNDED) == 0
     near = TRUTH + torch.tensor([0.25, 0.25, 0.0])
     assert share_of_budget(near, BOUNDED) == 0.5
@@ -25,7 +25,7 @@ def test_a_share_is_the_largest_error_in_terms_of_what_is_allowed():
 @pytest.mark.parametrize(
     "spoilt", [[math.nan, -4.0, 0.0], [math.inf, -4.0, 0.0], [1.0, -4.0, 1e-30]]
 )
-def test_nan_and_errors_where_none_is_allowed_use_an_infinite_share(spoilt):
+def test_nan_or_an_error_where_none_is_allowed_is_an_infinite_share(spoilt):
     assert share_of_budget(torch.tensor(spoilt), BOUNDED) == math.inf
 
 
@@ -64,7 +64,7 @@ def test_a_sum_that_cancels_is_judged_by_its_terms(dtype):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_gamma_is_what_the_worst_roundings_come_to(dtype):
+def test_gamma_bounds_the_worst_product_of_roundings(dtype):
     u = torch.finfo(dtype).eps / 2
     errors = ErrorBounds(dtype, accumulate=dtype)
     assert errors.compute_gamma(0, 0) == 0
@@ -140,7 +140,7 @@ def test_errors_are_carried_forward_and_backward(title):
 
 
 @pytest.mark.parametrize("dtype", DTYPES[1:])
-def test_exponentials_of_this_machine_keep_what_is_charged(dtype):
+def test_the_errors_of_exp_on_this_machine_stay_within_their_bound(dtype):
     x = torch.linspace(-8, 8, 10_001).to(dtype)
     errors = ErrorBounds(dtype, accumulate=dtype)
     relative = x.exp().double() / x.double().exp() - 1

@@ -53,7 +53,7 @@ def test_held_out_symbols_are_all_in_training(splits):
         assert test <= train
 
 
-def test_references_are_distinct_and_all_there(splits):
+def test_references_are_distinct_and_complete(splits):
     for pair in splits.train + splits.test:
         assert len(set(pair.references)) == len(pair.references)
     tomato = [p for p in splits.train if p.source == tuple("tomato")]
@@ -64,7 +64,7 @@ def test_references_are_distinct_and_all_there(splits):
     assert sum(len(pair.references) > 1 for pair in splits.test) == 393
 
 
-def test_long_words_are_there_to_be_measured(splits):
+def test_the_test_split_has_156_words_of_13_or_more_letters(splits):
     lengths = Counter(min(len(pair.source), 13) for pair in splits.test)
     assert lengths[13] == 156
 

@@ -61,7 +61,7 @@ def test_a_file_without_a_sum_is_refused_though_it_is_there(folder):
         read_file("letters.txt", folder)
 
 
-def test_every_file_is_listed_and_as_it_was():
+def test_every_file_is_listed_with_its_checksum():
     unlisted = {"SHA256SUMS", ".gitattributes"}
     names = {
         path.relative_to(FILES).as_posix()
@@ -78,7 +78,7 @@ def test_every_file_is_listed_and_as_it_was():
         assert read_file(name)
 
 
-def test_the_data_stays_small():
+def test_the_data_files_have_less_than_3_megabytes():
     total = sum(p.stat().st_size for p in FILES.rglob("*") if p.is_file())
     assert total < 3_000_000
 
@@ -91,7 +91,7 @@ def test_write_sums_lists_what_read_accepts(tmp_path, monkeypatch):
     assert read_file("deep/numbers.txt", tmp_path) == CONTENT
 
 
-def test_a_pair_is_its_own_reference():
+def test_a_pair_without_references_has_its_target_as_reference():
     assert Pair(("a",), ("b", "c")).references == (("b", "c"),)
 
 

@@ -97,7 +97,7 @@ def text(*phrases):
     return " ".join(made.source), " ".join(made.target)
 
 
-def test_docstring_draws_an_alignment():
+def test_the_alignments_drawn_in_the_docstrings_are_right():
     result = doctest.testmod(grammar)
     assert result.attempted > 0
     assert result.failed == 0
@@ -106,14 +106,14 @@ def test_docstring_draws_an_alignment():
 # Known sentences
 
 
-def test_i_am_here():
+def test_a_short_sentence_is_linked_word_by_word():
     made = align_words(examples.build_place_example())
     assert made.source == ("i", "am", "here")
     assert made.target == ("je", "suis", "ici")
     assert made.sure == made.possible == {(0, 0), (1, 1), (2, 2)}
 
 
-def test_adjectives_change_places():
+def test_links_cross_where_an_adjective_follows_its_noun():
     made = align_words(examples.build_car_example())
     assert " ".join(made.source) == "he bought the big red car"
     assert " ".join(made.target) == "il a acheté la grande voiture rouge"
@@ -122,7 +122,7 @@ def test_adjectives_change_places():
     assert made.possible == sure | {(1, 1)}
 
 
-def test_the_animal_did_not_cross_the_street():
+def test_the_sentence_about_the_animal_has_its_translation_and_links():
     made = align_words(examples.build_animal_example("tired"))
     assert " ".join(made.source) == (
         "the animal didn't cross the street because it was too tired"
@@ -136,7 +136,7 @@ def test_the_animal_did_not_cross_the_street():
     assert made.possible == sure | {(3, 2), (3, 3)}
 
 
-def test_it_takes_the_gender_of_what_it_stands_for():
+def test_a_pronoun_has_the_gender_of_its_noun():
     wide, tired = (
         align_words(examples.build_animal_example(name))
         for name in ("wide", "tired")
@@ -151,7 +151,9 @@ def test_it_takes_the_gender_of_what_it_stands_for():
 @pytest.mark.parametrize(
     ("adjective", "message"), [("old", "not of 2"), ("purple", "'purple'")]
 )
-def test_refuses_adjectives_that_do_not_decide(adjective, message):
+def test_an_adjective_that_fits_both_nouns_or_none_is_refused(
+    adjective, message
+):
     with pytest.raises(ValueError, match=message):
         examples.build_animal_example(adjective)
 
@@ -202,11 +204,11 @@ def test_refuses_adjectives_that_do_not_decide(adjective, message):
         ),
     ],
 )
-def test_noun_phrases(phrase, french):
+def test_a_noun_phrase_has_the_known_french(phrase, french):
     assert text(phrase().phrase)[1] == french
 
 
-def test_de_and_a_merge_with_the_articles():
+def test_the_prepositions_de_and_a_merge_with_articles():
     king, kings = (
         build_noun_phrase(THE, NOUN["king"], many) for many in (False, True)
     )
@@ -251,7 +253,9 @@ CARS = build_noun_phrase(THE, NOUN["car"], True)
         (ME, ("open", "present"), "open", "ouvre"),
     ],
 )
-def test_verbs(subject, group, english, french):
+def test_a_verb_has_its_tense_person_and_negation(
+    subject, group, english, french
+):
     verb, *rest = group
     said = build_verb_group(VERB[verb], subject, *rest)
     left, right = text(subject.phrase, said)
@@ -273,7 +277,7 @@ def test_long_and_short_negation_differ_only_in_links():
     assert {(1, 1), (2, 1), (3, 1)} <= long.possible - long.sure
 
 
-def test_a_participle_agrees_with_what_stands_before_it():
+def test_a_participle_agrees_with_an_object_before_it():
     them = build_pronoun_for(CARS)
     said = build_verb_group(VERB["sell"], ME, "past", "not", clitic=them)
     assert text(ME.phrase, said) == (
@@ -323,7 +327,7 @@ def test_a_negated_indefinite_object_becomes_de():
 
 
 @pytest.mark.refusal
-def test_refuses_an_unknown_pronoun():
+def test_an_unknown_pronoun_is_refused():
     with pytest.raises(ValueError, match=r"'he'.*feminine=True"):
         build_pronoun("he", feminine=True)
 
@@ -352,7 +356,7 @@ def test_most_links_are_sure(sentences):
     assert 0.8 < sure / possible < 0.99
 
 
-def test_words_change_places(sentences):
+def test_a_third_of_the_sentences_have_crossing_links(sentences):
     crossing = sum(
         any(a < c and b > d for a, b in pair.sure for c, d in pair.sure)
         for pair in sentences
@@ -462,7 +466,7 @@ def vowel(word):
     return word.startswith((*VOWELS, *SILENT_H))
 
 
-def test_neighbours_meet_as_they_must(sentences):
+def test_short_words_are_elided_before_vowels_only(sentences):
     elided = ["l'", "n'", "d'", "j'", "m'", "t'", "qu'", "cet"]
     elided += ["bel", "vieil", "nouvel"]
     full = ["le", "la", "ne", "de", "je", "me", "te", "que", "ce", "ma", "ta"]
@@ -478,7 +482,7 @@ def test_neighbours_meet_as_they_must(sentences):
     assert all(seen[word] for word in (*elided, *full))
 
 
-def test_english_writes_a_or_an(sentences):
+def test_an_stands_before_vowels_and_a_before_consonants(sentences):
     seen = Counter()
     for pair in sentences:
         for word, following in zip(pair.source, pair.source[1:], strict=False):
@@ -488,21 +492,21 @@ def test_english_writes_a_or_an(sentences):
     assert min(seen["a"], seen["an"]) > 50
 
 
-def test_ne_never_stands_alone(sentences):
+def test_every_french_negation_has_both_words(sentences):
     for pair in sentences:
         words = pair.target
         opened = sum(word in ("ne", "n'") for word in words)
         assert opened == sum(word in ("pas", "jamais") for word in words)
 
 
-def test_everything_is_in_lower_case_and_finished(sentences):
+def test_every_word_is_in_lower_case_and_has_letters_only(sentences):
     for pair in sentences:
         for word in (*pair.source, *pair.target):
             assert word == word.lower()
             assert word.replace("'", "").isalpha(), word
 
 
-def test_english_determines_french_and_links(plain):
+def test_equal_english_sentences_have_equal_translations_and_links(plain):
     rng, seen, again = Random(11), {}, 0
     for _ in range(10_000):
         source, *rest = write_pair(choose_sentence(rng, rng.randint(3, 6)))
@@ -511,7 +515,7 @@ def test_english_determines_french_and_links(plain):
     assert again > 200
 
 
-def test_hundreds_of_thousands_of_sentences(plain):
+def test_the_grammar_has_more_than_500_000_sentences(plain):
     """Few of 10,000 blind draws meet: n draws of N make n²/2N pairs."""
     rng, draws = Random(12), 10_000
     found = Counter(
@@ -532,13 +536,13 @@ def test_a_seed_gives_the_same_sentences():
     assert sample_pairs(20, seed=3) == sample_pairs(50, seed=3)[:20]
 
 
-def test_sample_is_distinct_and_has_the_lengths_asked_for():
+def test_a_sample_is_distinct_and_has_the_requested_lengths():
     pairs = sample_pairs(500, seed=0, shortest=5, longest=8)
     assert len({pair.source for pair in pairs}) == 500
     assert Counter(len(pair.source) for pair in pairs).keys() == {5, 6, 7, 8}
 
 
-def test_aligned_is_a_frozen_pair():
+def test_an_aligned_pair_cannot_be_changed():
     pair = sample_pairs(1, seed=0)[0]
     assert isinstance(pair, Pair)
     assert pair.references == (pair.target,)
@@ -546,7 +550,7 @@ def test_aligned_is_a_frozen_pair():
         pair.sure = frozenset()
 
 
-def test_splits_have_their_sizes_and_share_nothing(plain):
+def test_splits_have_their_sizes_and_no_common_sentence(plain):
     splits = load()
     parts = splits.train, splits.valid, splits.test, load_long()
     assert [len(part) for part in parts] == [20_000, 1_000, 1_000, 1_000]
@@ -555,7 +559,7 @@ def test_splits_have_their_sizes_and_share_nothing(plain):
     assert len(sources) == 23_000
 
 
-def test_lengths_of_the_splits_are_spread(plain):
+def test_sentence_lengths_are_nearly_uniform_in_every_split(plain):
     splits = load()
     for part in (splits.train, splits.valid, splits.test):
         lengths = Counter(len(pair.source) for pair in part)
@@ -566,7 +570,7 @@ def test_lengths_of_the_splits_are_spread(plain):
     assert lengths.keys() == set(range(21, 41))
 
 
-def test_no_word_is_met_for_the_first_time_in_a_test(plain):
+def test_every_held_out_word_occurs_in_training(plain):
     splits = load()
     for side in ("source", "target"):
         learnt = {w for pair in splits.train for w in getattr(pair, side)}
@@ -574,7 +578,7 @@ def test_no_word_is_met_for_the_first_time_in_a_test(plain):
             assert {w for pair in part for w in getattr(pair, side)} <= learnt
 
 
-def test_the_quoted_animals_are_not_learnt_by_heart(plain):
+def test_the_sentences_about_the_animal_are_not_in_training(plain):
     learnt = {pair.source for pair in load().train}
     for adjective in ("tired", "wide"):
         assert (
@@ -594,7 +598,7 @@ def test_the_quoted_animals_are_not_learnt_by_heart(plain):
         ({"count": 0}, "at least 1, not 0"),
     ],
 )
-def test_refuses_impossible_samples(how, message):
+def test_an_impossible_sample_is_refused(how, message):
     with pytest.raises(ValueError, match=message):
         sample_pairs(**{"count": 1, "seed": 0, **how})
 

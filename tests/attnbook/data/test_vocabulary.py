@@ -16,7 +16,7 @@ from attnbook.data.vocabulary import (
 LETTERS = Vocabulary.of(["cab", "bad"])
 
 
-def test_order_is_special_then_sorted_whatever_comes_first():
+def test_special_symbols_come_first_and_the_others_are_sorted():
     assert LETTERS.symbols == (*SPECIAL, "a", "b", "c", "d")
     assert Vocabulary.of(["dab", "c"]).symbols == LETTERS.symbols
     assert [SPECIAL[i] for i in (PAD, START, END, UNKNOWN)] == [

@@ -23,8 +23,8 @@ from attnbook.diagnose import (
     measure_prefix_effect,
     measure_randomness,
     measure_weight_errors,
+    normalized_entropy,
     record_attention,
-    uniformity,
 )
 from attnbook.diagnose.reference import MISTAKES
 
@@ -42,10 +42,10 @@ def test_entropy_ranges_from_one_key_to_uniform_weights():
 def test_uniformity_counts_only_unmasked_keys():
     rows = torch.tensor([[0.5, 0.5, 0, 0], [1.0, 0, 0, 0]])
     half = torch.tensor([True, True, False, False])
-    assert uniformity(rows).tolist() == pytest.approx([0.5, 0.0])
-    assert uniformity(rows, half).tolist() == pytest.approx([1.0, 0.0])
+    assert normalized_entropy(rows).tolist() == pytest.approx([0.5, 0.0])
+    assert normalized_entropy(rows, half).tolist() == pytest.approx([1.0, 0.0])
     alone = torch.tensor([True, False, False, False])
-    assert uniformity(rows, alone).isnan().all()
+    assert normalized_entropy(rows, alone).isnan().all()
 
 
 def test_identical_heads_have_cosine_similarity_one():
@@ -93,7 +93,7 @@ def test_nothing_is_changed_in_place():
     kept = X.clone()
     measure_leak(causal, X)
     measure_padding_effect(masked, X, LENGTHS)
-    uniformity(attention_weights(X, X), causal_mask(5, 5))
+    normalized_entropy(attention_weights(X, X), causal_mask(5, 5))
     for test in (
         measure_prefix_effect,
         measure_batch_effect,

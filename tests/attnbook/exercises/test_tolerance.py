@@ -114,7 +114,7 @@ def test_higher_precision_inside_is_rounded_as_single():
     assert (compute_tolerance_share(wave(x), made[0]) > 1).any()
 
 
-def test_what_only_moves_numbers_scatters_by_one_rounding():
+def test_a_function_that_only_moves_numbers_scatters_by_one_rounding():
     x = torch.linspace(1, 2, 35).reshape(5, 7)
     for move in (
         lambda x: x.mT.flip(0)[1:].repeat(2, 1),
@@ -163,7 +163,7 @@ def test_whole_numbers_infinity_and_nan_have_no_tolerance():
     assert (compute_tolerance_share(other, odd) == math.inf).all()
 
 
-def test_draws_are_made_where_they_decide_and_remembered():
+def test_draws_are_made_only_where_they_decide_and_are_cached():
     check = next(list_entries()).exercise
     draw_outcomes.cache_clear()
     assert check(check.solution, 3, own=False)

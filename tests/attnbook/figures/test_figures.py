@@ -236,7 +236,7 @@ def test_the_scale_can_be_shortened_and_the_bar_left_out():
     assert len(fig.axes) == 1
 
 
-def test_forty_words_fit():
+def test_a_map_has_room_for_forty_words():
     words = [f"word{i}" for i in range(40)]
     fig, ax = make_figure(height=6)
     draw_heatmap(ax, np.eye(40), words, words)
@@ -371,5 +371,5 @@ def test_in_a_notebook_one_picture_with_its_text_is_shown(monkeypatch):
     assert fig.number not in matplotlib.pyplot.get_fignums()
 
 
-def test_everything_public_is_there():
+def test_every_listed_function_of_the_package_exists():
     assert all(hasattr(figures, name) for name in figures.__all__)

@@ -89,7 +89,7 @@ def test_several_tiles_of_every_width_meet_the_error_budget(D, causal, kind):
 
 
 @kinds
-def test_decoding_and_a_window_over_a_long_sequence(kind):
+def test_decoding_and_windows_over_a_long_sequence_equal_the_reference(kind):
     taken(kind)
     S, window = 4099, 129
     query = normal(1, 8, 1, 64, kind=kind)

@@ -44,7 +44,7 @@ def test_alibi_is_the_bias_of_chapter_8():
 
 
 @pytest.mark.parametrize("blocks", [1, 3])
-def test_more_than_one_block_of_the_default_size(blocks):
+def test_sequences_longer_than_one_block_equal_the_reference(blocks):
     rng = torch.Generator().manual_seed(0)
     T = 256 * blocks + 1
     inputs = [torch.randn(1, 1, T, 4, generator=rng).double() for _ in "qkv"]
@@ -98,7 +98,7 @@ def test_an_unmasked_nan_surfaces_and_a_masked_out_one_does_not():
     assert output[1].isfinite().all()
 
 
-def test_strides_beyond_2_to_the_31_work():
+def test_sequences_4_gib_apart_are_read_correctly():
     """Two texts that lie 4 GiB apart, of which a few pages are touched."""
     try:
         far = torch.empty(2**32 + 4096, dtype=torch.int8).view(torch.float16)

@@ -1,16 +1,16 @@
 import torch
 
-from attnbook.models.encoder_decoder import count_parameters
-from attnbook.models.multi_lookup import (
+from attnbook.models.associative_recall import (
     ADDRESSES,
     ITEMS,
     QUERIES,
     SYMBOLS,
-    MultiLookupModel,
+    AssociativeRecallModel,
     compute_lookup_loss,
     draw_tables,
 )
-from attnbook.training.multi_lookup import (
+from attnbook.models.encoder_decoder import count_parameters
+from attnbook.training.associative_recall import (
     compute_error_rate,
     compute_error_rates,
     train,
@@ -29,13 +29,16 @@ def test_the_answer_is_the_symbol_at_each_address():
 
 
 def test_the_number_of_heads_costs_no_parameters():
-    assert len({count_parameters(MultiLookupModel(h)) for h in (1, 4, 64)}) == 1
+    assert (
+        len({count_parameters(AssociativeRecallModel(h)) for h in (1, 4, 64)})
+        == 1
+    )
 
 
-def test_it_learns_and_repeats_from_its_seed():
+def test_training_learns_and_is_repeated_by_its_seed():
     torch.manual_seed(0)
-    first = MultiLookupModel(4, width=16)
-    second = MultiLookupModel(4, width=16)
+    first = AssociativeRecallModel(4, width=16)
+    second = AssociativeRecallModel(4, width=16)
     second.load_state_dict(first.state_dict())
     tables = draw_tables(500, torch.Generator().manual_seed(1))
     before = compute_lookup_loss(first(tables)[0], tables.answers)
@@ -48,15 +51,15 @@ def test_it_learns_and_repeats_from_its_seed():
     assert torch.equal(after, again)
 
 
-def test_guessing_is_wrong_fifteen_times_in_sixteen():
+def test_an_untrained_model_is_wrong_in_15_of_16_answers():
     torch.manual_seed(0)
-    wrong = compute_error_rate(MultiLookupModel(4))
+    wrong = compute_error_rate(AssociativeRecallModel(4))
     assert abs(wrong - (1 - 1 / SYMBOLS)) < 0.03
 
 
 def test_the_error_rate_is_the_mean_over_the_answers_of_a_query():
     torch.manual_seed(0)
-    model = MultiLookupModel(4)
+    model = AssociativeRecallModel(4)
     rates = compute_error_rates(model, count=300)
     assert rates.shape == (QUERIES,)
     assert compute_error_rate(model, count=300) == float(rates.mean())
@@ -66,7 +69,7 @@ def test_the_error_rate_is_the_mean_over_the_answers_of_a_query():
 
 def test_weights_come_with_the_logits():
     tables = draw_tables(3, torch.Generator().manual_seed(0))
-    logits, weights = MultiLookupModel(8)(tables)
+    logits, weights = AssociativeRecallModel(8)(tables)
     assert logits.shape == (3, QUERIES, SYMBOLS)
     assert weights.shape == (3, 8, ITEMS)
     torch.testing.assert_close(weights.sum(-1), torch.ones(3, 8))

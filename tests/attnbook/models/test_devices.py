@@ -51,6 +51,7 @@ from attnbook.masks import (
     rules,
 )
 from attnbook.models import (
+    associative_recall,
     attention_maps,
     attention_only,
     bahdanau,
@@ -63,7 +64,6 @@ from attnbook.models import (
     lookup_model,
     luong_decoder,
     modern_block,
-    multi_lookup,
     relation_model,
     stabilized_attention,
     transformer,
@@ -71,8 +71,8 @@ from attnbook.models import (
 )
 from attnbook.positions import absolute, biases, context_extension, rotary, shaw
 from attnbook.profiling import allocations, exponentials, roofline, tracing
+from attnbook.training import associative_recall as recall_training
 from attnbook.training import checkpoints, loop, losses, metrics, search
-from attnbook.training import multi_lookup as multi_lookup_training
 from standin import CPU, META, PLACE, STANDIN, WRONG, TrialDevice
 
 pytestmark = [
@@ -237,7 +237,7 @@ def every_attention_function(p):
     return (
         scaled_dot_product.attend(q, k, v, mask),
         scaled_dot_product.attention_weights(q, k, bias=scores),
-        kernel_smoothing.smooth(q, k, v, 0.7, mask),
+        kernel_smoothing.nadaraya_watson(q, k, v, 0.7, mask),
         query_chunks.attend_in_query_chunks(q, k, v, 2),
         blocked.attend_window(q, k, v, 2, 2),
         tiled.attend_tiled(q, k, v, 2),
@@ -248,7 +248,7 @@ def every_attention_function(p):
         ),
         stabilized_attention.soft_cap(scores, 2.0),
         diagnose.entropy(scores.softmax(-1)),
-        diagnose.uniformity(scores.softmax(-1), mask),
+        diagnose.normalized_entropy(scores.softmax(-1), mask),
         diagnose.head_similarity(scores.softmax(-1)),
         reference.compute_unmasked_weights(q, k),
         reference.attend_with_scale(lambda q: 2.0)(q, k, v, mask),
@@ -400,12 +400,12 @@ def layer_norms(p):
 
 @case
 def looking_up_in_tables(p):
-    model = p(made(lambda: multi_lookup.MultiLookupModel(H, C)))
+    model = p(made(lambda: associative_recall.AssociativeRecallModel(H, C)))
     rng = torch.Generator().manual_seed(2)
-    tables = multi_lookup.draw_tables(3, rng).to(p.device)
+    tables = associative_recall.draw_tables(3, rng).to(p.device)
     logits, weights = model(tables)
-    answers = multi_lookup_training.get_targets(tables)
-    return multi_lookup.compute_lookup_loss(logits, answers), weights
+    answers = recall_training.get_targets(tables)
+    return associative_recall.compute_lookup_loss(logits, answers), weights
 
 
 @case(reads=True)
@@ -427,10 +427,14 @@ def a_run_that_goes_on_from_its_checkpoint(p):
 
 @case(reads=True)
 def training_to_look_up(p):
-    model = p(made(lambda: multi_lookup.MultiLookupModel(H, C, dropout=0.5)))
-    multi_lookup_training.train(model, 3, 0, size=4)
-    error = multi_lookup_training.compute_error_rate(model, 8)
-    multi_lookup_training.compute_error_rates(model, 8)
+    model = p(
+        made(
+            lambda: associative_recall.AssociativeRecallModel(H, C, dropout=0.5)
+        )
+    )
+    recall_training.train(model, 3, 0, size=4)
+    error = recall_training.compute_error_rate(model, 8)
+    recall_training.compute_error_rates(model, 8)
     return error, [*model.state_dict().values()]
 
 
@@ -490,7 +494,7 @@ def masks_made_of_tensors(p):
         masks.block_sparse(p(MASK), 2),
         conventions.write_mask(mask, "additive"),
         conventions.write_mask(mask, "ones"),
-        encoder.Memory(p(MEMORY), p(X), lengths).real(),
+        encoder.Memory(p(MEMORY), p(X), lengths).padding_mask(),
         rules.padding(lengths)(p(LENGTHS) * 0, 0, 0, p(LENGTHS) - 2),
     )
 
@@ -686,7 +690,7 @@ def dropout_from_one_seed(p):
 
 @case(reads=True)
 def copies_products_and_exponentials_are_timed_on_the_cpu(p):
-    assert roofline.measure_machine().ridge > 0
+    assert roofline.measure_machine().ridge_point > 0
     assert 0 < exponentials.measure_exponential_rate(rounds=5) < math.inf
 
 
@@ -806,7 +810,7 @@ READ_ON_META = {
     "masks.inspection": "all",
     "training.metrics": {"extract_links"},
     "training.search": "all",
-    "training.multi_lookup": {
+    "training.associative_recall": {
         "train",
         "compute_error_rate",
         "compute_error_rates",

@@ -22,16 +22,16 @@ from attnbook.profiling.steps import (
 MACHINE = Machine(100.0, 10.0)
 
 
-def test_the_roof_has_two_sides():
-    assert MACHINE.ridge == 10
-    assert MACHINE.attainable(5) == 50
-    assert MACHINE.attainable(10) == MACHINE.attainable(1000) == 100
+def test_the_attainable_rate_is_limited_by_memory_or_arithmetic():
+    assert MACHINE.ridge_point == 10
+    assert MACHINE.attainable_rate(5) == 50
+    assert MACHINE.attainable_rate(10) == MACHINE.attainable_rate(1000) == 100
 
 
 def test_each_step_is_limited_by_arithmetic_or_memory():
     long, wide = Count(1000, 5, 5), Count(10, 50, 50)
-    assert MACHINE.limit(long) == "arithmetic"
-    assert MACHINE.limit(wide) == "memory"
+    assert MACHINE.find_bottleneck(long) == "arithmetic"
+    assert MACHINE.find_bottleneck(wide) == "memory"
     assert MACHINE.seconds(long) == 10 and MACHINE.seconds(wide) == 10
     assert bound_seconds(MACHINE, [long, wide]) == 20
     assert MACHINE.seconds(long + wide) < 20  # in one piece both overlap
@@ -71,7 +71,7 @@ def test_narrow_heads_are_memory_bound():
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_a_model_is_what_its_name_says(name):
+def test_the_parameters_of_a_model_are_those_in_its_name(name):
     block = MODELS[name].block
     layers = block.L * block.weights
     billions = {"7B": 7, "8B": 8, "70B": 70}
@@ -85,12 +85,12 @@ def test_a_model_is_what_its_name_says(name):
 @pytest.mark.parametrize("name", DEVICES)
 def test_a_device_multiplies_faster_than_it_moves(name):
     device = DEVICES[name]
-    assert device.machine(2).ridge > device.machine(4).ridge > 9
+    assert device.machine(2).ridge_point > device.machine(4).ridge_point > 9
     assert device.source.startswith("https://")
 
 
 @pytest.mark.refusal
-def test_numbers_and_machines_that_are_unknown_are_refused():
+def test_an_unknown_number_format_and_an_impossible_machine_are_refused():
     with pytest.raises(ValueError, match=r"of 8 bytes: known are \[2, 4\]"):
         DEVICES["T4"].machine(8)
     with pytest.raises(ValueError, match="does 0 operations and moves 1"):

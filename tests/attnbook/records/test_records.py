@@ -87,7 +87,7 @@ def test_shipped_weights_give_the_recorded_results(name):
             assert abs(value - results[key]) <= 0.003
 
 
-def test_attention_and_its_rival_have_as_many_parameters():
+def test_compared_models_have_about_equally_many_parameters():
     for name in ("cmudict", "libreoffice", "grammar"):
         with_it = read_record(f"{name}_attention_0")["parameters"]
         without = read_record(f"{name}_fixed_0")["parameters"]
@@ -134,7 +134,7 @@ def test_errors_by_length_are_counted_against_the_nearest_reference():
     assert compute_error_rate(table, 3, 3, of="edits") == 1 / 2
 
 
-def test_an_interval_holds_its_score():
+def test_an_interval_contains_its_score():
     ours = ["le chat dort ici ce soir", "il pleut très fort ce matin"] * 4
     theirs = ["le chat dort ici ce matin", "il pleut fort ce matin"] * 4
     found = bootstrap_bleu(ours, theirs, draws=40)

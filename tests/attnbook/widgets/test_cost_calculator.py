@@ -110,7 +110,9 @@ def test_the_page_computes_what_the_library_does(script):
         wanted = widget.numbers()
         for name, value in wanted.items():
             assert found[name] == pytest.approx(value, rel=1e-6), name
-        assert found["ridge"] == pytest.approx(widget.machine().ridge, rel=1e-6)
+        assert found["ridge"] == pytest.approx(
+            widget.machine().ridge_point, rel=1e-6
+        )
         assert script.call("formatRows", found) == [
             [*row] for row in widget.rows()
         ]

@@ -66,7 +66,7 @@ def test_the_plain_text_contains_no_memory_address():
 
 
 @pytest.mark.parametrize("shape", ["alone", "with metadata", "none"])
-def test_every_form_of_a_bundle_is_understood(monkeypatch, shape):
+def test_every_form_of_anywidgets_bundle_is_accepted(monkeypatch, shape):
     import anywidget
 
     data = {"text/plain": "<at 0x7f>"}

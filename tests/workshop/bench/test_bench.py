@@ -182,7 +182,7 @@ def test_plans_contain_every_required_kind_of_row():
     assert len({r.key for r in full}) == len(full)
 
 
-def test_the_median_and_the_spread():
+def test_the_spread_is_that_of_the_quartiles_around_the_median():
     assert compute_median([1.0, 2.0, 3.0, 4.0, 100.0]) == (
         3.0,
         pytest.approx(2 / 3),
@@ -207,7 +207,7 @@ def test_the_table_shows_implementations_that_did_not_run():
     assert last.count("-") == 1
 
 
-def test_it_imports_nothing_that_a_bare_gpu_machine_lacks():
+def test_the_benchmark_imports_no_package_that_a_bare_gpu_machine_lacks():
     ours = "matplotlib IPython ipywidgets anywidget safetensors sacrebleu"
     code = (
         "import sys, workshop.bench.__main__;"

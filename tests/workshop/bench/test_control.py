@@ -10,9 +10,9 @@ import torch
 
 from workshop.bench import comparison, flash, machine, record
 from workshop.bench.__main__ import main
+from workshop.bench.accuracy import draw_inputs, measure_error_share
 from workshop.bench.comparison import GpuLostError, Tools
 from workshop.bench.implementations import MATRIX, NAMES, list_skipped
-from workshop.bench.judge import draw_inputs, measure_error_share
 from workshop.bench.rows import PLANS, Row
 from workshop.bench.timing import compare_pairs, shuffle
 

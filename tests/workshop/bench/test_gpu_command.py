@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from workshop.bench import cells, gpu
+from workshop.bench import gpu, notebook_cells
 from workshop.bench.gpu import Stage, read_cells, read_tests, run_stages
-from workshop.bench.notes import read_done
+from workshop.bench.result_log import read_done
 
 # No shapes: processes and files.
 pytestmark = [
@@ -124,14 +124,19 @@ def test_a_chapter_runs_from_top_to_bottom_without_jupyter(
 ):
     notebook = ROOT / "chapters" / f"{name}.ipynb"
     out = tmp_path / "cells.jsonl"
-    command = [sys.executable, "-m", "workshop.bench.cells", str(notebook)]
+    command = [
+        sys.executable,
+        "-m",
+        "workshop.bench.notebook_cells",
+        str(notebook),
+    ]
     done = subprocess.run(
         [*command, "--out", str(out)], env=bare, capture_output=True, text=True
     )
     found = ran(out)
-    bad = {n: x for n, x in found.items() if x["outcome"] in cells.BAD}
+    bad = {n: x for n, x in found.items() if x["outcome"] in notebook_cells.BAD}
     assert (done.returncode, bad) == (0, {}), done.stderr[-2000:]
-    sources = dict(cells.read_code_cells(notebook))
+    sources = dict(notebook_cells.read_code_cells(notebook))
     assert list(found) == list(sources)
     left = {n for n, x in found.items() if x["outcome"] == "left out"}
     assert left == {
@@ -158,7 +163,7 @@ def notebook_of(path, *sources):
 
 def outcomes(tmp_path, *sources):
     path = notebook_of(tmp_path / "n.ipynb", "import torch", *sources)
-    code = cells.main([str(path), "--out", str(tmp_path / "n.jsonl")])
+    code = notebook_cells.main([str(path), "--out", str(tmp_path / "n.jsonl")])
     found = list(ran(tmp_path / "n.jsonl").values())[1:]
     return code, [(x["outcome"], x.get("error")) for x in found]
 
@@ -437,7 +442,7 @@ def suite(tmp_path, mode, setting="s"):
         "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
     }
     command = [sys.executable, "-m", "pytest", "-q", "-c", "/dev/null"]
-    command += ["-p", "no:cacheprovider", "-p", "workshop.bench.notes"]
+    command += ["-p", "no:cacheprovider", "-p", "workshop.bench.result_log"]
     command += ["--rootdir", str(tmp_path), "--notes", str(notes)]
     command += ["--setting", setting, str(file)]
     subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True)
@@ -479,7 +484,7 @@ def test_processes_share_the_tests_and_all_must_end(tmp_path):
     file, notes = tmp_path / "test_shared.py", tmp_path / "tests.jsonl"
     file.write_text(SHARED)
     command = [sys.executable, "-m", "pytest", "-q", "-c", "/dev/null"]
-    command += ["-p", "no:cacheprovider", "-p", "workshop.bench.notes"]
+    command += ["-p", "no:cacheprovider", "-p", "workshop.bench.result_log"]
     command += ["--rootdir", str(tmp_path), "--notes", str(notes)]
     command += ["--setting", "s", str(file)]
     stage = Stage("tests", command, notes, 60, "s", read_tests, shards=3)

@@ -136,7 +136,7 @@ def anchors(path):
 
 
 @each_page
-def test_links_lead_somewhere(name):
+def test_every_link_has_a_target(name):
     here = HTML / name
     text = here.read_text("utf8")
     for link in set(re.findall(r'(?:href|src)="([^"]+)"', text)):

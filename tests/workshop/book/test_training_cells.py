@@ -24,7 +24,7 @@ from attnbook.models import devices
 from attnbook.training import loop
 from attnbook.training.batching import draw_batches
 from standin import PLACE, StandinDevice, is_on_standin
-from workshop.bench.cells import execute
+from workshop.bench.notebook_cells import execute
 from workshop.book.cell_kinds import find_kind, read_source
 from workshop.book.cell_names import find_names, parse
 from workshop.chapters import read_unfinished
@@ -364,7 +364,7 @@ def test_a_single_gradient_is_no_training(source):
 
 def test_the_librarys_training_is_found_by_its_import():
     sources = [
-        "from attnbook.training.multi_lookup import compute_error_rates, train",
+        "from attnbook.training.associative_recall import train",
         "from attnbook.training.loop import Recipe, Trainer as T, optimize",
         "from attnbook.training.tasks import Task",
     ]

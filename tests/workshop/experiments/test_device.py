@@ -8,7 +8,7 @@ import torch
 
 from attnbook.data import Splits, characters
 from attnbook.data.grammar import Aligned
-from attnbook.models import multi_lookup
+from attnbook.models import associative_recall
 from attnbook.models.language_model import LanguageModel
 from attnbook.models.lookup_model import LookupModel, draw_lookup
 from attnbook.models.transformer import Size, transformer
@@ -267,7 +267,9 @@ def test_small_experiments_run_on_the_models_device():
         assert (
             0 <= longer_sequences.measure_copying_error(model, 6, count=16) <= 1
         )
-        toy = STANDIN(made(lambda: multi_lookup.MultiLookupModel(4, 16)))
+        toy = STANDIN(
+            made(lambda: associative_recall.AssociativeRecallModel(4, 16))
+        )
         assert heads.measure_similarity(toy)["entropy"] > 0
         heads.share_embeddings(toy)
         only = STANDIN(made(lambda: LookupModel(9, 9, 9, 4, 4)))

@@ -2,7 +2,7 @@
 
 import torch
 
-from attnbook.models.multi_lookup import draw_tables
+from attnbook.models.associative_recall import draw_tables
 from workshop.experiments.heads import (
     build_model,
     compute_address_targets,

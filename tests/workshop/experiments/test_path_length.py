@@ -5,7 +5,7 @@ from torch import nn
 from attnbook.models.sequence_layers import (
     SEQUENCE_LAYERS,
     SelfAttentionLayer,
-    compute_gradient_reach,
+    compute_gradient_norms_at_ends,
     make_orthogonal_rnn,
 )
 from attnbook.records import read_record
@@ -13,7 +13,7 @@ from workshop.experiments.path_length import (
     SYMBOLS,
     WIDTH,
     RecallModel,
-    measure_gradient_reach,
+    measure_gradient_norms_at_ends,
 )
 from workshop.experiments.rnn_or_attention import count_flops
 
@@ -32,14 +32,14 @@ class Echo(nn.Module):
         return 3 * x, None
 
 
-def test_gradient_reach_is_the_ratio_of_gradient_norms():
+def test_gradient_norms_at_both_ends_equal_the_values_by_hand():
     upstream = torch.randn(2, 3, generator=torch.Generator().manual_seed(0))
     size = float(upstream.norm(dim=-1).mean())
     x = torch.zeros(2, 5, 3)
-    first, last = compute_gradient_reach(Mean(), x, upstream)
+    first, last = compute_gradient_norms_at_ends(Mean(), x, upstream)
     assert first == pytest.approx(size / 5, rel=1e-5)
     assert last == pytest.approx(size / 5, rel=1e-5)
-    first, last = compute_gradient_reach(Echo(), x, upstream)
+    first, last = compute_gradient_norms_at_ends(Echo(), x, upstream)
     assert first == 0
     assert last == pytest.approx(3 * size, rel=1e-5)
     assert not x.requires_grad
@@ -50,7 +50,9 @@ def test_the_recorded_gradients_are_reproduced(kind):
     record = read_record("path_length")
     assert record["width"] == WIDTH
     for end, found in zip(
-        ("first", "last"), measure_gradient_reach(kind, 32, 1), strict=True
+        ("first", "last"),
+        measure_gradient_norms_at_ends(kind, 32, 1),
+        strict=True,
     ):
         stored = record["results"][end][kind][record["lengths"].index(32)]
         assert found == pytest.approx(stored[1], rel=1e-3)
@@ -60,7 +62,7 @@ def test_the_global_random_state_is_unchanged():
     torch.manual_seed(0)
     expected = torch.randn(3)
     torch.manual_seed(0)
-    measure_gradient_reach("gru", 3, 1)
+    measure_gradient_norms_at_ends("gru", 3, 1)
     assert torch.equal(torch.randn(3), expected)
 
 

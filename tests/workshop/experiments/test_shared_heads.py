@@ -2,8 +2,8 @@
 
 import torch
 
+from attnbook.models.associative_recall import QUERIES, SYMBOLS, draw_tables
 from attnbook.models.encoder_decoder import count_parameters
-from attnbook.models.multi_lookup import QUERIES, SYMBOLS, draw_tables
 from workshop.experiments.shared_heads import (
     SETTINGS,
     FreeWidthAttention,
@@ -14,7 +14,7 @@ from workshop.experiments.shared_heads import (
 TABLES = draw_tables(7, torch.Generator().manual_seed(0))
 
 
-def test_what_is_called_equal_is_equal():
+def test_models_called_equal_have_equally_many_parameters():
     parameters = {
         count_parameters(FreeWidthAttention(64, *setting))
         for setting in SETTINGS["equal parameters"]
@@ -40,7 +40,7 @@ def test_both_models_answer_four_queries():
         assert weights.shape == (7, 6, TABLES.addresses.shape[1])
 
 
-def test_two_of_the_queries_are_asked_by_position():
+def test_two_of_the_four_queries_name_a_position():
     """Items change places: only the positions in the query change."""
     model = TwoHeadSizesModel(6, 2, 5)
     with torch.no_grad():
@@ -52,7 +52,7 @@ def test_two_of_the_queries_are_asked_by_position():
             symbols=TABLES.symbols[:, order],
         )
         assert not torch.allclose(model(moved)[0], before, atol=1e-4)
-        for embed in model.question[2:]:
+        for embed in model.query_embeddings[2:]:
             embed.weight.zero_()
         before, _ = model(TABLES)
         torch.testing.assert_close(model(moved)[0], before)
