@@ -26,6 +26,7 @@ BIN := $(VENV)/bin
 COLAB := .venv-colab
 LAB := .venv-lab
 OTTER := .venv-otter
+ORACLES := .venv-oracles
 PAGE := _build/html/index.html
 # Waiting threads sleep instead of spinning: two runs can share two cores.
 export OMP_WAIT_POLICY := PASSIVE
@@ -40,7 +41,7 @@ PYTEST := -m pytest -q $(if $(QUIET),-o console_output_style=classic)
 NBVAL := --nbval --nbval-current-env --nbval-cell-timeout 300 -p no:cacheprovider
 NOTEBOOKS := $(sort $(wildcard chapters/[0-9][0-9]_*.ipynb))
 
-.PHONY: help book pdf test test-processors test-colab test-lab test-otter links measure measure-grading evidence notebook pages \
+.PHONY: help book pdf test test-processors test-colab test-lab test-otter test-oracles links measure measure-grading evidence notebook pages \
   bank margins messages teach repository screenshots clean check gpu gpu-full \
   lint unit plainest shapes javascript notebooks browser
 .NOTPARALLEL:
@@ -150,6 +151,14 @@ test-otter:  ## otter-grader takes our assignments: right, wrong and empty submi
 	OMP_NUM_THREADS=1 $(OTTER)/bin/python -m pytest -q -c /dev/null --rootdir . \
 	  --noconftest -p no:cacheprovider tests/live/live_otter.py
 
+# An environment of its own: no reader needs the packages that others wrote of
+# the same methods. Each file tests/oracles/against_*.py compares with one.
+test-oracles:  ## the library equals transformers and others; nothing is skipped
+	@[ -x $(ORACLES)/bin/python ] || { $(call environment,$(ORACLES),$(CANDIDATES)); }
+	$(ORACLES)/bin/python -m pip install $(QUIET) --upgrade "pip>=25.1"
+	$(ORACLES)/bin/python -m pip install $(QUIET) -c requirements.txt -r tests/oracles/requirements.txt -e .
+	OMP_NUM_THREADS=1 $(ORACLES)/bin/python $(PYTEST) -n 2 --dist worksteal tests/oracles/against_*.py
+
 links: $(VENV)/book.stamp  ## ask every external link of the pages whether it still leads somewhere
 	$(BIN)/jupyter-book build . --builder linkcheck --path-output _build/links $(QUIET)
 
@@ -203,4 +212,4 @@ repository: $(VENV)/test.stamp  ## set the repository's address: make repository
 	$(BIN)/python -m workshop.book.repository "$(URL)"
 
 clean:  ## remove what was built (the environments too)
-	rm -rf _build .venv .venv-colab .venv-lab .venv-otter .pytest_cache .mypy_cache .ruff_cache .processors
+	rm -rf _build .venv .venv-colab .venv-lab .venv-otter .venv-oracles .pytest_cache .mypy_cache .ruff_cache .processors

@@ -14,11 +14,11 @@ Axes: B batch, T positions, P positions in the cache, S = P + T, H heads, G
     V symbols
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from attnbook.attention.grouped_query import GroupedQueryAttention
@@ -62,7 +62,25 @@ class RotaryAttention(GroupedQueryAttention):
     """Grouped-query self-attention with rotary embeddings.
 
     Variants override `normalize`, which comes before the rotation.
+
+    Args:
+        width: C.
+        heads: H.
+        groups: G.
+        bias: whether the four projections have one.
+        base: of the rotary frequencies.
     """
+
+    def __init__(
+        self,
+        width: int,
+        heads: int,
+        groups: int,
+        bias: bool = True,
+        base: float | int = 10000.0,
+    ):
+        super().__init__(width, heads, groups, bias)
+        self.base = base
 
     def normalize(
         self, query: Float[Tensor, "B H T D"], key: Float[Tensor, "B G T D"]
@@ -87,23 +105,32 @@ class RotaryAttention(GroupedQueryAttention):
         queries, keys = self.normalize(queries, keys)
         stop = start + query.shape[1]
         positions = torch.arange(start, stop, device=query.device)
-        return rotate(queries, positions), rotate(keys, positions), values
+        queries, keys = (
+            rotate(x, positions, self.base) for x in (queries, keys)
+        )
+        return queries, keys, values
 
     def decode(
-        self, x: Float[Tensor, "B T C"], cache: Cache | None = None
+        self,
+        x: Float[Tensor, "B T C"],
+        cache: Cache | None = None,
+        mask: Bool[Tensor, "..."] | None = None,
     ) -> tuple[Float[Tensor, "B T C"], Cache]:
         """Return causal attention of new positions, and the longer cache.
 
         Args:
             x: the input of the new positions.
             cache: keys and values of the P positions before; none at the start.
+            mask: True where a query can attend to a key that is not later;
+                broadcasts to (B, H, T, S); everywhere unless given.
         """
         past = 0 if cache is None else cache[0].shape[2]
         query, key, value = self.project(x, x, past)
         if cache is not None:
             key = torch.cat([cache[0], key], dim=2)
             value = torch.cat([cache[1], value], dim=2)
-        mask = causal_mask(query.shape[2], key.shape[2], x.device)
+        causal = causal_mask(query.shape[2], key.shape[2], x.device)
+        mask = causal if mask is None else causal & mask
         output, _ = self.attend(query, key, value, mask)
         return output, (key, value)
 
@@ -128,8 +155,42 @@ class ModernAttention(RotaryAttention):
         return self.norms[0](query), self.norms[1](key)
 
 
-class ModernBlock(nn.Module):
-    """Pre-norm block: attention, then SwiGLU, each after an RMSNorm.
+class CachedBlock(nn.Module):
+    """Pre-norm block: attention, then the network, each after an RMSNorm.
+
+    Args:
+        attention: self-attention with a KV cache.
+        feed_forward: the feed-forward network.
+        width: C.
+        eps: ε of both norms.
+    """
+
+    def __init__(
+        self,
+        attention: RotaryAttention,
+        feed_forward: nn.Module,
+        width: int,
+        eps: float = 1e-5,
+    ):
+        super().__init__()
+        self.attention = attention
+        self.feed_forward = feed_forward
+        self.norms = nn.ModuleList(RMSNorm(width, eps) for _ in range(2))
+
+    def forward(
+        self,
+        x: Float[Tensor, "B T C"],
+        cache: Cache | None = None,
+        mask: Bool[Tensor, "..."] | None = None,
+    ) -> tuple[Float[Tensor, "B T C"], Cache]:
+        """Return x after both sublayers, and the longer cache."""
+        output, cache = self.attention.decode(self.norms[0](x), cache, mask)
+        x = x + output
+        return x + self.feed_forward(self.norms[1](x)), cache
+
+
+class ModernBlock(CachedBlock):
+    """Pre-norm block with QK-norm: attention, then SwiGLU.
 
     Args:
         width: C.
@@ -139,21 +200,62 @@ class ModernBlock(nn.Module):
     """
 
     def __init__(self, width: int, heads: int, groups: int, hidden: int):
+        attention = ModernAttention(width, heads, groups)
+        super().__init__(attention, SwiGLU(width, hidden), width)
+
+
+class CachedLanguageModel(nn.Module):
+    """Blocks with a KV cache between a tied embedding and output layer.
+
+    Args:
+        embed: from symbols to vectors; its `table` is the `nn.Embedding`
+            (V, C) whose weights the output layer shares.
+        blocks: each takes its cache and returns the longer one.
+        norm: of the last block's output.
+    """
+
+    def __init__(
+        self, embed: nn.Module, blocks: Iterable[CachedBlock], norm: nn.Module
+    ):
         super().__init__()
-        self.attention = ModernAttention(width, heads, groups)
-        self.feed_forward = SwiGLU(width, hidden)
-        self.norms = nn.ModuleList(RMSNorm(width) for _ in range(2))
+        self.embed, self.blocks = embed, nn.ModuleList(blocks)
+        self.norm = norm
+
+    def decode(
+        self,
+        ids: Int[Tensor, "B T"],
+        caches: Sequence[Cache | None] | None = None,
+        mask: Bool[Tensor, "..."] | None = None,
+    ) -> tuple[Float[Tensor, "B T V"], list[Cache]]:
+        """Return logits of new symbols, and the cache of each block.
+
+        Args:
+            ids: the new symbols.
+            caches: what the call before returned; none at the start.
+            mask: True where a query can attend to a key that is not later, in
+                every block; broadcasts to (B, H, T, S); everywhere unless
+                given. Padding: real[:, None, None] of the keys, (B, 1, 1, S).
+        """
+        x = self.embed(ids)
+        longer: list[Cache] = []
+        for block, cache in zip(
+            self.blocks, caches or [None] * len(self.blocks), strict=True
+        ):
+            x, cache = block(x, cache, mask)
+            longer.append(cache)
+        table = self.embed.get_parameter("table.weight")
+        return self.norm(x) @ table.T, longer
 
     def forward(
-        self, x: Float[Tensor, "B T C"], cache: Cache | None = None
-    ) -> tuple[Float[Tensor, "B T C"], Cache]:
-        """Return x after both sublayers, and the longer cache."""
-        output, cache = self.attention.decode(self.norms[0](x), cache)
-        x = x + output
-        return x + self.feed_forward(self.norms[1](x)), cache
+        self,
+        ids: Int[Tensor, "B T"],
+        mask: Bool[Tensor, "..."] | None = None,
+    ) -> Float[Tensor, "B T V"]:
+        """Return logits: at each position, of the next symbol."""
+        return self.decode(ids, mask=mask)[0]
 
 
-class ModernLanguageModel(nn.Module):
+class ModernLanguageModel(CachedLanguageModel):
     """Modern blocks between a tied embedding and output layer.
 
     Args:
@@ -174,33 +276,8 @@ class ModernLanguageModel(nn.Module):
         hidden: int,
         blocks: int,
     ):
-        super().__init__()
-        self.embed = TokenEmbedding(symbols, width)
-        self.blocks = nn.ModuleList(
-            ModernBlock(width, heads, groups, hidden) for _ in range(blocks)
+        super().__init__(
+            TokenEmbedding(symbols, width),
+            [ModernBlock(width, heads, groups, hidden) for _ in range(blocks)],
+            RMSNorm(width),
         )
-        self.norm = RMSNorm(width)
-
-    def decode(
-        self,
-        ids: Int[Tensor, "B T"],
-        caches: Sequence[Cache | None] | None = None,
-    ) -> tuple[Float[Tensor, "B T V"], list[Cache]]:
-        """Return logits of new symbols, and the cache of each block.
-
-        Args:
-            ids: the new symbols.
-            caches: what the call before returned; none at the start.
-        """
-        x = self.embed(ids)
-        longer: list[Cache] = []
-        for block, cache in zip(
-            self.blocks, caches or [None] * len(self.blocks), strict=True
-        ):
-            x, cache = block(x, cache)
-            longer.append(cache)
-        return self.norm(x) @ self.embed.table.weight.T, longer
-
-    def forward(self, ids: Int[Tensor, "B T"]) -> Float[Tensor, "B T V"]:
-        """Return logits: at each position, of the next symbol."""
-        return self.decode(ids)[0]

@@ -64,6 +64,8 @@ from attnbook.models import (
     lookup_model,
     luong_decoder,
     modern_block,
+    modern_decoder,
+    pretrained,
     relation_model,
     stabilized_attention,
     transformer,
@@ -355,6 +357,32 @@ def a_modern_language_model_and_its_cache(p):
     ids = p(PREVIOUS)
     _, caches = model.decode(ids[:, :2])
     return model(ids), model.decode(ids[:, 2:], caches)[0]
+
+
+@case
+def a_modern_decoder_its_cache_and_greedy_decoding(p):
+    config = modern_decoder.DecoderConfig(V, C, H, 1, 10, 2)
+    model = p(made(lambda: modern_decoder.ModernDecoder(config)))
+    ids = p(PREVIOUS)
+    real = p(MASK[:2, None, None, :T])
+    _, caches = model.decode(ids[:, :2])
+    return (
+        model(ids, real),
+        model.decode(ids[:, 2:], caches)[0],
+        modern_decoder.decode_greedily(model, ids, 2),
+    )
+
+
+@case
+def weights_under_the_names_of_transformers(p):
+    config = modern_decoder.DecoderConfig(V, C, H, 1, 10, 1)
+    model = p(made(lambda: modern_decoder.ModernDecoder(config)))
+    theirs = {
+        pretrained.NAMES[name.replace("s.0.", "s.{}.", 1)].format(0): x
+        for name, x in model.state_dict().items()
+    }
+    weights = pretrained.convert_llama_weights(theirs, config)
+    return list(weights.values())
 
 
 @case

@@ -1,0 +1,163 @@
+"""A decoder with the architecture of Llama: cache, padding, causality, sizes.
+
+tests/oracles/against_transformers.py compares it with transformers.
+"""
+
+import pytest
+import torch
+
+from attnbook.models.encoder_decoder import count_parameters
+from attnbook.models.language_model import sample
+from attnbook.models.modern_block import RotaryAttention
+from attnbook.models.modern_decoder import (
+    DecoderConfig,
+    ModernDecoder,
+    decode_greedily,
+)
+
+B, T, V, C, HIDDEN, BLOCKS = 2, 7, 23, 24, 13, 3
+HEADS = [(1, 1), (6, 1), (6, 2), (6, 3), (6, 6)]
+
+
+def build(heads=6, groups=2, **more):
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(3)
+        config = DecoderConfig(V, C, heads, groups, HIDDEN, BLOCKS, **more)
+        model = ModernDecoder(config).double()
+        with torch.no_grad():
+            for p in model.parameters():
+                p.add_(0.1 * torch.randn_like(p))
+    return model
+
+
+def draw_ids(*shape):
+    rng = torch.Generator().manual_seed(5)
+    return torch.randint(0, V, shape, generator=rng)
+
+
+@pytest.mark.parametrize("heads", HEADS, ids=str)
+@pytest.mark.parametrize("cuts", [(1,) * T, (3, 4), (5, 1, 1)], ids=str)
+def test_the_cache_changes_no_logit(heads, cuts):
+    model, ids = build(*heads), draw_ids(B, T)
+    caches, parts = None, []
+    for part in ids.split(cuts, dim=1):
+        logits, caches = model.decode(part, caches)
+        parts.append(logits)
+    torch.testing.assert_close(torch.cat(parts, dim=1), model(ids))
+    assert len(caches) == BLOCKS
+    width = C // heads[0]
+    assert caches[0][0].shape == caches[0][1].shape == (B, heads[1], T, width)
+
+
+def test_no_logit_and_no_gradient_depends_on_later_symbols():
+    model, ids = build(), draw_ids(B, T)
+    other = ids.clone()
+    other[:, -1] = (ids[:, -1] + 1) % V
+    torch.testing.assert_close(model(ids)[:, :-1], model(other)[:, :-1])
+    assert not torch.allclose(model(ids)[:, -1], model(other)[:, -1])
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_padding_changes_no_logit_of_a_real_symbol(side):
+    """Only distances count, so padding on the left moves nothing either."""
+    model, ids = build(), draw_ids(1, T)
+    padding = draw_ids(1, 4)
+    pair = (padding, ids) if side == "left" else (ids, padding)
+    real = torch.cat([torch.full_like(x, x is ids) for x in pair], dim=1) == 1
+    logits = model(torch.cat(pair, dim=1), real[:, None, None])
+    torch.testing.assert_close(logits[real][None], model(ids))
+
+
+def test_a_mask_is_joined_with_the_causal_one_and_continues_with_a_cache():
+    model, ids = build(), draw_ids(B, T)
+    positions = torch.arange(T)
+    window = positions[:, None] - positions < 3
+    whole = model(ids, window)
+    assert not torch.allclose(whole, model(ids))
+    torch.testing.assert_close(whole[:, :3], model(ids)[:, :3])
+    first, caches = model.decode(ids[:, :4], mask=window[:4, :4])
+    rest, _ = model.decode(ids[:, 4:], caches, window[4:])
+    torch.testing.assert_close(torch.cat([first, rest], dim=1), whole)
+
+
+def test_a_symbol_that_can_attend_to_nothing_gives_no_nan():
+    model, ids = build(), draw_ids(B, T)
+    real = torch.ones(B, T, dtype=torch.bool)
+    real[0] = False
+    logits = model(ids, real[:, None, None])
+    assert logits.isfinite().all()
+    torch.testing.assert_close(logits[1], model(ids)[1])
+
+
+def test_gradients_of_all_weights_are_those_with_a_cache():
+    model, ids = build(), draw_ids(B, T)
+    rng = torch.Generator().manual_seed(7)
+    upstream = torch.randn(B, T, V, generator=rng, dtype=torch.double)
+    weights = [*model.parameters()]
+    whole = torch.autograd.grad(model(ids), weights, upstream)
+    first, caches = model.decode(ids[:, :4])
+    rest, _ = model.decode(ids[:, 4:], caches)
+    joined = torch.cat([first, rest], dim=1)
+    for one, other in zip(
+        whole, torch.autograd.grad(joined, weights, upstream), strict=True
+    ):
+        torch.testing.assert_close(one, other)
+        assert one.abs().max() > 0
+
+
+@pytest.mark.parametrize("constant", ["base", "eps"])
+def test_both_constants_matter(constant):
+    one, other = build(), build(**{constant: 0.1})
+    assert not torch.allclose(one(draw_ids(B, T)), other(draw_ids(B, T)))
+
+
+def test_the_number_of_weights_is_that_of_the_formula():
+    assert count_parameters(build()) == V * C + C + BLOCKS * (
+        2 * C + 2 * C * C + 2 * C * C // 3 + 3 * C * HIDDEN
+    )
+
+
+def test_the_attention_can_be_a_variant_with_the_same_weights():
+    class LastKeyAttention(RotaryAttention):
+        def combine(self, weights, value):
+            own = torch.eye(*weights.shape[-2:], dtype=weights.dtype)
+            return super().combine(weights * 0 + own, value)
+
+    model, ids = build(), draw_ids(B, T)
+    variant = ModernDecoder(model.config, LastKeyAttention).double()
+    variant.load_state_dict(model.state_dict())
+    assert not torch.allclose(variant(ids), model(ids))
+    # Each position has only its own value: the logits are those of length 1.
+    alone = model(ids.reshape(-1, 1)).reshape(B, T, V)
+    torch.testing.assert_close(variant(ids), alone)
+
+
+def test_greedy_decoding_is_greedy_sampling_without_a_cache():
+    model, ids = build(), draw_ids(B, 3)
+    found = decode_greedily(model, ids, 6)
+    assert torch.equal(found, sample(model, ids, 6, temperature=0))
+    assert torch.equal(decode_greedily(model, ids, 0), ids)
+
+
+@pytest.mark.refusal
+@pytest.mark.parametrize(("symbols", "count"), [(0, 2), (3, -1)])
+def test_an_empty_beginning_or_negative_count_is_refused(symbols, count):
+    with pytest.raises(ValueError, match=f"{symbols} symbols .* {count}"):
+        decode_greedily(build(), draw_ids(B, symbols), count)
+
+
+@pytest.mark.refusal
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"blocks": 0}, "blocks must be at least 1, not 0"),
+        ({"heads": 5}, "24 columns do not divide into 5 heads"),
+        ({"heads": 6, "groups": 4}, "6 heads do not divide into 4 groups"),
+        ({"heads": 8, "groups": 8}, "even width of at least 2, not 3"),
+    ],
+)
+def test_impossible_sizes_are_refused(change, message):
+    sizes = {"heads": 6, "groups": 2, "hidden": HIDDEN, "blocks": BLOCKS}
+    with pytest.raises(ValueError, match=message):
+        config = DecoderConfig(V, C, **sizes | change)
+        ModernDecoder(config)(draw_ids(B, T))
