@@ -188,7 +188,10 @@ def link_chapter(module: str) -> str:
     chapter = find_chapter(module)
     if not re.match(r"\d\d_", chapter):
         return "Used in every chapter."
-    return f"Built in [chapter {int(chapter[:2])}](../{chapter}.ipynb)."
+    number = int(chapter[:2])
+    if not (FOLDER.parent / f"{chapter}.md").exists():
+        return f"For chapter {number}, which is not written yet."
+    return f"Built in [chapter {number}](../{chapter}.ipynb)."
 
 
 def describe_module(path: Path, library: Path = LIBRARY) -> str:

@@ -53,6 +53,12 @@ def test_every_public_function_is_listed_with_its_first_paragraph():
             assert " ".join(about.split()) in page
 
 
+@pytest.mark.parametrize("name", MADE)
+def test_only_chapters_that_exist_are_linked(name):
+    for linked in re.findall(r"\]\(\.\./(\w+)\.ipynb\)", MADE[name]):
+        assert (ROOT / f"chapters/{linked}.md").exists()
+
+
 def test_signatures_have_shapes_and_modules_their_chapter():
     page = MADE["attention"]
     block = re.search(r"### attend\n\n```python\n(.*?)```", page, re.S)[1]
