@@ -15,10 +15,9 @@ from collections.abc import Callable, Iterator
 from attnbook.exercises.cached_outcomes import list_outcomes
 from attnbook.exercises.exercise import FIRST, Exercise
 from attnbook.exercises.guard import preserve_state
-from attnbook.exercises.outcome import Outcome, read_error_type
+from attnbook.exercises.outcome import Outcome, read_error_type, read_like
 from attnbook.exercises.runner import run
 from attnbook.exercises.tolerance import compute_tolerance_share
-from attnbook.exercises.verdict import read_as_number
 from workshop.book.catalogue import Entry, list_entries
 
 # What these do shows only when they are called twice, or with other inputs.
@@ -45,8 +44,7 @@ def shares(
 
 def share(got: Outcome, want: Outcome, draws: Callable) -> float:
     """Return the largest share of a tolerance in one case."""
-    if want.form == "a number" and got.form == "a tensor":
-        got = read_as_number(got)
+    got = read_like(got, want)
     if (read_error_type(got.error), got.form, got.changed) != (
         None,
         want.form,

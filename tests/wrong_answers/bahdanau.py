@@ -6,7 +6,7 @@ from torch.nn import functional as F
 
 from attnbook.exercises import bahdanau as checks
 from wrong_answers import Wrong
-from wrong_answers.common import Answers, detached, single
+from wrong_answers.common import Answers, detached, in_double
 
 SDPA = F.scaled_dot_product_attention
 
@@ -31,7 +31,7 @@ def ratio(predicted, sure, possible, *, weigh):
     return weigh(*counts)
 
 
-ADDITIVE_SCORES = Answers(checks.check_additive_scores, detached, single)
+ADDITIVE_SCORES = Answers(checks.check_additive_scores, detached, in_double)
 ADDITIVE_SCORES += (
     Wrong(
         "ready-made",
@@ -131,7 +131,7 @@ def key_detached(query, key, W_query, W_key, v):
     return torch.tanh((query @ W_query.T)[:, :, None] + keys[:, None]) @ v
 
 
-CONTEXT = Answers(checks.check_context, detached, single)
+CONTEXT = Answers(checks.check_context, detached, in_double)
 CONTEXT += (
     Wrong(
         "ready-made",
@@ -216,7 +216,7 @@ def renormalised_with_slack(scores, value, lengths):
     return weights @ value, weights
 
 
-INITIAL_STATE = Answers(checks.check_initial_state, detached, single)
+INITIAL_STATE = Answers(checks.check_initial_state, detached, in_double)
 
 
 @INITIAL_STATE.wrong("numbers", "the shape")
@@ -232,7 +232,7 @@ def batch_for_time(states, W):
     return torch.tanh(states[0, :, W.shape[1] :] @ W.T)
 
 
-DECODER_STEP = Answers(checks.check_decoder_step, detached, single)
+DECODER_STEP = Answers(checks.check_decoder_step, detached, in_double)
 
 
 @DECODER_STEP.wrong("numbers", "the shapes")
@@ -338,9 +338,9 @@ def cost_of_queries(B, T, S, N, M, A):
 
 
 @ATTENTION_COST.wrong("type", "every number")
-def cost_as_tensor(*sizes):
-    """Tensors everywhere."""
-    return torch.tensor(checks.check_attention_cost.solution(*sizes))
+def cost_with_names(*sizes):
+    """The counts have names."""
+    return dict(enumerate(checks.check_attention_cost.solution(*sizes)))
 
 
 DECODER_FAULT = Answers(checks.check_decoder_fault)

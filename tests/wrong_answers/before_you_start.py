@@ -6,7 +6,7 @@ from torch.nn import functional as F
 
 from attnbook.exercises import before_you_start as checks
 from wrong_answers import Wrong
-from wrong_answers.common import Answers, detached, single
+from wrong_answers.common import Answers, detached, in_double
 
 
 def gru_parts(x, h, W_ih, W_hh, b_ih, b_hh):
@@ -32,7 +32,7 @@ def lstm_gates(x, h, c, W_ih, W_hh, b_ih, b_hh):
     return (F.linear(x, W_ih, b_ih) + F.linear(h, W_hh, b_hh)).chunk(4, -1)
 
 
-SOFTMAX = Answers(checks.check_softmax, detached, single)
+SOFTMAX = Answers(checks.check_softmax, detached, in_double)
 SOFTMAX += (
     Wrong(
         "ready-made",
@@ -76,7 +76,7 @@ def unnamed_axis(x):
     return F.normalize(powers, dim=-1)
 
 
-BATCHED_PRODUCT = Answers(checks.check_batched_product, detached, single)
+BATCHED_PRODUCT = Answers(checks.check_batched_product, detached, in_double)
 BATCHED_PRODUCT += (
     Wrong(
         "ready-made",
@@ -99,7 +99,7 @@ def rows_only(query, key):
     return (query * key[:, : query.shape[1]]).sum(-1, keepdim=True)
 
 
-BROADCAST_ADD = Answers(checks.check_broadcast_add, detached, single)
+BROADCAST_ADD = Answers(checks.check_broadcast_add, detached, in_double)
 
 
 @BROADCAST_ADD.wrong("shape", "every number")
@@ -120,7 +120,7 @@ def plus_first_row(a, b):
     return (a[:, :, None] + b[:, None, :1]).expand(-1, -1, b.shape[1], -1)
 
 
-GRADIENT = Answers(checks.check_gradient, single)
+GRADIENT = Answers(checks.check_gradient, in_double)
 
 
 @GRADIENT.wrong("numbers", "the direction")
@@ -156,7 +156,7 @@ def rough(x):
     return torch.stack([(value(x + s) - value(x)) / 1e-3 for s in steps])
 
 
-GRU_STEP = Answers(checks.check_gru_step, detached, single)
+GRU_STEP = Answers(checks.check_gru_step, detached, in_double)
 GRU_STEP += (
     Wrong(
         "ready-made",
@@ -196,7 +196,7 @@ def interleaved_gates(x, h, W_ih, W_hh, b_ih, b_hh):
     )
 
 
-LSTM_STEP = Answers(checks.check_lstm_step, detached, single)
+LSTM_STEP = Answers(checks.check_lstm_step, detached, in_double)
 LSTM_STEP += (
     Wrong(
         "ready-made",

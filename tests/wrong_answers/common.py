@@ -193,19 +193,19 @@ def detached(solve, slug="detached"):
     )
 
 
-def single(solve):
-    """Return the solution computed in single precision whatever comes."""
+def in_double(solve):
+    """Return the solution computed in double precision whatever comes."""
 
     def answer(*inputs):
         cast = [
-            x.float() if isinstance(x, Tensor) and x.is_floating_point() else x
+            x.double() if isinstance(x, Tensor) and x.is_floating_point() else x
             for x in inputs
         ]
         return solve(*cast)
 
     return Wrong(
         "dtype",
-        "`.float()` to silence an error about types",
-        "everything in single precision",
+        "`.double()`, as NumPy's default is",
+        "everything in double precision",
         answer,
     )

@@ -51,9 +51,9 @@ def two_and_a_half(B, H, G, T, S, D, E):
 
 
 @FLOPS.wrong("type", "every number")
-def as_floats(B, H, G, T, S, D, E):
-    """True division where whole numbers were meant."""
-    return [n / 1 for n in flops(B, H, G, T, S, D, E)]
+def as_text(B, H, G, T, S, D, E):
+    """Thousands are set apart, for people."""
+    return [f"{n:,}" for n in flops(B, H, G, T, S, D, E)]
 
 
 @FLOPS.wrong("numbers", "the forward pass and the usual backward pass")
@@ -170,9 +170,9 @@ def number_of_chunks(B, H, T, S, D, itemsize, rows):
 
 
 @PEAK.wrong("type", "every number")
-def floats(B, H, T, S, D, itemsize, rows):
-    """Numbers with a point."""
-    return [float(n) for n in peak(B, H, T, S, D, itemsize, rows)]
+def with_unit(B, H, T, S, D, itemsize, rows):
+    """Numbers with a unit."""
+    return [f"{n} bytes" for n in peak(B, H, T, S, D, itemsize, rows)]
 
 
 @PEAK.wrong("numbers", "the ratio of both")
@@ -225,9 +225,9 @@ DECODING = Answers(checks.check_decoding_cost)
 
 
 @DECODING.wrong("type", "every number")
-def decoding_as_floats(*sizes):
-    """True division where whole sequences were meant."""
-    return [n / 1 for n in checks.check_decoding_cost.solution(*sizes)]
+def decoding_as_text(*sizes):
+    """Numbers as text."""
+    return [str(n) for n in checks.check_decoding_cost.solution(*sizes)]
 
 
 @DECODING.wrong("length", "the cache and the sequences")

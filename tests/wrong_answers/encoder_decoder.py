@@ -10,7 +10,7 @@ from attnbook.exercises.encoder_decoder import encoder_fault as fault
 from attnbook.exercises.encoder_decoder import error_cause as cause
 from attnbook.training.metrics import edit_distance
 from wrong_answers import Wrong
-from wrong_answers.common import Answers, detached, single
+from wrong_answers.common import Answers, detached, in_double
 
 
 def runs_on(step, state, start, end, limit):
@@ -88,7 +88,7 @@ def lists(tokens, lengths):
     ]
 
 
-LAST_STATE = Answers(checks.check_last_state, detached, single)
+LAST_STATE = Answers(checks.check_last_state, detached, in_double)
 
 
 @LAST_STATE.wrong("error", "the shape, where a sequence is shorter")
@@ -121,7 +121,7 @@ def two_ends(states, lengths):
     )
 
 
-MASKED_LOSS = Answers(checks.check_masked_loss, detached, single)
+MASKED_LOSS = Answers(checks.check_masked_loss, detached, in_double)
 
 
 @MASKED_LOSS.wrong("mean-of-means", "batches of equal lengths")
@@ -232,17 +232,17 @@ def samples(step, state, start, end, limit):
 
 
 @GREEDY.wrong("type", "every symbol")
-def tensors(step, state, start, end, limit):
-    """A tensor of ids, ready for the next model."""
+def batch_of_one(step, state, start, end, limit):
+    """A batch of one sequence of ids, ready for the next model."""
     said = checks.check_greedy.solution(step, state, start, end, limit)
-    return torch.tensor(said)
+    return torch.tensor([said])
 
 
 @GREEDY.wrong("type", "every symbol")
 def list_of_tensors(step, state, start, end, limit):
-    """argmax without int."""
+    """argmax with keepdim, without int."""
     said = checks.check_greedy.solution(step, state, start, end, limit)
-    return [torch.tensor(x) for x in said] or None
+    return [torch.tensor([x]) for x in said] or None
 
 
 @GREEDY.wrong("numbers", "nothing, but it looks like speech")

@@ -6,7 +6,7 @@ from torch.nn import functional as F
 
 from attnbook.exercises import luong as checks
 from wrong_answers import Wrong
-from wrong_answers.common import Answers, detached, single
+from wrong_answers.common import Answers, detached, in_double
 
 SDPA = F.scaled_dot_product_attention
 
@@ -47,7 +47,7 @@ def bell(centre, places, reach):
     return torch.exp(-2 * away**2 / max(reach, 1) ** 2)
 
 
-CONCAT = Answers(checks.check_concat_scores, detached, single)
+CONCAT = Answers(checks.check_concat_scores, detached, in_double)
 CONCAT += (
     Wrong(
         "numbers",
@@ -138,7 +138,7 @@ def query_cut_off(query, key, W, v):
     return torch.tanh(of_query[:, :, None] + of_key[:, None]) @ v
 
 
-GENERAL = Answers(checks.check_general_scores, detached, single)
+GENERAL = Answers(checks.check_general_scores, detached, in_double)
 GENERAL += (
     Wrong(
         "numbers",

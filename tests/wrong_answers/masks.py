@@ -18,7 +18,7 @@ from attnbook.exercises.masks.masked_weights import (
 from attnbook.exercises.masks.no_leak import are_close, is_unaffected, no_leak
 from attnbook.exercises.masks.padding import padding
 from wrong_answers import Wrong
-from wrong_answers.common import Answers, detached, single
+from wrong_answers.common import Answers, detached, in_double
 
 
 def ones(*shape):
@@ -257,7 +257,7 @@ COMBINE += (
 )
 
 
-MASKED_WEIGHTS = Answers(checks.check_masked_weights, single, detached)
+MASKED_WEIGHTS = Answers(checks.check_masked_weights, in_double, detached)
 MASKED_WEIGHTS += (
     Wrong(
         "numbers",

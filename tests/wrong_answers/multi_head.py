@@ -14,7 +14,7 @@ from attnbook.exercises.multi_head.multi_head import (
     change_heads,
 )
 from wrong_answers import Wrong
-from wrong_answers.common import Answers, detached, single
+from wrong_answers.common import Answers, detached, in_double
 
 RIGHT = change_heads()
 
@@ -30,7 +30,7 @@ def group_of(index):
     return answer
 
 
-SPLIT_HEADS = Answers(checks.check_split_heads, detached, single)
+SPLIT_HEADS = Answers(checks.check_split_heads, detached, in_double)
 SPLIT_HEADS += (
     Wrong("numbers", "heads counted from 1 (the book by rasbt numbers "
           "heads from 1)", "all but one", lambda x, H: torch.stack(
@@ -86,7 +86,7 @@ def split_columns_flipped(x, heads):
     return split_heads(x, heads).flip(-1)
 
 
-MERGE_HEADS = Answers(checks.check_merge_heads, detached, single)
+MERGE_HEADS = Answers(checks.check_merge_heads, detached, in_double)
 MERGE_HEADS += (
     Wrong("shape", "a single long row", "one position",
           lambda x: merge_heads(x).flatten(1)),
@@ -137,7 +137,7 @@ def merge_for_time(x):
     return merge_heads(x).mT
 
 
-MULTI_HEAD = Answers(checks.check_multi_head, detached, single)
+MULTI_HEAD = Answers(checks.check_multi_head, detached, in_double)
 MULTI_HEAD += (
     Wrong("numbers", "softmax twice", "one position", change_heads(
         then=lambda w: w.softmax(-1))),
@@ -273,7 +273,7 @@ def dropped(x, *rest):
     return change_heads(then=lambda w: F.dropout(w, 0.1))(x, *rest)
 
 
-GROUPED_QUERY = Answers(checks.check_grouped_query, detached, single)
+GROUPED_QUERY = Answers(checks.check_grouped_query, detached, in_double)
 GROUPED_QUERY += (
     Wrong("numbers", "softmax twice", "one key",
           change_groups(then=lambda w: w.softmax(-1))),
@@ -381,10 +381,11 @@ def cost_with_heads_in_a_group(C, H, G, T, S):
 
 
 @HEAD_COST.wrong("type", "every number")
-def cost_with_true_division(C, H, G, T, S):
-    """C / H is a number with a point in Python."""
+def cost_as_text(C, H, G, T, S):
+    """Numbers as text."""
     D = C / H
-    return [2 * C * C + 2 * C * G * D, H * T * S, T * S * C, 2 * S * G * D]
+    found = [2 * C * C + 2 * C * G * D, H * T * S, T * S * C, 2 * S * G * D]
+    return [str(n) for n in found]
 
 
 LAYER_FAULT = Answers(checks.check_layer_fault)

@@ -16,7 +16,7 @@ from attnbook.exercises.positions.relative_bias import (
 from attnbook.exercises.positions.rotate import rotate
 from attnbook.exercises.positions.sinusoidal import interleave, sinusoidal
 from wrong_answers import Wrong
-from wrong_answers.common import Answers, detached, single
+from wrong_answers.common import Answers, detached, in_double
 
 # What is right, to be spoilt.
 relative_bias = look_up_bias(clip_distance)
@@ -287,7 +287,7 @@ def without_rows(heads, T, S):
     return (slopes_of(heads)[:, None, None] * torch.arange(S)).clone()
 
 
-RELATIVE_BIAS = Answers(checks.check_relative_bias, detached, single)
+RELATIVE_BIAS = Answers(checks.check_relative_bias, detached, in_double)
 RELATIVE_BIAS += (
     Wrong("numbers", "`.abs()` without an offset", "the shape",
           look_up_bias(lambda away, reach: away.abs().clamp(max=reach))),

@@ -10,7 +10,7 @@ from attnbook.exercises.self_attention.cross_attention import (
     mask_future,
 )
 from wrong_answers import Wrong
-from wrong_answers.common import Answers, detached, single
+from wrong_answers.common import Answers, detached, in_double
 
 RIGHT = average_values()
 
@@ -135,7 +135,7 @@ def scalar(scale):
     return causal(scale=scale)
 
 
-SELF_ATTENTION = Answers(checks.check_self_attention, detached, single)
+SELF_ATTENTION = Answers(checks.check_self_attention, detached, in_double)
 SELF_ATTENTION += (
 *of_any(attend_to_itself),
     Wrong("numbers", "reshape for transpose", "the shape",
@@ -160,7 +160,7 @@ def viewed(x, W_query, W_key, W_value):
     return scores.softmax(-1) @ value
 
 
-CROSS_ATTENTION = Answers(checks.check_cross_attention, detached, single)
+CROSS_ATTENTION = Answers(checks.check_cross_attention, detached, in_double)
 CROSS_ATTENTION += (
 *of_any(lambda answer: answer),
     Wrong("numbers", "reshape for transpose", "the shape",
@@ -187,7 +187,7 @@ def unshifted(x, memory, W_query, W_key, W_value):
 
 
 CAUSAL_SELF_ATTENTION = Answers(
-    checks.check_causal_self_attention, detached, single
+    checks.check_causal_self_attention, detached, in_double
 )
 CAUSAL_SELF_ATTENTION += (
     Wrong("numbers", "a window of two, copied from a local model",
@@ -216,7 +216,7 @@ CAUSAL_SELF_ATTENTION += (
           "half precision",
           causal(bend=lambda s: s.masked_fill(
               torch.ones_like(s, dtype=torch.bool).triu(1), -65504.0))),
-    Wrong("error", "the Annotated Transformer's -1e9",
+    Wrong("numbers", "the Annotated Transformer's -1e9",
           "usual scores in single precision",
           causal(bend=lambda s: s.masked_fill(
               torch.ones_like(s, dtype=torch.bool).triu(1), -1e9))),
@@ -257,9 +257,10 @@ def changed_as_set(*inputs):
 
 
 @CHANGED_OUTPUTS.wrong("type", "which outputs")
-def changed_as_tensor(*inputs):
-    """A tensor of indices, as torch.where returns it."""
-    return torch.tensor(checks.check_changed_outputs.solution(*inputs))
+def changed_as_column(*inputs):
+    """A column of indices, as torch.nonzero returns it."""
+    changed = checks.check_changed_outputs.solution(*inputs)
+    return torch.tensor(changed)[:, None]
 
 
 @CHANGED_OUTPUTS.wrong("numbers", "how many outputs")

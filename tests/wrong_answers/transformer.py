@@ -10,9 +10,9 @@ from attnbook.exercises.transformer.block import block
 from attnbook.exercises.transformer.decoder_step import decoder_step
 from attnbook.exercises.transformer.label_shift import next_symbol_loss
 from wrong_answers import Wrong
-from wrong_answers.common import Answers, detached, single
+from wrong_answers.common import Answers, detached, in_double
 
-LAYER_NORM = Answers(checks.check_layer_norm, single)
+LAYER_NORM = Answers(checks.check_layer_norm, in_double)
 LAYER_NORM += (
     Wrong(
         "ready-made",
@@ -43,10 +43,10 @@ def eps_in_the_mean(x, gain, bias, eps):
 
 
 @LAYER_NORM.wrong("numbers", "numbers near 0")
-def difference_of_squares(x, gain, bias, eps):
-    """The mean of the squares less the square of the mean."""
+def mean_of_squares(x, gain, bias, eps):
+    """The mean of the squares, as if the mean were 0."""
     mean = x.mean(-1, keepdim=True)
-    variance = x.square().mean(-1, keepdim=True) - mean.square()
+    variance = x.square().mean(-1, keepdim=True)
     return (x - mean) / (variance + eps).sqrt() * gain + bias
 
 
@@ -122,7 +122,7 @@ def last_only(logits, ids, pad):
     return F.cross_entropy(logits[:, -2], ids[:, -1], ignore_index=pad)
 
 
-BLOCK = Answers(checks.check_block, detached, single)
+BLOCK = Answers(checks.check_block, detached, in_double)
 
 
 @BLOCK.wrong("numbers", "the direction")
@@ -174,7 +174,7 @@ def way_detached(x, attention, network, first, second):
     return x + network(second(x))
 
 
-DECODER_STEP = Answers(checks.check_decoder_step, detached, single)
+DECODER_STEP = Answers(checks.check_decoder_step, detached, in_double)
 DECODER_STEP += (
     Wrong(
         "numbers",
@@ -300,12 +300,13 @@ def cost_with_positions(V, C, H, G, F, L, S):
 
 
 @MODEL_COST.wrong("type", "every number")
-def cost_with_true_division(V, C, H, G, F, L, S):
-    """C / H is a number with a point in Python."""
+def cost_as_text(V, C, H, G, F, L, S):
+    """Numbers as text."""
     D = C / H
     attention = 2 * C * C + 2 * C * G * D + 2 * D
     model = V * C + L * (attention + 3 * C * F + 2 * C) + C
-    return [attention, 3 * C * F, model, 2 * L * S * G * D]
+    found = [attention, 3 * C * F, model, 2 * L * S * G * D]
+    return [str(n) for n in found]
 
 
 BLOCK_FAULT = Answers(checks.check_block_fault)

@@ -51,10 +51,15 @@ def list_outcomes(
 
 @lru_cache(maxsize=2048)
 def draw_outcomes(
-    draw: Draw, answer: Callable, seed: int, nth: int
+    draw: Draw,
+    answer: Callable,
+    seed: int,
+    nth: int,
+    precision: torch.dtype | None = None,
 ) -> tuple[Outcome, ...]:
     """Return what an answer gives as it is, and then with random roundings.
 
+    The roundings are those of the result's precision, unless another is given.
     A draw that was stopped, or whose tensors have other shapes, is left out.
     """
 
@@ -67,6 +72,6 @@ def draw_outcomes(
     found = [usual]
     with preserve_state():
         for i in range(DRAWS if kinds else 0):
-            with RandomRounding(kinds[0], seed=i):
+            with RandomRounding(precision or kinds[0], seed=i):
                 found.append(run(answer, case, watched=False))
     return tuple(x for x in found if shapes(x) == shapes(usual))

@@ -8,27 +8,37 @@ data alone, where the learner's code cannot change it.
 import inspect
 import secrets
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
+from attnbook.exercises.by_heart import looks_hard_coded
 from attnbook.exercises.cached_outcomes import (
     draw_cases,
     draw_outcomes,
     list_outcomes,
 )
+from attnbook.exercises.difference import Roundings, find_difference
 from attnbook.exercises.guard import ATTENTION, preserve_state, write_full_name
+from attnbook.exercises.hint import Hint, write_hint
 from attnbook.exercises.limits import SHOWN
 from attnbook.exercises.mistake import Mistake, Trial
-from attnbook.exercises.outcome import Case, Draws, Outcome, is_same_outcome
+from attnbook.exercises.outcome import (
+    Case,
+    Draws,
+    Outcome,
+    is_same_outcome,
+    read_like,
+)
 from attnbook.exercises.runner import run, run_rounds
 from attnbook.exercises.verdict import (
     LIMITS,
     Finding,
     Verdict,
-    find_difference,
+    describe_case,
     make_finding,
+    make_refusal,
 )
 
 __all__ = ["Case", "Exercise", "Mistake", "Outcome", "Verdict", "run"]
@@ -52,6 +62,8 @@ class Exercise:
         returns: the names of what it returns.
         draw: the cases, simplest first, from a private generator.
         mistakes: the wrong answers known by name.
+        remarks: right answers that fail beyond what the exercise asks, each
+            with what to say about it.
         allowed: which calls may be used, in words.
         forbidden: names of the torch functions that may not.
         compare_by: returns the part of an outcome that is compared, where
@@ -61,6 +73,8 @@ class Exercise:
             allowed as well.
         helpers: functions that the solution calls and that a chapter shows
             with it.
+        same_precision: whether the exercise asks for a result in the precision
+            of the inputs; if not, one in single precision is as right.
     """
 
     title: str
@@ -71,11 +85,13 @@ class Exercise:
     returns: tuple[str, ...]
     draw: Callable[[torch.Generator], tuple[Case, ...]]
     mistakes: tuple[Mistake, ...] = ()
+    remarks: tuple[Mistake, ...] = ()
     allowed: str = "Everything is allowed but a ready-made attention."
     forbidden: frozenset[str] = ATTENTION
     compare_by: Callable[[Outcome], Outcome] = lambda outcome: outcome
     other_solutions: tuple[Callable, ...] = ()
     helpers: tuple[Callable, ...] = ()
+    same_precision: bool = False
 
     def __repr__(self) -> str:
         return f"{'★' * self.stars} {self.minutes} minutes: {self.title}"
@@ -116,27 +132,49 @@ class Exercise:
                 break
         return tuple(trials)
 
+    def hint(self, step: int = 1) -> Hint:
+        """Return a hint: 1 is a question, 2 is what is needed, 3 is a line."""
+        return write_hint(self, step)
+
     def judge(self, trials: tuple[Trial, ...], own: bool = True) -> Verdict:
         """Reach a verdict from what an attempt did, and nothing else."""
         every = [x for t in trials for r in t.rounds for x in r]
-        if not all(outcome.attempted for outcome in every):
+        if not any(outcome.attempted for outcome in every):
             return NOT_YET
-        if limits := [x.stopped for x in every if x.stopped]:
-            return make_refusal(make_finding(limits[0], what=LIMITS[limits[0]]))
+        if (stopped := self._find_limit(trials)) is not None:
+            return stopped
         if used := [name for outcome in every for name in outcome.used]:
             return make_refusal(make_finding("ready-made", what=f"`{used[0]}`"))
         for trial in trials:
-            if finding := self._find_unsteadiness(trial):
-                return make_refusal(finding)
-        for nth, trial in enumerate(trials):
-            if found := self._find_first_wrong(trial):
-                return self._refuse(trials, *found, by_heart=nth > 0)
+            if (unsteady := self._find_unsteadiness(trial)) is not None:
+                return unsteady
+        trials = tuple(map(self._read_trial, trials))
+        found = [self._list_differences(trial) for trial in trials]
+        for nth, differences in enumerate(found):
+            if any(not x.harmless for x in differences.values()):
+                return self._refuse(trials, found, nth)
         if own and (handed := self._find_library_answer(every)):
             return make_refusal(make_finding("ready-made", what=f"`{handed}`"))
-        return RIGHT
+        return replace(RIGHT, remarks=self._write_remarks(trials, found))
 
-    def _find_unsteadiness(self, trial: Trial) -> Finding | None:
-        """Return why equal inputs did not get equal answers, if so.
+    def _describe(self, trial: Trial, nth: int) -> str:
+        """Return what the nth case of a trial tries, with its inputs."""
+        takes = tuple(inspect.signature(self.solution).parameters)
+        return describe_case(self.draw_cases(trial.seed)[nth], takes)
+
+    def _find_limit(self, trials: tuple[Trial, ...]) -> Verdict | None:
+        """Return the refusal of an attempt that ran into a limit."""
+        for trial in trials:
+            for outcomes in trial.rounds:
+                for nth, outcome in enumerate(outcomes):
+                    if slug := outcome.stopped:
+                        found = make_finding(slug, what=LIMITS[slug])
+                        tried = self._describe(trial, nth)
+                        return make_refusal(found, tried, self.section)
+        return None
+
+    def _find_unsteadiness(self, trial: Trial) -> Verdict | None:
+        """Return the refusal if equal inputs did not get equal answers.
 
         Where numbers lie in memory can change the order in which a processor
         adds them, so that equal inputs need not get the same last bits.
@@ -145,11 +183,23 @@ class Exercise:
             zip(*trial.rounds, strict=True)
         ):
             draws = self.make_draws(self.solution, trial.seed, nth)
+            slug = ""
             if again and not is_same_outcome(again[0], one, draws):
-                return make_finding("state")
-            if not is_same_outcome(reseeded, one, draws):
-                return make_finding("random")
+                slug = "state"
+            elif not is_same_outcome(reseeded, one, draws):
+                slug = "random"
+            if slug:
+                tried = f"twice {self._describe(trial, nth)}"
+                return make_refusal(make_finding(slug), tried, self.section)
         return None
+
+    def _read_trial(self, trial: Trial) -> Trial:
+        """Return a trial with numbers held as the solution's are."""
+        wants = list(list_outcomes(self.draw, self.solution, trial.seed))
+        return replace(
+            trial,
+            rounds=tuple(tuple(map(read_like, r, wants)) for r in trial.rounds),
+        )
 
     def _find_library_answer(self, every: list[Outcome]) -> str | None:
         """Return the library's function that answered, if one did.
@@ -164,9 +214,10 @@ class Exercise:
         blocks -= {write_full_name(self.solution)}
         return next((name for name in used if name not in blocks), None)
 
-    def _find_first_wrong(self, trial: Trial) -> tuple[Case, Finding] | None:
-        """Return the first case that went wrong, and how."""
+    def _list_differences(self, trial: Trial) -> dict[int, Finding]:
+        """Return what is wrong, by the place of its case."""
         takes = tuple(inspect.signature(self.solution).parameters)
+        found: dict[int, Finding] = {}
         with preserve_state():
             for nth, (case, got, want) in enumerate(
                 zip(
@@ -177,65 +228,148 @@ class Exercise:
                 )
             ):
                 got, want = map(self.compare_by, (got, want))
-                draws = self.make_draws(self.solution, trial.seed, nth)
+                roundings = self.make_roundings(trial.seed, nth)
                 if finding := find_difference(
-                    got, want, takes, self.returns, draws
+                    got, want, takes, self.returns, roundings
                 ):
-                    return case, finding
-        return None
+                    exact = self.same_precision and finding.slug == "dtype"
+                    harmless = finding.harmless and not exact
+                    beyond = harmless or not case.asked
+                    found[nth] = replace(finding, harmless=beyond)
+        return found
 
-    def make_draws(self, answer: Callable, seed: int, nth: int) -> Draws:
+    def make_roundings(self, seed: int, nth: int) -> Roundings:
+        """Return what the solution gives with random roundings."""
+        return Roundings(
+            self.make_draws(self.solution, seed, nth),
+            self.make_draws(self.solution, seed, nth, torch.float32),
+        )
+
+    def make_draws(
+        self,
+        answer: Callable,
+        seed: int,
+        nth: int,
+        precision: torch.dtype | None = None,
+    ) -> Draws:
         """Return what makes an answer's tensors with random roundings."""
 
         def made() -> list[tuple[Tensor, ...]]:
-            found = draw_outcomes(self.draw, answer, seed, nth)
+            found = draw_outcomes(self.draw, answer, seed, nth, precision)
             for other in (
                 self.other_solutions if answer is self.solution else ()
             ):
-                found += draw_outcomes(self.draw, other, seed, nth)[1:]
+                found += draw_outcomes(self.draw, other, seed, nth, precision)[
+                    1:
+                ]
             return [self.compare_by(x).tensors for x in found]
 
         return made
 
-    def _equals_mistake(
-        self, mistake: Mistake, trials: tuple[Trial, ...]
+    def _equals_in_case(
+        self, answer: Callable, trial: Trial, nth: int, want: Outcome
     ) -> bool:
-        """Tell whether a mistake does the same as the attempt in every case."""
-        return all(
-            is_same_outcome(
-                *map(self.compare_by, pair),
-                self.make_draws(mistake.answer, trial.seed, nth),
-            )
-            for trial in trials
-            for nth, pair in enumerate(
-                zip(
-                    trial.rounds[0],
-                    list_outcomes(self.draw, mistake.answer, trial.seed),
-                    strict=True,
-                )
-            )
+        """Tell whether an answer of ours does the same in one case."""
+        return is_same_outcome(
+            *map(self.compare_by, (trial.rounds[0][nth], want)),
+            self.make_draws(answer, trial.seed, nth),
         )
+
+    def _equals_mistake(
+        self,
+        mistake: Mistake,
+        trials: tuple[Trial, ...],
+        only: set[tuple[int, int]] | None = None,
+    ) -> bool:
+        """Tell whether a mistake does the same as the attempt.
+
+        In every case, or only in those of some seeds and places.
+        """
+        return all(
+            self._equals_in_case(mistake.answer, trial, nth, want)
+            for trial in trials
+            for nth, want in enumerate(
+                list_outcomes(self.draw, mistake.answer, trial.seed)
+            )
+            if only is None or (trial.seed, nth) in only
+        )
+
+    def _list_remarked(self, trials: tuple[Trial, ...]) -> set[tuple[int, int]]:
+        """Return seed and place of cases where the attempt is as a remark says.
+
+        There the attempt fails, with a mistake or without one.
+        """
+        return {
+            (trial.seed, nth)
+            for trial in trials
+            for nth, case in enumerate(self.draw_cases(trial.seed))
+            if not case.asked
+            and any(
+                self._equals_mistake(x, (trial,), only={(trial.seed, nth)})
+                for x in self.remarks
+            )
+        }
 
     def _refuse(
         self,
         trials: tuple[Trial, ...],
-        case: Case,
-        finding: Finding,
-        by_heart: bool,
+        found: list[dict[int, Finding]],
+        which: int,
     ) -> Verdict:
-        """Name the known mistake, or describe the difference."""
-        seen = f"{case.tries}, {finding.sentence}"
-        end = f"Reread “{self.section}”."
-        for mistake in self.mistakes:
-            if self._equals_mistake(mistake, trials):
-                message = f"because {mistake.because} ({seen}). {end}"
-                return Verdict("✗", message, mistake.slug)
-        if by_heart:
-            return make_refusal(make_finding("hard-coded", what=seen))
-        stop = "" if seen.endswith("?") else "."
-        return Verdict("✗", f"because, {seen}{stop} {end}", finding.slug)
+        """Name the known mistake, or describe the first difference."""
+        wrong = {
+            (trial.seed, nth)
+            for trial, differences in zip(trials, found, strict=True)
+            for nth, finding in differences.items()
+            if not finding.harmless
+        }
+        trial = trials[which]
+        nth = min(nth for seed, nth in wrong if seed == trial.seed)
+        finding, tried = found[which][nth], self._describe(trial, nth)
+        every = {
+            (trial.seed, nth)
+            for trial in trials
+            for nth in range(len(self.draw_cases(trial.seed)))
+        }
+        rest = every - self._list_remarked(trials)
+        for only in [None, rest] if rest != every else [None]:
+            for mistake in self.mistakes:
+                if self._equals_mistake(mistake, trials, only):
+                    named = replace(
+                        finding, slug=mistake.slug, likely=mistake.because
+                    )
+                    return make_refusal(named, tried, self.section)
+        if which and looks_hard_coded(
+            [self.draw_cases(x.seed) for x in (trials[0], trial)],
+            {nth for seed, nth in wrong if seed == trial.seed},
+        ):
+            learned = make_finding("hard-coded", what=finding.seen)
+            return make_refusal(learned, tried, self.section)
+        # Right in some cases where the mistake is wrong.
+        near = [
+            x for x in self.mistakes if self._equals_mistake(x, trials, wrong)
+        ]
+        if len(near) == 1:
+            finding = replace(finding, likely=near[0].because)
+        return make_refusal(finding, tried, self.section)
 
-
-def make_refusal(finding: Finding) -> Verdict:
-    """Return the verdict that words a finding."""
-    return Verdict("✗", f"because {finding.sentence}", finding.slug)
+    def _write_remarks(
+        self, trials: tuple[Trial, ...], found: list[dict[int, Finding]]
+    ) -> tuple[str, ...]:
+        """Return what to say about a right answer, each thing once."""
+        remarks: dict[str, str] = {}
+        for trial, differences in zip(trials, found, strict=True):
+            for nth, finding in differences.items():
+                for known in self.remarks:
+                    if self._equals_mistake(
+                        known, (trial,), only={(trial.seed, nth)}
+                    ):
+                        remarks.setdefault(known.slug, known.because)
+                        break
+                else:
+                    case = self.draw_cases(trial.seed)[nth]
+                    likely = finding.likely and f" ({finding.likely})"
+                    said = finding.seen[:1].lower() + finding.seen[1:]
+                    words = f"{case.tries}, {said}{likely}"
+                    remarks.setdefault(finding.slug, words)
+        return tuple(remarks.values())

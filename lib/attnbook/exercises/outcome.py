@@ -1,7 +1,7 @@
 """What a call of a learner's function returned, as data to be compared."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -14,15 +14,23 @@ Draws = Callable[[], Sequence[tuple[Tensor, ...]]]
 
 @dataclass(frozen=True)
 class Case:
-    """One call: what it tries, in words, its inputs, and whether to go back.
+    """One call of an answer.
 
-    `room` is how many bytes of tensors it may hold at once, if that counts.
+    Attributes:
+        tries: what it tries, in words.
+        inputs: of the call.
+        gradient: whether the gradients are compared, too.
+        memory_limit: how many bytes of tensors it may hold at once, if that
+            counts.
+        asked: whether the exercise asks for it in plain words. If not, what
+            goes wrong is a remark on a right answer.
     """
 
     tries: str
     inputs: tuple
     gradient: bool = False
     memory_limit: int | None = None
+    asked: bool = True
 
 
 @dataclass(frozen=True)
@@ -61,7 +69,11 @@ class Outcome:
 
 
 def find_differences(
-    ours: Tensor, right: Tensor, draws: Draws = tuple, nth: int = 0
+    ours: Tensor,
+    right: Tensor,
+    draws: Draws = tuple,
+    nth: int = 0,
+    precision: torch.dtype | None = None,
 ) -> Tensor:
     """Return True where two tensors of one shape differ beyond rounding.
 
@@ -73,11 +85,12 @@ def find_differences(
         right: the other, which the tolerance is for.
         draws: what the other's answer gives with random roundings.
         nth: which of its tensors this is.
+        precision: in which results are stored, if not in the right one's.
     """
-    beyond = compute_tolerance_share(ours, right) > 1
+    beyond = compute_tolerance_share(ours, right, (), precision) > 1
     if right.is_floating_point() and beyond.any():
         drawn = [tensors[nth] for tensors in draws()]
-        beyond = compute_tolerance_share(ours, right, drawn) > 1
+        beyond = compute_tolerance_share(ours, right, drawn, precision) > 1
     return beyond
 
 
@@ -112,6 +125,48 @@ def is_same_outcome(
         and ours.changed == right.changed
         and are_equal(ours.tensors, right.tensors, draws)
     )
+
+
+def read_like(got: Outcome, want: Outcome) -> Outcome:
+    """Return an outcome whose numbers are held as the right ones are.
+
+    A number may be a tensor or an array with one entry, and a list of integers
+    a tensor, an array, or a list of 0-dimensional tensors.
+    """
+    given = got.output
+    if got.form == want.form or not given:
+        return got
+    alone = got.form in ("a tensor", "an object of type ndarray")
+    if want.form == "a number" and alone and is_numeric(given[0]):
+        if given[0].numel() != 1:
+            return got
+        number = given[0].reshape(()).to(want.output[0].dtype)
+        return replace(
+            got, form=want.form, output=(number,), gradients=want.gradients
+        )
+    if want.form == "a list of integers" and got.form != "a number":
+        if not alone and all(x.dim() == 0 and is_numeric(x) for x in given):
+            floating = any(x.is_floating_point() for x in given)
+            kind = torch.float64 if floating else torch.int64
+            given = (torch.stack([x.to(kind) for x in given]),)
+        if len(given) == 1 and given[0].dim() == 1 and is_numeric(given[0]):
+            listed = read_integers(given[0])
+            return replace(
+                got, form=want.form, output=(listed,), gradients=want.gradients
+            )
+    return got
+
+
+def is_numeric(x: Tensor) -> bool:
+    """Tell whether a tensor holds real numbers, not truth values."""
+    return not (x.is_complex() or x.dtype == torch.bool)
+
+
+def read_integers(x: Tensor) -> Tensor:
+    """Return whole numbers as integers, and others in double precision."""
+    wide = x.double()
+    whole = (wide == wide.round()) & wide.isfinite()
+    return x.long() if not x.is_floating_point() or whole.all() else wide
 
 
 def read_error_type(error: str | None) -> str | None:

@@ -1,6 +1,8 @@
 """The result of a call: its kind in words, and its tensors."""
 
 import numbers
+import sys
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -20,11 +22,51 @@ def split_result(given) -> tuple[str, tuple[Tensor, ...]]:
         if all(map(is_tensor, given)) and given:
             plural = "s" if len(given) > 1 else " in a tuple or list"
             return f"{len(given)} tensor{plural}", tuple(given)
-        if all(type(x) is int for x in given):
-            return "a list of integers", (torch.tensor(given).long(),)
+        if (listed := read_numbers(given)) is not None:
+            whole = listed.dtype == torch.int64
+            return f"a list of {'integers' if whole else 'numbers'}", (listed,)
         kinds = ", ".join(type(x).__name__ for x in given)
         return f"a {type(given).__name__} of {kinds}", ()
-    return f"an object of type {type(given).__name__}", ()
+    return f"an object of type {type(given).__name__}", read_array(given)
+
+
+def read_numbers(given: Sequence) -> Tensor | None:
+    """Return the tensor of a list of numbers, or None if it holds others.
+
+    Python's numbers, NumPy's and 0-dimensional arrays and tensors are numbers;
+    whole ones are integers, however they are held.
+    """
+    found = []
+    for x in given:
+        if is_boolean(x) or getattr(x, "shape", ()) != ():
+            return None
+        x = x.item() if hasattr(x, "item") else x
+        if not isinstance(x, numbers.Real):
+            return None
+        found.append(x)
+    if all(isinstance(x, int) or float(x).is_integer() for x in found):
+        return make_integers(found)
+    return torch.tensor([float(x) for x in found], dtype=torch.float64)
+
+
+def make_integers(found: Sequence) -> Tensor | None:
+    """Return whole numbers as a tensor, or None if one is too large for it."""
+    whole = [int(x) for x in found]
+    if any(abs(x) >= 2**63 for x in whole):
+        return None
+    return torch.tensor(whole, dtype=torch.int64)
+
+
+def read_array(given) -> tuple[Tensor, ...]:
+    """Return the tensor of a NumPy array of numbers, if it is one."""
+    numpy = sys.modules.get("numpy")
+    if not numpy or type(given) is not numpy.ndarray:
+        return ()
+    kinds = {"i": torch.int64, "u": torch.int64, "f": torch.float64}
+    kind = kinds.get(given.dtype.kind)
+    if kind is None or given.dtype == numpy.uint64:
+        return ()
+    return (torch.tensor(given.tolist(), dtype=kind),)
 
 
 def is_tensor(given) -> bool:

@@ -2,6 +2,7 @@
 
 import contextlib
 import copy
+import dis
 from collections.abc import Callable
 
 from torch import Tensor, nn
@@ -185,11 +186,26 @@ def is_same_model(now, before: nn.Module) -> bool:
 
 
 def is_stub(raised: BaseException) -> bool:
-    """Tell a stub's NotImplementedError from one that torch raises."""
+    """Tell a stub's NotImplementedError from one that PyTorch raises.
+
+    A stub's comes from a `raise` outside PyTorch. PyTorch's own come from C++
+    code, where the last of Python's instructions is a call, or from a `raise`
+    in one of its modules.
+    """
     torchs = ("not implemented for", 'required "forward"', "Could not run")
-    return isinstance(raised, NotImplementedError) and not any(
+    if not isinstance(raised, NotImplementedError) or any(
         words in str(raised) for words in torchs
-    )
+    ):
+        return False
+    trace = raised.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    if trace is None:
+        return False
+    module = trace.tb_frame.f_globals.get("__name__") or ""
+    code = trace.tb_frame.f_code.co_code
+    by_raise = dis.opname[code[trace.tb_lasti]] in ("RAISE_VARARGS", "RERAISE")
+    return by_raise and module.partition(".")[0] != "torch"
 
 
 def format_error(raised: BaseException) -> str:

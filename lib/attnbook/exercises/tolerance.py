@@ -85,7 +85,11 @@ PRODUCTS = {
 }
 
 
-def compute_tolerance(right: Tensor, draws: Sequence[Tensor] = ()) -> Tensor:
+def compute_tolerance(
+    right: Tensor,
+    draws: Sequence[Tensor] = (),
+    precision: torch.dtype | None = None,
+) -> Tensor:
     """Return how far from a right result another one may lie.
 
     Args:
@@ -93,13 +97,15 @@ def compute_tolerance(right: Tensor, draws: Sequence[Tensor] = ()) -> Tensor:
         draws: what an answer gives without random roundings, and then with
             them; without draws, only what the storing of results costs is
             allowed.
+        precision: in which intermediate results are stored, if not in that of
+            the result.
     """
     if not right.is_floating_point():
         return torch.zeros(right.shape, dtype=torch.float64)
     truth = right.double()
     finite = truth.abs().masked_fill(~truth.isfinite(), 0.0)
     largest = finite.max() if finite.numel() else 0.0
-    stored = STORED * torch.finfo(right.dtype).eps / 2 * largest
+    stored = STORED * torch.finfo(precision or right.dtype).eps / 2 * largest
     allowed = torch.full_like(truth, float(stored))
     if len(draws) > 1:
         undrawn, *drawn = (x.double() for x in draws)
@@ -110,7 +116,10 @@ def compute_tolerance(right: Tensor, draws: Sequence[Tensor] = ()) -> Tensor:
 
 
 def compute_tolerance_share(
-    ours: Tensor, right: Tensor, draws: Sequence[Tensor] = ()
+    ours: Tensor,
+    right: Tensor,
+    draws: Sequence[Tensor] = (),
+    precision: torch.dtype | None = None,
 ) -> Tensor:
     """Return each number's distance as a share of what is allowed.
 
@@ -119,7 +128,7 @@ def compute_tolerance_share(
     """
     if right.is_complex():  # no exercise asks for one
         return torch.where(ours == right, 0.0, math.inf)
-    allowed = compute_tolerance(right, draws)
+    allowed = compute_tolerance(right, draws, precision)
     ours, right = ours.double(), right.double()
     share = (ours - right).abs() / allowed
     share = share.masked_fill(~(ours.isfinite() & right.isfinite()), math.inf)

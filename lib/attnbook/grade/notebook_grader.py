@@ -269,7 +269,7 @@ class NotebookGrader:
             found = make_finding(
                 "not-a-function", what=str(reply["kind"])[:100]
             )
-            return refuse(found.slug, found.sentence)
+            return refuse(found.slug, found.seen)
         try:
             trials = tuple(
                 make_trial(seed, cases, given)
@@ -283,13 +283,13 @@ class NotebookGrader:
         except Exception:  # whatever a forged answer may lead to
             return refuse(
                 "tampered",
-                "its outcomes do not have the form that the grader expects",
+                "Its outcomes do not have the form that the grader expects",
             )
         used = self.ready.get((number, key))
         if not (verdict and used):
             return verdict
         found = make_finding("ready-made", what=f"`{used}`")
-        return refuse(found.slug, found.sentence)
+        return refuse(found.slug, found.seen)
 
     def explain_missing(self, key: str, late: bool) -> Verdict:
         """Return the verdict on a check that handed no attempt over."""
@@ -298,10 +298,10 @@ class NotebookGrader:
         for cell in reversed(naming):
             if cell.number in self.errors:
                 error = self.errors[cell.number]
-                return refuse("error", f"its cell fails: {error}")
+                return refuse("error", f"Its cell fails: {error}")
         if naming and late:
-            found = make_finding("too-long", what=f"{self.limits.whole:.0f}")
-            return refuse(found.slug, found.sentence)
+            found = make_finding("never-ran", what=f"{self.limits.whole:.0f}")
+            return refuse(found.slug, found.seen)
         if naming:
             number = naming[-1].number
             message = f"not graded: cell {number} names it, but no call ran"
@@ -318,4 +318,4 @@ class NotebookGrader:
 
 def refuse(slug: str, sentence: str) -> Verdict:
     """Return a refusal."""
-    return Verdict("✗", f"because {sentence}", slug)
+    return Verdict("✗", sentence, slug)

@@ -13,10 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from attnbook import exercises
+from attnbook.exercises.difference import find_difference
 from attnbook.exercises.exercise import FIRST, Exercise, run
 from attnbook.exercises.guard import preserve_state
 from attnbook.exercises.mistake import Mistake
-from attnbook.exercises.verdict import COMMON, find_difference
+from attnbook.exercises.verdict import COMMON, join_sentences
 from workshop.chapters import find_chapter
 
 SHOWS = {
@@ -100,10 +101,11 @@ def describe_symptom(exercise: Exercise, mistake: Mistake) -> str:
                 for f in (mistake.answer, exercise.solution)
             )
             names = ("",) * len(case.inputs)
-            draws = exercise.make_draws(exercise.solution, FIRST, nth)
-            if finding := find_difference(
-                got, want, names, exercise.returns, draws
-            ):
+            roundings = exercise.make_roundings(FIRST, nth)
+            finding = find_difference(
+                got, want, names, exercise.returns, roundings
+            )
+            if finding and case.asked and not finding.harmless:
                 return f"{case.tries}: {SHOWS[finding.slug]}"
     return "on fresh inputs"
 
@@ -111,12 +113,19 @@ def describe_symptom(exercise: Exercise, mistake: Mistake) -> str:
 def write_messages() -> str:
     """Return everything that a check can say, to be read as an editor would."""
     lines = ["# What the checks say", "", "## Any exercise", ""]
-    lines += [f"- `{slug}`: because {text}" for slug, text in COMMON.items()]
+    for slug, (seen, likely) in COMMON.items():
+        said = join_sentences([seen, likely and f"Most likely, {likely}"])
+        lines.append(f"- `{slug}`: {said}")
     for entry in list_entries():
         lines += ["", f"## {entry.chapter}: {entry.name}", ""]
         for mistake in entry.exercise.mistakes:
             verdict = entry.exercise(mistake.answer, 5)
             lines.append(f"- `{mistake.slug}`: {verdict.message}")
+        for remark in entry.exercise.remarks:
+            verdict = entry.exercise(remark.answer, 5, own=False)
+            lines.append(f"- `{remark.slug}`: {verdict!r}")
+        for step in (1, 2, 3):
+            lines.append(f"- {entry.exercise.hint(step)!r}")
     return "\n".join(lines) + "\n"
 
 

@@ -2,7 +2,7 @@
 
 from itertools import groupby
 
-from attnbook.exercises.verdict import COMMON
+from attnbook.exercises.verdict import COMMON, join_sentences
 from workshop.book.catalogue import (
     Entry,
     describe_symptom,
@@ -58,9 +58,10 @@ def write_common_mistakes() -> str:
         "| mistake | what a check says |",
         "|---|---|",
     ]
-    blanks = {"what": "…", "seen": "…", "right": "…"}
-    for slug, text in COMMON.items():
-        sentence = escape_cell(write_sentence(text.format(**blanks)))
+    blanks = dict.fromkeys(("what", "seen", "right", "pair"), "…")
+    for slug, (seen, likely) in COMMON.items():
+        said = [seen.format(**blanks), likely and f"Most likely, {likely}"]
+        sentence = escape_cell(join_sentences(said))
         rows.append(f"| **{slug.replace('-', ' ')}** `{slug}` | {sentence} |")
     return "\n".join(rows) + "\n"
 

@@ -7,6 +7,7 @@ import pytest
 
 from equivalent_mutants import find_reason
 from mutants import make_mutants
+from ordinary_answers import list_ordinary
 from workshop.book.catalogue import list_entries
 
 pytestmark = pytest.mark.bank
@@ -38,6 +39,14 @@ def test_every_right_answer_is_accepted_on_twenty_draws(entry):
     for seed in SEEDS:
         for words, answer in bank("right", entry):
             verdict = entry.exercise(answer, seed)
+            assert verdict, (words, seed, verdict)
+
+
+@each
+def test_every_ordinary_way_is_right_on_twenty_draws(entry):
+    for words, answer in list_ordinary(entry):
+        for seed in SEEDS:
+            verdict = entry.exercise(answer, seed, own=False)
             assert verdict, (words, seed, verdict)
 
 

@@ -5,7 +5,6 @@ import importlib
 import inspect
 import pickle
 import random
-import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -15,13 +14,16 @@ import numpy as np
 import pytest
 import torch
 
+from answer_styles import COUNTS, NUMBERS
 from attnbook.exercises import cost
 from attnbook.exercises.cached_outcomes import draw_cases, list_outcomes
+from attnbook.exercises.difference import write_pair
 from attnbook.exercises.edit import edit_solution
 from attnbook.exercises.exercise import FIRST, Case, Exercise, Mistake
 from attnbook.exercises.mistake import Trial
 from attnbook.exercises.outcome import is_same_outcome
 from attnbook.exercises.runner import copy_input, run
+from ordinary_answers import list_ordinary
 from workshop.book.catalogue import list_entries
 from workshop.book.sections import read_sections
 from workshop.chapters import find_chapter
@@ -70,7 +72,8 @@ def test_a_declared_mistake_is_named_in_the_verdict(check, mistake):
     verdict = check(mistake.answer, FRESH)
     assert not verdict
     assert verdict.mistake == mistake.slug, verdict
-    assert repr(verdict).startswith(f"✗ because {mistake.because} (")
+    assert repr(verdict).startswith("✗ Tried ")
+    assert f" Most likely, {mistake.because}. Reread " in repr(verdict)
     assert "NameError" not in verdict.message
 
 
@@ -154,7 +157,8 @@ def test_an_exercise_declares_stars_minutes_and_allowed_calls(check):
     assert 1 <= check.minutes <= 60
     assert check.allowed.endswith(".")
     assert repr(check).startswith("★" * check.stars)
-    assert all(not m.because.endswith((".", "?")) for m in check.mistakes)
+    known = *check.mistakes, *check.remarks
+    assert all(not m.because.endswith((".", "?")) for m in known)
 
 
 @pytest.mark.parametrize(("chapter", "name", "check"), list(checks()))
@@ -268,8 +272,8 @@ def message(answer, fresh=1):
 
 def test_an_object_that_is_not_a_function_is_refused():
     assert message(None) == (
-        "✗ because the check got an object of type NoneType; pass the "
-        "function itself"
+        "✗ The check got an object of type NoneType; it needs the function "
+        "itself."
     )
     assert double(torch.zeros(2)).mistake == "not-a-function"
 
@@ -278,20 +282,20 @@ def test_an_object_that_is_not_a_function_is_refused():
     ("answer", "slug", "words"),
     [
         (lambda x, n: None, "none", "returns None"),
-        (lambda x, n: 3.0, "type", "returns a number and should return a ten"),
+        (lambda x, n: 3.0, "type", "returns a number; expected: a tensor"),
         (lambda x, n: True, "type", "returns a boolean"),
         (lambda x, n: (2 * x, x), "type", "returns 2 tensors"),
         (lambda x, n: (2 * x,), "type", "1 tensor in a tuple"),
-        (lambda x, n: [2, 2], "type", "a list of integers"),
+        (lambda x, n: [2, 2], "type", "a list of integers; expected: a tensor"),
         (lambda x, n: (2 * x).numpy(force=True), "type", "type ndarray"),
         (lambda x, n: [2 * x, "y"], "type", "a list of Tensor, str"),
-        (lambda x, n: 2 * x[:1], "shape", "shape (1,) and should have (2,)"),
-        (lambda x, n: 2 * x.double(), "dtype", "float64 and should be"),
+        (lambda x, n: 2 * x[:1], "shape", "shape (1,); expected: (2,)"),
+        (lambda x, n: 2 * x.double(), "dtype", "float64; expected: float32"),
         (lambda x, n: 2 * x + 0j, "dtype", "complex64"),
         (lambda x, n: x / 0, "nan", "`y[0]` is NaN"),
-        (lambda x, n: x.add_(x), "changed-input", "changes its input `x`"),
-        (lambda x, n: x.zero_(), "changed-input", "changes its input `x`"),
-        (lambda x, n: 2 * x + n, "numbers", "`y[0]` is 1 and should be 0"),
+        (lambda x, n: x.add_(x), "changed-input", "its input `x` is different"),
+        (lambda x, n: x.zero_(), "changed-input", "its input `x` is different"),
+        (lambda x, n: 2 * x + n, "numbers", "`y[0]` is 1; expected: 0"),
         (lambda x, n: 2 * x.detach(), "detached", "no gradient reaches `x`"),
         (lambda x, n: x + x.detach(), "gradient", "the gradient of `x[0]`"),
         (lambda x: x, "error", "TypeError"),
@@ -300,7 +304,7 @@ def test_an_object_that_is_not_a_function_is_refused():
         (lambda x, n: next(iter(())), "error", "StopIteration"),
         (lambda x, n: torch.ones(2, 7) @ x, "error", "RuntimeError"),
         (lambda x, n: x.tanh(out=x.long()), "error", "Error"),
-        (lambda x, n: x + 0, "once", "because it is there once (on x,"),
+        (lambda x, n: x + 0, "once", "Most likely, it is there once. Reread"),
         (lambda x, n: 2 * x * torch.rand(()), "random", "random numbers"),
         (lambda x, n: 2 * x * random.random(), "random", "random numbers"),
         (lambda x, n: 2 * x * np.random.rand(), "random", "random numbers"),
@@ -344,6 +348,37 @@ def test_a_not_implemented_error_of_torch_is_an_error():
     assert double(unsupported).mistake == "error"
 
 
+@pytest.mark.parametrize(
+    "torchs",
+    [
+        lambda x: torch.nn.Module()(x),
+        lambda x: torch.sparse_coo_tensor([[0]], [1.0], (2,)).tanh_().cos(),
+    ],
+)
+def test_what_torch_does_not_implement_is_not_a_stub(torchs):
+    with pytest.raises(NotImplementedError):
+        torchs(torch.zeros(2))
+    assert double(lambda x, n: torchs(x)).mistake == "error"
+
+
+def test_a_stub_in_a_helper_is_not_attempted():
+    def helper(x):
+        raise NotImplementedError
+
+    assert repr(double(lambda x, n: helper(x))) == "… not attempted yet"
+
+
+def test_a_branch_that_is_not_written_is_a_refusal():
+    def half(x, n):
+        if n == 2:
+            raise NotImplementedError
+        return 2 * x
+
+    verdict = double(half, 1)
+    assert verdict.mistake == "unfinished"
+    assert "Tried on x: `x` (3,), `n` = 2." in repr(verdict)
+
+
 def test_state_between_calls_is_caught_even_when_it_raises():
     calls = []
 
@@ -366,6 +401,142 @@ def test_results_hard_coded_for_the_first_inputs_are_refused():
     assert double(by_heart).mistake == "hard-coded"
 
 
+def test_an_answer_that_fails_in_some_new_cases_is_not_said_to_know_results():
+    """It is right on the first inputs, and a formula explains that."""
+
+    def draw(rng):
+        x = torch.randn(3, generator=rng)
+        limit = x.abs().max() + 1
+        seen = rng.initial_seed() == FIRST
+        return (
+            Case("on x", (x, 2)),
+            Case("on large x", ((limit if seen else 100) * torch.ones(3), 2)),
+        )
+
+    asked = replace(double, draw=draw, mistakes=())
+    verdict = asked(lambda x, n: (2 * x).clamp(-50, 50), 1)
+    assert verdict.mistake == "numbers"
+    assert "on large x" in repr(verdict)
+
+
+def draw_beyond(rng):
+    x = torch.randn(3, generator=rng)
+    return (
+        Case("on x", (x, 2)),
+        Case("on large x", (1e5 * x, 2), asked=False),
+        Case("in double precision", (x.double(), 2)),
+    )
+
+
+beyond = replace(
+    double,
+    draw=draw_beyond,
+    mistakes=(),
+    remarks=(
+        Mistake(
+            "clipped",
+            "clipped",
+            "large numbers are clipped",
+            lambda x, n: (2 * x).clamp(-50, 50),
+        ),
+    ),
+)
+
+
+def test_what_lies_beyond_an_exercise_is_a_remark():
+    verdict = beyond(lambda x, n: (2 * x).clamp(-50, 50), 1)
+    assert verdict
+    assert verdict.mistake is None
+    assert verdict.remarks == ("large numbers are clipped",)
+    assert repr(verdict) == (
+        "✓ right. One more thing: large numbers are clipped."
+    )
+
+
+def test_a_remark_that_has_no_name_says_what_happened():
+    verdict = beyond(lambda x, n: (2 * x).clamp(-40, 40), 1)
+    assert verdict
+    assert len(verdict.remarks) == 1
+    assert verdict.remarks[0].startswith("on large x, `y[0]` is")
+
+
+def test_what_an_exercise_asks_stays_wrong():
+    assert not beyond(lambda x, n: 3 * x, 1)
+    assert not beyond(lambda x, n: (2 * x).clamp(-0.1, 0.1), 1)
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (
+            lambda x, n: (2 * (x.float() - 0.3) + 0.6).to(x.dtype),
+            "in single precision",
+        ),
+        (lambda x, n: 2 * x.float(), "is float32; expected: float64"),
+    ],
+)
+def test_single_precision_in_double_precision_is_a_remark(answer, words):
+    verdict = beyond(answer, 1)
+    assert verdict
+    assert words in verdict.remarks[0]
+
+
+def test_other_numbers_in_double_precision_stay_wrong():
+    wrong = beyond(lambda x, n: (2 + 1e-5 * (x.dtype == torch.float64)) * x, 1)
+    assert wrong.mistake == "numbers"
+
+
+@each
+def test_hints_lead_from_a_question_to_a_line_of_the_solution(check):
+    hints = [repr(check.hint(step)) for step in (1, 2, 3)]
+    assert repr(check.hint()) == hints[0]
+    assert hints[0].endswith("has an example.") and "?" in hints[0]
+    assert check.section in hints[0]
+    source = inspect.getsource(check.solution)
+    line = hints[2].partition("one line of the solution is")[2]
+    assert line.strip()
+    assert "".join(line.split()) in "".join(source.split())
+    with pytest.raises(ValueError, match="no hint 4"):
+        check.hint(4)
+
+
+@pytest.mark.parametrize("style", COUNTS.values(), ids=COUNTS)
+def test_counts_may_be_held_in_any_ordinary_way(style):
+    asked = replace(double, solution=lambda x, n: [n, 2 * n], mistakes=())
+    assert asked(style(asked.solution), 1)
+    wrong = asked(style(lambda x, n: [n, 2 * n + 1]), 1)
+    assert wrong.mistake == "numbers"
+    assert asked(style(lambda x, n: [n]), 1).mistake == "length"
+    assert asked(lambda x, n: [n, 2.5 * n], 1).mistake == "numbers"
+    assert asked(lambda x, n: [True, n], 1).mistake == "type"
+    assert asked(lambda x, n: torch.ones(2, 2), 1).mistake == "type"
+    assert asked(lambda x, n: n, 1).mistake == "type"
+
+
+@pytest.mark.parametrize("style", NUMBERS.values(), ids=NUMBERS)
+def test_a_number_may_be_held_in_any_ordinary_way(style):
+    asked = replace(double, solution=lambda x, n: n / 4, mistakes=())
+    assert asked(style(asked.solution), 1)
+    assert asked(style(lambda x, n: n / 3), 1).mistake == "numbers"
+    for other in ([0.5], True, torch.tensor(True), torch.ones(2)):
+        assert asked(lambda x, n, y=other: y, 1).mistake == "type"
+
+
+def ordinary():
+    """Yield every exercise with each ordinary way to write its answer."""
+    for entry in list_entries():
+        for words, answer in list_ordinary(entry):
+            name = f"{entry.module}-{entry.name}-{words}"
+            yield pytest.param(entry.exercise, answer, id=name)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("check", "answer"), list(ordinary()))
+def test_an_ordinary_way_to_write_the_answer_is_right(check, answer):
+    verdict = check(answer, FRESH, own=False)
+    assert verdict, verdict
+
+
 @pytest.mark.parametrize(
     "attend",
     [
@@ -381,10 +552,33 @@ def test_a_ready_made_attention_is_named(attend):
     assert "attention" in repr(verdict)
 
 
-def test_close_numbers_are_printed_with_enough_digits_to_differ():
-    verdict = double(lambda x, n: 2 * x + 0.001 * x.sign(), 1)
-    numbers = re.search(r"is (\S+) and should be (\S+)\. R", repr(verdict))
-    assert numbers[1] != numbers[2]
+@pytest.mark.parametrize(
+    ("ours", "right", "allowed", "words"),
+    [
+        (0.53360105, 0.53360102, 1e-9, "smaller by 3e-08, and rounding"),
+        (-0.5, -0.50001, 1e-6, "-0.5; expected: smaller by 1e-05, and round"),
+        (0.5, 0.25, 1e-6, "0.5; expected: 0.25"),
+        (1.0, 0.0, 1e-6, "1; expected: 0"),
+        (7, 8, 0.0, "7; expected: 8"),
+        (123456, 123457, 0.0, "123456; expected: larger by 1"),
+        (True, False, 0.0, "True; expected: False"),
+        (float("inf"), 1.0, 1e-6, "inf; expected: 1"),
+    ],
+)
+def test_numbers_that_look_alike_are_shown_by_their_difference(
+    ours, right, allowed, words
+):
+    assert words in write_pair(ours, right, allowed)
+
+
+def test_a_refusal_has_its_parts_in_order():
+    words = message(lambda x, n: x + 0)
+    places = [
+        words.index(part)
+        for part in ("Tried on x: `x` (3,), `n` = 2", "`y[0]` is", "expected")
+    ]
+    places += [words.index("Most likely, it is"), words.index("Reread “Twice”")]
+    assert places == sorted(places)
 
 
 @pytest.mark.long

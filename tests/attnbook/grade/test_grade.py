@@ -61,6 +61,16 @@ def test_right_wrong_and_missing_answers_get_different_verdicts(graded):
     assert read_slug(graded(WRONG, CHECK)) == "no-scale"
 
 
+def test_a_right_answer_with_a_remark_gets_its_points(graded):
+    late = RIGHT.replace("query * query.shape[-1] ** -0.5 @ key.mT", "{0}")
+    late = late.format("query @ key.mT * query.shape[-1] ** -0.5")
+    result = graded(late, CHECK)
+    assert read_points(result) == (1, POINTS)
+    assert read_slug(result) is None
+    verdict = result["exercises"]["check_weights"]["verdict"]
+    assert verdict.startswith("✓ right. One more thing: in half precision")
+
+
 def test_an_unsolved_chapter_gets_no_points(graded):
     stub = "def f(*x):\n    raise NotImplementedError\n"
     cells = [IMPORT.format(x) + f"{stub}\ncheck_{x}(f)" for x in ("attend",)]

@@ -38,7 +38,7 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
             "with B = S = M",
             (draw_normal(rng, 3, 3, 3), torch.tensor([2, 1, 3])),
         ),
-        Case("in double precision", to_double((states, lengths))),
+        Case("in double precision", to_double((states, lengths)), asked=False),
     )
 
 

@@ -25,8 +25,8 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
         Case("with as many positions as heads", (draw_normal(rng, 1, 3, 9), 3)),
         Case("with everything equal", (draw_normal(rng, 3, 3, 9), 3)),
         Case("with columns not next to each other", (turned, 2)),
-        Case("in double precision", to_double(usual)),
-        Case("in half precision", to_half(usual)),
+        Case("in double precision", to_double(usual), asked=False),
+        Case("in half precision", to_half(usual), asked=False),
     )
 
 

@@ -99,6 +99,7 @@ def add_encoding(x: Tensor, positions: Tensor, base: float = 10000.0) -> Tensor:
 
 
 check_rotate = Exercise(
+    same_precision=True,
     title="rotary position embedding",
     stars=2,
     minutes=15,

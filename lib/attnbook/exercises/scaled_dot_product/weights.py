@@ -66,11 +66,12 @@ def draw_weights(rng: torch.Generator) -> tuple[Case, ...]:
             (query.transpose(1, 2), key.transpose(1, 2)),
         ),
         Case("with scores near 110 and -110", draw_large_scores(rng, 5, 7)),
-        Case("in double precision", to_double(usual)),
+        Case("in double precision", to_double(usual), asked=False),
         Case("in half precision", to_half(inputs(2, t=3, s=5, d=7))),
         Case(
             "with products beyond half precision",
             draw_overflowing_products(rng, 3, 5),
+            asked=False,
         ),
     )
 
@@ -82,37 +83,6 @@ def scale_query(factor):
         return (query * factor(query) @ key.mT).softmax(-1)
 
     return answer
-
-
-def scale_product(factor):
-    """Return weights whose product is multiplied by another factor."""
-
-    def answer(query, key):
-        return (query @ key.mT * factor(query)).softmax(-1)
-
-    return answer
-
-
-def make_both_mistakes(
-    slug: str, title: str, because: str, factor
-) -> tuple[Mistake, Mistake]:
-    """Return a wrong factor as two mistakes: on the query, on the product.
-
-    They differ where the product overflows, and both are often written.
-    """
-    also = (
-        "; they are also scaled only after the product, which may already "
-        "have overflowed"
-    )
-    return (
-        Mistake(slug, title, because, scale_query(factor)),
-        Mistake(
-            f"{slug}-late",
-            f"{title}, after the product",
-            because + also,
-            scale_product(factor),
-        ),
-    )
 
 
 def count_heads(query) -> int:
@@ -141,18 +111,18 @@ check_weights = Exercise(
             "the scores are not divided by √D",
             scale_query(lambda q: 1.0),
         ),
-        *make_both_mistakes(
+        Mistake(
             "scaled-by-width",
             "division by D, not by √D",
             "the scores are divided by D; they should be divided by √D",
-            lambda q: 1 / q.shape[-1],
+            scale_query(lambda q: 1 / q.shape[-1]),
         ),
-        *make_both_mistakes(
+        Mistake(
             "scaled-by-model-width",
             "division by √(H·D), not by √D",
             "the scores are divided by √(H·D), the root of the model width; "
             "they should be divided by √D",
-            lambda q: (count_heads(q) * q.shape[-1]) ** -0.5,
+            scale_query(lambda q: (count_heads(q) * q.shape[-1]) ** -0.5),
         ),
         Mistake(
             "scaled-by-heads",
@@ -180,13 +150,6 @@ check_weights = Exercise(
             "the weights are divided by √D after the softmax; the scores "
             "should be divided before it",
             lambda q, k: (q @ k.mT).softmax(-1) / q.shape[-1] ** 0.5,
-        ),
-        Mistake(
-            "scaled-late",
-            "scaled after the product",
-            "the scores are divided after the product, which may already have "
-            "overflowed; scale the query first",
-            lambda q, k: (q @ k.mT * q.shape[-1] ** -0.5).softmax(-1),
         ),
         Mistake(
             "no-shift",
@@ -224,6 +187,15 @@ check_weights = Exercise(
                 * q.shape[-1] ** -0.5
                 @ k.reshape(*k.shape[:-2], k.shape[-1], k.shape[-2])
             ).softmax(-1),
+        ),
+    ),
+    remarks=(
+        Mistake(
+            "scaled-late",
+            "scaled after the product",
+            "in half precision the product overflows before it is divided; "
+            "scale the query first",
+            lambda q, k: (q @ k.mT * q.shape[-1] ** -0.5).softmax(-1),
         ),
     ),
 )

@@ -35,7 +35,7 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
         Case("with equal entries", (flat, gain, bias, eps)),
         Case("with a mean of 30,000", to_double((x + 30_000, gain, bias, eps))),
         Case("with a transposed view", (x.mT.clone().mT, gain, bias, eps)),
-        Case("in double precision", to_double(usual)),
+        Case("in double precision", to_double(usual), asked=False),
     )
 
 
@@ -148,6 +148,20 @@ check_layer_norm = Exercise(
                 layer_norm,
                 "x.mean(dim=-1 → x.mean(dim=0",
                 "square().mean(dim=-1 → square().mean(dim=0",
+            ),
+        ),
+    ),
+    remarks=(
+        Mistake(
+            "difference-of-squares",
+            "variance as a difference of squares",
+            "the mean of the squares less the square of the mean loses digits "
+            "where the mean is large; subtract the mean first",
+            edit_solution(
+                layer_norm,
+                "centered.square().mean(dim=-1, keepdim=True) "
+                "→ x.square().mean(-1, keepdim=True) "
+                "- x.mean(-1, keepdim=True).square()",
             ),
         ),
     ),

@@ -1,0 +1,245 @@
+"""The first difference between what an answer gave and what is right."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from attnbook.exercises.outcome import Draws, Outcome, find_differences
+from attnbook.exercises.tolerance import compute_tolerance
+from attnbook.exercises.verdict import Finding, make_finding
+
+ALIKE = 0.02  # two numbers whose distance is a smaller share look alike
+SINGLE = torch.float32
+HALVES = (torch.float16, torch.bfloat16)
+
+
+@dataclass(frozen=True)
+class Roundings:
+    """What the solution gives with random roundings, in one case.
+
+    Attributes:
+        own: in the precision of its result.
+        single: in single precision, whatever its result's is.
+    """
+
+    own: Draws = tuple
+    single: Draws = tuple
+
+
+def find_difference(
+    got: Outcome,
+    want: Outcome,
+    takes: Sequence[str],
+    returns: Sequence[str],
+    roundings: Roundings | None = None,
+) -> Finding | None:
+    """Return the first thing that is wrong with an outcome, or None.
+
+    What is wrong comes before what is harmless.
+
+    Args:
+        got: what the attempt did.
+        want: what the solution did.
+        takes: the names of the inputs.
+        returns: the names of the outputs.
+        roundings: what the solution does with random roundings.
+    """
+    right = write_form(want, returns)
+    if not got.attempted:
+        return make_finding("unfinished", right=right)
+    if got.form == "None":
+        return make_finding("none", right=right)
+    if got.changed:
+        what = takes[got.changed[0]]
+        kind = "model" if what == "model" else "input"
+        return make_finding(f"changed-{kind}", what=what)
+    if got.error:
+        return make_finding("error", what=got.error, right=right)
+    if got.form != want.form:
+        return make_finding("type", what=got.form, right=want.form)
+    if "list" in want.form and len(got.output[0]) != len(want.output[0]):
+        seen, expected = (len(x.output[0]) for x in (got, want))
+        return make_finding(
+            "length", what=returns[0], seen=seen, right=expected
+        )
+    roundings = roundings or Roundings()
+    found = [
+        compare_tensors(name, got.output[i], want.output[i], roundings, i)
+        for i, name in enumerate(returns)
+    ]
+    found += compare_gradients(got, want, takes, roundings)
+    kept = [x for x in found if x is not None]
+    return next((x for x in kept if not x.harmless), next(iter(kept), None))
+
+
+def write_form(want: Outcome, returns: Sequence[str]) -> str:
+    """Return what is expected, in words."""
+    shapes = [str(tuple(x.shape)) for x in want.output]
+    if want.form == "a tensor":
+        return f"a tensor of shape {shapes[0]}"
+    if want.form.endswith("tensors"):
+        named = zip(returns, shapes, strict=True)
+        listed = ", ".join(f"`{name}` {shape}" for name, shape in named)
+        return f"{want.form}, {listed}"
+    return want.form
+
+
+def compare_tensors(
+    name: str, ours: Tensor, theirs: Tensor, roundings: Roundings, nth: int
+) -> Finding | None:
+    """Compare one returned tensor, the nth, with the right one."""
+    if ours.shape != theirs.shape:
+        seen, right = (str(tuple(x.shape)) for x in (ours, theirs))
+        likely = explain_shape(tuple(ours.shape), tuple(theirs.shape))
+        return make_finding(
+            "shape", likely, what=f"`{name}`", seen=seen, right=right
+        )
+    if ours.dtype != theirs.dtype:
+        return compare_types(name, ours, theirs, roundings, nth)
+    empty = ours.isnan() & ~theirs.isnan()
+    if empty.any():
+        where = find_first(empty)
+        right = write_number(theirs[where].item())
+        return make_finding("nan", what=write_entry(name, where), right=right)
+    if found := describe_difference(ours, theirs, roundings, nth):
+        where, pair, harmless = found
+        what = write_entry(name, where)
+        return make_finding(
+            "numbers", IN_SINGLE * harmless, harmless, what=what, pair=pair
+        )
+    return None
+
+
+IN_SINGLE = "an intermediate result may be in single precision"
+
+
+def explain_shape(ours: tuple[int, ...], theirs: tuple[int, ...]) -> str:
+    """Return what most likely made a shape another one, or nothing."""
+    if sorted(ours) == sorted(theirs):
+        return "two axes are swapped"
+    if [n for n in ours if n != 1] == [n for n in theirs if n != 1]:
+        return "an axis of size 1 is missing or was added"
+    if len(ours) == len(theirs) - 1 or len(ours) == len(theirs) + 1:
+        longer, shorter = sorted((list(theirs), list(ours)), key=len)[::-1]
+        for i in range(len(longer)):
+            if longer[:i] + longer[i + 1 :] == shorter:
+                verb = "missing" if len(ours) < len(theirs) else "too many"
+                return f"an axis of size {longer[i]} is {verb}"
+    return ""
+
+
+def compare_types(
+    name: str, ours: Tensor, theirs: Tensor, roundings: Roundings, nth: int
+) -> Finding | None:
+    """Compare tensors of different types: the type, then perhaps the numbers.
+
+    A list of numbers that are not whole is compared with the integers. A result
+    in single precision is harmless where its numbers are right.
+    """
+    counted = theirs.dtype == torch.int64 and ours.dtype == torch.float64
+    if counted and (ours != ours.round()).any():
+        wide = theirs.double()
+        return compare_tensors(name, ours, wide, Roundings(), nth)
+    harmless = False
+    if ours.dtype == SINGLE and theirs.dtype == torch.float64:
+        beyond = find_differences(
+            ours.double(), theirs, roundings.single, nth, SINGLE
+        )
+        harmless = not beyond.any()
+    if ours.dtype == SINGLE and theirs.dtype in HALVES:
+        beyond = find_differences(ours, theirs, roundings.own, nth)
+        harmless = not beyond.any()
+    seen, right = (str(x.dtype).removeprefix("torch.") for x in (ours, theirs))
+    like = ", like the inputs" if theirs.is_floating_point() else ""
+    return make_finding(
+        "dtype",
+        harmless=harmless,
+        what=f"`{name}`",
+        seen=seen,
+        right=f"{right}{like}",
+    )
+
+
+def compare_gradients(
+    got: Outcome, want: Outcome, takes: Sequence[str], roundings: Roundings
+) -> list[Finding]:
+    """Compare the gradients of the floating-point inputs."""
+    findings = []
+    for nth, (i, ours, theirs) in enumerate(
+        zip(want.floating, got.gradients, want.gradients, strict=True),
+        start=len(want.output),
+    ):
+        if not (found := describe_difference(ours, theirs, roundings, nth)):
+            continue
+        where, pair, harmless = found
+        if not ours.any():
+            findings.append(make_finding("detached", what=takes[i]))
+            continue
+        what = write_entry(takes[i], where)
+        likely = IN_SINGLE * harmless
+        findings.append(
+            make_finding("gradient", likely, harmless, what=what, pair=pair)
+        )
+    return findings
+
+
+def describe_difference(
+    ours: Tensor, theirs: Tensor, roundings: Roundings, nth: int
+) -> tuple[tuple[int, ...], str, bool] | None:
+    """Return where two tensors differ first, how, and if it is harmless.
+
+    In double precision, a difference that single precision explains is
+    harmless.
+    """
+    wrong = find_differences(ours, theirs, roundings.own, nth)
+    if not wrong.any():
+        return None
+    harmless = False
+    if theirs.dtype == torch.float64 and roundings.single is not tuple:
+        coarse = find_differences(ours, theirs, roundings.single, nth, SINGLE)
+        harmless = not coarse.any()
+        wrong = wrong if harmless else coarse
+    where = find_first(wrong)
+    drawn = [tensors[nth] for tensors in roundings.own()]
+    allowed = compute_tolerance(theirs, drawn)[where].item()
+    pair = write_pair(ours[where].item(), theirs[where].item(), allowed)
+    return where, pair, harmless
+
+
+def find_first(where: Tensor) -> tuple[int, ...]:
+    """Return the index of the first True."""
+    return tuple(torch.nonzero(where)[0].tolist())
+
+
+def write_entry(name: str, where: tuple[int, ...]) -> str:
+    """Return how an entry is written: `weights[0, 2]`."""
+    return f"`{name}[{', '.join(map(str, where))}]`" if where else f"`{name}`"
+
+
+def write_pair(ours: float, right: float, allowed: float = 0.0) -> str:
+    """Return what a number is and what is expected.
+
+    Numbers that look alike are not shown side by side: their difference is, and
+    what rounding explains.
+    """
+    if isinstance(ours, bool):
+        return f"{ours}; expected: {right}"
+    away = abs(ours - right)
+    plain = abs(right) < 100 and away >= 1  # integers with a digit or two
+    if plain or not away <= ALIKE * abs(right):
+        return f"{write_number(ours)}; expected: {write_number(right)}"
+    side = "smaller" if ours > right else "larger"
+    more = f", and rounding explains {allowed:.0e}" if allowed else ""
+    return (
+        f"{write_number(ours)}; expected: {side} by "
+        f"{write_number(away, digits=2)}{more}"
+    )
+
+
+def write_number(x: float, digits: int = 3) -> str:
+    """Return a number in short: integers whole, others with a few digits."""
+    if isinstance(x, bool | int):
+        return str(x)
+    return f"{x:.{digits}g}".replace("nan", "NaN")
