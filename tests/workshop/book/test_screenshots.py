@@ -12,7 +12,8 @@ IMAGES = Path(__file__).parents[3] / "chapters/images"
 
 def test_the_wrong_answer_is_named_and_the_right_one_accepted():
     wrong, right = run_cell(WRONG), run_cell(RIGHT)
-    assert wrong.startswith("✗ because the softmax runs over the columns")
+    assert wrong.startswith("✗ Tried ")
+    assert "the softmax runs over the columns" in wrong
     assert right.startswith("✓ right")
 
 
@@ -24,7 +25,7 @@ def test_an_unsolved_answer_gets_another_verdict():
 def test_the_cells_show_code_and_verdicts():
     made = write_cells([WRONG, RIGHT], "book.css")
     assert made.count('class="cell"') == 2
-    assert "✗ because" in made and "✓ right" in made
+    assert "✗ Tried" in made and "✓ right" in made
 
 
 @pytest.mark.parametrize("name", ["page", "widget", "verdict"])
