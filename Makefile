@@ -41,7 +41,7 @@ PYTEST := -m pytest -q $(if $(QUIET),-o console_output_style=classic)
 NBVAL := --nbval --nbval-current-env --nbval-cell-timeout 300 -p no:cacheprovider
 NOTEBOOKS := $(sort $(wildcard chapters/[0-9][0-9]_*.ipynb))
 
-.PHONY: help book pdf test test-processors test-colab test-lab test-otter test-oracles links measure measure-grading evidence notebook pages \
+.PHONY: help book pdf test test-processors test-colab test-lab test-otter test-oracles models links measure measure-grading evidence notebook pages \
   bank margins messages teach repository screenshots clean check gpu gpu-full \
   lint unit plainest shapes javascript notebooks browser
 .NOTPARALLEL:
@@ -157,7 +157,13 @@ test-oracles:  ## the library equals transformers and others; nothing is skipped
 	@[ -x $(ORACLES)/bin/python ] || { $(call environment,$(ORACLES),$(CANDIDATES)); }
 	$(ORACLES)/bin/python -m pip install $(QUIET) --upgrade "pip>=25.1"
 	$(ORACLES)/bin/python -m pip install $(QUIET) -c requirements.txt -r tests/oracles/requirements.txt -e .
+	$(ORACLES)/bin/python -m attnbook.models.smollm2
 	OMP_NUM_THREADS=1 $(ORACLES)/bin/python $(PYTEST) -n 2 --dist worksteal tests/oracles/against_*.py
+
+# Neither the pages nor make test need them; with them, cells on SmolLM2 run.
+models: $(VENV)/test.stamp  ## fetch the weights of SmolLM2-135M (93 MB) into ~/.cache/attnbook
+	$(BIN)/python -m pip install $(QUIET) -c requirements.txt -c tests/oracles/requirements.txt gguf tokenizers
+	@$(BIN)/python -m attnbook.models.smollm2
 
 links: $(VENV)/book.stamp  ## ask every external link of the pages whether it still leads somewhere
 	$(BIN)/jupyter-book build . --builder linkcheck --path-output _build/links $(QUIET)

@@ -799,6 +799,9 @@ LEFT_OUT = {
         ),
         "recorded runs: the tests of workshop.experiments on a device",
     ),
+    **dict.fromkeys(
+        ("models.gguf_files", "models.smollm2"), "reads files into weights"
+    ),
     "attention.running_errors": "rules that error_budget applies",
     "exercises": "compares answers on the CPU",
     "figures": "draws numbers that it moves to the CPU",
