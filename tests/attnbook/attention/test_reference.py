@@ -28,6 +28,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from attnbook import masks
+from attnbook.attention.block_sparse import attend_block_sparse
 from attnbook.attention.blocked import attend_in_blocks, attend_window
 from attnbook.attention.error_budget import (
     Bounded,
@@ -490,6 +491,21 @@ def in_blocks(query, key, value, mask=None):
     return attend_in_blocks(query, key, value, mask, rows=3)
 
 
+def in_sparse_blocks(query, key, value, mask=None):
+    """A layout of the blocks that the mask needs, and the mask inside them."""
+    B, H, T, _ = query.shape
+    S = key.shape[2]
+    sizes = [n for n in range(2, T) if T % n == S % n == 0]
+    size = min(sizes, default=1)
+    seen = torch.ones(1, 1).bool() if mask is None else mask
+    seen = seen.expand(B, H, T, S)
+    needed = seen.any(0).any(0).unflatten(1, (-1, size)).any(-1)
+    layout = needed.unflatten(0, (-1, size)).any(1)
+    layout[:, 0] |= ~layout.any(1)  # a row of blocks has at least one
+    rule = None if mask is None else lambda b, h, q, k: seen[b, h, q, k]
+    return attend_block_sparse(query, key, value, layout, rule)
+
+
 def in_window(query, key, value, mask=None):
     """It makes its own mask; the cases' is the same."""
     return attend_window(query, key, value, SIZE, rows=3)
@@ -535,6 +551,7 @@ IMPLEMENTATIONS = {
     "grouped, 3 groups": Implementation(grouped(3), groups=3),
     "multi-query": Implementation(grouped(1), groups=1),
     "attend_in_blocks": Implementation(in_blocks),
+    "attend_block_sparse": Implementation(in_sparse_blocks),
     "attend_window": Implementation(in_window, masks=("window",)),
     "attend_in_query_chunks": Implementation(in_query_chunks, masks=("none",)),
     **{

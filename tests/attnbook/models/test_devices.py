@@ -26,11 +26,16 @@ from attnbook import diagnose, flash, masks
 from attnbook.attention import (
     additive,
     additive_blocks,
+    block_sparse,
     blocked,
+    decay,
+    delta_rule,
     error_budget,
+    feature_maps,
     gradient,
     grouped_query,
     kernel_smoothing,
+    linear,
     local,
     luong,
     multi_head,
@@ -259,6 +264,41 @@ def every_attention_function(p):
 
 
 @case
+def linear_attention(p):
+    q, k, v = p((QUERY, KEY[..., :T, :], VALUE[..., :T, :]))
+    found = linear.attend_linear_chunked(q, k, v, chunk=2)
+    directions = feature_maps.draw_random_features(D, 3, 0).to(q.device)
+    return (
+        *found,
+        *linear.attend_linear_recurrent(q, k, v, *found[1:]),
+        linear.attend_linear(q, k, v),
+        linear.attend_linear_bidirectional(
+            q, k, v, features=feature_maps.taylor_features
+        ),
+        feature_maps.random_features(q, directions),
+    )
+
+
+@case(reads=True)
+def the_delta_rule(p):
+    q, k, v = p((QUERY, KEY[..., :T, :], VALUE[..., :T, :]))
+    beta, log_decay = p((drawn(B, H, T).sigmoid(), -drawn(B, H, T, D).exp()))
+    one = (x[:, :, 0] for x in (q, k, v, beta))
+    found = delta_rule.attend_delta_chunked(q, k, v, beta, log_decay, chunk=2)
+    return (
+        *found,
+        *delta_rule.attend_delta_recurrent(q, k, v, beta, state=found.state),
+        *delta_rule.step_delta(found.state, *one),
+    )
+
+
+@case
+def decaying_products(p):
+    q, rate = p((QUERY, -drawn(B, H, T, D).exp()))
+    return decay.sum_decayed_products(q, q, rate), decay.decay_chunk(q, rate)
+
+
+@case
 def gradients_by_hand(p):
     q, k, v, mask = p((QUERY, KEY, VALUE, MASK))
     with torch.no_grad():
@@ -273,7 +313,12 @@ def gradients_by_hand(p):
 
 @case(reads=True)
 def blocks_are_skipped_by_their_mask(p):
-    return blocked.attend_in_blocks(*p((QUERY, KEY, VALUE, MASK)), rows=2)
+    inputs = p((QUERY[..., :2, :], KEY[..., :4, :], VALUE[..., :4, :]))
+    layout, rule = p(torch.tensor([[True, True]])), rules.window(2, 4, 2)
+    return (
+        blocked.attend_in_blocks(*p((QUERY, KEY, VALUE, MASK)), rows=2),
+        block_sparse.attend_block_sparse(*inputs, layout, rule),
+    )
 
 
 @case
@@ -812,7 +857,10 @@ LEFT_OUT = {
 # What reads numbers, so that "meta" cannot run it.
 READ_ON_META = {
     "training.batching": {"make_batch"},
+    "attention.block_sparse": "all",
     "attention.blocked": {"attend_in_blocks"},
+    "attention.decay": {"read_decay"},
+    "attention.delta_rule": "all",
     "attention.error_budget": {"share_of_budget", "error_budget"},
     "training.checkpoints": {
         "save_checkpoint",

@@ -1,0 +1,228 @@
+"""The delta rule: linear attention that overwrites instead of adding.
+
+The state is a memory from keys to values. Before a value is written, what the
+memory returns for its key is subtracted, so that β = 1 replaces the old value:
+
+    state ← state + β key (value - keyᵀ state)ᵀ,   output = stateᵀ query.
+
+There is no feature map and no normalizer; keys have length 1.
+
+`attend_delta_chunked` computes a chunk of positions at once. Each position
+writes u = β (value - what the memory returns), which depends on what earlier
+positions of the chunk wrote: a triangular system of equations with the matrix
+I + A, where A contains β key · key below its diagonal. Solving it for all
+positions is the UT transform, and the sum of key uᵀ that it leads to is the WY
+representation of the chunk's product of matrices I - β key keyᵀ.
+
+Source: Schlag et al. (2021), section 4.2, https://arxiv.org/abs/2102.11174;
+    chunks: Yang et al. (2024), sections 3.2 and 3.3 and appendix A,
+    https://arxiv.org/abs/2406.06484. Departure: the query is not scaled.
+Axes: B batch, H heads, T positions, D width of query and key, E of values
+"""
+
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from attnbook.attention.decay import (
+    decay_chunk,
+    read_decay,
+    sum_decayed_products,
+)
+from attnbook.attention.linear import check_state_shape, split_chunks
+from attnbook.attention.scaled_dot_product import (
+    require_equal_widths,
+    require_values,
+)
+from attnbook.attention.tiled import promote_to_float32
+
+CHUNK_SIZE = 64
+
+
+class DeltaResult(NamedTuple):
+    """What the delta rule returns.
+
+    Attributes:
+        output: (B, H, T, E), or (B, H, E) of one position.
+        state: (B, H, D, E), the memory after the last position; in single
+            precision for half-precision inputs.
+    """
+
+    output: Tensor
+    state: Tensor
+
+
+def step_delta(
+    state: Float[Tensor, "B H D E"],
+    query: Float[Tensor, "B H D"],
+    key: Float[Tensor, "B H D"],
+    value: Float[Tensor, "B H E"],
+    beta: Float[Tensor, "B H"],
+    log_decay: Float[Tensor, "B H #D"] | None = None,
+) -> DeltaResult:
+    """Return the output of one position, and the memory after it was written.
+
+    Args:
+        state: the memory before.
+        query: of the position.
+        key: of the position, of length 1.
+        value: of the position.
+        beta: how much of the old value is replaced, from 0 to 1.
+        log_decay: the logarithm of the factor, at most 1, by which the memory
+            decays before it is written, for each head (B, H, 1) or each
+            channel of the keys (B, H, D); no decay unless given.
+
+    Raises:
+        ValueError: if beta is not in [0, 1], log_decay is positive, or the
+            state does not have the shape (B, H, D, E).
+    """
+    check_beta(beta)
+    check_state_shape("state", state, (*key.shape, value.shape[-1]))
+    rate = None if log_decay is None else read_decay(log_decay)
+    return write_and_read(state, query, key, value, beta, rate)
+
+
+def write_and_read(
+    state: Tensor,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    beta: Tensor,
+    rate: Tensor | None,
+) -> DeltaResult:
+    """Do one step, whose inputs have been checked."""
+    q, k, v, b = map(promote_to_float32, (query, key, value, beta))
+    if rate is not None:
+        state = state * rate.exp()[..., None]
+    old = (k[..., None, :] @ state)[..., 0, :]
+    written = b[..., None] * (v - old)
+    state = state + k[..., :, None] * written[..., None, :]
+    output = (q[..., None, :] @ state)[..., 0, :]
+    return DeltaResult(output.to(query.dtype), state)
+
+
+def attend_delta_recurrent(
+    query: Float[Tensor, "B H T D"],
+    key: Float[Tensor, "B H T D"],
+    value: Float[Tensor, "B H T E"],
+    beta: Float[Tensor, "B H T"],
+    log_decay: Float[Tensor, "B H T #D"] | None = None,
+    state: Float[Tensor, "B H D E"] | None = None,
+) -> DeltaResult:
+    """Return the delta rule's outputs, one position after the other.
+
+    Args:
+        query: the queries.
+        key: the keys, of length 1.
+        value: the values.
+        beta: how much of an old value is replaced, from 0 to 1.
+        log_decay: as in `step_delta`: a decay for each head gives the gated
+            delta rule, one for each channel Kimi Delta Attention.
+        state: the memory before the first position; zeros unless given.
+
+    Raises:
+        ValueError: as in `step_delta`, or if the numbers of positions differ.
+    """
+    state = check_delta_inputs(query, key, value, beta, log_decay, state)
+    rates = None if log_decay is None else read_decay(log_decay)
+    outputs = [value[..., :0, :].to(query.dtype)]
+    for t in range(query.shape[-2]):
+        rate = None if rates is None else rates[..., t, :]
+        q, k, v = (x[..., t, :] for x in (query, key, value))
+        output, state = write_and_read(state, q, k, v, beta[..., t], rate)
+        outputs.append(output[..., None, :])
+    return DeltaResult(torch.cat(outputs, dim=-2), state)
+
+
+def attend_delta_chunked(
+    query: Float[Tensor, "B H T D"],
+    key: Float[Tensor, "B H T D"],
+    value: Float[Tensor, "B H T E"],
+    beta: Float[Tensor, "B H T"],
+    log_decay: Float[Tensor, "B H T #D"] | None = None,
+    state: Float[Tensor, "B H D E"] | None = None,
+    chunk: int = CHUNK_SIZE,
+) -> DeltaResult:
+    """Return the same as `attend_delta_recurrent`, chunk by chunk.
+
+    Args:
+        query: the queries.
+        key: the keys, of length 1.
+        value: the values.
+        beta: how much of an old value is replaced, from 0 to 1.
+        log_decay: as in `step_delta`.
+        state: the memory before the first position; zeros unless given.
+        chunk: positions in a chunk; the last one may have fewer.
+
+    Raises:
+        ValueError: as in `attend_delta_recurrent`, or if `chunk` is below 1.
+    """
+    state = check_delta_inputs(query, key, value, beta, log_decay, state)
+    q, k, v, b = (
+        split_chunks(promote_to_float32(x), chunk)
+        for x in (query, key, value, beta[..., None])
+    )
+    rate = None
+    if log_decay is not None:
+        rate = split_chunks(read_decay(log_decay), chunk)
+    # What the memory at the chunk's beginning contributes is proportional to
+    # the decayed keys; what other positions write, to decayed products.
+    from_start, to_end, whole = decay_chunk(k, rate)
+    system = b * sum_decayed_products(k, k, rate).tril(-1)
+    right = torch.cat([b * v, b * (k * from_start)], dim=-1)
+    solved = torch.linalg.solve_triangular(
+        system, right, upper=False, unitriangular=True
+    )
+    new, erased = solved.split([v.shape[-1], k.shape[-1]], dim=-1)
+    weights = sum_decayed_products(q, k, rate).tril()
+    read, kept = q * from_start, (k * to_end).transpose(-2, -1)
+    outputs = []
+    for n in range(q.shape[-3]):
+        written = new[..., n, :, :] - erased[..., n, :, :] @ state
+        output = read[..., n, :, :] @ state + weights[..., n, :, :] @ written
+        outputs.append(output.to(query.dtype))
+        state = state * whole[..., n, :, :] + kept[..., n, :, :] @ written
+    output = torch.cat([value[..., :0, :].to(query.dtype), *outputs], dim=-2)
+    return DeltaResult(output[..., : query.shape[-2], :], state)
+
+
+def check_beta(beta: Tensor) -> None:
+    """Raise ValueError if a writing strength is not in [0, 1]."""
+    if not beta.numel():
+        return
+    low, high = beta.aminmax()
+    if not (low >= 0 and high <= 1):
+        raise ValueError(
+            f"beta must be between 0 and 1, but is between {low:.3g} and "
+            f"{high:.3g}"
+        )
+
+
+def check_delta_inputs(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    beta: Tensor,
+    log_decay: Tensor | None,
+    state: Tensor | None,
+) -> Tensor:
+    """Return the state to begin with, or raise ValueError."""
+    require_equal_widths(query, key)
+    require_values(key, value)
+    given = {"queries": query.shape[:-1], "numbers beta": beta.shape}
+    if log_decay is not None:
+        given["decays"] = log_decay.shape[:-1]
+    for name, shape in given.items():
+        if shape != key.shape[:-1]:
+            raise ValueError(
+                f"the {name} have the shape {tuple(shape)} of sequences, heads "
+                f"and positions, but the keys {tuple(key.shape[:-1])}"
+            )
+    check_beta(beta)
+    sizes = *key.shape[:-2], key.shape[-1], value.shape[-1]
+    if state is None:
+        return promote_to_float32(key).new_zeros(sizes)
+    check_state_shape("state", state, sizes)
+    return state

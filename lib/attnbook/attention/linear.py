@@ -1,0 +1,321 @@
+"""Linear attention: a sum over the keys that does not depend on the query.
+
+With weights φ(query) · φ(key) instead of exp(query · key), the sum over the
+keys can be taken first: the **state** Σ φ(key) valueᵀ and the **normalizer**
+Σ φ(key) hold all that a query needs of the keys so far. `attend_linear`
+computes the weights (quadratic in the length); the recurrent and the chunked
+form keep the state instead (linear in the length) and give the same result.
+
+Source: Katharopoulos et al. (2020), sections 3.2 and 3.3, equations 4 to 12 and
+    16 to 20, https://arxiv.org/abs/2006.16236; chunks: Hua et al. (2022),
+    section 3.3, https://arxiv.org/abs/2202.10447. Departures: a query that can
+    attend to no key gets zeros; sums of half-precision inputs are taken in
+    single precision.
+Axes: B batch, H heads, T queries, S keys, D width of query and key, E of
+    values; F features, which take the place of D in the state
+"""
+
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+from torch.nn import functional as F
+
+from attnbook.attention.feature_maps import FeatureMap, elu_plus_one
+from attnbook.attention.scaled_dot_product import (
+    require_equal_widths,
+    require_values,
+)
+from attnbook.attention.tiled import promote_to_float32
+
+CHUNK_SIZE = 128
+
+
+class LinearResult(NamedTuple):
+    """What the recurrent and the chunked form return.
+
+    Attributes:
+        output: (B, H, T, E), each divided by its sum of weights.
+        state: (B, H, F, E), the sum of φ(key) valueᵀ; in single precision for
+            half-precision inputs.
+        normalizer: (B, H, F), the sum of φ(key).
+    """
+
+    output: Tensor
+    state: Tensor
+    normalizer: Tensor
+
+
+def attend_linear(
+    query: Float[Tensor, "B H T D"],
+    key: Float[Tensor, "B H S D"],
+    value: Float[Tensor, "B H S E"],
+    mask: Bool[Tensor, "..."] | None = None,
+    features: FeatureMap = elu_plus_one,
+) -> Float[Tensor, "B H T E"]:
+    """Return linear attention in its parallel form, quadratic in the length.
+
+    Args:
+        query: the queries.
+        key: the keys.
+        value: the values, one for each key.
+        mask: True where a query can attend; broadcasts to (B, H, T, S).
+        features: the feature map φ.
+    """
+    require_equal_widths(query, key)
+    require_values(key, value)
+    phi_query, phi_key = map(features, map(promote_to_float32, (query, key)))
+    weights = phi_query @ phi_key.transpose(-2, -1)
+    if mask is not None:
+        weights = weights.masked_fill(~mask, 0.0)
+    sums = weights.sum(dim=-1, keepdim=True)
+    output = divide_by_sums(weights @ promote_to_float32(value), sums)
+    return output.to(query.dtype)
+
+
+def attend_linear_bidirectional(
+    query: Float[Tensor, "B H T D"],
+    key: Float[Tensor, "B H S D"],
+    value: Float[Tensor, "B H S E"],
+    mask: Bool[Tensor, "..."] | None = None,
+    features: FeatureMap = elu_plus_one,
+) -> Float[Tensor, "B H T E"]:
+    """Return linear attention of every query to all keys, in linear time.
+
+    Args:
+        query: the queries.
+        key: the keys.
+        value: the values, one for each key.
+        mask: True at keys that are not padding, (B, 1, 1, S); a mask that
+            differs between queries needs another state for each of them.
+        features: the feature map φ.
+
+    Raises:
+        ValueError: if the mask differs between queries.
+    """
+    require_equal_widths(query, key)
+    require_values(key, value)
+    phi_query, phi_key = map(features, map(promote_to_float32, (query, key)))
+    if mask is not None:
+        if mask.ndim > 1 and mask.shape[-2] != 1:
+            raise ValueError(
+                f"one state serves all queries: a mask has 1 row for all of "
+                f"them, not {mask.shape[-2]}"
+            )
+        hidden = ~(mask.transpose(-2, -1) if mask.ndim > 1 else mask[:, None])
+        phi_key = phi_key.masked_fill(hidden, 0.0)
+        value = value.masked_fill(hidden, 0.0)
+    state = phi_key.transpose(-2, -1) @ append_ones(value)
+    return read_state(phi_query, state).to(query.dtype)
+
+
+def step_linear(
+    state: Float[Tensor, "B H F E"],
+    normalizer: Float[Tensor, "B H F"],
+    query: Float[Tensor, "B H D"],
+    key: Float[Tensor, "B H D"],
+    value: Float[Tensor, "B H E"],
+    features: FeatureMap = elu_plus_one,
+) -> LinearResult:
+    """Return the output of one position, and the next state and normalizer.
+
+    The new key counts for its own output. Time and memory do not depend on how
+    many positions came before.
+
+    Args:
+        state: the sum of φ(key) valueᵀ so far.
+        normalizer: the sum of φ(key) so far.
+        query: of the new position.
+        key: of the new position.
+        value: of the new position.
+        features: the feature map φ.
+
+    Raises:
+        ValueError: if the state does not have the shape (B, H, F, E).
+    """
+    phi_query, phi_key = (features(promote_to_float32(x)) for x in (query, key))
+    sizes = *phi_key.shape, value.shape[-1]
+    check_state_shape("state", state, sizes)
+    check_state_shape("normalizer", normalizer, sizes[:-1])
+    wide = promote_to_float32(value)
+    state = state + phi_key[..., :, None] * wide[..., None, :]
+    normalizer = normalizer + phi_key
+    sums = (phi_query * normalizer).sum(dim=-1, keepdim=True)
+    averaged = (phi_query[..., None, :] @ state)[..., 0, :]
+    output = divide_by_sums(averaged, sums).to(query.dtype)
+    return LinearResult(output, state, normalizer)
+
+
+def attend_linear_recurrent(
+    query: Float[Tensor, "B H T D"],
+    key: Float[Tensor, "B H T D"],
+    value: Float[Tensor, "B H T E"],
+    state: Float[Tensor, "B H F E"] | None = None,
+    normalizer: Float[Tensor, "B H F"] | None = None,
+    features: FeatureMap = elu_plus_one,
+) -> LinearResult:
+    """Return causal linear attention, one position after the other.
+
+    Args:
+        query: the queries.
+        key: the keys, one for each query.
+        value: the values.
+        state: what earlier positions left; zeros unless given.
+        normalizer: likewise.
+        features: the feature map φ.
+
+    Raises:
+        ValueError: if there is not one key and value for each query, or the
+            state does not have the shape (B, H, F, E).
+    """
+    phi = check_causal_inputs(query, key, value, features)[1]
+    state, normalizer = start_state(phi, value, state, normalizer)
+    outputs = [value[..., :0, :].to(query.dtype)]
+    for t in range(query.shape[-2]):
+        q, k, v = (x[..., t, :] for x in (query, key, value))
+        output, state, normalizer = step_linear(
+            state, normalizer, q, k, v, features
+        )
+        outputs.append(output[..., None, :])
+    return LinearResult(torch.cat(outputs, dim=-2), state, normalizer)
+
+
+def attend_linear_chunked(
+    query: Float[Tensor, "B H T D"],
+    key: Float[Tensor, "B H T D"],
+    value: Float[Tensor, "B H T E"],
+    state: Float[Tensor, "B H F E"] | None = None,
+    normalizer: Float[Tensor, "B H F"] | None = None,
+    features: FeatureMap = elu_plus_one,
+    chunk: int = CHUNK_SIZE,
+) -> LinearResult:
+    """Return causal linear attention, chunk by chunk.
+
+    Keys of the same chunk are weighted one by one, as in the parallel form; all
+    earlier ones are in the state at the beginning of the chunk.
+
+    Args:
+        query: the queries.
+        key: the keys, one for each query.
+        value: the values.
+        state: what earlier positions left; zeros unless given.
+        normalizer: likewise.
+        features: the feature map φ.
+        chunk: positions in a chunk; the last one may have fewer.
+
+    Raises:
+        ValueError: if `chunk` is below 1, there is not one key and value for
+            each query, or the state does not have the shape (B, H, F, E).
+    """
+    phi_query, phi_key = check_causal_inputs(query, key, value, features)
+    state, normalizer = start_state(phi_key, value, state, normalizer)
+    T = query.shape[-2]
+    phi_query, phi_key, values = (
+        split_chunks(x, chunk) for x in (phi_query, phi_key, append_ones(value))
+    )
+    # One sum for each chunk, and before it that of all chunks before.
+    sums = phi_key.transpose(-2, -1) @ values
+    start = torch.cat([state, normalizer[..., None]], dim=-1)[..., None, :, :]
+    states = torch.cat([start, sums], dim=-3).cumsum(dim=-3)
+    weights = phi_query @ phi_key.transpose(-2, -1)
+    summed = phi_query @ states[..., :-1, :, :] + weights.tril() @ values
+    output = divide_by_sums(summed[..., :-1], summed[..., -1:])
+    output = output.flatten(-3, -2)[..., :T, :].to(query.dtype)
+    last = states[..., -1, :, :]
+    return LinearResult(output, last[..., :-1], last[..., -1])
+
+
+def read_state(
+    phi_query: Float[Tensor, "*B T F"], state: Float[Tensor, "*B F K"]
+) -> Float[Tensor, "*B T E"]:
+    """Return the output of queries; the state's last column is its normalizer.
+
+    Args:
+        phi_query: the features of the queries.
+        state: of shape (B, H, F, E + 1).
+    """
+    summed = phi_query @ state
+    return divide_by_sums(summed[..., :-1], summed[..., -1:])
+
+
+def divide_by_sums(
+    summed: Float[Tensor, "*B E"], sums: Float[Tensor, "*B 1"]
+) -> Float[Tensor, "*B E"]:
+    """Return the average; where the weights sum to 0, zeros instead of NaN."""
+    empty = sums == 0
+    return (summed / sums.masked_fill(empty, 1.0)).masked_fill(empty, 0.0)
+
+
+def append_ones(value: Float[Tensor, "*B S E"]) -> Float[Tensor, "*B S K"]:
+    """Return the values and a column of ones, whose sum is the normalizer."""
+    return F.pad(promote_to_float32(value), (0, 1), value=1.0)
+
+
+def split_chunks(
+    x: Float[Tensor, "B H T D"], chunk: int
+) -> Float[Tensor, "B H N R D"]:
+    """Return the positions in N chunks of R, the last one filled with zeros.
+
+    Raises:
+        ValueError: if a chunk has no position.
+    """
+    if chunk < 1:
+        raise ValueError(f"a chunk has at least 1 position, not {chunk}")
+    count = -(-x.shape[-2] // chunk)
+    missing = count * chunk - x.shape[-2]
+    return F.pad(x, (0, 0, 0, missing)).unflatten(-2, (count, chunk))
+
+
+def check_causal_inputs(
+    query: Tensor, key: Tensor, value: Tensor, features: FeatureMap
+) -> tuple[Tensor, Tensor]:
+    """Return the features of queries and keys, or raise ValueError."""
+    require_equal_widths(query, key)
+    require_values(key, value)
+    if query.shape[-2] != key.shape[-2]:
+        raise ValueError(
+            f"each position has a query and a key, but there are "
+            f"{query.shape[-2]} queries and {key.shape[-2]} keys; keys before "
+            "the first query belong into the state"
+        )
+    return (
+        features(promote_to_float32(query)),
+        features(promote_to_float32(key)),
+    )
+
+
+def start_state(
+    phi_key: Tensor,
+    value: Tensor,
+    state: Tensor | None,
+    normalizer: Tensor | None,
+) -> tuple[Tensor, Tensor]:
+    """Return the state and normalizer to begin with: zeros unless given.
+
+    Raises:
+        ValueError: if a shape is wrong, or one is given without the other.
+    """
+    given = state, normalizer
+    if (state is None) != (normalizer is None):
+        shapes = [x if x is None else tuple(x.shape) for x in given]
+        raise ValueError(
+            f"state and normalizer belong together, but the shape of the state "
+            f"is {shapes[0]} and that of the normalizer {shapes[1]}"
+        )
+    sizes = *phi_key.shape[:-2], phi_key.shape[-1], value.shape[-1]
+    if state is None or normalizer is None:
+        zeros = phi_key.new_zeros(sizes)
+        return zeros, zeros[..., 0]
+    check_state_shape("state", state, sizes)
+    check_state_shape("normalizer", normalizer, sizes[:-1])
+    return state, normalizer
+
+
+def check_state_shape(name: str, state: Tensor, sizes: tuple[int, ...]) -> None:
+    """Raise ValueError if a state does not have the shape that it should."""
+    if state.shape != sizes:
+        raise ValueError(
+            f"the {name} has the shape {tuple(state.shape)}, but for these "
+            f"inputs it should have {tuple(sizes)}"
+        )

@@ -1,0 +1,275 @@
+"""The delta rule: its two forms against the product of matrices of the paper.
+
+Forwards and backwards with a random upstream gradient, in four precisions,
+without a decay, with one for each head and with one for each channel.
+"""
+
+from functools import cache
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from attnbook.attention.decay import sum_decayed_products
+from attnbook.attention.delta_rule import (
+    attend_delta_chunked,
+    attend_delta_recurrent,
+    step_delta,
+)
+from attnbook.profiling.allocations import count_saved_bytes
+from linear_budget import DTYPES, find_budgets, judge
+
+B, H, D, E = 2, 3, 5, 7
+
+
+def draw(T, decay=0, rate=1.0, dtype=torch.float64):
+    """Return query, key, value, beta and log_decay, and an upstream gradient.
+
+    Args:
+        T: positions.
+        decay: how many decays a head has: 0, 1 or D.
+        rate: about how fast the memory decays.
+        dtype: of all of them.
+    """
+    rng = torch.Generator().manual_seed(10 * T + decay)
+
+    def normal(*shape):
+        return torch.randn(B, H, T, *shape, generator=rng, dtype=torch.float64)
+
+    query, key, value = normal(D), F.normalize(normal(D), dim=-1), normal(E)
+    inputs = [query, key, value, normal().sigmoid()]
+    if decay:
+        inputs.append(-rate * normal(decay).square())
+    return [x.to(dtype) for x in (*inputs, normal(E))]
+
+
+def formula(query, key, value, beta, log_decay=None):
+    """state ← (I - β key keyᵀ) decay state + β key valueᵀ."""
+    rows, state = [], None
+    for t in range(query.shape[2]):
+        k, v = key[:, :, t, :, None], value[:, :, t, None, :]
+        write = beta[:, :, t, None, None] * k
+        if state is None:
+            state = write @ v
+        else:
+            if log_decay is not None:
+                state = log_decay[:, :, t, :, None].exp() * state
+            state = state - write @ (k.mT @ state) + write @ v
+        rows.append(query[:, :, t, None, :] @ state)
+    return torch.cat(rows, dim=2)
+
+
+def outputs(function, **more):
+    return lambda *x: function(*x, **more).output
+
+
+def continued(*inputs):
+    """Two parts, the second with the state that the first one left."""
+    first = attend_delta_chunked(*(x[:, :, :5] for x in inputs), chunk=3)
+    rest = [x[:, :, 5:] for x in inputs]
+    second = attend_delta_chunked(*rest, state=first.state, chunk=4)
+    return torch.cat([first.output, second.output], dim=2)
+
+
+FORMS = {
+    "recurrent": outputs(attend_delta_recurrent),
+    "chunked": outputs(attend_delta_chunked),
+    "chunks of 1": outputs(attend_delta_chunked, chunk=1),
+    "chunks of 4": outputs(attend_delta_chunked, chunk=4),
+    "in two parts": continued,
+}
+CASES = {
+    "one position": (1, 0, 1.0),
+    "odd": (13, 0, 1.0),
+    "a whole number of chunks": (12, 0, 1.0),
+    "a decay for each head": (13, 1, 1.0),
+    "a decay for each channel": (11, D, 1.0),
+    "hardly any decay": (11, D, 1e-3),
+    "decays that would overflow if they were divided by": (11, D, 90.0),
+}
+
+
+@cache
+def budgeted(T, decay, rate, dtype):
+    *inputs, upstream = draw(T, decay, rate, dtype)
+    return inputs, upstream, find_budgets(formula, inputs, upstream)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=lambda d: str(d)[6:])
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("name", FORMS)
+def test_every_form_equals_the_formula(name, case, dtype):
+    assert judge(FORMS[name], *budgeted(*CASES[case], dtype)) <= 1
+
+
+@pytest.mark.parametrize("decay", [0, 1, D])
+def test_long_sequences_agree(decay):
+    """Here the budget grows beyond use; errors of algorithms are far larger."""
+    *inputs, upstream = (x for x in draw(211, decay, 0.1))
+    leaves = [x.requires_grad_() for x in inputs]
+    slow, fast = attend_delta_recurrent(*leaves), attend_delta_chunked(*leaves)
+    torch.testing.assert_close(fast, slow)
+    torch.testing.assert_close(
+        torch.autograd.grad(fast.output, leaves, upstream),
+        torch.autograd.grad(slow.output, leaves, upstream),
+    )
+
+
+def test_beta_of_one_replaces_a_value_and_zero_keeps_it():
+    key = F.normalize(
+        torch.randn(1, 1, 4, generator=torch.manual_seed(0)), dim=-1
+    )
+    old, new = torch.full((1, 1, 3), 5.0), torch.tensor([[[1.0, 2.0, 3.0]]])
+    state = key[..., None] * old[..., None, :]
+    for beta, expected in (1.0, new), (0.0, old):
+        found = step_delta(state, key, key, new, torch.full((1, 1), beta))
+        torch.testing.assert_close(found.output, expected)
+    assert torch.equal(state, key[..., None] * old[..., None, :])
+
+
+def test_a_step_is_one_position_of_the_recurrence():
+    query, key, value, beta, decay, _ = draw(7, D)
+    whole = attend_delta_recurrent(query, key, value, beta, decay)
+    state = torch.zeros(B, H, D, E).double()
+    for t in range(7):
+        inputs = (x[:, :, t] for x in (query, key, value, beta, decay))
+        output, state = step_delta(state, *inputs)
+        torch.testing.assert_close(output, whole.output[:, :, t])
+    torch.testing.assert_close(state, whole.state)
+
+
+def test_a_memory_can_be_forgotten_altogether():
+    *inputs, _ = draw(9, 1)
+    inputs[4][:, :, 6] = -torch.inf
+    leaves = [x.requires_grad_() for x in inputs]
+    found = attend_delta_chunked(*leaves, chunk=4).output[:, :, 6:]
+    rest = [x[:, :, 6:] for x in leaves]
+    torch.testing.assert_close(found, attend_delta_recurrent(*rest).output)
+    for x in torch.autograd.grad(found.sum(), leaves):
+        assert x.isfinite().all()
+
+
+def test_a_rate_keeps_its_precision_behind_faster_ones():
+    """A sum of all rates would round the slow ones to multiples of 0.01."""
+    R = 64
+    rate = torch.full((R, 1), -1e-3)
+    rate[:8] = -1e5
+    ones = torch.ones(R, 1)
+    found = sum_decayed_products(ones, ones, rate)[R - 1, 8:]
+    steps = torch.arange(R - 9, -1, -1)
+    expected = (-1e-3 * steps.double()).exp().float()
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=0)
+
+
+def test_an_empty_sequence_leaves_the_state_alone():
+    inputs = [x[:, :, :0] for x in draw(3, 1)[:5]]
+    state = torch.ones(B, H, D, E).double()
+    for form in attend_delta_recurrent, attend_delta_chunked:
+        found = form(*inputs, state)
+        assert found.output.shape == (B, H, 0, E)
+        assert torch.equal(found.state, state)
+
+
+def test_the_memory_of_the_chunked_form_grows_with_the_length_alone():
+    def saved(T):
+        inputs = [x.requires_grad_() for x in draw(T, D)[:5]]
+
+        def call():
+            return attend_delta_chunked(*inputs, chunk=16).output
+
+        return count_saved_bytes(call, inputs)
+
+    assert saved(512) < 2.1 * saved(256)
+
+
+# Wrong forms, each of which exceeds the budget five times.
+def add_only(query, key, value, beta, log_decay):
+    """Linear attention: nothing is subtracted before a value is written."""
+    zeros = torch.zeros_like(value)
+    state, rows = zeros[:, :, 0, None] * key[:, :, 0, :, None], []
+    for t in range(query.shape[2]):
+        state = log_decay[:, :, t, :, None].exp() * state
+        written = beta[:, :, t, None, None] * key[:, :, t, :, None]
+        state = state + written * value[:, :, t, None, :]
+        rows.append(query[:, :, t, None, :] @ state)
+    return torch.cat(rows, dim=2)
+
+
+def change(which, how):
+    def answer(*inputs):
+        inputs = [how(x) if i == which else x for i, x in enumerate(inputs)]
+        return attend_delta_chunked(*inputs, chunk=4).output
+
+    return answer
+
+
+def read_before(*inputs):
+    """Each output is read before its own value is written."""
+    found = attend_delta_recurrent(*inputs).output
+    shifted = [inputs[0].roll(-1, 2), *inputs[1:]]
+    return (
+        attend_delta_recurrent(*shifted).output.roll(1, 2) * 0.5 + found * 0.5
+    )
+
+
+def stale_state(*inputs):
+    """Chunks that forget what earlier ones left."""
+    parts = zip(*(x.split(4, 2) for x in inputs), strict=True)
+    return torch.cat([attend_delta_chunked(*x).output for x in parts], 2)
+
+
+WRONG = {
+    "values are added": add_only,
+    "beta squared": change(3, lambda x: x * x),
+    "rates halved": change(4, lambda x: x / 2),
+    "rates one late": change(4, lambda x: x.roll(1, 2)),
+    "keys not of length 1": change(1, lambda x: 1.01 * x),
+    "queries scaled": change(0, lambda x: x * D**-0.5),
+    "read before written": read_before,
+    "chunks without a state": stale_state,
+}
+
+
+@pytest.mark.parametrize("dtype", DTYPES[:2], ids=lambda d: str(d)[6:])
+@pytest.mark.parametrize("name", WRONG)
+def test_a_wrong_form_exceeds_the_budget_five_times(name, dtype):
+    assert judge(WRONG[name], *budgeted(11, D, 0.3, dtype)) >= 5
+
+
+@pytest.mark.refusal
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            {3: lambda x: x + 1},
+            "beta must be between 0 and 1, but is between 1",
+        ),
+        ({3: lambda x: x * torch.nan}, "between nan and nan"),
+        ({3: lambda x: x[:, :, 1:]}, r"beta have the shape \(2, 3, 4\)"),
+        ({4: lambda x: x + 5}, "log_decay must be at most 0, but is up to"),
+        ({4: lambda x: x[:, :, 1:]}, r"decays have the shape \(2, 3, 4\)"),
+        ({0: lambda x: x[:, :, 1:]}, r"queries have the shape \(2, 3, 4\)"),
+        ({2: lambda x: x[:, :, 1:]}, "5 keys but 4 values"),
+        (
+            {5: lambda _: torch.zeros(B, H, E, D)},
+            r"the state has the shape \(2, 3, 7, 5\), .* \(2, 3, 5, 7\)",
+        ),
+    ],
+)
+@pytest.mark.parametrize("form", [attend_delta_chunked, attend_delta_recurrent])
+def test_what_does_not_fit_is_refused_with_both_values(form, change, message):
+    inputs = [*draw(5, 1)[:5], None]
+    for i, how in change.items():
+        inputs[i] = how(inputs[i])
+    with pytest.raises(ValueError, match=message):
+        form(*inputs)
+
+
+@pytest.mark.refusal
+def test_a_step_and_a_chunk_that_do_not_fit_are_refused():
+    query, key, value, beta, _ = draw(5)
+    first = [x[:, :, 0] for x in (query, key, value, beta)]
+    with pytest.raises(ValueError, match=r"state has the shape \(2, 3, 7, 5\)"):
+        step_delta(torch.zeros(B, H, E, D), *first)
+    with pytest.raises(ValueError, match="at least 1 position, not 0"):
+        attend_delta_chunked(query, key, value, beta, chunk=0)
