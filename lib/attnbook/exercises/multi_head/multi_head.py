@@ -34,7 +34,7 @@ def multi_head(
     W_output: Float[Tensor, "C C"],
     heads: int,
 ) -> Float[Tensor, "B T C"]:
-    """Return what every position takes from all, each head on its own."""
+    """Return multi-head self-attention of x, (B, T, C)."""
     query = split_heads(x @ W_query.T, heads)
     key = split_heads(x @ W_key.T, heads)
     value = split_heads(x @ W_value.T, heads)
