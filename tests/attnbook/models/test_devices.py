@@ -36,6 +36,7 @@ from attnbook.attention import (
     grouped_query,
     kernel_smoothing,
     linear,
+    linformer,
     local,
     luong,
     multi_head,
@@ -276,6 +277,16 @@ def linear_attention(p):
             q, k, v, features=feature_maps.taylor_features
         ),
         feature_maps.random_features(q, directions),
+    )
+
+
+@case
+def linformer_and_its_function(p):
+    model = p(made(lambda: linformer.LinformerAttention(C, H, S, 2)))
+    matrices = p((drawn(2, S), drawn(2, S)))
+    return (
+        model(p(MEMORY)),
+        linformer.attend_linformer(*p((QUERY, KEY, VALUE)), *matrices),
     )
 
 

@@ -1,0 +1,180 @@
+"""Our linear attention and delta rules equal those of flash-linear-attention.
+
+Its plain versions (`naive.py`) are read from their files, because importing
+the package needs Triton and a GPU. They compute in single precision. "Equal"
+means that the largest difference is below 10⁻⁵ of the largest number; every
+mistake below makes a difference that is at least a hundred times as large.
+"""
+
+import importlib.util
+from functools import cache
+from pathlib import Path
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from attnbook.attention.delta_rule import (
+    attend_delta_chunked,
+    attend_delta_recurrent,
+)
+from attnbook.attention.feature_maps import elu_plus_one
+from attnbook.attention.linear import (
+    attend_linear_chunked,
+    attend_linear_recurrent,
+)
+
+B, H, T, D, E, LIMIT = 2, 3, 128, 16, 8, 1e-5
+
+
+@cache
+def read_naive(folder):
+    """Return the module of plain versions in a folder of `fla.ops`."""
+    found = importlib.util.find_spec("fla")
+    path = Path(found.submodule_search_locations[0], "ops", folder, "naive.py")
+    spec = importlib.util.spec_from_file_location(f"naive_{folder}", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def draw(decay=0):
+    """Return query, key, value, beta and log_decay, and an upstream gradient.
+
+    Args:
+        decay: how many decays a head has: 0, 1 or D.
+    """
+    rng = torch.Generator().manual_seed(decay)
+
+    def normal(*shape):
+        return torch.randn(B, H, T, *shape, generator=rng)
+
+    key = F.normalize(normal(D), dim=-1)
+    inputs = [normal(D), key, normal(E), normal().sigmoid()]
+    if decay:
+        inputs.append(-0.1 * normal(decay).square())
+    return [*inputs, normal(E)]
+
+
+def swap(x):
+    """Exchange the axes of heads and positions: theirs are (B, T, H, ...)."""
+    return x.transpose(1, 2)
+
+
+def their_linear(form):
+    def call(query, key, value):
+        phi = (elu_plus_one(x) for x in (query, key))
+        naive = getattr(read_naive("linear_attn"), form)
+        found = naive(*map(swap, (*phi, value)), scale=1.0, normalize=True)
+        return swap(found[0] if isinstance(found, tuple) else found)
+
+    return call
+
+
+def their_delta(form):
+    def call(query, key, value, beta):
+        naive = getattr(read_naive("delta_rule"), form)
+        return naive(query * D**0.5, key, value, beta)[0]
+
+    return call
+
+
+def their_decay(folder, form):
+    def call(query, key, value, beta, log_decay):
+        if folder == "gated_delta_rule":
+            log_decay = log_decay[..., 0]
+        naive = getattr(read_naive(folder), form)
+        found, _ = naive(
+            *map(swap, (query, key, value)),
+            beta=swap(beta),
+            g=swap(log_decay),
+            scale=1.0,
+        )
+        return swap(found)
+
+    return call
+
+
+def output(function):
+    return lambda *x: function(*x).output
+
+
+LINEAR = [output(attend_linear_recurrent), output(attend_linear_chunked)]
+DELTA = [output(attend_delta_recurrent), output(attend_delta_chunked)]
+# Name -> (theirs, ours, decays of a head, number of inputs).
+PAIRS = {
+    "linear, recurrent": (
+        their_linear("naive_recurrent_linear_attn"), LINEAR, 0, 3,
+    ),
+    "linear, chunked": (their_linear("naive_chunk_linear_attn"), LINEAR, 0, 3),
+    "delta rule, recurrent": (
+        their_delta("delta_rule_recurrence"), DELTA, 0, 4,
+    ),
+    "delta rule, chunked": (their_delta("delta_rule_chunkwise"), DELTA, 0, 4),
+    "gated, recurrent": (
+        their_decay("gated_delta_rule", "naive_recurrent_gated_delta_rule"),
+        DELTA, 1, 5,
+    ),
+    "gated, chunked": (
+        their_decay("gated_delta_rule", "naive_chunk_gated_delta_rule"),
+        DELTA, 1, 5,
+    ),
+    "KDA, recurrent": (their_decay("kda", "naive_recurrent_kda"), DELTA, D, 5),
+    "KDA, chunked": (their_decay("kda", "naive_chunk_kda"), DELTA, D, 5),
+}  # fmt: skip
+
+
+def compute(function, inputs, upstream):
+    """Return the output and the gradients on all inputs."""
+    leaves = [x.clone().requires_grad_() for x in inputs]
+    found = function(*leaves)
+    return [found.detach(), *torch.autograd.grad(found, leaves, upstream)]
+
+
+def difference(ours, theirs):
+    """Return the largest difference as a share of the largest number."""
+    return max(
+        float((a - b).abs().max() / b.abs().max())
+        for a, b in zip(ours, theirs, strict=True)
+    )
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_output_and_gradients_are_equal(name):
+    theirs, ours, decay, count = PAIRS[name]
+    *inputs, upstream = draw(decay)
+    expected = compute(theirs, inputs[:count], upstream)
+    for form in ours:
+        found = compute(form, inputs[:count], upstream)
+        assert difference(found, expected) < LIMIT
+
+
+def test_final_states_are_equal():
+    *inputs, _ = draw(D)
+    theirs = read_naive("kda").naive_recurrent_kda(
+        *map(swap, inputs[:3]),
+        g=swap(inputs[4]),
+        beta=swap(inputs[3]),
+        scale=1.0,
+        output_final_state=True,
+    )
+    for form in attend_delta_recurrent, attend_delta_chunked:
+        assert difference([form(*inputs).state], [theirs[1]]) < LIMIT
+
+
+MISTAKES = {
+    "queries scaled": lambda q, k, v, b, g: (q * 1.01, k, v, b, g),
+    "keys longer than 1": lambda q, k, v, b, g: (q, k * 1.01, v, b, g),
+    "beta changed": lambda q, k, v, b, g: (q, k, v, b * 0.99, g),
+    "rates one late": lambda q, k, v, b, g: (q, k, v, b, g.roll(1, 2)),
+    "rates of another channel": lambda q, k, v, b, g: (q, k, v, b, g.roll(1)),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_a_mistake_makes_a_hundred_times_the_difference(name):
+    *inputs, upstream = draw(D)
+    theirs = PAIRS["KDA, recurrent"][0]
+    expected = compute(theirs, inputs, upstream)
+    found = compute(DELTA[1], MISTAKES[name](*inputs), upstream)
+    assert difference(found, expected) > 100 * LIMIT
