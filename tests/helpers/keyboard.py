@@ -113,3 +113,16 @@ def check_print(page):
     page.set_viewport_size({"width": 1280, "height": 900})
     page.emulate_media(media="null")
     return found
+
+
+def drag_by_touch(page, box, distance):
+    """Drag the middle of a box downwards with one finger, in two moves."""
+    x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+    send = page.context.new_cdp_session(page).send
+    moves = ("touchStart", 0), ("touchMove", distance / 2)
+    for kind, dy in (*moves, ("touchMove", distance)):
+        send(
+            "Input.dispatchTouchEvent",
+            {"type": kind, "touchPoints": [{"x": x, "y": y + dy}]},
+        )
+    send("Input.dispatchTouchEvent", {"type": "touchEnd", "touchPoints": []})

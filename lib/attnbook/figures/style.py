@@ -21,6 +21,8 @@ from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 from PIL import Image
 
+from attnbook.figures.display import display_or_print, is_in_notebook
+
 Numbers = Any  # whatever numpy reads: lists, arrays, tensors with a gradient
 
 PALETTE = {
@@ -178,21 +180,14 @@ def display_picture(fig: Figure, alt: str, forms: dict[str, Callable]) -> None:
     alt = " ".join(alt.split())
     if not alt:
         raise ValueError(f"alt is {alt!r} but must describe the figure")
-    try:
-        from IPython import get_ipython
-        from IPython.display import display
-    except ImportError:
-        shell = None
-    else:
-        shell = get_ipython()
     plain = f"Figure: {alt}"
-    if shell is None:
+    if not is_in_notebook():
         print(plain)
         return
     about = {"alt": alt, "width": round(fig.get_size_inches()[0] * 100)}
     bundle = {kind: render(fig) for kind, render in forms.items()}
     named = dict.fromkeys(forms, about)
-    display(bundle | {"text/plain": plain}, raw=True, metadata=named)
+    display_or_print(bundle | {"text/plain": plain}, named)
 
 
 def to_array(numbers: Numbers) -> np.ndarray:

@@ -12,6 +12,8 @@ from collections.abc import Mapping, Sequence
 from numbers import Real
 from typing import Any
 
+from attnbook.figures.display import display_or_print
+
 DASH = "\N{EN DASH}"
 
 
@@ -95,14 +97,4 @@ def show_table(rows: Mapping[str, Sequence], columns: Sequence[str], **how):
         ValueError: as `write_table`.
     """
     table = write_table(rows, columns, **how)
-    try:
-        from IPython import get_ipython
-        from IPython.display import display
-    except ImportError:
-        shell = None
-    else:
-        shell = get_ipython()
-    if shell is None:
-        print(table)
-        return
-    display({"text/markdown": table, "text/plain": table}, raw=True)
+    display_or_print({"text/markdown": table, "text/plain": table})

@@ -12,7 +12,12 @@ from pathlib import Path
 import traitlets
 
 from attnbook.widgets.base import BookWidget
-from attnbook.widgets.examples import read_field, read_weights, read_words
+from attnbook.widgets.examples import (
+    read_field,
+    read_weights,
+    read_words,
+    require_choice,
+)
 
 HERE = Path(__file__)
 
@@ -95,14 +100,8 @@ class AttentionMap(BookWidget):
             )
         super().__init__(examples=list(examples), **traits)
         first = self.examples[0]["weights"]
-        for name, at, count in (
-            ("layer", self.layer, len(first)),
-            ("head", self.head, len(first[0])),
-        ):
-            if not 0 <= at < count:
-                raise ValueError(
-                    f"{name} is {at}, but there are {count}, counted from 0"
-                )
+        require_choice("layer", self.layer, len(first))
+        require_choice("head", self.head, len(first[0]))
 
     @traitlets.validate("examples")
     def _fitting(self, proposal) -> list[dict]:

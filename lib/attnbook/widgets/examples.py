@@ -35,3 +35,11 @@ def read_weights(
                 f"weight {x}; a weight lies between 0 and 1"
             )
     return [round(x, 3) for x in numbers]
+
+
+def require_choice(name: str, at: int, count: int, low: int = 0) -> None:
+    """Raise ValueError unless low <= at < count."""
+    if not low <= at < count:
+        raise ValueError(
+            f"{name} is {at}, but there are {count}, counted from 0"
+        )

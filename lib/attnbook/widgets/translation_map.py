@@ -13,7 +13,7 @@ import traitlets
 
 from attnbook.widgets import attention_map
 from attnbook.widgets.base import BookWidget
-from attnbook.widgets.examples import read_field, read_words
+from attnbook.widgets.examples import read_field, read_words, require_choice
 
 HERE = Path(__file__)
 START_LABEL = "(beginning)"
@@ -87,14 +87,8 @@ class TranslationMap(BookWidget):
     def __init__(self, examples: Sequence[Mapping], **traits):
         super().__init__(examples=list(examples), **traits)
         first = self.examples[0]["cross"]
-        for name, at, low, count in (
-            ("layer", self.layer, 0, len(first)),
-            ("head", self.head, -1, len(first[0])),
-        ):
-            if not low <= at < count:
-                raise ValueError(
-                    f"{name} is {at}, but there are {count}, counted from 0"
-                )
+        require_choice("layer", self.layer, len(first))
+        require_choice("head", self.head, len(first[0]), low=-1)
 
     @traitlets.validate("examples")
     def _fitting(self, proposal) -> list[dict]:

@@ -1,6 +1,13 @@
 """Browser: the Chromium that prints, measures and tests the pages."""
 
 import shutil
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 # The second to fourth keep it from asking other hosts for updates.
@@ -34,3 +41,20 @@ def require_chromium() -> str:
     if found is None:
         raise FileNotFoundError(HOW_TO_GET_ONE.format(names=", ".join(NAMES)))
     return found
+
+
+@contextmanager
+def open_browser_or_exit() -> Iterator["Browser"]:
+    """Yield a browser without a window; without one, exit and say so."""
+    try:
+        chromium = require_chromium()
+    except FileNotFoundError as problem:
+        sys.exit(str(problem))
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path=chromium, args=[*FLAGS]
+        )
+        yield browser
+        browser.close()

@@ -18,7 +18,7 @@ from attnbook.exercises.exercise import FIRST, Exercise, run
 from attnbook.exercises.guard import preserve_state
 from attnbook.exercises.mistake import Mistake
 from attnbook.exercises.verdict import COMMON, join_sentences
-from workshop.chapters import find_chapter
+from workshop.chapters import require_chapter
 
 SHOWS = {
     "numbers": "wrong numbers",
@@ -60,7 +60,7 @@ def list_entries() -> Iterator[Entry]:
             module = importlib.import_module(
                 f"{exercises.__name__}.{info.name}"
             )
-            chapter = find_chapter(module.__name__)
+            chapter = require_chapter(module.__name__)
             found.append((chapter, info.name, module))
     for chapter, name, module in sorted(found, key=lambda x: x[0]):
         order = [x for x in vars(module) if x in module.__all__]

@@ -22,7 +22,7 @@ from urllib.parse import unquote, urljoin, urlsplit
 
 from bs4 import BeautifulSoup, Tag
 
-from workshop.book.browser import FLAGS, require_chromium
+from workshop.book.browser import open_browser_or_exit
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -334,18 +334,8 @@ def print_book(browser: "Browser", folder: Path, to: Path) -> int:
 def main() -> None:
     """Print the book and say where it is."""
     folder, to = Path(sys.argv[1]), Path(sys.argv[2])
-    try:
-        chromium = require_chromium()
-    except FileNotFoundError as problem:
-        sys.exit(str(problem))
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(
-            executable_path=chromium, args=[*FLAGS]
-        )
+    with open_browser_or_exit() as browser:
         pages = print_book(browser, folder, to)
-        browser.close()
     print(f"{pages} pages, {to.stat().st_size / 1e6:.1f} MB: {to.resolve()}")
 
 

@@ -17,7 +17,7 @@ from pygments import highlight
 from pygments.formatters import HtmlFormatter
 from pygments.lexers import PythonLexer
 
-from workshop.book.browser import FLAGS, require_chromium
+from workshop.book.browser import open_browser_or_exit
 from workshop.book.measure import DOWN
 
 if TYPE_CHECKING:
@@ -123,19 +123,9 @@ def take(browser: "Browser", folder: Path, to: Path) -> list[Path]:
 def main() -> None:
     """Take the pictures and print their sizes."""
     folder, to = Path(sys.argv[1]), Path(sys.argv[2])
-    try:
-        chromium = require_chromium()
-    except FileNotFoundError as problem:
-        sys.exit(str(problem))
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(
-            executable_path=chromium, args=[*FLAGS]
-        )
+    with open_browser_or_exit() as browser:
         for path in take(browser, folder, to):
             print(f"{path}: {path.stat().st_size / 1000:.0f} kB")
-        browser.close()
 
 
 if __name__ == "__main__":

@@ -47,6 +47,28 @@ def summarize_times(calls: Calls, rounds: int) -> dict[str, dict[str, float]]:
     return found
 
 
+def compare_directions(
+    ours: Callable, theirs: Callable, inputs: Sequence[Tensor], rounds: int
+) -> dict[str, dict[str, float]]:
+    """Return the time ratio of two implementations, forward and of both passes.
+
+    Args:
+        ours: a function of query, key and value.
+        theirs: another one.
+        inputs: query, key, value and upstream.
+        rounds: how often both are timed.
+    """
+    return {
+        name: compute_time_ratio(
+            direction(ours, inputs), direction(theirs, inputs), rounds
+        )
+        for name, direction in (
+            ("forward", make_forward_call),
+            ("both", make_training_call),
+        )
+    }
+
+
 def compute_time_ratio(
     ours: Callable, theirs: Callable, rounds: int
 ) -> dict[str, float]:

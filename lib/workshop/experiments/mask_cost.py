@@ -19,7 +19,7 @@ from attnbook.attention.scaled_dot_product import attend
 from attnbook.masks import materialize_mask, rules
 from attnbook.profiling.allocations import measure_peak_bytes
 from workshop.experiments.cost import (
-    compute_time_ratio,
+    compare_directions,
     make_forward_call,
     make_training_call,
     summarize_times,
@@ -103,17 +103,7 @@ def measure_implementations(kind: str, length: int) -> dict[str, dict]:
 def compare_with_sdpa(length: int) -> dict[str, dict]:
     """Return our window over SDPA with its mask, call by call in turn."""
     inputs, found = draw_inputs(length), list_implementations("window", length)
-    return {
-        name: compute_time_ratio(
-            direction(found["window"], inputs),
-            direction(found["sdpa"], inputs),
-            PAIRS,
-        )
-        for name, direction in (
-            ("forward", make_forward_call),
-            ("both", make_training_call),
-        )
-    }
+    return compare_directions(found["window"], found["sdpa"], inputs, PAIRS)
 
 
 @experiment(on_cpu=True)

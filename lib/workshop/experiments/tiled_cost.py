@@ -12,7 +12,7 @@ from attnbook.attention.scaled_dot_product import attend
 from attnbook.flash import flash_attention
 from attnbook.profiling.allocations import measure_peak_bytes
 from workshop.experiments.cost import (
-    compute_time_ratio,
+    compare_directions,
     make_forward_call,
     make_training_call,
     summarize_times,
@@ -58,18 +58,8 @@ def measure_implementations(length: int) -> dict[str, dict]:
 
 def compare_with_standard(length: int) -> dict[str, dict]:
     """Return tiled over standard attention's time, call by call in turn."""
-    inputs = draw_inputs(length)
-    return {
-        name: compute_time_ratio(
-            direction(IMPLEMENTATIONS["tiled"], inputs),
-            direction(IMPLEMENTATIONS["standard"], inputs),
-            PAIRS,
-        )
-        for name, direction in (
-            ("forward", make_forward_call),
-            ("both", make_training_call),
-        )
-    }
+    tiled, standard = (IMPLEMENTATIONS[x] for x in ("tiled", "standard"))
+    return compare_directions(tiled, standard, draw_inputs(length), PAIRS)
 
 
 @experiment(on_cpu=True)

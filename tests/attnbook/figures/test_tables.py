@@ -49,7 +49,8 @@ def test_a_notebook_gets_markdown_and_text_that_nbval_can_compare(monkeypatch):
     shown = []
     monkeypatch.setattr("IPython.get_ipython", lambda: object())
     monkeypatch.setattr(
-        "IPython.display.display", lambda bundle, raw: shown.append(bundle)
+        "IPython.display.display",
+        lambda bundle, **how: shown.append(bundle),
     )
     show_table({"a": [1.0]}, ["n"])
     table = write_table({"a": [1.0]}, ["n"])

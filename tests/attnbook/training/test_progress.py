@@ -7,6 +7,7 @@ import pytest
 
 from attnbook.training.progress import make_progress_bar
 from small_training import make_trainer
+from terminal import Terminal
 
 pytestmark = pytest.mark.exact("looks at what is printed")
 
@@ -14,22 +15,6 @@ TRAIN = (
     "import sys; sys.path.insert(0, 'tests/helpers')\n"
     "from small_training import make_trainer; make_trainer(epochs=2).run()"
 )
-
-
-class Terminal:
-    """Stands in for a terminal: it keeps what is written."""
-
-    def __init__(self, real):
-        self.real, self.text = real, ""
-
-    def write(self, text):
-        self.text += text
-
-    def flush(self):
-        pass
-
-    def isatty(self):
-        return self.real
 
 
 @pytest.mark.parametrize("real", [True, False], ids=["terminal", "pipe"])

@@ -13,7 +13,7 @@ import pytest
 
 from workshop.book import alternative_texts, pages
 from workshop.book.cell_kinds import find_kind
-from workshop.chapters import find_chapter, read_table
+from workshop.chapters import find_chapter, read_table, require_chapter
 
 pytestmark = pytest.mark.precision
 
@@ -224,6 +224,13 @@ def test_a_module_without_a_line_in_the_table_is_refused():
     assert find_chapter("attnbook.masks.rules") == find_chapter(
         "attnbook.masks"
     )
+
+
+def test_exercises_without_a_chapter_are_refused():
+    module = "attnbook.exercises.new_chapter"
+    assert find_chapter(module) == "everywhere"
+    with pytest.raises(ValueError, match=rf"names no chapter for {module}"):
+        require_chapter(module)
 
 
 @each_module

@@ -3,6 +3,7 @@
 import pytest
 
 from attnbook.widgets.position_explorer import PositionExplorer
+from keyboard import drag_by_touch
 from widget_examples import WIDE
 
 pytestmark = pytest.mark.browser
@@ -150,14 +151,7 @@ def test_touch_drags_a_tip_without_scrolling_the_page(shown, state):
     box = point.bounding_box()
     assert min(box["width"], box["height"]) >= 44
     before = label(page, "query")
-    x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
-    send = page.context.new_cdp_session(page).send
-    for kind, dy in ("touchStart", 0), ("touchMove", 30), ("touchMove", 60):
-        send(
-            "Input.dispatchTouchEvent",
-            {"type": kind, "touchPoints": [{"x": x, "y": y + dy}]},
-        )
-    send("Input.dispatchTouchEvent", {"type": "touchEnd", "touchPoints": []})
+    drag_by_touch(page, box, 60)
     assert label(page, "query") != before
     assert page.evaluate("scrollY") == 0
 

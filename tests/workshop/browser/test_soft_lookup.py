@@ -3,6 +3,7 @@
 import pytest
 
 from attnbook.widgets.soft_lookup import SoftLookup
+from keyboard import drag_by_touch
 from widget_examples import WIDE
 
 pytestmark = pytest.mark.browser
@@ -98,14 +99,7 @@ def test_touch_drags_a_key_without_scrolling_the_page(shown, state):
     assert point.evaluate("e => getComputedStyle(e).touchAction") == "none"
     box = point.bounding_box()
     assert min(box["width"], box["height"]) >= 44
-    x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
-    send = page.context.new_cdp_session(page).send
-    for kind, dy in ("touchStart", 0), ("touchMove", 30), ("touchMove", 60):
-        send(
-            "Input.dispatchTouchEvent",
-            {"type": kind, "touchPoints": [{"x": x, "y": y + dy}]},
-        )
-    send("Input.dispatchTouchEvent", {"type": "touchEnd", "touchPoints": []})
+    drag_by_touch(page, box, 60)
     moved = page.get_attribute(".sl-key >> nth=1", "aria-label")
     assert not moved.startswith("Key green at -0.8, 1.3")
     assert page.evaluate("scrollY") == 0

@@ -6,28 +6,13 @@ from types import SimpleNamespace
 import pytest
 
 from attnbook.records import read_record
+from terminal import Terminal
 from workshop.experiments import __main__ as command
 
 pytestmark = [
     pytest.mark.exact("looks at what is printed"),
     pytest.mark.precision,
 ]
-
-
-class Terminal:
-    """Stands in for a terminal: it keeps what is written."""
-
-    def __init__(self, real):
-        self.real, self.text = real, ""
-
-    def write(self, text):
-        self.text += text
-
-    def flush(self):
-        pass
-
-    def isatty(self):
-        return self.real
 
 
 @pytest.mark.parametrize("real", [True, False], ids=["terminal", "pipe"])
