@@ -27,6 +27,7 @@ COLAB := .venv-colab
 LAB := .venv-lab
 OTTER := .venv-otter
 ORACLES := .venv-oracles
+CLUSTER := .venv-cluster
 PAGE := _build/html/index.html
 # Waiting threads sleep instead of spinning: two runs can share two cores.
 export OMP_WAIT_POLICY := PASSIVE
@@ -165,6 +166,16 @@ models: $(VENV)/test.stamp  ## fetch the weights of SmolLM2-135M (93 MB) into ~/
 	$(BIN)/python -m pip install $(QUIET) -c requirements.txt -c tests/oracles/requirements.txt gguf tokenizers
 	@$(BIN)/python -m attnbook.models.smollm2
 
+# An environment of its own: no reader needs Dask, and its workers' imports of
+# PyTorch take longer than all other tests of the grader.
+test-cluster:  ## grading on a Dask cluster of two workers, one of which is killed
+	@[ -x $(CLUSTER)/bin/python ] || { $(call environment,$(CLUSTER),$(CANDIDATES)); }
+	$(CLUSTER)/bin/python -m pip install $(QUIET) --upgrade "pip>=25.1"
+	$(CLUSTER)/bin/python -m pip install $(QUIET) -c requirements.txt \
+	  distributed==2026.8.0 ipython pytest -e ".[cluster]"
+	OMP_NUM_THREADS=1 $(CLUSTER)/bin/python -m pytest -q -c /dev/null --rootdir . \
+	  --noconftest -p no:cacheprovider tests/live/live_cluster.py
+
 links: $(VENV)/book.stamp  ## ask every external link of the pages whether it still leads somewhere
 	$(BIN)/jupyter-book build . --builder linkcheck --path-output _build/links $(QUIET)
 
@@ -218,4 +229,4 @@ repository: $(VENV)/test.stamp  ## set the repository's address: make repository
 	$(BIN)/python -m workshop.book.repository "$(URL)"
 
 clean:  ## remove what was built (the environments too)
-	rm -rf _build .venv .venv-colab .venv-lab .venv-otter .venv-oracles .pytest_cache .mypy_cache .ruff_cache .processors
+	rm -rf _build .venv .venv-colab .venv-lab .venv-otter .venv-oracles .venv-cluster .pytest_cache .mypy_cache .ruff_cache .processors

@@ -8,7 +8,8 @@ what), `messages` (outcomes as JSON), `process_limits`, `landlock` and
 `sandbox` (the grader's end of it), `source_check` (a search of the source),
 `trials` (the outcomes that the process sent), `notebook_grader` (one
 notebook's verdicts), `batch` (many notebooks, in parallel), `report` (CSV and
-JSON), `class_report` (a page), `shards` (parts of a class, and merging them).
+JSON), `class_report` (a page), `shards` (parts of a class, and merging them),
+`cluster_worker` and `cluster` (a Dask cluster).
 
 A student's code runs in its own process. The process receives inputs and
 returns numbers; the verdict is reached outside it. This has limits: a program

@@ -3,11 +3,15 @@
 import hashlib
 import json
 import os
+import signal
+import sys
+import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from functools import partial
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
 from pathlib import Path
 
 from attnbook import __version__
@@ -19,8 +23,14 @@ Grade = Callable[[Path], dict]
 Run = Callable[[list[Path]], Iterator[tuple[Path, dict]]]
 
 
-def grade_one(path: Path, seed: int, limits: Limits) -> dict:
-    """Grade one notebook; an error of the grader becomes a result."""
+def grade_one(path: Path | bytes, seed: int, limits: Limits) -> dict:
+    """Grade one notebook; an error of the grader becomes a result.
+
+    Args:
+        path: the notebook, or what its file holds.
+        seed: from it, the second inputs of every exercise are drawn.
+        limits: of the process that runs the notebook.
+    """
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     os.environ.setdefault("MPLBACKEND", "Agg")
     import torch
@@ -107,16 +117,18 @@ def grade_in_pool(
 ) -> Iterator[tuple[Path, dict]]:
     """Grade in a pool; if a worker is killed, grade the rest one by one."""
     done: set[Path] = set()
+    executor = start_pool(workers)
     try:
-        with start_pool(workers) as executor:
-            jobs = {executor.submit(task, path): path for path in paths}
-            for job in as_completed(jobs):
-                result = job.result()
-                done.add(jobs[job])
-                yield jobs[job], result
+        jobs = {executor.submit(task, path): path for path in paths}
+        for job in as_completed(jobs):
+            result = job.result()
+            done.add(jobs[job])
+            yield jobs[job], result
     except BrokenProcessPool:
         for path in (p for p in paths if p not in done):
             yield path, grade_alone(path, task)
+    finally:  # when interrupted, do not wait for notebooks that are left
+        executor.shutdown(cancel_futures=True)
 
 
 def grade_alone(path: Path, task: Grade, times: int = 2) -> dict:
@@ -133,8 +145,27 @@ def grade_alone(path: Path, task: Grade, times: int = 2) -> dict:
 
 
 def start_pool(workers: int) -> ProcessPoolExecutor:
-    """Return a pool whose processes are spawned."""
-    return ProcessPoolExecutor(workers, mp_context=get_context("spawn"))
+    """Return a pool whose processes are spawned and do not outlive this one."""
+    return ProcessPoolExecutor(
+        workers, mp_context=get_context("spawn"), initializer=watch_parent
+    )
+
+
+def watch_parent() -> None:
+    """End this process of a pool when the process that started it is killed.
+
+    It would wait for work for ever, because it can also send to its own queue.
+    """
+
+    def watch():
+        if parent := parent_process():
+            parent.join()
+            while True:  # the pool takes the exit of a task for its result
+                os.kill(os.getpid(), signal.SIGTERM)
+                time.sleep(2.0)
+
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(1))
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def make_task(seed: int, limits: Limits) -> Grade:

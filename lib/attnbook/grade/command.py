@@ -3,13 +3,16 @@
 import argparse
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-from attnbook.grade import batch, class_report, report, shards
+from attnbook.grade import batch, class_report, cluster, report, shards
 from attnbook.grade.process_limits import Limits
 from attnbook.training.progress import make_progress_bar
+
+INTERRUPTED = 130  # what a shell reports of a program that Ctrl-C ends
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -48,7 +51,12 @@ def add_settings(parser: argparse.ArgumentParser) -> None:
         "--workers",
         type=int,
         default=os.cpu_count() or 1,
-        help="number of processes",
+        help="number of processes on this machine",
+    )
+    parser.add_argument(
+        "--scheduler",
+        metavar="ADDRESS",
+        help="grade on the Dask cluster of this scheduler",
     )
     parser.add_argument(
         "--seed", type=int, default=0, help="seed of the second inputs"
@@ -105,6 +113,9 @@ def main(words: Sequence[str] | None = None) -> int:
     except ValueError as error:
         print(report.make_writable(str(error)), file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        print("interrupted; the same command goes on here", file=sys.stderr)
+        return INTERRUPTED
     return 0
 
 
@@ -118,17 +129,31 @@ def grade_notebooks(options: argparse.Namespace) -> None:
     kept = target and target.with_name(f"{target.name}.unfinished")
     journal = batch.Journal(kept, options.seed, limits)
     found: report.Results = {}
-    with make_progress_bar(total=len(paths), unit="notebook") as bar:
-        run = partial(
-            batch.grade_in_pool,
-            workers=max(1, min(options.workers, len(paths))),
-            task=batch.make_task(options.seed, limits),
-        )
+    with (
+        make_progress_bar(total=len(paths), unit="notebook") as bar,
+        open_workers(options, limits) as run,
+    ):
         for path, result in batch.grade_all(paths, journal, run):
             found[path] = result
             bar.update()
     write_results(found, options)
     journal.remove()
+
+
+@contextmanager
+def open_workers(
+    options: argparse.Namespace, limits: Limits
+) -> Iterator[batch.Run]:
+    """Yield the function that grades notebooks, here or on a cluster."""
+    if options.scheduler:
+        with cluster.connect(options.scheduler) as client:
+            yield cluster.make_run(client, options.seed, limits)
+    else:
+        yield partial(
+            batch.grade_in_pool,
+            workers=max(1, min(options.workers, len(options.notebook))),
+            task=batch.make_task(options.seed, limits),
+        )
 
 
 def write_results(found: report.Results, options: argparse.Namespace) -> None:

@@ -40,16 +40,19 @@ def find_exercises(chapters: Iterable[str]) -> dict[str, Exercise]:
     return found
 
 
-def grade(path: Path, seed: int = 0, limits: Limits | None = None) -> dict:
+def grade(
+    path: Path | bytes, seed: int = 0, limits: Limits | None = None
+) -> dict:
     """Return a notebook's points, with the verdict of each exercise.
 
     Args:
-        path: the notebook.
+        path: the notebook, or what its file holds.
         seed: from it, the second inputs of every exercise are drawn.
         limits: of the process.
     """
     try:
-        grader = NotebookGrader(files.read_bytes(path), seed, limits)
+        raw = path if isinstance(path, bytes) else files.read_bytes(path)
+        grader = NotebookGrader(raw, seed, limits)
         verdicts = grader.grade()
         if not verdicts:
             raise ValueError("it imports no check of this book")

@@ -4,13 +4,16 @@ import csv
 import io
 import json
 import os
+import subprocess
 import sys
+import time
 from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
 
+import fallible
 from attnbook.exercises.outcome import Outcome, are_equal
 from attnbook.grade import batch, command, messages, report
 from attnbook.grade.notebook_grader import find_exercises, grade
@@ -295,6 +298,26 @@ def test_a_killed_worker_loses_only_the_notebook_that_kills_it(tmp_path):
     assert [found[paths[i]]["n"] for i in (0, 2, 3, 4)] == [1, 4, 2, 3]
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs POSIX")
+def test_the_processes_of_a_command_that_is_killed_end_too(tmp_path):
+    paths = [tmp_path / name for name in "abc"]
+    command = [sys.executable, fallible.__file__, *map(str, paths)]
+    with subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    ) as killed:
+        ends = time.monotonic() + 60
+        while not list(tmp_path.iterdir()) and time.monotonic() < ends:
+            time.sleep(0.02)
+        killed.kill()
+        began = time.monotonic()
+        assert killed.stdout.read() == b""  # read to its end: all have ended
+        assert time.monotonic() - began < 30
+    assert len(list(tmp_path.iterdir())) < len(paths)
+
+
 def test_it_resumes_where_it_was_interrupted(tmp_path):
     paths = [
         write_notebook(tmp_path / f"{n}.ipynb", f"n = {n}") for n in range(5)
@@ -314,6 +337,20 @@ def test_it_resumes_where_it_was_interrupted(tmp_path):
     assert not batch.Journal(kept, 1).known.keys() & {
         batch.Journal(kept, 1).key(p) for p in paths
     }
+
+
+def test_what_a_journal_holds_survives_an_end_after_any_byte(tmp_path):
+    kept = tmp_path / "kept"
+    for n in range(3):
+        batch.Journal(kept, 0).keep(f"key {n}", {"error": "é\ud800", "n": n})
+    whole = kept.read_bytes()
+    lines = [line for line in whole.split(b"\n") if line]
+    for end in range(len(whole) + 1):
+        kept.write_bytes(whole[:end])
+        full = sum(line in whole[:end] for line in lines)
+        assert len(batch.Journal(kept, 0).known) == full
+        batch.Journal(kept, 0).keep("later", {"n": 3})
+        assert len(batch.Journal(kept, 0).known) == full + 1
 
 
 def test_the_command_writes_the_same_bytes_every_time(tmp_path, capsys):

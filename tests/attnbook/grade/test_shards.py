@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from attnbook.grade import command, report, shards
+from attnbook.grade import batch, command, report, shards
 from attnbook.grade.shards import Shard, merge, parse_shard
 
 pytestmark = [
@@ -147,3 +147,30 @@ def test_a_name_that_is_no_text_survives(tmp_path):
     file.write_text(report.make_writable(text), "utf8")
     assert merge([file]).keys() == {path}
     assert json.loads(file.read_text("utf8"))["shard"] == "1/1"
+
+
+def test_an_interrupted_shard_goes_on_and_is_merged(
+    tmp_path, monkeypatch, capsys
+):
+    paths = [tmp_path / f"{name}.ipynb" for name in "abcdef"]
+    for path in paths:
+        path.write_text(path.stem)
+    graded, stop = [], iter([2, 1, None])
+
+    def run(left, *, workers, task):
+        last = next(stop)
+        for n, path in enumerate(left):
+            if n == last:
+                raise KeyboardInterrupt
+            graded.append(path)
+            yield path, make_result()
+
+    monkeypatch.setattr(batch, "grade_in_pool", run)
+    file = tmp_path / "a.json"
+    words = [*map(str, paths), "--shard", "1/1", "--json", str(file)]
+    for code in (command.INTERRUPTED, command.INTERRUPTED, 0):
+        assert command.main(words) == code
+        assert file.exists() != Path(f"{file}.unfinished").exists()
+    assert graded == paths  # each of them once
+    assert merge([file]).keys() == {*paths}
+    assert "goes on" in capsys.readouterr().err
