@@ -187,7 +187,7 @@ test-processors: $(VENV)/test.stamp  ## numeric tests and notebooks under every 
 measure: $(VENV)/test.stamp  ## weigh and time the built pages; build time by number of chapters
 	$(BIN)/python -m workshop.book.measure _build/html
 
-measure-grading: $(VENV)/test.stamp  ## time every check, and grading 100 notebooks
+measure-grading: $(VENV)/test.stamp  ## time every check, and grading 100 notebooks; extrapolate to 1,000
 	$(BIN)/python -m workshop.book.measure_grading
 
 # On a bare machine with a GPU: its own Python, no environment, no network.
