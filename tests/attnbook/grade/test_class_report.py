@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from accessibility import run_axe
+from attnbook.exercises.verdict import Verdict
 from attnbook.grade import class_report, report
 
 pytestmark = [
@@ -126,6 +127,13 @@ def test_ordinary_answers_need_no_person():
     assert not class_report.find_reasons(ordinary)
     page = Page(class_report.format_html({Path("x.ipynb"): ordinary}))
     assert "None." in page.text and "NameError" in page.text
+
+
+def test_remarks_are_recognized_in_what_a_check_says():
+    for remarks in ((), ("it overflows",), ("it overflows", "it is slow")):
+        verdict = Verdict("✓", "right", None, remarks)
+        given = make_answer(repr(verdict))
+        assert class_report.has_remarks(given) == bool(remarks)
 
 
 def test_nothing_that_students_wrote_becomes_markup():
