@@ -5,7 +5,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 # What depends on colours. Code's coloured words are some ten thousand, and the
-# rows of the page of misconceptions a thousand: there axe looks at the first
+# rows of the page of named mistakes a thousand: there axe looks at the first
 # rows of each table. The contrast of every text, those included, is held by a
 # test of our own, in a hundredth of the time.
 COLOURS = """async () => {

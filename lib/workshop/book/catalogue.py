@@ -1,7 +1,7 @@
 """Every exercise and every named mistake, gathered from their declarations.
 
 A mistake's slug, title, sentence and wrong answer are declared with its
-exercise. The page of misconceptions and the page of messages are made from
+exercise. The page of named mistakes and the page of messages are made from
 here.
 """
 
@@ -18,6 +18,7 @@ from attnbook.exercises.exercise import FIRST, Exercise, run
 from attnbook.exercises.guard import preserve_state
 from attnbook.exercises.mistake import Mistake
 from attnbook.exercises.verdict import COMMON, join_sentences
+from workshop.book import sections
 from workshop.chapters import require_chapter
 
 SHOWS = {
@@ -78,18 +79,14 @@ def sort_by_position(chapter: str, checks: list[str]) -> list[str]:
 
 
 def make_anchor(entry: Entry) -> str:
-    """Return the address of the heading under which a check is asked.
-
-    It is spelt as MyST spells a heading's: small letters, no punctuation.
-    """
+    """Return the address of the heading under which a check is asked."""
     path = Path("chapters") / f"{entry.chapter}.md"
     text = path.read_text("utf8")
     end = text.find(f"{entry.name}(", text.find("\n## Exercises\n") + 1)
     heading = re.findall(r"^##+ (.+)$", text[: max(end, 0)], re.M)[-1:]
     if not heading:
         return f"{entry.chapter}.ipynb"
-    name = re.sub(r"[^\w -]", "", heading[0].lower()).strip()
-    return f"{entry.chapter}.ipynb#{name.replace(' ', '-')}"
+    return f"{entry.chapter}.ipynb#{sections.make_anchor(heading[0])}"
 
 
 def describe_symptom(exercise: Exercise, mistake: Mistake) -> str:

@@ -15,7 +15,7 @@ from workshop.book.front_matter import (
     write_table,
 )
 from workshop.book.glossary import write_glossary
-from workshop.book.misconceptions import write_misconceptions
+from workshop.book.mistakes import write_mistakes
 from workshop.book.notebook import copy_prose, fill_cells
 from workshop.book.teaching import write_teaching_guide
 
@@ -116,7 +116,7 @@ PAGES = {
     "evidence.md": write_evidence,
     "glossary.md": write_glossary,
     "index.md": write_index,
-    "misconceptions.md": write_misconceptions,
+    "mistakes.md": write_mistakes,
     "teaching.md": write_teaching_guide,
 }
 

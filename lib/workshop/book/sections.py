@@ -33,6 +33,7 @@ class Section:
         kind: "core", "deeper", "standing", or "" if it is not marked.
         words: of prose.
         cells: of code that is open.
+        anchor: the heading's address on the page.
     """
 
     title: str
@@ -40,6 +41,18 @@ class Section:
     kind: str
     words: int = 0
     cells: int = 0
+    anchor: str = ""
+
+    @property
+    def minutes(self) -> float:
+        """How long it takes to read."""
+        return self.words / WORDS_A_MINUTE + self.cells / CELLS_A_MINUTE
+
+
+def make_anchor(heading: str) -> str:
+    """Return a heading's address, as MyST spells it: no punctuation."""
+    plain = re.sub(r"[^\w -]", "", heading.lower()).strip()
+    return plain.replace(" ", "-")
 
 
 def read_sections(text: str) -> list[Section]:
@@ -65,11 +78,13 @@ def read_sections(text: str) -> list[Section]:
 def read_heading(signs: str, title: str, inherited: str) -> Section:
     """Return the section that a heading begins."""
     mark, level = MARK.search(title), len(signs)
+    anchor = make_anchor(title)
     if mark:
-        return Section(MARK.sub("", title), level, mark[1])
+        title = MARK.sub("", title)
+        return Section(title, level, mark[1], anchor=anchor)
     standing = level == 2 and title.startswith(STANDING)
     kind = "standing" if standing else inherited if level == 3 else ""
-    return Section(title, level, kind)
+    return Section(title, level, kind, anchor=anchor)
 
 
 def is_open_cell(piece: str) -> bool:
@@ -86,7 +101,7 @@ def compute_core_minutes(text: str) -> int | None:
         return None
     core = [x for x in sections if x.kind == "core"]
     words, cells = sum(x.words for x in core), sum(x.cells for x in core)
-    return math.ceil(words / WORDS_A_MINUTE + cells / CELLS_A_MINUTE)
+    return math.ceil(Section("", 2, "core", words, cells).minutes)
 
 
 def find_faults(text: str) -> list[str]:

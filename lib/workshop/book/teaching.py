@@ -1,4 +1,4 @@
-"""The tables of the teaching guide: stars, minutes, mistakes met most."""
+"""The generated parts of the teaching guide, from lessons to diagrams."""
 
 import re
 from collections import defaultdict
@@ -6,6 +6,9 @@ from itertools import groupby
 from pathlib import Path
 
 from workshop.book.catalogue import list_entries
+from workshop.book.diagrams import write_diagrams
+from workshop.book.lessons import write_lessons
+from workshop.book.syllabi import write_syllabi
 
 PAGE = Path("chapters/teaching.md")
 OFTEN = 4  # exercises that know a mistake, for it to be listed
@@ -15,11 +18,17 @@ def write_teaching_guide() -> str:
     """Return the guide with its tables fresh."""
     text = PAGE.read_text("utf8")
     for name, table in (
+        ("lessons", write_lessons()),
+        ("syllabi", write_syllabi()),
         ("exercises", write_timings()),
         ("slugs", write_common_mistakes()),
+        ("diagrams", write_diagrams()),
     ):
         marks = rf"(<!-- {name}: begin -->\n).*?(<!-- {name}: end -->)"
-        text = re.sub(marks, rf"\1\n{table}\n\n\2", text, flags=re.DOTALL)
+        # Formulas in a table have backslashes.
+        fresh = table.replace("\\", r"\\")
+        fresh = rf"\1\n{fresh}\n\n\2"
+        text = re.sub(marks, fresh, text, flags=re.DOTALL)
     return text
 
 

@@ -36,7 +36,15 @@ BACK_MATTER = (
     "README.md",
     *(
         f"chapters/{name}.md"
-        for name in ("debug", "errata", "glossary", "index", "notation")
+        for name in (
+            "debug",
+            "errata",
+            "glossary",
+            "index",
+            "misconceptions",
+            "notation",
+            "teaching",
+        )
     ),
 )
 PHRASES = [(re.compile(x, re.I), term) for x, term in TERMS.items()]

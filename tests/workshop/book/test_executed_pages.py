@@ -18,7 +18,7 @@ pytestmark = pytest.mark.precision
 
 PAGES = [
     Path(__file__).parents[3] / f"chapters/{name}.md"
-    for name in ("debug", "errata")
+    for name in ("debug", "errata", "misconceptions")
 ]
 FENCE = re.compile(r"^```(python|text)\n(.*?)^```$", re.M | re.S)
 

@@ -120,6 +120,14 @@ def test_sections_are_read_with_their_words_and_open_cells():
     }
 
 
+def test_a_section_knows_its_address_and_its_reading_time():
+    section = read_sections(TEXT)[1]
+    assert (section.anchor, section.minutes) == (
+        "by-hand-core",
+        4 / 120 + 1 / 4,
+    )
+
+
 def test_3000_words_and_40_open_cells_take_35_minutes():
     cell = "```{code-cell} ipython3\n1\n```\n"
     assert (
