@@ -281,7 +281,7 @@ def write_lessons() -> str:
 
 def write_step(step: Step) -> str:
     """Return what is done in a step, and the question before it."""
-    return f"{step.what}. **Ask:** {step.ask}" if step.ask else step.what
+    return f"{step.what} **Ask:** {step.ask}" if step.ask else step.what
 
 
 def write_lesson(lesson: Lesson) -> str:
