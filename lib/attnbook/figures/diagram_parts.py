@@ -86,6 +86,15 @@ def find_color(name: str) -> str:
     return colors[name]
 
 
+def skip_middle(shade: float) -> float:
+    """Return a shade from 0 to 1 without the tones between 0.35 and 0.6.
+
+    On these tones, neither dark nor white letters have a contrast of 4.5 on
+    white pages and on dark ones, where the page inverts the picture.
+    """
+    return 0.7 * shade if shade <= 0.5 else 0.6 + 0.8 * (shade - 0.5)
+
+
 def round_numbers(numbers: Iterable[int | float]) -> tuple[float, ...]:
     """Return numbers with three digits: the same on every machine."""
     return tuple(round(float(x), 3) for x in numbers)

@@ -39,6 +39,7 @@ from attnbook.figures.diagram_parts import (
     require_matrix,
     require_no_shape,
     round_numbers,
+    skip_middle,
     write_shape,
 )
 from attnbook.figures.style import (
@@ -249,6 +250,9 @@ class Diagram:
     ) -> Part:
         """Draw a matrix of colored cells, darker for larger numbers.
 
+        Letters are white on cells above half of the maximum, and dark on the
+        others.
+
         Args:
             numbers: (rows, columns), from 0 to maximum.
             at: center of the matrix.
@@ -276,7 +280,7 @@ class Diagram:
                     (x, y),
                     cell,
                     cell,
-                    facecolor=HEATMAP_COLORS(shade),
+                    facecolor=HEATMAP_COLORS(skip_middle(shade)),
                     edgecolor=GRAY,
                     linewidth=0.7,
                     zorder=3,

@@ -2,16 +2,23 @@
 
 A chapter holds, after each exercise, a block that begins
 `<summary>Solution of <code>check_x</code></summary>`. It is plain HTML and
-Markdown, which pages, Colab and Jupyter all fold. `python -m
-workshop.book.solutions chapters/*.md` fills every such block anew; a test
-holds them fresh.
+Markdown, which pages, Colab and Jupyter all fold. A solution begins with the
+imports that the chapter's cells above it lack, so that it can be pasted there.
+`python -m workshop.book.solutions chapters/*.md` fills every such block anew; a
+test holds them fresh.
 """
 
+import ast
+import builtins
+import dis
 import importlib
 import inspect
 import re
 import sys
+import textwrap
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import CodeType
 
 from attnbook.exercises.exercise import Exercise
 
@@ -21,6 +28,9 @@ BLOCK = re.compile(
     re.DOTALL,
 )
 MODULE = re.compile(r"from (attnbook\.exercises\.\w+) import \(?\s*check_")
+CELL = re.compile(
+    r"^```\{code-cell\} ipython3\n(?::tags:[^\n]*\n)?(.*?)^```$", re.M | re.S
+)
 
 
 def find_exercises(text: str) -> dict[str, Exercise]:
@@ -34,10 +44,95 @@ def find_exercises(text: str) -> dict[str, Exercise]:
     }
 
 
-def write_solution(name: str, exercise: Exercise) -> str:
-    """Return the folded solution of an exercise, after its helpers."""
+def list_imports(source: str) -> Iterator[tuple[str, str, str]]:
+    """Yield each name that code imports, its module and its name there.
+
+    The last is "" if the name is a module.
+    """
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.ImportFrom):
+            for one in node.names:
+                yield one.asname or one.name, node.module or "", one.name
+        elif isinstance(node, ast.Import):
+            for one in node.names:
+                yield one.asname or one.name.split(".")[0], one.name, ""
+
+
+def list_chapter_imports(text: str) -> set[str]:
+    """Return the names that the code cells of a chapter's text import."""
+    return {
+        name for cell in CELL.findall(text) for name, *_ in list_imports(cell)
+    }
+
+
+def list_global_names(code: CodeType) -> set[str]:
+    """Return the names of all globals that code reads."""
+    names = {
+        step.argval
+        for step in dis.get_instructions(code)
+        if step.opname in ("LOAD_GLOBAL", "LOAD_NAME")
+    }
+    for inner in code.co_consts:
+        if isinstance(inner, CodeType):
+            names |= list_global_names(inner)
+    return names
+
+
+def rank_module(name: str) -> tuple[int, str]:
+    """Return a module's place among imports: Python's own, others, ours."""
+    top = name.split(".")[0]
+    ours = 2 * (top == "attnbook")
+    return (0 if top in sys.stdlib_module_names else 1 + ours, name)
+
+
+def write_imports(shown: tuple[Callable, ...], present: set[str]) -> str:
+    """Return the imports that functions need, except names that are present.
+
+    Args:
+        shown: the functions, whose own names need no import.
+        present: names that the chapter has imported.
+    """
+    present = present | {f.__name__ for f in shown} | set(dir(builtins))
+    wanted: dict[str, set[str]] = {}
+    for function in shown:
+        source = textwrap.dedent(inspect.getsource(function))
+        code = compile(source, "solution", "exec")
+        module = inspect.getmodule(function)
+        origins = {
+            name: origin
+            for name, *origin in list_imports(inspect.getsource(module))
+        }
+        needed = list_global_names(code) & set(vars(module)) - present
+        for name in needed:
+            home, there = origins.get(name, (module.__name__, name))
+            renamed = f" as {name}"
+            if there:
+                entry = there if there == name else there + renamed
+                wanted.setdefault(home, set()).add(entry)
+            else:
+                plain = home if home.split(".")[0] == name else home + renamed
+                wanted.setdefault("", set()).add(plain)
+    lines = [f"import {name}" for name in sorted(wanted.pop("", ()))]
+    for home in sorted(wanted, key=rank_module):
+        lines.append(f"from {home} import {', '.join(sorted(wanted[home]))}")
+    return "\n".join(lines)
+
+
+def write_solution(
+    name: str, exercise: Exercise, present: set[str] = frozenset()
+) -> str:
+    """Return the folded solution of an exercise, after its helpers.
+
+    Args:
+        name: of the check.
+        exercise: its exercise.
+        present: names that need no import in the chapter.
+    """
     shown = (*exercise.helpers, exercise.solution)
-    source = "\n\n\n".join(inspect.getsource(f).rstrip() for f in shown)
+    parts = [inspect.getsource(f).rstrip() for f in shown]
+    if imports := write_imports(shown, present):
+        parts.insert(0, imports)
+    source = "\n\n\n".join(parts)
     return (
         f"<details>\n<summary>Solution of <code>{name}</code></summary>\n\n"
         f"```python\n{source}\n```\n\n</details>"
@@ -59,7 +154,8 @@ def refresh_solutions(text: str) -> str:
                 f"a solution of {name} is folded in, but the chapter imports "
                 f"only {', '.join(sorted(known)) or 'no check'}"
             )
-        return write_solution(name, known[name])
+        present = list_chapter_imports(text[: found.start()])
+        return write_solution(name, known[name], present)
 
     return BLOCK.sub(fresh, text)
 
