@@ -45,6 +45,8 @@ QUIZ = re.compile(
     r'<script type="application/json">)(.*?)(</script>)',
     re.DOTALL,
 )
+# What must not begin a line after a formula.
+CLOSING = re.compile(r"[.,;:!?)\]\N{RIGHT DOUBLE QUOTATION MARK}]+")
 
 
 @cache
@@ -142,6 +144,22 @@ def split_formulas(tex: str) -> list[str]:
     return [part.strip() for part in parts if part.strip()]
 
 
+def keep_punctuation(app, doctree, docname: str) -> None:
+    """Keep each inline formula on one line with the punctuation after it."""
+    if app.builder.format != "html":
+        return
+    for node in [*doctree.findall(nodes.math)]:
+        text = node.next_node(descend=False, siblings=True)
+        if not isinstance(text, nodes.Text):
+            continue
+        if found := CLOSING.match(text.astext()):
+            rest = nodes.Text(text.astext()[found.end() :])
+            text.parent.replace(text, rest)
+            together = nodes.inline(classes=["together"])
+            node.replace_self(together)
+            together += [node, nodes.Text(found[0])]
+
+
 def render_outputs(app, doctree, docname: str) -> None:
     """Render the formulas that stand in the notebooks' HTML outputs."""
     if app.builder.format != "html":
@@ -182,3 +200,4 @@ def setup(app) -> None:
         "mathml", (write_inline, None), (write_block, None)
     )
     app.connect("doctree-resolved", render_outputs)
+    app.connect("doctree-resolved", keep_punctuation)

@@ -1,4 +1,5 @@
 import json
+import re
 import subprocess
 import sys
 
@@ -119,3 +120,15 @@ def test_a_formula_is_mathml_in_the_page(tmp_path):
     made = build(tmp_path, r"$\frac{1}{2}$")
     assert made.returncode == 0, made.stderr
     assert "<mfrac>" in (tmp_path / "out/index.html").read_text("utf8")
+
+
+def test_punctuation_stays_on_the_line_of_its_formula(tmp_path):
+    text = "# A\n\nLet $x$, ($y$). Then $z$ follows, and $w$\n"
+    made = build_site(tmp_path, text, ["math"])
+    assert made.returncode == 0, made.stderr
+    page = (tmp_path / "out/index.html").read_text("utf8")
+    together = re.findall(r'<span class="together">(.*?)</span>', page)
+    assert [text.rpartition("</math>")[2] for text in together] == [",", ")."]
+    words = re.sub(r"<math.*?</math>", "M", page)
+    words = re.sub(r"<[^>]+>", "", words)
+    assert "Let M, (M). Then M follows, and M" in words
