@@ -16,7 +16,7 @@ import inspect
 import re
 import sys
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from types import CodeType
 
@@ -85,14 +85,14 @@ def rank_module(name: str) -> tuple[int, str]:
     return (0 if top in sys.stdlib_module_names else 1 + ours, name)
 
 
-def write_imports(shown: tuple[Callable, ...], present: set[str]) -> str:
+def write_imports(shown: tuple[Callable, ...], present: Collection[str]) -> str:
     """Return the imports that functions need, except names that are present.
 
     Args:
         shown: the functions, whose own names need no import.
         present: names that the chapter has imported.
     """
-    present = present | {f.__name__ for f in shown} | set(dir(builtins))
+    known = {*present, *dir(builtins), *(f.__name__ for f in shown)}
     wanted: dict[str, set[str]] = {}
     for function in shown:
         source = textwrap.dedent(inspect.getsource(function))
@@ -102,7 +102,7 @@ def write_imports(shown: tuple[Callable, ...], present: set[str]) -> str:
             name: origin
             for name, *origin in list_imports(inspect.getsource(module))
         }
-        needed = list_global_names(code) & set(vars(module)) - present
+        needed = (list_global_names(code) & vars(module).keys()) - known
         for name in needed:
             home, there = origins.get(name, (module.__name__, name))
             renamed = f" as {name}"
@@ -119,7 +119,7 @@ def write_imports(shown: tuple[Callable, ...], present: set[str]) -> str:
 
 
 def write_solution(
-    name: str, exercise: Exercise, present: set[str] = frozenset()
+    name: str, exercise: Exercise, present: Collection[str] = ()
 ) -> str:
     """Return the folded solution of an exercise, after its helpers.
 
