@@ -251,3 +251,48 @@ def test_the_buttons_of_a_player_stay_visible_on_a_phone(opened, name):
     player.evaluate("e => e.scrollIntoView({ behavior: 'instant' })")
     foot = player.locator(".ap-foot").bounding_box()
     assert 0 < foot["y"] <= 900 - foot["height"] + 1
+
+
+def test_the_tables_of_the_cheat_sheet_are_whole_on_a_desk(opened):
+    size = {"width": 1280, "height": 900}
+    page = opened("chapters/cheat_sheet.html", viewport=size)
+    tables = page.locator(".table-scroll")
+    assert tables.count() == 4
+    for table in tables.all():
+        table.scroll_into_view_if_needed()
+        assert table.evaluate("e => e.scrollWidth - e.clientWidth") <= 0
+        # A section with `content-visibility` hides what leaves its padding.
+        assert table.evaluate(
+            "e => e.getBoundingClientRect().right "
+            "<= e.closest('section').getBoundingClientRect().right"
+        )
+
+
+PUNCTUATION = """() => {
+  const wrong = [];
+  for (const formula of document.querySelectorAll("article :is(p, li) math")) {
+    const text = formula.nextSibling;
+    if (!text || !/^[.,;:!?)]/.test(text.data ?? "")) continue;
+    const range = document.createRange();
+    range.setStart(text, 0);
+    range.setEnd(text, 1);
+    const sign = range.getBoundingClientRect();
+    if (sign.width && sign.left < formula.getBoundingClientRect().left) {
+      wrong.push(`${formula.textContent} ${text.data.slice(0, 20)}`);
+    }
+  }
+  return wrong;
+}"""
+
+
+@pytest.mark.parametrize("width", [320, 390, 1280])
+@pytest.mark.parametrize("name", CHAPTERS[6:7])
+def test_no_line_begins_with_the_punctuation_after_a_formula(
+    opened, name, width
+):
+    page = opened(name, viewport={"width": width, "height": 900})
+    assert page.locator(".together").count() > 50
+    assert page.evaluate(PUNCTUATION) == []
+    off = ".together { white-space: normal !important; }"
+    page.add_style_tag(content=off)
+    assert page.evaluate(PUNCTUATION) or width == 1280  # the reader can fail
