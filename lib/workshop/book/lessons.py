@@ -106,9 +106,9 @@ class Lesson:
             for x in self.in_class
         ]
         first = Step(
-            OPENING, "The chapter's question, and a vote", self.opening
+            OPENING, "The chapter's question, and a vote.", self.opening
         )
-        last = Step(CLOSING, "The quiz; the vote again")
+        last = Step(CLOSING, "The quiz, and the vote again.")
         return [first, *taught, *exercises, last]
 
 

@@ -13,8 +13,8 @@ from workshop.book.catalogue import (
 HEAD = """# Named mistakes
 
 This appendix lists every wrong answer that an exercise knows by name, under the
-exercise that it belongs to. [Misconceptions](misconceptions.md) has the twenty
-beliefs behind most of them.
+exercise that it belongs to. [Misconceptions](misconceptions.md) explains twenty
+beliefs from which some of them follow.
 
 A check tries its inputs from the simplest to the hardest. The last column says
 on which input a mistake first shows; on all inputs before it, the answer is
