@@ -43,7 +43,7 @@ NBVAL := --nbval --nbval-current-env --nbval-cell-timeout 300 -p no:cacheprovide
 NOTEBOOKS := $(sort $(wildcard chapters/[0-9][0-9]_*.ipynb))
 
 .PHONY: help book pdf test test-processors test-colab test-lab test-otter test-oracles models links measure measure-grading evidence notebook pages \
-  bank margins messages teach repository screenshots clean check gpu gpu-full \
+  bank kinds margins messages teach repository screenshots clean check gpu gpu-full \
   lint unit plainest shapes javascript notebooks browser
 .NOTPARALLEL:
 
@@ -210,6 +210,9 @@ pages: $(VENV)/test.stamp  ## write what is made from the library: solutions, ev
 
 bank: $(VENV)/test.stamp  ## prove the graders: twenty draws, mutants of every solution
 	$(BIN)/python $(PYTEST) -n 2 -m bank -rP tests/attnbook/exercises/test_bank.py
+
+kinds: $(VENV)/test.stamp  ## count how many wrong answers of each kind every check finds
+	@PYTHONPATH=tests:tests/helpers $(BIN)/python tests/helpers/kind_mutants.py
 
 margins: $(VENV)/test.stamp  ## print how far right and wrong answers lie from every tolerance
 	@PYTHONPATH=tests:tests/helpers $(BIN)/python tests/attnbook/attention/test_reference.py

@@ -19,6 +19,7 @@ from attnbook.exercises.cached_outcomes import (
     draw_outcomes,
     list_outcomes,
 )
+from attnbook.exercises.derived_cases import FIRST, DerivedCases
 from attnbook.exercises.difference import Roundings, find_difference
 from attnbook.exercises.guard import ATTENTION, preserve_state, write_full_name
 from attnbook.exercises.hint import Hint, write_hint
@@ -28,6 +29,7 @@ from attnbook.exercises.outcome import (
     Case,
     Draws,
     Outcome,
+    cover_nan,
     is_same_outcome,
     read_like,
 )
@@ -41,9 +43,7 @@ from attnbook.exercises.verdict import (
     make_refusal,
 )
 
-__all__ = ["Case", "Exercise", "Mistake", "Outcome", "Verdict", "run"]
-
-FIRST = 2014  # seed of the inputs tried first, the same for everyone
+__all__ = ["FIRST", "Case", "Exercise", "Mistake", "Outcome", "Verdict", "run"]
 
 NOT_YET = Verdict("…", "not attempted yet")
 RIGHT = Verdict("✓", "right")
@@ -75,6 +75,7 @@ class Exercise:
             with it.
         same_precision: whether the exercise asks for a result in the precision
             of the inputs; if not, one in single precision is as right.
+        without: kinds of derived cases that the exercise's words exclude.
     """
 
     title: str
@@ -92,6 +93,13 @@ class Exercise:
     other_solutions: tuple[Callable, ...] = ()
     helpers: tuple[Callable, ...] = ()
     same_precision: bool = False
+    without: frozenset[str] = frozenset()
+
+    def __post_init__(self):
+        """Add to what is drawn what follows from the solution's axes."""
+        if not isinstance(self.draw, DerivedCases):
+            more = DerivedCases(self.draw, self.solution, self.without)
+            object.__setattr__(self, "draw", more)
 
     def __repr__(self) -> str:
         return f"{'★' * self.stars} {self.minutes} minutes: {self.title}"
@@ -227,6 +235,8 @@ class Exercise:
                     strict=True,
                 )
             ):
+                if case.kind == "nan":
+                    got = cover_nan(got, want)
                 got, want = map(self.compare_by, (got, want))
                 roundings = self.make_roundings(trial.seed, nth)
                 if finding := find_difference(
@@ -235,6 +245,8 @@ class Exercise:
                     exact = self.same_precision and finding.slug == "dtype"
                     harmless = finding.harmless and not exact
                     beyond = harmless or not case.asked
+                    if case.kind == "layout" and finding.slug == "error":
+                        beyond = True
                     found[nth] = replace(finding, harmless=beyond)
         return found
 
@@ -332,7 +344,15 @@ class Exercise:
             for nth in range(len(self.draw_cases(trial.seed)))
         }
         rest = every - self._list_remarked(trials)
-        for only in [None, rest] if rest != every else [None]:
+        plain = rest - {
+            (trial.seed, nth)
+            for trial in trials
+            for nth, case in enumerate(self.draw_cases(trial.seed))
+            if case.kind
+        }
+        tiers = [None, rest] if rest != every else [None]
+        tiers += [plain] if plain & wrong and plain != rest else []
+        for only in tiers:
             for mistake in self.mistakes:
                 if self._equals_mistake(mistake, trials, only):
                     named = replace(
@@ -351,6 +371,9 @@ class Exercise:
         ]
         if len(near) == 1:
             finding = replace(finding, likely=near[0].because)
+        elif not finding.likely:
+            likely = self.draw_cases(trial.seed)[nth].likely
+            finding = replace(finding, likely=likely)
         return make_refusal(finding, tried, self.section)
 
     def _write_remarks(

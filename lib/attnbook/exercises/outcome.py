@@ -24,6 +24,8 @@ class Case:
             counts.
         asked: whether the exercise asks for it in plain words. If not, what
             goes wrong is a remark on a right answer.
+        kind: of a derived case, what it varies.
+        likely: the most likely mistake if only such cases go wrong.
     """
 
     tries: str
@@ -31,6 +33,8 @@ class Case:
     gradient: bool = False
     memory_limit: int | None = None
     asked: bool = True
+    kind: str = ""
+    likely: str = ""
 
 
 @dataclass(frozen=True)
@@ -155,6 +159,17 @@ def read_like(got: Outcome, want: Outcome) -> Outcome:
                 got, form=want.form, output=(listed,), gradients=want.gradients
             )
     return got
+
+
+def cover_nan(got: Outcome, want: Outcome) -> Outcome:
+    """Return an outcome whose entries count only where none is expected NaN."""
+    covered = [
+        torch.where(right.isnan(), right, ours)
+        if ours.shape == right.shape and ours.dtype == right.dtype
+        else ours
+        for ours, right in zip(got.output, want.output, strict=False)
+    ]
+    return replace(got, output=(*covered, *got.output[len(covered) :]))
 
 
 def is_numeric(x: Tensor) -> bool:

@@ -155,9 +155,17 @@ def run(
 def copy_input(x):
     """Return a copy of an input: a tensor's numbers, anything else deeply.
 
-    So every call meets a model of its own.
+    So every call meets a model of its own. A tensor keeps its layout in memory,
+    and axes that are expanded remain so.
     """
-    return x.clone() if isinstance(x, Tensor) else copy.deepcopy(x)
+    if not isinstance(x, Tensor):
+        return copy.deepcopy(x)
+    if 0 not in x.stride():
+        return x.clone()
+    bare = x
+    for axis, step in enumerate(x.stride()):
+        bare = bare.narrow(axis, 0, 1) if step == 0 and x.numel() else bare
+    return bare.clone().expand(x.shape)
 
 
 def is_unchanged(now, before) -> bool:

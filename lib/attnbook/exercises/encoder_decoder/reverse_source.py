@@ -60,6 +60,7 @@ check_reverse_source = Exercise(
     solution=reverse_source,
     returns=("tokens",),
     draw=draw,
+    without=frozenset({"long", "positions"}),
     mistakes=(
         Mistake(
             "padding-first",

@@ -76,6 +76,7 @@ check_state_dependencies = Exercise(
     solution=state_dependencies,
     returns=("depends",),
     draw=draw,
+    without=frozenset({"long", "positions"}),
     mistakes=(
         Mistake(
             "directions-swapped",

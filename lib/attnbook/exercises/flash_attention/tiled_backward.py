@@ -106,6 +106,7 @@ check_tiled_backward = Exercise(
     solution=tiled_backward,
     returns=("dquery", "dkey", "dvalue"),
     draw=draw,
+    without=frozenset({"long", "positions"}),
     allowed="Everything is allowed but autograd, a ready-made attention and a "
     "matrix of all scores.",
     forbidden=ATTENTION

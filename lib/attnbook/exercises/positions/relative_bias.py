@@ -84,6 +84,7 @@ check_relative_bias = Exercise(
     solution=relative_bias,
     returns=("bias",),
     draw=draw,
+    without=frozenset({"long", "positions"}),
     allowed="Everything is allowed but the functions of `attnbook.positions`.",
     mistakes=(
         Mistake(
