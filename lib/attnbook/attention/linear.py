@@ -29,7 +29,7 @@ from attnbook.attention.scaled_dot_product import (
 )
 from attnbook.attention.tiled import promote_to_float32
 
-CHUNK_SIZE = 128
+CHUNK_SIZE = 64
 
 
 class LinearResult(NamedTuple):
