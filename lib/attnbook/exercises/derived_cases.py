@@ -336,7 +336,8 @@ def derive_positions(given: Inputs) -> Iterator[Case]:
         words = " and ".join(f"{axis} = {n}" for axis, n in pairs)
         yield made.make_case(f"with {words}", "positions")
     few = given.resize_lead(()) if has_lead(given) else given
-    few = few.resize(SEQUENCES, 1) if few.has_axis(SEQUENCES) else few
+    if few.has_axis(SEQUENCES) and "lengths" not in few.given:
+        few = few.resize(SEQUENCES, 1)  # of several lengths, one is the longest
     if "block" in few.given:
         few = few.replace(block=LONG // 4)
     for axis in known:

@@ -9,6 +9,7 @@ from torch.nn import functional as F
 from attnbook.exercises.derived_cases import LIKELY, Inputs
 from attnbook.exercises.encoder_decoder import (
     check_greedy,
+    check_last_state,
     check_masked_loss,
     check_reverse_source,
 )
@@ -24,6 +25,7 @@ from workshop.book.catalogue import list_entries
 VARIED = {
     "attend": check_attend,
     "greedy": check_greedy,
+    "last_state": check_last_state,
     "masked_loss": check_masked_loss,
     "multi_head": check_multi_head,
     "layer_norm": check_layer_norm,
