@@ -84,7 +84,7 @@ check_masked_weights = Exercise(
     solution=masked_softmax,
     returns=("weights",),
     draw=draw,
-    without=frozenset({"axes"}),
+    without=frozenset({"axes", "long"}),
     allowed="Everything is allowed but a ready-made attention; "
     "`attnbook.attention.masked_softmax` has the answer in it.",
     mistakes=(
