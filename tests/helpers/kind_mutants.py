@@ -18,13 +18,12 @@ from torch import Tensor
 
 from attnbook.exercises.derived_cases import (
     LIKELY,
-    Axes,
-    Inputs,
     is_plain,
     read_axes,
     returns_tensors,
 )
 from attnbook.exercises.exercise import FIRST, Exercise
+from attnbook.exercises.named_axes import Axes, Inputs
 
 TABLE = 128  # positions that fit into a table
 

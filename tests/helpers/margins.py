@@ -30,13 +30,16 @@ def shares(
     """Yield case by case how much of its tolerance an answer uses.
 
     Infinity where something else than floating-point numbers differs: an error,
-    a shape, a type, a whole number.
+    a shape, a type, a whole number. Cases that an exercise does not ask for in
+    words are left out: an answer that fails one of them is right.
     """
     wants = list_outcomes(exercise.draw, exercise.solution, seed)
     with preserve_state():
         for nth, (case, want) in enumerate(
             zip(exercise.draw_cases(seed), wants, strict=True)
         ):
+            if not case.asked:
+                continue
             got, want = map(exercise.compare_by, (run(answer, case), want))
             draws = exercise.make_draws(exercise.solution, seed, nth)
             yield share(got, want, draws), case.tries

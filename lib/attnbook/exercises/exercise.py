@@ -19,12 +19,13 @@ from attnbook.exercises.cached_outcomes import (
     draw_outcomes,
     list_outcomes,
 )
-from attnbook.exercises.derived_cases import FIRST, DerivedCases
+from attnbook.exercises.derived_cases import DerivedCases
 from attnbook.exercises.difference import Roundings, find_difference
 from attnbook.exercises.guard import ATTENTION, preserve_state, write_full_name
 from attnbook.exercises.hint import Hint, write_hint
 from attnbook.exercises.limits import SHOWN
 from attnbook.exercises.mistake import Mistake, Trial
+from attnbook.exercises.named_axes import FIRST
 from attnbook.exercises.outcome import (
     Case,
     Draws,

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from attnbook.exercises.derived_cases import LIKELY, Inputs
+from attnbook.exercises.derived_cases import LIKELY
 from attnbook.exercises.encoder_decoder import (
     check_greedy,
     check_last_state,
@@ -16,6 +16,7 @@ from attnbook.exercises.encoder_decoder import (
 from attnbook.exercises.exercise import FIRST
 from attnbook.exercises.masks import check_causal
 from attnbook.exercises.multi_head import check_multi_head
+from attnbook.exercises.named_axes import Inputs
 from attnbook.exercises.runner import copy_input
 from attnbook.exercises.scaled_dot_product import check_attend
 from attnbook.exercises.transformer import check_layer_norm

@@ -107,6 +107,8 @@ check_rotate = Exercise(
     solution=rotate,
     returns=("rotated",),
     draw=draw,
+    # `view_as_complex` takes one layout in memory, and is a usual way.
+    without=frozenset({"layout"}),
     allowed="Everything is allowed but the functions of `attnbook.positions`.",
     mistakes=(
         Mistake(
