@@ -51,7 +51,7 @@ def bottleneck(run: Callable, B: int, H: int, T: int, S: int, D: int) -> int:
 
     Args:
         run: (B, H, T, S, D) to seconds.
-        B: sequences of an example.
+        B: sequences in the sizes that were tried.
         H: its heads.
         T: its queries.
         S: its keys.

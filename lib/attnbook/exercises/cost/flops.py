@@ -16,7 +16,7 @@ from attnbook.exercises.inputs import draw_integers
 def flops(B: int, H: int, G: int, T: int, S: int, D: int, E: int) -> list[int]:
     """Return the operations of attention's products.
 
-    Forwards; backwards, with the weights kept; backwards, with the scores
+    Forward; backward, with stored weights; backward, with the scores
     computed once more.
     """
     scores, values = 2 * B * H * T * S * D, 2 * B * H * T * S * E

@@ -17,7 +17,7 @@ from attnbook.exercises.exercise import Case, Exercise, Mistake
 def intensity(
     B: int, H: int, G: int, T: int, S: int, D: int, itemsize: int
 ) -> float:
-    """Return the operations of both products for each byte, all in one."""
+    """Return the FLOPs of both products per byte of the fused kernel."""
     there = flops(B, H, G, T, S, D, D)[0]
     return there / moved(B, H, G, T, S, D, D, itemsize)[3]
 

@@ -15,7 +15,7 @@ from attnbook.exercises.exercise import Case, Exercise, Mistake
 def moved(
     B: int, H: int, G: int, T: int, S: int, D: int, E: int, itemsize: int
 ) -> list[int]:
-    """Return the bytes of scores, softmax and values, and of all in one."""
+    """Return the bytes of scores, softmax, values and one fused kernel."""
     query, output = B * H * T * D, B * H * T * E
     key, value, scores = B * G * S * D, B * G * S * E, B * H * T * S
     steps = query + key + scores, 2 * scores, scores + value + output

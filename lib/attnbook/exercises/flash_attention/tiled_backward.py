@@ -33,7 +33,7 @@ def tiled_backward(
 ) -> tuple[
     Float[Tensor, "*B T D"], Float[Tensor, "*B S D"], Float[Tensor, "*B S E"]
 ]:
-    """Return a loss's gradients on query, key and value, tile by tile."""
+    """Return a loss's gradients for query, key and value, tile by tile."""
     scale = query.shape[-1] ** -0.5
     average = (upstream * output).sum(dim=-1, keepdim=True)
     dquery, dkey, dvalue = (torch.zeros_like(x) for x in (query, key, value))
