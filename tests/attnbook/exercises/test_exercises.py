@@ -531,6 +531,7 @@ def ordinary():
 
 
 @pytest.mark.long
+@pytest.mark.precision
 @pytest.mark.parametrize(("check", "answer"), list(ordinary()))
 def test_an_ordinary_way_to_write_the_answer_is_right(check, answer):
     verdict = check(answer, FRESH, own=False)
