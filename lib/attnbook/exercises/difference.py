@@ -218,7 +218,9 @@ def write_entry(name: str, where: tuple[int, ...]) -> str:
     return f"`{name}[{', '.join(map(str, where))}]`" if where else f"`{name}`"
 
 
-def write_pair(ours: float, right: float, allowed: float = 0.0) -> str:
+def write_pair(
+    ours: int | float, right: int | float, allowed: float = 0.0
+) -> str:
     """Return what a number is and what is expected.
 
     Numbers that look alike are not shown side by side: their difference is, and
@@ -238,7 +240,7 @@ def write_pair(ours: float, right: float, allowed: float = 0.0) -> str:
     )
 
 
-def write_number(x: float, digits: int = 3) -> str:
+def write_number(x: int | float, digits: int = 3) -> str:
     """Return a number in short: integers whole, others with a few digits."""
     if isinstance(x, bool | int):
         return str(x)
