@@ -294,7 +294,8 @@ def write_lesson(lesson: Lesson) -> str:
     after = "; ".join(
         f"{write_exercise(x)} {x.exercise.minutes}" for x in lesson.at_home
     )
-    reading = round(sum(x.minutes for x in lesson.before))
+    reading = max(1, round(sum(x.minutes for x in lesson.before)))
+    unit = "minute" if reading == 1 else "minutes"
     label = f"Chapter {front.number}. {front.title}"
     return "\n".join(
         [
@@ -304,7 +305,7 @@ def write_lesson(lesson: Lesson) -> str:
             "|---|---|",
             *rows,
             "",
-            f"- *At home before*, {max(1, reading)} minutes: {before}.",
+            f"- *At home before*, {reading} {unit}: {before}.",
             f"- *At home after*, {count_minutes(lesson.at_home)} minutes: "
             f"{after}.",
         ]

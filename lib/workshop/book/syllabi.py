@@ -13,6 +13,8 @@ from workshop.book.lessons import (
     read_table,
 )
 
+COUNTS = ("No", "One", "Two", "Three", "Four", "Five", "Six")
+
 
 def write_syllabi() -> str:
     """Return the syllabi, each as a heading, a text and a table."""
@@ -29,9 +31,8 @@ def write_syllabus(data: dict, lessons: dict[str, Lesson]) -> str:
         ValueError: naming the row, if it names a chapter or a deeper section
             that does not exist.
     """
-    lines = [f"### {data['title']}", "", data["about"].strip(), ""]
-    lines += ["| when | lessons | to read | exercises at home |"]
-    lines += ["|---|---|---|---|"]
+    done = data.get("exercises", "exercises at home")
+    lines = [f"| when | lessons | to read | {done} |", "|---|---|---|---|"]
     total = 0
     for row in data["rows"]:
         taught = [get_lesson(row, slug, lessons) for slug in row["teach"]]
@@ -45,7 +46,49 @@ def write_syllabus(data: dict, lessons: dict[str, Lesson]) -> str:
         )
     hours = f"{total // LESSON} lessons of {LESSON} minutes"
     lines += ["", f"Together {hours}, {total / 60:g} hours."]
-    return "\n".join(lines)
+    about = fill_about(data, lessons)
+    return "\n".join([f"### {data['title']}", "", about, "", *lines])
+
+
+def fill_about(data: dict, lessons: dict[str, Lesson]) -> str:
+    """Return what a syllabus says of itself, with what follows from its rows.
+
+    {read} names the chapters that are read and not taught, {count} says how
+    many these are, {left_out} names those that are in no row, and {lab} says
+    how long the deeper sections and the exercises of a row take.
+    """
+    rows = data["rows"]
+    read = [slug for row in rows for slug in row.get("read", [])]
+    taught = [slug for row in rows for slug in row["teach"]]
+    labs = [count_lab(row, lessons) for row in rows]
+    about = data["about"].format(
+        read=name_chapters(read),
+        count=COUNTS[len(read)],
+        left_out=name_chapters([*lessons.keys() - {*read, *taught}]),
+        lab=f"{min(labs)} to {max(labs)}",
+    )
+    return about.strip()
+
+
+def count_lab(row: dict, lessons: dict[str, Lesson]) -> int:
+    """Return the minutes of a row's deeper sections and exercises."""
+    taught = [lessons[slug] for slug in row["teach"]]
+    named = row.get("deeper", [])
+    reading = sum(
+        section.minutes
+        for lesson in taught
+        for section in lesson.deeper
+        if section.title in named
+    )
+    return round(reading + sum(count_minutes(x.at_home) for x in taught))
+
+
+def name_chapters(slugs: list[str]) -> str:
+    """Return "chapter 1", or "chapters 1, 2 and 3"; "no chapter" if none."""
+    numbers = [str(int(slug[:2])) for slug in sorted(slugs)]
+    if len(numbers) < 2:
+        return f"chapter {numbers[0]}" if numbers else "no chapter"
+    return f"chapters {', '.join(numbers[:-1])} and {numbers[-1]}"
 
 
 def get_lesson(row: dict, slug: str, lessons: dict[str, Lesson]) -> Lesson:

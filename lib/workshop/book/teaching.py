@@ -1,10 +1,11 @@
 """The generated parts of the teaching guide, from lessons to diagrams."""
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from itertools import groupby
 from pathlib import Path
 
+from attnbook.exercises.exercise import Exercise
 from workshop.book.catalogue import list_entries
 from workshop.book.diagrams import write_diagrams
 from workshop.book.lessons import write_lessons
@@ -52,11 +53,10 @@ def write_common_mistakes() -> str:
     A title belongs to its exercise: one slug may have several.
     """
     known = defaultdict(lambda: defaultdict(list))
-    for entry in list_entries():
-        for mistake in entry.exercise.mistakes:
-            name = entry.name.removeprefix("check_")
+    for name, exercise in name_exercises():
+        for mistake in exercise.mistakes:
             known[mistake.slug][mistake.title].append(name)
-    rows = ["| mistake | what it is, and the exercises that know it |"]
+    rows = ["| mistake | what it is, and the exercises whose checks name it |"]
     rows.append("|---|---|")
     for slug, titles in sorted(
         known.items(), key=lambda x: (-count_exercises(x[1]), x[0])
@@ -65,6 +65,22 @@ def write_common_mistakes() -> str:
             each = (f"{x}: {', '.join(titles[x])}" for x in titles)
             rows.append(f"| `{slug}` | {'; '.join(each)} |")
     return "\n".join(rows)
+
+
+def name_exercises() -> list[tuple[str, Exercise]]:
+    """Return every exercise after the name of its check, without `check_`.
+
+    The chapter's number is added where several chapters have this check.
+    """
+    entries = list(list_entries())
+    counts = Counter(entry.name for entry in entries)
+    found = []
+    for entry in entries:
+        name = entry.name.removeprefix("check_")
+        if counts[entry.name] > 1:
+            name += f" ({int(entry.chapter[:2])})"
+        found.append((name, entry.exercise))
+    return found
 
 
 def count_exercises(titles: dict[str, list[str]]) -> int:

@@ -1,5 +1,6 @@
 """Lessons of 90 minutes, and the syllabi made of them."""
 
+import re
 from copy import deepcopy
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from workshop.book.lessons import (
 )
 from workshop.book.misconceptions import PAGE, read_misconceptions
 from workshop.book.sections import compute_core_minutes, read_sections
-from workshop.book.syllabi import write_syllabus
+from workshop.book.syllabi import count_lab, fill_about, write_syllabus
 
 pytestmark = pytest.mark.precision
 
@@ -165,6 +166,46 @@ def test_there_are_syllabi_of_one_four_and_twelve_weeks():
     assert len(SYLLABI["Four weeks"]["rows"]) == 4
     twelve = [r["teach"] for r in SYLLABI["Twelve weeks"]["rows"]]
     assert twelve == [[slug] for slug in sorted(LESSONS)]
+
+
+def test_the_guide_says_how_much_longer_a_section_takes_in_class():
+    paces = [lesson.pace for lesson in LESSONS.values()]
+    stated = f"takes {min(paces):.1f} to {max(paces):.1f} times as long"
+    text = (CHAPTERS / "teaching.md").read_text("utf8")
+    assert stated in " ".join(text.split())
+
+
+def test_what_a_syllabus_says_of_itself_follows_from_its_table():
+    one, four = (
+        fill_about(SYLLABI[title], LESSONS)
+        for title in ("One week", "Four weeks")
+    )
+    assert "(chapters 3, 7, 10 and 11)" in one
+    assert "Three chapters are read at home" in one
+    assert "the core of chapters 0, 3 and 10 at home" in four
+    assert four.endswith("leaves out chapter 11.")
+    fewer = deepcopy(SYLLABI["Four weeks"])
+    del fewer["rows"][-1]["read"]
+    four = fill_about(fewer, LESSONS)
+    assert "the core of chapters 0 and 3 at home" in four
+    assert four.endswith("leaves out chapters 10 and 11.")
+
+
+def test_a_lab_takes_its_deeper_sections_and_exercises():
+    lesson = LESSONS["01_bottleneck"]
+    row = {"when": "Week 1", "teach": ["01_bottleneck"]}
+    exercises = sum(x.exercise.minutes for x in lesson.at_home)
+    assert count_lab(row, LESSONS) == exercises
+    read = lesson.deeper[0]
+    assert count_lab(row | {"deeper": [read.title]}, LESSONS) == round(
+        exercises + read.minutes
+    )
+    found = re.search(
+        r"a lab of (\d+) to (\d+) minutes",
+        write_syllabus(SYLLABI["Twelve weeks"], LESSONS),
+    )
+    labs = [count_lab(x, LESSONS) for x in SYLLABI["Twelve weeks"]["rows"]]
+    assert (int(found[1]), int(found[2])) == (min(labs), max(labs))
 
 
 @pytest.mark.parametrize("title", SYLLABI)

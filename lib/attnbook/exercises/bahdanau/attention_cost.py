@@ -130,7 +130,7 @@ check_attention_cost = Exercise(
         ),
         Mistake(
             "swapped",
-            "once and again swapped",
+            "costs of projecting once and at every step swapped",
             "the last two counts are swapped: first the keys projected once, "
             "then projected at every step",
             lambda B, T, S, N, M, A: [
