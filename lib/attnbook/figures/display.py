@@ -13,7 +13,7 @@ def is_in_notebook() -> bool:
 
 
 def display_or_print(
-    bundle: Mapping[str, str], metadata: Mapping | None = None
+    bundle: Mapping[str, str | bytes], metadata: Mapping | None = None
 ) -> None:
     """Show all forms of an output in a notebook; elsewhere, print its text.
 

@@ -21,7 +21,7 @@ from workshop.book.browser import open_browser_or_exit
 from workshop.book.measure import DOWN
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser
+    from playwright.sync_api import Browser, Locator, Page
 
 WRONG = """def my_softmax(x):  # x: (rows, columns)
     shifted = (x - x.max(0).values).exp()
@@ -80,6 +80,32 @@ def write_cells(codes: list[str], css: str) -> str:
     )
 
 
+def show_widget(page: "Page", address: str, name: str) -> "Locator":
+    """Open a page, skip its questions, and scroll to its widget of this name.
+
+    Args:
+        page: a page of Chromium
+        address: the address of a built page
+        name: the widget's name, such as `position_explorer`
+    """
+    page.goto(address)
+    page.evaluate(DOWN)  # widgets begin when they come near
+    page.wait_for_selector(
+        '[data-book-widget="prediction"][data-state="ready"]'
+    )
+    # A question covers what follows it until it is answered or skipped.
+    skips = page.get_by_role("button", name="Skip", exact=True)
+    while skips.count():
+        skips.first.click()
+    named = f'[data-book-widget="{name}"]'
+    page.locator(named).first.evaluate(
+        "x => x.scrollIntoView({block: 'center'})"
+    )
+    widget = page.locator(f'{named}[data-state="ready"]').first
+    widget.wait_for()
+    return widget
+
+
 def take(browser: "Browser", folder: Path, to: Path) -> list[Path]:
     """Write the pictures and return their paths.
 
@@ -89,22 +115,15 @@ def take(browser: "Browser", folder: Path, to: Path) -> list[Path]:
         to: the folder of the pictures
     """
     root = folder.resolve().as_uri()
+    page = browser.new_page(viewport={"width": 1280, "height": 780})
+    show_widget(page, f"{root}/chapters/02_bahdanau.html", "alignment_player")
+    page.screenshot(path=to / "page.png")
+    page.close()
     page = browser.new_page(
         viewport={"width": 1100, "height": 760}, device_scale_factor=1.25
     )
-    page.goto(f"{root}/chapters/08_positions.html")
-    page.evaluate(DOWN)  # widgets begin when they come near
-    page.wait_for_selector(
-        '[data-book-widget="prediction"][data-state="ready"]'
-    )
-    # A question covers what follows it until it is answered or skipped.
-    skips = page.get_by_role("button", name="Skip", exact=True)
-    while skips.count():
-        skips.first.click()
-    named = '[data-book-widget="position_explorer"]'
-    page.locator(named).scroll_into_view_if_needed()
-    widget = page.locator(f'{named}[data-state="ready"]')
-    widget.wait_for()
+    named = "position_explorer"
+    widget = show_widget(page, f"{root}/chapters/08_positions.html", named)
     page.add_style_tag(content=".top { display: none !important }")
     widget.screenshot(path=to / "widget.png")
     cells = folder / "cells.html"
@@ -113,7 +132,7 @@ def take(browser: "Browser", folder: Path, to: Path) -> list[Path]:
     page.locator("article").screenshot(path=to / "verdict.png")
     cells.unlink()
     page.close()
-    paths = [to / "widget.png", to / "verdict.png"]
+    paths = [to / f"{name}.png" for name in ("page", "widget", "verdict")]
     for path in paths:
         with Image.open(path) as image:
             image.convert("RGB").quantize(COLORS).save(path, optimize=True)

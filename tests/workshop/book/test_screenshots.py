@@ -7,7 +7,8 @@ from PIL import Image
 
 from workshop.book.screenshots import RIGHT, WRONG, run_cell, write_cells
 
-IMAGES = Path(__file__).parents[3] / "chapters/images"
+ROOT = Path(__file__).parents[3]
+IMAGES = ROOT / "chapters/images"
 
 
 def test_the_wrong_answer_is_named_and_the_right_one_accepted():
@@ -34,3 +35,10 @@ def test_each_picture_is_sharp_and_light(name):
     with Image.open(path) as image:
         assert image.width >= 700
     assert path.stat().st_size < 70_000
+
+
+@pytest.mark.parametrize("page", ["README.md", "chapters/index.md"])
+def test_readme_and_first_page_show_every_picture(page):
+    text = (ROOT / page).read_text("utf8")
+    for image in IMAGES.glob("*.png"):
+        assert f"images/{image.name})" in text
