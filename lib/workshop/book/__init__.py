@@ -18,6 +18,7 @@ PARTS = (
     "misconceptions",
     "mounts",
     "page_context",
+    "search",
     "sections",
     "site",
     "style",

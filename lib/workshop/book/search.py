@@ -1,0 +1,27 @@
+"""Search: the index of the whole book without numbers.
+
+A reader's browser loads the index with the search page. Sphinx's own script
+ignores a number that is searched for, so numbers in the index, which are a
+seventh of its words, are of no use.
+"""
+
+import re
+
+from sphinx.search.en import SearchEnglish
+
+# A number, or one with letters that are no word of their own: 0.5 has been
+# split into 0 and 5; 3e9 and a digest's 70aa are numbers too, 2d and 16bit not.
+NUMBER = re.compile(r"\d(?!\d?[a-df-z][a-z]*$)")
+
+
+class BookSearch(SearchEnglish):
+    """English words, without numbers."""
+
+    def word_filter(self, word: str) -> bool:
+        """Tell whether a stemmed word stands in the index."""
+        return super().word_filter(word) and not NUMBER.match(word)
+
+
+def setup(app) -> None:
+    """Use it for English books."""
+    app.add_search_language(BookSearch)

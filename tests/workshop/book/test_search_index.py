@@ -1,0 +1,23 @@
+"""The search index contains words and no numbers."""
+
+import pytest
+
+from workshop.book.search import BookSearch
+
+
+@pytest.mark.parametrize(
+    "word", ["0000002", "599", "2017", "3e9", "70aao0", "46e", "1421_2"]
+)
+def test_a_number_is_left_out(word):
+    assert not BookSearch({}).word_filter(word)
+
+
+@pytest.mark.parametrize(
+    "word", ["attent", "2d", "16bit", "h100", "fp16", "grammar_transformer_1"]
+)
+def test_a_word_with_digits_is_found(word):
+    assert BookSearch({}).word_filter(word)
+
+
+def test_a_word_that_says_nothing_is_left_out_as_before():
+    assert not BookSearch({}).word_filter("the")
