@@ -12,7 +12,6 @@ from attnbook.profiling.block import Block
 from attnbook.profiling.roofline import Machine
 
 HUGGING_FACE = "https://huggingface.co"
-PROCESSOR_NOTES = "https://glennklockwood.com/garden/processors"
 
 
 @dataclass(frozen=True)
@@ -32,7 +31,7 @@ class Device:
         rates: dense operations a second, by bytes of a number.
         bandwidth: bytes a second.
         memory: bytes.
-        source: where the numbers are published.
+        source: the maker's document that states them.
     """
 
     rates: dict[int, float]
@@ -81,24 +80,39 @@ MODELS = {
         f"{HUGGING_FACE}/kittn/Meta-Llama-3-70B-quant/blob/main/config.json",
     ),
 }
+# The makers' documents. Their numbers were read where others quote them: in
+# https://glennklockwood.com/garden/processors (A100, H100),
+# https://sysrqmts.com/en/gpus/nvidia/tesla/t4 and
+# https://aiwiki.ai/wiki/nvidia_h200. For the T4, the white paper of its
+# architecture states 320 GB/s and its data sheet 300. NVIDIA's pages on the
+# H100 and the H200 state rates with sparsity, twice the dense ones.
 DEVICES = {
     "T4": Device(
         {2: 65e12, 4: 8.1e12},
         320e9,
         16e9,
-        "https://sysrqmts.com/en/gpus/nvidia/tesla/t4",
+        "https://images.nvidia.com/aem-dam/en-zz/Solutions/"
+        "design-visualization/technologies/turing-architecture/"
+        "NVIDIA-Turing-Architecture-Whitepaper.pdf",
     ),
     "A100 SXM 80 GB": Device(
-        {2: 312e12, 4: 19.5e12}, 2039e9, 80e9, f"{PROCESSOR_NOTES}/A100"
+        {2: 312e12, 4: 19.5e12},
+        2039e9,
+        80e9,
+        "https://www.nvidia.com/content/dam/en-zz/Solutions/Data-Center/a100/"
+        "pdf/nvidia-a100-datasheet-nvidia-us-2188504-web.pdf",
     ),
     "H100 SXM": Device(
-        {2: 989.4e12, 4: 66.9e12}, 3350e9, 80e9, f"{PROCESSOR_NOTES}/h100"
+        {2: 989.4e12, 4: 66.9e12},
+        3350e9,
+        80e9,
+        "https://www.nvidia.com/en-us/data-center/h100/",
     ),
     "H200 SXM": Device(
         {2: 989.4e12, 4: 66.9e12},
         4800e9,
         141e9,
-        "https://aiwiki.ai/wiki/nvidia_h200",
+        "https://www.nvidia.com/en-us/data-center/h200/",
     ),
 }
 # Exponentials a second, as section 3.1 of FlashAttention-3 computes them: 16 in
