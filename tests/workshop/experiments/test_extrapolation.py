@@ -1,6 +1,7 @@
 """The tasks, the measures and the bookkeeping of chapter 8's recorded runs."""
 
 import json
+from pathlib import Path
 
 import pytest
 import torch
@@ -16,6 +17,7 @@ from attnbook.positions.absolute import frequencies
 from attnbook.training.losses import IGNORED_TARGET
 from workshop.experiments.extrapolation import (
     SCALED,
+    STEPS,
     TIMES,
     measure_scaled,
     resume_jobs,
@@ -23,6 +25,8 @@ from workshop.experiments.extrapolation import (
 from workshop.experiments.longer_sequences import (
     LENGTH,
     LONGEST,
+    RATE,
+    SIZE,
     SYMBOLS,
     draw_batch,
     draw_copying,
@@ -48,6 +52,16 @@ class Unigram(nn.Module):
         numbers, symbols = encode_characters("train")
         counts = torch.bincount(numbers, minlength=symbols) + 1
         return (counts / counts.sum()).log().expand(*text.shape, symbols)
+
+
+def test_the_chapter_states_the_settings_of_the_training():
+    page = Path(__file__).parents[3] / "chapters/08_positions.md"
+    text = " ".join(page.read_text("utf8").split())
+    assert f"a learning rate that falls linearly from {RATE} to 0" in text
+    copying, reading = (f"{STEPS[task]:,}" for task in ("copy", "text"))
+    assert f"on {copying} batches for copying and {reading} for text" in text
+    assert f"A batch has {SIZE} sequences" in text
+    assert f"each is {LENGTH} characters long" in text
 
 
 def test_copying_targets_follow_the_separator():
