@@ -51,17 +51,6 @@ FAMILIES: dict[str, dict[str, tuple]] = {
         "ALiBi": (ORANGE, "-", "P"),
         "RoPE": (BLUE, "-", "o"),
     },
-    "models": {
-        "Transformer": (BLUE, "-", "o"),
-        "hybrid": (ORANGE, "--", "s"),
-        "Bahdanau": (INK, "-.", "^"),
-        "Luong": (GREEN, ":", "D"),
-        "encoder\N{EN DASH}decoder without attention": (
-            PINK,
-            LONG_DASHES,
-            "v",
-        ),
-    },
     "norms": {
         "pre-norm": (BLUE, "-", "o"),
         "post-norm": (ORANGE, "--", "s"),

@@ -37,8 +37,10 @@ BACK_MATTER = (
     *(
         f"chapters/{name}.md"
         for name in (
+            "cheat_sheet",
             "debug",
             "errata",
+            "evidence",
             "glossary",
             "index",
             "misconceptions",
@@ -47,6 +49,7 @@ BACK_MATTER = (
         )
     ),
 )
+DECLARED = (".js", ".md", ".toml")  # widgets and what others declare
 PHRASES = [(re.compile(x, re.I), term) for x, term in TERMS.items()]
 
 
@@ -80,9 +83,10 @@ def is_checked(module: str) -> bool:
 def read_texts(root: Path) -> Iterator[tuple[str, str]]:
     """Yield every text that is read, with the file that holds it.
 
-    These are finished chapters, their quizzes, the back matter that is written
-    by hand, and the words of modules that no unfinished chapter builds. The
-    figures' titles and texts stand in the chapters' code.
+    These are finished chapters, their quizzes, the back matter, the words of
+    modules that no unfinished chapter builds, widgets, and declarations
+    (glossary, lessons, cost rows, mistakes). The figures' titles and texts
+    stand in the chapters' code.
     """
     for path in sorted((root / "chapters").glob("[0-9][0-9]_*.md")):
         if path.stem not in read_unfinished():
@@ -91,6 +95,9 @@ def read_texts(root: Path) -> Iterator[tuple[str, str]]:
             yield quiz, (root / quiz).read_text("utf8")
     for name in BACK_MATTER:
         yield name, (root / name).read_text("utf8")
+    for path in sorted((root / "lib").rglob("*")):
+        if path.suffix in DECLARED:
+            yield str(path.relative_to(root)), path.read_text("utf8")
     for path in sorted((root / "lib").rglob("*.py")):
         if path.name == Path(__file__).name:
             continue

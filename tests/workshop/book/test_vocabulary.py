@@ -56,6 +56,17 @@ def test_ordinary_words_are_left_to_the_editor(text):
     assert find_phrases(text) == []
 
 
+def test_widgets_declarations_and_written_pages_are_read():
+    assert {
+        "lib/workshop/book/glossary.toml",
+        "lib/workshop/book/lessons.toml",
+        "lib/workshop/book/cost_rows/02_bahdanau.toml",
+        "lib/attnbook/widgets/alignment_player.js",
+        "chapters/cheat_sheet.md",
+        "chapters/evidence.md",
+    } <= {*TEXTS}
+
+
 def test_docstrings_and_messages_are_read():
     source = (
         'def f(x):\n    """Return the law."""\n'
