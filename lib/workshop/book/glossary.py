@@ -15,6 +15,10 @@ from workshop.chapters import find_chapter
 TERMS = Path(__file__).with_name("glossary.toml")
 LIBRARY = Path(__file__).parents[2]
 CHAPTERS = Path("chapters")
+HIDDEN = re.compile(
+    r"^---\n.*?^---$|^```.*?^```$|<details>.*?</details>",
+    re.DOTALL | re.MULTILINE,
+)
 NEEDED = {"name", "other", "says", "chapter"}
 HEAD = """# Glossary
 
@@ -45,8 +49,11 @@ class Term:
     forms: tuple[str, ...] = ()
 
     def used_in(self, text: str) -> bool:
-        """Tell whether a text uses the term or another name for it."""
-        plain = normalize_dashes(text)
+        """Tell whether the prose of a text uses the term or another name.
+
+        Code, the alternative texts in it, and folded solutions do not count.
+        """
+        plain = normalize_dashes(HIDDEN.sub(" ", text))
         return any(
             re.search(rf"\b{re.escape(name)}s?\b", plain, re.IGNORECASE)
             for name in map(

@@ -63,6 +63,19 @@ def test_a_finished_chapter_uses_the_terms_it_introduces(term):
         assert term.used_in(text), f"{term.chapter} does not say {term.name}"
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Some text.\n\n```{code-cell} ipython3\n# a tile\n```\n\nMore.",
+        "<details>\n<summary>Solution</summary>\n\na tile\n\n</details>",
+        "---\ntitle: a tile\n---\nSome text.",
+    ],
+)
+def test_a_term_in_code_or_in_a_solution_is_not_used(text):
+    assert not Term("Tile", (), "", "").used_in(text)
+    assert Term("Tile", (), "", "").used_in(f"{text} A tile.")
+
+
 def test_a_term_is_found_in_a_sentence_with_any_dash_or_line_break():
     term = Term("Encoder\N{EN DASH}decoder", ("seq2seq",), "", "", None)
     for text in (
