@@ -9,12 +9,17 @@ programs run in order, and once more in a random one. What is found is printed
 as JSON, a case a line.
 """
 
+import importlib.util
 import json
 import operator
 import os
 import random
+import re
 import sys
+from contextlib import contextmanager
 from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 os.environ["TRITON_INTERPRET"] = "1"
 
@@ -23,7 +28,8 @@ from triton.language import core
 from triton.language.semantic import TritonSemantic
 from triton.runtime import interpreter
 
-from attnbook.flash import launch
+from attnbook.flash import backward, forward, launch, tile
+from attnbook.flash.options import Options
 from attnbook.flash.sizes import TileSizes
 from flash_cases import CASES, draw_inputs, measure_error_shares
 
@@ -31,6 +37,7 @@ from flash_cases import CASES, draw_inputs, measure_error_shares
 TILES = TileSizes(16, 32, 4, 1), TileSizes(32, 16, 4, 1)
 GUARD = 64
 OUTPUTS = []
+LIMIT = None  # what an int32 may not pass; None: what it can hold
 
 
 def allocate_fenced(shape, dtype):
@@ -129,6 +136,93 @@ def measure_far_apart():
     return {"same": all(map(torch.equal, near, away))}
 
 
+@contextmanager
+def limit_int32(limit):
+    """In this block, an int32 larger than a limit counts as an overflow."""
+    global LIMIT
+    LIMIT = limit
+    try:
+        yield
+    finally:
+        LIMIT = None
+
+
+def find_overflow():
+    """Run kernels in which only offsets that need 64 bits pass 700.
+
+    Heads lie 69 · 16 = 1,104 numbers apart, the last row of a head begins at
+    64 · 16 = 1,024, and the last logsumexp of a head at 15 · 69 = 1,035. Within
+    a tile, no offset passes 31 · 16 + 15 = 511.
+    """
+    rng = torch.Generator().manual_seed(0)
+    shapes = [(2, heads, 69, 16) for heads in (8, 4, 4, 8)]
+    *inputs, upstream = (
+        torch.randn(*x, generator=rng, dtype=torch.float32) for x in shapes
+    )
+    try:
+        with limit_int32(700):
+            run(inputs, upstream, Options(causal=True))
+    except interpreter.InterpreterError as error:
+        if "overflows" not in str(error):
+            raise
+        return True
+    finally:
+        OUTPUTS.clear()
+    return False
+
+
+CAST = re.compile(r"tl\.cast\((\w+), tl\.int64\)|\.to\(tl\.int64\)")
+
+
+def list_casts():
+    """Yield a name of every conversion to 64 bits, and the kernels without it.
+
+    The kernels are the module, and its text in which only this one is left out.
+    """
+    for module in forward, backward, tile:
+        text = Path(module.__file__).read_text("utf8")
+        for found in CAST.finditer(text):
+            line = text.count("\n", 0, found.start())
+            name = f"{module.__name__}: {text.splitlines()[line].strip()}"
+            rest = text[found.end() :]
+            yield (
+                f"{name}, at {found.start()}",
+                module,
+                text[: found.start()] + (found[1] or "") + rest,
+            )
+
+
+@contextmanager
+def replace_functions(module, text):
+    """In this block, a module's functions are those of another text."""
+    with TemporaryDirectory() as folder:
+        file = Path(folder) / f"{module.__name__.rpartition('.')[2]}.py"
+        file.write_text(text, "utf8")
+        spec = importlib.util.spec_from_file_location(module.__name__, file)
+        other = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(other)
+        kept = []
+        for name, function in vars(module).items():
+            if isinstance(function, interpreter.InterpretedFunction):
+                kept.append((function, function.fn, function.rewriter))
+                changed = getattr(other, name)
+                function.fn, function.rewriter = changed.fn, changed.rewriter
+        try:
+            yield
+        finally:
+            for function, before, rewriter in kept:
+                function.fn, function.rewriter = before, rewriter
+
+
+def measure_narrow():
+    """Tell whether offsets overflow, and whether they do without each cast."""
+    without = {}
+    for name, module, text in list_casts():
+        with replace_functions(module, text):
+            without[name] = find_overflow()
+    return {"overflows": find_overflow(), "without": without}
+
+
 def check_overflow(semantic, left, right, operation):
     """Refuse an int32 that overflows.
 
@@ -143,6 +237,8 @@ def check_overflow(semantic, left, right, operation):
     compute = getattr(operator, operation.__name__)
     exact = compute(*(x.handle.data.astype("int64") for x in (left, right)))
     low, high = kind.get_int_min_value(), kind.get_int_max_value()
+    if LIMIT is not None and kind.int_bitwidth == 32:
+        low, high = -LIMIT, LIMIT
     assert ((low <= exact) & (exact <= high)).all(), f"{kind} overflows"
 
 
@@ -175,6 +271,8 @@ def main():
     if not sys.argv[1:]:
         text = {"case": "far apart", "dtype": "float16"}
         print(json.dumps(text | measure_far_apart()), flush=True)
+        text = {"case": "narrow", "dtype": "float32"}
+        print(json.dumps(text | measure_narrow()), flush=True)
     for title in asked:
         for dtype in (torch.float32, torch.float16):
             text = {"case": title, "dtype": str(dtype)[6:]}

@@ -12,11 +12,10 @@ from workshop.bench.flash import run_benchmark
 from workshop.bench.rows import LIMITS, PLANS, restrict_to_turing
 from workshop.bench.table import format_table
 
-NO_GPU = """\
-This benchmark measures a GPU, and PyTorch {version} sees none here.
-On a machine with an NVIDIA GPU: python -m workshop.bench flash --quick
-(under 4 minutes; --full: under 10). Without one, --tiny runs the same steps on
-the CPU, on shapes so small that their times mean nothing."""
+NO_GPU = (
+    "This benchmark measures an NVIDIA GPU, and PyTorch {version} sees none "
+    "here; --tiny runs the same steps on the CPU."
+)
 
 
 def build_parser() -> argparse.ArgumentParser:

@@ -7,6 +7,9 @@ ones. Sums are then added in another order and rounded differently, as on
 another machine. `python -m workshop.book.processors` (`make test-processors`)
 runs the tests under every value alone, and under the oldest value of all three
 together; a library that ignores a value is found by asking it what it uses.
+Among the tests is every stored answer to every exercise, right and wrong, on
+the usual draw of the inputs. The twenty draws and the mutants of `make bank`
+are not repeated.
 
 What passed is kept in `.processors/`, so that a run that was interrupted goes
 on where it stopped. A change of any tested file starts it again.
@@ -30,6 +33,7 @@ import xml.etree.ElementTree as ET
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import TextIO
 
 ROOT = Path.cwd()
 LOGS = ROOT / ".processors"
@@ -208,8 +212,8 @@ def read_outcome(report: Path, status: int, log: Path) -> RunOutcome:
 class Progress:
     """Say how far a run is: over and over on a terminal, once in a log."""
 
-    def __init__(self, stream=sys.stdout):
-        self.stream = stream
+    def __init__(self, stream: TextIO | None = None):
+        self.stream = stream or sys.stdout
 
     def overwrite_line(self, message: str) -> None:
         """Show a line that the next one overwrites; nothing in a log."""
@@ -375,6 +379,10 @@ def main(
             continue
         outcomes = rows[setting.name] = {}
         parts = list_parts(setting, asked.quick, notebooks)
+        if notebooks and "notebooks" not in parts:
+            progress.write_line(
+                f"{setting.name}: notebooks: not repeated: each sets one thread"
+            )
         for part, options in parts.items():
             name = f"{setting.name}-{part}"
             outcome = None if asked.quick else passed.get(name)

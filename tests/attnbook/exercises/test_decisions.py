@@ -33,6 +33,9 @@ DIAGNOSES = {
     ("masks", "check_mask_fault"),
     ("masks", "check_packed_model"),
     ("masks", "check_no_leak"),
+    ("positions", "check_rotary_fault"),
+    ("transformer", "check_block_fault"),
+    ("flash_attention", "check_tiled_fault"),
 }
 SEEDS = range(FIRST, FIRST + 5)
 WIDER = 2 * 3**0.5  # attnbook.exercises.tolerance derives it

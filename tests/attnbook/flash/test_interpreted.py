@@ -44,3 +44,12 @@ def test_interpreted_kernels_equal_the_reference(title, dtype):
 @pytest.mark.long
 def test_interpreted_kernels_read_sequences_2_to_the_31_apart():
     assert interpreted()["far apart", "float16"]["same"]
+
+
+@pytest.mark.long
+def test_offsets_beyond_a_tile_are_computed_in_64_bits():
+    """In kernels without one of the conversions, an offset passes the limit."""
+    found = interpreted()["narrow", "float32"]
+    assert not found["overflows"]
+    assert len(found["without"]) == 6
+    assert all(found["without"].values()), found["without"]

@@ -73,6 +73,7 @@ from attnbook.models import (
     modern_decoder,
     pretrained,
     relation_model,
+    sequence_layers,
     stabilized_attention,
     transformer,
     transformer_blocks,
@@ -236,6 +237,14 @@ for method in attention_only.METHODS:
         return model(p(PREVIOUS))
 
     CASES[f"AttentionOnlyTransformer: {method}"] = reading, False
+
+
+for name, factory in sequence_layers.SEQUENCE_LAYERS.items():
+
+    def layering(p, factory=factory):
+        return p(made(lambda: factory(C)))(p(X))
+
+    CASES[f"sequence layer: {name}"] = layering, False
 
 
 @case
@@ -473,6 +482,14 @@ def sampling_from_one_seed_gives_the_same_on_every_device(p):
     model = p(made(lambda: language_model.LanguageModel(V, SIZE)))
     rng = torch.Generator().manual_seed(3)
     return language_model.sample(model, p(PREVIOUS), 5, rng=rng)
+
+
+@case(reads=True)
+def gradients_at_both_ends_of_a_sequence(p):
+    layer = p(made(lambda: sequence_layers.SelfAttentionLayer(C)))
+    return sequence_layers.compute_gradient_norms_at_ends(
+        layer, p(X), p(drawn(B, C))
+    )
 
 
 @case
@@ -851,7 +868,6 @@ LEFT_OUT = {
             *("training.tasks", "training.scoring", "training.run"),
             *("training.trained", "training.language_modeling"),
             *("training.character_model", "training.leaderboard"),
-            "models.sequence_layers",
         ),
         "recorded runs: the tests of workshop.experiments on a device",
     ),
@@ -886,6 +902,10 @@ READ_ON_META = {
     },
     "profiling.timing": {"measure_seconds", "time_calls"},
     "models.devices": {"use_seed", "sample_columns"},
+    "models.sequence_layers": {
+        "compute_gradient_norms_at_ends",
+        "compute_mean_norm",
+    },
     "diagnose.behavior": "all",
     "diagnose.recording": "all",
     "diagnose.reference": {

@@ -136,6 +136,7 @@ def test_a_missing_gpu_is_reported(capsys):
     assert main(["flash"]) == 2
     assert "PyTorch 2" in (report := capsys.readouterr().err)
     assert "sees none here" in report
+    assert len(report.splitlines()) == 1
 
 
 def test_a_file_that_is_no_record_is_refused_and_kept(tmp_path, capsys):

@@ -267,6 +267,21 @@ def test_a_notebook_that_sets_one_thread_is_not_repeated_with_two(tmp_path):
     assert [*list_parts(list_settings()[0], True, [])] == ["tests"]
 
 
+def test_where_no_notebook_is_repeated_the_reason_is_printed(
+    kept, tmp_path, capsys
+):
+    book = tmp_path / "one.ipynb"
+    book.write_text("torch.set_num_threads(1)")
+    words = ["default", "default-2-threads", "--", "--nbval", str(book)]
+    assert main(words, outcome, lambda s: "") == 0
+    shown = capsys.readouterr().out.splitlines()
+    assert (
+        "default-2-threads: notebooks: not repeated: each sets one thread"
+        in (shown)
+    )
+    assert sum("notebooks: not repeated" in line for line in shown) == 1
+
+
 def test_a_log_gets_one_line_where_a_terminal_gets_many():
     class Terminal(io.StringIO):
         def isatty(self):

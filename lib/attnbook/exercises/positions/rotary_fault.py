@@ -88,12 +88,12 @@ def rotary_fault(scores: Callable, D: int) -> int:
     x, y = torch.randn(2, 1, D, generator=rng)
     first, second = torch.eye(D)[:2]
 
-    def at(t: int, s: int, query: Tensor = x, key: Tensor = y) -> float:
+    def at(t: int, s: int, query: Tensor = x, key: Tensor = y) -> Tensor:
         places = torch.tensor([t]), torch.tensor([s])
-        return scores(query.view(1, D), key.view(1, D), *places).item()
+        return scores(query.view(1, D), key.view(1, D), *places)
 
-    def equal(a: float, b: float) -> bool:
-        return abs(a - b) < 1e-3
+    def equal(a: Tensor, b: Tensor) -> bool:
+        return torch.allclose(a, b, atol=1e-3)
 
     query_ignored = equal(at(0, 5), at(9, 5))
     key_ignored = equal(at(5, 0), at(5, 9))
@@ -104,7 +104,7 @@ def rotary_fault(scores: Callable, D: int) -> int:
     if equal(at(1000, 0), at(1001, 0)):
         return 4
     # Column 0 is rotated into its partner: column 1, or column D / 2.
-    return 3 if equal(at(1, 0, first, second), 0.0) else 0
+    return 3 if equal(at(1, 0, first, second), torch.zeros(1, 1)) else 0
 
 
 def draw(rng: torch.Generator) -> tuple[Case, ...]:
