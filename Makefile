@@ -89,7 +89,7 @@ check: $(VENV)/test.stamp  ## after an edit: lint, and the tests, notebook and p
 lint: $(VENV)/test.stamp  ## lint, format and types; JavaScript, workflows and CITATION.cff
 	$(BIN)/python -m ruff check
 	$(BIN)/python -m ruff format --check
-	$(BIN)/python -m mypy
+	$(BIN)/python -m workshop.progress mypy -- $(BIN)/python -m mypy
 	$(BIN)/oxlint lib
 	$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
 	$(BIN)/check-jsonschema --builtin-schema vendor.citation-file-format CITATION.cff
@@ -216,6 +216,7 @@ kinds: $(VENV)/test.stamp  ## count how many wrong answers of each kind every ch
 
 margins: $(VENV)/test.stamp  ## print how far right and wrong answers lie from every tolerance
 	@PYTHONPATH=tests:tests/helpers $(BIN)/python tests/attnbook/attention/test_reference.py
+	@PYTHONPATH=tests:tests/helpers $(BIN)/python tests/attnbook/flash/test_case_budgets.py
 	@PYTHONPATH=tests:tests/helpers $(BIN)/python tests/attnbook/models/test_from_pytorch.py
 	@PYTHONPATH=tests:tests/helpers $(BIN)/python tests/helpers/margins.py
 

@@ -33,6 +33,22 @@ on each side, divided before or after the sum, with saved logsumexp, with
 scores and weights rounded to half precision in between. An online softmax
 multiplies earlier sums once a tile: `tiles`.
 
+Tiles and GPU kernels keep more than that bound assumes: their scores, weights
+and sums stay in float32 (`between`), and only the factors of a matrix product
+and the results are rounded to half precision, each once. With u that of half
+precision, four errors are then added to the rules, which are otherwise applied
+with the unit roundoff of float32:
+
+    weights         u · P, before P multiplies the values and dO
+    mean of dP      u · (C + its error), where c is taken from the rounded
+                    output: |O| ≤ Σₖ pₖ |v|, so Σ|dO||O| ≤ C
+    dS              u · |dS|, before dS multiplies keys and queries
+    each result x   u · (|x| + e)
+
+Scores are then known to float32's precision, not to that of half precision.
+For bfloat16, in which scores are known to 2⁻⁸ of Σ|q||k| at best, this is the
+difference between finding and missing a scale that is wrong by a tenth.
+
 Source: Higham (2002), Accuracy and Stability of Numerical Algorithms, second
     edition, sections 3.1 (γₙ and sums of products), 3.3 (running error
     analysis) and 2.2 (the model of floating-point arithmetic), without its
@@ -68,6 +84,7 @@ def error_budget(
     dtype: torch.dtype | None = None,
     accumulate: torch.dtype | None = None,
     tiles: int = 1,
+    between: torch.dtype | None = None,
 ) -> list[Bounded]:
     """Return truth and budget of a function's output and gradients.
 
@@ -84,6 +101,9 @@ def error_budget(
             nothing of a sum, and every processor with bfloat16 products
             (AVX-512 BF16, AMX, tensor cores) adds them in float32.
         tiles: the number of tiles into which an online softmax cuts the keys.
+        between: the precision of scores, weights and other numbers between the
+            matrix products. Unless given it is `dtype`, which also covers
+            every implementation that keeps them in a higher one.
 
     Returns:
         The output, then the gradient on each input. In float64 the truth is
@@ -95,15 +115,18 @@ def error_budget(
     dtype = dtype or inputs[0].dtype
     twice = 2.0 if dtype == torch.float64 else 1.0
     leaves = [x.detach().double().requires_grad_() for x in inputs]
-    with torch.enable_grad(), ErrorBounds(dtype, accumulate, tiles) as errors:
+    bounds = ErrorBounds(dtype, accumulate, tiles, between)
+    with torch.enable_grad(), bounds as errors:
         output = function(*leaves)
         made = torch.autograd.grad(
             output, leaves, upstream.detach().double(), materialize_grads=True
         )
-    return [
-        Bounded(x.detach(), twice * errors.get_error(x.detach()))
-        for x in (output, *made)
-    ]
+    found = []
+    for x in (output.detach(), *(x.detach() for x in made)):
+        error = errors.get_error(x)
+        stored = errors.bound_narrowing(x.abs() + error)
+        found.append(Bounded(x, twice * (error + stored)))
+    return found
 
 
 def share_of_budget(ours: Tensor, bounded: Bounded) -> float:

@@ -31,6 +31,8 @@ class ErrorBounds(TorchDispatchMode):
         dtype: the precision in which results are stored.
         accumulate: the precision in which sums are taken.
         tiles: the number of tiles of an online softmax.
+        between: the precision of what is stored between matrix products;
+            `dtype` unless given.
     """
 
     def __init__(
@@ -38,21 +40,24 @@ class ErrorBounds(TorchDispatchMode):
         dtype: torch.dtype,
         accumulate: torch.dtype | None = None,
         tiles: int = 1,
+        between: torch.dtype | None = None,
     ) -> None:
         # PyTorch does not annotate its constructor.
         super().__init__()  # type: ignore[no-untyped-call]
-        stored = torch.finfo(dtype)
+        between = between or dtype
         single = torch.promote_types(dtype, torch.float32)
         adds = single if dtype == torch.bfloat16 else dtype
         summed = torch.finfo(accumulate or adds)
-        self.u, self.v = stored.eps / 2, summed.eps / 2
-        # Below it lie subnormal numbers, which float16 keeps and other
-        # precisions may set to zero.
-        half = dtype == torch.float16
-        self.tiny = stored.tiny * (stored.eps if half else 1.0)
+        self.u, self.v = torch.finfo(between).eps / 2, summed.eps / 2
+        self.tiny = get_smallest(between)
+        # What is rounded once from `between` to `dtype`, if they differ.
+        narrows = between != dtype
+        self.narrow = torch.finfo(dtype).eps / 2 if narrows else 0.0
+        self.narrow_tiny = get_smallest(dtype) if narrows else 0.0
         self.tiles = tiles
         self.errors: dict[Key, Tensor] = {}
         self.terms: dict[Key, Tensor] = {}
+        self.unrounded: dict[Key, Tensor] = {}  # errors of weights in `between`
         self.alive: list[Tensor] = []  # so that no memory is used twice
 
     def set_error(self, x: Tensor, error: Tensor) -> None:
@@ -84,6 +89,10 @@ class ErrorBounds(TorchDispatchMode):
         """Return the error that roundings make in terms of this size."""
         lost = (summed + stored) * self.tiny * (size > 0)
         return self.compute_gamma(summed, stored) * size + lost
+
+    def bound_narrowing(self, size: Tensor) -> Tensor:
+        """Return the error of one rounding from `between` to `dtype`."""
+        return self.narrow * size + self.narrow_tiny * (size > 0)
 
     def __torch_dispatch__(
         self,
@@ -132,6 +141,16 @@ class ErrorBounds(TorchDispatchMode):
         """Return the size of a product's terms; else that of the number."""
         found = self.terms.get(make_key(x))
         return x.abs() if found is None else found
+
+
+def get_smallest(dtype: torch.dtype) -> float:
+    """Return the smallest number that a precision keeps for certain.
+
+    Below normal numbers lie subnormal ones, which float16 keeps and other
+    precisions may set to zero.
+    """
+    found = torch.finfo(dtype)
+    return found.tiny * (found.eps if dtype == torch.float16 else 1.0)
 
 
 def make_key(x: Tensor) -> Key:
@@ -267,25 +286,6 @@ def bound_sum(
     return (carried + run.bound_rounding(sizes, 0, count + STORED)) / parts
 
 
-def bound_mean(
-    run: ErrorBounds,
-    made: Tensor,
-    x: Tensor,
-    dim: list[int] | None = None,
-    keepdim: bool = False,
-    dtype: torch.dtype | None = None,
-) -> Tensor:
-    """Bound means over axes."""
-    return bound_sum(
-        run, made, x, dim, keepdim, parts=x.numel() // made.numel()
-    )
-
-
-def bound_relu(run: ErrorBounds, made: Tensor, x: Tensor) -> Tensor:
-    """Bound max(x, 0)."""
-    return run.get_error(x).where(x > -run.get_error(x), 0.0)
-
-
 def bound_relu_gradient(
     run: ErrorBounds,
     made: Tensor,
@@ -321,7 +321,10 @@ def bound_softmax(
     # No weight passes 1, unless its score is computed again for it.
     upper = torch.minimum(made * tau.exp(), (2 * rho + sums).exp())
     lower = made * (-tau).exp()
-    return torch.maximum(upper - made, made - lower) + run.tiny * seen
+    error = torch.maximum(upper - made, made - lower) + run.tiny * seen
+    # Rounded only where they multiply the values.
+    run.unrounded[make_key(made)] = error
+    return error + run.bound_narrowing(upper)
 
 
 def bound_softmax_gradient(
@@ -341,12 +344,17 @@ def bound_softmax_gradient(
         dim, keepdim=True
     )
     carried += run.bound_rounding(size, weights.shape[dim], STORED + 1)
+    # The mean of dP is also Σ dO ∘ O, of the rounded output.
+    carried += run.bound_narrowing(size + carried)
     apart = (
         run.get_error(upstream) + carried + run.bound_rounding(terms + size, 0)
     )
     away = (upstream - mean).abs()
-    carried = error * away + most * apart
-    return carried + run.bound_rounding(most * (away + apart), 0, FACTOR)
+    unrounded = run.unrounded.get(make_key(weights), error)
+    carried = unrounded * away + most * apart
+    carried += run.bound_rounding(most * (away + apart), 0, FACTOR)
+    # Rounded before they multiply keys and queries.
+    return carried + run.bound_narrowing(most * (away + apart))
 
 
 def bound_masked(
@@ -361,24 +369,26 @@ def bound_masked(
     return run.get_error(x).masked_fill(mask, 0.0)
 
 
-def bound_where(
-    run: ErrorBounds, made: Tensor, where: Tensor, a: Tensor, b: Tensor
-) -> Tensor:
-    """Take each number's error from where the number is taken."""
-    return torch.where(where, run.get_error(a), run.get_error(b))
-
-
 RULES: dict[str, Callable[..., Tensor]] = {
     "mm": bound_product, "bmm": bound_product, "addmm": bound_product_and_sum,
     "add": bound_addition, "sub": bound_addition, "mul": bound_multiplication,
     "div": bound_division, "pow": bound_power, "rsqrt": bound_inverse_root,
     "exp": bound_exponential, "tanh": bound_tanh,
     "tanh_backward": bound_tanh_gradient,
-    "sum": bound_sum, "mean": bound_mean,
-    "relu": bound_relu, "threshold_backward": bound_relu_gradient,
+    "sum": bound_sum,
+    "threshold_backward": bound_relu_gradient,
     "_softmax": bound_softmax, "_softmax_backward_data": bound_softmax_gradient,
-    "masked_fill": bound_masked, "where": bound_where,
+    "masked_fill": bound_masked,
     "neg": lambda run, made, x: run.get_error(x),
+    "relu": lambda run, made, x: run.get_error(x).where(
+        x > -run.get_error(x), 0.0
+    ),
+    "mean": lambda run, made, x, *more, **named: bound_sum(
+        run, made, x, *more, parts=x.numel() // made.numel(), **named
+    ),
+    "where": lambda run, made, where, a, b: torch.where(
+        where, run.get_error(a), run.get_error(b)
+    ),
 }  # fmt: skip
 MOVES = {
     "_to_copy", "_unsafe_view", "alias", "cat", "clone", "constant_pad_nd",

@@ -29,6 +29,7 @@ from workshop.bench.machine import (
     list_files,
 )
 from workshop.bench.notebook_cells import BAD, read_code_cells
+from workshop.progress import Progress, wait_for
 
 ROOT = LIBRARY.parent
 CHAPTERS = ("10_cost", "11_flash_attention")
@@ -233,16 +234,20 @@ def run_stage(stage: Stage, seconds: float, log: Path) -> int | None:
                     start_new_session=True,
                 )
             )
-        end = time.monotonic() + seconds
-        try:
-            return max(
-                child.wait(timeout=max(0.0, end - time.monotonic()))
-                for child in children
+        progress = Progress()
+
+        def show(passed: float) -> None:
+            progress.overwrite_line(
+                f"{stage.name}: {passed:.0f} of at most {seconds:.0f} s"
             )
+
+        try:
+            return max(wait_for(children, show, seconds))
         except subprocess.TimeoutExpired:
             file.write(f"# {stage.name}: stopped after {seconds:.0f} s\n")
             return None
         finally:
+            progress.clear_line()
             stop_children(children)
 
 

@@ -18,6 +18,7 @@ from workshop.book.glossary import write_glossary
 from workshop.book.mistakes import write_mistakes
 from workshop.book.notebook import copy_prose, fill_cells
 from workshop.book.teaching import write_teaching_guide
+from workshop.progress import Progress
 
 CHAPTERS = Path("chapters")
 README = Path("README.md")
@@ -124,10 +125,15 @@ PAGES = {
 
 def main() -> None:
     """Write every page, and the folded solutions of every chapter."""
+    progress = Progress()
     for name, make in PAGES.items():
+        progress.overwrite_line(f"writing {CHAPTERS / name}")
         (CHAPTERS / name).write_text(make(), "utf8")
-        print(f"wrote {CHAPTERS / name}")
-    for name, text in reference.write_reference_pages().items():
+        progress.write_line(f"wrote {CHAPTERS / name}")
+    progress.overwrite_line("writing the reference pages")
+    pages = reference.write_reference_pages()
+    progress.clear_line()
+    for name, text in pages.items():
         Path(name).parent.mkdir(exist_ok=True)
         Path(name).write_text(text, "utf8")
         print(f"wrote {name}")

@@ -33,7 +33,8 @@ import xml.etree.ElementTree as ET
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TextIO
+
+from workshop.progress import Progress, wait_for
 
 ROOT = Path.cwd()
 LOGS = ROOT / ".processors"
@@ -209,23 +210,6 @@ def read_outcome(report: Path, status: int, log: Path) -> RunOutcome:
     return RunOutcome(passed, failures)
 
 
-class Progress:
-    """Say how far a run is: over and over on a terminal, once in a log."""
-
-    def __init__(self, stream: TextIO | None = None):
-        self.stream = stream or sys.stdout
-
-    def overwrite_line(self, message: str) -> None:
-        """Show a line that the next one overwrites; nothing in a log."""
-        if self.stream.isatty():
-            print(f"\r\033[K{message}", end="", file=self.stream, flush=True)
-
-    def write_line(self, message: str) -> None:
-        """Show a line that stays."""
-        clear = "\r\033[K" if self.stream.isatty() else ""
-        print(f"{clear}{message}", file=self.stream, flush=True)
-
-
 def run_pytest(
     setting: Setting, part: str, options: Sequence[str], progress: Progress
 ) -> RunOutcome:
@@ -246,14 +230,15 @@ def run_pytest(
             stdout=out,
             stderr=subprocess.STDOUT,
         )
+
+        def show(seconds: float) -> None:
+            text = log.read_text("utf8", "replace")
+            done = re.findall(r"\[ *(\d+)%\]", text)
+            far = f"{done[-1] if done else 0} %, {seconds:.0f} s"
+            progress.overwrite_line(f"{setting.name}: {part}, {far}")
+
         try:
-            while process.poll() is None:
-                text = log.read_text("utf8", "replace")
-                done = re.findall(r"\[ *(\d+)%\]", text)
-                gone = time.perf_counter() - began
-                far = f"{done[-1] if done else 0} %, {gone:.0f} s"
-                progress.overwrite_line(f"{setting.name}: {part}, {far}")
-                time.sleep(0.5)
+            wait_for([process], show)
         finally:
             process.kill()
     outcome = read_outcome(report, process.wait(), log)

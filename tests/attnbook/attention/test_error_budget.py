@@ -149,3 +149,68 @@ def test_the_errors_of_exp_on_this_machine_stay_within_their_bound(dtype):
         + errors.compute_gamma(2, 0) * x.double().abs()
     )
     assert (relative.abs() <= allowed).all()
+
+
+def attend_in_single(query, key, value, upstream, scores_in):
+    """Return output and gradients as kernels round them.
+
+    Scores are stored in one precision, and the factors of products and the
+    results in that of the inputs.
+    """
+    dtype = query.dtype
+
+    def narrow(x):
+        return x.to(dtype).float()
+
+    q, k, v, up = (x.float() for x in (query, key, value, upstream))
+    weights = (q @ k.mT).to(scores_in).float().softmax(-1)
+    output = narrow(narrow(weights) @ v)
+    means = (output * up).sum(-1, keepdim=True)
+    dscores = narrow(weights * (up @ v.mT - means))
+    grads = dscores @ k, dscores.mT @ q, narrow(weights).mT @ up
+    return [narrow(x) for x in (output, *grads)]
+
+
+@pytest.mark.parametrize("dtype", DTYPES[2:])
+def test_between_holds_for_scores_in_single_precision_only(dtype):
+    rng = torch.Generator().manual_seed(0)
+    *inputs, upstream = (
+        torch.randn(37, 64, generator=rng).to(dtype) for _ in range(4)
+    )
+
+    def attend(query, key, value):
+        return (query @ key.mT).softmax(-1) @ value
+
+    single = torch.float32
+    wide = error_budget(attend, inputs, upstream, accumulate=single)
+    tight = error_budget(
+        attend, inputs, upstream, accumulate=single, between=single
+    )
+    shares = {
+        (kind, name): max(
+            map(
+                share_of_budget,
+                attend_in_single(*inputs, upstream, kind),
+                budget,
+            )
+        )
+        for kind in (single, dtype)
+        for name, budget in (("wide", wide), ("tight", tight))
+    }
+    assert shares[single, "wide"] <= shares[single, "tight"] <= 1
+    assert shares[dtype, "wide"] <= 1
+    assert shares[dtype, "tight"] > 1
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_the_same_precision_between_changes_nothing(dtype):
+    rng = torch.Generator().manual_seed(0)
+    a, b, upstream = (
+        torch.randn(4, 4, generator=rng).to(dtype) for _ in range(3)
+    )
+    budgets = [
+        error_budget(FUNCTIONS["softmax"], [a, b], upstream, **more)
+        for more in ({}, {"between": dtype})
+    ]
+    for x, y in zip(*budgets, strict=True):
+        assert torch.equal(x.allowed, y.allowed)

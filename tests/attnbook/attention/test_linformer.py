@@ -57,20 +57,30 @@ def test_padding_is_left_out_of_the_mixtures(dtype):
     assert torch.equal(output[1], torch.zeros_like(output[1]))
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        lambda q, k, v, a, b: formula(q, k, v, b, a),
-        lambda q, k, v, a, b: formula(q, k, v, a, a + 0 * b),
+# Wrong forms, and for how many keys. With fewer keys, fewer roundings leave
+# room for a mistake; the last form needs a column of its matrix for each.
+WRONG = {
+    "matrices swapped": (4, lambda q, k, v, a, b: formula(q, k, v, b, a)),
+    "one matrix": (4, lambda q, k, v, a, b: formula(q, k, v, a, a + 0 * b)),
+    "scaled twice": (
+        4,
         lambda q, k, v, a, b: formula(q * D**-0.5, k, v, a, b),
-        lambda q, k, v, a, b: formula(q, k.flip(2), v, a, b),
+    ),
+    "keys reversed": (4, lambda q, k, v, a, b: formula(q, k.flip(2), v, a, b)),
+    "mixed after the softmax": (
+        L,
         lambda q, k, v, a, b: (
             ((q * D**-0.5 @ k.mT).softmax(-1) @ a.mT) @ (b @ v)
         ),
-    ],
-)
-def test_a_wrong_form_exceeds_the_budget_five_times(wrong):
-    *inputs, upstream = draw(L, torch.float32)
+    ),
+}
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=lambda d: str(d)[6:])
+@pytest.mark.parametrize("name", WRONG)
+def test_a_wrong_form_exceeds_the_budget_five_times(name, dtype):
+    keys, wrong = WRONG[name]
+    *inputs, upstream = draw(keys, dtype)
     budgets = error_budget(formula, inputs, upstream)
     assert judge(wrong, inputs, upstream, budgets) >= 5
 

@@ -50,6 +50,7 @@ from attnbook.attention.query_chunks import attend_in_query_chunks
 from attnbook.attention.scaled_dot_product import attend
 from attnbook.flash import flash_attention
 from attnbook.models.transformer_blocks import DecoderBlock, EncoderBlock
+from attnbook.training.progress import make_progress_bar
 from wrong_attention import WRONG
 
 mpmath.mp.dps = 40
@@ -774,12 +775,13 @@ def test_every_family_of_cases_has_wrong_implementations():
 def tightest() -> list[tuple]:
     """Return per family and precision the tightest right and closest wrong."""
     right, wrong = {}, {}
-    for (name, title), dtype in product(PAIRS, DTYPES):
+    pairs = make_progress_bar([*product(PAIRS, DTYPES)], desc="right results")
+    for (name, title), dtype in pairs:
         found = (max(shares(name, title, dtype)), f"{name}: {title}")
         for family in families(CASES[title]):
             before = right.get((family, dtype), found)
             right[family, dtype] = max(before, found)
-    for name, family, dtype in EXPOSED:
+    for name, family, dtype in make_progress_bar(EXPOSED, desc="wrong results"):
         share, title = exposed(name, family, dtype)
         found = share, f"{name}: {title}"
         wrong[family, dtype] = min(wrong.get((family, dtype), found), found)
@@ -789,7 +791,7 @@ def tightest() -> list[tuple]:
 def main():
     """Print the tables of shares: by implementation, and by family of cases."""
     worst: dict[str, tuple] = {}
-    for (name, title), dtype in product(PAIRS, DTYPES):
+    for (name, title), dtype in make_progress_bar([*product(PAIRS, DTYPES)]):
         found = (max(shares(name, title, dtype)), title, str(dtype)[6:])
         worst[name] = max(worst.get(name, found), found)
     print("| implementation | largest share | case | precision |")

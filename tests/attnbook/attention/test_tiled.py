@@ -1,3 +1,5 @@
+import math
+
 import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -48,13 +50,15 @@ def test_tiled_attention_equals_the_reference(T, S, block):
 
 
 def in_budget(made, inputs, upstream, block):
-    """Return the shares of the budget; tiles add in single precision."""
+    """Return the shares of the budget; tiles compute in single precision."""
+    single = torch.promote_types(upstream.dtype, torch.float32)
     budget = error_budget(
         attend,
         inputs,
         upstream,
-        accumulate=torch.promote_types(upstream.dtype, torch.float32),
+        accumulate=single,
         tiles=-(-inputs[1].shape[-2] // block),
+        between=single,
     )
     return list(map(share_of_budget, made, budget))
 
@@ -73,6 +77,35 @@ def test_errors_stay_within_the_budget(dtype, offset):
     inputs, upstream = drawn(37, 41, dtype, offset)
     made = tiled(inputs, upstream, 8)
     assert max(in_budget(made, inputs, upstream, block=8)) <= 1
+
+
+def use_another_scale(inputs, upstream):
+    query, key, value = inputs
+    return tiled((0.9 * query, key, value), upstream, 8)
+
+
+def use_base_2(inputs, upstream):
+    output, lse = attend_tiled(*inputs, 8)
+    lse = lse / math.log(2)
+    return output, *attend_tiled_gradient(*inputs, output, lse, upstream, 8)
+
+
+def forget_row_sums(inputs, upstream):
+    output, lse = attend_tiled(*inputs, 8)
+    none = torch.zeros_like(output)
+    return output, *attend_tiled_gradient(*inputs, none, lse, upstream, 8)
+
+
+@pytest.mark.parametrize(
+    "dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str
+)
+@pytest.mark.parametrize(
+    "wrong", [use_another_scale, use_base_2, forget_row_sums]
+)
+def test_wrong_tiles_exceed_the_budget_five_times(wrong, dtype):
+    inputs, upstream = drawn(37, 41, dtype)
+    made = wrong(inputs, upstream)
+    assert max(in_budget(made, inputs, upstream, block=8)) >= 5
 
 
 @pytest.mark.parametrize("offset", [2000.0, -2000.0])

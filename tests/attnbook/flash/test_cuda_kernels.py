@@ -80,7 +80,7 @@ def test_several_tiles_of_every_width_meet_the_error_budget(D, causal, kind):
     mask = mask.tril() if causal else None
     budget = error_budget(
         lambda *x: attend(*x, mask), given, upstream,
-        accumulate=torch.float32, tiles=-(-S // 16),
+        accumulate=torch.float32, tiles=-(-S // 16), between=torch.float32,
     )  # fmt: skip
     found = run_with_gradients(
         lambda *x: flash_attention(*x, causal=causal), given, upstream
@@ -101,6 +101,7 @@ def test_decoding_and_windows_over_a_long_sequence_equal_the_reference(kind):
         budget = error_budget(
             attend, [query, *keys], ours,
             accumulate=torch.float32, tiles=-(-keys[0].shape[2] // 16),
+            between=torch.float32,
         )  # fmt: skip
         assert share_of_budget(ours, budget[0]) <= 1
 

@@ -40,6 +40,7 @@ from attnbook.models.transformer_blocks import (
     PostNorm,
     PreNorm,
 )
+from attnbook.training.progress import make_progress_bar
 
 B, T, S, C, H, HIDDEN, BLOCKS = 3, 5, 7, 12, 3, 17, 3
 LENGTHS = torch.tensor([S, 4, 2])
@@ -403,7 +404,7 @@ def test_another_epsilon_exceeds_the_budget_five_times(case):
 def main():
     """Print the largest share of each part, and the smallest of a wrong one."""
     table = {}
-    for case, dtype in ALL:
+    for case, dtype in make_progress_bar(ALL):
         at = case.part, str(dtype)[6:]
         share = max(
             (share, name) for name, share in shares(case, dtype).items()

@@ -15,7 +15,6 @@ from workshop.book import processors
 from workshop.book.processors import (
     KNOWN,
     OutcomeStore,
-    Progress,
     RunOutcome,
     Setting,
     choose_settings,
@@ -27,6 +26,7 @@ from workshop.book.processors import (
     parse_reports,
     read_outcome,
 )
+from workshop.progress import Progress
 
 pytestmark = pytest.mark.precision
 
@@ -280,22 +280,6 @@ def test_where_no_notebook_is_repeated_the_reason_is_printed(
         in (shown)
     )
     assert sum("notebooks: not repeated" in line for line in shown) == 1
-
-
-def test_a_log_gets_one_line_where_a_terminal_gets_many():
-    class Terminal(io.StringIO):
-        def isatty(self):
-            return True
-
-    log, screen = io.StringIO(), Terminal()
-    for stream in log, screen:
-        shown = Progress(stream)
-        shown.overwrite_line("5 %")
-        shown.overwrite_line("10 %")
-        shown.write_line("done")
-    assert log.getvalue() == "done\n"
-    assert screen.getvalue().count("\r") == 3
-    assert screen.getvalue().endswith("done\n")
 
 
 def test_the_table_of_a_setting_that_was_not_tried():
