@@ -1,8 +1,9 @@
 """What to run after an edit: `make check`, or `make check SINCE=main`.
 
-Lint, then the tests nearest to each changed file in the import graph, then the
-notebook and the page of each changed chapter. The last line says what ran and
-what was left out; `make test` runs it all.
+The linters of the changed kinds of files, the tests nearest to each changed
+file in the import graph, and the notebook and the page of each changed chapter,
+two at a time. The last line says what ran and what was left out; `make test`
+runs it all.
 """
 
 import argparse
@@ -10,14 +11,18 @@ import ast
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from workshop.book.browser import find_chromium
 from workshop.book.dependencies import CHAPTER, Dependencies
+from workshop.progress import Progress
 
 ROOT = Path()
 LISTED = ["ls-files", "-z", "--exclude-standard"]
@@ -26,6 +31,21 @@ NBVAL = ["--nbval", "--nbval-current-env", "--nbval-cell-timeout", "300"]
 BUILD = ["build", ".", "-W", "-n", "--keep-going", "-q"]
 HTML = re.compile(r"_config\.yml|_toc\.yml|chapters/.*|lib/.*\.(css|js|svg)")
 OTHERS = "not javascript and not browser and not bank"
+# Which files need which commands of `make lint`: .pre-commit-config.yaml has
+# the same. mypy reads the two packages, whatever else is changed.
+PYTHON = r".*\.pyi?|pyproject\.toml"
+LINTERS = {
+    "python -m ruff check": PYTHON,
+    "python -m ruff format --check": PYTHON,
+    "python -m mypy": r"lib/.*\.pyi?|pyproject\.toml",
+    "oxlint lib": r".*\.js|\.oxlintrc\.json",
+    "check-jsonschema --builtin-schema vendor.github-workflows "
+    ".github/workflows/*.yml": r"\.github/workflows/.*",
+    "check-jsonschema --builtin-schema vendor.citation-file-format "
+    "CITATION.cff": r"CITATION\.cff",
+    "zizmor --offline --quiet .github": r"\.github/.*",
+}
+AT_ONCE = 2  # steps, each with one process: what fits two cores
 
 
 def run_git(root: Path, *words: str) -> list[str]:
@@ -128,61 +148,142 @@ def list_assigned_names(path: Path) -> set[str]:
     }
 
 
-class CommandRunner:
-    """Runs one command after another and remembers how each ended."""
+def list_linters(files: Sequence[str]) -> list[str]:
+    """Return the commands of `make lint` that changed files need."""
+    return [
+        command
+        for command, kind in LINTERS.items()
+        if any(re.fullmatch(kind, file) for file in files)
+    ]
 
-    def __init__(self):
+
+@dataclass
+class Step:
+    """A command to run.
+
+    Attributes:
+        name: what it is called.
+        command: the command and its arguments.
+        after: the name of a step that it waits for.
+        environment: variables to set.
+    """
+
+    name: str
+    command: list
+    after: str = ""
+    environment: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass
+class RunningStep:
+    """A step that was begun, and the file for its output."""
+
+    step: Step
+    process: subprocess.Popen
+    out: Path
+    began: float
+
+    @property
+    def seconds(self) -> float:
+        """Return how long it has been running."""
+        return time.monotonic() - self.began
+
+
+def begin_step(step: Step, out: Path) -> RunningStep:
+    """Start a step's command; what it prints goes to a file."""
+    with out.open("w") as file:
+        process = subprocess.Popen(
+            list(map(str, step.command)),
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            env=os.environ | {"OMP_NUM_THREADS": "1"} | step.environment,
+        )
+    return RunningStep(step, process, out, time.monotonic())
+
+
+class CommandRunner:
+    """Runs some commands at a time and remembers how each ended."""
+
+    def __init__(self, progress: Progress | None = None):
+        self.progress = progress or Progress(sys.stderr)
         self.ran: list[str] = []
         self.failed: list[str] = []
 
-    def run(self, name: str, command: list, **more: str) -> None:
-        """Run a command; what it prints is shown if it fails."""
-        if sys.stderr.isatty():
-            print(f"{name} ...", end="\r", file=sys.stderr, flush=True)
-        began = time.monotonic()
-        done = subprocess.run(
-            list(map(str, command)),
-            capture_output=True,
-            text=True,
-            env=os.environ | {"OMP_NUM_THREADS": "1"} | more,
-        )
-        self.ran.append(f"{name} ({time.monotonic() - began:.0f} s)")
-        if done.returncode not in (0, 5):  # 5: pytest was left with no test
+    def run(self, steps: Sequence[Step]) -> None:
+        """Run steps; what one prints is shown if it fails."""
+        waiting, running = [*steps], []
+        with TemporaryDirectory() as folder:
+            try:
+                while waiting or running:
+                    names = {x.name for x in waiting}
+                    names |= {x.step.name for x in running}
+                    ready = [x for x in waiting if x.after not in names]
+                    for step in ready[: AT_ONCE - len(running)]:
+                        waiting.remove(step)
+                        out = Path(folder, str(len(waiting)))
+                        running.append(begin_step(step, out))
+                    self._show(running)
+                    time.sleep(0.1)
+                    ended = [x for x in running if x.process.poll() is not None]
+                    for each in ended:
+                        running.remove(each)
+                        self._finish(each)
+            finally:
+                for each in running:
+                    each.process.kill()
+
+    def _show(self, running: list[RunningStep]) -> None:
+        texts = [f"{x.step.name}: {x.seconds:.0f} s" for x in running]
+        self.progress.overwrite_line(", ".join(texts))
+
+    def _finish(self, each: RunningStep) -> None:
+        name = each.step.name
+        self.ran.append(f"{name} ({each.seconds:.0f} s)")
+        self.progress.clear_line()
+        # 5: pytest was left with no test
+        if each.process.returncode not in (0, 5):
             self.failed.append(name)
-            print(f"{name} failed:\n{done.stdout}{done.stderr}")
+            print(f"{name} failed:\n{each.out.read_text('utf8', 'replace')}")
 
 
-def run_plan(plan: Plan, root: Path = ROOT) -> CommandRunner:
-    """Run what was planned."""
-    steps, here = CommandRunner(), Path(sys.executable)
-    steps.run("lint", ["make", "--no-print-directory", "lint"])
-    narrow = {"CHECK_WORDS": json.dumps(plan.words)}
-    if plan.tests:
-        steps.run(
-            f"{len(plan.tests)} tests",
-            [
-                *(*PYTEST, "-p", "workshop.book.select_tests"),
-                *("-n", "2", "--dist", "worksteal", "-m", OTHERS, *plan.tests),
-            ],
-            **narrow,
+def list_steps(
+    plan: Plan, files: Sequence[str], root: Path = ROOT
+) -> list[Step]:
+    """Return the commands of a plan, those that take the longest first."""
+    here = Path(sys.executable).parent
+    book = Step("book", [here / "jupyter-book", *BUILD])
+    notebooks = [
+        Step(
+            f"notebook {name}",
+            [*PYTEST, *NBVAL, root / f"chapters/{name}.ipynb"],
         )
-    for name in plan.chapters:
-        notebook = root / f"chapters/{name}.ipynb"
-        steps.run(f"notebook {name}", [*PYTEST, *NBVAL, notebook])
-    if plan.page:
-        steps.run("book", [here.with_name("jupyter-book"), *BUILD])
-        if plan.chapters and find_chromium():
-            pages = " or ".join(plan.chapters)
-            steps.run(
-                f"pages {', '.join(plan.chapters)}",
-                [*PYTEST, "-m", "browser", "-k", pages, "tests"],
-            )
+        for name in plan.chapters
+    ]
+    steps = [book] * plan.page + notebooks
+    if plan.tests:
+        alone = [] if steps else ["-n", "2", "--dist", "worksteal"]
+        select = ["-p", "workshop.book.select_tests", "-m", OTHERS]
+        narrow = {"CHECK_WORDS": json.dumps(plan.words)}
+        command = [*PYTEST, *select, *alone, *plan.tests]
+        name = f"{len(plan.tests)} tests"
+        steps.insert(1, Step(name, command, environment=narrow))
+    for command in list_linters(files):
+        tool = next(x for x in command.split() if x not in ("python", "-m"))
+        path = f"{shlex.quote(str(here))}/{command}"
+        steps.append(Step(tool, ["bash", "-c", path]))
+    if plan.page and plan.chapters and find_chromium():
+        pages = " or ".join(plan.chapters)
+        command = [*PYTEST, "-m", "browser", "-k", pages, "tests"]
+        name = f"pages {', '.join(plan.chapters)}"
+        steps.append(Step(name, command, after="book"))
     return steps
 
 
-def describe_left_out(plan: Plan) -> str:
+def describe_left_out(plan: Plan, files: Sequence[str] = ()) -> str:
     """Return what was not run, in words."""
     found = ["the processors, banks and JavaScript"]
+    if unchanged := LINTERS.keys() - {*list_linters(files)}:
+        found.append(f"{len(unchanged)} linters of other kinds of files")
     if plan.further:
         found.append(f"{plan.further} tests that are further away")
     notebooks = "other notebooks" if plan.chapters else "notebooks"
@@ -208,11 +309,12 @@ def main(words: list[str] | None = None) -> int:
         print(error, file=sys.stderr)
         return 2
     plan = make_plan(ROOT, files)
-    steps = run_plan(plan)
+    steps = CommandRunner()
+    steps.run(list_steps(plan, files))
     end = f"FAILED: {', '.join(steps.failed)}" if steps.failed else "all passed"
     print(
         f"{len(files)} changed files; ran {', '.join(steps.ran)}: {end}; "
-        f"left out: {describe_left_out(plan)}"
+        f"left out: {describe_left_out(plan, files)}"
     )
     return 1 if steps.failed else 0
 

@@ -1,14 +1,17 @@
 """`make check`: what a change needs is found in the sources, and said."""
 
 import json
+import re
 import subprocess
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
+from terminal import Terminal
 from workshop.book import check, select_tests
 from workshop.book.dependencies import Dependencies
+from workshop.progress import Progress
 
 pytestmark = pytest.mark.precision
 
@@ -184,13 +187,83 @@ def test_a_name_is_traced_through_its_package(repository):
     }
 
 
+def run_steps(*steps, real=False):
+    steps, stream = list(steps), Terminal(real)
+    runner = check.CommandRunner(Progress(stream))
+    runner.run(steps)
+    return runner, stream.text
+
+
 def test_a_failed_step_is_shown_and_counted(capsys):
-    steps = check.CommandRunner()
-    steps.run("good", ["true"])
-    steps.run("bad", ["sh", "-c", "echo why; exit 1"])
+    steps, shown = run_steps(
+        check.Step("good", ["true"]),
+        check.Step("bad", ["sh", "-c", "echo why; exit 1"]),
+    )
     assert steps.failed == ["bad"]
     assert len(steps.ran) == 2
+    assert shown == ""
     assert capsys.readouterr().out == "bad failed:\nwhy\n\n"
+
+
+def test_two_steps_run_at_a_time_and_one_waits_for_another(tmp_path):
+    log = tmp_path / "log"
+
+    def step(name, seconds, after=""):
+        say = f"echo {{}} {name} >> {log}"
+        text = f"{say.format('+')}; sleep {seconds}; {say.format('-')}"
+        return check.Step(name, ["sh", "-c", text], after)
+
+    _, shown = run_steps(
+        step("pages", 0, "book"), step("book", 0.6), step("tests", 0.3),
+        step("lint", 0), real=True,
+    )  # fmt: skip
+    told = log.read_text().splitlines()
+    assert told.index("+ pages") > told.index("- book")
+    assert told.index("- tests") < told.index("+ lint")
+    running = 0
+    for line in told:
+        running += 1 if line[0] == "+" else -1
+        assert running <= 2
+    assert "book: 0 s, tests: 0 s" in shown
+
+
+@pytest.mark.parametrize(
+    ("files", "tools"),
+    [
+        (["chapters/07_some.md", "chapters/07_some.ipynb"], []),
+        (["tests/test_low.py"], ["ruff", "ruff"]),
+        (["lib/pack/low.py"], ["ruff", "ruff", "mypy"]),
+        (["lib/pack/low.js"], ["oxlint"]),
+        ([".github/workflows/a.yml"], ["check-jsonschema", "zizmor"]),
+        (["CITATION.cff"], ["check-jsonschema"]),
+        (["pyproject.toml"], ["ruff", "ruff", "mypy"]),
+    ],
+)
+def test_the_linters_of_the_changed_files_run(files, tools):
+    steps = check.list_steps(check.Plan(), files)
+    assert [step.name for step in steps] == tools
+
+
+def test_every_linter_of_make_lint_belongs_to_some_files():
+    recipe = re.search(
+        r"(?m)^lint:.*\n((?:\t.+\n)+)", Path("Makefile").read_text("utf8")
+    )[1]
+    commands = [
+        line.strip().split(" -- ")[-1].removeprefix("$(BIN)/")
+        for line in recipe.splitlines()
+    ]
+    assert sorted(commands) == sorted(check.LINTERS)
+
+
+def test_a_chapter_is_built_while_its_tests_and_notebook_run():
+    plan = check.Plan(["a::b"], chapters=["07_some"], page=True)
+    steps = check.list_steps(plan, ["chapters/07_some.md"])
+    names = [step.name for step in steps]
+    assert names[:3] == ["book", "1 tests", "notebook 07_some"]
+    assert "-n" not in steps[1].command
+    assert [s.after for s in steps[3:]] == ["book"] * len(steps[3:])
+    (alone,) = check.list_steps(check.Plan(["a::b"]), [])
+    assert "-n" in alone.command
 
 
 def test_every_chapter_of_the_book_can_be_read():
