@@ -3,7 +3,8 @@
 A module does if it imports PyTorch or NumPy, or another module, of the tests or
 of the library, that does. `conftest.py` marks its tests `is_numeric`, and
 `make test-processors` repeats them under every instruction set. Where no
-verdict depends on rounding, a module says so: `pytest.mark.exact(reason)`.
+verdict depends on rounding, a module says so: `pytest.mark.exact(reason)`. Of
+such a module, a test whose verdict does is marked `numeric` itself.
 """
 
 import ast
@@ -68,5 +69,7 @@ def find_roots(paths: tuple[str, ...]) -> tuple[Path, ...]:
 
 def is_numeric(item) -> bool:
     """Return whether a collected test is to be marked `is_numeric`."""
+    if item.get_closest_marker("numeric"):
+        return True
     exact = item.get_closest_marker("exact")
     return exact is None and computes(item.path, find_roots(tuple(sys.path)))

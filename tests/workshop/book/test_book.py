@@ -15,7 +15,10 @@ from workshop.book import alternative_texts, pages
 from workshop.book.cell_kinds import find_kind
 from workshop.chapters import find_chapter, read_table, require_chapter
 
-pytestmark = pytest.mark.precision
+pytestmark = [
+    pytest.mark.precision,
+    pytest.mark.exact("reads sources and pages, and compares texts"),
+]
 
 ROOT = Path(__file__).parents[3]
 CHAPTERS = sorted((ROOT / "chapters").glob("[0-9][0-9]_*.ipynb"))
@@ -245,6 +248,7 @@ def test_importing_the_package_imports_no_torch():
 
 
 @pytest.mark.long
+@pytest.mark.numeric  # the checks of the exercises run for one of the pages
 @pytest.mark.parametrize("name", pages.PAGES)
 def test_pages_made_from_the_library_are_fresh(name):
     stored = (ROOT / "chapters" / name).read_text("utf8")

@@ -41,6 +41,7 @@ def executed(page):
         return FENCE.sub(block, page.read_text("utf8"))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_the_outputs_on_a_page_are_those_of_its_code(page):
     text = page.read_text("utf8")

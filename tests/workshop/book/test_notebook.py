@@ -17,7 +17,10 @@ from workshop.book.notebook import (
     normalize,
 )
 
-pytestmark = pytest.mark.precision
+pytestmark = [
+    pytest.mark.precision,
+    pytest.mark.exact("reads sources and pages, and compares texts"),
+]
 
 CHAPTERS = sorted(
     (Path(__file__).parents[3] / "chapters").glob("[0-9][0-9]_*.ipynb")
@@ -55,6 +58,7 @@ time.time()
 
 
 @pytest.mark.long
+@pytest.mark.numeric
 def test_executing_again_changes_only_outputs_tagged_measured_here(tmp_path):
     source = tmp_path / "09_some.md"
     source.write_text(TEXT)

@@ -322,6 +322,20 @@ def test_modules_that_compare_floats_are_numeric(path):
         assert "exact" not in names
 
 
+def test_a_test_of_an_exact_module_may_be_numeric():
+    """Of this module, the notebook that is executed is; metadata are not."""
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider"]
+    file = TESTS / "workshop/book/test_notebook.py"
+    ran = subprocess.run(
+        [*command, "-q", "--co", "-m", "numeric", str(file)],
+        capture_output=True,
+        text=True,
+        cwd=TESTS.parent,
+    )
+    assert ran.stdout.count("test_notebook.py::") == 1
+    assert "::test_executing_again" in ran.stdout
+
+
 def test_the_marker_follows_the_imports():
     """A module with PyTorch is collected beside this one, which has none."""
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider"]

@@ -17,7 +17,10 @@ from workshop.book.solutions import (
     write_solution,
 )
 
-pytestmark = pytest.mark.precision
+pytestmark = [
+    pytest.mark.precision,
+    pytest.mark.exact("reads sources and pages, and compares texts"),
+]
 
 CHAPTERS = sorted(
     (Path(__file__).parents[3] / "chapters").glob("[0-9][0-9]_*.md")
