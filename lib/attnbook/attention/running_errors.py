@@ -383,8 +383,8 @@ RULES: dict[str, Callable[..., Tensor]] = {
     "relu": lambda run, made, x: run.get_error(x).where(
         x > -run.get_error(x), 0.0
     ),
-    "mean": lambda run, made, x, *more, **named: bound_sum(
-        run, made, x, *more, parts=x.numel() // made.numel(), **named
+    "mean": lambda run, made, x, dim=None, keepdim=False, dtype=None: bound_sum(
+        run, made, x, dim, keepdim, dtype, x.numel() // made.numel()
     ),
     "where": lambda run, made, where, a, b: torch.where(
         where, run.get_error(a), run.get_error(b)

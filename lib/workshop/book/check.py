@@ -267,10 +267,10 @@ def list_steps(
         command = [*PYTEST, *select, *alone, *plan.tests]
         name = f"{len(plan.tests)} tests"
         steps.insert(1, Step(name, command, environment=narrow))
-    for command in list_linters(files):
-        tool = next(x for x in command.split() if x not in ("python", "-m"))
-        path = f"{shlex.quote(str(here))}/{command}"
-        steps.append(Step(tool, ["bash", "-c", path]))
+    for line in list_linters(files):
+        tool = next(x for x in line.split() if x not in ("python", "-m"))
+        text = f"{shlex.quote(str(here))}/{line}"
+        steps.append(Step(tool, ["bash", "-c", text]))
     if plan.page and plan.chapters and find_chromium():
         pages = " or ".join(plan.chapters)
         command = [*PYTEST, "-m", "browser", "-k", pages, "tests"]
