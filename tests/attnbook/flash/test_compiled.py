@@ -125,6 +125,12 @@ WHERE += [(c, 128, "all", "float16", x) for c in ((8, 6), (8, 7)) for x in BOTH]
 WHERE += [
     (c, 64, "all", "float16", x) for c in (*NEWEST, *UNLISTED) for x in BOTH
 ]
+WHERE += [
+    (c, D, "all", kind, x)
+    for c in NEWEST
+    for D, kind in ((128, "float16"), (256, "bfloat16"))
+    for x in BOTH
+]
 
 
 @pytest.mark.parametrize(("capability", "D", "name", "kind", "way"), WHERE)
