@@ -35,17 +35,17 @@ Draw = Callable[[torch.Generator], tuple[Case, ...]]
 
 # What most likely went wrong in a case of each kind.
 LIKELY = {
-    "batch": "the number of sequences is written down, or a `squeeze` removes "
+    "batch": "the number of sequences is hard-coded, or a `squeeze` removes "
     "an axis of size 1",
-    "axes": "the number of axes is written down; count axes from the end",
-    "heads": "the number of heads is written down",
-    "positions": "the number of queries is taken for that of keys, or a number "
-    "of positions is written down",
+    "axes": "the number of axes is hard-coded; count axes from the end",
+    "heads": "the number of heads is hard-coded",
+    "positions": "the number of queries is used for that of keys, or a number "
+    "of positions is hard-coded",
     "long": "a table or a buffer has a fixed length",
     "layout": "`view` and `as_strided` depend on the layout in memory; use "
     "`reshape`",
     "mask": "the mask's axes are counted from the front; let it broadcast",
-    "padding": "padding is taken to be at the end only",
+    "padding": "padding is assumed to be at the end only",
     "limit": "the limit is tested too late",
     "nan": "a NaN of one sequence spreads to others",
 }

@@ -7,10 +7,14 @@ import torch
 from torch import Tensor
 
 from attnbook.exercises.outcome import Draws, Outcome, find_differences
-from attnbook.exercises.tolerance import compute_tolerance
+from attnbook.exercises.tolerance import (
+    compute_tolerance,
+    compute_tolerance_share,
+)
 from attnbook.exercises.verdict import Finding, make_finding
 
 ALIKE = 0.02  # two numbers whose distance is a smaller share look alike
+CLEAR = 10.0  # tolerances; a smaller difference looks like rounding
 SINGLE = torch.float32
 HALVES = (torch.float16, torch.bfloat16)
 
@@ -152,13 +156,12 @@ def compare_types(
         beyond = find_differences(ours, theirs, roundings.own, nth)
         harmless = not beyond.any()
     seen, right = (str(x.dtype).removeprefix("torch.") for x in (ours, theirs))
-    like = ", like the inputs" if theirs.is_floating_point() else ""
     return make_finding(
         "dtype",
         harmless=harmless,
         what=f"`{name}`",
         seen=seen,
-        right=f"{right}{like}",
+        right=right,
     )
 
 
@@ -188,7 +191,7 @@ def compare_gradients(
 def describe_difference(
     ours: Tensor, theirs: Tensor, roundings: Roundings, nth: int
 ) -> tuple[tuple[int, ...], str, bool] | None:
-    """Return where two tensors differ first, how, and if it is harmless.
+    """Return where two tensors differ clearly, how, and if it is harmless.
 
     In double precision, a difference that single precision explains is
     harmless.
@@ -201,11 +204,27 @@ def describe_difference(
         coarse = find_differences(ours, theirs, roundings.single, nth, SINGLE)
         harmless = not coarse.any()
         wrong = wrong if harmless else coarse
-    where = find_first(wrong)
     drawn = [tensors[nth] for tensors in roundings.own()]
+    where = find_clear(wrong, compute_tolerance_share(ours, theirs, drawn))
     allowed = compute_tolerance(theirs, drawn)[where].item()
     pair = write_pair(ours[where].item(), theirs[where].item(), allowed)
     return where, pair, harmless
+
+
+def find_clear(wrong: Tensor, share: Tensor) -> tuple[int, ...]:
+    """Return the index of the first wrong entry if it differs clearly.
+
+    If not, that of the clearest: to the reader, a difference of a few
+    tolerances looks like rounding.
+
+    Args:
+        wrong: True where an entry is wrong.
+        share: each difference as a multiple of the tolerance.
+    """
+    first = find_first(wrong)
+    if share[first] >= CLEAR:
+        return first
+    return find_first(wrong & (share == share[wrong].max()))
 
 
 def find_first(where: Tensor) -> tuple[int, ...]:
@@ -224,18 +243,18 @@ def write_pair(
     """Return what a number is and what is expected.
 
     Numbers that look alike are not shown side by side: their difference is, and
-    what rounding explains.
+    the tolerance.
     """
     if isinstance(ours, bool):
         return f"{ours}; expected: {right}"
     away = abs(ours - right)
     plain = abs(right) < 100 and away >= 1  # integers with a digit or two
-    if plain or not away <= ALIKE * abs(right):
+    if plain or away == float("inf") or not away <= ALIKE * abs(right):
         return f"{write_number(ours)}; expected: {write_number(right)}"
     side = "smaller" if ours > right else "larger"
-    more = f", and rounding explains {allowed:.0e}" if allowed else ""
+    more = f" (the tolerance is {allowed:.0e})" if allowed else ""
     return (
-        f"{write_number(ours)}; expected: {side} by "
+        f"{write_number(ours)}; expected: a number {side} by "
         f"{write_number(away, digits=2)}{more}"
     )
 
@@ -243,5 +262,5 @@ def write_pair(
 def write_number(x: int | float, digits: int = 3) -> str:
     """Return a number in short: integers whole, others with a few digits."""
     if isinstance(x, bool | int):
-        return str(x)
+        return f"{x:,}" if isinstance(x, int) and abs(x) >= 10**5 else str(x)
     return f"{x:.{digits}g}".replace("nan", "NaN")

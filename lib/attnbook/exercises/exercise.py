@@ -37,6 +37,7 @@ from attnbook.exercises.outcome import (
 from attnbook.exercises.runner import run, run_rounds
 from attnbook.exercises.verdict import (
     LIMITS,
+    OTHERWISE,
     Finding,
     Verdict,
     describe_case,
@@ -364,7 +365,8 @@ class Exercise:
             [self.draw_cases(x.seed) for x in (trials[0], trial)],
             {nth for seed, nth in wrong if seed == trial.seed},
         ):
-            learned = make_finding("hard-coded", what=finding.seen)
+            seen = finding.seen[:1].lower() + finding.seen[1:]
+            learned = make_finding("hard-coded", what=seen)
             return make_refusal(learned, tried, self.section)
         # Right in some cases where the mistake is wrong.
         near = [
@@ -374,6 +376,7 @@ class Exercise:
             finding = replace(finding, likely=near[0].because)
         elif not finding.likely:
             likely = self.draw_cases(trial.seed)[nth].likely
+            likely = likely or OTHERWISE.get(finding.slug, "")
             finding = replace(finding, likely=likely)
         return make_refusal(finding, tried, self.section)
 

@@ -64,18 +64,24 @@ COMMON = {
         "a loop does not end, or a `print` is left inside one",
     ),
     "never-ran": (
-        "It was not run: the time for the whole notebook, {what} seconds, was "
-        "over before",
+        "It was not run: the time for the whole notebook, {what} seconds, had "
+        "run out before",
         "",
     ),
-    "shape": ("{what} has the shape {seen}; expected: {right}", ""),
-    "length": ("`{what}` has the length {seen}; expected: {right}", ""),
+    "shape": (
+        "The returned {what} has the shape {seen}; expected: {right}",
+        "",
+    ),
+    "length": (
+        "The returned `{what}` has the length {seen}; expected: {right}",
+        "",
+    ),
     "dtype": (
-        "{what} is {seen}; expected: {right}",
+        "The returned {what} is {seen}; expected: {right}",
         "",
     ),
     "nan": (
-        "{what} is NaN; expected: {right}",
+        "The returned {what} is NaN; expected: {right}",
         "",
     ),
     "detached": (
@@ -88,12 +94,25 @@ COMMON = {
         "The values are right, but the gradient of {what} is {pair}",
         "",
     ),
-    "numbers": ("{what} is {pair}", ""),
+    "numbers": ("The returned {what} is {pair}", ""),
     "hard-coded": (
         "It is right on the first inputs and wrong in every case with new "
         "ones: {what}",
         "results of the first inputs are hard-coded",
     ),
+}
+
+# What it most likely means if neither a mistake nor a case says more. Another
+# type, an error, another shape and other numbers can mean too many things.
+OTHERWISE = {
+    "changed-model": "`eval()`, `train()` or a change of a parameter is not "
+    "undone",
+    "length": "a loop ends too early or too late",
+    "dtype": "a conversion, or a constant of another type, changes the type",
+    "nan": "a number overflows, or 0 is divided by 0, or inf is subtracted "
+    "from inf",
+    "gradient": "a part of the computation is detached, or uses another "
+    "formula than the values show",
 }
 
 
@@ -158,7 +177,7 @@ def make_refusal(
         f"Tried {tried}" if tried else "",
         finding.seen,
         f"Most likely, {finding.likely}" if finding.likely else "",
-        f"Reread “{section}”" if section else "",
+        f"Reread the section “{section}”" if section else "",
     ]
     return Verdict("✗", join_sentences(parts), finding.slug)
 
@@ -166,7 +185,7 @@ def make_refusal(
 def join_sentences(parts: Sequence[str]) -> str:
     """Return the parts that are not empty as sentences, each with its end."""
     return " ".join(
-        x if x.endswith(("?", ".", "!")) else f"{x}." for x in parts if x
+        x if x.endswith(("?", ".", "!", "…")) else f"{x}." for x in parts if x
     )
 
 
@@ -189,7 +208,7 @@ def describe_input(name: str, x: object) -> str:
         kind = "" if single else f" {str(x.dtype).removeprefix('torch.')}"
         return f"`{name}` {tuple(x.shape)}{kind}"
     if isinstance(x, list | tuple):
-        return f"{len(x)} `{name}`" if name.endswith("s") else ""
+        return f"`{name}` of length {len(x)}" if name.endswith("s") else ""
     if isinstance(x, nn.Module) or callable(x) or len(repr(x)) > 20:
         return ""
-    return f"`{name}` = {x!r}"
+    return f"`{name}` = {f'{x:g}' if isinstance(x, float) else repr(x)}"

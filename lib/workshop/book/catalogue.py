@@ -17,7 +17,7 @@ from attnbook.exercises.difference import find_difference
 from attnbook.exercises.exercise import FIRST, Exercise, run
 from attnbook.exercises.guard import preserve_state
 from attnbook.exercises.mistake import Mistake
-from attnbook.exercises.verdict import COMMON, join_sentences
+from attnbook.exercises.verdict import COMMON, OTHERWISE, join_sentences
 from workshop.book import sections
 from workshop.chapters import require_chapter
 
@@ -110,7 +110,8 @@ def describe_symptom(exercise: Exercise, mistake: Mistake) -> str:
 def write_messages() -> str:
     """Return everything that a check can say, to be read as an editor would."""
     lines = ["# What the checks say", "", "## Any exercise", ""]
-    for slug, (seen, likely) in COMMON.items():
+    for slug, (seen, usual) in COMMON.items():
+        likely = usual or OTHERWISE.get(slug, "")
         said = join_sentences([seen, likely and f"Most likely, {likely}"])
         lines.append(f"- `{slug}`: {said}")
     for entry in list_entries():

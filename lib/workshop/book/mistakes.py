@@ -2,7 +2,7 @@
 
 from itertools import groupby
 
-from attnbook.exercises.verdict import COMMON, join_sentences
+from attnbook.exercises.verdict import COMMON, OTHERWISE, join_sentences
 from workshop.book.catalogue import (
     Entry,
     describe_symptom,
@@ -68,7 +68,8 @@ def write_common_mistakes() -> str:
         "|---|---|",
     ]
     blanks = dict.fromkeys(("what", "seen", "right", "pair"), "…")
-    for slug, (seen, likely) in COMMON.items():
+    for slug, (seen, usual) in COMMON.items():
+        likely = usual or OTHERWISE.get(slug, "")
         said = [seen.format(**blanks), likely and f"Most likely, {likely}"]
         sentence = escape_cell(join_sentences(said))
         rows.append(f"| **{slug.replace('-', ' ')}** `{slug}` | {sentence} |")
