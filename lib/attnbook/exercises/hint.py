@@ -9,19 +9,25 @@ from __future__ import annotations
 import ast
 import inspect
 import textwrap
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from attnbook.exercises.cached_outcomes import compute_outcome
 from attnbook.exercises.edit import EDITS, read_source
-from attnbook.exercises.verdict import describe_case
+from attnbook.exercises.verdict import describe_case, join_sentences
 
 if TYPE_CHECKING:
     from attnbook.exercises.exercise import Exercise
 
 FIRST, STEPS = 2014, 3
 MOST = 8  # names of functions that a hint lists
+# What an answer returns that tests a model or a function.
+DECISIONS = {
+    "cause", "explanation", "fault", "faults", "kind", "limit", "no_leak",
+    "possibility", "reasons",
+}  # fmt: skip
+OPERATORS = (ast.BinOp, ast.BoolOp, ast.Compare, ast.IfExp, ast.UnaryOp)
 
 
 @dataclass(frozen=True)
@@ -63,33 +69,55 @@ def ask_question(exercise: Exercise) -> str:
         right = f"{outputs} of shape{plural} {shapes}"
     else:
         right = f"{outputs}, {found.form}"
-    return (
-        f"the first test is {describe_case(case, names)}. The result is "
-        f"{right}. How would you compute it on paper? “{exercise.section}” "
-        f"has an example."
+    asked = "How would you compute it on paper?"
+    if DECISIONS & set(exercise.returns):
+        asked = (
+            "Which inputs would you try, and what would each possibility "
+            "change in the output?"
+        )
+    return join_sentences(
+        [
+            f"the first test is {describe_case(case, names)}",
+            f"The result is {right}",
+            asked,
+            f"The section “{exercise.section}” explains what you need",
+        ]
     )
 
 
 def list_parts(exercise: Exercise) -> str:
     """Return what the solution is made of, and the most common mistake."""
-    lines = list_statements(exercise.solution)
-    called = list(dict.fromkeys(list_called(exercise.solution)))[:MOST]
-    count = f"{len(lines)} statement{'s' if len(lines) != 1 else ''}"
+    functions = exercise.solution, *exercise.helpers
+    count = sum(len(list_statements(function)) for function in functions)
+    called = list(dict.fromkeys(list_called(*functions)))[:MOST]
+    parts = f"{count} statement{'s' if count != 1 else ''}"
     uses = f" and uses {', '.join(f'`{x}`' for x in called)}" if called else ""
     known = exercise.mistakes[0].because if exercise.mistakes else ""
     avoid = f" A common mistake: {known}." if known else ""
-    return f"the solution has {count}{uses}.{avoid}"
+    return f"the solution has {parts}{uses}.{avoid}"
 
 
 def show_line(exercise: Exercise) -> str:
-    """Return the line in which most of the known mistakes are made."""
-    lines = list_statements(exercise.solution)
+    """Return the line in which most of the known mistakes are made.
+
+    It is one of the solution or of its helpers, and says more than which
+    functions are called, if there is such a line.
+    """
+    functions = exercise.solution, *exercise.helpers
     olds = [
         old
         for mistake in exercise.mistakes
         for old in EDITS.get(mistake.answer, ())
     ]
-    best = max(lines, key=lambda line: (count_in(line, olds), len(line)))
+    given = set(inspect.signature(exercise.solution).parameters)
+    lines = [
+        (line, only_calls(node, given | find_own_names(function, *functions)))
+        for function in functions
+        for node, line in list_statements(function)
+    ]
+    best, _ = max(
+        lines, key=lambda x: (count_in(x[0], olds), not x[1], len(x[0]))
+    )
     return f"one line of the solution is\n\n{textwrap.indent(best, '    ')}"
 
 
@@ -112,34 +140,138 @@ def parse_body(solution: Callable) -> list[ast.stmt]:
     return list(tree.body)
 
 
-def list_statements(solution: Callable) -> list[str]:
-    """Return the simple statements of a function, those of loops too."""
+def walk(
+    nodes: Iterable[ast.AST], left_out: Collection[ast.AST] = ()
+) -> Iterator[ast.AST]:
+    """Yield nodes and what they contain, without those that are left out."""
+    for node in nodes:
+        if node not in left_out:
+            yield node
+            yield from walk(ast.iter_child_nodes(node), left_out)
+
+
+def list_nodes(function: Callable) -> list[ast.AST]:
+    """Return the nodes of a function's body, without checks of its inputs."""
+    body = parse_body(function)
+    return list(walk(body, find_checks(body)))
+
+
+def find_checks(body: Sequence[ast.stmt]) -> set[ast.AST]:
+    """Return the parts of a body that only check inputs.
+
+    They raise an error or lead to one, they call a function that raises one, or
+    they compute what only such parts use.
+    """
+    checks: set[ast.AST] = set()
+    for node in walk(body):
+        if isinstance(node, ast.If) and isinstance(node.body[-1], ast.Raise):
+            checks |= {node.test, *node.body}
+        elif isinstance(node, ast.Raise) or (
+            isinstance(node, ast.Expr)
+            and isinstance(node.value, ast.Call)
+            and write_called(node.value).startswith("require_")
+        ):
+            checks.add(node)
+    used = list_names(walk(body, checks), ast.Load)
+    checked = list_names(walk(checks), ast.Load) - used
+    for node in walk(body):
+        if isinstance(node, ast.Assign):
+            names = {x.id for x in node.targets if isinstance(x, ast.Name)}
+            if len(names) == len(node.targets) and names <= checked:
+                checks.add(node)
+    return checks
+
+
+def list_names(
+    nodes: Iterable[ast.AST], context: type[ast.expr_context]
+) -> set[str]:
+    """Return the names that some nodes read or set."""
+    return {
+        node.id
+        for node in nodes
+        if isinstance(node, ast.Name) and isinstance(node.ctx, context)
+    }
+
+
+def find_own_names(function: Callable, *functions: Callable) -> set[str]:
+    """Return the names that mean something only where they are defined.
+
+    They are a function's local names and the names of helpers; the parameters
+    of the solution, which is the first of all functions, are known.
+    """
+    nodes = list(walk(parse_body(function)))
+    names = list_names(nodes, ast.Store)
+    names |= {x.name for x in nodes if isinstance(x, ast.FunctionDef)}
+    names |= {x.arg for x in nodes if isinstance(x, ast.arg)}
+    names |= set(inspect.signature(function).parameters)
+    names |= {helper.__name__ for helper in functions[1:]}
+    return names - set(inspect.signature(functions[0]).parameters)
+
+
+def list_statements(solution: Callable) -> list[tuple[ast.stmt, str]]:
+    """Return the simple statements of a function, those of loops too.
+
+    With each its source; statements that only check inputs are left out.
+    """
     simple = [
         node
-        for statement in parse_body(solution)
-        for node in ast.walk(statement)
-        if isinstance(node, ast.stmt)
-        and not isinstance(node, ast.Raise)
-        and not hasattr(node, "body")
+        for node in list_nodes(solution)
+        if isinstance(node, ast.stmt) and not hasattr(node, "body")
     ]
     simple.sort(key=lambda node: node.lineno)
     source = textwrap.dedent(read_source(solution))
     return [
-        textwrap.dedent(ast.get_source_segment(source, node, padded=True) or "")
+        (
+            node,
+            textwrap.dedent(
+                ast.get_source_segment(source, node, padded=True) or ""
+            ),
+        )
         for node in simple
     ]
 
 
-def list_called(solution: Callable) -> Iterator[str]:
-    """Yield the names of the functions and methods that a function calls."""
-    for statement in parse_body(solution):
-        for node in ast.walk(statement):
+def only_calls(node: ast.stmt, names: Collection[str]) -> bool:
+    """Tell whether a statement returns what some functions return, no more.
+
+    Args:
+        node: the statement.
+        names: of these functions.
+    """
+    inside = list(walk([node]))
+    called = list_names(
+        (x.func for x in inside if isinstance(x, ast.Call)), ast.Load
+    )
+    return (
+        isinstance(node, ast.Return)
+        and not called.isdisjoint(names)
+        and not any(isinstance(x, OPERATORS) for x in inside)
+    )
+
+
+def list_called(solution: Callable, *helpers: Callable) -> Iterator[str]:
+    """Yield the names of what a function calls, and then its helpers.
+
+    Functions that only the solution knows are left out: what they call is
+    among the names.
+    """
+    functions = solution, *helpers
+    for function in functions:
+        own = find_own_names(function, *functions)
+        for node in list_nodes(function):
             if isinstance(node, ast.Call):
-                if isinstance(node.func, ast.Attribute):
-                    yield node.func.attr
-                elif isinstance(node.func, ast.Name):
-                    yield node.func.id
+                method = isinstance(node.func, ast.Attribute)
+                name = write_called(node)
+                if name and (method or name not in own):
+                    yield name
             elif isinstance(node, ast.BinOp) and isinstance(
                 node.op, ast.MatMult
             ):
                 yield "@"
+
+
+def write_called(call: ast.Call) -> str:
+    """Return the name of the function or method that is called, or nothing."""
+    if isinstance(call.func, ast.Attribute):
+        return call.func.attr
+    return call.func.id if isinstance(call.func, ast.Name) else ""
