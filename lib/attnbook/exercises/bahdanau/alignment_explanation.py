@@ -203,8 +203,8 @@ check_alignment_explanation = Exercise(
         Mistake(
             "no-negative",
             "no answer for other models",
-            "it never returns 3: if no explanation predicts what was seen, "
-            "say so",
+            "it never returns 3; return 3 if no explanation predicts the slots "
+            "that were attended to",
             make_design(other=False),
         ),
         Mistake(

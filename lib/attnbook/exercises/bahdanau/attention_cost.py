@@ -33,7 +33,7 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
     primes = torch.tensor([2, 3, 5, 7, 11, 13])
     shuffled = primes[torch.randperm(6, generator=rng)].tolist()
     return (
-        Case("with B = T = S = N = M = A = 1", (1,) * 6),
+        Case("with all sizes 1", (1,) * 6),
         Case("with one sentence and one step", (1, 1, *some(2, 9)[:4])),
         Case("with six different sizes", tuple(shuffled)),
         Case("with one source symbol", (3, 4, 1, *some(2, 9)[:3])),
@@ -73,13 +73,14 @@ check_attention_cost = Exercise(
         Mistake(
             "square-matrices",
             "square projections",
-            "W has A · N parameters and U has A · M; they are not square",
+            "W and U are counted as square; W has A · N parameters, U has "
+            "A · M",
             change_counts(parameters=lambda B, T, S, N, M, A: A * (2 * A + 1)),
         ),
         Mistake(
             "biases",
             "parameters with biases",
-            "the projections of the formula have no biases",
+            "biases are counted; the projections of the formula have none",
             change_counts(parameters=lambda B, T, S, N, M, A: A * (N + M + 3)),
         ),
         Mistake(
@@ -94,15 +95,15 @@ check_attention_cost = Exercise(
         Mistake(
             "scores-largest",
             "scores taken for the largest tensor",
-            "the scores have B · T · S numbers, but the hidden layer that "
-            "they are computed from has A times as many",
+            "the scores are taken for the largest tensor, but the hidden layer "
+            "that they are computed from has A times as many numbers",
             change_counts(largest=lambda B, T, S, N, M, A: B * T * S),
         ),
         Mistake(
             "projections-largest",
             "projections taken for the largest tensor",
-            "the largest tensor is the sum of every projected query and every "
-            "projected key; its axes multiply",
+            "the sizes of projected queries and keys are added; the largest "
+            "tensor holds their sum for every pair, B · T · S · A numbers",
             change_counts(largest=lambda B, T, S, N, M, A: B * (T + S) * A),
         ),
         Mistake(
@@ -114,8 +115,8 @@ check_attention_cost = Exercise(
         Mistake(
             "query-width",
             "keys projected from the query's width",
-            "the keys are projected from the width M of the encoder states, "
-            "not from the width N of the decoder states",
+            "the keys are counted with the width N of the decoder states; they "
+            "have the width M of the encoder states",
             change_counts(
                 once=lambda B, T, S, N, M, A: B * S * N * A,
                 again=lambda B, T, S, N, M, A: T * B * S * N * A,
@@ -124,8 +125,8 @@ check_attention_cost = Exercise(
         Mistake(
             "once-per-step",
             "both costs are the same",
-            "projecting the keys again at each of T steps costs T times as "
-            "much as projecting them once",
+            "the last two counts are equal; projecting the keys at each of "
+            "T steps costs T times as much as projecting them once",
             change_counts(again=lambda B, T, S, N, M, A: B * S * M * A),
         ),
         Mistake(

@@ -107,8 +107,8 @@ check_gru_step = Exercise(
         Mistake(
             "candidate-first",
             "candidate taken first",
-            "the candidate is computed from the first third; the order is "
-            "reset, update, candidate",
+            "the candidate is taken from the first third of the projections, "
+            "but the order is reset, update, candidate",
             edit_solution(
                 gru_step,
                 "r_x, z_x, n_x = → n_x, r_x, z_x =",

@@ -69,8 +69,8 @@ check_lstm_step = Exercise(
         Mistake(
             "output-third",
             "output gate third",
-            "the third and fourth parts are swapped: the order is input, "
-            "forget, candidate, output",
+            "the last two quarters of the projections are swapped; the order "
+            "is input, forget, candidate, output",
             edit_solution(lstm_step, "a_g, a_o = → a_o, a_g ="),
         ),
         Mistake(

@@ -96,7 +96,7 @@ check_peak = Exercise(
         Mistake(
             "no-output",
             "output missing",
-            "for query chunks, the output of all queries is in memory as well",
+            "for query chunks, the output is missing; all of it is in memory",
             edit_solution(peak, "T * D + 2 → 2"),
         ),
         Mistake(

@@ -33,9 +33,11 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
         [*numbers(50, 90, 1), *numbers(200, 400, 1)] * 2,
     )
     return (
-        Case("with a step of much work", (long[:1], [8], rate, bandwidth)),
-        Case("with a step of many bytes", (wide[:1], [400], rate, bandwidth)),
-        Case("with two of both kinds", (*mixed, rate, bandwidth)),
+        Case(
+            "with one step of many operations", (long[:1], [8], rate, bandwidth)
+        ),
+        Case("with one step of many bytes", (wide[:1], [400], rate, bandwidth)),
+        Case("with two steps of each kind", (*mixed, rate, bandwidth)),
         Case("on a machine that multiplies faster", (*mixed, 1000.0, 8.0)),
         Case("on a machine that moves faster", (*mixed, 100.0, 80.0)),
     )

@@ -188,7 +188,7 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
         case("with another sound encoder", encode_one_by_one, 4, 5, 2),
         case("with an encoder that is not packed", encode_unpacked, 3, 5, 4),
         case(
-            "with one whose backward half is not packed",
+            "with an encoder whose backward direction is not packed",
             unpack_backward_direction,
             4,
             2,
@@ -198,14 +198,26 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
             "with a reshape that mixes sequences", reshape_directions, 4, 5, 2
         ),
         case(
-            "with halves of different sequences",
+            "with an encoder that combines halves of different sequences",
             mix_with_next_sequence,
             3,
             5,
             2,
         ),
-        case("with states of the last position", take_last_position, 5, 3, 4),
-        case("with states of the first position", take_first_position, 4, 5, 3),
+        case(
+            "with both directions taken at the last position",
+            take_last_position,
+            5,
+            3,
+            4,
+        ),
+        case(
+            "with both directions taken at the first position",
+            take_first_position,
+            4,
+            5,
+            3,
+        ),
     )
     return shuffle_cases(cases, rng)
 
@@ -276,23 +288,23 @@ check_encoder_fault = Exercise(
             "padding-called-mixing",
             "padding taken for mixed sequences",
             "an encoder that reads padding is said to mix sequences as well: "
-            "encoding a sequence alone took away its padding and the other "
-            "sequences at once; change one of them at a time",
+            "encoding a sequence alone removes both its padding and the other "
+            "sequences; change one of them at a time",
             make_diagnosis(mixing=changes_alone),
         ),
         Mistake(
             "mixing-called-padding",
             "mixed sequences taken for padding",
             "an encoder that mixes sequences is said to read padding as well: "
-            "encoding a sequence alone took away its padding and the other "
-            "sequences at once; change one of them at a time",
+            "encoding a sequence alone removes both its padding and the other "
+            "sequences; change one of them at a time",
             make_diagnosis(padding=changes_alone),
         ),
         Mistake(
             "both-at-once",
             "one comparison for two faults",
             "one comparison is used for two faults: encoding a sequence alone "
-            "took away its padding and the other sequences at once; change "
+            "removes both its padding and the other sequences; change "
             "one of them at a time",
             make_diagnosis(changes_alone, changes_alone),
         ),
@@ -333,7 +345,7 @@ check_encoder_fault = Exercise(
         Mistake(
             "faults-swapped",
             "faults in another order",
-            "the first two entries are in each other's place",
+            "the first two entries are swapped",
             make_diagnosis(mixes_sequences, reads_padding),
         ),
     ),

@@ -126,17 +126,29 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
         return Case(tries, (step, torch.zeros(2), START, target))
 
     cases = (
-        case("with one misled by each wrong symbol", (2,), "once"),
-        case("with one misled by its state", (3,), "forever"),
-        case("with one misled from the first symbol on", (0,), "forever"),
-        case("with one that lacks the second half", range(4, size), "never"),
-        case("with one that lacks the middle", (2, 3, 4), "never"),
-        case("with one that lacks two symbols", (3, 4), "never"),
+        case("with a decoder misled by each wrong symbol", (2,), "once"),
+        case("with a decoder misled by its state", (3,), "forever"),
+        case("with a decoder misled from the first symbol on", (0,), "forever"),
+        case(
+            "with a decoder that lacks the second half", range(4, size), "never"
+        ),
+        case("with a decoder that lacks the middle", (2, 3, 4), "never"),
+        case("with a decoder that lacks two symbols", (3, 4), "never"),
         case("with both causes", range(3, size), "forever"),
-        case("with both, the information missing late", (2, 6), "forever"),
-        case("with both, some of the middle missing", (2, 3, 5), "forever"),
-        case("with both, most of it missing", (1, 3, 4, 5, 6), "forever"),
-        case("with both, the end missing", (1, size - 1), "once"),
+        case(
+            "with both causes, and information missing late", (2, 6), "forever"
+        ),
+        case(
+            "with both causes, and some of the middle missing",
+            (2, 3, 5),
+            "forever",
+        ),
+        case(
+            "with both causes, and most of the information missing",
+            (1, 3, 4, 5, 6),
+            "forever",
+        ),
+        case("with both causes, and the end missing", (1, size - 1), "once"),
     )
     return shuffle_cases(cases, rng)
 
@@ -181,14 +193,14 @@ check_error_cause = Exercise(
         Mistake(
             "own-history-always",
             "no control, history blamed",
-            "every error is put down to the decoder's own history; compare "
+            "every error is attributed to the decoder's own history; compare "
             "with a run in which the history is right",
             make_answer(lambda own, forced: True),
         ),
         Mistake(
             "missing-always",
             "no control, information blamed",
-            "every error is put down to missing information; compare with a "
+            "every error is attributed to missing information; compare with a "
             "run in which the history is right, and leave out the first error, "
             "which is in both runs",
             make_answer(lambda own, forced: False),
@@ -196,7 +208,7 @@ check_error_cause = Exercise(
         Mistake(
             "causes-swapped",
             "causes swapped",
-            "True and False are in each other's place",
+            "True and False are swapped",
             make_answer(lambda own, forced: any(t > own[0] for t in forced)),
         ),
         Mistake(
@@ -210,7 +222,7 @@ check_error_cause = Exercise(
             "last-symbol-only",
             "only the last error compared",
             "only the last error of the generated sequence is compared; "
-            "information may be missing before",
+            "information may be missing earlier",
             make_answer(
                 lambda own, forced: own[-1] not in forced or own[-1] == own[0]
             ),
@@ -218,7 +230,7 @@ check_error_cause = Exercise(
         Mistake(
             "fewer-errors",
             "fewer errors taken for none",
-            "fewer errors with the true history are taken for none: some "
+            "it treats fewer errors with the true history as no errors; some "
             "information is missing as well",
             make_answer(lambda own, forced: len(forced) < len(own)),
         ),

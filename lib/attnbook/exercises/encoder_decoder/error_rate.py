@@ -34,7 +34,10 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
         Case("with one right word", ([one], [[one]])),
         Case("with one symbol too many", ([(*one, "r")], [[one]])),
         Case("with an empty output", ([()], [[two]])),
-        Case("with the second reference", ([one], [[far(2), one]])),
+        Case(
+            "with an output equal to the second reference",
+            ([one], [[far(2), one]]),
+        ),
         Case("with a shifted word", ([shifted], [[two]])),
         Case("with an output that is far too long", ([far(9)], [[one]])),
         Case("on four words", corpus),

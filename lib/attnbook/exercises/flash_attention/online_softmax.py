@@ -64,8 +64,8 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
         "with scores that fall from chunk to chunk": climbing(-3.0),
         "with rows at 300, 0 and -300": apart,
         "with chunks far apart": far,
-        "with hidden scores": hidden,
-        "with a row that is hidden altogether": nothing,
+        "with masked-out scores": hidden,
+        "with a row that is masked out completely": nothing,
         "in double precision": [x.double() for x in chunks(5, 2, 7)],
     }
     cases = [Case(tries, (Stream(given),)) for tries, given in found.items()]
@@ -103,7 +103,8 @@ class Stream:
                 yield chunk.clone()
 
     def __repr__(self) -> str:
-        return f"a stream of {len(self.chunks)} chunks"
+        count = len(self.chunks)
+        return f"a stream of {count} chunk{'s' * (count > 1)}"
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Stream) and (

@@ -95,7 +95,9 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
             terms = torch.full_like(terms, float(kind == "ones"))
         seeds = torch.randint(1000, (len(reasons),), generator=rng).tolist()
         made = tuple(map(Accumulator, reasons, seeds))
-        return Case(f"{tries}, {n} terms, an example of {kind}", (made, terms))
+        return Case(
+            f"{tries}, on {n} terms; the example has {kind}", (made, terms)
+        )
 
     order = torch.randperm(len(REASONS), generator=rng).tolist()
     mixed = tuple(REASONS[i] for i in order)
@@ -197,8 +199,8 @@ check_run_difference = Exercise(
         Mistake(
             "example-only",
             "only the example is summed",
-            "it sums only the example; zeros hide everything, and normal "
-            "numbers differ for three reasons alike",
+            "it sums only the example; zeros show no difference, and normal "
+            "numbers give different sums for each of three reasons",
             make_design(example=True),
         ),
         Mistake(
@@ -218,7 +220,7 @@ check_run_difference = Exercise(
         Mistake(
             "tolerance",
             "reasons told by the size of the difference",
-            "it tells the reasons by the size of the difference, which "
+            "it distinguishes the reasons by the size of the difference, which "
             "depends on the terms and not only on the reason",
             judge_by_tolerance,
         ),
@@ -233,7 +235,7 @@ check_run_difference = Exercise(
             "below-means-lost",
             "dropout taken for lost terms",
             "it takes every wrong sum of ones for lost terms; dropout "
-            "multiplies the terms that it keeps, so its sums are no integers",
+            "multiplies the terms that it keeps, so its sums are not integers",
             make_design(race=lambda sums: True),
         ),
         Mistake(
@@ -246,7 +248,7 @@ check_run_difference = Exercise(
         Mistake(
             "swapped",
             "lost terms and dropout confused",
-            "it confuses reasons 2 and 3",
+            "it confuses reasons 2 and 3, lost terms and dropout",
             make_design(
                 numbers=lambda reason: {2: 3, 3: 2}.get(reason, reason)
             ),

@@ -51,7 +51,7 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
         Case("with more queries than keys in a tile", (3, 2, 48, 8, 16, 4)),
         Case("with more keys than queries in a tile", (2, 5, 48, 8, 4, 16)),
         Case(
-            "with ragged tiles",
+            "with tiles that do not divide the length",
             (count(2, 5), 3, 2 * count(20, 40) + 1, 24, 16, 12),
         ),
         Case("with 4096 positions", (4, 16, 4096, 64, 128, 64)),

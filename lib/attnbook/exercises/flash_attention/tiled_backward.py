@@ -83,7 +83,12 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
         case("with two tiles of keys", t=2, s=4, block=2),
         case("with two tiles of queries", t=4, s=2, block=2),
         case("with all sizes equal", t=4, s=4, d=4, e=4, block=2),
-        case("with ragged tiles", t=5, s=7, block=3),
+        case(
+            "with lengths that are not multiples of the block",
+            t=5,
+            s=7,
+            block=3,
+        ),
         case("with more queries than keys", t=11, s=5, block=4),
         case("with tiles of one score", t=2, s=3, block=1),
         case("with a batch of 3 and 2 heads", 3, 2, t=5, s=7, block=2),

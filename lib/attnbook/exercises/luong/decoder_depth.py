@@ -36,8 +36,7 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
     sizes.append(tuple(draw_integers(rng, 6, 40, 2).tolist()))
     cases = [
         Case(
-            f"with kind = {kind!r}, {T} step{'s' * (T > 1)} and {L} "
-            f"layer{'s' * (L > 1)}",
+            f"with {T} step{'s' * (T > 1)} and {L} layer{'s' * (L > 1)}",
             (kind, T, L),
         )
         for T, L in sizes
@@ -74,14 +73,14 @@ check_decoder_depth = Exercise(
         Mistake(
             "layers-wait",
             "all layers of a step before the next step",
-            "with attention after the step, layer 1 need not wait for the "
-            "upper layers of the step before",
+            "layer 1 is said to wait for all layers of the step before; with "
+            "attention after the step, it waits for layer 1 only",
             change_counts(after=lambda T, L: T * L + 2),
         ),
         Mistake(
             "nodes",
             "boxes instead of arrows",
-            "the boxes of the path are counted; a path has one arrow less",
+            "boxes are counted instead of arrows; a path has one arrow fewer",
             lambda *x: decoder_depth(*x) + 1,
         ),
         Mistake(
@@ -104,28 +103,28 @@ check_decoder_depth = Exercise(
         Mistake(
             "feeding-parallel",
             "input feeding without waiting",
-            "with input feeding, the next step waits for the attentional "
-            "vector of this one",
+            "input feeding is ignored; with it, each step waits for the "
+            "attentional vector of the step before",
             change_counts(feeding=lambda T, L: T + L + 1),
         ),
         Mistake(
             "feeding-as-before",
             "input feeding like attention before the step",
-            "with input feeding, each step also waits for the attentional "
-            "vector, which is computed from the context vector",
+            "input feeding is counted like attention before the step; but each "
+            "step waits for the attentional vector, an arrow after the context",
             change_counts(feeding=lambda T, L: T * (L + 1) + 1),
         ),
         Mistake(
             "as-in-generation",
             "generation instead of teacher forcing",
-            "with teacher forcing the words are known, so a step after which "
-            "the decoder attends does not wait for the output before it",
+            "every step is assumed to wait for the output before it, as in "
+            "generation; with teacher forcing, the words are known",
             change_counts(after=lambda T, L: T * (L + 2)),
         ),
         Mistake(
             "attention-in-each-layer",
             "attention in every layer",
-            "only the top layer attends",
+            "attention is counted in every layer; only the top layer attends",
             lambda kind, T, L: {
                 "before": 2 * T * L + 1,
                 "after": T + 2 * L,
@@ -135,7 +134,7 @@ check_decoder_depth = Exercise(
         Mistake(
             "first-step-free",
             "first step not counted",
-            "the first step also waits, for the first state",
+            "the first step is not counted; it waits for its first state",
             lambda kind, T, L: decoder_depth(kind, max(T - 1, 0), L),
         ),
     ),

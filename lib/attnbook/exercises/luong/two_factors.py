@@ -197,8 +197,8 @@ check_two_factors = Exercise(
         Mistake(
             "best-seed",
             "best of all seeds",
-            "it compares the best seed of each decoder with the mean of "
-            "others; compare means of equally many seeds",
+            "it takes the best seed of one decoder and means of the others; "
+            "compare means of equally many seeds",
             use_means(
                 lambda error, *pair: (
                     min(error(*pair, n) for n in range(SEEDS))

@@ -223,7 +223,7 @@ check_interface_weights = Exercise(
         Mistake(
             "after-as-before",
             "masked before the softmax",
-            "it masks before the softmax where the mask is applied after it",
+            "it masks before the softmax; here the mask is applied after it",
             replace_interface(
                 "after",
                 lambda scores, mask: scores.masked_fill(

@@ -198,7 +198,7 @@ check_mask_fault = Exercise(
         Mistake(
             "nan-only",
             "only NaN detected in an empty row",
-            "it takes an empty row for right unless it is NaN; the output "
+            "it accepts every empty row that is not NaN; the output "
             "should be zero, not an average of masked-out values",
             make_diagnosis(test_empty=lambda found: bool(found.isnan().any())),
         ),

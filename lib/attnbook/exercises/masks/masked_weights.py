@@ -47,7 +47,11 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
             (usual, torch.zeros(7, 5) > 0),
             gradient=True,
         ),
-        Case("with the best key hidden", (loud, some(7, 5)), gradient=True),
+        Case(
+            "with the highest score masked out",
+            (loud, some(7, 5)),
+            gradient=True,
+        ),
         Case("with large scores", (usual + 200, empty), gradient=True),
         Case("with only a very low score not masked out", (low, only)),
         Case("with a NaN that is not masked out", (sick, open_row)),

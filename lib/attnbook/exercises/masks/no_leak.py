@@ -60,7 +60,7 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
     few = draw_integers(rng, 1, models.SYMBOLS - 1, 2, 1)
     cases = (
         case("attends to the past only"),
-        case("hides nothing", mask=models.mask_nothing),
+        case("has no mask", mask=models.mask_nothing),
         case("attends to the next symbol", mask=models.mask_after_next),
         case("is given one symbol", tokens=few, mask=models.mask_nothing),
         case("has a window of 3", mask=models.mask_outside_window),
@@ -69,9 +69,9 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
         case("leaks from position 3 to position 1", mask=models.leak_at(1, 3)),
         case("leaks in one sentence of the batch", mask=models.leak_in_last),
         case("leaks from one sentence to the next", mix=models.mix_sequences),
-        case("takes the mean over all positions away", mix=models.subtract),
+        case("subtracts the mean over all positions", mix=models.subtract),
         case("leaks at padding", mask=models.leak_at_padding),
-        case("counts what is no padding", mix=models.add_length),
+        case("counts the symbols that are not padding", mix=models.add_length),
         case("gives NaN if there is padding", mix=models.spread_nan),
         case("leaks at a repeated symbol", mask=models.leak_at_repeats),
         case("leaks very little", weigh=models.softmax_with_sentinel),
@@ -212,7 +212,7 @@ check_no_leak = Exercise(
             "predictions-only",
             "only predictions compared",
             "only the most likely symbols are compared; a leak may change the "
-            "logits without changing them",
+            "logits without changing the most likely symbols",
             lambda model, tokens: is_unaffected(
                 model,
                 tokens,
@@ -240,8 +240,8 @@ check_no_leak = Exercise(
         Mistake(
             "one-cut",
             "one position tried",
-            "the future is changed from one position only, so leaks within "
-            "either part are missed",
+            "the future is changed from one position on only, so leaks between "
+            "positions on the same side of it are missed",
             lambda model, tokens: is_unaffected(model, tokens, cuts=[T // 2]),
         ),
         Mistake(

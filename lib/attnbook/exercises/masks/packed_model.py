@@ -237,7 +237,7 @@ check_packed_model = Exercise(
             "confounded",
             "two causes not separated",
             "it compares a document packed and alone. If tokens attend to "
-            "earlier documents, both differ whether or not positions restart; "
+            "earlier documents, the outputs differ even if positions restart; "
             "keep the tokens and change only the document numbers",
             make_design(
                 restarts=lambda model: (

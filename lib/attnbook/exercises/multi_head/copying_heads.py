@@ -119,10 +119,10 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
                 "second": "the second head copies",
                 "either": "either head copies",
                 "together": "both heads are needed",
-                "another": "another head copies",
+                "another": "a third head copies",
             }[reason]
             cases.append(
-                Case(f"with {heads} heads of which {what}", (model, weights))
+                Case(f"with {heads} heads, where {what}", (model, weights))
             )
     return tuple(cases)
 
@@ -182,8 +182,8 @@ check_copying_heads = Exercise(
         Mistake(
             "one-at-a-time-unused",
             "two spare heads taken for unused ones",
-            "it removes one head at a time and takes heads that can each be "
-            "spared for heads that do not copy; remove both as well",
+            "it removes one head at a time and concludes that neither copies "
+            "if each can be removed alone; remove both as well",
             make_design(
                 ablations=lambda a, b, H: ({a}, {b}),
                 table={

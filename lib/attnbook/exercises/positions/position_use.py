@@ -105,7 +105,8 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
             head = Head(reason, S - 1 - key, key, int(words[key]))
             cases.append(
                 Case(
-                    f"with {S} words and a head that goes by {names[reason]}",
+                    f"with {S} words and a head that attends by "
+                    f"{names[reason]}",
                     (head, words, torch.arange(S)),
                 )
             )
@@ -182,8 +183,8 @@ check_position_use = Exercise(
         Mistake(
             "word-not-tested",
             "words never replaced",
-            "it never replaces the attended word, so a head that goes by the "
-            "word looks as if it went by the row",
+            "it never replaces the attended word, so a head that attends by "
+            "the word looks as if it attended by the row",
             make_design(word=False),
         ),
         Mistake(
@@ -236,7 +237,7 @@ check_position_use = Exercise(
         Mistake(
             "absolute-and-relative-confused",
             "position and distance confused",
-            "it confuses position and distance: a head that goes by the "
+            "it confuses position and distance: a head that attends by the "
             "distance is not affected if all positions move together",
             make_design(
                 numbers=lambda reason: {0: 1, 1: 0}.get(reason, reason)

@@ -234,7 +234,7 @@ check_rotary_fault = Exercise(
         Mistake(
             "shift-first",
             "every change under a shift taken for opposite directions",
-            "it takes every change under a common shift for opposite "
+            "it takes every change under a common shift as a sign of opposite "
             "directions; clamped positions change the scores as well",
             make_diagnosis(shift_first=True),
         ),

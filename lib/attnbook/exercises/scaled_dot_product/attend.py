@@ -65,7 +65,7 @@ def draw_attend(rng: torch.Generator) -> tuple[Case, ...]:
         Case("with more queries than keys", (*inputs(2, t=5, s=3), some(5, 3))),
         Case("with views and one mask for all heads", (*views, some(5, 5))),
         Case("with a query without keys", (*heads, empty), True),
-        Case("with the best key hidden", (*loud, some(3, 5))),
+        Case("with the highest score masked out", (*loud, some(3, 5))),
         Case("with a very low score", (*low, only.expand(3, 5))),
         Case("in double precision", (*to_double(heads), empty), asked=False),
         Case("in half precision", (*to_half(heads), empty), asked=False),

@@ -105,8 +105,8 @@ check_predicted_weights = Exercise(
         Mistake(
             "shift-evens-out",
             "a shift makes the weights more equal",
-            "a number that is added to every score multiplies every "
-            "exponential by the same factor, so that the weights stay the same",
+            "it changes the weights; a number that is added to every score "
+            "multiplies all exponentials by one factor and leaves the weights",
             replace_prediction(
                 "add 3 to every score",
                 lambda w, key: (w + 3) / (w + 3).sum(),
@@ -115,15 +115,15 @@ check_predicted_weights = Exercise(
         Mistake(
             "values-matter",
             "values change the weights",
-            "values are averaged with the weights, but the weights do not "
-            "depend on them",
+            "it changes the weights; they are computed from queries and keys "
+            "and do not depend on the values",
             replace_prediction("double every value", lambda w, key: 2 * w),
         ),
         Mistake(
             "temperature-swapped",
             "halved and doubled temperature swapped",
-            "a lower temperature makes the largest weight larger; halving and "
-            "doubling the temperature are swapped",
+            "halving and doubling the temperature are swapped; a lower "
+            "temperature makes the largest weight larger",
             edit_solution(
                 predicted_weights,
                 "ratios = ratios**2 → ratios = ratios.sqrt( )",
@@ -133,8 +133,8 @@ check_predicted_weights = Exercise(
         Mistake(
             "doubled-not-squared",
             "weights doubled instead of squared",
-            "halving the temperature doubles every score, so that every "
-            "exponential is squared, not doubled",
+            "it doubles the exponentials; halving the temperature doubles each "
+            "score, which squares every exponential",
             edit_solution(predicted_weights, "ratios**2 → 2 * ratios"),
         ),
         Mistake(
@@ -146,15 +146,15 @@ check_predicted_weights = Exercise(
         Mistake(
             "negated-complement",
             "1 - w for the negated query",
-            "negating the query negates every score, so that every "
-            "exponential becomes its inverse; the weights are not 1 - w",
+            "it uses 1 - w; negating the query negates every score, so every "
+            "exponential becomes its inverse",
             edit_solution(predicted_weights, "1 / ratios → 1 - ratios"),
         ),
         Mistake(
             "zero-query-zero",
             "a query of zeros attends to nothing",
-            "a query of zeros has the score 0 for every key, and equal scores "
-            "have equal weights, not weights of 0",
+            "it gives weights of 0; a query of zeros has the score 0 for every "
+            "key, and equal scores have equal weights",
             replace_prediction(
                 "set the query to zero", lambda w, key: torch.zeros_like(w)
             ),
@@ -169,8 +169,8 @@ check_predicted_weights = Exercise(
         Mistake(
             "mask-spread-evenly",
             "the masked weight is shared equally",
-            "the other weights keep their ratios, so that each of them grows "
-            "by the same factor, not by the same amount",
+            "the masked weight is divided equally; the other weights keep "
+            "their ratios, so each of them grows by the same factor",
             replace_prediction(
                 "mask out the key",
                 lambda w, key: zero_key(w + w[key] / (len(w) - 1), key),
@@ -179,8 +179,8 @@ check_predicted_weights = Exercise(
         Mistake(
             "repeated-shares",
             "a repeated key shares its weight",
-            "two equal keys have equal exponentials, so that a repeated key "
-            "has more weight than before; it does not divide its old weight",
+            "the repeated key shares its old weight; each copy has the whole "
+            "exponential, so the two together have more weight than before",
             replace_prediction(
                 "repeat the key",
                 lambda w, key: (

@@ -178,8 +178,7 @@ check_score_kind = Exercise(
         Mistake(
             "always-none",
             "3 for every function",
-            "it returns 3 for every function; three of the kinds are 0, 1 and "
-            "2",
+            "it returns 3 for every function; the three scores are 0, 1 and 2",
             lambda weigh, D: 3,
         ),
         Mistake(

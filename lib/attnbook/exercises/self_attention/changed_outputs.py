@@ -55,10 +55,10 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
     """One layer and a middle position first; then every stack, any order."""
 
     def case(layers: tuple[str, ...], part: str, T: int, S: int, at: int):
-        stack = " then ".join(layers)
-        where = f"{part} {at} of {T if part == 'x' else S} replaced"
+        stack = " → ".join(layers)
+        where = f"vector {at} of `{part}` replaced"
         inputs = [*layers], T, S, part, at
-        return Case(f"with the layers {stack} and {where}", inputs)
+        return Case(f"with layers {stack}, and {where}", inputs)
 
     cases = [case(("causal",), "x", 5, 7, 2)]
     for layers in STACKS:
@@ -171,8 +171,8 @@ check_changed_outputs = Exercise(
         Mistake(
             "query-reaches-all",
             "queries mixed by cross-attention",
-            "a query of cross-attention changes only its own output: the "
-            "keys and values come from the memory",
+            "all outputs are listed; a query of cross-attention changes only "
+            "its own output, because keys and values come from the memory",
             predict_dependencies(crossed=list_all_positions),
         ),
         Mistake(
@@ -196,8 +196,8 @@ check_changed_outputs = Exercise(
         Mistake(
             "memory-without-cross",
             "memory used without cross-attention",
-            "a replaced memory vector changes nothing if no layer is "
-            "cross-attention",
+            "outputs are listed although no layer is cross-attention; then a "
+            "replaced memory vector changes nothing",
             predict_dependencies(without=list_all_positions),
         ),
         Mistake(

@@ -109,7 +109,10 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
     cases = []
     for i in torch.randperm(len(reasons), generator=rng).tolist():
         a, b = torch.randperm(len(NOUNS), generator=rng)[:2].tolist()
-        head, tries = Head(reasons[i], NOUNS[a]), f"a head by “{reasons[i]}”"
+        head, tries = (
+            Head(reasons[i], NOUNS[a]),
+            f"a head that attends by “{reasons[i]}”",
+        )
         cases.append(Case(f"with {tries}", (head, NOUNS[a], NOUNS[b])))
     return tuple(cases)
 
@@ -224,8 +227,8 @@ check_head_explanation = Exercise(
         Mistake(
             "no-negative",
             "no answer for other heads",
-            "it never returns 4: if no explanation predicts what the head "
-            "does, say so",
+            "it never returns 4; return 4 if no explanation predicts what the "
+            "head does",
             make_design(*EVERY, other=3),
         ),
         Mistake(

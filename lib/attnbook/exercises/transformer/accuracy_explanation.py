@@ -148,9 +148,9 @@ check_accuracy_explanation = Exercise(
         Mistake(
             "training-data",
             "tested on training data",
-            "it tests the model on a training sequence, on which a model "
-            "that counts, one that attends to the next symbol and one that "
-            "has memorized the sequence predict the same",
+            "it tests the model on a training sequence. There, a model that "
+            "has memorized it and one that attends to the next symbol predict "
+            "the same as one that counts",
             make_design(lambda ids, symbols: ids),
         ),
         Mistake(

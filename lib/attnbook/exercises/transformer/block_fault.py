@@ -202,7 +202,7 @@ check_block_fault = Exercise(
             "norm-not-tested",
             "missing norm not tested",
             "it does not test whether the attention receives normalized "
-            "vectors: then a much larger input adds no more than before",
+            "vectors; if so, it adds no more for a much larger input",
             make_diagnosis(without=5),
         ),
         Mistake(

@@ -35,7 +35,7 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
         Case("without padding", draw_padded(rng, [5, 5], 5, 7), gradient=True),
         Case("with padding", (logits, ids, pad), gradient=True),
         Case(
-            "with padding numbered 3",
+            "with 3 as the padding symbol",
             draw_padded(rng, [4, 2], 4, 11, pad=3),
             True,
         ),

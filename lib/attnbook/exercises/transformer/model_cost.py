@@ -139,14 +139,14 @@ check_model_cost = Exercise(
         Mistake(
             "two-matrices",
             "no gate in SwiGLU",
-            "the feed-forward network has two matrices; SwiGLU has a third, "
-            "for the gate",
+            "only two matrices of the feed-forward network are counted; SwiGLU "
+            "has a third, for the gate",
             change_counts(network=lambda V, C, H, G, F, L, S: 2 * C * F),
         ),
         Mistake(
             "untied",
             "output layer counted",
-            "the output layer is counted beside the embedding; they are tied",
+            "the output layer is counted as well; it is tied to the embedding",
             change_counts(model=count_model(ends=lambda V, C: 2 * V * C + C)),
         ),
         Mistake(
@@ -158,7 +158,7 @@ check_model_cost = Exercise(
         Mistake(
             "no-norms-in-blocks",
             "norms of the blocks not counted",
-            "the two norms of every block are missing: 2 C parameters each "
+            "the two norms of every block are missing: 2 C parameters per "
             "block",
             change_counts(model=count_model(norms=0)),
         ),
