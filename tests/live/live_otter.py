@@ -103,7 +103,7 @@ def test_a_wrong_answer_gets_none_and_its_hint_arrives(graded):
     score, _, message = found.pop("check_weights")
     assert score == 0
     assert "the scores are not divided by √D" in message
-    assert "Reread “" in message
+    assert "Reread the section “" in message
     assert all(score == most for score, most, _ in found.values())
 
 

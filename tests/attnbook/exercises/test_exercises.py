@@ -17,12 +17,16 @@ import torch
 from answer_styles import COUNTS, NUMBERS
 from attnbook.exercises import cost
 from attnbook.exercises.cached_outcomes import draw_cases, list_outcomes
-from attnbook.exercises.difference import write_pair
+from attnbook.exercises.difference import find_clear, write_pair
 from attnbook.exercises.edit import edit_solution
 from attnbook.exercises.exercise import FIRST, Case, Exercise, Mistake
+from attnbook.exercises.hint import list_called, list_statements
+from attnbook.exercises.masks import check_no_leak
 from attnbook.exercises.mistake import Trial
 from attnbook.exercises.outcome import is_same_outcome
 from attnbook.exercises.runner import copy_input, run
+from attnbook.exercises.scaled_dot_product import check_attend
+from attnbook.training.metrics import require_equal_counts
 from ordinary_answers import list_ordinary
 from workshop.book.catalogue import list_entries
 from workshop.book.sections import read_sections
@@ -457,7 +461,7 @@ def test_a_remark_that_has_no_name_says_what_happened():
     verdict = beyond(lambda x, n: (2 * x).clamp(-40, 40), 1)
     assert verdict
     assert len(verdict.remarks) == 1
-    assert verdict.remarks[0].startswith("on large x, `y[0]` is")
+    assert verdict.remarks[0].startswith("on large x, the returned `y[0]` is")
 
 
 def test_what_an_exercise_asks_stays_wrong():
@@ -490,14 +494,65 @@ def test_other_numbers_in_double_precision_stay_wrong():
 def test_hints_lead_from_a_question_to_a_line_of_the_solution(check):
     hints = [repr(check.hint(step)) for step in (1, 2, 3)]
     assert repr(check.hint()) == hints[0]
-    assert hints[0].endswith("has an example.") and "?" in hints[0]
+    assert hints[0].endswith("explains what you need.") and "?" in hints[0]
     assert check.section in hints[0]
-    source = inspect.getsource(check.solution)
+    functions = check.solution, *check.helpers
+    source = "\n".join(map(inspect.getsource, functions))
     line = hints[2].partition("one line of the solution is")[2]
     assert line.strip()
     assert "".join(line.split()) in "".join(source.split())
     with pytest.raises(ValueError, match="no hint 4"):
         check.hint(4)
+
+
+@each
+def test_hints_name_no_check_of_inputs_and_no_function_of_the_solution(check):
+    parts = check.hint(2).text.partition(" A common mistake: ")[0]
+    assert "`ValueError`" not in parts and "`require_" not in parts
+    for helper in check.helpers:
+        assert f"`{helper.__name__}`" not in parts
+    line = check.hint(3).text.partition("\n\n")[2].strip()
+    assert not line.startswith(("raise ", "require_"))
+
+
+def average(x, scale):
+    require_equal_counts(x, x)
+    try:
+        fits = float(scale) > 0
+    except TypeError:
+        fits = False
+    if not fits:
+        message = f"no scale: {scale!r}"
+        raise ValueError(message)
+
+    def shrink(value):
+        return value / abs(scale)
+
+    return sum(shrink(value) for value in x)
+
+
+def test_a_hint_leaves_out_what_only_checks_inputs():
+    assert [line for _, line in list_statements(average)] == [
+        "return value / abs(scale)",
+        "return sum(shrink(value) for value in x)",
+    ]
+    assert list(list_called(average)) == ["abs", "sum"]
+
+
+def test_a_helper_is_hinted_at_by_what_it_calls():
+    def total(x, scale):
+        return average(x, scale)
+
+    assert list(list_called(total, average)) == ["abs", "sum"]
+    asked = replace(double, solution=total, helpers=(average,), mistakes=())
+    assert "3 statements and uses `abs`, `sum`" in asked.hint(2).text
+    assert "return value / abs(scale)" in asked.hint(3).text
+
+
+def test_an_exercise_that_tests_a_function_asks_for_inputs():
+    assert "Which inputs would you try" in check_no_leak.hint(1).text
+    assert "on paper" not in check_no_leak.hint(1).text
+    assert "on paper" in check_attend.hint(1).text
 
 
 @pytest.mark.parametrize("style", COUNTS.values(), ids=COUNTS)
@@ -556,14 +611,15 @@ def test_a_ready_made_attention_is_named(attend):
 @pytest.mark.parametrize(
     ("ours", "right", "allowed", "words"),
     [
-        (0.53360105, 0.53360102, 1e-9, "smaller by 3e-08, and rounding"),
-        (-0.5, -0.50001, 1e-6, "-0.5; expected: smaller by 1e-05, and round"),
+        (0.53360105, 0.53360102, 1e-9, "a number smaller by 3e-08 (the tol"),
+        (-0.5, -0.50001, 1e-6, "a number smaller by 1e-05 (the tol"),
         (0.5, 0.25, 1e-6, "0.5; expected: 0.25"),
         (1.0, 0.0, 1e-6, "1; expected: 0"),
         (7, 8, 0.0, "7; expected: 8"),
-        (123456, 123457, 0.0, "123456; expected: larger by 1"),
+        (123456, 123457, 0.0, "123,456; expected: a number larger"),
         (True, False, 0.0, "True; expected: False"),
         (float("inf"), 1.0, 1e-6, "inf; expected: 1"),
+        (0.0, -float("inf"), 1e-6, "0; expected: -inf"),
     ],
 )
 def test_numbers_that_look_alike_are_shown_by_their_difference(
@@ -572,13 +628,37 @@ def test_numbers_that_look_alike_are_shown_by_their_difference(
     assert words in write_pair(ours, right, allowed)
 
 
+def test_the_entry_that_is_shown_differs_clearly():
+    wrong = torch.tensor([[False, True], [True, True]])
+    for share, where in (
+        ([[0.5, 20.0], [30.0, 2.0]], (0, 1)),
+        ([[0.5, 2.0], [30.0, 2.0]], (1, 0)),
+        ([[0.5, 2.0], [3.0, torch.inf]], (1, 1)),
+    ):
+        assert find_clear(wrong, torch.tensor(share)) == where
+    assert find_clear(torch.tensor(True), torch.tensor(2.0)) == ()
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (lambda x, n: x / 0, "Most likely, a number overflows"),
+        (lambda x, n: x + x.detach(), "Most likely, a part of the computation"),
+        (lambda x, n: 2 * x.double(), "Most likely, a conversion"),
+    ],
+)
+def test_what_a_result_usually_means_is_said_last(answer, words):
+    assert words in message(answer)
+
+
 def test_a_refusal_has_its_parts_in_order():
     words = message(lambda x, n: x + 0)
     places = [
         words.index(part)
         for part in ("Tried on x: `x` (3,), `n` = 2", "`y[0]` is", "expected")
     ]
-    places += [words.index("Most likely, it is"), words.index("Reread “Twice”")]
+    rest = "Most likely, it is", "Reread the section “Twice”"
+    places += map(words.index, rest)
     assert places == sorted(places)
 
 
