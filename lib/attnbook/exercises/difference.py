@@ -62,7 +62,7 @@ def find_difference(
     if got.error:
         return make_finding("error", what=got.error, right=right)
     if got.form != want.form:
-        return make_finding("type", what=got.form, right=want.form)
+        return make_finding("type", what=got.form, right=right)
     if "list" in want.form and len(got.output[0]) != len(want.output[0]):
         seen, expected = (len(x.output[0]) for x in (got, want))
         return make_finding(

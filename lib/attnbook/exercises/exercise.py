@@ -37,10 +37,10 @@ from attnbook.exercises.outcome import (
 from attnbook.exercises.runner import run, run_rounds
 from attnbook.exercises.verdict import (
     LIMITS,
-    OTHERWISE,
     Finding,
     Verdict,
     describe_case,
+    lower_first,
     make_finding,
     make_refusal,
 )
@@ -365,8 +365,7 @@ class Exercise:
             [self.draw_cases(x.seed) for x in (trials[0], trial)],
             {nth for seed, nth in wrong if seed == trial.seed},
         ):
-            seen = finding.seen[:1].lower() + finding.seen[1:]
-            learned = make_finding("hard-coded", what=seen)
+            learned = make_finding("hard-coded", what=lower_first(finding.seen))
             return make_refusal(learned, tried, self.section)
         # Right in some cases where the mistake is wrong.
         near = [
@@ -376,7 +375,6 @@ class Exercise:
             finding = replace(finding, likely=near[0].because)
         elif not finding.likely:
             likely = self.draw_cases(trial.seed)[nth].likely
-            likely = likely or OTHERWISE.get(finding.slug, "")
             finding = replace(finding, likely=likely)
         return make_refusal(finding, tried, self.section)
 
@@ -396,7 +394,6 @@ class Exercise:
                 else:
                     case = self.draw_cases(trial.seed)[nth]
                     likely = finding.likely and f" ({finding.likely})"
-                    said = finding.seen[:1].lower() + finding.seen[1:]
-                    words = f"{case.tries}, {said}{likely}"
+                    words = f"{case.tries}, {lower_first(finding.seen)}{likely}"
                     remarks.setdefault(finding.slug, words)
         return tuple(remarks.values())

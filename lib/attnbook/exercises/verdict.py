@@ -111,8 +111,8 @@ OTHERWISE = {
     "dtype": "a conversion, or a constant of another type, changes the type",
     "nan": "a number overflows, or 0 is divided by 0, or inf is subtracted "
     "from inf",
-    "gradient": "a part of the computation is detached, or uses another "
-    "formula than the values show",
+    "gradient": "a part of the computation is detached from the graph, or a "
+    "`backward` of your own is wrong",
 }
 
 
@@ -173,13 +173,19 @@ def make_refusal(
     finding: Finding, tried: str = "", section: str = ""
 ) -> Verdict:
     """Return the verdict that words a finding."""
+    likely = finding.likely or OTHERWISE.get(finding.slug, "")
     parts = [
         f"Tried {tried}" if tried else "",
         finding.seen,
-        f"Most likely, {finding.likely}" if finding.likely else "",
+        f"Most likely, {likely}" if likely else "",
         f"Reread the section “{section}”" if section else "",
     ]
     return Verdict("✗", join_sentences(parts), finding.slug)
+
+
+def lower_first(sentence: str) -> str:
+    """Return a sentence as it begins after a comma or a colon."""
+    return sentence[:1].lower() + sentence[1:]
 
 
 def join_sentences(parts: Sequence[str]) -> str:

@@ -113,6 +113,15 @@ check_attention_cost = Exercise(
             change_counts(largest=lambda B, T, S, N, M, A: T * S * A),
         ),
         Mistake(
+            "keys-of-one-sentence",
+            "keys of one sentence projected",
+            "the keys are counted for one sentence of the batch",
+            change_counts(
+                once=lambda B, T, S, N, M, A: S * M * A,
+                again=lambda B, T, S, N, M, A: T * S * M * A,
+            ),
+        ),
+        Mistake(
             "query-width",
             "keys projected from the query's width",
             "the keys are counted with the width N of the decoder states; they "

@@ -105,6 +105,12 @@ check_gru_step = Exercise(
             ),
         ),
         Mistake(
+            "update-for-reset",
+            "update gate in place of the reset gate",
+            "the candidate uses the update gate; it should use the reset gate",
+            edit_solution(gru_step, "n_x + reset * n_h → n_x + update * n_h"),
+        ),
+        Mistake(
             "candidate-first",
             "candidate taken first",
             "the candidate is taken from the first third of the projections, "

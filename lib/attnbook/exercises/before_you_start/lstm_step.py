@@ -114,7 +114,7 @@ check_lstm_step = Exercise(
         Mistake(
             "output-without-tanh",
             "no tanh for the output",
-            "tanh is not applied to the cell state in `h`",
+            "`h` is computed without the tanh of the cell state",
             edit_solution(lstm_step, "c.tanh() → c"),
         ),
         Mistake(

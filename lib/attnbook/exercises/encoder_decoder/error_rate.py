@@ -162,6 +162,16 @@ check_error_rate = Exercise(
             ),
         ),
         Mistake(
+            "first-length",
+            "divided by the first reference's length",
+            "it divides by the length of the first reference; it should divide "
+            "by the length of the nearest one",
+            compute_rate(
+                lambda o, r: (find_nearest_distance(o, r)[0], len(r[0])),
+                divide_totals,
+            ),
+        ),
+        Mistake(
             "per-word",
             "divided by the number of words",
             "it divides by the number of words; it should divide by the "

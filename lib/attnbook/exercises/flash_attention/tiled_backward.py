@@ -137,7 +137,7 @@ check_tiled_backward = Exercise(
         Mistake(
             "average-of-upstream",
             "upstream · upstream subtracted",
-            "upstream · upstream is subtracted; it should be upstream · output",
+            "it subtracts upstream · upstream; it should be upstream · output",
             edit_solution(
                 tiled_backward, "upstream * output → upstream * upstream"
             ),
@@ -178,8 +178,8 @@ check_tiled_backward = Exercise(
         Mistake(
             "no-shift",
             "exponential without a shift",
-            "exp(score) / exp(logsumexp) is right mathematically, but it "
-            "overflows; subtract first",
+            "it computes exp(score) / exp(logsumexp), which overflows; "
+            "subtract before the exponential",
             edit_solution(
                 tiled_backward,
                 "(q * scale @ k.mT - z).exp() "
@@ -213,14 +213,14 @@ check_tiled_backward = Exercise(
         Mistake(
             "no-scale",
             "no 1/√D in the gradients",
-            "the gradients lack the factor 1/√D, which belongs to both dquery "
-            "and dkey",
+            "the gradients lack the factor 1/√D, which belongs to both "
+            "`dquery` and `dkey`",
             edit_solution(tiled_backward, "- mean) * scale → - mean)"),
         ),
         Mistake(
             "key-unscaled",
             "dkey not scaled",
-            "dquery is scaled, but dkey is not; the factor 1/√D belongs to "
+            "`dquery` is scaled, but `dkey` is not; the factor 1/√D belongs to "
             "both",
             edit_solution(
                 tiled_backward, "dscores.mT @ q → dscores.mT @ q / scale"
@@ -229,7 +229,7 @@ check_tiled_backward = Exercise(
         Mistake(
             "query-unscaled",
             "dquery not scaled",
-            "dkey is scaled, but dquery is not; the factor 1/√D belongs to "
+            "`dkey` is scaled, but `dquery` is not; the factor 1/√D belongs to "
             "both",
             edit_solution(tiled_backward, "dscores @ k → dscores @ k / scale"),
         ),
@@ -244,15 +244,15 @@ check_tiled_backward = Exercise(
         Mistake(
             "query-overwritten",
             "dquery overwritten",
-            "each tile of keys overwrites dquery; it should be added up over "
+            "each tile of keys overwrites `dquery`; it should be added up over "
             "the tiles",
             edit_solution(tiled_backward, "dq += → dq[:] ="),
         ),
         Mistake(
             "key-overwritten",
             "dkey and dvalue overwritten",
-            "each tile of queries overwrites dkey and dvalue; they should be "
-            "added up over the tiles",
+            "each tile of queries overwrites `dkey` and `dvalue`; they should "
+            "be added up over the tiles",
             edit_solution(tiled_backward, "dk += → dk[:] =", "dv += → dv[:] ="),
         ),
         Mistake(
@@ -285,7 +285,7 @@ check_tiled_backward = Exercise(
         Mistake(
             "scores-for-weights",
             "dvalue from the score gradients",
-            "dvalue is computed with the gradients of the scores; it should "
+            "`dvalue` is computed with the gradients of the scores; it should "
             "use the weights",
             edit_solution(
                 tiled_backward, "weights.mT @ up → dscores.mT @ up / scale"

@@ -115,10 +115,10 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
                 reason, (first, second), costs, number(0.03, 0.2)
             )
             what = {
-                "first": "the first head copies",
-                "second": "the second head copies",
-                "either": "either head copies",
-                "together": "both heads are needed",
+                "first": "the first of two heads copies",
+                "second": "the second of two heads copies",
+                "either": "either of two heads copies",
+                "together": "two heads are needed together",
                 "another": "a third head copies",
             }[reason]
             cases.append(

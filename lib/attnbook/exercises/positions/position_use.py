@@ -217,8 +217,8 @@ check_position_use = Exercise(
         Mistake(
             "exact-comparison",
             "weights compared exactly",
-            "it compares weights exactly; small changes are no change of the "
-            "attended key",
+            "it compares weights exactly, and they change a little; compare "
+            "which key gets the largest weight",
             make_design(exact=True),
         ),
         Mistake(

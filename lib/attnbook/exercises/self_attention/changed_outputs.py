@@ -58,7 +58,8 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
         stack = " → ".join(layers)
         where = f"vector {at} of `{part}` replaced"
         inputs = [*layers], T, S, part, at
-        return Case(f"with layers {stack}, and {where}", inputs)
+        some = f"layers {stack}" if len(layers) > 1 else f"one {stack} layer"
+        return Case(f"with {some}, and {where}", inputs)
 
     cases = [case(("causal",), "x", 5, 7, 2)]
     for layers in STACKS:

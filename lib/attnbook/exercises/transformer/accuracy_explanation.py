@@ -156,9 +156,9 @@ check_accuracy_explanation = Exercise(
         Mistake(
             "another-start",
             "another start of the same count",
-            "its input counts as in training, from another symbol. A model "
-            "that attends to the next symbol predicts the same as one that "
-            "counts",
+            "its input counts up as in training and only begins with another "
+            "symbol. A model that attends to the next symbol predicts the "
+            "same as one that counts",
             make_design(lambda ids, symbols: (ids + 1) % symbols),
         ),
         Mistake(
