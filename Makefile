@@ -217,6 +217,7 @@ kinds: $(VENV)/test.stamp  ## count how many wrong answers of each kind every ch
 margins: $(VENV)/test.stamp  ## print how far right and wrong answers lie from every tolerance
 	@PYTHONPATH=tests:tests/helpers $(BIN)/python tests/attnbook/attention/test_reference.py
 	@PYTHONPATH=tests:tests/helpers $(BIN)/python tests/attnbook/flash/test_case_budgets.py
+	@PYTHONPATH=tests:tests/helpers $(BIN)/python tests/helpers/form_margins.py
 	@PYTHONPATH=tests:tests/helpers $(BIN)/python tests/attnbook/models/test_from_pytorch.py
 	@PYTHONPATH=tests:tests/helpers $(BIN)/python tests/helpers/margins.py
 
