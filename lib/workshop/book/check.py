@@ -268,7 +268,7 @@ def list_steps(
         name = f"{len(plan.tests)} tests"
         steps.insert(1, Step(name, command, environment=narrow))
     for line in list_linters(files):
-        tool = next(x for x in line.split() if x not in ("python", "-m"))
+        tool = re.sub(r"^python -m | --.*| lib$", "", line)
         text = f"{shlex.quote(str(here))}/{line}"
         steps.append(Step(tool, ["bash", "-c", text]))
     if plan.page and plan.chapters and find_chromium():

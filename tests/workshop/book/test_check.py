@@ -231,12 +231,12 @@ def test_two_steps_run_at_a_time_and_one_waits_for_another(tmp_path):
     ("files", "tools"),
     [
         (["chapters/07_some.md", "chapters/07_some.ipynb"], []),
-        (["tests/test_low.py"], ["ruff", "ruff"]),
-        (["lib/pack/low.py"], ["ruff", "ruff", "mypy"]),
+        (["tests/test_low.py"], ["ruff check", "ruff format"]),
+        (["lib/pack/low.py"], ["ruff check", "ruff format", "mypy"]),
         (["lib/pack/low.js"], ["oxlint"]),
         ([".github/workflows/a.yml"], ["check-jsonschema", "zizmor"]),
         (["CITATION.cff"], ["check-jsonschema"]),
-        (["pyproject.toml"], ["ruff", "ruff", "mypy"]),
+        (["pyproject.toml"], ["ruff check", "ruff format", "mypy"]),
     ],
 )
 def test_the_linters_of_the_changed_files_run(files, tools):
