@@ -123,7 +123,7 @@ def error_budget(
         )
     found = []
     for x in (output.detach(), *(x.detach() for x in made)):
-        error = errors.get_error(x)
+        error = errors.get_error(x).to(x.device)
         stored = errors.bound_narrowing(x.abs() + error)
         found.append(Bounded(x, twice * (error + stored)))
     return found
