@@ -79,7 +79,7 @@ def copying_heads(model: Callable, weights: Sequence[float]) -> int:
     3: both together. 4: another head.
 
     Args:
-        model: the heads to remove, to the share of symbols copied correctly.
+        model: from the removed heads to the share of symbols copied correctly.
         weights: each head's weight on the symbol; exactly two are over 0.9.
     """
     first, second = (h for h, weight in enumerate(weights) if weight > 0.9)
