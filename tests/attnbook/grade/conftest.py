@@ -3,6 +3,8 @@
 import pytest
 
 from attnbook.grade.notebook_grader import grade
+from attnbook.grade.process_limits import Limits
+from attnbook.grade.sandbox import open_sandbox
 from notebooks import LIMITS, write_notebook
 
 
@@ -15,3 +17,10 @@ def graded(tmp_path):
         return grade(path, limits=limits)
 
     return run
+
+
+@pytest.fixture(scope="module")
+def limits_set():
+    """Return the limits that are in force on this platform."""
+    with open_sandbox(Limits()) as opened:
+        return opened.limits_set

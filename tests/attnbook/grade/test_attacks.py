@@ -29,6 +29,7 @@ from notebooks import (
     read_slug,
     write_notebook,
 )
+from sandbox_limits import require_limits
 
 pytestmark = [
     pytest.mark.exact("test_exercises has the verdicts"),
@@ -195,22 +196,10 @@ def test_an_attack_changes_no_verdict(graded, name):
             assert read_slug(result, "check_attend") in wanted
 
 
-@pytest.fixture(scope="module")
-def up():
-    """The limits that are in force on this platform."""
-    with open_sandbox(Limits()) as opened:
-        return opened.limits_set
-
-
-def needed(up, *names):
-    if missing := {*names} - {*up}:
-        pytest.skip(f"this platform lacks limits for {', '.join(missing)}")
-
-
 def test_files_elsewhere_are_neither_written_nor_truncated(
-    graded, tmp_path, up
+    graded, tmp_path, limits_set
 ):
-    needed(up, "writing elsewhere")
+    require_limits(limits_set, "writing elsewhere")
     victim = tmp_path / "points.csv"
     victim.write_text("kept")
     result = graded(
@@ -226,8 +215,8 @@ def test_files_elsewhere_are_neither_written_nor_truncated(
     assert victim.read_text() == "kept"
 
 
-def test_other_processes_cannot_be_killed(graded, up):
-    needed(up, "signals to others")
+def test_other_processes_cannot_be_killed(graded, limits_set):
+    require_limits(limits_set, "signals to others")
     found = graded(
         "import os\nfound = []\nfor name in os.listdir('/proc'):\n"
         " if name.isdigit() and int(name) != os.getpid():\n"

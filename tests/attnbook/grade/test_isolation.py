@@ -19,7 +19,7 @@ import pytest
 
 from attnbook.grade import batch, command, files, seccomp
 from attnbook.grade.process_limits import Limits
-from attnbook.grade.sandbox import open_sandbox, scale_timeout
+from attnbook.grade.sandbox import scale_timeout
 from notebooks import (
     ATTEND,
     CHECK,
@@ -28,24 +28,13 @@ from notebooks import (
     read_slug,
     write_notebook,
 )
+from sandbox_limits import require_limits
 
 pytestmark = [
     pytest.mark.exact("test_exercises has the verdicts"),
     pytest.mark.precision,
     pytest.mark.skipif(not hasattr(os, "fork"), reason="needs POSIX"),
 ]
-
-
-@pytest.fixture(scope="module")
-def up():
-    """The limits that are in force on this platform."""
-    with open_sandbox(Limits()) as opened:
-        return opened.limits_set
-
-
-def needed(up, *names):
-    if missing := {*names} - {*up}:
-        pytest.skip(f"this platform lacks limits for {', '.join(missing)}")
 
 
 @pytest.fixture
@@ -154,8 +143,10 @@ def test_no_variable_of_the_environment_reaches_the_notes(graded):
     assert read_points(result)[0] == 1
 
 
-def test_the_environment_of_the_grader_cannot_be_read(graded, up, monkeypatch):
-    needed(up, "writing elsewhere")
+def test_the_environment_of_the_grader_cannot_be_read(
+    graded, limits_set, monkeypatch
+):
+    require_limits(limits_set, "writing elsewhere")
     read = (
         "found = []\nfor n in __import__('os').listdir('/proc'):\n"
         "    try:\n        found.append(open(f'/proc/{n}/environ').read())\n"
@@ -178,8 +169,10 @@ def test_the_environment_of_the_grader_cannot_be_read(graded, up, monkeypatch):
     assert result["notes"] == []
 
 
-def test_a_socket_in_the_file_system_cannot_be_reached(graded, up, tmp_path):
-    needed(up, "sockets")
+def test_a_socket_in_the_file_system_cannot_be_reached(
+    graded, limits_set, tmp_path
+):
+    require_limits(limits_set, "sockets")
     with (
         socket.socket(socket.AF_UNIX) as server,
         tempfile.TemporaryDirectory(dir="/tmp") as folder,
@@ -206,8 +199,10 @@ def test_a_socket_in_the_file_system_cannot_be_reached(graded, up, tmp_path):
     assert read_points(result)[0] == 1
 
 
-def test_times_and_attributes_of_files_elsewhere_stay(graded, up, tmp_path):
-    needed(up, "times and attributes")
+def test_times_and_attributes_of_files_elsewhere_stay(
+    graded, limits_set, tmp_path
+):
+    require_limits(limits_set, "times and attributes")
     victim = tmp_path / "points.csv"
     victim.write_text("1")
     victim.chmod(0o600)
@@ -233,8 +228,8 @@ def test_times_and_attributes_of_files_elsewhere_stay(graded, up, tmp_path):
     assert read_points(result)[0] == 1
 
 
-def test_no_memory_is_held_outside_the_limit(graded, up):
-    needed(up, "hidden memory")
+def test_no_memory_is_held_outside_the_limit(graded, limits_set):
+    require_limits(limits_set, "hidden memory")
     shared = (
         "import ctypes\nlibc = ctypes.CDLL(None, use_errno=True)\n"
         "found = libc.shmget(0, 1 << 30, 0o1600)\nassert found < 0"
@@ -244,12 +239,12 @@ def test_no_memory_is_held_outside_the_limit(graded, up):
     assert read_points(result)[0] == 1
 
 
-def test_a_kernel_that_can_filter_system_calls_does(up):
+def test_a_kernel_that_can_filter_system_calls_does(limits_set):
     known = Path("/proc/sys/kernel/seccomp/actions_avail").exists()
     if not known or platform.machine() not in seccomp.PROCESSORS:
         pytest.skip("no filter of system calls is known here")
-    assert {"sockets", "times and attributes", "hidden memory"} <= {*up}
-    assert "network" in up
+    assert {"sockets", "times and attributes", "hidden memory"} <= {*limits_set}
+    assert "network" in limits_set
 
 
 def test_the_filter_has_one_answer_for_every_call_it_names():
@@ -260,9 +255,9 @@ def test_the_filter_has_one_answer_for_every_call_it_names():
         assert len(raw) == 8 * (2 * len(numbers) + 13)
 
 
-def test_without_namespaces_there_is_no_network_either(up):
+def test_without_namespaces_there_is_no_network_either(limits_set):
     """As in a container, which may not make namespaces."""
-    needed(up, "sockets")
+    require_limits(limits_set, "sockets")
     code = (
         "import socket, tempfile\n"
         "from attnbook.grade import process_limits\n"
