@@ -1,10 +1,11 @@
 """The page of misconceptions: what each of its sections must have.
 
 A section stands under a heading of the third level, which quotes the belief. It
-has the paragraphs of `PARTS`, a link to a section of a chapter, code that
-asserts what refutes the belief, what that code printed, and the exercise that
-catches it: a link to it, its check, and the name of the mistake. The code is
-run by tests/workshop/book/test_executed_pages.py.
+has the paragraphs of `PARTS`, the address of a place where the belief occurs, a
+link to a section of a chapter, code that asserts what refutes the belief, what
+that code printed, and the exercise that catches it: a link to it, its check,
+and the name of the mistake. The code is run by
+tests/workshop/book/test_executed_pages.py.
 """
 
 import re
@@ -14,9 +15,10 @@ from pathlib import Path
 from workshop.book.sections import make_anchor
 
 PAGE = "misconceptions.md"
+OCCURS = "*Where it occurs.*"
 TEMPTING, TRUE = "*Why it is tempting.*", "*What is true.*"
 CAUGHT = "*The exercise that catches it.*"
-PARTS = (TEMPTING, TRUE, CAUGHT)
+PARTS = (OCCURS, TEMPTING, TRUE, CAUGHT)
 SECTION = re.compile(r"(?m)^### (.+)$")
 CODE = re.compile(r"(?ms)^```python\n(.*?)^```$\s*(^```text\n.*?^```$)?")
 LINK = re.compile(r"\[[^\]]+\]\((\d\d_\w+)\.ipynb(?:#([^)]+))?\)")
@@ -80,6 +82,9 @@ def find_faults(text: str, chapters: Path) -> list[str]:
 def find_missing_parts(one: Misconception) -> list[str]:
     """Return what a section lacks, whatever the chapters have."""
     faults = [f"has no part {x}" for x in PARTS if one.text.count(x) != 1]
+    occurs = one.text.partition(OCCURS)[2].partition(TEMPTING)[0]
+    if "](https://" not in occurs:
+        faults.append("has no address of a place where it occurs")
     cells = CODE.findall(one.text)
     if not any("assert" in code for code, _ in cells):
         faults.append("has no cell that asserts what refutes it")

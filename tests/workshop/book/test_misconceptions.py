@@ -37,6 +37,8 @@ SECTION = """# Page
 
 ### “All sums are 1”
 
+*Where it occurs.* In [a text](https://example.org).
+
 *Why it is tempting.* They often are.
 
 *What is true.* Not all ([chapter 12](12_topic.ipynb#by-hand-core)).
@@ -90,6 +92,8 @@ def test_a_complete_section_has_no_fault(chapters):
 @pytest.mark.parametrize(
     ("old", "new", "fault"),
     [
+        ("*Where it occurs.*", "", "no part *Where it occurs.*"),
+        ("(https://example.org)", "", "no address of a place where it"),
         ("*Why it is tempting.*", "", "no part *Why it is tempting.*"),
         ("*What is true.*", "", "no part *What is true.*"),
         ("assert 1 + 1 == 2\n", "", "no cell that asserts"),
