@@ -39,15 +39,17 @@ LIKELY = {
     "an axis of size 1",
     "axes": "the number of axes is hard-coded; count axes from the end",
     "heads": "the number of heads is hard-coded",
-    "positions": "the number of queries is used for that of keys, or a number "
-    "of positions is hard-coded",
+    "positions": "the number of queries is used where the number of keys is "
+    "needed, or a number of positions is hard-coded",
     "long": "a table or a buffer has a fixed length",
     "layout": "`view` and `as_strided` depend on the layout in memory; use "
     "`reshape`",
-    "mask": "the mask's axes are counted from the front; let it broadcast",
+    "mask": "a fixed number of axes is assumed for the mask; a mask with fewer "
+    "axes should broadcast",
     "padding": "padding is assumed to be at the end only",
-    "limit": "the limit is tested too late",
-    "nan": "a NaN of one sequence spreads to others",
+    "limit": "the limit is tested after a symbol is added; it should be tested "
+    "before",
+    "nan": "a NaN in one sequence spreads to the other sequences",
 }
 
 

@@ -11,7 +11,7 @@ from attnbook.exercises.tolerance import (
     compute_tolerance,
     compute_tolerance_share,
 )
-from attnbook.exercises.verdict import Finding, make_finding
+from attnbook.exercises.verdict import Finding, make_finding, write_integer
 
 ALIKE = 0.02  # two numbers whose distance is a smaller share look alike
 CLEAR = 10.0  # tolerances; a smaller difference looks like rounding
@@ -108,30 +108,35 @@ def compare_tensors(
         right = write_number(theirs[where].item())
         return make_finding("nan", what=write_entry(name, where), right=right)
     if found := describe_difference(ours, theirs, roundings, nth):
-        where, pair, harmless = found
-        what = write_entry(name, where)
-        return make_finding(
-            "numbers", IN_SINGLE * harmless, harmless, what=what, pair=pair
-        )
+        where, pair, harmless, clear = found
+        words = {"what": write_entry(name, where), "pair": pair}
+        likely = IN_SINGLE * harmless
+        return make_finding("numbers", likely, harmless, clear, **words)
     return None
 
 
-IN_SINGLE = "an intermediate result may be in single precision"
+IN_SINGLE = "an intermediate result is in single precision"
 
 
 def explain_shape(ours: tuple[int, ...], theirs: tuple[int, ...]) -> str:
     """Return what most likely made a shape another one, or nothing."""
     if sorted(ours) == sorted(theirs):
-        return "two axes are swapped"
+        moved = sum(a != b for a, b in zip(ours, theirs, strict=True))
+        few = "two axes are swapped"
+        return few if moved == 2 else "the axes are in the wrong order"
+    extra = len(ours) > len(theirs)
+    longer, shorter = (ours, theirs) if extra else (theirs, ours)
+    sizes = [
+        size
+        for i, size in enumerate(longer)
+        if longer[:i] + longer[i + 1 :] == shorter
+    ]
     if [n for n in ours if n != 1] == [n for n in theirs if n != 1]:
-        return "an axis of size 1 is missing or was added"
-    if len(ours) == len(theirs) - 1 or len(ours) == len(theirs) + 1:
-        longer, shorter = sorted((list(theirs), list(ours)), key=len)[::-1]
-        for i in range(len(longer)):
-            if longer[:i] + longer[i + 1 :] == shorter:
-                verb = "missing" if len(ours) < len(theirs) else "too many"
-                return f"an axis of size {longer[i]} is {verb}"
-    return ""
+        sizes = [1]
+    if not sizes:
+        return ""
+    axis = f"axis of size {sizes[0]}"
+    return f"there is an extra {axis}" if extra else f"an {axis} is missing"
 
 
 def compare_types(
@@ -176,25 +181,25 @@ def compare_gradients(
     ):
         if not (found := describe_difference(ours, theirs, roundings, nth)):
             continue
-        where, pair, harmless = found
+        where, pair, harmless, clear = found
         if not ours.any():
             findings.append(make_finding("detached", what=takes[i]))
             continue
-        what = write_entry(takes[i], where)
+        words = {"what": write_entry(takes[i], where), "pair": pair}
         likely = IN_SINGLE * harmless
         findings.append(
-            make_finding("gradient", likely, harmless, what=what, pair=pair)
+            make_finding("gradient", likely, harmless, clear, **words)
         )
     return findings
 
 
 def describe_difference(
     ours: Tensor, theirs: Tensor, roundings: Roundings, nth: int
-) -> tuple[tuple[int, ...], str, bool] | None:
-    """Return where two tensors differ clearly, how, and if it is harmless.
+) -> tuple[tuple[int, ...], str, bool, bool] | None:
+    """Return where two tensors differ most clearly, and how.
 
-    In double precision, a difference that single precision explains is
-    harmless.
+    Then whether that is harmless, and whether it is clear. In double precision,
+    a difference that single precision explains is harmless.
     """
     wrong = find_differences(ours, theirs, roundings.own, nth)
     if not wrong.any():
@@ -205,10 +210,11 @@ def describe_difference(
         harmless = not coarse.any()
         wrong = wrong if harmless else coarse
     drawn = [tensors[nth] for tensors in roundings.own()]
-    where = find_clear(wrong, compute_tolerance_share(ours, theirs, drawn))
+    share = compute_tolerance_share(ours, theirs, drawn)
+    where = find_clear(wrong, share)
     allowed = compute_tolerance(theirs, drawn)[where].item()
     pair = write_pair(ours[where].item(), theirs[where].item(), allowed)
-    return where, pair, harmless
+    return where, pair, harmless, bool(share[where] >= CLEAR)
 
 
 def find_clear(wrong: Tensor, share: Tensor) -> tuple[int, ...]:
@@ -262,5 +268,5 @@ def write_pair(
 def write_number(x: int | float, digits: int = 3) -> str:
     """Return a number in short: integers whole, others with a few digits."""
     if isinstance(x, bool | int):
-        return f"{x:,}" if isinstance(x, int) and abs(x) >= 10**5 else str(x)
+        return str(x) if isinstance(x, bool) else write_integer(x)
     return f"{x:.{digits}g}".replace("nan", "NaN")

@@ -40,6 +40,7 @@ from attnbook.exercises.verdict import (
     Finding,
     Verdict,
     describe_case,
+    join_sentences,
     lower_first,
     make_finding,
     make_refusal,
@@ -78,6 +79,10 @@ class Exercise:
         same_precision: whether the exercise asks for a result in the precision
             of the inputs; if not, one in single precision is as right.
         without: kinds of derived cases that the exercise's words exclude.
+        compared: what `compare_by` does to the returned numbers, in words that
+            begin the sentence about them.
+        key_line: a line of the solution or of a helper, for the third hint;
+            without it, the hint chooses one.
     """
 
     title: str
@@ -96,6 +101,8 @@ class Exercise:
     helpers: tuple[Callable, ...] = ()
     same_precision: bool = False
     without: frozenset[str] = frozenset()
+    compared: str = ""
+    key_line: str = ""
 
     def __post_init__(self):
         """Add to what is drawn what follows from the solution's axes."""
@@ -249,8 +256,15 @@ class Exercise:
                     beyond = harmless or not case.asked
                     if case.kind == "layout" and finding.slug == "error":
                         beyond = True
-                    found[nth] = replace(finding, harmless=beyond)
+                    seen = self._write_seen(finding)
+                    found[nth] = replace(finding, seen=seen, harmless=beyond)
         return found
+
+    def _write_seen(self, finding: Finding) -> str:
+        """Return what was seen, after what was done to compare it."""
+        if self.compared and finding.slug in ("numbers", "nan"):
+            return f"{self.compared}, {lower_first(finding.seen)}"
+        return finding.seen
 
     def make_roundings(self, seed: int, nth: int) -> Roundings:
         """Return what the solution gives with random roundings."""
@@ -338,7 +352,9 @@ class Exercise:
             if not finding.harmless
         }
         trial = trials[which]
-        nth = min(nth for seed, nth in wrong if seed == trial.seed)
+        places = sorted(nth for seed, nth in wrong if seed == trial.seed)
+        clear = [nth for nth in places if found[which][nth].clear]
+        nth = (clear or places)[0]
         finding, tried = found[which][nth], self._describe(trial, nth)
         every = {
             (trial.seed, nth)
@@ -393,7 +409,9 @@ class Exercise:
                         break
                 else:
                     case = self.draw_cases(trial.seed)[nth]
-                    likely = finding.likely and f" ({finding.likely})"
-                    words = f"{case.tries}, {lower_first(finding.seen)}{likely}"
-                    remarks.setdefault(finding.slug, words)
+                    words = [f"{case.tries}, {lower_first(finding.seen)}"]
+                    if likely := finding.likely or case.likely:
+                        words.append(f"Most likely, {likely}")
+                    said = join_sentences(words).removesuffix(".")
+                    remarks.setdefault(finding.slug, said)
         return tuple(remarks.values())

@@ -1,17 +1,21 @@
 """Three hints for each exercise, made from what it declares.
 
 From a question to a line: what shape the result has; what the solution is made
-of; and the line of it in which most of the known mistakes are made.
+of; and the line of it that an exercise declares, or the statement in which most
+of the known mistakes are made.
 """
 
 from __future__ import annotations
 
 import ast
 import inspect
+import re
 import textwrap
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from torch import Tensor
 
 from attnbook.exercises.cached_outcomes import compute_outcome
 from attnbook.exercises.edit import EDITS, read_source
@@ -64,9 +68,7 @@ def ask_question(exercise: Exercise) -> str:
     found = compute_outcome(exercise.draw, exercise.solution, FIRST, 0)
     outputs = ", ".join(f"`{name}`" for name in exercise.returns)
     if "tensor" in found.form:
-        shapes = " and ".join(str(tuple(x.shape)) for x in found.output)
-        plural = "s" if len(found.output) > 1 else ""
-        right = f"{outputs} of shape{plural} {shapes}"
+        right = f"{outputs}{write_shapes(found.output)}"
     else:
         right = f"{outputs}, {found.form}"
     asked = "How would you compute it on paper?"
@@ -85,23 +87,51 @@ def ask_question(exercise: Exercise) -> str:
     )
 
 
+def write_shapes(output: Sequence[Tensor]) -> str:
+    """Return the shapes of a result, as the end of a sentence."""
+    shapes = [str(tuple(x.shape)) for x in output]
+    if shapes == ["()"]:
+        return ", a tensor with a single number"
+    if len(shapes) == 1:
+        return f" of shape {shapes[0]}"
+    return f" of shapes {', '.join(shapes[:-1])} and {shapes[-1]}"
+
+
 def list_parts(exercise: Exercise) -> str:
-    """Return what the solution is made of, and the most common mistake."""
+    """Return what the solution is made of, and a common mistake.
+
+    An answer that is always the same is no attempt, and no common mistake.
+    """
     functions = exercise.solution, *exercise.helpers
     count = sum(len(list_statements(function)) for function in functions)
     called = list(dict.fromkeys(list_called(*functions)))[:MOST]
     parts = f"{count} statement{'s' if count != 1 else ''}"
     uses = f" and uses {', '.join(f'`{x}`' for x in called)}" if called else ""
-    known = exercise.mistakes[0].because if exercise.mistakes else ""
+    tried = [
+        x.because for x in exercise.mistakes if not x.slug.startswith("always-")
+    ]
+    known = re.sub("^(it|its) ", name_function, tried[0] if tried else "")
     avoid = f" A common mistake: {known}." if known else ""
     return f"the solution has {parts}{uses}.{avoid}"
 
 
+def name_function(pronoun: re.Match) -> str:
+    """Return the subject of a sentence that begins with a pronoun."""
+    return "the function " if pronoun[1] == "it" else "the function's "
+
+
 def show_line(exercise: Exercise) -> str:
-    """Return the line in which most of the known mistakes are made.
+    """Return the line that an exercise declares, or the statement found."""
+    best = exercise.key_line or find_statement(exercise)
+    kind = "statement" if "\n" in best else "line"
+    return f"one {kind} of the solution is\n\n{textwrap.indent(best, '    ')}"
+
+
+def find_statement(exercise: Exercise) -> str:
+    """Return the statement in which most of the known mistakes are made.
 
     It is one of the solution or of its helpers, and says more than which
-    functions are called, if there is such a line.
+    functions are called, if there is such a statement.
     """
     functions = exercise.solution, *exercise.helpers
     olds = [
@@ -118,7 +148,7 @@ def show_line(exercise: Exercise) -> str:
     best, _ = max(
         lines, key=lambda x: (count_in(x[0], olds), not x[1], len(x[0]))
     )
-    return f"one line of the solution is\n\n{textwrap.indent(best, '    ')}"
+    return best
 
 
 def count_in(line: str, parts: Sequence[str]) -> int:

@@ -28,8 +28,8 @@ COMMON = {
         "",
     ),
     "random": (
-        "With another global seed, the same inputs give a different result; "
-        "it should be the same",
+        "With another seed (`torch.manual_seed`), the same inputs give a "
+        "different result; it should be the same",
         "it draws random numbers",
     ),
     "state": (
@@ -153,20 +153,27 @@ class Finding:
         seen: what was returned and what was expected.
         likely: the most likely mistake, if there is one.
         harmless: whether it is beyond what an exercise asks.
+        clear: whether it is too large to look like rounding.
     """
 
     slug: str
     seen: str
     likely: str = ""
     harmless: bool = False
+    clear: bool = True
 
 
 def make_finding(
-    slug: str, likely: str = "", harmless: bool = False, **words
+    slug: str,
+    likely: str = "",
+    harmless: bool = False,
+    clear: bool = True,
+    **words,
 ) -> Finding:
     """Return a common finding with its sentence filled in."""
     seen, usual = COMMON[slug]
-    return Finding(slug, seen.format(**words), likely or usual, harmless)
+    likely = likely or usual
+    return Finding(slug, seen.format(**words), likely, harmless, clear)
 
 
 def make_refusal(
@@ -196,11 +203,15 @@ def join_sentences(parts: Sequence[str]) -> str:
 
 
 def describe_case(case: Case, names: Sequence[str]) -> str:
-    """Return what a case tries, with the names and shapes of its inputs."""
+    """Return what a case tries, with the names and shapes of its inputs.
+
+    A text that it quotes is not repeated.
+    """
     found = [
         words
         for name, x in zip(names, case.inputs, strict=True)
-        if (words := describe_input(name, x))
+        if not (isinstance(x, str) and f"“{x}”" in case.tries)
+        and (words := describe_input(name, x))
     ]
     while len(", ".join(found)) > SHAPES:
         found = [*found[: -2 if found[-1] == "…" else -1], "…"]
@@ -217,4 +228,11 @@ def describe_input(name: str, x: object) -> str:
         return f"`{name}` of length {len(x)}" if name.endswith("s") else ""
     if isinstance(x, nn.Module) or callable(x) or len(repr(x)) > 20:
         return ""
+    if isinstance(x, int) and not isinstance(x, bool):
+        return f"`{name}` = {write_integer(x)}"
     return f"`{name}` = {f'{x:g}' if isinstance(x, float) else repr(x)}"
+
+
+def write_integer(n: int) -> str:
+    """Return a whole number, with commas if it has five digits or more."""
+    return f"{n:,}" if abs(n) >= 10**4 else str(n)

@@ -17,15 +17,24 @@ import torch
 from answer_styles import COUNTS, NUMBERS
 from attnbook.exercises import cost
 from attnbook.exercises.cached_outcomes import draw_cases, list_outcomes
-from attnbook.exercises.difference import find_clear, write_pair
+from attnbook.exercises.difference import (
+    explain_shape,
+    find_clear,
+    write_pair,
+)
 from attnbook.exercises.edit import edit_solution
 from attnbook.exercises.exercise import FIRST, Case, Exercise, Mistake
-from attnbook.exercises.hint import list_called, list_statements
+from attnbook.exercises.hint import (
+    list_called,
+    list_statements,
+    write_shapes,
+)
 from attnbook.exercises.masks import check_no_leak
 from attnbook.exercises.mistake import Trial
 from attnbook.exercises.outcome import is_same_outcome
 from attnbook.exercises.runner import copy_input, run
 from attnbook.exercises.scaled_dot_product import check_attend
+from attnbook.exercises.verdict import describe_case
 from attnbook.training.metrics import require_equal_counts
 from ordinary_answers import list_ordinary
 from workshop.book.catalogue import list_entries
@@ -485,6 +494,12 @@ def test_single_precision_in_double_precision_is_a_remark(answer, words):
     assert words in verdict.remarks[0]
 
 
+def test_a_remark_ends_with_the_most_likely_cause():
+    verdict = beyond(lambda x, n: (2 * (x.float() - 0.3) + 0.6).to(x.dtype), 1)
+    likely = "Most likely, an intermediate result is in single precision."
+    assert repr(verdict).endswith(f"). {likely}")
+
+
 def test_other_numbers_in_double_precision_stay_wrong():
     wrong = beyond(lambda x, n: (2 + 1e-5 * (x.dtype == torch.float64)) * x, 1)
     assert wrong.mistake == "numbers"
@@ -498,7 +513,7 @@ def test_hints_lead_from_a_question_to_a_line_of_the_solution(check):
     assert check.section in hints[0]
     functions = check.solution, *check.helpers
     source = "\n".join(map(inspect.getsource, functions))
-    line = hints[2].partition("one line of the solution is")[2]
+    line = hints[2].partition(" of the solution is")[2]
     assert line.strip()
     assert "".join(line.split()) in "".join(source.split())
     with pytest.raises(ValueError, match="no hint 4"):
@@ -513,6 +528,15 @@ def test_hints_name_no_check_of_inputs_and_no_function_of_the_solution(check):
         assert f"`{helper.__name__}`" not in parts
     line = check.hint(3).text.partition("\n\n")[2].strip()
     assert not line.startswith(("raise ", "require_"))
+
+
+@each
+def test_the_second_hint_names_the_mistake_of_an_attempt(check):
+    known = check.hint(2).text.partition(" A common mistake: ")[2]
+    assert known and not known.startswith(("it ", "its "))
+    for mistake in check.mistakes:
+        if mistake.slug.startswith("always-"):
+            assert mistake.because.partition(" ")[2] not in known
 
 
 def average(x, scale):
@@ -547,6 +571,22 @@ def test_a_helper_is_hinted_at_by_what_it_calls():
     asked = replace(double, solution=total, helpers=(average,), mistakes=())
     assert "3 statements and uses `abs`, `sum`" in asked.hint(2).text
     assert "return value / abs(scale)" in asked.hint(3).text
+
+
+def test_the_third_hint_shows_the_line_that_is_declared():
+    line = "fits = float(scale) > 0"
+    asked = replace(double, solution=average, mistakes=(), key_line=line)
+    words = f"one line of the solution is\n\n    {line}"
+    assert asked.hint(3).text == words
+    asked = replace(asked, key_line="fits = (\n    True\n)")
+    assert asked.hint(3).text.startswith("one statement of the solution is\n")
+
+
+def test_shapes_in_a_hint_are_one_list():
+    assert write_shapes([torch.ones(())]) == ", a tensor with a single number"
+    assert write_shapes([torch.ones(2, 3)]) == " of shape (2, 3)"
+    three = [torch.ones(n, 1) for n in (2, 3, 4)]
+    assert write_shapes(three) == " of shapes (2, 1), (3, 1) and (4, 1)"
 
 
 def test_an_exercise_that_tests_a_function_asks_for_inputs():
@@ -617,6 +657,8 @@ def test_a_ready_made_attention_is_named(attend):
         (1.0, 0.0, 1e-6, "1; expected: 0"),
         (7, 8, 0.0, "7; expected: 8"),
         (123456, 123457, 0.0, "123,456; expected: a number larger"),
+        (42044, 2073404, 0.0, "42,044; expected: 2,073,404"),
+        (1234, 2345, 0.0, "1234; expected: 2345"),
         (True, False, 0.0, "True; expected: False"),
         (float("inf"), 1.0, 1e-6, "inf; expected: 1"),
         (0.0, -float("inf"), 1e-6, "0; expected: -inf"),
@@ -637,6 +679,57 @@ def test_the_entry_that_is_shown_differs_clearly():
     ):
         assert find_clear(wrong, torch.tensor(share)) == where
     assert find_clear(torch.tensor(True), torch.tensor(2.0)) == ()
+
+
+def test_the_case_that_is_shown_differs_clearly():
+    """In the first case, the difference looks like rounding."""
+
+    def draw(rng):
+        x = 1 + torch.rand(3, generator=rng)
+        return Case("on x", (x, 2)), Case("on large x", (100 * x, 2))
+
+    def answer(x, n):
+        return 2 * x * (1 + (1e-5 if x.max() < 100 else 1e-2))
+
+    asked = replace(double, draw=draw, mistakes=())
+    assert "Tried on large x: " in repr(asked(answer, 1))
+    assert "Tried on x: " in repr(asked(lambda x, n: 3 * x, 1))
+    rounded = asked(lambda x, n: 2 * x * (1 + 1e-5), 1)
+    assert "Tried on x: " in repr(rounded)
+
+
+@pytest.mark.parametrize(
+    ("ours", "right", "words"),
+    [
+        ((5, 3), (3, 5), "two axes are swapped"),
+        ((5, 2, 3), (2, 3, 5), "the axes are in the wrong order"),
+        ((3,), (3, 1), "an axis of size 1 is missing"),
+        ((1, 3), (3,), "there is an extra axis of size 1"),
+        ((2, 4), (2, 3, 4), "an axis of size 3 is missing"),
+        ((2, 3, 4), (2, 4), "there is an extra axis of size 3"),
+        ((2, 3), (2, 4), ""),
+        ((5,), (2, 3), ""),
+    ],
+)
+def test_another_shape_is_explained(ours, right, words):
+    assert explain_shape(ours, right) == words
+
+
+def test_a_case_names_its_inputs_and_repeats_no_text():
+    case = Case("with the change “negate”", ("negate", "after", 2084610, 3))
+    names = "change", "kind", "memory", "n"
+    assert describe_case(case, names) == (
+        "with the change “negate”: `kind` = 'after', `memory` = 2,084,610, "
+        "`n` = 3"
+    )
+
+
+def test_a_refusal_says_what_was_done_to_compare_numbers():
+    asked = replace(double, compared="After a softmax", mistakes=())
+    words = repr(asked(lambda x, n: x + 0, 1))
+    assert ". After a softmax, the returned `y[0]` is " in words
+    words = repr(asked(lambda x, n: x[:1], 1))
+    assert ". The returned `y` has the shape (1,); expected: (3,)" in words
 
 
 @pytest.mark.parametrize(

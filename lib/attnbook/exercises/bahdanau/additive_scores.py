@@ -127,8 +127,8 @@ check_additive_scores = Exercise(
         Mistake(
             "swapped-axes",
             "queries and keys swapped",
-            "the axes of queries and keys are swapped: the scores have the "
-            "shape (B, S, T)",
+            "the axes of queries and keys are swapped; the scores should have "
+            "the shape (B, T, S)",
             lambda q, k, W, U, v: (
                 ((q @ W.T)[:, None] + (k @ U.T)[:, :, None]).tanh() @ v
             ),

@@ -24,19 +24,22 @@ def draw_links(rng: torch.Generator) -> tuple[Case, ...]:
         wrong = [(t, (t + 1) % sources) for t in range(wild)]
         return {*sorted(possible)[1:], *wrong}, sure, possible
 
-    def inputs(*sentences):
-        return tuple(list(x) for x in zip(*sentences, strict=True))
+    def case(tries, *sentences):
+        given = tuple(list(x) for x in zip(*sentences, strict=True))
+        counts = [sum(map(len, links)) for links in given]
+        words = "{} predicted, {} sure, {} possible".format(*counts)
+        return Case(f"{tries} ({words})", given)
 
     one, two, three = sentence(4, 3, 1), sentence(7, 5, 3), sentence(2, 6, 2)
     sure, possible = {(0, 0), (1, 1)}, {(0, 0), (1, 1), (2, 1)}
     return (
-        Case("with the right links", inputs((sure, sure, sure))),
-        Case("with the possible links", inputs((possible, sure, possible))),
-        Case("with no link at all", inputs((set(), sure, possible))),
-        Case("with only wrong links", inputs(({(2, 0)}, sure, possible))),
-        Case("with too few links", inputs(({(0, 0)}, sure, possible))),
-        Case("with links of all kinds", inputs(one)),
-        Case("on three sentences", inputs(one, two, three)),
+        case("with the right links", (sure, sure, sure)),
+        case("with the possible links", (possible, sure, possible)),
+        case("with no link at all", (set(), sure, possible)),
+        case("with only wrong links", ({(2, 0)}, sure, possible)),
+        case("with too few links", ({(0, 0)}, sure, possible)),
+        case("with links of all kinds", one),
+        case("on three sentences", one, two, three),
     )
 
 
@@ -70,6 +73,7 @@ check_alignment_error = Exercise(
     minutes=10,
     section="Alignment error rate",
     solution=metrics.alignment_error_rate,
+    key_line="hits += len(links & s) + len(links & p)",
     returns=("rate",),
     draw=draw_links,
     allowed="Everything is allowed but `attnbook.training.metrics`.",

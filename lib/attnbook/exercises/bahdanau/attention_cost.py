@@ -102,8 +102,8 @@ check_attention_cost = Exercise(
         Mistake(
             "projections-largest",
             "projections taken for the largest tensor",
-            "the sizes of projected queries and keys are added; the largest "
-            "tensor holds their sum for every pair, B · T · S · A numbers",
+            "the projected queries and keys are counted; the largest tensor "
+            "is the hidden layer, with A numbers for each pair: B · T · S · A",
             change_counts(largest=lambda B, T, S, N, M, A: B * (T + S) * A),
         ),
         Mistake(
@@ -115,7 +115,8 @@ check_attention_cost = Exercise(
         Mistake(
             "keys-of-one-sentence",
             "keys of one sentence projected",
-            "the keys are counted for one sentence of the batch",
+            "the multiplications for the keys are counted for one sentence of "
+            "the batch",
             change_counts(
                 once=lambda B, T, S, N, M, A: S * M * A,
                 again=lambda B, T, S, N, M, A: T * S * M * A,
@@ -124,8 +125,8 @@ check_attention_cost = Exercise(
         Mistake(
             "query-width",
             "keys projected from the query's width",
-            "the keys are counted with the width N of the decoder states; they "
-            "have the width M of the encoder states",
+            "the keys are projected from the width N of the decoder states; "
+            "the encoder states have the width M",
             change_counts(
                 once=lambda B, T, S, N, M, A: B * S * N * A,
                 again=lambda B, T, S, N, M, A: T * B * S * N * A,

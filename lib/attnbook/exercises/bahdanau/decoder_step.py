@@ -110,7 +110,7 @@ check_decoder_step = Exercise(
     minutes=20,
     section="One decoder step",
     solution=decoder_step,
-    returns=("state", "weights"),
+    returns=("next_state", "weights"),
     draw=draw,
     allowed="Everything is allowed except a ready-made attention. You may use "
     "`additive_scores` and `context`.",

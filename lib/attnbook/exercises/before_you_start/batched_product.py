@@ -89,8 +89,8 @@ check_batched_product = Exercise(
         Mistake(
             "swapped-axes",
             "queries and keys swapped",
-            "the axes of queries and keys are swapped: the result has the "
-            "shape (B, S, T)",
+            "the axes of queries and keys are swapped; the result should have "
+            "the shape (B, T, S)",
             lambda q, k: k @ q.mT,
         ),
         Mistake(

@@ -54,7 +54,7 @@ check_broadcast_add = Exercise(
         Mistake(
             "swapped-axes",
             "new axes swapped",
-            "the new axes are swapped: the result has the shape (B, S, T, A)",
+            "the new axes are swapped; the shape should be (B, T, S, A)",
             lambda a, b: a[:, None] + b[:, :, None],
         ),
         Mistake(

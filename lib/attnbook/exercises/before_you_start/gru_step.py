@@ -77,7 +77,7 @@ check_gru_step = Exercise(
     minutes=15,
     section="GRU",
     solution=gru_step,
-    returns=("h",),
+    returns=("new_h",),
     draw=draw,
     allowed="Everything is allowed but a ready-made GRU.",
     forbidden=frozenset({"gru", "gru_cell"}),
@@ -96,8 +96,8 @@ check_gru_step = Exercise(
         Mistake(
             "gates-swapped",
             "reset and update gates swapped",
-            "the reset and update gates are swapped: the order is reset, "
-            "update, candidate",
+            "the reset and update gates are swapped; the order should be "
+            "reset, update, candidate",
             edit_solution(
                 gru_step,
                 "r_x, z_x, n_x = → z_x, r_x, n_x =",

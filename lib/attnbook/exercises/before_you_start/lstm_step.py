@@ -61,7 +61,7 @@ check_lstm_step = Exercise(
     minutes=15,
     section="LSTM",
     solution=lstm_step,
-    returns=("h", "c"),
+    returns=("new_h", "new_c"),
     draw=draw,
     allowed="Everything is allowed but a ready-made LSTM.",
     forbidden=frozenset({"lstm", "lstm_cell"}),
@@ -76,8 +76,8 @@ check_lstm_step = Exercise(
         Mistake(
             "gates-swapped",
             "input and forget gates swapped",
-            "the input and forget gates are swapped: the order is input, "
-            "forget, candidate, output",
+            "the input and forget gates are swapped; the order should be "
+            "input, forget, candidate, output",
             edit_solution(lstm_step, "a_i, a_f, → a_f, a_i,"),
         ),
         Mistake(

@@ -63,7 +63,7 @@ check_softmax = Exercise(
         Mistake(
             "wrong-axis",
             "softmax over the wrong axis",
-            "the softmax runs over the columns; it should run along each row",
+            "the softmax runs along each column; it should run along each row",
             lambda x: softmax(x.T).T,
         ),
         Mistake(

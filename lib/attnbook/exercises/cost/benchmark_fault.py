@@ -163,6 +163,7 @@ check_benchmark_fault = Exercise(
     minutes=25,
     section="Reading a benchmark",
     solution=benchmark_fault,
+    key_line="if seconds < square / rate:  # faster than the device",
     returns=("fault",),
     draw=draw,
     allowed="Everything is allowed but `attnbook.profiling`.",
@@ -176,9 +177,9 @@ check_benchmark_fault = Exercise(
         Mistake(
             "clock-not-tested",
             "time not compared with the device",
-            "it does not find out whether the time is shorter than the device "
-            "needs. A clock that does not wait for the GPU is then taken for "
-            "inputs in the cache",
+            "it does not compare the time of a compute-bound call with the "
+            "least time that the device needs, so it misses a clock that does "
+            "not wait for the GPU",
             make_examination(without=1),
         ),
         Mistake(

@@ -94,7 +94,7 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
             sizes = B, drawn(6, 14), T, S, drawn(40, 90)
             share = 0.5 + 0.4 * float(torch.rand((), generator=rng))
             kernel = Kernel(limit, rates[limit] * share)
-            name = f"{prefix}, with a kernel that is {named[limit]}"
+            name = f"with a kernel that is {named[limit]}, {prefix}"
             cases.append(Case(name, (kernel, *sizes)))
     return shuffle_cases(tuple(cases), rng)
 
@@ -204,9 +204,9 @@ check_bottleneck = Exercise(
         Mistake(
             "memory-as-launch",
             "memory and launch confused",
-            "it confuses memory and launch: a time that doubles with the "
-            "length is limited by memory, and one that never changes by the "
-            "launch",
+            "it confuses memory and launch: if the time doubles with the "
+            "length, memory is the limit; if the time never changes, the "
+            "launch is",
             make_design(order=(0, 3, 1, 2)),
         ),
     ),

@@ -49,9 +49,9 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
             "with one weight and one head of width 1",
             (1, 1, 1, 1, 1, 1, 7),
         ),
-        case("with numbers of 1 byte", 1),
-        case("with numbers of 2 bytes", 2),
-        case("with numbers of 4 bytes", 4),
+        case("with 1 byte per number", 1),
+        case("with 2 bytes per number", 2),
+        case("with 4 bytes per number", 4),
         Case(
             "with a model of 8 billion weights",
             (8 * 10**9, 32, 8, 128, 8192, 2, 80 * 10**9),
@@ -65,7 +65,7 @@ check_decoding_cost = Exercise(
     minutes=15,
     section="Prefill, decode and the KV cache",
     solution=decoding_cost,
-    returns=("bytes",),
+    returns=("costs",),
     draw=draw,
     allowed="Everything is allowed but `attnbook.profiling`.",
     mistakes=(
@@ -85,7 +85,7 @@ check_decoding_cost = Exercise(
         Mistake(
             "elements",
             "elements instead of bytes",
-            "the cache is counted in numbers, not in bytes",
+            "the elements of the cache are counted, not its bytes",
             edit_solution(decoding_cost, "D * S * itemsize → D * S"),
         ),
         Mistake(

@@ -100,8 +100,8 @@ check_intensity = Exercise(
         Mistake(
             "batch-counts",
             "batch counted in operations only",
-            "the operations are multiplied by the batch size, the bytes are "
-            "not; both grow with the batch",
+            "only the operations are multiplied by the batch size; the bytes "
+            "grow with the batch as well",
             lambda B, *rest: B * intensity(B, *rest),
         ),
         Mistake(

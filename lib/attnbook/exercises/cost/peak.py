@@ -117,7 +117,7 @@ check_peak = Exercise(
             "cuts-keys",
             "keys divided into chunks",
             "the keys are divided into chunks; the queries should be, because "
-            "the softmax needs all keys of its query",
+            "the softmax of a query needs all keys",
             edit_solution(peak, "2 * chunk * S → 2 * T * chunk"),
         ),
         Mistake(

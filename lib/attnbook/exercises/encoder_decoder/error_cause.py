@@ -134,21 +134,31 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
         ),
         case("with a decoder that lacks the middle", (2, 3, 4), "never"),
         case("with a decoder that lacks two symbols", (3, 4), "never"),
-        case("with both causes", range(3, size), "forever"),
         case(
-            "with both causes, and information missing late", (2, 6), "forever"
+            "with a decoder that has both causes of error",
+            range(3, size),
+            "forever",
         ),
         case(
-            "with both causes, and some of the middle missing",
+            "with a decoder that has both causes and lacks a late symbol",
+            (2, 6),
+            "forever",
+        ),
+        case(
+            "with a decoder that has both causes and lacks part of the middle",
             (2, 3, 5),
             "forever",
         ),
         case(
-            "with both causes, and most of the information missing",
+            "with a decoder that has both causes and lacks most symbols",
             (1, 3, 4, 5, 6),
             "forever",
         ),
-        case("with both causes, and the end missing", (1, size - 1), "once"),
+        case(
+            "with a decoder that has both causes and lacks the end",
+            (1, size - 1),
+            "once",
+        ),
     )
     return shuffle_cases(cases, rng)
 
@@ -230,15 +240,15 @@ check_error_cause = Exercise(
         Mistake(
             "fewer-errors",
             "fewer errors taken for none",
-            "it treats fewer errors with the true history as no errors; some "
-            "information is missing as well",
+            "it is satisfied if the true history removes some of the errors; "
+            "those that remain show that information is missing as well",
             make_answer(lambda own, forced: len(forced) < len(own)),
         ),
         Mistake(
             "half-explained",
             "half of the errors explained",
-            "it is enough that the true history removes half of the later "
-            "errors; some information is missing as well",
+            "it is satisfied if the true history removes half of the later "
+            "errors; the others show that information is missing as well",
             make_answer(
                 lambda own, forced: 2 * (len(forced) - 1) <= len(own) - 1
             ),

@@ -157,8 +157,8 @@ check_last_state = Exercise(
         Mistake(
             "flattened",
             "index into the flattened batch",
-            "the positions index the flattened batch; they should index each "
-            "sequence",
+            "the batch is flattened before it is indexed; every sequence "
+            "should be indexed at its own position",
             lambda states, lengths: states.flatten(0, 1)[lengths - 1],
         ),
     ),

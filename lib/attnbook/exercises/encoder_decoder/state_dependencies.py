@@ -115,8 +115,8 @@ check_state_dependencies = Exercise(
         Mistake(
             "everything",
             "every state reads everything",
-            "every state depends on every symbol; each direction has read only "
-            "one side of a position",
+            "every state is marked as dependent on every symbol; each "
+            "direction has read only one side of a position",
             lambda length, width, packed: torch.ones(
                 2, width, width, dtype=torch.bool
             ),
@@ -124,8 +124,8 @@ check_state_dependencies = Exercise(
         Mistake(
             "own-symbol-missing",
             "own symbol left out",
-            "a state does not depend on the symbol at its own position; the "
-            "step that computes the state reads that symbol",
+            "the symbol at a state's own position is left out; the step that "
+            "computes the state reads that symbol",
             lambda *x: (
                 state_dependencies(*x) & ~torch.eye(x[1], dtype=torch.bool)
             ),
@@ -133,7 +133,7 @@ check_state_dependencies = Exercise(
         Mistake(
             "own-symbol-only",
             "only the own symbol",
-            "a state depends only on the symbol at its own position; the state "
+            "only the symbol at a state's own position is marked; the state "
             "before it carries the earlier symbols",
             lambda *x: (
                 state_dependencies(*x) & torch.eye(x[1], dtype=torch.bool)
@@ -142,14 +142,15 @@ check_state_dependencies = Exercise(
         Mistake(
             "padding-states-remain",
             "states at padding not empty",
-            "with packing, states at padding positions depend on real symbols; "
-            "packed sequences have no states there",
+            "with packing, states at padding positions are marked as "
+            "dependent on real symbols; packed sequences have no states there",
             change_if_packed(lambda depends, real: depends & real),
         ),
         Mistake(
             "padding-symbols-remain",
             "padding read by real states",
-            "with packing, real states depend on padding symbols",
+            "with packing, real states are marked as dependent on padding; a "
+            "packed sequence contains no padding",
             change_if_packed(lambda depends, real: depends & real[:, None]),
         ),
         Mistake(

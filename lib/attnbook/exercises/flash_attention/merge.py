@@ -217,7 +217,7 @@ check_merge = Exercise(
         Mistake(
             "empty-nan",
             "NaN in an empty row",
-            "where both parts are empty, -inf - -inf gives NaN; the output "
+            "where both parts are empty, -inf - (-inf) gives NaN; the output "
             "should be 0",
             merge_by_maximum(guard=False),
         ),

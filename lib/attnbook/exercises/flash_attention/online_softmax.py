@@ -103,8 +103,10 @@ class Stream:
                 yield chunk.clone()
 
     def __repr__(self) -> str:
-        count = len(self.chunks)
-        return f"a stream of {count} chunk{'s' * (count > 1)}"
+        rows, width = self.chunks[0].shape
+        equal = all(x.shape[1] == width for x in self.chunks)
+        each = f"shape ({rows}, {width})" if equal else f"{rows} rows each"
+        return f"{len(self.chunks)} of {each}"
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Stream) and (
@@ -242,7 +244,7 @@ check_online_softmax = Exercise(
         Mistake(
             "empty-nan",
             "NaN in an empty row",
-            "where all scores so far are masked out, -inf - -inf gives NaN; "
+            "where all scores so far are masked out, -inf - (-inf) gives NaN; "
             "shift by 0 there",
             edit_solution(
                 online_softmax,

@@ -91,7 +91,7 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
 
     def case(tries: str, reasons: tuple[str, ...], n: int, kind: str) -> Case:
         terms = draw_normal(rng, n, 3)
-        if kind != "normal numbers":
+        if kind != "normally distributed numbers":
             terms = torch.full_like(terms, float(kind == "ones"))
         seeds = torch.randint(1000, (len(reasons),), generator=rng).tolist()
         made = tuple(map(Accumulator, reasons, seeds))
@@ -101,7 +101,7 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
 
     order = torch.randperm(len(REASONS), generator=rng).tolist()
     mixed = tuple(REASONS[i] for i in order)
-    kinds = (12, "normal numbers"), (16, "zeros"), (20, "ones")
+    kinds = (12, "normally distributed numbers"), (16, "zeros"), (20, "ones")
     alone = [
         case(what[reason], (reason,), *kinds[nth % 3])
         for nth, reason in enumerate(REASONS)
@@ -199,8 +199,9 @@ check_run_difference = Exercise(
         Mistake(
             "example-only",
             "only the example is summed",
-            "it sums only the example; zeros show no difference, and normal "
-            "numbers give different sums for each of three reasons",
+            "it sums only the example; zeros show no difference, and normally "
+            "distributed numbers give different sums for each of three "
+            "reasons",
             make_design(example=True),
         ),
         Mistake(
@@ -213,8 +214,9 @@ check_run_difference = Exercise(
         Mistake(
             "rough-only",
             "no terms without rounding error",
-            "it sums only terms that are rounded, so every reason looks like "
-            "another order; find terms that have the same sum in every order",
+            "it uses only terms whose sums are rounded, so every reason looks "
+            "like another order; find terms that have the same sum in every "
+            "order",
             make_design(integers=False),
         ),
         Mistake(
@@ -227,8 +229,8 @@ check_run_difference = Exercise(
         Mistake(
             "compared-with-own-sum",
             "compared with a sum of one's own",
-            "it compares a run with its own sum, which is added in an order of "
-            "its own; compare runs with each other",
+            "it compares a run with a sum that it computes itself, in another "
+            "order; compare runs with each other",
             compare_with_own_sum,
         ),
         Mistake(

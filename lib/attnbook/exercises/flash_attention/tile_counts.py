@@ -149,15 +149,15 @@ check_tile_counts = Exercise(
         Mistake(
             "diagonal-cut",
             "keys of a tile read up to the diagonal",
-            "of a tile on the diagonal, only the keys before it are counted "
-            "as read; a tile is loaded whole",
+            "where a tile crosses the diagonal, its keys beyond the diagonal "
+            "are not counted as read; a tile is loaded whole",
             edit_solution(tile_counts, "min(visited * C, n) → last"),
         ),
         Mistake(
             "beyond-the-end",
             "rows beyond the end read",
-            "keys beyond the last one are counted as read; the kernel loads "
-            "none that do not exist",
+            "keys beyond the last one are counted as read; the kernel does "
+            "not load them",
             edit_solution(tile_counts, "min(visited * C, n) → visited * C"),
         ),
         Mistake(
@@ -215,8 +215,8 @@ check_tile_counts = Exercise(
         Mistake(
             "output-not-in-registers",
             "registers of the scores alone",
-            "the output is missing: it stays in registers during the whole "
-            "walk",
+            "the output is missing: it stays in registers until all tiles of "
+            "keys are done",
             edit_solution(tile_counts, "(R * C + R * D) → (R * C)"),
         ),
         Mistake(

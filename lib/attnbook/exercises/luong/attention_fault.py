@@ -217,6 +217,8 @@ check_attention_fault = Exercise(
     minutes=25,
     section="Pitfalls",
     solution=attention_fault,
+    key_line="if differ(layer(states, memory.flip(1), lengths)[1].flip(-1), "
+    "weights):",
     returns=("fault",),
     draw=draw,
     mistakes=(
@@ -231,7 +233,7 @@ check_attention_fault = Exercise(
             "example-memory",
             "given encoder states not replaced",
             "it tests with the given encoder states, which may all be equal; "
-            "then no order can be seen",
+            "then another order changes nothing",
             make_diagnosis(drawn=False),
         ),
         Mistake(

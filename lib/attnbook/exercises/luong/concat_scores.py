@@ -97,8 +97,8 @@ check_concat_scores = Exercise(
         Mistake(
             "untransposed",
             "W not transposed",
-            "W is applied as x @ W; it should be x @ W.T (a square W hides "
-            "this in the shapes)",
+            "W is applied as x @ W; it should be x @ W.T (with a square W, the "
+            "shapes do not show the mistake)",
             lambda q, k, W, v: (concatenate_pairs(q, k) @ W).tanh() @ v,
         ),
         Mistake(
@@ -173,8 +173,8 @@ check_concat_scores = Exercise(
         Mistake(
             "swapped-axes",
             "queries and keys swapped",
-            "the axes of queries and keys are swapped: the scores have the "
-            "shape (B, S, T)",
+            "the axes of queries and keys are swapped; the scores should have "
+            "the shape (B, T, S)",
             lambda q, k, W, v: ((concatenate_pairs(q, k) @ W.T).tanh() @ v).mT,
         ),
         Mistake(

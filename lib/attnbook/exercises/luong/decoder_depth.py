@@ -66,8 +66,8 @@ check_decoder_depth = Exercise(
         Mistake(
             "one-layer",
             "layers not counted",
-            "the depth does not depend on the number of layers; a path also "
-            "leads up through them",
+            "the number of layers is not used; a path also leads up through "
+            "the layers",
             lambda kind, T, L: decoder_depth(kind, T, 1),
         ),
         Mistake(
@@ -110,8 +110,9 @@ check_decoder_depth = Exercise(
         Mistake(
             "feeding-as-before",
             "input feeding like attention before the step",
-            "input feeding is counted like attention before the step; but each "
-            "step waits for the attentional vector, an arrow after the context",
+            "input feeding is counted like attention before the step; but "
+            "each step waits for the attentional vector, which is one arrow "
+            "further than the context vector",
             change_counts(feeding=lambda T, L: T * (L + 1) + 1),
         ),
         Mistake(
@@ -134,7 +135,7 @@ check_decoder_depth = Exercise(
         Mistake(
             "first-step-free",
             "first step not counted",
-            "the first step is not counted; it waits for its first state",
+            "the first step is not counted; the path begins with its arrows",
             lambda kind, T, L: decoder_depth(kind, max(T - 1, 0), L),
         ),
     ),

@@ -63,15 +63,15 @@ check_general_scores = Exercise(
         Mistake(
             "untransposed",
             "W transposed",
-            "W is transposed: this is kᵀ W q; it should be qᵀ W k (a square W "
-            "hides this in the shapes)",
+            "W is transposed: this is kᵀ W q; it should be qᵀ W k (with a "
+            "square W, the shapes do not show the mistake)",
             lambda q, k, W: q @ W.T @ k.mT,
         ),
         Mistake(
             "swapped-axes",
             "queries and keys swapped",
-            "the axes of queries and keys are swapped: the scores have the "
-            "shape (B, S, T)",
+            "the axes of queries and keys are swapped; the scores should have "
+            "the shape (B, T, S)",
             lambda q, k, W: k @ (q @ W).mT,
         ),
         Mistake(

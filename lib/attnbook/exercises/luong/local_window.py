@@ -219,8 +219,8 @@ check_local_window = Exercise(
         Mistake(
             "swapped-axes",
             "queries and positions swapped",
-            "the axes of queries and positions are swapped: the mask has the "
-            "shape (B, S, T)",
+            "the axes of queries and positions are swapped; the mask should "
+            "have the shape (B, T, S)",
             lambda c, S, r: (compute_offsets(c, S).abs() <= r).mT,
         ),
     ),

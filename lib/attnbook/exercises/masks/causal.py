@@ -121,7 +121,7 @@ check_causal = Exercise(
         Mistake(
             "transposed",
             "transposed",
-            "the mask is transposed: its shape is (S, T)",
+            "the mask is transposed; its shape should be (T, S)",
             lambda T, S: causal(T, S).mT,
         ),
         Mistake(

@@ -105,8 +105,8 @@ check_combine = Exercise(
         Mistake(
             "no-head-axis",
             "head axis missing",
-            "the mask has the shape (B, T, T), so its batch axis would be "
-            "broadcast as heads against scores (B, H, T, T)",
+            "the mask has the shape (B, T, T). With scores of shape (B, H, T, "
+            "T), its batch axis would be used as the axis of heads",
             join_masks(lambda past, real: past & real[:, 0]),
         ),
         Mistake(

@@ -176,7 +176,7 @@ check_masked_weights = Exercise(
             "nan-swept",
             "real NaN removed",
             "every NaN is replaced by 0, including a NaN in the scores, which "
-            "should surface",
+            "should stay visible in the weights",
             lambda scores, mask: emptied(scores, mask).nan_to_num(),
         ),
         Mistake(

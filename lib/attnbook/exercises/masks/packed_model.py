@@ -219,8 +219,8 @@ check_packed_model = Exercise(
             "always-crosses",
             "every model attends to earlier documents",
             "it finds that every model attends to earlier documents. Compare "
-            "only outputs of tokens that it did not change, and give the "
-            "documents different numbers",
+            "only the outputs of unchanged tokens, and give the documents "
+            "different numbers",
             make_design(
                 crosses=lambda model: differ(model(ROW, TWO), model(OTHER, TWO))
             ),
@@ -248,9 +248,9 @@ check_packed_model = Exercise(
         Mistake(
             "restarts-inverted",
             "restart inverted where documents are not separated",
-            "it confuses possibilities 1 and 3: if tokens attend to earlier "
-            "documents, outputs that depend on the document numbers show that "
-            "positions restart",
+            "it confuses possibilities 1 and 3. Where tokens attend to "
+            "earlier documents, change only the document numbers: if the "
+            "outputs change, the positions restart",
             make_design(numbers=lambda found: {1: 3, 3: 1}.get(found, found)),
         ),
         Mistake(

@@ -96,16 +96,16 @@ check_padding = Exercise(
         Mistake(
             "no-axes",
             "head and query axes missing",
-            "the mask has the shape (B, S), so its batch axis would be "
-            "broadcast as queries against scores (B, H, T, S), silently where "
-            "B = T",
+            "the mask has the shape (B, S). With scores of shape (B, H, T, "
+            "S), its batch axis would be used as the axis of queries, without "
+            "an error where B = T",
             lambda lengths, S: padding(lengths, S)[:, 0, 0],
         ),
         Mistake(
             "no-head-axis",
             "one axis missing",
-            "the mask has the shape (B, 1, S), so its batch axis would be "
-            "broadcast as heads against scores (B, H, T, S)",
+            "the mask has the shape (B, 1, S). With scores of shape (B, H, T, "
+            "S), its batch axis would be used as the axis of heads",
             lambda lengths, S: padding(lengths, S)[:, 0],
         ),
         Mistake(

@@ -122,7 +122,10 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
                 "another": "a third head copies",
             }[reason]
             cases.append(
-                Case(f"with {heads} heads, where {what}", (model, weights))
+                Case(
+                    f"with a model of {heads} heads, in which {what}",
+                    (model, weights),
+                )
             )
     return tuple(cases)
 
@@ -205,8 +208,9 @@ check_copying_heads = Exercise(
         Mistake(
             "first-only",
             "second head not removed alone",
-            "it never removes the second head alone. Then a first head that "
-            "is needed looks the same whether or not the second is needed",
+            "it never removes the second head alone. If the model fails "
+            "without the first one, it cannot tell whether the second one is "
+            "needed as well",
             make_design(
                 ablations=lambda a, b, H: ({a}, {a, b}),
                 table={(True, True): 0, (False, True): 1},

@@ -285,7 +285,7 @@ check_multi_head = Exercise(
         Mistake(
             "key-for-value",
             "keys instead of values",
-            "the keys are averaged; it should be the values",
+            "the keys are averaged; the values should be",
             lambda x, Q, K, V, W, H: RIGHT(x, Q, K, K, W, H),
         ),
         Mistake(

@@ -66,15 +66,15 @@ check_split_heads = Exercise(
         Mistake(
             "untransposed",
             "heads after positions",
-            "the axis of heads comes after the positions: the shape is "
-            "(B, T, H, D)",
+            "the axis of heads comes after the positions; the shape should be "
+            "(B, H, T, D)",
             lambda x, H: x.unflatten(-1, (H, -1)),
         ),
         Mistake(
             "heads-and-width-swapped",
             "number and width of heads swapped",
-            "the number and the width of the heads are swapped: there are D "
-            "heads of width H",
+            "the number and the width of the heads are swapped; there should "
+            "be H heads of width D",
             lambda x, H: x.unflatten(-1, (-1, H)).transpose(1, 2),
         ),
         Mistake(
@@ -86,8 +86,8 @@ check_split_heads = Exercise(
         Mistake(
             "width-before-positions",
             "positions and columns swapped",
-            "positions and columns of each head are swapped: the shape is (B, "
-            "H, D, T)",
+            "positions and columns of each head are swapped; the shape should "
+            "be (B, H, T, D)",
             lambda x, H: x.unflatten(-1, (H, -1)).permute(0, 2, 3, 1),
         ),
         Mistake(

@@ -90,8 +90,8 @@ check_relative_bias = Exercise(
         Mistake(
             "index-transposed",
             "distance with the wrong sign",
-            "the distance is computed as t - s; it should be s - t, so keys "
-            "before and after the query are exchanged",
+            "the distance is computed as t - s, which exchanges the keys "
+            "before and after the query; it should be s - t",
             look_up_bias(lambda away, reach: clip_distance(-away, reach)),
         ),
         Mistake(

@@ -192,6 +192,7 @@ check_rotary_fault = Exercise(
     minutes=25,
     section="Pitfalls",
     solution=rotary_fault,
+    key_line="query_ignored = equal(at(0, 5), at(9, 5))",
     returns=("fault",),
     draw=draw,
     allowed="Everything is allowed but the functions of `attnbook.positions`.",
@@ -206,8 +207,8 @@ check_rotary_fault = Exercise(
         Mistake(
             "layout-not-tested",
             "pairs of columns not tested",
-            "it does not test which columns form a pair; every layout depends "
-            "on the distance only. Try unit vectors",
+            "it does not test which columns form a pair; with every pairing, "
+            "the scores depend only on the distance. Try unit vectors",
             make_diagnosis(layout=False),
         ),
         Mistake(
@@ -227,8 +228,8 @@ check_rotary_fault = Exercise(
         Mistake(
             "shift-only",
             "only a common shift tried",
-            "it only moves query and key together; that shows that something "
-            "is wrong, not what",
+            "it only moves query and key together; this cannot show which "
+            "columns form a pair, nor tell the other faults apart",
             check_only_shift,
         ),
         Mistake(

@@ -64,7 +64,7 @@ def draw_attend(rng: torch.Generator) -> tuple[Case, ...]:
         Case("with one mask for all queries", (*heads, some(2, 1, 1, 5))),
         Case("with more queries than keys", (*inputs(2, t=5, s=3), some(5, 3))),
         Case("with views and one mask for all heads", (*views, some(5, 5))),
-        Case("with a query without keys", (*heads, empty), True),
+        Case("with a query that can attend to no key", (*heads, empty), True),
         Case("with the highest score masked out", (*loud, some(3, 5))),
         Case("with a very low score", (*low, only.expand(3, 5))),
         Case("in double precision", (*to_double(heads), empty), asked=False),
@@ -168,7 +168,7 @@ check_attend = Exercise(
         Mistake(
             "keys-averaged",
             "keys instead of values",
-            "the keys are averaged; it should be the values",
+            "the keys are averaged; the values should be",
             change_attention(of=lambda k, v: k),
         ),
         Mistake(
@@ -208,9 +208,9 @@ check_attend = Exercise(
         Mistake(
             "sentinel",
             "-1e9 instead of minus infinity",
-            "masked scores are set to -1e9, which half precision cannot "
-            "represent, and real scores may be lower still; use minus "
-            "infinity",
+            "masked scores are set to -1e9, so a query that can attend to no "
+            "key gets uniform weights; use minus infinity, and return zeros "
+            "for such a query",
             fill_masked(lambda dtype: -1e9),
         ),
         Mistake(

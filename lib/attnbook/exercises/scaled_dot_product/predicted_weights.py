@@ -93,7 +93,7 @@ check_predicted_weights = Exercise(
     minutes=15,
     section="Temperature: from soft to hard lookup",
     solution=predicted_weights,
-    returns=("weights",),
+    returns=("new_weights",),
     draw=draw,
     mistakes=(
         Mistake(
@@ -106,7 +106,8 @@ check_predicted_weights = Exercise(
             "shift-evens-out",
             "a shift makes the weights more equal",
             "it changes the weights; a number that is added to every score "
-            "multiplies all exponentials by one factor and leaves the weights",
+            "multiplies every exponential by the same factor, so the weights "
+            "stay the same",
             replace_prediction(
                 "add 3 to every score",
                 lambda w, key: (w + 3) / (w + 3).sum(),

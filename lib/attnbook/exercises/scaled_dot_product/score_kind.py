@@ -144,8 +144,8 @@ check_score_kind = Exercise(
         Mistake(
             "no-distance",
             "distance not considered",
-            "it distinguishes the dot product and the cosine only, and takes "
-            "a distance for one of them",
+            "it makes no prediction for the distance, so it cannot recognize "
+            "a function that weighs by distance",
             make_design((0.5, 0.0), (2.0, 2.0), predicted=([1, 0], [0, 1])),
         ),
         Mistake(

@@ -173,8 +173,8 @@ check_weights = Exercise(
         Mistake(
             "swapped-axes",
             "queries and keys swapped",
-            "the axes of queries and keys are swapped: the weights have the "
-            "shape (…, S, T)",
+            "the axes of queries and keys are swapped; the weights should "
+            "have the shape (…, T, S)",
             lambda q, k: (k * q.shape[-1] ** -0.5 @ q.mT).softmax(-1),
         ),
         Mistake(

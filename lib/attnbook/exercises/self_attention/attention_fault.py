@@ -240,9 +240,9 @@ check_attention_fault = Exercise(
         Mistake(
             "sums-before-own",
             "sums tested before the own position",
-            "it tests whether weights sum to 1 before it tests whether a "
-            "position attends to itself. If it does not, the first one has no "
-            "key, and its weights sum to 0",
+            "it tests the sums of the weights before it tests whether a "
+            "position attends to itself. Without its own key, the first "
+            "position has no key at all, and its weights sum to 0",
             make_diagnosis(order=(3, 2, 1, 4, 5)),
         ),
         Mistake(

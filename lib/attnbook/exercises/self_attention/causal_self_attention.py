@@ -195,7 +195,7 @@ check_causal_self_attention = Exercise(
         Mistake(
             "key-for-value",
             "keys instead of values",
-            "the keys are averaged; it should be the values",
+            "the keys are averaged; the values should be",
             lambda x, Q, K, V: RIGHT(x, Q, K, K),
         ),
     ),

@@ -171,7 +171,7 @@ check_cross_attention = Exercise(
         Mistake(
             "key-for-value",
             "keys instead of values",
-            "the keys are averaged; it should be the values",
+            "the keys are averaged; the values should be",
             lambda x, memory, Q, K, V: RIGHT(x, memory, Q, K, K),
         ),
         Mistake(
@@ -194,7 +194,7 @@ check_cross_attention = Exercise(
             "untransposed",
             "projections not transposed",
             "the projections are applied as x @ W; it should be x @ W.T "
-            "(square matrices hide this in the shapes)",
+            "(with square matrices, the shapes do not show the mistake)",
             lambda x, memory, Q, K, V: RIGHT(x, memory, Q.mT, K.mT, V.mT),
         ),
         Mistake(

@@ -156,6 +156,7 @@ check_head_explanation = Exercise(
     minutes=20,
     section="What attention weights do not show",
     solution=head_explanation,
+    key_line="predicted.append((position.get(noun, it), 1, it - 5, meant))",
     returns=("explanation",),
     draw=draw,
     mistakes=(

@@ -125,7 +125,7 @@ check_self_attention = Exercise(
         Mistake(
             "key-for-value",
             "keys instead of values",
-            "the keys are averaged; it should be the values",
+            "the keys are averaged; the values should be",
             lambda x, Q, K, V: RIGHT(x, x, Q, K, K),
         ),
         Mistake(
@@ -151,7 +151,7 @@ check_self_attention = Exercise(
             "untransposed",
             "projections not transposed",
             "the projections are applied as x @ W; it should be x @ W.T "
-            "(square matrices hide this in the shapes)",
+            "(with square matrices, the shapes do not show the mistake)",
             lambda x, Q, K, V: RIGHT(x, x, Q.mT, K.mT, V.mT),
         ),
         Mistake(

@@ -148,9 +148,9 @@ check_accuracy_explanation = Exercise(
         Mistake(
             "training-data",
             "tested on training data",
-            "it tests the model on a training sequence. There, a model that "
-            "has memorized it and one that attends to the next symbol predict "
-            "the same as one that counts",
+            "it tests the model on a training sequence. On it, memorizing, "
+            "attending to the next symbol and counting give the same "
+            "predictions",
             make_design(lambda ids, symbols: ids),
         ),
         Mistake(

@@ -202,14 +202,15 @@ check_block_fault = Exercise(
             "norm-not-tested",
             "missing norm not tested",
             "it does not test whether the attention receives normalized "
-            "vectors; if so, it adds no more for a much larger input",
+            "vectors. If it does, its output does not grow with the input",
             make_diagnosis(without=5),
         ),
         Mistake(
             "small-input",
             "input not enlarged",
-            "it compares with an input of ordinary size. Only with a much "
-            "larger one is the residual connection most of the output",
+            "its test of the norm uses an input of ordinary size. Use a much "
+            "larger one, so that nearly all of the output is the residual "
+            "connection",
             make_diagnosis(factor=1.0),
         ),
         Mistake(

@@ -28,7 +28,7 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
     x, gain, bias, eps = inputs(3, 2, 5)
     flat = torch.full((2, 3, 5), 3.0)
     return (
-        Case("with one vector", inputs(5)),
+        Case("with one vector", inputs(5, eps=0.1)),
         Case("with 2 x 3 vectors", usual, gradient=True),
         Case("with vectors of two entries", inputs(3, 2)),
         Case("with ε = 0.5", inputs(2, 3, 5, eps=0.5), gradient=True),
@@ -45,7 +45,7 @@ check_layer_norm = Exercise(
     minutes=10,
     section="Layer normalization",
     solution=layer_norm,
-    returns=("x",),
+    returns=("y",),
     draw=draw,
     allowed="Everything is allowed but a ready-made layer norm.",
     forbidden=frozenset({"layer_norm", "native_layer_norm"}),
@@ -155,8 +155,8 @@ check_layer_norm = Exercise(
         Mistake(
             "difference-of-squares",
             "variance as a difference of squares",
-            "the mean of the squares less the square of the mean loses digits "
-            "where the mean is large; subtract the mean first",
+            "the mean of the squares minus the square of the mean loses "
+            "digits where the mean is large; subtract the mean first",
             edit_solution(
                 layer_norm,
                 "centered.square().mean(dim=-1, keepdim=True) "
