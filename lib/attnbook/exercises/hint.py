@@ -72,7 +72,7 @@ def ask_question(exercise: Exercise) -> str:
     else:
         right = f"{outputs}, {found.form}"
     asked = "How would you compute it on paper?"
-    if DECISIONS & set(exercise.returns):
+    if decides(exercise):
         asked = (
             "Which inputs would you try, and what would each possibility "
             "change in the output?"
@@ -85,6 +85,11 @@ def ask_question(exercise: Exercise) -> str:
             f"The section “{exercise.section}” explains what you need",
         ]
     )
+
+
+def decides(exercise: Exercise) -> bool:
+    """Tell whether an answer tests a model or a function."""
+    return not DECISIONS.isdisjoint(exercise.returns)
 
 
 def write_shapes(output: Sequence[Tensor]) -> str:
@@ -100,7 +105,7 @@ def write_shapes(output: Sequence[Tensor]) -> str:
 def list_parts(exercise: Exercise) -> str:
     """Return what the solution is made of, and a common mistake.
 
-    An answer that is always the same is no attempt, and no common mistake.
+    A decision that is always the same is no attempt, and no common mistake.
     """
     functions = exercise.solution, *exercise.helpers
     count = sum(len(list_statements(function)) for function in functions)
@@ -108,7 +113,9 @@ def list_parts(exercise: Exercise) -> str:
     parts = f"{count} statement{'s' if count != 1 else ''}"
     uses = f" and uses {', '.join(f'`{x}`' for x in called)}" if called else ""
     tried = [
-        x.because for x in exercise.mistakes if not x.slug.startswith("always-")
+        x.because
+        for x in exercise.mistakes
+        if not (decides(exercise) and x.slug.startswith("always-"))
     ]
     known = re.sub("^(it|its) ", name_function, tried[0] if tried else "")
     avoid = f" A common mistake: {known}." if known else ""

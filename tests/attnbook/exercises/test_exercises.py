@@ -25,6 +25,7 @@ from attnbook.exercises.difference import (
 from attnbook.exercises.edit import edit_solution
 from attnbook.exercises.exercise import FIRST, Case, Exercise, Mistake
 from attnbook.exercises.hint import (
+    decides,
     list_called,
     list_statements,
     write_shapes,
@@ -535,7 +536,7 @@ def test_the_second_hint_names_the_mistake_of_an_attempt(check):
     known = check.hint(2).text.partition(" A common mistake: ")[2]
     assert known and not known.startswith(("it ", "its "))
     for mistake in check.mistakes:
-        if mistake.slug.startswith("always-"):
+        if decides(check) and mistake.slug.startswith("always-"):
             assert mistake.because.partition(" ")[2] not in known
 
 
