@@ -730,7 +730,7 @@ def test_a_refusal_says_what_was_done_to_compare_numbers():
     words = repr(asked(lambda x, n: x + 0, 1))
     assert ". After a softmax, the returned `y[0]` is " in words
     words = repr(asked(lambda x, n: x[:1], 1))
-    assert ". The returned `y` has the shape (1,); expected: (3,)" in words
+    assert ". The returned `y` has the shape (1,); expected: (2,)" in words
 
 
 @pytest.mark.parametrize(
