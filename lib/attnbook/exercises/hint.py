@@ -122,7 +122,7 @@ def list_parts(exercise: Exercise) -> str:
     return f"the solution has {parts}{uses}.{avoid}"
 
 
-def name_function(pronoun: re.Match) -> str:
+def name_function(pronoun: re.Match[str]) -> str:
     """Return the subject of a sentence that begins with a pronoun."""
     return "the function " if pronoun[1] == "it" else "the function's "
 
