@@ -40,10 +40,11 @@ from attnbook.exercises.verdict import (
     Finding,
     Verdict,
     describe_case,
-    join_sentences,
     lower_first,
     make_finding,
     make_refusal,
+    make_remark,
+    write_seen,
 )
 
 __all__ = ["FIRST", "Case", "Exercise", "Mistake", "Outcome", "Verdict", "run"]
@@ -81,8 +82,7 @@ class Exercise:
         without: kinds of derived cases that the exercise's words exclude.
         compared: what `compare_by` does to the returned numbers, in words that
             begin the sentence about them.
-        key_line: a line of the solution or of a helper, for the third hint;
-            without it, the hint chooses one.
+        key_line: the line for the third hint, which else chooses one.
     """
 
     title: str
@@ -256,15 +256,9 @@ class Exercise:
                     beyond = harmless or not case.asked
                     if case.kind == "layout" and finding.slug == "error":
                         beyond = True
-                    seen = self._write_seen(finding)
+                    seen = write_seen(finding, self.compared)
                     found[nth] = replace(finding, seen=seen, harmless=beyond)
         return found
-
-    def _write_seen(self, finding: Finding) -> str:
-        """Return what was seen, after what was done to compare it."""
-        if self.compared and finding.slug in ("numbers", "nan"):
-            return f"{self.compared}, {lower_first(finding.seen)}"
-        return finding.seen
 
     def make_roundings(self, seed: int, nth: int) -> Roundings:
         """Return what the solution gives with random roundings."""
@@ -284,12 +278,10 @@ class Exercise:
 
         def made() -> list[tuple[Tensor, ...]]:
             found = draw_outcomes(self.draw, answer, seed, nth, precision)
-            for other in (
-                self.other_solutions if answer is self.solution else ()
-            ):
-                found += draw_outcomes(self.draw, other, seed, nth, precision)[
-                    1:
-                ]
+            others = self.other_solutions if answer is self.solution else ()
+            for other in others:
+                more = draw_outcomes(self.draw, other, seed, nth, precision)
+                found += more[1:]
             return [self.compare_by(x).tensors for x in found]
 
         return made
@@ -356,19 +348,14 @@ class Exercise:
         clear = [nth for nth in places if found[which][nth].clear]
         nth = (clear or places)[0]
         finding, tried = found[which][nth], self._describe(trial, nth)
-        every = {
-            (trial.seed, nth)
-            for trial in trials
-            for nth in range(len(self.draw_cases(trial.seed)))
-        }
-        rest = every - self._list_remarked(trials)
-        plain = rest - {
-            (trial.seed, nth)
+        cases = {
+            (trial.seed, nth): case
             for trial in trials
             for nth, case in enumerate(self.draw_cases(trial.seed))
-            if case.kind
         }
-        tiers = [None, rest] if rest != every else [None]
+        rest = cases.keys() - self._list_remarked(trials)
+        plain = {place for place in rest if not cases[place].kind}
+        tiers = [None, rest] if rest != cases.keys() else [None]
         tiers += [plain] if plain & wrong and plain != rest else []
         for only in tiers:
             for mistake in self.mistakes:
@@ -390,8 +377,7 @@ class Exercise:
         if len(near) == 1:
             finding = replace(finding, likely=near[0].because)
         elif not finding.likely:
-            likely = self.draw_cases(trial.seed)[nth].likely
-            finding = replace(finding, likely=likely)
+            finding = replace(finding, likely=cases[trial.seed, nth].likely)
         return make_refusal(finding, tried, self.section)
 
     def _write_remarks(
@@ -409,9 +395,5 @@ class Exercise:
                         break
                 else:
                     case = self.draw_cases(trial.seed)[nth]
-                    words = [f"{case.tries}, {lower_first(finding.seen)}"]
-                    if likely := finding.likely or case.likely:
-                        words.append(f"Most likely, {likely}")
-                    said = join_sentences(words).removesuffix(".")
-                    remarks.setdefault(finding.slug, said)
+                    remarks.setdefault(finding.slug, make_remark(finding, case))
         return tuple(remarks.values())

@@ -190,6 +190,23 @@ def make_refusal(
     return Verdict("✗", join_sentences(parts), finding.slug)
 
 
+def make_remark(finding: Finding, case: Case) -> str:
+    """Return what a right answer did in a case beyond what is asked."""
+    likely = finding.likely or case.likely
+    parts = [
+        f"{case.tries}, {lower_first(finding.seen)}",
+        f"Most likely, {likely}" if likely else "",
+    ]
+    return join_sentences(parts).removesuffix(".")
+
+
+def write_seen(finding: Finding, compared: str) -> str:
+    """Return what was seen, after what was done to compare numbers."""
+    if compared and finding.slug in ("numbers", "nan"):
+        return f"{compared}, {lower_first(finding.seen)}"
+    return finding.seen
+
+
 def lower_first(sentence: str) -> str:
     """Return a sentence as it begins after a comma or a colon."""
     return sentence[:1].lower() + sentence[1:]
