@@ -213,6 +213,8 @@ bank: $(VENV)/test.stamp  ## prove the graders: twenty draws, mutants of every s
 
 kinds: $(VENV)/test.stamp  ## count how many wrong answers of each kind every check finds
 	@PYTHONPATH=tests:tests/helpers $(BIN)/python tests/helpers/kind_mutants.py
+	@PYTHONPATH=tests:tests/helpers $(BIN)/python tests/helpers/held_out_wrong.py
+	@PYTHONPATH=tests:tests/helpers $(BIN)/python tests/helpers/held_out_right.py
 
 margins: $(VENV)/test.stamp  ## print how far right and wrong answers lie from every tolerance
 	@PYTHONPATH=tests:tests/helpers $(BIN)/python tests/attnbook/attention/test_reference.py

@@ -203,7 +203,7 @@ def has_lead(given: Inputs) -> bool:
 def derive_batches(given: Inputs) -> Iterator[Case]:
     """Yield one sequence and several; any number of leading axes."""
     if given.has_axis(SEQUENCES):
-        for size, words in ((1, "one"), (5, "5")):
+        for size, words in ((1, "one"), (9, "9")):
             made = given.resize(SEQUENCES, size)
             yield made.make_case(f"with a batch of {words}", "batch")
     if has_lead(given):
@@ -222,8 +222,10 @@ def derive_heads(given: Inputs) -> Iterator[Case]:
         for heads in (n for n in range(1, width + 1) if width % n == 0):
             words = f"with {heads} head{'s' * (heads > 1)}"
             yield given.replace(heads=heads).make_case(words, "heads")
-    if given.has_axis("H") and not given.has_axis("G"):
-        yield given.resize("H", 5).make_case("with 5 heads", "heads")
+    if given.has_axis("H"):
+        heads = 5 * given.get_size("G")  # 5, if no heads share keys
+        made = given.resize("H", heads)
+        yield made.make_case(f"with {heads} heads", "heads")
 
 
 def derive_positions(given: Inputs) -> Iterator[Case]:
@@ -245,7 +247,8 @@ def derive_positions(given: Inputs) -> Iterator[Case]:
         few = few.replace(block=LONG // 4)
     for axis in known:
         most = LONG if len(known) > 1 else SQUARE
-        most, made = MOST if axis == "length" else most, few
+        alone = axis == "length" or known == ["S"]  # no pairs of positions
+        most, made = MOST if alone else most, few
         for other in known:
             made = made.resize(other, 3 if other != axis else most)
         yield made.make_case(f"with {axis} = {most:,}", "long")

@@ -5,6 +5,7 @@ import inspect
 import os
 import random
 import sys
+import threading
 from collections.abc import Iterator
 
 import torch
@@ -105,13 +106,18 @@ class Guard(TorchFunctionMode):
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         """Pass a call on, and note it if its name is forbidden."""
-        if func not in self.harmless:
-            name = getattr(func, "__name__", "").lstrip("_").partition(".")[0]
-            if name not in self.forbidden:
-                self.harmless.add(func)
-            elif name not in self.used:
-                self.used.append(name)
+        if func not in self.harmless and not self.note(func):
+            self.harmless.add(func)
         return func(*args, **(kwargs or {}))
+
+    def note(self, func: object) -> bool:
+        """Tell whether a function's name is forbidden, and note it if so."""
+        name = getattr(func, "__name__", "").lstrip("_").partition(".")[0]
+        if name not in self.forbidden:
+            return False
+        if name not in self.used:
+            self.used.append(name)
+        return True
 
 
 class LibraryCallRecorder:
@@ -119,23 +125,35 @@ class LibraryCallRecorder:
 
     Whoever hands on every input has answered with the library, not with code
     of their own; a function that gets a part of it, or something made of it, is
-    a building block.
+    a building block. It sees the threads that start meanwhile, where the guard
+    is not active, and tells the guard what they call.
 
     Args:
         given: the inputs of the call.
+        guard: notes the calls of forbidden functions in these threads.
     """
 
-    def __init__(self, given: list):
+    def __init__(self, given: list, guard: Guard):
         self.given = [x for x in given if x is not None]
+        self.guard = guard
         self.used: list[str] = []
 
     def __enter__(self):
-        self.before = sys.getprofile()
+        self.before = sys.getprofile(), threading.getprofile()
         sys.setprofile(self.record_call)
+        threading.setprofile(self.record_in_thread)
         return self
 
     def __exit__(self, *raised) -> None:
-        sys.setprofile(self.before)
+        here, threads = self.before
+        sys.setprofile(here)
+        threading.setprofile(threads)
+
+    def record_in_thread(self, frame, event: str, arg: object) -> None:
+        """Look at one event of another thread."""
+        if event == "c_call":
+            self.guard.note(arg)
+        self.record_call(frame, event, arg)
 
     def record_call(self, frame, event: str, arg: object) -> None:
         """Look at one call, return or other event of Python's."""

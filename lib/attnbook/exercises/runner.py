@@ -114,7 +114,8 @@ def run(
     }
     for i, x in leaves.items():
         given[i] = x.clone()  # may be overwritten, and we would see it
-    guard, recorder = Guard(forbidden), LibraryCallRecorder(given)
+    guard = Guard(forbidden)
+    recorder = LibraryCallRecorder(given, guard)
     contexts = [guard, recorder] if watched else []
     contexts += [kept] if kept else []
     contexts += [MemoryLimit(case.memory_limit)] if case.memory_limit else []

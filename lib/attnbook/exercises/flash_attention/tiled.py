@@ -21,6 +21,10 @@ from attnbook.exercises.flash_attention.tiles import (
 )
 from attnbook.exercises.inputs import to_double
 
+# Bytes: more than four tensors with 16 numbers for each of 96 queries, and less
+# than three tiles of 64 · 64.
+FEW_TILES = 45_000
+
 
 def tiled(
     query: Float[Tensor, "*B T D"],
@@ -102,6 +106,11 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
             "with 64 queries and 1024 keys in tiles of 64",
             (*draw_usual(rng, t=64, s=1024, d=4, e=3), 64),
             memory_limit=compute_memory_limit(64, 1024),
+        ),
+        Case(
+            "with 96 queries and keys in tiles of 16",
+            (*draw_usual(rng, t=96, s=96, d=4, e=3), 16),
+            memory_limit=FEW_TILES,
         ),
     )
 
@@ -325,6 +334,13 @@ check_tiled = Exercise(
             "total instead of logsumexp",
             "it returns the total instead of the logsumexp",
             edit_solution(tiled, "maximum + total.log() → total"),
+        ),
+        Mistake(
+            "block-ignored",
+            "tiles of a fixed size",
+            "its tiles have a fixed size, whatever `block` is; a larger tile "
+            "needs more memory",
+            lambda query, key, value, block: tiled(query, key, value, 64),
         ),
         Mistake(
             "queries-only",

@@ -40,6 +40,8 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
         Case("with 16 heads", (16, few, few + 2 * odd(1, 5))),
         Case("with one query, as when decoding", (8, 1, odd(3, 17))),
         Case("with one key", (4, 1, 1)),
+        # The paper's own code has other slopes if this is no power of two.
+        Case("with 12 heads", (12, few, equal), asked=False),
     )
 
 

@@ -49,7 +49,7 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
     start = draw_integers(rng, 3, 20, 1).item()
     jumps = draw_integers(rng, 1, 4, 5).cumsum(0).flip(0)
     usual = inputs(2, 3, 5, 14)
-    late = inputs(2, 3, 5, 6, at=3001 + start)
+    late = inputs(2, 3, 5, 6, at=20_011 + start)
     return (
         Case("at position 0", inputs(1, 1, 1, 2)),
         Case("with one pair of columns", inputs(2, 1, 3, 2)),
