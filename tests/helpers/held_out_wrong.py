@@ -467,16 +467,16 @@ def reference_tiles(query, key, value, block):
     """Return attention in tiles of queries and keys, and the logsumexp."""
     outputs, sums = [], []
     for q in (query * query.shape[-1] ** -0.5).split(block, -2):
-        parts = [
-            (s := q @ k.mT, s.softmax(-1) @ v)
-            for k, v in zip(
-                key.split(block, -2), value.split(block, -2), strict=True
-            )
-        ]
-        each = torch.stack([s.logsumexp(-1) for s, _ in parts])
-        lse = each.logsumexp(0)
-        share = (each - lse).exp()[..., None]
-        outputs.append((share * torch.stack([o for _, o in parts])).sum(0))
+        parts, each = [], []
+        for k, v in zip(
+            key.split(block, -2), value.split(block, -2), strict=True
+        ):
+            scores = q @ k.mT
+            parts.append(scores.softmax(-1) @ v)
+            each.append(scores.logsumexp(-1))
+        lse = torch.stack(each).logsumexp(0)
+        share = (torch.stack(each) - lse).exp()[..., None]
+        outputs.append((share * torch.stack(parts)).sum(0))
         sums.append(lse)
     return torch.cat(outputs, -2), torch.cat(sums, -1)
 

@@ -73,6 +73,16 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
     return *cases, Case(f"with {LONG} chunks", (long,), memory_limit=half)
 
 
+def total_from_logsumexp(chunks):
+    """Return the maximum, and the total from a running logsumexp."""
+    maximum = lse = torch.tensor(-torch.inf)
+    for chunk in chunks:
+        maximum = torch.maximum(maximum, chunk.amax(dim=-1))
+        lse = torch.logaddexp(lse, chunk.logsumexp(dim=-1))
+    shift = maximum.masked_fill(maximum == -torch.inf, 0.0)
+    return maximum, (lse - shift).exp()
+
+
 def read_twice(chunks):
     """Read for the maximum, then read again for the total."""
     top = torch.stack([chunk.amax(-1) for chunk in chunks]).amax(0)
@@ -131,6 +141,7 @@ check_online_softmax = Exercise(
     solution=online_softmax,
     returns=("maximum", "total"),
     draw=draw,
+    other_solutions=(total_from_logsumexp,),
     allowed="Everything is allowed but keeping the chunks.",
     mistakes=(
         Mistake(
