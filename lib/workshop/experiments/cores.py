@@ -18,8 +18,10 @@ LOCKS = Path(tempfile.gettempdir()) / "attnbook-cores"
 
 
 @contextmanager
-def hold_cores(threads: int = 1, folder: Path = LOCKS) -> Iterator[None]:
+def hold_cores(threads: int = 1, folder: Path | None = None) -> Iterator[None]:
     """Wait for `threads` places on this machine, and hold them.
+
+    The locks are in `folder`, `LOCKS` unless told.
 
     Raises:
         ValueError: if more places are asked for than there are cores.
@@ -27,6 +29,7 @@ def hold_cores(threads: int = 1, folder: Path = LOCKS) -> Iterator[None]:
     cores = os.cpu_count() or 1
     if not 1 <= threads <= cores:
         raise ValueError(f"{threads} threads asked for, but {cores} cores here")
+    folder = folder or LOCKS
     folder.mkdir(exist_ok=True)
     with ExitStack() as held:
         # One waits at a time: two that each hold half would wait for ever.
