@@ -170,7 +170,7 @@ check_benchmark_fault = Exercise(
     mistakes=(
         Mistake(
             "always-right",
-            "no test",
+            "no fault found",
             "it reports no fault whatever the benchmark is",
             lambda run, H, D, rate, bandwidth: 0,
         ),

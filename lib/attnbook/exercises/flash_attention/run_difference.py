@@ -249,7 +249,7 @@ check_run_difference = Exercise(
         ),
         Mistake(
             "swapped",
-            "lost terms and dropout confused",
+            "lost terms and dropout confused as reasons",
             "it confuses reasons 2 and 3, lost terms and dropout",
             make_design(
                 numbers=lambda reason: {2: 3, 3: 2}.get(reason, reason)

@@ -198,7 +198,7 @@ check_tiled_fault = Exercise(
     mistakes=(
         Mistake(
             "always-right",
-            "no test",
+            "no fault found",
             "it reports no fault whatever the implementation is",
             lambda attention, query, key, value: 0,
         ),

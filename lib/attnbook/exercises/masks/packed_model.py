@@ -255,7 +255,8 @@ check_packed_model = Exercise(
         ),
         Mistake(
             "swapped",
-            "attention and positions confused",
+            "attention to other documents and positions that do not restart "
+            "confused",
             "it confuses possibilities 1 and 2: tokens that attend to earlier "
             "documents, and positions that do not restart",
             make_design(numbers=lambda found: {1: 2, 2: 1}.get(found, found)),

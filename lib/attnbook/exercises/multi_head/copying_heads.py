@@ -249,7 +249,7 @@ check_copying_heads = Exercise(
         ),
         Mistake(
             "swapped",
-            "first and second confused",
+            "first and second head confused",
             "it confuses the two heads: if the model fails without the first "
             "head, the first one copies",
             lambda model, weights: {0: 1, 1: 0}.get(

@@ -265,7 +265,7 @@ check_attention_fault = Exercise(
         ),
         Mistake(
             "one-sequence",
-            "batches of one sequence",
+            "only batches of one sequence tried",
             "it tries only batches of one sequence, in which no sequence can "
             "depend on another",
             make_diagnosis(shape=(1, 4)),

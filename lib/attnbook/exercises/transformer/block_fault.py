@@ -165,7 +165,7 @@ check_block_fault = Exercise(
     mistakes=(
         Mistake(
             "always-right",
-            "no test",
+            "no fault found",
             "it reports no fault whatever the block is",
             lambda block, x: 0,
         ),
@@ -215,7 +215,7 @@ check_block_fault = Exercise(
         ),
         Mistake(
             "swapped",
-            "mask and batch confused",
+            "leaks from later positions and from other sequences confused",
             "it confuses faults 3 and 4: a leak from later positions and a "
             "leak from other sequences",
             make_diagnosis(
