@@ -1,8 +1,8 @@
 """A limit on what a learner's call holds in memory, in bytes.
 
 Two things are counted. Tensors: those that PyTorch's operations hand out and
-that are still held; what an operation uses inside itself is not seen. And what
-Python allocates, NumPy's arrays and lists of numbers included.
+that are still held; what an operation uses inside itself is not seen. And, if
+asked for, what Python allocates, NumPy's arrays and lists of numbers included.
 """
 
 import tracemalloc
@@ -21,14 +21,17 @@ class MemoryLimit(PeakMeter):
 
     Args:
         limit: bytes that the call may hold at once.
+        count_arrays: whether what Python allocates counts, too.
     """
 
-    def __init__(self, limit: int):
+    def __init__(self, limit: int, count_arrays: bool = False):
         super().__init__()
-        self.limit = limit
+        self.limit, self.count_arrays = limit, count_arrays
         self.tracing, self.before = False, 0
 
     def __enter__(self):
+        if not self.count_arrays:
+            return super().__enter__()
         self.tracing = tracemalloc.is_tracing()
         if not self.tracing:
             with PeakMeter():  # the first one imports much of PyTorch
@@ -39,6 +42,9 @@ class MemoryLimit(PeakMeter):
         return super().__enter__()
 
     def __exit__(self, *raised):
+        if not self.count_arrays:
+            super().__exit__(*raised)
+            return
         most = tracemalloc.get_traced_memory()[1] - self.before
         if not self.tracing:
             tracemalloc.stop()

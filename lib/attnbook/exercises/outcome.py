@@ -22,6 +22,8 @@ class Case:
         gradient: whether the gradients are compared, too.
         memory_limit: how many bytes of tensors it may hold at once, if that
             counts.
+        count_arrays: whether NumPy's arrays and lists count as well, which
+            makes the call about three times as long.
         asked: whether the exercise asks for it in plain words. If not, what
             goes wrong is a remark on a right answer.
         kind: of a derived case, what it varies.
@@ -32,6 +34,7 @@ class Case:
     inputs: tuple
     gradient: bool = False
     memory_limit: int | None = None
+    count_arrays: bool = False
     asked: bool = True
     kind: str = ""
     likely: str = ""

@@ -118,7 +118,8 @@ def run(
     recorder = LibraryCallRecorder(given, guard)
     contexts = [guard, recorder] if watched else []
     contexts += [kept] if kept else []
-    contexts += [MemoryLimit(case.memory_limit)] if case.memory_limit else []
+    if case.memory_limit:
+        contexts += [MemoryLimit(case.memory_limit, case.count_arrays)]
     found: tuple[Tensor, ...] = ()
     gradients: tuple[Tensor, ...] = ()
     form, error, stopped = "", None, ""

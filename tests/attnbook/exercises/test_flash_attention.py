@@ -3,6 +3,7 @@
 import copy
 import pickle
 
+import numpy as np
 import pytest
 import torch
 
@@ -61,6 +62,19 @@ def test_the_memory_limit_counts_storage_and_not_shapes():
         torch.zeros(100).view(10, 10).mT.split(5)
     with pytest.raises(MemoryError), MemoryLimit(800):
         torch.zeros(100, dtype=torch.float64) + 1 + torch.zeros(10)
+
+
+def test_the_memory_limit_counts_arrays_and_lists_if_asked():
+    with MemoryLimit(800):
+        np.zeros(10**5)
+    with MemoryLimit(800, count_arrays=True):
+        np.zeros(100)
+    for allocate in (np.zeros, lambda n: [float(i) for i in range(n)]):
+        with (
+            pytest.raises(MemoryError, match="bytes of arrays and lists"),
+            MemoryLimit(800, count_arrays=True),
+        ):
+            allocate(10**5)
 
 
 def test_the_runner_applies_the_memory_limit_of_a_case():

@@ -14,7 +14,7 @@ IMAGES = ROOT / "chapters/images"
 def test_the_wrong_answer_is_named_and_the_right_one_accepted():
     wrong, right = run_cell(WRONG), run_cell(RIGHT)
     assert wrong.startswith("✗ Tried ")
-    assert "the softmax runs over the columns" in wrong
+    assert "the softmax runs along each column" in wrong
     assert right.startswith("✓ right")
 
 

@@ -99,6 +99,7 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
             "with 144 queries and keys in tiles of 24",
             room,
             memory_limit=compute_memory_limit(144, 144),
+            count_arrays=True,
         ),
     )
 
