@@ -69,16 +69,19 @@ def has_triton() -> bool:
     return find_spec("triton") is not None
 
 
-def warn_once(limit: str, given: str) -> None:
+def warn_once(
+    limit: str, given: str, function: str = "flash_attention"
+) -> None:
     """Warn that the tiled version computes this, once for each limit.
 
     Tensors on the CPU give no warning: no GPU is expected to compute there.
     """
-    if (limit, given) == ON_CPU or limit in WARNED:
+    known = f"{function}: {limit}"
+    if (limit, given) == ON_CPU or known in WARNED:
         return
-    WARNED.add(limit)
+    WARNED.add(known)
     warnings.warn(
-        f"flash_attention: {limit}, not {given}. The tiled PyTorch version "
+        f"{known}, not {given}. The tiled PyTorch version "
         "computes this call and all others like it: the same function, more "
         "slowly. strict=True raises an error instead.",
         FallbackWarning,

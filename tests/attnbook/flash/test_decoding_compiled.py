@@ -1,0 +1,182 @@
+"""The decoding kernels, compiled on the CPU for GPUs that are not there."""
+
+import re
+import sys
+from functools import cache
+
+import pytest
+import torch
+
+from attnbook.flash.sizes import SHARED
+
+pytestmark = [
+    pytest.mark.exact("compiles kernels and runs none of them"),
+    pytest.mark.kernel,
+    pytest.mark.skipif(
+        sys.platform != "linux",
+        reason="Triton is only made for Linux: its kernels were not compiled",
+    ),
+]
+# In no table of shared memory: the tiles are those of a GPU with 99 KB.
+UNLISTED = (10, 3), (11, 0), (12, 1)
+PAGE = 16
+
+
+@cache
+def compiled(capability, D, kind, each, paged, parts=3):
+    """Return each kernel's code, and how warps share its products.
+
+    Args:
+        capability: of the GPU.
+        D: width of query, key and value.
+        kind: name of the precision.
+        each: query heads that share a head of keys.
+        paged: whether the cache is in pages.
+        parts: into how many the keys are split.
+    """
+    import compiling
+    from attnbook.flash import decoding_launch
+
+    dtype, groups = getattr(torch, kind), 2
+    query = torch.empty(2, groups * each, 1, D, dtype=dtype)
+    shape = (64, groups, PAGE) if paged else (2, groups, 512)
+    key = torch.empty(*shape, D, dtype=dtype)
+    table = torch.zeros(2, 32, dtype=torch.int32) if paged else None
+    lengths = torch.tensor([512, 100], dtype=torch.int32)
+    tile = decoding_launch.choose_decoding_tile_sizes(
+        capability, dtype, D, each
+    )
+    with compiling.compile_for(capability) as made:
+        decoding_launch.decode(
+            query, key, key, lengths, table, 0.1, parts, tile
+        )
+        return [
+            (
+                compiling.describe_kernel(name, kernel),
+                re.findall(
+                    r"#mma\d* = .*?warpsPerCTA = (\[[\d, ]+\])",
+                    kernel.asm["ttgir"],
+                ),
+            )
+            for name, kernel in made
+        ]
+
+
+# Every architecture, and on the most common ones every width, group and cache.
+WHERE = [((7, 5), 64, "float16", each, True) for each in (4, 32)]
+WHERE += [((7, 5), 64, "float16", 1, False)]
+WHERE += [
+    (c, 128, "bfloat16", 4, True) for c in (*SHARED, *UNLISTED) if c >= (8, 0)
+]
+WHERE += [
+    (c, D, kind, each, paged)
+    for c in ((8, 0), (9, 0))
+    for D, kind, each, paged in (
+        (64, "float16", 1, False),
+        (64, "bfloat16", 32, True),
+        (128, "float16", 32, True),
+        (256, "bfloat16", 4, False),
+        (256, "float16", 32, True),
+    )
+]
+
+
+@pytest.mark.parametrize(("capability", "D", "kind", "each", "paged"), WHERE)
+def test_decoding_kernels_fit_the_gpu_and_multiply_nothing_twice(
+    capability, D, kind, each, paged
+):
+    (attend, shares), (merge, _) = compiled(capability, D, kind, each, paged)
+    for code in attend, merge:
+        assert code.shared <= SHARED.get(capability, 99 * 1024)
+        assert code.spilled == 0, code.kernel
+    # Triton multiplies without tensor cores on a T4.
+    assert ("mma.sync" in attend.ptx) == (capability >= (8, 0))
+    assert ("cp.async" in attend.ptx) == (capability >= (8, 0))
+    # The four warps share the keys, not the few queries: one product each.
+    assert set(shares) == ({"[1, 4]"} if capability >= (8, 0) else set())
+
+
+def test_every_architecture_that_is_claimed_is_compiled():
+    assert {x[0] for x in WHERE} == {*SHARED, *UNLISTED}
+
+
+def test_one_part_needs_no_second_kernel():
+    ((code, _),) = compiled((9, 0), 128, "bfloat16", 4, True, parts=1)
+    assert code.kernel == "attend_part"
+    assert code.spilled == 0
+
+
+@pytest.mark.parametrize("D", [64, 256])
+def test_as_many_parts_as_there_may_be_are_merged_in_registers(D):
+    from attnbook.flash.decoding_refusals import MOST_PARTS
+
+    import compiling
+    from attnbook.flash import decoding_launch
+
+    output = torch.empty(2, 4, MOST_PARTS, D)
+    lse = torch.empty(2, 4, MOST_PARTS)
+    with compiling.compile_for((8, 0)) as made:
+        decoding_launch.merge(output, lse, torch.float16)
+        (code,) = [compiling.describe_kernel(*kernel) for kernel in made]
+    assert code.spilled == 0
+
+
+@pytest.mark.refusal
+def test_inputs_that_a_gpu_does_not_support_are_refused():
+    from attnbook.flash.decoding_launch import choose_decoding_tile_sizes
+
+    for given, message in (
+        (((7, 5), torch.bfloat16, 64, 1), "take float16, not bfloat16"),
+        (((9, 0), torch.float16, 257, 1), "up to 256 wide, not 257"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            choose_decoding_tile_sizes(*given)
+
+
+class FakeGpu:
+    multi_processor_count = 132
+
+
+@pytest.mark.parametrize(
+    ("tiles", "keys", "parts"),
+    [
+        (256, 8192, 5),  # 1,280 programs for 132 multiprocessors
+        (8, 32 * 1024, 64),  # no more than 64
+        (8, 4096, 16),  # 256 keys in each
+        (8, 100, 1),
+        (10_000, 8192, 1),  # enough programs without a split
+    ],
+)
+def test_parts_are_as_many_as_occupy_the_gpu(monkeypatch, tiles, keys, parts):
+    from attnbook.flash.decoding_launch import choose_parts
+
+    monkeypatch.setattr(
+        torch.cuda, "get_device_properties", lambda device: FakeGpu
+    )
+    assert choose_parts(torch.device("cuda"), tiles, keys) == parts
+
+
+def test_a_launch_reads_no_number_of_a_tensor(monkeypatch):
+    """On the device "meta" no length and no page number can be read."""
+    from triton.runtime.jit import JITFunction
+
+    from attnbook.flash import decoding_launch
+    from attnbook.flash.sizes import TileSizes
+
+    launched = []
+    monkeypatch.setattr(
+        JITFunction, "__getitem__", lambda *_: lambda *a, **k: launched.append(a)
+    )
+    query, pool = (
+        torch.empty(*shape, dtype=torch.float16, device="meta")
+        for shape in ((2, 4, 1, 64), (9, 2, PAGE, 64))
+    )
+    table, lengths = (
+        torch.empty(*shape, dtype=torch.int64, device="meta")
+        for shape in ((2, 4), (2,))
+    )
+    output = decoding_launch.decode(
+        query, pool, pool, lengths, table, 0.1, 2, TileSizes(16, 16, 4, 1)
+    )
+    assert len(launched) == 2
+    assert output.shape == (2, 4, 1, 64)

@@ -1,0 +1,165 @@
+"""Cases for decoding, for its tiles and its kernels, and the reference."""
+
+import math
+import zlib
+from dataclasses import dataclass
+from functools import cache, partial
+
+import torch
+
+from attnbook.attention.error_budget import error_budget
+from attnbook.flash.options import Options
+from flash_cases import arrange, compute_reference
+
+PAGES = 23
+UNUSED = -7, 10**6
+
+
+@dataclass(frozen=True)
+class DecodingCase:
+    """Shapes, lengths, and how the inputs lie in memory.
+
+    Attributes:
+        H, G, S, D, E: heads, groups, keys, width of keys and of values.
+        lengths: of each sequence; None: all have S keys.
+        parts: into how many the keys are split.
+        page: positions of a page, where the cache is in pages.
+        scale, offset, layout: as in `flash_cases.Case`.
+    """
+
+    H: int = 2
+    G: int = 1
+    S: int = 53
+    D: int = 16
+    E: int = 16
+    lengths: tuple | None = None
+    parts: int = 3
+    page: int = 8
+    scale: float | None = None
+    offset: float = 0.0
+    layout: str = "rows"
+
+    B = 2
+
+    @property
+    def known_lengths(self):
+        return torch.tensor(self.lengths or (self.S,) * self.B)
+
+
+CASES = {
+    "one part": DecodingCase(parts=1, S=37),
+    "several parts": DecodingCase(S=70, D=19, E=40),
+    "one of each, one wide": DecodingCase(1, 1, 1, 1, 1, parts=1, page=1),
+    "more parts than keys": DecodingCase(S=5, parts=7, page=1),
+    "an empty sequence, and one key": DecodingCase(lengths=(0, 1)),
+    "lengths that end a part, and pass it": DecodingCase(lengths=(32, 33)),
+    "lengths that end a page, and do not": DecodingCase(
+        lengths=(48, 43), page=16
+    ),
+    "all sequences empty": DecodingCase(lengths=(0, 0), S=9),
+    "page of five": DecodingCase(lengths=(50, 7), page=5, parts=4),
+    "page of all": DecodingCase(lengths=(53, 20), page=53),
+    "each head its own keys": DecodingCase(3, 3, lengths=(11, 53)),
+    "three heads a group": DecodingCase(6, 2, lengths=(40, 53)),
+    "more heads a group than rows of a tile": DecodingCase(40, 2, S=33),
+    "a scale": DecodingCase(scale=0.7),
+    "a negative scale": DecodingCase(scale=-0.3),
+    "large logits": DecodingCase(offset=60.0, lengths=(53, 29)),
+    "large negative logits": DecodingCase(offset=-60.0),
+    "heads inside": DecodingCase(4, 2, layout="heads inside"),
+    "columns": DecodingCase(4, 2, layout="columns", lengths=(53, 20)),
+    "expanded": DecodingCase(layout="expanded", lengths=(20, 37)),
+}
+
+
+def draw_inputs(title, dtype):
+    """Return query, key and value of a case in a precision."""
+    case = CASES[title]
+    rng = torch.Generator().manual_seed(zlib.crc32(title.encode()))
+
+    def normal(heads, rows, width):
+        shape = case.B, heads, rows, width
+        return torch.randn(*shape, generator=rng, dtype=torch.float64)
+
+    query = normal(case.H, 1, case.D)
+    key, value = normal(case.G, case.S, case.D), normal(case.G, case.S, case.E)
+    query[..., 0] += abs(case.offset) ** 0.5 * case.D**0.5
+    key[..., 0] += case.offset / max(1, abs(case.offset)) ** 0.5
+    return [arrange(x.to(dtype), case.layout) for x in (query, key, value)]
+
+
+def spoil(x, lengths):
+    """Return keys or values with NaN after each sequence's length."""
+    beyond = torch.arange(x.shape[2])[:, None] >= lengths.view(-1, 1, 1, 1)
+    spoiled = x.masked_fill(beyond, torch.nan)
+    # With the strides of the original, unless it has rows in common.
+    return spoiled if 0 in x.stride() else x.clone().copy_(spoiled)
+
+
+def scatter_into_pages(title, key, value):
+    """Return two pools of pages, with NaN in all unused rows, and the table.
+
+    The pages of a sequence lie in a random order between unused ones. Unused
+    entries of the table are not the numbers of pages.
+    """
+    case = CASES[title]
+    rng = torch.Generator().manual_seed(1)
+    columns = math.ceil(case.S / case.page)
+    count = case.B * columns + PAGES
+    order = torch.randperm(count, generator=rng)[: case.B * columns]
+    table = order.view(case.B, columns)
+    pools = []
+    for x in (key, value):
+        pool = x.new_full(
+            (count, x.shape[1], case.page, x.shape[-1]), torch.nan
+        )
+        for b, n in enumerate(case.known_lengths.tolist()):
+            for i in range(n):
+                place = table[b, i // case.page], slice(None), i % case.page
+                pool[place] = x[b, :, i]
+        if case.layout != "expanded":
+            pool = arrange(pool, case.layout)
+        pools.append(pool)
+    first_unused = -(-case.known_lengths // case.page)
+    unused = torch.arange(columns) >= first_unused[:, None]
+    some = torch.tensor(UNUSED).repeat(columns)[:columns]
+    return *pools, torch.where(unused, some, table)
+
+
+def compute_decoding_reference(query, key, value, case):
+    """The reference: `compute_reference` with the case's lengths."""
+    options = Options(key_lengths=case.known_lengths, scale=case.scale)
+    return compute_reference(query, key, value, options)
+
+
+def count_roundings(case, query, key):
+    """Return how many tiles of an online softmax are charged for a case.
+
+    One for each 16 keys, and four roundings, as many as for a tile, for each
+    part whose sum is rescaled when it is merged. A logsumexp L is not exact
+    either: the error |L| u of rounding it once is a relative error of the
+    part's share. It is rounded twice where it is computed, and in each merge.
+    |L| is at most the largest |score| plus ln S.
+    """
+    scale = case.D**-0.5 if case.scale is None else case.scale
+    key = key.double().repeat_interleave(case.H // case.G, dim=1)
+    largest = (scale * query.double() @ key.mT).abs().max().item()
+    rounded = (case.parts + 2) * (largest + math.log(case.S))
+    return math.ceil(case.S / 16) + case.parts + math.ceil(rounded / 4)
+
+
+@cache
+def compute_budget(title, dtype):
+    """Return the truth of a case's output, and its error budget."""
+    case = CASES[title]
+    single = torch.promote_types(dtype, torch.float32)
+    inputs = draw_inputs(title, dtype)
+    output, *_ = error_budget(
+        partial(compute_decoding_reference, case=case),
+        inputs,
+        torch.ones(case.B, case.H, 1, case.E, dtype=dtype),
+        accumulate=single,
+        tiles=count_roundings(case, *inputs[:2]),
+        between=single,
+    )
+    return output
