@@ -15,7 +15,7 @@ import torch
 import interpret  # chooses the interpreter before Triton is imported
 from attnbook.attention.error_budget import share_of_budget
 from attnbook.attention.online_softmax import merge
-from attnbook.flash import decoding_kernels, decoding_launch, launch, tile
+from attnbook.flash import decoding_kernels, decoding_launch, launch
 from attnbook.flash.sizes import TileSizes
 from decoding_cases import (
     CASES,
@@ -25,17 +25,17 @@ from decoding_cases import (
     spoil,
 )
 
-# Rows and columns differ, and 20 heads a group need two tiles of 16 rows.
+# Twenty heads a group need two tiles of 16 rows.
 TILE = TileSizes(16, 16, 4, 1)
 
 
-def run(given, case, parts=None, tile=TILE):
+def run(given, case, parts=None):
     """Return the output of the kernels."""
     query, key, value, lengths, table = given
     scale = case.D**-0.5 if case.scale is None else case.scale
     parts = parts or case.parts
     return decoding_launch.decode(
-        query, key, value, lengths, table, scale, parts, tile
+        query, key, value, lengths, table, scale, parts, TILE
     )
 
 

@@ -151,9 +151,7 @@ def decode(
 
 
 @decode.register_fake
-def decode_shapes(
-    query: Tensor, key: Tensor, value: Tensor, *_: Any
-) -> Tensor:
+def decode_shapes(query: Tensor, key: Tensor, value: Tensor, *_: Any) -> Tensor:
     """Return an empty output of `decode`, for torch.compile."""
     return query.new_empty(*query.shape[:3], value.shape[-1])
 

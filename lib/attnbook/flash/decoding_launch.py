@@ -22,7 +22,7 @@ from attnbook.flash.sizes import TileSizes, find_gpu_limit
 # by a quarter of the keys, at least 8: the width of the smallest product.
 TABLE = {
     64: TileSizes(32, 128, 4, 2),
-    128: TileSizes(32, 64, 4, 2),
+    128: TileSizes(16, 64, 4, 2),
     256: TileSizes(16, 32, 4, 2),
 }
 # On a T4 Triton multiplies without tensor cores: small tiles, one at a time.

@@ -55,7 +55,9 @@ def refuse_pages(
             "least 1"
         )
     # All pages have one shape: that of each sequence's first page.
-    first = (x[:1].expand(len(query), -1, -1, -1) for x in (key_pages, value_pages))
+    first = (
+        x[:1].expand(len(query), -1, -1, -1) for x in (key_pages, value_pages)
+    )
     require_shapes(query, *first)
     require_numbers(Options(scale=scale))
     require_parts(parts)

@@ -247,6 +247,10 @@ def summarize(row: Row, taken: dict[str, list[float]]) -> dict:
     def each(value: Callable) -> dict:
         return {n: value(*middles[n]) if n in middles else None for n in names}
 
+    more = {}
+    if row.case == "decoding":
+        # The memory limits it: this is compared with the rate of a copy.
+        more["tb_per_s"] = each(lambda time, _: row.bytes / time / 1e12)
     ours = taken.get("ours")
     others = {n: times for n, times in taken.items() if n != "ours" and ours}
     return {
@@ -259,6 +263,7 @@ def summarize(row: Row, taken: dict[str, list[float]]) -> dict:
         "faster": {
             n: compare_pairs(ours, times) for n, times in others.items()
         },
+        **more,
     }
 
 

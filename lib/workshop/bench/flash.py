@@ -180,9 +180,13 @@ def measure_ceilings(plan: Sequence[Row], device: str, record: dict) -> None:
 
 
 def shrink(row: Row) -> Row:
-    """Return a row of the same kind, small enough for float64."""
+    """Return a row of the same kind, small enough for float64.
+
+    Both passes are checked, except for decoding, which has only one.
+    """
     shape = {"N": min(row.N, 200), "tokens": 400, "columns": 4 * row.D}
-    return replace(row, direction="bwd", **shape)
+    direction = "fwd" if row.case == "decoding" else "bwd"
+    return replace(row, direction=direction, **shape)
 
 
 def format_title(row: Row) -> str:
@@ -193,8 +197,10 @@ def format_title(row: Row) -> str:
 def compute_results(
     run: Callable, inputs: Sequence[Tensor], row: Row
 ) -> list[Tensor]:
-    """Return output and gradients."""
+    """Return the output and, of a row with a backward pass, gradients."""
     *inputs, upstream = inputs
+    if row.direction == "fwd":
+        return [run(*inputs)]
     inputs = [x.clone().requires_grad_() for x in inputs]
     output = run(*inputs)
     return [output, *torch.autograd.grad(output, inputs, upstream)]

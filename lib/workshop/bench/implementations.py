@@ -20,6 +20,7 @@ from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
 from attnbook.attention.scaled_dot_product import attend
 from attnbook.flash import flash_attention
+from attnbook.flash.decoding import attend_split_kv
 from attnbook.masks import rules
 from attnbook.positions.biases import alibi_slopes
 from workshop.bench.rows import Row
@@ -66,9 +67,12 @@ def build(name: str, row: Row, device: str) -> Callable[..., Tensor]:
 def build_flash(row: Row, device: str) -> Callable[..., Tensor]:
     """Return `flash_attention` with the row's options.
 
-    On a GPU it is strict: tiles must not be timed in the name of a kernel.
+    Where sequences are decoded, it is `attend_split_kv`. On a GPU it is strict:
+    tiles must not be timed in the name of a kernel.
     """
     strict = {"strict": True} if device == "cuda" else {}
+    if row.case == "decoding":
+        return partial(attend_split_kv, **strict)
     slopes = None
     if row.case == "alibi":
         slopes = alibi_slopes(row.shape[1]).to(device)

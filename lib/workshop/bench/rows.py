@@ -73,6 +73,16 @@ class Row:
         return 4.0 * B * H * D * pairs * (1 if self.direction == "fwd" else 2.5)
 
     @property
+    def bytes(self) -> int:
+        """Return bytes that a forward pass reads and writes at least.
+
+        Every number once: query, key, value and output.
+        """
+        B, H, G, T, S, D = self.shape
+        size = 4 if self.dtype == "float32" else 2
+        return size * B * D * 2 * (H * T + G * S)
+
+    @property
     def key(self) -> str:
         """Return what a stored row is found by."""
         return "/".join(map(str, asdict(self).values()))

@@ -11,18 +11,17 @@ import torch
 
 from attnbook.attention.error_budget import share_of_budget
 from attnbook.attention.scaled_dot_product import attend
-from attnbook.flash import FallbackWarning, fallback
-from attnbook.flash import decoding, decoding_parts
+from attnbook.flash import FallbackWarning, decoding, decoding_parts, fallback
 from attnbook.flash.decoding import attend_paged, attend_split_kv
 from attnbook.flash.sizes import find_gpu_limit
 from decoding_cases import (
     CASES,
     compute_budget,
-    compute_decoding_reference,
     draw_inputs,
     scatter_into_pages,
     spoil,
 )
+from standin import META, STANDIN
 
 DTYPES = torch.float64, torch.float32, torch.float16, torch.bfloat16
 
@@ -148,7 +147,9 @@ def test_inputs_are_not_changed(run, monkeypatch):
 
 
 def test_importing_it_imports_no_triton():
-    code = "import attnbook.flash.decoding, sys; sys.exit('triton' in sys.modules)"
+    code = (
+        "import attnbook.flash.decoding, sys; sys.exit('triton' in sys.modules)"
+    )
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
@@ -245,9 +246,14 @@ def test_a_page_number_taken_for_another_is_exposed():
     table[0, :2] = table[0, :2].flip(0)
     budget = compute_budget(title, torch.bfloat16)
     # The order of whole pages does not matter, their choice does.
-    assert share_of_budget(attend_paged(query, *pools, table, lengths), budget) <= 1
+    assert (
+        share_of_budget(attend_paged(query, *pools, table, lengths), budget)
+        <= 1
+    )
     table[0, 0] = table[1, 0]
-    assert share_of_budget(attend_paged(query, *pools, table, lengths), budget) > 5
+    assert (
+        share_of_budget(attend_paged(query, *pools, table, lengths), budget) > 5
+    )
 
 
 Z = torch.zeros
@@ -259,6 +265,7 @@ PAGED = {
     "block_table": torch.tensor([[4, 0, -1], [3, 1, 2]]),
     "key_lengths": torch.tensor([16, 17]),
 }
+CALLS = {"attend_split_kv": CACHE, "attend_paged": PAGED}
 BOTH_REFUSE = {
     "3 axes": ({"query": Z(2, 4, 4)}, "query must have 4 axes"),
     "several queries": (
@@ -294,8 +301,14 @@ BOTH_REFUSE = {
     ),
 }
 CACHE_REFUSES = BOTH_REFUSE | {
-    "batches": ({"key": Z(3, 2, 7, 4)}, "queries of 2 sequences, but keys of 3"),
-    "values": ({"value": Z(2, 2, 6, 3)}, "keys have 2 heads of 7 but values 2 of 6"),
+    "batches": (
+        {"key": Z(3, 2, 7, 4)},
+        "queries of 2 sequences, but keys of 3",
+    ),
+    "values": (
+        {"value": Z(2, 2, 6, 3)},
+        "keys have 2 heads of 7 but values 2 of 6",
+    ),
     "no key": ({"key": Z(2, 2, 0, 4), "value": Z(2, 2, 0, 3)}, "S = 0 keys"),
     "lengths beyond S": (
         {"key_lengths": torch.tensor([1, 8])},
@@ -374,12 +387,78 @@ def test_pages_that_do_not_fit_are_refused_with_both_values(name):
         attend_paged(**PAGED | change)
 
 
+# What the numbers of tensors decide, and what another device does.
+READ = {
+    "lengths beyond S",
+    "negative lengths",
+    "a page number beyond the pool",
+    "a negative page number",
+    "a length beyond the pages",
+    "a negative length",
+}
+ELSEWHERE = {"devices", "lengths elsewhere", "a table elsewhere"}
+UNREAD = [
+    (call, name)
+    for call, names in (
+        ("attend_split_kv", CACHE_REFUSES),
+        ("attend_paged", PAGED_REFUSES),
+    )
+    for name in names
+    if name not in READ | ELSEWHERE
+]
+
+
+@pytest.mark.refusal
+@pytest.mark.parametrize(("call", "name"), UNREAD)
+@pytest.mark.parametrize("place", [STANDIN, META], ids=["stand-in", "meta"])
+def test_every_shape_is_refused_on_other_devices_too(call, name, place):
+    change, message = (CACHE_REFUSES | PAGED_REFUSES)[name]
+    given = CALLS[call] | change
+    with place.entered(), pytest.raises(ValueError, match=message):
+        getattr(decoding, call)(**place(given))
+
+
+@pytest.mark.refusal
+@pytest.mark.parametrize("name", ["key_lengths", "block_table"])
+def test_tensors_on_two_devices_are_refused(name):
+    with STANDIN.entered():
+        given = STANDIN(PAGED) | {name: PAGED[name]}
+        with pytest.raises(ValueError, match=f"on privateuseone:0 but {name}"):
+            attend_paged(**given)
+
+
+def test_numbers_on_another_device_are_bounded_instead_of_read():
+    rng = torch.Generator().manual_seed(0)
+    given = {
+        k: torch.randn(x.shape, generator=rng) if x.is_floating_point() else x
+        for k, x in PAGED.items()
+    }
+    beyond = {
+        "key_lengths": torch.tensor([99, -1]),
+        "block_table": torch.tensor([[7, -2, 1], [3, 1, 2]]),
+    }
+    bounded = {
+        "key_lengths": torch.tensor([24, 0]),
+        "block_table": torch.tensor([[4, 0, 1], [3, 1, 2]]),
+    }
+    with STANDIN.entered():
+        found = attend_paged(**STANDIN(given | beyond)).detach().cpu()
+    assert torch.equal(found, attend_paged(**given | bounded))
+    cache = {k: torch.randn(x.shape, generator=rng) for k, x in CACHE.items()}
+    lengths = torch.tensor([-5, 8])
+    with STANDIN.entered():
+        given = STANDIN(cache | {"key_lengths": lengths})
+        found = attend_split_kv(**given).detach().cpu()
+    assert torch.equal(
+        found, attend_split_kv(**cache, key_lengths=lengths.clamp(0, 7))
+    )
+
+
 def test_the_inputs_of_the_refusals_are_accepted_unchanged():
     assert attend_split_kv(**CACHE).shape == (2, 4, 1, 3)
     assert attend_paged(**PAGED).shape == (2, 4, 1, 3)
 
 
-CALLS = {"attend_split_kv": CACHE, "attend_paged": PAGED}
 calls = pytest.mark.parametrize("name", CALLS)
 
 

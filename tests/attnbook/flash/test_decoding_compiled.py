@@ -108,10 +108,9 @@ def test_one_part_needs_no_second_kernel():
 
 @pytest.mark.parametrize("D", [64, 256])
 def test_as_many_parts_as_there_may_be_are_merged_in_registers(D):
-    from attnbook.flash.decoding_refusals import MOST_PARTS
-
     import compiling
     from attnbook.flash import decoding_launch
+    from attnbook.flash.decoding_refusals import MOST_PARTS
 
     output = torch.empty(2, 4, MOST_PARTS, D)
     lse = torch.empty(2, 4, MOST_PARTS)
@@ -165,7 +164,9 @@ def test_a_launch_reads_no_number_of_a_tensor(monkeypatch):
 
     launched = []
     monkeypatch.setattr(
-        JITFunction, "__getitem__", lambda *_: lambda *a, **k: launched.append(a)
+        JITFunction,
+        "__getitem__",
+        lambda *_: lambda *a, **k: launched.append(a),
     )
     query, pool = (
         torch.empty(*shape, dtype=torch.float16, device="meta")

@@ -48,6 +48,7 @@ from attnbook.attention import (
     tiled,
 )
 from attnbook.diagnose import behavior, reference
+from attnbook.flash.decoding import attend_paged, attend_split_kv
 from attnbook.masks import (
     conventions,
     inspection,
@@ -475,6 +476,20 @@ def flash_attention_by_tiles(p):
         flash.flash_attention(q, k, v, causal=True, window=2, **options),
         flash.flash_attention(q, k, v, key_lengths=lengths),
     )
+
+
+@case
+def decoding_from_a_cache_and_from_its_pages(p):
+    """A device reads neither lengths nor page numbers."""
+    q, k, v = p((QUERY[:, :, :1], KEY[:, :1], VALUE[:, :1]))
+    pools = p((drawn(6, 1, 2, D), drawn(6, 1, 2, E)))
+    table, lengths = p((torch.tensor([[5, 0, 2], [3, 1, -1]]), LENGTHS))
+    with torch.no_grad():
+        return (
+            attend_split_kv(q, k, v, parts=2),
+            attend_split_kv(q, k, v, lengths),
+            attend_paged(q, *pools, table, lengths, parts=2),
+        )
 
 
 @case(reads=True)

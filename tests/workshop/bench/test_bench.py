@@ -8,6 +8,7 @@ import torch
 
 from workshop.bench import flash, implementations
 from workshop.bench.__main__ import main
+from workshop.bench.accuracy import draw_inputs
 from workshop.bench.machine import (
     MEASURED,
     detect_flash_backend,
@@ -154,6 +155,18 @@ def test_operations_are_counted_by_the_standard_formula():
     assert row.flops == 4 * 4096**2 * 128 * 16 * 4
     assert replace(row, causal=True).flops == row.flops / 2
     assert replace(row, direction="bwd").flops == 2.5 * row.flops
+
+
+def test_decoding_counts_every_number_once():
+    row = Row("fwd", "bfloat16", 64, 8192, False, "decoding", tokens=32 * 8192)
+    query, key, value, output = draw_inputs(
+        replace(row, N=16, tokens=64), "cpu"
+    )
+    numbers = sum(x.numel() for x in (query, key, value, output))
+    assert replace(row, N=16, tokens=64).bytes == 2 * numbers
+    assert replace(row, dtype="float32").bytes == 2 * row.bytes
+    # Almost all of it is keys and values of 32 · 8 heads.
+    assert row.bytes == pytest.approx(2 * 2 * 32 * 8 * 8192 * 64, rel=5e-4)
 
 
 def test_a_window_counts_the_unmasked_pairs():

@@ -8,11 +8,17 @@ from dataclasses import dataclass, field, replace
 import pytest
 import torch
 
+from attnbook.flash.decoding import attend_split_kv
 from workshop.bench import comparison, flash, machine, record
 from workshop.bench.__main__ import main
 from workshop.bench.accuracy import draw_inputs, measure_error_share
 from workshop.bench.comparison import GpuLostError, Tools
-from workshop.bench.implementations import MATRIX, NAMES, list_skipped
+from workshop.bench.implementations import (
+    MATRIX,
+    NAMES,
+    build,
+    list_skipped,
+)
 from workshop.bench.rows import PLANS, Row
 from workshop.bench.timing import compare_pairs, shuffle
 
@@ -321,6 +327,54 @@ def test_a_row_records_the_speed_ratio_to_each_other_implementation(out):
     assert row["tflops"]["ours"] == PLAN[0].flops / 1e12
 
 
+DECODING = Row("fwd", "float32", 4, 8, False, "decoding", **SMALL)
+
+
+def test_a_decoding_row_records_bytes_per_second_of_each(out):
+    row, plain = run(out, Fake(), plan=[DECODING, PLAN[0]])["rows"]
+    assert row["tb_per_s"] == {
+        name: DECODING.bytes / time / 1e12 for name, time in FASTEST.items()
+    } | {"ours_teaching": None}
+    assert "tb_per_s" not in plain
+
+
+def test_decoding_is_checked_without_a_backward_pass(tmp_path, monkeypatch):
+    """`attend_split_kv` has no gradient, and is what is timed."""
+    monkeypatch.undo()
+    asked = []
+
+    def made(name, row, device):
+        asked.append((name, row.direction))
+        return build(name, row, device)
+
+    kept = {"correct": {}, "wrong": {}, "faults": {}}
+    out = tmp_path / "flash.json"
+    flash.check_errors(
+        flash.shrink(DECODING), "cpu", kept, out, Tools(make=made)
+    )
+    assert ("ours", "fwd") in asked
+    assert not kept["wrong"]
+    (shares,) = kept["correct"].values()
+    assert shares["ours"] <= 1
+    ours = build("ours", DECODING, "cpu")
+    assert ours.func is attend_split_kv
+    assert build("ours", DECODING, "cuda").keywords == {"strict": True}
+
+
+def test_wrong_decoding_is_not_timed(tmp_path, monkeypatch):
+    monkeypatch.undo()
+
+    def wrong(query, key, value):
+        return 1.1 * attend_split_kv(query, key, value)
+
+    kept = {"correct": {}, "wrong": {}, "faults": {}}
+    tools = Tools(make=lambda *_: wrong)
+    flash.check_errors(
+        flash.shrink(DECODING), "cpu", kept, tmp_path / "flash.json", tools
+    )
+    assert kept["wrong"]["decoding, causal False, float32, D 4"] > 1
+
+
 def test_a_result_that_is_wrong_at_full_size_is_not_timed(out):
     fake = Fake()
     judge = lambda row, *_: 7.0 if fake.last[1] == "flex" else 0.5  # noqa: E731
@@ -345,8 +399,6 @@ CASES = [
 
 @pytest.mark.parametrize("row", CASES, ids=lambda row: row.key)
 def test_right_results_are_accepted_and_wrong_ones_refused(row):
-    from workshop.bench.implementations import build
-
     inputs = draw_inputs(row, "cpu")
     given = [x.requires_grad_() for x in inputs[:3]]
     output = build("sdpa_math", row, "cpu")(*given)
