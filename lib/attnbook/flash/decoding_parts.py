@@ -52,22 +52,22 @@ def decode_in_parts(
     parts: int | None,
 ) -> Tensor:
     """Return attention (B, H, 1, E) of one query a head, part by part."""
-    keys, page = count_keys(key, table), key.shape[2]
+    S, page = count_keys(key, table), key.shape[2]
     size = choose_part_size(
-        keys, parts or -(-keys // PART_SIZE), 1 if table is None else page
+        S, parts or -(-S // PART_SIZE), 1 if table is None else page
     )
     results = []
-    for first in range(0, keys, size):
-        stop = min(first + size, keys)
+    for first in range(0, S, size):
+        stop = min(first + size, S)
         if table is None:
-            given = [x[:, :, first:stop] for x in (key, value)]
+            keys, values = (x[:, :, first:stop] for x in (key, value))
         else:
             numbers = table[:, first // page : stop // page]
-            given = [gather_pages(x, numbers) for x in (key, value)]
+            keys, values = (gather_pages(x, numbers) for x in (key, value))
         some = None
         if lengths is not None:
             some = (lengths - first).clamp(0, stop - first)
-        results.append(attend_part(query, *given, some, scale))
+        results.append(attend_part(query, keys, values, some, scale))
     output, _ = reduce(lambda a, b: merge(*a, *b), results)
     return output.reshape(*query.shape[:3], -1).to(query.dtype)
 
