@@ -49,6 +49,7 @@ from attnbook.attention.multi_head import (
 from attnbook.attention.query_chunks import attend_in_query_chunks
 from attnbook.attention.scaled_dot_product import attend
 from attnbook.flash import flash_attention
+from attnbook.flash.decoding import attend_paged, attend_split_kv
 from attnbook.models.transformer_blocks import DecoderBlock, EncoderBlock
 from attnbook.training.progress import make_progress_bar
 from wrong_attention import WRONG
@@ -484,6 +485,7 @@ class Implementation:
     masks: tuple = tuple(MASKS)
     groups: int | None = None
     own: bool = False  # whether sums are taken in the precision of the inputs
+    backward: bool = True  # whether it has gradients
 
 
 def in_blocks(query, key, value, mask=None):
@@ -536,6 +538,42 @@ def flash_grouped(query, key, value, mask=None):
     return flash_attention(query, key[:, :1], value[:, :1])
 
 
+def decoded(function):
+    """One query after the other; each attends to the first keys alone."""
+
+    def call(query, key, value, mask=None):
+        (B, _, T, _), S = query.shape, key.shape[2]
+        if mask is None:
+            mask = torch.ones(1, 1, T, S, dtype=torch.bool)
+        lengths = mask.expand(B, 1, T, S)[:, 0].sum(-1).unbind(-1)
+        queries = query.split(1, dim=2)
+        outputs = [
+            function(x, key, value, n)
+            for x, n in zip(queries, lengths, strict=True)
+        ]
+        return torch.cat(outputs, dim=2)
+
+    return call
+
+
+def in_parts(query, key, value, lengths):
+    return attend_split_kv(query, key, value, lengths, parts=2)
+
+
+def in_pages(query, key, value, lengths):
+    """The caches of all sequences in pages of two, in reverse order."""
+    pools = [
+        F.pad(x, (0, 0, 0, x.shape[2] % 2))
+        .unflatten(2, (-1, 2))
+        .transpose(1, 2)
+        .flatten(0, 1)
+        .flip(0)
+        for x in (key, value)
+    ]
+    table = torch.arange(len(pools[0])).flip(0).view(len(query), -1)
+    return attend_paged(query, *pools, table, lengths, parts=2)
+
+
 FLASH = ("none", "causal", "padding", "causal and padding", "window")
 
 IMPLEMENTATIONS = {
@@ -562,6 +600,15 @@ IMPLEMENTATIONS = {
     "flash_attention, 1 group": Implementation(
         flash_grouped, masks=("none",), groups=1
     ),
+    **{
+        f"{function.__name__}, 2 parts": Implementation(
+            decoded(call), masks=FLASH[:-1], backward=False
+        )
+        for function, call in (
+            (attend_split_kv, in_parts),
+            (attend_paged, in_pages),
+        )
+    },
     "F.scaled_dot_product_attention": Implementation(torch_sdpa, bias=True),
     "nn.MultiheadAttention": Implementation(torch_with_heads, widths=False),
 }
@@ -629,8 +676,15 @@ def draw(title: str, dtype: torch.dtype) -> tuple[list[Tensor], dict, Tensor]:
     return [query, key, value], more, normal(B, H, case.T, case.E)
 
 
-def results(function, inputs, more, upstream) -> list[Tensor]:
-    """Return output and gradients for query, key, value and bias."""
+def results(
+    function, inputs, more, upstream, backward: bool = True
+) -> list[Tensor]:
+    """Return output and gradients for query, key, value and bias.
+
+    Only the output, if there is no backward pass.
+    """
+    if not backward:
+        return [function(*inputs, **more)]
     inputs = [x.detach().clone().requires_grad_() for x in inputs]
     if "bias" in more:
         more = more | {"bias": more["bias"].clone().requires_grad_()}
@@ -699,17 +753,19 @@ def budgets(title, dtype, groups=None, own=False):
     return found
 
 
-def judged(run, title, dtype, **more):
+def judged(run, title, dtype, backward=True, **more):
     """Return the share of the budget of the output and of each gradient."""
-    ours = results(run, *draw(title, dtype))
-    pairs = zip(ours, budgets(title, dtype, **more), strict=True)
+    ours = results(run, *draw(title, dtype), backward)
+    allowed = budgets(title, dtype, **more)
+    pairs = zip(ours, allowed if backward else allowed[:1], strict=True)
     return [share_of_budget(*pair) for pair in pairs]
 
 
 def shares(name: str, title: str, dtype: torch.dtype) -> list[float]:
     """Return an implementation's shares of the budget."""
     made = IMPLEMENTATIONS[name]
-    return judged(made.run, title, dtype, groups=made.groups, own=made.own)
+    more = {"groups": made.groups, "own": made.own}
+    return judged(made.run, title, dtype, made.backward, **more)
 
 
 def exposed(wrong: str, family: str, dtype: torch.dtype) -> tuple[float, str]:

@@ -162,22 +162,29 @@ def test_a_launch_reads_no_number_of_a_tensor(monkeypatch):
     from attnbook.flash import decoding_launch
     from attnbook.flash.sizes import TileSizes
 
-    launched = []
+    grids = []
     monkeypatch.setattr(
         JITFunction,
         "__getitem__",
-        lambda *_: lambda *a, **k: launched.append(a),
+        lambda _, grid: lambda *a, **k: grids.append(grid),
     )
+    B, H, G, parts = 2, 40, 2, 3
     query, pool = (
         torch.empty(*shape, dtype=torch.float16, device="meta")
-        for shape in ((2, 4, 1, 64), (9, 2, PAGE, 64))
+        for shape in ((B, H, 1, 64), (9, G, PAGE, 64))
     )
     table, lengths = (
         torch.empty(*shape, dtype=torch.int64, device="meta")
-        for shape in ((2, 4), (2,))
+        for shape in ((B, 4), (B,))
     )
-    output = decoding_launch.decode(
-        query, pool, pool, lengths, table, 0.1, 2, TileSizes(16, 16, 4, 1)
-    )
-    assert len(launched) == 2
-    assert output.shape == (2, 4, 1, 64)
+    for rows, tiles in ((32, 1), (16, 2)):
+        output = decoding_launch.decode(
+            query, pool, pool, lengths, table, 0.1, parts,
+            TileSizes(rows, 16, 4, 1),
+        )  # fmt: skip
+        assert output.shape == (B, H, 1, 64)
+        # The 20 heads of a group are the rows of one tile, or of two.
+        attend, merge = grids
+        grids.clear()
+        assert attend == (B * G * tiles * 2,)
+        assert merge == (B * H,)
