@@ -17,13 +17,14 @@ from attnbook.flash.decoding_refusals import MOST_PARTS
 from attnbook.flash.sizes import TileSizes, find_gpu_limit
 
 # Widest row -> sizes. A tile has at most so many queries: a group of more heads
-# has several tiles. Its keys and values have 32 KB together, so that several
-# programs share a multiprocessor. Each of the 4 warps multiplies all queries
-# by a quarter of the keys, at least 8: the width of the smallest product.
+# has several tiles. With 3 stages one tile of keys and values is on its way
+# while another is multiplied. Each of the 4 warps multiplies all queries by a
+# quarter of the keys, at least 8: the width of the smallest product. A test
+# reads all of this from the compiled code; no GPU has measured it.
 TABLE = {
-    64: TileSizes(32, 128, 4, 2),
-    128: TileSizes(16, 64, 4, 2),
-    256: TileSizes(16, 32, 4, 2),
+    64: TileSizes(32, 64, 4, 3),
+    128: TileSizes(16, 32, 4, 3),
+    256: TileSizes(16, 32, 4, 3),
 }
 # On a T4 Triton multiplies without tensor cores: small tiles, one at a time.
 TURING = TileSizes(16, 32, 4, 1)
@@ -88,6 +89,8 @@ def attend_parts(
         for x in (lengths, table)
     )
     tiles = triton.cdiv(H // G, tile.queries)
+    # A page is loaded after its number, and each of the two needs its stages.
+    stages = tile.stages if table is None else 2 * tile.stages - 1
     with torch.cuda.device_of(query):
         attend_part[(B * G * tiles * parts,)](
             query, key, value, output, lse, lengths, table,
@@ -97,7 +100,7 @@ def attend_parts(
             ROWS=tile.queries, BLOCK_S=tile.keys,
             BLOCK_D=max(16, triton.next_power_of_2(D)),
             BLOCK_E=max(16, triton.next_power_of_2(E)),
-            num_warps=tile.warps, num_stages=tile.stages,
+            num_warps=tile.warps, num_stages=stages,
         )  # fmt: skip
     return output, lse
 

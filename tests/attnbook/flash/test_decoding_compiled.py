@@ -20,11 +20,14 @@ pytestmark = [
 # In no table of shared memory: the tiles are those of a GPU with 99 KB.
 UNLISTED = (10, 3), (11, 0), (12, 1)
 PAGE = 16
+# How warps share a product, and the tiles that are copied to shared memory.
+SHARES = r"#mma\d* = .*?warpsPerCTA = (\[[\d, ]+\])"
+BUFFERS = r"local_alloc :.*?memdesc<(\d+)x\d+x\d+xb?f16"
 
 
 @cache
 def compiled(capability, D, kind, each, paged, parts=3):
-    """Return each kernel's code, and how warps share its products.
+    """Return each kernel's code, how warps share its products, and buffers.
 
     Args:
         capability: of the GPU.
@@ -53,10 +56,8 @@ def compiled(capability, D, kind, each, paged, parts=3):
         return [
             (
                 compiling.describe_kernel(name, kernel),
-                re.findall(
-                    r"#mma\d* = .*?warpsPerCTA = (\[[\d, ]+\])",
-                    kernel.asm["ttgir"],
-                ),
+                re.findall(SHARES, kernel.asm["ttgir"]),
+                re.findall(BUFFERS, kernel.asm["ttgir"]),
             )
             for name, kernel in made
         ]
@@ -82,16 +83,20 @@ WHERE += [
 
 
 @pytest.mark.parametrize(("capability", "D", "kind", "each", "paged"), WHERE)
-def test_decoding_kernels_fit_the_gpu_and_multiply_nothing_twice(
+def test_decoding_kernels_fit_the_gpu_load_ahead_and_multiply_nothing_twice(
     capability, D, kind, each, paged
 ):
-    (attend, shares), (merge, _) = compiled(capability, D, kind, each, paged)
+    (attend, shares, buffers), (merge, *_) = compiled(
+        capability, D, kind, each, paged
+    )
     for code in attend, merge:
         assert code.shared <= SHARED.get(capability, 99 * 1024)
         assert code.spilled == 0, code.kernel
     # Triton multiplies without tensor cores on a T4.
     assert ("mma.sync" in attend.ptx) == (capability >= (8, 0))
     assert ("cp.async" in attend.ptx) == (capability >= (8, 0))
+    # One tile of keys and one of values are on their way, two in use.
+    assert buffers == (["2", "2"] if capability >= (8, 0) else [])
     # The four warps share the keys, not the few queries: one product each.
     assert set(shares) == ({"[1, 4]"} if capability >= (8, 0) else set())
 
@@ -101,7 +106,7 @@ def test_every_architecture_that_is_claimed_is_compiled():
 
 
 def test_one_part_needs_no_second_kernel():
-    ((code, _),) = compiled((9, 0), 128, "bfloat16", 4, True, parts=1)
+    ((code, *_),) = compiled((9, 0), 128, "bfloat16", 4, True, parts=1)
     assert code.kernel == "attend_part"
     assert code.spilled == 0
 
