@@ -16,17 +16,15 @@ def run_backward(
 ) -> tuple[Tensor, ...]:
     """Return the gradients of the leaves for a random upstream gradient."""
     noise = torch.Generator().manual_seed(UPSTREAM)
-    drawn = [
-        torch.randn(x.shape, generator=noise, dtype=torch.float64)
-        for x in output
-    ]
-    ends = [
-        (x, up.to(x.dtype))
-        for x, up in zip(output, drawn, strict=True)
-        if x.requires_grad
-    ]
+    ends: list[tuple[Tensor, Tensor]] = []
+    # Without leaves, no gradient is asked for: a mask of 5,003 x 5,003
+    # numbers would need as many random ones.
+    for x in output if leaves else ():
+        up = torch.randn(x.shape, generator=noise, dtype=torch.float64)
+        if x.requires_grad:
+            ends.append((x, up.to(x.dtype)))
     found: Sequence[Tensor | None] = [None] * len(leaves)
-    if ends and leaves:
+    if ends:
         reached, upstream = zip(*ends, strict=True)
         found = torch.autograd.grad(
             reached, leaves, upstream, allow_unused=True
