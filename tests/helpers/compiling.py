@@ -21,16 +21,12 @@ from triton.runtime.jit import JITFunction
 
 from attnbook.flash import launch
 from attnbook.flash.options import Options
-from attnbook.flash.sizes import TileSizes, choose_tile_sizes
+from attnbook.flash.sizes import TileSizes
 
 # Triton finds a kernel here by a hash of its source, its options, the GPU and
 # Triton itself: the second run of the tests compiles what has changed.
 CACHE = Path(__file__).parents[2] / ".pytest_cache/triton"
 TOOLS = Path(triton.__file__).parent / "backends/nvidia/bin"
-KERNELS = {
-    "forward": ["forward"],
-    "backward": ["key_value_gradient", "query_gradient"],
-}
 
 
 @dataclass(frozen=True)
@@ -43,6 +39,8 @@ class CompiledKernel:
         registers: of a thread.
         spilled: bytes of memory of a thread, for what no register holds.
         ptx: its text for the assembler.
+        ttgir: its text before it is divided among threads: tiles and layouts.
+        warps, stages: as its tile sizes ask.
     """
 
     kernel: str
@@ -50,6 +48,9 @@ class CompiledKernel:
     registers: int
     spilled: int
     ptx: str
+    ttgir: str
+    warps: int
+    stages: int
 
 
 @contextmanager
@@ -74,6 +75,9 @@ def compile_for(capability: tuple[int, int]):
         with (
             mock.patch.dict("os.environ", TRITON_CACHE_DIR=str(CACHE)),
             mock.patch.object(JITFunction, "__getitem__", launcher),
+            mock.patch.object(
+                torch.cuda, "get_device_capability", lambda device: capability
+            ),
         ):
             yield made
     finally:
@@ -98,6 +102,9 @@ def describe_kernel(name: str, kernel) -> CompiledKernel:
         int(re.search(r"REG:(\d+)", usage).group(1)),
         sum(map(int, re.findall(r"(?:STACK|LOCAL):(\d+)", usage))),
         kernel.asm["ptx"],
+        kernel.asm["ttgir"],
+        kernel.metadata.num_warps,
+        kernel.metadata.num_stages,
     )
 
 
@@ -117,11 +124,6 @@ def compile_pass(
 ) -> list[CompiledKernel]:
     """Return the code of each kernel of a pass over inputs like these."""
     query, _, value = given
-    width = max(query.shape[-1], value.shape[-1])
-    capped = options.softcap is not None
-    tile = tile or choose_tile_sizes(
-        way, capability, query.dtype, width, capped
-    )
     with compile_for(capability) as made:
         if way == "forward":
             launch.forward(*given, options, tile)

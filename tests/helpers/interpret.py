@@ -24,6 +24,8 @@ from tempfile import TemporaryDirectory
 os.environ["TRITON_INTERPRET"] = "1"
 
 import torch
+import triton
+import triton.language as tl
 from triton.language import core
 from triton.language.semantic import TritonSemantic
 from triton.runtime import interpreter
@@ -223,6 +225,70 @@ def measure_narrow():
     return {"overflows": find_overflow(), "without": without}
 
 
+@triton.jit
+def store_ranges(
+    out, first, T, S, length, window,
+    BLOCK_T: tl.constexpr, BLOCK_S: tl.constexpr, CAUSAL: tl.constexpr,
+    OWN_KEYS: tl.constexpr,
+):  # fmt: skip
+    ranges = tile.query_ranges if OWN_KEYS else tile.key_ranges
+    found = ranges(first, T, S, length, window, BLOCK_T, BLOCK_S, CAUSAL)
+    for i in tl.static_range(4):
+        tl.store(out + i, found[i])
+
+
+def find_wrong_ranges(T, S, length, window, causal, own_keys):
+    """Yield what is wrong about the ranges of tiles, from the mask itself.
+
+    Tiles are of 4 queries and 3 keys. A tile without a mask must contain
+    allowed pairs only; if a whole tile does, it must not be masked; and no
+    allowed pair may be left out.
+    """
+    position, key = torch.arange(T)[:, None] + S - T, torch.arange(S)
+    allowed = torch.ones(T, S, dtype=torch.bool)
+    if causal:
+        allowed = (key <= position) & (key > position - window)
+    # Keys that are padding are no concern of the programs that own keys.
+    seen = (allowed if own_keys else allowed & (key < length)).int()
+    seen = seen.mT if own_keys else seen
+    rows, columns = (3, 4) if own_keys else (4, 3)
+    out = torch.zeros(4, dtype=torch.int32)
+    for first in range(0, len(seen), rows):
+        store_ranges[(1,)](
+            out, first, T, S, length, window, 4, 3, causal, own_keys
+        )
+        begin, inside, outside, end = out.tolist()
+        some = seen[first : first + rows]
+        if own_keys and first >= length:
+            if end > begin:
+                yield first, "padding is computed"
+            continue
+        if some[:, :begin].any() or some[:, max(end, 0) :].any():
+            yield first, "pairs are left out"
+        for low in range(begin, end, columns):
+            pairs = some[:, low : low + columns]
+            whole = pairs.numel() == rows * columns or not own_keys
+            whole = whole and pairs.shape[1] == columns
+            if inside <= low < outside:
+                if not (pairs.all() and pairs.shape[1] == columns):
+                    yield first, low, "no mask, but a pair is forbidden"
+            elif whole and pairs.all():
+                yield first, low, "a mask that is not needed"
+
+
+def measure_ranges():
+    wrong = [
+        (T, S, length, window, causal, own_keys, *found)
+        for T, S in ((13, 13), (5, 17), (17, 5), (12, 24), (1, 9))
+        for length in (0, 1, S - 2, S)
+        for window in (1, 4, S)
+        for causal in (True, False)
+        for own_keys in (True, False)
+        for found in find_wrong_ranges(T, S, length, window, causal, own_keys)
+    ]
+    return {"wrong": wrong}
+
+
 def check_overflow(semantic, left, right, operation):
     """Refuse an int32 that overflows.
 
@@ -271,6 +337,8 @@ def main():
     if not sys.argv[1:]:
         text = {"case": "far apart", "dtype": "float16"}
         print(json.dumps(text | measure_far_apart()), flush=True)
+        text = {"case": "ranges", "dtype": "int32"}
+        print(json.dumps(text | measure_ranges()), flush=True)
         text = {"case": "narrow", "dtype": "float32"}
         print(json.dumps(text | measure_narrow()), flush=True)
     for title in asked:

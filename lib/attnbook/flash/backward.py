@@ -3,7 +3,10 @@
 There are two kernels. One iterates over the queries for a tile of keys and
 values, the other over the keys for a tile of queries, so that no two programs
 add to the same number. The cost is that the scores are computed twice: 7 matrix
-products instead of 5.
+products instead of 5. The second runs first: it also computes the average that
+a query's weights take of the products of its upstream gradient and the values,
+and stores it for the other. As in the forward kernel, only tiles at the edge of
+the mask are masked.
 
 Source: Dao et al. (2022), appendix B.2 and algorithm 4,
     https://arxiv.org/abs/2205.14135, from one logsumexp: Dao (2023), algorithm
@@ -22,7 +25,9 @@ from attnbook.flash.tile import (
     head_pointer,
     head_slope,
     key_length,
+    key_ranges,
     load,
+    query_ranges,
     store,
 )
 
@@ -49,11 +54,11 @@ def key_value_gradient(
     value = head_pointer(value, value_strides, b, g)
     keys = load(key, column, length, key_strides[2], BLOCK_S, D, BLOCK_D)
     values = load(value, column, length, value_strides[2], BLOCK_S, E, BLOCK_E)
-    # Queries begin ... end - 1 can attend to some key of the tile.
-    begin, end = 0, tl.where(column < length, T, 0)
-    if CAUSAL:
-        begin = tl.maximum(column - S + T, 0) // BLOCK_T * BLOCK_T
-        end = tl.minimum(end, column + BLOCK_S - 1 + window - S + T)
+    # Queries begin ... end - 1 can attend to some key of the tile, and queries
+    # inside ... outside - 1 to all that are not padding.
+    begin, inside, outside, end = query_ranges(
+        column, T, S, length, window, BLOCK_T, BLOCK_S, CAUSAL
+    )
     dk = tl.zeros([BLOCK_S, BLOCK_D], tl.float32)
     dv = tl.zeros([BLOCK_S, BLOCK_E], tl.float32)
     for member in range(each):
@@ -68,39 +73,45 @@ def key_value_gradient(
             queries = load(
                 query_head, row, T, query_strides[2], BLOCK_T, D, BLOCK_D
             )
-            upstreams = load(
-                upstream_head, row, T, upstream_strides[2], BLOCK_T, E, BLOCK_E
-            )
             # Rows beyond the last query: a logsumexp of inf, so weights of 0.
             sums = tl.load(lse + at + rows, mask=rows < T, other=float("inf"))
             means = tl.load(average + at + rows, mask=rows < T, other=0.0)
-            scores = tl.dot(keys, queries.T) * scale
-            scores, derivative = SCORE_FUNCTION(
-                scores, positions, keys_at, slope, cap
+            scores, rest, derivative = SCORE_FUNCTION(
+                tl.dot(keys, queries.T), positions, keys_at, scale, slope, cap
             )
-            mask = can_attend(positions, keys_at, length, window, CAUSAL)
-            weights = tl.where(mask, tl.exp2(scores - sums[None, :]), 0.0)
+            weights = tl.exp2(scores * rest - sums[None, :])
+            if CAUSAL:
+                if (row < inside) | (row >= outside):
+                    mask = can_attend(positions, keys_at, S, window, CAUSAL)
+                    weights = tl.where(mask, weights, 0.0)
+            upstreams = load(
+                upstream_head, row, T, upstream_strides[2], BLOCK_T, E, BLOCK_E
+            )
             dv = tl.dot(weights.to(upstreams.dtype), upstreams, dv)
             dweights = tl.dot(values, upstreams.T)
             dscores = weights * (dweights - means[None, :]) * derivative
             dk = tl.dot(dscores.to(queries.dtype), queries, dk)
+    # Padding was not masked so far: each key has a row of its own in the sums.
+    kept = (columns < length)[:, None]
+    dk, dv = tl.where(kept, dk * unit, 0.0), tl.where(kept, dv, 0.0)
     dkey = head_pointer(dkey, dkey_strides, b, g)
     dvalue = head_pointer(dvalue, dvalue_strides, b, g)
-    store(dk * unit, dkey, column, S, dkey_strides[2], BLOCK_S, D, BLOCK_D)
+    store(dk, dkey, column, S, dkey_strides[2], BLOCK_S, D, BLOCK_D)
     store(dv, dvalue, column, S, dvalue_strides[2], BLOCK_S, E, BLOCK_E)
 
 
 @triton.jit(do_not_specialize=("T", "S", "heads", "each", "window"))
 def query_gradient(
-    query, key, value, upstream, lse, average, dquery, lengths, slopes,
-    query_strides, key_strides, value_strides, upstream_strides, dquery_strides,
+    query, key, value, upstream, lse, average, output, dquery, lengths, slopes,
+    query_strides, key_strides, value_strides, upstream_strides, output_strides,
+    dquery_strides,
     T, S, heads, each, window, scale, unit, cap,
     D: tl.constexpr, E: tl.constexpr,
     BLOCK_T: tl.constexpr, BLOCK_S: tl.constexpr,
     BLOCK_D: tl.constexpr, BLOCK_E: tl.constexpr,
     CAUSAL: tl.constexpr, SCORE_FUNCTION: tl.constexpr,
 ):  # fmt: skip
-    """Compute the gradient of one tile of queries."""
+    """Compute the gradient of one tile of queries, and their averages."""
     tiles = tl.cdiv(T, BLOCK_T)
     bh = tl.program_id(0) // tiles
     b, h = bh // heads, bh % heads
@@ -117,27 +128,37 @@ def query_gradient(
         upstream_head, row, T, upstream_strides[2], BLOCK_T, E, BLOCK_E
     )
     sums = tl.load(lse + at, mask=rows < T, other=float("inf"))[:, None]
-    means = tl.load(average + at, mask=rows < T, other=0.0)[:, None]
-    positions = (rows + S - T)[:, None]
-    begin, end = 0, length
-    if CAUSAL:
-        begin = tl.maximum(row + S - T - window + 1, 0) // BLOCK_S * BLOCK_S
-        end = tl.minimum(length, tl.minimum(row + BLOCK_T, T) + S - T)
+    output_head = head_pointer(output, output_strides, b, h)
+    outputs = load(output_head, row, T, output_strides[2], BLOCK_T, E, BLOCK_E)
+    means = tl.sum(outputs.to(tl.float32) * upstreams.to(tl.float32), 1)
+    tl.store(average + at, means, mask=rows < T)
+    means, positions = means[:, None], (rows + S - T)[:, None]
+    begin, inside, outside, end = key_ranges(
+        row, T, S, length, window, BLOCK_T, BLOCK_S, CAUSAL
+    )
     dq = tl.zeros([BLOCK_T, BLOCK_D], tl.float32)
-    for column in range(begin, end, BLOCK_S):
-        columns = column + tl.arange(0, BLOCK_S)
-        keys = load(key, column, length, key_strides[2], BLOCK_S, D, BLOCK_D)
-        values = load(
-            value, column, length, value_strides[2], BLOCK_S, E, BLOCK_E
-        )
-        scores = tl.dot(queries, keys.T) * scale
-        scores, derivative = SCORE_FUNCTION(
-            scores, positions, columns[None, :], slope, cap
-        )
-        mask = can_attend(positions, columns[None, :], length, window, CAUSAL)
-        weights = tl.where(mask, tl.exp2(scores - sums), 0.0)
-        dweights = tl.dot(upstreams, values.T)
-        dscores = weights * (dweights - means) * derivative
-        dq = tl.dot(dscores.to(keys.dtype), keys, dq)
+    for part in tl.static_range(0 if CAUSAL else 1, 3):
+        low = begin if part == 0 else (inside if part == 1 else outside)
+        high = inside if part == 0 else (outside if part == 1 else end)
+        for column in range(low, tl.minimum(high, end), BLOCK_S):
+            columns = (column + tl.arange(0, BLOCK_S))[None, :]
+            keys = load(
+                key, column, length, key_strides[2], BLOCK_S, D, BLOCK_D,
+                part != 1,
+            )  # fmt: skip
+            scores, rest, derivative = SCORE_FUNCTION(
+                tl.dot(queries, keys.T), positions, columns, scale, slope, cap
+            )
+            weights = tl.exp2(scores * rest - sums)
+            if part != 1:
+                mask = can_attend(positions, columns, length, window, CAUSAL)
+                weights = tl.where(mask, weights, 0.0)
+            values = load(
+                value, column, length, value_strides[2], BLOCK_S, E, BLOCK_E,
+                part != 1,
+            )  # fmt: skip
+            dweights = tl.dot(upstreams, values.T)
+            dscores = weights * (dweights - means) * derivative
+            dq = tl.dot(dscores.to(keys.dtype), keys, dq)
     dquery = head_pointer(dquery, dquery_strides, b, h)
     store(dq * unit, dquery, row, T, dquery_strides[2], BLOCK_T, D, BLOCK_D)

@@ -1,8 +1,10 @@
 """Score functions of the kernels: soft-cap and ALiBi.
 
-They apply a soft-cap, ALiBi, or both. The kernels take the function as a
-compile-time constant, as FlexAttention takes its `score_mod`. It returns the
-new scores and their derivative with respect to the old ones.
+They apply a soft-cap, ALiBi, or both to the scaled products of queries and
+keys. The kernels take the function as a compile-time constant, as FlexAttention
+takes its `score_mod`. It returns the scores, a scale that is still to be
+multiplied (here 1, because it is already in the scores), and the derivative of
+the scores with respect to the scaled products.
 
 Source: soft-cap: Gemma 2 (2024), section 2, https://arxiv.org/abs/2408.00118;
     ALiBi: Press et al. (2022), section 3, https://arxiv.org/abs/2108.12409
@@ -28,22 +30,24 @@ def tanh(x):
 
 
 @triton.jit
-def apply_softcap(scores, positions, columns, slope, cap):
-    """Return cap · tanh(scores / cap), and its derivative."""
-    squashed = tanh(scores / cap)
-    return cap * squashed, 1.0 - squashed * squashed
+def apply_softcap(scores, positions, columns, scale, slope, cap):
+    """Return cap · tanh(scale · scores / cap), and its derivative."""
+    squashed = tanh(scores * (scale / cap))
+    return cap * squashed, 1.0, 1.0 - squashed * squashed
 
 
 @triton.jit
-def apply_alibi(scores, positions, columns, slope, cap):
-    """Return scores - slope · distance, and the derivative."""
+def apply_alibi(scores, positions, columns, scale, slope, cap):
+    """Return scale · scores - slope · distance, and the derivative."""
     distance = tl.abs(columns - positions).to(tl.float32)
-    return scores - slope * distance, 1.0
+    return scores * scale - slope * distance, 1.0, 1.0
 
 
 @triton.jit
-def apply_softcap_and_alibi(scores, positions, columns, slope, cap):
+def apply_softcap_and_alibi(scores, positions, columns, scale, slope, cap):
     """Return the capped scores with the bias added, and the derivative."""
-    scores, derivative = apply_softcap(scores, positions, columns, slope, cap)
-    scores, _ = apply_alibi(scores, positions, columns, slope, cap)
-    return scores, derivative
+    scores, one, derivative = apply_softcap(
+        scores, positions, columns, scale, slope, cap
+    )
+    scores, _, _ = apply_alibi(scores, positions, columns, one, slope, cap)
+    return scores, one, derivative

@@ -22,6 +22,7 @@ from attnbook.flash.tile import (
     head_pointer,
     head_slope,
     key_length,
+    key_ranges,
     load,
     store,
 )
@@ -39,19 +40,22 @@ def process_keys(
     for start in range(begin, end, BLOCK_S):
         at = positions[:, None]
         columns = (start + tl.arange(0, BLOCK_S))[None, :]
-        keys = load(key, start, length, key_stride, BLOCK_S, D, BLOCK_D)
-        scores = tl.dot(query, keys.T) * scale
-        scores, _ = SCORE_FUNCTION(scores, at, columns, slope, cap)
+        keys = load(key, start, length, key_stride, BLOCK_S, D, BLOCK_D, MASKED)
+        scores, rest, _ = SCORE_FUNCTION(
+            tl.dot(query, keys.T), at, columns, scale, slope, cap
+        )
         if MASKED:
             mask = can_attend(at, columns, length, window, CAUSAL)
             scores = tl.where(mask, scores, float("-inf"))
-        highest = tl.maximum(maximum, tl.max(scores, 1))
+        highest = tl.maximum(maximum, tl.max(scores, 1) * rest)
         # For a query without any key so far, -inf - -inf would be NaN.
         finite = tl.where(highest == float("-inf"), 0.0, highest)
         factor = tl.exp2(maximum - finite)
-        exponentials = tl.exp2(scores - finite[:, None])
+        exponentials = tl.exp2(scores * rest - finite[:, None])
         total = total * factor + tl.sum(exponentials, 1)
-        values = load(value, start, length, value_stride, BLOCK_S, E, BLOCK_E)
+        values = load(
+            value, start, length, value_stride, BLOCK_S, E, BLOCK_E, MASKED
+        )
         output = output * factor[:, None]
         output = tl.dot(exponentials.to(values.dtype), values, output)
         maximum = highest
@@ -82,14 +86,9 @@ def forward(
     length, slope = key_length(lengths, b, S), head_slope(slopes, bh)
     # Some query can attend to keys begin ... end - 1, and all of them to keys
     # inside ... outside - 1.
-    begin, inside, outside, end = 0, 0, length // BLOCK_S * BLOCK_S, length
-    if CAUSAL:
-        first, last = row + S - T, tl.minimum(row + BLOCK_T, T) - 1 + S - T
-        begin = tl.maximum(first - window + 1, 0) // BLOCK_S * BLOCK_S
-        inside = tl.cdiv(tl.maximum(last - window + 1, 0), BLOCK_S) * BLOCK_S
-        outside = tl.maximum(tl.minimum(first + 1, length), 0) // BLOCK_S
-        outside = tl.maximum(outside * BLOCK_S, inside)
-        end = tl.minimum(last + 1, length)
+    begin, inside, outside, end = key_ranges(
+        row, T, S, length, window, BLOCK_T, BLOCK_S, CAUSAL
+    )
     maximum = tl.full([BLOCK_T], float("-inf"), tl.float32)
     total = tl.zeros([BLOCK_T], tl.float32)
     result = tl.zeros([BLOCK_T, BLOCK_E], tl.float32)

@@ -21,7 +21,7 @@ from attnbook.flash.biased import (
 from attnbook.flash.forward import forward as forward_kernel
 from attnbook.flash.options import Options
 from attnbook.flash.sizes import TileSizes, choose_tile_sizes
-from attnbook.flash.tile import keep_scores
+from attnbook.flash.tile import scale_later, scale_now
 
 LOG2_E = math.log2(math.e)
 
@@ -61,12 +61,16 @@ def backward(
     tile: TileSizes | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return the gradients on query, key and value."""
-    query, key, value, upstream = map(
-        make_rows_contiguous, (query, key, value, upstream)
+    query, key, value, upstream, output = map(
+        make_rows_contiguous, (query, key, value, upstream, output)
     )
     (B, H, T, D), (_, G, S, E) = query.shape, value.shape
-    tile = tile or choose_tile("backward", query, E, options)
-    average = (output.float() * upstream.float()).sum(dim=-1)
+    by_queries, by_keys = (
+        tile or choose_tile(kernel, query, E, options)
+        for kernel in ("query_gradient", "key_value_gradient")
+    )
+    # The first kernel stores the averages that the second one reads.
+    average = allocate(query, B, H, T, dtype=torch.float32)
     grads = [allocate(x, *x.shape) for x in (query, key, value)]
     more = expand_per_sequence(query, options)
     given = query, key, value, upstream, lse, average
@@ -77,21 +81,17 @@ def backward(
         unit,
         compute_softcap(options),
     )
-    fixed = list_constants(D, E, tile, options)
     with torch.cuda.device_of(query):
-        back.key_value_gradient[(triton.cdiv(S, tile.keys) * B * G,)](
-            *given, *grads[1:], *more, *read, *map(read_strides, grads[1:]),
-            *last, **fixed,
+        back.query_gradient[(triton.cdiv(T, by_queries.queries) * B * H,)](
+            *given, output, grads[0], *more,
+            *read, *map(read_strides, (output, grads[0])), *last,
+            **list_constants(D, E, by_queries, options),
         )  # fmt: skip
-        back.query_gradient[(triton.cdiv(T, tile.queries) * B * H,)](
-            *given,
-            grads[0],
-            *more,
-            *read,
-            read_strides(grads[0]),
-            *last,
-            **fixed,
-        )
+        back.key_value_gradient[(triton.cdiv(S, by_keys.keys) * B * G,)](
+            *given, *grads[1:], *more,
+            *read, *map(read_strides, grads[1:]), *last,
+            **list_constants(D, E, by_keys, options),
+        )  # fmt: skip
     return grads[0], grads[1], grads[2]
 
 
@@ -151,10 +151,16 @@ def compute_softcap(options: Options) -> float:
     return (options.softcap or 0.0) * LOG2_E
 
 
-def choose_score_function(options: Options) -> Callable[..., Any]:
-    """Return the score function of the kernels."""
+def choose_score_function(options: Options, D: int) -> Callable[..., Any]:
+    """Return the score function of the kernels.
+
+    A scale that is not above 0, or that float32 rounds to 0, cannot be
+    multiplied after the maximum.
+    """
     if options.softcap is None:
-        return keep_scores if options.alibi_slopes is None else apply_alibi
+        if options.alibi_slopes is not None:
+            return apply_alibi
+        return scale_later if options.factor(D) > 2.0**-100 else scale_now
     return (
         apply_softcap
         if options.alibi_slopes is None
@@ -174,16 +180,16 @@ def list_constants(
         "BLOCK_D": max(16, triton.next_power_of_2(D)),
         "BLOCK_E": max(16, triton.next_power_of_2(E)),
         "CAUSAL": bool(options.causal or options.window),
-        "SCORE_FUNCTION": choose_score_function(options),
+        "SCORE_FUNCTION": choose_score_function(options, D),
         "num_warps": tile.warps,
         "num_stages": tile.stages,
     }
 
 
 def choose_tile(
-    direction: str, query: Tensor, E: int, options: Options
+    kernel: str, query: Tensor, E: int, options: Options
 ) -> TileSizes:
-    """Return the tile sizes of a pass on the GPU that holds the query."""
+    """Return the tile sizes of a kernel on the GPU that holds the query."""
     capability = torch.cuda.get_device_capability(query.device)
     width, capped = max(query.shape[-1], E), options.softcap is not None
-    return choose_tile_sizes(direction, capability, query.dtype, width, capped)
+    return choose_tile_sizes(kernel, capability, query.dtype, width, capped)

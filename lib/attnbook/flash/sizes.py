@@ -37,56 +37,88 @@ SHARED = {
     (12, 0): 99 * 1024,
 }
 # On a T4 Triton multiplies without tensor cores: small tiles, one at a time.
-# A test compiles all of these and checks that no kernel spills registers.
+# A test compiles all of these and reads the code: no kernel spills registers,
+# none computes a product twice.
 TURING = {
     "forward": TileSizes(32, 32, 4, 1),
-    "backward": TileSizes(32, 32, 8, 1),
+    "key_value_gradient": TileSizes(32, 32, 8, 1),
+    "query_gradient": TileSizes(32, 32, 8, 1),
 }
-# pass, amount of shared memory -> widest row -> sizes
+# A warp multiplies at least 16 rows: those of a tile of queries, and in the
+# kernel of the gradients of keys and values, of keys. With fewer than 16 rows a
+# warp, several warps compute the same product. Below 9.0 the warps divide the
+# rows only if a tile has as many rows as columns, and as a row has numbers.
+# With 3 stages one tile is on its way while another is multiplied; with 2 a
+# copy begins when the last product begins, and the next product waits for it.
+# kernel, amount of shared memory -> widest row -> sizes
 TABLE = {
     ("forward", "hopper"): {
-        64: TileSizes(128, 128, 8, 2),
-        128: TileSizes(128, 128, 8, 2),
+        64: TileSizes(128, 128, 8, 3),
+        128: TileSizes(128, 128, 8, 3),
         256: TileSizes(128, 64, 8, 2),
     },
     ("forward", "roomy"): {
-        64: TileSizes(128, 64, 8, 2),
-        128: TileSizes(64, 64, 4, 2),
-        256: TileSizes(64, 32, 8, 2),
+        64: TileSizes(128, 64, 4, 3),
+        128: TileSizes(128, 64, 8, 3),
+        256: TileSizes(64, 64, 8, 2),
     },
     ("forward", "small"): {
+        64: TileSizes(128, 64, 4, 3),
+        128: TileSizes(128, 32, 8, 3),
+        256: TileSizes(64, 32, 4, 1),
+    },
+    ("key_value_gradient", "hopper"): {
+        64: TileSizes(64, 128, 8, 3),
+        128: TileSizes(32, 128, 8, 3),
+        256: TileSizes(64, 32, 8, 2),
+    },
+    ("key_value_gradient", "roomy"): {
+        64: TileSizes(32, 128, 8, 3),
+        128: TileSizes(64, 64, 8, 3),
+        256: TileSizes(64, 32, 8, 2),
+    },
+    ("key_value_gradient", "small"): {
+        64: TileSizes(32, 128, 8, 3),
+        128: TileSizes(16, 128, 8, 2),
+        256: TileSizes(32, 32, 4, 1),
+    },
+    ("query_gradient", "hopper"): {
+        64: TileSizes(128, 64, 8, 3),
+        128: TileSizes(128, 64, 8, 3),
+        256: TileSizes(32, 64, 8, 2),
+    },
+    ("query_gradient", "roomy"): {
+        64: TileSizes(128, 64, 8, 3),
+        128: TileSizes(128, 32, 8, 3),
+        256: TileSizes(32, 64, 8, 2),
+    },
+    ("query_gradient", "small"): {
+        64: TileSizes(128, 64, 8, 3),
+        128: TileSizes(128, 32, 8, 2),
+        256: TileSizes(32, 32, 4, 1),
+    },
+    # From 10.0 to 11.0, matrix products are added up in a memory of their own.
+    # With larger tiles, kernels for rows 128 wide spill registers there.
+    ("forward", "tensor memory"): {
         64: TileSizes(128, 64, 8, 2),
         128: TileSizes(64, 64, 4, 2),
         256: TileSizes(64, 32, 8, 1),
     },
-    ("backward", "hopper"): {
-        64: TileSizes(64, 128, 8, 2),
-        128: TileSizes(64, 64, 8, 2),
-        256: TileSizes(32, 32, 8, 1),
-    },
-    ("backward", "roomy"): {
-        64: TileSizes(32, 64, 4, 2),
-        128: TileSizes(64, 64, 8, 2),
-        256: TileSizes(32, 32, 8, 1),
-    },
-    ("backward", "small"): {
+}
+for kernel in ("key_value_gradient", "query_gradient"):
+    TABLE[kernel, "tensor memory"] = {
         64: TileSizes(32, 64, 4, 2),
         128: TileSizes(32, 64, 8, 2),
         256: TileSizes(32, 32, 8, 1),
-    },
-}
-# From 10.0 to 11.0, matrix products are added up in a memory of their own.
-# With larger tiles, backward passes over rows 128 wide spill registers there.
-for way in ("forward", "backward"):
-    TABLE[way, "tensor memory"] = TABLE[way, "small"]
+    }
 
 # A soft-cap needs additional registers.
 CAPPED = {
-    ("forward", "roomy", 128): TileSizes(64, 32, 4, 2),
-    ("forward", "small", 128): TileSizes(64, 32, 4, 2),
+    ("forward", "roomy", 64): TileSizes(128, 64, 8, 3),
+    ("forward", "small", 64): TileSizes(128, 64, 8, 3),
+    ("forward", "roomy", 128): TileSizes(128, 32, 8, 3),
     ("forward", "tensor memory", 64): TileSizes(128, 32, 8, 2),
     ("forward", "tensor memory", 128): TileSizes(64, 32, 4, 2),
-    ("backward", "hopper", 128): TileSizes(64, 64, 8, 1),
 }
 
 
@@ -128,7 +160,7 @@ def find_gpu_limit(
 
 
 def choose_tile_sizes(
-    direction: str,
+    kernel: str,
     capability: tuple[int, int],
     dtype: torch.dtype,
     width: int,
@@ -137,7 +169,7 @@ def choose_tile_sizes(
     """Return the tile sizes for a GPU, a precision and the widest row.
 
     Args:
-        direction: "forward" or "backward".
+        kernel: "forward", "key_value_gradient" or "query_gradient".
         capability: of the GPU, as (major, minor).
         dtype: of query, key and value.
         width: the larger of D and E.
@@ -150,8 +182,8 @@ def choose_tile_sizes(
     if reason is not None:
         raise ValueError(f"{reason[0]}, not {reason[1]}")
     if capability < (8, 0):
-        return TURING[direction]
-    kind = direction, find_gpu_family(capability)
+        return TURING[kernel]
+    kind = kernel, find_gpu_family(capability)
     widest = next(w for w in TABLE[kind] if width <= w)
     found = TABLE[kind][widest]
     return CAPPED.get((*kind, widest), found) if capped else found

@@ -29,12 +29,20 @@ def tile_pointers(
 def load(
     base, first, count, stride,
     ROWS: tl.constexpr, WIDTH: tl.constexpr, LANES: tl.constexpr,
+    EDGE: tl.constexpr = True,
 ):  # fmt: skip
-    """Load some rows; rows and lanes that do not exist are zeros."""
+    """Load some rows; rows and lanes that do not exist are zeros.
+
+    Without EDGE all rows exist, and none is compared with their count.
+    """
     pointers, valid = tile_pointers(
         base, first, count, stride, ROWS, WIDTH, LANES
     )
-    return tl.load(pointers, mask=valid, other=0.0)
+    if EDGE or WIDTH != LANES:
+        tile = tl.load(pointers, mask=valid, other=0.0)
+    else:
+        tile = tl.load(pointers)
+    return tile
 
 
 @triton.jit
@@ -79,6 +87,51 @@ def head_slope(slopes, bh):
 
 
 @triton.jit
+def key_ranges(
+    row, T, S, length, window,
+    BLOCK_T: tl.constexpr, BLOCK_S: tl.constexpr, CAUSAL: tl.constexpr,
+):  # fmt: skip
+    """Return which keys the queries of a tile can attend to.
+
+    Returns:
+        begin, inside, outside, end: some query can attend to keys
+            begin ... end - 1, all of them to keys inside ... outside - 1.
+    """
+    begin, inside, outside, end = 0, 0, length // BLOCK_S * BLOCK_S, length
+    if CAUSAL:
+        first, last = row + S - T, tl.minimum(row + BLOCK_T, T) - 1 + S - T
+        begin = tl.maximum(first - window + 1, 0) // BLOCK_S * BLOCK_S
+        inside = tl.cdiv(tl.maximum(last - window + 1, 0), BLOCK_S) * BLOCK_S
+        outside = tl.maximum(tl.minimum(first + 1, length), 0) // BLOCK_S
+        outside = tl.maximum(outside * BLOCK_S, inside)
+        end = tl.minimum(last + 1, length)
+    return begin, inside, outside, end
+
+
+@triton.jit
+def query_ranges(
+    column, T, S, length, window,
+    BLOCK_T: tl.constexpr, BLOCK_S: tl.constexpr, CAUSAL: tl.constexpr,
+):  # fmt: skip
+    """Return which queries can attend to the keys of a tile.
+
+    Returns:
+        begin, inside, outside, end: queries begin ... end - 1 can attend to
+            some key of the tile, queries inside ... outside - 1 to all of them
+            that are not padding.
+    """
+    begin, inside, outside, end = 0, 0, T // BLOCK_T * BLOCK_T, T
+    if CAUSAL:
+        first = column - S + T  # the query with the position of the first key
+        begin = tl.maximum(first, 0) // BLOCK_T * BLOCK_T
+        inside = tl.cdiv(tl.maximum(first + BLOCK_S - 1, 0), BLOCK_T) * BLOCK_T
+        outside = tl.minimum(tl.maximum(first + window, 0), T) // BLOCK_T
+        outside = tl.maximum(outside * BLOCK_T, inside)
+        end = tl.minimum(T, first + window + BLOCK_S - 1)
+    return begin, inside, outside, tl.where(column < length, end, 0)
+
+
+@triton.jit
 def can_attend(positions, columns, length, window, CAUSAL: tl.constexpr):
     """Return which keys the queries at these positions can attend to."""
     mask = columns < length
@@ -88,6 +141,16 @@ def can_attend(positions, columns, length, window, CAUSAL: tl.constexpr):
 
 
 @triton.jit
-def keep_scores(scores, positions, columns, slope, cap):
-    """Return the scores unchanged, and their derivative, which is 1."""
-    return scores, 1.0
+def scale_later(scores, positions, columns, scale, slope, cap):
+    """Return the products, the scale that is still to be multiplied, and 1.
+
+    One instruction then multiplies by the scale and subtracts the maximum. It
+    is the maximum of the scaled scores only if the scale is above 0.
+    """
+    return scores, scale, 1.0
+
+
+@triton.jit
+def scale_now(scores, positions, columns, scale, slope, cap):
+    """Return the scaled products, no further scale, and the derivative 1."""
+    return scores * scale, 1.0, 1.0

@@ -115,7 +115,24 @@ DEVICES = {
         "https://www.nvidia.com/en-us/data-center/h200/",
     ),
 }
+# Multiprocessors: in the makers' documents above.
+PROCESSORS = {
+    "T4": 40,
+    "A100 SXM 80 GB": 108,
+    "H100 SXM": 132,
+    "H200 SXM": 132,
+}
 # Exponentials a second, as section 3.1 of FlashAttention-3 computes them: 16 in
-# each of 132 multiprocessors and each cycle of 1.83 GHz.
+# each of 132 multiprocessors and each cycle of 1.83 GHz. The others have as
+# many a cycle (CUDA C++ Programming Guide, throughput of instructions). Clocks
+# are those at which the rates above are reached.
 # https://arxiv.org/abs/2407.08608
-EXPONENTIAL_RATES = {"H100 SXM": 16 * 132 * 1.83e9}
+CLOCKS = {
+    "T4": 1.59e9,
+    "A100 SXM 80 GB": 1.41e9,
+    "H100 SXM": 1.83e9,
+    "H200 SXM": 1.83e9,
+}
+EXPONENTIAL_RATES = {
+    name: 16 * PROCESSORS[name] * clock for name, clock in CLOCKS.items()
+}

@@ -47,6 +47,11 @@ def test_interpreted_kernels_read_sequences_2_to_the_31_apart():
 
 
 @pytest.mark.long
+def test_exactly_the_tiles_that_need_a_mask_are_masked():
+    assert interpreted()["ranges", "int32"]["wrong"] == []
+
+
+@pytest.mark.long
 def test_offsets_beyond_a_tile_are_computed_in_64_bits():
     """In kernels without one of the conversions, an offset passes the limit."""
     found = interpreted()["narrow", "float32"]
