@@ -191,5 +191,6 @@ def choose_tile(
 ) -> TileSizes:
     """Return the tile sizes of a kernel on the GPU that holds the query."""
     capability = torch.cuda.get_device_capability(query.device)
-    width, capped = max(query.shape[-1], E), options.softcap is not None
-    return choose_tile_sizes(kernel, capability, query.dtype, width, capped)
+    width, dtype = max(query.shape[-1], E), query.dtype
+    biased = options.softcap is not None or options.alibi_slopes is not None
+    return choose_tile_sizes(kernel, capability, dtype, width, biased)

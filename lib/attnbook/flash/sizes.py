@@ -65,7 +65,7 @@ TABLE = {
     ("forward", "small"): {
         64: TileSizes(128, 64, 4, 3),
         128: TileSizes(128, 32, 8, 3),
-        256: TileSizes(64, 32, 4, 1),
+        256: TileSizes(64, 64, 8, 1),
     },
     ("key_value_gradient", "hopper"): {
         64: TileSizes(64, 128, 8, 3),
@@ -80,7 +80,7 @@ TABLE = {
     ("key_value_gradient", "small"): {
         64: TileSizes(32, 128, 8, 3),
         128: TileSizes(16, 128, 8, 2),
-        256: TileSizes(32, 32, 4, 1),
+        256: TileSizes(32, 16, 4, 1),
     },
     ("query_gradient", "hopper"): {
         64: TileSizes(128, 64, 8, 3),
@@ -112,13 +112,16 @@ for kernel in ("key_value_gradient", "query_gradient"):
         256: TileSizes(32, 32, 8, 1),
     }
 
-# A soft-cap needs additional registers.
-CAPPED = {
+# A soft-cap or a bias needs additional registers.
+BIASED = {
     ("forward", "roomy", 64): TileSizes(128, 64, 8, 3),
     ("forward", "small", 64): TileSizes(128, 64, 8, 3),
     ("forward", "roomy", 128): TileSizes(128, 32, 8, 3),
     ("forward", "tensor memory", 64): TileSizes(128, 32, 8, 2),
     ("forward", "tensor memory", 128): TileSizes(64, 32, 4, 2),
+    ("key_value_gradient", "small", 64): TileSizes(16, 128, 8, 3),
+    ("key_value_gradient", "roomy", 128): TileSizes(16, 128, 8, 3),
+    ("key_value_gradient", "roomy", 256): TileSizes(64, 16, 8, 2),
 }
 
 
@@ -164,7 +167,7 @@ def choose_tile_sizes(
     capability: tuple[int, int],
     dtype: torch.dtype,
     width: int,
-    capped: bool = False,
+    biased: bool = False,
 ) -> TileSizes:
     """Return the tile sizes for a GPU, a precision and the widest row.
 
@@ -173,7 +176,7 @@ def choose_tile_sizes(
         capability: of the GPU, as (major, minor).
         dtype: of query, key and value.
         width: the larger of D and E.
-        capped: whether the scores have a soft-cap.
+        biased: whether the scores have a soft-cap or a bias.
 
     Raises:
         ValueError: if the kernels do not run there with these.
@@ -186,4 +189,4 @@ def choose_tile_sizes(
     kind = kernel, find_gpu_family(capability)
     widest = next(w for w in TABLE[kind] if width <= w)
     found = TABLE[kind][widest]
-    return CAPPED.get((*kind, widest), found) if capped else found
+    return BIASED.get((*kind, widest), found) if biased else found
