@@ -108,7 +108,7 @@ def count_tile_pairs(
         ValueError: if a tile is empty.
     """
     if rows < 1 or columns < 1:
-        raise ValueError(f"a tile of {rows} × {columns} scores is empty")
+        raise ValueError(f"a tile of {rows} by {columns} scores is empty")
     T, S = sizes.T, sizes.S
     total = 0
     for first in range(0, S if own_keys else T, rows):
@@ -124,7 +124,7 @@ def count_tile_pairs(
 def count_kernel(
     name: str, sizes: Sizes, rows: int, columns: int, causal: bool = False
 ) -> KernelCount:
-    """Return what a kernel does with tiles of rows × columns scores."""
+    """Return what a kernel does with tiles of rows by columns scores."""
     kernel, heads = KERNELS[name], sizes.B * sizes.H
     tiles = heads * count_tile_pairs(
         sizes, rows, columns, causal, kernel.own_keys

@@ -1,4 +1,4 @@
-"""What the kernels do not do twice, late or in vain, read from compiled code."""
+"""What kernels do not do twice, late or in vain, read from compiled code."""
 
 import re
 import sys
@@ -83,7 +83,7 @@ def test_eight_warps_on_64_rows_compute_some_products_twice():
 def test_half_precision_is_multiplied_and_single_precision_added(
     capability, D, kind, kernel
 ):
-    """The sizes of an instruction, and its kinds: of the sum, left and right."""
+    """Sizes of an instruction, and kinds: of the sum, left and right."""
     code = compiled(capability, D, kind=kind)[kernel]
     wide = capability == HOPPER
     short = "f16" if kind == "float16" else "bf16"
@@ -101,7 +101,8 @@ def test_rows_suffice_for_the_warps(capability, D, kernel):
     """A warp multiplies 16 rows; in one group of rows or several."""
     code = compiled(capability, D)[kernel]
     for product in list_products(code.ttgir):
-        assert product.M >= 16 * code.warps or code.kernel in SHARED_WEIGHTS[D]
+        enough = 16 * code.warps <= product.M
+        assert enough or code.kernel in SHARED_WEIGHTS[D]
 
 
 # On an A100, the warps divide the columns of these tiles instead of the rows.
@@ -186,10 +187,10 @@ def test_scale_and_maximum_take_one_instruction_a_score(capability, D, kernel):
 
 
 def test_the_backward_pass_launches_two_kernels_and_nothing_else():
-    """The average of a query's upstream gradients is not computed beside them."""
-    import compiling
+    """The average of a query's gradients is not computed beside them."""
     from torch.utils._python_dispatch import TorchDispatchMode
 
+    import compiling
     from attnbook.flash import launch
 
     class Operations(TorchDispatchMode):

@@ -40,7 +40,7 @@ def test_tiles_that_contain_a_pair_are_computed(T, S, rows, columns):
 
 
 def test_a_small_call_is_counted_by_hand():
-    """5 queries and 6 keys in tiles of 4 × 4: 2 · 2 tiles, 64 scores a head."""
+    """5 queries, 6 keys, tiles of 4 by 4: 2 · 2 tiles, 64 scores a head."""
     sizes = Sizes(1, 2, 5, 6, 3, 7, G=1, itemsize=2)
     forward = count_kernel("forward", sizes, 4, 4)
     assert forward.exponentials == 2 * 64
@@ -136,5 +136,5 @@ def test_registers_memory_and_warps_limit_the_programs(
 
 @pytest.mark.refusal
 def test_an_empty_tile_is_refused():
-    with pytest.raises(ValueError, match="a tile of 0 × 4 scores is empty"):
+    with pytest.raises(ValueError, match="a tile of 0 by 4 scores is empty"):
         count_kernel("forward", LONG, 0, 4)
