@@ -145,16 +145,16 @@ def count_kernel(
 
 
 def predict_seconds(
-    count: KernelCount, device: str, resident: int = 1, tensor: bool = True
+    count: KernelCount, gpu: str, resident: int = 1, tensor: bool = True
 ) -> dict[str, float]:
     """Return the time by each ceiling, and what they predict together.
 
-    Programs run in waves, as many at a time as the device holds; the last wave
+    Programs run in waves, as many at a time as the GPU holds; the last wave
     may leave a part of it idle.
 
     Args:
         count: of one kernel.
-        device: its name in the presets, which know its published rates.
+        gpu: its name in the presets, which know its published rates.
         resident: programs that a multiprocessor holds at a time.
         tensor: whether tensor cores multiply. Otherwise products and other
             instructions share the units of single precision.
@@ -165,11 +165,11 @@ def predict_seconds(
         softmax for them; "predicted", the former with several programs in a
         multiprocessor, the latter with one.
     """
-    preset, places = DEVICES[device], PROCESSORS[device] * resident
+    preset, places = DEVICES[gpu], PROCESSORS[gpu] * resident
     # A multiply-add counts as two operations, and as one instruction.
     products = count.products / preset.rates[2 if tensor else 4]
     instructions = count.instructions / (preset.rates[4] / 2)
-    exponentials = count.exponentials / EXPONENTIAL_RATES[device]
+    exponentials = count.exponentials / EXPONENTIAL_RATES[gpu]
     waves = -(-count.programs // places) * places / count.programs
     memory = count.bytes / preset.bandwidth
     units = [products, instructions, exponentials]
