@@ -1,7 +1,19 @@
 // Mounts each widget of the page when the reader comes near it: its module from
-// its script, its state from the JSON beside it, its fallback until it stands.
+// its script, which is loaded then, its state from the JSON beside it, its
+// fallback until it stands.
 (() => {
-  const modules = globalThis.bookModules ?? {};
+  const home = document.currentScript.src.replace(/[^/]*$/, "");
+  const loads = {};
+  const fetchScript = (name) => new Promise((then, fail) => {
+    const script = document.createElement("script");
+    script.onload = then;
+    script.onerror = () => fail(new Error(`${name}.js is not there`));
+    script.src = `${home}${name}.js`;
+    document.head.append(script);
+  });
+  const load = async (name) => {
+    if (!globalThis.bookModules?.[name]) await (loads[name] ??= fetchScript(name));
+  };
   const modelOf = (state) => {
     const listeners = {};
     return {
@@ -21,7 +33,8 @@
   const mount = async (place) => {
     const name = place.dataset.bookWidget;
     try {
-      const { render } = modules[name]();
+      await load(name);
+      const { render } = globalThis.bookModules[name]();
       const script = place.querySelector('script[type="application/json"]');
       const state = JSON.parse(script.textContent);
       await rest(); // a slow computer answers in between

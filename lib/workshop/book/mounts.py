@@ -2,7 +2,7 @@
 
 Chromium refuses to import a module from file://, so each widget's module is
 shipped as a function in a classic script: the same text, its exports returned.
-Only the pages on which a widget stands load it.
+A page loads it when the reader comes near the first such widget.
 
 Source: anywidget's front-end module, https://anywidget.dev/en/afm
 """
@@ -54,13 +54,12 @@ def write_modules(app, config) -> None:
 
 
 def load_modules(app, pagename, templatename, context, doctree) -> None:
-    """Load, on each page, just the widgets that stand on it."""
+    """Load, on each page, the styles of its widgets and what mounts them."""
     names = sorted(set(MOUNTED.findall(context.get("body") or "")))
     book = context["book"]
     if names:
         book["styles"].append("widgets/shared.css")
     for name in names:
-        book["scripts"].append(f"widgets/{name}.js")
         if (WIDGETS / f"{name}.css").exists():
             book["styles"].append(f"widgets/{name}.css")
     if names:

@@ -1,8 +1,9 @@
-"""Search: the index of the whole book without numbers.
+"""Search: the index of the whole book without numbers, names as words.
 
 A reader's browser loads the index with the search page. Sphinx's own script
 ignores a number that is searched for, so numbers in the index, which are a
-seventh of its words, are of no use.
+seventh of its words, are of no use. A name such as `is_causal` stands in the
+index as its words, and is split alike when a reader searches for it.
 """
 
 import re
@@ -15,7 +16,13 @@ NUMBER = re.compile(r"\d(?!\d?[a-df-z][a-z]*$)")
 
 
 class BookSearch(SearchEnglish):
-    """English words, without numbers."""
+    """English words, without numbers; an underscore separates two."""
+
+    _word_re = re.compile(r"[^\W_]+")
+    js_splitter_code = (
+        "var splitQuery = (query) => "
+        "query.split(/[^\\p{L}\\p{N}]+/u).filter((word) => word);"
+    )
 
     def word_filter(self, word: str) -> bool:
         """Tell whether a stemmed word stands in the index."""

@@ -3,6 +3,8 @@
 import re
 from pathlib import Path
 
+from workshop.book.mounts import MOUNTED
+
 STATIC = Path(__file__).with_name("theme") / "static"
 NAME = re.compile(r"[\w-]+(?:\.[\w-]+)+")
 
@@ -10,7 +12,8 @@ NAME = re.compile(r"[\w-]+(?:\.[\w-]+)+")
 def drop_unused(app, exception) -> None:
     """Delete what Sphinx and the extensions put there for no page.
 
-    A file is used if a page names it, or a style sheet that is used.
+    A file is used if a page names it, or a style sheet that is used, or if it
+    is the script of one of a page's widgets.
     """
     if exception is not None or app.builder.name != "html":
         return
@@ -22,7 +25,9 @@ def drop_unused(app, exception) -> None:
     ]
     used = set()
     while read:
-        words = set(NAME.findall(read.pop().read_text("utf8")))
+        text = read.pop().read_text("utf8")
+        words = {*NAME.findall(text)}
+        words |= {f"{widget}.js" for widget in MOUNTED.findall(text)}
         found = {p for p in files if p.name in words} - used
         used |= found
         read += [p for p in found if p.suffix == ".css"]

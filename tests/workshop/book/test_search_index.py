@@ -1,4 +1,4 @@
-"""The search index contains words and no numbers."""
+"""The search index contains words and no numbers; names are words, too."""
 
 import pytest
 
@@ -17,6 +17,11 @@ def test_a_number_is_left_out(word):
 )
 def test_a_word_with_digits_is_found(word):
     assert BookSearch({}).word_filter(word)
+
+
+def test_a_name_is_found_by_its_words():
+    words = BookSearch({}).split("attend(is_causal=True, key_2)")
+    assert words == ["attend", "is", "causal", "True", "key", "2"]
 
 
 def test_a_word_that_says_nothing_is_left_out_as_before():

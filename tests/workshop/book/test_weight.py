@@ -8,6 +8,7 @@ import re
 import pytest
 
 from built_pages import HTML, PAGES
+from workshop.book.mounts import MOUNTED
 from workshop.book.page_context import POLICY
 from workshop.book.weights import list_requests, sum_by_kind
 
@@ -67,6 +68,9 @@ def test_pictures_have_a_size_and_load_lazily(page):
 
 def test_every_file_in_the_build_is_used_by_a_page():
     used = set().union(*(list_requests(HTML / name) for name in PAGES))
+    for name in PAGES:  # scripts that are loaded near their widget
+        widgets = MOUNTED.findall((HTML / name).read_text("utf8"))
+        used |= {HTML / f"_static/widgets/{x}.js" for x in widgets}
     for folder in ("_static", "_images"):
         shipped = {p for p in (HTML / folder).rglob("*") if p.is_file()}
         assert shipped - used == set()
