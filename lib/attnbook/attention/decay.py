@@ -6,14 +6,17 @@ r ≤ 0 is the rate: one number for each head, or one for each channel.
 
 No rate is ever divided by. The usual formula multiplies the query by
 exp(r_1 + ... + r_i) and the key by exp(-(r_1 + ... + r_j)), and the second
-factor overflows where the memory decays quickly. Here a chunk is cut into
-halves again and again: between the halves every query comes after every key,
+factor overflows where the memory decays quickly. With one rate for each head,
+the decay between every two positions is computed instead. With one for each
+channel that would be a matrix for each channel: there a chunk is cut into
+halves again and again, between the halves every query comes after every key,
 and both factors, measured from the cut, are at most 1.
 
 Source: the scalar rate: Yang et al. (2025), section 3,
-    https://arxiv.org/abs/2412.06464; one rate for each channel: Kimi Team
-    (2025), section 3, https://arxiv.org/abs/2510.26692. The halving is this
-    book's; the papers cut a chunk into equal parts.
+    https://arxiv.org/abs/2412.06464, and its sums: Dao and Gu (2024), listing
+    1 (segsum), https://arxiv.org/abs/2405.21060; one rate for each channel:
+    Kimi Team (2025), section 3, https://arxiv.org/abs/2510.26692. The halving
+    is this book's; the papers cut a chunk into equal parts.
 Axes: R positions of a chunk, D width of query and key
 """
 
@@ -69,6 +72,18 @@ def decay_chunk(
     return from_start, sum_rates_to_end(rate).exp(), whole
 
 
+def compute_decays(rate: Float[Tensor, "*B R 1"]) -> Float[Tensor, "*B R R"]:
+    """Return what is left at position i of what was written at position j.
+
+    Entries above the diagonal are 0. Each sum has only the rates between both
+    positions, since a difference of two sums from the beginning would lose
+    digits.
+    """
+    R = rate.shape[-2]
+    between = rate.expand(*rate.shape[:-1], R).tril(-1).cumsum(-2)
+    return between.exp().tril()
+
+
 def sum_decayed_products(
     query: Float[Tensor, "*B R D"],
     key: Float[Tensor, "*B R D"],
@@ -86,6 +101,8 @@ def sum_decayed_products(
     """
     if rate is None:
         return query @ key.transpose(-2, -1)
+    if rate.shape[-1] == 1:
+        return (query @ key.transpose(-2, -1)) * compute_decays(rate)
     R = query.shape[-2]
     if R == 1:
         return (query * key).sum(dim=-1, keepdim=True)

@@ -126,12 +126,15 @@ def attend_delta_recurrent(
         ValueError: as in `step_delta`, or if the numbers of positions differ.
     """
     state = check_delta_inputs(query, key, value, beta, log_decay, state)
-    rates = None if log_decay is None else read_decay(log_decay)
+    rates = None if log_decay is None else read_decay(log_decay).unbind(-2)
+    betas = beta.unbind(-1)
     outputs = [value[..., :0, :].to(query.dtype)]
-    for t in range(query.shape[-2]):
-        rate = None if rates is None else rates[..., t, :]
-        q, k, v = (x[..., t, :] for x in (query, key, value))
-        output, state = write_and_read(state, q, k, v, beta[..., t], rate)
+    # `unbind` goes back through one stack; the gradient of each x[..., t, :]
+    # would be as large as x, and all of them quadratic in the length.
+    steps = zip(*(x.unbind(-2) for x in (query, key, value)), strict=True)
+    for t, (q, k, v) in enumerate(steps):
+        rate = None if rates is None else rates[t]
+        output, state = write_and_read(state, q, k, v, betas[t], rate)
         outputs.append(output[..., None, :])
     return DeltaResult(torch.cat(outputs, dim=-2), state)
 
@@ -178,12 +181,15 @@ def attend_delta_chunked(
     new, erased = solved.split([v.shape[-1], k.shape[-1]], dim=-1)
     weights = sum_decayed_products(q, k, rate).tril()
     read, kept = q * from_start, (k * to_end).transpose(-2, -1)
+    parts = new, erased, weights, read, kept, whole
     outputs = []
-    for n in range(q.shape[-3]):
-        written = new[..., n, :, :] - erased[..., n, :, :] @ state
-        output = read[..., n, :, :] @ state + weights[..., n, :, :] @ written
+    for u, erase, weight, reader, keep, fade in zip(
+        *(part.unbind(-3) for part in parts), strict=True
+    ):
+        written = u - erase @ state
+        output = reader @ state + weight @ written
         outputs.append(output.to(query.dtype))
-        state = state * whole[..., n, :, :] + kept[..., n, :, :] @ written
+        state = state * fade + keep @ written
     output = torch.cat([value[..., :0, :].to(query.dtype), *outputs], dim=-2)
     return DeltaResult(output[..., : query.shape[-2], :], state)
 

@@ -172,8 +172,10 @@ def attend_linear_recurrent(
     phi = check_causal_inputs(query, key, value, features)[1]
     state, normalizer = start_state(phi, value, state, normalizer)
     outputs = [value[..., :0, :].to(query.dtype)]
-    for t in range(query.shape[-2]):
-        q, k, v = (x[..., t, :] for x in (query, key, value))
+    # `unbind` goes back through one stack; the gradient of each x[..., t, :]
+    # would be as large as x, and all of them quadratic in the length.
+    steps = zip(*(x.unbind(-2) for x in (query, key, value)), strict=True)
+    for q, k, v in steps:
         output, state, normalizer = step_linear(
             state, normalizer, q, k, v, features
         )

@@ -51,6 +51,19 @@ FAMILIES: dict[str, dict[str, tuple]] = {
         "ALiBi": (ORANGE, "-", "P"),
         "RoPE": (BLUE, "-", "o"),
     },
+    "mixers": {
+        "softmax attention": (BLUE, "-", "o"),
+        "softmax attention, reference": (GRAY, ":", "x"),
+        "window": (ORANGE, "--", "s"),
+        "linear attention": (GREEN, ":", "D"),
+        "delta rule": (INK, "-.", "^"),
+        "gated delta rule": (PINK, LONG_DASHES, "v"),
+    },
+    "selections": {
+        "window and first token": (ORANGE, "-", "P"),
+        "oracle top-k": (GREEN, "-.", "^"),
+        "oracle blocks": (INK, ":", "D"),
+    },
     "norms": {
         "pre-norm": (BLUE, "-", "o"),
         "post-norm": (ORANGE, "--", "s"),
