@@ -6,6 +6,7 @@ Source: PyTorch's benchmark utilities,
 """
 
 import random
+import time
 from collections.abc import Callable, Mapping
 
 import torch
@@ -15,7 +16,10 @@ MIN_RUN_SECONDS = 1e-3
 
 
 def measure_seconds(
-    call: Callable[[], object], times: int = 1, device: str = "cpu"
+    call: Callable[[], object],
+    times: int = 1,
+    device: str = "cpu",
+    clock: Callable[[], float] = time.perf_counter,
 ) -> float:
     """Return the seconds of a call that has run before.
 
@@ -24,10 +28,13 @@ def measure_seconds(
             clock no longer matters.
         times: how many calls are timed on a GPU, one after the other.
         device: "cpu", or "cuda" for the time between two events on the GPU.
+        clock: read on a CPU; `time.process_time` leaves out other processes.
     """
     if device == "cpu":
         threads = torch.get_num_threads()
-        timer = Timer("call()", globals={"call": call}, num_threads=threads)
+        timer = Timer(
+            "call()", globals={"call": call}, timer=clock, num_threads=threads
+        )
         return timer.blocked_autorange(min_run_time=MIN_RUN_SECONDS).median
     begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     begin.record()
@@ -39,7 +46,10 @@ def measure_seconds(
 
 
 def time_calls(
-    calls: Mapping[str, Callable[[], object]], rounds: int, device: str = "cpu"
+    calls: Mapping[str, Callable[[], object]],
+    rounds: int,
+    device: str = "cpu",
+    clock: Callable[[], float] = time.perf_counter,
 ) -> dict[str, list[float]]:
     """Return the seconds of every call in every round, after a warm-up.
 
@@ -50,6 +60,7 @@ def time_calls(
         calls: what is timed, by name.
         rounds: how often each call is timed.
         device: "cpu" or "cuda".
+        clock: read on a CPU.
     """
     for call in calls.values():
         call()
@@ -57,5 +68,6 @@ def time_calls(
     taken: dict[str, list[float]] = {name: [] for name in calls}
     for _ in range(rounds):
         for name in rng.sample(list(calls), len(calls)):
-            taken[name].append(measure_seconds(calls[name], device=device))
+            seconds = measure_seconds(calls[name], device=device, clock=clock)
+            taken[name].append(seconds)
     return taken

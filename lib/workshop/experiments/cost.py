@@ -3,6 +3,7 @@
 Axes: B batch, H heads, T queries, S keys, D width of query and key
 """
 
+import time
 from collections.abc import Callable, Sequence
 
 import torch
@@ -13,6 +14,7 @@ from workshop.bench.timing import compute_quartiles
 
 DRAWS = 2000  # of the bootstrap
 Calls = dict[str, Callable[[], object]]
+Clock = Callable[[], float]
 
 
 def make_forward_call(
@@ -36,10 +38,12 @@ def make_training_call(
     return lambda: torch.autograd.grad(attention(*leaves), leaves, upstream)
 
 
-def summarize_times(calls: Calls, rounds: int) -> dict[str, dict[str, float]]:
+def summarize_times(
+    calls: Calls, rounds: int, clock: Clock = time.perf_counter
+) -> dict[str, dict[str, float]]:
     """Return quartiles and the least of each call's milliseconds."""
     found = {}
-    for name, taken in time_calls(calls, rounds).items():
+    for name, taken in time_calls(calls, rounds, clock=clock).items():
         milliseconds = [1000 * seconds for seconds in taken]
         low, middle, high = compute_quartiles(milliseconds)
         found[name] = {"low": low, "middle": middle, "high": high}
@@ -48,7 +52,11 @@ def summarize_times(calls: Calls, rounds: int) -> dict[str, dict[str, float]]:
 
 
 def compare_directions(
-    ours: Callable, theirs: Callable, inputs: Sequence[Tensor], rounds: int
+    ours: Callable,
+    theirs: Callable,
+    inputs: Sequence[Tensor],
+    rounds: int,
+    clock: Clock = time.perf_counter,
 ) -> dict[str, dict[str, float]]:
     """Return the time ratio of two implementations, forward and of both passes.
 
@@ -57,10 +65,11 @@ def compare_directions(
         theirs: another one.
         inputs: query, key, value and upstream.
         rounds: how often both are timed.
+        clock: what is read.
     """
     return {
         name: compute_time_ratio(
-            direction(ours, inputs), direction(theirs, inputs), rounds
+            direction(ours, inputs), direction(theirs, inputs), rounds, clock
         )
         for name, direction in (
             ("forward", make_forward_call),
@@ -70,13 +79,16 @@ def compare_directions(
 
 
 def compute_time_ratio(
-    ours: Callable, theirs: Callable, rounds: int
+    ours: Callable,
+    theirs: Callable,
+    rounds: int,
+    clock: Clock = time.perf_counter,
 ) -> dict[str, float]:
     """Return the middle ratio of the rounds, and its 95 % bootstrap interval.
 
     Both are timed in every round, so that what a round does to both cancels.
     """
-    taken = time_calls({"ours": ours, "theirs": theirs}, rounds)
+    taken = time_calls({"ours": ours, "theirs": theirs}, rounds, clock=clock)
     times = {
         name: 1000 * torch.tensor(seconds, dtype=torch.float64)
         for name, seconds in taken.items()
