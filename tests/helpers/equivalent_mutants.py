@@ -208,6 +208,34 @@ RULES = (
         "any finite number",
     ),
     ("merge", r"number: 0\.0 → 1\.0", "any finite shift of an empty row"),
+    ("longformer_mask", r"^sides: index", "a distance has no direction"),
+    ("linear_attention", r"sign: -2 → 2", "of four axes, 2 is the same as -2"),
+    (
+        "pattern_counts",
+        r"length - 1 → (length \+ 1|1 - length)|number: 1 → 2",
+        "the first of the sets is only compared with the second, and the last "
+        "two are equal",
+    ),
+    (
+        "linear_fault",
+        r"^arguments: differ\(",
+        "whether two tensors differ has no order",
+    ),
+    (
+        "linear_fault",
+        r"number: (20 → 21|3 → 4|0 → 1|1 → 2)|→ (weights|gradient)\[",
+        "another length, width, position or sum shows the same fault",
+    ),
+    (
+        "memory_kind",
+        r"^comparison: .* > .* → .* >= ",
+        "what the kinds return lies far from these limits",
+    ),
+    (
+        "memory_kind",
+        r"number: (100\.0 → 101\.0|0 → 1|1 → 2)",
+        "any large value outside of the window shows the same",
+    ),
 )
 
 

@@ -111,7 +111,7 @@ def report_page(page, name):
     page.emulate_media(color_scheme="dark")
     found["dark"] = find_low_contrast(page)
     if chapter:
-        figure = page.locator("div.cell_output img").first
+        figure = page.locator("div.cell_output img:visible").first
         found["dark"]["corners"] = read_corners(figure)
         found["paper"] = check_print(page)
     found["moving"] = find_motion(page)

@@ -11,6 +11,7 @@ from attnbook.widgets.attention_map import AttentionMap
 from attnbook.widgets.base import BookWidget
 from attnbook.widgets.cost_calculator import CostCalculator
 from attnbook.widgets.mask_builder import MaskBuilder
+from attnbook.widgets.pattern_explorer import PatternExplorer
 from attnbook.widgets.position_explorer import PositionExplorer
 from attnbook.widgets.soft_lookup import COLORS, SoftLookup
 from attnbook.widgets.tile_stepper import TileStepper
@@ -54,6 +55,14 @@ def make_translation_map(source, output):
     return TranslationMap([example])
 
 
+def make_pattern_explorer(tokens, **given):
+    """Return an explorer in whose map queries attend to past keys equally."""
+    rows = [[1000 // (t + 1)] * (t + 1) for t in range(len(tokens))]
+    heads = [{"title": tokens[0], "thousandths": rows}] * 2
+    example = {"title": tokens[0], "tokens": tokens, "heads": heads}
+    return PatternExplorer(example, **given)
+
+
 def make_lookup(label):
     """Return a soft lookup whose first key has this label."""
     return SoftLookup([{**COLORS[0], "label": label}, *COLORS[1:]])
@@ -68,6 +77,9 @@ def make_calculator(name):
 GIVEN = {
     "alignment_player": make_alignment_player(["i", "am"], ["je", "suis"]),
     "attention_map": make_attention_map(["the", "cat", "sat"]),
+    "pattern_explorer": make_pattern_explorer(
+        [f" word{t}" for t in range(16)], window=4
+    ),
     "translation_map": make_translation_map(["i", "am"], ["je", "suis"]),
 }
 
@@ -97,6 +109,7 @@ HOSTILE = {
     "alignment_player": make_alignment_player([MARKUP, "am"], [MARKUP, "b"]),
     "attention_map": make_attention_map([MARKUP, "cat", "sat"]),
     "cost_calculator": make_calculator(MARKUP),
+    "pattern_explorer": make_pattern_explorer([MARKUP, "am"], window=1),
     "soft_lookup": make_lookup(MARKUP),
     "translation_map": make_translation_map([MARKUP, "am"], [MARKUP, "b"]),
 }
@@ -106,6 +119,9 @@ WIDE = {
     "attention_map": AttentionMap(load_maps(), heads="all"),
     "cost_calculator": make_calculator("Rechenkostenmodell" * 5),
     "mask_builder": MaskBuilder(WIDE_PARTS, T=10, S=10),
+    "pattern_explorer": make_pattern_explorer(
+        [LONG_WORD, *(f"word{t}" for t in range(63))], block=8, random_blocks=2
+    ),
     "position_explorer": PositionExplorer("sinusoidal", width=32, base=5e5),
     "soft_lookup": make_lookup(LONG_WORD),
     "tile_stepper": TileStepper(T=10, S=10, rows=3, columns=10, step=4),

@@ -15,11 +15,17 @@ from attnbook.models.pretrained import NAMES, SIZES
 from attnbook.models.smollm2 import load_smollm2, load_smollm2_tokenizer
 from attnbook.positions.rotary import halves_permutation
 from attnbook.records import read_record
+from workshop.experiments.selected_attention import (
+    SelectedAttention,
+    measure_selection,
+)
 from workshop.experiments.smollm2 import (
     compute_second_half_loss,
     read_help_text,
     split_into_passages,
 )
+from workshop.experiments.smollm2_keys import list_variants
+from workshop.experiments.smollm2_text import cut_passage, read_lines
 
 RESULTS = read_record("smollm2_predictions")["results"]
 LIMIT = 1e-2
@@ -53,6 +59,18 @@ def test_the_loss_of_a_passage_is_the_one_recorded():
     ids = tokenizer().encode(read_help_text()).ids
     found = compute_second_half_loss(model(), split_into_passages(ids)[0])
     assert found == pytest.approx(RESULTS["passages"][0], abs=1e-3)
+
+
+@pytest.mark.parametrize("name", ["full", "window 64, 1 sink", "oracle top 8"])
+def test_the_loss_with_selected_keys_is_the_one_recorded(name):
+    results = read_record("smollm2_keys")["results"]
+    row = next(x for x in results["variants"] if x["name"] == name)
+    variant = next(x for x in list_variants() if x.name == name)
+    selected = load_smollm2(SelectedAttention)
+    ids = cut_passage(tokenizer(), read_lines(), results["first_lines"][0])
+    found = measure_selection(selected, [ids], variant.select)
+    # Weights that nearly tie may change places: another key, another loss.
+    assert found["losses"][0] == pytest.approx(row["losses"][0], abs=5e-3)
 
 
 def test_a_text_comes_back_from_its_symbols():

@@ -86,6 +86,7 @@ CASES = {
     "a decay for each channel": (11, D, 1.0),
     "hardly any decay": (11, D, 1e-3),
     "decays that would overflow if they were divided by": (11, D, 90.0),
+    "such a decay for each head": (11, 1, 90.0),
 }
 
 

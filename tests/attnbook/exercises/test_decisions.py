@@ -36,6 +36,7 @@ DIAGNOSES = {
     ("positions", "check_rotary_fault"),
     ("transformer", "check_block_fault"),
     ("flash_attention", "check_tiled_fault"),
+    ("efficient_attention", "check_linear_fault"),
 }
 SEEDS = range(FIRST, FIRST + 5)
 WIDER = 2 * 3**0.5  # attnbook.exercises.tolerance derives it

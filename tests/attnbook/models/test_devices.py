@@ -35,6 +35,8 @@ from attnbook.attention import (
     gradient,
     grouped_query,
     kernel_smoothing,
+    key_selection,
+    lightning_indexer,
     linear,
     linformer,
     local,
@@ -75,6 +77,7 @@ from attnbook.models import (
     pretrained,
     relation_model,
     sequence_layers,
+    sequence_mixers,
     stabilized_attention,
     transformer,
     transformer_blocks,
@@ -316,7 +319,53 @@ def the_delta_rule(p):
 @case
 def decaying_products(p):
     q, rate = p((QUERY, -drawn(B, H, T, D).exp()))
-    return decay.sum_decayed_products(q, q, rate), decay.decay_chunk(q, rate)
+    return (
+        decay.sum_decayed_products(q, q, rate),
+        decay.decay_chunk(q, rate),
+        decay.compute_decays(rate[..., :1]),
+    )
+
+
+@case
+def selected_keys_and_blocks(p):
+    q, k, mask = p((QUERY, KEY[..., :4, :], MASK[:, :4]))
+    scores = key_selection.score_mean_keys(q, k, 2)
+    return (
+        key_selection.select_top_keys(q @ k.mT, mask, 2),
+        key_selection.sum_over_blocks(q @ k.mT, 2),
+        key_selection.select_top_blocks(scores, mask, 1, 2),
+    )
+
+
+@case
+def an_indexer_and_its_loss(p):
+    indexer = p(made(lambda: lightning_indexer.LightningIndexer(C, 2, 4)))
+    mask = p(torch.ones(T, T).tril().bool())
+    scores, weights = indexer(p(X)), p(drawn(B, H, T, T).softmax(-1))
+    return lightning_indexer.compute_indexer_loss(scores, weights, mask)
+
+
+def run_mixers(p, methods):
+    return [
+        p(made(lambda x=x: sequence_mixers.MixerModel(V, x, C, H, 16, 1)))(
+            p(PREVIOUS)
+        )
+        for x in methods
+    ]
+
+
+FORGETTING = ("delta", "gated delta")
+MIXERS = sequence_mixers.MIXERS | sequence_mixers.MORE_MIXERS
+
+
+@case
+def small_models_with_each_mixer(p):
+    return run_mixers(p, [x for x in MIXERS if x not in FORGETTING])
+
+
+@case(reads=True)
+def small_models_with_the_delta_rule(p):
+    return run_mixers(p, FORGETTING)
 
 
 @case

@@ -20,7 +20,7 @@ ROLES = (
     "button", "checkbox", "combobox", "radio", "slider", "switch", "textbox",
 )  # fmt: skip
 # Without reduced motion, too.
-STILL = ("mask_builder", "soft_lookup", "tile_stepper")
+STILL = ("mask_builder", "pattern_explorer", "soft_lookup", "tile_stepper")
 # Moves every slider, chooses every last option, presses every button.
 USE = """() => {
   const place = document.querySelector("[data-book-widget]");
@@ -54,6 +54,14 @@ INVALID = [
         {}, {"query": None, "positions": "x", "width": "NaN", "pair": -3},
         {"method": BAD, "base": 0},
         {"query": [1e9, -1e9], "positions": [99, -99], "width": 1e9},
+    )),
+    *(("pattern_explorer", given, "text=no map", 1) for given in (
+        {}, {"tokens": ["a"], "heads": 3}, {"tokens": [], "heads": [None]},
+    )),
+    *(("pattern_explorer", given, ".pt-picture", 2) for given in (
+        {"tokens": ["a", None, 3], "heads": [None], "title": BAD},
+        {"tokens": [BAD] * 8, "heads": [{"title": BAD}], "block": 8,
+         "window": "NaN", "random_blocks": 1e9, "orders": 3, "position": {}},
     )),
     *(("cost_calculator", given, "text=There is no", 1) for given in (
         {}, {"models": [None, 3], "devices": "x"}, {"models": [{"name": BAD}]},
