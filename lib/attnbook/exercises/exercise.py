@@ -22,7 +22,7 @@ from attnbook.exercises.cached_outcomes import (
 from attnbook.exercises.derived_cases import DerivedCases
 from attnbook.exercises.difference import Roundings, find_difference
 from attnbook.exercises.guard import ATTENTION, preserve_state, write_full_name
-from attnbook.exercises.hint import Hint, write_hint
+from attnbook.exercises.hint import Hint, decides, write_hint
 from attnbook.exercises.limits import SHOWN
 from attnbook.exercises.mistake import Mistake, Trial
 from attnbook.exercises.named_axes import FIRST
@@ -37,6 +37,7 @@ from attnbook.exercises.outcome import (
 from attnbook.exercises.runner import run, run_rounds
 from attnbook.exercises.verdict import (
     LIMITS,
+    YOURS,
     Finding,
     Verdict,
     describe_case,
@@ -179,6 +180,11 @@ class Exercise:
         takes = tuple(inspect.signature(self.solution).parameters)
         return describe_case(self.draw_cases(trial.seed)[nth], takes)
 
+    def _refuse_in_case(self, finding: Finding, tried: str) -> Verdict:
+        """Return the refusal for what is wrong in a case."""
+        name = YOURS if decides(self) else ""
+        return make_refusal(finding, tried, self.section, name)
+
     def _find_limit(self, trials: tuple[Trial, ...]) -> Verdict | None:
         """Return the refusal of an attempt that ran into a limit."""
         for trial in trials:
@@ -187,7 +193,7 @@ class Exercise:
                     if slug := outcome.stopped:
                         found = make_finding(slug, what=LIMITS[slug])
                         tried = self._describe(trial, nth)
-                        return make_refusal(found, tried, self.section)
+                        return self._refuse_in_case(found, tried)
         return None
 
     def _find_unsteadiness(self, trial: Trial) -> Verdict | None:
@@ -207,7 +213,7 @@ class Exercise:
                 slug = "random"
             if slug:
                 tried = f"twice {self._describe(trial, nth)}"
-                return make_refusal(make_finding(slug), tried, self.section)
+                return self._refuse_in_case(make_finding(slug), tried)
         return None
 
     def _read_trial(self, trial: Trial) -> Trial:
@@ -363,13 +369,13 @@ class Exercise:
                     named = replace(
                         finding, slug=mistake.slug, likely=mistake.because
                     )
-                    return make_refusal(named, tried, self.section)
+                    return self._refuse_in_case(named, tried)
         if which and looks_hard_coded(
             [self.draw_cases(x.seed) for x in (trials[0], trial)],
             {nth for seed, nth in wrong if seed == trial.seed},
         ):
             learned = make_finding("hard-coded", what=lower_first(finding.seen))
-            return make_refusal(learned, tried, self.section)
+            return self._refuse_in_case(learned, tried)
         # Right in some cases where the mistake is wrong.
         near = [
             x for x in self.mistakes if self._equals_mistake(x, trials, wrong)
@@ -378,7 +384,7 @@ class Exercise:
             finding = replace(finding, likely=near[0].because)
         elif not finding.likely:
             finding = replace(finding, likely=cases[trial.seed, nth].likely)
-        return make_refusal(finding, tried, self.section)
+        return self._refuse_in_case(finding, tried)
 
     def _write_remarks(
         self, trials: tuple[Trial, ...], found: list[dict[int, Finding]]

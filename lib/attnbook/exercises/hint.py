@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ast
 import inspect
-import re
 import textwrap
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -19,7 +18,12 @@ from torch import Tensor
 
 from attnbook.exercises.cached_outcomes import compute_outcome
 from attnbook.exercises.edit import EDITS, read_source
-from attnbook.exercises.verdict import describe_case, join_sentences
+from attnbook.exercises.verdict import (
+    YOURS,
+    describe_case,
+    join_sentences,
+    name_function,
+)
 
 if TYPE_CHECKING:
     from attnbook.exercises.exercise import Exercise
@@ -28,8 +32,8 @@ FIRST, STEPS = 2014, 3
 MOST = 8  # names of functions that a hint lists
 # What an answer returns that tests a model or a function.
 DECISIONS = {
-    "cause", "explanation", "fault", "faults", "kind", "limit", "no_leak",
-    "possibility", "reasons",
+    "cause", "explanation", "fault", "faults", "kind", "kinds", "limit",
+    "no_leak", "possibility",
 }  # fmt: skip
 OPERATORS = (ast.BinOp, ast.BoolOp, ast.Compare, ast.IfExp, ast.UnaryOp)
 
@@ -79,7 +83,7 @@ def ask_question(exercise: Exercise) -> str:
         )
     return join_sentences(
         [
-            f"the first test is {describe_case(case, names)}",
+            f"first, your function is tried {describe_case(case, names)}",
             f"The result is {right}",
             asked,
             f"The section “{exercise.section}” explains what you need",
@@ -117,14 +121,10 @@ def list_parts(exercise: Exercise) -> str:
         for x in exercise.mistakes
         if not (decides(exercise) and x.slug.startswith("always-"))
     ]
-    known = re.sub("^(it|its) ", name_function, tried[0] if tried else "")
+    name = YOURS if decides(exercise) else "the function"
+    known = name_function(tried[0], name) if tried else ""
     avoid = f" A common mistake: {known}." if known else ""
     return f"the solution has {parts}{uses}.{avoid}"
-
-
-def name_function(pronoun: re.Match[str]) -> str:
-    """Return the subject of a sentence that begins with a pronoun."""
-    return "the function " if pronoun[1] == "it" else "the function's "
 
 
 def show_line(exercise: Exercise) -> str:

@@ -14,6 +14,8 @@ from attnbook.exercises.limits import CHARACTERS, SECONDS
 from attnbook.exercises.outcome import Case
 
 LIMITS = {"too-long": f"{SECONDS:.0f}", "too-much": f"{CHARACTERS:,}"}
+# Names the learner's function where another function or a model is given.
+YOURS = "your function"
 SHAPES = 150  # characters that say what a case's inputs are, at most
 
 # What can be seen in every exercise, and what it most likely means.
@@ -86,7 +88,7 @@ COMMON = {
     ),
     "detached": (
         "The values are right, but no gradient reaches `{what}`; expected: "
-        "one that is not zero",
+        "a gradient that is not zero",
         "`detach`, `no_grad`, `.data` or a conversion to Python numbers cuts "
         "it off",
     ),
@@ -177,13 +179,23 @@ def make_finding(
 
 
 def make_refusal(
-    finding: Finding, tried: str = "", section: str = ""
+    finding: Finding, tried: str = "", section: str = "", name: str = ""
 ) -> Verdict:
-    """Return the verdict that words a finding."""
-    likely = finding.likely or OTHERWISE.get(finding.slug, "")
+    """Return the verdict that words a finding.
+
+    Args:
+        finding: what is wrong.
+        tried: the case in which it is wrong.
+        section: to reread.
+        name: of the learner's function, where "it" could be misunderstood.
+    """
+    seen, likely = finding.seen, finding.likely
+    likely = likely or OTHERWISE.get(finding.slug, "")
+    if name:
+        seen, likely = name_function(seen, name), name_function(likely, name)
     parts = [
         f"Tried {tried}" if tried else "",
-        finding.seen,
+        seen,
         f"Most likely, {likely}" if likely else "",
         f"Reread the section “{section}”" if section else "",
     ]
@@ -198,6 +210,17 @@ def make_remark(finding: Finding, case: Case) -> str:
         f"Most likely, {likely}" if likely else "",
     ]
     return join_sentences(parts).removesuffix(".")
+
+
+def name_function(sentence: str, name: str) -> str:
+    """Return a sentence with a name for the pronoun that it begins with."""
+    pronoun, space, rest = sentence.partition(" ")
+    if pronoun.lower() not in ("it", "its"):
+        return sentence
+    if pronoun[0].isupper():
+        name = name[:1].upper() + name[1:]
+    owner = "" if pronoun.lower() == "it" else "'s"
+    return f"{name}{owner}{space}{rest}"
 
 
 def write_seen(finding: Finding, compared: str) -> str:

@@ -81,8 +81,7 @@ check_alignment_error = Exercise(
         Mistake(
             "score-not-error",
             "accuracy instead of error",
-            "it returns the share of links that are right; the error rate is "
-            "the share that is wrong",
+            "it returns 1 minus the error rate",
             count_links(lambda s, p, a, n: (s + p) / (a + n)),
         ),
         Mistake(
@@ -95,8 +94,8 @@ check_alignment_error = Exercise(
         Mistake(
             "possible-only",
             "sure links not counted twice",
-            "the sure links are not counted separately; a sure link that is "
-            "found should count twice, as sure and as possible",
+            "every possible link that is found counts twice; only a sure one "
+            "should count twice, as sure and as possible",
             count_links(lambda s, p, a, n: 1 - 2 * p / (a + n)),
         ),
         Mistake(

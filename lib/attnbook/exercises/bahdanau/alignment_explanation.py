@@ -158,28 +158,29 @@ check_alignment_explanation = Exercise(
             "words-only",
             "only the words are moved",
             "it moves only the words. Then the state of position t is in slot "
-            "t, so the explanations by slot and by position predict the same",
+            "t, so the explanations by slot and by position predict the same "
+            "slot",
             make_design(slots=keep_order),
         ),
         Mistake(
             "states-only",
             "only the states are moved",
             "it moves only the states. Then word t was read at position t, so "
-            "the explanations by position and by word predict the same",
+            "the explanations by position and by word predict the same slot",
             make_design(words=keep_order),
         ),
         Mistake(
             "moves-cancel",
             "the two moves cancel",
             "the two moves cancel: every word is back in its slot, so the "
-            "explanations by slot and by word predict the same",
+            "explanations by slot and by word predict the same slot",
             make_design(words=reverse_order, slots=reverse_order),
         ),
         Mistake(
             "moves-cancel-by-rotation",
             "the states are rotated back",
-            "the states are moved back to where their words came from, so "
-            "the explanations by slot and by word predict the same",
+            "the states are moved back to where their words came from, so the "
+            "explanations by slot and by word predict the same slot",
             make_design(slots=lambda S: rotate(S, -1), steps=lambda S: [0]),
         ),
         Mistake(

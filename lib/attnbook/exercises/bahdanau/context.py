@@ -113,8 +113,9 @@ check_context = Exercise(
         Mistake(
             "zero-score",
             "padding scores set to 0",
-            "the scores of padding are set to 0, and the softmax gives a "
-            "score of 0 positive weight; they should be minus infinity",
+            "the scores of padding are set to 0, but after the softmax, a "
+            "score of 0 still has a positive weight; set them to minus "
+            "infinity",
             average_values(lambda s, real: (s * real).softmax(-1)),
         ),
         Mistake(

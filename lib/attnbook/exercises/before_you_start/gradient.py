@@ -56,7 +56,7 @@ check_gradient = Exercise(
         Mistake(
             "value",
             "value instead of the gradient",
-            "it returns the value of the function, not its gradient",
+            "it returns the sum of the squares, not its gradient",
             sum_squares,
         ),
         Mistake(
@@ -82,8 +82,8 @@ check_gradient = Exercise(
         Mistake(
             "constant",
             "constant function differentiated",
-            "a constant is differentiated, because the weights sum to 1 for "
-            "every x; the exercise asks for the sum of their squares",
+            "the sum of the weights is differentiated, which is 1 for every "
+            "x; the exercise asks for the sum of their squares",
             differentiate(lambda x: x.softmax(-1).sum()),
         ),
         Mistake(

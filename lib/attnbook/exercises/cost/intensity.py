@@ -18,8 +18,8 @@ def intensity(
     B: int, H: int, G: int, T: int, S: int, D: int, itemsize: int
 ) -> float:
     """Return the FLOPs of both products per byte of the fused kernel."""
-    there = flops(B, H, G, T, S, D, D)[0]
-    return there / moved(B, H, G, T, S, D, D, itemsize)[3]
+    forward = flops(B, H, G, T, S, D, D)[0]
+    return forward / moved(B, H, G, T, S, D, D, itemsize)[3]
 
 
 def draw(rng: torch.Generator) -> tuple[Case, ...]:

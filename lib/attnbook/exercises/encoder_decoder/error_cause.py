@@ -125,40 +125,23 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
         step = SmallDecoder(target, noise, frozenset(lost), misled)
         return Case(tries, (step, torch.zeros(2), START, target))
 
+    def lacking(symbols, lost, misled="never"):
+        both = "is misled by its history and " if misled != "never" else ""
+        tries = f"with a decoder that {both}has no information about {symbols}"
+        return case(tries, lost, misled)
+
     cases = (
         case("with a decoder misled by each wrong symbol", (2,), "once"),
         case("with a decoder misled by its state", (3,), "forever"),
         case("with a decoder misled from the first symbol on", (0,), "forever"),
-        case(
-            "with a decoder that lacks the second half", range(4, size), "never"
-        ),
-        case("with a decoder that lacks the middle", (2, 3, 4), "never"),
-        case("with a decoder that lacks two symbols", (3, 4), "never"),
-        case(
-            "with a decoder that has both causes of error",
-            range(3, size),
-            "forever",
-        ),
-        case(
-            "with a decoder that has both causes and lacks a late symbol",
-            (2, 6),
-            "forever",
-        ),
-        case(
-            "with a decoder that has both causes and lacks part of the middle",
-            (2, 3, 5),
-            "forever",
-        ),
-        case(
-            "with a decoder that has both causes and lacks most symbols",
-            (1, 3, 4, 5, 6),
-            "forever",
-        ),
-        case(
-            "with a decoder that has both causes and lacks the end",
-            (1, size - 1),
-            "once",
-        ),
+        lacking("the second half", range(4, size)),
+        lacking("the middle", (2, 3, 4)),
+        lacking("two symbols", (3, 4)),
+        lacking("all symbols after the third", range(3, size), "forever"),
+        lacking("a late symbol", (2, 6), "forever"),
+        lacking("part of the middle", (2, 3, 5), "forever"),
+        lacking("most symbols", (1, 3, 4, 5, 6), "forever"),
+        lacking("the last symbol", (1, size - 1), "once"),
     )
     return shuffle_cases(cases, rng)
 
@@ -196,6 +179,7 @@ check_error_cause = Exercise(
     minutes=25,
     section="Exposure bias",
     solution=error_cause,
+    key_line="for previous in [start, *target[:-1]]:",
     helpers=(generate_freely, predict_with_true_history, find_errors),
     returns=("cause",),
     draw=draw,
@@ -240,14 +224,14 @@ check_error_cause = Exercise(
         Mistake(
             "fewer-errors",
             "fewer errors taken for none",
-            "it is satisfied if the true history removes some of the errors; "
+            "it returns True if the true history removes some of the errors; "
             "those that remain show that information is missing as well",
             make_answer(lambda own, forced: len(forced) < len(own)),
         ),
         Mistake(
             "half-explained",
             "half of the errors explained",
-            "it is satisfied if the true history removes half of the later "
+            "it returns True if the true history removes half of the later "
             "errors; the others show that information is missing as well",
             make_answer(
                 lambda own, forced: 2 * (len(forced) - 1) <= len(own) - 1
@@ -256,8 +240,8 @@ check_error_cause = Exercise(
         Mistake(
             "own-states",
             "true symbols with the states of the own run",
-            "the true symbols are fed to states that come from the generated "
-            "sequence; the state is part of the history",
+            "the true symbols are fed, but together with the states of the "
+            "generated sequence; the state is part of the history as well",
             use_own_states,
         ),
     ),

@@ -80,10 +80,10 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
     end = next(word for word in reversed(words) if word != 1)
     return (
         Case("with a limit of one symbol", (*long, 1, 2, 1)),
-        Case("with a decoder that ends", (*first, 1, 2, 9)),
-        Case("with another one that ends", (*second, 1, 2, 20)),
+        Case("with a decoder that predicts `end`", (*first, 1, 2, 9)),
+        Case("with another one that predicts `end`", (*second, 1, 2, 20)),
         Case("with a limit met exactly", (*first, 1, 2, len(output))),
-        Case("with one that does not end", (*long, 1, 2, 9)),
+        Case("with one that does not predict `end`", (*long, 1, 2, 9)),
         Case("with a limit of 6", (*longer, 1, 2, 6)),
         Case("with another number for the end", (*long, 1, end, 9)),
         Case("with another number for the start", (*longer, 3, 2, 9)),

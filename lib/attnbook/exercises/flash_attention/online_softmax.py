@@ -62,7 +62,7 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
         "with chunks of different widths": chunks(7, 2, 5, 1, 3, t=2),
         "with scores that grow from chunk to chunk": climbing(3.0),
         "with scores that fall from chunk to chunk": climbing(-3.0),
-        "with rows at 300, 0 and -300": apart,
+        "with scores around 300, 0 and -300 in the three rows": apart,
         "with chunks far apart": far,
         "with masked-out scores": hidden,
         "with a row that is masked out completely": nothing,
@@ -117,8 +117,9 @@ class Stream:
     def __repr__(self) -> str:
         rows, width = self.chunks[0].shape
         equal = all(x.shape[1] == width for x in self.chunks)
-        each = f"shape ({rows}, {width})" if equal else f"{rows} rows each"
-        return f"{len(self.chunks)} of {each}"
+        each = f"({rows}, {width})" if equal else f"of {rows} rows"
+        count = len(self.chunks)
+        return f"{count} chunk{'s' * (count > 1)} {each}"
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Stream) and (
@@ -276,7 +277,7 @@ check_online_softmax = Exercise(
         Mistake(
             "two-passes",
             "second pass over the stream",
-            "the stream is read twice, and the second time it is empty",
+            "`chunks` is read twice, and the second time it is empty",
             read_twice,
         ),
         Mistake(

@@ -83,7 +83,7 @@ def run_difference(
 def draw(rng: torch.Generator) -> tuple[Case, ...]:
     """Every reason alone, then several of them, with several examples."""
     what = {
-        "equal": "with runs that are equal",
+        "equal": "with an accumulator whose runs do not differ",
         "order": "with additions in another order",
         "race": "with terms that are lost",
         "dropout": "with dropout",
@@ -162,7 +162,7 @@ def make_design(
 
 
 def judge_by_tolerance(accumulators, terms):
-    """Tell the reasons by the size of the difference."""
+    """Tell the kinds by the size of the difference."""
     found, tried = [], draw_numbers(len(terms))
     for accumulate in accumulators:
         sums = torch.stack([accumulate(tried, i) for i in range(8)])
@@ -193,37 +193,38 @@ check_run_difference = Exercise(
     minutes=20,
     section="A deterministic backward pass: seven products instead of five",
     solution=run_difference,
-    returns=("reasons",),
+    returns=("kinds",),
     draw=draw,
     mistakes=(
         Mistake(
             "example-only",
             "only the example is summed",
-            "it sums only the example; zeros show no difference, and normally "
-            "distributed numbers give different sums for each of three "
-            "reasons",
+            "it sums only the example; zeros have the same sum in every run, "
+            "and sums of normally distributed numbers are rounded, so that "
+            "the right sum is not known exactly",
             make_design(example=True),
         ),
         Mistake(
             "integers-only",
             "order not noticed",
-            "it does not notice another order: integers have the same sum in "
-            "every order, and a single run shows nothing",
+            "it does not detect a changed order: compare several runs, on "
+            "terms whose sum depends on the order (integers have the same sum "
+            "in every order)",
             make_design(rough=False),
         ),
         Mistake(
             "rough-only",
             "no terms without rounding error",
-            "it uses only terms whose sums are rounded, so every reason looks "
+            "it uses only terms whose sums are rounded, so every kind looks "
             "like another order; find terms that have the same sum in every "
             "order",
             make_design(integers=False),
         ),
         Mistake(
             "tolerance",
-            "reasons told by the size of the difference",
-            "it distinguishes the reasons by the size of the difference, which "
-            "depends on the terms and not only on the reason",
+            "kinds told by the size of the difference",
+            "it distinguishes the kinds by the size of the difference, which "
+            "depends on the terms and not only on the kind",
             judge_by_tolerance,
         ),
         Mistake(
@@ -236,21 +237,22 @@ check_run_difference = Exercise(
         Mistake(
             "below-means-lost",
             "dropout taken for lost terms",
-            "it takes every wrong sum of ones for lost terms; dropout "
-            "multiplies the terms that it keeps, so its sums are not integers",
+            "it reports lost terms for every wrong sum of ones; dropout "
+            "multiplies the terms that it keeps by 1/0.9, so most of its sums "
+            "are not integers",
             make_design(race=lambda sums: True),
         ),
         Mistake(
             "never-lost",
             "lost terms taken for dropout",
-            "it takes every wrong sum of ones for dropout; lost terms leave "
+            "it reports dropout for every wrong sum of ones; lost terms leave "
             "an integer",
             make_design(race=lambda sums: False),
         ),
         Mistake(
             "swapped",
-            "lost terms and dropout confused as reasons",
-            "it confuses reasons 2 and 3, lost terms and dropout",
+            "lost terms and dropout confused as kinds",
+            "it confuses kinds 2 and 3, lost terms and dropout",
             make_design(
                 numbers=lambda reason: {2: 3, 3: 2}.get(reason, reason)
             ),

@@ -128,8 +128,8 @@ check_tiled_backward = Exercise(
         Mistake(
             "average-of-the-tile",
             "average over one tile",
-            "the average is taken over the keys of one tile; it runs over all "
-            "keys and equals upstream · output",
+            "the average is taken over the keys of one tile; it should run "
+            "over all keys, and then equals upstream · output",
             edit_solution(
                 tiled_backward,
                 "- mean) → - (weights * (up @ v.mT)).sum(-1, keepdim=True))",
@@ -159,8 +159,8 @@ check_tiled_backward = Exercise(
         Mistake(
             "softmax-of-the-tile",
             "softmax of each tile",
-            "each tile has its own softmax; a weight is exp(score - "
-            "logsumexp), over all keys",
+            "each tile has its own softmax; a weight should be exp(score - "
+            "logsumexp), with the logsumexp over all keys",
             edit_solution(
                 tiled_backward,
                 "(q * scale @ k.mT - z).exp() → (q * scale @ k.mT).softmax(-1)",
@@ -190,8 +190,8 @@ check_tiled_backward = Exercise(
         Mistake(
             "maximum-for-lse",
             "maximum instead of logsumexp",
-            "the weights are shifted by the maximum and never divided by "
-            "their total; subtract the logsumexp",
+            "the maximum is subtracted from the scores, and the exponentials "
+            "are not divided by their total; subtract the logsumexp instead",
             edit_solution(
                 tiled_backward,
                 "lse[..., None] "
@@ -278,7 +278,7 @@ check_tiled_backward = Exercise(
             "no-softmax",
             "softmax gradient skipped",
             "the gradient of the softmax is skipped: the gradient of the "
-            "weights is not that of the scores",
+            "weights is used as that of the scores",
             edit_solution(
                 tiled_backward, "weights * (up @ v.mT - mean) → up @ v.mT"
             ),

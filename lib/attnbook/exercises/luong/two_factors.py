@@ -182,16 +182,17 @@ check_two_factors = Exercise(
         Mistake(
             "fourth-missing",
             "three of four decoders",
-            "it changes each factor alone, starting from additive attention "
-            "before the step, and never both; then a combination cannot be "
-            "seen",
+            "it starts from the decoder with “additive” and “before” and "
+            "changes each factor alone, never both; an effect of both "
+            "together is then missed",
             change_one_at_a_time("additive", "before"),
         ),
         Mistake(
             "from-the-other-end",
             "three of four decoders, from the other end",
-            "it changes each factor alone, starting from dot attention after "
-            "the step; then a combination looks like two separate effects",
+            "it starts from the decoder with “dot” and “after” and changes "
+            "each factor alone; an effect of both together then looks like "
+            "two separate effects",
             change_one_at_a_time("dot", "after"),
         ),
         Mistake(

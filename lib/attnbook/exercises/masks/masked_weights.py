@@ -123,8 +123,8 @@ check_masked_weights = Exercise(
         Mistake(
             "zero-score",
             "masked scores set to 0",
-            "masked scores are set to 0, and the softmax gives a score of 0 "
-            "positive weight; they should be minus infinity",
+            "masked scores are set to 0, but after the softmax, a score of 0 "
+            "still has a positive weight; set them to minus infinity",
             lambda scores, mask: (scores * mask).softmax(-1),
         ),
         Mistake(

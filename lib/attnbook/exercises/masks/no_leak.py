@@ -73,7 +73,8 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
         case("leaks at padding", mask=models.leak_at_padding),
         case("counts the symbols that are not padding", mix=models.add_length),
         case("gives NaN if there is padding", mix=models.spread_nan),
-        case("leaks at a repeated symbol", mask=models.leak_at_repeats),
+        case("attends to later copies of the query's symbol",
+             mask=models.leak_at_repeats),
         case("leaks very little", weigh=models.softmax_with_sentinel),
         case("is causal up to rounding", mix=models.round_hidden),
         case("is causal, in training mode with dropout", True, dropout=0.5),
@@ -211,8 +212,8 @@ check_no_leak = Exercise(
         Mistake(
             "predictions-only",
             "only predictions compared",
-            "only the most likely symbols are compared; a leak may change the "
-            "logits without changing the most likely symbols",
+            "only the most probable symbols are compared; a leak may change "
+            "the logits without changing the most probable symbols",
             lambda model, tokens: is_unaffected(
                 model,
                 tokens,
@@ -240,8 +241,9 @@ check_no_leak = Exercise(
         Mistake(
             "one-cut",
             "one position tried",
-            "the future is changed from one position on only, so leaks between "
-            "positions on the same side of it are missed",
+            "the future is changed from a single position on, so a leak "
+            "between two earlier positions, or between two later ones, is "
+            "missed",
             lambda model, tokens: is_unaffected(model, tokens, cuts=[T // 2]),
         ),
         Mistake(
@@ -280,8 +282,8 @@ check_no_leak = Exercise(
         Mistake(
             "cut-off",
             "future cut off, not changed",
-            "the future is cut off instead of changed, so leaks of its "
-            "content are missed",
+            "the future is cut off instead of changed, so a leak that occurs "
+            "only with certain later symbols is missed",
             lambda model, tokens: compare_prefixes(model, tokens),
         ),
     ),

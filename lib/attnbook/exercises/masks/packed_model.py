@@ -236,9 +236,10 @@ check_packed_model = Exercise(
         Mistake(
             "confounded",
             "two causes not separated",
-            "it compares a document packed and alone. If tokens attend to "
-            "earlier documents, the outputs differ even if positions restart; "
-            "keep the tokens and change only the document numbers",
+            "it compares the outputs of a packed document with those of the "
+            "same document alone. If tokens attend to earlier documents, "
+            "these outputs differ even if positions restart; keep the tokens "
+            "and change only the document numbers",
             make_design(
                 restarts=lambda model: (
                     not differ(model(ROW, TWO)[3:], model(ROW[3:], ONE[3:]))

@@ -124,15 +124,15 @@ check_padding = Exercise(
         Mistake(
             "empty-attends-first",
             "empty sentence attends to one key",
-            "an empty sentence can attend to its first key; its row should be "
-            "empty",
+            "an empty sentence can attend to its first key; its mask should "
+            "be False everywhere",
             compare_positions(lambda s, n, S: s < n.clamp(min=1)),
         ),
         Mistake(
             "empty-attends-all",
             "empty sentence attends to everything",
             "an empty sentence can attend to everything, which is only "
-            "padding; its row should be empty",
+            "padding; its mask should be False everywhere",
             compare_positions(lambda s, n, S: (s < n) | (n == 0)),
         ),
         Mistake(

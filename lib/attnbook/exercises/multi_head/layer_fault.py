@@ -31,7 +31,7 @@ FAULTS = {
     "not divided": 3,
     "weights averaged over the heads": 4,
     "scores averaged over the heads": 4,
-    "batch and positions swapped": 5,
+    "attention over the batch": 5,
 }
 
 
@@ -56,7 +56,7 @@ class Layer:
     ) -> Tensor:
         """Attend, as far as the fault allows."""
         kind = self.built_in
-        if kind == "batch and positions swapped":
+        if kind == "attention over the batch":
             x = x.transpose(0, 1)
         split = split_by_view if kind == "split by a reshape" else split_heads
         query, key, value = (
@@ -72,7 +72,7 @@ class Layer:
             weights = weights.mean(1, keepdim=True)
         merge = merge_by_view if kind == "merged by a reshape" else merge_heads
         output = merge(weights @ value) @ W_output.T
-        swapped = kind == "batch and positions swapped"
+        swapped = kind == "attention over the batch"
         return output.transpose(0, 1) if swapped else output
 
 
@@ -191,7 +191,7 @@ check_layer_fault = Exercise(
             "example-input",
             "only the example tried",
             "it tries only the given input, whose positions may all be equal; "
-            "every average of equal vectors is the same. Draw an input",
+            "every average of equal vectors is the same. Draw a random input",
             make_diagnosis(example=True),
         ),
         Mistake(
@@ -219,16 +219,16 @@ check_layer_fault = Exercise(
         Mistake(
             "weights-not-isolated",
             "no test with equal weights",
-            "it has no test in which the weights are known, so a wrong split "
-            "or merge looks like a wrong scale; queries of zeros give equal "
-            "weights",
+            "it has no test in which the weights are known, so other faults "
+            "look like a wrong scale; queries of zeros give equal weights",
             make_diagnosis(first=False),
         ),
         Mistake(
             "split-and-merge-swapped",
             "split and merge confused",
-            "it confuses splitting and merging: after a wrong split, equal "
-            "weights still give the same output at every position",
+            "it confuses splitting and merging: with equal weights, the "
+            "outputs are the same at every position after a wrong split, and "
+            "differ after a wrong merge",
             make_diagnosis(
                 numbers=lambda fault: {1: 2, 2: 1}.get(fault, fault)
             ),
@@ -243,7 +243,8 @@ check_layer_fault = Exercise(
         Mistake(
             "shapes-only",
             "only shapes compared",
-            "it compares only shapes, which all of these faults leave right",
+            "it compares only shapes, which are right with each of these "
+            "faults",
             lambda layer, x, heads: int(
                 layer(x, *4 * [torch.eye(x.shape[-1])]).shape != x.shape
             ),

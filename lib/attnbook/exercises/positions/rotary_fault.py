@@ -235,8 +235,9 @@ check_rotary_fault = Exercise(
         Mistake(
             "shift-first",
             "every change under a shift taken for opposite directions",
-            "it takes every change under a common shift as a sign of opposite "
-            "directions; clamped positions change the scores as well",
+            "it concludes opposite directions from every change of the scores "
+            "under a common shift; clamped positions change the scores as "
+            "well",
             make_diagnosis(shift_first=True),
         ),
         Mistake(
@@ -249,7 +250,8 @@ check_rotary_fault = Exercise(
         Mistake(
             "shapes-only",
             "only shapes compared",
-            "it compares only shapes, which all of these faults leave right",
+            "it compares only shapes, which are right with each of these "
+            "faults",
             lambda scores, D: int(
                 scores(
                     torch.ones(2, D),

@@ -169,7 +169,7 @@ check_attention_fault = Exercise(
         Mistake(
             "always-right",
             "no fault found",
-            "it returns 0 for every function",
+            "it returns 0, whatever it is given",
             lambda attend, query, key, value: 0,
         ),
         Mistake(
@@ -188,7 +188,7 @@ check_attention_fault = Exercise(
         Mistake(
             "queries-untested",
             "a single query not tested",
-            "it never calls the function with a single query, so that a "
+            "it never calls the given function with a single query, so that a "
             "softmax over the queries looks like weights that do not sum to 1",
             make_diagnosis(alone=lambda lone: False),
         ),

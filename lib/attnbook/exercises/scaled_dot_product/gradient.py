@@ -114,7 +114,7 @@ check_gradient = Exercise(
             "no-softmax",
             "softmax gradient skipped",
             "the gradient of the softmax is skipped: the gradient of the "
-            "weights is not that of the scores",
+            "weights is used as that of the scores",
             edit_solution(gradient, "w * (dweights - average) → dweights"),
         ),
         Mistake(

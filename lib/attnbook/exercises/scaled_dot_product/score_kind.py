@@ -74,7 +74,7 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
             temperature = 0.2 + float(torch.rand((), generator=rng))
             slots = range(3) if kind == "slot" else (0,)
             for always in slots:
-                what = f"a function that weighs by {kind}"
+                what = f"a function that {describe_kind(kind)}"
                 cases.append(
                     Case(
                         f"with width {width} and {what}",
@@ -82,6 +82,15 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
                     )
                 )
     return shuffle_cases(tuple(cases), rng)
+
+
+def describe_kind(kind: str) -> str:
+    """Return what a function of some kind does."""
+    return {
+        "slot": "prefers one position in the list of keys",
+        "longest": "prefers the longest key",
+        "shortest": "prefers the shortest key",
+    }.get(kind, f"weighs by {kind}")
 
 
 def make_design(
@@ -132,7 +141,7 @@ check_score_kind = Exercise(
         Mistake(
             "one-direction",
             "all keys in the query's direction",
-            "all its keys have the query's direction, so that their cosines "
+            "its keys all have the query's direction, so that their cosines "
             "are equal and rounding decides",
             make_design(
                 (1.0, 0.0),
@@ -172,13 +181,14 @@ check_score_kind = Exercise(
         Mistake(
             "always-dot",
             "the function is not run",
-            "it does not run the function",
+            "it does not run the given function",
             lambda weigh, D: 0,
         ),
         Mistake(
             "always-none",
             "3 for every function",
-            "it returns 3 for every function; the three scores are 0, 1 and 2",
+            "it returns 3, whatever it is given; the three scores are 0, 1 "
+            "and 2",
             lambda weigh, D: 3,
         ),
         Mistake(

@@ -83,8 +83,8 @@ check_causal_self_attention = Exercise(
         Mistake(
             "not-itself",
             "own position masked out",
-            "a position cannot attend to itself; it should, or the first one "
-            "has no key",
+            "a position cannot attend to itself; it should, because the first "
+            "one would otherwise have no key",
             attend_to_itself(
                 average_values(
                     bend=lambda s: mask_future(s, -1),
@@ -116,9 +116,9 @@ check_causal_self_attention = Exercise(
         Mistake(
             "zero-score",
             "masked scores set to 0",
-            "the scores of later positions are set to 0, and the softmax "
-            "gives a score of 0 positive weight; they should be minus "
-            "infinity",
+            "the scores of later positions are set to 0, but after the "
+            "softmax, a score of 0 still has a positive weight; set them to "
+            "minus infinity",
             attend_to_itself(average_values(bend=torch.tril)),
         ),
         Mistake(
@@ -133,8 +133,8 @@ check_causal_self_attention = Exercise(
         Mistake(
             "small-sentinel",
             "-10 instead of minus infinity",
-            "the scores of later positions are set to -10, and a real score "
-            "can be lower still; use minus infinity",
+            "the scores of later positions are set to -10, which leaves them "
+            "a small weight; use minus infinity",
             attend_to_itself(
                 average_values(
                     bend=lambda s: s.masked_fill(mask_upper_triangle(s), -10.0)

@@ -15,7 +15,7 @@ EXPLANATIONS = ("word", "first noun", "distance", "meaning")
 OTHERS = (
     "the word before",
     "the last word",
-    "word, if it is heavy",
+    "word, if the last word is heavy",
     "first noun, without extra words",
 )
 NOUNS = (
@@ -75,7 +75,7 @@ class Head:
             "meaning": 1 if last == "heavy" else 4,
             "the word before": it - 1,
             "the last word": it + 2,
-            "word, if it is heavy": word if last == "heavy" else it,
+            "word, if the last word is heavy": word if last == "heavy" else it,
             "first noun, without extra words": 1 if not extra else it,
         }[self.reason]
 
@@ -180,28 +180,29 @@ check_head_explanation = Exercise(
             "nouns-only",
             "only the nouns are swapped",
             "it only swaps the nouns. The explanations by first noun, by "
-            "distance and by meaning then predict the same",
+            "distance and by meaning then predict the same word",
             make_design(PICTURE, ("B", "A", "heavy", 0)),
         ),
         Mistake(
             "last-word-only",
             "only the last word is changed",
-            "it only changes the last word. The explanations by word, by first "
-            "noun and by distance then predict the same",
+            "it only changes the last word. The explanations by word, by "
+            "first noun and by distance then predict the same word",
             make_design(PICTURE, ("A", "B", "thin", 0)),
         ),
         Mistake(
             "distance-only",
             "only extra words are inserted",
             "it only inserts words. The explanations by word, by first noun "
-            "and by meaning then predict the same",
+            "and by meaning then predict the same word",
             make_design(PICTURE, ("A", "B", "heavy", 1)),
         ),
         Mistake(
             "swapped-and-thin",
             "nouns and last word changed together",
-            "it swaps the nouns and changes the last word in one sentence. "
-            "The word that has moved is then also what *it* refers to",
+            "it swaps the nouns and changes the last word in the same "
+            "sentence. The original first noun is then also what *it* refers "
+            "to",
             make_design(PICTURE, ("B", "A", "thin", 1)),
         ),
         Mistake(
@@ -235,8 +236,9 @@ check_head_explanation = Exercise(
         Mistake(
             "one-design",
             "a single sentence without a control",
-            "it tries one sentence only. A head with another reason can attend "
-            "to the same word there by coincidence",
+            "it tries one sentence only. A head that fits none of the "
+            "explanations can attend to the predicted word there by "
+            "coincidence",
             make_design(("B", "thing", "thin", 2)),
         ),
         Mistake(

@@ -165,7 +165,7 @@ check_accuracy_explanation = Exercise(
             "constant-input",
             "one symbol repeated",
             "its input repeats one symbol, so copying the input and attending "
-            "to the next symbol predict the same",
+            "to the next symbol predict the same symbols",
             make_design(lambda ids, symbols: torch.zeros_like(ids)),
         ),
         Mistake(
@@ -190,8 +190,8 @@ check_accuracy_explanation = Exercise(
         Mistake(
             "otherwise-learned",
             "learned unless shown otherwise",
-            "it takes a model that fits no explanation for one that has "
-            "learned to count; it has memorized the sequence",
+            "it returns 0 whenever explanations 1 to 3 do not fit; this model "
+            "has memorized the sequence, which is explanation 4",
             make_design(otherwise=0),
         ),
         Mistake(
