@@ -5,6 +5,7 @@ of `attnbook`:
 
 - `derive`: makes the data files from their sources.
 - `bench`: times the kernels.
+- `unproven`: experiments for GPUs that no GPU has run yet.
 - `experiments`: the code of recorded runs.
 - `book`: builds the pages.
 

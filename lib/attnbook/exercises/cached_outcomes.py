@@ -11,7 +11,8 @@ from functools import lru_cache
 import torch
 
 from attnbook.exercises.guard import preserve_state
-from attnbook.exercises.outcome import Case, Outcome
+from attnbook.exercises.mistake import Trial
+from attnbook.exercises.outcome import Case, Outcome, read_like
 from attnbook.exercises.runner import run
 from attnbook.exercises.tolerance import DRAWS, RandomRounding
 
@@ -47,6 +48,15 @@ def list_outcomes(
             compute_outcome.cache_clear()
             found = compute_outcome(draw, answer, seed, nth, watched)
         yield found
+
+
+def read_trial(draw: Draw, solution: Callable, trial: Trial) -> Trial:
+    """Return a trial with numbers held as the solution's are."""
+    wants = list(list_outcomes(draw, solution, trial.seed))
+    return replace(
+        trial,
+        rounds=tuple(tuple(map(read_like, r, wants)) for r in trial.rounds),
+    )
 
 
 @lru_cache(maxsize=2048)

@@ -9,6 +9,7 @@ import inspect
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -18,6 +19,7 @@ from attnbook.exercises.cached_outcomes import (
     draw_cases,
     draw_outcomes,
     list_outcomes,
+    read_trial,
 )
 from attnbook.exercises.derived_cases import DerivedCases
 from attnbook.exercises.difference import Roundings, find_difference
@@ -32,7 +34,6 @@ from attnbook.exercises.outcome import (
     Outcome,
     cover_nan,
     is_same_outcome,
-    read_like,
 )
 from attnbook.exercises.runner import run, run_rounds
 from attnbook.exercises.verdict import (
@@ -166,7 +167,8 @@ class Exercise:
         for trial in trials:
             if (unsteady := self._find_unsteadiness(trial)) is not None:
                 return unsteady
-        trials = tuple(map(self._read_trial, trials))
+        read = partial(read_trial, self.draw, self.solution)
+        trials = tuple(map(read, trials))
         found = [self._list_differences(trial) for trial in trials]
         for nth, differences in enumerate(found):
             if any(not x.harmless for x in differences.values()):
@@ -215,14 +217,6 @@ class Exercise:
                 tried = f"twice {self._describe(trial, nth)}"
                 return self._refuse_in_case(make_finding(slug), tried)
         return None
-
-    def _read_trial(self, trial: Trial) -> Trial:
-        """Return a trial with numbers held as the solution's are."""
-        wants = list(list_outcomes(self.draw, self.solution, trial.seed))
-        return replace(
-            trial,
-            rounds=tuple(tuple(map(read_like, r, wants)) for r in trial.rounds),
-        )
 
     def _find_library_answer(self, every: list[Outcome]) -> str | None:
         """Return the library's function that answered, if one did.
