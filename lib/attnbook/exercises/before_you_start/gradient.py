@@ -44,6 +44,20 @@ def sum_squares(x):
     return (x.softmax(-1) ** 2).sum()
 
 
+def difference_quotients(x, step=1e-4):
+    """Return the difference quotient for each entry, without a loop.
+
+    A step of one entry multiplies its exponential alone: the sums follow from
+    the weights. A loop over 5,003 entries would take most of a minute. The
+    step is the one that remains after rounding.
+    """
+    weights = x.softmax(-1)
+    squares, taken = weights**2, (x + step) - x
+    total = 1 + weights * taken.expm1()
+    moved = (squares.sum() + squares * (2 * taken).expm1()) / total**2
+    return (moved - squares.sum()) / step
+
+
 check_gradient = Exercise(
     title="a gradient with autograd",
     stars=2,
@@ -126,12 +140,7 @@ check_gradient = Exercise(
             "finite difference",
             "it uses a finite difference, which is only approximate; use "
             "autograd, whose only error is rounding",
-            lambda x: torch.stack(
-                [
-                    (sum_squares(x + 1e-4 * e) - sum_squares(x)) / 1e-4
-                    for e in torch.eye(len(x), dtype=x.dtype)
-                ]
-            ),
+            difference_quotients,
         ),
     ),
 )
