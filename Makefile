@@ -39,6 +39,10 @@ export PYDEVD_DISABLE_FILE_VALIDATION := 1
 QUIET := $(shell [ -t 2 ] || echo -q)
 PYTEST := -m pytest -q $(if $(QUIET),-o console_output_style=classic)
 
+# Tests that cannot or need not run with shapes checked, and other stages' tests.
+UNSHAPED := refusal or precision or compiled or kernel
+OTHERS := javascript or browser or bank
+
 NBVAL := --nbval --nbval-current-env --nbval-cell-timeout 300 -p no:cacheprovider
 NOTEBOOKS := $(sort $(wildcard chapters/[0-9][0-9]_*.ipynb))
 
@@ -95,15 +99,15 @@ lint: $(VENV)/test.stamp  ## lint, format and types; JavaScript, workflows and C
 	$(BIN)/check-jsonschema --builtin-schema vendor.citation-file-format CITATION.cff
 	$(BIN)/zizmor --offline --quiet .github
 
-unit: $(VENV)/test.stamp  ## unit tests
-	$(BIN)/python $(PYTEST) -n 2 --dist worksteal -m "not javascript and not browser and not bank"
+unit: $(VENV)/test.stamp  ## unit tests that run without a check of shapes
+	$(BIN)/python $(PYTEST) -n 2 --dist worksteal -m "($(UNSHAPED)) and not ($(OTHERS))"
 
 # The oldest instructions round and add in another order, as other machines do.
 plainest: $(VENV)/test.stamp  ## the quick numeric tests again, with this processor's oldest instructions
 	$(BIN)/python -m workshop.book.processors --quick plainest
 
-shapes: $(VENV)/test.stamp  ## unit tests again, every shape checked at run time
-	$(BIN)/python $(PYTEST) -n 2 --dist worksteal -m "not refusal and not precision and not compiled and not kernel and not javascript and not browser and not bank" \
+shapes: $(VENV)/test.stamp  ## the other unit tests, every shape checked at run time
+	$(BIN)/python $(PYTEST) -n 2 --dist worksteal -m "not ($(UNSHAPED) or $(OTHERS))" \
 	  --jaxtyping-packages=attnbook,workshop,beartype.beartype
 
 javascript: $(VENV)/test.stamp  ## the widgets' JavaScript, in an engine that pip installs

@@ -59,6 +59,29 @@ def pytest_xdist_make_scheduler(config, log):
 
 
 def pytest_collection_modifyitems(items):
+    """Order the tests of exercises; skip those that lack a GPU."""
+    keep_exercises_together(items)
+    skip_without_gpu(items)
+
+
+def keep_exercises_together(items):
+    """Put all tests of one exercise where its first one stands.
+
+    What an exercise's own answers give is stored for the next check, and the
+    store has room for a few exercises only.
+    """
+    first = {}
+    places = []
+    for place, item in enumerate(items):
+        params = item.callspec.params if hasattr(item, "callspec") else {}
+        check = params.get("check")
+        named = getattr(check, "solution", None) is not None
+        places.append(first.setdefault(id(check), place) if named else place)
+    order = sorted(range(len(items)), key=places.__getitem__)
+    items[:] = [items[i] for i in order]
+
+
+def skip_without_gpu(items):
     """Skip the tests marked `cuda` where there is no NVIDIA GPU."""
     asked = [item for item in items if item.get_closest_marker("cuda")]
     if not asked:
