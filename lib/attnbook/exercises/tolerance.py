@@ -55,8 +55,9 @@ Source: Parker (1997), Monte Carlo Arithmetic, UCLA CSD-970002, chapter 3;
 """
 
 import math
-from collections.abc import Sequence
-from functools import partial
+from collections.abc import Callable, Sequence
+from functools import cache, partial
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -150,6 +151,14 @@ class RandomRounding(TorchDispatchMode):
         single = torch.finfo(torch.float32).eps
         self.least = min(torch.finfo(dtype).eps, single)
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Save a second: only this book's answers, never compiled, run here.
+
+        Else PyTorch would import its compiler at the first operation.
+        """
+        return False
+
     def round_randomly(self, x: Tensor, count: int = 1) -> Tensor:
         """Return a tensor after as many random roundings, as a new one."""
         if not is_floating(x):
@@ -175,22 +184,42 @@ class RandomRounding(TorchDispatchMode):
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
-        name = func._schema.name.removeprefix("aten::").rstrip("_")
-        if func.is_view or name in EXACT:
+        name, exact, changes, pointwise = describe_operation(func)
+        if exact:
             return func(*args, **kwargs)
-        changes = func._schema.is_mutable  # the first argument, in place
-        if torch.Tag.pointwise not in func.tags:
+        if not pointwise:
             if not any(map(is_floating, tree_leaves(args))):
                 return func(*args, **kwargs)
             summed = partial(self.round_randomly, count=count_terms(func, args))
-            drawn = tree_map_only(Tensor, summed, args)
+            drawn = map_tensors(summed, args)
             args = (args[0], *drawn[1:]) if changes else drawn
         made = func(*args, **kwargs)
         if name in ("_softmax", "_log_softmax"):
             made = self.round_logsumexp(name, made, *args[:2])
         if changes:
             return made.copy_(self.round_randomly(made))
-        return tree_map_only(Tensor, self.round_randomly, made)
+        return map_tensors(self.round_randomly, made)
+
+
+@cache
+def describe_operation(func: OpOverload) -> tuple[str, bool, bool, bool]:
+    """Return an operation's name, and whether it is exact, in place, pointwise.
+
+    An operation in place changes its first argument.
+    """
+    name = func._schema.name.removeprefix("aten::").rstrip("_")
+    exact = func.is_view or name in EXACT
+    pointwise = torch.Tag.pointwise in func.tags
+    return name, exact, func._schema.is_mutable, pointwise
+
+
+def map_tensors(f: Callable[[Tensor], Tensor], given: Any) -> Any:
+    """Return tensors, in a tuple or alone, each replaced by its image."""
+    if isinstance(given, Tensor):
+        return f(given)
+    if type(given) is tuple:
+        return tuple(map_tensors(f, x) for x in given)
+    return tree_map_only(Tensor, f, given)
 
 
 def is_floating(x: object) -> bool:
@@ -198,13 +227,20 @@ def is_floating(x: object) -> bool:
     return isinstance(x, Tensor) and x.is_floating_point()
 
 
+@cache
+def find_dim(func: OpOverload) -> int:
+    """Return the place of an operation's `dim`, or one after all arguments."""
+    names = [x.name for x in func._schema.arguments]
+    return names.index("dim") if "dim" in names else len(names)
+
+
 def count_terms(func: OpOverload, args: Sequence) -> int:
     """Return how many terms a sum of an operation has, at most."""
     given = [x for x in tree_leaves(args) if is_floating(x)]
     if func._schema.name in PRODUCTS:
         return given[-2].shape[-1] + len(given) - 2  # the bias is a term, too
-    names = [x.name for x in func._schema.arguments]
-    dims, x = dict(zip(names, args, strict=False)).get("dim"), given[0]
+    place, x = find_dim(func), given[0]
+    dims = args[place] if place < len(args) else None
     if dims is None or dims == []:
         return max(y.numel() for y in given)
     dims = dims if isinstance(dims, list | tuple) else [dims]
