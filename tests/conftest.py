@@ -64,6 +64,10 @@ def pytest_collection_modifyitems(items):
     skip_without_gpu(items)
 
 
+def is_exercise(value):
+    return hasattr(value, "solution") and hasattr(value, "mistakes")
+
+
 def keep_exercises_together(items):
     """Put all tests of one exercise where its first one stands.
 
@@ -74,9 +78,8 @@ def keep_exercises_together(items):
     places = []
     for place, item in enumerate(items):
         params = item.callspec.params if hasattr(item, "callspec") else {}
-        check = params.get("check")
-        named = getattr(check, "solution", None) is not None
-        places.append(first.setdefault(id(check), place) if named else place)
+        check = next((x for x in params.values() if is_exercise(x)), None)
+        places.append(first.setdefault(id(check), place) if check else place)
     order = sorted(range(len(items)), key=places.__getitem__)
     items[:] = [items[i] for i in order]
 

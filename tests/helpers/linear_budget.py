@@ -5,6 +5,7 @@ inputs are computed in single precision and rounded once, when results are
 stored; the budget is that of single precision and of this rounding.
 """
 
+import pytest
 import torch
 from torch import Tensor
 
@@ -15,6 +16,18 @@ from attnbook.attention.error_budget import (
 )
 
 DTYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
+# Every precision has the same shapes: they are checked in one.
+each_dtype = pytest.mark.parametrize(
+    "dtype",
+    [
+        pytest.param(
+            d,
+            id=str(d)[6:],
+            marks=() if d == torch.float32 else pytest.mark.precision,
+        )
+        for d in DTYPES
+    ],
+)
 
 
 def find_budgets(reference, inputs, upstream) -> list[Bounded]:

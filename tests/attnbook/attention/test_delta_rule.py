@@ -17,7 +17,7 @@ from attnbook.attention.delta_rule import (
     step_delta,
 )
 from attnbook.profiling.allocations import count_saved_bytes
-from linear_budget import DTYPES, find_budgets, judge
+from linear_budget import DTYPES, each_dtype, find_budgets, judge
 
 B, H, D, E = 2, 3, 5, 7
 
@@ -96,7 +96,7 @@ def budgeted(T, decay, rate, dtype):
     return inputs, upstream, find_budgets(formula, inputs, upstream)
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=lambda d: str(d)[6:])
+@each_dtype
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("name", FORMS)
 def test_every_form_equals_the_formula(name, case, dtype):
@@ -231,6 +231,7 @@ WRONG = {
 }
 
 
+@pytest.mark.precision
 @pytest.mark.parametrize("dtype", DTYPES, ids=lambda d: str(d)[6:])
 @pytest.mark.parametrize("name", WRONG)
 def test_a_wrong_form_exceeds_the_budget_five_times(name, dtype):

@@ -26,7 +26,7 @@ from attnbook.attention.linear import (
 )
 from attnbook.attention.scaled_dot_product import attention_weights
 from attnbook.profiling.allocations import count_saved_bytes
-from linear_budget import DTYPES, find_budgets, judge
+from linear_budget import DTYPES, each_dtype, find_budgets, judge
 
 B, H, D, E = 2, 3, 5, 7
 
@@ -96,7 +96,7 @@ def causal_case(case, dtype):
     return inputs, upstream, find_budgets(causal_formula, inputs, upstream)
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=lambda d: str(d)[6:])
+@each_dtype
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("name", CAUSAL)
 def test_every_causal_form_equals_the_formula(name, case, dtype):
@@ -119,7 +119,7 @@ BIDIRECTIONAL = {
 }
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=lambda d: str(d)[6:])
+@each_dtype
 @pytest.mark.parametrize("case", BIDIRECTIONAL)
 @pytest.mark.parametrize("way", [attend_linear, attend_linear_bidirectional])
 def test_bidirectional_forms_equal_the_formula(way, case, dtype):
@@ -132,7 +132,7 @@ def test_bidirectional_forms_equal_the_formula(way, case, dtype):
     assert judge(lambda *x: way(*x, mask), inputs, upstream, budgets) <= 1
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=lambda d: str(d)[6:])
+@each_dtype
 def test_the_parallel_form_takes_any_mask(dtype):
     *inputs, upstream = draw(5, 11, dtype)
     mask = some_mask(5, 11)
@@ -280,6 +280,7 @@ WRONG = {
 }
 
 
+@pytest.mark.precision
 @pytest.mark.parametrize("dtype", DTYPES, ids=lambda d: str(d)[6:])
 @pytest.mark.parametrize("name", WRONG)
 def test_a_wrong_form_exceeds_the_budget_five_times(name, dtype):

@@ -7,7 +7,7 @@ from attnbook import masks
 from attnbook.attention.error_budget import error_budget
 from attnbook.attention.linformer import LinformerAttention, attend_linformer
 from attnbook.attention.multi_head import MultiHeadAttention
-from linear_budget import DTYPES, judge
+from linear_budget import DTYPES, each_dtype, judge
 
 B, H, T, D, E, P, L = 2, 3, 5, 7, 4, 2, 11
 
@@ -33,7 +33,7 @@ def formula(query, key, value, key_matrix, value_matrix, real=None):
     return (query * D**-0.5 @ key.mT).softmax(-1) @ value
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=lambda d: str(d)[6:])
+@each_dtype
 @pytest.mark.parametrize(("S", "spread"), [(L, 1.0), (9, 1.0), (1, 8.0)])
 def test_it_is_its_formula(S, spread, dtype):
     *inputs, upstream = draw(S, dtype, spread)
@@ -76,6 +76,7 @@ WRONG = {
 }
 
 
+@pytest.mark.precision
 @pytest.mark.parametrize("dtype", DTYPES, ids=lambda d: str(d)[6:])
 @pytest.mark.parametrize("name", WRONG)
 def test_a_wrong_form_exceeds_the_budget_five_times(name, dtype):

@@ -47,6 +47,7 @@ def mutants():
 
 
 @pytest.mark.long
+@pytest.mark.precision
 @pytest.mark.parametrize(("exercise", "kind", "mutant"), list(mutants()))
 def test_an_answer_that_is_wrong_in_one_kind_of_case_is_found(
     exercise, kind, mutant

@@ -163,6 +163,7 @@ def test_whole_numbers_infinity_and_nan_have_no_tolerance():
     assert (compute_tolerance_share(other, odd) == math.inf).all()
 
 
+@pytest.mark.precision
 def test_draws_are_made_only_where_they_decide_and_are_cached():
     check = next(list_entries()).exercise
     draw_outcomes.cache_clear()
