@@ -248,7 +248,10 @@ class NotebookGrader:
         seeds = FIRST, int.from_bytes(digest[:3])
         drawn = [check.draw_cases(seed) for seed in seeds]
         plain = [
-            [(c.tries, c.inputs, c.gradient, c.memory_limit) for c in x]
+            [
+                (c.tries, c.inputs, c.gradient, c.memory_limit, c.count_arrays)
+                for c in x
+            ]
             for x in drawn
         ]
         most = scale_timeout(self.limits.answer / 2**self.slow_attempts)

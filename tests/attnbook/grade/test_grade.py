@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -72,6 +73,24 @@ def test_a_right_answer_with_a_remark_gets_its_points(graded):
     assert read_slug(result) is None
     verdict = result["exercises"]["check_weights"]["verdict"]
     assert verdict.startswith("✓ right. One more thing: in half precision")
+
+
+def test_scores_held_in_an_array_count_as_memory(graded):
+    result = graded(
+        "import numpy as np\nimport torch\n"
+        "def answer(chunks):\n"
+        "    held = np.concatenate([np.array(x) for x in chunks], -1)\n"
+        "    top = held.max(-1)\n"
+        "    low = np.where(np.isneginf(top), 0, top).astype(held.dtype)\n"
+        "    total = np.exp(held - low[:, None]).sum(-1)\n"
+        "    return torch.from_numpy(top), torch.from_numpy(total)",
+        "from attnbook.exercises.flash_attention import check_online_softmax\n"
+        "check_online_softmax(answer)",
+        limits=replace(LIMITS, call=10.0, answer=30.0),
+    )
+    verdict = result["exercises"]["check_online_softmax"]["verdict"]
+    assert "bytes of arrays and lists" in verdict
+    assert verdict.startswith("✗")
 
 
 def test_an_unsolved_chapter_gets_no_points(graded):
