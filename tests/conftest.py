@@ -12,6 +12,7 @@ from functools import cache
 import pytest
 
 from built_pages import HTML, find_page, serve, visit, watch
+from exercise_order import put_exercises_together
 from numeric import is_numeric
 from workshop.book.browser import FLAGS, find_chromium
 
@@ -60,28 +61,8 @@ def pytest_xdist_make_scheduler(config, log):
 
 def pytest_collection_modifyitems(items):
     """Order the tests of exercises; skip those that lack a GPU."""
-    keep_exercises_together(items)
+    items[:] = put_exercises_together(items)
     skip_without_gpu(items)
-
-
-def is_exercise(value):
-    return hasattr(value, "solution") and hasattr(value, "mistakes")
-
-
-def keep_exercises_together(items):
-    """Put all tests of one exercise where its first one stands.
-
-    What an exercise's own answers give is stored for the next check, and the
-    store has room for a few exercises only.
-    """
-    first = {}
-    places = []
-    for place, item in enumerate(items):
-        params = item.callspec.params if hasattr(item, "callspec") else {}
-        check = next((x for x in params.values() if is_exercise(x)), None)
-        places.append(first.setdefault(id(check), place) if check else place)
-    order = sorted(range(len(items)), key=places.__getitem__)
-    items[:] = [items[i] for i in order]
 
 
 def skip_without_gpu(items):

@@ -25,9 +25,10 @@ def read_imports(path: Path) -> frozenset[str]:
     for node in ast.walk(ast.parse(path.read_text("utf8"))):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            found |= {node.module}
-            found |= {f"{node.module}.{alias.name}" for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            package = [node.module] if node.module else []
+            found |= {*package}
+            found |= {".".join([*package, x.name]) for x in node.names}
     return frozenset(found)
 
 

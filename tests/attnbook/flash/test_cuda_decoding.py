@@ -18,6 +18,7 @@ from decoding_cases import (
     scatter_into_pages,
     spoil,
 )
+from gpu_waits import assert_no_wait
 
 attend_split_kv = partial(decoding.attend_split_kv, strict=True)
 attend_paged = partial(decoding.attend_paged, strict=True)
@@ -109,14 +110,7 @@ def test_a_cuda_graph_replays_on_new_lengths_and_pages():
 
 def test_nothing_waits_for_the_gpu():
     given = draw_pages(torch.float16, 64)
-    attend_paged(*given)
-    torch.cuda.synchronize()
-    before = torch.cuda.get_sync_debug_mode()
-    torch.cuda.set_sync_debug_mode("error")
-    try:
-        attend_paged(*given)
-    finally:
-        torch.cuda.set_sync_debug_mode(before)
+    assert_no_wait(lambda: attend_paged(*given))
 
 
 def test_page_numbers_and_lengths_on_the_gpu_are_bounded():

@@ -21,6 +21,7 @@ from flash_cases import (
     measure_error_shares,
     run_with_gradients,
 )
+from gpu_waits import assert_no_wait
 
 flash_attention = partial(flash.flash_attention, strict=True)
 pytestmark = [pytest.mark.cuda, pytest.mark.filterwarnings("error")]
@@ -212,14 +213,7 @@ def test_a_batch_size_first_seen_during_capture_is_right_without_a_replay():
 def test_nothing_waits_for_the_gpu(name):
     *given, upstream = inputs()
     call = made(name)
-    run_with_gradients(call, given, upstream)
-    torch.cuda.synchronize()
-    before = torch.cuda.get_sync_debug_mode()
-    torch.cuda.set_sync_debug_mode("error")
-    try:
-        run_with_gradients(call, given, upstream)
-    finally:
-        torch.cuda.set_sync_debug_mode(before)
+    assert_no_wait(lambda: run_with_gradients(call, given, upstream))
 
 
 def test_no_score_matrix_is_allocated():

@@ -20,11 +20,33 @@ kernel = pytest.mark.skipif(
 )
 
 
+def imports_unproven(path: Path) -> bool:
+    return any("unproven" in name.split(".") for name in read_imports(path))
+
+
 def test_nothing_imports_them():
     for path in LIB.rglob("*.py"):
         if path.parent.name != "unproven":
-            imported = read_imports(path)
-            assert not any("unproven" in x.split(".") for x in imported), path
+            assert not imports_unproven(path), path
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "import workshop.unproven.tile_sweep",
+        "import workshop.unproven as kernels",
+        "from workshop import unproven",
+        "from workshop.unproven import tile_sweep",
+        "from workshop.unproven.tile_sweep import main",
+        "from . import unproven",
+        "from .unproven import tile_sweep",
+        "def load():\n    from workshop import unproven",
+    ],
+)
+def test_an_import_of_them_is_found(line, tmp_path):
+    path = tmp_path / "module.py"
+    path.write_text(f"{line}\n", "utf8")
+    assert imports_unproven(path)
 
 
 @kernel
