@@ -1,10 +1,10 @@
 """Diagnosing attention: what its weights and tests of it show.
 
-`weights` has numbers about weights, which are symptoms. `behavior` changes
-inputs that must not matter and measures the outputs. `recording` stores what a
-model computes, and `reference` compares a function with `attend`. All of it
-works on models from elsewhere; the page "Debug my attention" says when to use
-which.
+`weights` has numbers about weights, which are symptoms, and `heads` scores of
+the patterns that heads are known for. `behavior` changes inputs that must not
+matter and measures the outputs. `recording` stores what a model computes, and
+`reference` compares a function with `attend`. All of it works on models from
+elsewhere; the page "Debug my attention" says when to use which.
 """
 
 from attnbook.diagnose.behavior import (
@@ -15,6 +15,14 @@ from attnbook.diagnose.behavior import (
     measure_padding_effect,
     measure_prefix_effect,
     measure_randomness,
+)
+from attnbook.diagnose.heads import (
+    score_duplicate_token,
+    score_first_token,
+    score_induction,
+    score_pattern,
+    score_previous_token,
+    uniform_causal_weights,
 )
 from attnbook.diagnose.recording import (
     find_missing_gradients,
@@ -49,4 +57,10 @@ __all__ = [
     "measure_weight_errors",
     "normalized_entropy",
     "record_attention",
+    "score_duplicate_token",
+    "score_first_token",
+    "score_induction",
+    "score_pattern",
+    "score_previous_token",
+    "uniform_causal_weights",
 ]

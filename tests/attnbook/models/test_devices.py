@@ -49,7 +49,7 @@ from attnbook.attention import (
     self_attention,
     tiled,
 )
-from attnbook.diagnose import behavior, reference
+from attnbook.diagnose import behavior, heads, reference
 from attnbook.flash.decoding import attend_paged, attend_split_kv
 from attnbook.masks import (
     conventions,
@@ -68,6 +68,7 @@ from attnbook.models import (
     encoder,
     encoder_decoder,
     from_pytorch,
+    head_edits,
     language_model,
     layer_norm,
     lookup_model,
@@ -275,6 +276,36 @@ def every_attention_function(p):
         reference.attend_with_scale(lambda q: 2.0)(q, k, v, mask),
         reference.attend_uniformly_if_empty(q, k, v, mask),
     )
+
+
+@case
+def scores_of_heads(p):
+    ids, length = p(SOURCE)[0], SOURCE.shape[1]
+    weights = heads.uniform_causal_weights(length, ids.device)
+    return (
+        diagnose.score_previous_token(weights),
+        diagnose.score_first_token(weights),
+        diagnose.score_duplicate_token(weights, ids),
+        diagnose.score_induction(weights, ids),
+    )
+
+
+@case
+def changed_heads(p):
+    model = p(made(lambda: transformer_blocks.EncoderBlock(C, H, 10)))
+    x = p(X)
+    with head_edits.record_heads(model) as outputs:
+        model(x)
+    mean = head_edits.average_outputs(outputs)
+    found = []
+    for editing in (
+        head_edits.ablate_heads(model, [(0, 1)]),
+        head_edits.ablate_heads(model, [(0, 0)], mean),
+        head_edits.patch_heads(model, [(0, 1)], outputs, [0, 2]),
+    ):
+        with editing:
+            found.append(model(x))
+    return found
 
 
 @case

@@ -1,0 +1,214 @@
+import pytest
+import torch
+from torch import nn
+
+from attnbook.attention.multi_head import MultiHeadAttention
+from attnbook.attention.self_attention import causal_mask
+from attnbook.models.head_edits import (
+    ablate_heads,
+    average_outputs,
+    edit_heads,
+    find_attention_layers,
+    patch_heads,
+    record_heads,
+)
+from attnbook.models.modern_decoder import DecoderConfig, ModernDecoder
+from attnbook.models.transformer import Size, transformer
+
+B, T, C, H, L, V = 2, 7, 20, 5, 3, 11
+D = C // H
+RNG = torch.Generator().manual_seed(0)
+IDS = torch.randint(V, (B, T), generator=RNG)
+OTHER = torch.randint(V, (B, T), generator=RNG)
+
+
+@pytest.fixture
+def model():
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        made = ModernDecoder(DecoderConfig(V, C, H, 1, 13, L))
+        for parameter in made.parameters():
+            nn.init.normal_(parameter, std=0.5)
+        return made.eval()
+
+
+@torch.no_grad()
+def run(model, ids=IDS):
+    return model(ids)
+
+
+def zero_columns(model, layer, head):
+    """Ablate by hand: the columns of the output projection become zero."""
+    weight = model.blocks[layer].attention.output.weight
+    with torch.no_grad():
+        weight[:, head * D : (head + 1) * D] = 0
+
+
+def test_layers_are_found_in_the_order_of_the_model(model):
+    names = [f"blocks.{i}.attention" for i in range(L)]
+    assert list(find_attention_layers(model)) == names
+
+
+def test_layers_of_encoder_and_decoder_are_found():
+    found = find_attention_layers(transformer(V, V, Size(C, H, 10, 2)))
+    assert [name.rpartition(".")[2] for name in found] == [
+        *["attention"] * 2,
+        *["attention", "cross"] * 2,
+    ]
+
+
+def test_an_ablated_head_has_no_columns_in_the_output_projection(model):
+    before = run(model)
+    with ablate_heads(model, [(1, 3), (2, 0)]):
+        ablated = run(model)
+    torch.testing.assert_close(run(model), before, rtol=0, atol=0)
+    zero_columns(model, 1, 3)
+    zero_columns(model, 2, 0)
+    torch.testing.assert_close(ablated, run(model))
+    assert (ablated - before).abs().max() > 0.1
+
+
+def test_the_model_is_as_before_even_after_an_error(model):
+    before = run(model)
+    with pytest.raises(RuntimeError), ablate_heads(model, [(0, 0)]):
+        raise RuntimeError
+    torch.testing.assert_close(run(model), before, rtol=0, atol=0)
+
+
+def test_recorded_outputs_are_weights_times_values(model):
+    with record_heads(model) as outputs:
+        run(model)
+    block, mask = model.blocks[0], causal_mask(T, T)
+    with torch.no_grad():
+        x = block.norms[0](model.embed(IDS))
+        query, key, value = block.attention.project(x, x)
+        _, weights = block.attention.attend(query, key, value, mask)
+    assert [len(calls) for calls in outputs] == [1] * L
+    torch.testing.assert_close(outputs[0][0], weights @ value)
+
+
+def test_an_edit_gets_and_returns_the_output_of_its_head(model):
+    seen = []
+
+    def double(output):
+        seen.append(output.clone())
+        return 2 * output
+
+    with (
+        record_heads(model) as before,
+        edit_heads(model, {(1, 2): double}),
+        record_heads(model) as after,
+    ):
+        run(model)
+    torch.testing.assert_close(seen[0], before[1][0][:, 2])
+    torch.testing.assert_close(after[1][0][:, 2], 2 * seen[0])
+    torch.testing.assert_close(after[1][0][:, 3], before[1][0][:, 3])
+    torch.testing.assert_close(after[0][0], before[0][0])
+
+
+def test_edits_of_one_layer_come_together(model):
+    with ablate_heads(model, [(0, 0), (0, 4)]), record_heads(model) as outputs:
+        run(model)
+    kept = outputs[0][0].abs().sum(dim=(0, 2, 3)) > 0
+    assert kept.tolist() == [False, True, True, True, False]
+
+
+def test_mean_ablation_replaces_by_the_mean(model):
+    with record_heads(model) as outputs:
+        run(model)
+        run(model, OTHER)
+    mean = average_outputs(outputs)
+    both = torch.cat(outputs[2], dim=0)
+    torch.testing.assert_close(mean[2], both.mean(dim=(0, 2)))
+    with ablate_heads(model, [(2, 1)], mean), record_heads(model) as after:
+        run(model)
+    torch.testing.assert_close(
+        after[2][0][:, 1], mean[2][1].expand(B, T, D).contiguous()
+    )
+
+
+def test_patching_every_head_of_the_first_layers_gives_their_outputs(model):
+    with record_heads(model) as other:
+        run(model, OTHER)
+    everything = [(layer, h) for layer in range(L) for h in range(H)]
+    with patch_heads(model, everything, other), record_heads(model) as after:
+        run(model)
+    for ours, theirs in zip(after, other, strict=True):
+        torch.testing.assert_close(ours[0], theirs[0])
+
+
+def test_a_patch_at_some_positions_leaves_the_others(model):
+    with record_heads(model) as other:
+        run(model, OTHER)
+    with (
+        record_heads(model) as before,
+        patch_heads(model, [(0, 2)], other, positions=[1, 4]),
+        record_heads(model) as after,
+    ):
+        run(model)
+    expected = before[0][0][:, 2].clone()
+    expected[:, [1, 4]] = other[0][0][:, 2][:, [1, 4]]
+    torch.testing.assert_close(after[0][0][:, 2], expected)
+
+
+def test_a_patch_with_the_own_outputs_changes_nothing(model):
+    with record_heads(model) as own:
+        before = run(model)
+    with patch_heads(model, [(1, 1), (2, 4)], own):
+        torch.testing.assert_close(run(model), before)
+
+
+def test_gradients_reach_an_edit(model):
+    factor = torch.ones((), requires_grad=True)
+    with edit_heads(model, {(1, 2): lambda output: factor * output}):
+        model(IDS).square().mean().backward()
+    assert factor.grad.abs() > 0
+
+
+@pytest.mark.refusal
+def test_heads_that_are_not_there_are_refused(model):
+    with pytest.raises(ValueError, match=r"no layer 3 .* has 3 attention"):
+        ablate_heads(model, [(L, 0)]).__enter__()
+    with pytest.raises(ValueError, match=r"no head 5 in layer 1.* has 5 heads"):
+        ablate_heads(model, [(1, H)]).__enter__()
+    with pytest.raises(ValueError, match="no head -1 in layer 1"):
+        ablate_heads(model, [(1, -1)]).__enter__()
+    with record_heads(model) as other:
+        run(model)
+    with pytest.raises(ValueError, match="no head 7 in layer 2"):
+        patch_heads(model, [(2, 7)], other).__enter__()
+
+
+@pytest.mark.refusal
+def test_lists_of_other_lengths_and_shapes_are_refused(model):
+    with record_heads(model) as other:
+        run(model, OTHER[:, 1:])
+    with (
+        pytest.raises(ValueError, match=r"\(2, 6, 4\).* has \(2, 7, 4\)"),
+        patch_heads(model, [(0, 0)], other),
+    ):
+        run(model)
+    with pytest.raises(ValueError, match=r"2 layers are given.* has 3"):
+        patch_heads(model, [(0, 0)], other[:2])
+    with pytest.raises(ValueError, match=r"1 layers are given.* has 3"):
+        ablate_heads(model, [(0, 0)], average_outputs(other)[:1])
+    with (
+        pytest.raises(ValueError, match="layer 0 of 3 did not run"),
+        record_heads(model) as nothing,
+    ):
+        average_outputs(nothing)
+
+
+@pytest.mark.refusal
+def test_a_model_without_attention_layers_is_refused():
+    with pytest.raises(ValueError, match="Linear has no attention layer"):
+        find_attention_layers(nn.Linear(2, 3))
+
+
+def test_one_layer_alone_is_a_model():
+    layer = MultiHeadAttention(C, H)
+    x = torch.randn(B, T, C, generator=RNG)
+    with torch.no_grad(), ablate_heads(layer, [(0, h) for h in range(H)]):
+        torch.testing.assert_close(
+            layer(x), layer.output.bias.expand(B, T, C).contiguous()
+        )
