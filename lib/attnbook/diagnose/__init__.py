@@ -1,7 +1,8 @@
 """Diagnosing attention: what its weights and tests of it show.
 
 `weights` has numbers about weights, which are symptoms, and `heads` scores of
-the patterns that heads are known for. `behavior` changes inputs that must not
+the patterns that heads are known for. `explanations` compares weights with
+other measures of a word's importance. `behavior` changes inputs that must not
 matter and measures the outputs. `recording` stores what a model computes, and
 `reference` compares a function with `attend`. All of it works on models from
 elsewhere; the page "Debug my attention" says when to use which.

@@ -49,7 +49,7 @@ from attnbook.attention import (
     self_attention,
     tiled,
 )
-from attnbook.diagnose import behavior, heads, reference
+from attnbook.diagnose import behavior, explanations, heads, reference
 from attnbook.flash.decoding import attend_paged, attend_split_kv
 from attnbook.masks import (
     conventions,
@@ -61,6 +61,7 @@ from attnbook.masks import (
 )
 from attnbook.models import (
     associative_recall,
+    attention_classifier,
     attention_maps,
     attention_only,
     bahdanau,
@@ -86,7 +87,14 @@ from attnbook.models import (
 from attnbook.positions import absolute, biases, context_extension, rotary, shaw
 from attnbook.profiling import allocations, exponentials, roofline, tracing
 from attnbook.training import associative_recall as recall_training
-from attnbook.training import checkpoints, loop, losses, metrics, search
+from attnbook.training import (
+    checkpoints,
+    deception,
+    loop,
+    losses,
+    metrics,
+    search,
+)
 from standin import CPU, META, PLACE, STANDIN, WRONG, TrialDevice
 
 pytestmark = [
@@ -643,6 +651,79 @@ def a_model_that_only_attends(p):
     return [(model(*x[:3]), x.answer) for x in (copy, pairs)]
 
 
+def classify(p, encoder):
+    """Return a classifier on a place, and a batch of its task."""
+    model = p(made(lambda: attention_classifier.AttentionClassifier(encoder())))
+    rng = torch.Generator().manual_seed(2)
+    batch = attention_classifier.draw_question_task(B, S, rng)
+    return model, batch.to(p.device)
+
+
+def embed_words():
+    return attention_classifier.EmbeddingEncoder(attention_classifier.WORDS, C)
+
+
+@case
+def answers_to_questions_and_losses_that_mislead(p):
+    model, batch = classify(p, embed_words)
+    logits, weights = model(batch.words, batch.question)
+    uniform = p(
+        made(lambda: attention_classifier.UniformClassifier(embed_words()))
+    )
+    forbidden = batch.words % 2 == 0
+    rng = torch.Generator().manual_seed(2)
+    keyword = attention_classifier.draw_keyword_task(B, S, rng)
+    output, other = logits.softmax(-1), logits.flip(-1).softmax(-1)
+    return (
+        uniform(*keyword.to(p.device)[:2]),
+        deception.compute_deception_penalty(weights, forbidden),
+        deception.compute_adversary_loss(
+            output, other, weights, weights.flip(-1), 0.1
+        ),
+        deception.jensen_shannon(output, other),
+        output,
+    )
+
+
+@case
+def importance_of_words(p):
+    model, batch = classify(p, embed_words)
+
+    def predict(words):
+        return model(words, batch.question)[0].softmax(-1)
+
+    states = model.encode(batch.words).detach()
+
+    def read(weights):
+        return model.read_states(states, weights).softmax(-1)
+
+    with torch.no_grad():
+        weights = model.compute_weights(states, batch.question)
+        erasure = explanations.measure_erasure(
+            predict, batch.words, predict(batch.words)
+        )
+        rng = torch.Generator().manual_seed(2)
+        shuffled = explanations.measure_permutation(read, weights, rng, 3)
+    found = explanations.find_adversarial_weights(
+        read, weights, rng, starts=2, steps=3
+    )
+    gradient = explanations.multiply_gradient_by_input(
+        model.encoder.embed, lambda: predict(batch.words)
+    )
+    norms = explanations.multiply_weights_by_norms(weights, states)
+    tau = explanations.rank_correlation(erasure, norms)
+    return erasure, shuffled, found, gradient, norms, tau
+
+
+@case(reads=True)
+def the_share_of_questions_whose_word_is_named(p):
+    model, batch = classify(
+        p, lambda: encoder.Encoder(attention_classifier.WORDS, 5, C)
+    )
+    _, weights = model(batch.words, batch.question)
+    return explanations.measure_naming(weights, batch.evidence), weights
+
+
 @case
 def a_model_that_finds_related_names(p):
     rng = torch.Generator().manual_seed(2)
@@ -1009,6 +1090,7 @@ READ_ON_META = {
         "compare_with_reference",
         "find_known_mistakes",
     },
+    "diagnose.explanations": {"measure_naming"},
     "diagnose.weights": {"measure_weight_errors"},
     "masks": {"draw_mask", "padding", "require_keys"},
     "masks.conventions": {"read_mask", "convert_mask"},

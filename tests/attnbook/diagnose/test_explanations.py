@@ -1,0 +1,171 @@
+"""Measures of importance on models whose truth is known by construction."""
+
+import math
+from itertools import combinations, permutations
+
+import pytest
+import torch
+from torch import nn
+
+from attnbook.diagnose.explanations import (
+    find_adversarial_weights,
+    measure_erasure,
+    measure_naming,
+    measure_permutation,
+    multiply_gradient_by_input,
+    multiply_weights_by_norms,
+    rank_correlation,
+)
+from attnbook.training.deception import jensen_shannon, total_variation
+
+RNG = torch.Generator().manual_seed(0)
+WORDS = torch.tensor([[3, 1, 4, 2], [1, 1, 5, 9]])
+
+
+def count_fours(words):
+    """Return two classes: the share of fours, and the rest."""
+    share = (words == 4).float().mean(-1)
+    return torch.stack([share, 1 - share], dim=-1)
+
+
+def test_erasure_is_the_change_of_the_output_without_a_word():
+    found = measure_erasure(count_fours, WORDS, count_fours(WORDS))
+    gone, kept = 1 / 4, 1 / 3 - 1 / 4
+    expected = torch.tensor([[kept, kept, gone, kept], [0.0] * 4])
+    torch.testing.assert_close(found, expected)
+
+
+class Weighted(nn.Module):
+    """Class 0 has probability 1/2 plus a weighted sum of the embeddings."""
+
+    def __init__(self, weights):
+        super().__init__()
+        self.embed = nn.Embedding(10, 1)
+        with torch.no_grad():
+            self.embed.weight.copy_(torch.arange(10.0)[:, None] / 100)
+        self.weights = weights
+
+    def forward(self, words):
+        first = 0.5 + self.embed(words)[..., 0] @ self.weights
+        return torch.stack([first, 1 - first], dim=-1)
+
+
+def test_gradient_times_input_is_exact_for_a_linear_model():
+    weights = torch.tensor([0.1, 2.0, 0.3, 0.4])
+    model = Weighted(weights)
+    expected = WORDS / 100 * weights
+    for gradients in (True, False):
+        with torch.set_grad_enabled(gradients):
+            found = multiply_gradient_by_input(
+                model.embed, lambda: model(WORDS)
+            )
+        torch.testing.assert_close(found, expected)
+        assert not found.requires_grad
+    assert model.embed.weight.grad is None
+    assert not model.embed._forward_hooks
+
+
+def test_the_hook_is_removed_when_the_model_fails():
+    model = Weighted(torch.ones(3))  # four words are given
+    with pytest.raises(RuntimeError):
+        multiply_gradient_by_input(model.embed, lambda: model(WORDS))
+    assert not model.embed._forward_hooks
+
+
+def test_a_large_value_counts_more_than_its_weight():
+    weights = torch.tensor([[0.75, 0.25]])
+    values = torch.tensor([[[0.3, 0.4], [3.0, 4.0]]])
+    found = multiply_weights_by_norms(weights, values)
+    torch.testing.assert_close(found, torch.tensor([[0.375, 1.25]]))
+
+
+def test_naming_is_the_share_of_sequences_whose_first_word_is_the_evidence():
+    importance = torch.tensor([[0.1, 0.9], [0.8, 0.2], [0.7, 0.3]])
+    assert measure_naming(importance, torch.tensor([1, 0, 1])) == 2 / 3
+
+
+def test_kendalls_rank_correlation_by_hand():
+    first = torch.tensor([1.0, 2.0, 3.0, 4.0])
+    for second, expected in (
+        ([1.0, 2.0, 3.0, 4.0], 1.0),
+        ([4.0, 3.0, 2.0, 1.0], -1.0),
+        ([1.0, 2.0, 4.0, 3.0], 4 / 6),  # one pair of six is reversed
+        ([1.0, 1.0, 2.0, 3.0], 5 / math.sqrt(6 * 5)),  # one tie
+    ):
+        found = rank_correlation(first, torch.tensor(second))
+        assert float(found) == pytest.approx(expected)
+    assert rank_correlation(first, torch.ones(4)).isnan()
+
+
+def count_pairs(first, second):
+    """Return Kendall's tau-b, pair by pair as it is defined."""
+    agree, untied_first, untied_second = 0, 0, 0
+    for i, j in combinations(range(len(first)), 2):
+        a, b = first[i] - first[j], second[i] - second[j]
+        agree += (a * b > 0) - (a * b < 0)
+        untied_first += a != 0
+        untied_second += b != 0
+    return agree / math.sqrt(untied_first * untied_second)
+
+
+def test_kendalls_rank_correlation_is_that_of_its_definition():
+    drawn = torch.randint(5, (2, 20, 7), generator=RNG).float()
+    found = rank_correlation(*drawn).tolist()
+    expected = [count_pairs(*x) for x in zip(*drawn.tolist(), strict=True)]
+    assert found == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("size", [3, 4, 5])
+def test_agreement_on_one_word_alone_gives_two_divided_by_the_length(size):
+    """The mean over all orders of the other words."""
+    first = torch.arange(size).float()
+    orders = [(*order, size) for order in permutations(range(size - 1))]
+    second = torch.tensor(orders).float()
+    tau = rank_correlation(first.expand_as(second), second)
+    assert float(tau.mean()) == pytest.approx(2 / size)
+
+
+def make_reader(values):
+    """Return a reader: the weighted mean of each word's distribution."""
+    return lambda weights: (weights[:, None] @ values)[:, 0]
+
+
+ONLY = torch.tensor([[[0.9, 0.1], [0.1, 0.9], [0.1, 0.9]]])
+TWINS = torch.tensor([[[0.9, 0.1], [0.9, 0.1], [0.1, 0.9]]])
+POINTED = torch.tensor([[0.98, 0.01, 0.01]])
+
+
+def test_shuffled_weights_change_the_output_unless_all_words_are_alike():
+    alike = torch.full((1, 3, 2), 0.5)
+    found = measure_permutation(make_reader(alike), POINTED, RNG)
+    torch.testing.assert_close(found, torch.zeros(1))
+    found = measure_permutation(make_reader(ONLY), POINTED, RNG, times=51)
+    torch.testing.assert_close(found, torch.tensor([0.97 * 0.8]))
+
+
+def test_adversarial_weights_exist_only_if_another_word_says_the_same():
+    """With a second word of the same class, the search moves to it."""
+    for values, least, most in (
+        (ONLY, 0.0, 0.02),
+        (TWINS, 0.6, math.log(2)),
+    ):
+        read = make_reader(values)
+        found = find_adversarial_weights(read, POINTED, RNG, steps=150)
+        torch.testing.assert_close(found.sum(-1), torch.ones(1))
+        assert total_variation(read(found), read(POINTED)) <= 0.01
+        assert least <= float(jensen_shannon(found, POINTED)) <= most
+    assert int(found.argmax()) == 1
+
+
+def test_a_search_that_finds_nothing_returns_the_weights_themselves():
+    read = make_reader(ONLY)
+    found = find_adversarial_weights(read, POINTED, RNG, starts=1, steps=1)
+    assert torch.equal(found, POINTED)
+    assert not found.requires_grad
+
+
+@pytest.mark.refusal
+@pytest.mark.parametrize("epsilon", [0.0, 1.0, -0.1])
+def test_a_change_that_is_no_distance_is_refused(epsilon):
+    with pytest.raises(ValueError, match=f"between 0 and 1, not {epsilon}"):
+        find_adversarial_weights(make_reader(ONLY), POINTED, RNG, epsilon)
