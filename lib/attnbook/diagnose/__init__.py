@@ -34,6 +34,7 @@ from attnbook.diagnose.reference import (
     compare_with_reference,
     find_known_mistakes,
 )
+from attnbook.diagnose.rollout import attention_rollout
 from attnbook.diagnose.weights import (
     entropy,
     head_similarity,
@@ -42,6 +43,7 @@ from attnbook.diagnose.weights import (
 )
 
 __all__ = [
+    "attention_rollout",
     "compare_with_reference",
     "entropy",
     "find_known_mistakes",

@@ -280,6 +280,7 @@ def every_attention_function(p):
         diagnose.entropy(scores.softmax(-1)),
         diagnose.normalized_entropy(scores.softmax(-1), mask),
         diagnose.head_similarity(scores.softmax(-1)),
+        diagnose.attention_rollout((q @ q.mT).softmax(-1)),
         reference.compute_unmasked_weights(q, k),
         reference.attend_with_scale(lambda q: 2.0)(q, k, v, mask),
         reference.attend_uniformly_if_empty(q, k, v, mask),
