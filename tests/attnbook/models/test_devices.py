@@ -49,7 +49,13 @@ from attnbook.attention import (
     self_attention,
     tiled,
 )
-from attnbook.diagnose import behavior, explanations, heads, reference
+from attnbook.diagnose import (
+    behavior,
+    explanations,
+    heads,
+    intervals,
+    reference,
+)
 from attnbook.flash.decoding import attend_paged, attend_split_kv
 from attnbook.masks import (
     conventions,
@@ -72,6 +78,7 @@ from attnbook.models import (
     head_edits,
     language_model,
     layer_norm,
+    log_mel,
     lookup_model,
     luong_decoder,
     modern_block,
@@ -83,6 +90,7 @@ from attnbook.models import (
     stabilized_attention,
     transformer,
     transformer_blocks,
+    whisper,
 )
 from attnbook.positions import absolute, biases, context_extension, rotary, shaw
 from attnbook.profiling import allocations, exponentials, roofline, tracing
@@ -924,6 +932,47 @@ def maps_of_a_transformer(p):
     return attention_maps.collect_maps(model, *p((SOURCE, LENGTHS, PREVIOUS)))
 
 
+@case
+def whisper_and_its_maps(p):
+    sizes = whisper.WhisperConfig(6, C, H, 10, 2, S, T, V)
+    model = p(made(lambda: whisper.Whisper(sizes)))
+    return model(*p((drawn(B, 6, 2 * S), PREVIOUS)))
+
+
+@case(reads=True)
+def whisper_generates(p):
+    sizes = whisper.WhisperConfig(6, C, H, 10, 1, S, 2 * T, V)
+    decoder = p(made(lambda: whisper.WhisperDecoder(sizes)))
+    return whisper.transcribe_greedily(decoder, p(MEMORY), [4, 5], 9, 3)
+
+
+@case
+def spectrogram_of_a_sound(p):
+    sound, hertz = p((drawn(4000), drawn(S).exp() * 1000))
+    mel = log_mel.hertz_to_mel(hertz)
+    return (
+        log_mel.log_mel_spectrogram(sound, log_mel.RATE, seconds=1),
+        log_mel.make_mel_filters(5, 9, p.device),
+        log_mel.mel_to_hertz(mel),
+    )
+
+
+@case
+def weights_in_intervals(p):
+    weights, middle = p((drawn(B, T, S).softmax(-1), drawn(T)))
+    times = torch.stack([middle, middle + 1], dim=1)
+    return (
+        intervals.crop_keys(weights, 3),
+        intervals.extend_intervals(times, 2.0),
+        intervals.find_peak_times(weights, 0.1),
+        intervals.mark_intervals(times, S, 0.1),
+        intervals.measure_mass_inside(weights, times, 0.1),
+        intervals.share_peaks_inside(
+            intervals.find_peak_times(weights, 0.1), times
+        ),
+    )
+
+
 @case(reads=True)
 def links_of_weights(p):
     weights = p(drawn(T, S).softmax(-1)).detach()
@@ -1049,7 +1098,12 @@ LEFT_OUT = {
         "recorded runs: the tests of workshop.experiments on a device",
     ),
     **dict.fromkeys(
-        ("models.gguf_files", "models.smollm2"), "reads files into weights"
+        (
+            *("models.gguf_files", "models.smollm2"),
+            *("models.ctranslate2_files", "models.whisper_tiny"),
+            *("models.package_files", "data.spoken_digits"),
+        ),
+        "reads files into weights and sounds",
     ),
     "attention.running_errors": "rules that error_budget applies",
     "exercises": "compares answers on the CPU",

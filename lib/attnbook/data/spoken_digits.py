@@ -1,0 +1,157 @@
+"""Spoken digits whose boundaries are known, because we put them there.
+
+Nine recordings of one voice, "one" to "nine", are cut to the part that is not
+silent and placed on a silent track, with a pause of random length before each.
+
+Source: Debian package asterisk-core-sounds-en-wav 1.6.1, recorded by Allison
+    Smith, CC-BY-SA-3.0, see files/spoken_digits/README.md
+Axes: N samples
+"""
+
+import io
+import wave
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from random import Random
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor
+
+from attnbook.data import read_file
+
+WORDS = (
+    *("one", "two", "three", "four", "five"),
+    *("six", "seven", "eight", "nine"),
+)
+RECORDED_RATE = 8_000  # samples per second in the files
+RATE = 2 * RECORDED_RATE  # of what is returned
+FRAME = 80  # samples of a file whose power is compared: 10 ms
+QUIET = 1e-4  # below this share of the largest power, a frame is silent
+PAUSES = (0.2, 1.4)  # seconds before a digit: the shortest and the longest
+
+
+@dataclass(frozen=True)
+class SpokenDigits:
+    """A sequence of digits as sound.
+
+    Attributes:
+        sound: samples between -1 and 1, `RATE` per second.
+        digits: what is said, from 1 to 9.
+        intervals: (begin, end) of each digit, in seconds.
+    """
+
+    sound: Float[Tensor, "N"]
+    digits: tuple[int, ...]
+    intervals: tuple[tuple[float, float], ...]
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """The digits as words."""
+        return tuple(WORDS[digit - 1] for digit in self.digits)
+
+
+def read_wav(content: bytes, rate: int = RECORDED_RATE) -> Float[Tensor, "N"]:
+    """Return the samples of a WAV file with one channel of 16 bits.
+
+    Args:
+        content: of the file.
+        rate: samples per second that the file must have.
+
+    Raises:
+        ValueError: if it has another rate, or another kind of samples.
+    """
+    with wave.open(io.BytesIO(content)) as file:
+        kind = file.getnchannels(), 8 * file.getsampwidth()
+        if file.getframerate() != rate:
+            raise ValueError(
+                f"the sound has {file.getframerate():,} samples per second, "
+                f"but {rate:,} are expected"
+            )
+        if kind != (1, 16):
+            raise ValueError(
+                f"the sound has {kind[0]} channels of {kind[1]} bits, but 1 of "
+                "16 is expected"
+            )
+        samples = bytearray(file.readframes(file.getnframes()))
+    return torch.frombuffer(samples, dtype=torch.int16).float() / 2**15
+
+
+def trim_silence(
+    sound: Float[Tensor, "N"], quiet: float = QUIET
+) -> Float[Tensor, "_"]:
+    """Return a sound from its first to its last frame that is not silent.
+
+    Args:
+        sound: of at least one frame; samples after the last one are dropped.
+        quiet: the share of the largest frame's power below which one is silent.
+    """
+    power = sound.unfold(0, FRAME, FRAME).square().mean(dim=-1)
+    loud = (power > quiet * power.max()).nonzero().flatten().tolist()
+    return sound[FRAME * loud[0] : FRAME * (loud[-1] + 1)]
+
+
+def double_rate(sound: Float[Tensor, "N"]) -> Float[Tensor, "M"]:
+    """Return a sound with twice as many samples and the same frequencies."""
+    spectrum = torch.fft.rfft(sound.double())
+    if len(sound) % 2 == 0:  # the highest frequency is then there twice
+        spectrum[-1] /= 2
+    wide = F.pad(spectrum, (0, len(sound) + 1 - len(spectrum)))
+    return torch.fft.irfft(2 * wide, n=2 * len(sound)).to(sound.dtype)
+
+
+@cache
+def load_recordings() -> tuple[Tensor, ...]:
+    """Return "one" to "nine" without silence, `RATE` samples per second.
+
+    Raises:
+        ValueError: if a file is missing, or is another one.
+    """
+    files = (read_file(f"spoken_digits/{i}.wav") for i in range(1, 10))
+    return tuple(double_rate(trim_silence(read_wav(x))) for x in files)
+
+
+def join_digits(digits: Sequence[int], pauses: Sequence[float]) -> SpokenDigits:
+    """Return digits one after the other.
+
+    Args:
+        digits: from 1 to 9.
+        pauses: seconds of silence before each digit.
+
+    Raises:
+        ValueError: if a digit has no recording, or there are not as many
+            pauses as digits.
+    """
+    wrong = [digit for digit in digits if not 1 <= digit <= 9]
+    if wrong:
+        raise ValueError(f"there is no recording of {wrong[0]}, only of 1 to 9")
+    if len(pauses) != len(digits):
+        raise ValueError(
+            f"{len(digits)} digits need as many pauses, not {len(pauses)}"
+        )
+    recordings, parts, intervals = load_recordings(), [], []
+    now = 0
+    for digit, pause in zip(digits, pauses, strict=True):
+        silence, spoken = round(pause * RATE), recordings[digit - 1]
+        parts += [spoken.new_zeros(silence), spoken]
+        begin = now + silence
+        now = begin + len(spoken)
+        intervals.append((begin / RATE, now / RATE))
+    return SpokenDigits(torch.cat(parts), tuple(digits), tuple(intervals))
+
+
+def draw_digits(rng: Random, count: int) -> SpokenDigits:
+    """Return random digits after random pauses, none of them twice in a row.
+
+    Args:
+        rng: draws both.
+        count: how many digits.
+    """
+    digits: list[int] = []
+    while len(digits) < count:
+        digit = rng.randint(1, 9)
+        if not digits or digit != digits[-1]:
+            digits.append(digit)
+    return join_digits(digits, [rng.uniform(*PAUSES) for _ in digits])

@@ -1,0 +1,255 @@
+"""Whisper: a Transformer that reads a spectrogram and generates text.
+
+Encoder and decoder are stacks of chapter 9's pre-norm blocks. Two convolutions
+halve the number of frames before the first block of the encoder.
+
+Source: Radford et al. (2022), section 2.2, https://arxiv.org/abs/2212.04356;
+    the GELU activation is that of https://github.com/openai/whisper. Its key
+    projections have no bias; ours have one, which is zero.
+Axes: B batch, M mel bands, F frames of the spectrogram, S encoder positions
+    (F / 2), T tokens, L blocks, H heads, C model width, V tokens known
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from unittest import mock
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from attnbook.attention.self_attention import causal_mask
+from attnbook.models.layer_norm import LayerNorm
+from attnbook.models.transformer_blocks import (
+    DecoderBlock,
+    EncoderBlock,
+    FeedForward,
+    PreNorm,
+)
+
+
+@dataclass(frozen=True)
+class WhisperConfig:
+    """The sizes of a Whisper model.
+
+    Attributes:
+        mels: M.
+        width: C.
+        heads: H.
+        hidden: width of the feed-forward networks.
+        blocks: L, of the encoder, and of the decoder.
+        positions: the largest S.
+        tokens: the largest T.
+        symbols: V.
+    """
+
+    mels: int
+    width: int
+    heads: int
+    hidden: int
+    blocks: int
+    positions: int
+    tokens: int
+    symbols: int
+
+    def stack(
+        self, block: type[EncoderBlock] | type[DecoderBlock]
+    ) -> nn.ModuleList:
+        """Return pre-norm blocks with GELU networks."""
+        blocks = nn.ModuleList(
+            block(self.width, self.heads, self.hidden, residual=PreNorm)
+            for _ in range(self.blocks)
+        )
+        for one in blocks:
+            one.feed_forward = GeluFeedForward(self.width, self.hidden)
+        return blocks
+
+
+class GeluFeedForward(FeedForward):
+    """Position-wise feed-forward network with GELU instead of ReLU."""
+
+    def forward(self, x: Float[Tensor, "B T C"]) -> Float[Tensor, "B T C"]:
+        """Return each position's vector, passed through the network."""
+        return self.down(self.drop(F.gelu(self.up(x))))
+
+
+class WhisperEncoder(nn.Module):
+    """Two convolutions over time, then self-attention blocks."""
+
+    def __init__(self, config: WhisperConfig):
+        super().__init__()
+        width = config.width
+        self.first = nn.Conv1d(config.mels, width, 3, padding=1)
+        self.second = nn.Conv1d(width, width, 3, stride=2, padding=1)
+        self.positions = nn.Parameter(torch.zeros(config.positions, width))
+        self.blocks = config.stack(EncoderBlock)
+        self.norm = LayerNorm(width)
+
+    def forward(
+        self, spectrogram: Float[Tensor, "B M F"]
+    ) -> Float[Tensor, "B S C"]:
+        """Return the states, one for every two frames.
+
+        Raises:
+            ValueError: if there are more frames than positions for them.
+        """
+        most = 2 * len(self.positions)
+        if spectrogram.shape[2] > most:
+            raise ValueError(
+                f"the spectrogram has {spectrogram.shape[2]} frames, but the "
+                f"encoder has positions for {most}"
+            )
+        x = F.gelu(self.second(F.gelu(self.first(spectrogram)))).mT
+        x = x + self.positions[: x.shape[1]]
+        for block in self.blocks:
+            x = block(x)
+        return self.norm(x)
+
+
+class WhisperDecoder(nn.Module):
+    """Causal self-attention and cross-attention blocks over the tokens.
+
+    The output layer is tied to the embedding.
+    """
+
+    def __init__(self, config: WhisperConfig):
+        super().__init__()
+        self.embed = nn.Embedding(config.symbols, config.width)
+        self.positions = nn.Parameter(torch.zeros(config.tokens, config.width))
+        self.blocks = config.stack(DecoderBlock)
+        self.norm = LayerNorm(config.width)
+
+    def compute_states(
+        self, ids: Int[Tensor, "B T"], memory: Float[Tensor, "B S C"]
+    ) -> tuple[Float[Tensor, "B T C"], Float[Tensor, "B L H T S"]]:
+        """Return the states after the last norm, and cross-attention weights.
+
+        Raises:
+            ValueError: if there are more tokens than positions for them.
+        """
+        T, most = ids.shape[1], len(self.positions)
+        if most < T:
+            raise ValueError(
+                f"there are {T} tokens, but the decoder has positions for "
+                f"{most}"
+            )
+        x, maps = self.embed(ids) + self.positions[:T], []
+        causal = causal_mask(T, T, ids.device)
+        for block in self.blocks:
+            x, weights = block(x, memory, causal)
+            maps.append(weights)
+        return self.norm(x), torch.stack(maps, dim=1)
+
+    def compute_logits(
+        self, states: Float[Tensor, "B T C"]
+    ) -> Float[Tensor, "B T V"]:
+        """Return the logits of every next token."""
+        return states @ self.embed.weight.T
+
+    def forward(
+        self, ids: Int[Tensor, "B T"], memory: Float[Tensor, "B S C"]
+    ) -> tuple[Float[Tensor, "B T V"], Float[Tensor, "B L H T S"]]:
+        """Return logits of every next token, and all cross-attention weights.
+
+        Raises:
+            ValueError: if there are more tokens than positions for them.
+        """
+        states, maps = self.compute_states(ids, memory)
+        return self.compute_logits(states), maps
+
+
+class Whisper(nn.Module):
+    """The encoder and the decoder.
+
+    Args:
+        config: the sizes.
+    """
+
+    def __init__(self, config: WhisperConfig):
+        super().__init__()
+        self.config = config
+        self.encoder = WhisperEncoder(config)
+        self.decoder = WhisperDecoder(config)
+
+    def forward(
+        self, spectrogram: Float[Tensor, "B M F"], ids: Int[Tensor, "B T"]
+    ) -> tuple[Float[Tensor, "B T V"], Float[Tensor, "B L H T S"]]:
+        """Return logits of every next token, and all cross-attention weights.
+
+        Args:
+            spectrogram: from `log_mel_spectrogram`.
+            ids: the tokens so far, the start tokens first (teacher forcing).
+        """
+        return self.decoder(ids, self.encoder(spectrogram))
+
+
+@contextmanager
+def keep_memory_projections(decoder: WhisperDecoder) -> Iterator[None]:
+    """Project the encoder's states to keys and values only once.
+
+    Inside the `with` block, the cross-attentions keep their last keys and
+    values, and use them again if they are called with the same memory: the same
+    tensor object, which must not be changed.
+
+    Args:
+        decoder: without gradients.
+    """
+
+    def remember(
+        project: Callable[[Tensor], Tensor],
+    ) -> Callable[[Tensor], Tensor]:
+        kept: list[Tensor] = []
+
+        def wrapped(memory: Tensor) -> Tensor:
+            if not kept or kept[0] is not memory:
+                kept[:] = [memory, project(memory)]
+            return kept[1]
+
+        return wrapped
+
+    with ExitStack() as stack:
+        for block in decoder.blocks:
+            for name in ("cross.key", "cross.value"):
+                layer = block.get_submodule(name)
+                wrapped = remember(layer.forward)
+                stack.enter_context(
+                    mock.patch.object(layer, "forward", wrapped)
+                )
+        yield
+
+
+@torch.no_grad()
+def transcribe_greedily(
+    decoder: WhisperDecoder,
+    memory: Float[Tensor, "B S C"],
+    start: Sequence[int],
+    end: int,
+    limit: int,
+) -> list[list[int]]:
+    """Return the tokens that the decoder generates, without start and end.
+
+    Every step takes the most likely token among those up to `end`, because the
+    tokens after it are Whisper's special ones.
+
+    Args:
+        decoder: in evaluation mode.
+        memory: the encoder's states.
+        start: the tokens with which a transcription begins.
+        end: the token with which it ends.
+        limit: the most tokens that are generated.
+    """
+    ids = memory.new_tensor([start] * len(memory), dtype=torch.long)
+    ended = torch.zeros_like(ids[:, 0], dtype=torch.bool)
+    with keep_memory_projections(decoder):
+        for _ in range(limit):
+            states, _ = decoder.compute_states(ids, memory)
+            logits = decoder.compute_logits(states[:, -1:])[:, 0, : end + 1]
+            best = logits.argmax(dim=-1).masked_fill(ended, end)
+            ids = torch.cat([ids, best[:, None]], dim=1)
+            ended = ended | (best == end)
+            if bool(ended.all()):
+                break
+    rows = ids[:, len(start) :].tolist()
+    return [row[: row.index(end)] if end in row else row for row in rows]

@@ -1,0 +1,77 @@
+"""A tiny Whisper with random weights, and its file."""
+
+import struct
+
+import torch
+
+from attnbook.models.ctranslate2_files import (
+    NAMES,
+    REQUIRED,
+    SPECIFICATION,
+    VERSION,
+    list_layers,
+)
+from attnbook.models.whisper import Whisper, WhisperConfig
+
+CONFIG = WhisperConfig(
+    mels=7,
+    width=12,
+    heads=3,
+    hidden=10,
+    blocks=2,
+    positions=11,
+    tokens=9,
+    symbols=13,
+)
+
+
+def build(config=CONFIG):
+    """Return a model whose key projections have a bias of zero."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(5)
+        model = Whisper(config)
+        with torch.no_grad():
+            for name, p in model.named_parameters():
+                p.add_(0.3 * torch.randn_like(p))
+                if name.endswith("key.bias"):
+                    p.zero_()
+    return model.eval()
+
+
+def make_records(model):
+    """Return the weights and settings under the names of CTranslate2."""
+    state, records = model.state_dict(), {}
+    for ours, theirs in NAMES.items():
+        records[theirs] = state[ours]
+    for layers, theirs in list_layers(model.config.blocks):
+        norm = theirs.endswith("layer_norm")
+        kinds = ("gamma", "beta") if norm else ("weight", "bias")
+        for ours, kind in zip(("weight", "bias"), kinds, strict=True):
+            parts = [state[f"{layer}.{ours}"] for layer in layers]
+            records[f"{theirs}/{kind}"] = torch.cat(parts)
+    for name, number in REQUIRED.items():
+        records[name] = torch.tensor(number, dtype=torch.int8)
+    for part in ("encoder", "decoder"):
+        heads = torch.tensor(model.config.heads, dtype=torch.int16)
+        records[f"{part}/num_heads"] = heads
+    return records
+
+
+def pack_text(text):
+    data = text.encode() + b"\0"
+    return struct.pack("<H", len(data)) + data
+
+
+def write_file(records, kind=SPECIFICATION, version=VERSION):
+    """Return the content of a file with these records."""
+    numbers = {torch.float32: 0, torch.int8: 1, torch.int16: 2}
+    numbers[torch.float16] = 4
+    parts = [struct.pack("<I", version), pack_text(kind)]
+    parts.append(struct.pack("<II", 3, len(records)))
+    for name, x in records.items():
+        data = x.contiguous().numpy().tobytes()
+        shape = struct.pack(f"<B{x.ndim}I", x.ndim, *x.shape)
+        sizes = struct.pack("<BI", numbers[x.dtype], len(data))
+        parts += [pack_text(name), shape, sizes, data]
+    aliases = ("decoder/projection/weight", "decoder/embeddings/weight")
+    return b"".join([*parts, struct.pack("<I", 1), *map(pack_text, aliases)])
