@@ -1150,6 +1150,7 @@ READ_ON_META = {
     "masks": {"draw_mask", "padding", "require_keys"},
     "masks.conventions": {"read_mask", "convert_mask"},
     "masks.inspection": "all",
+    "models.whisper": {"transcribe_greedily"},
     "training.metrics": {"extract_links"},
     "training.search": "all",
     "training.associative_recall": {
