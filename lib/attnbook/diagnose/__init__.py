@@ -1,7 +1,8 @@
 """Diagnosing attention: what its weights and tests of it show.
 
 `weights` has numbers about weights, which are symptoms, and `heads` scores of
-the patterns that heads are known for. `explanations` compares weights with
+the patterns that heads are known for. `head_alarms` reports heads with unusual
+numbers. `explanations` compares weights with
 other measures of a word's importance. `behavior` changes inputs that must not
 matter and measures the outputs. `recording` stores what a model computes, and
 `reference` compares a function with `attend`. All of it works on models from
@@ -16,6 +17,11 @@ from attnbook.diagnose.behavior import (
     measure_padding_effect,
     measure_prefix_effect,
     measure_randomness,
+)
+from attnbook.diagnose.head_alarms import (
+    compare_with_thresholds,
+    find_head_alarms,
+    measure_heads,
 )
 from attnbook.diagnose.heads import (
     score_duplicate_token,
@@ -45,12 +51,15 @@ from attnbook.diagnose.weights import (
 __all__ = [
     "attention_rollout",
     "compare_with_reference",
+    "compare_with_thresholds",
     "entropy",
+    "find_head_alarms",
     "find_known_mistakes",
     "find_missing_gradients",
     "find_nonfinite_layer",
     "head_similarity",
     "measure_batch_effect",
+    "measure_heads",
     "measure_leak",
     "measure_longer_padding",
     "measure_order_effect",

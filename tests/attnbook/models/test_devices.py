@@ -875,6 +875,20 @@ def diagnosing_behaviour(p):
 
 
 @case(reads=True)
+def alarms_about_heads(p):
+    x, real = p(X), p(LENGTHS > 3)[:, None].expand(B, T)
+    ours = p(made(lambda: multi_head.MultiHeadAttention(C, H)))
+    theirs = p(made(lambda: nn.MultiheadAttention(C, H, batch_first=True)))
+    found = diagnose.find_head_alarms(ours, lambda: ours(x), real)
+    numbers = diagnose.measure_heads(theirs, lambda: theirs(x, x, x)[0])
+    return (
+        *numbers[""].values(),
+        *(alarm.value for alarm in found),
+        *(x.head for x in diagnose.compare_with_thresholds(numbers)),
+    )
+
+
+@case(reads=True)
 def diagnosing_a_model_at_work(p):
     model = p(made(lambda: multi_head.MultiHeadAttention(C, H)))
     with diagnose.record_attention(model) as kept:
@@ -1138,6 +1152,7 @@ READ_ON_META = {
         "compute_mean_norm",
     },
     "diagnose.behavior": "all",
+    "diagnose.head_alarms": "all",
     "diagnose.recording": "all",
     "diagnose.reference": {
         "draw_case",
