@@ -1,0 +1,349 @@
+"""Is attention an explanation? Tests where the evidence is known.
+
+Source: permuted and adversarial attention of Jain and Wallace (2019), section
+    4, https://arxiv.org/abs/1902.10186; uniform attention and a trained
+    adversary of Wiegreffe and Pinter (2019), sections 3.1 and 4,
+    https://aclanthology.org/D19-1002; deceptive training of Pruthi et
+    al. (2020), section 3, https://arxiv.org/abs/1909.07913. Departure: tasks
+    whose evidence is known by construction.
+Axes: B batch, S words, K classes
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from attnbook.diagnose.explanations import (
+    find_adversarial_weights,
+    measure_erasure,
+    measure_naming,
+    measure_permutation,
+    multiply_gradient_by_input,
+    multiply_weights_by_norms,
+    rank_correlation,
+)
+from attnbook.models.attention_classifier import (
+    CLASSES,
+    WORDS,
+    AttentionClassifier,
+    EmbeddingEncoder,
+    QuestionBatch,
+    UniformClassifier,
+    draw_keyword_task,
+    draw_question_task,
+)
+from attnbook.models.devices import use_seed
+from attnbook.models.encoder import Encoder
+from attnbook.models.encoder_decoder import count_parameters
+from attnbook.training.deception import (
+    compute_adversary_loss,
+    compute_deception_penalty,
+    jensen_shannon,
+    total_variation,
+)
+from attnbook.training.loop import optimize
+from workshop.experiments.record import recorded
+from workshop.experiments.registry import experiment
+
+SEEDS = (0, 1, 2)
+SHORTEST, LENGTH = 6, 8  # words of a training sequence; all tests have LENGTH
+TESTED, BATCH, RATE = 500, 64, 5e-3
+EMBEDDING, HIDDEN = 32, 48  # of the recurrent encoder; a state has 2 * HIDDEN
+EPSILON = 0.01  # change of the output (total variation) that is "the same"
+TASKS = {"question": draw_question_task, "keyword": draw_keyword_task}
+STEPS = {"question": 2400, "keyword": 600}
+ENCODERS = ("recurrent", "embedding")
+PENALTIES = (0.1, 1.0)  # of the weight on the evidence
+STRENGTH = 0.01  # of the divergence that the trained adversary seeks
+
+Loss = Callable[[QuestionBatch], Float[Tensor, ""]]
+
+
+@dataclass
+class Tested:
+    """A trained model on the test sequences.
+
+    Attributes:
+        model: the model.
+        batch: the test sequences.
+        output: (B, K) probabilities of the classes.
+        weights: (B, S) attention weights.
+        measures: (B, S) importance of each word, by the measure's name.
+    """
+
+    model: AttentionClassifier
+    batch: QuestionBatch
+    output: Tensor
+    weights: Tensor
+    measures: dict[str, Tensor] = field(default_factory=dict)
+
+
+def build_model(
+    encoder: str, seed: int, kind: type[AttentionClassifier]
+) -> AttentionClassifier:
+    """Return a new model with one of the encoders."""
+    with use_seed(seed):
+        if encoder == "recurrent":
+            return kind(Encoder(WORDS, EMBEDDING, HIDDEN))
+        return kind(EmbeddingEncoder(WORDS, 2 * HIDDEN))
+
+
+def train(
+    model: AttentionClassifier, task: str, seed: int, compute_loss: Loss
+) -> None:
+    """Train on newly drawn sequences; the rate decreases linearly to 0."""
+    rng, steps = torch.Generator().manual_seed(seed), STEPS[task]
+
+    def draw() -> QuestionBatch:
+        longer = torch.randint(LENGTH - SHORTEST + 1, (), generator=rng)
+        return TASKS[task](BATCH, SHORTEST + int(longer), rng)
+
+    optimize(
+        torch.optim.Adam(model.parameters(), lr=RATE),
+        (draw() for _ in range(steps)),
+        compute_loss,
+        lambda step: RATE * (1 - step / steps),
+    )
+    model.eval()
+
+
+def train_to_answer(
+    model: AttentionClassifier, penalty: float, batch: QuestionBatch
+) -> Float[Tensor, ""]:
+    """Return the cross-entropy, plus the penalty on weight on the evidence."""
+    logits, weights = model(batch.words, batch.question)
+    loss = F.cross_entropy(logits, batch.answer)
+    if not penalty:
+        return loss
+    positions = torch.arange(weights.shape[1], device=weights.device)
+    forbidden = positions == batch.evidence[:, None]
+    return loss + penalty * compute_deception_penalty(weights, forbidden)
+
+
+def train_to_imitate(
+    model: AttentionClassifier, base: AttentionClassifier, batch: QuestionBatch
+) -> Float[Tensor, ""]:
+    """Return the adversary's loss: outputs of a model, other weights."""
+    logits, weights = model(batch.words, batch.question)
+    with torch.no_grad():
+        wanted, avoided = base(batch.words, batch.question)
+    return compute_adversary_loss(
+        logits.softmax(-1), wanted.softmax(-1), weights, avoided, STRENGTH
+    )
+
+
+def predict(
+    model: AttentionClassifier, question: Tensor, words: Tensor
+) -> Float[Tensor, "B K"]:
+    """Return the probabilities of the classes."""
+    return model(words, question)[0].softmax(-1)
+
+
+@torch.no_grad()
+def test_model(model: AttentionClassifier, task: str) -> Tested:
+    """Return the outputs and all measures on sequences of no training."""
+    rng = torch.Generator().manual_seed(10**6)
+    batch = TASKS[task](TESTED, LENGTH, rng)
+    logits, weights = model(batch.words, batch.question)
+    tested = Tested(model, batch, logits.softmax(-1), weights)
+    states = model.encode(batch.words)
+    parts = F.linear(states, model.output.weight)  # (B, S, K)
+    answer = partial(predict, model, batch.question)
+    tested.measures = {
+        "attention": weights,
+        "weighted value": multiply_weights_by_norms(
+            weights, parts - parts.mean(-1, keepdim=True)
+        ),
+        "erasure": measure_erasure(answer, batch.words, tested.output),
+        "gradient": multiply_gradient_by_input(
+            model.encoder.embed, lambda: answer(batch.words)
+        ),
+    }
+    return tested
+
+
+def summarize(tested: Tested) -> dict:
+    """Return accuracy, naming, τ with the other measures, and distances."""
+    batch, measures = tested.batch, tested.measures
+    right = tested.output.argmax(-1) == batch.answer
+    mass = tested.weights.gather(1, batch.evidence[:, None])
+    return {
+        "accuracy": float(right.double().mean()),
+        "evidence_weight": float(mass.mean()),
+        "naming": {
+            name: measure_naming(x, batch.evidence)
+            for name, x in measures.items()
+        },
+        "naming_by_class": {
+            name: [
+                measure_naming(
+                    x[batch.answer == k], batch.evidence[batch.answer == k]
+                )
+                for k in range(CLASSES)
+            ]
+            for name, x in measures.items()
+        },
+        "tau": {
+            f"{one}, {other}": average_tau(measures[one], measures[other])
+            for one, other in (
+                ("attention", "erasure"),
+                ("attention", "gradient"),
+                ("erasure", "gradient"),
+            )
+        },
+    }
+
+
+def average_tau(first: Tensor, second: Tensor) -> float | None:
+    """Return the mean of Kendall's τ over the sequences; None without any.
+
+    τ does not exist for equal weights, which have no order.
+    """
+    tau = rank_correlation(first, second)
+    return None if tau.isnan().all() else float(tau.nanmean())
+
+
+def find_twins(batch: QuestionBatch) -> Bool[Tensor, " B"]:
+    """Return whether another word of the sequence has the answer's class."""
+    same = batch.words % CLASSES == batch.answer[:, None]
+    return same.sum(-1) > 1
+
+
+def change_weights(tested: Tested, seed: int) -> dict:
+    """Return what shuffled and adversarial weights do to a model's output."""
+    states = tested.model.encode(tested.batch.words).detach()
+    weights, evidence = tested.weights, tested.batch.evidence
+
+    def read(tried: Tensor) -> Tensor:
+        return tested.model.read_states(states, tried).softmax(-1)
+
+    rng = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        shuffled = measure_permutation(read, weights, rng)
+    found = find_adversarial_weights(read, weights, rng, EPSILON)
+    divergence = jensen_shannon(found, weights)
+    twins = find_twins(tested.batch)
+    with torch.no_grad():
+        change = total_variation(read(found), tested.output)
+    return {
+        "shuffled_change": float(shuffled.mean()),
+        "shuffled_same": float((shuffled <= EPSILON).double().mean()),
+        "adversarial_divergence": float(divergence.mean()),
+        "adversarial_divergence_with_twin": float(divergence[twins].mean()),
+        "adversarial_divergence_without": float(divergence[~twins].mean()),
+        "with_twin": int(twins.sum()),
+        "adversarial_naming": measure_naming(found, evidence),
+        "adversarial_change": float(change.max()),
+    }
+
+
+def compare_models(tested: Tested, base: Tested) -> dict:
+    """Return how a model's outputs and weights differ from another's."""
+    return {
+        "output_change": float(
+            total_variation(tested.output, base.output).mean()
+        ),
+        "divergence": float(
+            jensen_shannon(tested.weights, base.weights).mean()
+        ),
+        "tau": {
+            name: average_tau(x, base.measures[name])
+            for name, x in tested.measures.items()
+            if name != "weighted value"
+        },
+    }
+
+
+def run_seed(task: str, encoder: str, seed: int) -> dict[str, Tested]:
+    """Train and test the models of one seed, by the way of training."""
+
+    def make(kind: type[AttentionClassifier]) -> AttentionClassifier:
+        return build_model(encoder, seed, kind)
+
+    models, losses = {"plain": make(AttentionClassifier)}, {}
+    losses["plain"] = partial(train_to_answer, models["plain"], 0.0)
+    models["uniform"] = make(UniformClassifier)
+    losses["uniform"] = partial(train_to_answer, models["uniform"], 0.0)
+    for penalty in PENALTIES:
+        name = f"deceptive {penalty:g}"
+        models[name] = make(AttentionClassifier)
+        losses[name] = partial(train_to_answer, models[name], penalty)
+    models["adversary"] = make(AttentionClassifier)
+    losses["adversary"] = partial(
+        train_to_imitate, models["adversary"], models["plain"]
+    )
+    for name, model in models.items():
+        train(model, task, seed, losses[name])
+    return {name: test_model(model, task) for name, model in models.items()}
+
+
+def summarize_seed(
+    task: str, encoder: str, seed: int, tested: dict[str, Tested]
+) -> list[dict]:
+    """Return the rows of the record for the models of one seed."""
+    rows = []
+    for name, one in tested.items():
+        row = {"task": task, "encoder": encoder, "training": name, "seed": seed}
+        row |= summarize(one)
+        if name == "plain":
+            row |= change_weights(one, seed)
+        else:
+            row["against_plain"] = compare_models(one, tested["plain"])
+        rows.append(row)
+    return rows
+
+
+def describe_example(tested: dict[str, Tested], index: int) -> dict:
+    """Return one test sequence with the importance of its words."""
+    batch = tested["plain"].batch
+    return {
+        "words": batch.words[index].tolist(),
+        "question": int(batch.question[index]),
+        "answer": int(batch.answer[index]),
+        "evidence": int(batch.evidence[index]),
+        "measures": {
+            name: {k: x[index].tolist() for k, x in one.measures.items()}
+            for name, one in tested.items()
+        },
+    }
+
+
+@experiment(on_cpu=True)
+@recorded(
+    seeds=SEEDS,
+    length=LENGTH,
+    tested=TESTED,
+    steps=STEPS,
+    epsilon=EPSILON,
+    penalties=PENALTIES,
+)
+def attention_explanation() -> dict:
+    """Record which measures name the evidence, and published tests of it."""
+    rows, between, examples, parameters = [], [], {}, {}
+    for task in TASKS:
+        for encoder in ENCODERS:
+            plain = []
+            for seed in SEEDS:
+                tested = run_seed(task, encoder, seed)
+                rows += summarize_seed(task, encoder, seed, tested)
+                plain.append(tested["plain"])
+                if seed == SEEDS[0]:
+                    examples[f"{task}, {encoder}"] = describe_example(tested, 0)
+            parameters[encoder] = count_parameters(plain[0].model)
+            for i, one in enumerate(plain):
+                compared = compare_models(one, plain[i - 1])
+                pair = {"seeds": [SEEDS[i], SEEDS[i - 1]]}
+                between.append(
+                    {"task": task, "encoder": encoder} | pair | compared
+                )
+    return {
+        "rows": rows,
+        "between_seeds": between,
+        "examples": examples,
+        "parameters": parameters,
+    }
