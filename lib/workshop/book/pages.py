@@ -18,6 +18,7 @@ from workshop.book.glossary import write_glossary
 from workshop.book.mistakes import write_mistakes
 from workshop.book.notebook import copy_prose, fill_cells
 from workshop.book.teaching import write_teaching_guide
+from workshop.chapters import read_table
 from workshop.progress import Progress
 
 CHAPTERS = Path("chapters")
@@ -78,14 +79,21 @@ def write_evidence() -> str:
 def link_reader(name: str) -> str:
     """Return a link to the chapter that first reads a record.
 
+    A record that no chapter reads belongs to the first chapter of
+    `chapters.toml` that is not written yet, if there is one.
+
     Raises:
-        ValueError: if no chapter does.
+        ValueError: if no chapter reads it, and all of them are written.
     """
     loader = LOADERS.get(name, f'"{name}"')
     for path in sorted(CHAPTERS.glob("[0-9][0-9]_*.md")):
         text = path.read_text("utf8")
         if loader in text or f'"{name}"' in text:
             return f"[chapter {int(path.name[:2])}]({path.stem}.ipynb)"
+    written = {path.stem for path in CHAPTERS.glob("*.md")}
+    planned = sorted({*read_table().values()} - written - {"everywhere"})
+    if planned:
+        return f"chapter {int(planned[0][:2])}, which is not written yet"
     raise ValueError(f"no chapter reads the record {name!r}")
 
 

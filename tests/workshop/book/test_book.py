@@ -196,6 +196,17 @@ def test_an_existing_chapter_is_not_listed_as_planned():
     assert not AHEAD & {path.stem for path in CHAPTERS}
 
 
+def test_a_record_belongs_to_a_chapter_or_to_one_that_is_planned(monkeypatch):
+    assert pages.link_reader("smollm2_map").startswith("[chapter 12]")
+    table = {"attnbook.a": "99_last", "attnbook.b": "01_bottleneck"}
+    monkeypatch.setattr(pages, "read_table", lambda: table)
+    planned = "chapter 99, which is not written yet"
+    assert pages.link_reader("no such record") == planned
+    del table["attnbook.a"]
+    with pytest.raises(ValueError, match="no chapter reads the record 'no"):
+        pages.link_reader("no such record")
+
+
 @each_module
 def test_every_module_has_a_docstring(path):
     text = docstring(path)
