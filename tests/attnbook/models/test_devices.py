@@ -76,6 +76,7 @@ from attnbook.models import (
     encoder_decoder,
     from_pytorch,
     head_edits,
+    induction_circuit,
     language_model,
     layer_norm,
     log_mel,
@@ -305,6 +306,11 @@ def scores_of_heads(p):
         diagnose.score_duplicate_token(weights, ids),
         diagnose.score_induction(weights, ids),
     )
+
+
+@case
+def an_induction_circuit(p):
+    return p(induction_circuit.InductionCircuit(V, T))(p(PREVIOUS))
 
 
 @case
