@@ -212,7 +212,7 @@ notebook: $(VENV)/test.stamp  ## execute and store one chapter: make notebook NA
 	OMP_NUM_THREADS=1 $(BIN)/python -m workshop.book.notebook $(NAME)
 
 pages: $(VENV)/test.stamp  ## write what is made from the library: solutions, evidence, cheat sheet, ...
-	$(BIN)/python -m workshop.book.pages
+	OMP_NUM_THREADS=1 $(BIN)/python -m workshop.book.pages
 
 bank: $(VENV)/test.stamp  ## prove the graders: twenty draws, mutants of every solution
 	$(BIN)/python $(PYTEST) -n 2 -m bank -rP tests/attnbook/exercises/test_bank.py
