@@ -1,4 +1,4 @@
-"""The real weights of SmolLM2 give what was recorded, also in transformers.
+"""The real weights give what was recorded, and SmolLM2 also in transformers.
 
 The recorded logits are rounded to four digits; thirty blocks in single
 precision, in another order of sums, move a logit by less than 10⁻².
@@ -13,6 +13,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from attnbook.models.modern_decoder import decode_greedily
 from attnbook.models.pretrained import NAMES, SIZES
 from attnbook.models.smollm2 import load_smollm2, load_smollm2_tokenizer
+from attnbook.models.whisper_tiny import load_whisper, load_whisper_tokenizer
 from attnbook.positions.rotary import halves_permutation
 from attnbook.records import read_record
 from workshop.experiments.selected_attention import (
@@ -26,6 +27,12 @@ from workshop.experiments.smollm2 import (
 )
 from workshop.experiments.smollm2_keys import list_variants
 from workshop.experiments.smollm2_text import cut_passage, read_lines
+from workshop.experiments.spoken_attention import draw_heard, measure_heads
+from workshop.experiments.whisper_digits import (
+    compute_loss,
+    find_digit_tokens,
+    measure_word_errors,
+)
 
 RESULTS = read_record("smollm2_predictions")["results"]
 LIMIT = 1e-2
@@ -114,3 +121,25 @@ def test_transformers_gives_the_same_logits_with_these_weights(prompt):
     ours, theirs = model()(ids), build_theirs()(ids).logits
     apart = (ours - theirs).abs().max() / theirs.abs().max()
     assert apart < 1e-4
+
+
+def test_the_heads_of_whisper_have_the_recorded_scores():
+    results = read_record("whisper_digits")["results"]
+    whisper, tokens = load_whisper(), load_whisper_tokenizer()
+    heard = draw_heard(whisper, find_digit_tokens(tokens), 0)
+    heads = measure_heads(whisper, heard)["heads"]
+    digits = results["sequences"] * results["digits"]
+    for row in results["heads"]:
+        place = row["layer"], row["head"]
+        for name in ("inside", "previous"):
+            # Weights that nearly tie may change places: one or two digits.
+            found = float(heads[name][place])
+            assert found == pytest.approx(row[name][0], abs=2.5 / digits)
+        found = float(heads["entropy"][place])
+        assert found == pytest.approx(row["entropy"][0], abs=1e-2)
+    none = results["sets"][0]
+    assert compute_loss(whisper, heard) == pytest.approx(
+        none["loss"][0], abs=1e-3
+    )
+    errors = measure_word_errors(whisper, tokens, heard)
+    assert errors == pytest.approx(none["word_errors"][0], abs=1e-9)
