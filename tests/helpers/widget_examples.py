@@ -10,6 +10,7 @@ from attnbook.widgets.alignment_player import AlignmentPlayer
 from attnbook.widgets.attention_map import AttentionMap
 from attnbook.widgets.base import BookWidget
 from attnbook.widgets.cost_calculator import CostCalculator
+from attnbook.widgets.head_explorer import SCORES, HeadExplorer
 from attnbook.widgets.mask_builder import MaskBuilder
 from attnbook.widgets.pattern_explorer import PatternExplorer
 from attnbook.widgets.position_explorer import PositionExplorer
@@ -63,6 +64,36 @@ def make_pattern_explorer(tokens, **given):
     return PatternExplorer(example, **given)
 
 
+def make_head_explorer(tokens, layers=3, per_layer=2, **given):
+    """Return an explorer of heads that attend to past keys equally."""
+    T = len(tokens)
+    number = range(layers * per_layer)
+    sentence = {
+        "title": tokens[0],
+        "tokens": tokens,
+        "losses": [300 + t for t in range(1, T)],
+        "induction_queries": 0,
+        "chance": dict.fromkeys(["induction", "previous", "first"], 20),
+        **{name: [10 * (i % 10) for i in number] for name in SCORES},
+    }
+    recorded = {
+        "hundredths": [[100 // (t + 1)] * (t + 1) for t in range(T)],
+        "norms": [1.0 + t for t in range(T)],
+        "effects": [10 * (-1) ** t * t for t in range(1, T)],
+    }
+    heads = [
+        {"title": tokens[0], "layer": i, "head": 0, "maps": [recorded] * 2}
+        for i in range(2)
+    ]
+    maps = {
+        "layers": layers,
+        "per_layer": per_layer,
+        "sentences": [sentence, sentence | {"title": "another"}],
+        "heads": heads,
+    }
+    return HeadExplorer(maps, **given)
+
+
 def make_lookup(label):
     """Return a soft lookup whose first key has this label."""
     return SoftLookup([{**COLORS[0], "label": label}, *COLORS[1:]])
@@ -77,6 +108,7 @@ def make_calculator(name):
 GIVEN = {
     "alignment_player": make_alignment_player(["i", "am"], ["je", "suis"]),
     "attention_map": make_attention_map(["the", "cat", "sat"]),
+    "head_explorer": make_head_explorer(["the", " cat", " sat", " the"]),
     "pattern_explorer": make_pattern_explorer(
         [f" word{t}" for t in range(16)], window=4
     ),
@@ -109,6 +141,7 @@ HOSTILE = {
     "alignment_player": make_alignment_player([MARKUP, "am"], [MARKUP, "b"]),
     "attention_map": make_attention_map([MARKUP, "cat", "sat"]),
     "cost_calculator": make_calculator(MARKUP),
+    "head_explorer": make_head_explorer([MARKUP, "am"]),
     "pattern_explorer": make_pattern_explorer([MARKUP, "am"], window=1),
     "soft_lookup": make_lookup(MARKUP),
     "translation_map": make_translation_map([MARKUP, "am"], [MARKUP, "b"]),
@@ -118,6 +151,9 @@ WIDE = {
     "alignment_player": make_alignment_player(WORDS, [LONG_WORD, *WORDS[1:]]),
     "attention_map": AttentionMap(load_maps(), heads="all"),
     "cost_calculator": make_calculator("Rechenkostenmodell" * 5),
+    "head_explorer": make_head_explorer(
+        [LONG_WORD, *(f"word{t}" for t in range(23))], layers=30, per_layer=9
+    ),
     "mask_builder": MaskBuilder(WIDE_PARTS, T=10, S=10),
     "pattern_explorer": make_pattern_explorer(
         [LONG_WORD, *(f"word{t}" for t in range(63))], block=8, random_blocks=2

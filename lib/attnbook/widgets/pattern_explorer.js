@@ -183,11 +183,6 @@ export function describeQuery(state) {
   return `${begin}; the largest weight that it loses is ${(lost[worst] / 1000).toFixed(3)}, on ${quote(showToken(state.tokens[worst]).trim())} at position ${worst}.`;
 }
 
-/** A token as it is shown: a line break becomes a sign. */
-export function showToken(token) {
-  return token.replace(/\r?\n/g, "↵");
-}
-
 /** Lines of Python that make the mask and the receptive field with the library. */
 export function formatCode(state) {
   const T = state.tokens.length;

@@ -32,6 +32,11 @@ function quote(word) {
   return /[\u0590-\u08ff\ufb1d-\ufefc]/.test(word) ? `“\u2068${word}\u2069”` : `“${word}”`;
 }
 
+/** A token as it is shown: a line break becomes a sign. */
+export function showToken(token) {
+  return token.replace(/\r?\n/g, "↵");
+}
+
 /** An HTML element; its text is text, never HTML. */
 function make(tag, props = {}, ...children) {
   const { className, text, ...attributes } = props;
@@ -53,11 +58,12 @@ function makeSvg(tag, attributes, ...children) {
   return node;
 }
 
-/** Paint one head's weights, in one colour. */
+/** Paint one head's weights, in one colour; a causal map may have shorter first rows. */
 function shade(canvas, rows, ink, small = false) {
-  const size = Math.max(2, Math.min(36, Math.floor(720 / Math.max(rows.length, rows[0]?.length ?? 1))));
+  const columns = Math.max(1, ...rows.map((row) => row.length));
+  const size = Math.max(2, Math.min(36, Math.floor(720 / Math.max(rows.length, columns))));
   const gap = small || size < 8 ? 0 : 2;
-  Object.assign(canvas, { width: (rows[0]?.length ?? 1) * size, height: rows.length * size });
+  Object.assign(canvas, { width: columns * size, height: rows.length * size });
   const pen = canvas.getContext("2d");
   rows.forEach((row, t) =>
     row.forEach((weight, s) => {

@@ -3,6 +3,8 @@
 Axes: L layers, H heads, T positions
 """
 
+from collections.abc import Mapping
+
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
@@ -94,18 +96,25 @@ def to_thousandths(weights: Float[Tensor, "T T"]) -> list[list[int]]:
 
 def choose_heads(
     kinds: dict[str, Float[Tensor, "L H"]],
+    counts: Mapping[str, int] | None = None,
 ) -> list[dict]:
-    """Return the most typical head of each kind, none of them twice."""
+    """Return the most typical heads of each kind, none of them twice.
+
+    Args:
+        kinds: how much each head is of each kind.
+        counts: how many heads of a kind are chosen; one unless given.
+    """
     chosen: list[dict] = []
     for kind, amount in kinds.items():
         order = amount.flatten().argsort(descending=True).tolist()
         heads = [divmod(n, amount.shape[1]) for n in order]
         taken = {(x["layer"], x["head"]) for x in chosen}
-        layer, head = next(x for x in heads if x not in taken)
-        share = round(float(amount[layer, head]), 3)
-        chosen.append(
-            {"layer": layer, "head": head, "kind": kind, "share": share}
-        )
+        free = [x for x in heads if x not in taken]
+        for layer, head in free[: (counts or {}).get(kind, 1)]:
+            share = round(float(amount[layer, head]), 3)
+            chosen.append(
+                {"layer": layer, "head": head, "kind": kind, "share": share}
+            )
     return chosen
 
 

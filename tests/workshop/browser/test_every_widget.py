@@ -20,7 +20,13 @@ ROLES = (
     "button", "checkbox", "combobox", "radio", "slider", "switch", "textbox",
 )  # fmt: skip
 # Without reduced motion, too.
-STILL = ("mask_builder", "pattern_explorer", "soft_lookup", "tile_stepper")
+STILL = (
+    "head_explorer",
+    "mask_builder",
+    "pattern_explorer",
+    "soft_lookup",
+    "tile_stepper",
+)
 # Moves every slider, chooses every last option, presses every button.
 USE = """() => {
   const place = document.querySelector("[data-book-widget]");
@@ -62,6 +68,15 @@ INVALID = [
         {"tokens": ["a", None, 3], "heads": [None], "title": BAD},
         {"tokens": [BAD] * 8, "heads": [{"title": BAD}], "block": 8,
          "window": "NaN", "random_blocks": 1e9, "orders": 3, "position": {}},
+    )),
+    *(("head_explorer", given, "text=no head", 1) for given in (
+        {}, {"sentences": 3, "heads": "x"}, {"layers": 2, "per_layer": 2},
+    )),
+    *(("head_explorer", given, ".hx-cell", 4) for given in (
+        {"layers": 2, "per_layer": 2, "sentences": [{"tokens": [BAD, "a"]}]},
+        {"layers": 2, "per_layer": 2, "heads": [None, {"title": BAD}],
+         "sentences": [None, {"tokens": ["a", None, 3], "losses": [1e308]}],
+         "layer": "x", "score": BAD, "query": "NaN", "sentence": {}},
     )),
     *(("cost_calculator", given, "text=There is no", 1) for given in (
         {}, {"models": [None, 3], "devices": "x"}, {"models": [{"name": BAD}]},
