@@ -363,12 +363,12 @@ function build(el, from, changed) {
     label("Queries down, keys across; stronger color: a larger share of the row. Value norm: the length of a value after the output projection. Framed: the query; click a row to choose it."),
     make("div", { className: "hx-plot" }, side, map),
     asked, keys,
-    label("Change of each token's loss without this head, in nats. Blue: the loss rises; orange: it falls."),
+    label("Change of each token's loss without this head, in nats. Blue: the loss rises; orange: it falls. The strongest color is the largest change of this head."),
     tokens, changes,
   );
   root.append(
     make("div", { className: "hx-bar" }, named("Sentence", sentence), named("Head", head), named("Color", score)),
-    label("All heads: layers across, heads of a layer down, both from 0. Stronger color: larger; orange: negative. Framed: with a map. Choose one by a click or with the arrow keys."),
+    label("All heads: layers across, heads of a layer down, both from 0. Stronger color: larger (ablation effects relative to the largest one); orange: negative. Framed: with a map. Choose one by a click or with the arrow keys."),
     grid, axis, about,
     make("div", { className: "hx-wide" }, make("table", { className: "hx-table", "aria-label": "Scores of this head" }, make("thead", {}, make("tr", {}, ...columns)), scores)),
     none, picture,
