@@ -142,4 +142,4 @@ def test_the_heads_of_whisper_have_the_recorded_scores():
         none["loss"][0], abs=1e-3
     )
     errors = measure_word_errors(whisper, tokens, heard)
-    assert errors == pytest.approx(none["word_errors"][0], abs=1e-9)
+    assert errors == pytest.approx(none["word_errors"][0], abs=1e-5)
