@@ -2,8 +2,10 @@
 
 The same texts are read after <|endoftext|>, after a random token, and without
 anything before them. Two changes are made to position 0 in all layers, and as a
-control to another position: its value becomes zero, or it is masked out for all
-later queries and their other weights are divided by their sum.
+control to another position: its value becomes zero to later queries, or it is
+masked out for later queries and their other weights are divided by their sum.
+If position 0 is masked out, position 1 is the first key that later queries can
+attend to: it is looked at as well.
 
 Source: Xiao et al. (2023), https://arxiv.org/abs/2309.17453; values with small
     norms: Gu et al. (2024), https://arxiv.org/abs/2410.10781; large activations
@@ -12,7 +14,8 @@ Axes: L layers, B texts, H heads, G groups, T positions, C model width, D width
     of a value
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import torch
 from jaxtyping import Float, Int
@@ -50,11 +53,15 @@ def leave(weights: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def zero_value(position: int) -> Change:
-    """Return a change: the value at a position is zero."""
+    """Return a change: to later queries, the value at a position is zero.
+
+    The other weights stay, so that later outputs lose this contribution. The
+    position's own output does not change.
+    """
 
     def change(weights: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-        value = value.clone()
-        value[:, :, position] = 0.0
+        weights = weights.clone()
+        weights[:, :, position + 1 :, position] = 0.0
         return weights, value
 
     return change
@@ -88,23 +95,33 @@ class ChangedAttention(RotaryAttention):
         return super().combine(*self.change(weights, value))
 
 
-@torch.no_grad()
-def measure_change(
-    model: ModernDecoder, ids: Int[Tensor, "B T"], change: Change
-) -> list[float]:
-    """Return the loss of each text with a change in all layers."""
+@contextmanager
+def change_layers(model: ModernDecoder, change: Change) -> Iterator[None]:
+    """Change weights and values in all layers while the model runs."""
     for block in model.blocks:
         block.attention.change = change
     try:
-        return measure_text(model, ids).tolist()
+        yield
     finally:
         for block in model.blocks:
             block.attention.change = leave
 
 
 @torch.no_grad()
+def measure_change(
+    model: ModernDecoder, ids: Int[Tensor, "B T"], change: Change
+) -> list[float]:
+    """Return the loss of each text with a change in all layers."""
+    with change_layers(model, change):
+        return measure_text(model, ids).tolist()
+
+
+@torch.no_grad()
 def describe_position(
-    model: ModernDecoder, ids: Int[Tensor, "B T"], position: int = 0
+    model: ModernDecoder,
+    ids: Int[Tensor, "B T"],
+    position: int = 0,
+    change: Change = leave,
 ) -> dict:
     """Return what a position looks like beside the later ones.
 
@@ -114,12 +131,13 @@ def describe_position(
         of the values; both are means over texts.
     """
     streams, values = [], []
-    for x, block in zip(
-        list_block_inputs(model, ids)[:-1], model.blocks, strict=True
-    ):
+    with change_layers(model, change):
+        inputs = list_block_inputs(model, ids)[:-1]
+    for x, block in zip(inputs, model.blocks, strict=True):
         attention = block.attention
         value = split_heads(
-            attention.value(block.get_submodule("norms.0")(x)), attention.groups
+            attention.value(block.get_submodule("norms.0")(x)),
+            attention.groups,
         )
         streams.append(compare_norms(x, position).mean(dim=0))
         values.append(compare_norms(value, position).mean(dim=0))
@@ -182,6 +200,8 @@ def smollm2_sinks() -> dict:
             for name, ids in before.items()
         },
         "position 0": describe_position(model, texts),
+        "position 1": describe_position(model, texts, 1),
+        "position 1, mask 0": describe_position(model, texts, 1, mask_out(0)),
         f"position {OTHER}": describe_position(model, texts, OTHER),
         "losses": {
             name: measure_change(model, texts, change)

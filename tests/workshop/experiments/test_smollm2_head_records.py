@@ -117,7 +117,12 @@ def test_sinks_are_measured_after_three_beginnings():
     }
     for weights in results["weights"].values():
         assert 0 <= table(weights, HEADS).min() <= 1
-    for position in ("position 0", f"position {smollm2_sinks.OTHER}"):
+    for position in (
+        "position 0",
+        "position 1",
+        "position 1, mask 0",
+        f"position {smollm2_sinks.OTHER}",
+    ):
         assert table(results[position]["stream"]).min() > 0
         assert table(results[position]["value"], GROUPS).min() > 0
     assert all(
