@@ -54,7 +54,7 @@ Means = Sequence[Float[Tensor, "H D"]]
 
 @torch.no_grad()
 def compute_means(
-    model: ModernDecoder, batches: Sequence[Int[Tensor, "B T"]]
+    model: ModernDecoder, batches: Sequence[Int[Tensor, "_ _"]]
 ) -> Means:
     """Return the mean output of every head over all positions."""
     with record_heads(model) as outputs:
@@ -65,7 +65,7 @@ def compute_means(
 
 @torch.no_grad()
 def measure_singles(
-    model: ModernDecoder, copies: Sequence[Int[Tensor, "B T"]], means: Means
+    model: ModernDecoder, copies: Sequence[Int[Tensor, "_ _"]], means: Means
 ) -> dict:
     """Return how much the loss of each sequence rises without one head.
 
@@ -139,8 +139,8 @@ def draw_others(
 def measure_set(
     model: ModernDecoder,
     heads: Sequence[Head],
-    copies: Sequence[Int[Tensor, "B T"]],
-    texts: Int[Tensor, "B T"],
+    copies: Sequence[Int[Tensor, "_ _"]],
+    texts: Int[Tensor, "_ _"],
     means: Means | None = None,
 ) -> dict:
     """Return losses and accuracy of a model without a set of heads."""

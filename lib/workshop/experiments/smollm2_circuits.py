@@ -68,7 +68,8 @@ def score_at_distances(
     """
     P, D = query.shape
     distances = torch.arange(reach, device=query.device)
-    rotated = rotate(query[:, None].expand(P, reach, D), distances, base)
+    spread = query[None, :, None].expand(1, P, reach, D)
+    rotated = rotate(spread, distances, base)[0]
     return (rotated @ key[:, :, None])[..., 0] / D**0.5
 
 

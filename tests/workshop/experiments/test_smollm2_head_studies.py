@@ -322,7 +322,7 @@ def test_rotating_query_alone_is_rotating_both():
     query, key = torch.randn(2, 1, D, generator=generator)
     found = smollm2_circuits.score_at_distances(query, key, 1e4, 6)
     both = [
-        rotate(x, torch.tensor([place]), 1e4)[0]
+        rotate(x[None, None], torch.tensor([place]), 1e4)[0, 0, 0]
         for x, place in ((query, 11), (key, 8))
     ]
     wanted = both[0] @ both[1] / D**0.5
