@@ -3,7 +3,7 @@
 import functools
 import inspect
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 read_source = functools.cache(inspect.getsource)
 EDITS: dict[Callable, tuple[str, ...]] = {}  # what each wrong answer replaces
@@ -33,4 +33,19 @@ def edit_solution(solution: Callable, *changes: str) -> Callable:
     exec(code, vars(sys.modules[solution.__module__]), found)
     answer = found[solution.__name__]
     EDITS[answer] = tuple(change.split(" → ")[0] for change in changes)
+    return answer
+
+
+def renumber(solution: Callable, numbers: Mapping[int, int]) -> Callable:
+    """Return an answer whose numbers are those of the solution, some confused.
+
+    Args:
+        solution: returns a number.
+        numbers: what is returned in place of some numbers.
+    """
+
+    def answer(*given: object) -> int:
+        found = solution(*given)
+        return numbers.get(found, found)
+
     return answer

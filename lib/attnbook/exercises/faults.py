@@ -51,24 +51,20 @@ def describe_fault(built_in: str, faults: Mapping[str, int]) -> str:
     return f"the fault “{built_in}”" if faults[built_in] else "no fault"
 
 
-def list_number_mistakes(make_diagnosis: Callable) -> tuple[Mistake, Mistake]:
-    """Return the mistakes in the number of a fault that was found.
-
-    Args:
-        make_diagnosis: returns an answer that changes the number by `numbers`.
-    """
+def list_number_mistakes(solution: Callable) -> tuple[Mistake, Mistake]:
+    """Return the mistakes in the number of a fault that was found."""
     return (
         Mistake(
             "counted-from-one",
             "faults counted from 1",
             "its numbers are one too high: 0 means that there is no fault",
-            make_diagnosis(numbers=lambda fault: fault + 1),
+            lambda *given: solution(*given) + 1,
         ),
         Mistake(
             "only-right-or-wrong",
             "faults not told apart",
             "it tells only whether there is a fault; return its number",
-            make_diagnosis(numbers=lambda fault: min(fault, 1)),
+            lambda *given: min(solution(*given), 1),
         ),
     )
 

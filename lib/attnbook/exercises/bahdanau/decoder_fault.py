@@ -11,12 +11,12 @@ import torch
 from torch import Tensor
 
 from attnbook.attention.additive import additive_scores
+from attnbook.exercises.edit import edit_solution
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.faults import (
     NEVER_FOUND,
     FaultyModule,
     describe_fault,
-    differ,
     list_number_mistakes,
 )
 from attnbook.exercises.inputs import draw_normal
@@ -150,48 +150,6 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
     return tuple(case(*kinds[i]) for i in (0, *order.tolist()))
 
 
-def make_diagnosis(
-    *,
-    examples: bool = False,
-    sums: Callable = lambda total: differ(total, torch.ones(len(total))),
-    padded: Callable = lambda lengths: lengths - 1,
-    one_position: bool = True,
-    changed: Callable = lambda memory: memory + 1,
-    order_of: int = 1,
-    numbers: Callable = lambda fault: fault,
-):
-    """Return a diagnosis like ours, with one of its tests spoiled."""
-
-    def answer(step, state, word, memory, lengths):
-        rng = torch.Generator().manual_seed(0)
-        if not examples:
-            state = draw_normal(rng, *state.shape)
-        short = padded(lengths)
-        following, weights = step(state, word, memory, short)
-        if sums(weights.sum(-1)):
-            return numbers(1)
-        if differ(weights[:, -1], weights[:, -1] * (short == lengths)):
-            return numbers(2)
-        if differ(
-            step(state, word + 1, memory, short)[order_of],
-            (weights if order_of else following),
-        ):
-            return numbers(5)
-        if not differ(step(state, word, changed(memory), short)[0], following):
-            return numbers(4)
-        last = (
-            (memory[:, :1], lengths * 0 + 1)
-            if one_position
-            else (memory, short)
-        )
-        other = torch.zeros_like(state) if examples else state + 1
-        if not differ(step(state, word, *last)[0], step(other, word, *last)[0]):
-            return numbers(3)
-        return numbers(0)
-
-    return answer
-
-
 def change_padding(memory: Tensor) -> Tensor:
     """Return the memory with its last position changed."""
     return torch.cat([memory[:, :-1], memory[:, -1:] + 1], dim=1)
@@ -203,6 +161,7 @@ check_decoder_fault = Exercise(
     minutes=25,
     section="Pitfalls",
     solution=decoder_fault,
+    key_line="following, weights = step(state, word, memory, padded)",
     returns=("fault",),
     draw=draw,
     mistakes=(
@@ -211,7 +170,11 @@ check_decoder_fault = Exercise(
             "only inputs without padding",
             "it tries only inputs without padding, so it cannot see what the "
             "step does with padding; shorten the lengths",
-            make_diagnosis(padded=lambda lengths: lengths),
+            edit_solution(
+                decoder_fault,
+                "padded = lengths - 1 → padded = lengths",
+                "return 2 → pass",
+            ),
         ),
         Mistake(
             "state-seen-in-context",
@@ -219,54 +182,66 @@ check_decoder_fault = Exercise(
             "its test of the state has more than one source position: the old "
             "state also changes the weights, so the next state changes even if "
             "the recurrent step does not receive it",
-            make_diagnosis(one_position=False),
+            edit_solution(
+                decoder_fault,
+                "memory[:, :1], torch.ones_like(lengths) → memory, padded",
+            ),
         ),
         Mistake(
             "example-state",
             "state compared with zeros",
             "it compares the given state with zeros, and the given state may "
             "itself be zero; choose two states that differ",
-            make_diagnosis(examples=True),
+            edit_solution(
+                decoder_fault,
+                "torch.randn(state.shape, generator=rng) → state",
+                "step(state + 1, → step(0 * state,",
+            ),
         ),
         Mistake(
             "padding-changed",
             "context tested by changing padding",
             "its test of the context vector changes padding only, which must "
             "not have an effect; change a real position",
-            make_diagnosis(changed=change_padding),
+            edit_solution(decoder_fault, "memory + 1 → change_padding(memory)"),
         ),
         Mistake(
             "order-by-state",
             "order tested on the next state",
             "its test of the order looks at the next state, which always "
             "depends on the word; look at the weights",
-            make_diagnosis(order_of=0),
+            edit_solution(
+                decoder_fault, "padded)[1], weights) → padded)[0], following)"
+            ),
         ),
         Mistake(
             "exact-comparison",
             "sums compared exactly",
             "it compares sums of weights with 1 exactly, and rounding makes "
             "right weights sum to 0.9999999",
-            make_diagnosis(sums=lambda total: bool((total != 1).any())),
+            edit_solution(
+                decoder_fault,
+                "not equal(weights.sum(-1), torch.ones(len(weights))) → "
+                "(weights.sum(-1) != 1).any()",
+            ),
         ),
         Mistake(
             "small-sums-only",
             "only sums above 1 refused",
             "it detects sums of weights above 1, not below",
-            make_diagnosis(sums=lambda total: bool((total > 1.001).any())),
+            edit_solution(
+                decoder_fault,
+                "not equal(weights.sum(-1), torch.ones(len(weights))) → "
+                "(weights.sum(-1) > 1.001).any()",
+            ),
         ),
         Mistake(
             "mean-of-sums",
             "only the fault of the weights",
             "it tests only whether the weights sum to 1",
-            lambda step, state, word, memory, lengths: int(
-                differ(
-                    step(state, word, memory, lengths - 1)[1].sum(-1),
-                    torch.ones(len(state)),
-                )
-            ),
+            lambda *given: int(decoder_fault(*given) == 1),
         ),
-        *list_number_mistakes(make_diagnosis),
+        *list_number_mistakes(decoder_fault),
         NEVER_FOUND,
     ),
 )

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import torch
 
+from attnbook.exercises.edit import edit_solution, renumber
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.inputs import draw_integers, shuffle_cases
 
@@ -120,43 +121,6 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
     return shuffle_cases(tuple(cases), rng)
 
 
-def make_examination(
-    *,
-    without: int | None = None,
-    most: float | None = None,
-    numbers: Callable = lambda fault: fault,
-):
-    """Return a diagnosis like ours, with one of its tests spoiled.
-
-    Args:
-        without: the fault that is not tested for.
-        most: how many times the device's least time is taken for a counted
-            first call, where the number of calls is not varied.
-        numbers: what a fault is reported as.
-    """
-
-    def answer(run, H, D, rate, bandwidth):
-        n = 16384
-        square = 4 * H * D * n * n
-        seconds, speed = run(1, n)
-        masked, faster = run(1, n, causal=True)
-        once, often = (run(1, 512, calls=x)[0] for x in (1, 1000))
-        slow = once > 1.5 * often
-        if most is not None:
-            slow = seconds > most * square / rate
-        tests = {
-            1: seconds < square / rate,
-            2: slow,
-            3: seconds * speed < 0.75 * square,
-            4: masked * faster > 0.75 * square,
-            5: run(64, 16)[0] < 8 * 64 * H * 16 * D / bandwidth,
-        }
-        found = [n for n, failed in tests.items() if failed and n != without]
-        return numbers(found[0] if found else 0)
-
-    return answer
-
-
 check_benchmark_fault = Exercise(
     title="the fault of a benchmark",
     stars=3,
@@ -180,35 +144,35 @@ check_benchmark_fault = Exercise(
             "it does not compare the time of a compute-bound call with the "
             "least time that the device needs, so it misses a clock that does "
             "not wait for the GPU",
-            make_examination(without=1),
+            edit_solution(benchmark_fault, "return 1 → pass"),
         ),
         Mistake(
             "first-call-not-tested",
             "number of calls not varied",
             "it does not vary the number of calls, so it cannot notice that "
             "the first call is counted",
-            make_examination(without=2),
+            edit_solution(benchmark_fault, "calls=1000 → calls=1"),
         ),
         Mistake(
             "flops-not-tested",
             "FLOPs not counted by hand",
             "it does not multiply speed and seconds and compare the product "
             "with a count by hand, so a factor of two goes unnoticed",
-            make_examination(without=3),
+            edit_solution(benchmark_fault, "return 3 → pass"),
         ),
         Mistake(
             "causal-not-tested",
             "causal attention not tested",
             "it does not run causal attention, where only half of the pairs "
             "are computed",
-            make_examination(without=4),
+            edit_solution(benchmark_fault, "return 4 → pass"),
         ),
         Mistake(
             "cache-not-tested",
             "time not compared with the bandwidth",
             "it does not compare the time of a memory-bound call with the "
             "bandwidth",
-            make_examination(without=5),
+            edit_solution(benchmark_fault, "return 5 if → return 0 if"),
         ),
         Mistake(
             "below-peak",
@@ -216,31 +180,31 @@ check_benchmark_fault = Exercise(
             "it takes every benchmark that stays below the rates of the "
             "device for one that counts the first call; no kernel reaches "
             "these rates",
-            make_examination(most=1.1),
+            edit_solution(
+                benchmark_fault,
+                "run(1, 512, calls=1)[0] > → seconds >",
+                "1.5 * run(1, 512, calls=1000)[0] → 1.1 * square / rate",
+            ),
         ),
         Mistake(
             "conventions-swapped",
             "two conventions confused",
             "it confuses faults 3 and 4: multiply-adds counted as one, and "
             "causal pairs counted as a full square",
-            make_examination(
-                numbers=lambda fault: {3: 4, 4: 3}.get(fault, fault)
-            ),
+            renumber(benchmark_fault, {3: 4, 4: 3}),
         ),
         Mistake(
             "clocks-swapped",
             "two clocks confused",
             "it confuses faults 1 and 2: a clock that does not wait makes "
             "calls look fast, and a counted first call makes them look slow",
-            make_examination(
-                numbers=lambda fault: {1: 2, 2: 1}.get(fault, fault)
-            ),
+            renumber(benchmark_fault, {1: 2, 2: 1}),
         ),
         Mistake(
             "any-fault",
             "all faults reported as 1",
             "it finds out that there is a fault and reports every fault as 1",
-            make_examination(numbers=lambda fault: min(fault, 1)),
+            lambda *given: min(benchmark_fault(*given), 1),
         ),
     ),
 )

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import torch
 
+from attnbook.exercises.edit import edit_solution, renumber
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.inputs import draw_integers, shuffle_cases
 
@@ -99,29 +100,6 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
     return shuffle_cases(tuple(cases), rng)
 
 
-def make_design(
-    *,
-    longer: Callable = lambda B, H, T, S, D: (B, H, 2 * T, 2 * S, D),
-    order: tuple[int, int, int, int] = (3, 0, 1, 2),
-):
-    """Return a design like ours with another first run or other conclusions.
-
-    Args:
-        longer: the sizes of the first run.
-        order: what is concluded if the first run takes as long, or up to
-            three times as long; else, if a wider head takes longer, or not.
-    """
-
-    def answer(run, B, H, T, S, D):
-        usual = run(B, H, T, S, D)
-        first = run(*longer(B, H, T, S, D)) / usual
-        if first < 3:
-            return order[0] if first < 1.5 else order[1]
-        return order[2 if run(B, H, T, S, 2 * D) > 1.5 * usual else 3]
-
-    return answer
-
-
 check_bottleneck = Exercise(
     title="runs that tell what limits a kernel",
     stars=3,
@@ -149,9 +127,11 @@ check_bottleneck = Exercise(
             "only the batch varied",
             "it varies only the batch, which multiplies bytes, products and "
             "exponentials alike",
-            make_design(
-                longer=lambda B, H, T, S, D: (2 * B, H, T, S, D),
-                order=(3, 1, 1, 1),
+            edit_solution(
+                bottleneck,
+                "run(B, H, 2 * T, 2 * S, D) → run(2 * B, H, T, S, D)",
+                "return 0 → return 1",
+                "1 if wider > 1.5 else 2 → 1",
             ),
         ),
         Mistake(
@@ -169,7 +149,7 @@ check_bottleneck = Exercise(
             "only the length varied",
             "it varies only the length, which multiplies products and "
             "exponentials alike",
-            make_design(order=(3, 0, 1, 1)),
+            renumber(bottleneck, {2: 1}),
         ),
         Mistake(
             "launch-not-considered",
@@ -177,21 +157,21 @@ check_bottleneck = Exercise(
             "it does not consider that the time may not depend on the sizes "
             "at all: a kernel limited by its launch is taken for one limited "
             "by memory",
-            make_design(order=(0, 0, 1, 2)),
+            renumber(bottleneck, {3: 0}),
         ),
         Mistake(
             "launch-as-exponentials",
             "launch taken for exponentials",
             "it takes a kernel whose time never changes for one limited by "
             "exponentials",
-            make_design(order=(2, 0, 1, 2)),
+            renumber(bottleneck, {3: 2}),
         ),
         Mistake(
             "swapped",
             "products and exponentials confused",
             "it confuses products and exponentials: the width of a head "
             "changes the products and not the number of exponentials",
-            make_design(order=(3, 0, 2, 1)),
+            renumber(bottleneck, {1: 2, 2: 1}),
         ),
         Mistake(
             "square-of-memory",
@@ -199,7 +179,7 @@ check_bottleneck = Exercise(
             "it expects the bytes of a fused kernel to grow with the square "
             "of the length; they grow with the length, because scores are "
             "never written to memory",
-            make_design(order=(3, 1, 0, 2)),
+            renumber(bottleneck, {0: 1, 1: 0}),
         ),
         Mistake(
             "memory-as-launch",
@@ -207,7 +187,7 @@ check_bottleneck = Exercise(
             "it confuses memory and launch: if the time doubles with the "
             "length, memory is the limit; if the time never changes, the "
             "launch is",
-            make_design(order=(0, 3, 1, 2)),
+            renumber(bottleneck, {0: 3, 3: 0}),
         ),
     ),
 )

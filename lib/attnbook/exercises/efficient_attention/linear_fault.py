@@ -12,6 +12,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from attnbook.attention.feature_maps import elu_plus_one
+from attnbook.exercises.edit import edit_solution, renumber
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.faults import (
     NEVER_FOUND,
@@ -165,46 +166,14 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
     return shuffle_cases(cases, rng)
 
 
-def make_diagnosis(
-    *,
-    length: Callable = lambda example: 20,
-    without: tuple[int, ...] = (),
-    numbers: Callable = lambda fault: fault,
-):
-    """Return a diagnosis like ours, with some of its tests left out.
-
-    Args:
-        length: the positions that are tried, from those of the example.
-        without: the faults that are not tested for.
-        numbers: changes the fault's number.
-    """
-
-    def answer(attention, query, key, value):
-        n = length(len(query))
-        zero, one = torch.zeros(n, 2), torch.eye(n, requires_grad=True)
-        weights, again = (attention(zero, zero, one) for _ in range(2))
-        own = weights[0, 0]
-        (gradient,) = torch.autograd.grad(weights[-1].sum(), one)
-        tests = {
-            5: differ(again[0], weights[0]),
-            1: not differ(own, torch.tensor(1 / n)),
-            2: not differ(own, torch.tensor(0.0)),
-            3: not differ(own, torch.tensor(1 / 2)),
-            4: differ(weights[-1], torch.full((n,), 1 / n)),
-            6: not gradient[0].any(),
-        }
-        found = [x for x, failed in tests.items() if failed]
-        return numbers(next((x for x in found if x not in without), 0))
-
-    return answer
-
-
 check_linear_fault = Exercise(
     title="the fault of chunked linear attention",
     stars=3,
     minutes=25,
     section="Recurrent and chunked linear attention",
     solution=linear_fault,
+    key_line="zero, one = torch.zeros(n, width), torch.eye(n, "
+    "requires_grad=True)",
     returns=("fault",),
     draw=draw,
     mistakes=(
@@ -214,42 +183,50 @@ check_linear_fault = Exercise(
             "it tries only as many positions as the example has. Where they "
             "fit into one chunk, nothing is carried from chunk to chunk; make "
             "an input of more than 8 positions",
-            make_diagnosis(length=lambda example: example),
+            edit_solution(
+                linear_fault, "n, width = 20, 3 → n, width = len(query), 2"
+            ),
         ),
         Mistake(
             "one-call",
             "function called once",
             "it does not find out whether two calls with the same inputs give "
             "the same output, so it cannot notice a state that is kept",
-            make_diagnosis(without=(5,)),
+            edit_solution(linear_fault, "return 5 → pass"),
         ),
         Mistake(
             "no-gradient",
             "gradient not tested",
             "it compares only outputs. A detached state has the right outputs; "
             "only the gradient of an early value shows it",
-            make_diagnosis(without=(6,)),
+            edit_solution(linear_fault, "else 6 → else 0"),
         ),
         Mistake(
             "divisor-not-tested",
             "divisor not tested",
             "it does not test the divisor: the weights of each position should "
             "sum to 1, those of the first position as well",
-            make_diagnosis(without=(1, 3)),
+            edit_solution(
+                linear_fault,
+                "own = {1: 1 / n, 2: 0.0, 3: 1 / width} → own = {2: 0.0}",
+            ),
         ),
         Mistake(
             "own-token-not-tested",
             "own token not tested",
             "it does not test whether a position attends to its own token. "
             "The first position has no other",
-            make_diagnosis(without=(2,)),
+            edit_solution(linear_fault, "2: 0.0, → "),
         ),
         Mistake(
             "last-position-only",
             "only the last position compared",
             "it compares only the weights of the last position. There, all "
             "keys are past keys, so a divisor from all keys is right",
-            make_diagnosis(without=(1, 2, 3)),
+            edit_solution(
+                linear_fault,
+                "own = {1: 1 / n, 2: 0.0, 3: 1 / width} → own = {}",
+            ),
         ),
         Mistake(
             "values-not-compared",
@@ -257,33 +234,33 @@ check_linear_fault = Exercise(
             "it does not compare the weights of earlier chunks. The gradient "
             "is zero for a state that is detached, and for one that is not "
             "carried",
-            make_diagnosis(without=(4,)),
+            edit_solution(linear_fault, "return 4 → pass"),
         ),
         Mistake(
             "first-chunk-only",
             "only the first chunk tested",
             "it tests only the first chunk, in which no state is carried",
-            make_diagnosis(without=(4, 6)),
+            edit_solution(
+                linear_fault,
+                "return 4 → pass",
+                "else 6 → else 0",
+            ),
         ),
         Mistake(
             "divisors-swapped",
             "two divisors confused",
             "it confuses faults 1 and 3: a sum over all keys depends on the "
             "length, a sum over the features on the width",
-            make_diagnosis(
-                numbers=lambda fault: {1: 3, 3: 1}.get(fault, fault)
-            ),
+            renumber(linear_fault, {1: 3, 3: 1}),
         ),
         Mistake(
             "states-swapped",
             "dropped and detached state confused",
             "it confuses faults 4 and 6: without the state the outputs are "
             "wrong; with a detached state only gradients are",
-            make_diagnosis(
-                numbers=lambda fault: {4: 6, 6: 4}.get(fault, fault)
-            ),
+            renumber(linear_fault, {4: 6, 6: 4}),
         ),
         NEVER_FOUND,
-        *list_number_mistakes(make_diagnosis),
+        *list_number_mistakes(linear_fault),
     ),
 )

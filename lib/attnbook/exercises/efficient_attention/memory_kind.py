@@ -15,6 +15,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import normalize
 
+from attnbook.exercises.edit import edit_solution, renumber
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.faults import differ
 from attnbook.exercises.inputs import draw_normal, shuffle_cases
@@ -124,11 +125,11 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
     return shuffle_cases(cases, rng)
 
 
-def find_window(memory: Callable, count: int = 20) -> int:
+def find_window(memory: Callable) -> int:
     """Return 0 if the first of some values still counts, 1 if it does not."""
-    key, values = torch.tensor([1.0, 0.0]), torch.zeros(count, 1)
+    key, values = torch.tensor([1.0, 0.0]), torch.zeros(20, 1)
     values[0] = 100.0
-    return 0 if float(memory(key, key.expand(count, 2), values)) > 1 else 1
+    return 0 if float(memory(key, key.expand(20, 2), values)) > 1 else 1
 
 
 def read_two(
@@ -145,30 +146,6 @@ def read_two(
     chosen = torch.eye(2)
     values = torch.tensor([[1.0], [2.0]])
     return float(memory(chosen[query], chosen[[first, second]], values))
-
-
-def make_design(
-    *,
-    bounds: tuple[float, float] = (2.3, 2.95),
-    count: int = 20,
-    numbers: Callable = lambda kind: kind,
-):
-    """Return a design like ours, with other bounds or another number of pairs.
-
-    Args:
-        bounds: what is read of two values is overwritten up to the first, and
-            a sum above the second.
-        count: pairs that are written to find a window.
-        numbers: changes the number of the kind.
-    """
-
-    def answer(memory, keys, values):
-        found, (low, high) = read_two(memory), bounds
-        if found < 1.75:
-            return numbers(find_window(memory, count))
-        return numbers(3 if found < low else 2 if found > high else 4)
-
-    return answer
 
 
 def write_different_keys(memory, keys, values):
@@ -210,6 +187,8 @@ check_memory_kind = Exercise(
     minutes=20,
     section="The state as a memory: capacity and interference",
     solution=memory_kind,
+    key_line="twice, numbers = torch.stack([key, key]), "
+    "torch.tensor([[1.0], [2.0]])",
     returns=("kind",),
     draw=draw,
     mistakes=(
@@ -252,48 +231,56 @@ check_memory_kind = Exercise(
             "window not tested",
             "it does not test for a window: write many pairs, and find out "
             "whether the first one still counts",
-            make_design(count=2),
+            edit_solution(
+                memory_kind,
+                "[key] * 20), torch.zeros(20, 1) → "
+                "[key] * 2), torch.zeros(2, 1)",
+            ),
         ),
         Mistake(
             "too-few-pairs",
             "too few pairs for a window",
             "it writes too few pairs: a window of 6 keys still holds the first "
             "of them",
-            make_design(count=5),
+            edit_solution(
+                memory_kind,
+                "[key] * 20), torch.zeros(20, 1) → "
+                "[key] * 5), torch.zeros(5, 1)",
+            ),
         ),
         Mistake(
             "decay-as-sum",
             "decay taken for a sum",
             "it takes a state that decays for a sum: the first value counts, "
             "but less than the second",
-            make_design(bounds=(2.3, 2.3)),
+            renumber(memory_kind, {4: 2}),
         ),
         Mistake(
             "decay-as-overwriting",
             "decay taken for overwriting",
             "it takes a state that decays for the delta rule: with β = 1, the "
             "delta rule leaves nothing of the first value",
-            make_design(bounds=(2.95, 2.95)),
+            renumber(memory_kind, {4: 3}),
         ),
         Mistake(
             "states-swapped",
             "sum and delta rule confused",
             "it confuses kinds 2 and 3: a sum returns both values added up, "
             "the delta rule the second one",
-            make_design(numbers=lambda kind: {2: 3, 3: 2}.get(kind, kind)),
+            renumber(memory_kind, {2: 3, 3: 2}),
         ),
         Mistake(
             "windows-swapped",
             "window and all keys confused",
             "it confuses kinds 0 and 1: in attention to all keys, the first "
             "value still counts after many pairs",
-            make_design(numbers=lambda kind: {0: 1, 1: 0}.get(kind, kind)),
+            renumber(memory_kind, {0: 1, 1: 0}),
         ),
         Mistake(
             "counted-from-one",
             "kinds counted from 1",
             "its numbers are one too high: the first kind is 0",
-            make_design(numbers=lambda kind: kind + 1),
+            lambda *given: memory_kind(*given) + 1,
         ),
     ),
 )

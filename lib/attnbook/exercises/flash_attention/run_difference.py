@@ -12,6 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from attnbook.exercises.edit import edit_solution
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.inputs import draw_normal, shuffle_cases
 
@@ -120,47 +121,6 @@ def draw_numbers(n: int, width: int = 16) -> Tensor:
     return size * torch.randn(n, width, generator=rng)
 
 
-def are_whole(sums: list[float]) -> bool:
-    """Tell whether all sums are whole numbers."""
-    return all(x == int(x) for x in sums)
-
-
-def make_design(
-    *,
-    integers: bool = True,
-    rough: bool = True,
-    example: bool = False,
-    race: Callable = are_whole,
-    numbers: Callable = lambda reason: reason,
-):
-    """Return a design like ours, with one of its inputs spoiled.
-
-    Args:
-        integers: whether terms are tried whose sum has no rounding error.
-        rough: whether terms are tried whose sum depends on the order.
-        example: whether the example is used instead of terms of our own.
-        race: tells lost terms from dropout, by the sums of ones.
-        numbers: what a reason is reported as.
-    """
-
-    def explain(accumulate: Callable, terms: Tensor) -> int:
-        n = len(terms)
-        ones = terms[:, :1] if example else torch.ones(n, 1)
-        sums = [accumulate(ones, i).item() for i in range(8)]
-        if integers and any(x != ones.sum().item() for x in sums):
-            return 2 if race(sums) else 3
-        tried = (
-            terms if example else draw_numbers(n) if rough else torch.ones(n, 4)
-        )
-        first, *others = (accumulate(tried, i) for i in range(8))
-        return int(any(not torch.equal(first, x) for x in others))
-
-    def answer(accumulators, terms):
-        return [numbers(explain(x, terms)) for x in accumulators]
-
-    return answer
-
-
 def judge_by_tolerance(accumulators, terms):
     """Tell the kinds by the size of the difference."""
     found, tried = [], draw_numbers(len(terms))
@@ -193,6 +153,8 @@ check_run_difference = Exercise(
     minutes=20,
     section="A deterministic backward pass: seven products instead of five",
     solution=run_difference,
+    key_line="ones = [accumulate(torch.ones(n, 1), i).item() for i in "
+    "range(8)]",
     returns=("kinds",),
     draw=draw,
     mistakes=(
@@ -202,7 +164,12 @@ check_run_difference = Exercise(
             "it sums only the example; zeros have the same sum in every run, "
             "and sums of normally distributed numbers are rounded, so that "
             "the right sum is not known exactly",
-            make_design(example=True),
+            edit_solution(
+                run_difference,
+                "torch.ones(n, 1) → terms[:, :1]",
+                "x != n → x != terms[:, 0].sum().item()",
+                "accumulate(rough, i) → accumulate(terms, i)",
+            ),
         ),
         Mistake(
             "integers-only",
@@ -210,7 +177,10 @@ check_run_difference = Exercise(
             "it does not detect a changed order: compare several runs, on "
             "terms whose sum depends on the order (integers have the same sum "
             "in every order)",
-            make_design(rough=False),
+            edit_solution(
+                run_difference,
+                "accumulate(rough, i) → accumulate(torch.ones(n, 4), i)",
+            ),
         ),
         Mistake(
             "rough-only",
@@ -218,7 +188,7 @@ check_run_difference = Exercise(
             "it uses only terms whose sums are rounded, so every kind looks "
             "like another order; find terms that have the same sum in every "
             "order",
-            make_design(integers=False),
+            edit_solution(run_difference, "any(x != n for x in ones) → False"),
         ),
         Mistake(
             "tolerance",
@@ -240,21 +210,21 @@ check_run_difference = Exercise(
             "it reports lost terms for every wrong sum of ones; dropout "
             "multiplies the terms that it keeps by 1/0.9, so most of its sums "
             "are not integers",
-            make_design(race=lambda sums: True),
+            edit_solution(run_difference, "else 3 → else 2"),
         ),
         Mistake(
             "never-lost",
             "lost terms taken for dropout",
             "it reports dropout for every wrong sum of ones; lost terms leave "
             "an integer",
-            make_design(race=lambda sums: False),
+            edit_solution(run_difference, "append(2 if → append(3 if"),
         ),
         Mistake(
             "swapped",
             "lost terms and dropout confused as kinds",
             "it confuses kinds 2 and 3, lost terms and dropout",
-            make_design(
-                numbers=lambda reason: {2: 3, 3: 2}.get(reason, reason)
+            edit_solution(
+                run_difference, "append(2 if → append(3 if", "else 3 → else 2"
             ),
         ),
     ),

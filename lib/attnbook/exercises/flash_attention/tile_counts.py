@@ -58,26 +58,6 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
     )
 
 
-PLACES = ("programs", "tiles", "read", "written", "registers")
-
-
-def change_counts(**parts):
-    """Return the right counts but for some, given as functions of the sizes."""
-
-    def answer(*sizes):
-        counts = dict(zip(PLACES, tile_counts(*sizes), strict=True))
-        return list(
-            (counts | {k: f(*sizes) for k, f in parts.items()}).values()
-        )
-
-    return answer
-
-
-def divide_up(a: int, b: int) -> int:
-    """Return a / b, rounded up."""
-    return -(-a // b)
-
-
 check_tile_counts = Exercise(
     title="programs, tiles and bytes of a causal kernel",
     stars=2,
@@ -92,24 +72,16 @@ check_tile_counts = Exercise(
             "all tiles computed",
             "the tiles above the diagonal are counted as well; no query can "
             "attend to any of their keys, so the kernel skips them",
-            change_counts(
-                tiles=lambda B, H, n, D, R, C: (
-                    B * H * divide_up(n, R) * divide_up(n, C)
-                ),
-                read=lambda B, H, n, D, R, C: (
-                    2 * B * H * (n * D + 2 * divide_up(n, R) * n * D)
-                ),
-            ),
+            edit_solution(tile_counts, "last // C → n // C"),
         ),
         Mistake(
             "half-of-the-tiles",
             "half of all tiles",
             "half of all tiles are counted; those on the diagonal are "
             "computed too, although half of their scores are masked out",
-            change_counts(
-                tiles=lambda B, H, n, D, R, C: (
-                    B * H * divide_up(n, R) * divide_up(n, C) // 2
-                )
+            edit_solution(
+                tile_counts,
+                "heads * tiles → heads * -(-n // R) * -(-n // C) // 2",
             ),
         ),
         Mistake(
@@ -117,9 +89,7 @@ check_tile_counts = Exercise(
             "keys and values read once",
             "keys and values are counted once; every tile of queries reads "
             "them again",
-            change_counts(
-                read=lambda B, H, n, D, R, C: 2 * B * H * (n * D + 2 * n * D)
-            ),
+            edit_solution(tile_counts, "2 * keys * D → 2 * n * D"),
         ),
         Mistake(
             "values-not-read",
@@ -133,17 +103,10 @@ check_tile_counts = Exercise(
             "queries read for every tile",
             "the queries are counted once for every tile; a program loads "
             "its queries once",
-            change_counts(
-                read=lambda B, H, n, D, R, C: (
-                    tile_counts(B, H, n, D, R, C)[2]
-                    + 2
-                    * R
-                    * D
-                    * (
-                        tile_counts(B, H, n, D, R, C)[1]
-                        - tile_counts(B, H, n, D, R, C)[0]
-                    )
-                )
+            edit_solution(
+                tile_counts,
+                "heads * read → "
+                "heads * (read + 2 * R * D * (tiles - programs))",
             ),
         ),
         Mistake(
@@ -177,21 +140,15 @@ check_tile_counts = Exercise(
             "scores-written",
             "scores written to HBM",
             "the scores are counted as written; they never leave the registers",
-            change_counts(
-                written=lambda B, H, n, D, R, C: (
-                    B * H * n * (2 * D + 4) + 2 * B * H * n * n
-                )
-            ),
+            edit_solution(tile_counts, "(2 * D + 4) → (2 * D + 4 + 2 * n)"),
         ),
         Mistake(
             "output-after-every-tile",
             "output written after every tile",
             "the output is counted as written after every tile of keys; it "
             "stays in registers until the program ends",
-            change_counts(
-                written=lambda B, H, n, D, R, C: (
-                    tile_counts(B, H, n, D, R, C)[1] * R * (2 * D + 4)
-                )
+            edit_solution(
+                tile_counts, "heads * written → heads * tiles * R * (2 * D + 4)"
             ),
         ),
         Mistake(

@@ -12,6 +12,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
+from attnbook.exercises.edit import edit_solution, renumber
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.faults import describe_fault
 from attnbook.exercises.inputs import draw_normal, shuffle_cases
@@ -129,52 +130,6 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
     return shuffle_cases(tuple(cases), rng)
 
 
-def make_diagnosis(
-    *,
-    without: int | None = None,
-    tiles: int = 8,
-    width: int = 9,
-    numbers: Callable = lambda fault: fault,
-):
-    """Return a diagnosis like ours, with one of its tests spoiled.
-
-    Args:
-        without: the fault that is not tested for.
-        tiles: tiles of keys in the test of the rescaling.
-        width: of the values in the test of the scale.
-        numbers: what a fault is reported as.
-    """
-
-    def answer(attention, query, key, value):
-        rng = torch.Generator().manual_seed(1)
-
-        def new(T, S, D, E):
-            shapes = (T, D), (S, D), (S, E)
-            return [torch.randn(*x, generator=rng) for x in shapes]
-
-        def wrong(q, k, v, block):
-            weights = (q @ k.T * q.shape[-1] ** -0.5).softmax(-1)
-            output = attention(q, k, v, block)[0]
-            return not torch.allclose(output, weights @ v, atol=1e-3)
-
-        q, k, v = new(3, 4, 4, 4)
-        far = torch.full((4, 4), 16.0)
-        lse = (q @ k.T / 2).logsumexp(-1)
-        tests = {
-            3: lambda: not torch.allclose(attention(q, k, v, 4)[1], lse, 1e-3),
-            5: lambda: wrong(*new(3, 4, 4, width), 4),
-            2: lambda: wrong(*new(3, 5, 4, 4), 8),
-            4: lambda: wrong(far, -far, v, 4),
-            1: lambda: wrong(*new(3, 4 * tiles, 4, 4), 4),
-        }
-        for fault, failed in tests.items():
-            if fault != without and failed():
-                return numbers(fault)
-        return numbers(0)
-
-    return answer
-
-
 def check_only_example(attention, query, key, value):
     """Return a diagnosis that tests nothing but the example."""
     scores = query @ key.T * query.shape[-1] ** -0.5
@@ -191,6 +146,8 @@ check_tiled_fault = Exercise(
     minutes=25,
     section="Pitfalls",
     solution=tiled_fault,
+    key_line="return not torch.allclose(output, scores.softmax(-1) @ v, "
+    "atol=1e-3)",
     returns=("fault",),
     draw=draw,
     allowed="Everything is allowed.",
@@ -213,34 +170,34 @@ check_tiled_fault = Exercise(
             "one-tile",
             "only one tile of keys",
             "it uses only one tile of keys, in which nothing is rescaled",
-            make_diagnosis(tiles=1),
+            edit_solution(tiled_fault, "draw(3, 32, 4, 4) → draw(3, 4, 4, 4)"),
         ),
         Mistake(
             "padding-not-tested",
             "incomplete tile not tested",
             "it does not test a number of keys that is not a multiple of the "
             "block",
-            make_diagnosis(without=2),
+            edit_solution(tiled_fault, "return 2 → pass"),
         ),
         Mistake(
             "base-not-tested",
             "logsumexp not tested",
             "it tests only the output; the logsumexp may be wrong as well",
-            make_diagnosis(without=3),
+            edit_solution(tiled_fault, "return 3 → pass"),
         ),
         Mistake(
             "positive-scores",
             "very negative scores not tested",
             "it does not test scores that are all very negative, at which a "
             "maximum of 0 makes every exponential underflow",
-            make_diagnosis(without=4),
+            edit_solution(tiled_fault, "return 4 → pass"),
         ),
         Mistake(
             "same-width",
             "values as wide as keys",
             "its values are as wide as its keys, so the division by the wrong "
             "width cannot be seen",
-            make_diagnosis(width=4),
+            edit_solution(tiled_fault, "draw(3, 4, 4, 9) → draw(3, 4, 4, 4)"),
         ),
         Mistake(
             "several-tiles-first",
@@ -248,22 +205,20 @@ check_tiled_fault = Exercise(
             "it tests several tiles with an incomplete last one, so it takes "
             "padding for an output that is not rescaled; change one thing at "
             "a time",
-            make_diagnosis(numbers=lambda fault: 1 if fault == 2 else fault),
+            renumber(tiled_fault, {2: 1}),
         ),
         Mistake(
             "swapped",
             "scale and logarithm confused",
             "it confuses faults 3 and 5: a logsumexp to base 2 leaves the "
             "output right",
-            make_diagnosis(
-                numbers=lambda fault: {3: 5, 5: 3}.get(fault, fault)
-            ),
+            renumber(tiled_fault, {3: 5, 5: 3}),
         ),
         Mistake(
             "any-fault",
             "all faults reported as 1",
             "it finds out that there is a fault and reports every fault as 1",
-            make_diagnosis(numbers=lambda fault: min(fault, 1)),
+            lambda *given: min(tiled_fault(*given), 1),
         ),
     ),
 )

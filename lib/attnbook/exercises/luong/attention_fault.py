@@ -9,6 +9,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from attnbook.exercises.edit import edit_solution
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.faults import (
     NEVER_FOUND,
@@ -152,59 +153,6 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
     return tuple(case(*kinds[i]) for i in (0, *order.tolist()))
 
 
-def make_diagnosis(
-    *,
-    queries: int = 3,
-    drawn: bool = True,
-    padded: Callable = lambda lengths: lengths - 1,
-    of: int = 1,
-    order: bool = True,
-    halves: tuple[int, ...] = (0, 1),
-    numbers: Callable = lambda fault: fault,
-):
-    """Return a diagnosis like ours, with one of its tests spoiled."""
-
-    def answer(layer, states, memory, lengths):
-        rng = torch.Generator().manual_seed(0)
-        batch, _, width = states.shape
-        made = (
-            draw_normal(rng, batch, 3, width),
-            draw_normal(rng, *memory.shape),
-        )
-        other = draw_normal(rng, *memory.shape)
-        states = made[0][:, :queries]
-        memory = made[1] if drawn else memory
-        weights = layer(states, memory, lengths)[1]
-        if differ(layer(states[:, :1], memory, lengths)[1], weights[:, :1]):
-            return numbers(1)
-        short = padded(lengths)
-        past = layer(states, memory, short)[1][..., -1]
-        if past[short < memory.shape[1]].any():
-            return numbers(2)
-        if not differ(
-            layer(states, other, lengths)[of],
-            layer(states, memory, lengths)[of],
-        ):
-            return numbers(3)
-        flipped = layer(states, memory.flip(1), lengths)[1]
-        if differ(flipped.flip(-1) if order else flipped, weights):
-            return numbers(4)
-        half = width // 2
-        for i in halves:
-            pair = ((memory, other), (other, memory))[i]
-            mixed = torch.cat(
-                [pair[0][..., :half], pair[1][..., half:]], dim=-1
-            )
-            if not differ(
-                layer(states, mixed, lengths)[of],
-                layer(states, memory, lengths)[of],
-            ):
-                return numbers(5)
-        return numbers(0)
-
-    return answer
-
-
 def check_only_sums(layer, states, memory, lengths) -> int:
     """Test nothing but the sums of the weights."""
     total = layer(states, memory, lengths)[1].sum(-1)
@@ -227,48 +175,60 @@ check_attention_fault = Exercise(
             "only one query",
             "it tries one query at a time, and one query cannot depend on "
             "others; give the layer several",
-            make_diagnosis(queries=1),
+            edit_solution(attention_fault, "batch, 3, width → batch, 1, width"),
         ),
         Mistake(
             "example-memory",
             "given encoder states not replaced",
             "it tests with the given encoder states, which may all be equal; "
             "then another order changes nothing",
-            make_diagnosis(drawn=False),
+            edit_solution(attention_fault, "states, memory = → states, _ ="),
         ),
         Mistake(
             "no-padding-tried",
             "only inputs without padding",
             "it tries only inputs without padding; shorten the lengths",
-            make_diagnosis(padded=lambda lengths: lengths),
+            edit_solution(attention_fault, "return 2 → pass"),
         ),
         Mistake(
             "compares-vectors",
             "attentional vectors instead of weights",
             "it looks at the attentional vectors, which contain the values: "
             "they change with the memory even if the weights do not",
-            make_diagnosis(of=0),
+            edit_solution(
+                attention_fault,
+                "weights = layer(states, memory, lengths)[1] → "
+                "vectors, weights = layer(states, memory, lengths)",
+                "other, lengths)[1], weights → other, lengths)[0], vectors",
+                "mixed, lengths)[1], weights → mixed, lengths)[0], vectors",
+            ),
         ),
         Mistake(
             "weights-not-moved",
             "moved encoder states, unmoved weights",
             "if the encoder states are moved, the weights must move with them; "
             "it expects that they stay",
-            make_diagnosis(order=False),
+            edit_solution(attention_fault, "[1].flip(-1) → [1]"),
         ),
         Mistake(
             "first-columns-only",
             "only the last columns changed",
             "it changes only the last half of the columns, so it cannot see "
             "that the first half has no influence",
-            make_diagnosis(halves=(0,)),
+            edit_solution(
+                attention_fault,
+                "(memory, other), (other, memory) → [(memory, other)]",
+            ),
         ),
         Mistake(
             "last-columns-only",
             "only the first columns changed",
             "it changes only the first half of the columns, so it cannot see "
             "that the last half has no influence",
-            make_diagnosis(halves=(1,)),
+            edit_solution(
+                attention_fault,
+                "(memory, other), (other, memory) → [(other, memory)]",
+            ),
         ),
         Mistake(
             "only-sums",
@@ -277,7 +237,7 @@ check_attention_fault = Exercise(
             "layers pass this test",
             check_only_sums,
         ),
-        *list_number_mistakes(make_diagnosis),
+        *list_number_mistakes(attention_fault),
         NEVER_FOUND,
     ),
 )

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from attnbook.attention.masked_softmax import masked_softmax
+from attnbook.exercises.edit import edit_solution, renumber
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.faults import describe_fault, differ
 from attnbook.exercises.inputs import draw_normal, shuffle_cases
@@ -129,21 +130,13 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
 def make_diagnosis(
     *,
     use: Callable = lambda mask: torch.ones(3, 3, dtype=torch.bool).tril(),
-    test_empty: Callable = lambda found: bool(
-        found.isnan().any() or found.any()
-    ),
     read: Callable = lambda weights, mask: weights,
-    numbers: Callable = lambda fault: fault,
-    known: tuple[str, ...] = tuple(FAULTS),
 ):
     """Return a diagnosis that compares a function with every faulty one.
 
     Args:
         use: from the example to the mask that is tried.
-        test_empty: tells whether the output for empty rows is wrong.
         read: what is compared of the weights that a mask gives.
-        numbers: changes the fault's number.
-        known: the faults that are compared.
     """
 
     def answer(attention, x, mask):
@@ -151,15 +144,14 @@ def make_diagnosis(
         n = len(tried)
         zero, one = torch.zeros(n, 2), torch.eye(n)
         found = read(attention(zero, zero, one, tried), tried)
-        for kind in known:
+        for kind, number in FAULTS.items():
             other = MaskedAttention(kind)(zero, zero, one, tried)
-            number = FAULTS[kind]
             if number < 5 and not differ(read(other, tried), found):
                 if number:
-                    return numbers(number)
+                    return number
                 break
         empty = attention(zero, zero, one, torch.zeros_like(tried))
-        return numbers(5 if test_empty(empty) else 0)
+        return 5 if empty.isnan().any() or empty.any() else 0
 
     return answer
 
@@ -170,6 +162,7 @@ check_mask_fault = Exercise(
     minutes=25,
     section="The mask contract: ten rules",
     solution=mask_fault,
+    key_line="row = attention(zero, zero, one, past)[1]",
     returns=("fault",),
     draw=draw,
     mistakes=(
@@ -184,15 +177,17 @@ check_mask_fault = Exercise(
             "no-empty-row",
             "no empty row tried",
             "it never tries a query without any key",
-            make_diagnosis(test_empty=lambda found: False),
+            edit_solution(mask_fault, "return 5 if → return 0 if"),
         ),
         Mistake(
             "nan-blind",
             "NaN not detected in an empty row",
             "it does not detect NaN in an empty row: every comparison with "
             "NaN is False",
-            make_diagnosis(
-                test_empty=lambda found: bool((found.abs() > 1e-6).any()),
+            edit_solution(
+                mask_fault,
+                "empty.isnan().any() or empty.any() → "
+                "(empty.abs() > 1e-6).any()",
             ),
         ),
         Mistake(
@@ -200,7 +195,7 @@ check_mask_fault = Exercise(
             "only NaN detected in an empty row",
             "it accepts every empty row that is not NaN; the output "
             "should be zero, not an average of masked-out values",
-            make_diagnosis(test_empty=lambda found: bool(found.isnan().any())),
+            edit_solution(mask_fault, " or empty.any() → "),
         ),
         Mistake(
             "sums-only",
@@ -240,8 +235,8 @@ check_mask_fault = Exercise(
             "added numbers not recognized",
             "it does not recognize a mask that is added as numbers: the "
             "weights of masked-out keys are then smaller, but not zero",
-            make_diagnosis(
-                known=tuple(k for k, n in FAULTS.items() if n != 2),
+            edit_solution(
+                mask_fault, "2: torch.stack([e, e, e / e]) / (2 * e + 1), → "
             ),
         ),
         Mistake(
@@ -249,18 +244,14 @@ check_mask_fault = Exercise(
             "inverted and transposed confused",
             "it confuses faults 1 and 4: an inverted mask allows what is "
             "False, a transposed one exchanges queries and keys",
-            make_diagnosis(
-                numbers=lambda fault: {1: 4, 4: 1}.get(fault, fault)
-            ),
+            renumber(mask_fault, {1: 4, 4: 1}),
         ),
         Mistake(
             "added-and-late-swapped",
             "added and applied late confused",
             "it confuses faults 2 and 3: a mask that is added leaves sums of "
             "1, a mask after the softmax does not",
-            make_diagnosis(
-                numbers=lambda fault: {2: 3, 3: 2}.get(fault, fault)
-            ),
+            renumber(mask_fault, {2: 3, 3: 2}),
         ),
     ),
 )

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from attnbook.attention.scaled_dot_product import attend
+from attnbook.exercises.edit import edit_solution, renumber
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.faults import differ
 from attnbook.exercises.inputs import draw_integers, draw_normal, shuffle_cases
@@ -131,38 +132,6 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
     return shuffle_cases(tuple(case(*kind) for kind in kinds), rng)
 
 
-ROW, OTHER = torch.tensor([1, 2, 3, 4, 5]), torch.tensor([6, 7, 8, 4, 5])
-TWO, ONE = torch.tensor([0, 0, 0, 1, 1]), torch.zeros(5, dtype=torch.long)
-
-
-def make_design(
-    *,
-    crosses: Callable = lambda model: differ(
-        model(ROW, TWO)[3:], model(OTHER, TWO)[3:]
-    ),
-    restarts: Callable = lambda model: differ(model(ROW, TWO), model(ROW, ONE)),
-    continues: Callable = lambda model: differ(
-        model(ROW, TWO)[3:], model(ROW[3:], ONE[3:])
-    ),
-    numbers: Callable = lambda found: found,
-):
-    """Return a design like ours with one of its tests changed.
-
-    Args:
-        crosses: tells whether tokens attend to earlier documents.
-        restarts: tells whether positions restart, if they do.
-        continues: tells whether positions do not restart, if they do not.
-        numbers: changes the number of the possibility.
-    """
-
-    def answer(model, tokens, ids):
-        if crosses(model):
-            return numbers(1 if restarts(model) else 3)
-        return numbers(2 if continues(model) else 0)
-
-    return answer
-
-
 def read_example(model, tokens, ids):
     """Return what the example shows, and nothing else."""
     later = ids != ids[0]
@@ -183,6 +152,8 @@ check_packed_model = Exercise(
     minutes=25,
     section="Packed sequences: document mask and position reset",
     solution=packed_model,
+    key_line="two, one = torch.tensor([0, 0, 0, 1, 1]), torch.zeros(5, "
+    "dtype=torch.long)",
     returns=("possibility",),
     draw=draw,
     mistakes=(
@@ -198,13 +169,12 @@ check_packed_model = Exercise(
             "first document compared",
             "it compares the outputs of the first document, which are right in "
             "all four cases",
-            make_design(
-                crosses=lambda model: differ(
-                    model(ROW, TWO)[:3], model(ROW[:3], ONE[:3])
-                ),
-                continues=lambda model: differ(
-                    model(ROW, TWO)[:3], model(ROW[:3], ONE[:3])
-                ),
+            edit_solution(
+                packed_model,
+                "packed[3:], model(other, two)[3:] → "
+                "packed[:3], model(row[:3], one[:3])",
+                "packed[3:], model(row[3:], one[3:]) → "
+                "packed[:3], model(row[:3], one[:3])",
             ),
         ),
         Mistake(
@@ -213,7 +183,10 @@ check_packed_model = Exercise(
             "it does not notice that tokens attend to earlier documents: "
             "change the tokens of the earlier document, and compare the "
             "outputs of the later one",
-            make_design(crosses=lambda model: False),
+            edit_solution(
+                packed_model,
+                "differ(packed[3:], model(other, two)[3:]) → False",
+            ),
         ),
         Mistake(
             "always-crosses",
@@ -221,17 +194,16 @@ check_packed_model = Exercise(
             "it finds that every model attends to earlier documents. Compare "
             "only the outputs of unchanged tokens, and give the documents "
             "different numbers",
-            make_design(
-                crosses=lambda model: differ(model(ROW, TWO), model(OTHER, TWO))
+            edit_solution(
+                packed_model,
+                "packed[3:], model(other, two)[3:] → packed, model(other, two)",
             ),
         ),
         Mistake(
             "crossing-only",
             "positions not tested",
             "it does not test the positions",
-            make_design(
-                restarts=lambda model: True, continues=lambda model: False
-            ),
+            renumber(packed_model, {2: 0, 3: 1}),
         ),
         Mistake(
             "confounded",
@@ -240,10 +212,10 @@ check_packed_model = Exercise(
             "same document alone. If tokens attend to earlier documents, "
             "these outputs differ even if positions restart; keep the tokens "
             "and change only the document numbers",
-            make_design(
-                restarts=lambda model: (
-                    not differ(model(ROW, TWO)[3:], model(ROW[3:], ONE[3:]))
-                )
+            edit_solution(
+                packed_model,
+                "1 if differ(packed, model(row, one)) else 3 → "
+                "3 if differ(packed[3:], model(row[3:], one[3:])) else 1",
             ),
         ),
         Mistake(
@@ -252,7 +224,7 @@ check_packed_model = Exercise(
             "it confuses possibilities 1 and 3. Where tokens attend to "
             "earlier documents, change only the document numbers: if the "
             "outputs change, the positions restart",
-            make_design(numbers=lambda found: {1: 3, 3: 1}.get(found, found)),
+            renumber(packed_model, {1: 3, 3: 1}),
         ),
         Mistake(
             "swapped",
@@ -260,7 +232,7 @@ check_packed_model = Exercise(
             "confused",
             "it confuses possibilities 1 and 2: tokens that attend to earlier "
             "documents, and positions that do not restart",
-            make_design(numbers=lambda found: {1: 2, 2: 1}.get(found, found)),
+            renumber(packed_model, {1: 2, 2: 1}),
         ),
     ),
 )

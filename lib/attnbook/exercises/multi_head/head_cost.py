@@ -9,6 +9,7 @@ Axes: C model width, H heads, G groups (key-value heads), T queries, S keys, D
 
 import torch
 
+from attnbook.exercises.edit import edit_solution
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 
 
@@ -53,21 +54,6 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
     )
 
 
-PLACES = ("parameters", "weights", "products", "cache")
-
-
-def change_counts(**parts):
-    """Return the right counts but for some, given as functions."""
-
-    def answer(C, H, G, T, S):
-        counts = head_cost(C, H, G, T, S)
-        for name, count in parts.items():
-            counts[PLACES.index(name)] = count(C, H, G, T, S)
-        return counts
-
-    return answer
-
-
 check_head_cost = Exercise(
     title="the cost of heads",
     stars=2,
@@ -82,8 +68,9 @@ check_head_cost = Exercise(
             "full projections for every head",
             "the parameters are counted as if every head had projections of "
             "the full width C; a head is only C / H wide",
-            change_counts(
-                parameters=lambda C, H, G, T, S: 2 * H * C * C + 2 * G * C * C
+            edit_solution(
+                head_cost,
+                "2 * C * C + 2 * C * G * D → 2 * H * C * C + 2 * G * C * C",
             ),
         ),
         Mistake(
@@ -91,84 +78,84 @@ check_head_cost = Exercise(
             "parameters without groups",
             "the key and value projections are counted for H heads; there are "
             "only G of them",
-            change_counts(parameters=lambda C, H, G, T, S: 4 * C * C),
+            edit_solution(head_cost, "2 * C * G * D → 2 * C * C"),
         ),
         Mistake(
             "all-projections-grouped",
             "query and output projection shared as well",
             "all four projections are counted for G groups; queries and output "
             "keep all H heads",
-            change_counts(parameters=lambda C, H, G, T, S: 4 * C * G * C // H),
+            edit_solution(
+                head_cost, "2 * C * C + 2 * C * G * D → 4 * C * G * D"
+            ),
         ),
         Mistake(
             "no-output-projection",
             "parameters without the output projection",
             "the output projection is missing in the parameters",
-            change_counts(
-                parameters=lambda C, H, G, T, S: C * C + 2 * C * G * (C // H)
-            ),
+            edit_solution(head_cost, "[2 * C * C → [C * C"),
         ),
         Mistake(
             "weights-of-one-head",
             "weights of one head",
             "the attention weights are counted for one head; every query head "
             "has its own",
-            change_counts(weights=lambda C, H, G, T, S: T * S),
+            edit_solution(head_cost, "H * T * S → T * S"),
         ),
         Mistake(
             "weights-per-group",
             "weights counted per group",
             "the attention weights are counted per group; heads of a group "
             "share keys and values, not weights",
-            change_counts(weights=lambda C, H, G, T, S: G * T * S),
+            edit_solution(head_cost, "H * T * S → G * T * S"),
         ),
         Mistake(
             "weights-times-width",
             "weights times the width of a head",
             "the attention weights are multiplied by the width of a head; each "
             "pair of query and key has one weight",
-            change_counts(weights=lambda C, H, G, T, S: C * T * S),
+            edit_solution(head_cost, "H * T * S → C * T * S"),
         ),
         Mistake(
             "products-per-head",
             "products of full width in every head",
             "the multiplications are counted as if every head were C wide; "
             "together the heads are C wide",
-            change_counts(products=lambda C, H, G, T, S: H * T * S * C),
+            edit_solution(head_cost, "T * S * C → H * T * S * C"),
         ),
         Mistake(
             "products-per-group",
             "products counted per group",
             "the multiplications are counted per group; every query head is "
             "multiplied with the keys of its group",
-            change_counts(products=lambda C, H, G, T, S: T * S * G * (C // H)),
+            edit_solution(head_cost, "T * S * C → T * S * G * D"),
         ),
         Mistake(
             "keys-only",
             "only keys cached",
             "only the keys are counted in the cache; values are cached, too",
-            change_counts(cache=lambda C, H, G, T, S: S * G * (C // H)),
+            edit_solution(head_cost, "2 * S * G * D → S * G * D"),
         ),
         Mistake(
             "cache-of-all-heads",
             "cache of all heads",
             "the cache is counted for H heads; only G of them have keys and "
             "values",
-            change_counts(cache=lambda C, H, G, T, S: 2 * S * C),
+            edit_solution(head_cost, "2 * S * G * D → 2 * S * C"),
         ),
         Mistake(
             "cache-of-full-width",
             "cache of full width",
             "each group is counted with the model width C; its keys are only "
             "C / H wide",
-            change_counts(cache=lambda C, H, G, T, S: 2 * S * G * C),
+            edit_solution(head_cost, "2 * S * G * D → 2 * S * G * C"),
         ),
         Mistake(
             "cache-of-queries",
             "queries cached as well",
             "the cache is counted for the T queries; it holds the keys and "
             "values of the S positions",
-            change_counts(cache=lambda C, H, G, T, S: 2 * T * G * (C // H)),
+            edit_solution(head_cost, "2 * S * G * D → 2 * T * G * D"),
         ),
     ),
 )

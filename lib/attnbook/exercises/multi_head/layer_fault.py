@@ -12,10 +12,10 @@ from torch import Tensor
 
 from attnbook.attention.multi_head import merge_heads, split_heads
 from attnbook.attention.scaled_dot_product import attend
+from attnbook.exercises.edit import edit_solution, renumber
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.faults import (
     describe_fault,
-    differ,
     list_number_mistakes,
 )
 from attnbook.exercises.inputs import draw_normal, shuffle_cases
@@ -128,62 +128,13 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
     return shuffle_cases(tuple(case(*kind) for kind in kinds), rng)
 
 
-def make_diagnosis(
-    *,
-    example: bool = False,
-    part: Callable = lambda x: x,
-    first: bool = True,
-    alike: bool = True,
-    compare: Callable = differ,
-    numbers: Callable = lambda fault: fault,
-):
-    """Return a diagnosis like ours, with one of its tests spoiled.
-
-    Args:
-        example: whether it uses the given input.
-        part: takes a part of the input.
-        first: whether it tests with equal weights.
-        alike: whether it tests the scale with equal heads.
-        compare: compares two tensors.
-        numbers: changes the fault's number.
-    """
-
-    def answer(layer, x, heads):
-        rng = torch.Generator().manual_seed(0)
-        drawn, C = draw_normal(rng, *x.shape), x.shape[-1]
-        x = part(x if example else drawn)
-        W, one = draw_normal(rng, C, C) / C**0.5, torch.eye(C)
-        found = layer(x, torch.zeros(C, C), W, one, one)
-        if first and compare(found, x.mean(1, keepdim=True).expand_as(x)):
-            if not compare(found, x.mean(0).expand_as(x)):
-                return numbers(5)
-            same = not compare(found, found[:, :1].expand_as(x))
-            return numbers(1 if same else 2)
-
-        def is_wrong(W):
-            query = split_heads(x @ W.T, heads)
-            right = merge_heads(attend(query, query, split_heads(x, heads)))
-            return compare(layer(x, W, W, one, one), right)
-
-        if is_wrong(W[: C // heads].repeat(heads, 1) if alike else W):
-            return numbers(3)
-        return numbers(4 if is_wrong(W) else 0)
-
-    return answer
-
-
-def check_only_equal_weights(layer, x, heads):
-    """Return a diagnosis that never looks at queries and keys."""
-    found = layer_fault(layer, x, heads)
-    return 0 if found in (3, 4) else found
-
-
 check_layer_fault = Exercise(
     title="the fault of a multi-head layer",
     stars=3,
     minutes=25,
     section="Pitfalls",
     solution=layer_fault,
+    key_line="right = merge_heads(attend(query, query, split_heads(x, heads)))",
     returns=("fault",),
     draw=draw,
     mistakes=(
@@ -192,21 +143,25 @@ check_layer_fault = Exercise(
             "only the example tried",
             "it tries only the given input, whose positions may all be equal; "
             "every average of equal vectors is the same. Draw a random input",
-            make_diagnosis(example=True),
+            edit_solution(
+                layer_fault, "torch.randn(x.shape, generator=rng) → x"
+            ),
         ),
         Mistake(
             "one-position",
             "only one position tried",
             "it tries sequences of one position, where splitting, merging, "
             "scale and weights make no difference",
-            make_diagnosis(part=lambda x: x[:, :1]),
+            edit_solution(
+                layer_fault, "torch.randn(x.shape → torch.randn(x[:, :1].shape"
+            ),
         ),
         Mistake(
             "equal-weights-only",
             "queries and keys not tested",
             "it tests only with equal weights, so it cannot see the scale of "
             "the scores, nor whether the heads share their weights",
-            check_only_equal_weights,
+            renumber(layer_fault, {3: 0, 4: 0}),
         ),
         Mistake(
             "different-heads",
@@ -214,14 +169,18 @@ check_layer_fault = Exercise(
             "its test of the scale uses heads with different projections, so "
             "a layer whose heads share their weights fails it as well; give "
             "all heads the same projections first",
-            make_diagnosis(alike=False),
+            edit_solution(layer_fault, "W[: C // heads].repeat(heads, 1) → W"),
         ),
         Mistake(
             "weights-not-isolated",
             "no test with equal weights",
             "it has no test in which the weights are known, so other faults "
             "look like a wrong scale; queries of zeros give equal weights",
-            make_diagnosis(first=False),
+            edit_solution(
+                layer_fault,
+                "if differ(found, x.mean(1, keepdim=True).expand_as(x)): → "
+                "if False:",
+            ),
         ),
         Mistake(
             "split-and-merge-swapped",
@@ -229,16 +188,17 @@ check_layer_fault = Exercise(
             "it confuses splitting and merging: with equal weights, the "
             "outputs are the same at every position after a wrong split, and "
             "differ after a wrong merge",
-            make_diagnosis(
-                numbers=lambda fault: {1: 2, 2: 1}.get(fault, fault)
-            ),
+            renumber(layer_fault, {1: 2, 2: 1}),
         ),
         Mistake(
             "exact-comparison",
             "outputs compared exactly",
             "it compares outputs exactly, and rounding makes right outputs "
             "differ in the last digits",
-            make_diagnosis(compare=lambda a, b: not torch.equal(a, b)),
+            edit_solution(
+                layer_fault,
+                "torch.allclose(a, b, atol=1e-3) → torch.equal(a, b)",
+            ),
         ),
         Mistake(
             "shapes-only",
@@ -249,6 +209,6 @@ check_layer_fault = Exercise(
                 layer(x, *4 * [torch.eye(x.shape[-1])]).shape != x.shape
             ),
         ),
-        *list_number_mistakes(make_diagnosis),
+        *list_number_mistakes(layer_fault),
     ),
 )

@@ -6,10 +6,10 @@ Axes: D width of a head, in D / 2 pairs of columns
 """
 
 import math
-from collections.abc import Callable
 
 import torch
 
+from attnbook.exercises.edit import edit_solution
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 
 
@@ -53,38 +53,6 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
     )
 
 
-def make_answer(
-    *,
-    angle: float = 2 * math.pi,
-    exponent: float = 2.0,
-    longer: bool = False,
-    change: Callable = lambda D, complete, slow, none, ntk: [
-        complete,
-        slow,
-        none,
-        ntk,
-    ],
-):
-    """Return the counts with one mistake.
-
-    Args:
-        angle: what a pair has to reach.
-        exponent: of pair i, times i / D.
-        longer: whether complete pairs are counted in the longer sequences.
-        change: of the counts.
-    """
-
-    def answer(D, base, L, s):
-        length = s * L if longer else L
-        complete = sum(
-            length * base ** (-exponent * i / D) >= angle for i in range(D // 2)
-        )
-        slow = D // 2 - complete
-        return change(D, complete, slow, 0, max(slow - 1, 0))
-
-    return answer
-
-
 check_new_angles = Exercise(
     title="new angles of RoPE in longer sequences",
     stars=2,
@@ -100,94 +68,66 @@ check_new_angles = Exercise(
             "1 radian taken for a rotation",
             "a pair is counted as complete once its angle reaches 1 radian; a "
             "rotation has 2π radians",
-            make_answer(angle=1.0),
+            edit_solution(new_angles, "2 * math.pi → 1.0"),
         ),
         Mistake(
             "half-rotation",
             "half a rotation taken for a whole one",
             "a pair is counted as complete after half a rotation, π radians",
-            make_answer(angle=math.pi),
+            edit_solution(new_angles, "2 * math.pi → math.pi"),
         ),
         Mistake(
             "degrees",
             "360 radians taken for a rotation",
             "the angles are in radians, but compared with 360",
-            make_answer(angle=360.0),
+            edit_solution(new_angles, "2 * math.pi → 360.0"),
         ),
         Mistake(
             "exponent-by-pair",
             "exponent i / D instead of 2i / D",
             "the exponent of pair i is i / D; it should be 2i / D",
-            make_answer(exponent=1.0),
+            edit_solution(new_angles, "-2 * i → -i"),
         ),
         Mistake(
             "counted-at-the-longer-length",
             "complete pairs counted in the longer sequences",
             "complete pairs are counted within s · L positions; count them "
             "within the trained length L",
-            make_answer(longer=True),
+            edit_solution(new_angles, "L * base → s * L * base"),
         ),
         Mistake(
             "columns-for-pairs",
             "columns counted instead of pairs",
             "columns are counted; each pair has two of them",
-            make_answer(change=lambda D, *counts: [2 * n for n in counts]),
+            lambda *sizes: [2 * count for count in new_angles(*sizes)],
         ),
         Mistake(
             "complete-pairs-new",
             "all pairs reach new angles",
             "all pairs are counted as reaching new angles; a pair that "
             "completes a rotation in training has reached every angle",
-            make_answer(
-                change=lambda D, complete, slow, none, ntk: [
-                    complete,
-                    D // 2,
-                    none,
-                    ntk,
-                ]
-            ),
+            edit_solution(new_angles, "[complete, slow, → [complete, D // 2,"),
         ),
         Mistake(
             "fast-and-slow-swapped",
             "fast and slow pairs swapped",
             "the first two counts are swapped: fast pairs complete a rotation, "
             "slow pairs reach new angles",
-            make_answer(
-                change=lambda D, complete, slow, none, ntk: [
-                    slow,
-                    complete,
-                    none,
-                    ntk,
-                ]
-            ),
+            edit_solution(new_angles, "[complete, slow, → [slow, complete,"),
         ),
         Mistake(
             "interpolation-without-effect",
             "new angles with interpolation",
             "interpolation is counted as if nothing were changed; it divides "
             "every position by s, so the largest angles are those of training",
-            make_answer(
-                change=lambda D, complete, slow, none, ntk: [
-                    complete,
-                    slow,
-                    slow,
-                    ntk,
-                ]
-            ),
+            edit_solution(new_angles, "slow, 0, → slow, slow,"),
         ),
         Mistake(
             "ntk-like-interpolation",
             "no new angles with NTK-aware scaling",
             "NTK-aware scaling is counted like interpolation; it divides only "
             "the slowest pair by s, and all others by less",
-            make_answer(
-                change=lambda D, complete, slow, none, ntk: [
-                    complete,
-                    slow,
-                    none,
-                    0,
-                ]
-            ),
+            edit_solution(new_angles, "max(slow - 1, 0) → 0"),
         ),
         Mistake(
             "ntk-without-effect",
@@ -195,14 +135,7 @@ check_new_angles = Exercise(
             "NTK-aware scaling is counted as if nothing were changed; it "
             "divides the slowest pair by s exactly, so this pair reaches no "
             "new angle",
-            make_answer(
-                change=lambda D, complete, slow, none, ntk: [
-                    complete,
-                    slow,
-                    none,
-                    slow,
-                ]
-            ),
+            edit_solution(new_angles, "max(slow - 1, 0) → slow"),
         ),
     ),
 )

@@ -11,6 +11,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from attnbook.exercises.edit import edit_solution, renumber
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 
 EXPLANATIONS = ("distance", "position", "word", "row")
@@ -113,50 +114,6 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
     return tuple(cases)
 
 
-def make_design(
-    *,
-    shift: bool = True,
-    word: bool = True,
-    gap: Callable | None = lambda positions, key: 2 * positions,
-    together: bool = False,
-    exact: bool = False,
-    otherwise: int = 0,
-    numbers: Callable = lambda reason: reason,
-):
-    """Return a design like ours, with one of its inputs spoiled.
-
-    Args:
-        shift: whether all positions are moved.
-        word: whether the attended word is replaced.
-        gap: changes distances, from the positions and the attended key.
-        together: whether word and positions change at once.
-        exact: whether weights must be equal to count as unchanged.
-        otherwise: the answer if no input changes the weight.
-        numbers: changes the explanation's number.
-    """
-
-    def answer(head, words, positions):
-        found = head(words, positions)
-        key = int(found.argmax())
-        other = words.clone()
-        other[key] = 77
-
-        def attends(words, positions):
-            weights = head(words, positions)
-            same = torch.equal(weights, found)
-            return same if exact else weights[key].item() > 0.5
-
-        if shift and not attends(other if together else words, positions + 60):
-            return numbers(1)
-        if word and not together and not attends(other, positions):
-            return numbers(2)
-        if gap is None:
-            return numbers(otherwise)
-        return numbers(3 if attends(words, gap(positions, key)) else 0)
-
-    return answer
-
-
 check_position_use = Exercise(
     title="inputs that show what a head goes by",
     stars=3,
@@ -178,33 +135,31 @@ check_position_use = Exercise(
             "positions never moved",
             "it never moves all positions by the same number, so it cannot "
             "distinguish a position from a distance",
-            make_design(shift=False),
+            edit_solution(position_use, "return 1 → pass"),
         ),
         Mistake(
             "word-not-tested",
             "words never replaced",
             "it never replaces the attended word, so a head that attends by "
             "the word looks as if it attended by the row",
-            make_design(word=False),
+            edit_solution(position_use, "return 2 → pass"),
         ),
         Mistake(
             "gap-not-tested",
             "distances never changed",
             "it never changes the distance of the attended row, so it cannot "
             "distinguish a distance from a row",
-            make_design(gap=None),
+            edit_solution(position_use, "return 3 if → return 0 if"),
         ),
         Mistake(
             "gap-in-the-past",
             "gap before the attended key",
             "its gap lies before the attended key, so the distance from the "
             "query to this key stays the same",
-            make_design(
-                gap=lambda positions, key: torch.where(
-                    torch.arange(len(positions)) < key,
-                    positions,
-                    positions + 60,
-                )
+            edit_solution(
+                position_use,
+                "2 * positions) else → "
+                "positions + 60 * (positions >= key)) else",
             ),
         ),
         Mistake(
@@ -212,42 +167,54 @@ check_position_use = Exercise(
             "word and positions changed at once",
             "it replaces the word and moves the positions in one input; if the "
             "weight changes, this does not show which of them was the reason",
-            make_design(together=True),
+            edit_solution(
+                position_use,
+                "attends(words, positions + 100) → "
+                "attends(other, positions + 100)",
+                "return 2 → pass",
+            ),
         ),
         Mistake(
             "exact-comparison",
             "weights compared exactly",
             "it compares weights exactly, and they change a little; compare "
             "which key gets the largest weight",
-            make_design(exact=True),
+            edit_solution(
+                position_use,
+                "key = → found = head(words, positions)\n    key =",
+                "head(words, positions)[key].item() > 0.5 → "
+                "torch.equal(head(words, positions), found)",
+            ),
         ),
         Mistake(
             "shift-only",
             "only a common shift tried",
             "it only moves all positions; distance, word and row stay the same",
-            make_design(word=False, gap=None),
+            edit_solution(
+                position_use, "return 2 → pass", "return 3 if → return 0 if"
+            ),
         ),
         Mistake(
             "words-only",
             "only words replaced",
             "it only replaces the word; distance, position and row stay the "
             "same",
-            make_design(shift=False, gap=None),
+            edit_solution(
+                position_use, "return 1 → pass", "return 3 if → return 0 if"
+            ),
         ),
         Mistake(
             "absolute-and-relative-confused",
             "position and distance confused",
             "it confuses position and distance: a head that attends by the "
             "distance is not affected if all positions move together",
-            make_design(
-                numbers=lambda reason: {0: 1, 1: 0}.get(reason, reason)
-            ),
+            renumber(position_use, {0: 1, 1: 0}),
         ),
         Mistake(
             "counted-from-one",
             "explanations counted from 1",
             "its numbers are one too high: the first explanation is 0",
-            make_design(numbers=lambda reason: reason + 1),
+            lambda *given: position_use(*given) + 1,
         ),
     ),
 )

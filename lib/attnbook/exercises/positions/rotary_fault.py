@@ -11,6 +11,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from attnbook.exercises.edit import edit_solution
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.faults import describe_fault, list_number_mistakes
 from attnbook.exercises.inputs import shuffle_cases
@@ -119,55 +120,6 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
     return shuffle_cases(tuple(cases), rng)
 
 
-def make_diagnosis(
-    *,
-    distant: tuple[int, int] = (1000, 1001),
-    layout: bool = True,
-    queries: bool = True,
-    shift_first: bool = False,
-    tolerance: float = 1e-3,
-    numbers: Callable = lambda fault: fault,
-):
-    """Return a diagnosis like ours, with one of its tests spoiled.
-
-    Args:
-        distant: neighboring positions at which clamping is tested.
-        layout: whether the pairs are tested.
-        queries: whether it is tested that queries are rotated.
-        shift_first: whether opposite directions are tested by a common shift.
-        tolerance: of the comparisons; 0 compares exactly.
-        numbers: changes the fault's number.
-    """
-
-    def answer(scores, D):
-        rng = torch.Generator().manual_seed(1)
-        x, y = torch.randn(2, 1, D, generator=rng)
-        first, second = torch.eye(D)[:2].unsqueeze(1)
-
-        def at(t, s, query=x, key=y):
-            places = torch.tensor([t]), torch.tensor([s])
-            return scores(query, key, *places).item()
-
-        def equal(a, b):
-            return abs(a - b) <= tolerance
-
-        query_ignored = equal(at(0, 5), at(9, 5)) and queries
-        key_ignored = equal(at(5, 0), at(5, 9))
-        if query_ignored or key_ignored:
-            both = query_ignored and key_ignored
-            return numbers(5 if both else 1)
-        if shift_first and not equal(at(5, 2), at(1005, 1002)):
-            return numbers(2)
-        if equal(at(5, 2), at(2, 5)):
-            return numbers(2)
-        if equal(at(distant[0], 0), at(distant[1], 0)):
-            return numbers(4)
-        apart = equal(at(1, 0, first, second), 0)
-        return numbers(3 if apart and layout else 0)
-
-    return answer
-
-
 def check_only_equal_positions(scores, D):
     """Return a diagnosis that tries no distance."""
     x = torch.arange(1.0, D + 1).view(1, D)
@@ -202,21 +154,24 @@ check_rotary_fault = Exercise(
             "only small positions tried",
             "it tries only small positions; clamped positions are equal only "
             "beyond the limit",
-            make_diagnosis(distant=(100, 101)),
+            edit_solution(
+                rotary_fault,
+                "at(1000, 0), at(1001, 0) → at(100, 0), at(101, 0)",
+            ),
         ),
         Mistake(
             "layout-not-tested",
             "pairs of columns not tested",
             "it does not test which columns form a pair; with every pairing, "
             "the scores depend only on the distance. Try unit vectors",
-            make_diagnosis(layout=False),
+            edit_solution(rotary_fault, "return 3 if → return 0 if"),
         ),
         Mistake(
             "one-side-only",
             "position of the query not tested",
             "it tests only whether the position of the key matters; the "
             "position of the query may be unused as well",
-            make_diagnosis(queries=False),
+            edit_solution(rotary_fault, "equal(at(0, 5), at(9, 5)) → False"),
         ),
         Mistake(
             "equal-positions-only",
@@ -238,14 +193,18 @@ check_rotary_fault = Exercise(
             "it concludes opposite directions from every change of the scores "
             "under a common shift; clamped positions change the scores as "
             "well",
-            make_diagnosis(shift_first=True),
+            edit_solution(
+                rotary_fault,
+                "equal(at(5, 2), at(2, 5)) → "
+                "not equal(at(5, 2), at(1005, 1002))",
+            ),
         ),
         Mistake(
             "exact-comparison",
             "scores compared exactly",
             "it compares scores exactly, and rounding makes equal scores "
             "differ in the last digits",
-            make_diagnosis(tolerance=0.0),
+            edit_solution(rotary_fault, "atol=1e-3 → rtol=0, atol=0"),
         ),
         Mistake(
             "shapes-only",
@@ -262,6 +221,6 @@ check_rotary_fault = Exercise(
                 != (2, 3)
             ),
         ),
-        *list_number_mistakes(make_diagnosis),
+        *list_number_mistakes(rotary_fault),
     ),
 )

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from attnbook.exercises.edit import edit_solution, renumber
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.faults import describe_fault, differ
 from attnbook.exercises.inputs import draw_normal, shuffle_cases
@@ -121,48 +122,14 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
     return shuffle_cases(tuple(map(case, FAULTS)), rng)
 
 
-def make_diagnosis(
-    *,
-    examples: bool = False,
-    values: Callable = lambda one, negated: not differ(one, negated),
-    alone: Callable = lambda lone: not differ(lone, torch.ones_like(lone)),
-    sums: Callable = lambda total: differ(total, torch.ones_like(total)),
-    moved: bool = True,
-    scale: Callable = lambda factor, width: differ(
-        factor, torch.full_like(factor, width**-0.5)
-    ),
-):
-    """Return a diagnosis like ours, with one of its tests spoiled."""
-
-    def answer(attend, query, key, value):
-        if not examples:
-            rng = torch.Generator().manual_seed(0)
-            query, key = draw_normal(rng, 3, 7), draw_normal(rng, 5, 7)
-        size = len(key)
-        unit = torch.eye(size)
-        weights = attend(query, key, unit)
-        if values(weights, attend(query, key, -unit)):
-            return 5
-        if alone(attend(query[:1], key, unit)):
-            return 1
-        if sums(weights.sum(-1)):
-            return 2
-        order = torch.tensor([1, 0, *range(2, size)])
-        if moved and differ(attend(query, key[order], unit), weights[:, order]):
-            return 4
-        scores, logs = query @ key.T, weights.log()
-        factor = (logs[:, 0] - logs[:, 1]) / (scores[:, 0] - scores[:, 1])
-        return 3 if scale(factor, query.shape[-1]) else 0
-
-    return answer
-
-
 check_attention_fault = Exercise(
     title="diagnosis of an attention function",
     stars=3,
     minutes=25,
     section="Pitfalls",
     solution=attention_fault,
+    key_line="factor = (logs[:, 0] - logs[:, 1]) / (scores[:, 0] - "
+    "scores[:, 1])",
     returns=("fault",),
     draw=draw,
     mistakes=(
@@ -177,66 +144,72 @@ check_attention_fault = Exercise(
             "only the example sizes",
             "it tests only inputs whose sizes are all equal, where √S, √T and "
             "√E are the same number as √D",
-            make_diagnosis(examples=True),
+            edit_solution(
+                attention_fault,
+                "draw_normal(rng, 3, 7), draw_normal(rng, 5, 7) → "
+                "draw_normal(rng, 2, 5, 5)",
+                "torch.ones(3) → torch.ones(5)",
+                "torch.full((3,), 7**-0.5) → torch.full((5,), 5**-0.5)",
+            ),
         ),
         Mistake(
             "values-untested",
             "values not tested",
             "it does not test whether the output depends on the values",
-            make_diagnosis(values=lambda one, negated: False),
+            edit_solution(
+                attention_fault,
+                "return 5 → pass",
+                "torch.ones(1, 5) → torch.ones(())",
+            ),
         ),
         Mistake(
             "queries-untested",
             "a single query not tested",
             "it never calls the given function with a single query, so that a "
             "softmax over the queries looks like weights that do not sum to 1",
-            make_diagnosis(alone=lambda lone: False),
+            edit_solution(attention_fault, "return 1 → pass"),
         ),
         Mistake(
             "sums-untested",
             "sums not tested",
             "it does not test whether the weights of a query sum to 1",
-            make_diagnosis(sums=lambda total: False),
+            edit_solution(attention_fault, "return 2 → pass"),
         ),
         Mistake(
             "keys-unmoved",
             "keys not permuted",
             "it does not exchange two keys, so that keys whose components are "
             "mixed up look like a wrong scale",
-            make_diagnosis(moved=False),
+            edit_solution(attention_fault, "return 4 → pass"),
         ),
         Mistake(
             "scale-untested",
             "scale not tested",
             "it does not measure the factor of the products; a wrong scale "
             "leaves the order of the weights unchanged",
-            make_diagnosis(scale=lambda factor, width: False),
+            edit_solution(attention_fault, "return 3 if → return 0 if"),
         ),
         Mistake(
             "scale-of-width",
             "1/D taken for the right scale",
             "it takes 1/D for the right factor of the products; it is 1/√D",
-            make_diagnosis(
-                scale=lambda factor, width: differ(
-                    factor, torch.full_like(factor, 1 / width)
-                )
-            ),
+            edit_solution(attention_fault, "7**-0.5 → 1 / 7"),
         ),
         Mistake(
             "any-smaller-scale",
             "any factor below 1 accepted",
             "it accepts every factor below 1; the right one is 1/√D",
-            make_diagnosis(
-                scale=lambda factor, width: bool((factor > 0.99).any())
+            edit_solution(
+                attention_fault,
+                "differ(factor, torch.full((3,), 7**-0.5)) → "
+                "(factor > 0.99).any()",
             ),
         ),
         Mistake(
             "faults-swapped",
             "faults 1 and 2 swapped",
             "the numbers of the faults 1 and 2 are swapped",
-            lambda *given: {1: 2, 2: 1}.get(
-                found := attention_fault(*given), found
-            ),
+            renumber(attention_fault, {1: 2, 2: 1}),
         ),
     ),
 )

@@ -11,12 +11,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from attnbook.exercises.edit import edit_solution
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.faults import (
     NEVER_FOUND,
     FaultyModule,
     describe_fault,
-    differ,
     list_number_mistakes,
 )
 from attnbook.exercises.inputs import draw_normal
@@ -134,70 +134,6 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
     return tuple(case(*kinds[i]) for i in (0, *order.tolist()))
 
 
-def make_diagnosis(
-    *,
-    given: bool = False,
-    shape: tuple[int, int] = (3, 4),
-    order: tuple[int, ...] = (2, 3, 1, 4, 5),
-    mask: Callable = lambda *x: replace_later(*x),
-    own: Callable = lambda *x: replace_own(*x),
-    rows: Callable = lambda y: differ(y[:, 1:], y[:, :1]),
-    batch: Callable = lambda layer, x: call_one_by_one(layer, x),
-    linear: Callable = lambda layer, x: not differ(layer(2 * x), 2 * layer(x)),
-    numbers: Callable = lambda fault: fault,
-):
-    """Return a diagnosis like ours, with one of its tests spoiled."""
-
-    def answer(layer, x):
-        rng = torch.Generator().manual_seed(0)
-        drawn, other = (draw_normal(rng, *shape, x.shape[-1]) for _ in range(2))
-        if given:
-            other = x + draw_normal(rng, *x.shape)
-        else:
-            x = drawn
-        found = {
-            1: lambda: mask(layer, x, other),
-            2: lambda: own(layer, x, other),
-            3: lambda: rows(layer(x[:, :1].expand_as(x))),
-            4: lambda: differ(batch(layer, x), layer(x)),
-            5: lambda: linear(layer, x),
-        }
-        return numbers(next((n for n in order if found[n]()), 0))
-
-    return answer
-
-
-def call_one_by_one(layer: Callable, x: Tensor) -> Tensor:
-    """Return the outputs of a batch, each sequence alone."""
-    return torch.cat([layer(sequence[None]) for sequence in x])
-
-
-def replace_later(
-    layer: Callable, x: Tensor, other: Tensor, first: int = 2, seen: int = 2
-) -> bool:
-    """Tell whether the first outputs change if later vectors are replaced."""
-    later = torch.cat([x[:, :first], other[:, first:]], dim=1)
-    return differ(layer(later)[:, :seen], layer(x)[:, :seen])
-
-
-def replace_own(layer: Callable, x: Tensor, other: Tensor) -> bool:
-    """Tell whether the last vector does not matter after equal ones."""
-    equal = x[:, :1].expand_as(x)
-    last = torch.cat([equal[:, 1:], other[:, :1]], dim=1)
-    return not differ(layer(last)[:, -1], layer(equal)[:, -1])
-
-
-def replace_last(layer: Callable, x: Tensor, other: Tensor) -> bool:
-    """Replace the last vector of an ordinary input: its query changes, too."""
-    last = torch.cat([x[:, :-1], other[:, -1:]], dim=1)
-    return not differ(layer(last)[:, -1], layer(x)[:, -1])
-
-
-def check_first_alone(layer: Callable, x: Tensor, other: Tensor) -> bool:
-    """Look at the output of a single position only."""
-    return not differ(layer(x[:, :1]), layer(other[:, :1]))
-
-
 check_attention_fault = Exercise(
     title="the fault of a causal attention layer",
     stars=3,
@@ -213,21 +149,35 @@ check_attention_fault = Exercise(
             "it replaces the last vector of an ordinary input; this also "
             "changes the query, so the output changes even if the position "
             "does not attend to itself. Make the other vectors equal",
-            make_diagnosis(own=replace_last),
+            edit_solution(
+                attention_fault,
+                "[same[:, :3], other[:, :1]] → [x[:, :3], other[:, :1]]",
+                "layer(last)[:, 3], layer(same)[:, 3] → "
+                "layer(last)[:, 3], layer(x)[:, 3]",
+            ),
         ),
         Mistake(
             "own-position-first",
             "own position tested at the first position",
             "it tests only a single position; code can treat the first "
             "position, which has no earlier key, separately",
-            make_diagnosis(own=check_first_alone),
+            edit_solution(
+                attention_fault,
+                "layer(last)[:, 3], layer(same)[:, 3] → "
+                "layer(x[:, :1]), layer(other[:, :1])",
+            ),
         ),
         Mistake(
             "last-changed-first-seen",
             "leak tested at the largest distance",
             "it replaces only the last vector and looks at the first output, "
             "so it misses a mask that is off by one position",
-            make_diagnosis(mask=lambda *x: replace_later(*x, first=3, seen=1)),
+            edit_solution(
+                attention_fault,
+                "[x[:, :2], other[:, 2:]] → [x[:, :3], other[:, 3:]]",
+                "layer(later)[:, :2], output[:, :2] → "
+                "layer(later)[:, :1], output[:, :1]",
+            ),
         ),
         Mistake(
             "mask-before-sums",
@@ -235,7 +185,13 @@ check_attention_fault = Exercise(
             "it tests the mask before the sums of the weights. A mask after "
             "the softmax gives later positions no weight, but they are in the "
             "denominator, so the outputs depend on them",
-            make_diagnosis(order=(2, 1, 3, 4, 5)),
+            edit_solution(
+                attention_fault,
+                "return 3 → pass",
+                "alone = → "
+                "if not equal(layer(same)[:, 1:], layer(same)[:, :3]): "
+                "return 3\n    alone =",
+            ),
         ),
         Mistake(
             "sums-before-own",
@@ -243,24 +199,32 @@ check_attention_fault = Exercise(
             "it tests the sums of the weights before it tests whether a "
             "position attends to itself. Without its own key, the first "
             "position has no key at all, and its weights sum to 0",
-            make_diagnosis(order=(3, 2, 1, 4, 5)),
+            edit_solution(
+                attention_fault,
+                "if equal(layer(last) → "
+                "if not equal(layer(same)[:, 1:], layer(same)[:, :3]): "
+                "return 3\n    if equal(layer(last)",
+            ),
         ),
         Mistake(
             "changed-position-compared",
             "changed positions compared",
             "its test of the mask compares all outputs, and those at the "
             "replaced positions always change; compare earlier ones",
-            make_diagnosis(mask=lambda *x: replace_later(*x, seen=4)),
+            edit_solution(
+                attention_fault,
+                "layer(later)[:, :2], output[:, :2] → layer(later), output",
+            ),
         ),
         Mistake(
             "first-sequence-only",
             "only the first sequence alone",
             "its test of the batch looks at the first sequence only, and "
             "misses layers in which the others depend on the first",
-            make_diagnosis(
-                batch=lambda layer, x: torch.cat(
-                    [layer(x[:1]), layer(x)[1:]],
-                )
+            edit_solution(
+                attention_fault,
+                "[layer(sequence[None]) for sequence in x] → "
+                "[layer(x[:1]), output[1:]]",
             ),
         ),
         Mistake(
@@ -268,24 +232,35 @@ check_attention_fault = Exercise(
             "only batches of one sequence tried",
             "it tries only batches of one sequence, in which no sequence can "
             "depend on another",
-            make_diagnosis(shape=(1, 4)),
+            edit_solution(
+                attention_fault, "torch.randn(2, 3, 4, → torch.randn(2, 1, 4,"
+            ),
         ),
         Mistake(
             "example-input",
             "the given input is used",
             "it uses the given x, which may be zeros, where every layer "
             "returns zeros; choose your own numbers",
-            make_diagnosis(given=True),
+            edit_solution(
+                attention_fault,
+                "x, other = torch.randn(2, 3, 4, x.shape[-1], "
+                "generator=rng) → "
+                "other = x + torch.randn(x.shape, generator=rng)",
+                "same[:, :3], other → same[:, 1:], other",
+                "layer(last)[:, 3], layer(same)[:, 3] → "
+                "layer(last)[:, -1], layer(same)[:, -1]",
+                "layer(same)[:, :3] → layer(same)[:, :1]",
+            ),
         ),
         Mistake(
             "one-position-linear",
             "weights tested with one position",
             "its test of the weights has one position, whose weight is 1 "
             "whatever the scores",
-            make_diagnosis(
-                linear=lambda layer, x: (
-                    not differ(layer(2 * x[:, :1]), 2 * layer(x[:, :1]))
-                )
+            edit_solution(
+                attention_fault,
+                "layer(2 * x), 2 * output → "
+                "layer(2 * x[:, :1]), 2 * output[:, :1]",
             ),
         ),
         Mistake(
@@ -293,26 +268,30 @@ check_attention_fault = Exercise(
             "outputs compared exactly",
             "it compares outputs of equal inputs exactly; they differ by "
             "rounding",
-            make_diagnosis(rows=lambda y: not torch.equal(y[:, 1:], y[:, :-1])),
+            edit_solution(
+                attention_fault,
+                "not equal(layer(same) → not torch.equal(layer(same)",
+            ),
         ),
         Mistake(
             "larger-rows-only",
             "only sums above 1 refused",
             "it detects outputs that grow, not outputs that shrink, when the "
             "weights do not sum to 1",
-            make_diagnosis(
-                rows=lambda y: bool(
-                    (y.norm(dim=-1) / y[:, -1:].norm(dim=-1) > 1.001).any()
-                )
+            edit_solution(
+                attention_fault,
+                "not equal(layer(same)[:, 1:], layer(same)[:, :3]) → "
+                "(layer(same).norm(dim=-1) > 1.001 * layer(same)[:, "
+                "-1:].norm(dim=-1)).any()",
             ),
         ),
         Mistake(
             "only-the-mask",
             "only the mask is tested",
             "it tests only whether a position attends to later ones",
-            lambda layer, x: int(make_diagnosis()(layer, x) == 1),
+            lambda layer, x: int(attention_fault(layer, x) == 1),
         ),
-        *list_number_mistakes(make_diagnosis),
+        *list_number_mistakes(attention_fault),
         NEVER_FOUND,
     ),
 )

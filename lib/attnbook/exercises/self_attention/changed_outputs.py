@@ -5,10 +5,11 @@ Source: Vaswani et al. (2017), section 3.2.3, names the three kinds of layers,
 Axes: T positions of x, S positions of the memory
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import torch
 
+from attnbook.exercises.edit import edit_solution
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.inputs import draw_integers, shuffle_cases
 
@@ -74,48 +75,6 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
     return shuffle_cases(tuple(cases), rng)
 
 
-def predict_dependencies(
-    self_: Callable = lambda changed, T: set(range(T)),
-    causal: Callable = lambda changed, T: set(range(min(changed), T)),
-    memory: Callable = lambda position, T: set(range(T)),
-    crossed: Callable = lambda changed, T: changed,
-    without: Callable = lambda position, T: set(),
-    used: Callable = lambda layers: layers,
-):
-    """Return a prediction like ours, with one of its rules changed.
-
-    Args:
-        self_: what a layer of self-attention makes of what is changed.
-        causal: what a causal layer makes of it.
-        memory: what a changed memory changes in a layer of cross-attention.
-        crossed: what cross-attention makes of changed queries.
-        without: what a changed memory changes before any layer.
-        used: the layers that are followed.
-    """
-
-    def answer(layers, T, S, part, position):
-        changed = without(position, T)
-        if part == "x":
-            changed = {position}
-        for layer in used(layers):
-            if layer == "cross" and part == "memory":
-                changed = memory(position, T)
-            elif layer == "cross" and changed:
-                changed = crossed(changed, T)
-            elif layer == "self" and changed:
-                changed = self_(changed, T)
-            elif layer == "causal" and changed:
-                changed = causal(changed, T)
-        return sorted(changed)
-
-    return answer
-
-
-def list_all_positions(_, T: int) -> set[int]:
-    """Return all positions."""
-    return set(range(T))
-
-
 check_changed_outputs = Exercise(
     title="which outputs depend on an input",
     stars=2,
@@ -131,8 +90,10 @@ check_changed_outputs = Exercise(
             "in a causal layer it lists the outputs up to the replaced "
             "position; position t attends to itself and to earlier positions, "
             "so the replaced vector reaches later outputs",
-            predict_dependencies(
-                causal=lambda changed, T: set(range(max(changed) + 1))
+            edit_solution(
+                changed_outputs,
+                "range(first, T) → "
+                'range(T if layer == "self" else max(changed) + 1)',
             ),
         ),
         Mistake(
@@ -140,8 +101,8 @@ check_changed_outputs = Exercise(
             "own output left out",
             "in a causal layer it lists only the outputs after the replaced "
             "position; a position also attends to itself",
-            predict_dependencies(
-                causal=lambda changed, T: {*range(min(changed) + 1, T)}
+            edit_solution(
+                changed_outputs, "else min(changed) → else min(changed) + 1"
             ),
         ),
         Mistake(
@@ -149,14 +110,17 @@ check_changed_outputs = Exercise(
             "causal mask ignored",
             "it treats a causal layer like one without a mask, where every "
             "output depends on every input",
-            predict_dependencies(causal=list_all_positions),
+            edit_solution(
+                changed_outputs, '0 if layer == "self" else min(changed) → 0'
+            ),
         ),
         Mistake(
             "self-as-causal",
             "causal mask where there is none",
             "it treats self-attention without a mask like causal attention",
-            predict_dependencies(
-                self_=lambda changed, T: set(range(min(changed), T))
+            edit_solution(
+                changed_outputs,
+                '0 if layer == "self" else min(changed) → min(changed)',
             ),
         ),
         Mistake(
@@ -164,25 +128,22 @@ check_changed_outputs = Exercise(
             "attention left out",
             "it lists only the output at the replaced position, as if no "
             "position attended to another",
-            predict_dependencies(
-                self_=lambda changed, T: changed,
-                causal=lambda changed, T: changed,
-            ),
+            edit_solution(changed_outputs, "set(range(first, T)) → changed"),
         ),
         Mistake(
             "query-reaches-all",
             "queries mixed by cross-attention",
             "all outputs are listed; a query of cross-attention changes only "
             "its own output, because keys and values come from the memory",
-            predict_dependencies(crossed=list_all_positions),
+            edit_solution(changed_outputs, "else changed → else set(range(T))"),
         ),
         Mistake(
             "memory-is-causal",
             "causal mask on the memory",
             "it lists only the outputs from the position of the replaced "
             "memory vector on; cross-attention has no causal mask",
-            predict_dependencies(
-                memory=lambda position, T: set(range(position, T))
+            edit_solution(
+                changed_outputs, "set(range(T)) if → set(range(position, T)) if"
             ),
         ),
         Mistake(
@@ -190,8 +151,9 @@ check_changed_outputs = Exercise(
             "memory and output aligned one to one",
             "it lists the output with the number of the replaced memory "
             "vector; every query can attend to every position of the memory",
-            predict_dependencies(
-                memory=lambda position, T: {position} & set(range(T)),
+            edit_solution(
+                changed_outputs,
+                "set(range(T)) if → {position} & set(range(T)) if",
             ),
         ),
         Mistake(
@@ -199,19 +161,19 @@ check_changed_outputs = Exercise(
             "memory used without cross-attention",
             "outputs are listed although no layer is cross-attention; then a "
             "replaced memory vector changes nothing",
-            predict_dependencies(without=list_all_positions),
+            edit_solution(changed_outputs, "else set() → else set(range(T))"),
         ),
         Mistake(
             "first-layer-only",
             "only the first layer followed",
             "it follows the change through the first layer only",
-            predict_dependencies(used=lambda layers: layers[:1]),
+            edit_solution(changed_outputs, "in layers → in layers[:1]"),
         ),
         Mistake(
             "last-layer-only",
             "only the last layer followed",
             "it follows the change through the last layer only",
-            predict_dependencies(used=lambda layers: layers[-1:]),
+            edit_solution(changed_outputs, "in layers → in layers[-1:]"),
         ),
         Mistake(
             "always-all",

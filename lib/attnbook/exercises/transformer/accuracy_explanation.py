@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from attnbook.exercises.edit import edit_solution, renumber
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.inputs import shuffle_cases
 
@@ -95,53 +96,14 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
     return shuffle_cases(tuple(cases), rng)
 
 
-def draw_symbols(ids: Tensor, symbols: int) -> Tensor:
-    """Return random symbols, as the solution does."""
-    rng = torch.Generator().manual_seed(0)
-    return torch.randint(symbols, (8, ids.shape[1]), generator=rng)
-
-
-def make_design(
-    probe: Callable = draw_symbols,
-    *,
-    part: slice = slice(None, -1),
-    order: tuple[int, ...] = (0, 1, 2, 3),
-    otherwise: int = 4,
-    numbers: Callable = lambda found: found,
-):
-    """Return a design with another input, or another reading of the outputs.
-
-    Args:
-        probe: from (ids, symbols) to the input.
-        part: the positions that are compared.
-        order: the explanations that are compared, one after the other.
-        otherwise: reported if none fits.
-        numbers: what an explanation is reported as.
-    """
-
-    def answer(model, ids, symbols):
-        x = probe(ids, symbols)
-        expected = {
-            0: (x + 1) % symbols,
-            1: x,
-            2: (x + 2) % symbols,
-            3: torch.cat([x[:, 1:], (x[:, -1:] + 1) % symbols], dim=1),
-        }
-        predicted = model(x)
-        for number in order:
-            if torch.equal(predicted[:, part], expected[number][:, part]):
-                return numbers(number)
-        return numbers(otherwise)
-
-    return answer
-
-
 check_accuracy_explanation = Exercise(
     title="an input that explains a perfect accuracy",
     stars=3,
     minutes=20,
     section="The decoder-only Transformer: a language model",
     solution=accuracy_explanation,
+    key_line="predicted, now, after = model(probe)[:, :-1], probe[:, "
+    ":-1], probe[:, 1:]",
     returns=("explanation",),
     draw=draw,
     mistakes=(
@@ -151,7 +113,12 @@ check_accuracy_explanation = Exercise(
             "it tests the model on a training sequence. On it, memorizing, "
             "attending to the next symbol and counting give the same "
             "predictions",
-            make_design(lambda ids, symbols: ids),
+            edit_solution(
+                accuracy_explanation,
+                "torch.randint(symbols, (8, ids.shape[1]), generator=rng) "
+                "→ "
+                "ids",
+            ),
         ),
         Mistake(
             "another-start",
@@ -159,54 +126,68 @@ check_accuracy_explanation = Exercise(
             "its input counts up as in training and only begins with another "
             "symbol. A model that attends to the next symbol predicts the "
             "same as one that counts",
-            make_design(lambda ids, symbols: (ids + 1) % symbols),
+            edit_solution(
+                accuracy_explanation,
+                "torch.randint(symbols, (8, ids.shape[1]), generator=rng) "
+                "→ "
+                "(ids + 1) % symbols",
+            ),
         ),
         Mistake(
             "constant-input",
             "one symbol repeated",
             "its input repeats one symbol, so copying the input and attending "
             "to the next symbol predict the same symbols",
-            make_design(lambda ids, symbols: torch.zeros_like(ids)),
+            edit_solution(
+                accuracy_explanation,
+                "torch.randint(symbols, (8, ids.shape[1]), generator=rng) "
+                "→ "
+                "torch.zeros_like(ids)",
+            ),
         ),
         Mistake(
             "last-position",
             "only the last prediction",
             "it looks only at the last position, after which there is no "
             "symbol to attend to",
-            make_design(part=slice(-1, None)),
+            edit_solution(
+                accuracy_explanation,
+                "[:, :-1], probe[:, :-1], probe[:, 1:] → "
+                "[:, -1], probe[:, -1], probe[:, 0]",
+            ),
         ),
         Mistake(
             "leak-as-memory",
             "attending to the next symbol not considered",
             "it does not consider that the model may attend to the next symbol",
-            make_design(order=(0, 1, 2)),
+            renumber(accuracy_explanation, {3: 4}),
         ),
         Mistake(
             "copy-not-considered",
             "copying not considered",
             "it does not consider that the model may copy its input",
-            make_design(order=(0, 2, 3)),
+            renumber(accuracy_explanation, {1: 4}),
         ),
         Mistake(
             "otherwise-learned",
             "learned unless shown otherwise",
             "it returns 0 whenever explanations 1 to 3 do not fit; this model "
             "has memorized the sequence, which is explanation 4",
-            make_design(otherwise=0),
+            renumber(accuracy_explanation, {4: 0}),
         ),
         Mistake(
             "shifts-swapped",
             "the two shifts confused",
             "it confuses explanations 1 and 2: labels not shifted, and "
             "shifted twice",
-            make_design(numbers=lambda found: {1: 2, 2: 1}.get(found, found)),
+            renumber(accuracy_explanation, {1: 2, 2: 1}),
         ),
         Mistake(
             "leak-and-memory-swapped",
             "leak and memorization confused",
             "it confuses explanations 3 and 4: a model that has memorized "
             "the sequence ignores its input",
-            make_design(numbers=lambda found: {3: 4, 4: 3}.get(found, found)),
+            renumber(accuracy_explanation, {3: 4, 4: 3}),
         ),
     ),
 )

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from attnbook.attention.scaled_dot_product import attend
 from attnbook.attention.self_attention import causal_mask
+from attnbook.exercises.edit import edit_solution, renumber
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.faults import describe_fault
 from attnbook.exercises.inputs import draw_normal, shuffle_cases
@@ -113,53 +114,13 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
     return shuffle_cases(tuple(case(*kind) for kind in kinds), rng)
 
 
-def make_diagnosis(
-    *,
-    example: bool = False,
-    without: int | None = None,
-    factor: float = 1000.0,
-    numbers: Callable = lambda fault: fault,
-):
-    """Return a diagnosis like ours, with one of its tests spoiled.
-
-    Args:
-        example: whether it tests the example instead of drawn numbers.
-        without: the fault that is not tested for.
-        factor: of the large input.
-        numbers: what a fault is reported as.
-    """
-
-    def answer(block, x):
-        rng = torch.Generator().manual_seed(0)
-        x = x if example else torch.randn(x.shape, generator=rng)
-
-        def new(part):
-            return torch.randn(part.shape, generator=rng)
-
-        usual, other, later = block(x), x.clone(), x.clone()
-        other[0], later[:, -1] = new(other[0]), new(later[:, -1])
-        large = block(factor * x) / factor
-        tests = {
-            4: not torch.allclose(block(other)[1:], usual[1:], atol=1e-2),
-            3: not torch.allclose(
-                block(later)[:, :-1], usual[:, :-1], atol=1e-2
-            ),
-            2: bool((usual.square().mean(-1) - 1).abs().max() < 1e-2),
-            1: bool(large.abs().max() < 0.1),
-            5: not torch.allclose(large, x, atol=0.1),
-        }
-        found = [n for n, failed in tests.items() if failed and n != without]
-        return numbers(found[0] if found else 0)
-
-    return answer
-
-
 check_block_fault = Exercise(
     title="the fault of a Transformer block",
     stars=3,
     minutes=25,
     section="The Transformer block: post-norm and pre-norm",
     solution=block_fault,
+    key_line="later[:, -1] = torch.randn(later[:, -1].shape, generator=rng)",
     returns=("fault",),
     draw=draw,
     mistakes=(
@@ -174,14 +135,16 @@ check_block_fault = Exercise(
             "only the example is tested",
             "it tests only the given example, which may consist of ones; an "
             "input of your own shows more",
-            make_diagnosis(example=True),
+            edit_solution(
+                block_fault, "torch.randn(x.shape, generator=rng) → x"
+            ),
         ),
         Mistake(
             "batch-not-tested",
             "other sequences not tested",
             "it does not test whether another sequence of the batch changes "
             "the output",
-            make_diagnosis(without=4),
+            edit_solution(block_fault, "return 4 → pass"),
         ),
         Mistake(
             "future-not-tested",
@@ -189,21 +152,21 @@ check_block_fault = Exercise(
             "it does not find out whether a later position changes the "
             "output (adding a constant is no test: the norm subtracts the "
             "mean)",
-            make_diagnosis(without=3),
+            edit_solution(block_fault, "return 3 → pass"),
         ),
         Mistake(
             "post-norm-not-tested",
             "size of the outputs not tested",
             "it does not test whether the outputs are normalized, as they are "
             "with post-norm",
-            make_diagnosis(without=2),
+            edit_solution(block_fault, "return 2 → pass"),
         ),
         Mistake(
             "norm-not-tested",
             "missing norm not tested",
             "it does not test whether the attention receives normalized "
             "vectors. If it does, its output does not grow with the input",
-            make_diagnosis(without=5),
+            edit_solution(block_fault, "else 5 → else 0"),
         ),
         Mistake(
             "small-input",
@@ -211,22 +174,20 @@ check_block_fault = Exercise(
             "its test of the norm uses an input of ordinary size. Use a much "
             "larger one, so that nearly all of the output is the residual "
             "connection",
-            make_diagnosis(factor=1.0),
+            edit_solution(block_fault, "block(1000 * x) / 1000 → block(x)"),
         ),
         Mistake(
             "swapped",
             "leaks from later positions and from other sequences confused",
             "it confuses faults 3 and 4: a leak from later positions and a "
             "leak from other sequences",
-            make_diagnosis(
-                numbers=lambda fault: {3: 4, 4: 3}.get(fault, fault)
-            ),
+            renumber(block_fault, {3: 4, 4: 3}),
         ),
         Mistake(
             "any-fault",
             "all faults reported as 1",
             "it finds out that there is a fault and reports every fault as 1",
-            make_diagnosis(numbers=lambda fault: min(fault, 1)),
+            lambda *given: min(block_fault(*given), 1),
         ),
     ),
 )

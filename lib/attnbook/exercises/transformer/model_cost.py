@@ -8,6 +8,7 @@ Axes: V symbols, C model width, H heads, G groups (key-value heads), D width of
 
 import torch
 
+from attnbook.exercises.edit import edit_solution
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 
 
@@ -51,41 +52,6 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
     )
 
 
-PLACES = ("attention", "network", "model", "cache")
-
-
-def change_counts(**parts):
-    """Return the right counts but for some, given as functions.
-
-    The count of the model follows those of its parts.
-    """
-
-    def answer(V, C, H, G, F, L, S):
-        sizes = V, C, H, G, F, L, S
-        counts = dict(zip(PLACES, model_cost(*sizes), strict=True))
-        for name in ("attention", "network"):
-            if name in parts:
-                new = parts[name](*sizes)
-                counts["model"] += L * (new - counts[name])
-                counts[name] = new
-        for name in ("model", "cache"):
-            if name in parts:
-                counts[name] = parts[name](*sizes)
-        return list(counts.values())
-
-    return answer
-
-
-def count_model(blocks=lambda L: L, ends=lambda V, C: V * C + C, norms=2):
-    """Return the model's count with other blocks, ends or norms in a block."""
-
-    def count(V, C, H, G, F, L, S):
-        attention, network, *_ = model_cost(V, C, H, G, F, L, S)
-        return ends(V, C) + blocks(L) * (attention + network + norms * C)
-
-    return count
-
-
 check_model_cost = Exercise(
     title="parameters and KV cache of a decoder-only model",
     stars=2,
@@ -100,40 +66,28 @@ check_model_cost = Exercise(
             "keys and values of all heads",
             "the key and value projections are counted for H heads; there are "
             "only G of them",
-            change_counts(
-                attention=lambda V, C, H, G, F, L, S: 4 * C * C + 2 * (C // H)
-            ),
+            edit_solution(model_cost, "2 * C * G * D → 2 * C * C"),
         ),
         Mistake(
             "no-qk-norm",
             "gains of QK-norm not counted",
             "the gains of QK-norm are missing: D for the queries and D for "
             "the keys, shared by the heads",
-            change_counts(
-                attention=lambda V, C, H, G, F, L, S: (
-                    2 * C * C + 2 * C * G * (C // H)
-                )
-            ),
+            edit_solution(model_cost, "G * D + 2 * D → G * D"),
         ),
         Mistake(
             "qk-norm-per-head",
             "gains of QK-norm for every head",
             "the gains of QK-norm are counted for every head; all heads share "
             "them",
-            change_counts(
-                attention=lambda V, C, H, G, F, L, S: (
-                    2 * C * C + 2 * C * G * (C // H) + C + G * (C // H)
-                )
-            ),
+            edit_solution(model_cost, "G * D + 2 * D → G * D + C + G * D"),
         ),
         Mistake(
             "no-output-projection",
             "no output projection",
             "the output projection is missing: C · C parameters",
-            change_counts(
-                attention=lambda V, C, H, G, F, L, S: (
-                    C * C + 2 * C * G * (C // H) + 2 * (C // H)
-                )
+            edit_solution(
+                model_cost, "attention = 2 * C * C → attention = C * C"
             ),
         ),
         Mistake(
@@ -141,58 +95,52 @@ check_model_cost = Exercise(
             "no gate in SwiGLU",
             "only two matrices of the feed-forward network are counted; SwiGLU "
             "has a third, for the gate",
-            change_counts(network=lambda V, C, H, G, F, L, S: 2 * C * F),
+            edit_solution(model_cost, "3 * C * F → 2 * C * F"),
         ),
         Mistake(
             "untied",
             "output layer counted",
             "the output layer is counted as well; it is tied to the embedding",
-            change_counts(model=count_model(ends=lambda V, C: 2 * V * C + C)),
+            edit_solution(model_cost, "model = V * C → model = 2 * V * C"),
         ),
         Mistake(
             "no-final-norm",
             "no final norm",
             "the final norm of the model is missing: C parameters",
-            change_counts(model=count_model(ends=lambda V, C: V * C)),
+            edit_solution(model_cost, "+ 2 * C) + C → + 2 * C)"),
         ),
         Mistake(
             "no-norms-in-blocks",
             "norms of the blocks not counted",
             "the two norms of every block are missing: 2 C parameters per "
             "block",
-            change_counts(model=count_model(norms=0)),
+            edit_solution(model_cost, "network + 2 * C → network"),
         ),
         Mistake(
             "layer-norm-biases",
             "norms with biases",
             "the norms are counted with biases; RMSNorm has only a gain",
-            change_counts(
-                model=count_model(norms=4, ends=lambda V, C: V * C + 2 * C),
-            ),
+            edit_solution(model_cost, "+ 2 * C) + C → + 4 * C) + 2 * C"),
         ),
         Mistake(
             "cache-of-all-heads",
             "cache of all heads",
             "the cache is counted for H heads; it has the keys and values of "
             "G groups",
-            change_counts(cache=lambda V, C, H, G, F, L, S: 2 * L * S * C),
+            edit_solution(model_cost, "S * G * D] → S * C]"),
         ),
         Mistake(
             "cache-of-one-block",
             "cache of one block",
             "the cache is counted for one block; each of the L blocks has "
             "its own",
-            change_counts(
-                cache=lambda V, C, H, G, F, L, S: 2 * S * G * (C // H)
-            ),
+            edit_solution(model_cost, "2 * L * S → 2 * S"),
         ),
         Mistake(
             "cache-of-keys",
             "only keys cached",
             "the cache is counted for keys alone; the values are cached too",
-            change_counts(
-                cache=lambda V, C, H, G, F, L, S: L * S * G * (C // H)
-            ),
+            edit_solution(model_cost, "2 * L * S → L * S"),
         ),
     ),
 )
