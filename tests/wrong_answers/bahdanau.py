@@ -6,7 +6,14 @@ from torch.nn import functional as F
 
 from attnbook.exercises import bahdanau as checks
 from wrong_answers import Wrong
-from wrong_answers.common import Answers, detached, in_double
+from wrong_answers.common import (
+    DECISION,
+    Answers,
+    collect_answers,
+    counted_from_one,
+    detached,
+    in_double,
+)
 
 SDPA = F.scaled_dot_product_attention
 
@@ -343,7 +350,7 @@ def cost_with_names(*sizes):
     return dict(enumerate(checks.check_attention_cost.solution(*sizes)))
 
 
-DECODER_FAULT = Answers(checks.check_decoder_fault)
+DECODER_FAULT = Answers(checks.check_decoder_fault, *DECISION)
 
 
 @DECODER_FAULT.wrong("always-right", "steps without a fault")
@@ -361,19 +368,6 @@ def fault_without_fifth(*inputs):
     return found if found < 5 else 0
 
 
-@DECODER_FAULT.wrong("error", "nothing")
-def fault_by_attribute(step, state, word, memory, lengths):
-    """The step is inspected instead of tested."""
-    return step.fault
-
-
-@DECODER_FAULT.wrong("type", "the diagnosis")
-def fault_as_name(*inputs):
-    """Names are easier to read than numbers."""
-    names = ["none", "sum", "padding", "state", "context", "order"]
-    return names[checks.check_decoder_fault.solution(*inputs)]
-
-
 @DECODER_FAULT.wrong("numbers", "faults of the weights")
 def fault_by_zero_memory(step, *inputs):
     """The states are set to zero, so that every context vector is zero."""
@@ -382,7 +376,9 @@ def fault_by_zero_memory(step, *inputs):
     )
 
 
-EXPLANATION = Answers(checks.check_alignment_explanation)
+EXPLANATION = Answers(
+    checks.check_alignment_explanation, *DECISION, counted_from_one
+)
 
 
 @EXPLANATION.wrong("numbers", "models that attend by slot")
@@ -407,31 +403,10 @@ def explained_by_first_slot(model, S):
     return model(list(range(S)), list(range(S)), 0)
 
 
-@EXPLANATION.wrong("numbers", "the order of the explanations")
-def explained_from_one(model, S):
-    """The explanations are counted from 1."""
-    return checks.check_alignment_explanation.solution(model, S) + 1
-
-
-@EXPLANATION.wrong("type", "the explanation")
-def explained_by_list(model, S):
-    """A list, since there could be several explanations."""
-    return [checks.check_alignment_explanation.solution(model, S)]
-
-
 @EXPLANATION.wrong("error", "nothing")
 def explained_by_one_word(model, S):
     """The same word is put everywhere."""
     return model([0] * S, list(range(S)), 0)
 
 
-ANSWERS = {
-    "check_additive_scores": ADDITIVE_SCORES,
-    "check_context": CONTEXT,
-    "check_initial_state": INITIAL_STATE,
-    "check_decoder_step": DECODER_STEP,
-    "check_alignment_error": ALIGNMENT_ERROR,
-    "check_attention_cost": ATTENTION_COST,
-    "check_decoder_fault": DECODER_FAULT,
-    "check_alignment_explanation": EXPLANATION,
-}
+ANSWERS = collect_answers(checks, vars())

@@ -3,6 +3,7 @@
 import inspect
 import sys
 from collections.abc import Callable
+from types import ModuleType
 
 import torch
 from torch import Tensor
@@ -21,6 +22,7 @@ class Answers(list):
     """
 
     def __init__(self, exercise, *makers: Callable):
+        self.exercise = exercise
         made = (make(exercise.solution) for make in makers)
         super().__init__([*usual(exercise), *made])
 
@@ -33,6 +35,17 @@ class Answers(list):
             return answer
 
         return add
+
+
+def collect_answers(checks: ModuleType, names: dict) -> dict[str, Answers]:
+    """Return the answers among a module's names, by their exercise's name."""
+    return {
+        name: answers
+        for name in checks.__all__
+        for answers in names.values()
+        if isinstance(answers, Answers)
+        and answers.exercise is getattr(checks, name)
+    }
 
 
 def usual(exercise) -> tuple[Wrong, ...]:
@@ -209,3 +222,47 @@ def in_double(solve):
         "everything in double precision",
         answer,
     )
+
+
+def inspected(solve):
+    """Return an answer that reads what it should find out."""
+    return Wrong(
+        "error",
+        "what should be tested is inspected",
+        "nothing",
+        lambda tested, *rest: tested.fault,
+    )
+
+
+def in_words(solve):
+    """Return the solution with a word for its number."""
+    words = "none", "first", "second", "third", "fourth", "fifth", "sixth"
+    return Wrong(
+        "type",
+        "words are easier to read than numbers",
+        "the finding",
+        lambda *x: words[solve(*x)],
+    )
+
+
+def as_list(solve):
+    """Return the solution's number in a list."""
+    return Wrong(
+        "type",
+        "a list, because several explanations could fit",
+        "the finding",
+        lambda *x: [solve(*x)],
+    )
+
+
+def counted_from_one(solve):
+    """Return the solution's number plus 1."""
+    return Wrong(
+        "numbers",
+        "the numbers begin at 1",
+        "the order of the numbers",
+        lambda *x: solve(*x) + 1,
+    )
+
+
+DECISION = inspected, in_words, as_list  # of what returns a number it found

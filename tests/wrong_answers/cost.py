@@ -9,7 +9,12 @@ from attnbook.exercises.cost.moved import moved
 from attnbook.exercises.cost.peak import peak
 from attnbook.exercises.cost.time_bound import time_bound
 from wrong_answers import Wrong
-from wrong_answers.common import Answers
+from wrong_answers.common import (
+    DECISION,
+    Answers,
+    collect_answers,
+    counted_from_one,
+)
 
 FLOPS = Answers(checks.check_flops)
 FLOPS += (
@@ -251,26 +256,7 @@ def activations_too(weights, L, G, D, S, itemsize, memory):
     )
 
 
-BENCHMARK = Answers(checks.check_benchmark_fault)
-
-
-@BENCHMARK.wrong("error", "nothing")
-def benchmark_by_attribute(run, H, D, rate, bandwidth):
-    """The benchmark is inspected instead of run."""
-    return run.fault
-
-
-@BENCHMARK.wrong("type", "the diagnosis")
-def benchmark_as_name(*given):
-    """Names are easier to read than numbers."""
-    names = ["none", "clock", "first call", "flops", "causal", "cache"]
-    return names[checks.check_benchmark_fault.solution(*given)]
-
-
-@BENCHMARK.wrong("numbers", "the order of the faults")
-def benchmark_from_one(*given):
-    """The faults are counted from 1."""
-    return checks.check_benchmark_fault.solution(*given) + 1
+BENCHMARK = Answers(checks.check_benchmark_fault, *DECISION, counted_from_one)
 
 
 @BENCHMARK.wrong("numbers", "clocks that do not wait")
@@ -279,25 +265,7 @@ def benchmark_by_speed(run, H, D, rate, bandwidth):
     return 1 if run(1, 16384)[1] > rate else 0
 
 
-BOTTLENECK = Answers(checks.check_bottleneck)
-
-
-@BOTTLENECK.wrong("error", "nothing")
-def limit_by_attribute(run, *sizes):
-    """The kernel is inspected instead of run."""
-    return run.limits
-
-
-@BOTTLENECK.wrong("type", "the limit")
-def limit_as_list(*given):
-    """A list, since there could be several limits."""
-    return [checks.check_bottleneck.solution(*given)]
-
-
-@BOTTLENECK.wrong("numbers", "the order of the limits")
-def limit_from_one(*given):
-    """The limits are counted from 1."""
-    return checks.check_bottleneck.solution(*given) + 1
+BOTTLENECK = Answers(checks.check_bottleneck, *DECISION, counted_from_one)
 
 
 @BOTTLENECK.wrong("numbers", "kernels limited by memory or products")
@@ -306,13 +274,4 @@ def limit_by_intensity(run, B, H, T, S, D):
     return int(4 * B * H * T * S * D > 295 * 4 * B * H * D * (T + S))
 
 
-ANSWERS = {
-    "check_decoding_cost": DECODING,
-    "check_benchmark_fault": BENCHMARK,
-    "check_bottleneck": BOTTLENECK,
-    "check_flops": FLOPS,
-    "check_intensity": INTENSITY,
-    "check_moved": MOVED,
-    "check_peak": PEAK,
-    "check_time_bound": TIME,
-}
+ANSWERS = collect_answers(checks, vars())

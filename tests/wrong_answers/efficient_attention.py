@@ -21,7 +21,13 @@ from attnbook.exercises.efficient_attention.recurrent_step import (
 )
 from attnbook.exercises.efficient_attention.sink_window import sink_window
 from wrong_answers import Wrong
-from wrong_answers.common import Answers, detached, in_double
+from wrong_answers.common import (
+    DECISION,
+    Answers,
+    collect_answers,
+    detached,
+    in_double,
+)
 
 LINEAR = Answers(checks.check_linear_attention, detached, in_double)
 LINEAR += (
@@ -245,20 +251,7 @@ def length_instead_of_none(length, window, step, sinks, layers):
     return [*counts[:3], counts[3] or length]
 
 
-FAULT = Answers(checks.check_linear_fault)
-
-
-@FAULT.wrong("error", "nothing")
-def fault_attribute(attention, query, key, value):
-    """The function is inspected instead of tested."""
-    return attention.fault
-
-
-@FAULT.wrong("type", "the diagnosis")
-def fault_name(attention, query, key, value):
-    """Names are easier to read than numbers."""
-    names = ["none", "divisor", "own", "features", "chunk", "kept", "detached"]
-    return names[linear_fault(attention, query, key, value)]
+FAULT = Answers(checks.check_linear_fault, *DECISION)
 
 
 @FAULT.wrong("error", "nothing")
@@ -296,19 +289,7 @@ def sums_only(attention, query, key, value):
     return 0
 
 
-KIND = Answers(checks.check_memory_kind)
-
-
-@KIND.wrong("error", "nothing")
-def kind_attribute(memory, keys, values):
-    """The memory is inspected instead of read."""
-    return memory.number
-
-
-@KIND.wrong("type", "the kind")
-def kind_as_list(memory, keys, values):
-    """A list of what was found."""
-    return [memory_kind(memory, keys, values)]
+KIND = Answers(checks.check_memory_kind, *DECISION)
 
 
 @KIND.wrong("error", "nothing")
@@ -340,13 +321,4 @@ def kind_by_sharpness(memory, keys, values):
     return 3 if found == 1 else found
 
 
-ANSWERS = {
-    "check_linear_attention": LINEAR,
-    "check_recurrent_step": STEP,
-    "check_delta_step": DELTA,
-    "check_longformer_mask": LONGFORMER,
-    "check_sink_window": SINKS,
-    "check_pattern_counts": COUNTS,
-    "check_linear_fault": FAULT,
-    "check_memory_kind": KIND,
-}
+ANSWERS = collect_answers(checks, vars())

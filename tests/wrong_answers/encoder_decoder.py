@@ -10,7 +10,7 @@ from attnbook.exercises.encoder_decoder import encoder_fault as fault
 from attnbook.exercises.encoder_decoder import error_cause as cause
 from attnbook.training.metrics import edit_distance
 from wrong_answers import Wrong
-from wrong_answers.common import Answers, detached, in_double
+from wrong_answers.common import Answers, collect_answers, detached, in_double
 
 
 def runs_on(step, state, start, end, limit):
@@ -522,13 +522,4 @@ ERROR_CAUSE += (
     ),
 )
 
-ANSWERS = {
-    "check_reverse_source": REVERSE_SOURCE,
-    "check_last_state": LAST_STATE,
-    "check_masked_loss": MASKED_LOSS,
-    "check_error_rate": ERROR_RATE,
-    "check_greedy": GREEDY,
-    "check_state_dependencies": STATE_DEPENDENCIES,
-    "check_encoder_fault": ENCODER_FAULT,
-    "check_error_cause": ERROR_CAUSE,
-}
+ANSWERS = collect_answers(checks, vars())

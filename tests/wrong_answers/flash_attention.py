@@ -10,7 +10,13 @@ from attnbook.exercises.flash_attention.online_softmax import online_softmax
 from attnbook.exercises.flash_attention.tiled import tiled
 from attnbook.exercises.flash_attention.tiled_backward import tiled_backward
 from wrong_answers import Wrong
-from wrong_answers.common import Answers, in_double
+from wrong_answers.common import (
+    DECISION,
+    Answers,
+    collect_answers,
+    counted_from_one,
+    in_double,
+)
 
 
 def same_rows(answer):
@@ -400,28 +406,7 @@ def counts_in_numbers(B, H, n, D, R, C):
     return [programs, tiles, read // 2, B * H * n * (D + 1), registers // 4]
 
 
-FAULT = Answers(checks.check_tiled_fault)
-
-
-@FAULT.wrong("error", "nothing")
-def fault_by_attribute(attention, query, key, value):
-    """The implementation is inspected instead of tested."""
-    return attention.fault
-
-
-@FAULT.wrong("type", "the diagnosis")
-def fault_as_name(attention, query, key, value):
-    """Names are easier to read than numbers."""
-    names = ["none", "rescaling", "padding", "base", "start", "scale"]
-    return names[
-        checks.check_tiled_fault.solution(attention, query, key, value)
-    ]
-
-
-@FAULT.wrong("numbers", "the order of the faults")
-def fault_from_one(attention, query, key, value):
-    """The faults are counted from 1."""
-    return 1 + checks.check_tiled_fault.solution(attention, query, key, value)
+FAULT = Answers(checks.check_tiled_fault, *DECISION, counted_from_one)
 
 
 @FAULT.wrong("numbers", "all but the scale")
@@ -468,12 +453,4 @@ def reason_order_as_dropout(accumulators, terms):
     return [3 if i == 1 else i for i in found]
 
 
-ANSWERS = {
-    "check_online_softmax": ONLINE,
-    "check_tiled": TILED,
-    "check_merge": MERGE,
-    "check_tiled_backward": BACKWARD,
-    "check_tile_counts": COUNTS,
-    "check_tiled_fault": FAULT,
-    "check_run_difference": DIFFERENCE,
-}
+ANSWERS = collect_answers(checks, vars())

@@ -6,7 +6,13 @@ from torch.nn import functional as F
 
 from attnbook.exercises import luong as checks
 from wrong_answers import Wrong
-from wrong_answers.common import Answers, detached, in_double
+from wrong_answers.common import (
+    DECISION,
+    Answers,
+    collect_answers,
+    detached,
+    in_double,
+)
 
 SDPA = F.scaled_dot_product_attention
 
@@ -376,7 +382,7 @@ def depth_by_attribute(kind, T, L):
     return kind.depth
 
 
-LAYER = Answers(checks.check_attention_fault)
+LAYER = Answers(checks.check_attention_fault, *DECISION)
 
 
 @LAYER.wrong("always-right", "layers without a fault")
@@ -392,19 +398,6 @@ def layer_without_fifth(*inputs):
     """The columns are not tested."""
     found = checks.check_attention_fault.solution(*inputs)
     return found if found < 5 else 0
-
-
-@LAYER.wrong("error", "nothing")
-def layer_by_attribute(layer, states, memory, lengths):
-    """The layer is inspected instead of tested."""
-    return layer.fault
-
-
-@LAYER.wrong("type", "the diagnosis")
-def layer_as_name(*inputs):
-    """Names are easier to read than numbers."""
-    names = ["none", "queries", "padding", "memory", "keys", "columns"]
-    return names[checks.check_attention_fault.solution(*inputs)]
 
 
 @LAYER.wrong("numbers", "faults of softmax and mask")
@@ -465,11 +458,4 @@ def factors_without_score(error):
     return 2 * (found in (2, 3))
 
 
-ANSWERS = {
-    "check_concat_scores": CONCAT,
-    "check_general_scores": GENERAL,
-    "check_local_window": WINDOW,
-    "check_decoder_depth": DEPTH,
-    "check_attention_fault": LAYER,
-    "check_two_factors": FACTORS,
-}
+ANSWERS = collect_answers(checks, vars())

@@ -18,7 +18,14 @@ from attnbook.exercises.masks.masked_weights import (
 from attnbook.exercises.masks.no_leak import are_close, is_unaffected, no_leak
 from attnbook.exercises.masks.padding import padding
 from wrong_answers import Wrong
-from wrong_answers.common import Answers, detached, in_double
+from wrong_answers.common import (
+    DECISION,
+    Answers,
+    collect_answers,
+    counted_from_one,
+    detached,
+    in_double,
+)
 
 
 def ones(*shape):
@@ -518,20 +525,7 @@ def unnormalized(scores, mask, how):
     return weights * scores.exp().sum()
 
 
-MASK_FAULT = Answers(checks.check_mask_fault)
-
-
-@MASK_FAULT.wrong("error", "nothing")
-def fault_attribute(attention, x, mask):
-    """The function is inspected instead of tested."""
-    return attention.fault
-
-
-@MASK_FAULT.wrong("type", "the diagnosis")
-def fault_name(attention, x, mask):
-    """Names are easier to read than numbers."""
-    names = ["none", "inverted", "added", "late", "transposed", "empty"]
-    return names[checks.check_mask_fault.solution(attention, x, mask)]
+MASK_FAULT = Answers(checks.check_mask_fault, *DECISION)
 
 
 @MASK_FAULT.wrong("error", "nothing")
@@ -555,19 +549,7 @@ def empty_always_wrong(attention, x, mask):
     return checks.check_mask_fault.solution(attention, x, mask) or 5
 
 
-PACKED = Answers(checks.check_packed_model)
-
-
-@PACKED.wrong("error", "nothing")
-def packed_attributes(model, tokens, ids):
-    """The model is inspected instead of run."""
-    return model.possibility
-
-
-@PACKED.wrong("type", "the possibility")
-def packed_as_list(model, tokens, ids):
-    """A list of what was found."""
-    return [checks.check_packed_model.solution(model, tokens, ids)]
+PACKED = Answers(checks.check_packed_model, *DECISION, counted_from_one)
 
 
 @PACKED.wrong("attention-not-tested", "the positions of separated documents")
@@ -597,12 +579,6 @@ def packed_too_long(model, tokens, ids):
     return int(model(long, long * 0).isnan().any())
 
 
-@PACKED.wrong("numbers", "the order of the possibilities")
-def packed_from_one(model, tokens, ids):
-    """The possibilities are counted from 1."""
-    return checks.check_packed_model.solution(model, tokens, ids) + 1
-
-
 @PACKED.wrong("numbers", "right models and one fault")
 def packed_or_alone(model, tokens, ids):
     """Packed or alone is all that is compared: any difference is both."""
@@ -611,13 +587,4 @@ def packed_or_alone(model, tokens, ids):
     return 0 if same else 3
 
 
-ANSWERS = {
-    "check_causal": CAUSAL,
-    "check_padding": PADDING,
-    "check_combine": COMBINE,
-    "check_masked_weights": MASKED_WEIGHTS,
-    "check_no_leak": NO_LEAK,
-    "check_interface_weights": INTERFACE,
-    "check_mask_fault": MASK_FAULT,
-    "check_packed_model": PACKED,
-}
+ANSWERS = collect_answers(checks, vars())

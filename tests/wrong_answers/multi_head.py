@@ -14,7 +14,14 @@ from attnbook.exercises.multi_head.multi_head import (
     change_heads,
 )
 from wrong_answers import Wrong
-from wrong_answers.common import Answers, detached, in_double
+from wrong_answers.common import (
+    DECISION,
+    Answers,
+    collect_answers,
+    counted_from_one,
+    detached,
+    in_double,
+)
 
 RIGHT = change_heads()
 
@@ -388,20 +395,7 @@ def cost_as_text(C, H, G, T, S):
     return [str(n) for n in found]
 
 
-LAYER_FAULT = Answers(checks.check_layer_fault)
-
-
-@LAYER_FAULT.wrong("error", "nothing")
-def fault_by_attribute(layer, x, heads):
-    """The layer is inspected instead of tested."""
-    return layer.fault
-
-
-@LAYER_FAULT.wrong("type", "the diagnosis")
-def fault_as_name(layer, x, heads):
-    """Names are easier to read than numbers."""
-    names = ["none", "split", "merge", "scale", "weights", "batch"]
-    return names[checks.check_layer_fault.solution(layer, x, heads)]
+LAYER_FAULT = Answers(checks.check_layer_fault, *DECISION)
 
 
 @LAYER_FAULT.wrong("numbers", "every other fault")
@@ -425,7 +419,7 @@ def fault_with_wrong_matrices(layer, x, heads):
     return int(layer(x, *4 * [torch.eye(D)]).isnan().any())
 
 
-COPYING_HEADS = Answers(checks.check_copying_heads)
+COPYING_HEADS = Answers(checks.check_copying_heads, *DECISION, counted_from_one)
 
 
 @COPYING_HEADS.wrong("numbers", "two of the five explanations")
@@ -434,12 +428,6 @@ def copying_by_mean(model, weights):
     first, second = (h for h, w in enumerate(weights) if w > 0.9)
     found = [model(gone) for gone in ({first}, {second}, {first, second})]
     return 3 if sum(found) / 3 < 0.5 else 2
-
-
-@COPYING_HEADS.wrong("error", "nothing")
-def copying_by_reason(model, weights):
-    """The model is inspected instead of run."""
-    return model.explanation
 
 
 @COPYING_HEADS.wrong("error", "four heads")
@@ -455,24 +443,4 @@ def copying_of_first_two(model, weights):
     return checks.check_copying_heads.solution(model, moved)
 
 
-@COPYING_HEADS.wrong("type", "the explanation")
-def copying_as_list(model, weights):
-    """A list, since there could be several explanations."""
-    return [checks.check_copying_heads.solution(model, weights)]
-
-
-@COPYING_HEADS.wrong("numbers", "the order of the explanations")
-def copying_from_one(model, weights):
-    """The explanations are counted from 1."""
-    return checks.check_copying_heads.solution(model, weights) + 1
-
-
-ANSWERS = {
-    "check_split_heads": SPLIT_HEADS,
-    "check_merge_heads": MERGE_HEADS,
-    "check_multi_head": MULTI_HEAD,
-    "check_grouped_query": GROUPED_QUERY,
-    "check_head_cost": HEAD_COST,
-    "check_layer_fault": LAYER_FAULT,
-    "check_copying_heads": COPYING_HEADS,
-}
+ANSWERS = collect_answers(checks, vars())

@@ -16,7 +16,13 @@ from attnbook.exercises.positions.relative_bias import (
 from attnbook.exercises.positions.rotate import rotate
 from attnbook.exercises.positions.sinusoidal import interleave, sinusoidal
 from wrong_answers import Wrong
-from wrong_answers.common import Answers, detached, in_double
+from wrong_answers.common import (
+    DECISION,
+    Answers,
+    collect_answers,
+    detached,
+    in_double,
+)
 
 # What is right, to be spoilt.
 relative_bias = look_up_bias(clip_distance)
@@ -388,20 +394,7 @@ def angles_of_a_tensor(D, base, L, s):
     return L * base ** [-2 * i / D for i in range(D // 2)]
 
 
-ROTARY_FAULT = Answers(checks.check_rotary_fault)
-
-
-@ROTARY_FAULT.wrong("error", "nothing")
-def fault_by_name(scores, D):
-    """The implementation is inspected instead of tested."""
-    return scores.fault
-
-
-@ROTARY_FAULT.wrong("type", "the diagnosis")
-def fault_in_words(scores, D):
-    """Names are easier to read than numbers."""
-    names = ["none", "one", "opposite", "halves", "clamped", "ignored"]
-    return names[checks.check_rotary_fault.solution(scores, D)]
+ROTARY_FAULT = Answers(checks.check_rotary_fault, *DECISION)
 
 
 @ROTARY_FAULT.wrong("numbers", "every other fault")
@@ -425,19 +418,7 @@ def fault_one_side_is_opposite(scores, D):
     return 2 if found == 1 else found
 
 
-POSITION_USE = Answers(checks.check_position_use)
-
-
-@POSITION_USE.wrong("error", "nothing")
-def use_by_reason(head, words, positions):
-    """The head is inspected instead of run."""
-    return head.explanation
-
-
-@POSITION_USE.wrong("type", "the explanation")
-def use_as_list(head, words, positions):
-    """A list, since there could be several explanations."""
-    return [checks.check_position_use.solution(head, words, positions)]
+POSITION_USE = Answers(checks.check_position_use, *DECISION)
 
 
 @POSITION_USE.wrong("error", "nothing")
@@ -459,12 +440,4 @@ def use_distance_as_position(head, words, positions):
     return found or 1
 
 
-ANSWERS = {
-    "check_sinusoidal": SINUSOIDAL,
-    "check_rotate": ROTATE,
-    "check_alibi": ALIBI,
-    "check_relative_bias": RELATIVE_BIAS,
-    "check_new_angles": NEW_ANGLES,
-    "check_rotary_fault": ROTARY_FAULT,
-    "check_position_use": POSITION_USE,
-}
+ANSWERS = collect_answers(checks, vars())

@@ -6,7 +6,14 @@ from torch.nn import functional as F
 
 from attnbook.exercises import scaled_dot_product as checks
 from wrong_answers import Wrong
-from wrong_answers.common import Answers, detached, in_double
+from wrong_answers.common import (
+    DECISION,
+    Answers,
+    collect_answers,
+    counted_from_one,
+    detached,
+    in_double,
+)
 
 SDPA = F.scaled_dot_product_attention
 
@@ -480,26 +487,15 @@ def mean_of_values(weights, change, key):
     return checks.check_predicted_weights.solution(weights, change, key)
 
 
-ATTENTION_FAULT = Answers(checks.check_attention_fault)
+ATTENTION_FAULT = Answers(
+    checks.check_attention_fault, *DECISION, counted_from_one
+)
 
 
 @ATTENTION_FAULT.wrong("always-right", "functions without a fault")
 def fault_by_shape(attend, query, key, value):
     """Only the shape is tested, and it is right for the example."""
     return 0 if attend(query, key, value).shape == value.shape else 5
-
-
-@ATTENTION_FAULT.wrong("error", "nothing")
-def fault_by_attribute(attend, query, key, value):
-    """The function is inspected instead of tested."""
-    return attend.fault
-
-
-@ATTENTION_FAULT.wrong("type", "the diagnosis")
-def fault_as_name(*given):
-    """Names are easier to read than numbers."""
-    names = ["none", "axis", "sum", "scale", "keys", "values"]
-    return names[checks.check_attention_fault.solution(*given)]
 
 
 @ATTENTION_FAULT.wrong("numbers", "wrong values, and right functions")
@@ -517,13 +513,7 @@ def fault_by_comparison(attend, query, key, value):
     return 0 if torch.allclose(attend(query, key, value), right) else 3
 
 
-@ATTENTION_FAULT.wrong("numbers", "all others")
-def fault_counted_from_one(*given):
-    """The faults are counted from 1."""
-    return checks.check_attention_fault.solution(*given) + 1
-
-
-SCORE_KIND = Answers(checks.check_score_kind)
+SCORE_KIND = Answers(checks.check_score_kind, *DECISION, counted_from_one)
 
 
 @SCORE_KIND.wrong("numbers", "functions that ignore the query, sometimes")
@@ -543,12 +533,6 @@ def kind_by_attribute(weigh, D):
     return ("dot product", "cosine", "distance").index(weigh.name)
 
 
-@SCORE_KIND.wrong("type", "the kind")
-def kind_as_list(weigh, D):
-    """A list, since several scores could fit."""
-    return [checks.check_score_kind.solution(weigh, D)]
-
-
 @SCORE_KIND.wrong("error", "width 3")
 def kind_for_three(weigh, D):
     """The width of the first example is assumed."""
@@ -563,17 +547,4 @@ def kind_by_first_slot(weigh, D):
     return int(weigh(torch.ones(D), torch.eye(3, D)).argmax())
 
 
-@SCORE_KIND.wrong("numbers", "the order of the kinds")
-def kind_from_one(weigh, D):
-    """The kinds are counted from 1."""
-    return checks.check_score_kind.solution(weigh, D) + 1
-
-
-ANSWERS = {
-    "check_weights": WEIGHTS,
-    "check_attend": ATTEND,
-    "check_gradient": GRADIENT,
-    "check_predicted_weights": PREDICTED,
-    "check_attention_fault": ATTENTION_FAULT,
-    "check_score_kind": SCORE_KIND,
-}
+ANSWERS = collect_answers(checks, vars())

@@ -10,7 +10,14 @@ from attnbook.exercises.self_attention.cross_attention import (
     mask_future,
 )
 from wrong_answers import Wrong
-from wrong_answers.common import Answers, detached, in_double
+from wrong_answers.common import (
+    DECISION,
+    Answers,
+    collect_answers,
+    counted_from_one,
+    detached,
+    in_double,
+)
 
 RIGHT = average_values()
 
@@ -288,7 +295,7 @@ def changed_by_layer_name(layers, T, S, part, position):
     return {"self": list(range(T)), "causal": list(range(position, T))}[layers]
 
 
-ATTENTION_FAULT = Answers(checks.check_attention_fault)
+ATTENTION_FAULT = Answers(checks.check_attention_fault, *DECISION)
 
 
 @ATTENTION_FAULT.wrong("always-right", "layers without a fault")
@@ -302,19 +309,6 @@ def layer_fault_without_fifth(*inputs):
     """Equal weights are not tested."""
     found = checks.check_attention_fault.solution(*inputs)
     return found if found < 5 else 0
-
-
-@ATTENTION_FAULT.wrong("error", "nothing")
-def layer_fault_by_attribute(layer, x):
-    """The layer is inspected instead of tested."""
-    return layer.fault
-
-
-@ATTENTION_FAULT.wrong("type", "the diagnosis")
-def layer_fault_as_name(*inputs):
-    """Names are easier to read than numbers."""
-    names = ["none", "mask", "own", "sums", "batch", "equal"]
-    return names[checks.check_attention_fault.solution(*inputs)]
 
 
 @ATTENTION_FAULT.wrong("numbers", "faults that a short input shows")
@@ -332,25 +326,15 @@ def layer_fault_from_weights(layer, x):
     return int(bool(weights.triu(1).any()) and output.any())
 
 
-HEAD_EXPLANATION = Answers(checks.check_head_explanation)
+HEAD_EXPLANATION = Answers(
+    checks.check_head_explanation, *DECISION, counted_from_one
+)
 
 
 @HEAD_EXPLANATION.wrong("numbers", "nothing")
 def explained_by_position(head, noun, other):
     """The position that the head attends to is returned."""
     return head(noun, other, "heavy", 0)
-
-
-@HEAD_EXPLANATION.wrong("numbers", "the order of the explanations")
-def head_explained_from_one(head, noun, other):
-    """The explanations are counted from 1."""
-    return checks.check_head_explanation.solution(head, noun, other) + 1
-
-
-@HEAD_EXPLANATION.wrong("type", "the explanation")
-def head_explained_by_list(head, noun, other):
-    """A list, since there could be several explanations."""
-    return [checks.check_head_explanation.solution(head, noun, other)]
 
 
 @HEAD_EXPLANATION.wrong("error", "nothing")
@@ -371,11 +355,4 @@ def head_explained_by_other_adjective(head, noun, other):
     return int(head(noun, other, "fragile", 0) != 1)
 
 
-ANSWERS = {
-    "check_self_attention": SELF_ATTENTION,
-    "check_cross_attention": CROSS_ATTENTION,
-    "check_causal_self_attention": CAUSAL_SELF_ATTENTION,
-    "check_changed_outputs": CHANGED_OUTPUTS,
-    "check_attention_fault": ATTENTION_FAULT,
-    "check_head_explanation": HEAD_EXPLANATION,
-}
+ANSWERS = collect_answers(checks, vars())

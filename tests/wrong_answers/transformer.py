@@ -10,7 +10,14 @@ from attnbook.exercises.transformer.block import block
 from attnbook.exercises.transformer.decoder_step import decoder_step
 from attnbook.exercises.transformer.label_shift import next_symbol_loss
 from wrong_answers import Wrong
-from wrong_answers.common import Answers, detached, in_double
+from wrong_answers.common import (
+    DECISION,
+    Answers,
+    collect_answers,
+    counted_from_one,
+    detached,
+    in_double,
+)
 
 LAYER_NORM = Answers(checks.check_layer_norm, in_double)
 LAYER_NORM += (
@@ -309,26 +316,7 @@ def cost_as_text(V, C, H, G, F, L, S):
     return [str(n) for n in found]
 
 
-BLOCK_FAULT = Answers(checks.check_block_fault)
-
-
-@BLOCK_FAULT.wrong("error", "nothing")
-def fault_by_attribute(block, x):
-    """The block is inspected instead of tested."""
-    return block.fault
-
-
-@BLOCK_FAULT.wrong("type", "the diagnosis")
-def fault_as_name(block, x):
-    """Names are easier to read than numbers."""
-    names = ["none", "residual", "post-norm", "mask", "batch", "norm"]
-    return names[checks.check_block_fault.solution(block, x)]
-
-
-@BLOCK_FAULT.wrong("numbers", "the order of the faults")
-def fault_from_one(block, x):
-    """The faults are counted from 1."""
-    return checks.check_block_fault.solution(block, x) + 1
+BLOCK_FAULT = Answers(checks.check_block_fault, *DECISION, counted_from_one)
 
 
 @BLOCK_FAULT.wrong("numbers", "all but the residual connection")
@@ -338,25 +326,9 @@ def fault_without_residual(block, x):
     return 5 if found == 1 else found
 
 
-ACCURACY = Answers(checks.check_accuracy_explanation)
-
-
-@ACCURACY.wrong("error", "nothing")
-def explanation_by_attribute(model, ids, symbols):
-    """The model is inspected instead of run."""
-    return model.explanation
-
-
-@ACCURACY.wrong("type", "the explanation")
-def explanation_as_list(model, ids, symbols):
-    """A list, since there could be several explanations."""
-    return [checks.check_accuracy_explanation.solution(model, ids, symbols)]
-
-
-@ACCURACY.wrong("numbers", "the order of the explanations")
-def explanation_from_one(model, ids, symbols):
-    """The explanations are counted from 1."""
-    return checks.check_accuracy_explanation.solution(model, ids, symbols) + 1
+ACCURACY = Answers(
+    checks.check_accuracy_explanation, *DECISION, counted_from_one
+)
 
 
 @ACCURACY.wrong("numbers", "models that do not copy")
@@ -366,13 +338,4 @@ def explanation_by_accuracy(model, ids, symbols):
     return 0 if right > 0.99 else 1
 
 
-ANSWERS = {
-    "check_layer_norm": LAYER_NORM,
-    "check_label_shift": LABEL_SHIFT,
-    "check_block": BLOCK,
-    "check_decoder_step": DECODER_STEP,
-    "check_weight_tying": WEIGHT_TYING,
-    "check_model_cost": MODEL_COST,
-    "check_block_fault": BLOCK_FAULT,
-    "check_accuracy_explanation": ACCURACY,
-}
+ANSWERS = collect_answers(checks, vars())
