@@ -1,7 +1,6 @@
 """The Triton kernels, compiled on the CPU for GPUs that are not there."""
 
 import ast
-import sys
 from functools import cache
 from pathlib import Path
 
@@ -11,15 +10,9 @@ import torch
 from attnbook import flash
 from attnbook.flash.options import Options
 from attnbook.flash.sizes import SHARED
+from kernel_runs import COMPILED
 
-pytestmark = [
-    pytest.mark.exact("compiles kernels and runs none of them"),
-    pytest.mark.kernel,
-    pytest.mark.skipif(
-        sys.platform != "linux",
-        reason="Triton is only made for Linux: its kernels were not compiled",
-    ),
-]
+pytestmark = COMPILED
 LATER = (8, 0), (8, 9), (9, 0)
 NEWEST = (10, 0), (12, 0)
 # In no table: their tiles are those of a GPU with 99 KB for a program.

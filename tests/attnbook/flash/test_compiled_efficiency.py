@@ -1,7 +1,6 @@
 """What kernels do not do twice, late or in vain, read from compiled code."""
 
 import re
-import sys
 from functools import cache
 
 import pytest
@@ -16,15 +15,9 @@ from code_reading import (
     list_loops,
     list_products,
 )
+from kernel_runs import COMPILED
 
-pytestmark = [
-    pytest.mark.exact("compiles kernels and runs none of them"),
-    pytest.mark.kernel,
-    pytest.mark.skipif(
-        sys.platform != "linux",
-        reason="Triton is only made for Linux: its kernels were not compiled",
-    ),
-]
+pytestmark = COMPILED
 AMPERE, ADA, HOPPER = (8, 0), (8, 9), (9, 0)
 KERNELS = "forward", "key_value_gradient", "query_gradient"
 

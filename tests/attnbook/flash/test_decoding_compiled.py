@@ -1,22 +1,15 @@
 """The decoding kernels, compiled on the CPU for GPUs that are not there."""
 
 import re
-import sys
 from functools import cache
 
 import pytest
 import torch
 
 from attnbook.flash.sizes import SHARED
+from kernel_runs import COMPILED
 
-pytestmark = [
-    pytest.mark.exact("compiles kernels and runs none of them"),
-    pytest.mark.kernel,
-    pytest.mark.skipif(
-        sys.platform != "linux",
-        reason="Triton is only made for Linux: its kernels were not compiled",
-    ),
-]
+pytestmark = COMPILED
 # In no table of shared memory: the tiles are those of a GPU with 99 KB.
 UNLISTED = (10, 3), (11, 0), (12, 1)
 PAGE = 16

@@ -1,35 +1,14 @@
 """The decoding kernels in Triton's interpreter, in a process of its own."""
 
-import json
-import subprocess
-import sys
-from functools import cache
-from pathlib import Path
+from functools import partial
 
 import pytest
 
 from decoding_cases import CASES
+from kernel_runs import INTERPRETED, interpret_kernels
 
-pytestmark = [
-    pytest.mark.kernel,
-    pytest.mark.long,
-    pytest.mark.skipif(
-        sys.platform != "linux",
-        reason="Triton is only made for Linux: its kernels were not tried",
-    ),
-]
-SCRIPT = Path(__file__).parents[2] / "helpers/interpret_decoding.py"
-
-
-@cache
-def interpreted():
-    """Return what each case came to, all in one process of its own."""
-    report = subprocess.run(
-        [sys.executable, str(SCRIPT)], capture_output=True, text=True
-    )
-    assert report.returncode == 0, report.stderr[-3000:]
-    rows = map(json.loads, report.stdout.splitlines())
-    return {(r["case"], r.get("dtype")): r for r in rows}
+pytestmark = [*INTERPRETED, pytest.mark.long]
+interpreted = partial(interpret_kernels, "interpret_decoding.py")
 
 
 @pytest.mark.parametrize("way", ["cache", "pages"])

@@ -16,7 +16,8 @@ from attnbook.models.gguf_files import (
     read_gguf,
     read_gguf_tokenizer,
 )
-from attnbook.models.modern_decoder import DecoderConfig, ModernDecoder
+from attnbook.models.modern_decoder import DecoderConfig
+from perturbed import build_decoder
 
 PROJECT = Path(__file__).parents[3] / "pyproject.toml"
 CONFIG = DecoderConfig(11, 32, 4, 2, 64, 2, base=500.0, eps=2.0**-10)
@@ -25,16 +26,6 @@ VALUES = {
     "tokenizer.ggml.model": "gpt2",
     "tokenizer.ggml.pre": "smollm",
 }
-
-
-def build():
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(2)
-        model = ModernDecoder(CONFIG)
-        with torch.no_grad():
-            for p in model.parameters():
-                p.add_(0.1 * torch.randn_like(p))
-    return model.eval()
 
 
 def write(path, change=None, kind="F32", architecture="llama", drop=None):
@@ -46,7 +37,7 @@ def write(path, change=None, kind="F32", architecture="llama", drop=None):
         if name != drop:
             add = {str: "string", int: "uint32", float: "float32"}[type(x)]
             getattr(writer, f"add_{add}")(name, x)
-    for name, x in build().state_dict().items():
+    for name, x in build_decoder(CONFIG).state_dict().items():
         block = name.split(".")[1]
         theirs = NAMES[name.replace(f"blocks.{block}.", "blocks.{}.")]
         data, dtype = x.numpy(), gguf.GGMLQuantizationType[kind]
@@ -67,7 +58,7 @@ def test_a_stored_model_comes_back(tmp_path):
     checkpoint = read_gguf(path, write(path))
     assert checkpoint.config == CONFIG
     ids = torch.tensor([[3, 10, 0, 7]])
-    assert torch.equal(checkpoint.build()(ids), build()(ids))
+    assert torch.equal(checkpoint.build()(ids), build_decoder(CONFIG)(ids))
 
 
 @pytest.mark.parametrize(("kind", "steps"), [("Q8_0", 127), ("Q4_1", 7.5)])
@@ -75,7 +66,7 @@ def test_a_quantized_weight_is_at_most_half_a_step_away(kind, steps, tmp_path):
     """32 neighbors share a step: of their size, or of their range."""
     path = tmp_path / "tiny.gguf"
     weights = read_gguf(path, write(path, kind=kind)).weights
-    for name, x in build().state_dict().items():
+    for name, x in build_decoder(CONFIG).state_dict().items():
         found = weights[name]
         assert found.shape == x.shape
         if x.ndim == 1:

@@ -15,6 +15,7 @@ from attnbook.models.modern_block import (
     SwiGLU,
     TokenEmbedding,
 )
+from perturbed import perturb
 
 B, T, C, H, G, HIDDEN = 2, 5, 24, 6, 2, 13
 
@@ -26,16 +27,8 @@ def seed():
         yield
 
 
-def perturbed(module):
-    """Return the module with all of its parameters moved."""
-    with torch.no_grad():
-        for p in module.parameters():
-            p.add_(0.1 * torch.randn_like(p))
-    return module
-
-
 def test_rms_norm_is_pytorchs_and_ignores_the_scale():
-    norm, x = perturbed(RMSNorm(C)), torch.randn(B, T, C)
+    norm, x = perturb(RMSNorm(C)), torch.randn(B, T, C)
     expected = F.rms_norm(x, (C,), norm.weight, norm.eps)
     torch.testing.assert_close(norm(x), expected)
     torch.testing.assert_close(norm(100 * x), norm(x), atol=1e-3, rtol=1e-3)
@@ -43,7 +36,7 @@ def test_rms_norm_is_pytorchs_and_ignores_the_scale():
 
 
 def test_swiglu_is_its_formula():
-    network, x = perturbed(SwiGLU(C, HIDDEN)), torch.randn(B, T, C)
+    network, x = perturb(SwiGLU(C, HIDDEN)), torch.randn(B, T, C)
     gate = x @ network.gate.weight.T
     hidden = gate * gate.sigmoid() * (x @ network.up.weight.T)
     torch.testing.assert_close(network(x), hidden @ network.down.weight.T)
@@ -71,7 +64,7 @@ def test_qk_norm_removes_the_scale_of_queries_and_keys():
 
 @pytest.mark.parametrize("build", [RotaryAttention, ModernAttention])
 def test_decoding_is_the_forward_pass_with_a_causal_mask(build):
-    attention, x = perturbed(build(C, H, G)), torch.randn(B, T, C)
+    attention, x = perturb(build(C, H, G)), torch.randn(B, T, C)
     output, (key, value) = attention.decode(x)
     torch.testing.assert_close(output, attention(x, mask=causal(T, T)))
     assert key.shape == value.shape == (B, G, T, C // H)
@@ -79,7 +72,7 @@ def test_decoding_is_the_forward_pass_with_a_causal_mask(build):
 
 @pytest.mark.parametrize("cuts", [(1, 1, 1, 1, 1), (3, 2), (2, 1, 2)])
 def test_the_cache_changes_no_number(cuts):
-    block, x = perturbed(ModernBlock(C, H, G, HIDDEN)), torch.randn(B, T, C)
+    block, x = perturb(ModernBlock(C, H, G, HIDDEN)), torch.randn(B, T, C)
     whole, kept = block(x)
     cache, parts = None, []
     for part in x.split(cuts, dim=1):
@@ -93,7 +86,7 @@ def test_the_cache_changes_no_number(cuts):
 
 
 def test_a_model_decodes_as_it_reads():
-    model = perturbed(ModernLanguageModel(19, C, H, G, HIDDEN, 3))
+    model = perturb(ModernLanguageModel(19, C, H, G, HIDDEN, 3))
     ids = torch.randint(4, 19, (B, T))
     logits, caches = model.decode(ids[:, :3])
     more, caches = model.decode(ids[:, 3:], caches)
@@ -104,7 +97,7 @@ def test_a_model_decodes_as_it_reads():
 
 
 def test_no_position_depends_on_later_symbols():
-    model = perturbed(ModernLanguageModel(19, C, H, G, HIDDEN, 2))
+    model = perturb(ModernLanguageModel(19, C, H, G, HIDDEN, 2))
     ids = torch.randint(4, 19, (B, T))
     other = ids.clone()
     other[:, -1] = 0

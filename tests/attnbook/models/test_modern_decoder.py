@@ -14,6 +14,7 @@ from attnbook.models.modern_decoder import (
     ModernDecoder,
     decode_greedily,
 )
+from perturbed import perturb
 
 B, T, V, C, HIDDEN, BLOCKS = 2, 7, 23, 24, 13, 3
 HEADS = [(1, 1), (6, 1), (6, 2), (6, 3), (6, 6)]
@@ -23,11 +24,7 @@ def build(heads=6, groups=2, **more):
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(3)
         config = DecoderConfig(V, C, heads, groups, HIDDEN, BLOCKS, **more)
-        model = ModernDecoder(config).double()
-        with torch.no_grad():
-            for p in model.parameters():
-                p.add_(0.1 * torch.randn_like(p))
-    return model
+        return perturb(ModernDecoder(config).double())
 
 
 def draw_ids(*shape):

@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import save_file
 
 from attnbook.models.modern_block import RotaryAttention
-from attnbook.models.modern_decoder import DecoderConfig, ModernDecoder
+from attnbook.models.modern_decoder import DecoderConfig
 from attnbook.models.pretrained import (
     NAMES,
     convert_llama_weights,
@@ -22,6 +22,7 @@ from attnbook.models.pretrained import (
     read_verified,
 )
 from attnbook.positions.rotary import halves_permutation, rotate, rotate_halves
+from perturbed import build_decoder
 
 CONFIG = DecoderConfig(11, 12, 3, 1, 5, 2, base=500.0, eps=1e-3)
 THEIRS = {
@@ -37,16 +38,6 @@ THEIRS = {
     "hidden_act": "silu",
     "tie_word_embeddings": True,
 }
-
-
-def build():
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(2)
-        model = ModernDecoder(CONFIG)
-        with torch.no_grad():
-            for p in model.parameters():
-                p.add_(0.1 * torch.randn_like(p))
-    return model.eval()
 
 
 def store(weight, heads):
@@ -69,7 +60,7 @@ def rename(model):
 
 @pytest.fixture
 def folder(tmp_path):
-    save_file(rename(build()), tmp_path / "model.safetensors")
+    save_file(rename(build_decoder(CONFIG)), tmp_path / "model.safetensors")
     (tmp_path / "config.json").write_text(json.dumps(THEIRS))
     return tmp_path
 
@@ -82,7 +73,7 @@ def get_sha256(folder):
 def test_a_stored_model_comes_back(folder):
     checkpoint = read_llama_folder(folder, get_sha256(folder).upper())
     assert checkpoint.config == CONFIG
-    model, ids = build(), torch.tensor([[3, 10, 0, 7]])
+    model, ids = build_decoder(CONFIG), torch.tensor([[3, 10, 0, 7]])
     for name, x in model.state_dict().items():
         assert torch.equal(checkpoint.weights[name], x), name
     built = checkpoint.build()
@@ -92,7 +83,9 @@ def test_a_stored_model_comes_back(folder):
 
 
 def test_half_precision_is_read_as_single(folder):
-    half = {name: x.bfloat16() for name, x in rename(build()).items()}
+    half = {
+        name: x.bfloat16() for name, x in rename(build_decoder(CONFIG)).items()
+    }
     save_file(half, folder / "model.safetensors")
     weights = read_llama_folder(folder, get_sha256(folder)).weights
     assert {x.dtype for x in weights.values()} == {torch.float32}
@@ -129,7 +122,7 @@ def test_rows_are_paired_as_the_columns_that_they_make():
 
 
 def test_an_output_layer_that_is_tied_may_be_stored_too():
-    tensors = rename(build())
+    tensors = rename(build_decoder(CONFIG))
     tied = {"lm_head.weight": tensors["model.embed_tokens.weight"].clone()}
     assert len(convert_llama_weights(tensors | tied, CONFIG)) == len(tensors)
 
@@ -239,7 +232,7 @@ def untie(tensors):
     ],
 )
 def test_weights_that_do_not_fit_are_refused(damage, message):
-    tensors = rename(build())
+    tensors = rename(build_decoder(CONFIG))
     damage(tensors)
     with pytest.raises(ValueError, match=message):
         convert_llama_weights(tensors, CONFIG)

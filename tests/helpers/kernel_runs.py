@@ -1,0 +1,36 @@
+"""When tests of Triton kernels run, and the kernels in Triton's interpreter."""
+
+import json
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+
+def mark_kernels(what: str) -> list[pytest.MarkDecorator]:
+    """Return the marks of tests that need Triton, and what is not done else."""
+    reason = f"Triton is only made for Linux: its kernels were not {what}"
+    linux = sys.platform == "linux"
+    return [pytest.mark.kernel, pytest.mark.skipif(not linux, reason=reason)]
+
+
+INTERPRETED = mark_kernels("tried")
+COMPILED = [
+    pytest.mark.exact("compiles kernels and runs none of them"),
+    *mark_kernels("compiled"),
+]
+
+
+@cache
+def interpret_kernels(script: str) -> dict[tuple[str, str | None], dict]:
+    """Return what each case of a script came to, in one process of its own."""
+    report = subprocess.run(
+        [sys.executable, str(Path(__file__).with_name(script))],
+        capture_output=True,
+        text=True,
+    )
+    assert report.returncode == 0, report.stderr[-3000:]
+    rows = map(json.loads, report.stdout.splitlines())
+    return {(r["case"], r.get("dtype")): r for r in rows}
