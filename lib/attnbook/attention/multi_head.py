@@ -15,6 +15,8 @@ from torch import Tensor, nn
 from attnbook.attention.masked_softmax import softmax_over_keys
 from attnbook.attention.scaled_dot_product import attend, scaled_scores
 
+PART_SIZE = 65536  # scores in a part: 256 KiB in single precision
+
 
 def split_heads(x: Float[Tensor, "B T C"], heads: int) -> Tensor:
     """Return (B, H, T, D): head h gets the h-th block of C / H columns.
@@ -96,12 +98,37 @@ def multi_head_loop(
     return torch.cat(outputs, dim=-1) @ W_output.T
 
 
+def attend_in_parts(
+    query: Float[Tensor, "B H T D"],
+    key: Float[Tensor, "B H S D"],
+    value: Float[Tensor, "B H S E"],
+    size: int = PART_SIZE,
+) -> Float[Tensor, "B H T E"]:
+    """Return `attend`, computed for a few heads at a time.
+
+    The weights of a few heads fit into a processor's cache, and need less
+    memory than those of all heads.
+
+    Args:
+        query: the queries of each head.
+        key: the keys of each head.
+        value: the values of each head.
+        size: the number of scores in a part, of at least one head.
+    """
+    scores = query.shape[-2] * key.shape[-2]
+    heads = max(1, size // max(1, scores))
+    parts = (x.flatten(0, 1).split(heads) for x in (query, key, value))
+    outputs = [attend(*part) for part in zip(*parts, strict=True)]
+    return torch.cat(outputs).unflatten(0, query.shape[:2])
+
+
 class MultiHeadAttention(nn.Module):
     """Multi-head attention with its four learned projections.
 
     Variants override one of three steps: `project` (how the heads' queries,
     keys and values are made), `scores`, or `combine` (how the weights average
-    the values).
+    the values). On a CPU, evaluation without gradients, weights, mask and bias
+    computes a few heads at a time, except in variants.
 
     Args:
         width: C, of the queries' input and of the output.
@@ -208,5 +235,20 @@ class MultiHeadAttention(nn.Module):
             bias: added to the scores; broadcasts to (B, H, T, S).
         """
         memory = query if memory is None else memory
-        output, weights = self.attend(*self.project(query, memory), mask, bias)
+        projected = self.project(query, memory)
+        plain = mask is None and bias is None and query.device.type == "cpu"
+        if plain and not need_weights and not self.needs_all_weights():
+            return self.output(merge_heads(attend_in_parts(*projected)))
+        output, weights = self.attend(*projected, mask, bias)
         return (output, weights) if need_weights else output
+
+    def needs_all_weights(self) -> bool:
+        """Return whether the weights of all heads must be in one tensor.
+
+        Dropout, autograd, hooks on the dropout module and variants need that.
+        """
+        hooks = self.drop._forward_hooks or self.drop._forward_pre_hooks
+        variant = type(self) is not MultiHeadAttention
+        shared = self.groups != self.heads
+        recorded = self.training or torch.is_grad_enabled()
+        return bool(hooks) or variant or shared or recorded

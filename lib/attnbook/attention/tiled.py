@@ -170,8 +170,9 @@ def attend_tiled_gradient(
             tile, slope = scores.compute(queries, tile_keys, row, column)
             weights = (tile - row_lse).exp_()
             add_to_rows(dvalue, keys, weights.transpose(-2, -1) @ up)
-            dweights = up @ tile_values.transpose(-2, -1)
-            dtile = weights * (dweights - average[..., rows, :]) * slope
+            # In place: three tensors of a tile's size are not made.
+            dtile = up @ tile_values.transpose(-2, -1)
+            dtile.sub_(average[..., rows, :]).mul_(weights).mul_(slope)
             add_to_rows(dquery, rows, dtile @ tile_keys)
             add_to_rows(dkey, keys, dtile.transpose(-2, -1) @ queries)
     return dquery.to(query), dkey.to(key), dvalue.to(value)

@@ -1,8 +1,11 @@
 """What tiles cost on a CPU: time and memory over the length.
 
+Times are processor times of one thread, which other processes hardly change.
+
 Axes: B batch, H heads, D width of a head
 """
 
+import time
 from collections.abc import Callable
 
 import torch.nn.functional as F
@@ -18,11 +21,12 @@ from workshop.experiments.cost import (
     summarize_times,
 )
 from workshop.experiments.mask_cost import B, D, H, draw_inputs
-from workshop.experiments.record import CORES, recorded
+from workshop.experiments.record import recorded
 from workshop.experiments.registry import experiment
 
 LENGTHS = (512, 1024, 2048, 4096)
-THREADS, ROUNDS, PAIRS = 2, 5, 7
+THREADS, ROUNDS, PAIRS = 1, 5, 7
+CLOCK = time.process_time
 IMPLEMENTATIONS: dict[str, Callable[..., Tensor]] = {
     "standard": attend,
     "tiled": flash_attention,
@@ -42,7 +46,7 @@ def measure_implementations(length: int) -> dict[str, dict]:
             n: direction(attention, inputs)
             for n, attention in IMPLEMENTATIONS.items()
         }
-        made[name] = summarize_times(calls, ROUNDS)
+        made[name] = summarize_times(calls, ROUNDS, CLOCK)
         made[f"bytes, {name}"] = {
             n: measure_peak_bytes(call) for n, call in calls.items()
         }
@@ -59,14 +63,15 @@ def measure_implementations(length: int) -> dict[str, dict]:
 def compare_with_standard(length: int) -> dict[str, dict]:
     """Return tiled over standard attention's time, call by call in turn."""
     tiled, standard = (IMPLEMENTATIONS[x] for x in ("tiled", "standard"))
-    return compare_directions(tiled, standard, draw_inputs(length), PAIRS)
+    inputs = draw_inputs(length)
+    return compare_directions(tiled, standard, inputs, PAIRS, CLOCK)
 
 
 @experiment(on_cpu=True)
 @recorded(
     seeds=[0],
     threads=THREADS,
-    cores=CORES,
+    clock=CLOCK.__name__,
     sizes={"B": B, "H": H, "D": D},
     lengths=list(LENGTHS),
     rounds=[ROUNDS, PAIRS],

@@ -1,14 +1,19 @@
 import pytest
 import torch
 from torch import nn
+from torch.func import jvp, vmap
 
+from attnbook.attention import multi_head as heads_module
+from attnbook.attention.grouped_query import GroupedQueryAttention
 from attnbook.attention.multi_head import (
     MultiHeadAttention,
+    attend_in_parts,
     merge_heads,
     multi_head,
     multi_head_loop,
     split_heads,
 )
+from attnbook.attention.scaled_dot_product import attend
 
 B, H, T, S, D, M = 2, 3, 5, 7, 11, 13
 C = H * D
@@ -269,3 +274,121 @@ def test_a_mask_that_does_not_fit_is_refused(training, need_weights):
             mask=torch.ones(T, T + 1, dtype=torch.bool),
             need_weights=need_weights,
         )
+
+
+@pytest.mark.parametrize("size", [1, T * S, 2 * T * S, 10**6])
+def test_a_few_heads_at_a_time_equal_all_heads(size):
+    query, key, value = draws((B, H, T, D), (B, H, S, D), (B, H, S, 3))
+    torch.testing.assert_close(
+        attend_in_parts(query, key, value, size), attend(query, key, value)
+    )
+
+
+@pytest.mark.parametrize(("batch", "keys"), [(0, S), (B, 0)])
+def test_parts_of_nothing_equal_attention_to_nothing(batch, keys):
+    query, key = draws((batch, H, T, D), (batch, H, keys, D))
+    torch.testing.assert_close(
+        attend_in_parts(query, key, key), attend(query, key, key)
+    )
+
+
+@pytest.fixture
+def parts(monkeypatch):
+    """Count the calls of `attend_in_parts` by MultiHeadAttention."""
+    calls = []
+
+    def count(*inputs):
+        calls.append(1)
+        return attend_in_parts(*inputs, size=1)
+
+    monkeypatch.setattr(heads_module, "attend_in_parts", count)
+    return calls
+
+
+def test_evaluation_computes_parts_and_gives_the_same_output(parts):
+    ours, theirs = pair()
+    (x,) = draws((B, T, C))
+    ours.eval()
+    expected, weights = ours(x, need_weights=True)
+    assert not parts and weights.shape == (B, H, T, T)
+    with torch.no_grad():
+        found = ours(x)
+    assert len(parts) == 1
+    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(found, theirs(x, x, x)[0])
+
+
+def needs_weights(x):
+    return {"need_weights": True}
+
+
+def needs_a_mask(x):
+    return {"mask": torch.ones(T, T, dtype=torch.bool)}
+
+
+def needs_a_bias(x):
+    return {"bias": torch.zeros(T, T, dtype=x.dtype)}
+
+
+@pytest.mark.parametrize("need", [needs_weights, needs_a_mask, needs_a_bias])
+def test_weights_masks_and_biases_are_computed_for_all_heads(need, parts):
+    ours = MultiHeadAttention(C, H).double().eval()
+    (x,) = draws((B, T, C))
+    with torch.no_grad():
+        ours(x, **need(x))
+    assert not parts
+
+
+def test_training_and_gradients_compute_all_heads(parts):
+    ours = MultiHeadAttention(C, H, dropout=0.5).double()
+    (x,) = draws((B, T, C))
+    with torch.no_grad():
+        ours(x)
+    ours.eval()(x)
+    assert not parts
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_a_hook_on_the_dropout_module_sees_the_weights_of_all_heads(
+    before, parts
+):
+    ours = MultiHeadAttention(C, H).double().eval()
+    (x,) = draws((B, T, C))
+    seen = []
+    if before:
+        hook = ours.drop.register_forward_pre_hook(
+            lambda module, given: seen.append(given[0])
+        )
+    else:
+        hook = ours.drop.register_forward_hook(
+            lambda module, given, made: seen.append(made)
+        )
+    with torch.no_grad():
+        ours(x)
+        _, weights = ours(x, need_weights=True)
+        assert not parts
+        torch.testing.assert_close(seen, [weights, weights])
+        hook.remove()
+        ours(x)
+    assert len(parts) == 1 and len(seen) == 2
+
+
+def test_variants_compute_all_heads(parts):
+    (x,) = draws((B, T, 4 * D))
+    with torch.no_grad():
+        GroupedQueryAttention(4 * D, 4, 2).double().eval()(x)
+        MultiHeadAttention(4 * D, 4, groups=1).double().eval()(x)
+    assert not parts
+
+
+@pytest.mark.parametrize("with_gradients", [True, False])
+def test_vmap_and_forward_mode_differentiation_work(with_gradients, parts):
+    ours = MultiHeadAttention(C, H).double().eval()
+    x, tangent = draws((4, B, T, C), (4, B, T, C))
+    with torch.set_grad_enabled(with_gradients):
+        many = vmap(ours)(x)
+        _, slope = jvp(ours, (x[0],), (tangent[0],))
+    torch.testing.assert_close(many, torch.stack([*map(ours, x)]))
+    _, expected = torch.autograd.functional.jvp(ours, x[0], tangent[0])
+    torch.testing.assert_close(slope, expected)
+    assert bool(parts) != with_gradients
