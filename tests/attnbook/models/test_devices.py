@@ -486,6 +486,7 @@ def projections_and_heads(p):
         self_attention.cross_attention(x, memory, *W[:3], mask),
         multi_head.multi_head(x, memory, *W, H, mask),
         multi_head.multi_head_loop(x, memory, *W, H, mask),
+        multi_head.attend_in_parts(*[p(drawn(B, H, T, 5)) for _ in range(3)]),
     )
 
 
