@@ -25,7 +25,7 @@ from workshop.experiments.record import recorded
 from workshop.experiments.registry import experiment
 
 LENGTHS = (512, 1024, 2048, 4096)
-THREADS, ROUNDS, PAIRS = 1, 5, 7
+THREADS, ROUNDS, PAIRS = 1, 3, 5
 CLOCK = time.process_time
 IMPLEMENTATIONS: dict[str, Callable[..., Tensor]] = {
     "standard": attend,
