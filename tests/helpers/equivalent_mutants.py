@@ -236,6 +236,33 @@ RULES = (
         r"number: (100\.0 → 101\.0|0 → 1|1 → 2)",
         "any large value outside of the window shows the same",
     ),
+    (
+        "attention_rollout",
+        r"number: 1 → 2",
+        "the last two axes have the same length",
+    ),
+    (
+        "ablation_fault",
+        r"^arguments: differ\(",
+        "whether two tensors differ has no order",
+    ),
+    (
+        "ablation_fault",
+        r"number: (0 → 1|8 → 9|1 → 2)|\+ 1 → |^keyword: torch\.randn",
+        "other random numbers, another number of positions, and another change "
+        "of the last one show the same fault",
+    ),
+    (
+        "ablation_fault",
+        r"^method: .*\.any → ",
+        "no entry of the bias is 0: without heads, all entries are 0 or none",
+    ),
+    (
+        "head_kind",
+        r"number: (9 → 10|5 → 6|6 → 7|20 → 21|30 → 31|1 → 2)",
+        "other tokens that occur once show the same, and so does the position "
+        "before the last",
+    ),
 )
 
 

@@ -5,7 +5,9 @@ same operations, other ways to hold a result. No check was made with them in
 mind. `python tests/helpers/held_out_right.py` tries each on twenty draws.
 """
 
+import copy
 import functools
+import io
 import itertools
 import math
 import sys
@@ -1357,6 +1359,208 @@ def backward_by_lists(query, key, value, output, lse, upstream, block):
         dk[j] = dk[j] + ds.mT @ q * scale
         dv[j] = dv[j] + w.mT @ up
     return tuple(torch.cat(x, -2) for x in (dq, dk, dv))
+
+
+# Heads of a model.
+
+
+def mix_with_identity(layer):
+    """Return a layer's weights, mean over heads, with the residual path."""
+    mixed = layer.mean(0)
+    mixed = mixed + torch.eye(len(mixed), dtype=mixed.dtype)
+    return mixed / mixed.sum(-1, keepdim=True)
+
+
+several(
+    "reading_heads.check_attention_rollout",
+    reduce=lambda w: functools.reduce(
+        lambda done, layer: mix_with_identity(layer) @ done,
+        w[1:],
+        mix_with_identity(w[0]),
+    ),
+    vmap_and_a_chain=lambda w: functools.reduce(
+        torch.matmul, torch.vmap(mix_with_identity)(w).flip(0).unbind()
+    ),
+    torch_lerp=lambda w: functools.reduce(
+        lambda done, x: F.normalize(x, p=1, dim=-1) @ done,
+        torch.lerp(w.mean(1), torch.eye(w.shape[-1]).to(w), 0.5),
+        torch.eye(w.shape[-1]).to(w),
+    ),
+)
+
+
+@right("reading_heads.check_induction_score", "a sparse matrix of marks")
+def induction_by_pairs(weights, ids):
+    earlier, later = torch.triu_indices(len(ids), len(ids), 1)
+    hit = ids[earlier] == ids[later]
+    earlier, later = earlier[hit], later[hit]
+    total = weights[:, later, earlier + 1].sum(1)
+    return total / max(len(set(later.tolist())), 1)
+
+
+@right("reading_heads.check_induction_score", "one-hot tokens")
+def induction_by_one_hot(weights, ids):
+    codes = F.one_hot(ids.unique(return_inverse=True)[1]).to(weights.dtype)
+    before = codes.cumsum(0) - codes
+    scored = (before * codes).sum(-1) > 0
+    previous = torch.cat([torch.zeros_like(codes[:1]), codes[:-1]])
+    sums = torch.einsum("hts,sv,tv->ht", weights.tril(), previous, codes)
+    if not scored.any():
+        return torch.zeros_like(sums[:, 0])
+    return sums[:, scored].mean(1)
+
+
+class NoHead(nn.Module):
+    """The inputs of an output layer without those of one head."""
+
+    def __init__(self, size, heads, head):
+        super().__init__()
+        mask = torch.arange(size) // (size // heads) != head
+        self.register_buffer("mask", mask)
+
+    def forward(self, x):
+        return x.where(self.mask, 0.0)
+
+
+@right("reading_heads.check_ablate_head", "a layer before the output layer")
+def ablated_by_sequence(model, layer, head):
+    new = copy.deepcopy(model)
+    attention = new.blocks[layer].attention
+    size = attention.output.in_features
+    attention.output = nn.Sequential(
+        NoHead(size, attention.heads, head), attention.output
+    )
+    return new
+
+
+@right("reading_heads.check_ablate_head", "saved and loaded")
+def ablated_after_loading(model, layer, head):
+    buffer = io.BytesIO()
+    torch.save(model, buffer)
+    buffer.seek(0)
+    new = torch.load(buffer, weights_only=False)
+    output = new.blocks[layer].attention.output
+    heads = new.blocks[layer].attention.heads
+    mask = torch.ones(heads, output.in_features // heads)
+    mask[head] = 0
+    output.weight = nn.Parameter(output.weight.detach() * mask.flatten())
+    return new
+
+
+@right("reading_heads.check_score_counts", "text")
+def counts_of_letters(block, copies, before, distance):
+    letters = [chr(1000 + i) for i in range(block)]
+    text = "".join(chr(5000 + i) for i in range(before))
+    text += "".join(letters) * copies
+    counts = [0] * 4
+    for t, x in enumerate(text):
+        s = max(0, t - distance)
+        counts[3] += t - s == 1
+        if text.index(x) < t:
+            counts[0] += 1
+            counts[1] += text[s - 1 : s] == x if s else 0
+            counts[2] += s < t and text[s] == x
+    return counts
+
+
+@right("reading_heads.check_score_counts", "remainders")
+def counts_by_remainders(block, copies, before, distance):
+    t = np.arange(before + block, before + block * copies)
+    s = np.maximum(t - distance, 0)
+    inside = s >= before
+    length = before + block * copies
+    every = np.arange(length)
+    return [
+        len(t),
+        int(((s > before) & ((t - s + 1) % block == 0)).sum()),
+        int((inside & (s < t) & ((t - s) % block == 0)).sum()),
+        int((np.maximum(every - distance, 0) == every - 1).sum()),
+    ]
+
+
+def apart(a, b):
+    """Tell whether two outputs differ by more than rounding."""
+    return (a - b).norm() > 1e-3
+
+
+@right("reading_heads.check_ablation_fault", "from the last head")
+def fault_from_the_last_head(layer, x, heads):
+    rng = torch.Generator().manual_seed(11)
+    x = torch.randn(7, x.shape[-1], generator=rng)
+    last = heads - 1
+    intact, without = layer(x, []), layer(x, [last])
+    if apart(layer(x, []), intact):
+        return 5
+    changed = [bool(apart(a, b)) for a, b in zip(intact, without, strict=True)]
+    if changed == [False] * 6 + [True]:
+        return 6
+    if not changed[0]:
+        return 1
+    if apart(layer(x[:1], [last])[0], without[0]):
+        return 4
+    nothing = layer(x, [*range(heads)])
+    if not apart(nothing, torch.zeros_like(nothing)):
+        return 3
+    alone = without - nothing
+    rest = intact - layer(x, [h for h in range(heads) if h != last])
+    return 2 if apart(alone, rest) else 0
+
+
+@right("reading_heads.check_ablation_fault", "a table of signs")
+def fault_by_signs(layer, x, heads):
+    C = x.shape[-1]
+    x = torch.eye(2, C) * 3 + torch.linspace(0, 1, 2 * C).view(2, C).cos()
+    whole, first = layer(x, []), layer(x, [0])
+    second, both = layer(x, [1]), layer(x, [0, 1])
+    alone = layer(x[:1], [0])
+    empty = layer(x, tuple(range(heads)))
+    signs = (
+        (5, apart(layer(x, []), whole)),
+        (6, not apart(whole[0], first[0]) and apart(whole[0], alone[0])),
+        (1, not apart(whole[0], first[0]) and apart(first, whole)),
+        (4, apart(alone[0], first[0])),
+        (3, not empty.any()),
+        (2, apart(whole - first, second - both)),
+    )
+    return next((number for number, seen in signs if seen), 0)
+
+
+@right("reading_heads.check_head_kind", "one question at a time")
+def kind_by_questions(head, ids):
+    far = head([*range(40)])
+    if far[-1] > 0:
+        return 2
+    seen = head([50, 1, 2, 60, 1, 3])[4]
+    if seen:
+        return 2 - seen if seen == 1 else 0
+    pair = head([50, 1, 2, 60, 1, 2])
+    return 3 if pair[5] else 4
+
+
+@right("reading_heads.check_head_kind", "votes of random sequences")
+def kind_by_votes(head, ids):
+    rng = torch.Generator().manual_seed(2)
+    votes = set(range(5))
+    for _ in range(20):
+        tokens = torch.randint(0, 12, (64,), generator=rng).tolist()
+        seen = head(tokens)
+        if any(seen):
+            votes.discard(4)
+        if len({t - s for t, s in enumerate(seen) if t > 12}) > 1:
+            votes.discard(2)
+        for t, s in enumerate(seen[1:], 1):
+            if s and tokens[s] != tokens[t]:
+                votes.discard(1)
+            if s and tokens[s - 1] != tokens[t]:
+                votes -= {0, 3}
+            if not s and tokens[t] in tokens[1:t]:
+                votes -= {0, 1}
+            pairs = list(itertools.pairwise(tokens[:t]))
+            if not s and (tokens[t - 1], tokens[t]) in pairs:
+                votes.discard(3)
+    if votes == {2, 4}:
+        return 4
+    return 3 if 3 in votes and 0 not in votes else min(votes)
 
 
 def main() -> None:

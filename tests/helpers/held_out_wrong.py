@@ -5,6 +5,7 @@ find what nobody listed. `python tests/helpers/held_out_wrong.py` prints how
 each one is judged, and counts by kind and exercise; `make kinds` does so too.
 """
 
+import copy
 import math
 import sys
 import threading
@@ -859,6 +860,202 @@ def multi_head_by_the_book(x, W_query, W_key, W_value, W_output, heads):
     """Call this book's function by another name."""
     ready = multi_head.multi_head
     return ready(x, x, W_query, W_key, W_value, W_output, heads)
+
+
+# Heads of a model.
+
+
+@wrong("reading_heads.check_attention_rollout", "heads")
+def rollout_of_large_weights(weights):
+    """Set weights below a fifth of each row's largest to zero first."""
+    mixed = weights.mean(1)
+    mixed = mixed * (mixed >= mixed.amax(-1, keepdim=True) / 5)
+    mixed = mixed + torch.eye(mixed.shape[-1], dtype=mixed.dtype)
+    mixed = mixed / mixed.sum(-1, keepdim=True)
+    result = mixed[0]
+    for layer in mixed[1:]:
+        result = layer @ result
+    return result
+
+
+@wrong("reading_heads.check_attention_rollout", "positions")
+def rollout_from_plain_weights(weights):
+    """Start with the first layer's weights, without the identity."""
+    result = weights[0].mean(0)
+    for layer in weights[1:].mean(1):
+        mixed = layer + torch.eye(len(layer), dtype=layer.dtype)
+        result = mixed / mixed.sum(-1, keepdim=True) @ result
+    return result
+
+
+@wrong("reading_heads.check_induction_score", "positions")
+def induction_from_position_1(weights, ids):
+    """Look for earlier occurrences from position 1 on."""
+    found = []
+    for t in range(1, len(ids)):
+        after = [s + 1 for s in range(1, t) if ids[s] == ids[t]]
+        if after:
+            found.append(weights[:, t, after].sum(-1))
+    return (
+        torch.stack(found).mean(0) if found else weights.new_zeros(len(weights))
+    )
+
+
+@wrong("reading_heads.check_induction_score", "heads")
+def induction_by_token(weights, ids):
+    """Average within each token first, and then over tokens."""
+    groups = {}
+    for t, x in enumerate(ids.tolist()):
+        after = [s + 1 for s in range(t) if ids[s] == x]
+        if after:
+            groups.setdefault(x, []).append(weights[:, t, after].sum(-1))
+    means = [torch.stack(rows).mean(0) for rows in groups.values()]
+    if not means:
+        return weights.new_zeros(len(weights))
+    return torch.stack(means).mean(0)
+
+
+class WithHook(nn.Module):
+    """A copy of a decoder, one layer of which gets a changed input."""
+
+    def __init__(self, model, layer, change):
+        super().__init__()
+        self.model = copy.deepcopy(model)
+        output = self.model.blocks[layer].attention.output
+        output.register_forward_pre_hook(lambda _, given: change(given[0]))
+
+    def forward(self, ids):
+        return self.model(ids)
+
+
+@wrong("reading_heads.check_ablate_head", "heads")
+def ablated_by_its_mean(model, layer, head):
+    """Replace the head's output by its mean over batch and positions."""
+    heads = model.blocks[layer].attention.heads
+
+    def change(x):
+        parts = [*x.chunk(heads, -1)]
+        mean = parts[head].mean((0, 1), keepdim=True)
+        parts[head] = mean.expand_as(parts[head])
+        return torch.cat(parts, -1)
+
+    return WithHook(model, layer, change)
+
+
+@wrong("reading_heads.check_ablate_head", "batch")
+def ablated_in_one_sequence(model, layer, head):
+    """Remove the head's output in the first sequence of a batch only."""
+    heads = model.blocks[layer].attention.heads
+
+    def change(x):
+        x = x.clone()
+        x[0].unflatten(-1, (heads, -1))[:, head] = 0.0
+        return x
+
+    return WithHook(model, layer, change)
+
+
+@wrong("reading_heads.check_ablate_head", "heads")
+def ablated_in_a_shallow_copy(model, layer, head):
+    """Copy the model, but not its layers."""
+    new = copy.copy(model)
+    attention = new.blocks[layer].attention
+    attention.output = copy.deepcopy(attention.output)
+    with torch.no_grad():
+        attention.output.weight.chunk(attention.heads, 1)[head].zero_()
+    return new
+
+
+@wrong("reading_heads.check_score_counts", "positions")
+def counts_with_shared_tokens(block, copies, before, distance):
+    """Take the tokens before the block from the block itself."""
+    ids = [*range(before)] + [*range(block)] * copies
+    seen = [max(t - distance, 0) for t in range(len(ids))]
+    old = [t for t, x in enumerate(ids) if x in ids[:t]]
+    return [
+        len(old),
+        sum(seen[t] > 0 and ids[seen[t] - 1] == ids[t] for t in old),
+        sum(seen[t] < t and ids[seen[t]] == ids[t] for t in old),
+        sum(s + 1 == t for t, s in enumerate(seen)),
+    ]
+
+
+@wrong("reading_heads.check_score_counts", "positions")
+def counts_from_the_block_on(block, copies, before, distance):
+    """Let the head attend to the block's first token, not to position 0."""
+    ids = [*range(-before, 0)] + [*range(block)] * copies
+    seen = [t - distance if t >= distance else before for t in range(len(ids))]
+    old = [t for t, x in enumerate(ids) if x in ids[:t]]
+    return [
+        len(old),
+        sum(seen[t] > 0 and ids[seen[t] - 1] == ids[t] for t in old),
+        sum(seen[t] < t and ids[seen[t]] == ids[t] for t in old),
+        sum(s + 1 == t for t, s in enumerate(seen)),
+    ]
+
+
+def is_close(a, b):
+    """Tell whether two outputs are equal up to rounding."""
+    return bool((a - b).abs().max() < 1e-3)
+
+
+@wrong("reading_heads.check_ablation_fault", "positions")
+def fault_of_equal_positions(layer, x, heads):
+    """Try an input whose positions are all equal."""
+    x = torch.linspace(-1, 1, x.shape[1]).expand(6, -1).contiguous()
+    whole, one, again = layer(x, []), layer(x, [0]), layer(x, [])
+    if not is_close(whole, again):
+        return 5
+    if is_close(whole, one):
+        return 1
+    if is_close(whole[0], one[0]):
+        return 6
+    none = layer(x, list(range(heads)))
+    if is_close(none, 0 * none):
+        return 3
+    if is_close(none, whole):
+        return 4
+    return 0 if is_close(whole + layer(x, [0, 1]), one + layer(x, [1])) else 2
+
+
+@wrong("reading_heads.check_ablation_fault", "heads")
+def fault_run_in_another_order(layer, x, heads):
+    """Ablate first, and run the intact layer only afterwards."""
+    rng = torch.Generator().manual_seed(1)
+    x = torch.randn(5, x.shape[1], generator=rng)
+    one, whole = layer(x, [0]), layer(x, [])
+    if not is_close(whole, layer(x, [])):
+        return 5
+    if is_close(whole[:4], one[:4]):
+        return 6
+    if is_close(whole[0], one[0]):
+        return 1
+    if not is_close(layer(x[:2], [0]), one[:2]):
+        return 4
+    none = layer(x, list(range(heads)))
+    if is_close(none, 0 * none):
+        return 3
+    return 0 if is_close(whole + layer(x, [0, 1]), one + layer(x, [1])) else 2
+
+
+@wrong("reading_heads.check_head_kind", "long")
+def kind_within_ten_positions(head, ids):
+    """Design a sequence of eleven tokens."""
+    seen = head([0, 1, 2, 3, 1, 4, 2, 3, 5, 6, 7])
+    if seen[4] == 2 and seen[6] == 3:
+        return 0
+    if seen[4] == 1 and seen[6] == 2:
+        return 1
+    if seen[7] == 4 and not seen[6]:
+        return 3
+    return 2 if any(seen) else 4
+
+
+@wrong("reading_heads.check_head_kind", "positions")
+def kind_by_the_first_hit(head, ids):
+    """Decide by where one repeated token is looked for."""
+    seen = head([*range(30, 50), 7, 8, 9, 7])[23]
+    return {21: 0, 20: 1, 0: 4}.get(seen, 2)
 
 
 def find(where: str) -> Exercise:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from types import ModuleType
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from attnbook.exercises.exercise import FIRST
 from attnbook.exercises.runner import is_unchanged
@@ -162,6 +162,10 @@ def shaken(result):
         return tuple(shaken(x) for x in result)
     if isinstance(result, list):
         return [*result, int(torch.randint(1000, ()))]
+    if isinstance(result, nn.Module):
+        with torch.no_grad():
+            next(result.parameters()).add_(torch.rand(()))
+        return result
     noise = torch.rand(()).item()
     if isinstance(result, Tensor) and not result.is_floating_point():
         return result + int(1000 * noise)

@@ -71,7 +71,9 @@ def ask_question(exercise: Exercise) -> str:
     names = tuple(inspect.signature(exercise.solution).parameters)
     found = compute_outcome(exercise.draw, exercise.solution, FIRST, 0)
     outputs = ", ".join(f"`{name}`" for name in exercise.returns)
-    if "tensor" in found.form:
+    if case.probe:
+        right = found.form
+    elif "tensor" in found.form:
         right = f"{outputs}{write_shapes(found.output)}"
     else:
         right = f"{outputs}, {found.form}"

@@ -24,6 +24,8 @@ class Case:
             counts.
         count_arrays: whether NumPy's arrays and lists count as well, which
             makes the call about three times as long.
+        probe: what a model that is returned is called with. Its output is
+            compared, and that of the model which the answer was given.
         asked: whether the exercise asks for it in plain words. If not, what
             goes wrong is a remark on a right answer.
         kind: of a derived case, what it varies.
@@ -35,6 +37,7 @@ class Case:
     gradient: bool = False
     memory_limit: int | None = None
     count_arrays: bool = False
+    probe: tuple[Tensor, ...] = ()
     asked: bool = True
     kind: str = ""
     likely: str = ""

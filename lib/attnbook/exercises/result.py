@@ -5,7 +5,52 @@ import sys
 from collections.abc import Sequence
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+
+
+def read_result(
+    returned, given: Sequence, probe: tuple[Tensor, ...]
+) -> tuple[str, tuple[Tensor, ...]]:
+    """Return the kind of what a call returned, in words, and its tensors.
+
+    Two models are compared by their outputs: the returned one is called, and
+    then the given one, which shows whether the call left it as it was.
+
+    Args:
+        returned: what the call returned.
+        given: the inputs of the call.
+        probe: what models are called with; if it is empty, none is called.
+    """
+    if not (probe and isinstance(returned, nn.Module)):
+        return split_result(returned)
+    found = [split_result(call_model(returned, probe))]
+    found += [
+        split_result(model(*map(torch.clone, probe)))
+        for model in given
+        if isinstance(model, nn.Module)
+    ]
+    for form, _ in found:
+        if form != "a tensor":
+            return f"a model that returns {form}", ()
+    return "a model", tuple(tensors[0] for _, tensors in found)
+
+
+def call_model(model: nn.Module, probe: tuple[Tensor, ...]):
+    """Return what a returned model computes.
+
+    Raises:
+        RuntimeError: if it raises an error; the message says so.
+    """
+    try:
+        return model(*map(torch.clone, probe))
+    except NotImplementedError:  # it may be a stub
+        raise
+    except Exception as raised:
+        shapes = ", ".join(str(tuple(x.shape)) for x in probe)
+        raise RuntimeError(
+            f"the returned model, called with a tensor {shapes}, raises "
+            f"{type(raised).__name__}: {raised}"
+        ) from raised
 
 
 def split_result(given) -> tuple[str, tuple[Tensor, ...]]:

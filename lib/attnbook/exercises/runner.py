@@ -24,7 +24,7 @@ from attnbook.exercises.limits import (
 )
 from attnbook.exercises.memory_limit import MemoryLimit
 from attnbook.exercises.outcome import Case, Outcome, is_same_outcome
-from attnbook.exercises.result import copy_numbers, split_result
+from attnbook.exercises.result import copy_numbers, read_result
 
 # Every case is called once in each round, under that global seed. Rounds 0 and
 # 1 differ if the answer draws random numbers or keeps state between calls; then
@@ -128,7 +128,8 @@ def run(
             with contextlib.ExitStack() as entered:
                 for each in contexts:
                     entered.enter_context(each)
-                form, found = split_result(attempt(*given))
+                returned = attempt(*given)
+                form, found = read_result(returned, given, case.probe)
             gradients = run_backward(found, list(leaves.values()))
             found = tuple(copy_numbers(x) for x in found)
     except KeyboardInterrupt:

@@ -249,7 +249,14 @@ class NotebookGrader:
         drawn = [check.draw_cases(seed) for seed in seeds]
         plain = [
             [
-                (c.tries, c.inputs, c.gradient, c.memory_limit, c.count_arrays)
+                (
+                    c.tries,
+                    c.inputs,
+                    c.gradient,
+                    c.memory_limit,
+                    c.count_arrays,
+                    c.probe,
+                )
                 for c in x
             ]
             for x in drawn

@@ -37,6 +37,7 @@ DIAGNOSES = {
     ("transformer", "check_block_fault"),
     ("flash_attention", "check_tiled_fault"),
     ("efficient_attention", "check_linear_fault"),
+    ("reading_heads", "check_ablation_fault"),
 }
 SEEDS = range(FIRST, FIRST + 5)
 WIDER = 2 * 3**0.5  # attnbook.exercises.tolerance derives it

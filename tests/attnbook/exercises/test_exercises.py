@@ -814,6 +814,60 @@ def test_a_changed_model_is_refused(meddle, seen):
     assert verdict.mistake == ("changed-model" if seen else None)
 
 
+class Scaled(torch.nn.Module):
+    """Returns its input times a number."""
+
+    def __init__(self, number):
+        super().__init__()
+        self.number = torch.nn.Parameter(torch.tensor(number))
+
+    def forward(self, x):
+        return self.number * x
+
+
+def double_in_place(model):
+    model.register_forward_hook(lambda module, given, output: 2 * output)
+    return model
+
+
+@pytest.mark.parametrize(
+    ("answer", "slug", "words"),
+    [
+        (lambda model: Scaled(6.0), None, ""),
+        (lambda model: torch.nn.Sequential(model, Scaled(2.0)), None, ""),
+        (lambda model: Scaled(5.0), "numbers", "`y[0, 0]` is 5; expected: 6"),
+        (lambda model: double_in_place(model), "numbers", "`kept[0, 0]` is 6"),
+        (lambda model: 6.0, "type", "a number; expected: a model"),
+        (lambda model: None, "none", "returns None; expected: a model"),
+        (lambda model: torch.nn.LSTM(2, 3), "type", "a model that returns a"),
+        (
+            lambda model: torch.nn.Linear(7, 1),
+            "error",
+            "the returned model, called with a tensor (1, 2), raises Runtime",
+        ),
+        (
+            lambda model: (model.number.data.mul_(2), Scaled(6.0))[1],
+            "changed-model",
+            "",
+        ),
+    ],
+)
+def test_a_returned_model_is_compared_by_its_outputs(answer, slug, words):
+    """And so is the given model, which must be as it was."""
+    asked = replace(
+        double,
+        solution=lambda model: Scaled(2 * model.number.item()),
+        returns=("y", "kept"),
+        draw=lambda rng: (
+            Case("on a model", (Scaled(3.0),), probe=(torch.ones(1, 2),)),
+        ),
+        mistakes=(),
+    )
+    verdict = asked(answer, 1)
+    assert verdict.mistake == slug, verdict
+    assert words in repr(verdict)
+
+
 def test_outcomes_may_differ_in_what_does_not_count():
     """Here the mean: as a softmax does, the check takes it away."""
 

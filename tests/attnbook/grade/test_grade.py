@@ -93,6 +93,38 @@ def test_scores_held_in_an_array_count_as_memory(graded):
     assert verdict.startswith("✗")
 
 
+ABLATE = """
+import copy
+from attnbook.exercises.reading_heads import check_ablate_head
+def answer(model, layer, head):
+    new = {0}(model)
+    attention = new.blocks[layer].attention
+    columns = attention.output.weight.data.chunk(attention.heads, dim=1)
+    columns[{1}].zero_()
+    return new
+check_ablate_head(answer)
+"""
+
+
+@pytest.mark.parametrize(
+    ("copied", "chosen", "slug"),
+    [
+        ("copy.deepcopy", "head", None),
+        ("copy.deepcopy", "0", "numbers"),
+        ("copy.copy", "head", "changed-in-place"),
+    ],
+)
+def test_a_returned_model_is_graded_by_its_outputs(
+    graded, copied, chosen, slug
+):
+    result = graded(ABLATE.format(copied, chosen))
+    assert result["error"] is None
+    assert read_slug(result, "check_ablate_head") == slug
+    assert bool(result["exercises"]["check_ablate_head"]["points"]) == (
+        slug is None
+    )
+
+
 def test_an_unsolved_chapter_gets_no_points(graded):
     stub = "def f(*x):\n    raise NotImplementedError\n"
     cells = [IMPORT.format(x) + f"{stub}\ncheck_{x}(f)" for x in ("attend",)]
