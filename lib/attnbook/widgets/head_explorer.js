@@ -42,8 +42,7 @@ function cleanMap(given, T) {
 
 /** A state that can be drawn, whatever came in. */
 export function cleanState(given) {
-  const layers = whole(given?.layers, 0, 48, 0);
-  const per_layer = whole(given?.per_layer, 0, 16, 0);
+  const [layers, per_layer] = [whole(given?.layers, 0, 48, 0), whole(given?.per_layer, 0, 16, 0)];
   const all = rows(given?.sentences).map((one) => cleanSentence(one, layers * per_layer));
   const kept = all.flatMap((one, i) => (one.tokens.length > 1 ? [i] : []));
   const sentences = kept.map((i) => all[i]);
@@ -106,6 +105,12 @@ export function colorHeads(state) {
 /** A score of a head, in words: a share, or a change in nats. */
 export function formatScore(score, value) {
   return score === "effect" ? formatChange(value / 1000, 3) : (value / 100).toFixed(2);
+}
+
+/** The layers named below the grid: each with its columns among multiples of 5 and of 10 (0: not one). */
+export function placeTicks(layers) {
+  const place = (x) => [x, Math.min(5, layers - x), x % 10 ? 0 : Math.min(10, layers - x)];
+  return Array.from({ length: Math.ceil(layers / 5) }, (_, i) => place(5 * i)).filter(([x, five]) => x === 0 || five > 2);
 }
 
 /** The layer and head to which a key moves; null if it moves to none. */
@@ -229,12 +234,11 @@ function build(el, from, changed) {
       make("div", { role: "row" }, make("div", { role: "rowheader", text: h }), ...cells.filter((_, i) => i % now.per_layer === h)),
     ),
   );
-  const ticks = Array.from({ length: now.layers }, (_, i) => make("span", { text: i % 5 ? "" : i }));
-  const axis = make("div", { className: "hx-axis", "aria-hidden": "true" }, make("span"), ...ticks);
+  const ticks = placeTicks(now.layers).map(([x, five, ten]) => make("span", { text: x, className: ten ? "" : "hx-odd", style: `--from: ${x + 2}; --five: ${five}; --ten: ${ten}` }));
+  const axis = make("div", { className: "hx-axis", "aria-hidden": "true" }, ...ticks);
   for (const node of [grid, axis]) node.style.setProperty("--layers", now.layers);
 
-  const status = () => make("p", { className: "hx-finding", role: "status" });
-  const [about, asked, changes] = [status(), status(), status()];
+  const [about, asked, changes] = Array.from({ length: 3 }, () => make("p", { className: "hx-finding", role: "status" }));
   const scores = make("tbody", {});
   const none = make("p", { text: "The map of this head was not recorded. Choose a framed head, or one from the list." });
   const canvas = make("canvas");

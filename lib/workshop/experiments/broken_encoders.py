@@ -78,6 +78,7 @@ class EditedAttention(nn.MultiheadAttention):
 
     scale, axis = (WIDTH // HEADS) ** -0.5, -1
 
+    # PyTorch's takes more positional arguments than its encoder passes on.
     def forward(  # type: ignore[override]
         self,
         query,

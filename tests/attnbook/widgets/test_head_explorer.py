@@ -389,6 +389,21 @@ def test_arrow_keys_stay_in_the_grid(script):
     assert script.call("moveHead", last, "ArrowDown") == [2, 1]
 
 
+@pytest.mark.parametrize(
+    ("layers", "ticks"),
+    [
+        (1, [[0, 1, 1]]),
+        (7, [[0, 5, 7]]),
+        (13, [[0, 5, 10], [5, 5, 0], [10, 3, 3]]),
+        (20, [[0, 5, 10], [5, 5, 0], [10, 5, 10], [15, 5, 0]]),
+    ],
+)
+def test_every_fifth_layer_is_named_where_its_number_has_room(
+    script, layers, ticks
+):
+    assert script.call("placeTicks", layers) == ticks
+
+
 def describe(script, name, **given):
     maps = make_maps(lengths=(3,), recorded=1)
     head = maps["heads"][0]
