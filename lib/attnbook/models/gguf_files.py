@@ -67,7 +67,7 @@ def require_package(name: str) -> ModuleType:
         return import_module(name)
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(
-            f"a GGUF file needs the package {name!r}, which is not installed: "
+            f"this model needs the package {name!r}, which is not installed: "
             'pip install "gguf>=0.17" "tokenizers>=0.22"'
         ) from error
 

@@ -66,8 +66,8 @@ def load_whisper_tokenizer() -> "Tokenizer":
         ValueError: if the file was not fetched, or is another one.
         ModuleNotFoundError: if tokenizers is not installed.
     """
-    tokenizers = require_package("tokenizers")
     data = read_verified(TOKENIZER.find(), TOKENIZER.sha256)
+    tokenizers = require_package("tokenizers")
     return tokenizers.Tokenizer.from_str(data.decode("utf8"))
 
 
