@@ -84,6 +84,7 @@ from attnbook.models import (
     luong_decoder,
     modern_block,
     modern_decoder,
+    patches,
     pretrained,
     relation_model,
     sequence_layers,
@@ -306,6 +307,12 @@ def scores_of_heads(p):
         diagnose.score_duplicate_token(weights, ids),
         diagnose.score_induction(weights, ids),
     )
+
+
+@case
+def patches_that_are_cut_and_joined(p):
+    cut = patches.cut_patches(p(drawn(B, 3, 4, 6)), 2)
+    return cut, patches.join_patches(cut, 4, 6, 2)
 
 
 @case
@@ -1122,9 +1129,9 @@ LEFT_OUT = {
         (
             *("models.gguf_files", "models.smollm2"),
             *("models.ctranslate2_files", "models.whisper_tiny"),
-            *("models.package_files", "data.spoken_digits"),
+            *("models.package_files", "data.spoken_digits", "data.digits"),
         ),
-        "reads files into weights and sounds",
+        "reads files into weights, sounds and images",
     ),
     "attention.running_errors": "rules that error_budget applies",
     "exercises": "compares answers on the CPU",
