@@ -32,6 +32,7 @@ from attnbook.attention import (
     delta_rule,
     error_budget,
     feature_maps,
+    gated_cross_attention,
     gradient,
     grouped_query,
     kernel_smoothing,
@@ -361,6 +362,22 @@ def linformer_and_its_function(p):
     return (
         model(p(MEMORY)),
         linformer.attend_linformer(*p((QUERY, KEY, VALUE)), *matrices),
+    )
+
+
+@case
+def gated_attention_to_an_image(p):
+    layer = p(
+        made(lambda: gated_cross_attention.GatedCrossAttention(C, H, E))
+    )
+    text, image = p((X, drawn(B, S, E)))
+    matrices = p((drawn(D, C), drawn(D, E), drawn(C, E)))
+    gate = p(drawn())
+    return (
+        *layer(text, image),
+        gated_cross_attention.gated_cross_attention(
+            text, image, *matrices, gate
+        ),
     )
 
 
