@@ -367,12 +367,10 @@ def linformer_and_its_function(p):
 
 @case
 def gated_attention_to_an_image(p):
-    layer = p(
-        made(lambda: gated_cross_attention.GatedCrossAttention(C, H, E))
-    )
+    layer = p(made(lambda: gated_cross_attention.GatedCrossAttention(C, H, E)))
     text, image = p((X, drawn(B, S, E)))
     matrices = p((drawn(D, C), drawn(D, E), drawn(C, E)))
-    gate = p(drawn())
+    gate = p(torch.tensor(0.5))
     return (
         *layer(text, image),
         gated_cross_attention.gated_cross_attention(
