@@ -34,6 +34,7 @@ from attnbook.attention import (
     feature_maps,
     gated_cross_attention,
     gradient,
+    graph,
     grouped_query,
     kernel_smoothing,
     key_selection,
@@ -376,6 +377,28 @@ def gated_attention_to_an_image(p):
         gated_cross_attention.gated_cross_attention(
             text, image, *matrices, gate
         ),
+    )
+
+
+@case(reads=True)
+def graph_attention(p):
+    features, edges = p((drawn(S, C), whole(S, 2, 7, low=0)))
+    weight, half, a = p((drawn(H, D, C), drawn(H, D, C), drawn(H, 2, D)))
+    return (
+        graph.attend_graph(features, edges, weight, a),
+        graph.attend_graph_v2(features, edges, weight, half, a[:, 0]),
+    )
+
+
+@case
+def parts_of_graph_attention(p):
+    rows, edges = p((drawn(H, S, D), whole(S, 2, 7, low=0)))
+    a, target = p(drawn(H, 2, D)), edges[1]
+    scores = graph.score_static(rows, edges, a)
+    weights = graph.softmax_by_target(scores, target, S)
+    return (
+        graph.score_dynamic(rows, rows, edges, a[:, 0]),
+        graph.average_neighbors(rows, edges, weights),
     )
 
 
@@ -1162,6 +1185,7 @@ READ_ON_META = {
     "attention.blocked": {"attend_in_blocks"},
     "attention.decay": {"read_decay"},
     "attention.delta_rule": "all",
+    "attention.graph": {"attend_graph", "attend_graph_v2", "check_edges"},
     "attention.error_budget": {"share_of_budget", "error_budget"},
     "training.checkpoints": {
         "save_checkpoint",

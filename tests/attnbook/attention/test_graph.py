@@ -1,0 +1,165 @@
+"""Graph attention against its formula, and GAT's order of the keys.
+
+Forwards and backwards with a random upstream gradient, in four precisions. The
+graph has a node without edges, one with an edge to itself, and one edge twice.
+"""
+
+import pytest
+import torch
+
+from attnbook.attention.graph import (
+    attend_graph,
+    attend_graph_v2,
+    average_neighbors,
+    score_dynamic,
+    score_static,
+    softmax_by_target,
+)
+from linear_budget import each_dtype, find_budgets, judge
+
+N, C, F, H = 7, 5, 3, 2
+# Node 6 has no incoming edge, node 2 one to itself; 1 → 0 is there twice.
+SOURCE = (1, 1, 2, 3, 4, 0, 2, 5, 6, 1, 4)
+TARGET = (0, 0, 0, 1, 1, 1, 2, 3, 4, 5, 5)
+EDGES = torch.tensor([SOURCE, TARGET])
+BEGINS, ENDS = (torch.nn.functional.one_hot(x, N).double() for x in EDGES)
+INTO = ENDS.mT.bool()  # (N, E): whether an edge leads into a node
+
+
+def draw(*shapes, dtype=torch.float64, seed=0):
+    rng = torch.Generator().manual_seed(seed)
+    made = [torch.randn(s, generator=rng, dtype=torch.float64) for s in shapes]
+    return [x.to(dtype) for x in made]
+
+
+def leaky(x):
+    return x.relu() - 0.2 * (-x).relu()
+
+
+def average(scores, values):
+    """Softmax over the edges into each node; (H, E) and (H, E, F)."""
+    rows = scores[..., None, :].masked_fill(~INTO[:-1], -torch.inf)
+    output = rows.softmax(-1) @ values
+    return torch.cat([output, 0.0 * values[..., :1, :]], dim=-2)
+
+
+def static(features, weight, a):
+    h = features @ weight.mT
+    begin, end = BEGINS.to(h) @ h, ENDS.to(h) @ h
+    scores = begin @ a[..., :1, :].mT + end @ a[..., 1:, :].mT
+    return average(leaky(scores)[..., 0], begin)
+
+
+def dynamic(features, source_weight, target_weight, a):
+    begin = BEGINS.to(features) @ (features @ source_weight.mT)
+    end = ENDS.to(features) @ (features @ target_weight.mT)
+    scores = leaky(begin + end) @ a[..., None]
+    return average(scores[..., 0], begin)
+
+
+def ours(function):
+    return lambda features, *more: function(features, EDGES, *more)
+
+
+FORMS = {
+    "GAT": (attend_graph, static, [(N, C), (F, C), (2, F), (N, F)]),
+    "GAT, heads": (
+        attend_graph,
+        static,
+        [(N, C), (H, F, C), (H, 2, F), (H, N, F)],
+    ),
+    "GATv2": (
+        attend_graph_v2,
+        dynamic,
+        [(N, C), (F, C), (F, C), (F,), (N, F)],
+    ),
+    "GATv2, heads": (
+        attend_graph_v2,
+        dynamic,
+        [(N, C), (H, F, C), (H, F, C), (H, F), (H, N, F)],
+    ),
+}
+
+
+@each_dtype
+@pytest.mark.parametrize("name", FORMS)
+def test_it_is_its_formula(name, dtype):
+    function, formula, shapes = FORMS[name]
+    *inputs, upstream = draw(*shapes, dtype=dtype)
+    budgets = find_budgets(formula, inputs, upstream)
+    assert judge(ours(function), inputs, upstream, budgets) <= 1
+
+
+WRONG = {
+    "softmax over the edges out of a node": lambda x, w, a: attend_graph(
+        x, EDGES.flip(0), w, a
+    ),
+    "source and target of a swapped": lambda x, w, a: attend_graph(
+        x, EDGES, w, a.flip(0)
+    ),
+    "no target": lambda x, w, a: attend_graph(
+        x, EDGES, w, torch.cat([a[:1], 0 * a[1:]])
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_mistake_exceeds_the_budget(name):
+    *inputs, upstream = draw((N, C), (F, C), (2, F), (N, F))
+    budgets = find_budgets(static, inputs, upstream)
+    assert judge(WRONG[name], inputs, upstream, budgets) > 1e6
+
+
+def test_a_node_without_edges_gets_zeros_and_equal_scores_the_mean():
+    features, weight, a = draw((N, C), (F, C), (2, F))
+    output = attend_graph(features, EDGES, weight, 0 * a)
+    values = features @ weight.mT
+    assert not output[6].any()
+    torch.testing.assert_close(output[1], values[[3, 4, 0]].mean(0))
+    none = attend_graph(features, EDGES[:, :0], weight, a)
+    assert torch.equal(none, torch.zeros(N, F, dtype=torch.float64))
+
+
+def test_weights_into_a_node_sum_to_one_also_for_large_scores():
+    (scores,) = draw((H, len(SOURCE)), dtype=torch.float32)
+    weights = softmax_by_target(1e4 * scores, EDGES[1], N)
+    sums = weights @ ENDS.float()
+    assert torch.equal(sums[:, :-1], torch.ones(H, N - 1))
+    assert not sums[:, -1].any()
+
+
+def rank_keys(score):
+    """Return the number of different orders of the keys, over all queries."""
+    nodes = torch.arange(N)
+    edges = torch.stack([nodes.repeat(N), nodes.repeat_interleave(N)])
+    order = score(edges).view(N, N).argsort(-1)
+    return len(order.unique(dim=0))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_gat_orders_the_keys_alike_for_every_query_and_gatv2_does_not(seed):
+    sources, targets, both, one = draw((N, F), (N, F), (2, F), (F,), seed=seed)
+    assert rank_keys(lambda edges: score_static(sources, edges, both)) == 1
+    assert (
+        rank_keys(lambda edges: score_dynamic(sources, targets, edges, one)) > 1
+    )
+
+
+def test_average_of_neighbors_takes_any_weights():
+    (values,) = draw((N, F))
+    weights = torch.ones(len(SOURCE), dtype=torch.float64)
+    sums = average_neighbors(values, EDGES, weights)
+    torch.testing.assert_close(sums, ENDS.mT @ (BEGINS @ values))
+
+
+@pytest.mark.refusal
+@pytest.mark.parametrize("node", [-1, N])
+def test_an_unknown_node_is_refused(node):
+    edges = EDGES.clone()
+    edges[0, 3] = node
+    features, weight, half, a = draw((N, C), (F, C), (F, C), (2, F))
+    message = f"an edge names the node {node}, but the graph has 7 nodes"
+    with pytest.raises(ValueError, match=message):
+        attend_graph(features, edges, weight, a)
+    with pytest.raises(ValueError, match=message):
+        attend_graph_v2(features, edges, weight, half, a[0])
