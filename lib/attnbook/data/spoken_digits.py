@@ -2,6 +2,8 @@
 
 Nine recordings of one voice, "one" to "nine", are cut to the part that is not
 silent and placed on a silent track, with a pause of random length before each.
+Speed, loudness and noise can vary as well. The voice and the recordings are
+always the same: such sounds test alignment, not the recognition of new voices.
 
 Source: Debian package asterisk-core-sounds-en-wav 1.6.1, recorded by Allison
     Smith, CC-BY-SA-3.0, see files/spoken_digits/README.md
@@ -10,8 +12,8 @@ Axes: N samples
 
 import io
 import wave
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import cache
 from random import Random
 
@@ -31,6 +33,10 @@ RATE = 2 * RECORDED_RATE  # of what is returned
 FRAME = 80  # samples of a file whose power is compared: 10 ms
 QUIET = 1e-4  # below this share of the largest power, a frame is silent
 PAUSES = (0.2, 1.4)  # seconds before a digit: the shortest and the longest
+SHORT_PAUSES = (0.05, 0.8)  # of digits that vary
+SPEEDS = (0.8, 1.25)  # of digits that vary, relative to the recording
+GAINS = (0.3, 1.0)  # factors of the amplitude of digits that vary
+NOISES = (0.001, 0.01)  # standard deviations of the noise under them
 
 
 @dataclass(frozen=True)
@@ -113,12 +119,38 @@ def load_recordings() -> tuple[Tensor, ...]:
     return tuple(double_rate(trim_silence(read_wav(x))) for x in files)
 
 
-def join_digits(digits: Sequence[int], pauses: Sequence[float]) -> SpokenDigits:
+def change_speed(sound: Float[Tensor, "N"], speed: float) -> Float[Tensor, "_"]:
+    """Return a sound played faster or slower, which also changes its pitch.
+
+    Args:
+        sound: of at least one sample.
+        speed: 2 halves the number of samples and doubles all frequencies.
+
+    Raises:
+        ValueError: if the speed is not positive, or the sound is empty.
+    """
+    if speed <= 0 or not len(sound):
+        raise ValueError(
+            "a change of speed needs a speed above 0 and at least 1 sample, "
+            f"not speed {speed} and {len(sound)} samples"
+        )
+    samples = max(1, round(len(sound) / speed))
+    return F.interpolate(
+        sound[None, None], samples, mode="linear", align_corners=True
+    )[0, 0]
+
+
+def join_digits(
+    digits: Sequence[int],
+    pauses: Sequence[float],
+    vary: Callable[[Tensor], Tensor] | None = None,
+) -> SpokenDigits:
     """Return digits one after the other.
 
     Args:
         digits: from 1 to 9.
         pauses: seconds of silence before each digit.
+        vary: maps a recording to the sound that takes its place.
 
     Raises:
         ValueError: if a digit has no recording, or there are not as many
@@ -135,6 +167,7 @@ def join_digits(digits: Sequence[int], pauses: Sequence[float]) -> SpokenDigits:
     now = 0
     for digit, pause in zip(digits, pauses, strict=True):
         silence, spoken = round(pause * RATE), recordings[digit - 1]
+        spoken = spoken if vary is None else vary(spoken)
         parts += [spoken.new_zeros(silence), spoken]
         begin = now + silence
         now = begin + len(spoken)
@@ -155,3 +188,26 @@ def draw_digits(rng: Random, count: int) -> SpokenDigits:
         if not digits or digit != digits[-1]:
             digits.append(digit)
     return join_digits(digits, [rng.uniform(*PAUSES) for _ in digits])
+
+
+def draw_varied_digits(rng: Random, count: int) -> SpokenDigits:
+    """Return random digits after short pauses; each varies in three ways.
+
+    Speed and gain are drawn for each digit, and the standard deviation of
+    white noise for the whole sound. A digit may occur twice in a row.
+
+    Args:
+        rng: draws everything.
+        count: how many digits.
+    """
+    digits = [rng.randint(1, 9) for _ in range(count)]
+    pauses = [rng.uniform(*SHORT_PAUSES) for _ in digits]
+
+    def vary(sound: Tensor) -> Tensor:
+        return rng.uniform(*GAINS) * change_speed(sound, rng.uniform(*SPEEDS))
+
+    spoken = join_digits(digits, pauses, vary)
+    generator = torch.Generator().manual_seed(rng.getrandbits(32))
+    noise = torch.randn(len(spoken.sound), generator=generator)
+    level = rng.uniform(*NOISES)
+    return replace(spoken, sound=spoken.sound + level * noise)

@@ -10,7 +10,7 @@ Axes: B batch, S source symbols, T target symbols, M memory width, V symbols
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Shaped
 from torch import Tensor, nn
 
 from attnbook.data.vocabulary import PAD
@@ -136,11 +136,17 @@ class EncoderDecoder(nn.Module):
 
     def forward(
         self,
-        source: Int[Tensor, "B S"],
+        source: Shaped[Tensor, "B S *C"],
         lengths: Int[Tensor, " B"],
         previous: Int[Tensor, "B T"],
     ) -> DecoderOutput:
-        """Return logits (B, T, V) of each next symbol under teacher forcing."""
+        """Return logits (B, T, V) of each next symbol under teacher forcing.
+
+        Args:
+            source: symbols, or whatever else the encoder reads.
+            lengths: of each source.
+            previous: the target, shifted by one.
+        """
         return self.decoder(previous, self.encoder(source, lengths))
 
 

@@ -10,7 +10,7 @@ Axes: B batch, S source symbols, V symbols; W beam width
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Shaped
 from torch import Tensor, nn
 
 from attnbook.data.vocabulary import END, PAD, START
@@ -43,7 +43,7 @@ def require_positive_limit(limit: int) -> None:
 @torch.no_grad()
 def greedy_search(
     model: nn.Module,
-    source: Int[Tensor, "B S"],
+    source: Shaped[Tensor, "B S *C"],
     lengths: Int[Tensor, " B"],
     limit: int = 64,
 ) -> list[SearchResult]:

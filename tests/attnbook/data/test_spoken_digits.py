@@ -11,11 +11,17 @@ import torch
 
 from attnbook.data import read_file, spoken_digits
 from attnbook.data.spoken_digits import (
+    GAINS,
+    NOISES,
     PAUSES,
     RATE,
+    SHORT_PAUSES,
+    SPEEDS,
     WORDS,
+    change_speed,
     double_rate,
     draw_digits,
+    draw_varied_digits,
     join_digits,
     load_recordings,
     read_wav,
@@ -131,3 +137,44 @@ def test_an_altered_recording_is_refused(tmp_path, monkeypatch):
             load_recordings()
     finally:
         load_recordings.cache_clear()
+
+
+def test_a_faster_sound_is_shorter_and_higher():
+    turns = torch.arange(1000) * math.tau / 100
+    faster = change_speed(turns.sin(), 2.0)
+    assert len(faster) == 500
+    assert int(torch.fft.rfft(faster).abs().argmax()) == 10  # still 10 turns
+    assert torch.equal(change_speed(turns, 1.0), turns)
+
+
+@pytest.mark.refusal
+def test_a_speed_of_0_and_an_empty_sound_are_refused():
+    with pytest.raises(ValueError, match="not speed 0.0 and 5 samples"):
+        change_speed(torch.ones(5), 0.0)
+    with pytest.raises(ValueError, match="not speed 1.0 and 0 samples"):
+        change_speed(torch.ones(0), 1.0)
+
+
+def test_varied_digits_vary_within_their_limits():
+    spoken = draw_varied_digits(Random(0), 30)
+    assert {*spoken.digits} == {*range(1, 10)}
+    recordings, noise = load_recordings(), []
+    ends = [0.0, *(end for _, end in spoken.intervals)]
+    for digit, (begin, end), before in zip(
+        spoken.digits, spoken.intervals, ends, strict=False
+    ):
+        speed = len(recordings[digit - 1]) / RATE / (end - begin)
+        assert SPEEDS[0] - 0.01 < speed < SPEEDS[1] + 0.01
+        assert SHORT_PAUSES[0] - 1e-3 < begin - before < SHORT_PAUSES[1] + 1e-3
+        loudest = spoken.sound[round(begin * RATE) : round(end * RATE)].abs()
+        gain = float(loudest.max() / recordings[digit - 1].abs().max())
+        assert GAINS[0] - 0.15 < gain < GAINS[1] + 0.15
+        noise.append(spoken.sound[round(before * RATE) : round(begin * RATE)])
+    level = float(torch.cat(noise).std())
+    assert 0.98 * NOISES[0] < level < 1.02 * NOISES[1]
+
+
+def test_varied_digits_depend_on_the_seed_alone():
+    one, same, other = (draw_varied_digits(Random(x), 3) for x in (0, 0, 1))
+    assert torch.equal(one.sound, same.sound)
+    assert len(one.sound) != len(other.sound)

@@ -81,6 +81,7 @@ from attnbook.models import (
     induction_circuit,
     language_model,
     layer_norm,
+    listen_attend_spell,
     log_mel,
     lookup_model,
     luong_decoder,
@@ -1010,6 +1011,28 @@ def whisper_generates(p):
     sizes = whisper.WhisperConfig(6, C, H, 10, 1, S, 2 * T, V)
     decoder = p(made(lambda: whisper.WhisperDecoder(sizes)))
     return whisper.transcribe_greedily(decoder, p(MEMORY), [4, 5], 9, 3)
+
+
+def spell(p, make_speller):
+    model = p(made(lambda: make_speller(C, V, 4, 6, 8)))
+    return model, *p((drawn(B, 9, C), torch.full((B,), 9)))
+
+
+@case
+def spelling_from_frames(p):
+    found = []
+    for make_speller in (
+        listen_attend_spell.make_listen_attend_spell,
+        listen_attend_spell.make_last_state_speller,
+    ):
+        model, frames, lengths = spell(p, make_speller)
+        found.append(model(frames, lengths, p(PREVIOUS)).logits)
+    return found, listen_attend_spell.join_neighbors(frames, 2)
+
+
+@case
+def frames_of_a_sound(p):
+    return listen_attend_spell.compute_frames(p(drawn(4000)), log_mel.RATE)
 
 
 @case

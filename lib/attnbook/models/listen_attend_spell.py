@@ -1,0 +1,184 @@
+"""Listen, Attend and Spell: speech to letters, with attention over time.
+
+The listener is a pyramid of recurrent layers: each layer reads neighboring
+vectors as one, so that the decoder attends to few states. The speller is
+chapter 3's decoder: it attends after its recurrent step, and the result is part
+of the input of the next step.
+
+Source: Chan et al. (2016), sections 3.1 and 3.2, equations 5 to 11,
+    https://arxiv.org/abs/1508.01211. Departures: two layers, which read four
+    frames and then two states as one, instead of one layer that reads single
+    frames and three that read pairs; the two networks before the dot product
+    are one matrix (`GeneralScore`); the speller has one recurrent layer instead
+    of two, begins with a layer of the listener's last states, and is fed the
+    attentional vector instead of the context.
+Axes: B batch, F frames, C channels (mel bands), T target symbols, S states of
+    the listener, M memory width, V symbols
+"""
+
+import math
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+
+from attnbook.attention.local import GlobalAttention
+from attnbook.attention.luong import GeneralScore
+from attnbook.models.encoder import Memory, require_lengths
+from attnbook.models.encoder_decoder import Decoder, EncoderDecoder
+from attnbook.models.log_mel import RATE, STEP, log_mel_spectrogram
+from attnbook.models.luong_decoder import LuongDecoder
+
+FACTORS = (4, 2)  # how many vectors a layer of the pyramid reads as one
+BANDS = 40  # mel bands of a frame
+SECONDS = math.prod(FACTORS) * STEP / RATE  # for which a state stands: 0.08
+
+
+def compute_frames(
+    sound: Float[Tensor, "N"], rate: int, bands: int = BANDS
+) -> Float[Tensor, "F C"]:
+    """Return the log-mel frames of a sound, one every 10 ms, without padding.
+
+    Args:
+        sound: samples between -1 and 1.
+        rate: samples per second, which must be 16,000.
+        bands: C.
+
+    Raises:
+        ValueError: on another rate, or an empty sound.
+    """
+    seconds = max(1, math.ceil(len(sound) / RATE))
+    frames = log_mel_spectrogram(sound, rate, bands, seconds).T
+    return frames[: math.ceil(len(sound) / STEP)]
+
+
+def join_neighbors(
+    frames: Float[Tensor, "B F C"], factor: int
+) -> Float[Tensor, "B S _"]:
+    """Return each group of `factor` neighbors as one vector.
+
+    S is F / factor, rounded up: the last group is padded with zeros.
+
+    Raises:
+        ValueError: if the factor is below 1.
+    """
+    if factor < 1:
+        raise ValueError(f"a group has at least 1 frame, not {factor}")
+    missing = -frames.shape[1] % factor
+    padded = F.pad(frames, (0, 0, 0, missing))
+    return padded.unflatten(1, (-1, factor)).flatten(2)
+
+
+class Listener(nn.Module):
+    """A pyramid of bidirectional LSTMs.
+
+    Args:
+        channels: C, the width of a frame.
+        hidden: width of each direction; the memory is twice as wide.
+        factors: how many vectors each layer reads as one.
+        limit: the largest number of frames accepted.
+    """
+
+    def __init__(
+        self,
+        channels: int,
+        hidden: int,
+        factors: Sequence[int] = FACTORS,
+        limit: int = 3000,
+    ):
+        super().__init__()
+        self.factors, self.limit, self.width = tuple(factors), limit, 2 * hidden
+        widths = [channels] + [2 * hidden] * (len(self.factors) - 1)
+        self.layers = nn.ModuleList(
+            nn.LSTM(n * width, hidden, batch_first=True, bidirectional=True)
+            for n, width in zip(self.factors, widths, strict=True)
+        )
+
+    def forward(
+        self, frames: Float[Tensor, "B F C"], lengths: Int[Tensor, " B"]
+    ) -> Memory:
+        """Return one state for each group of frames, without padding.
+
+        Raises:
+            ValueError: on a length of zero, one beyond the tensor, or more
+                frames than the limit.
+        """
+        require_lengths(frames, lengths, self.limit)
+        positions = torch.arange(frames.shape[1], device=lengths.device)
+        real = positions < lengths[:, None]
+        states = frames.masked_fill(~real[:, :, None], 0.0)
+        last = states
+        for factor, layer in zip(self.factors, self.layers, strict=True):
+            states = join_neighbors(states, factor)
+            lengths = (lengths + factor - 1) // factor
+            packed = pack_padded_sequence(
+                states, lengths.cpu(), batch_first=True, enforce_sorted=False
+            )
+            output, (last, _) = layer(packed)
+            states, _ = pad_packed_sequence(
+                output, batch_first=True, total_length=states.shape[1]
+            )
+        return Memory(states, last.transpose(0, 1).flatten(1), lengths)
+
+
+def make_listen_attend_spell(
+    channels: int,
+    symbols: int,
+    hidden: int = 64,
+    embedding: int = 32,
+    decoder: int = 128,
+    dropout: float = 0.0,
+) -> EncoderDecoder:
+    """Return a listener and a decoder that attends to its states.
+
+    Args:
+        channels: C, the width of a frame.
+        symbols: V, the special ones included.
+        hidden: width of each direction of the listener.
+        embedding: width of a symbol's vector.
+        decoder: width of the decoder's state.
+        dropout: dropout probability of embedding and attentional vector.
+    """
+    listener = Listener(channels, hidden)
+    width = listener.width
+    speller = LuongDecoder(
+        symbols,
+        embedding,
+        decoder,
+        width,
+        GlobalAttention(GeneralScore(decoder, width)),
+        nn.LSTM,
+        dropout,
+        feeding=True,
+    )
+    return EncoderDecoder(listener, speller)
+
+
+def make_last_state_speller(
+    channels: int,
+    symbols: int,
+    hidden: int = 64,
+    embedding: int = 32,
+    decoder: int = 128,
+    readout: int = 64,
+    dropout: float = 0.0,
+) -> EncoderDecoder:
+    """Return the same listener and chapter 1's decoder, without attention.
+
+    Args:
+        channels: C, the width of a frame.
+        symbols: V, the special ones included.
+        hidden: width of each direction of the listener.
+        embedding: width of a symbol's vector.
+        decoder: width of the decoder's state.
+        readout: width of the decoder's maxout layer.
+        dropout: dropout probability of embedding and readout.
+    """
+    listener = Listener(channels, hidden)
+    speller = Decoder(
+        symbols, embedding, decoder, listener.width, readout, nn.LSTM, dropout
+    )
+    return EncoderDecoder(listener, speller)

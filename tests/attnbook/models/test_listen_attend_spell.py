@@ -1,0 +1,129 @@
+"""The listener's pyramid, both spellers, and sounds that they refuse."""
+
+import pytest
+import torch
+
+from attnbook.data.spoken_digits import RATE, join_digits
+from attnbook.models.encoder_decoder import count_parameters
+from attnbook.models.listen_attend_spell import (
+    SECONDS,
+    Listener,
+    compute_frames,
+    join_neighbors,
+    make_last_state_speller,
+    make_listen_attend_spell,
+)
+from attnbook.training.search import greedy_search
+
+C, V = 5, 13
+LENGTHS = torch.tensor([23, 9])
+PREVIOUS = torch.tensor([[1, 4, 5, 6], [1, 12, 11, 10]])
+MAKERS = [make_listen_attend_spell, make_last_state_speller]
+
+
+def draw_frames(seed=0):
+    rng = torch.Generator().manual_seed(seed)
+    return torch.randn(2, 23, C, generator=rng)
+
+
+def make(maker):
+    torch.manual_seed(3)
+    return maker(C, V, hidden=6, embedding=3, decoder=7).eval()
+
+
+def test_neighbors_are_joined_and_the_last_group_is_padded():
+    frames = torch.arange(1.0, 11).reshape(1, 5, 2)
+    wanted = [[1.0, 2, 3, 4], [5, 6, 7, 8], [9, 10, 0, 0]]
+    assert join_neighbors(frames, 2)[0].tolist() == wanted
+    assert torch.equal(join_neighbors(frames, 1), frames)
+
+
+def test_eight_frames_become_one_state():
+    torch.manual_seed(3)
+    memory = Listener(C, 6)(draw_frames(), LENGTHS)
+    assert memory.states.shape == (2, 3, 12)
+    assert memory.lengths.tolist() == [3, 2]
+    assert memory.last.shape == (2, 12)
+    assert SECONDS == 0.08
+
+
+def test_the_last_states_are_those_at_both_ends():
+    torch.manual_seed(3)
+    memory = Listener(C, 6)(draw_frames(), LENGTHS)
+    assert torch.equal(memory.last[0, :6], memory.states[0, 2, :6])
+    assert torch.equal(memory.last[1, :6], memory.states[1, 1, :6])
+    assert torch.equal(memory.last[:, 6:], memory.states[:, 0, 6:])
+
+
+@pytest.mark.parametrize("maker", MAKERS)
+def test_frames_after_the_end_change_nothing(maker):
+    model, frames = make(maker), draw_frames()
+    frames[1, 9:] = torch.nan
+    padded = model(frames, LENGTHS, PREVIOUS)
+    alone = model(frames[1:, :9], LENGTHS[1:], PREVIOUS[1:])
+    torch.testing.assert_close(padded.logits[1:], alone.logits)
+    if padded.weights is not None:
+        assert not padded.weights[1, :, 2:].any()
+
+
+@pytest.mark.parametrize("maker", MAKERS)
+def test_single_steps_equal_teacher_forcing(maker):
+    model, frames = make(maker), draw_frames()
+    whole = model(frames, LENGTHS, PREVIOUS)
+    memory = model.encoder(frames, LENGTHS)
+    state = model.decoder.start(memory)
+    for t in range(PREVIOUS.shape[1]):
+        logits, state, _ = model.decoder.step(PREVIOUS[:, t], state, memory)
+        torch.testing.assert_close(logits, whole.logits[:, t])
+
+
+def test_weights_sum_to_1_and_depend_on_the_sound():
+    model = make(make_listen_attend_spell)
+    one, other = (
+        model(draw_frames(seed), LENGTHS, PREVIOUS).weights for seed in (0, 1)
+    )
+    torch.testing.assert_close(one.sum(-1), torch.ones(2, 4))
+    assert one.shape == (2, 4, 3)
+    assert not torch.allclose(one, other)
+
+
+def test_both_models_have_about_as_many_parameters():
+    counts = [count_parameters(maker(40, 20)) for maker in MAKERS]
+    assert max(counts) < 1.03 * min(counts)
+
+
+def test_a_sound_becomes_frames_and_symbols():
+    sound = join_digits([3, 1], [0.1, 0.25]).sound
+    frames = compute_frames(sound, RATE)
+    assert frames.shape == (-(-len(sound) // 160), 40)
+    assert frames[:8].max() < frames.max() - 1  # silence, then "three"
+    torch.manual_seed(3)
+    model = make_listen_attend_spell(40, V, hidden=6, decoder=7).eval()
+    [found] = greedy_search(model, frames[None], torch.tensor([len(frames)]), 5)
+    assert found.weights.shape[1] == -(-len(frames) // 8)
+
+
+@pytest.mark.refusal
+def test_a_sound_of_another_rate_and_an_empty_one_are_refused():
+    with pytest.raises(ValueError, match=r"8,000 samples .* needs 16,000"):
+        compute_frames(torch.zeros(800), 8000)
+    with pytest.raises(ValueError, match="0 samples, but the spectrogram"):
+        compute_frames(torch.zeros(0), RATE)
+
+
+@pytest.mark.refusal
+@pytest.mark.parametrize(
+    ("length", "message"),
+    [(0, "at least 1, not 0"), (24, "24 but the source is only 23")],
+)
+def test_wrong_lengths_are_refused(length, message):
+    with pytest.raises(ValueError, match=message):
+        Listener(C, 6)(draw_frames(), torch.tensor([23, length]))
+
+
+@pytest.mark.refusal
+def test_too_many_frames_and_an_empty_group_are_refused():
+    with pytest.raises(ValueError, match="23 symbols but the model's limit"):
+        Listener(C, 6, limit=22)(draw_frames(), LENGTHS)
+    with pytest.raises(ValueError, match="at least 1 frame, not 0"):
+        join_neighbors(draw_frames(), 0)
