@@ -149,9 +149,9 @@ def test_a_faster_sound_is_shorter_and_higher():
 
 @pytest.mark.refusal
 def test_a_speed_of_0_and_an_empty_sound_are_refused():
-    with pytest.raises(ValueError, match="not speed 0.0 and 5 samples"):
+    with pytest.raises(ValueError, match=r"not speed 0\.0 and 5 samples"):
         change_speed(torch.ones(5), 0.0)
-    with pytest.raises(ValueError, match="not speed 1.0 and 0 samples"):
+    with pytest.raises(ValueError, match=r"not speed 1\.0 and 0 samples"):
         change_speed(torch.ones(0), 1.0)
 
 
