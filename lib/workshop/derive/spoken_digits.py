@@ -16,26 +16,31 @@ from workshop.derive import FILES, write, write_sums
 
 SOUNDS = "usr/share/asterisk/sounds/en_US_f_Allison/digits"
 COPYRIGHT = "usr/share/doc/asterisk-core-sounds-en-wav/copyright"
-FIRST = "License: CC-BY-SA-3.0"
+LICENSE = "CC-BY-SA-3.0"
 
 
-def cut_license(copyright_file: str) -> list[str]:
-    """Return the lines of the recordings' license in Debian's copyright file.
+def cut_license(copyright_file: str, name: str = LICENSE) -> list[str]:
+    """Return the lines of a license in Debian's copyright file.
 
     There, every line of a license begins with a space, and an empty line is a
     dot.
 
+    Args:
+        copyright_file: its text.
+        name: of the license in that file.
+
     Raises:
         ValueError: if the file has no such license.
     """
+    first = f"License: {name}"
     lines = copyright_file.splitlines()
     starts = [
         i
         for i, line in enumerate(lines[:-1])
-        if line == FIRST and lines[i + 1].startswith(" ")
+        if line.split() == first.split() and lines[i + 1].startswith(" ")
     ]
     if not starts:
-        raise ValueError(f"the copyright file has no text of {FIRST!r}")
+        raise ValueError(f"the copyright file has no text of {first!r}")
     found = []
     for line in lines[starts[0] + 1 :]:
         if not line.startswith(" "):
