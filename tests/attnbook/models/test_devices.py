@@ -51,6 +51,7 @@ from attnbook.attention import (
     self_attention,
     tiled,
 )
+from attnbook.data import t_maze
 from attnbook.diagnose import (
     behavior,
     explanations,
@@ -85,6 +86,7 @@ from attnbook.models import (
     log_mel,
     lookup_model,
     luong_decoder,
+    memory_agent,
     modern_block,
     modern_decoder,
     patches,
@@ -108,6 +110,7 @@ from attnbook.training import (
     metrics,
     search,
 )
+from attnbook.training import t_maze as t_maze_training
 from standin import CPU, META, PLACE, STANDIN, WRONG, TrialDevice
 
 pytestmark = [
@@ -704,6 +707,42 @@ def training_to_look_up(p):
     return error, [*model.state_dict().values()]
 
 
+AGENT_KINDS = [
+    memory_agent.AttentionAgent,
+    memory_agent.UnpositionedAgent,
+    memory_agent.RecurrentAgent,
+    memory_agent.MemorylessAgent,
+]
+
+
+@case
+def agents_with_a_memory(p):
+    symbols = p(PREVIOUS) % t_maze.SYMBOLS
+    rewards, running = symbols.double(), symbols > 2
+    episodes = t_maze_training.Episodes(
+        symbols, symbols % 3, rewards.float(), running, running[:, 0]
+    )
+    agents = [p(made(lambda kind=kind: kind(7, 3, C))) for kind in AGENT_KINDS]
+    return (
+        [agent(symbols)[:2] for agent in agents],
+        [
+            t_maze_training.compute_policy_loss(agent, episodes)
+            for agent in agents
+        ],
+        t_maze_training.compute_returns(rewards, 0.5),
+        agents[0].compute_weights(symbols),
+    )
+
+
+@case(reads=True)
+def training_in_a_t_maze(p):
+    agent = p(made(lambda: memory_agent.AttentionAgent(7, 3, C)))
+    successes = t_maze_training.train(agent, 3, 2, 0, size=4)
+    rng = torch.Generator().manual_seed(2)
+    episodes = t_maze_training.play(agent, t_maze.TMaze(B, 3, rng))
+    return successes, [*episodes], [*agent.state_dict().values()]
+
+
 @case
 def a_model_that_only_attends(p):
     model = p(made(lambda: lookup_model.LookupModel(V, V, V, D, E)))
@@ -1250,6 +1289,7 @@ READ_ON_META = {
         "compute_error_rates",
     },
     "training.loop": {"compute_held_out_loss", "optimize"},
+    "training.t_maze": {"play", "train"},
     "data.vocabulary": {"pad_sequences"},
 }
 TAKES = re.compile(
