@@ -49,9 +49,10 @@ from attnbook.attention import (
     query_chunks,
     scaled_dot_product,
     self_attention,
+    space_time,
     tiled,
 )
-from attnbook.data import t_maze
+from attnbook.data import moving_digits, t_maze
 from attnbook.diagnose import (
     behavior,
     explanations,
@@ -97,6 +98,7 @@ from attnbook.models import (
     stabilized_attention,
     transformer,
     transformer_blocks,
+    video_transformer,
     whisper,
 )
 from attnbook.positions import absolute, biases, context_extension, rotary, shaw
@@ -313,6 +315,75 @@ def scores_of_heads(p):
         diagnose.score_duplicate_token(weights, ids),
         diagnose.score_induction(weights, ids),
     )
+
+
+@case
+def attention_over_space_and_time(p):
+    clip = [p(drawn(B, H, T, S, width)) for width in (D, D, E)]
+    found = [
+        space_time.attend_joint(*clip),
+        space_time.attend_over_space(*clip),
+        space_time.attend_over_time(*clip),
+        space_time.same_frame_mask(T, S, p.device),
+        space_time.same_place_mask(T, S, p.device),
+    ]
+    x = p(drawn(B, T, S, C))
+    for layer in (*video_transformer.JOINT, *video_transformer.FACTORIZED):
+        found += p(made(partial(layer, C, H)))(x, need_weights=True)
+    return found
+
+
+def draw_clips():
+    """Return clips of both tasks, on the CPU."""
+    rng = torch.Generator().manual_seed(2)
+    pixels = torch.randint(256, (S, 6, 6), generator=rng, dtype=torch.uint8)
+    digits = moving_digits.shrink_digits(pixels, 2)
+    labels = torch.arange(S)
+    return (
+        moving_digits.draw_which_digit(digits, labels, B, rng, T, 8, 1),
+        moving_digits.draw_which_direction(digits, B, rng, T, 8),
+    )
+
+
+@case
+def clips_of_moving_digits(p):
+    clips = draw_clips()[0].to(p.device)
+    start, velocity = clips.position[:, 0], clips.position[:, 1]
+    rng = torch.Generator().manual_seed(2)
+    digits = clips.frames[:, :, :3, :3]
+    return (
+        moving_digits.bounce(start, velocity, T, 5),
+        moving_digits.wrap(start, velocity, T, 8),
+        moving_digits.travel(start, velocity, T),
+        moving_digits.render_clips(digits, clips.position, 8),
+        moving_digits.shuffle_pixels(digits, rng),
+        moving_digits.shrink_digits(
+            (255 * clips.frames[:, 0]).to(torch.uint8), 2
+        ),
+    )
+
+
+def build_clip_classifier(pooling):
+    """Return a classifier of the clips that `draw_clips` returns first."""
+    encode = video_transformer.FrameEncoder(8, C, 2)
+    return video_transformer.ClipClassifier(encode, pooling(), C, V)
+
+
+@case
+def classes_of_clips(p):
+    frames, others = (x.frames.to(p.device) for x in draw_clips())
+    found = []
+    for pooling in (
+        partial(video_transformer.AttentionPooling, C),
+        video_transformer.MeanPooling,
+        video_transformer.LastFrame,
+    ):
+        found.append(p(made(partial(build_clip_classifier, pooling)))(frames))
+    for kinds in (video_transformer.JOINT, video_transformer.FACTORIZED):
+        sizes = T, 8, 4, 4, kinds, C, H
+        model = p(made(partial(video_transformer.VideoTransformer, *sizes)))
+        found.append(model(others))
+    return found
 
 
 @case

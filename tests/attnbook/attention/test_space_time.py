@@ -1,0 +1,127 @@
+"""Joint, spatial and temporal attention, compared with masks and with loops."""
+
+import pytest
+import torch
+
+from attnbook.attention.multi_head import MultiHeadAttention
+from attnbook.attention.scaled_dot_product import attend
+from attnbook.attention.space_time import (
+    JointAttention,
+    SpaceAttention,
+    TimeAttention,
+    attend_joint,
+    attend_over_space,
+    attend_over_time,
+    count_factorized_scores,
+    count_joint_scores,
+    same_frame_mask,
+    same_place_mask,
+)
+
+B, H, T, N, D, E, C = 2, 3, 5, 7, 4, 6, 12
+KINDS = {
+    "joint": (attend_joint, JointAttention, None),
+    "space": (attend_over_space, SpaceAttention, same_frame_mask(T, N)),
+    "time": (attend_over_time, TimeAttention, same_place_mask(T, N)),
+}
+KIND = pytest.mark.parametrize("kind", KINDS)
+
+
+def drawn(*shape, seed=0):
+    rng = torch.Generator().manual_seed(seed)
+    return torch.randn(*shape, generator=rng, dtype=torch.float64)
+
+
+def draw_inputs():
+    return [
+        drawn(B, H, T, N, width, seed=i).requires_grad_()
+        for i, width in enumerate((D, D, E))
+    ]
+
+
+@KIND
+def test_each_kind_is_joint_attention_with_a_mask(kind):
+    """Forwards and backwards, against the reference implementation."""
+    function, _, mask = KINDS[kind]
+    inputs = draw_inputs()
+    found = function(*inputs)
+    wanted = attend(*(x.flatten(2, 3) for x in inputs), mask)
+    torch.testing.assert_close(found, wanted.unflatten(2, (T, N)))
+    upstream = drawn(*found.shape, seed=9)
+    ours = torch.autograd.grad(found, inputs, upstream)
+    theirs = torch.autograd.grad(wanted, inputs, upstream.flatten(2, 3))
+    torch.testing.assert_close(ours, theirs)
+
+
+def test_space_is_a_loop_over_frames_and_time_a_loop_over_places():
+    query, key, value = draw_inputs()
+    over_space = attend_over_space(query, key, value)
+    for t in range(T):
+        wanted = attend(query[:, :, t], key[:, :, t], value[:, :, t])
+        torch.testing.assert_close(over_space[:, :, t], wanted)
+    over_time = attend_over_time(query, key, value)
+    for n in range(N):
+        wanted = attend(*(x[:, :, :, n] for x in (query, key, value)))
+        torch.testing.assert_close(over_time[:, :, :, n], wanted)
+
+
+@KIND
+def test_each_layer_is_multi_head_attention_with_a_mask(kind):
+    _, layer, mask = KINDS[kind]
+    torch.manual_seed(0)
+    model = layer(C, H).double()
+    x = drawn(B, T, N, C)
+    output, weights = model(x, need_weights=True)
+    wanted, all_weights = model.attention(
+        x.flatten(1, 2), mask=mask, need_weights=True
+    )
+    torch.testing.assert_close(output, wanted.unflatten(1, (T, N)))
+    torch.testing.assert_close(model(x), output)
+    table = all_weights.unflatten(2, (T, N)).unflatten(4, (T, N))
+    if kind == "joint":
+        torch.testing.assert_close(weights, all_weights)
+    elif kind == "space":
+        wanted = table.diagonal(dim1=2, dim2=4).permute(0, 4, 1, 2, 3)
+        torch.testing.assert_close(weights.unflatten(0, (B, T)), wanted)
+    else:
+        wanted = table.diagonal(dim1=3, dim2=5).permute(0, 4, 1, 2, 3)
+        torch.testing.assert_close(weights.unflatten(0, (B, N)), wanted)
+
+
+def test_all_layers_have_the_parameters_of_multi_head_attention():
+    counts = {
+        sum(p.numel() for p in layer(C, H).parameters())
+        for layer in (MultiHeadAttention, *(x[1] for x in KINDS.values()))
+    }
+    assert counts == {4 * C * (C + 1)}
+
+
+def test_space_then_time_reaches_every_patch_of_the_clip():
+    """One of both alone does not: a change elsewhere has no effect."""
+    reach = {}
+    for name, steps in (
+        ("space", [attend_over_space]),
+        ("time", [attend_over_time]),
+        ("both", [attend_over_space, attend_over_time]),
+    ):
+        inputs = drawn(1, T, N, D).requires_grad_()
+        y = inputs
+        for step in steps:
+            y = step(y, y, y)
+        (gradient,) = torch.autograd.grad(y[0, 1, 2].sum(), inputs)
+        reach[name] = gradient[0].abs().sum(-1) > 0  # (T, N)
+    assert reach["space"].nonzero().tolist() == [[1, n] for n in range(N)]
+    assert reach["time"].nonzero().tolist() == [[t, 2] for t in range(T)]
+    assert reach["both"].all()
+
+
+def test_counted_scores_are_those_of_the_masks():
+    assert count_joint_scores(T, N) == (T * N) ** 2
+    masks = int(same_frame_mask(T, N).sum() + same_place_mask(T, N).sum())
+    assert count_factorized_scores(T, N) == masks == T * N**2 + N * T**2
+
+
+@pytest.mark.refusal
+def test_a_width_that_does_not_divide_into_heads_is_refused():
+    with pytest.raises(ValueError, match=r"13 columns .* 4 heads"):
+        TimeAttention(13, 4)
