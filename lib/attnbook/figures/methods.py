@@ -64,6 +64,12 @@ FAMILIES: dict[str, dict[str, tuple]] = {
         "oracle top-k": (GREEN, "-.", "^"),
         "oracle blocks": (INK, ":", "D"),
     },
+    "images": {
+        "Vision Transformer": (BLUE, "-", "o"),
+        "Vision Transformer, permuted patches": (GREEN, "-.", "^"),
+        "convolutional network": (ORANGE, "--", "s"),
+        "convolutional network, permuted patches": (PINK, ":", "D"),
+    },
     "norms": {
         "pre-norm": (BLUE, "-", "o"),
         "post-norm": (ORANGE, "--", "s"),

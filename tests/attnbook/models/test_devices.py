@@ -75,6 +75,7 @@ from attnbook.models import (
     attention_maps,
     attention_only,
     bahdanau,
+    convolutional,
     devices,
     encoder,
     encoder_decoder,
@@ -95,10 +96,12 @@ from attnbook.models import (
     relation_model,
     sequence_layers,
     sequence_mixers,
+    spatial_attention,
     stabilized_attention,
     transformer,
     transformer_blocks,
     video_transformer,
+    vision_transformer,
     whisper,
 )
 from attnbook.positions import absolute, biases, context_extension, rotary, shaw
@@ -390,6 +393,66 @@ def classes_of_clips(p):
 def patches_that_are_cut_and_joined(p):
     cut = patches.cut_patches(p(drawn(B, 3, 4, 6)), 2)
     return cut, patches.join_patches(cut, 4, 6, 2)
+
+
+@case
+def vision_transformers_with_and_without_positions(p):
+    images = p(drawn(B, 1, 6, 6))
+    sizes = {"size": 6, "patch": 3, "width": C, "heads": H, "hidden": 10}
+    ordered, unordered = (
+        p(
+            made(
+                lambda x=x: vision_transformer.VisionTransformer(
+                    **sizes, encoding=x
+                )
+            )
+        )
+        for x in (absolute.LearnedEncoding, vision_transformer.NoEncoding)
+    )
+    return ordered(images), unordered(images)
+
+
+@case
+def a_convolutional_network(p):
+    return p(made(lambda: convolutional.FlatClassifier((1, 2, 3), (2, 1), 6)))(
+        p(drawn(B, 1, 6, 6))
+    )
+
+
+def pool(p, pooling):
+    return p(
+        made(
+            lambda: spatial_attention.PooledClassifier(
+                convolutional.ConvolutionalFeatures((1, D), (2,)), pooling
+            )
+        )
+    )
+
+
+@case
+def places_that_are_pooled(p):
+    images = p(drawn(B, 1, 6, 6))
+    attention, mean, largest = (
+        pool(p, x)
+        for x in (
+            spatial_attention.AttentionPooling,
+            spatial_attention.MeanPooling,
+            spatial_attention.MaxPooling,
+        )
+    )
+    places = attention.read_places(images)
+    return (
+        *(attention(images), mean(images), largest(images)),
+        attention.pooling.compute_weights(places),
+        spatial_attention.map_class(mean, images, p(whole(9, B))),
+    )
+
+
+@case(reads=True)
+def the_mass_of_a_map_in_boxes(p):
+    boxes = p(torch.tensor([[0, 1, 5, 6], [2, 2, 3, 4]]))
+    weights = p(drawn(B, 3, 3)).softmax(-1)
+    return spatial_attention.measure_mass_in_boxes(weights, boxes, 6)
 
 
 @case
@@ -1304,6 +1367,7 @@ LEFT_OUT = {
         ),
         "reads files into weights, sounds and images",
     ),
+    "data.cluttered_digits": "pastes images on the CPU",
     "attention.running_errors": "rules that error_budget applies",
     "exercises": "compares answers on the CPU",
     "figures": "draws numbers that it moves to the CPU",
@@ -1351,6 +1415,7 @@ READ_ON_META = {
     "masks": {"draw_mask", "padding", "require_keys"},
     "masks.conventions": {"read_mask", "convert_mask"},
     "masks.inspection": "all",
+    "models.spatial_attention": {"measure_mass_in_boxes"},
     "models.whisper": {"transcribe_greedily"},
     "training.metrics": {"extract_links"},
     "training.search": "all",
