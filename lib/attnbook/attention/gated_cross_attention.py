@@ -57,7 +57,7 @@ class GatedCrossAttention(nn.Module):
         width: C.
         heads: H.
         image: M; C unless given.
-        norm: makes the layer that normalizes the text before the queries.
+        attention: `MultiHeadAttention` or a variant of it.
     """
 
     def __init__(
@@ -65,11 +65,11 @@ class GatedCrossAttention(nn.Module):
         width: int,
         heads: int,
         image: int | None = None,
-        norm: type[nn.Module] = nn.LayerNorm,
+        attention: type[MultiHeadAttention] = MultiHeadAttention,
     ):
         super().__init__()
-        self.attention = MultiHeadAttention(width, heads, image)
-        self.norm = norm(width)
+        self.attention = attention(width, heads, image)
+        self.norm = nn.LayerNorm(width)
         self.gate = nn.Parameter(torch.zeros(()))
 
     def forward(

@@ -3,7 +3,17 @@
 import pytest
 import torch
 
-from attnbook.data.emoji import ARTISTS, Emoji, list_emoji, load_emoji
+from attnbook.data.emoji import (
+    ARTISTS,
+    COLORS,
+    Emoji,
+    draw_grids,
+    index_words,
+    list_emoji,
+    load_emoji,
+    mark_cell,
+    pad_emoji,
+)
 
 
 @pytest.mark.parametrize("artist", ARTISTS)
@@ -43,3 +53,48 @@ def test_an_unknown_artist_is_refused():
         ValueError, match=r"no artist 'apple', only \['twitter'"
     ):
         load_emoji("apple")
+
+
+def test_a_name_of_one_word_consists_of_it_twice():
+    words, ids = index_words()
+    names = [x.name for x in list_emoji()]
+    assert words["dog"] == ids[names.index("dog")][0]
+    assert ids[names.index("dog")].unique().numel() == 1
+    assert ids[names.index("red apple")].tolist() == [
+        words["red"],
+        words["apple"],
+    ]
+    assert ids[names.index("green apple")][1] == words["apple"]
+    assert ids.amax() == len(words) - 1
+
+
+def test_grids_hold_what_they_say():
+    drawn = torch.stack([load_emoji(x) for x in ARTISTS]) / 255
+    grids = draw_grids(20, drawn, torch.Generator().manual_seed(0))
+    assert grids.images.shape == (20, 3, 48, 48)
+    palette = torch.tensor([*COLORS.values()])
+    for image, shown, cell, color in zip(*grids, strict=True):
+        row, column = divmod(int(cell), 2)
+        part = image[:, 24 * row :, 24 * column :][:, :24, :24]
+        assert torch.equal(part[:, 0, 0], palette[color])
+        inside = part[:, 2:-2, 2:-2]
+        assert any(torch.equal(inside, x[shown]) for x in drawn)
+        corners = image[:, ::24, ::24].flatten(1).T
+        assert len(corners.unique(dim=0)) == 4
+
+
+def test_a_cell_is_a_quarter_of_the_positions():
+    marked = mark_cell(torch.tensor([0, 1, 2, 3]), 6).view(4, 6, 6)
+    assert marked[1, :3, 3:].all()
+    assert marked[2, 3:, :3].all()
+    assert (marked.sum((1, 2)) == 9).all()
+    assert marked.any(0).all()
+
+
+def test_the_margin_is_white():
+    whole, shares = load_emoji("noto")[:2], torch.zeros(2, 3, 20, 20)
+    for images, white in ((whole, 255), (shares, 1)):
+        found = pad_emoji(images)
+        assert torch.equal(found[..., 2:-2, 2:-2], images)
+        assert (found[..., :2, :] == white).all()
+        assert (found[..., -2:] == white).all()

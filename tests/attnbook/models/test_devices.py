@@ -52,7 +52,11 @@ from attnbook.attention import (
     space_time,
     tiled,
 )
+<<<<<<< ours
 from attnbook.data import moving_digits, t_maze
+=======
+from attnbook.data import emoji
+>>>>>>> theirs
 from attnbook.diagnose import (
     behavior,
     explanations,
@@ -81,6 +85,7 @@ from attnbook.models import (
     encoder_decoder,
     from_pytorch,
     head_edits,
+    image_text,
     induction_circuit,
     language_model,
     layer_norm,
@@ -537,6 +542,30 @@ def parts_of_graph_attention(p):
     return (
         graph.score_dynamic(rows, rows, edges, a[:, 0]),
         graph.average_neighbors(rows, edges, weights),
+    )
+
+
+@case
+def an_image_and_its_name(p):
+    images, names = p((drawn(B, 3, 48, 48), whole(V, B, 2)))
+    model = made(
+        lambda: image_text.ContrastiveModel(
+            image_text.ConvolutionEncoder(C), V, C
+        )
+    )
+    reader = made(
+        lambda: image_text.GridReader(
+            model.encoder, model.embedding, 4, image_text.UniformAttention
+        )
+    )
+    similarity = p(model)(images, names)
+    reader = p(reader)
+    return (
+        image_text.contrastive_loss(similarity),
+        image_text.rank_pairs(similarity),
+        *reader(reader.read_image(images), names),
+        emoji.mark_cell(names[:, 0], 6),
+        emoji.pad_emoji(images[..., :20, :20]),
     )
 
 
@@ -1364,6 +1393,7 @@ LEFT_OUT = {
             *("models.gguf_files", "models.smollm2"),
             *("models.ctranslate2_files", "models.whisper_tiny"),
             *("models.package_files", "data.spoken_digits", "data.digits"),
+            "data.emoji",
         ),
         "reads files into weights, sounds and images",
     ),
