@@ -52,11 +52,7 @@ from attnbook.attention import (
     space_time,
     tiled,
 )
-<<<<<<< ours
-from attnbook.data import moving_digits, t_maze
-=======
-from attnbook.data import emoji
->>>>>>> theirs
+from attnbook.data import emoji, moving_digits, t_maze
 from attnbook.diagnose import (
     behavior,
     explanations,
