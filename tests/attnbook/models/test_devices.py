@@ -52,12 +52,13 @@ from attnbook.attention import (
     space_time,
     tiled,
 )
-from attnbook.data import emoji, moving_digits, t_maze
+from attnbook.data import emoji, graph_tasks, help_graph, moving_digits, t_maze
 from attnbook.diagnose import (
     behavior,
     explanations,
     heads,
     intervals,
+    neighborhoods,
     reference,
 )
 from attnbook.flash.decoding import attend_paged, attend_split_kv
@@ -80,6 +81,7 @@ from attnbook.models import (
     encoder,
     encoder_decoder,
     from_pytorch,
+    graph_network,
     head_edits,
     image_text,
     induction_circuit,
@@ -529,13 +531,56 @@ def graph_attention(p):
     )
 
 
+@case(reads=True)
+def networks_on_graphs(p):
+    features, links = p((drawn(S, C), whole(S, 2, 4, low=0)))
+    edges = graph_network.join_neighbors(links, S)
+    selves = graph_network.join_selves(links, S)
+    found = []
+    for layer in graph_network.NEIGHBOR_LAYERS.values():
+        model = p(
+            made(lambda layer=layer: graph_network.GraphNetwork(layer, C, 3))
+        )
+        found += model(features, edges), model(features, edges, selves)
+        found.append(model.first.compute_weights(features, edges))
+        found.append(model.first(features, edges))
+    return found
+
+
+@case(reads=True)
+def weights_in_neighborhoods(p):
+    weights, target = p((drawn(4).exp(), torch.tensor([0, 2, 2, 0])))
+    rng = torch.Generator().manual_seed(2)
+    right = weights > 1
+    return (
+        neighborhoods.measure_mass(weights, target, right, 3),
+        neighborhoods.shuffle_within_targets(weights, target, rng),
+    )
+
+
+@case(reads=True)
+def graphs_of_tasks(p):
+    rng = torch.Generator().manual_seed(2)
+    noisy = graph_tasks.draw_noisy_graph(3, 2, 2, rng).to(p.device)
+    lookup = graph_tasks.draw_lookup(2, 3, rng).to(p.device)
+    labels = p(torch.tensor([0, 1, 1, 0]))
+    return *noisy, *lookup, help_graph.draw_labeled(labels, 1, rng)
+
+
 @case
 def parts_of_graph_attention(p):
     rows, edges = p((drawn(H, S, D), whole(S, 2, 7, low=0)))
     a, target = p(drawn(H, 2, D)), edges[1]
     scores = graph.score_static(rows, edges, a)
     weights = graph.softmax_by_target(scores, target, S)
+    layers = [
+        p(made(lambda layer=layer: layer(D, 3, H)))(rows[0], edges)
+        for layer in graph_network.NEIGHBOR_LAYERS.values()
+    ]
     return (
+        *layers,
+        graph_network.join_selves(edges, S),
+        neighborhoods.measure_mass(weights[0], target, scores[0] > 0, S),
         graph.score_dynamic(rows, rows, edges, a[:, 0]),
         graph.average_neighbors(rows, edges, weights),
     )
@@ -1409,6 +1454,13 @@ READ_ON_META = {
     "attention.decay": {"read_decay"},
     "attention.delta_rule": "all",
     "attention.graph": {"attend_graph", "attend_graph_v2", "check_edges"},
+    "data.graph_tasks": "all",
+    "data.help_graph": {"draw_labeled"},
+    "diagnose.neighborhoods": {"shuffle_within_targets"},
+    "models.graph_network": {
+        "join_neighbors",
+        "GraphNetwork",
+    },
     "attention.error_budget": {"share_of_budget", "error_budget"},
     "training.checkpoints": {
         "save_checkpoint",

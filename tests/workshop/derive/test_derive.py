@@ -4,6 +4,7 @@ import random
 
 import pytest
 
+from workshop.derive import help_graph
 from workshop.derive.help_pages import pair_paragraphs, read_paragraphs
 from workshop.derive.neighbours import compute_jaccard, find_nearest, find_words
 
@@ -58,3 +59,24 @@ def test_nearest_agrees_with_comparing_all_pairs(similarity):
         expected.append(best if best >= similarity else 0.0)
     assert find_nearest(sets, similarity) == expected
     assert sum(map(bool, expected)) > 0
+
+
+def test_a_page_of_the_graph_has_its_links_and_its_words():
+    def page(links, words):
+        hrefs = "".join(f'<a href="en-US/text/{x}">x</a>' for x in links)
+        return (
+            '<a href="en-US/text/c.html">menu</a><div id="DisplayArea">'
+            f'{hrefs}<a href="https://x.org/d.html">x</a>'
+            f'<p id="par_1">{words}</p></div>'
+        )
+
+    pages = {
+        "a.html": page(["b.html#x", "a.html", "gone.html"], "rare Sums of it"),
+        "b.html": page([], "sums sums"),
+        "c.html": page(["a.html", "b.html?DbPAR=x"], "sums cells"),
+    }
+    pages |= {f"{i}.html": page([], "sums cells") for i in range(4)}
+    rows, words = help_graph.make_rows(pages, "en-US/text/")
+    assert words == ["cells", "sums"]
+    assert rows[:3] == ["a.html\t1\t1", "b.html\t\t1", "c.html\t0 1\t0 1"]
+    assert len(rows) == 7

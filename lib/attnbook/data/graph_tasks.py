@@ -1,0 +1,128 @@
+"""Graphs drawn so that it is known which neighbors a node should attend to.
+
+`draw_noisy_graph`: a node's features do not tell its class. Some of its
+neighbors are right and show the class, the others show random classes. Every
+node has a topic, and the right neighbors are those with the node's own topic.
+
+`draw_lookup`: a query has an attribute, a key an attribute and a value, and all
+keys are neighbors of all queries. The query's class is the value of the key
+with the same attribute.
+
+Source: the lookup is DictionaryLookup of Brody, Alon and Yahav (2022), section
+    4.1, https://arxiv.org/abs/2105.14491. Departures: one-hot features instead
+    of embeddings, and values that can be equal. If all are different, it is
+    enough to attend to every key but the right one.
+Axes: N nodes, E edges, T nodes to classify, I width of the features
+"""
+
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+CLASSES, TOPICS, NEIGHBORS = 4, 4, 8
+NOISE = 0.3  # standard deviation of what is added to every feature
+
+
+class GraphTask(NamedTuple):
+    """A graph, nodes to classify, and the neighbors that tell their class.
+
+    The nodes to classify are the first T.
+
+    Attributes:
+        features: (N, I).
+        edges: (2, E), from sources to the nodes to classify.
+        labels: (T,) the class of each node to classify.
+        right: (E,) whether the source of an edge tells the target's class.
+    """
+
+    features: Float[Tensor, "N I"]
+    edges: Int[Tensor, "2 E"]
+    labels: Int[Tensor, " T"]
+    right: Bool[Tensor, " E"]
+
+    def to(self, device: torch.device | str) -> "GraphTask":
+        """Return the graph on a device."""
+        return GraphTask(*(x.to(device) for x in self))
+
+
+def draw_noisy_graph(
+    targets: int, asked: int, wrong: int, rng: torch.Generator
+) -> GraphTask:
+    """Return nodes with 8 neighbors each, of which some are wrong.
+
+    A source has the features of its class and of its topic, a node to classify
+    those of its topic alone; all are noisy.
+
+    Args:
+        targets: T.
+        asked: how many topics the nodes to classify have. If it is 1, the
+            right sources are those with the first topic; otherwise the topics
+            of source and target must be compared.
+        wrong: how many of the 8 neighbors are wrong.
+        rng: draws it; the graph is on its device.
+
+    Raises:
+        ValueError: if there are not so many topics or neighbors.
+    """
+    require_between("topics", asked, 1, TOPICS)
+    require_between("wrong neighbors", wrong, 0, NEIGHBORS)
+    by_rng: dict[str, Any] = {"generator": rng, "device": rng.device}
+    shape = targets, NEIGHBORS
+    labels = torch.randint(CLASSES, (targets, 1), **by_rng)
+    topics = torch.randint(asked, (targets, 1), **by_rng)
+    others = torch.randint(TOPICS - 1, shape, **by_rng)
+    right = (torch.arange(NEIGHBORS, device=rng.device) >= wrong).expand(shape)
+    shown = torch.where(right, labels, torch.randint(CLASSES, shape, **by_rng))
+    seen = torch.where(right, topics, others + (others >= topics))
+    nothing = torch.zeros(targets, CLASSES, device=rng.device)
+    own = torch.cat([nothing, F.one_hot(topics[:, 0], TOPICS)], dim=1)
+    of_sources = torch.cat(
+        [F.one_hot(shown, CLASSES), F.one_hot(seen, TOPICS)], dim=-1
+    )
+    features = torch.cat([own, of_sources.flatten(0, 1)])
+    sources = torch.arange(right.numel(), device=rng.device)
+    edges = torch.stack([targets + sources, sources // NEIGHBORS])
+    noise = NOISE * torch.randn(features.shape, **by_rng)
+    return GraphTask(features + noise, edges, labels[:, 0], right.flatten())
+
+
+def draw_lookup(graphs: int, size: int, rng: torch.Generator) -> GraphTask:
+    """Return lookups of `size` queries in `size` keys, not connected.
+
+    Args:
+        graphs: how many lookups.
+        size: how many queries and keys one has; T is graphs · size.
+        rng: draws the attributes, all different in a lookup, and the values;
+            the graph is on its device.
+    """
+    by_rng: dict[str, Any] = {"generator": rng, "device": rng.device}
+    asked, held = (
+        torch.rand(graphs, size, **by_rng).argsort(dim=1) for _ in range(2)
+    )
+    values = torch.randint(size, (graphs, size), **by_rng)
+    same = asked[:, :, None] == held[:, None, :]  # (graphs, queries, keys)
+    labels = (same * values[:, None, :]).sum(dim=-1)
+    attributes = F.one_hot(torch.cat([asked.flatten(), held.flatten()]), size)
+    shown = F.one_hot(values.flatten(), size)
+    shown = torch.cat([torch.zeros_like(shown), shown])
+    queries = torch.arange(graphs * size, device=rng.device)
+    targets = queries.view(graphs, size, 1).expand(same.shape)
+    sources = queries.view(graphs, 1, size).expand(same.shape) + len(queries)
+    return GraphTask(
+        torch.cat([attributes, shown], dim=1).float(),
+        torch.stack([sources.flatten(), targets.flatten()]),
+        labels.flatten(),
+        same.flatten(),
+    )
+
+
+def require_between(name: str, value: int, low: int, high: int) -> None:
+    """Raise ValueError if a number of something is too small or too large."""
+    if not low <= value <= high:
+        raise ValueError(
+            f"the number of {name} must be between {low} and {high}, not "
+            f"{value}"
+        )
