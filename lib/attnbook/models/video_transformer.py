@@ -35,7 +35,7 @@ Attention = type[JointAttention]
 JOINT: tuple[Attention, Attention] = (JointAttention, JointAttention)
 FACTORIZED: tuple[Attention, Attention] = (SpaceAttention, TimeAttention)
 SPACE_ONLY: tuple[Attention, Attention] = (SpaceAttention, SpaceAttention)
-CONTRAST = 3.0  # factor of the first queries and keys
+CONTRAST, BRIGHTNESS = 3.0, 4.0  # factors of initial weights
 
 
 class FrameEncoder(nn.Module):
@@ -197,15 +197,16 @@ class VideoTransformer(nn.Module):
         )
         self.norm = LayerNorm(width)
         self.output = nn.Linear(width, classes)
-        self.sharpen()
+        self.scale_up()
 
     @torch.no_grad()
-    def sharpen(self) -> None:
-        """Scale up the projections of queries and keys, before training.
+    def scale_up(self) -> None:
+        """Scale up the projections of pixels, queries and keys, once.
 
         With PyTorch's initial values, all weights of a query are nearly equal,
-        and the training on moving digits does not start within 900 steps.
+        and a model did not begin to learn directions within 900 steps.
         """
+        self.embed.weight *= BRIGHTNESS
         for layer in self.modules():
             if isinstance(layer, JointAttention):
                 layer.attention.query.weight *= CONTRAST
