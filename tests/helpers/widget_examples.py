@@ -13,6 +13,7 @@ from attnbook.widgets.cost_calculator import CostCalculator
 from attnbook.widgets.head_explorer import SCORES, HeadExplorer
 from attnbook.widgets.mask_builder import MaskBuilder
 from attnbook.widgets.pattern_explorer import PatternExplorer
+from attnbook.widgets.picture_and_sound import PictureAndSound
 from attnbook.widgets.position_explorer import PositionExplorer
 from attnbook.widgets.soft_lookup import COLORS, SoftLookup
 from attnbook.widgets.tile_stepper import TileStepper
@@ -94,6 +95,42 @@ def make_head_explorer(tokens, layers=3, per_layer=2, **given):
     return HeadExplorer(maps, **given)
 
 
+def make_picture_and_sound(words, **given):
+    """Return a picture, and a sound whose letters have equal weights."""
+    picture = {
+        "kind": "picture",
+        "title": words[0],
+        "gray": ["00f0", "0ff0", "0000"],
+        "grid": [3, 2],
+        "steps": [
+            {
+                "label": words[0],
+                "part": words[-1],
+                "thousandths": [100, 300, 0, 600, 0, 0],
+                "box": [0, 1, 2, 3],
+            }
+        ],
+    }
+    steps = [
+        {
+            "label": word,
+            "part": words[0],
+            "thousandths": [1000 // len(words)] * len(words),
+            "box": [0, s, 2, s + 1.5],
+        }
+        for s, word in enumerate(words)
+    ]
+    sound = {
+        "kind": "sound",
+        "title": " ".join(words),
+        "gray": ["0f" * len(words), "8c" * len(words)],
+        "grid": [1, len(words)],
+        "milliseconds": 80 * len(words),
+        "steps": steps,
+    }
+    return PictureAndSound([picture, sound], **given)
+
+
 def make_lookup(label):
     """Return a soft lookup whose first key has this label."""
     return SoftLookup([{**COLORS[0], "label": label}, *COLORS[1:]])
@@ -112,6 +149,7 @@ GIVEN = {
     "pattern_explorer": make_pattern_explorer(
         [f" word{t}" for t in range(16)], window=4
     ),
+    "picture_and_sound": make_picture_and_sound(["o", "n", "e"], item=1),
     "translation_map": make_translation_map(["i", "am"], ["je", "suis"]),
 }
 
@@ -143,6 +181,7 @@ HOSTILE = {
     "cost_calculator": make_calculator(MARKUP),
     "head_explorer": make_head_explorer([MARKUP, "am"]),
     "pattern_explorer": make_pattern_explorer([MARKUP, "am"], window=1),
+    "picture_and_sound": make_picture_and_sound([MARKUP, "am"], item=1),
     "soft_lookup": make_lookup(MARKUP),
     "translation_map": make_translation_map([MARKUP, "am"], [MARKUP, "b"]),
 }
@@ -158,6 +197,7 @@ WIDE = {
     "pattern_explorer": make_pattern_explorer(
         [LONG_WORD, *(f"word{t}" for t in range(63))], block=8, random_blocks=2
     ),
+    "picture_and_sound": make_picture_and_sound([LONG_WORD, *WORDS], item=1),
     "position_explorer": PositionExplorer("sinusoidal", width=32, base=5e5),
     "soft_lookup": make_lookup(LONG_WORD),
     "tile_stepper": TileStepper(T=10, S=10, rows=3, columns=10, step=4),

@@ -24,6 +24,7 @@ STILL = (
     "head_explorer",
     "mask_builder",
     "pattern_explorer",
+    "picture_and_sound",
     "soft_lookup",
     "tile_stepper",
 )
@@ -77,6 +78,15 @@ INVALID = [
         {"layers": 2, "per_layer": 2, "heads": [None, {"title": BAD}],
          "sentences": [None, {"tokens": ["a", None, 3], "losses": [1e308]}],
          "layer": "x", "score": BAD, "query": "NaN", "sentence": {}},
+    )),
+    *(("picture_and_sound", given, "text=There is no", 1) for given in (
+        {}, {"items": "x"}, {"items": [None, {"gray": ["0"]}, {"steps": [{}]}]},
+    )),
+    *(("picture_and_sound", given, ".ps-picture", 1) for given in (
+        {"items": [{"gray": [BAD, None], "steps": [None, {"label": BAD}]}]},
+        {"items": [{"gray": ["f"], "kind": BAD, "grid": ["NaN", 1e9],
+                    "steps": [{"box": [3, "x"], "thousandths": [{}, 1e308]}]}],
+         "item": "NaN", "step": {}},
     )),
     *(("cost_calculator", given, "text=There is no", 1) for given in (
         {}, {"models": [None, 3], "devices": "x"}, {"models": [{"name": BAD}]},
