@@ -88,7 +88,12 @@ def train_network(trial: Trial, seed: int) -> GraphNetwork:
     inputs, width = trial.draw(rng).features.shape[1], WIDTH // trial.heads
     with use_seed(seed):
         model = GraphNetwork(
-            NEIGHBOR_LAYERS[kind], inputs, trial.classes, width, trial.heads, 0
+            NEIGHBOR_LAYERS[kind],
+            inputs,
+            trial.classes,
+            width,
+            trial.heads,
+            0.0,
         )
 
     def compute_loss(task: GraphTask) -> Float[Tensor, ""]:
