@@ -10,6 +10,7 @@ check ran, and so that it cannot end or change the process of the cells.
 
 import contextlib
 import dataclasses
+import importlib
 import io
 import json
 import linecache
@@ -39,9 +40,12 @@ from attnbook.grade import (
 )
 from attnbook.grade.clock import Clock
 
-# Once, in the process that all others are forked from.
+# Once, in the process that all others are forked from: each attempt would
+# import `numpy.random` anew, to seed it, and most notebooks import jaxtyping.
 backward_pass.preload_backward()
 submission.parse_cell("")
+for module in ("jaxtyping", "numpy.random"):
+    importlib.import_module(module)
 SIZE, SECONDS = struct.Struct("!Q"), messages.SECONDS
 
 

@@ -85,6 +85,11 @@ class PeakMeter(TorchDispatchMode):
         self.held: dict[int, tuple[StorageWeakRef, int]] = {}
         self.held_bytes = 0
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Leave PyTorch's compiler out, whose import takes a second."""
+        return False
+
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         """Run an operation, and record which tensors exist after it."""
         made = func(*args, **(kwargs or {}))
