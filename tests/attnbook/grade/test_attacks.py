@@ -38,6 +38,7 @@ pytestmark = [
 ]
 SOCKETS = """
 import gc, socket, struct
+gc.unfreeze()
 def send(raw):
     for x in gc.get_objects():
         try:
@@ -89,7 +90,7 @@ ATTACKS = {
         "class A: pass\na = A()\nweakref.finalize(a, os._exit, 0)",
     ),
     "the checker, found by gc": (
-        "import gc, types\nfor m in gc.get_objects():\n"
+        "import gc, types\ngc.unfreeze()\nfor m in gc.get_objects():\n"
         " if isinstance(m, types.ModuleType) and 'attnbook' in m.__name__:\n"
         "  for n in ('find_difference', 'judge', 'is_same_outcome',"
         " 'is_unchanged', 'are_equal'):\n"
