@@ -248,7 +248,8 @@ class PictureAndSound(BookWidget):
         return (
             f"<figure><figcaption>{finding[:1].upper()}{finding[1:]}. The true "
             "place is the box around a digit, or the time in which a word is "
-            "spoken.</figcaption><table><thead><tr><th>picture or sound</th>"
-            "<th>steps</th><th>weight on the true place</th><th>equal weights"
-            f"</th></tr></thead><tbody>{body}</tbody></table></figure>"
+            "spoken. These are single examples, not a test set.</figcaption>"
+            "<table><thead><tr><th>picture or sound</th><th>steps</th>"
+            "<th>weight on the true place</th><th>equal weights</th></tr>"
+            f"</thead><tbody>{body}</tbody></table></figure>"
         )

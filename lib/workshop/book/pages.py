@@ -35,6 +35,7 @@ MEASURES = {
 LOADERS = {
     "language_model": "attnbook.training.character_model import",
     "minilm_maps": "attnbook.data.minilm import",
+    "picture_and_sound": "attnbook.data.picture_and_sound import",
     "smollm2_head_explorer": "attnbook.data.smollm2_head_maps import",
 }
 HEAD = """# Evidence
