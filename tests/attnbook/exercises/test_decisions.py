@@ -38,6 +38,7 @@ DIAGNOSES = {
     ("flash_attention", "check_tiled_fault"),
     ("efficient_attention", "check_linear_fault"),
     ("reading_heads", "check_ablation_fault"),
+    ("beyond_text", "check_graph_fault"),
 }
 SEEDS = range(FIRST, FIRST + 5)
 WIDER = 2 * 3**0.5  # attnbook.exercises.tolerance derives it
