@@ -258,6 +258,27 @@ RULES = (
         "no entry of the bias is 0: without heads, all entries are 0 or none",
     ),
     (
+        "patches",
+        r"_require_division",
+        REFUSED,
+    ),
+    (
+        "gated_cross_attention",
+        r"raise|W_value\.shape|f'values of",
+        REFUSED,
+    ),
+    (
+        "graph_fault",
+        r"^arguments: differ\(",
+        "whether two tensors differ has no order",
+    ),
+    (
+        "graph_fault",
+        r"number: (0 → 1|4 → 5)|^keyword: torch\.randn",
+        "other random numbers, and a graph with another node, show the same "
+        "fault",
+    ),
+    (
         "head_kind",
         r"number: (9 → 10|5 → 6|6 → 7|20 → 21|30 → 31|1 → 2)",
         "other tokens that occur once show the same, and so does the position "

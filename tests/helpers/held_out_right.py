@@ -1563,6 +1563,139 @@ def kind_by_votes(head, ids):
     return 3 if 3 in votes and 0 not in votes else min(votes)
 
 
+# Beyond text.
+
+
+several(
+    "beyond_text.check_patches",
+    vmap_and_unfold=lambda images, size: torch.vmap(
+        lambda x: F.unfold(x[None], size, stride=size)[0].T
+    )(images),
+    split_twice=lambda images, size: torch.stack(
+        [
+            cell.flatten(1)
+            for band in images.split(size, 2)
+            for cell in band.split(size, 3)
+        ],
+        1,
+    ),
+    unflatten=lambda images, size: (
+        images.unflatten(3, (-1, size))
+        .unflatten(2, (-1, size))
+        .permute(0, 2, 4, 1, 3, 5)
+        .flatten(3)
+        .flatten(1, 2)
+    ),
+)
+
+
+@right("beyond_text.check_graph_attention", "sorted targets, in groups")
+def graph_in_groups(features, edges, weight, a):
+    h = torch.einsum("fi,ni->nf", weight, features)
+    rows = [torch.zeros_like(h[0])] * len(h)
+    for node in edges[1].unique().tolist():
+        values = h[edges[0, edges[1] == node]]
+        scores = F.leaky_relu(torch.mv(values, a[0]) + h[node].dot(a[1]), 0.2)
+        rows[node] = torch.einsum("e,ef->f", torch.softmax(scores, 0), values)
+    return torch.stack(rows)
+
+
+@right("beyond_text.check_graph_attention", "logarithms of sums")
+def graph_by_logsumexp(features, edges, weight, a):
+    h = features.matmul(weight.t())
+    if not edges.numel():
+        return torch.zeros_like(h)
+    both = torch.cat([h[edges[0]], h[edges[1]]], 1)
+    scores = F.leaky_relu(both @ a.flatten(), 0.2)
+    table = torch.full((len(h), len(scores)), -torch.inf)
+    table[edges[1], torch.arange(len(scores))] = 0.0
+    total = (table + scores).logsumexp(1)[edges[1]]
+    return table.exp() * (scores - total).exp() @ h[edges[0]]
+
+
+@right("beyond_text.check_gated_cross_attention", "vmap")
+def gated_by_vmap(text, image, W_query, W_key, W_value, gate):
+    def one(words, patches):
+        scores = words @ W_query.T @ W_key @ patches.T
+        weights = F.softmax(scores.div(math.sqrt(W_query.shape[0])), -1)
+        return words.add(weights @ patches @ W_value.T * gate.tanh())
+
+    return torch.vmap(one)(text, image)
+
+
+@right("beyond_text.check_gated_cross_attention", "keys and values at once")
+def gated_from_one_projection(text, image, W_query, W_key, W_value, gate):
+    key, value = (image @ torch.cat([W_key, W_value]).T).split(
+        [len(W_key), len(W_value)], -1
+    )
+    query = text @ (W_query / len(W_query) ** 0.5).T
+    weights = torch.softmax(query @ key.transpose(-1, -2), dim=2)
+    return torch.lerp(text, text + weights @ value, gate.tanh())
+
+
+@right("beyond_text.check_space_time_counts", "loops over pairs of tokens")
+def counts_by_loops(frames, height, width, size):
+    n = sum(1 for _ in range(height // size) for _ in range(width // size))
+    order = [(t, s) for t in range(frames) for s in (0, t)]
+    earlier = sum(1 for t in range(frames) for s in range(frames) if s <= t)
+    return [
+        len(order) // 2 * n,
+        (frames * n) * (frames * n),
+        frames * n * n + n * frames * frames,
+        frames * n * n + n * earlier,
+        earlier * n * n,
+    ]
+
+
+@right("beyond_text.check_graph_fault", "from the empty graph on")
+def graph_fault_step_by_step(layer, features, edges):
+    rng = torch.Generator().manual_seed(21)
+    x = torch.randn(7, features.shape[-1], generator=rng)
+
+    def run(sources, targets):
+        return layer(x, torch.tensor([sources, targets], dtype=torch.long))
+
+    nothing = run([], [])
+    if nothing.abs().sum() > 0:
+        moved = run([6], [0])[0]
+        return 4 if (moved - nothing[6]).norm() > 1e-4 else 6
+    values = torch.stack([run([i], [5])[5] for i in range(5)])
+    if not values.any():
+        return 3
+    if (run([0, 1], [5, 6])[5] - values[0]).norm() > 1e-4:
+        return 2
+    got = run([*range(5)], [5] * 5)[5]
+    if (got - values.sum(0)).norm() < 1e-4:
+        return 1
+    return 5 if (got - values.mean(0)).norm() < 1e-4 else 0
+
+
+@right("beyond_text.check_map_kind", "one property at a time")
+def map_kind_by_properties(attend, picture):
+    gray = torch.full((60, 60), 0.5)
+    rest = attend(gray)
+    if rest.max() - rest.min() > 1e-4:
+        return 3 if rest[7, 7] == rest.max() else 4
+    gray[20:40, 20:40] = 0.0
+    down = attend(gray)
+    if down[7, 7] < rest[7, 7] and down[5, 5] < rest[5, 5]:
+        return 1
+    return 0 if down[7, 7] > down[0, 0] else 2
+
+
+@right("beyond_text.check_map_kind", "the place of the largest weight")
+def map_kind_by_peak(attend, picture):
+    canvas = torch.ones(52, 60)
+    canvas[31:41, 43:53] = 0.0
+    weights = attend(canvas)
+    row, column = divmod(int(weights.argmax()), 15)
+    if weights.max() < 1.01 * weights[0, 0] and weights[0, 0] < 0.05:
+        return 1
+    if row < 3:
+        return 4
+    return 3 if (row, column) == (6, 7) else 2 if weights[8, 11] < 0.05 else 0
+
+
 def main() -> None:
     """Print what is refused on some draw, and the counts by exercise."""
     counts: Counter = Counter()

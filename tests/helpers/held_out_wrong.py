@@ -1058,6 +1058,112 @@ def kind_by_the_first_hit(head, ids):
     return {21: 0, 20: 1, 0: 4}.get(seen, 2)
 
 
+# Beyond text.
+
+
+@wrong("beyond_text.check_patches", "batch")
+def patches_of_a_long_image(images, size):
+    """Stack the images of a batch below each other, and cut that image."""
+    B, C, H, W = images.shape
+    tall = images.permute(1, 0, 2, 3).reshape(1, C, B * H, W)
+    found = F.unfold(tall, size, stride=size).mT
+    return found.reshape(B, found.shape[1] // B, -1).roll(1, 0)
+
+
+@wrong("beyond_text.check_patches", "axes")
+def patches_of_square_images(images, size):
+    """Assume that images are as wide as high."""
+    B, C, H, _ = images.shape
+    n = H // size
+    cells = images.reshape(B, C, n, size, -1, size)
+    return cells.permute(0, 2, 4, 1, 3, 5).reshape(B, n * n, -1)
+
+
+@wrong("beyond_text.check_graph_attention", "positions")
+def graph_with_a_floor(features, edges, weight, a):
+    """Add a small number to the sum of the exponentials."""
+    h = features @ weight.T
+    s, t = edges
+    e = F.leaky_relu(h[s] @ a[0] + h[t] @ a[1], 0.2).exp()
+    total = torch.zeros(len(h)).index_add(0, t, e) + 0.01
+    return torch.zeros_like(h).index_add(0, t, (e / total[t])[:, None] * h[s])
+
+
+@wrong("beyond_text.check_graph_attention", "axes")
+def graph_both_ways(features, edges, weight, a):
+    """Take the graph as undirected."""
+    h = features @ weight.T
+    s, t = torch.cat([edges, edges.flip(0)], 1)
+    e = F.leaky_relu(h[s] @ a[0] + h[t] @ a[1], 0.2)
+    table = torch.full((len(h), len(s)), -torch.inf)
+    table[t, torch.arange(len(s))] = e
+    return table.softmax(1).nan_to_num(0.0) @ h[s]
+
+
+@wrong("beyond_text.check_gated_cross_attention", "batch")
+def gated_over_the_batch(text, image, W_query, W_key, W_value, gate):
+    """Let each text attend to the patches of all images."""
+    every = image.flatten(0, 1)
+    scores = text @ W_query.T @ (every @ W_key.T).T * W_key.shape[0] ** -0.5
+    return text + gate.tanh() * (scores.softmax(-1) @ every @ W_value.T)
+
+
+@wrong("beyond_text.check_gated_cross_attention", "positions")
+def gated_causally(text, image, W_query, W_key, W_value, gate):
+    """Let word t attend to the first t + 1 patches."""
+    scores = text @ W_query.T @ (image @ W_key.T).mT * W_key.shape[0] ** -0.5
+    hidden = torch.ones_like(scores, dtype=torch.bool).triu(1)
+    weights = scores.masked_fill(hidden, -torch.inf).softmax(-1)
+    return text + gate.tanh() * (weights @ image @ W_value.T)
+
+
+@wrong("beyond_text.check_space_time_counts", "axes")
+def counts_of_square_frames(frames, height, width, size):
+    """Assume that frames are as wide as high."""
+    n, t = (height // size) ** 2, frames
+    pairs = t * (t + 1) // 2
+    space = t * n * n
+    return [
+        t * n,
+        (t * n) ** 2,
+        space + n * t * t,
+        space + n * pairs,
+        pairs * n * n,
+    ]
+
+
+@wrong("beyond_text.check_graph_fault", "axes")
+def graph_fault_of_a_star(layer, features, edges):
+    """Try only a star, where all edges lead to one node."""
+    x = torch.linspace(-1, 1, 4 * features.shape[1]).sin().view(4, -1)
+    none = torch.zeros(2, 0, dtype=torch.long)
+    if layer(x, none).any():
+        one = layer(x, torch.tensor([[0], [1]]))[1]
+        return 4 if (one - layer(x, none)[0]).abs().max() > 1e-4 else 6
+    single = [layer(x, torch.tensor([[i], [3]]))[3] for i in range(3)]
+    star = layer(x, torch.tensor([[0, 1, 2], [3, 3, 3]]))[3]
+    if not star.any():
+        return 3
+    total = sum(single)
+    if (star - total).abs().max() < 1e-4:
+        return 1
+    return 5 if (3 * star - total).abs().max() < 1e-4 else 0
+
+
+@wrong("beyond_text.check_map_kind", "axes")
+def map_kind_by_the_peak_only(attend, picture):
+    """Paint a thin dark frame, and look where the largest weight is."""
+    canvas = torch.ones(60, 60)
+    canvas[40:52, 40:52] = 0.0
+    canvas[41:51, 41:51] = 1.0
+    row, column = divmod(int(attend(canvas).argmax()), 15)
+    if (row, column) == (7, 7):
+        return 3
+    if row > 8:
+        return 0
+    return 1 if row + column == 0 else 4
+
+
 def find(where: str) -> Exercise:
     """Return an exercise by its module and its name."""
     from workshop.book.catalogue import list_entries

@@ -198,7 +198,7 @@ def connect(layer, features, *pairs):
 
 
 def far(a, b):
-    return bool((a - b).abs().max() > 1e-3)
+    return bool((a - b).abs().max() > 1e-4)
 
 
 def fault_by_one_graph_at_a_time(layer, features, edges):
@@ -209,21 +209,20 @@ def fault_by_one_graph_at_a_time(layer, features, edges):
         cycle = [(i, (i + 1) % 6) for i in range(6)]
         own, moved = connect(layer, x), connect(layer, x, *cycle)
         return 4 if far(moved, own.roll(1, 0)) else 6
-    single = [connect(layer, x, (i, 5)) for i in range(2)]
+    single = [connect(layer, x, (i, 5)) for i in range(3)]
     if not single[0][5].any():
         return 3
-    pair = connect(layer, x, (0, 5), (1, 5))[5]
-    if not far(pair, single[0][5] + single[1][5]):
+    every, total = connect(layer, x, *((i, 5) for i in range(3))), sum(single)
+    if not far(every[5], total[5]):
         return 1
     if far(connect(layer, x, (0, 5), (2, 3))[5], single[0][5]):
         return 2
-    mean = (single[0][5] + single[1][5]) / 2
-    return 0 if far(pair, mean) else 5
+    return 0 if far(every[5], total[5] / 3) else 5
 
 
-def fault_from_equal_features(layer, features, edges):
-    x = torch.zeros(3, features.shape[1])
-    x[0], x[1] = 1.0, torch.linspace(-3, 2, features.shape[1])
+def fault_from_a_path(layer, features, edges):
+    x = torch.linspace(-1, 1, 3 * features.shape[1]).cos().view(3, -1)
+    x = x * torch.tensor([1.5, -1.0, 0.5])[:, None]
     empty, path = connect(layer, x), connect(layer, x, (0, 1), (1, 2))
     if empty.any():
         return (
@@ -236,19 +235,20 @@ def fault_from_equal_features(layer, features, edges):
     value = connect(layer, x, (0, 1))[1]
     if far(path[1], value):
         return 2
-    other = connect(layer, x, (1, 2))[2]
-    both = connect(layer, x, (0, 2), (1, 2))[2]
-    if not far(both, value + other):
+    three = (0, 2), (1, 2), (2, 2)
+    total = sum(connect(layer, x, edge)[2] for edge in three)
+    both = connect(layer, x, *three)[2]
+    if not far(both, total):
         return 1
-    return 0 if far(both, (value + other) / 2) else 5
+    return 0 if far(both, total / 3) else 5
 
 
 def fault_by_table(layer, features, edges):
     rng = torch.Generator().manual_seed(3)
     x = torch.randn(5, features.shape[1], generator=rng)
     none, one = connect(layer, x), connect(layer, x, (0, 1))
-    two = connect(layer, x, (2, 1))
-    both = connect(layer, x, (0, 1), (2, 1))
+    two = connect(layer, x, (2, 1)) + connect(layer, x, (3, 1))
+    both = connect(layer, x, (0, 1), (2, 1), (3, 1))
     apart = connect(layer, x, (0, 1), (3, 4))
     facts = {
         6: none.any() and not far(none[0], one[1]),
@@ -256,13 +256,13 @@ def fault_by_table(layer, features, edges):
         3: not one[1].any(),
         2: far(apart[1], one[1]),
         1: not far(both[1], one[1] + two[1]),
-        5: not far(both[1] + both[1], one[1] + two[1]),
+        5: not far(3 * both[1], one[1] + two[1]),
     }
     return next((number for number, seen in facts.items() if seen), 0)
 
 
 def fault_with_repeated_edges(layer, features, edges):
-    """In a right layer, an edge that occurs twice has the weight of two."""
+    """A star shows the wrong softmax over sources, a fork the one over all."""
     rng = torch.Generator().manual_seed(5)
     x = torch.randn(4, features.shape[1], generator=rng)
     if connect(layer, x)[3].any():
@@ -275,9 +275,9 @@ def fault_with_repeated_edges(layer, features, edges):
     if far(star[1], value):
         fork = connect(layer, x, (0, 1), (2, 3))
         return 2 if far(fork[1], value) else 1
-    both = connect(layer, x, (0, 1), (2, 1))[1]
-    other = connect(layer, x, (2, 1))[1]
-    return 5 if not far(both, (value + other) / 2) else 0
+    three = [(0, 1), (0, 1), (2, 1), (3, 1)]
+    mean = sum(connect(layer, x, edge)[1] for edge in three) / 4
+    return 5 if not far(connect(layer, x, *three)[1], mean) else 0
 
 
 def kind_by_two_pictures(attend, picture):
@@ -327,7 +327,7 @@ def kind_by_regression(attend, picture):
     canvas[20:32, 28:40] = 0.0
     canvas[20:32, 4:16] = torch.rand(12, 12, generator=rng) / 2 + 0.5
     logs = attend(canvas).log()
-    if (logs[1, 1] - logs[1, 9]).abs() > 0.01:  # empty, and at unequal distances of (0, 0)
+    if (logs[1, 1] - logs[1, 9]).abs() > 0.01:
         return 4
     if logs[4, 5] > logs[0, 0] + 0.1:
         return 3
@@ -368,7 +368,7 @@ ANSWERS = {
     ],
     "check_graph_fault": [
         ("one graph at a time", fault_by_one_graph_at_a_time),
-        ("three nodes and a path", fault_from_equal_features),
+        ("three nodes and a path", fault_from_a_path),
         ("a table of facts", fault_by_table),
         ("a star", fault_with_repeated_edges),
         (

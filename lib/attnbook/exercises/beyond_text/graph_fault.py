@@ -123,17 +123,20 @@ def graph_fault(
         return 3
     if differ(run((0, 2), (1, 3))[2], one[2]):
         return 2
-    other, both = run((1, 2))[2], run((0, 2), (1, 2))[2]
-    if not differ(both, one[2] + other):
+    three = (0, 2), (1, 2), (3, 2)
+    total = sum(run(edge)[2] for edge in three)
+    together = run(*three)[2]
+    if not differ(together, total):
         return 1
-    return 0 if differ(2 * both, one[2] + other) else 5
+    return 0 if differ(3 * together, total) else 5
 
 
 def draw(rng: torch.Generator) -> tuple[Case, ...]:
-    """Right layers first, then every fault, with one edge and with a ring."""
+    """A right layer first; a few given one edge, and all given a ring."""
 
     def case(built_in: str, nodes: int, wide: int) -> Case:
-        numbers = draw_normal(rng, 3, wide), draw_normal(rng, 2, 3)
+        weight, a = draw_normal(rng, 3, wide), draw_normal(rng, 2, 3)
+        numbers = weight / wide**0.5, a / 2  # no weight is close to 0 or 1
         after = torch.arange(1, nodes)
         edges = torch.stack([after - 1, after])
         if nodes > 2:
@@ -143,9 +146,9 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
         layer = GraphLayer(built_in, numbers)
         return Case(tries, (layer, draw_normal(rng, nodes, wide), edges))
 
-    sizes = (2, 4), (5, 3)
-    cases = tuple(case(kind, *size) for kind in FAULTS for size in sizes)
-    return shuffle_cases(cases, rng)
+    kinds = [*FAULTS]
+    few = [case(kinds[number], 2, 4) for number in (0, 3, 4)]
+    return shuffle_cases((*few, *(case(kind, 5, 3) for kind in kinds)), rng)
 
 
 def find_fault_of_example(
@@ -197,22 +200,22 @@ check_graph_fault = Exercise(
         Mistake(
             "equal-weights-not-tested",
             "equal weights not noticed",
-            "it does not notice equal weights: compare the output of two edges "
-            "with the mean of the outputs of each",
+            "it does not notice equal weights: compare the output of several "
+            "edges with the mean of the outputs of each",
             edit_solution(
                 graph_fault,
-                "0 if differ(2 * both, one[2] + other) else 5 → 0",
+                "0 if differ(3 * together, total) else 5 → 0",
             ),
         ),
         Mistake(
             "sum-not-tested",
             "softmax over sources not noticed",
             "it does not notice a softmax over the edges out of a source. With "
-            "one edge out of each source, all weights are 1, and two edges "
-            "into a node give the sum of what each gives alone",
+            "one edge out of each source, all weights are 1, and edges into a "
+            "node give the sum of what each gives alone",
             edit_solution(
                 graph_fault,
-                "if not differ(both, one[2] + other) → if False",
+                "if not differ(together, total) → if False",
             ),
         ),
         Mistake(
