@@ -262,11 +262,7 @@ RULES = (
         r"_require_division",
         REFUSED,
     ),
-    (
-        "gated_cross_attention",
-        r"raise|W_value\.shape|f'values of",
-        REFUSED,
-    ),
+    ("gated_cross_attention", r"number: (0 → 1|1 → 2)", REFUSED),
     (
         "graph_fault",
         r"^arguments: differ\(",
@@ -274,9 +270,19 @@ RULES = (
     ),
     (
         "graph_fault",
-        r"number: (0 → 1|4 → 5)|^keyword: torch\.randn",
-        "other random numbers, and a graph with another node, show the same "
-        "fault",
+        r"^(number|keyword: torch\.randn|arguments: run)",
+        "other random numbers and other edges show the same fault",
+    ),
+    (
+        "graph_fault",
+        r"^method: .*\.any → ",
+        "no entry of W h is 0: of a node's output, all entries are 0 or none",
+    ),
+    (
+        "map_kind",
+        r"^number|^comparison: weights > ",
+        "a square that is a pixel smaller and other patches of the background "
+        "show the same, and no weight is as large as the bound",
     ),
     (
         "head_kind",

@@ -1607,7 +1607,7 @@ def graph_by_logsumexp(features, edges, weight, a):
         return torch.zeros_like(h)
     both = torch.cat([h[edges[0]], h[edges[1]]], 1)
     scores = F.leaky_relu(both @ a.flatten(), 0.2)
-    table = torch.full((len(h), len(scores)), -torch.inf)
+    table = torch.full((len(h), len(scores)), -1e30)
     table[edges[1], torch.arange(len(scores))] = 0.0
     total = (table + scores).logsumexp(1)[edges[1]]
     return table.exp() * (scores - total).exp() @ h[edges[0]]
@@ -1678,9 +1678,8 @@ def map_kind_by_properties(attend, picture):
         return 3 if rest[7, 7] == rest.max() else 4
     gray[20:40, 20:40] = 0.0
     down = attend(gray)
-    if down[7, 7] < rest[7, 7] and down[5, 5] < rest[5, 5]:
-        return 1
-    return 0 if down[7, 7] > down[0, 0] else 2
+    inside = float(down[7, 7] / down[0, 0])
+    return 2 if abs(inside - 1) < 1e-3 else 0 if inside > 1 else 1
 
 
 @right("beyond_text.check_map_kind", "the place of the largest weight")
