@@ -259,7 +259,7 @@ RULES = (
     ),
     (
         "patches",
-        r"_require_division",
+        r"require_division",
         REFUSED,
     ),
     ("gated_cross_attention", r"number: (0 → 1|1 → 2)", REFUSED),

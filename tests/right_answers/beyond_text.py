@@ -225,11 +225,7 @@ def fault_from_a_path(layer, features, edges):
     x = x * torch.tensor([1.5, -1.0, 0.5])[:, None]
     empty, path = connect(layer, x), connect(layer, x, (0, 1), (1, 2))
     if empty.any():
-        return (
-            6
-            if torch.equal(path[0], empty[0]) and not far(path[1], empty[0])
-            else 4
-        )
+        return 4 if far(path[1], empty[0]) else 6
     if path[0].any():
         return 3
     value = connect(layer, x, (0, 1))[1]

@@ -25,7 +25,7 @@ def cut_patches(
         ValueError: if the images do not divide into such patches.
     """
     batch, channels, height, width = images.shape
-    _require_division(height, width, size)
+    require_division(height, width, size)
     rows, columns = height // size, width // size
     cells = images.reshape(batch, channels, rows, size, columns, size)
     patches = cells.permute(0, 2, 4, 1, 3, 5)  # B, rows, columns, C, size, size
@@ -47,7 +47,7 @@ def join_patches(
         ValueError: if such images do not divide into patches, or into another
             number of patches, or if a patch has no whole number of channels.
     """
-    _require_division(height, width, size)
+    require_division(height, width, size)
     batch, number, values = patches.shape
     rows, columns = height // size, width // size
     if number != rows * columns:
@@ -64,7 +64,7 @@ def join_patches(
     return cells.permute(0, 3, 1, 4, 2, 5).reshape(batch, -1, height, width)
 
 
-def _require_division(height: int, width: int, size: int) -> None:
+def require_division(height: int, width: int, size: int) -> None:
     """Refuse a size of patches that does not divide height and width.
 
     Raises:

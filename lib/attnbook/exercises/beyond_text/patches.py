@@ -9,7 +9,7 @@ import torch
 from attnbook.exercises.edit import edit_solution
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.inputs import draw_normal, to_double
-from attnbook.models.patches import cut_patches
+from attnbook.models.patches import cut_patches, require_division
 
 
 def draw(rng: torch.Generator) -> tuple[Case, ...]:
@@ -45,6 +45,7 @@ check_patches = Exercise(
     draw=draw,
     allowed="Everything in PyTorch is allowed.",
     without=frozenset({"heads"}),  # H is the height here
+    helpers=(require_division,),
     key_line="patches = cells.permute(0, 2, 4, 1, 3, 5)",
     mistakes=(
         Mistake(

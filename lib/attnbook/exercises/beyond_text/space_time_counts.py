@@ -35,9 +35,8 @@ def space_time_counts(
     joint = tokens**2
     space = frames * patches**2
     time = patches * frames**2
-    pairs = (
-        frames * (frames + 1) // 2
-    )  # of a frame and itself or an earlier one
+    # Pairs of a frame and itself or an earlier one
+    pairs = frames * (frames + 1) // 2
     causal = space + patches * pairs
     reached = pairs * patches**2
     return [tokens, joint, space + time, causal, reached]
