@@ -254,7 +254,7 @@ check_map_kind = Exercise(
         Mistake(
             "object-and-edges-swapped",
             "object and edges confused",
-            "it confuses kinds 0 and 2: inside of a filled object there are no "
+            "it confuses kinds 0 and 2: inside a filled object there are no "
             "edges",
             renumber(map_kind, {0: 2, 2: 0}),
         ),

@@ -93,9 +93,9 @@ check_patches = Exercise(
         Mistake(
             "every-nth-pixel",
             "pixels that are far apart in one patch",
-            "a patch contains pixels that are a patch's number apart; it "
-            "should contain neighboring pixels. The axis of the pixels follows "
-            "that of the grid when an axis is split",
+            "each patch contains pixels from all over the image; it should "
+            "contain neighboring pixels. When an axis is split in two, the "
+            "first is that of the grid and the second that of the pixels",
             edit_solution(
                 cut_patches,
                 "rows, size, columns, size → size, rows, size, columns",

@@ -76,7 +76,7 @@ check_space_time_counts = Exercise(
         Mistake(
             "pixels-as-tokens",
             "pixels counted as tokens",
-            "every pixel is a token; it should be every patch",
+            "every pixel is counted as a token; each patch is one token",
             lambda frames, height, width, size: space_time_counts(
                 frames, height, width, 1
             ),
@@ -84,8 +84,8 @@ check_space_time_counts = Exercise(
         Mistake(
             "sides-added",
             "rows and columns added",
-            "the rows and the columns of patches are added; a frame has "
-            "their product of patches",
+            "the numbers of rows and columns of patches are added; a frame "
+            "has as many patches as their product",
             edit_solution(
                 space_time_counts,
                 "(height // size) * → height // size +",
@@ -145,8 +145,8 @@ check_space_time_counts = Exercise(
         Mistake(
             "half",
             "half of all pairs",
-            "causal attention is taken for half of all pairs of frames. "
-            "The pairs of a frame with itself all remain",
+            "causal attention is taken for half of all pairs of frames. It is "
+            "more than half, because each frame also attends to itself",
             edit_solution(
                 space_time_counts, "frames * (frames + 1) // 2 → frames**2 // 2"
             ),
