@@ -95,7 +95,7 @@ def draw_edges(picture: Float[Tensor, "H W"]) -> Float[Tensor, "H W"]:
 
 
 def measure_distances(
-    rows: int, columns: int, row: float, column: float
+    rows: int, columns: int, row: int | float, column: int | float
 ) -> Float[Tensor, "R K"]:
     """Return the distance of each patch from a place."""
     down, right = torch.arange(rows) - row, torch.arange(columns) - column
