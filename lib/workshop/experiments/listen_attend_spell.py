@@ -53,7 +53,7 @@ from workshop.experiments.record import recorded
 from workshop.experiments.registry import experiment
 
 SEEDS = (0, 1, 2)
-STEPS, SIZE, HIGHEST, WARMUP = 700, 16, 3e-3, 0.05
+STEPS, SIZE, HIGHEST, WARMUP = 600, 16, 3e-3, 0.05
 TRAINED, DIGITS = 1500, (1, 4)  # training sequences, digits in each
 EASY, SHORT = 0.3, 2  # share of the steps with at most so many digits
 TESTED, COUNTS = 48, (1, 2, 3, 4, 5, 6, 8)
