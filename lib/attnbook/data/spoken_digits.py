@@ -190,7 +190,9 @@ def draw_digits(rng: Random, count: int) -> SpokenDigits:
     return join_digits(digits, [rng.uniform(*PAUSES) for _ in digits])
 
 
-def draw_varied_digits(rng: Random, count: int) -> SpokenDigits:
+def draw_varied_digits(
+    rng: Random, count: int, longer: float = 0.0
+) -> SpokenDigits:
     """Return random digits after short pauses; each varies in three ways.
 
     Speed and gain are drawn for each digit, and the standard deviation of
@@ -199,9 +201,12 @@ def draw_varied_digits(rng: Random, count: int) -> SpokenDigits:
     Args:
         rng: draws everything.
         count: how many digits.
+        longer: seconds that are added to one of the pauses.
     """
     digits = [rng.randint(1, 9) for _ in range(count)]
     pauses = [rng.uniform(*SHORT_PAUSES) for _ in digits]
+    if longer:
+        pauses[rng.randrange(count)] += longer
 
     def vary(sound: Tensor) -> Tensor:
         return rng.uniform(*GAINS) * change_speed(sound, rng.uniform(*SPEEDS))

@@ -127,6 +127,21 @@ def test_order_alone_moves_evenly_through_the_sound():
     assert other["order_alone"] == found["order_alone"]
 
 
+def test_the_best_word_order_finds_digits_that_are_evenly_spaced():
+    even = make_utterance(join_digits([6, 6, 6], [0.1, 0.1, 0.1]))
+    assert study.score_word_order([even]) == 1.0
+    late = make_utterance(join_digits([6, 6, 6], [3.0, 0.1, 0.1]))
+    assert study.score_word_order([late]) < 0.7
+
+
+def test_one_pause_can_be_longer():
+    usual, longer = (
+        draw_utterances(5, 1, (3, 3), more)[0].spoken for more in (0.0, 2.0)
+    )
+    assert usual.digits == longer.digits
+    assert len(longer.sound) / RATE > 2.15
+
+
 def test_equal_weights_score_the_chance_level():
     model = make_model()
     make_weights_equal(model)
