@@ -59,7 +59,6 @@ EASY, SHORT = 0.3, 2  # share of the steps with at most so many digits
 TESTED, COUNTS = 48, (1, 2, 3, 4, 5, 6, 8)
 SCORED = (4, 8)  # numbers of digits for which attention is scored
 TEST_SEED, LIMIT = 10**6, 80
-LONGER = 2.0  # seconds added to one pause
 VOCABULARY = Vocabulary.of([*WORDS, " "])
 MODELS = {
     "attention": make_listen_attend_spell,
@@ -265,26 +264,6 @@ def score_attention(
     }
 
 
-def score_word_order(utterances: Sequence[Utterance]) -> float:
-    """Return how often order alone finds a digit's time, at best.
-
-    Digit n of N is assumed at the share (n - 1 + x) / N of the sound; the x is
-    chosen for which most times are inside, among 0.05, 0.1, ... 0.95.
-    """
-    found = []
-    for step in range(1, 20):
-        hits = [
-            share_peaks_inside(
-                (torch.arange(n) + step / 20) / n * len(spoken.sound) / RATE,
-                torch.tensor(spoken.intervals),
-            )
-            for spoken, _, _ in utterances
-            for n in [len(spoken.digits)]
-        ]
-        found.append(float(torch.stack(hits).mean()))
-    return max(found)
-
-
 def make_weights_equal(model: nn.Module) -> None:
     """Set all scores of a model's attention to zero."""
     nn.init.zeros_(model.decoder.attention.score.key.weight)
@@ -352,32 +331,3 @@ def measure_everything() -> dict:
 def listen_attend_spell() -> dict:
     """Record word errors with and without attention, and its alignment."""
     return measure_everything()
-
-
-def measure_pauses() -> dict:
-    """Train with attention again; test it with one much longer pause."""
-    n = SCORED[0]
-    tests = {
-        "usual": draw_utterances(TEST_SEED + n, TESTED, (n, n)),
-        "longer": draw_utterances(TEST_SEED - n, TESTED, (n, n), LONGER),
-    }
-    rows = []
-    for seed in SEEDS:
-        with use_seed(seed):
-            model = make_listen_attend_spell(BANDS, len(VOCABULARY))
-        model = model.to(get_device())
-        train(model, draw_utterances(seed, TRAINED, DIGITS), seed)
-        for name, test in tests.items():
-            scores = score_attention(model, test)
-            errors = measure_word_errors(model, test)
-            rows.append({"seed": seed, "test": name, "word_errors": errors})
-            rows[-1] |= scores
-    order = {name: score_word_order(test) for name, test in tests.items()}
-    return {"rows": rows, "digits": n, "seconds": LONGER, "word_order": order}
-
-
-@experiment()
-@recorded(SEEDS)
-def listen_attend_spell_pauses() -> dict:
-    """Record where attention is after a pause longer than any in training."""
-    return measure_pauses()

@@ -9,6 +9,7 @@ import torch
 from attnbook.data.spoken_digits import RATE, join_digits
 from attnbook.data.vocabulary import END, PAD, START
 from attnbook.models.listen_attend_spell import SECONDS, compute_frames
+from attnbook.records import read_record
 from tiny_whisper import CONFIG, build
 from workshop.experiments import listen_attend_spell as study
 from workshop.experiments import whisper_varied_digits as whisper_study
@@ -23,6 +24,7 @@ from workshop.experiments.listen_attend_spell import (
     number_letters,
     score_weights,
 )
+from workshop.experiments.listen_attend_spell_pauses import score_word_order
 
 SPOKEN = join_digits([3, 1], [0.3, 0.5])
 STATES = -(-len(SPOKEN.sound) // round(SECONDS * RATE))
@@ -129,9 +131,9 @@ def test_order_alone_moves_evenly_through_the_sound():
 
 def test_the_best_word_order_finds_digits_that_are_evenly_spaced():
     even = make_utterance(join_digits([6, 6, 6], [0.1, 0.1, 0.1]))
-    assert study.score_word_order([even]) == 1.0
+    assert score_word_order([even]) == 1.0
     late = make_utterance(join_digits([6, 6, 6], [3.0, 0.1, 0.1]))
-    assert study.score_word_order([late]) < 0.7
+    assert score_word_order([late]) < 0.7
 
 
 def test_one_pause_can_be_longer():
@@ -161,7 +163,7 @@ def test_attention_has_a_row_for_each_symbol_and_for_the_end():
 def test_a_short_training_lowers_the_loss(name):
     model, drawn = make_model(name), draw_utterances(0, 16, (1, 2))
     before = study.train(model, drawn, 0, 1)
-    assert study.train(model, drawn, 0, 12) < before
+    assert study.train(model, drawn, 0, 8) < before
     assert study.measure_word_errors(model, drawn[:2]) > 0
 
 
@@ -177,3 +179,46 @@ def test_whispers_words_are_compared_with_the_digits(monkeypatch):
     other = join_digits([3, 2], [0.1, 0.1])
     row = whisper_study.measure_row(build(config), tokenizer, [other])
     assert row["word_errors"] == 0.5
+
+
+def test_the_record_has_both_models_for_every_seed():
+    found = read_record("listen_attend_spell")["results"]
+    rows = {(row["model"], row["seed"]): row for row in found["rows"]}
+    assert {*rows} == {(x, seed) for x in MODELS for seed in study.SEEDS}
+    assert found["counts"] == list(study.COUNTS)
+    for row in rows.values():
+        assert len(row["word_errors"]) == len(study.COUNTS)
+    scored = {*rows["attention", 0]} - {*rows["one context vector", 0]}
+    assert {"scores", "untrained", "equal_weights_word_errors"} == scored
+
+
+def test_the_recorded_example_is_a_test_sequence():
+    shown = read_record("listen_attend_spell")["results"]["example"]
+    drawn = draw_utterances(study.TEST_SEED + 4, 1, (4, 4))[0].spoken
+    assert shown["words"] == list(drawn.words)
+    assert shown["seconds"] == pytest.approx(len(drawn.sound) / RATE, abs=1e-4)
+    weights = torch.tensor(shown["thousandths"])
+    assert weights.shape[0] == len(" ".join(drawn.words)) + 1
+    assert (weights.sum(1) - 1000).abs().max() <= 20
+
+
+def test_the_same_models_were_tested_after_a_longer_pause():
+    found = read_record("listen_attend_spell_pauses")["results"]
+    first = read_record("listen_attend_spell")["results"]["rows"]
+    for row in found["rows"]:
+        if row["test"] == "usual":
+            [same] = [
+                x for x in first if "scores" in x and x["seed"] == row["seed"]
+            ]
+            assert row["first"] == pytest.approx(same["scores"]["4"]["first"])
+    assert {*found["word_order"]} == {"usual", "longer"}
+
+
+def test_whisper_was_recorded_on_the_same_sounds():
+    found = read_record("whisper_varied_digits")["results"]
+    assert found["tested"] == study.TESTED
+    for row in found["rows"]:
+        n = row["count"]
+        drawn = draw_utterances(study.TEST_SEED + n, 2, (n, n))
+        digits = [list(one.spoken.digits) for one in drawn]
+        assert row["digits"][:2] == digits
