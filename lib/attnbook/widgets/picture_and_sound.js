@@ -191,7 +191,8 @@ function build(el, from, changed) {
     mark.hidden = !truth.checked;
     const [left, top, width, height] = placeBox(item, step);
     Object.assign(mark.style, { left: `${left}%`, top: `${top}%`, width: `${width}%`, height: `${height}%` });
-    const text = describeStep(now);
+    const hidden = [[attention, "attention"], [truth, "true place"]].filter(([box]) => !box.checked);
+    const text = [describeStep(now), ...hidden.map(([, name]) => `The ${name} is hidden.`)].join(" ");
     if (said.textContent !== text) said.textContent = text;
     mean.textContent = describeMean(item);
     picture.setAttribute("aria-label", `${item.kind === "picture" ? "Picture" : "Spectrogram: time across, low frequencies at the bottom"}. ${text}`);

@@ -12,7 +12,10 @@ from sphinx.search.en import SearchEnglish
 
 # A number, or one with letters that are no word of their own: 0.5 has been
 # split into 0 and 5; 3e9 and a digest's 70aa are numbers too, 2d and 16bit not.
-NUMBER = re.compile(r"\d(?!\d?[a-df-z][a-z]*$)")
+# More letters behind a number are a label that it touches, as in 10picture.
+NUMBER = re.compile(r"\d(?!\d?[a-df-z][a-z]{0,2}$)")
+# Longer than any word: labels of a figure without a space, digests, alphabets.
+LONGEST, LONGEST_WITH_DIGIT = 24, 12
 
 
 class BookSearch(SearchEnglish):
@@ -26,6 +29,9 @@ class BookSearch(SearchEnglish):
 
     def word_filter(self, word: str) -> bool:
         """Tell whether a stemmed word stands in the index."""
+        digit = re.search(r"\d", word)
+        if len(word) > (LONGEST_WITH_DIGIT if digit else LONGEST):
+            return False
         return super().word_filter(word) and not NUMBER.match(word)
 
 

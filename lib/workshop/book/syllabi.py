@@ -1,4 +1,4 @@
-"""Syllabi of one, four and fourteen weeks, made of the lessons of the chapters.
+"""Syllabi of one, four and fifteen weeks, made of the lessons of the chapters.
 
 `lessons.toml` says what is taught when, which chapters' cores are read besides,
 and which deeper sections. The minutes follow from the chapters.

@@ -79,6 +79,7 @@ def read_archive(path: Path) -> dict[str, bytes]:
     content = verify_checksum(path.read_bytes(), path.name, SHA256[path.name])
     with tarfile.open(fileobj=io.BytesIO(content)) as archive:
         return {
+            # A regular file has contents.
             member.name: archive.extractfile(member).read()  # type: ignore[union-attr]
             for member in archive
             if member.isfile()

@@ -6,6 +6,8 @@ import random
 import pytest
 import torch
 
+from attnbook.data.picture_and_sound import load_examples
+from attnbook.models.spatial_attention import measure_mass_in_boxes
 from attnbook.widgets.picture_and_sound import (
     KINDS,
     PictureAndSound,
@@ -181,6 +183,20 @@ def test_the_pages_numbers_are_the_librarys(script):
                 assert found["chance"] == pytest.approx(widget.chance(i, s))
             mean = script.call("averageSteps", item)
             assert [*mean.values()] == pytest.approx([*widget.average(i)])
+
+
+@pytest.mark.javascript
+def test_the_mass_of_a_recorded_picture_is_that_of_its_model(script):
+    pictures = [x for x in load_examples() if x["kind"] == "picture"]
+    assert len(pictures) >= 6
+    for item in pictures:
+        [step] = item["steps"]
+        weights = torch.tensor(script.call("computeWeights", step))
+        grid = weights.view(1, *item["grid"])
+        box = torch.tensor([step["box"]]).round().int()
+        [mass] = measure_mass_in_boxes(grid, box, len(item["gray"]))
+        found = script.call("measureStep", item, step)["mass"]
+        assert found == pytest.approx(float(mass), abs=1e-5)
 
 
 @pytest.mark.javascript

@@ -159,13 +159,13 @@ def test_a_chapter_without_a_lesson_is_named():
 SYLLABI = {x["title"]: x for x in read_table()["syllabus"]}
 
 
-def test_there_are_syllabi_of_one_four_and_fourteen_weeks():
-    assert [*SYLLABI] == ["One week", "Four weeks", "Fourteen weeks"]
+def test_there_are_syllabi_of_one_four_and_fifteen_weeks():
+    assert [*SYLLABI] == ["One week", "Four weeks", "Fifteen weeks"]
     counts = [sum(len(r["teach"]) for r in x["rows"]) for x in SYLLABI.values()]
-    assert counts == [5, 8, 14]
+    assert counts == [5, 8, 15]
     assert len(SYLLABI["Four weeks"]["rows"]) == 4
-    fourteen = [r["teach"] for r in SYLLABI["Fourteen weeks"]["rows"]]
-    assert fourteen == [[slug] for slug in sorted(LESSONS)]
+    fifteen = [r["teach"] for r in SYLLABI["Fifteen weeks"]["rows"]]
+    assert fifteen == [[slug] for slug in sorted(LESSONS)]
 
 
 def test_the_guide_says_how_much_longer_a_section_takes_in_class():
@@ -182,15 +182,15 @@ def test_what_a_syllabus_says_of_itself_follows_from_its_table():
         fill_about(SYLLABI[title], LESSONS)
         for title in ("One week", "Four weeks")
     )
-    assert "(chapters 3, 7, 10, 11, 12 and 15)" in one
+    assert "(chapters 3, 7, 10, 11, 12, 15 and 16)" in one
     assert "Three chapters are read at home" in one
     assert "the core of chapters 0, 3 and 10 at home" in four
-    assert four.endswith("leaves out chapters 11, 12 and 15.")
+    assert four.endswith("leaves out chapters 11, 12, 15 and 16.")
     fewer = deepcopy(SYLLABI["Four weeks"])
     del fewer["rows"][-1]["read"]
     four = fill_about(fewer, LESSONS)
     assert "the core of chapters 0 and 3 at home" in four
-    assert four.endswith("leaves out chapters 10, 11, 12 and 15.")
+    assert four.endswith("leaves out chapters 10, 11, 12, 15 and 16.")
 
 
 def test_a_lab_takes_its_deeper_sections_and_exercises():
@@ -204,9 +204,9 @@ def test_a_lab_takes_its_deeper_sections_and_exercises():
     )
     found = re.search(
         r"a lab of (\d+) to (\d+) minutes",
-        write_syllabus(SYLLABI["Fourteen weeks"], LESSONS),
+        write_syllabus(SYLLABI["Fifteen weeks"], LESSONS),
     )
-    labs = [count_lab(x, LESSONS) for x in SYLLABI["Fourteen weeks"]["rows"]]
+    labs = [count_lab(x, LESSONS) for x in SYLLABI["Fifteen weeks"]["rows"]]
     assert (int(found[1]), int(found[2])) == (min(labs), max(labs))
 
 

@@ -6,17 +6,25 @@ from workshop.book.search import BookSearch
 
 
 @pytest.mark.parametrize(
-    "word", ["0000002", "599", "2017", "3e9", "70aao0", "46e", "1421_2"]
+    "word",
+    ["0000002", "599", "2017", "3e9", "70aao0", "46e", "1421_2", "10pictur"],
 )
 def test_a_number_is_left_out(word):
     assert not BookSearch({}).word_filter(word)
 
 
 @pytest.mark.parametrize(
-    "word", ["attent", "2d", "16bit", "h100", "fp16", "grammar_transformer_1"]
+    "word", ["attent", "2d", "16bit", "h100", "fp16", "fp8_kernel"]
 )
 def test_a_word_with_digits_is_found(word):
     assert BookSearch({}).word_filter(word)
+
+
+@pytest.mark.parametrize(
+    "word", ["abcdefghijklmnopqrstuvwxyz", "a38b16173474ba8b1a95"]
+)
+def test_an_alphabet_or_a_digest_is_left_out(word):
+    assert not BookSearch({}).word_filter(word)
 
 
 def test_a_name_is_found_by_its_words():
