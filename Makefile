@@ -38,6 +38,8 @@ export PYDEVD_DISABLE_FILE_VALIDATION := 1
 # write nothing, and pytest writes its dots on one line.
 QUIET := $(shell [ -t 2 ] || echo -q)
 PYTEST := -m pytest -q $(if $(QUIET),-o console_output_style=classic)
+# A worker for each processor; four at most, for one takes up to 1.5 GB.
+WORKERS := -n logical --maxprocesses 4
 
 # Tests that cannot or need not run with shapes checked, and other stages' tests.
 UNSHAPED := refusal or precision or compiled or kernel
@@ -100,14 +102,14 @@ lint: $(VENV)/test.stamp  ## lint, format and types; JavaScript, workflows and C
 	$(BIN)/zizmor --offline --quiet .github
 
 unit: $(VENV)/test.stamp  ## unit tests that run without a check of shapes
-	$(BIN)/python $(PYTEST) -n 2 --dist worksteal -m "($(UNSHAPED)) and not ($(OTHERS))"
+	$(BIN)/python $(PYTEST) $(WORKERS) --dist worksteal -m "($(UNSHAPED)) and not ($(OTHERS))"
 
 # The oldest instructions round and add in another order, as other machines do.
 plainest: $(VENV)/test.stamp  ## the quick numeric tests again, with this processor's oldest instructions
 	$(BIN)/python -m workshop.book.processors --quick plainest
 
 shapes: $(VENV)/test.stamp  ## the other unit tests, every shape checked at run time
-	$(BIN)/python $(PYTEST) -n 2 --dist worksteal -m "not ($(UNSHAPED) or $(OTHERS))" \
+	$(BIN)/python $(PYTEST) $(WORKERS) --dist worksteal -m "not ($(UNSHAPED) or $(OTHERS))" \
 	  --jaxtyping-packages=attnbook,workshop,beartype.beartype
 
 javascript: $(VENV)/test.stamp  ## the widgets' JavaScript, in an engine that pip installs
@@ -117,12 +119,12 @@ javascript: $(VENV)/test.stamp  ## the widgets' JavaScript, in an engine that pi
 # One kernel a notebook: loadscope keeps its cells together.
 notebooks: $(VENV)/test.stamp  ## every notebook again, its outputs compared
 ifneq ($(NOTEBOOKS),)
-	OMP_NUM_THREADS=1 $(BIN)/python $(PYTEST) -n 2 --dist loadscope $(NBVAL) $(NOTEBOOKS)
+	OMP_NUM_THREADS=1 $(BIN)/python $(PYTEST) $(WORKERS) --dist loadscope $(NBVAL) $(NOTEBOOKS)
 endif
 
 # One page's tests stay together (conftest.py), so one visit serves them all.
 browser: $(VENV)/test.stamp  ## the built pages in Chromium
-	$(BIN)/python $(PYTEST) -n 2 --dist loadgroup -m browser -rs \
+	$(BIN)/python $(PYTEST) $(WORKERS) --dist loadgroup -m browser -rs \
 	  $$(grep -rl mark.browser tests --include='test_*.py')
 
 # torch: TORCH=2.11.0 for Colab's own; the wheel that pip finds otherwise.
@@ -134,7 +136,7 @@ test-colab:  ## the notebooks with Colab's versions (Python 3.13 if there is one
 	  numpy==2.1.3 \
 	  "setuptools<81" pytest pytest-xdist nbval==0.11.0 -e .
 	OMP_NUM_THREADS=1 $(COLAB)/bin/python -m pytest -q -c /dev/null --rootdir . \
-	  -n 2 --dist loadscope --nbval-lax --nbval-current-env \
+	  $(WORKERS) --dist loadscope --nbval-lax --nbval-current-env \
 	  --nbval-cell-timeout 300 -p no:cacheprovider $(NOTEBOOKS)
 
 # An environment of its own, without torch: the widgets need none.
@@ -164,7 +166,7 @@ test-oracles:  ## the library equals transformers and others; nothing is skipped
 	$(ORACLES)/bin/python -m pip install $(QUIET) -c requirements.txt -r tests/oracles/requirements.txt -e .
 	$(ORACLES)/bin/python -m attnbook.models.smollm2
 	$(ORACLES)/bin/python -m attnbook.models.whisper_tiny
-	OMP_NUM_THREADS=1 $(ORACLES)/bin/python $(PYTEST) -n 2 --dist worksteal tests/oracles/against_*.py
+	OMP_NUM_THREADS=1 $(ORACLES)/bin/python $(PYTEST) $(WORKERS) --dist worksteal tests/oracles/against_*.py
 
 # Neither the pages nor make test need them; with them, cells on both models run.
 models: $(VENV)/test.stamp  ## fetch SmolLM2-135M (93 MB) and Whisper tiny.en (71 MB) into ~/.cache/attnbook
@@ -215,7 +217,7 @@ pages: $(VENV)/test.stamp  ## write what is made from the library: solutions, ev
 	OMP_NUM_THREADS=1 $(BIN)/python -m workshop.book.pages
 
 bank: $(VENV)/test.stamp  ## prove the graders: twenty draws, mutants of every solution
-	$(BIN)/python $(PYTEST) -n 2 -m bank -rP tests/attnbook/exercises/test_bank.py
+	$(BIN)/python $(PYTEST) $(WORKERS) -m bank -rP tests/attnbook/exercises/test_bank.py
 
 kinds: $(VENV)/test.stamp  ## count how many wrong answers of each kind every check finds
 	@PYTHONPATH=tests:tests/helpers $(BIN)/python tests/helpers/kind_mutants.py

@@ -50,9 +50,9 @@ def induction_by_numpy(weights, ids):
 
 
 def induction_by_dictionary(weights, ids):
-    before, scores = {}, [[] for _ in weights]
+    before, scores, maps = {}, [[] for _ in weights], weights.tolist()
     for t, x in enumerate(ids.tolist()):
-        for h, rows in enumerate(weights.tolist()):
+        for h, rows in enumerate(maps):
             if x in before:
                 scores[h].append(sum(rows[t][s + 1] for s in before[x]))
         before.setdefault(x, []).append(t)

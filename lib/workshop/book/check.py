@@ -27,6 +27,7 @@ from workshop.progress import Progress
 ROOT = Path()
 LISTED = ["ls-files", "-z", "--exclude-standard"]
 PYTEST = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+WORKERS = ["-n", "logical", "--maxprocesses", "4"]
 NBVAL = ["--nbval", "--nbval-current-env", "--nbval-cell-timeout", "300"]
 BUILD = ["build", ".", "-W", "-n", "--keep-going", "-q"]
 HTML = re.compile(r"_config\.yml|_toc\.yml|chapters/.*|lib/.*\.(css|js|svg)")
@@ -261,7 +262,7 @@ def list_steps(
     ]
     steps = [book] * plan.page + notebooks
     if plan.tests:
-        alone = [] if steps else ["-n", "2", "--dist", "worksteal"]
+        alone = [] if steps else [*WORKERS, "--dist", "worksteal"]
         select = ["-p", "workshop.book.select_tests", "-m", OTHERS]
         narrow = {"CHECK_WORDS": json.dumps(plan.words)}
         command = [*PYTEST, *select, *alone, *plan.tests]

@@ -69,6 +69,7 @@ with torch.no_grad():
     torch.ones(64, 64) @ torch.ones(64, 64)
     torch.nn.LSTM(8, 8)(torch.ones(3, 2, 8))
 """
+MOST = 4  # workers, each of which takes up to 1.5 GB
 # What `make plainest` leaves out: it repeats the rest in every `make test`.
 QUICK = "numeric and not long and not browser and not bank"
 ALL = "numeric and not browser and not bank"
@@ -219,7 +220,7 @@ def run_pytest(
     """
     log, report = (LOGS / f"{setting.name}-{part}.{x}" for x in ("log", "xml"))
     report.unlink(missing_ok=True)
-    workers = max(1, (os.cpu_count() or 1) // setting.threads)
+    workers = max(1, min(MOST, os.cpu_count() or 1) // setting.threads)
     command = [sys.executable, "-m", "pytest", "-q", "-n", str(workers)]
     command += [f"--junitxml={report}", "-p", "no:cacheprovider", *options]
     began = time.perf_counter()
