@@ -9,6 +9,26 @@ import torch
 from torch import Tensor
 
 
+def collect_answers(
+    names: dict, **prefixes: str
+) -> dict[str, list[tuple[str, Callable]]]:
+    """Return the answers among a module's names, by their exercise's name.
+
+    Args:
+        names: the module's names. That of an answer is its exercise's prefix
+            and how it differs: `causal_by_tril`.
+        prefixes: the prefix of each exercise.
+    """
+    return {
+        exercise: [
+            (name.removeprefix(f"{prefix}_").replace("_", " "), answer)
+            for name, answer in names.items()
+            if name.startswith(f"{prefix}_")
+        ]
+        for exercise, prefix in prefixes.items()
+    }
+
+
 def in_double(solution: Callable) -> Callable:
     """Return the solution computed in double precision, whatever comes."""
 

@@ -6,7 +6,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from attnbook.exercises import bahdanau as checks
-from right_answers import in_double
+from right_answers import collect_answers, in_double
 
 
 def scores_by_loops(query, key, W_query, W_key, v):
@@ -36,7 +36,7 @@ class Scorer(nn.Module):
         return F.linear(torch.tanh(queries + keys), v[None]).squeeze(-1)
 
 
-def scores_by_concatenation(query, key, W_query, W_key, v):
+def scores_by_one_matrix_for_the_pair(query, key, W_query, W_key, v):
     t, s = query.shape[1], key.shape[1]
     pairs = torch.cat(
         [
@@ -48,7 +48,7 @@ def scores_by_concatenation(query, key, W_query, W_key, v):
     return (pairs @ torch.cat([W_query, W_key], dim=1).T).tanh() @ v
 
 
-def scores_by_exponentials(query, key, W_query, W_key, v):
+def scores_with_tanh_from_a_sigmoid(query, key, W_query, W_key, v):
     x = (query @ W_query.T)[:, :, None] + (key @ W_key.T)[:, None]
     return (2 * torch.sigmoid(2 * x) - 1) @ v
 
@@ -62,7 +62,7 @@ def context_by_loops(scores, value, lengths):
     return torch.stack(contexts), torch.stack(weights)
 
 
-def context_by_adding(scores, value, lengths):
+def context_by_an_added_mask(scores, value, lengths):
     places = torch.arange(scores.shape[2])
     mask = torch.zeros_like(scores)
     mask[(places >= lengths[:, None])[:, None].expand_as(scores)] = -np.inf
@@ -70,7 +70,7 @@ def context_by_adding(scores, value, lengths):
     return torch.bmm(weights, value), weights
 
 
-def context_by_hand(scores, value, lengths):
+def context_with_softmax_by_hand(scores, value, lengths):
     real = (torch.arange(scores.shape[2]) < lengths[:, None])[:, None]
     scores = torch.where(real, scores, -torch.inf)
     powers = torch.exp(scores - scores.max(-1, keepdim=True).values)
@@ -78,7 +78,7 @@ def context_by_hand(scores, value, lengths):
     return torch.einsum("bts,bse->bte", weights, value), weights
 
 
-def context_by_lowest(scores, value, lengths):
+def context_by_the_lowest_number(scores, value, lengths):
     lowest = torch.finfo(scores.dtype).min
     real = torch.arange(scores.shape[2]) < lengths[:, None, None]
     weights = scores.masked_fill(~real, lowest).softmax(-1)
@@ -93,9 +93,29 @@ def context_by_columns(scores, value, lengths):
     return (value.mT @ turned).mT, weights
 
 
-def state_of_reversed(states, W):
+def context_as_list(*x):
+    return [*context_with_softmax_by_hand(*x)]
+
+
+def state_from_the_reversed_batch(states, W):
     reader = states.flip(1)[:, -1]
     return torch.tanh(reader[:, reader.shape[1] // 2 :] @ W.mT)
+
+
+def state_by_chunk(h, W):
+    return (h.chunk(2, -1)[1][:, 0] @ W.T).tanh()
+
+
+def state_by_unflatten(h, W):
+    return F.linear(h.unflatten(-1, (2, -1))[:, 0, 1], W).tanh()
+
+
+def state_by_einsum(h, W):
+    return torch.tanh(torch.einsum("bk,nk->bn", h[:, 0, -W.shape[1] :], W))
+
+
+def state_by_a_wider_matrix(h, W):
+    return (h[:, 0] @ torch.cat([torch.zeros_like(W), W], 1).T).tanh()
 
 
 def step_by_rows(state, word, memory, lengths, W_query, W_key, v, cell):
@@ -120,18 +140,20 @@ def step_by_einsum(state, word, memory, lengths, W_query, W_key, v, cell):
     return cell(torch.hstack([word, looked]), state), weights
 
 
-def step_from_parts(state, word, memory, lengths, W_query, W_key, v, cell):
+def step_from_the_exercises_before(
+    state, word, memory, lengths, W_query, W_key, v, cell
+):
     scores = scores_by_einsum(state[:, None], memory, W_query, W_key, v)
-    looked, weights = context_by_hand(scores, memory, lengths)
+    looked, weights = context_with_softmax_by_hand(scores, memory, lengths)
     inputs = torch.cat([word, looked.squeeze(1)], dim=-1)
     return cell(inputs, state), weights.squeeze(1)
 
 
-def step_in_place_of_parts(
+def step_in_a_filled_tensor(
     state, word, memory, lengths, W_query, W_key, v, cell
 ):
     scores = scores_by_loops(state[:, None], memory, W_query, W_key, v)
-    looked, weights = context_by_adding(scores, memory, lengths)
+    looked, weights = context_by_an_added_mask(scores, memory, lengths)
     inputs = word.new_empty(len(word), word.shape[1] + memory.shape[2])
     inputs[:, : word.shape[1]] = word
     inputs[:, word.shape[1] :] = looked[:, 0]
@@ -172,7 +194,7 @@ def rate_by_tensor(*sets):
     return 1 - (found + allowed) / (made + wanted)
 
 
-def rate_by_misses(predicted, sure, possible):
+def rate_by_missed_and_wild_links(predicted, sure, possible):
     missed = sum(len(s - a) for a, s in zip(predicted, sure, strict=True))
     wild = sum(len(a - p) for a, p in zip(predicted, possible, strict=True))
     return (missed + wild) / sum(map(len, [*predicted, *sure]))
@@ -184,7 +206,7 @@ def cost_by_counting(B, T, S, N, M, A):
     return [parameters, B * (T * S) * A, once, once * T]
 
 
-def cost_by_running(B, T, S, N, M, A):
+def cost_by_shapes_of_empty_tensors(B, T, S, N, M, A):
     weights = [torch.empty(A, N), torch.empty(A, M), torch.empty(A)]
     hidden = torch.empty(B, T, 1, A, device="meta")
     hidden = hidden + torch.empty(B, 1, S, A, device="meta")
@@ -195,6 +217,19 @@ def cost_by_running(B, T, S, N, M, A):
 def cost_with_numpy(B, T, S, N, M, A):
     once = int(np.prod([B, S, M, A]))
     return [A * (N + M) + A, int(np.prod([B, T, S, A])), once, once * T]
+
+
+def cost_as_tuple(B, T, S, N, M, A):
+    return (
+        A * N + A * M + A,
+        A * S * T * B,
+        A * M * S * B,
+        A * M * S * B * T,
+    )
+
+
+def cost_factored(B, T, S, N, M, A):
+    return [A * x for x in (N + M + 1, B * T * S, B * S * M, T * B * S * M)]
 
 
 def fault_by_gradients(step, state, word, memory, lengths):
@@ -224,7 +259,7 @@ def fault_by_gradients(step, state, word, memory, lengths):
     return 3 if by_state is None or by_state.abs().max() < 1e-6 else 0
 
 
-def fault_by_equal_memory(step, state, word, memory, lengths):
+def fault_by_equal_encoder_states(step, state, word, memory, lengths):
     """With equal encoder states, every weighting gives the same context."""
     other = torch.linspace(-1, 1, state.numel()).reshape(state.shape)
     content = torch.linspace(-2, 2, memory.numel()).reshape(memory.shape)
@@ -266,7 +301,9 @@ def fault_by_table(step, state, word, memory, lengths):
 
 
 def fault_in_double(step, state, word, memory, lengths):
-    return int(fault_by_equal_memory(step, state, word, memory, lengths))
+    return int(
+        fault_by_equal_encoder_states(step, state, word, memory, lengths)
+    )
 
 
 def fault_sentence_by_sentence(step, state, word, memory, lengths):
@@ -279,7 +316,7 @@ def fault_sentence_by_sentence(step, state, word, memory, lengths):
     return max(found)
 
 
-def experiment_by(words, slots, model, S):
+def run_experiment(words, slots, model, S):
     predictions = {
         0: list(range(S)),
         1: [slots.index(t) for t in range(S)],
@@ -289,7 +326,7 @@ def experiment_by(words, slots, model, S):
     return next((k for k, v in predictions.items() if v == found), 3)
 
 
-def experiment_in_two(model, S):
+def experiment_in_two_parts(model, S):
     """First move the states, then the words."""
     order, moved = list(range(S)), [*range(1, S), 0]
     states = [model(order, moved, t) for t in range(S)]
@@ -305,112 +342,43 @@ def experiment_in_two(model, S):
 
 def experiment_with_tensors(model, S):
     order = torch.roll(torch.arange(S), 1)
-    return experiment_by(order.tolist(), order.tolist(), model, S)
+    return run_experiment(order.tolist(), order.tolist(), model, S)
 
 
-ANSWERS = {
-    "check_additive_scores": (
-        ("loops", scores_by_loops),
-        ("einsum", scores_by_einsum),
-        ("double inside", in_double(checks.check_additive_scores.solution)),
-        ("a module", Scorer()),
-        ("one matrix for the pair", scores_by_concatenation),
-        ("tanh from a sigmoid", scores_by_exponentials),
-    ),
-    "check_context": (
-        ("loops over the batch", context_by_loops),
-        ("a mask that is added", context_by_adding),
-        ("softmax by hand", context_by_hand),
-        ("double inside", in_double(checks.check_context.solution)),
-        ("the lowest finite number", context_by_lowest),
-        ("turned round", context_by_columns),
-        ("a list", lambda *x: [*context_by_hand(*x)]),
-    ),
-    "check_initial_state": (
-        ("chunk", lambda h, W: (h.chunk(2, -1)[1][:, 0] @ W.T).tanh()),
-        ("from the reversed batch", state_of_reversed),
-        (
-            "unflatten",
-            lambda h, W: F.linear(h.unflatten(-1, (2, -1))[:, 0, 1], W).tanh(),
-        ),
-        (
-            "einsum",
-            lambda h, W: torch.tanh(
-                torch.einsum("bk,nk->bn", h[:, 0, -W.shape[1] :], W)
-            ),
-        ),
-        (
-            "a wider matrix",
-            lambda h, W: (
-                h[:, 0] @ torch.cat([torch.zeros_like(W), W], 1).T
-            ).tanh(),
-        ),
-    ),
-    "check_decoder_step": (
-        ("row by row", step_by_rows),
-        ("einsum", step_by_einsum),
-        ("from the exercises before", step_from_parts),
-        ("double inside", in_double(checks.check_decoder_step.solution)),
-        ("a filled tensor and a list", step_in_place_of_parts),
-    ),
-    "check_alignment_error": (
-        ("loops", rate_by_loops),
-        ("one set of triples", rate_by_one_set),
-        ("numpy", rate_by_numpy),
-        ("a tensor", rate_by_tensor),
-        ("missed and wild links", rate_by_misses),
-    ),
-    "check_attention_cost": (
-        ("counting", cost_by_counting),
-        ("shapes of empty tensors", cost_by_running),
-        ("numpy", cost_with_numpy),
-        (
-            "a tuple",
-            lambda B, T, S, N, M, A: (
-                A * N + A * M + A,
-                A * S * T * B,
-                A * M * S * B,
-                A * M * S * B * T,
-            ),
-        ),
-        (
-            "factored",
-            lambda B, T, S, N, M, A: [
-                A * x for x in (N + M + 1, B * T * S, B * S * M, T * B * S * M)
-            ],
-        ),
-    ),
-    "check_decoder_fault": (
-        ("gradients", fault_by_gradients),
-        ("equal encoder states", fault_by_equal_memory),
-        ("a table of tests", fault_by_table),
-        ("an integer made sure", fault_in_double),
-        ("sentence by sentence", fault_sentence_by_sentence),
-    ),
-    "check_alignment_explanation": (
-        ("two experiments", experiment_in_two),
-        ("tensors", experiment_with_tensors),
-        (
-            "rotated the other way",
-            lambda model, S: experiment_by(
-                [S - 1, *range(S - 1)], [S - 1, *range(S - 1)], model, S
-            ),
-        ),
-        (
-            "one experiment for each pair",
-            lambda model, S: (
-                experiment_by([*range(1, S), 0], [*range(1, S), 0], model, S)
-                if experiment_in_two(model, S) != 3
-                else 3
-            ),
-        ),
-        (
-            "tuples",
-            lambda model, S: experiment_by(
-                *([[*range(1, S), 0]] * 2),
-                lambda words, slots, t: model(tuple(words), tuple(slots), t),
-                S,
-            ),
-        ),
-    ),
-}
+def experiment_rotated_the_other_way(model, S):
+    return run_experiment(
+        [S - 1, *range(S - 1)], [S - 1, *range(S - 1)], model, S
+    )
+
+
+def experiment_for_each_pair(model, S):
+    return (
+        run_experiment([*range(1, S), 0], [*range(1, S), 0], model, S)
+        if experiment_in_two_parts(model, S) != 3
+        else 3
+    )
+
+
+def experiment_with_tuples(model, S):
+    return run_experiment(
+        *([[*range(1, S), 0]] * 2),
+        lambda words, slots, t: model(tuple(words), tuple(slots), t),
+        S,
+    )
+
+
+scores_in_double = in_double(checks.check_additive_scores.solution)
+scores_in_a_module = Scorer()
+context_in_double = in_double(checks.check_context.solution)
+step_in_double = in_double(checks.check_decoder_step.solution)
+ANSWERS = collect_answers(
+    vars(),
+    check_additive_scores="scores",
+    check_context="context",
+    check_initial_state="state",
+    check_decoder_step="step",
+    check_alignment_error="rate",
+    check_attention_cost="cost",
+    check_decoder_fault="fault",
+    check_alignment_explanation="experiment",
+)

@@ -4,7 +4,7 @@ import torch
 from torch.nn import functional as F
 
 from attnbook.exercises import before_you_start as checks
-from right_answers import in_double
+from right_answers import collect_answers, in_double
 
 
 def softmax_by_rows(x):
@@ -23,7 +23,7 @@ def softmax_by_differences(x):
     return 1 / (x[:, None, :] - x[:, :, None]).exp().sum(-1)
 
 
-def softmax_turned(x):
+def softmax_turned_round(x):
     turned = x.T
     powers = torch.exp(turned - turned.amax(0))
     return (powers / powers.sum(0)).T
@@ -42,6 +42,14 @@ def product_by_broadcast(query, key):
     return (query[:, :, None, :] * key[:, None, :, :]).sum(-1)
 
 
+def product_by_bmm(q, k):
+    return torch.bmm(q, k.transpose(1, 2))
+
+
+def product_by_einsum(q, k):
+    return torch.einsum("btd,bsd->bts", q, k)
+
+
 def sum_by_loops(a, b):
     rows = [
         torch.stack([a[:, t] + b[:, s] for s in range(b.shape[1])], 1)
@@ -56,13 +64,13 @@ def sum_by_expand(a, b):
     return wide + b.unsqueeze(1).expand(-1, t, -1, -1)
 
 
-def sum_by_interleave(a, b):
+def sum_by_repeat_and_interleave(a, b):
     t, s = a.shape[1], b.shape[1]
     long = a.repeat_interleave(s, dim=1) + b.repeat(1, t, 1)
     return long.unflatten(1, (t, s))
 
 
-def sum_by_exponents(a, b):
+def sum_by_einsum_with_ones(a, b):
     ones_a, ones_b = torch.ones_like(a), torch.ones_like(b)
     return torch.einsum("bta,bsa->btsa", a, ones_b) + torch.einsum(
         "bta,bsa->btsa", ones_a, b
@@ -94,7 +102,7 @@ def gradient_by_jacobian(x):
     return (torch.diag(p) - torch.outer(p, p)) @ (2 * p)
 
 
-def gradient_by_dual(x):
+def gradient_in_forward_mode(x):
     def value(y):
         return (y.softmax(0) ** 2).sum()
 
@@ -113,7 +121,7 @@ def gru_by_slices(x, h, W_ih, W_hh, b_ih, b_hh):
     return new - update * new + update * h
 
 
-def gru_by_linear(x, h, W_ih, W_hh, b_ih, b_hh):
+def gru_by_lerp(x, h, W_ih, W_hh, b_ih, b_hh):
     a, b = F.linear(x, W_ih, b_ih), F.linear(h, W_hh, b_hh)
     n = h.shape[1]
     reset, update = (a + b)[:, : 2 * n].sigmoid().split(n, 1)
@@ -140,7 +148,7 @@ def gru_by_rows(x, h, *weights):
     )
 
 
-def lstm_by_slices(x, h, c, W_ih, W_hh, b_ih, b_hh):
+def lstm_by_columns(x, h, c, W_ih, W_hh, b_ih, b_hh):
     n = h.shape[1]
     gates = W_ih @ x.T + b_ih[:, None] + W_hh @ h.T + b_hh[:, None]
     enter, keep = gates[:n].sigmoid(), gates[n : 2 * n].sigmoid()
@@ -175,48 +183,16 @@ def lstm_by_exponentials(x, h, c, W_ih, W_hh, b_ih, b_hh):
     return c.tanh() / (1 + (-o).exp()), c
 
 
-ANSWERS = {
-    "check_softmax": (
-        ("row by row", softmax_by_rows),
-        ("a logarithm of a sum", softmax_by_logarithm),
-        ("double inside", in_double(checks.check_softmax.solution)),
-        ("differences of entries", softmax_by_differences),
-        ("turned round", softmax_turned),
-    ),
-    "check_batched_product": (
-        ("bmm", lambda q, k: torch.bmm(q, k.transpose(1, 2))),
-        ("einsum", lambda q, k: torch.einsum("btd,bsd->bts", q, k)),
-        ("loops", product_by_loops),
-        ("one sequence at a time", product_by_sequence),
-        ("broadcasting", product_by_broadcast),
-        ("double inside", in_double(checks.check_batched_product.solution)),
-    ),
-    "check_broadcast_add": (
-        ("loops", sum_by_loops),
-        ("expand", sum_by_expand),
-        ("repeat and interleave", sum_by_interleave),
-        ("einsum with ones", sum_by_exponents),
-        ("views", sum_by_views),
-    ),
-    "check_gradient": (
-        ("backward", gradient_by_backward),
-        ("torch.func", gradient_by_func),
-        ("by hand", gradient_by_hand),
-        ("through the Jacobian", gradient_by_jacobian),
-        ("forward mode", gradient_by_dual),
-    ),
-    "check_gru_step": (
-        ("slices", gru_by_slices),
-        ("lerp", gru_by_linear),
-        ("einsum", gru_by_einsum),
-        ("double inside", in_double(checks.check_gru_step.solution)),
-        ("row by row", gru_by_rows),
-    ),
-    "check_lstm_step": (
-        ("columns", lstm_by_slices),
-        ("one matrix", lstm_by_one_matrix),
-        ("einsum", lstm_by_einsum),
-        ("double inside", in_double(checks.check_lstm_step.solution)),
-        ("exponentials", lstm_by_exponentials),
-    ),
-}
+softmax_in_double = in_double(checks.check_softmax.solution)
+product_in_double = in_double(checks.check_batched_product.solution)
+gru_in_double = in_double(checks.check_gru_step.solution)
+lstm_in_double = in_double(checks.check_lstm_step.solution)
+ANSWERS = collect_answers(
+    vars(),
+    check_softmax="softmax",
+    check_batched_product="product",
+    check_broadcast_add="sum",
+    check_gradient="gradient",
+    check_gru_step="gru",
+    check_lstm_step="lstm",
+)

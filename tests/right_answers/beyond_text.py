@@ -5,7 +5,7 @@ import torch
 from torch import einsum
 from torch.nn import functional as F
 
-from right_answers import in_double
+from right_answers import collect_answers, in_double
 
 
 def patches_by_unfold(images, size):
@@ -52,7 +52,7 @@ def graph_by_loops(features, edges, weight, a):
     return torch.stack(rows)
 
 
-def graph_by_adjacency(features, edges, weight, a):
+def graph_by_a_matrix_of_counts(features, edges, weight, a):
     values, N = features @ weight.T, len(features)
     counts = torch.zeros(N, N, dtype=values.dtype)
     counts.index_put_((edges[1], edges[0]), counts.new_ones(()), True)
@@ -68,7 +68,7 @@ def graph_by_adjacency(features, edges, weight, a):
     return weights.softmax(-1).masked_fill(none, 0.0) @ values
 
 
-def graph_by_edge_matrix(features, edges, weight, a):
+def graph_by_a_matrix_of_edges(features, edges, weight, a):
     values = F.linear(features, weight)
     source, target = edges.unbind()
     scores = F.leaky_relu(
@@ -182,7 +182,7 @@ def counts_by_numpy(frames, height, width, size):
     ]
 
 
-def counts_as_ratios(frames, height, width, size):
+def counts_as_shares_of_joint_attention(frames, height, width, size):
     patches = height / size * width / size
     tokens = frames * patches
     share = (frames + 1) / (2 * frames)
@@ -257,7 +257,7 @@ def fault_by_table(layer, features, edges):
     return next((number for number, seen in facts.items() if seen), 0)
 
 
-def fault_with_repeated_edges(layer, features, edges):
+def fault_from_a_star(layer, features, edges):
     """A star shows the wrong softmax over sources, a fork the one over all."""
     rng = torch.Generator().manual_seed(5)
     x = torch.randn(4, features.shape[1], generator=rng)
@@ -276,7 +276,11 @@ def fault_with_repeated_edges(layer, features, edges):
     return 5 if not far(connect(layer, x, *three)[1], mean) else 0
 
 
-def kind_by_two_pictures(attend, picture):
+def fault_as_tensor(*given):
+    return torch.tensor(fault_by_table(*given))
+
+
+def kind_from_a_blank_picture(attend, picture):
     blank = attend(torch.ones(44, 52))
     if blank.max() > 1.5 * blank.min():
         return 3 if int(blank.argmax()) // 13 > 2 else 4
@@ -303,7 +307,7 @@ def kind_by_moving(attend, picture):
     return 0 if inside else 2 if corner else 1
 
 
-def kind_by_differences(attend, picture):
+def kind_by_darker_and_brighter_squares(attend, picture):
     canvas = torch.full((36, 44), 0.5)
     before = attend(canvas)
     dark, bright = canvas.clone(), canvas.clone()
@@ -316,7 +320,7 @@ def kind_by_differences(attend, picture):
     return 1
 
 
-def kind_by_regression(attend, picture):
+def kind_by_logarithms_of_weights(attend, picture):
     """The logarithms of the weights are linear in what a map follows."""
     rng = torch.Generator().manual_seed(1)
     canvas = torch.full((36, 44), 0.5)
@@ -333,53 +337,18 @@ def kind_by_regression(attend, picture):
     return 1 if dark < -0.1 and bright > 0.1 else 2
 
 
-ANSWERS = {
-    "check_patches": [
-        ("torch.nn.functional.unfold", patches_by_unfold),
-        ("loops over patches", patches_by_loops),
-        ("Tensor.unfold", patches_by_tensor_unfold),
-        ("einsum", patches_by_einsum),
-        ("pixel_unshuffle", patches_by_pixel_unshuffle),
-    ],
-    "check_graph_attention": [
-        ("loops over nodes", graph_by_loops),
-        ("a matrix of counts", graph_by_adjacency),
-        ("a matrix of edges and nodes", graph_by_edge_matrix),
-        ("scatter", graph_by_scatter),
-        ("in double precision", in_double(graph_by_loops)),
-    ],
-    "check_gated_cross_attention": [
-        ("einsum", gated_by_einsum),
-        ("linear and bmm", gated_by_linear),
-        ("exponentials, tanh by sigmoid", gated_by_exponentials),
-        ("one sequence at a time", gated_by_sequence),
-        ("in double precision", in_double(gated_by_linear)),
-    ],
-    "check_space_time_counts": [
-        ("masks of pairs", counts_by_pairs),
-        ("sums", counts_by_sums),
-        ("a tuple", counts_as_tuple),
-        ("NumPy", counts_by_numpy),
-        ("shares of joint attention", counts_as_ratios),
-    ],
-    "check_graph_fault": [
-        ("one graph at a time", fault_by_one_graph_at_a_time),
-        ("three nodes and a path", fault_from_a_path),
-        ("a table of facts", fault_by_table),
-        ("a star", fault_with_repeated_edges),
-        (
-            "as a tensor",
-            lambda *given: torch.tensor(fault_by_table(*given)),
-        ),
-    ],
-    "check_map_kind": [
-        ("a blank picture first", kind_by_two_pictures),
-        ("a square that moves", kind_by_moving),
-        ("a darker and a brighter square", kind_by_differences),
-        ("logarithms of the weights", kind_by_regression),
-        (
-            "as a tensor",
-            lambda *given: torch.tensor(kind_by_moving(*given)),
-        ),
-    ],
-}
+def kind_as_tensor(*given):
+    return torch.tensor(kind_by_moving(*given))
+
+
+graph_in_double = in_double(graph_by_loops)
+gated_in_double = in_double(gated_by_linear)
+ANSWERS = collect_answers(
+    vars(),
+    check_patches="patches",
+    check_graph_attention="graph",
+    check_gated_cross_attention="gated",
+    check_space_time_counts="counts",
+    check_graph_fault="fault",
+    check_map_kind="kind",
+)

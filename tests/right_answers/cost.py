@@ -6,6 +6,8 @@ import math
 import numpy as np
 import torch
 
+from right_answers import collect_answers
+
 
 def empty(*shape):
     return torch.empty(*shape, device="meta")
@@ -27,7 +29,7 @@ def flops_by_products(B, H, G, T, S, D, E):
     return [scores + values, back, back + scores]
 
 
-def flops_by_factors(B, H, G, T, S, D, E):
+def flops_by_numbers_times_terms(B, H, G, T, S, D, E):
     """Each product by its output, and how many terms a number has."""
 
     def count(*pairs):
@@ -44,7 +46,7 @@ def flops_by_factors(B, H, G, T, S, D, E):
     return [count(*there), count(*back), count(*back, there[0])]
 
 
-def flops_by_sums(B, H, G, T, S, D, E):
+def flops_head_by_head(B, H, G, T, S, D, E):
     sequences = itertools.product(range(B), range(H))
     there = sum(2 * T * S * (D + E) for _ in sequences)
     scores = there * D // (D + E)
@@ -57,7 +59,7 @@ def flops_by_numpy(B, H, G, T, S, D, E):
     return [int(2 * pairs * w) for w in widths]
 
 
-def moved_by_tensors(B, H, G, T, S, D, E, itemsize):
+def moved_by_tensors_without_numbers(B, H, G, T, S, D, E, itemsize):
     dtype = {2: torch.float16, 4: torch.float32}[itemsize]
 
     def size(*shape):
@@ -77,7 +79,7 @@ def moved_in_place(B, H, G, T, S, D, E, n):
     ]
 
 
-def moved_by_dict(B, H, G, T, S, D, E, itemsize):
+def moved_by_a_table_of_shapes(B, H, G, T, S, D, E, itemsize):
     shapes = {
         "q": (H, T, D),
         "k": (G, S, D),
@@ -117,7 +119,7 @@ def intensity_by_numpy(B, H, G, T, S, D, itemsize):
     return work / (np.array([H * T, G * S]).sum() * 2.0 * B * D * itemsize)
 
 
-def intensity_by_inverses(B, H, G, T, S, D, itemsize):
+def intensity_by_a_sum_of_inverses(B, H, G, T, S, D, itemsize):
     per = itemsize / 2
     return 1 / (per * (1 / S + G / (H * T)))
 
@@ -129,7 +131,7 @@ def peak_by_stages(B, H, T, S, D, itemsize, rows):
     return [one * max(stages), one * (T * D + 2 * strip * S)]
 
 
-def peak_by_loop(B, H, T, S, D, itemsize, rows):
+def peak_by_a_loop_over_chunks(B, H, T, S, D, itemsize, rows):
     most = 0
     for start in range(0, T, rows):
         height = len(range(T)[start : start + rows])
@@ -137,7 +139,7 @@ def peak_by_loop(B, H, T, S, D, itemsize, rows):
     return [B * H * itemsize * n for n in (T * (S + max(S, D)), most)]
 
 
-def peak_by_tensors(B, H, T, S, D, itemsize, rows):
+def peak_by_tensors_without_numbers(B, H, T, S, D, itemsize, rows):
     scores, output = empty(B, H, T, S), empty(B, H, T, D)
     strip = scores[..., :rows, :]
     whole = scores.numel() + max(scores.numel(), output.numel())
@@ -149,7 +151,7 @@ def peak_as_tuple(*given):
     return tuple(peak_by_stages(*given))
 
 
-def peak_one_query_more(B, H, T, S, D, itemsize, rows):
+def peak_row_by_row(B, H, T, S, D, itemsize, rows):
     row = B * H * itemsize
     whole = sum(row * (S + max(S, D)) for _ in range(T))
     return [whole, row * T * D + sum(2 * row * S for _ in range(T)[:rows])]
@@ -177,7 +179,7 @@ def time_by_ridge(flops, moved, rate, bandwidth):
     )
 
 
-def time_by_rates(flops, moved, rate, bandwidth):
+def time_by_the_rate_attained(flops, moved, rate, bandwidth):
     total = 0.0
     for f, b in zip(flops, moved, strict=True):
         total += f / min(rate, bandwidth * f / b)
@@ -202,7 +204,7 @@ def cost_by_position(weights, L, G, D, S, itemsize, memory):
     return [S * position, count, model + count * S * position]
 
 
-def cost_by_divmod(weights, L, G, D, S, itemsize, memory):
+def cost_by_what_is_left_over(weights, L, G, D, S, itemsize, memory):
     cache = math.prod((2, L, G, D, S, itemsize))
     count, spare = divmod(memory - weights * itemsize, cache)
     return [cache, count, memory - spare]
@@ -254,16 +256,16 @@ def fault_by_growth(run, H, D, rate, bandwidth):
     return 5 * int(short * bandwidth < 8 * H * D * 4000)
 
 
-def fault_of_tensors(run, H, D, rate, bandwidth):
+def fault_through_tensors(run, H, D, rate, bandwidth):
     return torch.tensor(fault_by_table(run, H, D, rate, bandwidth)).item()
 
 
-def fault_cache_last(run, H, D, rate, bandwidth):
+def fault_through_numpy(run, H, D, rate, bandwidth):
     found = fault_by_growth(run, H, D, rate, bandwidth)
     return int(np.int64(found))
 
 
-def fault_by_ratio(run, H, D, rate, bandwidth):
+def fault_by_ratios_of_two_runs(run, H, D, rate, bandwidth):
     full, half = run(4, 4096), run(4, 4096, causal=True)
     counted = full[0] * full[1] / (4 * 4 * H * D * 4096**2)
     if run(1, 4096, calls=1)[0] / run(1, 4096, calls=500)[0] > 1.5:
@@ -286,7 +288,7 @@ def limit_by_powers(run, B, H, T, S, D):
     return {(1, 1): 0, (2, 1): 1, (2, 0): 2, (0, 0): 3}[found]
 
 
-def limit_by_halves(run, B, H, T, S, D):
+def limit_with_the_width_first(run, B, H, T, S, D):
     twice = run(B, H, T, S, 2 * D) > 1.5 * run(B, H, T, S, D)
     if not twice:
         return 3 if run(2 * B, H, T, S, D) < 1.5 * run(B, H, T, S, D) else 2
@@ -301,7 +303,7 @@ def limit_of_own_sizes(run, B, H, T, S, D):
     return int(run(1, 1, 1000, 1000, 10) > 50 * usual)
 
 
-def limit_by_split(run, B, H, T, S, D):
+def limit_with_as_many_pairs(run, B, H, T, S, D):
     """As many pairs with other numbers of queries and keys."""
     square, flat = run(1, 8, 512, 512, 64), run(1, 8, 1, 512 * 512, 64)
     if flat > 10 * square:
@@ -311,7 +313,7 @@ def limit_by_split(run, B, H, T, S, D):
     return 2 if run(2, 8, 512, 512, 64) > 1.9 * square else 3
 
 
-def limit_by_batch(run, B, H, T, S, D):
+def limit_with_the_batch_first(run, B, H, T, S, D):
     if run(3 * B, H, T, S, D) < 2 * run(B, H, T, S, D):
         return 3
     if run(B, H, T, S, 3 * D) < 2 * run(B, H, T, S, D):
@@ -319,61 +321,14 @@ def limit_by_batch(run, B, H, T, S, D):
     return int(run(B, H, 3 * T, 3 * S, D) > 6 * run(B, H, T, S, D))
 
 
-ANSWERS = {
-    "check_decoding_cost": (
-        ("block by block", cost_by_block),
-        ("position by position", cost_by_position),
-        ("what is left over", cost_by_divmod),
-        ("a tuple", cost_as_tuple),
-        ("numpy", cost_by_numpy),
-    ),
-    "check_benchmark_fault": (
-        ("a table of tests", fault_by_table),
-        ("by growth", fault_by_growth),
-        ("through a tensor", fault_of_tensors),
-        ("through numpy", fault_cache_last),
-        ("by ratios of two runs", fault_by_ratio),
-    ),
-    "check_bottleneck": (
-        ("by powers of two", limit_by_powers),
-        ("the width first", limit_by_halves),
-        ("sizes of one's own", limit_of_own_sizes),
-        ("as many pairs, split otherwise", limit_by_split),
-        ("the batch first", limit_by_batch),
-    ),
-    "check_flops": (
-        ("one line", flops_in_one_line),
-        ("product by product", flops_by_products),
-        ("numbers times terms", flops_by_factors),
-        ("head by head", flops_by_sums),
-        ("numpy", flops_by_numpy),
-    ),
-    "check_moved": (
-        ("tensors without numbers", moved_by_tensors),
-        ("in place", moved_in_place),
-        ("a table of shapes", moved_by_dict),
-        ("a tuple", moved_as_tuple),
-        ("through bits", moved_by_bits),
-    ),
-    "check_intensity": (
-        ("simplified", intensity_simplified),
-        ("in full", intensity_in_full),
-        ("a tensor", intensity_by_tensor),
-        ("numpy", intensity_by_numpy),
-        ("a sum of inverses", intensity_by_inverses),
-    ),
-    "check_peak": (
-        ("stage by stage", peak_by_stages),
-        ("a loop over chunks", peak_by_loop),
-        ("tensors without numbers", peak_by_tensors),
-        ("a tuple", peak_as_tuple),
-        ("row by row", peak_one_query_more),
-    ),
-    "check_time_bound": (
-        ("a loop", time_by_loop),
-        ("tensors", time_by_tensors),
-        ("by the ridge", time_by_ridge),
-        ("by the rate attained", time_by_rates),
-        ("numpy", time_by_numpy),
-    ),
-}
+ANSWERS = collect_answers(
+    vars(),
+    check_decoding_cost="cost",
+    check_benchmark_fault="fault",
+    check_bottleneck="limit",
+    check_flops="flops",
+    check_moved="moved",
+    check_intensity="intensity",
+    check_peak="peak",
+    check_time_bound="time",
+)

@@ -6,14 +6,14 @@ from torch import einsum
 from torch.nn.functional import elu
 
 from attnbook.exercises import efficient_attention as checks
-from right_answers import in_double
+from right_answers import collect_answers, in_double
 
 
 def phi(x):
     return torch.where(x > 0, x + 1, x.clamp(max=0).exp())
 
 
-def linear_by_states(query, key, value):
+def linear_by_sums_of_states(query, key, value):
     query, key = elu(query) + 1, elu(key) + 1
     states = (key[..., None] * value[..., None, :]).cumsum(2)
     sums = key.cumsum(2)
@@ -21,7 +21,7 @@ def linear_by_states(query, key, value):
     return output / einsum("bhtd,bhtd->bht", query, sums)[..., None]
 
 
-def linear_by_loops(query, key, value):
+def linear_query_by_query(query, key, value):
     query, key = elu(query) + 1, elu(key) + 1
     rows = []
     for t in range(query.shape[2]):
@@ -38,7 +38,7 @@ def linear_with_exponentials(query, key, value):
     return (weights / weights.sum(-1, keepdim=True)) @ value
 
 
-def linear_with_ones(query, key, value):
+def linear_with_a_column_of_ones(query, key, value):
     query, key = elu(query) + 1, elu(key) + 1
     both = torch.cat([value, torch.ones_like(value[..., :1])], -1)
     found = (query @ key.mT).tril() @ both
@@ -75,7 +75,7 @@ def step_with_a_column(state, normalizer, query, key, value):
     return found[..., :-1] / found[..., -1:], both[..., :-1], both[..., -1]
 
 
-def step_without_the_state(state, normalizer, query, key, value):
+def step_adding_the_own_key(state, normalizer, query, key, value):
     query, key = elu(query) + 1, elu(key) + 1
     own = (query * key).sum(-1, keepdim=True)
     before = (query[..., None] * state).sum(-2)
@@ -161,7 +161,7 @@ def longformer_by_lists(length, reach, global_positions):
     )
 
 
-def longformer_of_the_rest(length, reach, global_positions):
+def longformer_of_what_is_hidden(length, reach, global_positions):
     index = torch.arange(length)
     local = torch.ones(length, dtype=torch.bool)
     local[torch.tensor(global_positions, dtype=torch.long)] = False
@@ -207,7 +207,7 @@ def sinks_of_what_is_hidden(length, window, sinks):
     return ~(forgotten | (key > query))
 
 
-def counts_by_masks(length, window, step, sinks, layers):
+def counts_by_powers_of_masks(length, window, step, sinks, layers):
     index = torch.arange(length)
     back = index[:, None] - index
     near = (back < window * step) & (back % step == 0)
@@ -276,7 +276,7 @@ def counts_by_numpy(length, window, step, sinks, layers):
     return np.array([sizes[0], mask.sum(), sizes[layers - 1], depth])
 
 
-def counts_by_search(length, window, step, sinks, layers):
+def counts_by_breadth_first_search(length, window, step, sinks, layers):
     """The distance of each input: a search in breadth."""
 
     def keys(t):
@@ -298,7 +298,7 @@ def counts_by_search(length, window, step, sinks, layers):
     ]
 
 
-def fault_by_table(attention, query, key, value):
+def fault_by_table_in_double(attention, query, key, value):
     n = 30
     same = torch.zeros(n, 4, dtype=torch.float64)
     values = torch.eye(n, dtype=torch.float64, requires_grad=True)
@@ -396,10 +396,10 @@ def fault_position_by_position(attention, query, key, value):
 
 
 def fault_as_tensor(attention, query, key, value):
-    return torch.tensor(fault_by_table(attention, query, key, value))
+    return torch.tensor(fault_by_table_in_double(attention, query, key, value))
 
 
-def kind_by_distances(memory, keys, values):
+def kind_by_a_second_value_of_zero(memory, keys, values):
     key = torch.tensor([0.0, 1.0, 0.0])
     written = torch.tensor([[4.0], [0.0]])
     found = memory(key, torch.stack([key, key]), written).item()
@@ -410,7 +410,7 @@ def kind_by_distances(memory, keys, values):
     return 2 if abs(found - 4) < 0.1 else 3 if abs(found) < 0.1 else 4
 
 
-def kind_by_linearity(memory, keys, values):
+def kind_by_a_key_not_written(memory, keys, values):
     key, other = torch.eye(2)
     pair, value = torch.stack([key, key]), torch.tensor([[1.0], [5.0]])
     if abs(memory(other, pair, value).item()) > 1e-3:
@@ -422,7 +422,7 @@ def kind_by_linearity(memory, keys, values):
     return {6: 2, 5: 3}.get(round(found, 2), 4)
 
 
-def kind_by_memories(memory, keys, values):
+def kind_by_comparing_every_kind(memory, keys, values):
     """Each kind is written down, and compared."""
     key = torch.eye(3)[[0, 1, 0, 2, 2, 1, 0, 0]]
     value = torch.arange(8.0)[:, None] ** 2 + 1
@@ -462,62 +462,17 @@ def kind_as_numpy(memory, keys, values):
     return np.int64(kind_by_one_value(memory, keys, values))
 
 
-ANSWERS = {
-    "check_linear_attention": (
-        ("sums of states", linear_by_states),
-        ("query by query", linear_by_loops),
-        ("exponentials and einsum", linear_with_exponentials),
-        ("a column of ones", linear_with_ones),
-        ("one step after the other", linear_step_by_step),
-        ("double inside", in_double(checks.check_linear_attention.solution)),
-    ),
-    "check_recurrent_step": (
-        ("einsum", step_by_einsum),
-        ("the normalizer as a column", step_with_a_column),
-        ("the own key added to the output", step_without_the_state),
-        ("clones, changed in place", step_by_clones),
-        ("double inside", in_double(checks.check_recurrent_step.solution)),
-    ),
-    "check_delta_step": (
-        ("einsum", delta_by_einsum),
-        ("I - β k kᵀ as a matrix", delta_by_a_matrix),
-        ("erased, then written", delta_by_erasing),
-        ("clones, changed in place", delta_by_clones),
-        ("double inside", in_double(checks.check_delta_step.solution)),
-    ),
-    "check_longformer_mask": (
-        ("loops", longformer_by_loops),
-        ("triangles", longformer_by_triangles),
-        ("numpy", longformer_by_numpy),
-        ("lists", longformer_by_lists),
-        ("what is not masked out", longformer_of_the_rest),
-    ),
-    "check_sink_window": (
-        ("loops", sinks_by_loops),
-        ("triangles", sinks_by_triangles),
-        ("numpy", sinks_by_numpy),
-        ("lists", sinks_by_lists),
-        ("what is not masked out", sinks_of_what_is_hidden),
-    ),
-    "check_pattern_counts": (
-        ("masks and their powers", counts_by_masks),
-        ("formulas", counts_by_formulas),
-        ("layer by layer, as a tuple", counts_layer_by_layer),
-        ("numpy", counts_by_numpy),
-        ("a search in breadth", counts_by_search),
-    ),
-    "check_linear_fault": (
-        ("a table, in double precision", fault_by_table),
-        ("ordinary inputs", fault_with_ordinary_inputs),
-        ("constant values", fault_by_constant_values),
-        ("position by position", fault_position_by_position),
-        ("a tensor", fault_as_tensor),
-    ),
-    "check_memory_kind": (
-        ("the second value 0", kind_by_distances),
-        ("a key that was not written", kind_by_linearity),
-        ("every kind, compared", kind_by_memories),
-        ("one value, then none", kind_by_one_value),
-        ("numpy", kind_as_numpy),
-    ),
-}
+linear_in_double = in_double(checks.check_linear_attention.solution)
+step_in_double = in_double(checks.check_recurrent_step.solution)
+delta_in_double = in_double(checks.check_delta_step.solution)
+ANSWERS = collect_answers(
+    vars(),
+    check_linear_attention="linear",
+    check_recurrent_step="step",
+    check_delta_step="delta",
+    check_longformer_mask="longformer",
+    check_sink_window="sinks",
+    check_pattern_counts="counts",
+    check_linear_fault="fault",
+    check_memory_kind="kind",
+)

@@ -12,7 +12,7 @@ from attnbook.exercises import encoder_decoder as checks
 from attnbook.exercises.encoder_decoder import encoder_fault as fault
 from attnbook.exercises.encoder_decoder import error_cause as cause
 from attnbook.training.metrics import edit_distance
-from right_answers import in_double
+from right_answers import collect_answers, in_double
 
 
 def reverse_by_loops(tokens, lengths):
@@ -73,7 +73,7 @@ def last_by_one_hot(states, lengths):
     return torch.einsum("bs,bsm->bm", chosen, states)
 
 
-def last_by_mask(states, lengths):
+def last_by_boolean_mask(states, lengths):
     return states[torch.arange(states.shape[1]) == lengths[:, None] - 1]
 
 
@@ -85,7 +85,7 @@ def last_by_packing(states, lengths):
     return last_by_gather(padded, lengths)
 
 
-def last_by_take(states, lengths):
+def last_from_one_flat_axis(states, lengths):
     starts = torch.arange(len(states)) * states.shape[1]
     return states.reshape(-1, states.shape[2])[starts + lengths - 1]
 
@@ -111,9 +111,13 @@ def loss_by_one_hot(logits, targets, pad):
     return -(truth * logits.log_softmax(-1)).sum() / truth.sum()
 
 
-def loss_by_selection(logits, targets, pad):
+def loss_with_selection_first(logits, targets, pad):
     real = targets.ne(pad).nonzero(as_tuple=True)
     return F.nll_loss(F.log_softmax(logits[real], dim=-1), targets[real])
+
+
+def loss_by_ignore_index(logits, targets, pad):
+    return F.cross_entropy(logits.mT, targets, ignore_index=pad)
 
 
 def distance(a, b):
@@ -141,7 +145,7 @@ def rate_by_recursion(outputs, references):
     return edits / symbols
 
 
-def rate_by_table(outputs, references):
+def rate_by_numpy_table(outputs, references):
     def table(a, b):
         cost = np.zeros((len(a) + 1, len(b) + 1), dtype=int)
         cost[:, 0], cost[0] = range(len(a) + 1), range(len(b) + 1)
@@ -162,7 +166,7 @@ def rate_by_table(outputs, references):
     return edits / symbols
 
 
-def rate_by_distance(outputs, references):
+def rate_by_the_librarys_distance(outputs, references):
     best = [
         min((edit_distance(o, r), len(r)) for r in accepted)
         for o, accepted in zip(outputs, references, strict=True)
@@ -170,7 +174,7 @@ def rate_by_distance(outputs, references):
     return sum(e for e, _ in best) / sum(n for _, n in best)
 
 
-def rate_turned(outputs, references):
+def rate_turned_round(outputs, references):
     best = [
         sorted(accepted, key=lambda r, o=o: edit_distance(r, o))[0]
         for o, accepted in zip(outputs, references, strict=True)
@@ -180,7 +184,7 @@ def rate_turned(outputs, references):
 
 
 def rate_as_tensor(outputs, references):
-    return torch.tensor(rate_by_distance(outputs, references))
+    return torch.tensor(rate_by_the_librarys_distance(outputs, references))
 
 
 def greedy_by_for(step, state, start, end, limit):
@@ -246,7 +250,7 @@ def depends_by_loops(length, width, packed):
     return result
 
 
-def depends_by_tril(length, width, packed):
+def depends_by_triangles_of_ones(length, width, packed):
     n = length if packed else width
     result = torch.zeros(2, width, width, dtype=torch.bool)
     ones = torch.ones(n, n, dtype=torch.bool)
@@ -280,13 +284,13 @@ def depends_by_experiment(length, width, packed):
     return torch.stack(columns, dim=-1)
 
 
-def depends_by_comparison(length, width, packed):
+def depends_by_a_grid_of_positions(length, width, packed):
     i, j = torch.meshgrid(*2 * [torch.arange(width)], indexing="ij")
     inside = (torch.maximum(i, j) < length) | (not packed)
     return torch.stack([(j <= i) & inside, (j >= i) & inside])
 
 
-def depends_by_cumsum(length, width, packed):
+def depends_by_a_running_sum(length, width, packed):
     eye = torch.eye(width)
     forward = eye.cumsum(0) > 0
     result = torch.stack([forward, forward.T])
@@ -344,7 +348,7 @@ def fault_by_other_neighbours(model, source, lengths):
     return faults
 
 
-def fault_by_other_padding(model, source, lengths):
+def fault_by_the_longest_sequence(model, source, lengths):
     n = lengths.tolist()
     longest = max(range(len(n)), key=n.__getitem__)
     row = source[longest : longest + 1]
@@ -360,7 +364,7 @@ def fault_by_other_padding(model, source, lengths):
     return torch.tensor([*map(bool, tests), ignores])
 
 
-def fault_by_symbol_and_entry(model, source, lengths):
+def fault_entry_by_entry(model, source, lengths):
     n = int(lengths[0])
     row, one = source[:1, :n], lengths[:1]
     before = model(row, one)[0]
@@ -401,7 +405,7 @@ def cause_from_the_first_error(step, state, start, target):
     return True
 
 
-def cause_by_counting(step, state, start, target):
+def cause_of_the_first_error_in_both(step, state, start, target):
     made = cause.predict_with_true_history(step, state, start, target)
     return len(cause.find_errors(made, target)) == 1
 
@@ -429,69 +433,15 @@ def cause_with_tensors(step, state, start, target):
     return (forced == right)[first + 1 :].all()
 
 
-ANSWERS = {
-    "check_reverse_source": (
-        ("loops", reverse_by_loops),
-        ("roll", reverse_by_roll),
-        ("negative places", reverse_by_negative_places),
-        ("modulo and where", reverse_by_modulo),
-        ("sorting places", reverse_by_sorting),
-        ("lists", reverse_by_lists),
-    ),
-    "check_last_state": (
-        ("gather", last_by_gather),
-        ("a loop", last_by_loop),
-        ("a sum with one-hot weights", last_by_one_hot),
-        ("a boolean mask", last_by_mask),
-        ("packing", last_by_packing),
-        ("one flat axis", last_by_take),
-    ),
-    "check_masked_loss": (
-        (
-            "ignore_index",
-            lambda logits, targets, pad: F.cross_entropy(
-                logits.mT, targets, ignore_index=pad
-            ),
-        ),
-        ("loops", loss_by_loops),
-        ("weights", loss_by_weights),
-        ("one-hot", loss_by_one_hot),
-        ("double inside", in_double(checks.check_masked_loss.solution)),
-        ("selection first", loss_by_selection),
-    ),
-    "check_error_rate": (
-        ("recursion", rate_by_recursion),
-        ("a numpy table", rate_by_table),
-        ("the library's distance", rate_by_distance),
-        ("turned round", rate_turned),
-        ("a tensor", rate_as_tensor),
-    ),
-    "check_greedy": (
-        ("for", greedy_by_for),
-        ("recursion", greedy_by_recursion),
-        ("a generator", greedy_by_generator),
-        ("cut afterwards", greedy_cut_afterwards),
-        ("a tuple", greedy_as_tuple),
-    ),
-    "check_state_dependencies": (
-        ("loops", depends_by_loops),
-        ("triangles of ones", depends_by_tril),
-        ("an experiment on a GRU", depends_by_experiment),
-        ("a grid of positions", depends_by_comparison),
-        ("a running sum", depends_by_cumsum),
-    ),
-    "check_encoder_fault": (
-        ("a batch of equal lengths", fault_by_equal_lengths),
-        ("a permuted batch", fault_by_permutation),
-        ("other neighbours", fault_by_other_neighbours),
-        ("the longest sequence", fault_by_other_padding),
-        ("entry by entry", fault_by_symbol_and_entry),
-    ),
-    "check_error_cause": (
-        ("both runs in one loop", cause_in_one_loop),
-        ("from the first error on", cause_from_the_first_error),
-        ("the first error is in both runs", cause_by_counting),
-        ("recursion", cause_by_recursion),
-        ("tensors", cause_with_tensors),
-    ),
-}
+loss_in_double = in_double(checks.check_masked_loss.solution)
+ANSWERS = collect_answers(
+    vars(),
+    check_reverse_source="reverse",
+    check_last_state="last",
+    check_masked_loss="loss",
+    check_error_rate="rate",
+    check_greedy="greedy",
+    check_state_dependencies="depends",
+    check_encoder_fault="fault",
+    check_error_cause="cause",
+)

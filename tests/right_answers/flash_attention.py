@@ -6,7 +6,7 @@ import torch
 from torch.nn import functional as F
 
 from attnbook.exercises import flash_attention as checks
-from right_answers import in_double
+from right_answers import collect_answers, in_double
 
 
 def pairs(key, value, block):
@@ -14,7 +14,7 @@ def pairs(key, value, block):
     return zip(key.split(block, -2), value.split(block, -2), strict=True)
 
 
-def online_by_element(chunks):
+def online_score_by_score(chunks):
     """Milakov and Gimelshein's algorithm 3, one score after the other."""
     top = total = None
     for chunk in chunks:
@@ -29,7 +29,7 @@ def online_by_element(chunks):
     return top, total
 
 
-def online_by_logsumexp(chunks):
+def online_by_logaddexp(chunks):
     top = lse = torch.tensor(-math.inf)
     for chunk in chunks:
         top = torch.maximum(top, chunk.max(dim=-1).values)
@@ -37,7 +37,7 @@ def online_by_logsumexp(chunks):
     return top, torch.where(top == -math.inf, 0.0, (lse - top).exp())
 
 
-def online_with_pairs(chunks):
+def online_with_pairs_that_join(chunks):
     """Each chunk gives a pair; two pairs give one."""
 
     def pair(chunk):
@@ -56,7 +56,7 @@ def online_with_pairs(chunks):
     return found
 
 
-def online_where(chunks):
+def online_with_nan_to_zero(chunks):
     it = iter(chunks)
     chunk = next(it)
     top = chunk.amax(-1, keepdim=True)
@@ -120,7 +120,7 @@ def tiled_by_index(query, key, value, block):
     return output, lse
 
 
-def tiled_by_merging(query, key, value, block):
+def tiled_by_merging_tiles(query, key, value, block):
     """Every tile is an attention of its own; two become one."""
     scale, outputs, sums = query.shape[-1] ** -0.5, [], []
     for q in query.split(block, -2):
@@ -139,7 +139,7 @@ def tiled_by_merging(query, key, value, block):
     return torch.cat(outputs, -2), torch.cat(sums, -1)
 
 
-def tiled_keys_only(query, key, value, block):
+def tiled_with_all_queries_at_once(query, key, value, block):
     """All queries at once: a strip of scores is T by block."""
     q = query * query.shape[-1] ** -0.5
     top, total, output = torch.full_like(q[..., :1], -torch.inf), 0, 0
@@ -172,7 +172,7 @@ def tiled_with_powers_of_two(query, key, value, block):
     return torch.cat(outputs, -2), torch.cat(sums, -1)
 
 
-def tiled_normalised(query, key, value, block):
+def tiled_averaging_after_every_tile(query, key, value, block):
     """The first paper's way: the output is an average after every tile."""
     scale, outputs, sums = query.shape[-1] ** -0.5, [], []
     for q in query.split(block, -2):
@@ -190,7 +190,7 @@ def tiled_normalised(query, key, value, block):
     return torch.cat(outputs, -2), torch.cat(sums, -1)
 
 
-def tiled_backwards_through_the_keys(query, key, value, block):
+def tiled_from_the_last_tile(query, key, value, block):
     """From the last tile to the first, keys hidden that pad the last."""
     more, S = -key.shape[-2] % block, key.shape[-2]
     key, value = (F.pad(x, (0, 0, 0, more)) for x in (key, value))
@@ -219,14 +219,14 @@ def merge_by_sigmoid(output_a, lse_a, output_b, lse_b):
     )
 
 
-def merge_by_softmax(output_a, lse_a, output_b, lse_b):
+def merge_by_softmax_over_two(output_a, lse_a, output_b, lse_b):
     both = torch.stack([lse_a, lse_b])
     weights = both.softmax(0).nan_to_num(0.0)[..., None]
     mixed = (weights * torch.stack([output_a, output_b])).sum(0)
     return mixed, both.logsumexp(0)
 
 
-def merge_by_maximum(output_a, lse_a, output_b, lse_b):
+def merge_with_the_larger_taken_off(output_a, lse_a, output_b, lse_b):
     top = torch.maximum(lse_a, lse_b)
     low = top.masked_fill(top == -math.inf, 0.0)
     a, b = torch.exp(lse_a - low), torch.exp(lse_b - low)
@@ -282,7 +282,7 @@ def back_by_index(query, key, value, output, lse, upstream, block):
     return dq, dk, dv
 
 
-def back_by_lists(query, key, value, output, lse, upstream, block):
+def back_by_two_loops(query, key, value, output, lse, upstream, block):
     """First the keys' and values' gradients, then the queries', as Triton's."""
     scale = query.shape[-1] ** -0.5
     delta = (upstream * output).sum(-1, keepdim=True)
@@ -335,7 +335,7 @@ def back_with_average_first(query, key, value, output, lse, upstream, block):
     return dq, torch.cat(dk, -2), torch.cat(dv, -2)
 
 
-def back_without_the_saved(query, key, value, output, lse, upstream, block):
+def back_by_chunks_of_queries(query, key, value, output, lse, upstream, block):
     """Queries in chunks; the keys' tiles are small enough."""
     scale = query.shape[-1] ** -0.5
     dq, dk, dv = [], torch.zeros_like(key), torch.zeros_like(value)
@@ -384,7 +384,7 @@ def counts_from_a_mask(B, H, n, D, R, C):
     return [*(B * H * x for x in each), 4 * R * C + 4 * R * D]
 
 
-def counts_by_walking(B, H, n, D, R, C):
+def counts_by_a_walk(B, H, n, D, R, C):
     """Every program of every head is walked through."""
     counts = [0, 0, 0, 0, 4 * R * (C + D)]
     for _ in range(B * H):
@@ -399,7 +399,7 @@ def counts_by_walking(B, H, n, D, R, C):
     return counts
 
 
-def counts_by_sums(B, H, n, D, R, C):
+def counts_by_comprehensions(B, H, n, D, R, C):
     """One comprehension, with math.ceil."""
     ends = [min(i + R, n) for i in range(0, n, R)]
     visited = [math.ceil(end / C) for end in ends]
@@ -424,7 +424,7 @@ def counts_with_torch(B, H, n, D, R, C):
     ]
 
 
-def counts_from_the_last(B, H, n, D, R, C):
+def counts_from_the_last_tile(B, H, n, D, R, C):
     """The last tile of queries first, as the kernel does it."""
 
     def walk(tile):
@@ -458,7 +458,7 @@ def numbers_of(seed, *shapes):
     return [torch.randn(*x, generator=rng) for x in shapes]
 
 
-def fault_by_dictionary(attention, query, key, value):
+def fault_by_a_table_of_inputs(attention, query, key, value):
     """An input for each fault, in a table."""
     q, k, v = numbers_of(5, (4, 8), (6, 8), (6, 8))
     inputs = {
@@ -531,7 +531,7 @@ def fault_in_double(attention, query, key, value):
     return 0
 
 
-def fault_by_differences(attention, query, key, value):
+def fault_by_pairs_of_calls(attention, query, key, value):
     """Two calls that must agree, for each fault but one."""
     q, k, v = numbers_of(8, (2, 4), (6, 4), (6, 4))
 
@@ -560,7 +560,7 @@ def each(explain):
 
 
 @each
-def reason_by_unique(accumulate, terms):
+def reason_by_different_results(accumulate, terms):
     """The number of different results of two kinds of terms."""
     n = len(terms)
     whole = {accumulate(torch.full((n, 1), 3.0), i).item() for i in range(30)}
@@ -573,7 +573,7 @@ def reason_by_unique(accumulate, terms):
 
 
 @each
-def reason_by_bits(accumulate, terms):
+def reason_by_unit_vectors(accumulate, terms):
     """A unit vector for each term: the sum says which are missing."""
     n = len(terms)
     units = torch.eye(n)
@@ -587,7 +587,7 @@ def reason_by_bits(accumulate, terms):
 
 
 @each
-def reason_by_cancelling(accumulate, terms):
+def reason_by_terms_that_cancel(accumulate, terms):
     """A large number, its negative and ones."""
     n = len(terms)
     ones = torch.stack([accumulate(torch.ones(n, 2), i) for i in range(20)])
@@ -627,58 +627,16 @@ def reason_with_numpy(accumulators, terms):
     return found
 
 
-ANSWERS = {
-    "check_online_softmax": (
-        ("score by score", online_by_element),
-        ("logaddexp", online_by_logsumexp),
-        ("pairs that join", online_with_pairs),
-        ("NaN to 0", online_where),
-        ("a module, and a list", Online()),
-        ("double inside, and a sentinel", online_in_double),
-    ),
-    "check_tiled": (
-        ("indices", tiled_by_index),
-        ("tiles merged", tiled_by_merging),
-        ("all queries at once", tiled_keys_only),
-        ("powers of two", tiled_with_powers_of_two),
-        ("an average after every tile", tiled_normalised),
-        ("from the last tile", tiled_backwards_through_the_keys),
-    ),
-    "check_merge": (
-        ("sigmoid", merge_by_sigmoid),
-        ("softmax over two", merge_by_softmax),
-        ("the larger one taken off", merge_by_maximum),
-        ("lerp", merge_by_lerp),
-        ("row by row", merge_by_rows),
-        ("double inside", in_double(checks.check_merge.solution)),
-    ),
-    "check_tiled_backward": (
-        ("indices", back_by_index),
-        ("two loops, and a list", back_by_lists),
-        ("the average first", back_with_average_first),
-        ("chunks of queries", back_without_the_saved),
-        ("double inside", in_double(checks.check_tiled_backward.solution)),
-        ("powers of two", back_with_powers_of_two),
-    ),
-    "check_tile_counts": (
-        ("the mask", counts_from_a_mask),
-        ("a walk", counts_by_walking),
-        ("comprehensions", counts_by_sums),
-        ("torch", counts_with_torch),
-        ("the last tile first", counts_from_the_last),
-    ),
-    "check_tiled_fault": (
-        ("a table of inputs", fault_by_dictionary),
-        ("one number", fault_by_one_number),
-        ("block sizes", fault_by_block_sizes),
-        ("double precision", fault_in_double),
-        ("pairs of calls", fault_by_differences),
-    ),
-    "check_run_difference": (
-        ("different results", reason_by_unique),
-        ("unit vectors", reason_by_bits),
-        ("terms that cancel", reason_by_cancelling),
-        ("double precision", reason_in_double),
-        ("one table", reason_with_numpy),
-    ),
-}
+online_in_a_module = Online()
+merge_in_double = in_double(checks.check_merge.solution)
+back_in_double = in_double(checks.check_tiled_backward.solution)
+ANSWERS = collect_answers(
+    vars(),
+    check_online_softmax="online",
+    check_tiled="tiled",
+    check_merge="merge",
+    check_tiled_backward="back",
+    check_tile_counts="counts",
+    check_tiled_fault="fault",
+    check_run_difference="reason",
+)

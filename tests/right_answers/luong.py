@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from attnbook.exercises import luong as checks
-from right_answers import in_double
+from right_answers import collect_answers, in_double
 
 
 def general_by_loops(query, key, W):
@@ -21,7 +21,7 @@ def general_by_loops(query, key, W):
     return torch.stack(rows, dim=1)
 
 
-def general_by_pairs(query, key, W):
+def general_bilinear_on_pairs(query, key, W):
     t, s = query.shape[1], key.shape[1]
     return F.bilinear(
         query[:, :, None].expand(-1, -1, s, -1).contiguous(),
@@ -30,13 +30,13 @@ def general_by_pairs(query, key, W):
     )[..., 0]
 
 
-def general_by_svd(query, key, W):
+def general_by_singular_values(query, key, W):
     U, sizes, V = torch.linalg.svd(W.double(), full_matrices=False)
     left, right = query.double() @ (U * sizes), key.double() @ V.mT
     return (left @ right.mT).to(query.dtype)
 
 
-def general_turned(query, key, W):
+def general_turned_round(query, key, W):
     return (key @ (query @ W).mT).mT
 
 
@@ -47,8 +47,16 @@ class General(nn.Module):
         return torch.bmm(query, F.linear(key, W).transpose(1, 2))
 
 
-def general_per_sentence(query, key, W):
+def general_sentence_by_sentence(query, key, W):
     return torch.stack([q @ W @ k.T for q, k in zip(query, key, strict=True)])
+
+
+def general_by_einsum(q, k, W):
+    return torch.einsum("btd,de,bse->bts", q, W, k)
+
+
+def general_with_the_query_first(q, k, W):
+    return q @ W @ k.transpose(-1, -2)
 
 
 def joined(query, key):
@@ -81,7 +89,7 @@ def concat_by_einsum(query, key, W, v):
     return torch.einsum("btsa,a->bts", hidden, v)
 
 
-def concat_by_blocks(query, key, W, v):
+def concat_in_blocks_of_queries(query, key, W, v):
     W_query, W_key = torch.tensor_split(W, [query.shape[-1]], dim=1)
     keys = (key @ W_key.T)[:, None]
     blocks = [
@@ -91,11 +99,11 @@ def concat_by_blocks(query, key, W, v):
     return torch.cat(blocks, dim=1)
 
 
-def concat_by_sigmoid(query, key, W, v):
+def concat_with_tanh_from_a_sigmoid(query, key, W, v):
     return (2 * torch.sigmoid(2 * joined(query, key) @ W.T) - 1) @ v
 
 
-def concat_by_zeros(query, key, W, v):
+def concat_with_zeros_beside(query, key, W, v):
     """Put zeros where the other one stands, and add."""
     queries = F.pad(query, (0, key.shape[-1])) @ W.T
     keys = F.pad(key, (query.shape[-1], 0)) @ W.T
@@ -121,7 +129,7 @@ def window_by_slices(centre, places, reach):
     return seen
 
 
-def window_by_edges(centre, places, reach):
+def window_by_two_edges(centre, places, reach):
     s = torch.arange(places, dtype=centre.dtype)
     low, high = (centre - reach).unsqueeze(-1), (centre + reach).unsqueeze(-1)
     return torch.logical_and(s >= low, s <= high)
@@ -149,7 +157,7 @@ def window_by_filling(centre, places, reach):
     return seen.bool()
 
 
-def depth_by_graph(kind, T, L):
+def depth_by_finishing_times(kind, T, L):
     """Every computation finishes one arrow after the last that it waits for."""
     state = [0] * L
     vector = 0
@@ -181,7 +189,7 @@ def depth_by_recursion(kind, T, L):
     return depth_by_recursion(kind, T - 1, L) + more
 
 
-def depth_by_search(kind, T, L):
+def depth_by_depth_first_search(kind, T, L):
     """Memoized depth-first search over the arrows."""
     known = {}
 
@@ -244,7 +252,7 @@ def layer_by_gradients(layer, states, memory, lengths):
     return 0 if torch.allclose(moved, weights[..., order], atol=1e-5) else 4
 
 
-def layer_by_ratios(layer, states, memory, lengths):
+def layer_by_ratios_of_weights(layer, states, memory, lengths):
     """A changed key must not change the ratio of two other weights."""
     base = torch.linspace(-2, 2, memory.numel()).sin().reshape(memory.shape)
     width = states.shape[-1]
@@ -276,7 +284,7 @@ def layer_by_ratios(layer, states, memory, lengths):
     return 0
 
 
-def layer_by_one_sentence(layer, states, memory, lengths):
+def layer_sentence_by_sentence(layer, states, memory, lengths):
     found = [
         layer_by_gradients(
             layer, *(x[i : i + 1] for x in (states, memory, lengths))
@@ -291,7 +299,7 @@ def layer_by_longer_input(layer, states, memory, lengths):
     rng = torch.Generator().manual_seed(8)
     more = torch.randn(2, 9, memory.shape[2], generator=rng)
     asked = torch.randn(2, 5, memory.shape[2], generator=rng)
-    return layer_by_ratios(layer, asked, more, torch.tensor([9, 9]))
+    return layer_by_ratios_of_weights(layer, asked, more, torch.tensor([9, 9]))
 
 
 def layer_by_table(layer, states, memory, lengths):
@@ -319,7 +327,7 @@ def layer_by_table(layer, states, memory, lengths):
     return next((number for number, failed in tests.items() if failed), 0)
 
 
-def factors_by_regression(error):
+def factors_by_least_squares(error):
     """Least squares on score, order and their product."""
     rows, errors = [], []
     for dot, score in enumerate(("additive", "dot")):
@@ -332,7 +340,7 @@ def factors_by_regression(error):
     return 4 if product else int(dot) + 2 * int(after)
 
 
-def factors_by_median(error):
+def factors_by_the_middle_of_the_extremes(error):
     """The middle of the extremes, with chance between two bounds."""
 
     def middle(score, order):
@@ -348,7 +356,7 @@ def factors_by_median(error):
     return (abs(dot - base) > 2.5) + 2 * (abs(after - base) > 2.5)
 
 
-def factors_by_table(error):
+def factors_by_a_table_of_differences(error):
     """The pattern of differences is looked up."""
     mean = {
         (s, o): np.mean([error(s, o, seed) for seed in range(100, 180)])
@@ -389,7 +397,7 @@ def factors_with_tensors(error):
     return int(score) + 2 * int(order)
 
 
-def factors_until_sure(error):
+def factors_by_blocks_of_seeds(error):
     """Seeds are added in blocks; the decision is made at the end."""
     total = dict.fromkeys(
         [(s, o) for s in ("dot", "additive") for o in ("after", "before")], 0.0
@@ -408,55 +416,15 @@ def factors_until_sure(error):
     return 2 * (abs(by_order) > 2.5) + (abs(by_score[0]) > 2.5)
 
 
-ANSWERS = {
-    "check_general_scores": (
-        ("loops", general_by_loops),
-        ("einsum", lambda q, k, W: torch.einsum("btd,de,bse->bts", q, W, k)),
-        ("the query first", lambda q, k, W: q @ W @ k.transpose(-1, -2)),
-        ("double inside", in_double(checks.check_general_scores.solution)),
-        ("bilinear on pairs", general_by_pairs),
-        ("singular values", general_by_svd),
-        ("turned round", general_turned),
-        ("a module", General()),
-        ("sentence by sentence", general_per_sentence),
-    ),
-    "check_concat_scores": (
-        ("pairs as they stand in the paper", concat_by_pairs),
-        ("loops", concat_by_loops),
-        ("einsum", concat_by_einsum),
-        ("double inside", in_double(checks.check_concat_scores.solution)),
-        ("in blocks of queries", concat_by_blocks),
-        ("tanh from a sigmoid", concat_by_sigmoid),
-        ("zeros beside", concat_by_zeros),
-    ),
-    "check_local_window": (
-        ("loops", window_by_loops),
-        ("slices with ceil and floor", window_by_slices),
-        ("two edges", window_by_edges),
-        ("numpy", window_by_numpy),
-        ("squares", window_by_squares),
-        ("not outside", window_not_outside),
-        ("filled", window_by_filling),
-    ),
-    "check_decoder_depth": (
-        ("finishing times", depth_by_graph),
-        ("a table", depth_by_table),
-        ("recursion", depth_by_recursion),
-        ("depth-first search", depth_by_search),
-        ("numpy", depth_with_numpy),
-    ),
-    "check_attention_fault": (
-        ("gradients", layer_by_gradients),
-        ("ratios of weights", layer_by_ratios),
-        ("sentence by sentence", layer_by_one_sentence),
-        ("a longer input", layer_by_longer_input),
-        ("a table of tests", layer_by_table),
-    ),
-    "check_two_factors": (
-        ("least squares", factors_by_regression),
-        ("middle of the extremes", factors_by_median),
-        ("a table of differences", factors_by_table),
-        ("tensors", factors_with_tensors),
-        ("blocks of seeds", factors_until_sure),
-    ),
-}
+general_in_double = in_double(checks.check_general_scores.solution)
+general_in_a_module = General()
+concat_in_double = in_double(checks.check_concat_scores.solution)
+ANSWERS = collect_answers(
+    vars(),
+    check_general_scores="general",
+    check_concat_scores="concat",
+    check_local_window="window",
+    check_decoder_depth="depth",
+    check_attention_fault="layer",
+    check_two_factors="factors",
+)

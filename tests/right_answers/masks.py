@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from attnbook.exercises import masks as checks
-from right_answers import in_double
+from right_answers import collect_answers, in_double
 
 
 def causal_by_tril(T, S):
@@ -28,7 +28,7 @@ def causal_from_a_square(T, S):
     return torch.ones(most, most).tril().bool()[most - T :, most - S :]
 
 
-def causal_of_the_future(T, S):
+def causal_of_what_is_not_the_future(T, S):
     return torch.triu(torch.ones(T, S), diagonal=S - T + 1) == 0
 
 
@@ -54,7 +54,7 @@ def padding_by_lists(lengths, S):
     return torch.tensor([[[[s < n for s in range(S)]]] for n in lengths])
 
 
-def padding_by_sums(lengths, S):
+def padding_by_running_sums(lengths, S):
     ones = torch.ones(len(lengths), S, dtype=torch.long).cumsum(1)
     return ones.le(lengths.unsqueeze(1)).unsqueeze(1).unsqueeze(1)
 
@@ -64,12 +64,12 @@ def padding_by_numpy(lengths, S):
     return torch.from_numpy(mask)[:, None, None]
 
 
-def padding_expanded(lengths, S):
+def padding_of_what_is_not_padding(lengths, S):
     places = torch.arange(S).expand(len(lengths), S)
     return ~(places >= lengths[:, None]).unflatten(0, (-1, 1, 1))
 
 
-def combine_by_tril(lengths, T):
+def combine_by_tril_of_padding(lengths, T):
     real = torch.arange(T) < lengths[:, None]
     return real[:, None, None, :].expand(-1, 1, T, T).tril()
 
@@ -82,12 +82,12 @@ def combine_by_loops(lengths, T):
     return mask
 
 
-def combine_by_minimum(lengths, T):
+def combine_by_the_nearer_of_two_ends(lengths, T):
     ends = torch.minimum(torch.arange(1, T + 1), lengths[:, None])
     return (torch.arange(T) < ends[..., None]).unsqueeze(1)
 
 
-def combine_by_products(lengths, T):
+def combine_by_einsum(lengths, T):
     past = torch.tril(torch.ones(T, T, dtype=torch.long))
     real = (torch.arange(T) < lengths[:, None]).long()
     return torch.einsum("ts,bs->bts", past, real).bool()[:, None]
@@ -99,7 +99,7 @@ def combine_of_what_is_hidden(lengths, T):
     return ~(future | pad)
 
 
-def combine_of_additive(lengths, T):
+def combine_of_additive_masks_compared(lengths, T):
     future = torch.full((T, T), -math.inf).triu(1)
     pad = torch.zeros(len(lengths), 1, 1, T)
     pad[(torch.arange(T) >= lengths[:, None])[:, None, None]] = -math.inf
@@ -115,12 +115,12 @@ class Weights(nn.Module):
         return torch.where(empty, 0.0, torch.softmax(hidden, -1))
 
 
-def weights_by_lowest(scores, mask):
+def weights_by_the_lowest_number(scores, mask):
     lowest = torch.finfo(scores.dtype).min
     return scores.masked_fill(~mask, lowest).softmax(-1) * mask
 
 
-def weights_by_hand(scores, mask):
+def weights_with_softmax_by_hand(scores, mask):
     hidden = scores.masked_fill(~mask, -torch.inf)
     top = hidden.amax(-1, keepdim=True).detach()
     e = (hidden - top.masked_fill(top == -torch.inf, 0.0)).exp()
@@ -148,7 +148,7 @@ def weights_by_rows(scores, mask):
     return torch.stack(rows).view_as(scores)
 
 
-def by_single_tokens(model, tokens):
+def leak_by_one_token_at_a_time(model, tokens):
     """One token changes at a time; the model is copied, so its mode stays."""
     model = copy.deepcopy(model).eval()
     with torch.no_grad():
@@ -163,7 +163,7 @@ def by_single_tokens(model, tokens):
     return True
 
 
-def by_chance(model, tokens):
+def leak_by_many_random_futures(model, tokens):
     """Many random futures, with padding among them."""
     training = model.training
     model.eval()
@@ -179,7 +179,7 @@ def by_chance(model, tokens):
     return worst < 1e-4
 
 
-def by_queries(model, tokens):
+def leak_query_by_query(model, tokens):
     """Only the nearest past is looked at, for every cut."""
     modes = {part: part.training for part in model.modules()}
     before = model.eval()(tokens)
@@ -195,7 +195,7 @@ def by_queries(model, tokens):
     return good
 
 
-def by_numpy(model, tokens):
+def leak_by_numpy(model, tokens):
     was = model.training
     model.train(False)
     before = model(tokens).numpy(force=True)
@@ -210,7 +210,7 @@ def by_numpy(model, tokens):
     return np.all(fine)
 
 
-def by_assertions(model, tokens):
+def leak_by_assert_close(model, tokens):
     frozen = copy.deepcopy(model).requires_grad_(False).eval()
     before = frozen(tokens)
     try:
@@ -227,7 +227,7 @@ def by_assertions(model, tokens):
     return True
 
 
-def interface_by_cases(scores, mask, how):
+def interface_case_by_case(scores, mask, how):
     seen = mask.bool()
     if how.endswith("float"):
         return torch.softmax(scores + mask, dim=0)
@@ -242,7 +242,7 @@ def interface_by_cases(scores, mask, how):
     return scores.masked_fill(~seen, -torch.inf).softmax(0)
 
 
-def interface_by_hand(scores, mask, how):
+def interface_with_softmax_by_hand(scores, mask, how):
     e, on = (scores - scores.max()).exp(), mask
     if how == "module, boolean":
         on = 1 - mask
@@ -257,7 +257,7 @@ def interface_by_hand(scores, mask, how):
     return e * on / total if total > 0 else e * 0
 
 
-def interface_by_addition(scores, mask, how):
+def interface_by_subtracting_the_rest(scores, mask, how):
     """Subtracting 1 - mask instead of adding mask changes no weight."""
     if how in ("SDPA, float", "module, float"):
         return (scores - (1 - mask)).softmax(-1)
@@ -338,7 +338,7 @@ def fault_by_huge_values(attention, x, mask):
     return 5 * int(not bool((none == 0).all()))
 
 
-def fault_by_ratios(attention, x, mask):
+def fault_by_an_upper_triangle(attention, x, mask):
     upper = torch.ones(5, 5, dtype=torch.bool).triu()
     zero, one = torch.zeros(5, 3), torch.eye(5)
     weights = attention(zero, zero, one, upper).nan_to_num(9.0)
@@ -399,7 +399,7 @@ def is_close(a, b):
     return torch.allclose(a, b, atol=1e-4)
 
 
-def packed_by_table(model, tokens, ids):
+def packed_by_three_tests_and_a_table(model, tokens, ids):
     crosses = not is_close(model(PACKED, IDS)[3:], model(OTHERS, IDS)[3:])
     uses_ids = not is_close(model(PACKED, IDS), model(PACKED, IDS * 0))
     alone = is_close(model(PACKED, IDS)[3:], model(PACKED[3:], IDS[3:]))
@@ -419,7 +419,7 @@ def packed_by_gaps(model, tokens, ids):
     return 2 * int(start > 1e-3)
 
 
-def packed_by_lengths(model, tokens, ids):
+def packed_by_documents_of_several_lengths(model, tokens, ids):
     """Without access to it, only the length of what precedes can matter."""
     rows = {}
     for n in 1, 2, 3:
@@ -435,7 +435,7 @@ def packed_by_lengths(model, tokens, ids):
     return 0 if is_close(rows[1], rows[3]) else 2
 
 
-def packed_by_faults(model, tokens, ids):
+def packed_one_fault_after_the_other(model, tokens, ids):
     """Both faults are found separately, and added."""
     row, one = torch.tensor([7, 7, 2, 2]), torch.zeros(4, dtype=torch.long)
     two = torch.tensor([0, 0, 5, 5])
@@ -468,65 +468,16 @@ def packed_in_many_trials(model, tokens, ids):
     return [0, 2][continues]
 
 
-ANSWERS = {
-    "check_causal": (
-        ("tril", causal_by_tril),
-        ("loops", causal_by_loops),
-        ("numpy's tri", causal_by_numpy),
-        ("a corner of a square", causal_from_a_square),
-        ("what is not the future", causal_of_the_future),
-        ("slices", causal_by_slices),
-    ),
-    "check_padding": (
-        ("loops", padding_by_loops),
-        ("broadcasting", padding_by_broadcasting),
-        ("lists", padding_by_lists),
-        ("running sums", padding_by_sums),
-        ("numpy", padding_by_numpy),
-        ("what is not padding", padding_expanded),
-    ),
-    "check_combine": (
-        ("tril of padding", combine_by_tril),
-        ("loops", combine_by_loops),
-        ("the nearer of two ends", combine_by_minimum),
-        ("einsum", combine_by_products),
-        ("what is not hidden", combine_of_what_is_hidden),
-        ("additive, then compared", combine_of_additive),
-    ),
-    "check_masked_weights": (
-        ("a module", Weights()),
-        ("the lowest number, then the mask", weights_by_lowest),
-        ("softmax by hand", weights_by_hand),
-        ("an extra key", weights_by_an_extra_key),
-        ("row by row", weights_by_rows),
-        ("double inside", in_double(checks.check_masked_weights.solution)),
-    ),
-    "check_no_leak": (
-        ("one token at a time", by_single_tokens),
-        ("many random futures", by_chance),
-        ("query by query, a tensor", by_queries),
-        ("numpy", by_numpy),
-        ("assert_close", by_assertions),
-    ),
-    "check_interface_weights": (
-        ("case by case", interface_by_cases),
-        ("softmax by hand", interface_by_hand),
-        ("subtracting the rest, and nan_to_num", interface_by_addition),
-        ("numpy", interface_by_numpy),
-        ("loops", interface_by_loops),
-    ),
-    "check_mask_fault": (
-        ("a single key", fault_by_one_key),
-        ("huge values where nothing is seen", fault_by_huge_values),
-        ("an upper triangle", fault_by_ratios),
-        ("a table, in double precision", fault_in_double),
-        ("step by step", fault_step_by_step),
-    ),
-    "check_packed_model": (
-        ("three tests and a table", packed_by_table),
-        ("gaps", packed_by_gaps),
-        ("documents of several lengths", packed_by_lengths),
-        ("one fault after the other", packed_by_faults),
-        ("many random rows", packed_in_many_trials),
-    ),
-}
+weights_in_a_module = Weights()
+weights_in_double = in_double(checks.check_masked_weights.solution)
+ANSWERS = collect_answers(
+    vars(),
+    check_causal="causal",
+    check_padding="padding",
+    check_combine="combine",
+    check_masked_weights="weights",
+    check_no_leak="leak",
+    check_interface_weights="interface",
+    check_mask_fault="fault",
+    check_packed_model="packed",
+)

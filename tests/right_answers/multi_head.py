@@ -7,10 +7,11 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from attnbook.attention.multi_head import merge_heads, split_heads
+from attnbook.attention.multi_head import merge_heads as merge
+from attnbook.attention.multi_head import split_heads as split
 from attnbook.attention.scaled_dot_product import attend
 from attnbook.exercises import multi_head as checks
-from right_answers import in_double
+from right_answers import collect_answers, in_double
 
 
 def split_by_loop(x, heads):
@@ -32,6 +33,20 @@ def split_by_identity(x, heads):
     return torch.einsum("btc,hdc->bhtd", x, pick)
 
 
+def split_by_chunks(x, H):
+    return torch.stack(x.chunk(H, dim=-1), dim=1)
+
+
+def split_by_view_and_permute(x, H):
+    return x.view(*x.shape[:2], H, -1).permute(0, 2, 1, 3)
+
+
+def split_made_contiguous(x, H):
+    return (
+        x.reshape(len(x), -1, H, x.shape[-1] // H).swapaxes(1, 2).contiguous()
+    )
+
+
 def merge_by_loop(x):
     B, H, T, D = x.shape
     out = x.new_zeros(B, T, H * D)
@@ -46,7 +61,25 @@ def merge_by_identity(x):
     return torch.einsum("bhtd,hdc->btc", x, place)
 
 
-def loop(x, W_query, W_key, W_value, W_output, heads):
+def merge_by_cat(x):
+    return torch.cat(x.unbind(1), dim=-1)
+
+
+def merge_made_contiguous(x):
+    return (
+        x.transpose(1, 2).contiguous().view(len(x), -1, x.shape[1] * x.shape[3])
+    )
+
+
+def merge_by_movedim(x):
+    return x.movedim(1, 2).flatten(start_dim=2)
+
+
+def merge_by_hstack_of_the_turned(x):
+    return torch.hstack([*x.mT.unbind(1)]).mT
+
+
+def heads_by_loop(x, W_query, W_key, W_value, W_output, heads):
     D = x.shape[-1] // heads
     outputs = []
     for h in range(heads):
@@ -57,7 +90,7 @@ def loop(x, W_query, W_key, W_value, W_output, heads):
     return torch.cat(outputs, dim=-1) @ W_output.T
 
 
-def summed_blocks(x, W_query, W_key, W_value, W_output, heads):
+def heads_by_a_sum_of_blocks(x, W_query, W_key, W_value, W_output, heads):
     """Each head through its own block of the output projection, added up."""
     D = x.shape[-1] // heads
     total = torch.zeros_like(x)
@@ -68,7 +101,7 @@ def summed_blocks(x, W_query, W_key, W_value, W_output, heads):
     return total
 
 
-def einsummed(x, W_query, W_key, W_value, W_output, heads):
+def heads_by_einsum(x, W_query, W_key, W_value, W_output, heads):
     query, key, value = (
         torch.einsum("btc,hdc->bhtd", x, W.unflatten(0, (heads, -1)))
         for W in (W_query, W_key, W_value)
@@ -95,13 +128,20 @@ def heads_in_the_batch(x, W_query, W_key, W_value, W_output, heads):
     return F.linear(looked.view(B, T, C), W_output)
 
 
-def one_big_matrix(x, W_query, W_key, W_value, W_output, heads):
+def heads_from_one_big_matrix(x, W_query, W_key, W_value, W_output, heads):
     B, T, _ = x.shape
     projected = x @ torch.cat([W_query, W_key, W_value]).T
     query, key, value = projected.view(B, T, 3, heads, -1).permute(
         2, 0, 3, 1, 4
     )
-    return merge_heads(attend(query, key, value)) @ W_output.T
+    return merge(attend(query, key, value)) @ W_output.T
+
+
+def heads_from_the_exercises_before(x, Q, K, V, W, H):
+    return F.linear(
+        merge(attend(*(split(x @ M.T, H) for M in (Q, K, V)))),
+        W,
+    )
 
 
 class Heads(nn.Module):
@@ -113,7 +153,7 @@ class Heads(nn.Module):
         return F.linear(merge_by_loop(attend(query, key, value)), W_output)
 
 
-def grouped_loop(query, key, value):
+def grouped_by_loop(query, key, value):
     each = query.shape[1] // key.shape[1]
     return torch.stack(
         [
@@ -124,20 +164,20 @@ def grouped_loop(query, key, value):
     )
 
 
-def grouped_by_axis(query, key, value):
+def grouped_by_an_axis_of_groups(query, key, value):
     query = query.unflatten(1, (key.shape[1], -1))
     scores = query @ key[:, :, None].mT / math.sqrt(query.shape[-1])
     return (scores.softmax(-1) @ value[:, :, None]).flatten(1, 2)
 
 
-def grouped_stacked(query, key, value):
+def grouped_with_stacked_queries(query, key, value):
     B, H, T, D = query.shape
     G = key.shape[1]
     long = query.reshape(B, G, H // G * T, D)
     return attend(long, key, value).reshape(B, H, T, -1)
 
 
-def grouped_einsum(query, key, value):
+def grouped_by_einsum(query, key, value):
     B, H, T, D = query.shape
     query = query.reshape(B, key.shape[1], -1, T, D)
     scores = torch.einsum("bgrtd,bgsd->bgrts", query, key) * D**-0.5
@@ -167,7 +207,7 @@ def grouped_by_chunks(query, key, value):
     return torch.cat([*parts], dim=1)
 
 
-def cost_by_shapes(C, H, G, T, S):
+def cost_by_shapes_of_empty_tensors(C, H, G, T, S):
     """The sizes of empty tensors are counted."""
     D = C // H
     matrices = (C, H * D), (C, G * D), (C, G * D), (H * D, C)
@@ -197,6 +237,24 @@ def cost_with_numpy(C, H, G, T, S):
         int(np.prod([H, T, S])),
         int(np.prod([C, T, S])),
         int(np.prod([2, S, shared])),
+    ]
+
+
+def cost_as_tuple(C, H, G, T, S):
+    return (
+        C * C + C * C + 2 * C * (C // H) * G,
+        S * T * H,
+        H * (C // H) * S * T,
+        S * (C // H) * G + S * (C // H) * G,
+    )
+
+
+def cost_factored(C, H, G, T, S):
+    return [
+        2 * C * C * (H + G) // H,
+        H * T * S,
+        C * T * S,
+        2 * S * C * G // H,
     ]
 
 
@@ -279,7 +337,7 @@ def fault_by_gradients(layer, x, heads):
     return 0
 
 
-def fault_by_parts(layer, x, heads):
+def fault_by_numbers_that_say_their_part(layer, x, heads):
     """One property after the other, on numbers that say where they are from."""
     B, T, C = x.shape
     D = C // heads
@@ -353,7 +411,7 @@ def copying_by_steps(model, weights):
     return {(True, False): 0, (False, True): 1, (True, True): 2}.get(alone, 3)
 
 
-def copying_by_drop(model, weights):
+def copying_by_drops_of_accuracy(model, weights):
     """Compared with the accuracy of the complete model."""
     pair = sorted(np.argsort(weights)[-2:].tolist())
     drop = [model(set()) - model(gone) for gone in ([pair[0]], [pair[1]], pair)]
@@ -363,7 +421,7 @@ def copying_by_drop(model, weights):
     return [2, 1, 0, 3][2 * fails[0] + fails[1]]
 
 
-def copying_by_tensor(model, weights):
+def copying_by_a_table_of_predictions(model, weights):
     w = torch.tensor(weights)
     first, second = (w > 0.9).nonzero().flatten().tolist()
     sets = (), (first,), (second,), (first, second)
@@ -399,105 +457,16 @@ def copying_with_all_sets(model, weights):
     return 1 if copies[frozenset([b])] else 3
 
 
-ANSWERS = {
-    "check_split_heads": (
-        ("a loop", split_by_loop),
-        ("through the columns", split_through_columns),
-        ("by an identity matrix", split_by_identity),
-        ("chunks", lambda x, H: torch.stack(x.chunk(H, dim=-1), dim=1)),
-        (
-            "view, then permute",
-            lambda x, H: x.view(*x.shape[:2], H, -1).permute(0, 2, 1, 3),
-        ),
-        (
-            "contiguous",
-            lambda x, H: (
-                x.reshape(len(x), -1, H, x.shape[-1] // H)
-                .swapaxes(1, 2)
-                .contiguous()
-            ),
-        ),
-    ),
-    "check_merge_heads": (
-        ("a loop", merge_by_loop),
-        ("by an identity matrix", merge_by_identity),
-        ("cat", lambda x: torch.cat(x.unbind(1), dim=-1)),
-        (
-            "contiguous, then view",
-            lambda x: (
-                x.transpose(1, 2)
-                .contiguous()
-                .view(len(x), -1, x.shape[1] * x.shape[3])
-            ),
-        ),
-        ("movedim", lambda x: x.movedim(1, 2).flatten(start_dim=2)),
-        (
-            "hstack of the turned",
-            lambda x: torch.hstack([*x.mT.unbind(1)]).mT,
-        ),
-    ),
-    "check_multi_head": (
-        ("a loop", loop),
-        ("a sum of blocks", summed_blocks),
-        ("einsum", einsummed),
-        ("heads in the batch", heads_in_the_batch),
-        ("one big matrix", one_big_matrix),
-        ("double inside", in_double(checks.check_multi_head.solution)),
-        ("a module", Heads()),
-        (
-            "the loop's own exercise",
-            lambda x, Q, K, V, W, H: F.linear(
-                merge_heads(
-                    attend(*(split_heads(x @ M.T, H) for M in (Q, K, V)))
-                ),
-                W,
-            ),
-        ),
-    ),
-    "check_grouped_query": (
-        ("a loop", grouped_loop),
-        ("an axis of groups", grouped_by_axis),
-        ("queries one below the other", grouped_stacked),
-        ("einsum", grouped_einsum),
-        ("expand", grouped_by_expand),
-        ("chunks", grouped_by_chunks),
-        ("double inside", in_double(checks.check_grouped_query.solution)),
-    ),
-    "check_head_cost": (
-        ("shapes of empty tensors", cost_by_shapes),
-        ("head by head", cost_by_heads),
-        ("numpy", cost_with_numpy),
-        (
-            "a tuple",
-            lambda C, H, G, T, S: (
-                C * C + C * C + 2 * C * (C // H) * G,
-                S * T * H,
-                H * (C // H) * S * T,
-                S * (C // H) * G + S * (C // H) * G,
-            ),
-        ),
-        (
-            "factored",
-            lambda C, H, G, T, S: [
-                2 * C * C * (H + G) // H,
-                H * T * S,
-                C * T * S,
-                2 * S * C * G // H,
-            ],
-        ),
-    ),
-    "check_layer_fault": (
-        ("simulated faults", fault_by_simulation),
-        ("gradients", fault_by_gradients),
-        ("numbers that say where they are from", fault_by_parts),
-        ("double precision", fault_in_double),
-        ("a table of tests", fault_by_table),
-    ),
-    "check_copying_heads": (
-        ("step by step", copying_by_steps),
-        ("drops of the accuracy", copying_by_drop),
-        ("a table of predictions", copying_by_tensor),
-        ("by exclusion", copying_by_exclusion),
-        ("all sets of two heads", copying_with_all_sets),
-    ),
-}
+heads_in_double = in_double(checks.check_multi_head.solution)
+heads_in_a_module = Heads()
+grouped_in_double = in_double(checks.check_grouped_query.solution)
+ANSWERS = collect_answers(
+    vars(),
+    check_split_heads="split",
+    check_merge_heads="merge",
+    check_multi_head="heads",
+    check_grouped_query="grouped",
+    check_head_cost="cost",
+    check_layer_fault="fault",
+    check_copying_heads="copying",
+)

@@ -8,6 +8,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from attnbook.positions import rotary
+from right_answers import collect_answers
 
 # Waves
 
@@ -22,7 +23,7 @@ def waves_by_loop(length, width):
     return table
 
 
-def waves_annotated(length, width):
+def waves_by_slices_and_exp(length, width):
     """In the manner of the Annotated Transformer."""
     table = torch.zeros(length, width)
     at = torch.arange(length).unsqueeze(1)
@@ -47,7 +48,7 @@ def waves_by_phase(length, width):
     return torch.sin(angle + torch.pi / 2 * (column % 2)).float()
 
 
-def waves_by_turning(length, width):
+def waves_turned_from_row_to_row(length, width):
     """Each row is the one before, turned."""
     steps = 10000.0 ** -(torch.arange(0, width, 2).double() / width)
     sine, cosine = steps.sin(), steps.cos()
@@ -71,7 +72,7 @@ def waves_by_numpy(length, width):
 # Rotation
 
 
-def by_pairs(x, positions, base=10000.0):
+def rotate_by_pairs(x, positions, base=10000.0):
     D = x.shape[-1]
     out = torch.empty_like(x)
     for i in range(D // 2):
@@ -83,7 +84,7 @@ def by_pairs(x, positions, base=10000.0):
     return out
 
 
-def by_complex_numbers(x, positions, base=10000.0):
+def rotate_by_complex_numbers(x, positions, base=10000.0):
     """In the manner of Meta's Llama: the numbers are single precision."""
     D = x.shape[-1]
     steps = 1.0 / (base ** (torch.arange(0, D, 2).float() / D))
@@ -93,7 +94,7 @@ def by_complex_numbers(x, positions, base=10000.0):
     return torch.view_as_real(pairs * unit).flatten(-2).type_as(x)
 
 
-def by_matrices(x, positions, base=10000.0):
+def rotate_by_matrices(x, positions, base=10000.0):
     D = x.shape[-1]
     steps = base ** -(torch.arange(0, D, 2, dtype=torch.float64) / D)
     blocks = []
@@ -107,14 +108,14 @@ def by_matrices(x, positions, base=10000.0):
     return torch.einsum("tij,bhtj->bhti", turn, x.double()).to(x.dtype)
 
 
-def through_halves(x, positions, base=10000.0):
+def rotate_through_the_other_pairing(x, positions, base=10000.0):
     """The other pairing, between two changes of order."""
     order = rotary.halves_permutation(x.shape[-1])
     turned = rotary.rotate_halves(x[..., order], positions, base)
     return turned[..., order.argsort()]
 
 
-def every_two(x, positions, base=10000.0):
+def rotate_every_two(x, positions, base=10000.0):
     """In the manner of GPT-J: tables in turns, and `rotate_every_two`."""
     D = x.shape[-1]
     steps = 1.0 / base ** (torch.arange(0, D, 2) / D)
@@ -140,7 +141,7 @@ class Table(nn.Module):
 # ALiBi
 
 
-def by_loops(heads, T, S):
+def alibi_by_loops(heads, T, S):
     bias = torch.zeros(heads, T, S)
     for h in range(heads):
         slope = 2 ** (-8 * (h + 1) / heads)
@@ -156,32 +157,32 @@ def slopes(heads):
     return torch.tensor([start ** (i + 1) for i in range(heads)])
 
 
-def growing_along_keys(heads, T, S):
+def alibi_as_slope_times_key(heads, T, S):
     """slope · s, as in the released code: a row's constant away."""
     return (slopes(heads)[:, None, None] * torch.arange(S)).repeat(1, T, 1)
 
 
-def from_the_first_query(heads, T, S):
+def alibi_from_the_top_left(heads, T, S):
     """Counted from the top left, but in a straight line: no matter."""
     away = torch.arange(T)[:, None] - torch.arange(S)
     return -slopes(heads)[:, None, None] * away
 
 
-def with_a_mask(heads, T, S):
+def alibi_with_the_causal_mask(heads, T, S):
     away = torch.arange(S - T, S)[:, None] - torch.arange(S)
     bias = -slopes(heads).view(-1, 1, 1) * away.float()
     return bias.masked_fill(away < 0, float("-inf"))
 
 
-def anything_after_the_query(heads, T, S):
+def alibi_with_nan_after_the_query(heads, T, S):
     away = torch.arange(S - T, S)[:, None] - torch.arange(S)
     bias = -slopes(heads).view(-1, 1, 1) * away
     return torch.where(away < 0, torch.tensor(float("nan")), bias)
 
 
-def shifted_weights(heads, T, S):
+def alibi_shifted_by_the_log_of_the_sum(heads, T, S):
     """The logarithm of the weights that are asked for."""
-    return growing_along_keys(heads, T, S).log_softmax(-1)
+    return alibi_as_slope_times_key(heads, T, S).log_softmax(-1)
 
 
 # A table of distances
@@ -221,7 +222,7 @@ def table_by_one_hot(table, T, S):
     return torch.einsum("tsr,hr->hts", hot.to(table.dtype), table)
 
 
-def table_by_unfolding(table, T, S):
+def table_by_slices_of_a_padded_table(table, T, S):
     """Padded at both ends with the last entries; each row is a slice."""
     reach = table.shape[-1] // 2
     left = table[:, :1].expand(-1, T)
@@ -246,7 +247,7 @@ def angles_by_wavelength(D, base, L, s):
     return [len(lengths) - len(slow), len(slow), 0, len(slow[:-1])]
 
 
-def angles_by_numbers(D, base, L, s):
+def angles_by_the_definition(D, base, L, s):
     """The largest angles are computed and compared, as the text defines."""
     pairs = torch.arange(0, D, 2, dtype=torch.double) / D
     theta = base**-pairs
@@ -471,7 +472,7 @@ def use_by_new_words(head, words, positions):
     return 1
 
 
-def use_by_extra_row(head, words, positions):
+def use_by_an_extra_row(head, words, positions):
     """A row is put in before the query: the last row is the query's."""
     key = int(head(words, positions).argmax())
     longer = torch.cat([words[:-1], torch.tensor([400]), words[-1:]])
@@ -485,58 +486,14 @@ def use_by_extra_row(head, words, positions):
     return 2 if head(other, positions)[key] < 0.5 else 0
 
 
-ANSWERS = {
-    "check_sinusoidal": (
-        ("loops", waves_by_loop),
-        ("slices and exp", waves_annotated),
-        ("complex numbers", waves_of_complex_numbers),
-        ("a phase", waves_by_phase),
-        ("turned from row to row", waves_by_turning),
-        ("NumPy", waves_by_numpy),
-    ),
-    "check_rotate": (
-        ("pair by pair", by_pairs),
-        ("complex numbers", by_complex_numbers),
-        ("matrices", by_matrices),
-        ("through the other pairing", through_halves),
-        ("every two", every_two),
-        ("a table, in a module", Table()),
-    ),
-    "check_alibi": (
-        ("loops", by_loops),
-        ("slope times key", growing_along_keys),
-        ("from the top left, straight", from_the_first_query),
-        ("with the causal mask", with_a_mask),
-        ("NaN after the query", anything_after_the_query),
-        ("shifted by the logarithm of the sum", shifted_weights),
-    ),
-    "check_relative_bias": (
-        ("loops", table_by_loops),
-        ("gather", table_by_gather),
-        ("an embedding", table_by_embedding),
-        ("one hot", table_by_one_hot),
-        ("slices of a padded table", table_by_unfolding),
-        ("index_select", table_by_index_select),
-    ),
-    "check_new_angles": (
-        ("wavelengths", angles_by_wavelength),
-        ("the definition, computed", angles_by_numbers),
-        ("numpy", angles_with_numpy),
-        ("a logarithm", angles_by_logarithm),
-        ("a loop", angles_by_loop),
-    ),
-    "check_rotary_fault": (
-        ("unit vectors", rotary_by_unit_vectors),
-        ("simulated faults", rotary_by_simulation),
-        ("gradients", rotary_by_gradients),
-        ("tests in another order", rotary_in_order),
-        ("many vectors at once", rotary_with_many),
-    ),
-    "check_position_use": (
-        ("one input for all", use_by_one_input),
-        ("step by step", use_by_steps),
-        ("by exclusion", use_by_exclusion),
-        ("all words new", use_by_new_words),
-        ("an extra row", use_by_extra_row),
-    ),
-}
+rotate_in_a_module = Table()
+ANSWERS = collect_answers(
+    vars(),
+    check_sinusoidal="waves",
+    check_rotate="rotate",
+    check_alibi="alibi",
+    check_relative_bias="table",
+    check_new_angles="angles",
+    check_rotary_fault="rotary",
+    check_position_use="use",
+)

@@ -8,7 +8,7 @@ import torch
 from torch import einsum, nn
 
 from attnbook.models.head_edits import ablate_heads
-from right_answers import in_double
+from right_answers import collect_answers, in_double
 
 
 def induction_by_loops(weights, ids):
@@ -30,7 +30,7 @@ def induction_by_einsum(weights, ids):
     return total / (same.sum(1) > 0).sum().clamp(min=1)
 
 
-def induction_by_shift(weights, ids):
+def induction_by_shifted_weights(weights, ids):
     same = torch.eq(ids[:, None], ids).tril(-1)
     shifted = torch.cat([weights[..., 1:], 0 * weights[..., :1]], -1)
     rows = same.any(1)
@@ -59,7 +59,7 @@ def induction_by_dictionary(weights, ids):
     return torch.tensor([sum(x) / len(x) if x else 0.0 for x in scores])
 
 
-def rollout_by_sums(weights):
+def rollout_by_sums_with_the_identity(weights):
     mixed = weights.mean(1) + torch.eye(weights.shape[-1])
     mixed = mixed / mixed.sum(-1, keepdim=True)
     result = mixed[0]
@@ -76,7 +76,7 @@ def rollout_by_multi_dot(weights):
     return torch.linalg.multi_dot(layers) if len(layers) > 1 else layers[0]
 
 
-def rollout_by_numpy(weights):
+def rollout_by_numpy_in_double(weights):
     mixed = weights.double().numpy().mean(1)
     mixed = 0.5 * mixed + 0.5 * np.eye(mixed.shape[-1])
     mixed /= mixed.sum(-1, keepdims=True)
@@ -86,7 +86,7 @@ def rollout_by_numpy(weights):
     return torch.tensor(result, dtype=weights.dtype)
 
 
-def rollout_from_the_left(weights):
+def rollout_from_the_last_layer(weights):
     L, H, T, _ = weights.shape
     result = torch.eye(T).to(weights)
     for i in reversed(range(L)):
@@ -96,7 +96,7 @@ def rollout_from_the_left(weights):
     return result
 
 
-def ablated_by_rows_of_a_copy(model, layer, head):
+def ablated_by_a_view_of_the_columns(model, layer, head):
     new = copy.deepcopy(model)
     out = new.blocks[layer].attention.output
     heads = new.blocks[layer].attention.heads
@@ -105,7 +105,7 @@ def ablated_by_rows_of_a_copy(model, layer, head):
     return new
 
 
-def ablated_by_hook(model, layer, head):
+def ablated_by_a_hook_on_a_copy(model, layer, head):
     new = copy.deepcopy(model)
     attention = new.blocks[layer].attention
 
@@ -130,7 +130,7 @@ class Without(nn.Module):
             return self.model(ids)
 
 
-def ablated_by_state(model, layer, head):
+def ablated_by_a_state_dict(model, layer, head):
     new = copy.deepcopy(model)
     state = {name: x.clone() for name, x in model.state_dict().items()}
     name = f"blocks.{layer}.attention.output.weight"
@@ -286,7 +286,7 @@ def fault_by_the_first_row(layer, x, heads):
     )
 
 
-def fault_with_zeros(layer, x, heads):
+def fault_with_inputs_of_zeros(layer, x, heads):
     """An input of zeros has no outputs of heads: the layer returns its bias."""
     C = x.shape[1]
     zero = torch.zeros(3, C)
@@ -331,6 +331,10 @@ def fault_by_table(layer, x, heads):
         2: far(a + b, ab + w),
     }
     return next((n for n in (5, 6, 1, 4, 3, 2) if facts[n]), 0)
+
+
+def fault_as_tensor(*given):
+    return torch.tensor(fault_by_table(*given))
 
 
 def kind_by_random_sequences(head, ids):
@@ -394,50 +398,14 @@ def kind_by_one_sequence(head, ids):
     return 3 if got[28] else 4
 
 
-ANSWERS = {
-    "check_attention_rollout": [
-        ("the sum with the identity, divided", rollout_by_sums),
-        ("multi_dot and normalize", rollout_by_multi_dot),
-        ("NumPy in double precision", rollout_by_numpy),
-        ("from the last layer to the first", rollout_from_the_left),
-        ("in double precision", in_double(rollout_by_multi_dot)),
-    ],
-    "check_induction_score": [
-        ("loops over positions", induction_by_loops),
-        ("einsum", induction_by_einsum),
-        ("weights shifted instead of marks", induction_by_shift),
-        ("NumPy", induction_by_numpy),
-        ("a dictionary of positions", induction_by_dictionary),
-    ],
-    "check_ablate_head": [
-        ("a view of the columns by head", ablated_by_rows_of_a_copy),
-        ("a hook on a copy", ablated_by_hook),
-        ("a module around a copy", Without),
-        ("a state dict", ablated_by_state),
-        ("another output layer", ablated_by_another_layer),
-    ],
-    "check_score_counts": [
-        ("masks of PyTorch", counts_by_ids),
-        ("formulas", counts_by_formulas),
-        ("NumPy", counts_by_numpy),
-        ("a dictionary of positions", counts_by_dictionary),
-        ("pairs of positions", counts_by_pairs),
-    ],
-    "check_ablation_fault": [
-        ("what each head contributes", fault_by_contributions),
-        ("the first row, and shorter inputs", fault_by_the_first_row),
-        ("inputs of zeros", fault_with_zeros),
-        ("a table of facts", fault_by_table),
-        (
-            "as a tensor",
-            lambda *given: torch.tensor(fault_by_table(*given)),
-        ),
-    ],
-    "check_head_kind": [
-        ("random sequences and all rules", kind_by_random_sequences),
-        ("two gaps after many tokens", kind_by_two_gaps),
-        ("elimination", kind_by_elimination),
-        ("as a tensor", kind_as_tensor),
-        ("one long sequence", kind_by_one_sequence),
-    ],
-}
+rollout_in_double = in_double(rollout_by_multi_dot)
+ablated_in_a_module_around_a_copy = Without
+ANSWERS = collect_answers(
+    vars(),
+    check_attention_rollout="rollout",
+    check_induction_score="induction",
+    check_ablate_head="ablated",
+    check_score_counts="counts",
+    check_ablation_fault="fault",
+    check_head_kind="kind",
+)

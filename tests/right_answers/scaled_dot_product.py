@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from attnbook.exercises import scaled_dot_product as checks
-from right_answers import in_double
+from right_answers import collect_answers, in_double
 
 
 def weights_by_loops(query, key):
@@ -31,18 +31,18 @@ def weights_by_einsum(query, key):
     return torch.softmax(scores, dim=-1)
 
 
-def weights_by_hand(query, key):
+def weights_with_softmax_by_hand(query, key):
     scores = query / query.shape[-1] ** 0.5 @ key.transpose(-1, -2)
     e = torch.exp(scores - scores.max(dim=-1, keepdim=True).values)
     return e / e.sum(-1, keepdim=True)
 
 
-def weights_by_fourth_roots(query, key):
+def weights_by_two_fourth_roots(query, key):
     root = query.shape[-1] ** -0.25
     return F.softmax((query * root) @ (key * root).mT, dim=-1)
 
 
-def weights_by_logarithms(query, key):
+def weights_by_logsumexp(query, key):
     scores = query * query.shape[-1] ** -0.5 @ key.mT
     return (scores - scores.logsumexp(-1, keepdim=True)).exp()
 
@@ -66,14 +66,14 @@ class Attention(nn.Module):
         return weights.masked_fill(~mask, 0.0) @ value
 
 
-def attend_covering_nan(query, key, value, mask):
+def attend_with_nan_to_num(query, key, value, mask):
     scores = query * query.shape[-1] ** -0.5 @ key.mT
     if mask is not None:
         scores = scores.masked_fill(mask.logical_not(), -torch.inf)
     return scores.softmax(-1).nan_to_num() @ value
 
 
-def attend_by_lowest(query, key, value, mask):
+def attend_by_the_lowest_number(query, key, value, mask):
     scores = query * query.shape[-1] ** -0.5 @ key.mT
     if mask is None:
         return scores.softmax(-1) @ value
@@ -81,7 +81,7 @@ def attend_by_lowest(query, key, value, mask):
     return (scores.softmax(-1) * mask) @ value
 
 
-def attend_by_hand(query, key, value, mask):
+def attend_with_softmax_by_hand(query, key, value, mask):
     scores = query * query.shape[-1] ** -0.5 @ key.mT
     seen = torch.ones_like(scores, dtype=torch.bool)
     seen = seen if mask is None else seen & mask
@@ -107,7 +107,7 @@ def attend_by_rows(query, key, value, mask):
     return torch.stack(rows, -2)
 
 
-def gradient_by_outputs(query, key, value, upstream):
+def gradient_by_upstream_times_output(query, key, value, upstream):
     scale = query.shape[-1] ** -0.5
     w = (query @ key.mT * scale).softmax(-1)
     output = w @ value
@@ -127,7 +127,7 @@ def gradient_by_einsum(query, key, value, upstream):
     return dquery, torch.einsum("...ts,...td->...sd", ds, query) * scale, dvalue
 
 
-def gradient_by_jacobian(query, key, value, upstream):
+def gradient_by_the_whole_jacobian(query, key, value, upstream):
     scale = query.shape[-1] ** -0.5
     w = (query @ key.mT * scale).softmax(-1)
     jacobian = torch.diag_embed(w) - w[..., :, None] * w[..., None, :]
@@ -163,7 +163,7 @@ def gradient_in_numpy(query, key, value, upstream):
     return tuple(torch.from_numpy(x).to(query.dtype) for x in found)
 
 
-def gradient_of_centred_values(query, key, value, upstream):
+def gradient_of_values_less_their_average(query, key, value, upstream):
     scale = query.shape[-1] ** -0.5
     w = (query * scale @ key.mT).softmax(-1)
     centred = value[..., None, :, :] - (w @ value)[..., :, None, :]
@@ -239,7 +239,7 @@ def changed_case_by_case(weights, change, key):
     }[change]()
 
 
-def fault_by_gradients(attend, query, key, value):
+def fault_by_gradients_of_values(attend, query, key, value):
     """Weights are the gradient of the output with respect to the values."""
     query, key = (torch.randn(n, 11, generator=seeded()) for n in (2, 3))
     value = torch.randn(3, 5, generator=seeded()).requires_grad_()
@@ -272,7 +272,7 @@ def seeded():
     return torch.Generator().manual_seed(7)
 
 
-def fault_by_candidates(attend, query, key, value):
+def fault_by_computing_each_fault(attend, query, key, value):
     """Each fault is computed, and compared with what the function returns."""
     rng = seeded()
     q, k = torch.randn(3, 6, generator=rng), torch.randn(5, 6, generator=rng)
@@ -349,7 +349,7 @@ def fault_at_several_sizes(attend, query, key, value):
     return 0
 
 
-def kind_with(keys, queries, predicted):
+def make_kind(keys, queries, predicted):
     """Return an experiment with keys and queries in the first two axes."""
 
     def answer(weigh, D):
@@ -375,7 +375,7 @@ def kind_by_lengths(weigh, D):
     return 0 if w[1] > w[0] else 2
 
 
-def kind_by_comparison(weigh, D):
+def kind_by_random_keys(weigh, D):
     """The order of five random keys, eight times."""
     rng = seeded()
     orders = []
@@ -396,7 +396,7 @@ def kind_by_comparison(weigh, D):
 KIND_PREDICTIONS = [(1, 2), (2, 1), (0, 2)]
 
 
-def kind_by_scaling(weigh, D):
+def kind_by_a_longer_query(weigh, D):
     """The length of the query tells the cosine from the others."""
     query, key = torch.zeros(D), torch.zeros(3, D)
     query[0] = 1.0
@@ -411,63 +411,26 @@ def kind_by_scaling(weigh, D):
     return 0 if weights.argmax() == 2 else 2
 
 
-def predicted_in_double(weights, change, key):
+def changed_in_double(weights, change, key):
     new = checks.check_predicted_weights.solution(weights.double(), change, key)
     return new.to(weights.dtype)
 
 
-ANSWERS = {
-    "check_weights": (
-        ("loops", weights_by_loops),
-        ("einsum", weights_by_einsum),
-        ("softmax by hand", weights_by_hand),
-        ("two fourth roots", weights_by_fourth_roots),
-        ("double inside", in_double(checks.check_weights.solution)),
-        ("logsumexp", weights_by_logarithms),
-        ("columns, turned at the end", weights_by_columns),
-    ),
-    "check_attend": (
-        ("a module", Attention()),
-        ("nan_to_num", attend_covering_nan),
-        ("the lowest number, then the mask", attend_by_lowest),
-        ("softmax by hand", attend_by_hand),
-        ("double inside", in_double(checks.check_attend.solution)),
-        ("row by row", attend_by_rows),
-    ),
-    "check_gradient": (
-        ("g · o", gradient_by_outputs),
-        ("einsum", gradient_by_einsum),
-        ("the whole Jacobian, and a list", gradient_by_jacobian),
-        ("query by query", gradient_by_query),
-        ("numpy", gradient_in_numpy),
-        ("values less their average", gradient_of_centred_values),
-    ),
-    "check_predicted_weights": (
-        ("scores", changed_by_scores),
-        ("lists", changed_in_python),
-        ("numpy", changed_in_numpy),
-        ("case by case", changed_case_by_case),
-        ("double inside", predicted_in_double),
-    ),
-    "check_attention_fault": (
-        ("gradients of the values", fault_by_gradients),
-        ("each fault computed", fault_by_candidates),
-        ("one key", fault_by_one_key),
-        ("double precision", fault_in_double),
-        ("several sizes", fault_at_several_sizes),
-    ),
-    "check_score_kind": (
-        ("lengths, one at a time", kind_by_lengths),
-        ("random keys", kind_by_comparison),
-        (
-            "other keys",
-            kind_with(
-                [(0.3, 2.0), (4.0, 5.0), (0.0, 0.5)],
-                [(0.0, 2.0), (0.0, -2.0)],
-                KIND_PREDICTIONS,
-            ),
-        ),
-        ("a longer query", kind_by_scaling),
-        ("with gradients off", torch.no_grad()(kind_by_lengths)),
-    ),
-}
+weights_in_double = in_double(checks.check_weights.solution)
+attend_in_a_module = Attention()
+attend_in_double = in_double(checks.check_attend.solution)
+kind_by_other_keys = make_kind(
+    [(0.3, 2.0), (4.0, 5.0), (0.0, 0.5)],
+    [(0.0, 2.0), (0.0, -2.0)],
+    KIND_PREDICTIONS,
+)
+kind_with_gradients_off = torch.no_grad()(kind_by_lengths)
+ANSWERS = collect_answers(
+    vars(),
+    check_weights="weights",
+    check_attend="attend",
+    check_gradient="gradient",
+    check_predicted_weights="changed",
+    check_attention_fault="fault",
+    check_score_kind="kind",
+)

@@ -8,6 +8,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from attnbook.attention.scaled_dot_product import attend
+from right_answers import collect_answers
 
 
 def cross_by_loops(x, memory, W_query, W_key, W_value):
@@ -36,7 +37,7 @@ def cross_in_double(x, memory, W_query, W_key, W_value):
     return cross_by_einsum(*wide).to(x.dtype)
 
 
-def cross_by_powers(x, memory, W_query, W_key, W_value):
+def cross_with_softmax_by_hand(x, memory, W_query, W_key, W_value):
     query, key = F.linear(x, W_query), F.linear(memory, W_key)
     scores = torch.bmm(query * query.shape[-1] ** -0.5, key.transpose(1, 2))
     powers = (scores - scores.amax(-1, keepdim=True)).exp()
@@ -70,7 +71,7 @@ def self_with_one_product(x, W_query, W_key, W_value):
     return (query @ key.mT * D**-0.5).softmax(-1) @ value
 
 
-def causal_by_prefixes(x, W_query, W_key, W_value):
+def causal_one_beginning_at_a_time(x, W_query, W_key, W_value):
     rows = [
         self_with_one_product(x[:, : t + 1], W_query, W_key, W_value)[:, -1]
         for t in range(x.shape[1])
@@ -78,7 +79,7 @@ def causal_by_prefixes(x, W_query, W_key, W_value):
     return torch.stack(rows, dim=1)
 
 
-def causal_by_buffer(x, W_query, W_key, W_value):
+def causal_by_adding_minus_infinity(x, W_query, W_key, W_value):
     T = x.size(1)
     hidden = torch.full((T, T), float("-inf"), dtype=x.dtype).triu(1)
     scores = (x @ W_query.T) @ (x @ W_key.T).mT / W_query.size(0) ** 0.5
@@ -93,7 +94,7 @@ def causal_by_places(x, W_query, W_key, W_value):
     return scores.softmax(-1) @ (x @ W_value.T)
 
 
-def causal_by_renormalising(x, W_query, W_key, W_value):
+def causal_by_powers_in_double(x, W_query, W_key, W_value):
     scores = (x @ W_query.T) @ (x @ W_key.T).mT * W_query.shape[0] ** -0.5
     seen = torch.ones_like(scores).tril()
     # The largest *visible* score is subtracted, in double precision.
@@ -103,7 +104,7 @@ def causal_by_renormalising(x, W_query, W_key, W_value):
     return (weights @ (x @ W_value.T).double()).to(x.dtype)
 
 
-def causal_flipped(x, W_query, W_key, W_value):
+def causal_read_from_the_end(x, W_query, W_key, W_value):
     turned = x.flip(1)
     query, key, value = (turned @ W.T for W in (W_query, W_key, W_value))
     seen = torch.ones(x.shape[1], x.shape[1]).triu().bool()
@@ -128,7 +129,7 @@ def changed_by_masks(layers, T, S, part, position):
     return changed.nonzero()[:, 0].tolist()
 
 
-def changed_by_running(layers, T, S, part, position):
+def changed_by_running_twice(layers, T, S, part, position):
     """Random layers are run twice, and their outputs compared."""
     rng = torch.Generator().manual_seed(0)
 
@@ -367,7 +368,7 @@ def head_explained_by_words(head, noun, other):
     return table.index(seen) if seen in table else 4
 
 
-def head_explained_in_order(head, noun, other):
+def head_explained_by_arrays(head, noun, other):
     sentences = [
         (*nouns, last, extra)
         for nouns in ((noun, "a"), ("a", noun), ("a", "b"))
@@ -387,46 +388,16 @@ def head_explained_in_order(head, noun, other):
     return 4
 
 
-CROSS = (
-    ("loops", cross_by_loops),
-    ("einsum", cross_by_einsum),
-    ("double inside", cross_in_double),
-    ("softmax by hand", cross_by_powers),
-    ("the reference implementation of chapter 4", cross_by_reference),
-    ("a module", Crossing()),
+cross_in_a_module = Crossing()
+ANSWERS = collect_answers(
+    vars(),
+    check_self_attention="self",
+    check_cross_attention="cross",
+    check_causal_self_attention="causal",
+    check_changed_outputs="changed",
+    check_attention_fault="layer_fault",
+    check_head_explanation="head_explained",
 )
-ANSWERS = {
-    "check_self_attention": (
-        *((how, selfish(answer)) for how, answer in CROSS),
-        ("one product for all three", self_with_one_product),
-    ),
-    "check_cross_attention": CROSS,
-    "check_causal_self_attention": (
-        ("one beginning at a time", causal_by_prefixes),
-        ("minus infinity added", causal_by_buffer),
-        ("places compared", causal_by_places),
-        ("powers in double", causal_by_renormalising),
-        ("read from the end", causal_flipped),
-    ),
-    "check_changed_outputs": (
-        ("masks", changed_by_masks),
-        ("layers run twice", changed_by_running),
-        ("recursion", changed_by_recursion),
-        ("the first changed output", changed_by_first),
-        ("sets", changed_with_sets),
-    ),
-    "check_attention_fault": (
-        ("gradients", layer_fault_by_gradients),
-        ("prefixes", layer_fault_by_prefixes),
-        ("a table of tests", layer_fault_by_table),
-        ("only the width of x", layer_fault_from_width_alone),
-        ("another order", layer_fault_tests_in_another_order),
-    ),
-    "check_head_explanation": (
-        ("one design, two controls", head_explained_by_one_design),
-        ("effects", head_explained_by_effects),
-        ("elimination", head_explained_by_elimination),
-        ("words", head_explained_by_words),
-        ("arrays", head_explained_in_order),
-    ),
-}
+ANSWERS["check_self_attention"] += [
+    (words, selfish(cross)) for words, cross in ANSWERS["check_cross_attention"]
+]

@@ -7,7 +7,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from attnbook.exercises import transformer as checks
-from right_answers import in_double
+from right_answers import collect_answers, in_double
 
 # Layer norm
 
@@ -28,7 +28,7 @@ def norm_by_loops(x, gain, bias, eps):
     return torch.stack(rows).reshape(x.shape) * gain + bias
 
 
-def norm_by_matrix(x, gain, bias, eps):
+def norm_by_a_centring_matrix(x, gain, bias, eps):
     C = x.shape[-1]
     centre = torch.eye(C, dtype=x.dtype) - 1 / C
     y = x @ centre
@@ -45,7 +45,7 @@ def norm_by_std(x, gain, bias, eps):
     )
 
 
-def norm_by_length(x, gain, bias, eps):
+def norm_by_the_length_of_a_longer_vector(x, gain, bias, eps):
     C = x.shape[-1]
     y = x - torch.einsum("...c->...", x)[..., None] / C
     longer = torch.cat([y, torch.full_like(y[..., :1], math.sqrt(C * eps))], -1)
@@ -93,7 +93,7 @@ def loss_by_nll(logits, ids, pad):
     )
 
 
-def loss_by_selection(logits, ids, pad):
+def loss_with_selection_first(logits, ids, pad):
     wanted = ids[:, 1:]
     return F.cross_entropy(logits[:, :-1][wanted != pad], wanted[wanted != pad])
 
@@ -108,7 +108,7 @@ def loss_by_one_hot(logits, ids, pad):
 # The block
 
 
-def block_by_parts(x, attention, network, first, second):
+def block_by_torch_add(x, attention, network, first, second):
     after = torch.add(attention(first(x)), x)
     return torch.add(network(second(after)), after)
 
@@ -132,7 +132,7 @@ def block_of_modules(x, attention, network, first, second):
     return nn.Sequential(Block(first, attention), Block(second, network))(x)
 
 
-def block_from_the_end(x, attention, network, first, second):
+def block_as_one_sum_of_three(x, attention, network, first, second):
     mixed = attention(first(x))
     return x + mixed + network(second(x + mixed))
 
@@ -144,7 +144,7 @@ def block_of_functions(x, attention, network, first, second):
     return residual(second, network)(residual(first, attention)(x))
 
 
-def block_stacked(x, attention, network, first, second):
+def block_with_stacked_parts(x, attention, network, first, second):
     parts = [x]
     parts.append(attention(first(x)))
     parts.append(network(second(sum(parts))))
@@ -154,7 +154,7 @@ def block_stacked(x, attention, network, first, second):
 # The decoder
 
 
-def step_by_texts(x, memory, lengths, attend):
+def step_a_text_at_a_time(x, memory, lengths, attend):
     rows = []
     for one, seen, n in zip(x, memory, lengths.tolist(), strict=True):
         past = torch.ones(len(one), len(one)).tril().bool()
@@ -163,7 +163,7 @@ def step_by_texts(x, memory, lengths, attend):
     return torch.stack(rows)
 
 
-def step_by_places(x, memory, lengths, attend):
+def step_a_place_at_a_time(x, memory, lengths, attend):
     T = x.shape[1]
     own = [
         attend(x[:, t : t + 1], x[:, : t + 1], x[:, : t + 1]) for t in range(T)
@@ -173,13 +173,13 @@ def step_by_places(x, memory, lengths, attend):
     return y + attend(y, memory, memory, real.expand(-1, T, -1))
 
 
-def step_by_comparing(x, memory, lengths, attend):
+def step_by_comparing_indices(x, memory, lengths, attend):
     t, s = torch.arange(x.shape[1]), torch.arange(memory.shape[1])
     y = x + attend(x, x, x, t[:, None] >= t)
     return y + attend(y, memory, memory, ~(s >= lengths.view(-1, 1, 1)))
 
 
-def step_with_whole_masks(x, memory, lengths, attend):
+def step_with_masks_filled_by_loops(x, memory, lengths, attend):
     B, T, S = len(x), x.shape[1], memory.shape[1]
     past = torch.zeros(B, T, T, dtype=torch.bool)
     real = torch.zeros(B, T, S, dtype=torch.bool)
@@ -191,7 +191,7 @@ def step_with_whole_masks(x, memory, lengths, attend):
     return attend(y, memory, memory, real) + y
 
 
-def step_by_triu(x, memory, lengths, attend):
+def step_by_triu_and_cumsum(x, memory, lengths, attend):
     T = x.shape[1]
     future = torch.triu(torch.ones(T, T), diagonal=1) == 1
     y = x + attend(x, x, x, torch.logical_not(future))
@@ -208,7 +208,7 @@ def tied_by_embedding(table, ids, states):
     )
 
 
-def tied_by_one_hot(table, ids, states):
+def tied_by_one_hot_and_einsum(table, ids, states):
     rows = F.one_hot(ids, len(table)).to(table.dtype)
     return rows @ table * table.shape[1] ** 0.5, torch.einsum(
         "btc,vc->btv", states, table
@@ -232,7 +232,7 @@ def tied_by_sums(table, ids, states):
     return table.shape[1] ** 0.5 * table[ids], logits
 
 
-def cost_by_tensors(V, C, H, G, F, L, S):
+def cost_by_tensors_without_memory(V, C, H, G, F, L, S):
     """Tensors without memory are counted."""
     D = C // H
 
@@ -265,7 +265,7 @@ def cost_by_sum(V, C, H, G, F, L, S):
     return [attention, network, model + C, cache]
 
 
-def cost_in_floats(V, C, H, G, F, L, S):
+def cost_in_rounded_fractions(V, C, H, G, F, L, S):
     """Powers and fractions, made integers at the end."""
     D = C / H
     attention = 2 * C**2 * (1 + G / H) + 2 * D
@@ -274,7 +274,7 @@ def cost_in_floats(V, C, H, G, F, L, S):
     return [round(z) for z in (attention, network, model, 2 * L * S * G * D)]
 
 
-def cost_by_modules(V, C, H, G, F, L, S):
+def cost_by_modules_without_memory(V, C, H, G, F, L, S):
     """Modules without memory are counted."""
     D = C // H
     with torch.device("meta"):
@@ -346,7 +346,7 @@ def fault_by_growth(block, x):
     return 5 if added[1] > 1.5 * added[0] else 0
 
 
-def fault_by_one_sequence(block, x):
+def fault_alone_and_in_company(block, x):
     """A sequence alone and in company, a prefix alone and continued."""
     x = drawn_like(x, 7)
     whole = block(x)
@@ -385,7 +385,7 @@ def fault_in_double(block, x):
     return 0 if torch.allclose(large, x, atol=1e-3) else 5
 
 
-def fault_by_votes(block, x):
+def fault_by_three_inputs(block, x):
     """The median of the solution's diagnosis on three inputs."""
     found = [
         checks.check_block_fault.solution(block, drawn_like(x, seed))
@@ -404,7 +404,7 @@ def explanation_backwards(model, ids, symbols):
     return names.get(int(step[0]), 4)
 
 
-def explanation_by_change(model, ids, symbols):
+def explanation_by_one_changed_symbol(model, ids, symbols):
     """One symbol of the training sequence is changed."""
     before, changed = model(ids), ids.clone()
     changed[:, 2] = (changed[:, 2] + 1) % symbols
@@ -417,7 +417,7 @@ def explanation_by_change(model, ids, symbols):
     return {0: 1, 1: 0, 2: 2}[int((after[0, 2] - changed[0, 2]) % symbols)]
 
 
-def explanation_by_shuffle(model, ids, symbols):
+def explanation_by_shuffling(model, ids, symbols):
     """The training sequence in another order."""
     order = torch.randperm(
         ids.shape[1], generator=torch.Generator().manual_seed(11)
@@ -428,7 +428,7 @@ def explanation_by_shuffle(model, ids, symbols):
     return next((i for i, e in enumerate(tests) if (got == e).all()), 4)
 
 
-def explanation_by_votes(model, ids, symbols):
+def explanation_by_shares(model, ids, symbols):
     """The share of positions that fits each explanation."""
     rng = torch.Generator().manual_seed(5)
     x = torch.randint(symbols, (20, ids.shape[1]), generator=rng)
@@ -451,64 +451,15 @@ def explanation_by_loops(model, ids, symbols):
     return left.pop() if left else 4
 
 
-ANSWERS = {
-    "check_layer_norm": (
-        ("var", norm_by_var),
-        ("loops", norm_by_loops),
-        ("double inside", in_double(checks.check_layer_norm.solution)),
-        ("a centring matrix", norm_by_matrix),
-        ("the length of a longer vector", norm_by_length),
-    ),
-    "check_label_shift": (
-        ("loops", loss_by_loops),
-        ("gather", loss_by_gather),
-        ("labels moved, the last one padding", loss_by_moved_labels),
-        ("nll_loss", loss_by_nll),
-        ("selected first", loss_by_selection),
-        ("one-hot", loss_by_one_hot),
-        ("log_softmax twice, which is once", loss_by_two_log_softmaxes),
-    ),
-    "check_block": (
-        ("torch.add", block_by_parts),
-        ("a loop", block_in_a_loop),
-        ("modules", block_of_modules),
-        ("one sum of three", block_from_the_end),
-        ("functions of functions", block_of_functions),
-        ("parts stacked", block_stacked),
-    ),
-    "check_decoder_step": (
-        ("a text at a time, cut", step_by_texts),
-        ("a place at a time", step_by_places),
-        ("indices compared", step_by_comparing),
-        ("masks filled by loops", step_with_whole_masks),
-        ("triu and cumsum", step_by_triu),
-    ),
-    "check_weight_tying": (
-        ("F.embedding and F.linear", tied_by_embedding),
-        ("one-hot and einsum", tied_by_one_hot),
-        ("index_select", tied_by_index),
-        ("loops", tied_by_loops),
-        ("sums", tied_by_sums),
-    ),
-    "check_model_cost": (
-        ("tensors without memory", cost_by_tensors),
-        ("rows", cost_by_rows),
-        ("sums", cost_by_sum),
-        ("fractions, rounded", cost_in_floats),
-        ("modules without memory", cost_by_modules),
-    ),
-    "check_block_fault": (
-        ("gradients", fault_by_gradients),
-        ("growth", fault_by_growth),
-        ("alone and in company", fault_by_one_sequence),
-        ("double precision", fault_in_double),
-        ("three inputs", fault_by_votes),
-    ),
-    "check_accuracy_explanation": (
-        ("backwards", explanation_backwards),
-        ("one symbol changed", explanation_by_change),
-        ("shuffled", explanation_by_shuffle),
-        ("shares", explanation_by_votes),
-        ("loops", explanation_by_loops),
-    ),
-}
+norm_in_double = in_double(checks.check_layer_norm.solution)
+ANSWERS = collect_answers(
+    vars(),
+    check_layer_norm="norm",
+    check_label_shift="loss",
+    check_block="block",
+    check_decoder_step="step",
+    check_weight_tying="tied",
+    check_model_cost="cost",
+    check_block_fault="fault",
+    check_accuracy_explanation="explanation",
+)
