@@ -31,6 +31,14 @@ WORKERS = ["-n", "logical", "--maxprocesses", "4"]
 NBVAL = ["--nbval", "--nbval-current-env", "--nbval-cell-timeout", "300"]
 BUILD = ["build", ".", "-W", "-n", "--keep-going", "-q"]
 HTML = re.compile(r"_config\.yml|_toc\.yml|chapters/.*|lib/.*\.(css|js|svg)")
+# An exercise's own cases of the tests that go through all exercises.
+EXERCISE = re.compile(r"lib/attnbook/exercises/\w+/(?!_)\w+\.py")
+OF_EXERCISES = (
+    "tests/attnbook/exercises/test_exercises.py",
+    "tests/attnbook/exercises/test_held_out_answers.py",
+    "tests/attnbook/exercises/test_tolerance.py",
+    "tests/workshop/book/test_mistakes.py",
+)
 OTHERS = "not javascript and not browser and not bank"
 # Which files need which commands of `make lint`: .pre-commit-config.yaml has
 # the same. mypy reads the two packages, whatever else is changed.
@@ -82,6 +90,8 @@ class Plan:
     Attributes:
         tests: as `file::name`.
         further: how many tests use a changed file at a greater distance.
+        of_exercises: files of tests of which only the cases about a changed
+            exercise run.
         words: what the cases of parametrised tests are narrowed to.
         chapters: names of the changed chapters.
         page: whether the pages have to be built.
@@ -91,6 +101,7 @@ class Plan:
 
     tests: list[str] = field(default_factory=list)
     further: int = 0
+    of_exercises: list[str] = field(default_factory=list)
     words: list[str] = field(default_factory=list)
     chapters: list[str] = field(default_factory=list)
     page: bool = False
@@ -126,9 +137,15 @@ def make_plan(root: Path, files: list[str]) -> Plan:
             for user, used in graph.used_files.items()
             if file in used and CHAPTER.fullmatch(user)
         }
+    cases = OF_EXERCISES if any(map(EXERCISE.fullmatch, files)) else ()
+    near, far = (
+        {x for x in some if x.partition("::")[0] not in cases}
+        for some in (near, far)
+    )
     return Plan(
         sorted(near),
         len(far - near),
+        sorted(cases),
         sorted(words),
         sorted(chapters),
         any(HTML.fullmatch(file) for file in files),
@@ -261,12 +278,16 @@ def list_steps(
         for name in plan.chapters
     ]
     steps = [book] * plan.page + notebooks
-    if plan.tests:
+    if plan.tests or plan.of_exercises:
         alone = [] if steps else [*WORKERS, "--dist", "worksteal"]
         select = ["-p", "workshop.book.select_tests", "-m", OTHERS]
-        narrow = {"CHECK_WORDS": json.dumps(plan.words)}
-        command = [*PYTEST, *select, *alone, *plan.tests]
+        narrow = {
+            "CHECK_WORDS": json.dumps(plan.words),
+            "CHECK_CASES": json.dumps(plan.of_exercises),
+        }
+        command = [*PYTEST, *select, *alone, *plan.tests, *plan.of_exercises]
         name = f"{len(plan.tests)} tests"
+        name += " and those of the exercise" if plan.of_exercises else ""
         steps.insert(1, Step(name, command, environment=narrow))
     for line in list_linters(files):
         tool = re.sub(r"^python -m | --.*| lib$", "", line)

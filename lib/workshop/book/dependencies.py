@@ -153,10 +153,17 @@ class Dependencies:
                     yield from self.resolve_import(node.module, name)
 
     def find_named(self, text: str) -> Iterator[str]:
-        """Yield the modules and data files that a text names."""
+        """Yield the modules and data files that a text names.
+
+        A file's whole path names that file alone; a word of a text, every file
+        and folder of that name.
+        """
         for name in {text, *DOTTED.findall(text)}:
             if name in self.modules:
                 yield self.modules[name]
+        if "/" in text and text in self.files:
+            yield text
+            return
         for word in WORD.findall(text):
             yield from self.data_files.get(word, ())
 
@@ -185,7 +192,10 @@ class Dependencies:
                     yield file
 
     def measure_distances(self, changed: str) -> dict[str, int]:
-        """Return in how many steps each file comes to use a changed one."""
+        """Return in how many steps each module comes to use a changed file.
+
+        What reads a chapter does not use the modules that its cells import.
+        """
         users: dict[str, set[str]] = {}
         for file, used in self.used_files.items():
             for other in used:
@@ -194,6 +204,8 @@ class Dependencies:
         while queue:
             file = queue.popleft()
             for user in users.get(file, set()) - found.keys():
+                if CHAPTER.fullmatch(user):
+                    continue
                 found[user] = found[file] + 1
                 queue.append(user)
         return found

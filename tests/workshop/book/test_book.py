@@ -259,8 +259,7 @@ def test_importing_the_package_imports_no_torch():
 
 
 @pytest.mark.long
-@pytest.mark.numeric  # the checks of the exercises run for one of the pages
-@pytest.mark.parametrize("name", pages.PAGES)
+@pytest.mark.parametrize("name", sorted({*pages.PAGES} - {"mistakes.md"}))
 def test_pages_made_from_the_library_are_fresh(name):
     stored = (ROOT / "chapters" / name).read_text("utf8")
     assert stored == pages.PAGES[name](), "run `make pages`"

@@ -15,6 +15,7 @@ from workshop.progress import Progress
 
 pytestmark = pytest.mark.precision
 
+ROOT = Path(__file__).parents[3]
 FILES = {
     "lib/pack/__init__.py": "from pack.low import lowest\n",
     "lib/pack/low.py": "def lowest():\n    return 1\n",
@@ -130,6 +131,24 @@ def test_the_nearest_tests_of_a_file_are_found(repository, file, tests):
     assert check.make_plan(repository, [file]).tests == tests
 
 
+def test_an_exercise_is_checked_by_its_cases_of_the_tests_of_all(repository):
+    file = "lib/attnbook/exercises/some/sum.py"
+    (repository / file).parent.mkdir(parents=True)
+    (repository / file).write_text("check_sum = dict()\n")
+    plan = check.make_plan(repository, [file])
+    assert plan.words == ["check_sum"]
+    assert plan.of_exercises == [*check.OF_EXERCISES]
+    (step,) = check.list_steps(plan, [])
+    assert {*check.OF_EXERCISES} <= {*step.command}
+    other = check.make_plan(repository, ["lib/pack/parts/one.py"])
+    assert not other.of_exercises
+
+
+@pytest.mark.parametrize("name", check.OF_EXERCISES)
+def test_tests_of_all_exercises_are_parametrized(name):
+    assert "@pytest.mark.parametrize" in (ROOT / name).read_text("utf8")
+
+
 def test_tests_further_away_are_counted(repository):
     assert check.make_plan(repository, ["lib/pack/low.py"]).further == 1
 
@@ -166,8 +185,12 @@ def test_chapters_that_import_a_changed_module_are_named(repository):
         (["nowhere"], "a[07_some] a[08_other] b c[1] c[2]"),
     ],
 )
-def test_of_parametrised_tests_the_changed_cases_run(monkeypatch, words, kept):
+@pytest.mark.parametrize("others", [True, False])
+def test_of_parametrised_tests_the_changed_cases_run(
+    monkeypatch, words, kept, others
+):
     monkeypatch.setenv("CHECK_WORDS", json.dumps(words))
+    monkeypatch.setenv("CHECK_CASES", json.dumps([] if others else ["x.py"]))
     left = []
     hook = SimpleNamespace(pytest_deselected=lambda items: left.extend(items))
     names = ["a[07_some]", "a[08_other]", "b", "c[1]", "c[2]"]
@@ -175,7 +198,9 @@ def test_of_parametrised_tests_the_changed_cases_run(monkeypatch, words, kept):
     select_tests.pytest_collection_modifyitems(
         SimpleNamespace(hook=hook), items
     )
-    assert [item.name for item in items] == kept.split()
+    about = [x for x in names if words and words[0] in x]
+    wanted = kept.split() if others else about
+    assert [item.name for item in items] == wanted
     assert len(items) + len(left) == len(names)
 
 
@@ -268,8 +293,7 @@ def test_a_chapter_is_built_while_its_tests_and_notebook_run():
 
 def test_every_chapter_of_the_book_can_be_read():
     """Also one with a line that begins with a colon, as in a slice."""
-    root = Path(__file__).parents[3]
-    chapters = [f"chapters/{p.name}" for p in root.glob("chapters/[01]*.md")]
-    found = Dependencies(root, chapters).statements
+    chapters = [f"chapters/{p.name}" for p in ROOT.glob("chapters/[01]*.md")]
+    found = Dependencies(ROOT, chapters).statements
     assert len(found) == len(chapters) >= 12
     assert all(found.values())
