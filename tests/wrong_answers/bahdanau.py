@@ -5,15 +5,8 @@ from torch import nn
 from torch.nn import functional as F
 
 from attnbook.exercises import bahdanau as checks
-from wrong_answers import Wrong
-from wrong_answers.common import (
-    DECISION,
-    Answers,
-    collect_answers,
-    counted_from_one,
-    detached,
-    in_double,
-)
+from wrong_answers import Wrong, make
+from wrong_answers.make import Answers, collect_answers
 
 SDPA = F.scaled_dot_product_attention
 
@@ -38,7 +31,9 @@ def ratio(predicted, sure, possible, *, weigh):
     return weigh(*counts)
 
 
-ADDITIVE_SCORES = Answers(checks.check_additive_scores, detached, in_double)
+ADDITIVE_SCORES = Answers(
+    checks.check_additive_scores, make.detached, make.in_double
+)
 ADDITIVE_SCORES += (
     Wrong(
         "ready-made",
@@ -138,7 +133,9 @@ def key_detached(query, key, W_query, W_key, v):
     return torch.tanh((query @ W_query.T)[:, :, None] + keys[:, None]) @ v
 
 
-CONTEXT = Answers(checks.check_context, detached, in_double)
+CONTEXT = Answers(
+    checks.check_context, make.detached, make.in_double, make.first_alone
+)
 CONTEXT += (
     Wrong(
         "ready-made",
@@ -148,12 +145,6 @@ CONTEXT += (
             SDPA(s, v, v, places(s) < n[:, None, None]),
             s.softmax(-1),
         ),
-    ),
-    Wrong(
-        "type",
-        "only the context is returned",
-        "the context",
-        lambda *x: checks.check_context.solution(*x)[0],
     ),
 )
 
@@ -223,7 +214,9 @@ def renormalised_with_slack(scores, value, lengths):
     return weights @ value, weights
 
 
-INITIAL_STATE = Answers(checks.check_initial_state, detached, in_double)
+INITIAL_STATE = Answers(
+    checks.check_initial_state, make.detached, make.in_double
+)
 
 
 @INITIAL_STATE.wrong("numbers", "the shape")
@@ -239,7 +232,7 @@ def batch_for_time(states, W):
     return torch.tanh(states[0, :, W.shape[1] :] @ W.T)
 
 
-DECODER_STEP = Answers(checks.check_decoder_step, detached, in_double)
+DECODER_STEP = Answers(checks.check_decoder_step, make.detached, make.in_double)
 
 
 @DECODER_STEP.wrong("numbers", "the shapes")
@@ -350,7 +343,7 @@ def cost_with_names(*sizes):
     return dict(enumerate(checks.check_attention_cost.solution(*sizes)))
 
 
-DECODER_FAULT = Answers(checks.check_decoder_fault, *DECISION)
+DECODER_FAULT = Answers(checks.check_decoder_fault, *make.DECISION)
 
 
 @DECODER_FAULT.wrong("always-right", "steps without a fault")
@@ -377,7 +370,7 @@ def fault_by_zero_memory(step, *inputs):
 
 
 EXPLANATION = Answers(
-    checks.check_alignment_explanation, *DECISION, counted_from_one
+    checks.check_alignment_explanation, *make.DECISION, make.counted_from_one
 )
 
 

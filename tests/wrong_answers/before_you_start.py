@@ -5,8 +5,8 @@ from torch import nn
 from torch.nn import functional as F
 
 from attnbook.exercises import before_you_start as checks
-from wrong_answers import Wrong
-from wrong_answers.common import Answers, collect_answers, detached, in_double
+from wrong_answers import Wrong, make
+from wrong_answers.make import Answers, collect_answers
 
 
 def gru_parts(x, h, W_ih, W_hh, b_ih, b_hh):
@@ -32,7 +32,7 @@ def lstm_gates(x, h, c, W_ih, W_hh, b_ih, b_hh):
     return (F.linear(x, W_ih, b_ih) + F.linear(h, W_hh, b_hh)).chunk(4, -1)
 
 
-SOFTMAX = Answers(checks.check_softmax, detached, in_double)
+SOFTMAX = Answers(checks.check_softmax, make.detached, make.in_double)
 SOFTMAX += (
     Wrong(
         "ready-made",
@@ -76,7 +76,9 @@ def unnamed_axis(x):
     return F.normalize(powers, dim=-1)
 
 
-BATCHED_PRODUCT = Answers(checks.check_batched_product, detached, in_double)
+BATCHED_PRODUCT = Answers(
+    checks.check_batched_product, make.detached, make.in_double
+)
 BATCHED_PRODUCT += (
     Wrong(
         "ready-made",
@@ -99,7 +101,9 @@ def rows_only(query, key):
     return (query * key[:, : query.shape[1]]).sum(-1, keepdim=True)
 
 
-BROADCAST_ADD = Answers(checks.check_broadcast_add, detached, in_double)
+BROADCAST_ADD = Answers(
+    checks.check_broadcast_add, make.detached, make.in_double
+)
 
 
 @BROADCAST_ADD.wrong("shape", "every number")
@@ -120,7 +124,7 @@ def plus_first_row(a, b):
     return (a[:, :, None] + b[:, None, :1]).expand(-1, -1, b.shape[1], -1)
 
 
-GRADIENT = Answers(checks.check_gradient, in_double)
+GRADIENT = Answers(checks.check_gradient, make.in_double)
 
 
 @GRADIENT.wrong("numbers", "the direction")
@@ -156,7 +160,7 @@ def rough(x):
     return torch.stack([(value(x + s) - value(x)) / 1e-3 for s in steps])
 
 
-GRU_STEP = Answers(checks.check_gru_step, detached, in_double)
+GRU_STEP = Answers(checks.check_gru_step, make.detached, make.in_double)
 GRU_STEP += (
     Wrong(
         "ready-made",
@@ -196,7 +200,7 @@ def interleaved_gates(x, h, W_ih, W_hh, b_ih, b_hh):
     )
 
 
-LSTM_STEP = Answers(checks.check_lstm_step, detached, in_double)
+LSTM_STEP = Answers(checks.check_lstm_step, make.detached, make.in_double)
 LSTM_STEP += (
     Wrong(
         "ready-made",

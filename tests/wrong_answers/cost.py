@@ -8,23 +8,10 @@ from attnbook.exercises.cost.intensity import intensity
 from attnbook.exercises.cost.moved import moved
 from attnbook.exercises.cost.peak import peak
 from attnbook.exercises.cost.time_bound import time_bound
-from wrong_answers import Wrong
-from wrong_answers.common import (
-    DECISION,
-    Answers,
-    collect_answers,
-    counted_from_one,
-)
+from wrong_answers import make
+from wrong_answers.make import Answers, collect_answers
 
-FLOPS = Answers(checks.check_flops)
-FLOPS += (
-    Wrong(
-        "length",
-        "only the forward pass is returned",
-        "the first number",
-        lambda *given: flops(*given)[:1],
-    ),
-)
+FLOPS = Answers(checks.check_flops, make.without_the_last, make.in_texts)
 
 
 @FLOPS.wrong("numbers", "the backward pass, and all to the first digits")
@@ -53,12 +40,6 @@ def two_and_a_half(B, H, G, T, S, D, E):
     """2.5 times the forward pass, which holds for E = D only."""
     there, back, _ = flops(B, H, G, T, S, D, E)
     return [there, back, 5 * there // 2 + 1]
-
-
-@FLOPS.wrong("type", "every number")
-def as_text(B, H, G, T, S, D, E):
-    """Thousands are set apart, for people."""
-    return [f"{n:,}" for n in flops(B, H, G, T, S, D, E)]
 
 
 @FLOPS.wrong("numbers", "the forward pass and the usual backward pass")
@@ -94,15 +75,7 @@ def square_root(B, H, G, T, S, D, itemsize):
     return math.sqrt(intensity(B, H, G, T, S, D, itemsize))
 
 
-MOVED = Answers(checks.check_moved)
-MOVED += (
-    Wrong(
-        "length",
-        "the fourth number is forgotten",
-        "the three steps",
-        lambda *given: moved(*given)[:3],
-    ),
-)
+MOVED = Answers(checks.check_moved, make.without_the_last)
 
 
 @MOVED.wrong("numbers", "the three steps")
@@ -141,15 +114,7 @@ def in_kilobytes(*given):
     return [n // 1024 for n in moved(*given)]
 
 
-PEAK = Answers(checks.check_peak)
-PEAK += (
-    Wrong(
-        "length",
-        "only the peak without chunks is returned",
-        "the first number",
-        lambda *given: peak(*given)[:1],
-    ),
-)
+PEAK = Answers(checks.check_peak, make.without_the_last, make.in_texts)
 
 
 @PEAK.wrong("numbers", "the peak without chunks")
@@ -172,12 +137,6 @@ def number_of_chunks(B, H, T, S, D, itemsize, rows):
     """The whole is divided by the number of chunks."""
     whole, _ = peak(B, H, T, S, D, itemsize, rows)
     return [whole, whole // -(-T // rows)]
-
-
-@PEAK.wrong("type", "every number")
-def with_unit(B, H, T, S, D, itemsize, rows):
-    """Numbers with a unit."""
-    return [f"{n} bytes" for n in peak(B, H, T, S, D, itemsize, rows)]
 
 
 @PEAK.wrong("numbers", "the ratio of both")
@@ -256,7 +215,9 @@ def activations_too(weights, L, G, D, S, itemsize, memory):
     )
 
 
-BENCHMARK = Answers(checks.check_benchmark_fault, *DECISION, counted_from_one)
+BENCHMARK = Answers(
+    checks.check_benchmark_fault, *make.DECISION, make.counted_from_one
+)
 
 
 @BENCHMARK.wrong("numbers", "clocks that do not wait")
@@ -265,7 +226,9 @@ def benchmark_by_speed(run, H, D, rate, bandwidth):
     return 1 if run(1, 16384)[1] > rate else 0
 
 
-BOTTLENECK = Answers(checks.check_bottleneck, *DECISION, counted_from_one)
+BOTTLENECK = Answers(
+    checks.check_bottleneck, *make.DECISION, make.counted_from_one
+)
 
 
 @BOTTLENECK.wrong("numbers", "kernels limited by memory or products")

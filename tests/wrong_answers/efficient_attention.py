@@ -20,16 +20,10 @@ from attnbook.exercises.efficient_attention.recurrent_step import (
     recurrent_step,
 )
 from attnbook.exercises.efficient_attention.sink_window import sink_window
-from wrong_answers import Wrong
-from wrong_answers.common import (
-    DECISION,
-    Answers,
-    collect_answers,
-    detached,
-    in_double,
-)
+from wrong_answers import Wrong, make
+from wrong_answers.make import Answers, collect_answers
 
-LINEAR = Answers(checks.check_linear_attention, detached, in_double)
+LINEAR = Answers(checks.check_linear_attention, make.detached, make.in_double)
 LINEAR += (
     Wrong(
         "shape",
@@ -71,14 +65,10 @@ def one_state_for_all_heads(query, key, value):
     return summed / weights.sum((1, 3))[:, None, :, None]
 
 
-STEP = Answers(checks.check_recurrent_step, detached, in_double)
+STEP = Answers(
+    checks.check_recurrent_step, make.detached, make.in_double, make.first_alone
+)
 STEP += (
-    Wrong(
-        "type",
-        "the new state is kept in a global variable and not returned",
-        "the output",
-        lambda *x: recurrent_step(*x)[0],
-    ),
     Wrong(
         "type",
         "the normalizer is forgotten in the last line",
@@ -107,14 +97,10 @@ def state_normalized(state, normalizer, query, key, value):
     return output, state / normalizer[..., None], normalizer
 
 
-DELTA = Answers(checks.check_delta_step, detached, in_double)
+DELTA = Answers(
+    checks.check_delta_step, make.detached, make.in_double, make.first_alone
+)
 DELTA += (
-    Wrong(
-        "type",
-        "the new state is not returned",
-        "the output",
-        lambda *x: delta_step(*x)[0],
-    ),
     Wrong(
         "numbers",
         "the value is written twice, once before and once after reading",
@@ -141,14 +127,8 @@ def written_in_place(state, query, key, value, beta):
     return found
 
 
-LONGFORMER = Answers(checks.check_longformer_mask)
+LONGFORMER = Answers(checks.check_longformer_mask, make.with_batch_and_heads)
 LONGFORMER += (
-    Wrong(
-        "shape",
-        "axes for batch and heads are added",
-        "every number, broadcast",
-        lambda *x: longformer_mask(*x)[None, None],
-    ),
     Wrong(
         "numbers",
         "only the first global position is used",
@@ -174,14 +154,8 @@ LONGFORMER += (
 )
 
 
-SINKS = Answers(checks.check_sink_window)
+SINKS = Answers(checks.check_sink_window, make.with_batch_and_heads)
 SINKS += (
-    Wrong(
-        "shape",
-        "axes for batch and heads are added",
-        "every number, broadcast",
-        lambda *x: sink_window(*x)[None, None],
-    ),
     Wrong(
         "numbers",
         "one sink is enough: the number is not used",
@@ -203,14 +177,8 @@ SINKS += (
 )
 
 
-COUNTS = Answers(checks.check_pattern_counts)
+COUNTS = Answers(checks.check_pattern_counts, make.without_the_last)
 COUNTS += (
-    Wrong(
-        "length",
-        "the number of layers is not returned",
-        "three of four counts",
-        lambda *sizes: pattern_counts(*sizes)[:3],
-    ),
     Wrong(
         "numbers",
         "keys and scores are exchanged",
@@ -251,7 +219,7 @@ def length_instead_of_none(length, window, step, sinks, layers):
     return [*counts[:3], counts[3] or length]
 
 
-FAULT = Answers(checks.check_linear_fault, *DECISION)
+FAULT = Answers(checks.check_linear_fault, *make.DECISION)
 
 
 @FAULT.wrong("error", "nothing")
@@ -289,7 +257,7 @@ def sums_only(attention, query, key, value):
     return 0
 
 
-KIND = Answers(checks.check_memory_kind, *DECISION)
+KIND = Answers(checks.check_memory_kind, *make.DECISION)
 
 
 @KIND.wrong("error", "nothing")

@@ -9,8 +9,8 @@ from attnbook.exercises import encoder_decoder as checks
 from attnbook.exercises.encoder_decoder import encoder_fault as fault
 from attnbook.exercises.encoder_decoder import error_cause as cause
 from attnbook.training.metrics import edit_distance
-from wrong_answers import Wrong
-from wrong_answers.common import Answers, collect_answers, detached, in_double
+from wrong_answers import Wrong, make
+from wrong_answers.make import Answers, collect_answers
 
 
 def runs_on(step, state, start, end, limit):
@@ -88,7 +88,7 @@ def lists(tokens, lengths):
     ]
 
 
-LAST_STATE = Answers(checks.check_last_state, detached, in_double)
+LAST_STATE = Answers(checks.check_last_state, make.detached, make.in_double)
 
 
 @LAST_STATE.wrong("error", "the shape, where a sequence is shorter")
@@ -121,7 +121,7 @@ def two_ends(states, lengths):
     )
 
 
-MASKED_LOSS = Answers(checks.check_masked_loss, detached, in_double)
+MASKED_LOSS = Answers(checks.check_masked_loss, make.detached, make.in_double)
 
 
 @MASKED_LOSS.wrong("mean-of-means", "batches of equal lengths")
@@ -265,18 +265,27 @@ def argmax_of_state(step, state, start, end, limit):
     return said
 
 
+STATE_DEPENDENCIES = Answers(checks.check_state_dependencies)
+
+
+@STATE_DEPENDENCIES.wrong("type", "every entry")
 def depends_as_list(length, width, packed):
+    """Nested lists, as one writes a table by hand."""
     return checks.check_state_dependencies.solution(
         length, width, packed
     ).tolist()
 
 
+@STATE_DEPENDENCIES.wrong("shape", "every entry")
 def depends_by_batch_axis(length, width, packed):
+    """The direction put last, as PyTorch concatenates states."""
     result = checks.check_state_dependencies.solution(length, width, packed)
     return result.permute(1, 2, 0)
 
 
+@STATE_DEPENDENCIES.wrong("numbers", "everything packed")
 def backward_from_true_end_unpacked(length, width, packed):
+    """Padding of zeros thought harmless for the backward direction."""
     result = checks.check_state_dependencies.solution(length, width, packed)
     if not packed:
         result = result.clone()
@@ -284,7 +293,9 @@ def backward_from_true_end_unpacked(length, width, packed):
     return result
 
 
+@STATE_DEPENDENCIES.wrong("numbers", "everything packed")
 def forward_stops_unpacked(length, width, packed):
+    """Padding of zeros thought harmless for the forward direction."""
     result = checks.check_state_dependencies.solution(length, width, packed)
     if not packed:
         result = result.clone()
@@ -305,7 +316,9 @@ def by_position_loop(skip):
     return answer
 
 
+@STATE_DEPENDENCIES.wrong("numbers", "everything without padding")
 def longer_by_one(length, width, packed):
+    """The end symbol counted into the length."""
     return checks.check_state_dependencies.solution(
         min(length + 1, width), width, packed
     )
@@ -315,7 +328,12 @@ def solve_fault(model, source, lengths):
     return checks.check_encoder_fault.solution(model, source, lengths)
 
 
+ENCODER_FAULT = Answers(checks.check_encoder_fault)
+
+
+@ENCODER_FAULT.wrong("both-at-once", "unread symbols")
 def fault_by_first_row(model, source, lengths):
+    """One comparison for two faults, on one sequence."""
     n = int(lengths[0])
     alone = model(source[:1, :n], lengths[:1])
     differs = not torch.allclose(alone, model(source, lengths)[:1])
@@ -323,33 +341,47 @@ def fault_by_first_row(model, source, lengths):
     return torch.tensor([differs, differs, ignores])
 
 
+@ENCODER_FAULT.wrong("type", "encoders with one")
 def fault_as_number(model, source, lengths):
+    """The number of the fault."""
     return int(solve_fault(model, source, lengths).int().argmax())
 
 
+@ENCODER_FAULT.wrong("type", "sound encoders")
 def fault_as_truth(model, source, lengths):
+    """Sound or not."""
     return bool(solve_fault(model, source, lengths).any())
 
 
+@ENCODER_FAULT.wrong("type", "every test")
 def fault_as_flags(model, source, lengths):
+    """Ones and zeros in a list."""
     return [int(x) for x in solve_fault(model, source, lengths)]
 
 
+@ENCODER_FAULT.wrong("always-sound", "sound encoders")
 def fault_by_shape(model, source, lengths):
+    """Looks at shapes only."""
     mixed = model(source, lengths).shape[0] != len(source)
     return torch.tensor([False, mixed, False])
 
 
+@ENCODER_FAULT.wrong("always-sound", "sound encoders")
 def fault_by_nan(model, source, lengths):
+    """Looks for NaN only."""
     broken = bool(model(source, lengths).isnan().any())
     return torch.tensor([broken, broken, broken])
 
 
+@ENCODER_FAULT.wrong("numbers", "nothing")
 def fault_inverted(model, source, lengths):
+    """Sound for faulty."""
     return ~solve_fault(model, source, lengths)
 
 
+@ENCODER_FAULT.wrong("unread-missed", "padding and mixed sequences")
 def fault_by_norm(model, source, lengths):
+    """The contexts compared as a whole."""
     changed = source.clone()
     changed[:, 0] = changed[:, 0] % (fault.SYMBOLS - 1) + 1
     before, after = model(source, lengths), model(changed, lengths)
@@ -365,73 +397,67 @@ def compare_runs(step, state, start, target):
     return [cause.find_errors(made, target) for made in (own, forced)]
 
 
+ERROR_CAUSE = Answers(checks.check_error_cause)
+
+
+@ERROR_CAUSE.wrong("missing-always", "decoders that lack information")
 def cause_by_first_error_too(step, state, start, target):
+    """The first error is in both runs, and is counted."""
     _, forced = compare_runs(step, state, start, target)
     return not forced
 
 
+@ERROR_CAUSE.wrong("missing-always", "decoders that lack information")
 def cause_unshifted(step, state, start, target):
+    """The target is fed without the start symbol."""
     own, _ = compare_runs(step, state, start, target)
     shifted = [*target[1:], target[-1]]
     made = cause.predict_with_true_history(step, state, target[0], shifted)
     return not any(t > own[0] for t in cause.find_errors(made, target))
 
 
+@ERROR_CAUSE.wrong("missing-always", "decoders that lack information")
 def cause_by_set(step, state, start, target):
+    """The symbols compared without their order."""
     own = set(cause.generate_freely(step, state, start, len(target)))
     return own == set(target)
 
 
+@ERROR_CAUSE.wrong("numbers", "decoders misled early")
 def cause_by_many(step, state, start, target):
+    """Many errors taken for a chain of errors."""
     own, _ = compare_runs(step, state, start, target)
     return len(own) > len(target) / 2
 
 
+@ERROR_CAUSE.wrong("type", "the cause")
 def cause_as_number(step, state, start, target):
+    """1 for True."""
     return int(checks.check_error_cause.solution(step, state, start, target))
 
 
+@ERROR_CAUSE.wrong("type", "the cause")
 def cause_as_text(step, state, start, target):
+    """The name of the cause."""
     own = checks.check_error_cause.solution(step, state, start, target)
     return "own history" if own else "missing information"
 
 
+@ERROR_CAUSE.wrong("type", "both runs")
 def cause_as_pair(step, state, start, target):
+    """Both counts of errors."""
     own, forced = compare_runs(step, state, start, target)
     return [len(own), len(forced)]
 
 
+@ERROR_CAUSE.wrong("own-history-always", "decoders misled by their history")
 def cause_by_length(step, state, start, target):
+    """Lengths compared instead of symbols."""
     made = cause.generate_freely(step, state, start, len(target))
     return len(made) == len(target)
 
 
-STATE_DEPENDENCIES = Answers(checks.check_state_dependencies)
 STATE_DEPENDENCIES += (
-    Wrong(
-        "type",
-        "nested lists, as one writes a table by hand",
-        "every entry",
-        depends_as_list,
-    ),
-    Wrong(
-        "shape",
-        "the direction put last, as PyTorch concatenates states",
-        "every entry",
-        depends_by_batch_axis,
-    ),
-    Wrong(
-        "numbers",
-        "padding of zeros thought harmless for the backward direction",
-        "everything packed",
-        backward_from_true_end_unpacked,
-    ),
-    Wrong(
-        "numbers",
-        "padding of zeros thought harmless for the forward direction",
-        "everything packed",
-        forward_stops_unpacked,
-    ),
     Wrong(
         "own-symbol-missing",
         "the state before the step taken for the one after it",
@@ -445,80 +471,10 @@ STATE_DEPENDENCIES += (
         by_position_loop(-1),
     ),
     Wrong(
-        "numbers",
-        "the end symbol counted into the length",
-        "everything without padding",
-        longer_by_one,
-    ),
-    Wrong(
         "dtype",
         "1 and 0 for True and False",
         "every entry",
         lambda *x: checks.check_state_dependencies.solution(*x).int(),
-    ),
-)
-ENCODER_FAULT = Answers(checks.check_encoder_fault)
-ENCODER_FAULT += (
-    Wrong(
-        "both-at-once",
-        "one comparison for two faults, on one sequence",
-        "unread symbols",
-        fault_by_first_row,
-    ),
-    Wrong(
-        "type", "the number of the fault", "encoders with one", fault_as_number
-    ),
-    Wrong("type", "sound or not", "sound encoders", fault_as_truth),
-    Wrong("type", "ones and zeros in a list", "every test", fault_as_flags),
-    Wrong(
-        "always-sound",
-        "looks at shapes only",
-        "sound encoders",
-        fault_by_shape,
-    ),
-    Wrong("always-sound", "looks for NaN only", "sound encoders", fault_by_nan),
-    Wrong("numbers", "sound for faulty", "nothing", fault_inverted),
-    Wrong(
-        "unread-missed",
-        "the contexts compared as a whole",
-        "padding and mixed sequences",
-        fault_by_norm,
-    ),
-)
-ERROR_CAUSE = Answers(checks.check_error_cause)
-ERROR_CAUSE += (
-    Wrong(
-        "missing-always",
-        "the first error is in both runs, and is counted",
-        "decoders that lack information",
-        cause_by_first_error_too,
-    ),
-    Wrong(
-        "missing-always",
-        "the target is fed without the start symbol",
-        "decoders that lack information",
-        cause_unshifted,
-    ),
-    Wrong(
-        "missing-always",
-        "the symbols compared without their order",
-        "decoders that lack information",
-        cause_by_set,
-    ),
-    Wrong(
-        "numbers",
-        "many errors taken for a chain of errors",
-        "decoders misled early",
-        cause_by_many,
-    ),
-    Wrong("type", "1 for True", "the cause", cause_as_number),
-    Wrong("type", "the name of the cause", "the cause", cause_as_text),
-    Wrong("type", "both counts of errors", "both runs", cause_as_pair),
-    Wrong(
-        "own-history-always",
-        "lengths compared instead of symbols",
-        "decoders misled by their history",
-        cause_by_length,
     ),
 )
 

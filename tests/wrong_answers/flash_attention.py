@@ -9,14 +9,8 @@ from attnbook.exercises.flash_attention.merge import merge
 from attnbook.exercises.flash_attention.online_softmax import online_softmax
 from attnbook.exercises.flash_attention.tiled import tiled
 from attnbook.exercises.flash_attention.tiled_backward import tiled_backward
-from wrong_answers import Wrong
-from wrong_answers.common import (
-    DECISION,
-    Answers,
-    collect_answers,
-    counted_from_one,
-    in_double,
-)
+from wrong_answers import Wrong, make
+from wrong_answers.make import Answers, collect_answers
 
 
 def same_rows(answer):
@@ -136,7 +130,7 @@ def peeked(chunks):
     return top, total.expand_as(top)
 
 
-TILED = Answers(checks.check_tiled, in_double)
+TILED = Answers(checks.check_tiled, make.in_double, make.first_alone)
 TILED += (
     Wrong(
         "numbers",
@@ -177,12 +171,6 @@ TILED += (
         "the logsumexp keeps its last axis",
         "the output",
         lambda *x: (tiled(*x)[0], tiled(*x)[1][..., None]),
-    ),
-    Wrong(
-        "type",
-        "only the output is returned",
-        "the output",
-        lambda *x: tiled(*x)[0],
     ),
 )
 
@@ -227,7 +215,7 @@ def padded_with_lowest(query, key, value, block):
     return torch.cat(outputs, -2), torch.cat(sums, -1)
 
 
-MERGE = Answers(checks.check_merge, in_double)
+MERGE = Answers(checks.check_merge, make.in_double, make.first_alone)
 MERGE += (
     Wrong(
         "numbers",
@@ -270,12 +258,6 @@ MERGE += (
         "the output",
         lambda *x: (merge(*x)[0], merge(*x)[1][..., None]),
     ),
-    Wrong(
-        "type",
-        "the outputs only, as if nothing were to be merged again",
-        "the output",
-        lambda *x: merge(*x)[0],
-    ),
 )
 
 
@@ -287,7 +269,7 @@ def stacked(output_a, lse_a, output_b, lse_b):
     return mixed, torch.logaddexp(lse_a, lse_b)
 
 
-BACKWARD = Answers(checks.check_tiled_backward, in_double)
+BACKWARD = Answers(checks.check_tiled_backward, make.in_double)
 BACKWARD += (
     Wrong(
         "numbers",
@@ -406,7 +388,7 @@ def counts_in_numbers(B, H, n, D, R, C):
     return [programs, tiles, read // 2, B * H * n * (D + 1), registers // 4]
 
 
-FAULT = Answers(checks.check_tiled_fault, *DECISION, counted_from_one)
+FAULT = Answers(checks.check_tiled_fault, *make.DECISION, make.counted_from_one)
 
 
 @FAULT.wrong("numbers", "all but the scale")

@@ -5,14 +5,8 @@ from torch import nn
 from torch.nn import functional as F
 
 from attnbook.exercises import luong as checks
-from wrong_answers import Wrong
-from wrong_answers.common import (
-    DECISION,
-    Answers,
-    collect_answers,
-    detached,
-    in_double,
-)
+from wrong_answers import Wrong, make
+from wrong_answers.make import Answers, collect_answers
 
 SDPA = F.scaled_dot_product_attention
 
@@ -53,7 +47,7 @@ def bell(centre, places, reach):
     return torch.exp(-2 * away**2 / max(reach, 1) ** 2)
 
 
-CONCAT = Answers(checks.check_concat_scores, detached, in_double)
+CONCAT = Answers(checks.check_concat_scores, make.detached, make.in_double)
 CONCAT += (
     Wrong(
         "numbers",
@@ -144,7 +138,7 @@ def query_cut_off(query, key, W, v):
     return torch.tanh(of_query[:, :, None] + of_key[:, None]) @ v
 
 
-GENERAL = Answers(checks.check_general_scores, detached, in_double)
+GENERAL = Answers(checks.check_general_scores, make.detached, make.in_double)
 GENERAL += (
     Wrong(
         "numbers",
@@ -355,12 +349,6 @@ DEPTH += (
         "its growth with the number of steps",
         lambda kind, T, L: T * (L + 2),
     ),
-    Wrong(
-        "type",
-        "a formula with a true division",
-        "every number",
-        lambda *x: str(checks.check_decoder_depth.solution(*x)),
-    ),
 )
 
 
@@ -382,7 +370,7 @@ def depth_by_attribute(kind, T, L):
     return kind.depth
 
 
-LAYER = Answers(checks.check_attention_fault, *DECISION)
+LAYER = Answers(checks.check_attention_fault, *make.DECISION)
 
 
 @LAYER.wrong("always-right", "layers without a fault")

@@ -17,15 +17,8 @@ from attnbook.exercises.masks.masked_weights import (
 )
 from attnbook.exercises.masks.no_leak import are_close, is_unaffected, no_leak
 from attnbook.exercises.masks.padding import padding
-from wrong_answers import Wrong
-from wrong_answers.common import (
-    DECISION,
-    Answers,
-    collect_answers,
-    counted_from_one,
-    detached,
-    in_double,
-)
+from wrong_answers import Wrong, make
+from wrong_answers.make import Answers, collect_answers
 
 
 def ones(*shape):
@@ -50,7 +43,7 @@ class Registered(nn.Module):
         return past & padding(lengths, T)
 
 
-CAUSAL = Answers(checks.check_causal)
+CAUSAL = Answers(checks.check_causal, make.with_batch_and_heads)
 CAUSAL += (
     Wrong(
         "numbers",
@@ -75,12 +68,6 @@ CAUSAL += (
         "masks of 8 bits, from before PyTorch 1.2",
         "every number",
         lambda T, S: causal(T, S).to(torch.uint8),
-    ),
-    Wrong(
-        "shape",
-        "axes for batch and heads are added",
-        "every number, broadcast",
-        lambda T, S: causal(T, S)[None, None],
     ),
 )
 
@@ -264,7 +251,9 @@ COMBINE += (
 )
 
 
-MASKED_WEIGHTS = Answers(checks.check_masked_weights, in_double, detached)
+MASKED_WEIGHTS = Answers(
+    checks.check_masked_weights, make.in_double, make.detached
+)
 MASKED_WEIGHTS += (
     Wrong(
         "numbers",
@@ -525,7 +514,7 @@ def unnormalized(scores, mask, how):
     return weights * scores.exp().sum()
 
 
-MASK_FAULT = Answers(checks.check_mask_fault, *DECISION)
+MASK_FAULT = Answers(checks.check_mask_fault, *make.DECISION)
 
 
 @MASK_FAULT.wrong("error", "nothing")
@@ -549,7 +538,9 @@ def empty_always_wrong(attention, x, mask):
     return checks.check_mask_fault.solution(attention, x, mask) or 5
 
 
-PACKED = Answers(checks.check_packed_model, *DECISION, counted_from_one)
+PACKED = Answers(
+    checks.check_packed_model, *make.DECISION, make.counted_from_one
+)
 
 
 @PACKED.wrong("attention-not-tested", "the positions of separated documents")

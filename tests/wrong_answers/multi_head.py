@@ -13,15 +13,8 @@ from attnbook.exercises.multi_head.multi_head import (
     average_values,
     change_heads,
 )
-from wrong_answers import Wrong
-from wrong_answers.common import (
-    DECISION,
-    Answers,
-    collect_answers,
-    counted_from_one,
-    detached,
-    in_double,
-)
+from wrong_answers import Wrong, make
+from wrong_answers.make import Answers, collect_answers
 
 RIGHT = change_heads()
 
@@ -37,7 +30,7 @@ def group_of(index):
     return answer
 
 
-SPLIT_HEADS = Answers(checks.check_split_heads, detached, in_double)
+SPLIT_HEADS = Answers(checks.check_split_heads, make.detached, make.in_double)
 SPLIT_HEADS += (
     Wrong("numbers", "heads counted from 1 (the book by rasbt numbers "
           "heads from 1)", "all but one", lambda x, H: torch.stack(
@@ -93,7 +86,7 @@ def split_columns_flipped(x, heads):
     return split_heads(x, heads).flip(-1)
 
 
-MERGE_HEADS = Answers(checks.check_merge_heads, detached, in_double)
+MERGE_HEADS = Answers(checks.check_merge_heads, make.detached, make.in_double)
 MERGE_HEADS += (
     Wrong("shape", "a single long row", "one position",
           lambda x: merge_heads(x).flatten(1)),
@@ -144,7 +137,7 @@ def merge_for_time(x):
     return merge_heads(x).mT
 
 
-MULTI_HEAD = Answers(checks.check_multi_head, detached, in_double)
+MULTI_HEAD = Answers(checks.check_multi_head, make.detached, make.in_double)
 MULTI_HEAD += (
     Wrong("numbers", "softmax twice", "one position", change_heads(
         then=lambda w: w.softmax(-1))),
@@ -280,7 +273,9 @@ def dropped(x, *rest):
     return change_heads(then=lambda w: F.dropout(w, 0.1))(x, *rest)
 
 
-GROUPED_QUERY = Answers(checks.check_grouped_query, detached, in_double)
+GROUPED_QUERY = Answers(
+    checks.check_grouped_query, make.detached, make.in_double
+)
 GROUPED_QUERY += (
     Wrong("numbers", "softmax twice", "one key",
           change_groups(then=lambda w: w.softmax(-1))),
@@ -356,7 +351,7 @@ def sdpa_grouped(query, key, value):
     return F.scaled_dot_product_attention(query, key, value, enable_gqa=True)
 
 
-HEAD_COST = Answers(checks.check_head_cost)
+HEAD_COST = Answers(checks.check_head_cost, make.in_texts)
 
 
 @HEAD_COST.wrong("numbers", "every ratio")
@@ -387,15 +382,7 @@ def cost_with_heads_in_a_group(C, H, G, T, S):
     return checks.check_head_cost.solution(C, H, H // G, T, S)
 
 
-@HEAD_COST.wrong("type", "every number")
-def cost_as_text(C, H, G, T, S):
-    """Numbers as text."""
-    D = C / H
-    found = [2 * C * C + 2 * C * G * D, H * T * S, T * S * C, 2 * S * G * D]
-    return [str(n) for n in found]
-
-
-LAYER_FAULT = Answers(checks.check_layer_fault, *DECISION)
+LAYER_FAULT = Answers(checks.check_layer_fault, *make.DECISION)
 
 
 @LAYER_FAULT.wrong("numbers", "every other fault")
@@ -419,7 +406,9 @@ def fault_with_wrong_matrices(layer, x, heads):
     return int(layer(x, *4 * [torch.eye(D)]).isnan().any())
 
 
-COPYING_HEADS = Answers(checks.check_copying_heads, *DECISION, counted_from_one)
+COPYING_HEADS = Answers(
+    checks.check_copying_heads, *make.DECISION, make.counted_from_one
+)
 
 
 @COPYING_HEADS.wrong("numbers", "two of the five explanations")

@@ -15,14 +15,8 @@ from attnbook.exercises.positions.relative_bias import (
 )
 from attnbook.exercises.positions.rotate import rotate
 from attnbook.exercises.positions.sinusoidal import interleave, sinusoidal
-from wrong_answers import Wrong
-from wrong_answers.common import (
-    DECISION,
-    Answers,
-    collect_answers,
-    detached,
-    in_double,
-)
+from wrong_answers import Wrong, make
+from wrong_answers.make import Answers, collect_answers
 
 # What is right, to be spoilt.
 relative_bias = look_up_bias(clip_distance)
@@ -131,7 +125,7 @@ def waves_even_rows(length, width):
     return torch.where(odd, angle.cos(), angle.sin())
 
 
-ROTATE = Answers(checks.check_rotate, detached)
+ROTATE = Answers(checks.check_rotate, make.detached)
 ROTATE += (
     Wrong("numbers", "positions scaled instead of frequencies (rasbt/"
           "LLMs-from-scratch 939)", "position 0",
@@ -293,7 +287,9 @@ def without_rows(heads, T, S):
     return (slopes_of(heads)[:, None, None] * torch.arange(S)).clone()
 
 
-RELATIVE_BIAS = Answers(checks.check_relative_bias, detached, in_double)
+RELATIVE_BIAS = Answers(
+    checks.check_relative_bias, make.detached, make.in_double
+)
 RELATIVE_BIAS += (
     Wrong("numbers", "`.abs()` without an offset", "the shape",
           look_up_bias(lambda away, reach: away.abs().clamp(max=reach))),
@@ -394,7 +390,7 @@ def angles_of_a_tensor(D, base, L, s):
     return L * base ** [-2 * i / D for i in range(D // 2)]
 
 
-ROTARY_FAULT = Answers(checks.check_rotary_fault, *DECISION)
+ROTARY_FAULT = Answers(checks.check_rotary_fault, *make.DECISION)
 
 
 @ROTARY_FAULT.wrong("numbers", "every other fault")
@@ -418,7 +414,7 @@ def fault_one_side_is_opposite(scores, D):
     return 2 if found == 1 else found
 
 
-POSITION_USE = Answers(checks.check_position_use, *DECISION)
+POSITION_USE = Answers(checks.check_position_use, *make.DECISION)
 
 
 @POSITION_USE.wrong("error", "nothing")

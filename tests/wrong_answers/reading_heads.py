@@ -10,10 +10,10 @@ from attnbook.exercises import reading_heads as checks
 from attnbook.exercises.reading_heads.ablate_head import ablate_head
 from attnbook.exercises.reading_heads.ablation_fault import ablation_fault
 from attnbook.exercises.reading_heads.score_counts import score_counts
-from wrong_answers import Wrong
-from wrong_answers.common import DECISION, Answers, collect_answers, in_double
+from wrong_answers import Wrong, make
+from wrong_answers.make import Answers, collect_answers
 
-INDUCTION = Answers(checks.check_induction_score, in_double)
+INDUCTION = Answers(checks.check_induction_score, make.in_double)
 INDUCTION += (
     Wrong(
         "shape",
@@ -52,7 +52,7 @@ def weights_of_the_last_query(weights, ids):
     return (weights[:, -1] * mark_induction(ids)[-1]).sum(-1)
 
 
-ROLLOUT = Answers(checks.check_attention_rollout, in_double)
+ROLLOUT = Answers(checks.check_attention_rollout, make.in_double)
 ROLLOUT += (
     Wrong(
         "shape",
@@ -141,14 +141,8 @@ def ablates_keys(model, layer, head):
     return ablated
 
 
-COUNTS = Answers(checks.check_score_counts)
+COUNTS = Answers(checks.check_score_counts, make.without_the_last)
 COUNTS += (
-    Wrong(
-        "length",
-        "the positions that are scored are not returned",
-        "three of four counts",
-        lambda *sizes: score_counts(*sizes)[1:],
-    ),
     Wrong(
         "type",
         "the score is returned with the counts, as text",
@@ -182,7 +176,7 @@ def formulas_without_start(block, copies, before, distance):
     return [later, later * after, later * same, (length - 1) * (distance == 1)]
 
 
-FAULT = Answers(checks.check_ablation_fault, *DECISION)
+FAULT = Answers(checks.check_ablation_fault, *make.DECISION)
 
 
 @FAULT.wrong("error", "nothing")
@@ -205,7 +199,7 @@ def fault_by_repetition(layer, x, heads):
     return 0 if torch.equal(layer(x, []), before) else 5
 
 
-KIND = Answers(checks.check_head_kind, *DECISION)
+KIND = Answers(checks.check_head_kind, *make.DECISION)
 
 
 @KIND.wrong("error", "nothing")

@@ -5,15 +5,8 @@ from torch import nn
 from torch.nn import functional as F
 
 from attnbook.exercises import scaled_dot_product as checks
-from wrong_answers import Wrong
-from wrong_answers.common import (
-    DECISION,
-    Answers,
-    collect_answers,
-    counted_from_one,
-    detached,
-    in_double,
-)
+from wrong_answers import Wrong, make
+from wrong_answers.make import Answers, collect_answers
 
 SDPA = F.scaled_dot_product_attention
 
@@ -33,7 +26,7 @@ def by_root_of(size):
     return answer
 
 
-WEIGHTS = Answers(checks.check_weights, detached, in_double)
+WEIGHTS = Answers(checks.check_weights, make.detached, make.in_double)
 WEIGHTS += (
     Wrong(
         "ready-made",
@@ -129,7 +122,7 @@ def viewed_weights(query, key):
     return weights.view(*query.shape[:-1], key.shape[-2])
 
 
-ATTEND = Answers(checks.check_attend, detached, in_double)
+ATTEND = Answers(checks.check_attend, make.detached, make.in_double)
 ATTEND += (
     Wrong(
         "numbers",
@@ -317,7 +310,7 @@ def causal_unasked(query, key, value, mask):
     return checks.check_attend.solution(query, key, value, mask)
 
 
-GRADIENT = Answers(checks.check_gradient, in_double)
+GRADIENT = Answers(checks.check_gradient, make.in_double)
 
 
 @GRADIENT.wrong("numbers", "dvalue and dkey")
@@ -488,7 +481,7 @@ def mean_of_values(weights, change, key):
 
 
 ATTENTION_FAULT = Answers(
-    checks.check_attention_fault, *DECISION, counted_from_one
+    checks.check_attention_fault, *make.DECISION, make.counted_from_one
 )
 
 
@@ -513,7 +506,9 @@ def fault_by_comparison(attend, query, key, value):
     return 0 if torch.allclose(attend(query, key, value), right) else 3
 
 
-SCORE_KIND = Answers(checks.check_score_kind, *DECISION, counted_from_one)
+SCORE_KIND = Answers(
+    checks.check_score_kind, *make.DECISION, make.counted_from_one
+)
 
 
 @SCORE_KIND.wrong("numbers", "functions that ignore the query, sometimes")

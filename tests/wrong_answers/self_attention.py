@@ -9,15 +9,8 @@ from attnbook.exercises.self_attention.cross_attention import (
     average_values,
     mask_future,
 )
-from wrong_answers import Wrong
-from wrong_answers.common import (
-    DECISION,
-    Answers,
-    collect_answers,
-    counted_from_one,
-    detached,
-    in_double,
-)
+from wrong_answers import Wrong, make
+from wrong_answers.make import Answers, collect_answers
 
 RIGHT = average_values()
 
@@ -142,7 +135,9 @@ def scalar(scale):
     return causal(scale=scale)
 
 
-SELF_ATTENTION = Answers(checks.check_self_attention, detached, in_double)
+SELF_ATTENTION = Answers(
+    checks.check_self_attention, make.detached, make.in_double
+)
 SELF_ATTENTION += (
 *of_any(attend_to_itself),
     Wrong("numbers", "reshape for transpose", "the shape",
@@ -167,7 +162,9 @@ def viewed(x, W_query, W_key, W_value):
     return scores.softmax(-1) @ value
 
 
-CROSS_ATTENTION = Answers(checks.check_cross_attention, detached, in_double)
+CROSS_ATTENTION = Answers(
+    checks.check_cross_attention, make.detached, make.in_double
+)
 CROSS_ATTENTION += (
 *of_any(lambda answer: answer),
     Wrong("numbers", "reshape for transpose", "the shape",
@@ -194,7 +191,7 @@ def unshifted(x, memory, W_query, W_key, W_value):
 
 
 CAUSAL_SELF_ATTENTION = Answers(
-    checks.check_causal_self_attention, detached, in_double
+    checks.check_causal_self_attention, make.detached, make.in_double
 )
 CAUSAL_SELF_ATTENTION += (
     Wrong("numbers", "a window of two, copied from a local model",
@@ -295,7 +292,7 @@ def changed_by_layer_name(layers, T, S, part, position):
     return {"self": list(range(T)), "causal": list(range(position, T))}[layers]
 
 
-ATTENTION_FAULT = Answers(checks.check_attention_fault, *DECISION)
+ATTENTION_FAULT = Answers(checks.check_attention_fault, *make.DECISION)
 
 
 @ATTENTION_FAULT.wrong("always-right", "layers without a fault")
@@ -327,7 +324,7 @@ def layer_fault_from_weights(layer, x):
 
 
 HEAD_EXPLANATION = Answers(
-    checks.check_head_explanation, *DECISION, counted_from_one
+    checks.check_head_explanation, *make.DECISION, make.counted_from_one
 )
 
 

@@ -9,17 +9,10 @@ from attnbook.exercises.edit import edit_solution
 from attnbook.exercises.transformer.block import block
 from attnbook.exercises.transformer.decoder_step import decoder_step
 from attnbook.exercises.transformer.label_shift import next_symbol_loss
-from wrong_answers import Wrong
-from wrong_answers.common import (
-    DECISION,
-    Answers,
-    collect_answers,
-    counted_from_one,
-    detached,
-    in_double,
-)
+from wrong_answers import Wrong, make
+from wrong_answers.make import Answers, collect_answers
 
-LAYER_NORM = Answers(checks.check_layer_norm, in_double)
+LAYER_NORM = Answers(checks.check_layer_norm, make.in_double)
 LAYER_NORM += (
     Wrong(
         "ready-made",
@@ -73,7 +66,7 @@ def one_plus_gain(x, gain, bias, eps):
     return apart / (variance + eps).sqrt() * (1 + gain) + bias
 
 
-LABEL_SHIFT = Answers(checks.check_label_shift, detached)
+LABEL_SHIFT = Answers(checks.check_label_shift, make.detached)
 
 
 @LABEL_SHIFT.wrong("numbers", "two symbols")
@@ -129,7 +122,7 @@ def last_only(logits, ids, pad):
     return F.cross_entropy(logits[:, -2], ids[:, -1], ignore_index=pad)
 
 
-BLOCK = Answers(checks.check_block, detached, in_double)
+BLOCK = Answers(checks.check_block, make.detached, make.in_double)
 
 
 @BLOCK.wrong("numbers", "the direction")
@@ -181,7 +174,7 @@ def way_detached(x, attention, network, first, second):
     return x + network(second(x))
 
 
-DECODER_STEP = Answers(checks.check_decoder_step, detached, in_double)
+DECODER_STEP = Answers(checks.check_decoder_step, make.detached, make.in_double)
 DECODER_STEP += (
     Wrong(
         "numbers",
@@ -241,7 +234,7 @@ def per_text(x, memory, lengths, attend):
     return torch.cat(rows)
 
 
-WEIGHT_TYING = Answers(checks.check_weight_tying, detached)
+WEIGHT_TYING = Answers(checks.check_weight_tying, make.detached)
 
 
 @WEIGHT_TYING.wrong("numbers", "the vectors")
@@ -278,7 +271,7 @@ def ids_as_states(table, ids, states):
     return vectors, vectors @ table.T
 
 
-MODEL_COST = Answers(checks.check_model_cost)
+MODEL_COST = Answers(checks.check_model_cost, make.in_texts)
 
 
 @MODEL_COST.wrong("numbers", "every ratio")
@@ -306,17 +299,9 @@ def cost_with_positions(V, C, H, G, F, L, S):
     return [attention, network, model + S * C, cache]
 
 
-@MODEL_COST.wrong("type", "every number")
-def cost_as_text(V, C, H, G, F, L, S):
-    """Numbers as text."""
-    D = C / H
-    attention = 2 * C * C + 2 * C * G * D + 2 * D
-    model = V * C + L * (attention + 3 * C * F + 2 * C) + C
-    found = [attention, 3 * C * F, model, 2 * L * S * G * D]
-    return [str(n) for n in found]
-
-
-BLOCK_FAULT = Answers(checks.check_block_fault, *DECISION, counted_from_one)
+BLOCK_FAULT = Answers(
+    checks.check_block_fault, *make.DECISION, make.counted_from_one
+)
 
 
 @BLOCK_FAULT.wrong("numbers", "all but the residual connection")
@@ -327,7 +312,7 @@ def fault_without_residual(block, x):
 
 
 ACCURACY = Answers(
-    checks.check_accuracy_explanation, *DECISION, counted_from_one
+    checks.check_accuracy_explanation, *make.DECISION, make.counted_from_one
 )
 
 

@@ -228,6 +228,46 @@ def in_double(solve):
     )
 
 
+def first_alone(solve):
+    """Return the first of several results."""
+    return Wrong(
+        "type",
+        "only the first result is returned",
+        "the first result",
+        lambda *x: solve(*x)[0],
+    )
+
+
+def without_the_last(solve):
+    """Return all numbers but the last."""
+    return Wrong(
+        "length",
+        "the last number is forgotten",
+        "the other numbers",
+        lambda *x: solve(*x)[:-1],
+    )
+
+
+def in_texts(solve):
+    """Return each number as a text."""
+    return Wrong(
+        "type",
+        "thousands are set apart, for people",
+        "every number",
+        lambda *x: [f"{n:,}" for n in solve(*x)],
+    )
+
+
+def with_batch_and_heads(solve):
+    """Return a mask with two axes more."""
+    return Wrong(
+        "shape",
+        "axes for batch and heads are added",
+        "every number, broadcast",
+        lambda *x: solve(*x)[None, None],
+    )
+
+
 def inspected(solve):
     """Return an answer that reads what it should find out."""
     return Wrong(
