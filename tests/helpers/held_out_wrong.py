@@ -966,11 +966,8 @@ def ablated_in_a_shallow_copy(model, layer, head):
     return new
 
 
-@wrong("reading_heads.check_score_counts", "positions")
-def counts_with_shared_tokens(block, copies, before, distance):
-    """Take the tokens before the block from the block itself."""
-    ids = [*range(before)] + [*range(block)] * copies
-    seen = [max(t - distance, 0) for t in range(len(ids))]
+def count_matches(ids, seen):
+    """Count what each rule says of the positions that are attended to."""
     old = [t for t, x in enumerate(ids) if x in ids[:t]]
     return [
         len(old),
@@ -978,6 +975,14 @@ def counts_with_shared_tokens(block, copies, before, distance):
         sum(seen[t] < t and ids[seen[t]] == ids[t] for t in old),
         sum(s + 1 == t for t, s in enumerate(seen)),
     ]
+
+
+@wrong("reading_heads.check_score_counts", "positions")
+def counts_with_shared_tokens(block, copies, before, distance):
+    """Take the tokens before the block from the block itself."""
+    ids = [*range(before)] + [*range(block)] * copies
+    seen = [max(t - distance, 0) for t in range(len(ids))]
+    return count_matches(ids, seen)
 
 
 @wrong("reading_heads.check_score_counts", "positions")
@@ -985,13 +990,7 @@ def counts_from_the_block_on(block, copies, before, distance):
     """Let the head attend to the block's first token, not to position 0."""
     ids = [*range(-before, 0)] + [*range(block)] * copies
     seen = [t - distance if t >= distance else before for t in range(len(ids))]
-    old = [t for t, x in enumerate(ids) if x in ids[:t]]
-    return [
-        len(old),
-        sum(seen[t] > 0 and ids[seen[t] - 1] == ids[t] for t in old),
-        sum(seen[t] < t and ids[seen[t]] == ids[t] for t in old),
-        sum(s + 1 == t for t, s in enumerate(seen)),
-    ]
+    return count_matches(ids, seen)
 
 
 def is_close(a, b):

@@ -171,6 +171,12 @@ def per_place(logits, targets, pad):
     )
 
 
+def find_nearest(outputs, references):
+    """Yield each output and the nearest of its references."""
+    for output, accepted in zip(outputs, references, strict=True):
+        yield output, min(accepted, key=lambda r: edit_distance(output, r))
+
+
 ERROR_RATE = Answers(checks.check_error_rate)
 
 
@@ -178,8 +184,7 @@ ERROR_RATE = Answers(checks.check_error_rate)
 def cut_to_shorter(outputs, references):
     """zip stops at the shorter."""
     wrong = symbols = 0
-    for output, accepted in zip(outputs, references, strict=True):
-        reference = min(accepted, key=lambda r: edit_distance(output, r))
+    for output, reference in find_nearest(outputs, references):
         pairs = zip(output, reference, strict=False)
         wrong += sum(a != b for a, b in pairs)
         symbols += len(reference)
@@ -190,8 +195,7 @@ def cut_to_shorter(outputs, references):
 def longer_below(outputs, references):
     """Divided by the longer of both, to stay below 1."""
     edits = symbols = 0
-    for output, accepted in zip(outputs, references, strict=True):
-        reference = min(accepted, key=lambda r: edit_distance(output, r))
+    for output, reference in find_nearest(outputs, references):
         edits += edit_distance(output, reference)
         symbols += max(len(output), len(reference))
     return edits / symbols
@@ -201,8 +205,7 @@ def longer_below(outputs, references):
 def bag_of_symbols(outputs, references):
     """Sets of symbols are compared, not sequences."""
     wrong = symbols = 0
-    for output, accepted in zip(outputs, references, strict=True):
-        reference = min(accepted, key=lambda r: edit_distance(output, r))
+    for output, reference in find_nearest(outputs, references):
         wrong += len(set(output) ^ set(reference))
         symbols += len(reference)
     return wrong / symbols

@@ -52,31 +52,23 @@ def test_titles_fit_on_the_line_that_is_shown(path):
             assert 10 < len(read_title(cell.source)) <= 105
 
 
+CHECKS = (
+    "assert x == 1",
+    "y = x + 1\nassert y == 2",
+    "import math\nassert math.exp(0) == x",
+    "for y in range(3):\n    assert y < 3",
+)
+
+
 @pytest.mark.parametrize(
-    "source",
-    [
-        "assert x == 1",
-        "y = x + 1\nassert y == 2",
-        "import math\nassert math.exp(0) == x",
-        "for y in range(3):\n    assert y < 3",
-        "def f():\n    return 1\n\n\nassert f() == x",
-    ],
+    "source", [*CHECKS, "def f():\n    return 1\n\n\nassert f() == x"]
 )
 def test_a_proof_may_have_a_small_setup(source):
     title = "# @title Checked: x is 1\n"
     assert faults(code(title + source, "proof")) == []
 
 
-@pytest.mark.parametrize(
-    "source",
-    [
-        "assert x == 1",
-        "y = x + 1\nassert y == 2",
-        "import math\nassert math.exp(0) == x",
-        "for y in range(3):\n    assert y < 3",
-        "assert x == 1  # and a comment",
-    ],
-)
+@pytest.mark.parametrize("source", [*CHECKS, "assert x == 1  # and a comment"])
 def test_an_open_cell_that_only_asserts_is_refused_by_its_number(source):
     (message,) = faults(code(source))
     assert message.startswith("cell 1 (")
