@@ -9,17 +9,14 @@ from torch.nn import functional as F
 from attnbook.exercises import positions as checks
 from attnbook.exercises.edit import edit_solution
 from attnbook.exercises.positions.alibi import alibi
-from attnbook.exercises.positions.relative_bias import (
-    clip_distance,
-    look_up_bias,
-)
 from attnbook.exercises.positions.rotate import rotate
 from attnbook.exercises.positions.sinusoidal import interleave, sinusoidal
+from attnbook.positions import biases
 from wrong_answers import Wrong, make
 from wrong_answers.make import Answers, collect_answers
 
 # What is right, to be spoilt.
-relative_bias = look_up_bias(clip_distance)
+relative_bias = edit_solution(biases.relative_bias)
 
 
 def slopes_of(heads):
@@ -292,7 +289,8 @@ RELATIVE_BIAS = Answers(
 )
 RELATIVE_BIAS += (
     Wrong("numbers", "`.abs()` without an offset", "the shape",
-          look_up_bias(lambda away, reach: away.abs().clamp(max=reach))),
+          edit_solution(biases.relative_bias, "clamp(-reach, reach) + reach "
+                        "→ abs().clamp(max=reach)")),
     Wrong("shape", "a row of the table for each query", "the heads",
           lambda table, T, S: table[:, None].repeat(1, T, 1)[..., :1]
           .expand(-1, T, T + 1)),

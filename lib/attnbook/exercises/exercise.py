@@ -9,7 +9,6 @@ import inspect
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
 
 import torch
 from torch import Tensor
@@ -107,7 +106,10 @@ class Exercise:
     key_line: str = ""
 
     def __post_init__(self):
-        """Add to what is drawn what follows from the solution's axes."""
+        """Make the wrong answers, and cases that follow from the axes."""
+        for kind in ("mistakes", "remarks"):
+            made = (x.make_answer(self.solution) for x in getattr(self, kind))
+            object.__setattr__(self, kind, tuple(made))
         if not isinstance(self.draw, DerivedCases):
             more = DerivedCases(self.draw, self.solution, self.without)
             object.__setattr__(self, "draw", more)
@@ -167,8 +169,7 @@ class Exercise:
         for trial in trials:
             if (unsteady := self._find_unsteadiness(trial)) is not None:
                 return unsteady
-        read = partial(read_trial, self.draw, self.solution)
-        trials = tuple(map(read, trials))
+        trials = tuple(read_trial(self.draw, self.solution, x) for x in trials)
         found = [self._list_differences(trial) for trial in trials]
         for nth, differences in enumerate(found):
             if any(not x.harmless for x in differences.values()):
@@ -253,9 +254,8 @@ class Exercise:
                 ):
                     exact = self.same_precision and finding.slug == "dtype"
                     harmless = finding.harmless and not exact
-                    beyond = harmless or not case.asked
-                    if case.kind == "layout" and finding.slug == "error":
-                        beyond = True
+                    layout = case.kind == "layout" and finding.slug == "error"
+                    beyond = harmless or layout or not case.asked
                     seen = write_seen(finding, self.compared)
                     found[nth] = replace(finding, seen=seen, harmless=beyond)
         return found

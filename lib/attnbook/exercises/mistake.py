@@ -1,8 +1,9 @@
 """What an exercise knows: wrong answers by name, and what an attempt did."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from attnbook.exercises.edit import edit_solution
 from attnbook.exercises.runner import Rounds
 
 
@@ -14,7 +15,8 @@ class Mistake:
         slug: its name in verdicts and reports: small letters and hyphens.
         title: a few words that name it for a person, in this exercise.
         because: the explanation in the verdict, after "because".
-        answer: the wrong answer itself.
+        answer: the wrong answer itself; or what `edit_solution` replaces in the
+            solution of the exercise: one `old → new`, or several of them.
 
     Raises:
         ValueError: if one of the four is missing or of another kind.
@@ -23,7 +25,7 @@ class Mistake:
     slug: str
     title: str
     because: str = ""
-    answer: Callable | None = None
+    answer: Callable | str | tuple[str, ...] = ()
 
     def __post_init__(self):
         words = isinstance(self.title, str) and isinstance(self.because, str)
@@ -33,6 +35,14 @@ class Mistake:
                 f"and a wrong answer, in this order; it has title "
                 f"{self.title!r} and sentence {self.because!r}"
             )
+
+    def make_answer(self, solution: Callable) -> "Mistake":
+        """Return the same mistake, with its answer made from the solution."""
+        if callable(self.answer):
+            return self
+        one = isinstance(self.answer, str)
+        changes = (self.answer,) if one else self.answer
+        return replace(self, answer=edit_solution(solution, *changes))
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from attnbook.attention.scaled_dot_product import attend, scaled_scores
 from attnbook.models.convolutional import ConvolutionalFeatures
 
 
-class AttentionPooling(nn.Module):
+class SpatialAttentionPooling(nn.Module):
     """One learned query attends to the features of all places.
 
     The values are the features themselves. C² + C parameters.
@@ -53,7 +53,7 @@ class AttentionPooling(nn.Module):
 class MeanPooling(nn.Module):
     """A linear layer with ReLU at each place, then the mean over the places.
 
-    C² + C parameters, as in `AttentionPooling`.
+    C² + C parameters, as in `SpatialAttentionPooling`.
 
     Args:
         width: C.
@@ -85,7 +85,7 @@ class PooledClassifier(nn.Module):
 
     Args:
         features: of an image, at R rows and Q columns.
-        pooling: class of the pooling, such as `AttentionPooling`.
+        pooling: class of the pooling, such as `SpatialAttentionPooling`.
         classes: K.
     """
 

@@ -62,7 +62,7 @@ class FrameEncoder(nn.Module):
         return self.output(x.flatten(1)).unflatten(0, frames.shape[:2])
 
 
-class AttentionPooling(nn.Module):
+class TemporalAttentionPooling(nn.Module):
     """Weights of the frames: one learned query, the features are the keys.
 
     Args:

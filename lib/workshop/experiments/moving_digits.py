@@ -23,11 +23,11 @@ from attnbook.data.moving_digits import (
 from attnbook.models.devices import use_seed
 from attnbook.models.encoder_decoder import count_parameters
 from attnbook.models.video_transformer import (
-    AttentionPooling,
     ClipClassifier,
     FrameEncoder,
     LastFrame,
     MeanPooling,
+    TemporalAttentionPooling,
 )
 from attnbook.training.loop import optimize
 from workshop.experiments.record import recorded
@@ -69,7 +69,7 @@ def build_model(method: str, seed: int) -> ClipClassifier:
 def build_pooling(method: str) -> nn.Module:
     """Return what computes the weights of the frames."""
     if method == "attention":
-        return AttentionPooling(WIDTH)
+        return TemporalAttentionPooling(WIDTH)
     return {"mean": MeanPooling, "last frame": LastFrame}[method]()
 
 

@@ -26,10 +26,10 @@ from attnbook.data.digits import load_digits
 from attnbook.models.convolutional import ConvolutionalFeatures
 from attnbook.models.encoder_decoder import count_parameters
 from attnbook.models.spatial_attention import (
-    AttentionPooling,
     MaxPooling,
     MeanPooling,
     PooledClassifier,
+    SpatialAttentionPooling,
     map_class,
     measure_mass_in_boxes,
 )
@@ -44,7 +44,7 @@ from workshop.experiments.registry import experiment
 SEEDS = (0, 1, 2)
 TRAINED, TESTED, STEPS, RATE = 4_000, 1_000, 900, 0.006
 POOLINGS: dict[str, type[nn.Module]] = {
-    "attention": AttentionPooling,
+    "attention": SpatialAttentionPooling,
     "mean": MeanPooling,
     "maximum": MaxPooling,
 }
@@ -75,7 +75,7 @@ def map_places(
     model: PooledClassifier, images: Tensor
 ) -> Float[Tensor, "B R Q"]:
     """Return a model's weights: attention, or the predicted class's map."""
-    if isinstance(model.pooling, AttentionPooling):
+    if isinstance(model.pooling, SpatialAttentionPooling):
         weights = model.pooling.compute_weights(model.read_places(images))
     else:
         weights = map_class(model, images, model(images).argmax(-1))

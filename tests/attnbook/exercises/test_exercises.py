@@ -263,6 +263,21 @@ def test_what_an_edit_replaces_must_stand_once_in_the_solution():
             edit_solution(flops, f"{old} → 1")
 
 
+def test_a_mistake_can_say_what_it_replaces_in_the_solution():
+    given = cost.check_flops
+    edits = "2 * B * H * T * S * E → 0", ("back, → 0,", "back + → 0 +")
+    one, two = (Mistake("edit", "an edit", "it is one", x) for x in edits)
+    check = replace(given, mistakes=(one, two, *given.mistakes[:1]))
+    assert check.mistakes[0].answer(1, 1, 1, 3, 5, 7, 2)[0] == 2 * 3 * 5 * 7
+    assert check.mistakes[1].answer(1, 1, 1, 3, 5, 7, 0)[1:] == [
+        0,
+        2 * 3 * 5 * 7,
+    ]
+    assert check.mistakes[2] == given.mistakes[0]
+    with pytest.raises(ValueError, match="'softmax' occurs 0 times"):
+        replace(given, remarks=(replace(one, answer="softmax → 1"),))
+
+
 # The engine itself, on an exercise of three lines.
 
 

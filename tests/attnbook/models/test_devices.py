@@ -380,7 +380,7 @@ def classes_of_clips(p):
     frames, others = (x.frames.to(p.device) for x in draw_clips())
     found = []
     for pooling in (
-        partial(video_transformer.AttentionPooling, C),
+        partial(video_transformer.TemporalAttentionPooling, C),
         video_transformer.MeanPooling,
         video_transformer.LastFrame,
     ):
@@ -438,7 +438,7 @@ def places_that_are_pooled(p):
     attention, mean, largest = (
         pool(p, x)
         for x in (
-            spatial_attention.AttentionPooling,
+            spatial_attention.SpatialAttentionPooling,
             spatial_attention.MeanPooling,
             spatial_attention.MaxPooling,
         )

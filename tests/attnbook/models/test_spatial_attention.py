@@ -6,10 +6,10 @@ import torch
 from attnbook.models.convolutional import ConvolutionalFeatures
 from attnbook.models.encoder_decoder import count_parameters
 from attnbook.models.spatial_attention import (
-    AttentionPooling,
     MaxPooling,
     MeanPooling,
     PooledClassifier,
+    SpatialAttentionPooling,
     map_class,
     measure_mass_in_boxes,
 )
@@ -28,7 +28,7 @@ def build(pooling):
 
 
 def test_attention_pooling_is_the_formula():
-    pooling = AttentionPooling(3)
+    pooling = SpatialAttentionPooling(3)
     for features, output, weights in zip(
         FEATURES,
         pooling(FEATURES),
@@ -41,7 +41,7 @@ def test_attention_pooling_is_the_formula():
 
 
 def test_a_query_of_zeros_is_the_mean():
-    pooling = AttentionPooling(3)
+    pooling = SpatialAttentionPooling(3)
     torch.nn.init.zeros_(pooling.query)
     torch.testing.assert_close(pooling(FEATURES), FEATURES.mean(1))
 
@@ -57,7 +57,7 @@ def test_mean_and_maximum_pool_the_same_layer():
 def test_all_poolings_have_equally_many_parameters():
     numbers = {
         count_parameters(build(x))
-        for x in (AttentionPooling, MeanPooling, MaxPooling)
+        for x in (SpatialAttentionPooling, MeanPooling, MaxPooling)
     }
     assert numbers == {3 * 10 + 3 * 3 + 3 + 4 * 4}
 

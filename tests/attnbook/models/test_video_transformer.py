@@ -7,11 +7,11 @@ from attnbook.models.video_transformer import (
     FACTORIZED,
     JOINT,
     SPACE_ONLY,
-    AttentionPooling,
     ClipClassifier,
     FrameEncoder,
     LastFrame,
     MeanPooling,
+    TemporalAttentionPooling,
     VideoTransformer,
 )
 
@@ -27,7 +27,7 @@ def build(pooling):
 
 
 def test_attention_weighs_frames_by_their_products_with_one_query():
-    model = build(AttentionPooling(C))
+    model = build(TemporalAttentionPooling(C))
     logits, weights = model(FRAMES)
     features = model.encoder(FRAMES)
     query = model.pooling.query[0]

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from attnbook.models.spatial_attention import AttentionPooling
+from attnbook.models.spatial_attention import SpatialAttentionPooling
 from attnbook.records import read_record
 from workshop.experiments import spatial_attention as study
 
@@ -53,7 +53,7 @@ def test_a_pooling_is_trained_and_scored(quick, pooling):
 @torch.no_grad()
 def test_examples_show_each_kind_at_most_twice(quick):
     model = study.build_model("attention", 0)
-    assert isinstance(model.pooling, AttentionPooling)
+    assert isinstance(model.pooling, SpatialAttentionPooling)
     examples = study.describe_examples(model)
     assert 2 <= len(examples) <= 8
     for one in examples:

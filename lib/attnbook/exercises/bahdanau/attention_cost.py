@@ -8,7 +8,6 @@ Axes: B batch, T target symbols, S source symbols, N width of a decoder state,
 
 import torch
 
-from attnbook.exercises.edit import edit_solution
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.inputs import draw_integers
 
@@ -56,75 +55,75 @@ check_attention_cost = Exercise(
             "v-forgotten",
             "parameters without v",
             "the parameters of v are missing",
-            edit_solution(attention_cost, "N + M + 1 → N + M"),
+            "N + M + 1 → N + M",
         ),
         Mistake(
             "square-matrices",
             "square projections",
             "W and U are counted as square; W has A · N parameters, U has "
             "A · M",
-            edit_solution(attention_cost, "N + M + 1 → 2 * A + 1"),
+            "N + M + 1 → 2 * A + 1",
         ),
         Mistake(
             "biases",
             "parameters with biases",
             "biases are counted; the projections of the formula have none",
-            edit_solution(attention_cost, "N + M + 1 → N + M + 3"),
+            "N + M + 1 → N + M + 3",
         ),
         Mistake(
             "parameters-per-pair",
             "parameters of every pair",
             "the parameters are counted again for every pair; all pairs share "
             "them",
-            edit_solution(attention_cost, "[A * (N → [T * S * A * (N"),
+            "[A * (N → [T * S * A * (N",
         ),
         Mistake(
             "scores-largest",
             "scores taken for the largest tensor",
             "the scores are taken for the largest tensor, but the hidden layer "
             "that they are computed from has A times as many numbers",
-            edit_solution(attention_cost, "B * T * S * A → B * T * S"),
+            "B * T * S * A → B * T * S",
         ),
         Mistake(
             "projections-largest",
             "projections taken for the largest tensor",
             "the projected queries and keys are counted; the largest tensor "
             "is the hidden layer, with A numbers for each pair: B · T · S · A",
-            edit_solution(attention_cost, "B * T * S * A → B * (T + S) * A"),
+            "B * T * S * A → B * (T + S) * A",
         ),
         Mistake(
             "batch-forgotten",
             "largest tensor of one sentence",
             "the largest tensor is counted for one sentence of the batch",
-            edit_solution(attention_cost, "B * T * S * A → T * S * A"),
+            "B * T * S * A → T * S * A",
         ),
         Mistake(
             "keys-of-one-sentence",
             "keys of one sentence projected",
             "the multiplications for the keys are counted for one sentence of "
             "the batch",
-            edit_solution(attention_cost, "B * S * M * A → S * M * A"),
+            "B * S * M * A → S * M * A",
         ),
         Mistake(
             "query-width",
             "keys projected from the query's width",
             "the keys are projected from the width N of the decoder states; "
             "the encoder states have the width M",
-            edit_solution(attention_cost, "B * S * M * A → B * S * N * A"),
+            "B * S * M * A → B * S * N * A",
         ),
         Mistake(
             "once-per-step",
             "both costs are the same",
             "the last two counts are equal; projecting the keys at each of "
             "T steps costs T times as much as projecting them once",
-            edit_solution(attention_cost, "T * once → once"),
+            "T * once → once",
         ),
         Mistake(
             "swapped",
             "costs of projecting once and at every step swapped",
             "the last two counts are swapped: first the keys projected once, "
             "then projected at every step",
-            edit_solution(attention_cost, "once, T * once → T * once, once"),
+            "once, T * once → T * once, once",
         ),
     ),
 )

@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from attnbook.attention.additive import additive_scores
-from attnbook.exercises.edit import edit_solution
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.faults import (
     NEVER_FOUND,
@@ -170,11 +169,7 @@ check_decoder_fault = Exercise(
             "only inputs without padding",
             "it tries only inputs without padding, so it cannot see what the "
             "step does with padding; shorten the lengths",
-            edit_solution(
-                decoder_fault,
-                "padded = lengths - 1 → padded = lengths",
-                "return 2 → pass",
-            ),
+            ("padded = lengths - 1 → padded = lengths", "return 2 → pass"),
         ),
         Mistake(
             "state-seen-in-context",
@@ -182,18 +177,14 @@ check_decoder_fault = Exercise(
             "its test of the state has more than one source position: the old "
             "state also changes the weights, so the next state changes even if "
             "the recurrent step does not receive it",
-            edit_solution(
-                decoder_fault,
-                "memory[:, :1], torch.ones_like(lengths) → memory, padded",
-            ),
+            "memory[:, :1], torch.ones_like(lengths) → memory, padded",
         ),
         Mistake(
             "example-state",
             "state compared with zeros",
             "it compares the given state with zeros, and the given state may "
             "itself be zero; choose two states that differ",
-            edit_solution(
-                decoder_fault,
+            (
                 "torch.randn(state.shape, generator=rng) → state",
                 "step(state + 1, → step(0 * state,",
             ),
@@ -203,37 +194,29 @@ check_decoder_fault = Exercise(
             "context tested by changing padding",
             "its test of the context vector changes padding only, which must "
             "not have an effect; change a real position",
-            edit_solution(decoder_fault, "memory + 1 → change_padding(memory)"),
+            "memory + 1 → change_padding(memory)",
         ),
         Mistake(
             "order-by-state",
             "order tested on the next state",
             "its test of the order looks at the next state, which always "
             "depends on the word; look at the weights",
-            edit_solution(
-                decoder_fault, "padded)[1], weights) → padded)[0], following)"
-            ),
+            "padded)[1], weights) → padded)[0], following)",
         ),
         Mistake(
             "exact-comparison",
             "sums compared exactly",
             "it compares sums of weights with 1 exactly, and rounding makes "
             "right weights sum to 0.9999999",
-            edit_solution(
-                decoder_fault,
-                "not equal(weights.sum(-1), torch.ones(len(weights))) → "
-                "(weights.sum(-1) != 1).any()",
-            ),
+            "not equal(weights.sum(-1), torch.ones(len(weights))) → "
+            "(weights.sum(-1) != 1).any()",
         ),
         Mistake(
             "small-sums-only",
             "only sums above 1 refused",
             "it detects sums of weights above 1, not below",
-            edit_solution(
-                decoder_fault,
-                "not equal(weights.sum(-1), torch.ones(len(weights))) → "
-                "(weights.sum(-1) > 1.001).any()",
-            ),
+            "not equal(weights.sum(-1), torch.ones(len(weights))) → "
+            "(weights.sum(-1) > 1.001).any()",
         ),
         Mistake(
             "mean-of-sums",

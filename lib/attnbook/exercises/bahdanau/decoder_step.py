@@ -14,7 +14,6 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from attnbook.attention.additive import additive_scores, context
-from attnbook.exercises.edit import edit_solution
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.inputs import draw_integers, draw_normal, to_double
 
@@ -120,44 +119,34 @@ check_decoder_step = Exercise(
             "state not used",
             "the recurrent step starts from zeros; it should start from the "
             "previous state",
-            edit_solution(
-                decoder_step, "cell(inputs, state) → cell(inputs, 0 * state)"
-            ),
+            "cell(inputs, state) → cell(inputs, 0 * state)",
         ),
         Mistake(
             "context-unused",
             "context not used",
             "the recurrent step does not receive the context vector",
-            edit_solution(
-                decoder_step, "contexts[:, 0]] → 0 * contexts[:, 0]]"
-            ),
+            "contexts[:, 0]] → 0 * contexts[:, 0]]",
         ),
         Mistake(
             "word-unused",
             "previous symbol not used",
             "the recurrent step does not receive the previous symbol",
-            edit_solution(decoder_step, "[word, → [0 * word,"),
+            "[word, → [0 * word,",
         ),
         Mistake(
             "context-first",
             "inputs concatenated in wrong order",
             "the context is concatenated before the word; the word should "
             "come first",
-            edit_solution(
-                decoder_step,
-                "[word, contexts[:, 0]] → [contexts[:, 0], word]",
-            ),
+            "[word, contexts[:, 0]] → [contexts[:, 0], word]",
         ),
         Mistake(
             "padding-unmasked",
             "padding not masked",
             "the padding positions of the memory get weight: they are not "
             "masked out",
-            edit_solution(
-                decoder_step,
-                "memory, lengths) "
-                "→ memory, torch.full_like(lengths, memory.shape[1]))",
-            ),
+            "memory, lengths) "
+            "→ memory, torch.full_like(lengths, memory.shape[1]))",
         ),
         Mistake(
             "attends-after-step",

@@ -9,7 +9,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from attnbook.exercises.edit import edit_solution
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.inputs import draw_normal, to_double
 
@@ -87,19 +86,15 @@ check_gru_step = Exercise(
             "update gate reversed",
             "the update gate is reversed: in PyTorch, z = 1 keeps the old "
             "state (papers differ in this)",
-            edit_solution(
-                gru_step,
-                "(1 - update) * candidate + update * h "
-                "→ update * candidate + (1 - update) * h",
-            ),
+            "(1 - update) * candidate + update * h "
+            "→ update * candidate + (1 - update) * h",
         ),
         Mistake(
             "gates-swapped",
             "reset and update gates swapped",
             "the reset and update gates are swapped; the order should be "
             "reset, update, candidate",
-            edit_solution(
-                gru_step,
+            (
                 "r_x, z_x, n_x = → z_x, r_x, n_x =",
                 "r_h, z_h, n_h = → z_h, r_h, n_h =",
             ),
@@ -108,15 +103,14 @@ check_gru_step = Exercise(
             "update-for-reset",
             "update gate in place of the reset gate",
             "the candidate uses the update gate; it should use the reset gate",
-            edit_solution(gru_step, "n_x + reset * n_h → n_x + update * n_h"),
+            "n_x + reset * n_h → n_x + update * n_h",
         ),
         Mistake(
             "candidate-first",
             "candidate taken first",
             "the candidate is taken from the first third of the projections, "
             "but the order is reset, update, candidate",
-            edit_solution(
-                gru_step,
+            (
                 "r_x, z_x, n_x = → n_x, r_x, z_x =",
                 "r_h, z_h, n_h = → n_h, r_h, z_h =",
             ),
@@ -139,55 +133,51 @@ check_gru_step = Exercise(
             "no-reset",
             "no reset gate",
             "the reset gate is not used",
-            edit_solution(gru_step, "reset * n_h → n_h"),
+            "reset * n_h → n_h",
         ),
         Mistake(
             "reset-on-all",
             "reset gate on the input",
             "the reset gate is also applied to the input's projection; it "
             "should be applied to the state's projection only",
-            edit_solution(
-                gru_step, "(n_x + reset * n_h) → (reset * (n_x + n_h))"
-            ),
+            "(n_x + reset * n_h) → (reset * (n_x + n_h))",
         ),
         Mistake(
             "no-update",
             "no update gate",
             "the update gate is not used, so the old state is lost",
-            edit_solution(
-                gru_step, "(1 - update) * candidate + update * h → candidate"
-            ),
+            "(1 - update) * candidate + update * h → candidate",
         ),
         Mistake(
             "no-tanh",
             "no tanh",
             "tanh is not applied to the candidate",
-            edit_solution(gru_step, ".tanh() → "),
+            ".tanh() → ",
         ),
         Mistake(
             "sigmoid-for-tanh",
             "sigmoid instead of tanh",
             "a sigmoid is applied to the candidate; it should be tanh",
-            edit_solution(gru_step, ".tanh() → .sigmoid()"),
+            ".tanh() → .sigmoid()",
         ),
         Mistake(
             "old-state-whole",
             "old state not gated",
             "the old state is added without being multiplied by the update "
             "gate",
-            edit_solution(gru_step, "update * h → h"),
+            "update * h → h",
         ),
         Mistake(
             "no-state-bias",
             "state bias missing",
             "the second bias, that of the state's projection, is not used",
-            edit_solution(gru_step, " + b_hh → "),
+            " + b_hh → ",
         ),
         Mistake(
             "no-input-bias",
             "input bias missing",
             "the first bias, that of the input's projection, is not used",
-            edit_solution(gru_step, " + b_ih → "),
+            " + b_ih → ",
         ),
     ),
 )

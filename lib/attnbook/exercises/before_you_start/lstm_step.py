@@ -9,7 +9,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from attnbook.exercises.edit import edit_solution
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.inputs import draw_normal, to_double
 
@@ -71,14 +70,14 @@ check_lstm_step = Exercise(
             "output gate third",
             "the last two quarters of the projections are swapped; the order "
             "is input, forget, candidate, output",
-            edit_solution(lstm_step, "a_g, a_o = → a_o, a_g ="),
+            "a_g, a_o = → a_o, a_g =",
         ),
         Mistake(
             "gates-swapped",
             "input and forget gates swapped",
             "the input and forget gates are swapped; the order should be "
             "input, forget, candidate, output",
-            edit_solution(lstm_step, "a_i, a_f, → a_f, a_i,"),
+            "a_i, a_f, → a_f, a_i,",
         ),
         Mistake(
             "states-swapped",
@@ -90,75 +89,69 @@ check_lstm_step = Exercise(
             "no-forget",
             "no forget gate",
             "the forget gate is not used",
-            edit_solution(lstm_step, "a_f.sigmoid() * c → c"),
+            "a_f.sigmoid() * c → c",
         ),
         Mistake(
             "no-input-gate",
             "no input gate",
             "the input gate is not used",
-            edit_solution(lstm_step, "a_i.sigmoid() * a_g → a_g"),
+            "a_i.sigmoid() * a_g → a_g",
         ),
         Mistake(
             "coupled-gates",
             "coupled gates",
             "the input gate is computed as 1 minus the forget gate, as in a "
             "GRU; an LSTM has two separate gates",
-            edit_solution(lstm_step, "a_i.sigmoid() → (1 - a_f.sigmoid())"),
+            "a_i.sigmoid() → (1 - a_f.sigmoid())",
         ),
         Mistake(
             "no-output-gate",
             "no output gate",
             "the output gate is not used",
-            edit_solution(lstm_step, "a_o.sigmoid() * c → c"),
+            "a_o.sigmoid() * c → c",
         ),
         Mistake(
             "output-without-tanh",
             "no tanh for the output",
             "`h` is computed without the tanh of the cell state",
-            edit_solution(lstm_step, "c.tanh() → c"),
+            "c.tanh() → c",
         ),
         Mistake(
             "old-cell-shown",
             "output from the old cell",
             "`h` is computed from the old cell state; it should be computed "
             "from the new one",
-            edit_solution(
-                lstm_step,
-                "c = a_f → old, c = c, a_f",
-                "c.tanh() → old.tanh()",
-            ),
+            ("c = a_f → old, c = c, a_f", "c.tanh() → old.tanh()"),
         ),
         Mistake(
             "candidate-without-tanh",
             "no tanh for the candidate",
             "tanh is not applied to the candidate, which is added to the cell "
             "state",
-            edit_solution(lstm_step, "a_g.tanh() → a_g"),
+            "a_g.tanh() → a_g",
         ),
         Mistake(
             "sigmoid-for-tanh",
             "sigmoid instead of tanh",
             "a sigmoid is applied to the candidate; it should be tanh",
-            edit_solution(lstm_step, "a_g.tanh() → a_g.sigmoid()"),
+            "a_g.tanh() → a_g.sigmoid()",
         ),
         Mistake(
             "cell-squashed",
             "tanh of the cell state",
             "tanh is applied to the returned cell state; it should be applied "
             "only where `h` is computed",
-            edit_solution(
-                lstm_step,
+            (
                 "c.tanh() → c",
-                "a_f.sigmoid() * c + a_i.sigmoid() * a_g.tanh() → "
-                "(a_f.sigmoid() * c + a_i.sigmoid() * a_g.tanh())"
-                ".tanh()",
+                "a_f.sigmoid() * c + a_i.sigmoid() * a_g.tanh() "
+                "→ (a_f.sigmoid() * c + a_i.sigmoid() * a_g.tanh()).tanh()",
             ),
         ),
         Mistake(
             "no-state-bias",
             "state bias missing",
             "the second bias, that of the state's projection, is not used",
-            edit_solution(lstm_step, " + b_hh → "),
+            " + b_hh → ",
         ),
     ),
 )

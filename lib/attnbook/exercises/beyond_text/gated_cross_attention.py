@@ -10,7 +10,6 @@ from collections.abc import Callable
 import torch
 
 from attnbook.attention.gated_cross_attention import gated_cross_attention
-from attnbook.exercises.edit import edit_solution
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.inputs import draw_normal, to_double
 from attnbook.exercises.self_attention.cross_attention import average_values
@@ -68,68 +67,54 @@ check_gated_cross_attention = Exercise(
             "sigmoid instead of tanh",
             "the gate goes through a sigmoid, which is 0.5 at 0; tanh is 0 "
             "there, so that the layer changes nothing",
-            edit_solution(
-                gated_cross_attention, "gate.tanh() → gate.sigmoid()"
-            ),
+            "gate.tanh() → gate.sigmoid()",
         ),
         Mistake(
             "no-tanh",
             "tanh left out",
             "the attention is multiplied by the gate itself; it should be "
             "multiplied by tanh(gate)",
-            edit_solution(gated_cross_attention, "gate.tanh() → gate"),
+            "gate.tanh() → gate",
         ),
         Mistake(
             "no-gate",
             "gate left out",
             "the gate is not used",
-            edit_solution(gated_cross_attention, f"{ATTENDED} → attended"),
+            f"{ATTENDED} → attended",
         ),
         Mistake(
             "no-residual",
             "residual connection left out",
             "the text is not added; with a gate of 0, the layer should return "
             "the text",
-            edit_solution(gated_cross_attention, "text + gate → gate"),
+            "text + gate → gate",
         ),
         Mistake(
             "interpolated",
             "mixture of text and attention",
             "the text is multiplied by 1 - tanh(gate); it should be added as "
             "it is",
-            edit_solution(
-                gated_cross_attention,
-                "text + gate → (1 - gate.tanh()) * text + gate",
-            ),
+            "text + gate → (1 - gate.tanh()) * text + gate",
         ),
         Mistake(
             "text-gated",
             "gate on the text",
             "the gate multiplies the text; it should multiply the attention",
-            edit_solution(
-                gated_cross_attention,
-                f"text + {ATTENDED} → gate.tanh() * text + attended",
-            ),
+            f"text + {ATTENDED} → gate.tanh() * text + attended",
         ),
         Mistake(
             "sum-gated",
             "gate on the sum",
             "the gate multiplies the sum of text and attention; it should "
             "multiply the attention only",
-            edit_solution(
-                gated_cross_attention,
-                f"text + {ATTENDED} → gate.tanh() * (text + attended)",
-            ),
+            f"text + {ATTENDED} → gate.tanh() * (text + attended)",
         ),
         Mistake(
             "tanh-of-the-product",
             "tanh of gate times attention",
             "tanh is applied to the product of gate and attention; it should "
             "be applied to the gate only",
-            edit_solution(
-                gated_cross_attention,
-                f"{ATTENDED} → (gate * attended).tanh()",
-            ),
+            f"{ATTENDED} → (gate * attended).tanh()",
         ),
         Mistake(
             "scores-gated",

@@ -5,19 +5,15 @@ Source: Veličković et al. (2018), section 2.1, equations 1 to 4,
 Axes: N nodes, E edges, I width of the features, F width of the output
 """
 
-from collections.abc import Callable
-
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
-from torch.nn.functional import leaky_relu
 
 from attnbook.attention.graph import (
     average_neighbors,
     score_static,
     softmax_by_target,
 )
-from attnbook.exercises.edit import edit_solution
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.inputs import draw_integers, draw_normal, to_double
 
@@ -86,59 +82,16 @@ def enlarge_scores(
     return features, edges, weight, a * (120 / largest)
 
 
-def change_scores(change: Callable) -> Callable:
-    """Return graph attention with other scores.
-
-    Args:
-        change: from W h of the source and of the target (E, F) and a (2, F) to
-            the scores (E,).
-    """
-
-    def answer(features, edges, weight, a):
-        projected = features @ weight.T
-        source, target = edges
-        scores = change(projected[source], projected[target], a)
-        weights = softmax_by_target(scores, target, len(features))
-        return average_neighbors(projected, edges, weights)
-
-    return answer
-
-
-def change_weights(change: Callable) -> Callable:
-    """Return graph attention with other weights.
-
-    Args:
-        change: from the scores (E,), the sources and the targets of the edges
-            (E,) and the number of nodes to the weights (E,).
-    """
-
-    def answer(features, edges, weight, a):
-        projected = features @ weight.T
-        scores = score_static(projected, edges, a)
-        weights = change(scores, *edges, len(features))
-        return average_neighbors(projected, edges, weights)
-
-    return answer
-
-
 def score_pairs(source: Tensor, target: Tensor, a: Tensor) -> Tensor:
     """Return the scores before LeakyReLU."""
     return source @ a[0] + target @ a[1]
 
 
-def divide_powers(
-    scores: Tensor, source: Tensor, target: Tensor, nodes: int
-) -> Tensor:
+def divide_powers(scores: Tensor, target: Tensor, nodes: int) -> Tensor:
     """Return the softmax without subtracting the largest score."""
     powers = scores.exp()
     total = powers.new_zeros(nodes).index_add(0, target, powers)
     return powers / total[target]
-
-
-def add_loops(features, edges, weight, a):
-    """Let every node attend to itself as well."""
-    loops = torch.arange(len(features)).expand(2, -1)
-    return graph_attention(features, torch.cat([edges, loops], 1), weight, a)
 
 
 def keep_own(features, edges, weight, a):
@@ -148,6 +101,7 @@ def keep_own(features, edges, weight, a):
     return torch.where(has_edge[:, None], output, features @ weight.T)
 
 
+SCORED = "score_static(projected, edges, a)"
 NORMALIZED = "softmax_by_target(scores, edges[1], len(features))"
 
 check_graph_attention = Exercise(
@@ -168,71 +122,65 @@ check_graph_attention = Exercise(
             "softmax over the edges out of a source",
             "the softmax runs over the edges that leave a source; it should "
             "run over the edges into a target, whose weights sum to 1",
-            edit_solution(graph_attention, "edges[1], len → edges[0], len"),
+            "edges[1], len → edges[0], len",
         ),
         Mistake(
             "softmax-over-all-edges",
             "softmax over all edges",
             "one softmax runs over all edges of the graph; each target should "
             "have its own",
-            edit_solution(
-                graph_attention, f"{NORMALIZED} → scores.softmax(-1)"
-            ),
+            f"{NORMALIZED} → scores.softmax(-1)",
         ),
         Mistake(
             "no-softmax",
             "scores as weights",
             "the scores are used as weights, without a softmax",
-            change_weights(lambda scores, source, target, nodes: scores),
+            f"{NORMALIZED} → scores",
         ),
         Mistake(
             "edges-reversed",
             "edges from target to source",
             "the edges are reversed: the first row of `edges` contains the "
             "sources, and outputs belong to the targets in the second row",
-            edit_solution(
-                graph_attention,
-                "projected = → edges = edges.flip(0); projected =",
-            ),
+            "projected = → edges = edges.flip(0); projected =",
         ),
         Mistake(
             "a-swapped",
             "rows of a confused",
             "a[0] and a[1] are confused: a[0] belongs to the source of the "
             "edge",
-            edit_solution(graph_attention, "edges, a) → edges, a.flip(-2))"),
+            "edges, a) → edges, a.flip(-2))",
         ),
         Mistake(
             "no-leaky-relu",
             "LeakyReLU left out",
             "LeakyReLU is missing. Without it, the target's part of the score "
             "is the same for all of its edges and has no effect",
-            change_scores(score_pairs),
+            f"{SCORED} → score_pairs(*projected[edges], a)",
         ),
         Mistake(
             "slope",
             "slope of 0.01",
             "LeakyReLU has a slope of 0.01 below zero, PyTorch's default; it "
             "should be 0.2",
-            change_scores(lambda *given: leaky_relu(score_pairs(*given))),
+            f"{SCORED} → torch.nn.functional.leaky_relu("
+            "score_pairs(*projected[edges], a))",
         ),
         Mistake(
             "relu-before-the-product",
             "LeakyReLU before the product with a",
             "LeakyReLU is applied to the two vectors W h before the products "
             "with a; it should be applied to the sum of the two products",
-            change_scores(
-                lambda source, target, a: score_pairs(
-                    leaky_relu(source, 0.2), leaky_relu(target, 0.2), a
-                )
-            ),
+            f"{SCORED} → score_pairs("
+            "*torch.nn.functional.leaky_relu(projected[edges], 0.2), a)",
         ),
         Mistake(
             "self-loops",
             "edges of nodes to themselves added",
             "every node also attends to itself; it should do so only if "
             "`edges` contains an edge from the node to itself",
-            add_loops,
+            "projected = → loops = torch.arange(len(features)).expand(2, -1); "
+            "edges = torch.cat([edges, loops], 1); projected =",
         ),
         Mistake(
             "own-features",
@@ -246,17 +194,14 @@ check_graph_attention = Exercise(
             "repeated edges counted once",
             "an edge that occurs twice is counted once, as in an adjacency "
             "matrix of zeros and ones; each occurrence should count",
-            edit_solution(
-                graph_attention,
-                "projected = → edges = edges.unique(dim=1); projected =",
-            ),
+            "projected = → edges = edges.unique(dim=1); projected =",
         ),
         Mistake(
             "overflow",
             "largest score not subtracted",
             "the exponentials of large scores overflow; subtract the largest "
             "score of each target first, which does not change the weights",
-            change_weights(divide_powers),
+            f"{NORMALIZED} → divide_powers(scores, edges[1], len(features))",
         ),
     ),
 )

@@ -18,7 +18,7 @@ from attnbook.attention.graph import (
     score_static,
     softmax_by_target,
 )
-from attnbook.exercises.edit import edit_solution, renumber
+from attnbook.exercises.edit import renumber
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.faults import (
     NEVER_FOUND,
@@ -192,20 +192,14 @@ check_graph_fault = Exercise(
             "it does not notice a softmax over all edges. As long as all edges "
             "lead to one node, this softmax is the right one; let edges lead "
             "to two nodes",
-            edit_solution(
-                graph_fault,
-                "if differ(run((0, 2), (1, 3))[2], one[2]) → if False",
-            ),
+            "if differ(run((0, 2), (1, 3))[2], one[2]) → if False",
         ),
         Mistake(
             "equal-weights-not-tested",
             "equal weights not noticed",
             "it does not notice equal weights: compare the output of several "
             "edges with the mean of the outputs of each",
-            edit_solution(
-                graph_fault,
-                "0 if differ(3 * together, total) else 5 → 0",
-            ),
+            "0 if differ(3 * together, total) else 5 → 0",
         ),
         Mistake(
             "sum-not-tested",
@@ -213,10 +207,7 @@ check_graph_fault = Exercise(
             "it does not notice a softmax over the edges out of a source. With "
             "one edge out of each source, all weights are 1, and edges into a "
             "node give the sum of what each gives alone",
-            edit_solution(
-                graph_fault,
-                "if not differ(together, total) → if False",
-            ),
+            "if not differ(together, total) → if False",
         ),
         Mistake(
             "direction-not-tested",
@@ -238,9 +229,7 @@ check_graph_fault = Exercise(
             "it takes every output of a node without incoming edges for an "
             "edge of the node to itself. Such an edge also changes the output "
             "of a node with an incoming edge",
-            edit_solution(
-                graph_fault, "4 if differ(one[2], alone[0]) else 6 → 4"
-            ),
+            "4 if differ(one[2], alone[0]) else 6 → 4",
         ),
         Mistake(
             "groups-swapped",

@@ -6,7 +6,6 @@ Axes: B batch, C channels, H and W rows and columns of pixels, N patches
 
 import torch
 
-from attnbook.exercises.edit import edit_solution
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.inputs import draw_normal, to_double
 from attnbook.models.patches import cut_patches, require_division
@@ -52,28 +51,28 @@ check_patches = Exercise(
             "columns-first",
             "patches listed column by column",
             "the patches are listed column by column; it should be row by row",
-            edit_solution(cut_patches, f"{ORDER} → permute(0, 4, 2, 1, 3, 5)"),
+            f"{ORDER} → permute(0, 4, 2, 1, 3, 5)",
         ),
         Mistake(
             "channel-last",
             "patch flattened with the channel last",
             "each patch is flattened as row, column, channel; it should be "
             "channel, row, column",
-            edit_solution(cut_patches, f"{ORDER} → permute(0, 2, 4, 3, 5, 1)"),
+            f"{ORDER} → permute(0, 2, 4, 3, 5, 1)",
         ),
         Mistake(
             "pixels-transposed",
             "pixels of a patch transposed",
             "the pixels of each patch are listed column by column; it should "
             "be row by row",
-            edit_solution(cut_patches, f"{ORDER} → permute(0, 2, 4, 1, 5, 3)"),
+            f"{ORDER} → permute(0, 2, 4, 1, 5, 3)",
         ),
         Mistake(
             "row-before-channel",
             "patch flattened with the row first",
             "each patch is flattened as row, channel, column; it should be "
             "channel, row, column",
-            edit_solution(cut_patches, f"{ORDER} → permute(0, 2, 4, 3, 1, 5)"),
+            f"{ORDER} → permute(0, 2, 4, 3, 1, 5)",
         ),
         Mistake(
             "only-reshaped",
@@ -81,14 +80,14 @@ check_patches = Exercise(
             "the image is only reshaped. Consecutive numbers in memory are "
             "pixels of one row, so each patch contains pieces of rows; move "
             "the axes of the grid before those of the pixels",
-            edit_solution(cut_patches, f"cells.{ORDER} → cells"),
+            f"cells.{ORDER} → cells",
         ),
         Mistake(
             "channels-apart",
             "each channel cut by itself",
             "the patches of one channel follow those of another; each patch "
             "should contain all channels",
-            edit_solution(cut_patches, f"{ORDER} → permute(0, 1, 2, 4, 3, 5)"),
+            f"{ORDER} → permute(0, 1, 2, 4, 3, 5)",
         ),
         Mistake(
             "every-nth-pixel",
@@ -96,8 +95,7 @@ check_patches = Exercise(
             "each patch contains pixels from all over the image; it should "
             "contain neighboring pixels. When an axis is split in two, the "
             "first is that of the grid and the second that of the pixels",
-            edit_solution(
-                cut_patches,
+            (
                 "rows, size, columns, size → size, rows, size, columns",
                 f"{ORDER} → permute(0, 3, 5, 1, 2, 4)",
             ),
@@ -107,10 +105,7 @@ check_patches = Exercise(
             "height and width confused",
             "the numbers of rows and columns of patches are swapped: the "
             "height is the third axis, and the width is the last",
-            edit_solution(
-                cut_patches,
-                "height // size, width // size → width // size, height // size",
-            ),
+            "height // size, width // size → width // size, height // size",
         ),
         Mistake(
             "not-transposed",
@@ -124,7 +119,7 @@ check_patches = Exercise(
             "rows of patches from the bottom",
             "the rows of patches are listed from the bottom; the first patch "
             "should be at the top left",
-            edit_solution(cut_patches, f"{ORDER} → {ORDER}.flip(1)"),
+            f"{ORDER} → {ORDER}.flip(1)",
         ),
     ),
 )

@@ -7,7 +7,6 @@ Source: joint and factorized attention: Arnab et al. (2021), section 3,
 
 import torch
 
-from attnbook.exercises.edit import edit_solution
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.inputs import draw_integers, shuffle_cases
 
@@ -86,81 +85,63 @@ check_space_time_counts = Exercise(
             "rows and columns added",
             "the numbers of rows and columns of patches are added; a frame "
             "has as many patches as their product",
-            edit_solution(
-                space_time_counts,
-                "(height // size) * → height // size +",
-            ),
+            "(height // size) * → height // size +",
         ),
         Mistake(
             "one-frame",
             "tokens of one frame",
             "the first count is that of one frame; the tokens are those "
             "of all frames",
-            edit_solution(space_time_counts, "[tokens → [patches"),
+            "[tokens → [patches",
         ),
         Mistake(
             "joint-within-frames",
             "joint attention within frames",
             "joint attention is counted within each frame; every token "
             "attends to the tokens of all frames",
-            edit_solution(
-                space_time_counts,
-                "joint = tokens**2 → joint = frames * patches**2",
-            ),
+            "joint = tokens**2 → joint = frames * patches**2",
         ),
         Mistake(
             "multiplied",
             "two steps multiplied",
             "the scores of the two steps are multiplied; one step follows "
             "the other, so their scores add up",
-            edit_solution(space_time_counts, "space + time, → space * time,"),
+            "space + time, → space * time,",
         ),
         Mistake(
             "space-once",
             "spatial attention of one frame",
             "spatial attention is counted for one frame; each frame has "
             "its own scores",
-            edit_solution(
-                space_time_counts,
-                "space = frames * patches**2 → space = patches**2",
-            ),
+            "space = frames * patches**2 → space = patches**2",
         ),
         Mistake(
             "time-once",
             "temporal attention of one place",
             "temporal attention is counted for one place; each patch of a "
             "frame has its own scores",
-            edit_solution(
-                space_time_counts,
-                "time = patches * frames**2 → time = frames**2",
-            ),
+            "time = patches * frames**2 → time = frames**2",
         ),
         Mistake(
             "own-frame-missing",
             "own frame left out",
             "a causal query does not attend to its own frame; it should "
             "attend to the same and to earlier frames",
-            edit_solution(space_time_counts, "(frames + 1) → (frames - 1)"),
+            "(frames + 1) → (frames - 1)",
         ),
         Mistake(
             "half",
             "half of all pairs",
             "causal attention is taken for half of all pairs of frames. It is "
             "more than half, because each frame also attends to itself",
-            edit_solution(
-                space_time_counts, "frames * (frames + 1) // 2 → frames**2 // 2"
-            ),
+            "frames * (frames + 1) // 2 → frames**2 // 2",
         ),
         Mistake(
             "space-causal",
             "causal spatial attention",
             "spatial attention is made causal as well; only temporal "
             "attention should be",
-            edit_solution(
-                space_time_counts,
-                "causal = space → "
-                "causal = frames * (patches * (patches + 1) // 2)",
-            ),
+            "causal = space → causal = frames * (patches * (patches + 1) // 2)",
         ),
         Mistake(
             "one-step-reach",
@@ -168,19 +149,14 @@ check_space_time_counts = Exercise(
             "the last count is that of the scores. An output depends on "
             "all patches of each frame that it attends to, because "
             "spatial attention has mixed them before",
-            edit_solution(
-                space_time_counts, "causal, reached] → causal, causal]"
-            ),
+            "causal, reached] → causal, causal]",
         ),
         Mistake(
             "future-reached",
             "later frames reached",
             "the last count contains later frames; no output of the "
             "causal layer depends on these",
-            edit_solution(
-                space_time_counts,
-                "reached = pairs * patches**2 → reached = tokens**2",
-            ),
+            "reached = pairs * patches**2 → reached = tokens**2",
         ),
     ),
 )

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import torch
 
-from attnbook.exercises.edit import edit_solution, renumber
+from attnbook.exercises.edit import renumber
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.inputs import draw_integers, shuffle_cases
 
@@ -144,35 +144,35 @@ check_benchmark_fault = Exercise(
             "it does not compare the time of a compute-bound call with the "
             "least time that the device needs, so it misses a clock that does "
             "not wait for the GPU",
-            edit_solution(benchmark_fault, "return 1 → pass"),
+            "return 1 → pass",
         ),
         Mistake(
             "first-call-not-tested",
             "number of calls not varied",
             "it does not vary the number of calls, so it cannot notice that "
             "the first call is counted",
-            edit_solution(benchmark_fault, "calls=1000 → calls=1"),
+            "calls=1000 → calls=1",
         ),
         Mistake(
             "flops-not-tested",
             "FLOPs not counted by hand",
             "it does not multiply speed and seconds and compare the product "
             "with a count by hand, so a factor of two goes unnoticed",
-            edit_solution(benchmark_fault, "return 3 → pass"),
+            "return 3 → pass",
         ),
         Mistake(
             "causal-not-tested",
             "causal attention not tested",
             "it does not run causal attention, where only half of the pairs "
             "are computed",
-            edit_solution(benchmark_fault, "return 4 → pass"),
+            "return 4 → pass",
         ),
         Mistake(
             "cache-not-tested",
             "time not compared with the bandwidth",
             "it does not compare the time of a memory-bound call with the "
             "bandwidth",
-            edit_solution(benchmark_fault, "return 5 if → return 0 if"),
+            "return 5 if → return 0 if",
         ),
         Mistake(
             "below-peak",
@@ -180,8 +180,7 @@ check_benchmark_fault = Exercise(
             "it takes every benchmark that stays below the rates of the "
             "device for one that counts the first call; no kernel reaches "
             "these rates",
-            edit_solution(
-                benchmark_fault,
+            (
                 "run(1, 512, calls=1)[0] > → seconds >",
                 "1.5 * run(1, 512, calls=1000)[0] → 1.1 * square / rate",
             ),

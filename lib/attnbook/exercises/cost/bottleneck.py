@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import torch
 
-from attnbook.exercises.edit import edit_solution, renumber
+from attnbook.exercises.edit import renumber
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.inputs import draw_integers, shuffle_cases
 
@@ -127,8 +127,7 @@ check_bottleneck = Exercise(
             "only the batch varied",
             "it varies only the batch, which multiplies bytes, products and "
             "exponentials alike",
-            edit_solution(
-                bottleneck,
+            (
                 "run(B, H, 2 * T, 2 * S, D) → run(2 * B, H, T, S, D)",
                 "return 0 → return 1",
                 "1 if wider > 1.5 else 2 → 1",

@@ -6,7 +6,6 @@ Axes: L blocks, G groups (key-value heads), D width of a head, S positions
 
 import torch
 
-from attnbook.exercises.edit import edit_solution
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.inputs import draw_integers
 
@@ -73,36 +72,33 @@ check_decoding_cost = Exercise(
             "cache-of-keys",
             "only keys cached",
             "the cache is counted for keys alone; the values are cached too",
-            edit_solution(decoding_cost, "2 * L * G → L * G"),
+            "2 * L * G → L * G",
         ),
         Mistake(
             "cache-of-one-block",
             "cache of one block",
             "the cache is counted for one block; each of the L blocks has "
             "its own",
-            edit_solution(decoding_cost, "2 * L * G → 2 * G"),
+            "2 * L * G → 2 * G",
         ),
         Mistake(
             "elements",
             "elements instead of bytes",
             "the elements of the cache are counted, not its bytes",
-            edit_solution(decoding_cost, "D * S * itemsize → D * S"),
+            "D * S * itemsize → D * S",
         ),
         Mistake(
             "no-room-for-weights",
             "weights take no memory",
             "the weights are not subtracted from the memory, but they lie in "
             "the same memory as the cache",
-            edit_solution(
-                decoding_cost, "memory - weights * itemsize → memory"
-            ),
+            "memory - weights * itemsize → memory",
         ),
         Mistake(
             "weights-as-bytes",
             "one byte for each weight",
             "every weight is assumed to take one byte",
-            edit_solution(
-                decoding_cost,
+            (
                 "memory - weights * itemsize → memory - weights",
                 "sequences, weights * itemsize → sequences, weights",
             ),
@@ -111,58 +107,43 @@ check_decoding_cost = Exercise(
             "rounded-up",
             "one sequence too many",
             "the number of sequences is rounded up; the last one does not fit",
-            edit_solution(
-                decoding_cost,
-                "(memory - weights * itemsize) // cache "
-                "→ -((weights * itemsize - memory) // cache)",
-            ),
+            "(memory - weights * itemsize) // cache "
+            "→ -((weights * itemsize - memory) // cache)",
         ),
         Mistake(
             "cache-not-read",
             "only the weights read",
             "the last number counts only the weights; each step reads the "
             "whole KV cache as well",
-            edit_solution(
-                decoding_cost, "itemsize + sequences * cache → itemsize"
-            ),
+            "itemsize + sequences * cache → itemsize",
         ),
         Mistake(
             "weights-not-read",
             "only the cache read",
             "the last number counts only the cache; each step reads all "
             "weights as well",
-            edit_solution(
-                decoding_cost, "weights * itemsize + sequences → sequences"
-            ),
+            "weights * itemsize + sequences → sequences",
         ),
         Mistake(
             "weights-for-every-sequence",
             "weights read for every sequence",
             "the weights are counted once for every sequence; one step reads "
             "them once for the whole batch",
-            edit_solution(
-                decoding_cost,
-                "sequences, weights → sequences, sequences * weights",
-            ),
+            "sequences, weights → sequences, sequences * weights",
         ),
         Mistake(
             "one-sequence",
             "cache of one sequence read",
             "the last number counts the cache of one sequence; a step reads "
             "those of all sequences",
-            edit_solution(
-                decoding_cost,
-                "itemsize + sequences * cache → itemsize + cache",
-            ),
+            "itemsize + sequences * cache → itemsize + cache",
         ),
         Mistake(
             "one-position",
             "cache of one position read",
             "the last number counts one position of the cache; a query "
             "attends to all S positions",
-            edit_solution(
-                decoding_cost, "sequences * cache] → sequences * cache // S]"
-            ),
+            "sequences * cache] → sequences * cache // S]",
         ),
     ),
 )

@@ -10,7 +10,6 @@ import torch
 
 from attnbook.exercises.cost.flops import ALLOWED, draw_sizes, flops
 from attnbook.exercises.cost.moved import moved
-from attnbook.exercises.edit import edit_solution
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 
 
@@ -78,11 +77,8 @@ check_intensity = Exercise(
             "bytes of unfused attention",
             "the bytes are those of three separate steps; the fused version "
             "never writes the scores to memory",
-            edit_solution(
-                intensity,
-                "moved(B, H, G, T, S, D, D, itemsize)[3] "
-                "→ sum(moved(B, H, G, T, S, D, D, itemsize)[:3])",
-            ),
+            "moved(B, H, G, T, S, D, D, itemsize)[3] "
+            "→ sum(moved(B, H, G, T, S, D, D, itemsize)[:3])",
         ),
         Mistake(
             "heads-for-groups",

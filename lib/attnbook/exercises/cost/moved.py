@@ -8,7 +8,6 @@ Axes: B batch, H heads, G groups (key-value heads), T queries, S keys, D width
 import torch
 
 from attnbook.exercises.cost.flops import ALLOWED, draw_sizes
-from attnbook.exercises.edit import edit_solution
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 
 
@@ -60,8 +59,7 @@ check_moved = Exercise(
             "read-only",
             "writes not counted",
             "only reads are counted; writes move bytes as well",
-            edit_solution(
-                moved,
+            (
                 "query + key + scores, 2 * scores, scores + value + output "
                 "→ query + key, scores, scores + value",
                 "query + key + value + output → query + key + value",
@@ -71,8 +69,7 @@ check_moved = Exercise(
             "written-only",
             "reads not counted",
             "only writes are counted; reads move bytes as well",
-            edit_solution(
-                moved,
+            (
                 "query + key + scores, 2 * scores, scores + value + output "
                 "→ scores, scores, output",
                 "query + key + value + output → output",
@@ -115,36 +112,30 @@ check_moved = Exercise(
             "softmax counted once",
             "the softmax is counted as one pass over the scores; it reads the "
             "scores and writes the weights",
-            edit_solution(moved, "2 * scores → scores"),
+            "2 * scores → scores",
         ),
         Mistake(
             "weights-stay",
             "weights not read again",
             "the weights are not read for the product with the values; "
             "between two separate steps they are stored in memory",
-            edit_solution(moved, "scores + value → value"),
+            "scores + value → value",
         ),
         Mistake(
             "fused-with-scores",
             "scores in the fused version",
             "the scores are counted in the fused version, which never writes "
             "them to memory",
-            edit_solution(
-                moved,
-                "query + key + value + output "
-                "→ query + key + value + output + scores",
-            ),
+            "query + key + value + output "
+            "→ query + key + value + output + scores",
         ),
         Mistake(
             "fused-is-the-sum",
             "fused counted as the sum",
             "the fused version is counted as the sum of the steps; its "
             "intermediate results are never written to memory",
-            edit_solution(
-                moved,
-                "query + key + value + output "
-                "→ query + key + value + output + 4 * scores",
-            ),
+            "query + key + value + output "
+            "→ query + key + value + output + 4 * scores",
         ),
     ),
 )

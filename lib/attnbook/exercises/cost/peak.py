@@ -6,7 +6,6 @@ Axes: B batch, H heads, T queries, S keys, D width of query, key and value
 import torch
 
 from attnbook.exercises.cost.flops import ALLOWED, draw_sizes
-from attnbook.exercises.edit import edit_solution
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.inputs import draw_integers
 
@@ -54,9 +53,7 @@ check_peak = Exercise(
             "weights not counted",
             "only the scores are counted; during the softmax, scores and "
             "weights are in memory together",
-            edit_solution(
-                peak, "T * S + max(T * S, T * D) → T * S", "2 * chunk → chunk"
-            ),
+            ("T * S + max(T * S, T * D) → T * S", "2 * chunk → chunk"),
         ),
         Mistake(
             "elements",
@@ -83,7 +80,7 @@ check_peak = Exercise(
             "everything added",
             "scores, weights and output are added; the scores are freed "
             "before the output is allocated",
-            edit_solution(peak, "max(T * S, T * D) → T * S + T * D"),
+            "max(T * S, T * D) → T * S + T * D",
         ),
         Mistake(
             "no-wide-heads",
@@ -91,57 +88,55 @@ check_peak = Exercise(
             "it is assumed that scores and weights always need the most; "
             "where heads are wide and keys are few, weights and output need "
             "more",
-            edit_solution(peak, "max(T * S, T * D) → T * S"),
+            "max(T * S, T * D) → T * S",
         ),
         Mistake(
             "no-output",
             "output missing",
             "for query chunks, the output is missing; all of it is in memory",
-            edit_solution(peak, "T * D + 2 → 2"),
+            "T * D + 2 → 2",
         ),
         Mistake(
             "output-of-one-chunk",
             "output of one chunk only",
             "for query chunks, only the output of one chunk is counted; the "
             "outputs of all chunks stay in memory",
-            edit_solution(peak, "T * D + 2 → chunk * D + 2"),
+            "T * D + 2 → chunk * D + 2",
         ),
         Mistake(
             "square-tiles",
             "square chunk of scores",
             "a chunk's scores are counted as rows · rows; they have one "
             "column for each key",
-            edit_solution(peak, "chunk * S → chunk * chunk"),
+            "chunk * S → chunk * chunk",
         ),
         Mistake(
             "cuts-keys",
             "keys divided into chunks",
             "the keys are divided into chunks; the queries should be, because "
             "the softmax of a query needs all keys",
-            edit_solution(peak, "2 * chunk * S → 2 * T * chunk"),
+            "2 * chunk * S → 2 * T * chunk",
         ),
         Mistake(
             "all-chunks",
             "all chunks counted",
             "all query chunks are counted together; each one is freed before "
             "the next is allocated",
-            edit_solution(peak, "2 * chunk * S → 2 * T * S"),
+            "2 * chunk * S → 2 * T * S",
         ),
         Mistake(
             "inputs-too",
             "inputs counted",
             "the queries, keys and values are counted; count only "
             "what the computation allocates",
-            edit_solution(
-                peak, "n for n in → (n + T * D + 2 * S * D) for n in"
-            ),
+            "n for n in → (n + T * D + 2 * S * D) for n in",
         ),
         Mistake(
             "higher-than-the-text",
             "chunk longer than the sequence",
             "a query chunk is assumed to have as many rows as requested, even "
             "where there are fewer queries",
-            edit_solution(peak, "min(rows, T) → rows"),
+            "min(rows, T) → rows",
         ),
     ),
 )

@@ -7,7 +7,6 @@ Source: Williams, Waterman and Patterson (2009),
 import torch
 
 from attnbook.exercises.cost.flops import ALLOWED
-from attnbook.exercises.edit import edit_solution
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.inputs import draw_integers
 
@@ -68,40 +67,33 @@ check_time_bound = Exercise(
             "both times added",
             "the times for operations and bytes are added; a machine does "
             "both at once, so the longer one counts",
-            edit_solution(
-                time_bound,
-                "max(f / rate, b / bandwidth) → f / rate + b / bandwidth",
-            ),
+            "max(f / rate, b / bandwidth) → f / rate + b / bandwidth",
         ),
         Mistake(
             "least",
             "minimum instead of maximum",
             "it takes the shorter of the two times; a step ends when both are "
             "done",
-            edit_solution(time_bound, "max( → min("),
+            "max( → min(",
         ),
         Mistake(
             "arithmetic-only",
             "memory traffic not counted",
             "only the time for operations is counted",
-            edit_solution(
-                time_bound, "max(f / rate, b / bandwidth) → f / rate"
-            ),
+            "max(f / rate, b / bandwidth) → f / rate",
         ),
         Mistake(
             "memory-only",
             "arithmetic not counted",
             "only the time for moving bytes is counted",
-            edit_solution(
-                time_bound, "max(f / rate, b / bandwidth) → b / bandwidth"
-            ),
+            "max(f / rate, b / bandwidth) → b / bandwidth",
         ),
         Mistake(
             "slowest-step",
             "slowest step only",
             "it returns the time of the slowest step; the steps run one after "
             "the other, so their times are added",
-            edit_solution(time_bound, "sum( → max("),
+            "sum( → max(",
         ),
         Mistake(
             "mean",
@@ -114,17 +106,13 @@ check_time_bound = Exercise(
             "rates swapped",
             "operations are divided by the bandwidth and bytes by the compute "
             "rate",
-            edit_solution(
-                time_bound, "f / rate, b / bandwidth → f / bandwidth, b / rate"
-            ),
+            "f / rate, b / bandwidth → f / bandwidth, b / rate",
         ),
         Mistake(
             "times-the-rate",
             "multiplied by the rate",
             "the work is multiplied by a rate; it should be divided by it",
-            edit_solution(
-                time_bound, "f / rate, b / bandwidth → f * rate, b * bandwidth"
-            ),
+            "f / rate, b / bandwidth → f * rate, b * bandwidth",
         ),
         Mistake(
             "milliseconds",
@@ -142,10 +130,7 @@ check_time_bound = Exercise(
             "product",
             "product of the times",
             "the two times are multiplied; the longer one counts",
-            edit_solution(
-                time_bound,
-                "max(f / rate, b / bandwidth) → (f / rate) * (b / bandwidth)",
-            ),
+            "max(f / rate, b / bandwidth) → (f / rate) * (b / bandwidth)",
         ),
     ),
 )

@@ -10,7 +10,6 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from attnbook.exercises.edit import edit_solution
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.inputs import draw_normal, to_double
 
@@ -67,56 +66,47 @@ check_delta_step = Exercise(
             "old value not subtracted",
             "the value is added as it is; what the memory returns for the key "
             "should be subtracted from it first",
-            edit_solution(delta_step, "(value - old) → value"),
+            "(value - old) → value",
         ),
         Mistake(
             "wrong-sign",
             "old minus new",
             "the difference is old minus new, so the memory moves away from "
             "the value",
-            edit_solution(delta_step, "value - old → old - value"),
+            "value - old → old - value",
         ),
         Mistake(
             "old-value-added",
             "old value added",
             "what the memory returns for the key is added to the value; it "
             "should be subtracted",
-            edit_solution(delta_step, "value - old → value + old"),
+            "value - old → value + old",
         ),
         Mistake(
             "no-beta",
             "beta not used",
             "beta is not used: the old value is always replaced altogether",
-            edit_solution(
-                delta_step, "beta[..., None] * (value - old) → value - old"
-            ),
+            "beta[..., None] * (value - old) → value - old",
         ),
         Mistake(
             "beta-on-value",
             "beta on the new value only",
             "only the new value is multiplied by beta; the old one must be, "
             "too",
-            edit_solution(
-                delta_step,
-                "beta[..., None] * (value - old) "
-                "→ beta[..., None] * value - old",
-            ),
+            "beta[..., None] * (value - old) → beta[..., None] * value - old",
         ),
         Mistake(
             "beta-inverted",
             "1 - beta instead of beta",
             "the written difference is multiplied by 1 - beta",
-            edit_solution(
-                delta_step, "beta[..., None] * → (1 - beta[..., None]) *"
-            ),
+            "beta[..., None] * → (1 - beta[..., None]) *",
         ),
         Mistake(
             "whole-memory-decays",
             "whole memory decays",
             "the whole memory is multiplied by 1 - beta; only the value that "
             "is stored for the key should be replaced",
-            edit_solution(
-                delta_step,
+            (
                 "(value - old) → value",
                 "state = state + "
                 "→ state = (1 - beta[..., None, None]) * state + ",
@@ -137,18 +127,14 @@ check_delta_step = Exercise(
             "old value of the query",
             "what the memory returns for the query is subtracted; it should "
             "be what it returns for the key",
-            edit_solution(
-                delta_step, "key[..., None, :] → query[..., None, :]"
-            ),
+            "key[..., None, :] → query[..., None, :]",
         ),
         Mistake(
             "written-at-query",
             "value written at the query",
             "the value is written at the query; it should be written at the "
             "key",
-            edit_solution(
-                delta_step, "key[..., :, None] → query[..., :, None]"
-            ),
+            "key[..., :, None] → query[..., :, None]",
         ),
         Mistake(
             "read-with-key",
@@ -163,7 +149,7 @@ check_delta_step = Exercise(
             "overwritten",
             "memory overwritten",
             "the memory is replaced by what is written; it should be added",
-            edit_solution(delta_step, "state = state + → state ="),
+            "state = state + → state =",
         ),
         Mistake(
             "scaled",

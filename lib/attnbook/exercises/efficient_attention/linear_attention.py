@@ -10,7 +10,6 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import elu
 
-from attnbook.exercises.edit import edit_solution
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.inputs import draw_normal, to_double
 
@@ -47,20 +46,7 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
     )
 
 
-def weigh_with(features):
-    """Return linear attention with other feature maps of query and key.
-
-    Args:
-        features: from queries and keys to their features.
-    """
-
-    def answer(query, key, value):
-        phi_query, phi_key = features(query, key)
-        weights = (phi_query @ phi_key.mT).tril()
-        return weights @ value / weights.sum(dim=-1, keepdim=True)
-
-    return answer
-
+MAPPED = "elu(query) + 1, elu(key) + 1"
 
 check_linear_attention = Exercise(
     title="linear attention, all positions at once",
@@ -70,68 +56,57 @@ check_linear_attention = Exercise(
     solution=linear_attention,
     returns=("output",),
     draw=draw,
+    key_line="return weights @ value / weights.sum(dim=-1, keepdim=True)",
     mistakes=(
         Mistake(
             "not-causal",
             "future not masked out",
             "each position averages over later positions as well; set the "
             "weights of later keys to 0",
-            edit_solution(linear_attention, ".tril() → "),
+            ".tril() → ",
         ),
         Mistake(
             "own-key-missing",
             "own position masked out",
             "a position does not average over its own value, and the first "
             "one divides by 0",
-            edit_solution(linear_attention, "tril() → tril(-1)"),
+            "tril() → tril(-1)",
         ),
         Mistake(
             "future",
             "future instead of past",
             "each position averages over itself and later positions; it "
             "should be earlier ones",
-            edit_solution(linear_attention, "tril → triu"),
+            "tril → triu",
         ),
         Mistake(
             "not-normalized",
             "not normalized",
             "the outputs are not divided by their sums of weights",
-            edit_solution(
-                linear_attention,
-                " / weights.sum(dim=-1, keepdim=True) → ",
-            ),
+            " / weights.sum(dim=-1, keepdim=True) → ",
         ),
         Mistake(
             "normalized-over-queries",
             "sum over the queries",
             "the weights are summed over the queries; sum over the keys",
-            edit_solution(
-                linear_attention,
-                "weights.sum(dim=-1, keepdim=True) "
-                "→ weights.sum(dim=-2)[..., None]",
-            ),
+            "weights.sum(dim=-1, keepdim=True) "
+            "→ weights.sum(dim=-2)[..., None]",
         ),
         Mistake(
             "all-keys-in-the-sum",
             "sum over all keys",
             "the divisor is the sum of the weights of all keys; it should be "
             "that of the keys up to the position",
-            edit_solution(
-                linear_attention,
-                "weights.sum(dim=-1, keepdim=True) "
-                "→ (query @ key.mT).sum(dim=-1, keepdim=True)",
-            ),
+            "weights.sum(dim=-1, keepdim=True) "
+            "→ (query @ key.mT).sum(dim=-1, keepdim=True)",
         ),
         Mistake(
             "divided-by-count",
             "division by the number of keys",
             "the outputs are divided by the number of keys; they should be "
             "divided by the sum of the weights",
-            edit_solution(
-                linear_attention,
-                "weights.sum(dim=-1, keepdim=True) "
-                "→ torch.arange(1, weights.shape[-1] + 1)[:, None]",
-            ),
+            "weights.sum(dim=-1, keepdim=True) "
+            "→ torch.arange(1, weights.shape[-1] + 1)[:, None]",
         ),
         Mistake(
             "softmax",
@@ -152,28 +127,26 @@ check_linear_attention = Exercise(
             "queries scaled by 1/√D",
             "the queries are multiplied by 1/√D, which linear attention does "
             "not need",
-            weigh_with(
-                lambda q, k: (elu(q * q.shape[-1] ** -0.5) + 1, elu(k) + 1)
-            ),
+            "elu(query) → elu(query * query.shape[-1] ** -0.5)",
         ),
         Mistake(
             "no-plus-one",
             "1 not added",
             "the feature map is elu without + 1, whose features can be "
             "negative, and with them the weights",
-            weigh_with(lambda q, k: (elu(q), elu(k))),
+            f"{MAPPED} → elu(query), elu(key)",
         ),
         Mistake(
             "query-not-mapped",
             "feature map missing on the query",
             "the feature map is not applied to the query",
-            weigh_with(lambda q, k: (q, elu(k) + 1)),
+            "elu(query) + 1, → query,",
         ),
         Mistake(
             "key-not-mapped",
             "feature map missing on the key",
             "the feature map is not applied to the key",
-            weigh_with(lambda q, k: (elu(q) + 1, k)),
+            ", elu(key) + 1 → , key",
         ),
         Mistake(
             "mapped-product",
@@ -181,17 +154,16 @@ check_linear_attention = Exercise(
             "the feature map is applied to the products; it should be applied "
             "to query and key, so that the sum over the keys can be taken "
             "first",
-            lambda query, key, value: (
-                (weights := (elu(query @ key.mT) + 1).tril())
-                @ value
-                / weights.sum(-1, keepdim=True)
+            (
+                f"{MAPPED} → query, key",
+                "query @ key.transpose(-2, -1) → elu(query @ key.mT) + 1",
             ),
         ),
         Mistake(
             "relu",
             "ReLU instead of elu",
             "the feature map is ReLU + 1; it should be elu + 1",
-            weigh_with(lambda q, k: (q.relu() + 1, k.relu() + 1)),
+            f"{MAPPED} → query.relu() + 1, key.relu() + 1",
         ),
     ),
 )

@@ -12,7 +12,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from attnbook.attention.feature_maps import elu_plus_one
-from attnbook.exercises.edit import edit_solution, renumber
+from attnbook.exercises.edit import renumber
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.faults import (
     NEVER_FOUND,
@@ -183,50 +183,42 @@ check_linear_fault = Exercise(
             "it tries only as many positions as the example has. Where they "
             "fit into one chunk, nothing is carried from chunk to chunk; make "
             "an input of more than 8 positions",
-            edit_solution(
-                linear_fault, "n, width = 20, 3 → n, width = len(query), 2"
-            ),
+            "n, width = 20, 3 → n, width = len(query), 2",
         ),
         Mistake(
             "one-call",
             "function called once",
             "it does not find out whether two calls with the same inputs give "
             "the same output, so it cannot notice a state that is kept",
-            edit_solution(linear_fault, "return 5 → pass"),
+            "return 5 → pass",
         ),
         Mistake(
             "no-gradient",
             "gradient not tested",
             "it compares only outputs. A detached state has the right outputs; "
             "only the gradient of an early value shows it",
-            edit_solution(linear_fault, "else 6 → else 0"),
+            "else 6 → else 0",
         ),
         Mistake(
             "divisor-not-tested",
             "divisor not tested",
             "it does not test the divisor: the weights of each position should "
             "sum to 1, those of the first position as well",
-            edit_solution(
-                linear_fault,
-                "own = {1: 1 / n, 2: 0.0, 3: 1 / width} → own = {2: 0.0}",
-            ),
+            "own = {1: 1 / n, 2: 0.0, 3: 1 / width} → own = {2: 0.0}",
         ),
         Mistake(
             "own-token-not-tested",
             "own token not tested",
             "it does not test whether a position attends to its own token. "
             "The first position has no other",
-            edit_solution(linear_fault, "2: 0.0, → "),
+            "2: 0.0, → ",
         ),
         Mistake(
             "last-position-only",
             "only the last position compared",
             "it compares only the weights of the last position. There, all "
             "keys are past keys, so a divisor from all keys is right",
-            edit_solution(
-                linear_fault,
-                "own = {1: 1 / n, 2: 0.0, 3: 1 / width} → own = {}",
-            ),
+            "own = {1: 1 / n, 2: 0.0, 3: 1 / width} → own = {}",
         ),
         Mistake(
             "values-not-compared",
@@ -234,17 +226,13 @@ check_linear_fault = Exercise(
             "it does not compare the weights of earlier chunks. The gradient "
             "is zero for a state that is detached, and for one that is not "
             "carried",
-            edit_solution(linear_fault, "return 4 → pass"),
+            "return 4 → pass",
         ),
         Mistake(
             "first-chunk-only",
             "only the first chunk tested",
             "it tests only the first chunk, in which no state is carried",
-            edit_solution(
-                linear_fault,
-                "return 4 → pass",
-                "else 6 → else 0",
-            ),
+            ("return 4 → pass", "else 6 → else 0"),
         ),
         Mistake(
             "divisors-swapped",

@@ -8,7 +8,6 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor
 
-from attnbook.exercises.edit import edit_solution
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.inputs import draw_integers
 
@@ -45,16 +44,7 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
     )
 
 
-def combine_parts(join):
-    """Return an answer from the window, and where a position is global."""
-
-    def answer(length, reach, global_positions):
-        index = torch.arange(length)
-        chosen = torch.isin(index, torch.tensor(global_positions).long())
-        return join((index[:, None] - index).abs() <= reach, chosen)
-
-    return answer
-
+JOINED = "near | chosen[:, None] | chosen"
 
 check_longformer_mask = Exercise(
     title="Longformer's mask",
@@ -72,104 +62,86 @@ check_longformer_mask = Exercise(
             "global positions do not attend everywhere",
             "global positions are attended to from everywhere, but do not "
             "attend everywhere: their rows must be True as well",
-            edit_solution(longformer_mask, "chosen[:, None] | chosen → chosen"),
+            "chosen[:, None] | chosen → chosen",
         ),
         Mistake(
             "rows-only",
             "global positions are not attended to",
             "global positions attend everywhere, but are not attended to from "
             "everywhere: their columns must be True as well",
-            edit_solution(
-                longformer_mask, "chosen[:, None] | chosen → chosen[:, None]"
-            ),
+            "chosen[:, None] | chosen → chosen[:, None]",
         ),
         Mistake(
             "only-among-themselves",
             "global positions attend to each other only",
             "global positions are connected only with one another; each is "
             "connected with every position",
-            combine_parts(
-                lambda near, chosen: near | (chosen[:, None] & chosen)
-            ),
+            "chosen[:, None] | chosen → (chosen[:, None] & chosen)",
         ),
         Mistake(
             "no-global",
             "global positions not used",
             "the global positions are not used: the mask is a window",
-            combine_parts(lambda near, chosen: near),
+            f"{JOINED} → near",
         ),
         Mistake(
             "no-window",
             "window not used",
             "the window is not used: only global positions are connected",
-            combine_parts(lambda near, chosen: chosen[:, None] | chosen),
+            "near | chosen → chosen",
         ),
         Mistake(
             "and",
             "`and` instead of `or`",
             "a key must be near and global; one of both is enough",
-            combine_parts(
-                lambda near, chosen: near & (chosen[:, None] | chosen)
-            ),
+            f"{JOINED} → near & (chosen[:, None] | chosen)",
         ),
         Mistake(
             "one-sided",
             "window to one side only",
             "the window only looks back; `reach` counts keys on each side",
-            combine_parts(
-                lambda near, chosen: near.tril() | chosen[:, None] | chosen
-            ),
+            "near | chosen → near.tril() | chosen",
         ),
         Mistake(
             "causal",
             "causal mask",
             "later positions are masked out altogether; Longformer's encoder "
             "attends in both directions",
-            combine_parts(
-                lambda near, chosen: (near | chosen[:, None] | chosen).tril()
-            ),
+            f"{JOINED} → ({JOINED}).tril()",
         ),
         Mistake(
             "reach-in-total",
             "reach divided between the sides",
             "half of `reach` is used on each side; `reach` counts the keys of "
             "one side",
-            edit_solution(longformer_mask, "<= reach → <= reach // 2"),
+            "<= reach → <= reach // 2",
         ),
         Mistake(
             "one-too-few",
             "one key too few on each side",
             "the window has one key too few on each side; a key at distance "
             "`reach` is still inside",
-            edit_solution(longformer_mask, "<= reach → < reach"),
+            "<= reach → < reach",
         ),
         Mistake(
             "one-too-many",
             "one key too many on each side",
             "the window has one key too many on each side",
-            edit_solution(longformer_mask, "<= reach → <= reach + 1"),
+            "<= reach → <= reach + 1",
         ),
         Mistake(
             "inverted",
             "inverted mask",
             "the mask is inverted: True should mean that a query can attend "
             "to a key",
-            edit_solution(
-                longformer_mask,
-                "near | chosen[:, None] | chosen "
-                "→ ~(near | chosen[:, None] | chosen)",
-            ),
+            f"{JOINED} → ~({JOINED})",
         ),
         Mistake(
             "numbers",
             "numbers instead of booleans",
             "the mask contains the numbers 1 and 0, which other functions may "
             "add to the scores; it should be boolean",
-            edit_solution(
-                longformer_mask,
-                "near | chosen[:, None] | chosen "
-                "→ (near | chosen[:, None] | chosen).float()",
-            ),
+            f"{JOINED} → ({JOINED}).float()",
         ),
     ),
 )

@@ -15,7 +15,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from attnbook.exercises.edit import edit_solution, renumber
+from attnbook.exercises.edit import renumber
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.faults import differ
 from attnbook.exercises.inputs import draw_normal, shuffle_cases
@@ -231,22 +231,14 @@ check_memory_kind = Exercise(
             "window not tested",
             "it does not test for a window: write many pairs, and find out "
             "whether the first one still counts",
-            edit_solution(
-                memory_kind,
-                "[key] * 20), torch.zeros(20, 1) → "
-                "[key] * 2), torch.zeros(2, 1)",
-            ),
+            "[key] * 20), torch.zeros(20, 1) → [key] * 2), torch.zeros(2, 1)",
         ),
         Mistake(
             "too-few-pairs",
             "too few pairs for a window",
             "it writes too few pairs: a window of 6 keys still holds the first "
             "of them",
-            edit_solution(
-                memory_kind,
-                "[key] * 20), torch.zeros(20, 1) → "
-                "[key] * 5), torch.zeros(5, 1)",
-            ),
+            "[key] * 20), torch.zeros(20, 1) → [key] * 5), torch.zeros(5, 1)",
         ),
         Mistake(
             "decay-as-sum",

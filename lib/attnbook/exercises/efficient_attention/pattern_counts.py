@@ -7,7 +7,6 @@ Source: receptive field of windows over L layers: Beltagy et al. (2020), section
 
 import torch
 
-from attnbook.exercises.edit import edit_solution
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.inputs import draw_integers
 
@@ -63,20 +62,6 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
     )
 
 
-PLACES = ("keys", "scores", "reached", "depth")
-
-
-def change_counts(**parts):
-    """Return the right counts but for some, given as functions of the sizes."""
-
-    def answer(*sizes):
-        counts = dict(zip(PLACES, pattern_counts(*sizes), strict=True))
-        changed = {name: made(*sizes) for name, made in parts.items()}
-        return list((counts | changed).values())
-
-    return answer
-
-
 def count_back(n: int, hops: int, step: int, sinks: int) -> int:
     """Return how many positions are sinks, or at most some hops back."""
     last = max(-1, n - 2 - hops * step)
@@ -91,6 +76,16 @@ def ignore_gaps(n: int, window: int, step: int, sinks: int, layers: int) -> int:
     return -(-far // ((window - 1) * step)) if window > 1 else 0
 
 
+def count_sinks_twice(
+    n: int, window: int, step: int, sinks: int, layers: int
+) -> list[int]:
+    """Return the counts, with sinks in the window counted twice."""
+    right = pattern_counts(n, window, step, sinks, layers)
+    keys, scores, *_ = pattern_counts(n, window, step, 0, layers)
+    scores += sum(min(sinks, query + 1) for query in range(n))
+    return [keys + sinks, scores, *right[2:]]
+
+
 check_pattern_counts = Exercise(
     title="keys, scores and receptive field of a pattern",
     stars=2,
@@ -99,6 +94,7 @@ check_pattern_counts = Exercise(
     solution=pattern_counts,
     returns=("counts",),
     draw=draw,
+    key_line="near = range(query, query - window * step, -step)",
     allowed="Everything is allowed; `attnbook.masks` has the answer in it.",
     mistakes=(
         Mistake(
@@ -107,31 +103,23 @@ check_pattern_counts = Exercise(
             "the receptive field is computed as layers times window. Each "
             "layer adds window - 1 keys, because the window counts the query's "
             "own",
-            change_counts(
-                reached=lambda n, window, step, sinks, layers: count_back(
-                    n, layers * window - 1, step, sinks
-                )
-            ),
+            "len(within) "
+            "→ count_back(length, layers * window - 1, step, sinks)",
         ),
         Mistake(
             "one-layer",
             "receptive field of one layer",
             "the receptive field is that of one layer; each further layer adds "
             "what the keys attended to in the layer before",
-            change_counts(
-                reached=lambda *sizes: pattern_counts(*sizes)[0],
-            ),
+            "len(within) → len(reached[1])",
         ),
         Mistake(
             "gaps-filled",
             "gaps of a dilated window filled",
             "all positions back to the farthest one are counted; with the same "
             "step in every layer, no path leads to the positions between",
-            change_counts(
-                reached=lambda n, window, step, sinks, layers: count_back(
-                    n, layers * (window - 1) * step, 1, sinks
-                )
-            ),
+            "len(within) "
+            "→ count_back(length, layers * (window - 1) * step, 1, sinks)",
         ),
         Mistake(
             "gaps-reached",
@@ -139,39 +127,27 @@ check_pattern_counts = Exercise(
             "a number of layers is given for a dilated window. With the same "
             "step in every layer, no number of layers reaches the positions "
             "between, and the count is 0",
-            change_counts(depth=ignore_gaps),
+            "depth] → ignore_gaps(length, window, step, sinks, layers)]",
         ),
         Mistake(
             "step-not-used",
             "step not used",
             "the step is not used: a dilated window has every step-th key, and "
             "goes back step times as far",
-            lambda n, window, step, sinks, layers: pattern_counts(
-                n, window, 1, sinks, layers
-            ),
+            "window * step, -step → window, -1",
         ),
         Mistake(
             "sinks-not-counted",
             "sinks not counted",
             "the sinks are not counted: queries attend to them in addition to "
             "their window",
-            lambda n, window, step, sinks, layers: pattern_counts(
-                n, window, step, 0, layers
-            ),
+            "min(sinks, query + 1) → 0",
         ),
         Mistake(
             "sinks-counted-twice",
             "sinks in the window counted twice",
             "sinks that are also in the window are counted twice",
-            change_counts(
-                keys=lambda n, window, step, sinks, layers: (
-                    pattern_counts(n, window, step, 0, layers)[0] + sinks
-                ),
-                scores=lambda n, window, step, sinks, layers: (
-                    pattern_counts(n, window, step, 0, layers)[1]
-                    + sum(min(sinks, query + 1) for query in range(n))
-                ),
-            ),
+            count_sinks_twice,
         ),
         Mistake(
             "sinks-as-global-tokens",
@@ -179,17 +155,9 @@ check_pattern_counts = Exercise(
             "every input is taken to reach the position through a sink in two "
             "layers. A sink is one of the first positions and attends only to "
             "positions before it",
-            change_counts(
-                reached=lambda n, window, step, sinks, layers: (
-                    n
-                    if sinks and layers > 1
-                    else pattern_counts(n, window, step, sinks, layers)[2]
-                ),
-                depth=lambda n, window, step, sinks, layers: (
-                    min(2, pattern_counts(n, window, step, sinks, 1)[3] or 2)
-                    if sinks
-                    else pattern_counts(n, window, step, sinks, 1)[3]
-                ),
+            (
+                "len(within) → length if sinks and layers > 1 else len(within)",
+                "depth] → min(2, depth or 2) if sinks else depth]",
             ),
         ),
         Mistake(
@@ -197,52 +165,41 @@ check_pattern_counts = Exercise(
             "first queries with whole windows",
             "every query is taken to have as many keys as the last one; the "
             "first queries have fewer positions before them",
-            change_counts(
-                scores=lambda n, *rest: n * pattern_counts(n, *rest)[0]
-            ),
+            "scores, → length * len(reached[1]),",
         ),
         Mistake(
             "scores-of-all-layers",
             "scores of all layers",
             "the scores of all layers are counted; the second count is that of "
             "one layer",
-            change_counts(
-                scores=lambda *sizes: sizes[-1] * pattern_counts(*sizes)[1]
-            ),
+            "scores, → layers * scores,",
         ),
         Mistake(
             "scores-of-causal-attention",
             "scores of full causal attention",
             "all scores of causal attention are counted; the pattern computes "
             "only those of its own keys",
-            change_counts(scores=lambda n, *rest: n * (n + 1) // 2),
+            "scores, → length * (length + 1) // 2,",
         ),
         Mistake(
             "one-layer-too-many",
             "one layer too many",
             "the number of layers is one too high: the first layer already "
             "reaches all keys of the window",
-            edit_solution(
-                pattern_counts,
-                "len(reached) - 2 if len(reached[-1]) == length else 0 "
-                "→ (len(reached) - 1) * (len(reached[-1]) == length)",
-            ),
+            "len(reached) - 2 if len(reached[-1]) == length else 0 "
+            "→ (len(reached) - 1) * (len(reached[-1]) == length)",
         ),
         Mistake(
             "one-key-too-few",
             "one key too few",
             "the window has one key too few: it counts the query's own",
-            edit_solution(
-                pattern_counts, "window * step, → (window - 1) * step,"
-            ),
+            "window * step, → (window - 1) * step,",
         ),
         Mistake(
             "one-key-too-many",
             "one key too many",
             "the window has one key too many: it counts the query's own",
-            edit_solution(
-                pattern_counts, "window * step, → (window + 1) * step,"
-            ),
+            "window * step, → (window + 1) * step,",
         ),
     ),
 )

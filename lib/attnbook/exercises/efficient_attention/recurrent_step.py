@@ -10,7 +10,6 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import elu
 
-from attnbook.exercises.edit import edit_solution
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.inputs import draw_normal, to_double
 
@@ -79,89 +78,65 @@ check_recurrent_step = Exercise(
             "divisor before the update",
             "the divisor is computed from the normalizer before the new key "
             "is added",
-            edit_solution(
-                recurrent_step,
-                "(query * normalizer) → (query * (normalizer - key))",
-            ),
+            "(query * normalizer) → (query * (normalizer - key))",
         ),
         Mistake(
             "normalizer-not-updated",
             "normalizer not updated",
             "the new key is not added to the normalizer",
-            edit_solution(
-                recurrent_step, "normalizer = normalizer + key → pass"
-            ),
+            "normalizer = normalizer + key → pass",
         ),
         Mistake(
             "not-normalized",
             "not normalized",
             "the output is not divided by query · normalizer",
-            edit_solution(recurrent_step, "output / total → output"),
+            "output / total → output",
         ),
         Mistake(
             "state-overwritten",
             "state overwritten",
             "the state is replaced by that of the new token; it should be "
             "added to the state",
-            edit_solution(recurrent_step, "state = state + → state ="),
+            "state = state + → state =",
         ),
         Mistake(
             "query-not-mapped",
             "feature map missing on the query",
             "the feature map is not applied to the query",
-            edit_solution(
-                recurrent_step,
-                "query, key = elu(query) + 1, elu(key) + 1 "
-                "→ key = elu(key) + 1",
-            ),
+            "query, key = elu(query) + 1, elu(key) + 1 → key = elu(key) + 1",
         ),
         Mistake(
             "key-not-mapped",
             "feature map missing on the key",
             "the feature map is not applied to the key",
-            edit_solution(
-                recurrent_step,
-                "query, key = elu(query) + 1, elu(key) + 1 "
-                "→ query = elu(query) + 1",
-            ),
+            "query, key = elu(query) + 1, elu(key) + 1 "
+            "→ query = elu(query) + 1",
         ),
         Mistake(
             "no-plus-one",
             "1 not added",
             "the feature map is elu without + 1, so features can be negative",
-            edit_solution(
-                recurrent_step,
-                "elu(query) + 1, elu(key) + 1 → elu(query), elu(key)",
-            ),
+            "elu(query) + 1, elu(key) + 1 → elu(query), elu(key)",
         ),
         Mistake(
             "scaled",
             "queries scaled by 1/√D",
             "the query is multiplied by 1/√D, which linear attention does not "
             "need",
-            edit_solution(
-                recurrent_step,
-                "elu(query) + 1 → elu(query * query.shape[-1] ** -0.5) + 1",
-            ),
+            "elu(query) + 1 → elu(query * query.shape[-1] ** -0.5) + 1",
         ),
         Mistake(
             "mean-of-positions",
             "state averaged",
             "the state is the mean of old and new; it should be their sum",
-            edit_solution(
-                recurrent_step,
-                "state = state + key[..., :, None] * value[..., None, :] "
-                "→ state = (state + key[..., :, None] * value[..., None, :]) "
-                "/ 2",
-            ),
+            "state = state + key[..., :, None] * value[..., None, :] "
+            "→ state = (state + key[..., :, None] * value[..., None, :]) / 2",
         ),
         Mistake(
             "normalizer-of-queries",
             "query added to the normalizer",
             "the query is added to the normalizer; it is the sum of the keys",
-            edit_solution(
-                recurrent_step, "normalizer + key → normalizer + query"
-            ),
+            "normalizer + key → normalizer + query",
         ),
         Mistake(
             "transposed-state",

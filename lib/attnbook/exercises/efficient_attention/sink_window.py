@@ -8,7 +8,6 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor
 
-from attnbook.exercises.edit import edit_solution
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.inputs import draw_integers
 
@@ -57,98 +56,79 @@ check_sink_window = Exercise(
             "sinks not visible",
             "the first positions disappear behind the window; they should "
             "stay visible",
-            edit_solution(
-                sink_window,
-                "((back < window) | (index < sinks)) → (back < window)",
-            ),
+            "((back < window) | (index < sinks)) → (back < window)",
         ),
         Mistake(
             "no-window",
             "window missing",
             "only the first positions are visible; the window is missing",
-            edit_solution(
-                sink_window,
-                "((back < window) | (index < sinks)) → (index < sinks)",
-            ),
+            "((back < window) | (index < sinks)) → (index < sinks)",
         ),
         Mistake(
             "and",
             "`and` instead of `or`",
             "a key must be a sink and in the window; one of both is enough",
-            edit_solution(
-                sink_window,
-                "(back < window) | (index < sinks) "
-                "→ (back < window) & (index < sinks)",
-            ),
+            "(back < window) | (index < sinks) "
+            "→ (back < window) & (index < sinks)",
         ),
         Mistake(
             "future-sinks",
             "sinks visible from before",
             "the first positions can attend to later sinks; the mask should "
             "be causal for sinks as well",
-            edit_solution(
-                sink_window,
-                "(back >= 0) & ((back < window) | (index < sinks)) "
-                "→ ((back >= 0) & (back < window)) | (index < sinks)",
-            ),
+            "(back >= 0) & ((back < window) | (index < sinks)) "
+            "→ ((back >= 0) & (back < window)) | (index < sinks)",
         ),
         Mistake(
             "not-causal",
             "window not causal",
             "later keys are visible; the mask should be causal",
-            edit_solution(
-                sink_window,
-                "(back >= 0) & ((back < window) → ((back.abs() < window)",
-            ),
+            "(back >= 0) & ((back < window) → ((back.abs() < window)",
         ),
         Mistake(
             "everything-later",
             "future not masked out",
             "all later keys are visible: back < window is also true for "
             "negative distances",
-            edit_solution(sink_window, "(back >= 0) & → "),
+            "(back >= 0) & → ",
         ),
         Mistake(
             "one-too-many",
             "one key too many",
             "the window has one key too many: it counts the position itself",
-            edit_solution(sink_window, "back < window → back <= window"),
+            "back < window → back <= window",
         ),
         Mistake(
             "one-too-few",
             "one key too few",
             "the window has one key too few",
-            edit_solution(sink_window, "back < window → back < window - 1"),
+            "back < window → back < window - 1",
         ),
         Mistake(
             "not-itself",
             "own position masked out",
             "a position cannot attend to itself; it should",
-            edit_solution(sink_window, "back >= 0 → back > 0"),
+            "back >= 0 → back > 0",
         ),
         Mistake(
             "one-sink-too-many",
             "one sink too many",
             "there is one sink too many: positions are counted from 0",
-            edit_solution(sink_window, "index < sinks → index <= sinks"),
+            "index < sinks → index <= sinks",
         ),
         Mistake(
             "sinks-as-queries",
             "sinks on the wrong axis",
             "the first queries attend to all keys before them; it should be "
             "the first keys that stay visible",
-            edit_solution(
-                sink_window, "index < sinks → index[:, None] < sinks"
-            ),
+            "index < sinks → index[:, None] < sinks",
         ),
         Mistake(
             "sinks-out-of-the-window",
             "sinks taken out of the window",
             "the sinks are taken out of the window's number of keys; the "
             "window keeps all of its keys",
-            edit_solution(
-                sink_window, "back < window → back < max(1, window - sinks)"
-            ),
+            "back < window → back < max(1, window - sinks)",
         ),
         Mistake(
             "inverted",

@@ -9,8 +9,6 @@ from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.inputs import draw_integers
 from attnbook.training import metrics
 
-Sequences = list[tuple[str, ...]]
-
 
 def draw(rng: torch.Generator) -> tuple[Case, ...]:
     """One word with one reference, up to a corpus with several each.
@@ -44,32 +42,8 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
     )
 
 
-def find_nearest_distance(output, accepted):
-    """Return the edit distance to the nearest reference, and its length."""
-    return min((metrics.edit_distance(output, r), len(r)) for r in accepted)
-
-
-def compute_rate(choose, rate):
-    """Return a rate of the edits and lengths that `choose` finds a word."""
-
-    def answer(outputs, references):
-        pairs = [choose(o, r) for o, r in zip(outputs, references, strict=True)]
-        edits, lengths = zip(*pairs, strict=True)
-        return rate(edits, lengths)
-
-    return answer
-
-
-def divide_totals(edits, lengths):
-    """Return all edits over all symbols."""
-    return sum(edits) / sum(lengths)
-
-
-def count_without_alignment(output, reference):
-    """Count the positions that differ, without alignment."""
-    same = sum(a == b for a, b in zip(output, reference, strict=False))
-    return max(len(output), len(reference)) - same
-
+ADDED = "edits += min(distances)"
+LENGTH = "max(len(r) for r, d in pairs if d == min(distances))"
 
 check_error_rate = Exercise(
     title="symbol error rate with several references",
@@ -79,6 +53,7 @@ check_error_rate = Exercise(
     solution=metrics.symbol_error_rate,
     returns=("rate",),
     draw=draw,
+    key_line=f"symbols += {LENGTH}",
     allowed="Everything is allowed, `attnbook.training.metrics.edit_distance` "
     "too, but not the error rates beside it.",
     mistakes=(
@@ -86,38 +61,31 @@ check_error_rate = Exercise(
             "first-reference",
             "first reference only",
             "the output is compared with the first reference only",
-            compute_rate(
-                lambda o, r: find_nearest_distance(o, r[:1]), divide_totals
-            ),
+            "distances = [ → accepted = accepted[:1]; distances = [",
         ),
         Mistake(
             "last-reference",
             "last reference only",
             "the output is compared with the last reference only",
-            compute_rate(
-                lambda o, r: find_nearest_distance(o, r[-1:]), divide_totals
-            ),
+            "distances = [ → accepted = accepted[-1:]; distances = [",
         ),
         Mistake(
             "shortest-reference",
             "shortest reference",
             "the output is compared with the shortest reference; it should be "
             "the nearest one",
-            compute_rate(
-                lambda o, r: find_nearest_distance(o, [min(r, key=len)]),
-                divide_totals,
-            ),
+            "distances = [ "
+            "→ accepted = [min(accepted, key=len)]; distances = [",
         ),
         Mistake(
             "mean-of-words",
             "mean of the words' rates",
             "it averages the rates of the words; edits and symbols should be "
             "summed first, so that a long word weighs more",
-            compute_rate(
-                find_nearest_distance,
-                lambda e, n: (
-                    sum(a / b for a, b in zip(e, n, strict=True)) / len(e)
-                ),
+            (
+                f"{ADDED} → ",
+                f"symbols += {LENGTH} → {ADDED} / {LENGTH}",
+                "edits / symbols → edits / len(outputs)",
             ),
         ),
         Mistake(
@@ -125,11 +93,9 @@ check_error_rate = Exercise(
             "farthest reference",
             "the output is compared with the reference that is farthest; it "
             "should be the nearest one",
-            compute_rate(
-                lambda o, r: max(
-                    (metrics.edit_distance(o, x), len(x)) for x in r
-                ),
-                divide_totals,
+            (
+                f"{ADDED} → edits += max(distances)",
+                "d == min(distances) → d == max(distances)",
             ),
         ),
         Mistake(
@@ -137,12 +103,9 @@ check_error_rate = Exercise(
             "all references summed",
             "the edits of all references are summed, so that a word with "
             "several references is always counted as wrong",
-            compute_rate(
-                lambda o, r: (
-                    sum(metrics.edit_distance(o, x) for x in r),
-                    sum(map(len, r)),
-                ),
-                divide_totals,
+            (
+                f"{ADDED} → edits += sum(distances)",
+                f"{LENGTH} → sum(map(len, accepted))",
             ),
         ),
         Mistake(
@@ -156,66 +119,49 @@ check_error_rate = Exercise(
             "divided by the output's length",
             "it divides by the length of the output; it should divide by the "
             "length of the reference",
-            compute_rate(
-                lambda o, r: (find_nearest_distance(o, r)[0], len(o)),
-                lambda e, n: sum(e) / max(sum(n), 1),
-            ),
+            (f"{LENGTH} → len(output)", "/ symbols → / max(symbols, 1)"),
         ),
         Mistake(
             "first-length",
             "divided by the first reference's length",
             "it divides by the length of the first reference; it should divide "
             "by the length of the nearest one",
-            compute_rate(
-                lambda o, r: (find_nearest_distance(o, r)[0], len(r[0])),
-                divide_totals,
-            ),
+            f"{LENGTH} → len(accepted[0])",
         ),
         Mistake(
             "per-word",
             "divided by the number of words",
             "it divides by the number of words; it should divide by the "
             "number of symbols",
-            compute_rate(find_nearest_distance, lambda e, n: sum(e) / len(e)),
+            "edits / symbols → edits / len(outputs)",
         ),
         Mistake(
             "in-place",
             "compared position by position",
             "symbols are compared position by position, so one extra symbol "
             "makes all later ones wrong; use the edit distance",
-            compute_rate(
-                lambda o, r: min(
-                    (count_without_alignment(o, x), len(x)) for x in r
-                ),
-                divide_totals,
-            ),
+            "edit_distance(output, r) → max(len(output), len(r)) "
+            "- sum(a == b for a, b in zip(output, r))",
         ),
         Mistake(
             "capped",
             "rate capped at 1",
             "the rate is capped at 1; an output that is much too long can "
             "have a higher rate",
-            compute_rate(
-                find_nearest_distance,
-                lambda e, n: min(1.0, divide_totals(e, n)),
-            ),
+            "edits / symbols → min(1.0, edits / symbols)",
         ),
         Mistake(
             "accuracy",
             "accuracy instead of error",
             "it returns the share that is right; the error rate is the share "
             "that is wrong",
-            compute_rate(
-                find_nearest_distance, lambda e, n: 1 - divide_totals(e, n)
-            ),
+            "edits / symbols → 1 - edits / symbols",
         ),
         Mistake(
             "percent",
             "percentage instead of a fraction",
             "it returns a percentage; the rate should be a fraction",
-            compute_rate(
-                find_nearest_distance, lambda e, n: 100 * divide_totals(e, n)
-            ),
+            "edits / symbols → 100 * (edits / symbols)",
         ),
     ),
 )

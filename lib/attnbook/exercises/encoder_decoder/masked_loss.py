@@ -9,7 +9,6 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from attnbook.exercises.edit import edit_solution
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.inputs import draw_integers, draw_normal, to_double
 
@@ -70,114 +69,103 @@ check_masked_loss = Exercise(
             "padding-counted",
             "padding counted",
             "the loss of padding positions is counted",
-            edit_solution(masked_loss, "[targets != pad] → "),
+            "[targets != pad] → ",
         ),
         Mistake(
             "divided-by-all",
             "divided by all positions",
             "the sum leaves padding out, but it is divided by the number of "
             "all positions",
-            edit_solution(masked_loss, ".mean() → .sum() / targets.numel()"),
+            ".mean() → .sum() / targets.numel()",
         ),
         Mistake(
             "mean-of-means",
             "mean of the sequences' means",
             "each sequence is averaged first, so that a symbol of a short "
             "sequence weighs more",
-            edit_solution(
-                masked_loss,
-                "nll[targets != pad].mean() "
-                "→ ((nll * (targets != pad)).sum(1) "
-                "/ (targets != pad).sum(1)).mean()",
-            ),
+            "nll[targets != pad].mean() "
+            "→ ((nll * (targets != pad)).sum(1) "
+            "/ (targets != pad).sum(1)).mean()",
         ),
         Mistake(
             "sum",
             "sum instead of a mean",
             "it returns the sum of the losses; it should be the mean",
-            edit_solution(masked_loss, ".mean() → .sum()"),
+            ".mean() → .sum()",
         ),
         Mistake(
             "per-sequence",
             "divided by the number of sequences",
             "the sum is divided by the number of sequences; it should be "
             "divided by the number of symbols",
-            edit_solution(masked_loss, ".mean() → .sum() / len(targets)"),
+            ".mean() → .sum() / len(targets)",
         ),
         Mistake(
             "pad-is-zero",
             "padding symbol hard-coded",
             "the padding symbol is assumed to be 0, whatever `pad` is",
-            edit_solution(masked_loss, "!= pad → != 0"),
+            "!= pad → != 0",
         ),
         Mistake(
             "only-padding",
             "inverted mask",
             "the mask is inverted: only padding is counted",
-            edit_solution(masked_loss, "!= pad → == pad"),
+            "!= pad → == pad",
         ),
         Mistake(
             "softmax-twice",
             "softmax before cross-entropy",
             "a softmax is applied before the cross-entropy, which already "
             "applies one",
-            edit_solution(
-                masked_loss,
-                "logits.log_softmax → logits.softmax(-1).log_softmax",
-            ),
+            "logits.log_softmax → logits.softmax(-1).log_softmax",
         ),
         Mistake(
             "wrong-axis",
             "softmax over the positions",
             "the softmax runs over the positions; it should run over the "
             "symbols",
-            edit_solution(masked_loss, "log_softmax(-1) → log_softmax(1)"),
+            "log_softmax(-1) → log_softmax(1)",
         ),
         Mistake(
             "no-softmax",
             "no log-softmax",
             "the logits are used as if they were log-probabilities; "
             "log_softmax is missing",
-            edit_solution(masked_loss, ".log_softmax(-1) → "),
+            ".log_softmax(-1) → ",
         ),
         Mistake(
             "wrong-sign",
             "wrong sign",
             "the sign is wrong: a good model would have a high loss",
-            edit_solution(masked_loss, "-logits → logits"),
+            "-logits → logits",
         ),
         Mistake(
             "bits",
             "bits instead of nats",
             "the loss is in bits; it should be in nats, with natural "
             "logarithms",
-            edit_solution(
-                masked_loss, ".mean() → .mean() / 0.6931471805599453"
-            ),
+            ".mean() → .mean() / 0.6931471805599453",
         ),
         Mistake(
             "probability",
             "no logarithm",
             "the probabilities are averaged without taking their logarithm",
-            edit_solution(masked_loss, "log_softmax → softmax"),
+            "log_softmax → softmax",
         ),
         Mistake(
             "unstable",
             "exponential overflows",
             "the exponentials overflow; log_softmax subtracts the largest "
             "logit first",
-            edit_solution(
-                masked_loss,
-                ".log_softmax(-1) "
-                "→ .exp().div(logits.exp().sum(-1, keepdim=True)).log()",
-            ),
+            ".log_softmax(-1) "
+            "→ .exp().div(logits.exp().sum(-1, keepdim=True)).log()",
         ),
         Mistake(
             "unstable-softmax",
             "logarithm of a zero probability",
             "a probability rounds to 0, and its logarithm is minus infinity; "
             "log_softmax avoids this",
-            edit_solution(masked_loss, "log_softmax(-1) → softmax(-1).log()"),
+            "log_softmax(-1) → softmax(-1).log()",
         ),
     ),
 )

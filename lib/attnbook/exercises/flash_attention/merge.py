@@ -9,7 +9,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from attnbook.exercises.edit import edit_solution
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.inputs import draw_integers, draw_normal, to_double
 
@@ -121,20 +120,20 @@ check_merge = Exercise(
             "plain mean of the outputs",
             "the two outputs are weighted equally; each should be weighted by "
             "exp of its logsumexp",
-            edit_solution(merge, "(x - shift).exp() → torch.full_like(x, 0.5)"),
+            "(x - shift).exp() → torch.full_like(x, 0.5)",
         ),
         Mistake(
             "sum",
             "sum of the outputs",
             "the outputs are added; both are averages already, so their "
             "weighted average is needed",
-            edit_solution(merge, "(x - shift).exp() → torch.ones_like(x)"),
+            "(x - shift).exp() → torch.ones_like(x)",
         ),
         Mistake(
             "shares-exchanged",
             "weights exchanged",
             "each output is multiplied by the weight of the other part",
-            edit_solution(merge, "share_a, share_b = → share_b, share_a ="),
+            "share_a, share_b = → share_b, share_a =",
         ),
         Mistake(
             "winner-takes-all",
@@ -150,37 +149,33 @@ check_merge = Exercise(
             "weights from logarithms",
             "the logsumexps themselves are used as weights; they are "
             "logarithms of the weights",
-            edit_solution(merge, "(x - shift).exp() → (x / (lse_a + lse_b))"),
+            "(x - shift).exp() → (x / (lse_a + lse_b))",
         ),
         Mistake(
             "lse-added",
             "logsumexps added",
             "the logsumexps are added, which multiplies the totals; use "
             "logaddexp",
-            edit_solution(merge, "output_b, lse → output_b, lse_a + lse_b"),
+            "output_b, lse → output_b, lse_a + lse_b",
         ),
         Mistake(
             "lse-maximum",
             "maximum of the logsumexps",
             "the larger logsumexp is returned; the total of the other part is "
             "missing",
-            edit_solution(
-                merge, "output_b, lse → output_b, torch.maximum(lse_a, lse_b)"
-            ),
+            "output_b, lse → output_b, torch.maximum(lse_a, lse_b)",
         ),
         Mistake(
             "lse-mean",
             "mean of the logsumexps",
             "the mean of the logsumexps is returned; use logaddexp",
-            edit_solution(
-                merge, "output_b, lse → output_b, (lse_a + lse_b) / 2"
-            ),
+            "output_b, lse → output_b, (lse_a + lse_b) / 2",
         ),
         Mistake(
             "lse-first",
             "first logsumexp only",
             "the logsumexp of the first part is returned; use logaddexp",
-            edit_solution(merge, "output_b, lse → output_b, lse_a"),
+            "output_b, lse → output_b, lse_a",
         ),
         Mistake(
             "lse-unshifted",
@@ -200,8 +195,7 @@ check_merge = Exercise(
             "base-two",
             "powers of 2 instead of e",
             "it uses powers of 2; these logarithms are natural",
-            edit_solution(
-                merge,
+            (
                 "(x - shift).exp() → (x - shift).exp2()",
                 "torch.logaddexp( → torch.logaddexp2(",
             ),

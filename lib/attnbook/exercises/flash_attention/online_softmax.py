@@ -11,7 +11,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from attnbook.exercises.edit import edit_solution
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.inputs import draw_integers, draw_normal
 
@@ -152,39 +151,29 @@ check_online_softmax = Exercise(
             "total not rescaled",
             "the previous total is not rescaled when the maximum grows; "
             "multiply it by exp(old - new)",
-            edit_solution(
-                online_softmax, "total * (maximum - shift).exp() → total"
-            ),
+            "total * (maximum - shift).exp() → total",
         ),
         Mistake(
             "rescale-inverted",
             "inverted rescaling factor",
             "the previous total is multiplied by exp(new - old); the factor "
             "should be exp(old - new), which is at most 1",
-            edit_solution(
-                online_softmax,
-                "(maximum - shift).exp() "
-                "→ (shift - maximum).nan_to_num(posinf=0.0).exp()",
-            ),
+            "(maximum - shift).exp() "
+            "→ (shift - maximum).nan_to_num(posinf=0.0).exp()",
         ),
         Mistake(
             "rescaled-too-late",
             "new chunk rescaled as well",
             "the sum of the new chunk is rescaled as well; it is already "
             "shifted by the new maximum",
-            edit_solution(
-                online_softmax,
-                "exp().sum(dim=-1) "
-                "→ exp().sum(dim=-1) * (maximum - shift).exp()",
-            ),
+            "exp().sum(dim=-1) → exp().sum(dim=-1) * (maximum - shift).exp()",
         ),
         Mistake(
             "own-shift",
             "different shift for each chunk",
             "each chunk is shifted by its own maximum and the totals are "
             "added without rescaling",
-            edit_solution(
-                online_softmax,
+            (
                 "higher.masked_fill(higher == -torch.inf, 0.0) "
                 "→ chunk.amax(dim=-1).clamp(min=-1e30)",
                 "total * (maximum - shift).exp() → total",
@@ -195,8 +184,7 @@ check_online_softmax = Exercise(
             "last chunk only",
             "the totals are reset for each chunk, so only the last chunk is "
             "counted",
-            edit_solution(
-                online_softmax,
+            (
                 "torch.maximum(maximum, chunk.amax(dim=-1)) "
                 "→ chunk.amax(dim=-1)",
                 "total * (maximum - shift).exp() → 0.0",
@@ -207,48 +195,35 @@ check_online_softmax = Exercise(
             "maximum of the last chunk",
             "the maximum is replaced by that of each chunk; it must never "
             "decrease",
-            edit_solution(
-                online_softmax,
-                "torch.maximum(maximum, chunk.amax(dim=-1)) "
-                "→ chunk.amax(dim=-1)",
-            ),
+            "torch.maximum(maximum, chunk.amax(dim=-1)) → chunk.amax(dim=-1)",
         ),
         Mistake(
             "first-maximum",
             "maximum of the first chunk",
             "all chunks are shifted by the maximum of the first one, which "
             "later scores can exceed",
-            edit_solution(
-                online_softmax,
-                "torch.maximum(maximum, chunk.amax(dim=-1)) "
-                "→ torch.where(maximum == -torch.inf, chunk.amax(-1), maximum)",
-            ),
+            "torch.maximum(maximum, chunk.amax(dim=-1)) "
+            "→ torch.where(maximum == -torch.inf, chunk.amax(-1), maximum)",
         ),
         Mistake(
             "starts-at-zero",
             "maximum initialized with 0",
             "the maximum is initialized with 0, which is wrong for a row of "
             "negative scores; initialize it with -inf",
-            edit_solution(
-                online_softmax, "torch.tensor(-torch.inf) → torch.tensor(0.0)"
-            ),
+            "torch.tensor(-torch.inf) → torch.tensor(0.0)",
         ),
         Mistake(
             "one-maximum",
             "one maximum for all rows",
             "all rows share one maximum, so rows far below it underflow to 0",
-            edit_solution(
-                online_softmax,
-                "chunk.amax(dim=-1) → chunk.amax().expand(len(chunk))",
-            ),
+            "chunk.amax(dim=-1) → chunk.amax().expand(len(chunk))",
         ),
         Mistake(
             "no-shift",
             "exponential without a shift",
             "the exponential is applied to the scores without a shift, so it "
             "overflows; no later rescaling can repair that",
-            edit_solution(
-                online_softmax,
+            (
                 "total * (maximum - shift).exp() → total",
                 "(chunk - shift[:, None]).exp() → chunk.exp()",
                 "return maximum, total "
@@ -260,19 +235,13 @@ check_online_softmax = Exercise(
             "NaN in an empty row",
             "where all scores so far are masked out, -inf - (-inf) gives NaN; "
             "shift by 0 there",
-            edit_solution(
-                online_softmax,
-                "higher.masked_fill(higher == -torch.inf, 0.0) → higher",
-            ),
+            "higher.masked_fill(higher == -torch.inf, 0.0) → higher",
         ),
         Mistake(
             "logsumexp",
             "logsumexp instead of the total",
             "it returns the logsumexp; the exercise asks for the total",
-            edit_solution(
-                online_softmax,
-                "return maximum, total → return maximum, maximum + total.log()",
-            ),
+            "return maximum, total → return maximum, maximum + total.log()",
         ),
         Mistake(
             "two-passes",

@@ -12,7 +12,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from attnbook.exercises.edit import edit_solution
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.inputs import draw_normal, shuffle_cases
 
@@ -164,8 +163,7 @@ check_run_difference = Exercise(
             "it sums only the example; zeros have the same sum in every run, "
             "and sums of normally distributed numbers are rounded, so that "
             "the right sum is not known exactly",
-            edit_solution(
-                run_difference,
+            (
                 "torch.ones(n, 1) → terms[:, :1]",
                 "x != n → x != terms[:, 0].sum().item()",
                 "accumulate(rough, i) → accumulate(terms, i)",
@@ -177,10 +175,7 @@ check_run_difference = Exercise(
             "it does not detect a changed order: compare several runs, on "
             "terms whose sum depends on the order (integers have the same sum "
             "in every order)",
-            edit_solution(
-                run_difference,
-                "accumulate(rough, i) → accumulate(torch.ones(n, 4), i)",
-            ),
+            "accumulate(rough, i) → accumulate(torch.ones(n, 4), i)",
         ),
         Mistake(
             "rough-only",
@@ -188,7 +183,7 @@ check_run_difference = Exercise(
             "it uses only terms whose sums are rounded, so every kind looks "
             "like another order; find terms that have the same sum in every "
             "order",
-            edit_solution(run_difference, "any(x != n for x in ones) → False"),
+            "any(x != n for x in ones) → False",
         ),
         Mistake(
             "tolerance",
@@ -210,22 +205,20 @@ check_run_difference = Exercise(
             "it reports lost terms for every wrong sum of ones; dropout "
             "multiplies the terms that it keeps by 1/0.9, so most of its sums "
             "are not integers",
-            edit_solution(run_difference, "else 3 → else 2"),
+            "else 3 → else 2",
         ),
         Mistake(
             "never-lost",
             "lost terms taken for dropout",
             "it reports dropout for every wrong sum of ones; lost terms leave "
             "an integer",
-            edit_solution(run_difference, "append(2 if → append(3 if"),
+            "append(2 if → append(3 if",
         ),
         Mistake(
             "swapped",
             "lost terms and dropout confused as kinds",
             "it confuses kinds 2 and 3, lost terms and dropout",
-            edit_solution(
-                run_difference, "append(2 if → append(3 if", "else 3 → else 2"
-            ),
+            ("append(2 if → append(3 if", "else 3 → else 2"),
         ),
     ),
 )

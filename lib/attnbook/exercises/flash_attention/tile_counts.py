@@ -8,7 +8,6 @@ Axes: B batch, H heads, n queries and keys, D width of query, key and value, R
 
 import torch
 
-from attnbook.exercises.edit import edit_solution
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 
 
@@ -72,92 +71,82 @@ check_tile_counts = Exercise(
             "all tiles computed",
             "the tiles above the diagonal are counted as well; no query can "
             "attend to any of their keys, so the kernel skips them",
-            edit_solution(tile_counts, "last // C → n // C"),
+            "last // C → n // C",
         ),
         Mistake(
             "half-of-the-tiles",
             "half of all tiles",
             "half of all tiles are counted; those on the diagonal are "
             "computed too, although half of their scores are masked out",
-            edit_solution(
-                tile_counts,
-                "heads * tiles → heads * -(-n // R) * -(-n // C) // 2",
-            ),
+            "heads * tiles → heads * -(-n // R) * -(-n // C) // 2",
         ),
         Mistake(
             "keys-read-once",
             "keys and values read once",
             "keys and values are counted once; every tile of queries reads "
             "them again",
-            edit_solution(tile_counts, "2 * keys * D → 2 * n * D"),
+            "2 * keys * D → 2 * n * D",
         ),
         Mistake(
             "values-not-read",
             "values not read",
             "only queries and keys are counted as read; the values are read "
             "too",
-            edit_solution(tile_counts, "2 * keys * D → keys * D"),
+            "2 * keys * D → keys * D",
         ),
         Mistake(
             "queries-read-again",
             "queries read for every tile",
             "the queries are counted once for every tile; a program loads "
             "its queries once",
-            edit_solution(
-                tile_counts,
-                "heads * read → "
-                "heads * (read + 2 * R * D * (tiles - programs))",
-            ),
+            "heads * read → heads * (read + 2 * R * D * (tiles - programs))",
         ),
         Mistake(
             "diagonal-cut",
             "keys of a tile read up to the diagonal",
             "where a tile crosses the diagonal, its keys beyond the diagonal "
             "are not counted as read; a tile is loaded whole",
-            edit_solution(tile_counts, "min(visited * C, n) → last"),
+            "min(visited * C, n) → last",
         ),
         Mistake(
             "beyond-the-end",
             "rows beyond the end read",
             "keys beyond the last one are counted as read; the kernel does "
             "not load them",
-            edit_solution(tile_counts, "min(visited * C, n) → visited * C"),
+            "min(visited * C, n) → visited * C",
         ),
         Mistake(
             "no-logsumexp",
             "logsumexp not written",
             "the logsumexp is missing: one number for each query",
-            edit_solution(tile_counts, "(2 * D + 4) → 2 * D"),
+            "(2 * D + 4) → 2 * D",
         ),
         Mistake(
             "half-logsumexp",
             "logsumexp in half precision",
             "the logsumexp is counted in half precision; it is stored in "
             "single precision",
-            edit_solution(tile_counts, "(2 * D + 4) → (2 * D + 2)"),
+            "(2 * D + 4) → (2 * D + 2)",
         ),
         Mistake(
             "scores-written",
             "scores written to HBM",
             "the scores are counted as written; they never leave the registers",
-            edit_solution(tile_counts, "(2 * D + 4) → (2 * D + 4 + 2 * n)"),
+            "(2 * D + 4) → (2 * D + 4 + 2 * n)",
         ),
         Mistake(
             "output-after-every-tile",
             "output written after every tile",
             "the output is counted as written after every tile of keys; it "
             "stays in registers until the program ends",
-            edit_solution(
-                tile_counts, "heads * written → heads * tiles * R * (2 * D + 4)"
-            ),
+            "heads * written → heads * tiles * R * (2 * D + 4)",
         ),
         Mistake(
             "single-precision",
             "inputs and output in single precision",
             "inputs and output are counted in single precision; a number in "
             "half precision has two bytes",
-            edit_solution(
-                tile_counts,
+            (
                 "2 * (n * D + 2 * keys * D) → 4 * (n * D + 2 * keys * D)",
                 "(2 * D + 4) → (4 * D + 4)",
             ),
@@ -167,27 +156,27 @@ check_tile_counts = Exercise(
             "sums in half precision",
             "scores and output are counted in half precision; they are added "
             "up in single precision",
-            edit_solution(tile_counts, "4 * (R * C → 2 * (R * C"),
+            "4 * (R * C → 2 * (R * C",
         ),
         Mistake(
             "output-not-in-registers",
             "registers of the scores alone",
             "the output is missing: it stays in registers until all tiles of "
             "keys are done",
-            edit_solution(tile_counts, "(R * C + R * D) → (R * C)"),
+            "(R * C + R * D) → (R * C)",
         ),
         Mistake(
             "programs-of-one-head",
             "programs of one head",
             "programs are counted for one head of one sequence",
-            edit_solution(tile_counts, "heads * programs → programs"),
+            "heads * programs → programs",
         ),
         Mistake(
             "tile-per-program",
             "one program per tile",
             "every tile is counted as a program; a program computes a whole "
             "row of tiles",
-            edit_solution(tile_counts, "heads * programs → heads * tiles"),
+            "heads * programs → heads * tiles",
         ),
     ),
 )

@@ -10,7 +10,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from attnbook.exercises.edit import edit_solution
 from attnbook.exercises.exercise import ATTENTION, Case, Exercise, Mistake
 from attnbook.exercises.flash_attention.tiled import tiled
 from attnbook.exercises.flash_attention.tiles import (
@@ -123,195 +122,157 @@ check_tiled_backward = Exercise(
             "average not subtracted",
             "the weighted average of the gradients, upstream · output, is not "
             "subtracted",
-            edit_solution(tiled_backward, "up @ v.mT - mean → up @ v.mT"),
+            "up @ v.mT - mean → up @ v.mT",
         ),
         Mistake(
             "average-of-the-tile",
             "average over one tile",
             "the average is taken over the keys of one tile; it should run "
             "over all keys, and then equals upstream · output",
-            edit_solution(
-                tiled_backward,
-                "- mean) → - (weights * (up @ v.mT)).sum(-1, keepdim=True))",
-            ),
+            "- mean) → - (weights * (up @ v.mT)).sum(-1, keepdim=True))",
         ),
         Mistake(
             "average-of-upstream",
             "upstream · upstream subtracted",
             "it subtracts upstream · upstream; it should be upstream · output",
-            edit_solution(
-                tiled_backward, "upstream * output → upstream * upstream"
-            ),
+            "upstream * output → upstream * upstream",
         ),
         Mistake(
             "average-unsummed",
             "mean over the value width",
             "the mean of upstream · output over the value width is "
             "subtracted; it should be the sum",
-            edit_solution(tiled_backward, ".sum( → .mean("),
+            ".sum( → .mean(",
         ),
         Mistake(
             "average-added",
             "average added",
             "the average is added; it should be subtracted",
-            edit_solution(tiled_backward, "v.mT - mean → v.mT + mean"),
+            "v.mT - mean → v.mT + mean",
         ),
         Mistake(
             "softmax-of-the-tile",
             "softmax of each tile",
             "each tile has its own softmax; a weight should be exp(score - "
             "logsumexp), with the logsumexp over all keys",
-            edit_solution(
-                tiled_backward,
-                "(q * scale @ k.mT - z).exp() → (q * scale @ k.mT).softmax(-1)",
-            ),
+            "(q * scale @ k.mT - z).exp() → (q * scale @ k.mT).softmax(-1)",
         ),
         Mistake(
             "lse-divides",
             "divided by the logsumexp",
             "the exponential is divided by the logsumexp, which is a "
             "logarithm; subtract it from the score first",
-            edit_solution(
-                tiled_backward,
-                "(q * scale @ k.mT - z).exp() → (q * scale @ k.mT).exp() / z",
-            ),
+            "(q * scale @ k.mT - z).exp() → (q * scale @ k.mT).exp() / z",
         ),
         Mistake(
             "no-shift",
             "exponential without a shift",
             "it computes exp(score) / exp(logsumexp), which overflows; "
             "subtract before the exponential",
-            edit_solution(
-                tiled_backward,
-                "(q * scale @ k.mT - z).exp() "
-                "→ (q * scale @ k.mT).exp() / z.exp()",
-            ),
+            "(q * scale @ k.mT - z).exp() → (q * scale @ k.mT).exp() / z.exp()",
         ),
         Mistake(
             "maximum-for-lse",
             "maximum instead of logsumexp",
             "the maximum is subtracted from the scores, and the exponentials "
             "are not divided by their total; subtract the logsumexp instead",
-            edit_solution(
-                tiled_backward,
-                "lse[..., None] "
-                "→ (query * scale @ key.mT).amax(-1, keepdim=True)",
-            ),
+            "lse[..., None] → (query * scale @ key.mT).amax(-1, keepdim=True)",
         ),
         Mistake(
             "base-two",
             "powers of 2 instead of e",
             "it uses powers of 2; this logsumexp is a natural logarithm",
-            edit_solution(tiled_backward, "- z).exp() → - z).exp2()"),
+            "- z).exp() → - z).exp2()",
         ),
         Mistake(
             "scores-unscaled",
             "scores without the scale",
             "the scores are recomputed without 1/√D, but the logsumexp is "
             "that of the scaled scores",
-            edit_solution(tiled_backward, "q * scale @ → q @"),
+            "q * scale @ → q @",
         ),
         Mistake(
             "no-scale",
             "no 1/√D in the gradients",
             "the gradients lack the factor 1/√D, which belongs to both "
             "`dquery` and `dkey`",
-            edit_solution(tiled_backward, "- mean) * scale → - mean)"),
+            "- mean) * scale → - mean)",
         ),
         Mistake(
             "key-unscaled",
             "dkey not scaled",
             "`dquery` is scaled, but `dkey` is not; the factor 1/√D belongs to "
             "both",
-            edit_solution(
-                tiled_backward, "dscores.mT @ q → dscores.mT @ q / scale"
-            ),
+            "dscores.mT @ q → dscores.mT @ q / scale",
         ),
         Mistake(
             "query-unscaled",
             "dquery not scaled",
             "`dkey` is scaled, but `dquery` is not; the factor 1/√D belongs to "
             "both",
-            edit_solution(tiled_backward, "dscores @ k → dscores @ k / scale"),
+            "dscores @ k → dscores @ k / scale",
         ),
         Mistake(
             "scaled-twice",
             "scaled twice",
             "the gradients contain the factor 1/√D twice",
-            edit_solution(
-                tiled_backward, "- mean) * scale → - mean) * scale**2"
-            ),
+            "- mean) * scale → - mean) * scale**2",
         ),
         Mistake(
             "query-overwritten",
             "dquery overwritten",
             "each tile of keys overwrites `dquery`; it should be added up over "
             "the tiles",
-            edit_solution(tiled_backward, "dq += → dq[:] ="),
+            "dq += → dq[:] =",
         ),
         Mistake(
             "key-overwritten",
             "dkey and dvalue overwritten",
             "each tile of queries overwrites `dkey` and `dvalue`; they should "
             "be added up over the tiles",
-            edit_solution(tiled_backward, "dk += → dk[:] =", "dv += → dv[:] ="),
+            ("dk += → dk[:] =", "dv += → dv[:] ="),
         ),
         Mistake(
             "all-overwritten",
             "all gradients overwritten",
             "each tile overwrites the gradients; they should be added up over "
             "the tiles",
-            edit_solution(
-                tiled_backward,
-                "dq += → dq[:] =",
-                "dk += → dk[:] =",
-                "dv += → dv[:] =",
-            ),
+            ("dq += → dq[:] =", "dk += → dk[:] =", "dv += → dv[:] ="),
         ),
         Mistake(
             "no-weight",
             "not multiplied by the weights",
             "the difference from the average is not multiplied by the weights",
-            edit_solution(tiled_backward, "weights * (up → (up"),
+            "weights * (up → (up",
         ),
         Mistake(
             "no-softmax",
             "softmax gradient skipped",
             "the gradient of the softmax is skipped: the gradient of the "
             "weights is used as that of the scores",
-            edit_solution(
-                tiled_backward, "weights * (up @ v.mT - mean) → up @ v.mT"
-            ),
+            "weights * (up @ v.mT - mean) → up @ v.mT",
         ),
         Mistake(
             "scores-for-weights",
             "dvalue from the score gradients",
             "`dvalue` is computed with the gradients of the scores; it should "
             "use the weights",
-            edit_solution(
-                tiled_backward, "weights.mT @ up → dscores.mT @ up / scale"
-            ),
+            "weights.mT @ up → dscores.mT @ up / scale",
         ),
         Mistake(
             "queries-dropped",
             "last queries dropped",
             "the last queries, which do not fill a tile, are left out",
-            edit_solution(
-                tiled_backward,
-                "zip(*rows, strict=True) → [x for x in zip(*rows, strict=True) "
-                "if x[0].shape[-2] == min(block, query.shape[-2])]",
-            ),
+            "zip(*rows, strict=True) → [x for x in zip(*rows, strict=True) "
+            "if x[0].shape[-2] == min(block, query.shape[-2])]",
         ),
         Mistake(
             "keys-dropped",
             "last keys dropped",
             "the last keys, which do not fill a tile, are left out",
-            edit_solution(
-                tiled_backward,
-                "zip(*columns, strict=True) "
-                "→ [x for x in zip(*columns, strict=True) "
-                "if x[0].shape[-2] == min(block, key.shape[-2])]",
-            ),
+            "zip(*columns, strict=True) "
+            "→ [x for x in zip(*columns, strict=True) "
+            "if x[0].shape[-2] == min(block, key.shape[-2])]",
         ),
         Mistake(
             "descent",

@@ -9,7 +9,6 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from attnbook.exercises.edit import edit_solution
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.faults import (
     NEVER_FOUND,
@@ -175,28 +174,27 @@ check_attention_fault = Exercise(
             "only one query",
             "it tries one query at a time, and one query cannot depend on "
             "others; give the layer several",
-            edit_solution(attention_fault, "batch, 3, width → batch, 1, width"),
+            "batch, 3, width → batch, 1, width",
         ),
         Mistake(
             "example-memory",
             "given encoder states not replaced",
             "it tests with the given encoder states, which may all be equal; "
             "then another order changes nothing",
-            edit_solution(attention_fault, "states, memory = → states, _ ="),
+            "states, memory = → states, _ =",
         ),
         Mistake(
             "no-padding-tried",
             "only inputs without padding",
             "it tries only inputs without padding; shorten the lengths",
-            edit_solution(attention_fault, "return 2 → pass"),
+            "return 2 → pass",
         ),
         Mistake(
             "compares-vectors",
             "attentional vectors instead of weights",
             "it looks at the attentional vectors, which contain the values: "
             "they change with the memory even if the weights do not",
-            edit_solution(
-                attention_fault,
+            (
                 "weights = layer(states, memory, lengths)[1] → "
                 "vectors, weights = layer(states, memory, lengths)",
                 "other, lengths)[1], weights → other, lengths)[0], vectors",
@@ -208,27 +206,21 @@ check_attention_fault = Exercise(
             "moved encoder states, unmoved weights",
             "if the encoder states are moved, the weights must move with them; "
             "it expects that they stay",
-            edit_solution(attention_fault, "[1].flip(-1) → [1]"),
+            "[1].flip(-1) → [1]",
         ),
         Mistake(
             "first-columns-only",
             "only the last columns changed",
             "it changes only the last half of the columns, so it cannot see "
             "that the first half has no influence",
-            edit_solution(
-                attention_fault,
-                "(memory, other), (other, memory) → [(memory, other)]",
-            ),
+            "(memory, other), (other, memory) → [(memory, other)]",
         ),
         Mistake(
             "last-columns-only",
             "only the first columns changed",
             "it changes only the first half of the columns, so it cannot see "
             "that the last half has no influence",
-            edit_solution(
-                attention_fault,
-                "(memory, other), (other, memory) → [(other, memory)]",
-            ),
+            "(memory, other), (other, memory) → [(other, memory)]",
         ),
         Mistake(
             "only-sums",

@@ -11,7 +11,6 @@ from jaxtyping import Float
 from torch import Tensor
 
 from attnbook.attention.masked_softmax import masked_softmax
-from attnbook.exercises.edit import edit_solution
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.inputs import draw_normal
 
@@ -161,21 +160,21 @@ check_interface_weights = Exercise(
             "floats-multiplied",
             "float mask multiplied",
             "it multiplies the scores by a float mask; the mask is added",
-            edit_solution(interface_weights, "scores + mask → scores * mask"),
+            "scores + mask → scores * mask",
         ),
         Mistake(
             "floats-ignored",
             "float mask ignored",
             "it ignores a float mask; the mask is added, so keys with 1 get "
             "more weight",
-            edit_solution(interface_weights, "(scores + mask) → scores"),
+            "(scores + mask) → scores",
         ),
         Mistake(
             "floats-subtracted",
             "float mask subtracted",
             "it subtracts a float mask, as if 1 meant “masked out”; the mask "
             "is added",
-            edit_solution(interface_weights, "scores + mask → scores - mask"),
+            "scores + mask → scores - mask",
         ),
         Mistake(
             "empty-nan",

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from attnbook.attention.scaled_dot_product import attend
-from attnbook.exercises.edit import edit_solution, renumber
+from attnbook.exercises.edit import renumber
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.faults import differ
 from attnbook.exercises.inputs import draw_integers, draw_normal, shuffle_cases
@@ -169,8 +169,7 @@ check_packed_model = Exercise(
             "first document compared",
             "it compares the outputs of the first document, which are right in "
             "all four cases",
-            edit_solution(
-                packed_model,
+            (
                 "packed[3:], model(other, two)[3:] → "
                 "packed[:3], model(row[:3], one[:3])",
                 "packed[3:], model(row[3:], one[3:]) → "
@@ -183,10 +182,7 @@ check_packed_model = Exercise(
             "it does not notice that tokens attend to earlier documents: "
             "change the tokens of the earlier document, and compare the "
             "outputs of the later one",
-            edit_solution(
-                packed_model,
-                "differ(packed[3:], model(other, two)[3:]) → False",
-            ),
+            "differ(packed[3:], model(other, two)[3:]) → False",
         ),
         Mistake(
             "always-crosses",
@@ -194,10 +190,7 @@ check_packed_model = Exercise(
             "it finds that every model attends to earlier documents. Compare "
             "only the outputs of unchanged tokens, and give the documents "
             "different numbers",
-            edit_solution(
-                packed_model,
-                "packed[3:], model(other, two)[3:] → packed, model(other, two)",
-            ),
+            "packed[3:], model(other, two)[3:] → packed, model(other, two)",
         ),
         Mistake(
             "crossing-only",
@@ -212,11 +205,8 @@ check_packed_model = Exercise(
             "same document alone. If tokens attend to earlier documents, "
             "these outputs differ even if positions restart; keep the tokens "
             "and change only the document numbers",
-            edit_solution(
-                packed_model,
-                "1 if differ(packed, model(row, one)) else 3 → "
-                "3 if differ(packed[3:], model(row[3:], one[3:])) else 1",
-            ),
+            "1 if differ(packed, model(row, one)) else 3 → "
+            "3 if differ(packed[3:], model(row[3:], one[3:])) else 1",
         ),
         Mistake(
             "restarts-inverted",

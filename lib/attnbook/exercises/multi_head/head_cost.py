@@ -9,7 +9,6 @@ Axes: C model width, H heads, G groups (key-value heads), T queries, S keys, D
 
 import torch
 
-from attnbook.exercises.edit import edit_solution
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 
 
@@ -68,94 +67,89 @@ check_head_cost = Exercise(
             "full projections for every head",
             "the parameters are counted as if every head had projections of "
             "the full width C; a head is only C / H wide",
-            edit_solution(
-                head_cost,
-                "2 * C * C + 2 * C * G * D → 2 * H * C * C + 2 * G * C * C",
-            ),
+            "2 * C * C + 2 * C * G * D → 2 * H * C * C + 2 * G * C * C",
         ),
         Mistake(
             "groups-ignored-in-parameters",
             "parameters without groups",
             "the key and value projections are counted for H heads; there are "
             "only G of them",
-            edit_solution(head_cost, "2 * C * G * D → 2 * C * C"),
+            "2 * C * G * D → 2 * C * C",
         ),
         Mistake(
             "all-projections-grouped",
             "query and output projection shared as well",
             "all four projections are counted for G groups; queries and output "
             "keep all H heads",
-            edit_solution(
-                head_cost, "2 * C * C + 2 * C * G * D → 4 * C * G * D"
-            ),
+            "2 * C * C + 2 * C * G * D → 4 * C * G * D",
         ),
         Mistake(
             "no-output-projection",
             "parameters without the output projection",
             "the output projection is missing in the parameters",
-            edit_solution(head_cost, "[2 * C * C → [C * C"),
+            "[2 * C * C → [C * C",
         ),
         Mistake(
             "weights-of-one-head",
             "weights of one head",
             "the attention weights are counted for one head; every query head "
             "has its own",
-            edit_solution(head_cost, "H * T * S → T * S"),
+            "H * T * S → T * S",
         ),
         Mistake(
             "weights-per-group",
             "weights counted per group",
             "the attention weights are counted per group; heads of a group "
             "share keys and values, not weights",
-            edit_solution(head_cost, "H * T * S → G * T * S"),
+            "H * T * S → G * T * S",
         ),
         Mistake(
             "weights-times-width",
             "weights times the width of a head",
             "the attention weights are multiplied by the width of a head; each "
             "pair of query and key has one weight",
-            edit_solution(head_cost, "H * T * S → C * T * S"),
+            "H * T * S → C * T * S",
         ),
         Mistake(
             "products-per-head",
             "products of full width in every head",
             "the multiplications are counted as if every head were C wide; "
             "together the heads are C wide",
-            edit_solution(head_cost, "T * S * C → H * T * S * C"),
+            "T * S * C → H * T * S * C",
         ),
         Mistake(
             "products-per-group",
             "products counted per group",
             "the multiplications are counted per group; every query head is "
             "multiplied with the keys of its group",
-            edit_solution(head_cost, "T * S * C → T * S * G * D"),
+            "T * S * C → T * S * G * D",
         ),
         Mistake(
             "keys-only",
             "only keys cached",
             "only the keys are counted in the cache; values are cached, too",
-            edit_solution(head_cost, "2 * S * G * D → S * G * D"),
+            "2 * S * G * D → S * G * D",
         ),
         Mistake(
             "cache-of-all-heads",
             "cache of all heads",
             "the cache is counted for H heads; only G of them have keys and "
             "values",
-            edit_solution(head_cost, "2 * S * G * D → 2 * S * C"),
+            "2 * S * G * D → 2 * S * C",
         ),
         Mistake(
             "cache-of-full-width",
             "cache of full width",
             "each group is counted with the model width C; its keys are only "
             "C / H wide",
-            edit_solution(head_cost, "2 * S * G * D → 2 * S * G * C"),
+            "2 * S * G * D → 2 * S * G * C",
         ),
         Mistake(
             "cache-of-queries",
             "queries cached as well",
             "the cache is counted for the T queries; it holds the keys and "
             "values of the S positions",
-            edit_solution(head_cost, "2 * S * G * D → 2 * T * G * D"),
+            "2 * S * G * D → 2 * T * G * D",
         ),
     ),
 )

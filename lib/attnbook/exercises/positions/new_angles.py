@@ -9,7 +9,6 @@ import math
 
 import torch
 
-from attnbook.exercises.edit import edit_solution
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 
 
@@ -68,32 +67,32 @@ check_new_angles = Exercise(
             "1 radian taken for a rotation",
             "a pair is counted as complete once its angle reaches 1 radian; a "
             "rotation has 2π radians",
-            edit_solution(new_angles, "2 * math.pi → 1.0"),
+            "2 * math.pi → 1.0",
         ),
         Mistake(
             "half-rotation",
             "half a rotation taken for a whole one",
             "a pair is counted as complete after half a rotation, π radians",
-            edit_solution(new_angles, "2 * math.pi → math.pi"),
+            "2 * math.pi → math.pi",
         ),
         Mistake(
             "degrees",
             "360 radians taken for a rotation",
             "the angles are in radians, but compared with 360",
-            edit_solution(new_angles, "2 * math.pi → 360.0"),
+            "2 * math.pi → 360.0",
         ),
         Mistake(
             "exponent-by-pair",
             "exponent i / D instead of 2i / D",
             "the exponent of pair i is i / D; it should be 2i / D",
-            edit_solution(new_angles, "-2 * i → -i"),
+            "-2 * i → -i",
         ),
         Mistake(
             "counted-at-the-longer-length",
             "complete pairs counted in the longer sequences",
             "complete pairs are counted within s · L positions; count them "
             "within the trained length L",
-            edit_solution(new_angles, "L * base → s * L * base"),
+            "L * base → s * L * base",
         ),
         Mistake(
             "columns-for-pairs",
@@ -106,28 +105,28 @@ check_new_angles = Exercise(
             "all pairs reach new angles",
             "all pairs are counted as reaching new angles; a pair that "
             "completes a rotation in training has reached every angle",
-            edit_solution(new_angles, "[complete, slow, → [complete, D // 2,"),
+            "[complete, slow, → [complete, D // 2,",
         ),
         Mistake(
             "fast-and-slow-swapped",
             "fast and slow pairs swapped",
             "the first two counts are swapped: fast pairs complete a rotation, "
             "slow pairs reach new angles",
-            edit_solution(new_angles, "[complete, slow, → [slow, complete,"),
+            "[complete, slow, → [slow, complete,",
         ),
         Mistake(
             "interpolation-without-effect",
             "new angles with interpolation",
             "interpolation is counted as if nothing were changed; it divides "
             "every position by s, so the largest angles are those of training",
-            edit_solution(new_angles, "slow, 0, → slow, slow,"),
+            "slow, 0, → slow, slow,",
         ),
         Mistake(
             "ntk-like-interpolation",
             "no new angles with NTK-aware scaling",
             "NTK-aware scaling is counted like interpolation; it divides only "
             "the slowest pair by s, and all others by less",
-            edit_solution(new_angles, "max(slow - 1, 0) → 0"),
+            "max(slow - 1, 0) → 0",
         ),
         Mistake(
             "ntk-without-effect",
@@ -135,7 +134,7 @@ check_new_angles = Exercise(
             "NTK-aware scaling is counted as if nothing were changed; it "
             "divides the slowest pair by s exactly, so this pair reaches no "
             "new angle",
-            edit_solution(new_angles, "max(slow - 1, 0) → slow"),
+            "max(slow - 1, 0) → slow",
         ),
     ),
 )

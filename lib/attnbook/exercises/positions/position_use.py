@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from attnbook.exercises.edit import edit_solution, renumber
+from attnbook.exercises.edit import renumber
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 
 EXPLANATIONS = ("distance", "position", "word", "row")
@@ -135,40 +135,35 @@ check_position_use = Exercise(
             "positions never moved",
             "it never moves all positions by the same number, so it cannot "
             "distinguish a position from a distance",
-            edit_solution(position_use, "return 1 → pass"),
+            "return 1 → pass",
         ),
         Mistake(
             "word-not-tested",
             "words never replaced",
             "it never replaces the attended word, so a head that attends by "
             "the word looks as if it attended by the row",
-            edit_solution(position_use, "return 2 → pass"),
+            "return 2 → pass",
         ),
         Mistake(
             "gap-not-tested",
             "distances never changed",
             "it never changes the distance of the attended row, so it cannot "
             "distinguish a distance from a row",
-            edit_solution(position_use, "return 3 if → return 0 if"),
+            "return 3 if → return 0 if",
         ),
         Mistake(
             "gap-in-the-past",
             "gap before the attended key",
             "its gap lies before the attended key, so the distance from the "
             "query to this key stays the same",
-            edit_solution(
-                position_use,
-                "2 * positions) else → "
-                "positions + 60 * (positions >= key)) else",
-            ),
+            "2 * positions) else → positions + 60 * (positions >= key)) else",
         ),
         Mistake(
             "both-at-once",
             "word and positions changed at once",
             "it replaces the word and moves the positions in one input; if the "
             "weight changes, this does not show which of them was the reason",
-            edit_solution(
-                position_use,
+            (
                 "attends(words, positions + 100) → "
                 "attends(other, positions + 100)",
                 "return 2 → pass",
@@ -179,8 +174,7 @@ check_position_use = Exercise(
             "weights compared exactly",
             "it compares weights exactly, and they change a little; compare "
             "which key gets the largest weight",
-            edit_solution(
-                position_use,
+            (
                 "key = → found = head(words, positions)\n    key =",
                 "head(words, positions)[key].item() > 0.5 → "
                 "torch.equal(head(words, positions), found)",
@@ -190,18 +184,14 @@ check_position_use = Exercise(
             "shift-only",
             "only a common shift tried",
             "it only moves all positions; distance, word and row stay the same",
-            edit_solution(
-                position_use, "return 2 → pass", "return 3 if → return 0 if"
-            ),
+            ("return 2 → pass", "return 3 if → return 0 if"),
         ),
         Mistake(
             "words-only",
             "only words replaced",
             "it only replaces the word; distance, position and row stay the "
             "same",
-            edit_solution(
-                position_use, "return 1 → pass", "return 3 if → return 0 if"
-            ),
+            ("return 1 → pass", "return 3 if → return 0 if"),
         ),
         Mistake(
             "absolute-and-relative-confused",

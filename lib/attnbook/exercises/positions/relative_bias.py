@@ -7,10 +7,7 @@ Source: the clipped distance of Shaw et al. (2018), section 3.2,
 Axes: H heads, T queries, S keys (as many), reach
 """
 
-from collections.abc import Callable
-
 import torch
-from torch import Tensor
 
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.inputs import (
@@ -46,35 +43,7 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
     )
 
 
-def look_up_bias(
-    index: Callable[[Tensor, int], Tensor],
-    then: Callable[[Tensor], Tensor] = lambda bias: bias,
-) -> Callable:
-    """Return a bias out of a table, with another index.
-
-    Args:
-        index: the column, from s - t and reach.
-        then: what happens to the bias.
-    """
-
-    def answer(table, T, S):
-        away = torch.arange(S) - torch.arange(T)[:, None]
-        return then(table[:, index(away, table.shape[-1] // 2)])
-
-    return answer
-
-
-def clip_distance(away: torch.Tensor, reach: int) -> torch.Tensor:
-    """Return the right column."""
-    return away.clamp(-reach, reach) + reach
-
-
-def mask_clipped_distances(table: torch.Tensor, T: int, S: int) -> torch.Tensor:
-    """Return no bias at all for keys beyond reach."""
-    away = (torch.arange(S) - torch.arange(T)[:, None]).abs()
-    bias = look_up_bias(clip_distance)(table, T, S)
-    return bias.masked_fill(away > table.shape[-1] // 2, 0.0)
-
+INDEX = "away.clamp(-reach, reach) + reach"
 
 check_relative_bias = Exercise(
     title="relative position bias",
@@ -92,132 +61,116 @@ check_relative_bias = Exercise(
             "distance with the wrong sign",
             "the distance is computed as t - s, which exchanges the keys "
             "before and after the query; it should be s - t",
-            look_up_bias(lambda away, reach: clip_distance(-away, reach)),
+            "away.clamp → (-away).clamp",
         ),
         Mistake(
             "no-clip",
             "distances not clipped",
             "distances beyond `reach` are not clipped, so they index outside "
             "the table or from its end",
-            look_up_bias(lambda away, reach: away + reach),
+            ".clamp(-reach, reach) → ",
         ),
         Mistake(
             "wrapped",
             "distances wrap around",
             "distances beyond `reach` wrap around to the other end of the "
             "table; they should be clipped",
-            look_up_bias(lambda away, reach: (away + reach) % (2 * reach + 1)),
+            f"{INDEX} → (away + reach) % columns",
         ),
         Mistake(
             "no-offset",
             "no offset",
             "the distances are used as indices without adding `reach`, so "
             "negative ones silently index from the end of the table",
-            look_up_bias(lambda away, reach: away.clamp(-reach, reach)),
+            " + reach] → ]",
         ),
         Mistake(
             "clipped-too-late",
             "clipped after the offset",
             "the distance is clipped to ±reach after `reach` was added; it "
             "should be clipped before",
-            look_up_bias(
-                lambda away, reach: (away + reach).clamp(-reach, reach)
-            ),
+            f"{INDEX} → (away + reach).clamp(-reach, reach)",
         ),
         Mistake(
             "one-side-clipped",
             "clipped on one side",
             "distances are clipped on one side only, so those far before the "
             "query index from the end of the table or outside it",
-            look_up_bias(lambda away, reach: away.clamp(max=reach) + reach),
+            "clamp(-reach, reach) → clamp(max=reach)",
         ),
         Mistake(
             "clipped-too-early",
             "clipped one too early",
             "distances are clipped to ±(reach - 1), so the first and last "
             "columns of the table are never used",
-            look_up_bias(
-                lambda away, reach: (
-                    away.clamp(1 - max(reach, 1), max(reach, 1) - 1) + reach
-                )
-            ),
+            "clamp(-reach, reach) "
+            "→ clamp(1 - max(reach, 1), max(reach, 1) - 1)",
         ),
         Mistake(
             "zero-beyond",
             "zero beyond reach",
             "keys beyond `reach` get the bias 0; they should get the bias of "
             "the largest distance",
-            mask_clipped_distances,
+            f"{INDEX}] → {INDEX}].masked_fill(away.abs() > reach, 0.0)",
         ),
         Mistake(
             "symmetric",
             "sign of the distance lost",
             "keys before and after the query get the same bias: the "
             "distance has lost its sign",
-            look_up_bias(lambda away, reach: clip_distance(away.abs(), reach)),
+            "away.clamp → away.abs().clamp",
         ),
         Mistake(
             "past-only",
             "later keys not distinguished",
             "all keys after the query get the bias of distance 0",
-            look_up_bias(
-                lambda away, reach: clip_distance(away.clamp(max=0), reach)
-            ),
+            "away.clamp → away.clamp(max=0).clamp",
         ),
         Mistake(
             "future-only",
             "earlier keys not distinguished",
             "all keys before the query get the bias of distance 0",
-            look_up_bias(
-                lambda away, reach: clip_distance(away.clamp(min=0), reach)
-            ),
+            "away.clamp → away.clamp(min=0).clamp",
         ),
         Mistake(
             "by-key",
             "absolute instead of relative position",
             "the bias depends on the position of the key alone; it should "
             "depend on its distance from the query",
-            look_up_bias(
-                lambda away, reach: clip_distance(
-                    away[:1].expand_as(away), reach
-                )
-            ),
+            "away.clamp → away[:1].expand_as(away).clamp",
         ),
         Mistake(
             "heads-last",
             "axis of heads last",
             "the axis of heads comes last; the shape should be (heads, T, S)",
-            look_up_bias(clip_distance, lambda bias: bias.permute(1, 2, 0)),
+            f"{INDEX}] → {INDEX}].permute(1, 2, 0)",
         ),
         Mistake(
             "first-head-only",
             "first head for all",
             "every head gets the bias of the first one",
-            look_up_bias(clip_distance, lambda bias: bias[:1].expand_as(bias)),
+            "table[:, → table[:1].expand_as(table)[:,",
         ),
         Mistake(
             "softmaxed",
             "weights instead of a bias",
             "the softmax has already been applied: these are weights, and the "
             "exercise asks for the bias",
-            look_up_bias(clip_distance, lambda bias: bias.softmax(-1)),
+            f"{INDEX}] → {INDEX}].softmax(-1)",
         ),
         Mistake(
             "scaled",
             "unneeded scale",
             "the bias is divided by the root of the number of distances; the "
             "table's entries should be used unchanged",
-            lambda table, T, S: (
-                look_up_bias(clip_distance)(table, T, S)
-                / table.shape[-1] ** 0.5
-            ),
+            f"{INDEX}] → {INDEX}] / columns**0.5",
         ),
         Mistake(
             "batch-axis",
             "extra batch axis",
             "there is an extra axis of length 1; the shape should be (heads, "
             "T, S)",
-            look_up_bias(clip_distance, lambda bias: bias[None]),
+            f"{INDEX}] → {INDEX}][None]",
         ),
     ),
 )

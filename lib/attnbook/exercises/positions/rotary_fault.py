@@ -11,7 +11,6 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from attnbook.exercises.edit import edit_solution
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.faults import describe_fault, list_number_mistakes
 from attnbook.exercises.inputs import shuffle_cases
@@ -154,24 +153,21 @@ check_rotary_fault = Exercise(
             "only small positions tried",
             "it tries only small positions; clamped positions are equal only "
             "beyond the limit",
-            edit_solution(
-                rotary_fault,
-                "at(1000, 0), at(1001, 0) → at(100, 0), at(101, 0)",
-            ),
+            "at(1000, 0), at(1001, 0) → at(100, 0), at(101, 0)",
         ),
         Mistake(
             "layout-not-tested",
             "pairs of columns not tested",
             "it does not test which columns form a pair; with every pairing, "
             "the scores depend only on the distance. Try unit vectors",
-            edit_solution(rotary_fault, "return 3 if → return 0 if"),
+            "return 3 if → return 0 if",
         ),
         Mistake(
             "one-side-only",
             "position of the query not tested",
             "it tests only whether the position of the key matters; the "
             "position of the query may be unused as well",
-            edit_solution(rotary_fault, "equal(at(0, 5), at(9, 5)) → False"),
+            "equal(at(0, 5), at(9, 5)) → False",
         ),
         Mistake(
             "equal-positions-only",
@@ -193,18 +189,14 @@ check_rotary_fault = Exercise(
             "it concludes opposite directions from every change of the scores "
             "under a common shift; clamped positions change the scores as "
             "well",
-            edit_solution(
-                rotary_fault,
-                "equal(at(5, 2), at(2, 5)) → "
-                "not equal(at(5, 2), at(1005, 1002))",
-            ),
+            "equal(at(5, 2), at(2, 5)) → not equal(at(5, 2), at(1005, 1002))",
         ),
         Mistake(
             "exact-comparison",
             "scores compared exactly",
             "it compares scores exactly, and rounding makes equal scores "
             "differ in the last digits",
-            edit_solution(rotary_fault, "atol=1e-3 → rtol=0, atol=0"),
+            "atol=1e-3 → rtol=0, atol=0",
         ),
         Mistake(
             "shapes-only",

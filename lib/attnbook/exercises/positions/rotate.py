@@ -9,7 +9,6 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from attnbook.exercises.edit import edit_solution
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.inputs import (
     cast,
@@ -116,8 +115,7 @@ check_rotate = Exercise(
             "halves paired",
             "column i is paired with column i + D / 2, as in GPT-NeoX and "
             "Llama; here adjacent columns are pairs, as in the paper",
-            edit_solution(
-                rotate,
+            (
                 "x[..., 0::2], x[..., 1::2] → x.chunk(2, dim=-1)",
                 "torch.stack(pair, dim=-1).flatten(-2) "
                 "→ torch.cat(pair, dim=-1)",
@@ -128,20 +126,14 @@ check_rotate = Exercise(
             "result not interleaved",
             "adjacent columns are rotated, but the results are concatenated "
             "as two halves; they should be interleaved again",
-            edit_solution(
-                rotate,
-                "torch.stack(pair, dim=-1).flatten(-2) "
-                "→ torch.cat(pair, dim=-1)",
-            ),
+            "torch.stack(pair, dim=-1).flatten(-2) → torch.cat(pair, dim=-1)",
         ),
         Mistake(
             "split-by-halves",
             "halves rotated, result interleaved",
             "the two halves are rotated as pairs, but the result is "
             "interleaved; split and join should use the same pairs",
-            edit_solution(
-                rotate, "x[..., 0::2], x[..., 1::2] → x.chunk(2, dim=-1)"
-            ),
+            "x[..., 0::2], x[..., 1::2] → x.chunk(2, dim=-1)",
         ),
         Mistake(
             "pairings-mixed",
@@ -168,112 +160,97 @@ check_rotate = Exercise(
             "rotation in the opposite direction",
             "every pair is rotated in the opposite direction; check both "
             "signs against the rotation matrix",
-            edit_solution(rotate, "angle = positions → angle = -positions"),
+            "angle = positions → angle = -positions",
         ),
         Mistake(
             "reflected",
             "not a rotation",
             "a sign is wrong: this is not a rotation, because it changes the "
             "length of the vectors",
-            edit_solution(rotate, "cosine - odd → cosine + odd"),
+            "cosine - odd → cosine + odd",
         ),
         Mistake(
             "sine-for-cosine",
             "sine and cosine swapped",
             "sine and cosine are swapped: the vector at position 0 should not "
             "be rotated",
-            edit_solution(rotate, "sine, cosine = → cosine, sine ="),
+            "sine, cosine = → cosine, sine =",
         ),
         Mistake(
             "cosine-only",
             "sines missing",
             "the columns are multiplied by the cosines only; the sines are "
             "missing",
-            edit_solution(
-                rotate,
-                " - odd * sine → ",
-                "even * sine + odd * cosine → odd * cosine",
-            ),
+            (" - odd * sine → ", "even * sine + odd * cosine → odd * cosine"),
         ),
         Mistake(
             "offset-ignored",
             "given positions not used",
             "the positions are counted from 0; use the given ones, which need "
             "not start there",
-            edit_solution(
-                rotate,
-                "positions[:, None] → torch.arange(len(positions))[:, None]",
-            ),
+            "positions[:, None] → torch.arange(len(positions))[:, None]",
         ),
         Mistake(
             "start-only",
             "only the first position used",
             "only the first position is used and the others are counted from "
             "it; the given positions may have gaps",
-            edit_solution(
-                rotate,
-                "positions[:, None] "
-                "→ (positions[0] + torch.arange(len(positions)))[:, None]",
-            ),
+            "positions[:, None] "
+            "→ (positions[0] + torch.arange(len(positions)))[:, None]",
         ),
         Mistake(
             "counted-from-one",
             "positions counted from 1",
             "1 is added to the positions; the vector at position 0 should not "
             "be rotated",
-            edit_solution(
-                rotate, "positions[:, None] → (positions + 1)[:, None]"
-            ),
+            "positions[:, None] → (positions + 1)[:, None]",
         ),
         Mistake(
             "base-ignored",
             "base not used",
             "the base is always 10000, whatever `base` is",
-            edit_solution(rotate, "base ** → 10000.0 **"),
+            "base ** → 10000.0 **",
         ),
         Mistake(
             "base-10",
             "base 10",
             "the default base is 10; it should be 10000",
-            edit_solution(rotate, "base ** → 10.0 **"),
+            "base ** → 10.0 **",
         ),
         Mistake(
             "exponent-by-pair",
             "exponent i / D instead of 2i / D",
             "the exponent of pair i is i / D, so the exponents end near 1/2; "
             "it should be 2i / D",
-            edit_solution(rotate, "/ D) → / D / 2)"),
+            "/ D) → / D / 2)",
         ),
         Mistake(
             "wavelength-for-frequency",
             "multiplied instead of divided",
             "the positions are multiplied by base^(2i / D); they should be "
             "divided by it",
-            edit_solution(rotate, "** - → ** "),
+            "** - → ** ",
         ),
         Mistake(
             "slow-first",
             "frequencies in reverse order",
             "the frequencies are in reverse order: the first pair should have "
             "the highest one",
-            edit_solution(rotate, "/ D) → / D).flip(0)"),
+            "/ D) → / D).flip(0)",
         ),
         Mistake(
             "one-frequency",
             "one frequency for all pairs",
             "all pairs are rotated by the same angle",
-            edit_solution(rotate, "/ D) → / D * 0)"),
+            "/ D) → / D * 0)",
         ),
         Mistake(
             "angles-in-half",
             "angles in half precision",
             "the angles are computed in the dtype of `x`: in half precision, "
             "distant positions become equal",
-            edit_solution(
-                rotate,
-                "positions[:, None] * steps "
-                "→ positions[:, None].to(x.dtype) * steps.to(x.dtype)",
-            ),
+            "positions[:, None] * steps "
+            "→ positions[:, None].to(x.dtype) * steps.to(x.dtype)",
         ),
         Mistake(
             "added",

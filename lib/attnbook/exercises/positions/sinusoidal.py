@@ -8,7 +8,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from attnbook.exercises.edit import edit_solution
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.inputs import draw_integers
 
@@ -70,25 +69,20 @@ check_sinusoidal = Exercise(
             "sines and cosines not interleaved",
             "all sines come first, then all cosines; they should be "
             "interleaved",
-            edit_solution(
-                sinusoidal, "torch.stack → torch.cat", ".flatten(1) → "
-            ),
+            ("torch.stack → torch.cat", ".flatten(1) → "),
         ),
         Mistake(
             "cosine-first",
             "sine and cosine swapped",
             "sine and cosine are swapped: the even columns should be sines",
-            edit_solution(
-                sinusoidal,
-                "angle.sin(), angle.cos() → angle.cos(), angle.sin()",
-            ),
+            "angle.sin(), angle.cos() → angle.cos(), angle.sin()",
         ),
         Mistake(
             "exponent-by-pair",
             "exponent i / width instead of 2i / width",
             "the exponent of pair i is i / width; it should be 2i / width, so "
             "that the exponents range from 0 to nearly 1",
-            edit_solution(sinusoidal, "/ width) → / width / 2)"),
+            "/ width) → / width / 2)",
         ),
         Mistake(
             "exponent-by-column",
@@ -102,53 +96,47 @@ check_sinusoidal = Exercise(
             "last exponent equal to 1",
             "the last exponent is 1, as in the Tensor2Tensor code; in the "
             "paper's formula, it is 1 - 2 / width",
-            edit_solution(
-                sinusoidal,
-                "(torch.arange(0, width, 2) / width) "
-                "→ torch.linspace(0, 1, width // 2)",
-            ),
+            "(torch.arange(0, width, 2) / width) "
+            "→ torch.linspace(0, 1, width // 2)",
         ),
         Mistake(
             "exponent-floored",
             "integer division",
             "the exponents are computed with `//`, which makes all of them 0",
-            edit_solution(sinusoidal, "/ width) → // width)"),
+            "/ width) → // width)",
         ),
         Mistake(
             "wavelength-for-frequency",
             "multiplied instead of divided",
             "the positions are multiplied by base^(2i / width); they should "
             "be divided by it",
-            edit_solution(sinusoidal, "** - → ** "),
+            "** - → ** ",
         ),
         Mistake(
             "slow-first",
             "frequencies in reverse order",
             "the frequencies are in reverse order: the first pair should have "
             "the highest one",
-            edit_solution(sinusoidal, "/ width) → / width).flip(0)"),
+            "/ width) → / width).flip(0)",
         ),
         Mistake(
             "base-1000",
             "base 1000",
             "the base is 1000; it should be 10000, as in the paper",
-            edit_solution(sinusoidal, "10000.0 → 1000.0"),
+            "10000.0 → 1000.0",
         ),
         Mistake(
             "counted-from-one",
             "positions counted from 1",
             "the positions are counted from 1; they should be counted from 0",
-            edit_solution(
-                sinusoidal, "torch.arange(length) → torch.arange(1, length + 1)"
-            ),
+            "torch.arange(length) → torch.arange(1, length + 1)",
         ),
         Mistake(
             "angles-in-half",
             "angles in half precision",
             "positions and angles are computed in half precision, which has "
             "only 11 significant bits",
-            edit_solution(
-                sinusoidal,
+            (
                 "[:, None] * steps → .half()[:, None] * steps.half()",
                 "flatten(1) → flatten(1).float()",
             ),
@@ -158,45 +146,45 @@ check_sinusoidal = Exercise(
             "angles multiplied by 2π",
             "the angles are multiplied by 2π; the angle of the first pair "
             "should grow by 1 radian for each position",
-            edit_solution(sinusoidal, "* steps → * steps * 2 * torch.pi"),
+            "* steps → * steps * 2 * torch.pi",
         ),
         Mistake(
             "degrees",
             "degrees instead of radians",
             "the angles are taken as degrees; they should be radians",
-            edit_solution(sinusoidal, "* steps → * steps * torch.pi / 180"),
+            "* steps → * steps * torch.pi / 180",
         ),
         Mistake(
             "sine-only",
             "sines only",
             "every column is a sine; the odd columns should be cosines",
-            edit_solution(sinusoidal, "angle.cos() → angle.sin()"),
+            "angle.cos() → angle.sin()",
         ),
         Mistake(
             "sine-sign",
             "wrong sign of the sines",
             "the sines have the wrong sign",
-            edit_solution(sinusoidal, "angle.sin() → -angle.sin()"),
+            "angle.sin() → -angle.sin()",
         ),
         Mistake(
             "transposed",
             "transposed",
             "the result is transposed: the positions should be the rows",
-            edit_solution(sinusoidal, "flatten(1) → flatten(1).T"),
+            "flatten(1) → flatten(1).T",
         ),
         Mistake(
             "batch-axis",
             "extra batch axis",
             "there is an extra axis of length 1; the shape should be (length, "
             "width)",
-            edit_solution(sinusoidal, "flatten(1) → flatten(1)[None]"),
+            "flatten(1) → flatten(1)[None]",
         ),
         Mistake(
             "double-precision",
             "double precision",
             "the encodings are in double precision, which would convert the "
             "embeddings to double precision",
-            edit_solution(sinusoidal, "flatten(1) → flatten(1).double()"),
+            "flatten(1) → flatten(1).double()",
         ),
     ),
 )

@@ -6,13 +6,10 @@ Axes: B batch, T positions, C model width, H heads, D = C / H width of a head
 """
 
 import copy
-from collections.abc import Callable
 from typing import Any
 
 import torch
 
-from attnbook.attention.grouped_query import GroupedQueryAttention
-from attnbook.exercises.edit import edit_solution
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.inputs import draw_integers, draw_normal
 from attnbook.models.modern_decoder import DecoderConfig, ModernDecoder
@@ -72,77 +69,6 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
     )
 
 
-def change_layer(change: Callable) -> Callable:
-    """Return an answer that changes a layer in a copy of the model.
-
-    Args:
-        change: gets the attention layer, the head, and the head's width.
-    """
-
-    def answer(model, layer, head):
-        ablated = copy.deepcopy(model)
-        attention = ablated.blocks[layer].attention
-        with torch.no_grad():
-            width = attention.output.in_features // attention.heads
-            change(attention, head, width)
-        return ablated
-
-    return answer
-
-
-def zero_values(
-    attention: GroupedQueryAttention, head: int, width: int
-) -> None:
-    """Set the values to zero that the head uses, and its group with it."""
-    group = head * attention.groups // attention.heads
-    attention.value.weight[group * width : (group + 1) * width] = 0.0
-
-
-def zero_rows(attention: GroupedQueryAttention, head: int, width: int) -> None:
-    """Set rows of the output projection to zero instead of columns."""
-    attention.output.weight[head * width : (head + 1) * width] = 0.0
-
-
-def zero_queries(
-    attention: GroupedQueryAttention, head: int, width: int
-) -> None:
-    """Set the head's queries to zero, so that its weights are uniform."""
-    attention.query.weight[head * width : (head + 1) * width] = 0.0
-
-
-def zero_interleaved(
-    attention: GroupedQueryAttention, head: int, width: int
-) -> None:
-    """Set every H-th column to zero, as if heads were interleaved."""
-    attention.output.weight[:, head :: attention.heads] = 0.0
-
-
-def keep_only(attention: GroupedQueryAttention, head: int, width: int) -> None:
-    """Set the columns of all other heads to zero."""
-    kept = attention.output.weight[:, head * width : (head + 1) * width].clone()
-    attention.output.weight.zero_()
-    attention.output.weight[:, head * width : (head + 1) * width] = kept
-
-
-def scale_others(
-    attention: GroupedQueryAttention, head: int, width: int
-) -> None:
-    """Set the head's columns to zero, and make up for it in the others."""
-    attention.output.weight[:, head * width : (head + 1) * width] = 0.0
-    attention.output.weight *= attention.heads / max(attention.heads - 1, 1)
-
-
-def ablate_in_place(
-    model: ModernDecoder, layer: int, head: int
-) -> ModernDecoder:
-    """Change the given model and return it."""
-    attention: Any = model.blocks[layer].attention
-    with torch.no_grad():
-        width = attention.output.in_features // attention.heads
-        attention.output.weight[:, head * width : (head + 1) * width] = 0.0
-    return model
-
-
 def ablate_by_hook(
     model: ModernDecoder, layer: int, head: int
 ) -> ModernDecoder:
@@ -159,7 +85,7 @@ def ablate_by_hook(
     return model
 
 
-WIDTH = "output.in_features // attention.heads"
+ZEROED = "output.weight[:, first : first + width] = 0.0"
 
 check_ablate_head = Exercise(
     title="a model without one of its heads",
@@ -171,7 +97,7 @@ check_ablate_head = Exercise(
     draw=draw,
     allowed="Everything is allowed; `attnbook.models.head_edits` helps.",
     forbidden=frozenset(),
-    key_line="output.weight[:, first : first + width] = 0.0",
+    key_line=ZEROED,
     mistakes=(
         Mistake(
             "changed-in-place",
@@ -179,7 +105,7 @@ check_ablate_head = Exercise(
             "the weights of the given model are changed. Every later "
             "measurement of that model is then one of the ablated model; "
             "change a deep copy",
-            ablate_in_place,
+            "copy.deepcopy(model) → model",
         ),
         Mistake(
             "hook-stays",
@@ -193,7 +119,7 @@ check_ablate_head = Exercise(
             "nothing removed",
             "the returned model computes the same as the given one: the head "
             "still contributes",
-            edit_solution(ablate_head, "= 0.0 → *= 1.0"),
+            "= 0.0 → *= 1.0",
         ),
         Mistake(
             "rows",
@@ -201,13 +127,13 @@ check_ablate_head = Exercise(
             "rows of the output projection are set to zero. They belong to "
             "columns of the layer's output; the head's output enters "
             "through columns of the matrix",
-            change_layer(zero_rows),
+            "weight[:, first → weight[first",
         ),
         Mistake(
             "whole-layer",
             "all heads of the layer removed",
             "all heads of the layer are removed",
-            edit_solution(ablate_head, "first : first + width → :"),
+            "first : first + width → :",
         ),
         Mistake(
             "all-layers",
@@ -220,60 +146,60 @@ check_ablate_head = Exercise(
             "previous-head",
             "heads counted from 1",
             "the head before is removed: heads are counted from 0",
-            edit_solution(
-                ablate_head,
-                "head * width → (head - 1) % attention.heads * width",
-            ),
+            "head * width → (head - 1) % attention.heads * width",
         ),
         Mistake(
             "previous-layer",
             "layers counted from 1",
             "the head is removed in the layer before: layers are counted from "
             "0",
-            edit_solution(ablate_head, "[layer] → [layer - 1]"),
+            "[layer] → [layer - 1]",
         ),
         Mistake(
             "interleaved",
             "columns of all heads mixed",
             "every H-th column is set to zero, so that each head loses some of "
             "its columns. The columns of one head lie side by side",
-            change_layer(zero_interleaved),
+            "first : first + width → head :: attention.heads",
         ),
         Mistake(
             "uniform-weights",
             "uniform weights instead of no output",
             "the head's queries or scores are set to zero. Its weights are "
             "then uniform, and it still contributes the average of the values",
-            change_layer(zero_queries),
+            "output.weight[:, first → attention.query.weight[first",
         ),
         Mistake(
             "shared-values",
             "values of the whole group removed",
             "the values are set to zero. The other heads of the group use the "
             "same values and are removed as well",
-            change_layer(zero_values),
+            (
+                "head * → head * attention.groups // attention.heads *",
+                "output.weight[:, first → attention.value.weight[first",
+            ),
         ),
         Mistake(
             "others-removed",
             "all other heads removed",
             "all other heads are removed, and the head itself is kept",
-            change_layer(keep_only),
+            f"{ZEROED} → heads = torch.arange(output.in_features) // width; "
+            "output.weight *= heads == head",
         ),
         Mistake(
             "others-scaled",
             "other heads scaled up",
             "the other heads are multiplied by H / (H - 1) to make up for the "
             "head, as dropout does; they should stay as they are",
-            change_layer(scale_others),
+            "= 0.0 → = 0.0; "
+            "output.weight *= attention.heads / max(attention.heads - 1, 1)",
         ),
         Mistake(
             "width-of-a-group",
             "width divided by the number of groups",
             "the width of a head is computed as C divided by the number of "
             "groups; it is C divided by the number of heads",
-            edit_solution(
-                ablate_head, f"{WIDTH} → output.in_features // attention.groups"
-            ),
+            "in_features // attention.heads → in_features // attention.groups",
         ),
     ),
 )

@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 
 from attnbook.diagnose.rollout import attention_rollout
-from attnbook.exercises.edit import edit_solution
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.inputs import draw_normal, to_double
 
@@ -58,39 +57,34 @@ check_attention_rollout = Exercise(
             "the layers are multiplied in the wrong order: the last layer "
             "should be leftmost, because its outputs are averages of the "
             "outputs of the layer before",
-            edit_solution(
-                attention_rollout, "mixed @ rollout → rollout @ mixed"
-            ),
+            "mixed @ rollout → rollout @ mixed",
         ),
         Mistake(
             "no-identity",
             "residual connection left out",
             "the identity for the residual connection is missing",
-            edit_solution(attention_rollout, f"{HALF} → layer"),
+            f"{HALF} → layer",
         ),
         Mistake(
             "not-renormalized",
             "rows not divided by their sums",
             "the rows are not divided by their sums. The rows of a query "
             "without keys then sum to a half",
-            edit_solution(
-                attention_rollout, " / mixed.sum(dim=-1, keepdim=True) → "
-            ),
+            " / mixed.sum(dim=-1, keepdim=True) → ",
         ),
         Mistake(
             "columns-normalized",
             "columns divided by their sums",
             "the columns are divided by their sums; it should be the rows, "
             "which belong to the queries",
-            edit_solution(attention_rollout, "dim=-1 → dim=-2"),
+            "dim=-1 → dim=-2",
         ),
         Mistake(
             "identity-not-scaled",
             "whole identity added, rows not divided",
             "the whole identity is added and the rows are not divided by their "
             "sums, so that these double in each layer",
-            edit_solution(
-                attention_rollout,
+            (
                 f"{HALF} → layer + identity",
                 " / mixed.sum(dim=-1, keepdim=True) → ",
             ),
@@ -100,56 +94,46 @@ check_attention_rollout = Exercise(
             "heads added",
             "the heads are added; it should be their mean, which has as much "
             "weight as the identity",
-            edit_solution(attention_rollout, "mean(dim=1) → sum(dim=1)"),
+            "mean(dim=1) → sum(dim=1)",
         ),
         Mistake(
             "largest-head",
             "maximum over the heads",
             "the maximum over the heads is taken; it should be their mean",
-            edit_solution(attention_rollout, "mean(dim=1) → amax(dim=1)"),
+            "mean(dim=1) → amax(dim=1)",
         ),
         Mistake(
             "first-head",
             "first head only",
             "only the first head is used; it should be the mean of all heads",
-            edit_solution(
-                attention_rollout, "weights.mean(dim=1) → weights[:, 0]"
-            ),
+            "weights.mean(dim=1) → weights[:, 0]",
         ),
         Mistake(
             "last-layer",
             "last layer only",
             "only the last layer is returned; the product of all layers is "
             "asked for",
-            edit_solution(attention_rollout, "mixed @ rollout → mixed"),
+            "mixed @ rollout → mixed",
         ),
         Mistake(
             "first-layer-missing",
             "first layer left out",
             "the first layer is missing in the product",
-            edit_solution(
-                attention_rollout,
-                "weights.mean(dim=1) → weights[1:].mean(dim=1)",
-            ),
+            "weights.mean(dim=1) → weights[1:].mean(dim=1)",
         ),
         Mistake(
             "averaged-layers",
             "layers averaged",
             "the layers are averaged; they should be multiplied, because each "
             "one works on the outputs of the layer before",
-            edit_solution(
-                attention_rollout,
-                "weights.mean(dim=1) → weights.mean(dim=(0, 1))[None]",
-            ),
+            "weights.mean(dim=1) → weights.mean(dim=(0, 1))[None]",
         ),
         Mistake(
             "elementwise",
             "elements multiplied",
             "the matrices are multiplied element by element; it should be the "
             "matrix product",
-            edit_solution(
-                attention_rollout, "mixed @ rollout → mixed * rollout"
-            ),
+            "mixed @ rollout → mixed * rollout",
         ),
         Mistake(
             "transposed",
@@ -162,8 +146,7 @@ check_attention_rollout = Exercise(
             "residual connection of the product only",
             "the identity is added once, to the product of the layers; each "
             "layer has a residual connection of its own",
-            edit_solution(
-                attention_rollout,
+            (
                 f"{HALF} → layer",
                 "return rollout → return 0.5 * rollout + 0.5 * identity",
             ),

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import torch
 
+from attnbook.exercises.edit import renumber
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.inputs import draw_integers, shuffle_cases
 
@@ -116,7 +117,6 @@ def make_design(
     *designs: Design,
     order: tuple[int, ...] = (0, 1, 3, 4, 2),
     otherwise: int = 0,
-    numbers: Callable = lambda kind: kind,
 ):
     """Return a design with other sequences.
 
@@ -125,7 +125,6 @@ def make_design(
             without any, the example and all of its positions.
         order: in which the rules are tried; the first that fits is the answer.
         otherwise: the answer if no rule fits.
-        numbers: changes the number of the rule.
     """
 
     def fits(head: Callable, rule: Head, used: Sequence[Design]) -> bool:
@@ -139,15 +138,10 @@ def make_design(
         for kind in order:
             for distance in range(1, FARTHEST + 1):
                 if fits(head, Head(KINDS[kind], distance), used):
-                    return numbers(kind)
-        return numbers(otherwise)
+                    return kind
+        return otherwise
 
     return answer
-
-
-def swap(a: int, b: int) -> Callable[[int], int]:
-    """Return a function that swaps two numbers."""
-    return lambda kind: {a: b, b: a}.get(kind, kind)
 
 
 GOOD: Design = (9, 1, 2, 3, 1, 5, 6, 2, 3, *OTHERS), (4, 7, 8, 18)
@@ -243,20 +237,20 @@ check_head_kind = Exercise(
             "induction and duplicate token confused",
             "it confuses rules 0 and 1: an induction head attends to the "
             "position after the earlier occurrence",
-            make_design(GOOD, numbers=swap(0, 1)),
+            renumber(head_kind, {0: 1, 1: 0}),
         ),
         Mistake(
             "one-and-two-tokens-swapped",
             "one and two tokens confused",
             "it confuses rules 0 and 3: after another token than before, only "
             "rule 0 finds the repeated token",
-            make_design(GOOD, numbers=swap(0, 3)),
+            renumber(head_kind, {0: 3, 3: 0}),
         ),
         Mistake(
             "counted-from-one",
             "rules counted from 1",
             "its numbers are one too high: the first rule is 0",
-            make_design(GOOD, numbers=lambda kind: kind + 1),
+            lambda *given: head_kind(*given) + 1,
         ),
         Mistake(
             "always-induction",

@@ -6,8 +6,6 @@ Source: induction heads: Elhage et al. (2021),
 Axes: H heads, T positions
 """
 
-from collections.abc import Callable
-
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
@@ -61,11 +59,6 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
     )
 
 
-def score_marked(mark: Callable[[Tensor], Tensor]) -> Callable:
-    """Return a score of the weight on keys that are marked, from the ids."""
-    return lambda weights, ids: score_pattern(weights, mark(ids))
-
-
 def mark_most_recent(ids: Tensor) -> Tensor:
     """Return True only after the last earlier occurrence of a token."""
     marked = mark_induction(ids)
@@ -90,11 +83,6 @@ def mark_next_token(ids: Tensor) -> Tensor:
     return (following[:, None] == ids).tril(-1)
 
 
-def mark_other_positions(ids: Tensor) -> Tensor:
-    """Return True as it should be, but never at the query's own position."""
-    return mark_induction(ids).tril(-1)
-
-
 def score_later(weights: Tensor, ids: Tensor) -> Tensor:
     """Return the mean weight after other occurrences, later ones too."""
     same = (ids[:, None] == ids).fill_diagonal_(False)
@@ -104,21 +92,10 @@ def score_later(weights: Tensor, ids: Tensor) -> Tensor:
     return total / scored.sum().clamp(min=1)
 
 
-def average_over_positions(weights: Tensor, ids: Tensor) -> Tensor:
-    """Return the score divided by T, whether a token occurred before or not."""
-    marked = mark_induction(ids)
-    return score_induction(weights, ids) * marked.any(-1).sum() / len(ids)
-
-
 def average_over_keys(weights: Tensor, ids: Tensor) -> Tensor:
     """Return the mean weight of one marked key."""
     marked = mark_induction(ids)
     return (weights * marked).sum((1, 2)) / marked.sum().clamp(min=1)
-
-
-def add_weights(weights: Tensor, ids: Tensor) -> Tensor:
-    """Return the sum over all positions, without a mean."""
-    return (weights * mark_induction(ids)).sum((1, 2))
 
 
 def divide_by_none(weights: Tensor, ids: Tensor) -> Tensor:
@@ -133,6 +110,9 @@ def count_largest(weights: Tensor, ids: Tensor) -> Tensor:
     one.scatter_(-1, weights.argmax(-1, keepdim=True), 1.0)
     return score_induction(one, ids)
 
+
+MARKED = "mark_induction(ids)"
+SCORE = f"score_pattern(weights, {MARKED})"
 
 check_induction_score = Exercise(
     title="the induction score of each head",
@@ -153,42 +133,42 @@ check_induction_score = Exercise(
             "the weight on earlier occurrences of the token is counted, which "
             "is the duplicate-token score; the position after each earlier "
             "occurrence counts",
-            score_marked(mark_duplicate_tokens),
+            "mark_induction → mark_duplicate_tokens",
         ),
         Mistake(
             "token-before",
             "weight on the position before",
             "the weight on the position before an earlier occurrence is "
             "counted; it should be the position after it",
-            score_marked(mark_token_before),
+            "mark_induction → mark_token_before",
         ),
         Mistake(
             "most-recent-only",
             "only the last earlier occurrence",
             "only the last earlier occurrence counts; the weights on the "
             "positions after all earlier occurrences should be added",
-            score_marked(mark_most_recent),
+            "mark_induction → mark_most_recent",
         ),
         Mistake(
             "first-only",
             "only the first occurrence",
             "only the first occurrence counts; the weights on the positions "
             "after all earlier occurrences should be added",
-            score_marked(mark_oldest),
+            "mark_induction → mark_oldest",
         ),
         Mistake(
             "transposed",
             "queries and keys swapped",
             "the axes of queries and keys are swapped: `weights[h, t, s]` is "
             "the weight that position t gives to position s",
-            lambda weights, ids: score_induction(weights.mT, ids),
+            "weights, → weights.mT,",
         ),
         Mistake(
             "all-positions-in-mean",
             "mean over all positions",
             "the sum is divided by the number of all positions; only those "
             "count whose token occurred before",
-            average_over_positions,
+            f"{SCORE} → (weights * {MARKED}).sum((1, 2)) / len(ids)",
         ),
         Mistake(
             "mean-over-keys",
@@ -202,7 +182,7 @@ check_induction_score = Exercise(
             "sum instead of mean",
             "the weights of all positions are added; return their mean over "
             "the positions whose token occurred before",
-            add_weights,
+            f"{SCORE} → (weights * {MARKED}).sum((1, 2))",
         ),
         Mistake(
             "empty-mean",
@@ -217,7 +197,7 @@ check_induction_score = Exercise(
             "a position's weight on itself is left out. After a token that is "
             "repeated directly, the position itself follows an earlier "
             "occurrence",
-            score_marked(mark_other_positions),
+            f"{MARKED} → {MARKED}.tril(-1)",
         ),
         Mistake(
             "later-occurrences",
@@ -232,16 +212,14 @@ check_induction_score = Exercise(
             "the weight on earlier occurrences of the token that comes next is "
             "counted. A causal head cannot know that token; look up the "
             "current one, and shift by one position",
-            score_marked(mark_next_token),
+            "mark_induction → mark_next_token",
         ),
         Mistake(
             "heads-averaged",
             "heads averaged first",
             "the heads are averaged before they are scored, so that all get "
             "the same score",
-            lambda weights, ids: score_induction(
-                weights.mean(0, keepdim=True).expand_as(weights), ids
-            ),
+            "weights, → weights.mean(0, keepdim=True).expand_as(weights),",
         ),
         Mistake(
             "largest-weight",

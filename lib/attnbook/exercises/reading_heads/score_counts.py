@@ -6,7 +6,6 @@ Source: repeated blocks of random tokens: Olsson et al. (2022),
 
 import torch
 
-from attnbook.exercises.edit import edit_solution
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.inputs import draw_integers, shuffle_cases
 
@@ -93,47 +92,41 @@ check_score_counts = Exercise(
             "all positions counted",
             "the first count is that of all positions; it should be that of "
             "the positions whose token occurred before",
-            edit_solution(score_counts, "if found] → if True]"),
+            "if found] → if True]",
         ),
         Mistake(
             "one-block-scored",
             "only one repeated block counted",
             "the first count is at most one block; the tokens of every copy "
             "after the first occurred before",
-            edit_solution(
-                score_counts, "len(scored) → min(len(scored), block)"
-            ),
+            "len(scored) → min(len(scored), block)",
         ),
         Mistake(
             "swapped",
             "induction and duplicate tokens swapped",
             "the counts of induction and of duplicate tokens are swapped: an "
             "induction head attends to the token after the earlier occurrence",
-            edit_solution(
-                score_counts, "induction, duplicate, → duplicate, induction,"
-            ),
+            "induction, duplicate, → duplicate, induction,",
         ),
         Mistake(
             "token-before-the-earlier",
             "token before the earlier occurrence",
             "the position before an earlier occurrence is counted for "
             "induction; it should be the position after it",
-            edit_solution(score_counts, "attended[t] - 1 → attended[t] + 1"),
+            "attended[t] - 1 → attended[t] + 1",
         ),
         Mistake(
             "last-occurrence-only",
             "only the last earlier occurrence",
             "only the last earlier occurrence counts; all earlier occurrences "
             "should",
-            edit_solution(
-                score_counts, f"{EARLIER} → if ids[s] == x][-1:] for"
-            ),
+            f"{EARLIER} → if ids[s] == x][-1:] for",
         ),
         Mistake(
             "first-occurrence-only",
             "only the first occurrence",
             "only the first occurrence counts; all earlier occurrences should",
-            edit_solution(score_counts, f"{EARLIER} → if ids[s] == x][:1] for"),
+            f"{EARLIER} → if ids[s] == x][:1] for",
         ),
         Mistake(
             "all-copies-or-none",
@@ -147,7 +140,7 @@ check_score_counts = Exercise(
             "own-position",
             "own position as an earlier occurrence",
             "a position is counted as an earlier occurrence of its own token",
-            edit_solution(score_counts, "range(t) if → range(t + 1) if"),
+            "range(t) if → range(t + 1) if",
         ),
         Mistake(
             "start-forgotten",
@@ -155,27 +148,21 @@ check_score_counts = Exercise(
             "positions with fewer positions before them than the distance are "
             "left out. There, the head attends to position 0, which may be one "
             "of those that count",
-            edit_solution(
-                score_counts,
-                "max(t - distance, 0) → t - distance if t >= distance else -9",
-            ),
+            "max(t - distance, 0) → t - distance if t >= distance else -9",
         ),
         Mistake(
             "position-0-has-one-before",
             "token before position 0",
             "position 0 is counted in the last count; it has no token before "
             "it",
-            edit_solution(score_counts, "s == t - 1 → s == max(t - 1, 0)"),
+            "s == t - 1 → s == max(t - 1, 0)",
         ),
         Mistake(
             "previous-of-scored",
             "last count of repeated tokens only",
             "the last count is limited to positions whose token occurred "
             "before; it should be that of all positions",
-            edit_solution(
-                score_counts,
-                "(attended)) → (attended) if t in scored)",
-            ),
+            "(attended)) → (attended) if t in scored)",
         ),
         Mistake(
             "tokens-before-ignored",

@@ -8,7 +8,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from attnbook.exercises.edit import edit_solution
 from attnbook.exercises.exercise import ATTENTION, Case, Exercise, Mistake
 from attnbook.exercises.inputs import draw_integers, draw_normal, to_double
 from attnbook.exercises.scaled_dot_product.weights import weights
@@ -99,67 +98,62 @@ check_gradient = Exercise(
             "no-average",
             "average not subtracted",
             "the weighted average of the weights' gradients is not subtracted",
-            edit_solution(gradient, "(dweights - average) → dweights"),
+            "(dweights - average) → dweights",
         ),
         Mistake(
             "entry-by-entry",
             "softmax treated as elementwise",
             "the softmax is differentiated as an elementwise function, w(1 - "
             "w); each weight depends on every score",
-            edit_solution(
-                gradient, "w * (dweights - average) → w * (1 - w) * dweights"
-            ),
+            "w * (dweights - average) → w * (1 - w) * dweights",
         ),
         Mistake(
             "no-softmax",
             "softmax gradient skipped",
             "the gradient of the softmax is skipped: the gradient of the "
             "weights is used as that of the scores",
-            edit_solution(gradient, "w * (dweights - average) → dweights"),
+            "w * (dweights - average) → dweights",
         ),
         Mistake(
             "no-weight",
             "not multiplied by the weights",
             "the difference from the average is not multiplied by the weights",
-            edit_solution(gradient, "w * (dweights → (dweights"),
+            "w * (dweights → (dweights",
         ),
         Mistake(
             "plain-mean",
             "plain mean subtracted",
             "the plain mean is subtracted; it should be the average weighted "
             "by the weights",
-            edit_solution(gradient, "(w * dweights).sum( → dweights.mean("),
+            "(w * dweights).sum( → dweights.mean(",
         ),
         Mistake(
             "wrong-axis",
             "average over the queries",
             "the average is taken over the queries; it should be taken over "
             "the keys, for each query",
-            edit_solution(gradient, "sum(dim=-1 → sum(dim=-2"),
+            "sum(dim=-1 → sum(dim=-2",
         ),
         Mistake(
             "no-scale",
             "no 1/√D in the gradients",
             "the gradients lack the factor 1/√D, which belongs to both "
             "`dquery` and `dkey`",
-            edit_solution(gradient, "average) * scale → average)"),
+            "average) * scale → average)",
         ),
         Mistake(
             "key-unscaled",
             "dkey not scaled",
             "`dquery` is scaled, but `dkey` is not; the factor 1/√D belongs "
             "to both",
-            edit_solution(
-                gradient,
-                "dscores.transpose(-2, -1) @ query "
-                "→ dscores.transpose(-2, -1) @ query / scale",
-            ),
+            "dscores.transpose(-2, -1) @ query "
+            "→ dscores.transpose(-2, -1) @ query / scale",
         ),
         Mistake(
             "scaled-twice",
             "scaled twice",
             "the gradients contain the factor 1/√D twice",
-            edit_solution(gradient, "* scale → * scale**2"),
+            "* scale → * scale**2",
         ),
         Mistake(
             "unscaled-attention",
@@ -172,16 +166,14 @@ check_gradient = Exercise(
             "dkey not transposed",
             "`dkey` is summed over the keys; it should be summed over the "
             "queries",
-            edit_solution(
-                gradient, "dscores.transpose(-2, -1) @ query → dscores @ query"
-            ),
+            "dscores.transpose(-2, -1) @ query → dscores @ query",
         ),
         Mistake(
             "value-untransposed",
             "dvalue not transposed",
             "`dvalue` is summed over the keys; it should be summed over the "
             "queries",
-            edit_solution(gradient, "w.transpose(-2, -1) @ → w @"),
+            "w.transpose(-2, -1) @ → w @",
         ),
         Mistake(
             "descent",
@@ -194,7 +186,7 @@ check_gradient = Exercise(
             "weights treated as constants",
             "the weights are treated as constants, so queries and keys get no "
             "gradient",
-            edit_solution(gradient, "* scale → * 0"),
+            "* scale → * 0",
         ),
     ),
 )

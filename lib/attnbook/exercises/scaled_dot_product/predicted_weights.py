@@ -10,7 +10,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from attnbook.exercises.edit import edit_solution
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.inputs import draw_integers, draw_normal, shuffle_cases
 
@@ -125,8 +124,7 @@ check_predicted_weights = Exercise(
             "halved and doubled temperature swapped",
             "halving and doubling the temperature are swapped; a lower "
             "temperature makes the largest weight larger",
-            edit_solution(
-                predicted_weights,
+            (
                 "ratios = ratios**2 → ratios = ratios.sqrt( )",
                 "ratios = ratios.sqrt()\n → ratios = ratios**2\n",
             ),
@@ -136,20 +134,20 @@ check_predicted_weights = Exercise(
             "weights doubled instead of squared",
             "it doubles the exponentials; halving the temperature doubles each "
             "score, which squares every exponential",
-            edit_solution(predicted_weights, "ratios**2 → 2 * ratios"),
+            "ratios**2 → 2 * ratios",
         ),
         Mistake(
             "not-normalized",
             "not divided by the sum",
             "the new weights do not sum to 1: divide by their sum",
-            edit_solution(predicted_weights, "ratios / ratios.sum() → ratios"),
+            "ratios / ratios.sum() → ratios",
         ),
         Mistake(
             "negated-complement",
             "1 - w for the negated query",
             "it uses 1 - w; negating the query negates every score, so every "
             "exponential becomes its inverse",
-            edit_solution(predicted_weights, "1 / ratios → 1 - ratios"),
+            "1 / ratios → 1 - ratios",
         ),
         Mistake(
             "zero-query-zero",

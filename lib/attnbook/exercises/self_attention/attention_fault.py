@@ -11,7 +11,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from attnbook.exercises.edit import edit_solution
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.faults import (
     NEVER_FOUND,
@@ -149,8 +148,7 @@ check_attention_fault = Exercise(
             "it replaces the last vector of an ordinary input; this also "
             "changes the query, so the output changes even if the position "
             "does not attend to itself. Make the other vectors equal",
-            edit_solution(
-                attention_fault,
+            (
                 "[same[:, :3], other[:, :1]] → [x[:, :3], other[:, :1]]",
                 "layer(last)[:, 3], layer(same)[:, 3] → "
                 "layer(last)[:, 3], layer(x)[:, 3]",
@@ -161,19 +159,15 @@ check_attention_fault = Exercise(
             "own position tested at the first position",
             "it tests only a single position; code can treat the first "
             "position, which has no earlier key, separately",
-            edit_solution(
-                attention_fault,
-                "layer(last)[:, 3], layer(same)[:, 3] → "
-                "layer(x[:, :1]), layer(other[:, :1])",
-            ),
+            "layer(last)[:, 3], layer(same)[:, 3] → "
+            "layer(x[:, :1]), layer(other[:, :1])",
         ),
         Mistake(
             "last-changed-first-seen",
             "leak tested at the largest distance",
             "it replaces only the last vector and looks at the first output, "
             "so it misses a mask that is off by one position",
-            edit_solution(
-                attention_fault,
+            (
                 "[x[:, :2], other[:, 2:]] → [x[:, :3], other[:, 3:]]",
                 "layer(later)[:, :2], output[:, :2] → "
                 "layer(later)[:, :1], output[:, :1]",
@@ -185,8 +179,7 @@ check_attention_fault = Exercise(
             "it tests the mask before the sums of the weights. A mask after "
             "the softmax gives later positions no weight, but they are in the "
             "denominator, so the outputs depend on them",
-            edit_solution(
-                attention_fault,
+            (
                 "return 3 → pass",
                 "alone = → "
                 "if not equal(layer(same)[:, 1:], layer(same)[:, :3]): "
@@ -199,53 +192,40 @@ check_attention_fault = Exercise(
             "it tests the sums of the weights before it tests whether a "
             "position attends to itself. Without its own key, the first "
             "position has no key at all, and its weights sum to 0",
-            edit_solution(
-                attention_fault,
-                "if equal(layer(last) → "
-                "if not equal(layer(same)[:, 1:], layer(same)[:, :3]): "
-                "return 3\n    if equal(layer(last)",
-            ),
+            "if equal(layer(last) → "
+            "if not equal(layer(same)[:, 1:], layer(same)[:, :3]): "
+            "return 3\n    if equal(layer(last)",
         ),
         Mistake(
             "changed-position-compared",
             "changed positions compared",
             "its test of the mask compares all outputs, and those at the "
             "replaced positions always change; compare earlier ones",
-            edit_solution(
-                attention_fault,
-                "layer(later)[:, :2], output[:, :2] → layer(later), output",
-            ),
+            "layer(later)[:, :2], output[:, :2] → layer(later), output",
         ),
         Mistake(
             "first-sequence-only",
             "only the first sequence alone",
             "its test of the batch looks at the first sequence only, and "
             "misses layers in which the others depend on the first",
-            edit_solution(
-                attention_fault,
-                "[layer(sequence[None]) for sequence in x] → "
-                "[layer(x[:1]), output[1:]]",
-            ),
+            "[layer(sequence[None]) for sequence in x] → "
+            "[layer(x[:1]), output[1:]]",
         ),
         Mistake(
             "one-sequence",
             "only batches of one sequence tried",
             "it tries only batches of one sequence, in which no sequence can "
             "depend on another",
-            edit_solution(
-                attention_fault, "torch.randn(2, 3, 4, → torch.randn(2, 1, 4,"
-            ),
+            "torch.randn(2, 3, 4, → torch.randn(2, 1, 4,",
         ),
         Mistake(
             "example-input",
             "the given input is used",
             "it uses the given x, which may be zeros, where every layer "
             "returns zeros; choose your own numbers",
-            edit_solution(
-                attention_fault,
-                "x, other = torch.randn(2, 3, 4, x.shape[-1], "
-                "generator=rng) → "
-                "other = x + torch.randn(x.shape, generator=rng)",
+            (
+                "x, other = torch.randn(2, 3, 4, x.shape[-1], generator=rng) "
+                "→ other = x + torch.randn(x.shape, generator=rng)",
                 "same[:, :3], other → same[:, 1:], other",
                 "layer(last)[:, 3], layer(same)[:, 3] → "
                 "layer(last)[:, -1], layer(same)[:, -1]",
@@ -257,33 +237,23 @@ check_attention_fault = Exercise(
             "weights tested with one position",
             "its test of the weights has one position, whose weight is 1 "
             "whatever the scores",
-            edit_solution(
-                attention_fault,
-                "layer(2 * x), 2 * output → "
-                "layer(2 * x[:, :1]), 2 * output[:, :1]",
-            ),
+            "layer(2 * x), 2 * output → layer(2 * x[:, :1]), 2 * output[:, :1]",
         ),
         Mistake(
             "exact-comparison",
             "outputs compared exactly",
             "it compares outputs of equal inputs exactly; they differ by "
             "rounding",
-            edit_solution(
-                attention_fault,
-                "not equal(layer(same) → not torch.equal(layer(same)",
-            ),
+            "not equal(layer(same) → not torch.equal(layer(same)",
         ),
         Mistake(
             "larger-rows-only",
             "only sums above 1 refused",
             "it detects outputs that grow, not outputs that shrink, when the "
             "weights do not sum to 1",
-            edit_solution(
-                attention_fault,
-                "not equal(layer(same)[:, 1:], layer(same)[:, :3]) → "
-                "(layer(same).norm(dim=-1) > 1.001 * layer(same)[:, "
-                "-1:].norm(dim=-1)).any()",
-            ),
+            "not equal(layer(same)[:, 1:], layer(same)[:, :3]) → "
+            "(layer(same).norm(dim=-1) > 1.001 * layer(same)[:, "
+            "-1:].norm(dim=-1)).any()",
         ),
         Mistake(
             "only-the-mask",

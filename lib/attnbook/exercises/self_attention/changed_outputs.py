@@ -9,7 +9,6 @@ from collections.abc import Sequence
 
 import torch
 
-from attnbook.exercises.edit import edit_solution
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.inputs import draw_integers, shuffle_cases
 
@@ -90,90 +89,75 @@ check_changed_outputs = Exercise(
             "in a causal layer it lists the outputs up to the replaced "
             "position; position t attends to itself and to earlier positions, "
             "so the replaced vector reaches later outputs",
-            edit_solution(
-                changed_outputs,
-                "range(first, T) → "
-                'range(T if layer == "self" else max(changed) + 1)',
-            ),
+            "range(first, T) → "
+            'range(T if layer == "self" else max(changed) + 1)',
         ),
         Mistake(
             "not-itself",
             "own output left out",
             "in a causal layer it lists only the outputs after the replaced "
             "position; a position also attends to itself",
-            edit_solution(
-                changed_outputs, "else min(changed) → else min(changed) + 1"
-            ),
+            "else min(changed) → else min(changed) + 1",
         ),
         Mistake(
             "causal-as-self",
             "causal mask ignored",
             "it treats a causal layer like one without a mask, where every "
             "output depends on every input",
-            edit_solution(
-                changed_outputs, '0 if layer == "self" else min(changed) → 0'
-            ),
+            '0 if layer == "self" else min(changed) → 0',
         ),
         Mistake(
             "self-as-causal",
             "causal mask where there is none",
             "it treats self-attention without a mask like causal attention",
-            edit_solution(
-                changed_outputs,
-                '0 if layer == "self" else min(changed) → min(changed)',
-            ),
+            '0 if layer == "self" else min(changed) → min(changed)',
         ),
         Mistake(
             "own-output-only",
             "attention left out",
             "it lists only the output at the replaced position, as if no "
             "position attended to another",
-            edit_solution(changed_outputs, "set(range(first, T)) → changed"),
+            "set(range(first, T)) → changed",
         ),
         Mistake(
             "query-reaches-all",
             "queries mixed by cross-attention",
             "all outputs are listed; a query of cross-attention changes only "
             "its own output, because keys and values come from the memory",
-            edit_solution(changed_outputs, "else changed → else set(range(T))"),
+            "else changed → else set(range(T))",
         ),
         Mistake(
             "memory-is-causal",
             "causal mask on the memory",
             "it lists only the outputs from the position of the replaced "
             "memory vector on; cross-attention has no causal mask",
-            edit_solution(
-                changed_outputs, "set(range(T)) if → set(range(position, T)) if"
-            ),
+            "set(range(T)) if → set(range(position, T)) if",
         ),
         Mistake(
             "memory-is-aligned",
             "memory and output aligned one to one",
             "it lists the output with the number of the replaced memory "
             "vector; every query can attend to every position of the memory",
-            edit_solution(
-                changed_outputs,
-                "set(range(T)) if → {position} & set(range(T)) if",
-            ),
+            "set(range(T)) if → {position} & set(range(T)) if",
         ),
         Mistake(
             "memory-without-cross",
             "memory used without cross-attention",
             "outputs are listed although no layer is cross-attention; then a "
             "replaced memory vector changes nothing",
-            edit_solution(changed_outputs, "else set() → else set(range(T))"),
+            "else set() → else set(range(T))",
         ),
         Mistake(
             "first-layer-only",
             "only the first layer followed",
             "it follows the change through the first layer only",
-            edit_solution(changed_outputs, "in layers → in layers[:1]"),
+            "in layers → in layers[:1]",
         ),
         Mistake(
             "last-layer-only",
             "only the last layer followed",
             "it follows the change through the last layer only",
-            edit_solution(changed_outputs, "in layers → in layers[-1:]"),
+            "in layers → in layers[-1:]",
         ),
         Mistake(
             "always-all",

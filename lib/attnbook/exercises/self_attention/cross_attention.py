@@ -202,14 +202,7 @@ check_cross_attention = Exercise(
             "unneeded causal mask",
             "position t can attend to the memory only up to position t; "
             "cross-attention has no causal mask",
-            average_values(
-                bend=lambda s: s.masked_fill(mask_upper_triangle(s), -torch.inf)
-            ),
+            average_values(bend=mask_future),
         ),
     ),
 )
-
-
-def mask_upper_triangle(scores):
-    """Return True above the diagonal."""
-    return torch.ones_like(scores, dtype=torch.bool).triu(1)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from attnbook.exercises.edit import edit_solution, renumber
+from attnbook.exercises.edit import renumber
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.inputs import shuffle_cases
 
@@ -113,12 +113,7 @@ check_accuracy_explanation = Exercise(
             "it tests the model on a training sequence. On it, memorizing, "
             "attending to the next symbol and counting give the same "
             "predictions",
-            edit_solution(
-                accuracy_explanation,
-                "torch.randint(symbols, (8, ids.shape[1]), generator=rng) "
-                "→ "
-                "ids",
-            ),
+            "torch.randint(symbols, (8, ids.shape[1]), generator=rng) → ids",
         ),
         Mistake(
             "another-start",
@@ -126,35 +121,24 @@ check_accuracy_explanation = Exercise(
             "its input counts up as in training and only begins with another "
             "symbol. A model that attends to the next symbol predicts the "
             "same as one that counts",
-            edit_solution(
-                accuracy_explanation,
-                "torch.randint(symbols, (8, ids.shape[1]), generator=rng) "
-                "→ "
-                "(ids + 1) % symbols",
-            ),
+            "torch.randint(symbols, (8, ids.shape[1]), generator=rng) "
+            "→ (ids + 1) % symbols",
         ),
         Mistake(
             "constant-input",
             "one symbol repeated",
             "its input repeats one symbol, so copying the input and attending "
             "to the next symbol predict the same symbols",
-            edit_solution(
-                accuracy_explanation,
-                "torch.randint(symbols, (8, ids.shape[1]), generator=rng) "
-                "→ "
-                "torch.zeros_like(ids)",
-            ),
+            "torch.randint(symbols, (8, ids.shape[1]), generator=rng) "
+            "→ torch.zeros_like(ids)",
         ),
         Mistake(
             "last-position",
             "only the last prediction",
             "it looks only at the last position, after which there is no "
             "symbol to attend to",
-            edit_solution(
-                accuracy_explanation,
-                "[:, :-1], probe[:, :-1], probe[:, 1:] → "
-                "[:, -1], probe[:, -1], probe[:, 0]",
-            ),
+            "[:, :-1], probe[:, :-1], probe[:, 1:] → "
+            "[:, -1], probe[:, -1], probe[:, 0]",
         ),
         Mistake(
             "leak-as-memory",

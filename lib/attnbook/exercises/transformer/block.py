@@ -11,7 +11,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from attnbook.exercises.edit import edit_solution
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.inputs import draw_normal, to_double
 from attnbook.models.layer_norm import layer_norm
@@ -110,8 +109,7 @@ check_block = Exercise(
             "post-norm instead of pre-norm",
             "the norms come after the residual sums: this is the post-norm "
             "block of the 2017 paper; the exercise asks for pre-norm",
-            edit_solution(
-                block,
+            (
                 "x + attention(first(x)) → first(x + attention(x))",
                 "x + network(second(x)) → second(x + network(x))",
             ),
@@ -120,33 +118,28 @@ check_block = Exercise(
             "no-residual-attention",
             "no residual connection around attention",
             "the residual connection around the attention is missing",
-            edit_solution(block, "x + attention → attention"),
+            "x + attention → attention",
         ),
         Mistake(
             "no-residual-feed-forward",
             "no residual connection around the FFN",
             "the residual connection around the feed-forward network is "
             "missing",
-            edit_solution(block, "x + network → network"),
+            "x + network → network",
         ),
         Mistake(
             "second-from-input",
             "second residual from the block's input",
             "the output of the feed-forward network is added to the block's "
             "input, so the output of the attention is lost",
-            edit_solution(
-                block,
-                "x = x + attention → y = x + attention",
-                "second(x) → second(y)",
-            ),
+            ("x = x + attention → y = x + attention", "second(x) → second(y)"),
         ),
         Mistake(
             "parallel",
             "parallel sublayers",
             "both sublayers receive the block's input; the feed-forward "
             "network should receive the result of the first residual sum",
-            edit_solution(
-                block,
+            (
                 "x = x + attention → y = attention",
                 "x + network → x + y + network",
             ),
@@ -156,8 +149,7 @@ check_block = Exercise(
             "residual after the norm",
             "the outputs are added to the normalized vectors; the residual "
             "connection should carry x itself",
-            edit_solution(
-                block,
+            (
                 "x + attention → first(x) + attention",
                 "x + network → second(x) + network",
             ),
@@ -167,8 +159,7 @@ check_block = Exercise(
             "norm of the sublayers' outputs",
             "the norms are applied to the outputs of the sublayers; they "
             "should be applied to their inputs",
-            edit_solution(
-                block,
+            (
                 "attention(first(x)) → first(attention(x))",
                 "network(second(x)) → second(network(x))",
             ),
@@ -177,7 +168,7 @@ check_block = Exercise(
             "one-norm",
             "first norm used twice",
             "both sublayers use the first norm",
-            edit_solution(block, "second(x) → first(x)"),
+            "second(x) → first(x)",
         ),
         Mistake(
             "norms-swapped",
@@ -199,13 +190,13 @@ check_block = Exercise(
             "no-norm",
             "no norms",
             "the norms are not used",
-            edit_solution(block, "first(x) → x", "second(x) → x"),
+            ("first(x) → x", "second(x) → x"),
         ),
         Mistake(
             "no-feed-forward",
             "no feed-forward network",
             "the feed-forward network is missing",
-            edit_solution(block, " + network(second(x)) → "),
+            " + network(second(x)) → ",
         ),
     ),
 )

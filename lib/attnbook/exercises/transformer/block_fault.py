@@ -12,7 +12,7 @@ from torch import Tensor
 
 from attnbook.attention.scaled_dot_product import attend
 from attnbook.attention.self_attention import causal_mask
-from attnbook.exercises.edit import edit_solution, renumber
+from attnbook.exercises.edit import renumber
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.faults import describe_fault
 from attnbook.exercises.inputs import draw_normal, shuffle_cases
@@ -135,16 +135,14 @@ check_block_fault = Exercise(
             "only the example is tested",
             "it tests only the given example, which may consist of ones; an "
             "input of your own shows more",
-            edit_solution(
-                block_fault, "torch.randn(x.shape, generator=rng) → x"
-            ),
+            "torch.randn(x.shape, generator=rng) → x",
         ),
         Mistake(
             "batch-not-tested",
             "other sequences not tested",
             "it does not test whether another sequence of the batch changes "
             "the output",
-            edit_solution(block_fault, "return 4 → pass"),
+            "return 4 → pass",
         ),
         Mistake(
             "future-not-tested",
@@ -152,21 +150,21 @@ check_block_fault = Exercise(
             "it does not find out whether a later position changes the "
             "output (adding a constant is no test: the norm subtracts the "
             "mean)",
-            edit_solution(block_fault, "return 3 → pass"),
+            "return 3 → pass",
         ),
         Mistake(
             "post-norm-not-tested",
             "size of the outputs not tested",
             "it does not test whether the outputs are normalized, as they are "
             "with post-norm",
-            edit_solution(block_fault, "return 2 → pass"),
+            "return 2 → pass",
         ),
         Mistake(
             "norm-not-tested",
             "missing norm not tested",
             "it does not test whether the attention receives normalized "
             "vectors. If it does, its output does not grow with the input",
-            edit_solution(block_fault, "else 5 → else 0"),
+            "else 5 → else 0",
         ),
         Mistake(
             "small-input",
@@ -174,7 +172,7 @@ check_block_fault = Exercise(
             "its test of the norm uses an input of ordinary size. Use a much "
             "larger one, so that nearly all of the output is the residual "
             "connection",
-            edit_solution(block_fault, "block(1000 * x) / 1000 → block(x)"),
+            "block(1000 * x) / 1000 → block(x)",
         ),
         Mistake(
             "swapped",

@@ -12,7 +12,6 @@ from torch import Tensor
 
 from attnbook.attention import scaled_dot_product
 from attnbook.attention.self_attention import causal_mask
-from attnbook.exercises.edit import edit_solution
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.inputs import draw_normal, to_double
 
@@ -76,96 +75,79 @@ check_decoder_step = Exercise(
             "source padding not masked",
             "the padding of the source is not masked out: `lengths` is not "
             "used",
-            edit_solution(decoder_step, "memory, real) → memory, None)"),
+            "memory, real) → memory, None)",
         ),
         Mistake(
             "not-causal",
             "no causal mask",
             "the self-attention has no causal mask: positions can attend to "
             "later ones",
-            edit_solution(decoder_step, "x, past) → x, None)"),
+            "x, past) → x, None)",
         ),
         Mistake(
             "no-mask",
             "no masks",
             "neither attention has a mask",
-            edit_solution(
-                decoder_step,
-                "memory, real) → memory, None)",
-                "x, past) → x, None)",
-            ),
+            ("memory, real) → memory, None)", "x, past) → x, None)"),
         ),
         Mistake(
             "source-mask-inverted",
             "source mask inverted",
             "the mask of the source is inverted: only padding gets weight",
-            edit_solution(decoder_step, "memory, real) → memory, ~real)"),
+            "memory, real) → memory, ~real)",
         ),
         Mistake(
             "causal-mask-inverted",
             "causal mask inverted",
             "the causal mask is inverted: positions attend only to later ones",
-            edit_solution(decoder_step, "x, past) → x, ~past)"),
+            "x, past) → x, ~past)",
         ),
         Mistake(
             "not-itself",
             "own position masked out",
             "a position cannot attend to itself: the diagonal is missing",
-            edit_solution(decoder_step, "x, past) → x, past.tril(-1))"),
+            "x, past) → x, past.tril(-1))",
         ),
         Mistake(
             "first-length-only",
             "first length for all sequences",
             "all source sequences are masked with the length of the first one",
-            edit_solution(decoder_step, "memory, real) → memory, real[:1])"),
+            "memory, real) → memory, real[:1])",
         ),
         Mistake(
             "wrong-axis",
             "padding mask along the queries",
             "the padding mask is applied along the queries; it should mask "
             "out keys",
-            edit_solution(
-                decoder_step,
-                "torch.arange(memory.shape[1]) < lengths[:, None, None] "
-                "→ (torch.arange(x.shape[1]) < lengths[:, None])[..., None]",
-            ),
+            "torch.arange(memory.shape[1]) < lengths[:, None, None] "
+            "→ (torch.arange(x.shape[1]) < lengths[:, None])[..., None]",
         ),
         Mistake(
             "query-from-memory",
             "queries from the memory",
             "the queries of the cross-attention come from the memory; they "
             "should come from the decoder",
-            edit_solution(
-                decoder_step,
-                "attend(x, memory → attend(memory[:, :1].expand_as(x), memory",
-            ),
+            "attend(x, memory → attend(memory[:, :1].expand_as(x), memory",
         ),
         Mistake(
             "itself-twice",
             "no cross-attention",
             "the second attention is self-attention again; its keys and "
             "values should come from the memory",
-            edit_solution(
-                decoder_step, "x, memory, memory, real → x, x, x, past"
-            ),
+            "x, memory, memory, real → x, x, x, past",
         ),
         Mistake(
             "from-input",
             "cross-attention on the input",
             "the queries of the cross-attention come from the input; they "
             "should come from the result of the self-attention",
-            edit_solution(
-                decoder_step,
-                "x = x + attend → y = x + attend",
-                "return x + → return y +",
-            ),
+            ("x = x + attend → y = x + attend", "return x + → return y +"),
         ),
         Mistake(
             "cross-first",
             "cross-attention first",
             "the cross-attention comes before the self-attention",
-            edit_solution(
-                decoder_step,
+            (
                 "x = x + attend(x, x, x, past) → ",
                 "return x + attend(x, memory, memory, real) "
                 "→ x = x + attend(x, memory, memory, real); "
@@ -176,13 +158,13 @@ check_decoder_step = Exercise(
             "no-residual-cross-attention",
             "no residual around cross-attention",
             "the residual connection around the cross-attention is missing",
-            edit_solution(decoder_step, "return x + attend → return attend"),
+            "return x + attend → return attend",
         ),
         Mistake(
             "no-residual-self-attention",
             "no residual around self-attention",
             "the residual connection around the self-attention is missing",
-            edit_solution(decoder_step, "x = x + attend → x = attend"),
+            "x = x + attend → x = attend",
         ),
     ),
 )

@@ -11,7 +11,6 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from attnbook.exercises.edit import edit_solution
 from attnbook.exercises.encoder_decoder.masked_loss import draw_padded
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.inputs import to_double
@@ -69,54 +68,42 @@ check_label_shift = Exercise(
             "labels not shifted",
             "the labels are not shifted: each position predicts its own "
             "symbol, which the model can copy from its input",
-            edit_solution(
-                next_symbol_loss, "logits[:, :-1], ids[:, 1:] → logits, ids"
-            ),
+            "logits[:, :-1], ids[:, 1:] → logits, ids",
         ),
         Mistake(
             "backwards",
             "shifted in the wrong direction",
             "the labels are shifted in the wrong direction: each position "
             "predicts the symbol before it",
-            edit_solution(
-                next_symbol_loss,
-                "logits[:, :-1], ids[:, 1:] → logits[:, 1:], ids[:, :-1]",
-            ),
+            "logits[:, :-1], ids[:, 1:] → logits[:, 1:], ids[:, :-1]",
         ),
         Mistake(
             "wraps-around",
             "shift wraps around",
             "the labels are rolled, so the last position predicts the first "
             "symbol of its own sequence",
-            edit_solution(
-                next_symbol_loss,
-                "logits[:, :-1], ids[:, 1:] → logits, ids.roll(-1, dims=1)",
-            ),
+            "logits[:, :-1], ids[:, 1:] → logits, ids.roll(-1, dims=1)",
         ),
         Mistake(
             "across-sequences",
             "shift across sequences",
             "the sequences are concatenated before the shift, so the last "
             "position of one predicts the first symbol of the next",
-            edit_solution(
-                next_symbol_loss,
-                "logits[:, :-1], ids[:, 1:] "
-                "→ logits.flatten(0, 1)[None, :-1], ids.flatten()[None, 1:]",
-            ),
+            "logits[:, :-1], ids[:, 1:] "
+            "→ logits.flatten(0, 1)[None, :-1], ids.flatten()[None, 1:]",
         ),
         Mistake(
             "padding-counted",
             "padding counted",
             "the loss of padding positions is counted",
-            edit_solution(next_symbol_loss, ", ignore_index=pad → "),
+            ", ignore_index=pad → ",
         ),
         Mistake(
             "wrong-side-of-padding",
             "padding mask not shifted",
             "positions are left out if their own symbol is padding; they "
             "should be left out if their label is padding",
-            edit_solution(
-                next_symbol_loss,
+            (
                 "ids[:, 1:] → ids[:, 1:].masked_fill(ids[:, :-1] == pad, -100)",
                 "ignore_index=pad → ignore_index=-100",
             ),
@@ -125,23 +112,21 @@ check_label_shift = Exercise(
             "pad-is-zero",
             "padding symbol hard-coded",
             "the padding symbol is assumed to be 0, whatever `pad` is",
-            edit_solution(
-                next_symbol_loss, "ignore_index=pad → ignore_index=0"
-            ),
+            "ignore_index=pad → ignore_index=0",
         ),
         Mistake(
             "softmax-twice",
             "softmax before cross-entropy",
             "a softmax is applied before the cross-entropy, which already "
             "applies one",
-            edit_solution(next_symbol_loss, "logits[ → logits.softmax(-1)["),
+            "logits[ → logits.softmax(-1)[",
         ),
         Mistake(
             "log-for-nothing",
             "no log-softmax",
             "the logits are used as if they were log-probabilities; "
             "log_softmax is missing",
-            edit_solution(next_symbol_loss, "F.cross_entropy → F.nll_loss"),
+            "F.cross_entropy → F.nll_loss",
         ),
         Mistake(
             "mean-of-means",
@@ -154,18 +139,14 @@ check_label_shift = Exercise(
             "sum",
             "sum instead of a mean",
             "it returns the sum of the losses; it should be the mean",
-            edit_solution(
-                next_symbol_loss,
-                "ignore_index=pad → ignore_index=pad, reduction='sum'",
-            ),
+            "ignore_index=pad → ignore_index=pad, reduction='sum'",
         ),
         Mistake(
             "divided-by-all",
             "divided by all positions",
             "the sum leaves padding out, but it is divided by the number of "
             "all positions",
-            edit_solution(
-                next_symbol_loss,
+            (
                 "ignore_index=pad → ignore_index=pad, reduction='sum'",
                 "return F → return 1 / wanted.numel() * F",
             ),
@@ -174,7 +155,7 @@ check_label_shift = Exercise(
             "wrong-sign",
             "wrong sign",
             "the sign is wrong: a good model would have a high loss",
-            edit_solution(next_symbol_loss, "return F → return -F"),
+            "return F → return -F",
         ),
     ),
 )

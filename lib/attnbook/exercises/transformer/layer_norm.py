@@ -8,7 +8,6 @@ Axes: B batch, T positions, C width
 
 import torch
 
-from attnbook.exercises.edit import edit_solution
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.inputs import draw_normal, to_double
 from attnbook.models.layer_norm import layer_norm
@@ -55,21 +54,15 @@ check_layer_norm = Exercise(
             "division by C - 1",
             "the variance is divided by C - 1, the default of `var` and "
             "`std`; LayerNorm divides by C",
-            edit_solution(
-                layer_norm,
-                "centered.square().mean(dim=-1, keepdim=True) "
-                "→ x.var(dim=-1, keepdim=True)",
-            ),
+            "centered.square().mean(dim=-1, keepdim=True) "
+            "→ x.var(dim=-1, keepdim=True)",
         ),
         Mistake(
             "eps-outside",
             "ε outside the root",
             "ε is added to the standard deviation; it should be added to the "
             "variance, under the root",
-            edit_solution(
-                layer_norm,
-                "* (variance + eps).rsqrt() → / (variance.sqrt() + eps)",
-            ),
+            "* (variance + eps).rsqrt() → / (variance.sqrt() + eps)",
         ),
         Mistake(
             "unbiased-and-outside",
@@ -77,8 +70,7 @@ check_layer_norm = Exercise(
             "the variance is divided by C - 1 and ε is added after the root, "
             "as in `x.std(-1) + eps`; LayerNorm divides by C and adds ε to "
             "the variance",
-            edit_solution(
-                layer_norm,
+            (
                 "centered.square().mean(dim=-1, keepdim=True) "
                 "→ x.var(dim=-1, keepdim=True)",
                 "* (variance + eps).rsqrt() → / (variance.sqrt() + eps)",
@@ -88,52 +80,46 @@ check_layer_norm = Exercise(
             "no-eps",
             "ε not used",
             "ε is not used, so equal entries lead to a division by zero",
-            edit_solution(layer_norm, "(variance + eps) → variance"),
+            "(variance + eps) → variance",
         ),
         Mistake(
             "variance-not-root",
             "division by the variance",
             "it divides by the variance; it should divide by its square root",
-            edit_solution(
-                layer_norm, "* (variance + eps).rsqrt() → / (variance + eps)"
-            ),
+            "* (variance + eps).rsqrt() → / (variance + eps)",
         ),
         Mistake(
             "no-mean",
             "RMSNorm instead of LayerNorm",
             "the mean is not subtracted: this is RMSNorm",
-            edit_solution(layer_norm, "x - x.mean(dim=-1, keepdim=True) → x"),
+            "x - x.mean(dim=-1, keepdim=True) → x",
         ),
         Mistake(
             "no-gain",
             "gain not used",
             "the gain is not used",
-            edit_solution(layer_norm, " * gain → "),
+            " * gain → ",
         ),
         Mistake(
             "no-bias",
             "bias not used",
             "the bias is not used",
-            edit_solution(layer_norm, " + bias → "),
+            " + bias → ",
         ),
         Mistake(
             "bias-first",
             "bias before the gain",
             "the bias is added before the multiplication by the gain, so it "
             "is scaled as well",
-            edit_solution(
-                layer_norm,
-                "centered * (variance + eps).rsqrt() * gain + bias "
-                "→ (centered * (variance + eps).rsqrt() + bias) * gain",
-            ),
+            "centered * (variance + eps).rsqrt() * gain + bias "
+            "→ (centered * (variance + eps).rsqrt() + bias) * gain",
         ),
         Mistake(
             "whole-tensor",
             "statistics of the whole tensor",
             "one mean and one variance are computed for the whole tensor; "
             "each vector should have its own",
-            edit_solution(
-                layer_norm,
+            (
                 "x.mean(dim=-1, keepdim=True) → x.mean()",
                 "centered.square().mean(dim=-1, keepdim=True) "
                 "→ centered.square().mean()",
@@ -144,8 +130,7 @@ check_layer_norm = Exercise(
             "statistics over the batch",
             "the mean and variance are taken over the first axis, as in batch "
             "norm; they should be taken over the entries of each vector",
-            edit_solution(
-                layer_norm,
+            (
                 "x.mean(dim=-1 → x.mean(dim=0",
                 "square().mean(dim=-1 → square().mean(dim=0",
             ),
@@ -157,12 +142,9 @@ check_layer_norm = Exercise(
             "variance as a difference of squares",
             "the mean of the squares minus the square of the mean loses "
             "digits where the mean is large; subtract the mean first",
-            edit_solution(
-                layer_norm,
-                "centered.square().mean(dim=-1, keepdim=True) "
-                "→ x.square().mean(-1, keepdim=True) "
-                "- x.mean(-1, keepdim=True).square()",
-            ),
+            "centered.square().mean(dim=-1, keepdim=True) "
+            "→ x.square().mean(-1, keepdim=True) "
+            "- x.mean(-1, keepdim=True).square()",
         ),
     ),
 )

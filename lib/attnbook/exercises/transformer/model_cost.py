@@ -8,7 +8,6 @@ Axes: V symbols, C model width, H heads, G groups (key-value heads), D width of
 
 import torch
 
-from attnbook.exercises.edit import edit_solution
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 
 
@@ -66,81 +65,79 @@ check_model_cost = Exercise(
             "keys and values of all heads",
             "the key and value projections are counted for H heads; there are "
             "only G of them",
-            edit_solution(model_cost, "2 * C * G * D → 2 * C * C"),
+            "2 * C * G * D → 2 * C * C",
         ),
         Mistake(
             "no-qk-norm",
             "gains of QK-norm not counted",
             "the gains of QK-norm are missing: D for the queries and D for "
             "the keys, shared by the heads",
-            edit_solution(model_cost, "G * D + 2 * D → G * D"),
+            "G * D + 2 * D → G * D",
         ),
         Mistake(
             "qk-norm-per-head",
             "gains of QK-norm for every head",
             "the gains of QK-norm are counted for every head; all heads share "
             "them",
-            edit_solution(model_cost, "G * D + 2 * D → G * D + C + G * D"),
+            "G * D + 2 * D → G * D + C + G * D",
         ),
         Mistake(
             "no-output-projection",
             "no output projection",
             "the output projection is missing: C · C parameters",
-            edit_solution(
-                model_cost, "attention = 2 * C * C → attention = C * C"
-            ),
+            "attention = 2 * C * C → attention = C * C",
         ),
         Mistake(
             "two-matrices",
             "no gate in SwiGLU",
             "only two matrices of the feed-forward network are counted; SwiGLU "
             "has a third, for the gate",
-            edit_solution(model_cost, "3 * C * F → 2 * C * F"),
+            "3 * C * F → 2 * C * F",
         ),
         Mistake(
             "untied",
             "output layer counted",
             "the output layer is counted as well; it is tied to the embedding",
-            edit_solution(model_cost, "model = V * C → model = 2 * V * C"),
+            "model = V * C → model = 2 * V * C",
         ),
         Mistake(
             "no-final-norm",
             "no final norm",
             "the final norm of the model is missing: C parameters",
-            edit_solution(model_cost, "+ 2 * C) + C → + 2 * C)"),
+            "+ 2 * C) + C → + 2 * C)",
         ),
         Mistake(
             "no-norms-in-blocks",
             "norms of the blocks not counted",
             "the two norms of every block are missing: 2 C parameters per "
             "block",
-            edit_solution(model_cost, "network + 2 * C → network"),
+            "network + 2 * C → network",
         ),
         Mistake(
             "layer-norm-biases",
             "norms with biases",
             "the norms are counted with biases; RMSNorm has only a gain",
-            edit_solution(model_cost, "+ 2 * C) + C → + 4 * C) + 2 * C"),
+            "+ 2 * C) + C → + 4 * C) + 2 * C",
         ),
         Mistake(
             "cache-of-all-heads",
             "cache of all heads",
             "the cache is counted for H heads; it has the keys and values of "
             "G groups",
-            edit_solution(model_cost, "S * G * D] → S * C]"),
+            "S * G * D] → S * C]",
         ),
         Mistake(
             "cache-of-one-block",
             "cache of one block",
             "the cache is counted for one block; each of the L blocks has "
             "its own",
-            edit_solution(model_cost, "2 * L * S → 2 * S"),
+            "2 * L * S → 2 * S",
         ),
         Mistake(
             "cache-of-keys",
             "only keys cached",
             "the cache is counted for keys alone; the values are cached too",
-            edit_solution(model_cost, "2 * L * S → L * S"),
+            "2 * L * S → L * S",
         ),
     ),
 )

@@ -11,7 +11,6 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from attnbook.exercises.edit import edit_solution
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.inputs import draw_integers, draw_normal, to_double
 
@@ -58,65 +57,54 @@ check_weight_tying = Exercise(
             "embeddings not multiplied by √C",
             "the embeddings are not multiplied by √C, so the positional "
             "encodings dominate them",
-            edit_solution(tie_weights, " * table.shape[1] ** 0.5 → "),
+            " * table.shape[1] ** 0.5 → ",
         ),
         Mistake(
             "divided",
             "embeddings divided by √C",
             "the embeddings are divided by √C; they should be multiplied by it",
-            edit_solution(tie_weights, "0.5 → -0.5"),
+            "0.5 → -0.5",
         ),
         Mistake(
             "by-width",
             "multiplied by C, not by √C",
             "the embeddings are multiplied by C; they should be multiplied by "
             "√C",
-            edit_solution(tie_weights, " ** 0.5 → "),
+            " ** 0.5 → ",
         ),
         Mistake(
             "by-symbols",
             "multiplied by √V, not by √C",
             "the embeddings are multiplied by √V; they should be multiplied "
             "by √C",
-            edit_solution(tie_weights, "shape[1] → shape[0]"),
+            "shape[1] → shape[0]",
         ),
         Mistake(
             "both-scaled",
             "logits scaled as well",
             "the logits are multiplied by √C as well; only the embeddings "
             "should be",
-            edit_solution(
-                tie_weights,
-                "states @ table.T → states @ table.T * table.shape[1] ** 0.5",
-            ),
+            "states @ table.T → states @ table.T * table.shape[1] ** 0.5",
         ),
         Mistake(
             "logits-divided",
             "logits divided by √C",
             "the logits are divided by √C, as if they were attention scores",
-            edit_solution(
-                tie_weights,
-                "states @ table.T → states @ table.T * table.shape[1] ** -0.5",
-            ),
+            "states @ table.T → states @ table.T * table.shape[1] ** -0.5",
         ),
         Mistake(
             "logits-normalised",
             "probabilities instead of logits",
             "the softmax has already been applied: these are probabilities, "
             "and the exercise asks for logits",
-            edit_solution(
-                tie_weights, "states @ table.T → (states @ table.T).softmax(-1)"
-            ),
+            "states @ table.T → (states @ table.T).softmax(-1)",
         ),
         Mistake(
             "log-normalised",
             "log-probabilities instead of logits",
             "the log-softmax has already been applied, and the cross-entropy "
             "would apply it again",
-            edit_solution(
-                tie_weights,
-                "states @ table.T → (states @ table.T).log_softmax(-1)",
-            ),
+            "states @ table.T → (states @ table.T).log_softmax(-1)",
         ),
         Mistake(
             "cosine",
@@ -133,14 +121,14 @@ check_weight_tying = Exercise(
             "embeddings detached in the output",
             "no gradient reaches the embeddings from the output layer: they "
             "are detached there",
-            edit_solution(tie_weights, "table.T → table.detach().T"),
+            "table.T → table.detach().T",
         ),
         Mistake(
             "reading-detached",
             "embeddings detached in the input",
             "no gradient reaches the embeddings from the input: they are "
             "detached there",
-            edit_solution(tie_weights, "table[ids] → table[ids].detach()"),
+            "table[ids] → table[ids].detach()",
         ),
     ),
 )
