@@ -1,7 +1,8 @@
 """Mutants of solutions that do the same as the solution, and why.
 
 `make bank` holds that every mutant that is accepted has a reason here. A rule
-is an exercise (or `*` for any), a pattern of the mutant, and the reason.
+is an exercise (several with `|` between them, `*` for any), a pattern of the
+mutant, and the reason.
 """
 
 import re
@@ -290,6 +291,57 @@ RULES = (
         "other tokens that occur once show the same, and so does the position "
         "before the last",
     ),
+    (
+        "predicted_weights",
+        r"number: 1 → 2",
+        "the sum, by which all are divided, removes a common factor",
+    ),
+    (
+        "score_kind",
+        r"number: (1\.0 → 2\.0|2\.0 → 3\.0)",
+        "the nearest key, and the largest dot product, remain the same",
+    ),
+    (
+        "head_explanation",
+        r"number: (0 → 1|1 → 2)",
+        "another number of added words shows the same",
+    ),
+    (
+        "copying_heads",
+        r"^comparison: .*(0\.9|0\.5)$",
+        "no weight and no share is as large as the bound",
+    ),
+    (
+        "attention_fault|layer_fault",
+        r"^arguments: (differ|equal|torch\.allclose)\(",
+        "whether two tensors are equal has no order",
+    ),
+    (
+        "attention_fault|layer_fault",
+        r"^keyword: torch\.(allclose|randn)",
+        "a fault changes more than either tolerance, with any random numbers",
+    ),
+    (
+        "attention_fault|layer_fault",
+        r"^number: 0 → 1$",
+        "another seed shows the same fault",
+    ),
+    (
+        "attention_fault",
+        r"number: (1 → 2|2 → 3|3 → 4)|torch\.ones\(5, 1\)",
+        "one padded, changed or compared row more shows the same fault; ones "
+        "of another shape are compared with the same numbers",
+    ),
+    (
+        "attention_fault",
+        r"^method: .*\.any → ",
+        "where padding gets weight, it gets it in every row",
+    ),
+    (
+        "layer_fault",
+        r"C \* 0\.5|0\.5 → 1\.5",
+        "projections of another size show the same fault",
+    ),
 )
 
 
@@ -300,7 +352,8 @@ def find_reason(check: str, mutant: str) -> str | None:
         (
             why
             for whose, pattern, why in RULES
-            if whose in ("*", name) and re.search(pattern, mutant)
+            if whose == "*" or name in whose.split("|")
+            if re.search(pattern, mutant)
         ),
         None,
     )
