@@ -11,7 +11,8 @@ def is_exercise(value: object) -> bool:
 def find_exercise(item) -> object | None:
     """Return the exercise among the parameters of a collected test."""
     params = item.callspec.params if hasattr(item, "callspec") else {}
-    return next((x for x in params.values() if is_exercise(x)), None)
+    values = (getattr(x, "exercise", x) for x in params.values())
+    return next(filter(is_exercise, values), None)
 
 
 def put_exercises_together(items: Iterable) -> list:
