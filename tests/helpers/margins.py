@@ -15,7 +15,12 @@ from collections.abc import Callable, Iterator
 from attnbook.exercises.cached_outcomes import list_outcomes
 from attnbook.exercises.exercise import FIRST, Exercise
 from attnbook.exercises.guard import preserve_state
-from attnbook.exercises.outcome import Outcome, read_error_type, read_like
+from attnbook.exercises.outcome import (
+    Outcome,
+    read_error_type,
+    read_like,
+    take_draws,
+)
 from attnbook.exercises.runner import run
 from attnbook.exercises.tolerance import compute_tolerance_share
 from workshop.book.catalogue import Entry, list_entries
@@ -63,7 +68,7 @@ def share(got: Outcome, want: Outcome, draws: Callable) -> float:
         zip(got.tensors, want.tensors, strict=True)
     ):
         if not ours.equal(right):
-            drawn = [x[nth] for x in draws()]
+            drawn = take_draws(draws, nth)
             found = compute_tolerance_share(ours, right, drawn)
             largest = max(largest, float(found.max()))
     return largest

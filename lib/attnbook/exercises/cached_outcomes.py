@@ -59,6 +59,52 @@ def read_trial(draw: Draw, solution: Callable, trial: Trial) -> Trial:
     )
 
 
+class DrawnOutcomes:
+    """What an answer gives as it is, and then with random roundings.
+
+    A draw is made when it is first asked for.
+
+    Args:
+        answer: one of this book's own.
+        case: of an exercise.
+        usual: what the answer gives as it is.
+        precision: of the roundings; that of the result, unless given.
+    """
+
+    def __init__(
+        self,
+        answer: Callable,
+        case: Case,
+        usual: Outcome,
+        precision: torch.dtype | None,
+    ):
+        kinds = [x.dtype for x in usual.output if x.is_floating_point()]
+        self.answer, self.usual = answer, usual
+        self.case = replace(case, memory_limit=None)
+        self.precision = precision or next(iter(kinds), None)
+        self.most = DRAWS if kinds else 0
+        self.drawn: list[Outcome] = []
+
+    def take(self, count: int) -> tuple[Outcome, ...]:
+        """Return the answer's outcome, and those of the first draws.
+
+        One that was stopped, or whose tensors have other shapes, is left out.
+        """
+        count = min(count, self.most)
+        with preserve_state():
+            for i in range(len(self.drawn), count):
+                with RandomRounding(self.precision, seed=i):
+                    found = run(self.answer, self.case, watched=False)
+                self.drawn.append(found)
+        shapes = [x.shape for x in self.usual.tensors]
+        kept = (
+            x
+            for x in self.drawn[:count]
+            if [y.shape for y in x.tensors] == shapes
+        )
+        return self.usual, *kept
+
+
 @lru_cache(maxsize=2048)
 def draw_outcomes(
     draw: Draw,
@@ -66,22 +112,7 @@ def draw_outcomes(
     seed: int,
     nth: int,
     precision: torch.dtype | None = None,
-) -> tuple[Outcome, ...]:
-    """Return what an answer gives as it is, and then with random roundings.
-
-    The roundings are those of the result's precision, unless another is given.
-    A draw that was stopped, or whose tensors have other shapes, is left out.
-    """
-
-    def shapes(given: Outcome) -> list[torch.Size]:
-        return [x.shape for x in given.tensors]
-
+) -> DrawnOutcomes:
+    """Return what makes an answer's outcomes with random roundings."""
     usual = compute_outcome(draw, answer, seed, nth)
-    kinds = [x.dtype for x in usual.output if x.is_floating_point()]
-    case = replace(draw_cases(draw, seed)[nth], memory_limit=None)
-    found = [usual]
-    with preserve_state():
-        for i in range(DRAWS if kinds else 0):
-            with RandomRounding(precision or kinds[0], seed=i):
-                found.append(run(answer, case, watched=False))
-    return tuple(x for x in found if shapes(x) == shapes(usual))
+    return DrawnOutcomes(answer, draw_cases(draw, seed)[nth], usual, precision)

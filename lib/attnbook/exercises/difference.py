@@ -6,10 +6,18 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from attnbook.exercises.outcome import Draws, Outcome, find_differences
+from attnbook.exercises.outcome import (
+    Draws,
+    Outcome,
+    draw_nothing,
+    find_differences,
+    take_draws,
+)
 from attnbook.exercises.tolerance import (
+    FEW,
     compute_tolerance,
     compute_tolerance_share,
+    differs_certainly,
 )
 from attnbook.exercises.verdict import Finding, make_finding, write_integer
 
@@ -28,8 +36,8 @@ class Roundings:
         single: in single precision, whatever its result's is.
     """
 
-    own: Draws = tuple
-    single: Draws = tuple
+    own: Draws = draw_nothing
+    single: Draws = draw_nothing
 
 
 def find_difference(
@@ -201,20 +209,51 @@ def describe_difference(
     Then whether that is harmless, and whether it is clear. In double precision,
     a difference that single precision explains is harmless.
     """
+    if (certain := find_certain(ours, theirs, roundings, nth)) is not None:
+        pair = write_pair(ours[certain].item(), theirs[certain].item())
+        return certain, pair, False, True
     wrong = find_differences(ours, theirs, roundings.own, nth)
     if not wrong.any():
         return None
     harmless = False
-    if theirs.dtype == torch.float64 and roundings.single is not tuple:
+    if theirs.dtype == torch.float64 and roundings.single is not draw_nothing:
         coarse = find_differences(ours, theirs, roundings.single, nth, SINGLE)
         harmless = not coarse.any()
         wrong = wrong if harmless else coarse
-    drawn = [tensors[nth] for tensors in roundings.own()]
+    floating = theirs.is_floating_point()
+    drawn = take_draws(roundings.own, nth) if floating else []
     share = compute_tolerance_share(ours, theirs, drawn)
     where = find_clear(wrong, share)
     allowed = compute_tolerance(theirs, drawn)[where].item()
     pair = write_pair(ours[where].item(), theirs[where].item(), allowed)
     return where, pair, harmless, bool(share[where] >= CLEAR)
+
+
+def find_certain(
+    ours: Tensor, theirs: Tensor, roundings: Roundings, nth: int
+) -> tuple[int, ...] | None:
+    """Return the index of the first difference if a few draws make it certain.
+
+    The two numbers there do not look alike, either. It is then the index that
+    all draws would give.
+    """
+    if not theirs.is_floating_point():
+        return None
+    kinds: list[tuple[Draws, torch.dtype | None]] = [(roundings.own, None)]
+    if theirs.dtype == torch.float64 and roundings.single is not draw_nothing:
+        kinds.append((roundings.single, SINGLE))
+    beyond = compute_tolerance_share(ours, theirs, (), kinds[-1][1]) > 1
+    if not beyond.any():
+        return None
+    first = find_first(beyond)
+    away = abs(ours[first].item() - theirs[first].item())
+    if not away > ALIKE * abs(theirs[first].item()):
+        return None
+    certain = all(
+        differs_certainly(ours, theirs, take_draws(f, nth, FEW), x)[first]
+        for f, x in kinds
+    )
+    return first if certain else None
 
 
 def find_clear(wrong: Tensor, share: Tensor) -> tuple[int, ...]:

@@ -276,12 +276,14 @@ class Exercise:
     ) -> Draws:
         """Return what makes an answer's tensors with random roundings."""
 
-        def made() -> list[tuple[Tensor, ...]]:
-            found = draw_outcomes(self.draw, answer, seed, nth, precision)
+        def made(count: int) -> list[tuple[Tensor, ...]]:
             others = self.other_solutions if answer is self.solution else ()
-            for other in others:
-                more = draw_outcomes(self.draw, other, seed, nth, precision)
-                found += more[1:]
+            found, *more = (
+                draw_outcomes(self.draw, x, seed, nth, precision).take(count)
+                for x in (answer, *others)
+            )
+            for each in more:
+                found += each[1:]
             return [self.compare_by(x).tensors for x in found]
 
         return made

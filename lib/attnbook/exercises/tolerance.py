@@ -68,6 +68,9 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 DRAWS = 8
 FACTOR = 8.0
 STORED = 16  # roundings: eight in each of two answers
+# What a few draws allow, times this, is more than ten times what all of them
+# allow, in every case of every exercise; a test holds it.
+FEW, CERTAIN = 2, 1000.0
 
 # Operations whose results are entries of an operand, or constants.
 EXACT = {
@@ -135,6 +138,30 @@ def compute_tolerance_share(
     share = share.masked_fill(~(ours.isfinite() & right.isfinite()), math.inf)
     same = (ours == right) | (ours.isnan() & right.isnan())
     return share.masked_fill(same, 0.0)
+
+
+def differs_certainly(
+    ours: Tensor,
+    right: Tensor,
+    drawn: Sequence[Tensor],
+    precision: torch.dtype | None = None,
+) -> Tensor:
+    """Return True where numbers differ by ten tolerances at least.
+
+    A few draws are enough to tell. The tolerance meant is the largest one of
+    the tensor.
+
+    Args:
+        ours: the one.
+        right: the other, which the tolerance is for.
+        drawn: what an answer gives without random roundings, and then a few
+            times with them; nothing is certain without them.
+        precision: as of `compute_tolerance`.
+    """
+    if len(drawn) <= FEW or not right.numel() or right.is_complex():
+        return torch.zeros(right.shape, dtype=torch.bool)
+    allowed = compute_tolerance(right, drawn, precision).max()
+    return (ours.double() - right.double()).abs() > CERTAIN * allowed
 
 
 class RandomRounding(TorchDispatchMode):

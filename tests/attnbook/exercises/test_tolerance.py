@@ -8,11 +8,17 @@ import math
 import pytest
 import torch
 
-from attnbook.exercises.cached_outcomes import draw_outcomes
+from attnbook.exercises.cached_outcomes import draw_outcomes, list_outcomes
+from attnbook.exercises.exercise import FIRST
+from attnbook.exercises.outcome import take_draws
 from attnbook.exercises.tolerance import (
+    CERTAIN,
+    DRAWS,
+    FEW,
     RandomRounding,
     compute_tolerance,
     compute_tolerance_share,
+    differs_certainly,
 )
 from margins import furthest, right, shares, wrong
 from workshop.book.catalogue import list_entries
@@ -37,6 +43,38 @@ def test_right_answers_stay_within_the_tolerances(entry):
 def test_wrong_answers_exceed_a_tolerance_five_times(entry):
     for name, answer in wrong(entry):
         assert any(x >= 5 for x, _ in shares(entry.exercise, answer)), name
+
+
+@pytest.mark.long
+@pytest.mark.precision
+@each
+def test_what_a_few_draws_make_certain_is_ten_tolerances_away(entry):
+    exercise = entry.exercise
+    solved = list_outcomes(exercise.draw, exercise.solution, FIRST)
+    for nth, want in enumerate(map(exercise.compare_by, solved)):
+        made = exercise.make_roundings(FIRST, nth)
+        for i, one in enumerate(want.tensors):
+            kinds = [(made.own, None)] * one.is_floating_point()
+            if one.dtype == torch.float64:
+                kinds.append((made.single, torch.float32))
+            for kind, precision in kinds:
+                few, every = (
+                    compute_tolerance(one, take_draws(kind, i, n), precision)
+                    for n in (FEW, DRAWS)
+                )
+                if every.numel():
+                    assert 10 * every.max() <= CERTAIN * few.max()
+
+
+@pytest.mark.precision
+def test_certain_is_what_exceeds_many_times_the_largest_tolerance():
+    right = torch.tensor([1.0, -2.0, math.inf])
+    drawn = [right, right * 1.001, right * 0.999]
+    allowed = float(compute_tolerance(right, drawn).max())
+    ours = right + torch.tensor([0.9, 1.1, 0.0]) * CERTAIN * allowed
+    found = differs_certainly(ours, right, drawn)
+    assert found.tolist() == [False, True, False]
+    assert not differs_certainly(ours, right, drawn[:FEW]).any()
 
 
 def draws(function, *inputs, count=8):
