@@ -156,22 +156,24 @@ def test_the_fallback_states_a_finding_and_lists_the_recorded_heads():
 
 def test_the_recorded_scores_are_the_librarys():
     maps = load_head_maps()
+    scores = {
+        "first": lambda w, ids: score_first_token(w),
+        "previous": lambda w, ids: score_previous_token(w),
+        "induction": score_induction,
+    }
+    widget = HeadExplorer(maps)
     for i, sentence in enumerate(maps["sentences"]):
         names = sorted({*sentence["tokens"]})
         ids = torch.tensor([names.index(x) for x in sentence["tokens"]])
         T = len(ids)
         uniform = uniform_causal_weights(T)
-        for name, score in {
-            "first": lambda w, ids: score_first_token(w),
-            "previous": lambda w, ids: score_previous_token(w),
-            "induction": score_induction,
-        }.items():
+        for name, score in scores.items():
             chance = 100 * float(score(uniform, ids)[0])
             assert abs(sentence["chance"][name] - chance) <= 0.501
-            for head in maps["heads"]:
-                widget = HeadExplorer(
-                    maps, sentence=i, layer=head["layer"], head=head["head"]
-                )
+        widget.query, widget.sentence = 0, i
+        for head in maps["heads"]:
+            widget.layer, widget.head = head["layer"], head["head"]
+            for name, score in scores.items():
                 found = float(score(widget.weights()[None], ids)[0])
                 recorded = widget.read_scores(name)[widget.layer, widget.head]
                 # Each weight was rounded by at most half a hundredth, and its
