@@ -33,6 +33,9 @@ PAGE := _build/html/index.html
 export OMP_WAIT_POLICY := PASSIVE
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PYDEVD_DISABLE_FILE_VALIDATION := 1
+# A test run starts hundreds of processes: each would compile the library again
+# where the environment says that compiled modules are not kept.
+unexport PYTHONDONTWRITEBYTECODE
 
 # On a terminal, installs and builds show how far they are; into a log they
 # write nothing, and pytest writes its dots on one line.
