@@ -8,7 +8,6 @@ Source: the mistakes are from the public threads that chapter 2 links.
 Axes: B batch, T target steps, S source symbols, E value width
 """
 
-import time
 from collections.abc import Sequence
 
 import torch
@@ -24,9 +23,8 @@ from attnbook.training.loop import Recipe, Trainer, compute_held_out_loss
 from attnbook.training.metrics import alignment_error_rate
 from attnbook.training.scoring import predict_links
 from attnbook.training.tasks import Task
-from workshop.experiments.cores import hold_cores
 from workshop.experiments.device import get_device
-from workshop.experiments.record import make_record, write_record
+from workshop.experiments.record import recorded
 from workshop.experiments.registry import experiment
 
 SEEDS, EPOCHS, TRAINED, HELD_OUT = (0, 1, 2), 6, 6000, 200
@@ -193,23 +191,14 @@ def train_and_score(data: Task, name: str, seed: int) -> dict:
 
 
 @experiment()
+@recorded(seeds=SEEDS)
 def decoder_mistakes() -> dict:
     """Record six decoders, five of them wrong, trained to the end."""
-    torch.set_num_threads(1)
-    wall, cpu = time.perf_counter(), time.process_time()
     data = draw_task()
-    with hold_cores(1):
-        rows = [
+    return {
+        "runs": [
             train_and_score(data, name, seed)
             for name in DECODERS
             for seed in SEEDS
         ]
-    made = make_record(
-        "decoder_mistakes",
-        list(SEEDS),
-        {"runs": rows},
-        wall_s=time.perf_counter() - wall,
-        cpu_s=time.process_time() - cpu,
-    )
-    write_record(made)
-    return made
+    }

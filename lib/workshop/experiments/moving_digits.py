@@ -11,7 +11,6 @@ from functools import cache
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float
 from torch import Tensor, nn
 
 from attnbook.data.digits import load_digits
@@ -76,14 +75,10 @@ def build_pooling(method: str) -> nn.Module:
 def train(model: ClipClassifier, seed: int) -> None:
     """Train on newly drawn clips; the rate decreases linearly to 0."""
     rng = torch.Generator().manual_seed(seed)
-
-    def compute_loss(clips: Clips) -> Float[Tensor, ""]:
-        return F.cross_entropy(model(clips.frames)[0], clips.label)
-
     optimize(
         torch.optim.Adam(model.parameters(), lr=RATE),
         (draw("train", BATCH, rng) for _ in range(STEPS)),
-        compute_loss,
+        lambda clips: F.cross_entropy(model(clips.frames)[0], clips.label),
         lambda step: RATE * (1 - step / STEPS),
     )
 

@@ -9,7 +9,6 @@ as far to wrong positions must hurt.
 Axes: N states, S source words, M memory width
 """
 
-import time
 from collections.abc import Callable, Sequence
 
 import torch
@@ -22,8 +21,7 @@ from attnbook.data.vocabulary import START, pad_sequences
 from attnbook.models.encoder import Memory
 from attnbook.training.tasks import Task
 from attnbook.training.trained import load_trained
-from workshop.experiments.cores import hold_cores
-from workshop.experiments.record import make_record, write_record
+from workshop.experiments.record import recorded
 from workshop.experiments.registry import experiment
 from workshop.experiments.word_alignment import SEEDS
 
@@ -184,32 +182,21 @@ def measure_wrong_links(model: nn.Module, data: Task) -> dict:
 
 
 @experiment(on_cpu=True)
+@recorded(seeds=SEEDS)
 def position_shift() -> dict:
     """Record what moving the forward states does to the links of 3 seeds."""
-    torch.set_num_threads(1)
-    wall, cpu = time.perf_counter(), time.process_time()
     results, cuts = [], 0
-    with hold_cores(1):
-        for seed in SEEDS:
-            model, data, _ = load_trained(f"grammar_attention_{seed}")
-            pairs, longer = data.splits.test, grammar.load_long()
-            cuts = sum(
-                len(p.source) >= SHORTEST and find_cut(p) is not None
-                for p in pairs
-            )
-            results.append(
-                {
-                    "seed": seed,
-                    "probe": fit_position_probe(model, data, pairs, longer),
-                    "links": measure_wrong_links(model, data),
-                }
-            )
-    made = make_record(
-        "position_shift",
-        list(SEEDS),
-        {"sentences": cuts, "seeds": results},
-        wall_s=time.perf_counter() - wall,
-        cpu_s=time.process_time() - cpu,
-    )
-    write_record(made)
-    return made
+    for seed in SEEDS:
+        model, data, _ = load_trained(f"grammar_attention_{seed}")
+        pairs, longer = data.splits.test, grammar.load_long()
+        cuts = sum(
+            len(p.source) >= SHORTEST and find_cut(p) is not None for p in pairs
+        )
+        results.append(
+            {
+                "seed": seed,
+                "probe": fit_position_probe(model, data, pairs, longer),
+                "links": measure_wrong_links(model, data),
+            }
+        )
+    return {"sentences": cuts, "seeds": results}

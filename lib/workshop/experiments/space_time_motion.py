@@ -72,14 +72,10 @@ def build_model(kind: str, seed: int) -> VideoTransformer:
 def train(model: VideoTransformer, seed: int) -> None:
     """Train on newly drawn clips; the rate rises, then falls linearly to 0."""
     rng = torch.Generator().manual_seed(seed)
-
-    def compute_loss(clips: Clips) -> Float[Tensor, ""]:
-        return F.cross_entropy(model(clips.frames)[0], clips.label)
-
     optimize(
         torch.optim.Adam(model.parameters(), lr=RATE),
         (draw("train", BATCH, rng) for _ in range(STEPS)),
-        compute_loss,
+        lambda clips: F.cross_entropy(model(clips.frames)[0], clips.label),
         lambda step: RATE * min(step / WARM_UP, 1 - step / STEPS),
     )
 

@@ -6,7 +6,6 @@ Source: alignment error after Och and Ney (2003), section 5.1,
 Axes: T target words, S source words
 """
 
-import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -20,8 +19,7 @@ from attnbook.data.grammar import Aligned
 from attnbook.training.batching import make_batch
 from attnbook.training.tasks import Task
 from attnbook.training.trained import load_trained
-from workshop.experiments.cores import hold_cores
-from workshop.experiments.record import make_record, write_record
+from workshop.experiments.record import recorded
 from workshop.experiments.registry import experiment
 
 SEEDS = (0, 1, 2)
@@ -202,18 +200,7 @@ def measure_seed(seed: int) -> dict:
 
 
 @experiment(on_cpu=True)
+@recorded(seeds=SEEDS)
 def word_alignment() -> dict:
     """Record which words the attention of three seeds misaligns."""
-    torch.set_num_threads(1)
-    wall, cpu = time.perf_counter(), time.process_time()
-    with hold_cores(1):
-        results = [measure_seed(seed) for seed in SEEDS]
-    made = make_record(
-        "word_alignment",
-        list(SEEDS),
-        {"seeds": results},
-        wall_s=time.perf_counter() - wall,
-        cpu_s=time.process_time() - cpu,
-    )
-    write_record(made)
-    return made
+    return {"seeds": [measure_seed(seed) for seed in SEEDS]}
