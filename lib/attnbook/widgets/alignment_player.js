@@ -316,18 +316,13 @@ function build(el, given) {
     map,
   );
   draw();
-  const watch = new ResizeObserver(() => {
+  const remove = watchAppearance(root, () => {
     colour();
     join();
   });
-  watch.observe(root);
-  const theme = new MutationObserver(colour);
-  theme.observe(document.documentElement, { attributeFilter: ["data-theme", "theme"] });
   return () => {
     stop();
-    watch.disconnect();
-    theme.disconnect();
-    root.remove();
+    remove();
   };
 }
 

@@ -266,15 +266,7 @@ function build(el, given, tell) {
     details,
   );
   draw();
-  const watch = new ResizeObserver(colour);
-  watch.observe(root);
-  const theme = new MutationObserver(colour);
-  theme.observe(document.documentElement, { attributeFilter: ["data-theme", "theme"] });
-  return () => {
-    watch.disconnect();
-    theme.disconnect();
-    root.remove();
-  };
+  return watchAppearance(root, colour);
 }
 
 export default {

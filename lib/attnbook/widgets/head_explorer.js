@@ -379,18 +379,7 @@ function build(el, from, changed) {
     make("details", {}, make("summary", { text: "Code" }), listing),
   );
   show();
-  const watch = new ResizeObserver(paint);
-  watch.observe(root);
-  const theme = new MutationObserver(paint);
-  theme.observe(document.documentElement, { attributeFilter: ["data-theme", "theme"] });
-  const scheme = matchMedia("(prefers-color-scheme: dark)");
-  scheme.addEventListener("change", paint);
-  return () => {
-    watch.disconnect();
-    theme.disconnect();
-    scheme.removeEventListener("change", paint);
-    root.remove();
-  };
+  return watchAppearance(root, paint);
 }
 
 export default {

@@ -229,18 +229,7 @@ function build(el, from, changed) {
     picture, axis, said, list, mean,
   );
   show();
-  const theme = new MutationObserver(paint);
-  theme.observe(document.documentElement, { attributeFilter: ["data-theme", "theme"] });
-  const scheme = matchMedia("(prefers-color-scheme: dark)");
-  scheme.addEventListener("change", paint);
-  const watch = new ResizeObserver(paint);
-  watch.observe(root);
-  return () => {
-    watch.disconnect();
-    theme.disconnect();
-    scheme.removeEventListener("change", paint);
-    root.remove();
-  };
+  return watchAppearance(root, paint);
 }
 
 export default {

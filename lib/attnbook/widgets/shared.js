@@ -74,6 +74,22 @@ function shade(canvas, rows, ink, small = false) {
   );
 }
 
+/** Repaint an element when its size or the page's colours change; returns how to remove it. */
+function watchAppearance(element, repaint) {
+  const size = new ResizeObserver(repaint);
+  size.observe(element);
+  const theme = new MutationObserver(repaint);
+  theme.observe(document.documentElement, { attributeFilter: ["data-theme", "theme"] });
+  const scheme = matchMedia("(prefers-color-scheme: dark)");
+  scheme.addEventListener("change", repaint);
+  return () => {
+    size.disconnect();
+    theme.disconnect();
+    scheme.removeEventListener("change", repaint);
+    element.remove();
+  };
+}
+
 /**
  * Build a widget from its model, and again when Python changes that.
  *

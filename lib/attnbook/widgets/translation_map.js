@@ -241,15 +241,7 @@ function build(el, given, tell) {
     label("In each map, queries go down and keys across; framed: the chosen query"),
   );
   draw();
-  const watch = new ResizeObserver(colour);
-  watch.observe(root);
-  const theme = new MutationObserver(colour);
-  theme.observe(document.documentElement, { attributeFilter: ["data-theme", "theme"] });
-  return () => {
-    watch.disconnect();
-    theme.disconnect();
-    root.remove();
-  };
+  return watchAppearance(root, colour);
 }
 
 export default {
