@@ -41,6 +41,9 @@ EPS = 1e-5  # of the norm of the delta rule's outputs
 CHUNK = 32  # positions that the linear forms compute at once
 OPEN = 6.0  # bias with which a memory starts to forget 0.25 % a position
 
+Input = Float[Tensor, "B T C"]  # also a layer's output
+Heads = Float[Tensor, "B H T D"]  # queries, keys, values or outputs
+
 
 def convolve_causally(
     x: Float[Tensor, "B T C"], weight: Float[Tensor, "K C"]
@@ -75,9 +78,7 @@ class SequenceMixer(nn.Module):
         nn.init.uniform_(self.short, -(KERNEL**-0.5), KERNEL**-0.5)
         self.output = nn.Linear(width, width, bias=False)
 
-    def project(
-        self, x: Float[Tensor, "B T C"]
-    ) -> tuple[Tensor, Tensor, Tensor]:
+    def project(self, x: Input) -> tuple[Tensor, Tensor, Tensor]:
         """Return the heads' queries, keys and values (B, H, T, D)."""
         projected = convolve_causally(self.inputs(x), self.short)
         query, key, value = (
@@ -85,17 +86,11 @@ class SequenceMixer(nn.Module):
         )
         return query, key, value
 
-    def mix(
-        self,
-        query: Float[Tensor, "B H T D"],
-        key: Float[Tensor, "B H T D"],
-        value: Float[Tensor, "B H T D"],
-        x: Float[Tensor, "B T C"],
-    ) -> Float[Tensor, "B H T D"]:
+    def mix(self, query: Heads, key: Heads, value: Heads, x: Input) -> Heads:
         """Return what each position reads; x is for gates."""
         raise NotImplementedError
 
-    def forward(self, x: Float[Tensor, "B T C"]) -> Float[Tensor, "B T C"]:
+    def forward(self, x: Input) -> Input:
         """Return the output of the layer."""
         return self.output(merge_heads(self.mix(*self.project(x), x)))
 
@@ -107,20 +102,12 @@ class SoftmaxMixer(SequenceMixer):
         """Return True where a query can attend."""
         return causal(T, T, device)
 
-    def weights(
-        self, query: Float[Tensor, "B H T D"], key: Float[Tensor, "B H T D"]
-    ) -> Float[Tensor, "B H T T"]:
+    def weights(self, query: Heads, key: Heads) -> Float[Tensor, "B H T T"]:
         """Return the weight of each position."""
         mask = self.mask(query.shape[-2], query.device)
         return masked_softmax(scaled_scores(query, key), mask)
 
-    def mix(
-        self,
-        query: Float[Tensor, "B H T D"],
-        key: Float[Tensor, "B H T D"],
-        value: Float[Tensor, "B H T D"],
-        x: Float[Tensor, "B T C"],
-    ) -> Float[Tensor, "B H T D"]:
+    def mix(self, query: Heads, key: Heads, value: Heads, x: Input) -> Heads:
         """Return the averages of the values."""
         mask = self.mask(query.shape[-2], query.device)
         return F.scaled_dot_product_attention(query, key, value, mask)
@@ -148,9 +135,7 @@ class WindowMixer(SoftmaxMixer):
 class RotaryMixer(SoftmaxMixer):
     """Softmax attention with rotary embeddings beside the convolution."""
 
-    def project(
-        self, x: Float[Tensor, "B T C"]
-    ) -> tuple[Tensor, Tensor, Tensor]:
+    def project(self, x: Input) -> tuple[Tensor, Tensor, Tensor]:
         """Return rotated queries and keys, and values."""
         query, key, value = super().project(x)
         positions = torch.arange(x.shape[1], device=x.device)
@@ -171,9 +156,7 @@ class LearnedSinkMixer(WindowMixer):
         super().__init__(width, heads, size)
         self.sink = nn.Parameter(torch.zeros(heads))
 
-    def weights(
-        self, query: Float[Tensor, "B H T D"], key: Float[Tensor, "B H T D"]
-    ) -> Float[Tensor, "B H T T"]:
+    def weights(self, query: Heads, key: Heads) -> Float[Tensor, "B H T T"]:
         """Return the weights, which sum to less than 1."""
         T = query.shape[-2]
         scores = scaled_scores(query, key)
@@ -181,13 +164,7 @@ class LearnedSinkMixer(WindowMixer):
         mask = F.pad(self.mask(T, query.device), (0, 1), value=True)
         return masked_softmax(torch.cat([scores, sink], -1), mask)[..., :T]
 
-    def mix(
-        self,
-        query: Float[Tensor, "B H T D"],
-        key: Float[Tensor, "B H T D"],
-        value: Float[Tensor, "B H T D"],
-        x: Float[Tensor, "B T C"],
-    ) -> Float[Tensor, "B H T D"]:
+    def mix(self, query: Heads, key: Heads, value: Heads, x: Input) -> Heads:
         """Return the weighted sums of the values."""
         return self.weights(query, key) @ value
 
@@ -205,13 +182,7 @@ class GatedMixer(WindowMixer):
         super().__init__(width, heads, size)
         self.gate = nn.Linear(width, heads)
 
-    def mix(
-        self,
-        query: Float[Tensor, "B H T D"],
-        key: Float[Tensor, "B H T D"],
-        value: Float[Tensor, "B H T D"],
-        x: Float[Tensor, "B T C"],
-    ) -> Float[Tensor, "B H T D"]:
+    def mix(self, query: Heads, key: Heads, value: Heads, x: Input) -> Heads:
         """Return the averages of the values times the gates."""
         gates = self.gate(x).sigmoid().transpose(1, 2)[..., None]
         return gates * super().mix(query, key, value, x)
@@ -220,13 +191,7 @@ class GatedMixer(WindowMixer):
 class LinearMixer(SequenceMixer):
     """Linear attention with the features elu + 1."""
 
-    def mix(
-        self,
-        query: Float[Tensor, "B H T D"],
-        key: Float[Tensor, "B H T D"],
-        value: Float[Tensor, "B H T D"],
-        x: Float[Tensor, "B T C"],
-    ) -> Float[Tensor, "B H T D"]:
+    def mix(self, query: Heads, key: Heads, value: Heads, x: Input) -> Heads:
         """Return the averages of the values."""
         return attend_linear_chunked(query, key, value, chunk=CHUNK).output
 
@@ -243,17 +208,11 @@ class DeltaMixer(SequenceMixer):
         super().__init__(width, heads)
         self.beta = nn.Linear(width, heads)
 
-    def log_decay(self, x: Float[Tensor, "B T C"]) -> Tensor | None:
+    def log_decay(self, x: Input) -> Tensor | None:
         """Return the rates of the memories' decay: none."""
         return None
 
-    def mix(
-        self,
-        query: Float[Tensor, "B H T D"],
-        key: Float[Tensor, "B H T D"],
-        value: Float[Tensor, "B H T D"],
-        x: Float[Tensor, "B T C"],
-    ) -> Float[Tensor, "B H T D"]:
+    def mix(self, query: Heads, key: Heads, value: Heads, x: Input) -> Heads:
         """Return what the queries read from the memory, normalized."""
         query, key = (F.normalize(part, dim=-1) for part in (query, key))
         beta = self.beta(x).sigmoid().transpose(1, 2)
@@ -277,7 +236,7 @@ class GatedDeltaMixer(DeltaMixer):
         self.decay = nn.Linear(width, heads)
         nn.init.constant_(self.decay.bias, OPEN)
 
-    def log_decay(self, x: Float[Tensor, "B T C"]) -> Tensor | None:
+    def log_decay(self, x: Input) -> Tensor | None:
         """Return the rates of the memories' decay (B, H, T, 1)."""
         return F.logsigmoid(self.decay(x)).transpose(1, 2)[..., None]
 
@@ -313,7 +272,7 @@ class MixerBlock(nn.Module):
         self.feed_forward = FeedForward(width, hidden)
         self.norms = nn.ModuleList(nn.LayerNorm(width) for _ in range(2))
 
-    def forward(self, x: Float[Tensor, "B T C"]) -> Float[Tensor, "B T C"]:
+    def forward(self, x: Input) -> Input:
         """Return x after both sublayers."""
         x = x + self.mixer(self.norms[0](x))
         return x + self.feed_forward(self.norms[1](x))

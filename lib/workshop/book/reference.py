@@ -59,6 +59,26 @@ def list_definitions(tree: ast.Module) -> Iterator[Definition]:
             yield node
 
 
+class ShapeExpander(ast.NodeTransformer):
+    """Writes the shape instead of its name, as in `Heads = Float[...]`.
+
+    Args:
+        tree: the module that names shapes.
+    """
+
+    def __init__(self, tree: ast.Module):
+        self.shapes = {
+            ast.unparse(node.targets[0]): node.value
+            for node in tree.body
+            if isinstance(node, ast.Assign)
+            and re.match(r"\w+\[Tensor, '", ast.unparse(node.value))
+        }
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        """Return the shape that a name stands for, or the name."""
+        return self.shapes.get(node.id, node)
+
+
 def list_parameters(
     function: ast.FunctionDef, bound: bool = False
 ) -> list[str]:
@@ -197,6 +217,7 @@ def link_chapter(module: str) -> str:
 def describe_module(path: Path, library: Path = LIBRARY) -> str:
     """Return the part of a page that describes one module; may be empty."""
     tree = ast.parse(path.read_text("utf8"))
+    tree = ShapeExpander(tree).visit(tree)
     # A chapter's exercises are shown; the helpers of their cases are not.
     inner = path.parent.parent.name == "exercises"
     listed = () if inner else list_definitions(tree)

@@ -53,6 +53,12 @@ def test_every_public_function_is_listed_with_its_first_paragraph():
             assert " ".join(about.split()) in page
 
 
+def test_a_named_shape_is_written_out():
+    page = MADE["models"]
+    assert "mix(\n    query: Float[Tensor, 'B H T D'],\n" in page
+    assert "Heads" not in page
+
+
 @pytest.mark.parametrize("name", MADE)
 def test_only_chapters_that_exist_are_linked(name):
     for linked in re.findall(r"\]\(\.\./(\w+)\.ipynb\)", MADE[name]):
