@@ -10,6 +10,7 @@ from torch import Tensor
 
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.inputs import draw_integers
+from attnbook.exercises.masks.causal import ALLOWED
 
 
 def longformer_mask(
@@ -54,8 +55,7 @@ check_longformer_mask = Exercise(
     solution=longformer_mask,
     returns=("mask",),
     draw=draw,
-    allowed="Everything in PyTorch is allowed; `attnbook.masks` has the answer "
-    "in it.",
+    allowed=ALLOWED,
     mistakes=(
         Mistake(
             "columns-only",

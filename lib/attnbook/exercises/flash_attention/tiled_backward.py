@@ -18,7 +18,7 @@ from attnbook.exercises.flash_attention.tiles import (
     draw_usual,
 )
 from attnbook.exercises.inputs import draw_normal, to_double
-from attnbook.exercises.scaled_dot_product.gradient import gradient
+from attnbook.exercises.scaled_dot_product.gradient import AUTOGRAD, gradient
 
 
 def tiled_backward(
@@ -114,8 +114,7 @@ check_tiled_backward = Exercise(
     without=frozenset({"long", "positions"}),
     allowed="Everything is allowed but autograd, a ready-made attention and a "
     "matrix of all scores.",
-    forbidden=ATTENTION
-    | {"grad", "backward", "make_dual", "softmax_backward_data"},
+    forbidden=ATTENTION | AUTOGRAD,
     mistakes=(
         Mistake(
             "no-average",

@@ -11,6 +11,10 @@ from torch import Tensor
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.inputs import draw_integers
 
+ALLOWED = (
+    "Everything in PyTorch is allowed; `attnbook.masks` has the answer in it."
+)
+
 
 def causal(T: int, S: int) -> Bool[Tensor, "T S"]:
     """Return True where key s does not come after query t.
@@ -54,8 +58,7 @@ check_causal = Exercise(
     solution=causal,
     returns=("mask",),
     draw=draw,
-    allowed="Everything in PyTorch is allowed; `attnbook.masks` has the answer "
-    "in it.",
+    allowed=ALLOWED,
     mistakes=(
         Mistake(
             "inverted",

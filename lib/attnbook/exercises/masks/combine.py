@@ -10,7 +10,7 @@ from torch import Tensor
 
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.inputs import draw_integers
-from attnbook.exercises.masks.causal import causal
+from attnbook.exercises.masks.causal import ALLOWED, causal
 from attnbook.exercises.masks.padding import padding
 
 
@@ -52,8 +52,7 @@ check_combine = Exercise(
     solution=combine,
     returns=("mask",),
     draw=draw,
-    allowed="Everything in PyTorch is allowed; `attnbook.masks` has the answer "
-    "in it.",
+    allowed=ALLOWED,
     mistakes=(
         Mistake(
             "or",

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.inputs import draw_integers
+from attnbook.exercises.masks.causal import ALLOWED
 
 
 def padding(lengths: Int[Tensor, " B"], S: int) -> Bool[Tensor, "B 1 1 S"]:
@@ -54,8 +55,7 @@ check_padding = Exercise(
     solution=padding,
     returns=("mask",),
     draw=draw,
-    allowed="Everything in PyTorch is allowed; `attnbook.masks` has the answer "
-    "in it.",
+    allowed=ALLOWED,
     mistakes=(
         Mistake(
             "inverted",

@@ -15,7 +15,10 @@ from attnbook.attention.scaled_dot_product import attend
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.inputs import draw_normal, to_double, to_half
 from attnbook.exercises.multi_head.multi_head import average_values
-from attnbook.exercises.self_attention.cross_attention import mask_future
+from attnbook.exercises.self_attention.cross_attention import (
+    ALLOWED,
+    mask_future,
+)
 
 
 def grouped_query(
@@ -104,8 +107,7 @@ check_grouped_query = Exercise(
     solution=grouped_query,
     returns=("output",),
     draw=draw,
-    allowed="Everything is allowed but PyTorch's ready-made attention; "
-    "chapter 4's `attend` is yours to use.",
+    allowed=ALLOWED,
     mistakes=(
         Mistake(
             "repeat",

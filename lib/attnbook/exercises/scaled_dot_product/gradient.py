@@ -12,6 +12,8 @@ from attnbook.exercises.exercise import ATTENTION, Case, Exercise, Mistake
 from attnbook.exercises.inputs import draw_integers, draw_normal, to_double
 from attnbook.exercises.scaled_dot_product.weights import weights
 
+AUTOGRAD = {"grad", "backward", "make_dual", "softmax_backward_data"}
+
 
 def gradient(
     query: Float[Tensor, "*B T D"],
@@ -91,8 +93,7 @@ check_gradient = Exercise(
     # Difference quotients of 1,031 positions would be stopped, not judged.
     without=frozenset({"long"}),
     allowed="Everything is allowed but autograd and a ready-made attention.",
-    forbidden=ATTENTION
-    | {"grad", "backward", "make_dual", "softmax_backward_data"},
+    forbidden=ATTENTION | AUTOGRAD,
     mistakes=(
         Mistake(
             "no-average",

@@ -14,6 +14,7 @@ from attnbook.attention.scaled_dot_product import attend
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.inputs import draw_normal
 from attnbook.exercises.self_attention.cross_attention import (
+    ALLOWED,
     attend_to_itself,
     average_values,
     mask_future,
@@ -58,8 +59,7 @@ check_causal_self_attention = Exercise(
     solution=causal_self_attention,
     returns=("output",),
     draw=draw_causal,
-    allowed="Everything is allowed but PyTorch's ready-made attention; "
-    "chapter 4's `attend` is yours to use.",
+    allowed=ALLOWED,
     mistakes=(
         Mistake(
             "no-mask",

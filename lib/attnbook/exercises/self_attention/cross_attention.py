@@ -16,6 +16,11 @@ from attnbook.attention.scaled_dot_product import attend
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.inputs import draw_normal, to_double, to_half
 
+ALLOWED = (
+    "Everything is allowed but PyTorch's ready-made attention; chapter 4's "
+    "`attend` is yours to use."
+)
+
 
 def cross_attention(
     x: Float[Tensor, "B T C"],
@@ -90,6 +95,36 @@ def attend_to_itself(cross: Callable) -> Callable:
 
 RIGHT = average_values()
 
+# Of attention from one sequence to another, and of self-attention.
+SCALE_MISTAKES = (
+    Mistake(
+        "no-scale",
+        "no division by √D",
+        "the scores are not divided by √D",
+        average_values(scale=lambda D, C: 1.0),
+    ),
+    Mistake(
+        "scale-by-input-width",
+        "division by √C, not by √D",
+        "the scores are divided by √C, the root of the input width; they "
+        "should be divided by √D, because queries and keys have D entries",
+        average_values(scale=lambda D, C: C**-0.5),
+    ),
+    Mistake(
+        "scale-without-root",
+        "division by D, not by √D",
+        "the scores are divided by D; they should be divided by √D",
+        average_values(scale=lambda D, C: 1 / D),
+    ),
+    Mistake(
+        "scale-after-softmax",
+        "division after the softmax",
+        "the weights are divided by √D after the softmax, so they no "
+        "longer sum to 1; the scores should be divided before it",
+        average_values(scale=lambda D, C: 1.0, then=lambda w, D: w * D**-0.5),
+    ),
+)
+
 
 check_cross_attention = Exercise(
     title="cross-attention",
@@ -99,37 +134,9 @@ check_cross_attention = Exercise(
     solution=cross_attention,
     returns=("output",),
     draw=draw,
-    allowed="Everything is allowed but PyTorch's ready-made attention; "
-    "chapter 4's `attend` is yours to use.",
+    allowed=ALLOWED,
     mistakes=(
-        Mistake(
-            "no-scale",
-            "no division by √D",
-            "the scores are not divided by √D",
-            average_values(scale=lambda D, C: 1.0),
-        ),
-        Mistake(
-            "scale-by-input-width",
-            "division by √C, not by √D",
-            "the scores are divided by √C, the root of the input width; they "
-            "should be divided by √D, because queries and keys have D entries",
-            average_values(scale=lambda D, C: C**-0.5),
-        ),
-        Mistake(
-            "scale-without-root",
-            "division by D, not by √D",
-            "the scores are divided by D; they should be divided by √D",
-            average_values(scale=lambda D, C: 1 / D),
-        ),
-        Mistake(
-            "scale-after-softmax",
-            "division after the softmax",
-            "the weights are divided by √D after the softmax, so they no "
-            "longer sum to 1; the scores should be divided before it",
-            average_values(
-                scale=lambda D, C: 1.0, then=lambda w, D: w * D**-0.5
-            ),
-        ),
+        *SCALE_MISTAKES,
         Mistake(
             "softmax-over-queries",
             "softmax over the queries",

@@ -6,6 +6,8 @@ Axes: B batch, T positions, C width of the input, D width of query and key, E
     value width
 """
 
+from dataclasses import replace
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -14,6 +16,8 @@ from attnbook.attention.scaled_dot_product import attend
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.inputs import draw_normal, to_double, to_half
 from attnbook.exercises.self_attention.cross_attention import (
+    ALLOWED,
+    SCALE_MISTAKES,
     attend_to_itself,
     average_values,
     mask_future,
@@ -64,38 +68,11 @@ check_self_attention = Exercise(
     solution=self_attention,
     returns=("output",),
     draw=draw,
-    allowed="Everything is allowed but PyTorch's ready-made attention; "
-    "chapter 4's `attend` is yours to use.",
+    allowed=ALLOWED,
     mistakes=(
-        Mistake(
-            "no-scale",
-            "no division by √D",
-            "the scores are not divided by √D",
-            attend_to_itself(average_values(scale=lambda D, C: 1.0)),
-        ),
-        Mistake(
-            "scale-by-input-width",
-            "division by √C, not by √D",
-            "the scores are divided by √C, the root of the input width; they "
-            "should be divided by √D, because queries and keys have D entries",
-            attend_to_itself(average_values(scale=lambda D, C: C**-0.5)),
-        ),
-        Mistake(
-            "scale-without-root",
-            "division by D, not by √D",
-            "the scores are divided by D; they should be divided by √D",
-            attend_to_itself(average_values(scale=lambda D, C: 1 / D)),
-        ),
-        Mistake(
-            "scale-after-softmax",
-            "division after the softmax",
-            "the weights are divided by √D after the softmax, so they no "
-            "longer sum to 1; the scores should be divided before it",
-            attend_to_itself(
-                average_values(
-                    scale=lambda D, C: 1.0, then=lambda w, D: w * D**-0.5
-                )
-            ),
+        *(
+            replace(x, answer=attend_to_itself(x.answer))
+            for x in SCALE_MISTAKES
         ),
         Mistake(
             "softmax-over-queries",
