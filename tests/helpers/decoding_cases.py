@@ -1,7 +1,6 @@
 """Cases for decoding, for its tiles and its kernels, and the reference."""
 
 import math
-import zlib
 from dataclasses import dataclass
 from functools import cache, partial
 
@@ -9,7 +8,7 @@ import torch
 
 from attnbook.attention.error_budget import error_budget
 from attnbook.flash.options import Options
-from flash_cases import arrange, compute_reference
+from flash_cases import arrange, compute_reference, draw_tensors
 
 PAGES = 23
 UNUSED = -7, 10**6
@@ -40,6 +39,7 @@ class DecodingCase:
     layout: str = "rows"
 
     B = 2
+    T = 1
 
     @property
     def known_lengths(self):
@@ -74,18 +74,7 @@ CASES = {
 
 def draw_inputs(title, dtype):
     """Return query, key and value of a case in a precision."""
-    case = CASES[title]
-    rng = torch.Generator().manual_seed(zlib.crc32(title.encode()))
-
-    def normal(heads, rows, width):
-        shape = case.B, heads, rows, width
-        return torch.randn(*shape, generator=rng, dtype=torch.float64)
-
-    query = normal(case.H, 1, case.D)
-    key, value = normal(case.G, case.S, case.D), normal(case.G, case.S, case.E)
-    query[..., 0] += abs(case.offset) ** 0.5 * case.D**0.5
-    key[..., 0] += case.offset / max(1, abs(case.offset)) ** 0.5
-    return [arrange(x.to(dtype), case.layout) for x in (query, key, value)]
+    return draw_tensors(CASES[title], title, dtype)[0]
 
 
 def spoil(x, lengths):

@@ -91,6 +91,28 @@ CASES = {
     "expanded": Case(layout="expanded", lengths=(20, 37)),
 }
 
+# Lengths of two sequences that are refused, and what is said of them.
+BAD_LENGTHS = {
+    "broken lengths": (
+        {"key_lengths": torch.tensor([1.0, 2.0])},
+        "must be whole numbers, but are torch.float32",
+    ),
+    "too few lengths": (
+        {"key_lengths": torch.tensor([1])},
+        r"must be \(2,\), one for each sequence, but are \(1,\)",
+    ),
+}
+LENGTHS_BEYOND_7 = {
+    "lengths beyond S": (
+        {"key_lengths": torch.tensor([1, 8])},
+        r"from 0 to S = 7, but are \[1, 8\]",
+    ),
+    "negative lengths": (
+        {"key_lengths": torch.tensor([-1, 7])},
+        r"from 0 to S = 7, but are \[-1, 7\]",
+    ),
+}
+
 
 def arrange(x, layout):
     """Return the same numbers, lying in memory as the layout says."""
@@ -103,9 +125,8 @@ def arrange(x, layout):
     return x
 
 
-def draw_inputs(title, dtype):
+def draw_tensors(case, title, dtype):
     """Return query, key, value in a precision, and the upstream gradient."""
-    case = CASES[title]
     rng = torch.Generator().manual_seed(zlib.crc32(title.encode()))
 
     def normal(heads, rows, width):
@@ -118,6 +139,11 @@ def draw_inputs(title, dtype):
     value = normal(case.G, case.S, case.E)
     inputs = [arrange(x.to(dtype), case.layout) for x in (query, key, value)]
     return inputs, normal(case.H, case.T, case.E).to(dtype)
+
+
+def draw_inputs(title, dtype):
+    """Return query, key, value in a precision, and the upstream gradient."""
+    return draw_tensors(CASES[title], title, dtype)
 
 
 def compute_reference(query, key, value, options):

@@ -330,6 +330,14 @@ def prepare_triton():
     )(kind)
 
 
+def print_cases(titles, measure):
+    """Print, for every case and precision, what it came to, a line each."""
+    for title in titles:
+        for dtype in (torch.float32, torch.float16):
+            text = {"case": title, "dtype": str(dtype)[6:]}
+            print(json.dumps(text | measure(title, dtype)), flush=True)
+
+
 def main():
     prepare_triton()
     launch.allocate = allocate
@@ -341,10 +349,7 @@ def main():
         print(json.dumps(text | measure_ranges()), flush=True)
         text = {"case": "narrow", "dtype": "float32"}
         print(json.dumps(text | measure_narrow()), flush=True)
-    for title in asked:
-        for dtype in (torch.float32, torch.float16):
-            text = {"case": title, "dtype": str(dtype)[6:]}
-            print(json.dumps(text | measure_case(title, dtype)), flush=True)
+    print_cases(asked, measure_case)
 
 
 if __name__ == "__main__":

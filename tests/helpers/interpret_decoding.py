@@ -174,10 +174,7 @@ def main():
         for title in MERGED:
             text = {"case": f"merged: {title}"}
             print(json.dumps(text | measure_merging(title)), flush=True)
-    for title in asked:
-        for dtype in (torch.float32, torch.float16):
-            text = {"case": title, "dtype": str(dtype)[6:]}
-            print(json.dumps(text | measure_case(title, dtype)), flush=True)
+    interpret.print_cases(asked, measure_case)
 
 
 if __name__ == "__main__":

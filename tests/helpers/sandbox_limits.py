@@ -1,6 +1,15 @@
-"""What a test needs of the sandbox, which not every platform has."""
+"""The marks of tests that grade, and what they need of the sandbox."""
+
+import os
 
 import pytest
+
+GRADING = [
+    pytest.mark.exact("test_exercises has the verdicts"),
+    pytest.mark.precision,
+]
+needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs POSIX")
+IN_SANDBOX = [*GRADING, needs_fork]
 
 
 def require_limits(limits_set, *names):

@@ -4,6 +4,9 @@ import torch
 from torch.nn import functional as F
 
 from attnbook.exercises import self_attention as checks
+from attnbook.exercises.self_attention.causal_self_attention import (
+    mask_upper_triangle,
+)
 from attnbook.exercises.self_attention.cross_attention import (
     attend_to_itself,
     average_values,
@@ -125,6 +128,14 @@ def causal(**changes):
     return attend_to_itself(average_values(**({"bend": mask_future} | changes)))
 
 
+def fill_future(number):
+    return causal(
+        bend=lambda scores: scores.masked_fill(
+            mask_upper_triangle(scores), number
+        )
+    )
+
+
 def only_the_one_before(scores):
     seen = torch.eye(scores.shape[-1], dtype=torch.bool)
     seen = seen | seen.roll(-1, 1).tril()
@@ -210,20 +221,16 @@ CAUSAL_SELF_ATTENTION += (
         )(x, m, Q, K, V))),
     Wrong("numbers", "a sentinel of -100, which large scores reach",
           "small scores",
-          causal(bend=lambda s: s.masked_fill(
-              torch.ones_like(s, dtype=torch.bool).triu(1), -1e2))),
+          fill_future(-1e2)),
     Wrong("numbers", "a sentinel of -10000 (hyunwoongko/transformer PR 40)",
           "scores of usual size",
-          causal(bend=lambda s: s.masked_fill(
-              torch.ones_like(s, dtype=torch.bool).triu(1), -1e4))),
+          fill_future(-1e4)),
     Wrong("numbers", "the lowest number of half precision, in any",
           "half precision",
-          causal(bend=lambda s: s.masked_fill(
-              torch.ones_like(s, dtype=torch.bool).triu(1), -65504.0))),
+          fill_future(-65504.0)),
     Wrong("numbers", "the Annotated Transformer's -1e9",
           "usual scores in single precision",
-          causal(bend=lambda s: s.masked_fill(
-              torch.ones_like(s, dtype=torch.bool).triu(1), -1e9))),
+          fill_future(-1e9)),
     Wrong("nan", "masked after the softmax and divided by what is left",
           "small scores", causal(
               bend=lambda s: s, then=lambda w, D: w.tril()

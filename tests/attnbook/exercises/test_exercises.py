@@ -23,7 +23,7 @@ from attnbook.exercises.difference import (
     write_pair,
 )
 from attnbook.exercises.edit import edit_solution
-from attnbook.exercises.exercise import FIRST, Case, Exercise, Mistake
+from attnbook.exercises.exercise import FIRST, Case, Mistake
 from attnbook.exercises.hint import (
     decides,
     list_called,
@@ -37,6 +37,7 @@ from attnbook.exercises.runner import copy_input, run
 from attnbook.exercises.scaled_dot_product import check_attend
 from attnbook.exercises.verdict import YOURS, describe_case, name_function
 from attnbook.training.metrics import require_equal_counts
+from doubling import double
 from ordinary_answers import list_ordinary
 from workshop.book.catalogue import list_entries
 from workshop.book.sections import read_sections
@@ -279,23 +280,6 @@ def test_a_mistake_can_say_what_it_replaces_in_the_solution():
 
 
 # The engine itself, on an exercise of three lines.
-
-
-def draw(rng):
-    x = torch.randn(3, generator=rng)
-    return Case("on zeros", (torch.zeros(2), 1)), Case("on x", (x, 2), True)
-
-
-double = Exercise(
-    title="twice",
-    stars=1,
-    minutes=1,
-    section="Twice",
-    solution=lambda x, n: 2 * x,
-    returns=("y",),
-    draw=draw,
-    mistakes=(Mistake("once", "once", "it is there once", lambda x, n: x + 0),),
-)
 
 
 def message(answer, fresh=1):

@@ -22,9 +22,9 @@ from attnbook.exercises import (
 )
 from attnbook.exercises import luong as luong_checks
 from attnbook.exercises import self_attention as self_checks
-from attnbook.exercises.exercise import Case, Exercise
 from attnbook.exercises.limits import Stopped, TooLong, TooMuch
 from attnbook.exercises.outcome import Outcome
+from doubling import double
 
 pytestmark = [
     pytest.mark.exact("looks at time, output and state"),
@@ -32,18 +32,6 @@ pytestmark = [
 ]
 alarms = pytest.mark.skipif(
     not hasattr(signal, "setitimer"), reason="this platform has no alarm"
-)
-double = Exercise(
-    title="twice",
-    stars=1,
-    minutes=1,
-    section="Twice",
-    solution=lambda x, n: 2 * x,
-    returns=("y",),
-    draw=lambda rng: (
-        Case("on zeros", (torch.zeros(2), 1)),
-        Case("on x", (torch.randn(3, generator=rng), 2), True),
-    ),
 )
 
 

@@ -21,6 +21,7 @@ from decoding_cases import (
     scatter_into_pages,
     spoil,
 )
+from flash_cases import BAD_LENGTHS, LENGTHS_BEYOND_7
 from standin import META, STANDIN
 
 DTYPES = torch.float64, torch.float32, torch.float16, torch.bfloat16
@@ -287,14 +288,7 @@ BOTH_REFUSE = {
     "no parts": ({"parts": 0}, "from 1 to 64, not 0"),
     "half a part": ({"parts": 1.5}, "from 1 to 64, not 1.5"),
     "too many parts": ({"parts": 65}, "from 1 to 64, not 65"),
-    "broken lengths": (
-        {"key_lengths": torch.tensor([1.0, 2.0])},
-        "must be whole numbers, but are torch.float32",
-    ),
-    "too few lengths": (
-        {"key_lengths": torch.tensor([1])},
-        r"must be \(2,\), one for each sequence, but are \(1,\)",
-    ),
+    **BAD_LENGTHS,
     "lengths elsewhere": (
         {"key_lengths": Z(2, dtype=torch.int32, device="meta")},
         "but key_lengths on meta",
@@ -310,14 +304,7 @@ CACHE_REFUSES = BOTH_REFUSE | {
         "keys have 2 heads of 7 but values 2 of 6",
     ),
     "no key": ({"key": Z(2, 2, 0, 4), "value": Z(2, 2, 0, 3)}, "S = 0 keys"),
-    "lengths beyond S": (
-        {"key_lengths": torch.tensor([1, 8])},
-        r"from 0 to S = 7, but are \[1, 8\]",
-    ),
-    "negative lengths": (
-        {"key_lengths": torch.tensor([-1, 7])},
-        r"from 0 to S = 7, but are \[-1, 7\]",
-    ),
+    **LENGTHS_BEYOND_7,
 }
 PAGED_REFUSES = BOTH_REFUSE | {
     "pages of values": (

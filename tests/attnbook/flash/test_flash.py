@@ -9,7 +9,9 @@ from attnbook.flash import flash_attention
 from attnbook.flash.sizes import choose_tile_sizes
 from attnbook.positions.biases import alibi, alibi_slopes
 from flash_cases import (
+    BAD_LENGTHS,
     CASES,
+    LENGTHS_BEYOND_7,
     compute_reference,
     draw_inputs,
     run_with_gradients,
@@ -174,22 +176,8 @@ REFUSED = {
         "softcap must be a finite number",
     ),
     "a scale that is none": ({"scale": float("nan")}, "not nan"),
-    "broken lengths": (
-        {"key_lengths": torch.tensor([1.0, 2.0])},
-        "must be whole numbers, but are torch.float32",
-    ),
-    "too few lengths": (
-        {"key_lengths": torch.tensor([1])},
-        r"must be \(2,\), one for each sequence, but are \(1,\)",
-    ),
-    "lengths beyond S": (
-        {"key_lengths": torch.tensor([1, 8])},
-        r"from 0 to S = 7, but are \[1, 8\]",
-    ),
-    "negative lengths": (
-        {"key_lengths": torch.tensor([-1, 7])},
-        r"from 0 to S = 7, but are \[-1, 7\]",
-    ),
+    **BAD_LENGTHS,
+    **LENGTHS_BEYOND_7,
     "lengths elsewhere": (
         {"key_lengths": Z(2, dtype=torch.int32, device="meta")},
         "keys are on cpu but key_lengths on meta",

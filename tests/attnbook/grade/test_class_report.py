@@ -8,11 +8,9 @@ import pytest
 from accessibility import run_axe
 from attnbook.exercises.verdict import Verdict
 from attnbook.grade import class_report, report
+from sandbox_limits import GRADING
 
-pytestmark = [
-    pytest.mark.exact("test_exercises has the verdicts"),
-    pytest.mark.precision,
-]
+pytestmark = GRADING
 HOSTILE = "</style></li><script>alert(1)</script><img src=x onerror=a>&lt;'\""
 
 

@@ -31,11 +31,9 @@ from notebooks import (
     read_slug,
     write_notebook,
 )
+from sandbox_limits import GRADING, needs_fork
 
-pytestmark = [
-    pytest.mark.exact("test_exercises has the verdicts"),
-    pytest.mark.precision,
-]
+pytestmark = GRADING
 
 # Every exercise of the chapter counts, also one that was not attempted.
 POINTS = sum(x.stars for x in find_exercises(["scaled_dot_product"]).values())
@@ -164,7 +162,7 @@ FAULTS = {
 }
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs POSIX")
+@needs_fork
 @pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
 def test_an_error_in_one_cell_loses_no_result(graded, fault, capfd):
     cells = fault, RIGHT, CHECK, ATTEND.format("len")
@@ -174,7 +172,7 @@ def test_an_error_in_one_cell_loses_no_result(graded, fault, capfd):
     assert len(capfd.readouterr().out) < 1000
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs POSIX")
+@needs_fork
 @pytest.mark.parametrize("name", FAULTS, ids=FAULTS)
 def test_an_error_in_one_answer_loses_only_that_answer(graded, name):
     if name == "is no Python":
@@ -349,7 +347,7 @@ def test_a_killed_worker_loses_only_the_notebook_that_kills_it(tmp_path):
     assert [found[paths[i]]["n"] for i in (0, 2, 3, 4)] == [1, 4, 2, 3]
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs POSIX")
+@needs_fork
 def test_the_processes_of_a_command_that_is_killed_end_too(tmp_path):
     paths = [tmp_path / name for name in "abc"]
     command = [sys.executable, fallible.__file__, *map(str, paths)]

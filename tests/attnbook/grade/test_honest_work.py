@@ -4,7 +4,6 @@ What is not graded is named with the reason.
 """
 
 import json
-import os
 
 import pytest
 
@@ -19,12 +18,9 @@ from notebooks import (
     read_points,
     read_slug,
 )
+from sandbox_limits import IN_SANDBOX
 
-pytestmark = [
-    pytest.mark.exact("test_exercises has the verdicts"),
-    pytest.mark.precision,
-    pytest.mark.skipif(not hasattr(os, "fork"), reason="needs POSIX"),
-]
+pytestmark = IN_SANDBOX
 
 CHAPTER = "attnbook.exercises.scaled_dot_product"
 

@@ -28,13 +28,9 @@ from notebooks import (
     read_slug,
     write_notebook,
 )
-from sandbox_limits import require_limits
+from sandbox_limits import IN_SANDBOX, require_limits
 
-pytestmark = [
-    pytest.mark.exact("test_exercises has the verdicts"),
-    pytest.mark.precision,
-    pytest.mark.skipif(not hasattr(os, "fork"), reason="needs POSIX"),
-]
+pytestmark = IN_SANDBOX
 
 
 @pytest.fixture

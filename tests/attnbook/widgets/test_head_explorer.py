@@ -16,6 +16,7 @@ from attnbook.diagnose.heads import (
 )
 from attnbook.widgets.head_explorer import MOST, SCORES, HeadExplorer
 from javascript import Module
+from widget_examples import replace_part
 
 
 def make_map(T, rng):
@@ -200,12 +201,7 @@ def test_the_recorded_heads_are_named_and_of_every_kind():
 
 def change(path, value):
     """Return maps in which one part is replaced."""
-    made = make_maps()
-    part = made
-    for name in path[:-1]:
-        part = part[name]
-    part[path[-1]] = value
-    return made
+    return replace_part(make_maps(), path, value)
 
 
 @pytest.mark.refusal

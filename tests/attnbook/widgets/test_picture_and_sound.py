@@ -14,6 +14,7 @@ from attnbook.widgets.picture_and_sound import (
     cover_cells,
 )
 from javascript import Module
+from widget_examples import replace_part
 
 
 def make_items(seed=0):
@@ -101,12 +102,7 @@ def test_the_fallback_states_a_finding_and_lists_all_items():
 
 def change(index, path, value):
     """Return items in which one part is replaced."""
-    made = make_items()
-    part = made[index]
-    for name in path[:-1]:
-        part = part[name]
-    part[path[-1]] = value
-    return made
+    return replace_part(make_items(), [index, *path], value)
 
 
 @pytest.mark.refusal

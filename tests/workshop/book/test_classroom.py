@@ -9,15 +9,13 @@ import pytest
 from attnbook.grade.notebook_grader import grade
 from attnbook.grade.report import count_points
 from empty_environment import run_cell
+from sandbox_limits import GRADING
 from workshop.book import classroom
 from workshop.book.otter import make_master_notebook
 
 URL = "https://github.com/jane/attention"
 PATHS = sorted(classroom.CHAPTERS.glob("[0-9][0-9]_*.md"))
-pytestmark = [
-    pytest.mark.exact("test_exercises has the verdicts"),
-    pytest.mark.precision,
-]
+pytestmark = GRADING
 each = pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
 
 
