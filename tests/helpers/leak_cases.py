@@ -3,17 +3,7 @@
 import torch
 from torch import nn
 
-from attnbook.attention.local import (
-    GlobalAttention,
-    MonotonicAttention,
-    PredictiveAttention,
-)
-from attnbook.attention.luong import (
-    ConcatScore,
-    DotScore,
-    GeneralScore,
-    LocationScore,
-)
+from attnbook.attention import local, luong
 from attnbook.attention.multi_head_memory import MultiHeadMemory
 from attnbook.models.bahdanau import BahdanauDecoder
 from attnbook.models.encoder import Encoder
@@ -44,6 +34,10 @@ def build_luong(attention, **more):
     return build_encoder_decoder(LuongDecoder(V, 3, C, C, attention, **more))
 
 
+def build_global(score, **more):
+    return build_luong(local.GlobalAttention(score), **more)
+
+
 DECODERS = {
     "one vector": lambda: build_encoder_decoder(Decoder(V, 3, C, C, 3)),
     "one vector, LSTM": lambda: build_encoder_decoder(
@@ -52,20 +46,16 @@ DECODERS = {
     "Bahdanau": lambda: build_encoder_decoder(
         BahdanauDecoder(V, 3, C, C, 3, 5)
     ),
-    "Luong, dot": lambda: build_luong(GlobalAttention(DotScore(C, C))),
-    "Luong, general": lambda: build_luong(GlobalAttention(GeneralScore(C, C))),
-    "Luong, concat": lambda: build_luong(GlobalAttention(ConcatScore(C, C, 5))),
-    "Luong, location": lambda: build_luong(
-        GlobalAttention(LocationScore(C, 10))
-    ),
+    "Luong, dot": lambda: build_global(luong.DotScore(C, C)),
+    "Luong, general": lambda: build_global(luong.GeneralScore(C, C)),
+    "Luong, concat": lambda: build_global(luong.ConcatScore(C, C, 5)),
+    "Luong, location": lambda: build_global(luong.LocationScore(C, 10)),
     "Luong, monotonic": lambda: build_luong(
-        MonotonicAttention(DotScore(C, C), 1)
+        local.MonotonicAttention(luong.DotScore(C, C), 1)
     ),
     "Luong, predictive": lambda: build_luong(
-        PredictiveAttention(DotScore(C, C), C, 5, 2)
+        local.PredictiveAttention(luong.DotScore(C, C), C, 5, 2)
     ),
-    "Luong, fed": lambda: build_luong(
-        GlobalAttention(DotScore(C, C)), feeding=True
-    ),
+    "Luong, fed": lambda: build_global(luong.DotScore(C, C), feeding=True),
     "Luong, heads": lambda: build_luong(MultiHeadMemory(C, C, 3)),
 }

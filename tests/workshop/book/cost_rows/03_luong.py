@@ -2,19 +2,9 @@
 
 import torch
 
+from attnbook.attention import local, luong
 from attnbook.attention.additive import context
 from attnbook.attention.additive_blocks import additive_scores_in_blocks
-from attnbook.attention.local import (
-    GlobalAttention,
-    MonotonicAttention,
-    PredictiveAttention,
-)
-from attnbook.attention.luong import (
-    ConcatScore,
-    DotScore,
-    GeneralScore,
-    LocationScore,
-)
 from cost_calls import call_memory
 
 
@@ -30,20 +20,22 @@ def call_in_blocks(n):
 
 
 def call_global(score):
-    return call_memory(lambda n: GlobalAttention(score(n)))
+    return call_memory(lambda n: local.GlobalAttention(score(n)))
 
 
 CALLS = {
     "additive, in blocks": call_in_blocks,
-    "dot": call_global(lambda n: DotScore(n.M, n.M)),
-    "general": call_global(lambda n: GeneralScore(n.Dq, n.M)),
-    "concat": call_global(lambda n: ConcatScore(n.Dq, n.M, n.A)),
-    "location": call_global(lambda n: LocationScore(n.Dq, n.S)),
+    "dot": call_global(lambda n: luong.DotScore(n.M, n.M)),
+    "general": call_global(lambda n: luong.GeneralScore(n.Dq, n.M)),
+    "concat": call_global(lambda n: luong.ConcatScore(n.Dq, n.M, n.A)),
+    "location": call_global(lambda n: luong.LocationScore(n.Dq, n.S)),
     "local, monotonic": call_memory(
-        lambda n: MonotonicAttention(GeneralScore(n.Dq, n.M), n.r)
+        lambda n: local.MonotonicAttention(luong.GeneralScore(n.Dq, n.M), n.r)
     ),
     "local, predictive": call_memory(
-        lambda n: PredictiveAttention(GeneralScore(n.Dq, n.M), n.Dq, n.A, n.r)
+        lambda n: local.PredictiveAttention(
+            luong.GeneralScore(n.Dq, n.M), n.Dq, n.A, n.r
+        )
     ),
 }
 SIZES = {"dot": lambda n: {"Dq": n["M"]}}
