@@ -95,14 +95,7 @@ function paint(canvas, weights, columns, ink) {
   const { width, height, gap } = chooseCellSize(weights.length, columns);
   Object.assign(canvas, { width: columns * width, height: weights.length * height });
   canvas.style.width = `${canvas.width / 2}px`;
-  const pen = canvas.getContext("2d");
-  weights.forEach((row, t) =>
-    row.forEach((weight, s) => {
-      pen.globalAlpha = 0.08 + 0.92 * weight;
-      pen.fillStyle = ink;
-      pen.fillRect(s * width, t * height, width - gap, height - gap);
-    }),
-  );
+  fillCells(canvas, weights, ink, width, height, gap);
 }
 
 /** Build the player in `el`; gives back what takes it away. */

@@ -58,20 +58,25 @@ function makeSvg(tag, attributes, ...children) {
   return node;
 }
 
+/** Fill the cells of a canvas with weights, in one colour. */
+function fillCells(canvas, rows, ink, width, height, gap) {
+  const pen = canvas.getContext("2d");
+  rows.forEach((row, t) =>
+    row.forEach((weight, s) => {
+      pen.globalAlpha = 0.08 + 0.92 * weight;
+      pen.fillStyle = ink;
+      pen.fillRect(s * width, t * height, width - gap, height - gap);
+    }),
+  );
+}
+
 /** Paint one head's weights, in one colour; a causal map may have shorter first rows. */
 function shade(canvas, rows, ink, small = false) {
   const columns = Math.max(1, ...rows.map((row) => row.length));
   const size = Math.max(2, Math.min(36, Math.floor(720 / Math.max(rows.length, columns))));
   const gap = small || size < 8 ? 0 : 2;
   Object.assign(canvas, { width: columns * size, height: rows.length * size });
-  const pen = canvas.getContext("2d");
-  rows.forEach((row, t) =>
-    row.forEach((weight, s) => {
-      pen.globalAlpha = 0.08 + 0.92 * weight;
-      pen.fillStyle = ink;
-      pen.fillRect(s * size, t * size, size - gap, size - gap);
-    }),
-  );
+  fillCells(canvas, rows, ink, size, size, gap);
 }
 
 /** Repaint an element when its size or the page's colours change; returns how to remove it. */
