@@ -23,12 +23,7 @@ from attnbook.diagnose.head_alarms import (
     measure_heads,
 )
 from attnbook.models.modern_decoder import ModernDecoder
-from attnbook.models.smollm2 import (
-    PACKAGE,
-    SHA256,
-    load_smollm2,
-    load_smollm2_tokenizer,
-)
+from attnbook.models.smollm2 import load_smollm2, load_smollm2_tokenizer
 from attnbook.training.batching import make_batch
 from attnbook.training.character_model import load_character_model
 from attnbook.training.trained import load_trained
@@ -53,6 +48,7 @@ from workshop.experiments.head_faults import (
 from workshop.experiments.record import recorded
 from workshop.experiments.registry import experiment
 from workshop.experiments.smollm2_text import (
+    SMOLLM2,
     cut_passage,
     list_sections,
     read_lines,
@@ -318,8 +314,7 @@ def draw_heads(model: ModernDecoder, seed: int) -> list[Head]:
 @experiment(on_cpu=True)
 @recorded(
     seeds=SEEDS,
-    model=f"SmolLM2-135M-Instruct, Q4_1, from {PACKAGE}, Apache-2.0",
-    sha256=SHA256,
+    **SMOLLM2,
 )
 def head_alarms() -> dict:
     """Record what each alarm reports about sound and about broken models."""

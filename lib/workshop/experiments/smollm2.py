@@ -16,14 +16,10 @@ from torch import Tensor
 
 from attnbook.data import libreoffice
 from attnbook.models.modern_decoder import ModernDecoder, decode_greedily
-from attnbook.models.smollm2 import (
-    PACKAGE,
-    SHA256,
-    load_smollm2,
-    load_smollm2_tokenizer,
-)
+from attnbook.models.smollm2 import load_smollm2, load_smollm2_tokenizer
 from workshop.experiments.record import recorded
 from workshop.experiments.registry import experiment
+from workshop.experiments.smollm2_text import SMOLLM2
 
 PROMPTS = (
     "The capital of France is",
@@ -84,8 +80,7 @@ def read_help_text() -> str:
 @experiment(on_cpu=True)
 @recorded(
     seeds=[],
-    model=f"SmolLM2-135M-Instruct, Q4_1, from {PACKAGE}, Apache-2.0",
-    sha256=SHA256,
+    **SMOLLM2,
 )
 def smollm2_predictions() -> dict:
     """Record logits after prompts, a continuation, and losses on help texts."""

@@ -24,12 +24,7 @@ from attnbook.models.head_edits import (
     record_heads,
 )
 from attnbook.models.modern_decoder import ModernDecoder
-from attnbook.models.smollm2 import (
-    PACKAGE,
-    SHA256,
-    load_smollm2,
-    load_smollm2_tokenizer,
-)
+from attnbook.models.smollm2 import load_smollm2, load_smollm2_tokenizer
 from attnbook.records import read_record
 from workshop.experiments.record import recorded
 from workshop.experiments.registry import experiment
@@ -42,6 +37,7 @@ from workshop.experiments.smollm2_inputs import (
     measure_copying,
     measure_text,
 )
+from workshop.experiments.smollm2_text import SMOLLM2
 
 SINGLE_SEED, SET_SEED, MEAN_SEED = 100, 200, 300
 SINGLE_EACH, SET_EACH, MEAN_EACH = 1, 4, 2  # sequences of each length
@@ -191,8 +187,7 @@ SEEDS = [
 @experiment(on_cpu=True)
 @recorded(
     seeds=SEEDS,
-    model=f"SmolLM2-135M-Instruct, Q4_1, from {PACKAGE}, Apache-2.0",
-    sha256=SHA256,
+    **SMOLLM2,
 )
 def smollm2_ablation() -> dict:
     """Record the losses without each head, and without sets of heads."""

@@ -21,7 +21,7 @@ from attnbook.attention.multi_head import split_heads
 from attnbook.models.head_edits import Head
 from attnbook.models.modern_block import CachedBlock, RotaryAttention
 from attnbook.models.modern_decoder import ModernDecoder
-from attnbook.models.smollm2 import PACKAGE, SHA256, load_smollm2
+from attnbook.models.smollm2 import load_smollm2
 from attnbook.positions.rotary import rotate
 from attnbook.records import read_record
 from workshop.experiments.record import recorded
@@ -33,6 +33,7 @@ from workshop.experiments.smollm2_inputs import (
     draw_tokens,
     list_block_inputs,
 )
+from workshop.experiments.smollm2_text import SMOLLM2
 
 SEED, SEQUENCES, COUNT = 600, 6, 40
 REACH = 64  # distances 0 to 63
@@ -208,8 +209,7 @@ def list_token_inputs(
 @experiment(on_cpu=True)
 @recorded(
     seeds=[*range(SEED, SEED + SEQUENCES)],
-    model=f"SmolLM2-135M-Instruct, Q4_1, from {PACKAGE}, Apache-2.0",
-    sha256=SHA256,
+    **SMOLLM2,
 )
 def smollm2_circuits() -> dict:
     """Record scores by distance, and what the OV circuits copy."""

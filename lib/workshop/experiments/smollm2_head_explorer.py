@@ -30,16 +30,12 @@ from attnbook.diagnose.heads import (
 )
 from attnbook.models.head_edits import ablate_heads
 from attnbook.models.modern_decoder import ModernDecoder
-from attnbook.models.smollm2 import (
-    PACKAGE,
-    SHA256,
-    load_smollm2,
-    load_smollm2_tokenizer,
-)
+from attnbook.models.smollm2 import load_smollm2, load_smollm2_tokenizer
 from workshop.experiments.record import recorded
 from workshop.experiments.registry import experiment
 from workshop.experiments.smollm2 import read_help_text
 from workshop.experiments.smollm2_map import choose_heads
+from workshop.experiments.smollm2_text import SMOLLM2
 
 NAME = (
     "Mary Albrecht lost her dog. The next day, a boy returned the dog to Mary "
@@ -251,8 +247,7 @@ def describe_map(
 @experiment(on_cpu=True)
 @recorded(
     seeds=[SEED],
-    model=f"SmolLM2-135M-Instruct, Q4_1, from {PACKAGE}, Apache-2.0",
-    sha256=SHA256,
+    **SMOLLM2,
 )
 def smollm2_head_explorer() -> dict:
     """Record four sentences: scores and effects of all heads, maps of some."""

@@ -23,12 +23,7 @@ from attnbook.diagnose.heads import (
     uniform_causal_weights,
 )
 from attnbook.models.modern_decoder import ModernDecoder
-from attnbook.models.smollm2 import (
-    PACKAGE,
-    SHA256,
-    load_smollm2,
-    load_smollm2_tokenizer,
-)
+from attnbook.models.smollm2 import load_smollm2, load_smollm2_tokenizer
 from workshop.experiments.record import recorded
 from workshop.experiments.registry import experiment
 from workshop.experiments.smollm2_inputs import (
@@ -40,6 +35,7 @@ from workshop.experiments.smollm2_inputs import (
     draw_unrepeated,
 )
 from workshop.experiments.smollm2_keys import round_table
+from workshop.experiments.smollm2_text import SMOLLM2
 
 SEED = 0
 TEXTS, LENGTH = 4, 96
@@ -159,8 +155,7 @@ def score_texts(model: ModernDecoder, ids: Int[Tensor, "B T"]) -> dict:
 @experiment(on_cpu=True)
 @recorded(
     seeds=[*range(SEED, SEED + EACH * len(LENGTHS))],
-    model=f"SmolLM2-135M-Instruct, Q4_1, from {PACKAGE}, Apache-2.0",
-    sha256=SHA256,
+    **SMOLLM2,
 )
 def smollm2_heads() -> dict:
     """Record the scores of every head on random tokens and on text."""

@@ -26,12 +26,7 @@ from attnbook.attention.lightning_indexer import (
 )
 from attnbook.models.encoder_decoder import count_parameters
 from attnbook.models.modern_decoder import ModernDecoder
-from attnbook.models.smollm2 import (
-    PACKAGE,
-    SHA256,
-    load_smollm2,
-    load_smollm2_tokenizer,
-)
+from attnbook.models.smollm2 import load_smollm2, load_smollm2_tokenizer
 from workshop.experiments.record import recorded
 from workshop.experiments.registry import experiment
 from workshop.experiments.selected_attention import (
@@ -50,6 +45,7 @@ from workshop.experiments.smollm2_keys import (
 from workshop.experiments.smollm2_text import (
     LENGTH,
     PASSAGES,
+    SMOLLM2,
     TRAINING,
     cut_passage,
     list_sections,
@@ -198,8 +194,7 @@ def measure_variants(
 @experiment(on_cpu=True)
 @recorded(
     seeds=[SEED],
-    model=f"SmolLM2-135M-Instruct, Q4_1, from {PACKAGE}, Apache-2.0",
-    sha256=SHA256,
+    **SMOLLM2,
 )
 def smollm2_indexer() -> dict:
     """Record losses with the keys that trained indexers select."""

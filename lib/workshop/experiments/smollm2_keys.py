@@ -25,12 +25,7 @@ from attnbook.attention.key_selection import (
     sum_over_blocks,
 )
 from attnbook.models.modern_decoder import ModernDecoder
-from attnbook.models.smollm2 import (
-    PACKAGE,
-    SHA256,
-    load_smollm2,
-    load_smollm2_tokenizer,
-)
+from attnbook.models.smollm2 import load_smollm2, load_smollm2_tokenizer
 from workshop.experiments.record import recorded
 from workshop.experiments.registry import experiment
 from workshop.experiments.selected_attention import (
@@ -46,6 +41,7 @@ from workshop.experiments.selected_attention import (
 )
 from workshop.experiments.smollm2_text import (
     LENGTH,
+    SMOLLM2,
     count_bytes,
     cut_passage,
     list_sections,
@@ -215,8 +211,7 @@ def round_table(table: list, digits: int = 3) -> list:
 @experiment(on_cpu=True)
 @recorded(
     seeds=[],
-    model=f"SmolLM2-135M-Instruct, Q4_1, from {PACKAGE}, Apache-2.0",
-    sha256=SHA256,
+    **SMOLLM2,
 )
 def smollm2_keys() -> dict:
     """Record losses with some of the keys only, and the weights of all."""

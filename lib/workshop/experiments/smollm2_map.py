@@ -10,12 +10,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from attnbook.models.modern_decoder import ModernDecoder
-from attnbook.models.smollm2 import (
-    PACKAGE,
-    SHA256,
-    load_smollm2,
-    load_smollm2_tokenizer,
-)
+from attnbook.models.smollm2 import load_smollm2, load_smollm2_tokenizer
 from workshop.experiments.record import recorded
 from workshop.experiments.registry import experiment
 from workshop.experiments.selected_attention import (
@@ -25,6 +20,7 @@ from workshop.experiments.selected_attention import (
 )
 from workshop.experiments.smollm2_text import (
     MAPS,
+    SMOLLM2,
     cut_passage,
     list_sections,
     read_lines,
@@ -121,8 +117,7 @@ def choose_heads(
 @experiment(on_cpu=True)
 @recorded(
     seeds=[],
-    model=f"SmolLM2-135M-Instruct, Q4_1, from {PACKAGE}, Apache-2.0",
-    sha256=SHA256,
+    **SMOLLM2,
 )
 def smollm2_map() -> dict:
     """Record the weights of six different heads, and the mean of all heads."""

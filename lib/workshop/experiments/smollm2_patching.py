@@ -21,7 +21,7 @@ from torch import Tensor
 
 from attnbook.models.head_edits import Head, patch_heads, record_heads
 from attnbook.models.modern_decoder import ModernDecoder
-from attnbook.models.smollm2 import PACKAGE, SHA256, load_smollm2
+from attnbook.models.smollm2 import load_smollm2
 from workshop.experiments.record import recorded
 from workshop.experiments.registry import experiment
 from workshop.experiments.smollm2_ablation import rank_heads
@@ -32,6 +32,7 @@ from workshop.experiments.smollm2_inputs import (
     draw_tokens,
     list_block_inputs,
 )
+from workshop.experiments.smollm2_text import SMOLLM2
 
 SEED, SEQUENCES, COUNT = 400, 8, 20
 # X and Y stand at these places of the N = COUNT tokens, from 0.
@@ -157,8 +158,7 @@ def measure_group(
 @experiment(on_cpu=True)
 @recorded(
     seeds=[*range(SEED, SEED + SEQUENCES)],
-    model=f"SmolLM2-135M-Instruct, Q4_1, from {PACKAGE}, Apache-2.0",
-    sha256=SHA256,
+    **SMOLLM2,
 )
 def smollm2_patching() -> dict:
     """Record what each head's clean output restores in a corrupted run."""

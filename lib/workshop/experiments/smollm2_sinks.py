@@ -24,12 +24,7 @@ from torch import Tensor
 from attnbook.attention.multi_head import split_heads
 from attnbook.models.modern_block import RotaryAttention
 from attnbook.models.modern_decoder import ModernDecoder
-from attnbook.models.smollm2 import (
-    PACKAGE,
-    SHA256,
-    load_smollm2,
-    load_smollm2_tokenizer,
-)
+from attnbook.models.smollm2 import load_smollm2, load_smollm2_tokenizer
 from workshop.experiments.record import recorded
 from workshop.experiments.registry import experiment
 from workshop.experiments.smollm2_heads import tabulate
@@ -40,6 +35,7 @@ from workshop.experiments.smollm2_inputs import (
     list_block_inputs,
     measure_text,
 )
+from workshop.experiments.smollm2_text import SMOLLM2
 
 TEXTS, LENGTH, SEED = 6, 128, 500
 OTHER = 8  # the position that is changed in the control
@@ -179,8 +175,7 @@ def precede(ids: Int[Tensor, "B T"], symbols: int) -> dict[str, Tensor]:
 @experiment(on_cpu=True)
 @recorded(
     seeds=[*range(SEED, SEED + TEXTS)],
-    model=f"SmolLM2-135M-Instruct, Q4_1, from {PACKAGE}, Apache-2.0",
-    sha256=SHA256,
+    **SMOLLM2,
 )
 def smollm2_sinks() -> dict:
     """Record weights, norms and losses at position 0 and at another one."""

@@ -1,4 +1,4 @@
-"""The passages of text on which SmolLM2 is measured.
+"""The passages of text on which SmolLM2 is measured, and its name in records.
 
 They are English sentences of LibreOffice's help, in the order of its pages,
 one a line. Sentences that hold code, or are very short or long, are missing
@@ -14,10 +14,16 @@ from jaxtyping import Int
 from torch import Tensor
 
 from attnbook.data import libreoffice
+from attnbook.models.smollm2 import PACKAGE, SHA256
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
+# What a record says of the model.
+SMOLLM2 = {
+    "model": f"SmolLM2-135M-Instruct, Q4_1, from {PACKAGE}, Apache-2.0",
+    "sha256": SHA256,
+}
 LENGTH = 1024  # symbols of a passage
 PASSAGES = 12
 # Lines between the start of a section, whose first passage is measured, and
