@@ -26,6 +26,7 @@ import json
 import os
 import platform
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -60,14 +61,16 @@ REPORTS = {
     "ONEDNN_MAX_CPU_ISA": r"^onednn_verbose,.*\bcpu,isa:(.+)",
     "OMP_NUM_THREADS": r"^threads (\d+)",
 }
-# One matrix product for MKL, and an LSTM for oneDNN, which computes it.
+# A matrix product for MKL, an LSTM for oneDNN, which computes it, and functions
+# for ATen, which obeys a value that the processor lacks.
 PROBE = """
 import torch
 print("capability", torch.backends.cpu.get_cpu_capability())
 print("threads", torch.get_num_threads())
 with torch.no_grad():
-    torch.ones(64, 64) @ torch.ones(64, 64)
+    x = torch.ones(64, 64) @ torch.ones(64, 64)
     torch.nn.LSTM(8, 8)(torch.ones(3, 2, 8))
+    x.sigmoid() + x.erf() + x.exp() + x.softmax(-1) + x.sum(0)
 """
 MOST = 4  # workers, each of which takes up to 1.5 GB
 # What `make plainest` leaves out: it repeats the rest in every `make test`.
@@ -138,8 +141,18 @@ def parse_reports(text: str) -> dict[str, str]:
     return {name: x[1].strip() for name, x in found.items() if x}
 
 
+class MissingInstructionsError(RuntimeError):
+    """The processor lacks an instruction that a setting asks for."""
+
+
 def probe_libraries(setting: Setting) -> str:
-    """Return what the libraries print when they compute under a setting."""
+    """Return what the libraries print when they compute under a setting.
+
+    Raises:
+        MissingInstructionsError: if they use instructions that the processor
+            lacks.
+        RuntimeError: if they cannot compute for another reason.
+    """
     verbose = {"MKL_VERBOSE": "1", "ONEDNN_VERBOSE": "1"}
     done = subprocess.run(
         [sys.executable, "-c", PROBE],
@@ -147,6 +160,8 @@ def probe_libraries(setting: Setting) -> str:
         capture_output=True,
         text=True,
     )
+    if done.returncode == -signal.SIGILL:
+        raise MissingInstructionsError("this processor lacks its instructions")
     if done.returncode:
         raise RuntimeError(
             f"PyTorch does not compute under {setting.name}: "
@@ -165,14 +180,18 @@ def find_obstacle(
     Args:
         setting: the setting.
         machine: the kind of processor, as `platform.machine` names it.
-        ask: returns what the libraries print under a setting. They ignore a
-            value that the processor lacks, so they are asked what they use.
+        ask: returns what the libraries print under a setting. MKL and oneDNN
+            ignore a value that the processor lacks, so they are asked what they
+            use; ATen obeys it and is stopped.
     """
     if setting.variables and machine.lower() not in X86:
         return f"it chooses x86 instructions, and this processor is {machine}"
     wanted = {name: KNOWN[name][value] for name, value in setting.variables}
     wanted["OMP_NUM_THREADS"] = str(setting.threads)
-    used = parse_reports(ask(setting))
+    try:
+        used = parse_reports(ask(setting))
+    except MissingInstructionsError as error:
+        return str(error)
     for name, value in wanted.items():
         if name not in used:
             return f"this PyTorch has no library that reads {name}"

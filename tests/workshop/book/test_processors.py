@@ -124,6 +124,16 @@ def test_a_setting_that_was_ignored_is_not_tried(old, new, expected):
     assert bool(expected) == bool(found)
 
 
+def test_instructions_that_the_processor_lacks_are_not_tried(monkeypatch):
+    stopped = "import os, signal; os.kill(os.getpid(), signal.SIGILL)"
+    monkeypatch.setattr(processors, "PROBE", stopped)
+    (setting,) = choose_settings(["ATEN_CPU_CAPABILITY=avx512"])
+    assert "lacks its instructions" in find_obstacle(setting, "x86_64")
+    monkeypatch.setattr(processors, "PROBE", "raise SystemExit('no torch')")
+    with pytest.raises(RuntimeError, match=r"does not compute .*'no torch'"):
+        find_obstacle(setting, "x86_64")
+
+
 def test_other_processors_try_the_default_alone():
     expected = "capability DEFAULT\nthreads {}\n"
     tried = {
