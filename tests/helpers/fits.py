@@ -1,5 +1,7 @@
 """Whether all of a page fits: no text or control spills, is cut or overlaps."""
 
+from contextlib import contextmanager
+
 from fonts import FACES, apply_fonts
 
 WIDTHS = (320, 390, 1280)
@@ -46,8 +48,12 @@ UNFIT = """async ([scale, grown]) => {
     + [...e.classList].map((c) => `.${c}`).join("");
   const say = (what, e, ...more) => found.add(
     [what, name(e), ...more].join(" "));
-  const shown = (e) => e.checkVisibility(
-    { opacityProperty: true, visibilityProperty: true });
+  const seen = new Map();
+  const shown = (e) => {
+    if (!seen.has(e)) seen.set(e, e.checkVisibility(
+      { opacityProperty: true, visibilityProperty: true }));
+    return seen.get(e);
+  };
   const view = document.documentElement;
   const wide = document.documentElement.clientWidth;
   const over = view.scrollWidth - innerWidth;
@@ -104,7 +110,7 @@ UNFIT = """async ([scale, grown]) => {
 
   const boxes = [];
   const small = [];
-  window.testSizes ??= new WeakMap();
+  const sizes = (window.testSizes ??= {})[innerWidth] ??= new WeakMap();
   const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
   const range = document.createRange();
   while (texts.nextNode()) {
@@ -116,8 +122,8 @@ UNFIT = """async ([scale, grown]) => {
     if (s.textOverflow === "ellipsis" && e.scrollWidth > e.clientWidth + 1
       && of(e).cuts && !whole(e)) say("shortened:", e, node.data);
     const size = parseFloat(s.fontSize);
-    if (scale === 1) window.testSizes.set(e, size);
-    else if (window.testSizes.has(e) && size < grown * window.testSizes.get(e))
+    if (scale === 1) sizes.set(e, size);
+    else if (sizes.has(e) && size < grown * sizes.get(e))
       say("not larger:", e, size);
     if (e.closest("pre")) continue;
     range.selectNodeContents(node);
@@ -163,11 +169,12 @@ def find_unfit(page, face):
     session = page.context.new_cdp_session(page)
     before = page.viewport_size
     found = {}
-    for width in WIDTHS:
-        page.set_viewport_size({"width": width, "height": 800})
-        for scale in SCALES:
-            sizes = {"standard": 16 * scale, "fixed": 13 * scale}
-            session.send("Page.setFontSizes", {"fontSizes": sizes})
+    # Down and up: from one step to the next, only one thing changes.
+    for scale, widths in zip(SCALES, (WIDTHS[::-1], WIDTHS), strict=True):
+        sizes = {"standard": 16 * scale, "fixed": 13 * scale}
+        session.send("Page.setFontSizes", {"fontSizes": sizes})
+        for width in widths:
+            page.set_viewport_size({"width": width, "height": 800})
             found[scale, width] = page.evaluate(UNFIT, [scale, GROWN])
     sizes = {"standard": 16, "fixed": 13}
     session.send("Page.setFontSizes", {"fontSizes": sizes})
@@ -176,9 +183,15 @@ def find_unfit(page, face):
     return found
 
 
+@contextmanager
+def unfolded(page):
+    """Open what is folded on an open page; fold it again."""
+    page.evaluate(OPEN, MARK)
+    yield
+    page.evaluate(CLOSE, MARK)
+
+
 def find_all_unfit(page):
     """Return what does not fit an open page, by font, size and width."""
-    page.evaluate(OPEN, MARK)
-    found = {face: find_unfit(page, face) for face in FACES}
-    page.evaluate(CLOSE, MARK)
-    return found
+    with unfolded(page):
+        return {face: find_unfit(page, face) for face in FACES}

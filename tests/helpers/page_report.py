@@ -4,10 +4,10 @@ import io
 
 from PIL import Image
 
-from accessibility import PLAIN, check_colours, run_axe
+from accessibility import PLAIN, run_axe
 from built_pages import CHAPTERS
-from fits import find_all_unfit
-from fonts import FACES, apply_fonts, measure_probe
+from fits import find_unfit, unfolded
+from fonts import PROBE, TEXT
 from keyboard import check_print, find_motion, walk_widgets
 
 FACTS = """() => {
@@ -103,9 +103,11 @@ def report_page(page, name):
     chapter = name in CHAPTERS
     # As after reading to its end: far parts are laid out.
     page.add_style_tag(content=LAID_OUT)
-    found = {"probes": {face: measure_probe(page, face) for face in FACES}}
-    found["unfit"] = find_all_unfit(page)
-    apply_fonts(page, "wide")
+    found = {"probes": {}, "unfit": {}}
+    with unfolded(page):
+        for face in ("narrow", "wide"):  # the last one stays
+            found["unfit"][face] = find_unfit(page, face)
+            found["probes"][face] = page.evaluate(PROBE, TEXT)
     found |= read_facts(page, chapter)
     found["light"] = find_low_contrast(page)
     page.emulate_media(color_scheme="dark")
@@ -116,7 +118,7 @@ def report_page(page, name):
         found["paper"] = check_print(page)
     found["moving"] = find_motion(page)
     page.evaluate(PLAIN)  # from here on, code has lost its colours
-    found["dark"]["axe"] = run_axe(page, check_colours)
+    found["dark"]["axe"] = run_axe(page, colours_only=True)
     page.emulate_media(color_scheme="light")
     found["light"]["axe"] = run_axe(page)
     page.emulate_media(color_scheme="dark")
