@@ -25,11 +25,14 @@ STOP = """([place]) => {
       || [...(e.labels ?? [])].map((l) => l.textContent).join("")).trim()),
   };
 }"""
-STATE = """([place]) => place.querySelector(".live").innerHTML
-  + [...place.querySelectorAll("input, select")].map(
-    (e) => `${e.value} ${e.checked}`).join()"""
-SAID = """([place]) => [...place.querySelectorAll("[role=status], [aria-live]")]
-  .map((e) => e.textContent).join("|")"""
+# What a widget shows, and what it has announced.
+STATE = """([place]) => [
+  place.querySelector(".live").innerHTML
+    + [...place.querySelectorAll("input, select")].map(
+      (e) => `${e.value} ${e.checked}`).join(),
+  [...place.querySelectorAll("[role=status], [aria-live]")]
+    .map((e) => e.textContent).join("|"),
+]"""
 KEYS = {
     "range": ["ArrowRight"],
     "radio": ["Space", "Enter"],
@@ -66,7 +69,7 @@ def walk_widgets(page):
 def walk_widget(page, place):
     if page.evaluate(FIRST, [place]) == 0:
         yield "nothing to reach"
-    before, message = page.evaluate(STATE, [place]), set()
+    (before, _), messages = page.evaluate(STATE, [place]), set()
     changed = 0
     for _ in range(60):
         page.keyboard.press("Tab")
@@ -77,17 +80,18 @@ def walk_widget(page, place):
             yield f"no focus seen on {stop['what']}"
         if not stop["name"]:
             yield f"no name on {stop['what']}"
+        after = before  # where no key is pressed
         for key in KEYS[stop["kind"]]:
             page.keyboard.press(key)
-            message.add(page.evaluate(SAID, [place]))
-        after = page.evaluate(STATE, [place])
+            after, message = page.evaluate(STATE, [place])
+            messages.add(message)
         if stop["kind"] == "DIV" and after == before:
             yield f"no arrow key changes {stop['what']}"
         changed += after != before
         before = after
     if changed == 0:
         yield "no key changes it"
-    if len(message) < 2:
+    if len(messages) < 2:
         yield "nothing is announced"
 
 

@@ -67,6 +67,12 @@ SPOIL = """async ([boot, mounts]) => {
   const found = {};
   const frames = () => new Promise((then) =>
     requestAnimationFrame(() => requestAnimationFrame(then)));
+  const mounted = (place) => new Promise((then) => {
+    const tell = () => place.dataset.state && then();
+    new MutationObserver(tell).observe(place, { attributes: true });
+    setTimeout(then, 6000);
+    tell();
+  });
   const run = (text) => {
     const script = document.createElement("script");
     script.textContent = text;
@@ -76,7 +82,7 @@ SPOIL = """async ([boot, mounts]) => {
     document.body.innerHTML = html;
     run(boot);
     const place = document.querySelector("[data-book-widget]");
-    for (let i = 0; i < 200 && !place.dataset.state; i += 1) await frames();
+    await mounted(place);
     const odd = () => place.querySelectorAll("img, b b").length;
     const before = odd();
     for (const b of place.querySelectorAll("button, [type=checkbox]"))
