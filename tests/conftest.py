@@ -20,6 +20,15 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 STAGE = {"width": 900, "height": 800}
 
+# The first widget's state as soon as it has one.
+MOUNTED = """(patience) => new Promise((then) => {
+  const place = document.querySelector("[data-book-widget]");
+  const tell = () => place.dataset.state && then(place.dataset.state);
+  new MutationObserver(tell).observe(place, { attributes: true });
+  setTimeout(() => then("no state"), patience);
+  tell();
+})"""
+
 
 def pytest_configure():
     """Leave the grammar out where every call's types are checked.
@@ -44,6 +53,9 @@ def pytest_itemcollected(item):
 def pytest_xdist_make_scheduler(config, log):
     """Keep the tests of one page on one worker, which visits it once.
 
+    So with the other tests of a file: several of them share what was found out
+    about a widget.
+
     pytest-xdist 3.8 has no effect on the names of pytest 9.2's tests, so its
     own groups (`--dist loadgroup`) are spread over all workers.
     """
@@ -54,7 +66,7 @@ def pytest_xdist_make_scheduler(config, log):
     class PageScheduling(LoadScopeScheduling):
         def _split_scope(self, nodeid):
             page = find_page(nodeid)
-            return page or nodeid
+            return page or nodeid.partition("::")[0]
 
     return PageScheduling(config, log)
 
@@ -189,8 +201,7 @@ def shown(browser, stage, tmp_path):
         )
         page = page_for(own)
         page.goto(file.as_uri())
-        page.wait_for_selector("[data-state]", state="attached")
-        found = page.get_attribute("[data-book-widget]", "data-state")
+        found = page.evaluate(MOUNTED, 5000)
         assert (found, page.wrong) == ("ready", [])
         return page
 
