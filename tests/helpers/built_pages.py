@@ -21,7 +21,7 @@ READY = (
     ".every(e => e.dataset.state || e.closest('.covered'))"
 )
 
-PATIENCE, PAUSE = 120_000, 10_000  # milliseconds
+PATIENCE, PAUSE = 120_000, 1_000  # milliseconds
 
 READ = """async () => {
   const frame = () => new Promise((then) => requestAnimationFrame(then));
