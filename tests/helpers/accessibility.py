@@ -12,7 +12,11 @@ from pathlib import Path
 # under it, or if it belongs to a control, which may be disabled. Code and
 # formulas are left out. The contrast of every text, those included, is held by
 # a test of our own, in a hundredth of the time.
-ALIKE = """() => {
+ALIKE = """async () => {
+  // Another color scheme's colours may come over a quarter of a second.
+  const ends = document.getAnimations().map((a) => a.finished);
+  await Promise.race([Promise.allSettled(ends),
+    new Promise((then) => setTimeout(then, 2000))]);
   const CONTROLS = "button, label, fieldset, select, textarea";
   const ALWAYS = "[role], [id], [aria-disabled]";
   const DRAWN = `${CONTROLS}, input, progress, meter, img, canvas, svg, video,`
