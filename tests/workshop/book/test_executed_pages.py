@@ -16,9 +16,11 @@ from attnbook import diagnose
 
 pytestmark = pytest.mark.precision
 
+ROOT = Path(__file__).parents[3]
 PAGES = [
-    Path(__file__).parents[3] / f"chapters/{name}.md"
-    for name in ("debug", "errata", "misconceptions")
+    ROOT / "chapters/debug.md",
+    ROOT / "chapters/errata.md",
+    ROOT / "chapters/misconceptions.md",
 ]
 FENCE = re.compile(r"^```(python|text)\n(.*?)^```$", re.M | re.S)
 
