@@ -278,12 +278,10 @@ class Exercise:
 
         def made(count: int) -> list[tuple[Tensor, ...]]:
             others = self.other_solutions if answer is self.solution else ()
-            found, *more = (
-                draw_outcomes(self.draw, x, seed, nth, precision).take(count)
-                for x in (answer, *others)
-            )
-            for each in more:
-                found += each[1:]
+            found: list[Outcome] = []
+            for each in (answer, *others):
+                drawn = draw_outcomes(self.draw, each, seed, nth, precision)
+                found += drawn.take(count)[bool(found) :]
             return [self.compare_by(x).tensors for x in found]
 
         return made

@@ -11,19 +11,22 @@ from pathlib import Path
 import pytest
 
 from numeric import computes
-from workshop.book import processors
-from workshop.book.processors import (
+from workshop.book import processor_settings, processors
+from workshop.book.processor_settings import (
     KNOWN,
-    OutcomeStore,
-    RunOutcome,
+    X86,
     Setting,
     choose_settings,
     find_obstacle,
+    list_settings,
+    parse_reports,
+)
+from workshop.book.processors import (
+    OutcomeStore,
+    RunOutcome,
     format_table,
     list_parts,
-    list_settings,
     main,
-    parse_reports,
     read_outcome,
 )
 from workshop.progress import Progress
@@ -126,10 +129,12 @@ def test_a_setting_that_was_ignored_is_not_tried(old, new, expected):
 
 def test_instructions_that_the_processor_lacks_are_not_tried(monkeypatch):
     stopped = "import os, signal; os.kill(os.getpid(), signal.SIGILL)"
-    monkeypatch.setattr(processors, "PROBE", stopped)
+    monkeypatch.setattr(processor_settings, "PROBE", stopped)
     (setting,) = choose_settings(["ATEN_CPU_CAPABILITY=avx512"])
     assert "lacks its instructions" in find_obstacle(setting, "x86_64")
-    monkeypatch.setattr(processors, "PROBE", "raise SystemExit('no torch')")
+    monkeypatch.setattr(
+        processor_settings, "PROBE", "raise SystemExit('no torch')"
+    )
     with pytest.raises(RuntimeError, match=r"does not compute .*'no torch'"):
         find_obstacle(setting, "x86_64")
 
@@ -153,13 +158,13 @@ def test_an_unknown_value_that_mkl_ignores_is_noticed(monkeypatch):
     monkeypatch.setitem(KNOWN["MKL_CBWR"], "NONSENSE", "NONSENSE")
     setting = Setting("x", (("MKL_CBWR", "NONSENSE"),))
     assert find_obstacle(setting)
-    if platform.machine().lower() in processors.X86:
+    if platform.machine().lower() in X86:
         assert "MKL_CBWR=NONSENSE was ignored" in find_obstacle(setting)
 
 
 def test_the_plainest_setting_takes_effect_on_every_x86_processor():
     (plainest,) = choose_settings(["plainest"])
-    x86 = platform.machine().lower() in processors.X86
+    x86 = platform.machine().lower() in X86
     assert x86 == (find_obstacle(plainest) == "")
 
 
