@@ -88,8 +88,12 @@ pdf: $(VENV)/test.stamp book  ## print the whole book as one PDF file (needs Chr
 	@$(BIN)/python -m workshop.book.pdf _build/html _build/pdf/attention_measured.pdf
 
 # In this order: what fails fast comes first.
+STAGES := lint unit plainest shapes javascript notebooks book browser
 test: $(VENV)/test.stamp  ## prove all of it, from lint to the pages in a browser
-	@$(MAKE) --no-print-directory lint unit plainest shapes javascript notebooks book browser
+	@took=; for stage in $(STAGES); do \
+	  began=$$(date +%s); $(MAKE) --no-print-directory $$stage; \
+	  took="$${took:+$$took, }$$stage $$(($$(date +%s) - began)) s"; echo "So far: $$took"; \
+	done
 
 check: $(VENV)/test.stamp  ## after an edit: lint, and the tests, notebook and page of what changed (SINCE=main)
 	@$(BIN)/python -m workshop.book.check "$(or $(SINCE),HEAD)"

@@ -9,21 +9,20 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from attnbook.exercises.cached_outcomes import list_outcomes
-from attnbook.exercises.exercise import FIRST, Exercise
+from attnbook.exercises.exercise import Exercise
+from attnbook.exercises.runner import run
+from declared_cases import draw_declared
 
 
 def list_styles(exercise: Exercise) -> Iterator[tuple[str, Callable]]:
     """Yield the styles in which an exercise's solution can be written."""
-    forms = {
-        x.form for x in list_outcomes(exercise.draw, exercise.solution, FIRST)
-    }
+    form = run(exercise.solution, draw_declared(exercise)[0]).form
     styles: dict[str, Callable] = {}
-    if forms == {"a list of integers"}:
+    if form == "a list of integers":
         styles = COUNTS
-    elif forms == {"a number"}:
+    elif form == "a number":
         styles = NUMBERS
-    elif any(form.endswith(("tensor", "tensors")) for form in forms):
+    elif form.endswith(("tensor", "tensors")):
         styles = PRECISIONS
     for words, style in styles.items():
         if exercise.same_precision and style is leave_in_single:

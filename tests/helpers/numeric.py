@@ -8,7 +8,9 @@ such a module, a test whose verdict does is marked `numeric` itself.
 """
 
 import ast
+import re
 import sys
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
@@ -18,11 +20,25 @@ while not (ROOT / "pyproject.toml").exists():
 COMPUTING = {"torch", "numpy"}
 
 
+# An import as it stands in formatted code; to parse only these takes a tenth of
+# the time that a whole module takes.
+IMPORT = re.compile(
+    r"^[ \t]*((?:from [\w.]+ )?import (?:\([^()]*\)|[^(\n]+))$", re.MULTILINE
+)
+UNREAD = re.compile(r'"""(?s:.*?)"""|[ \t]*#.*')
+
+
+def parse_imports(source: str) -> Iterator[ast.stmt]:
+    """Yield the statements of a module that import."""
+    for statement in IMPORT.findall(UNREAD.sub("", source)):
+        yield from ast.parse(statement).body
+
+
 @cache
 def read_imports(path: Path) -> frozenset[str]:
     """Return the names that a module imports, inside of functions too."""
     found = set()
-    for node in ast.walk(ast.parse(path.read_text("utf8"))):
+    for node in parse_imports(path.read_text("utf8")):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):

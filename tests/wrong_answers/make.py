@@ -3,6 +3,7 @@
 import inspect
 import sys
 from collections.abc import Callable
+from functools import cached_property
 from types import ModuleType
 
 import torch
@@ -10,6 +11,7 @@ from torch import Tensor, nn
 
 from attnbook.exercises.exercise import FIRST
 from attnbook.exercises.runner import is_unchanged
+from declared_cases import draw_declared
 from wrong_answers import Wrong
 
 
@@ -101,7 +103,7 @@ def usual(exercise) -> tuple[Wrong, ...]:
 
 def overwritten(exercise) -> tuple[Wrong, ...]:
     """Return the solution writing over its input, if one can be written to."""
-    if not any(map(writable, exercise.draw_cases(FIRST)[0].inputs)):
+    if not any(map(writable, draw_declared(exercise)[0].inputs)):
         return ()
     return (
         Wrong(
@@ -176,8 +178,12 @@ class Memorised:
     """Right on the inputs of a fixed seed, wrong on any other."""
 
     def __init__(self, exercise):
-        self.solve = exercise.solution
-        self.known = [case.inputs for case in exercise.draw_cases(FIRST)]
+        self.exercise, self.solve = exercise, exercise.solution
+
+    @cached_property
+    def known(self):
+        """The inputs of every case on the fixed seed."""
+        return [case.inputs for case in self.exercise.draw_cases(FIRST)]
 
     def __call__(self, *inputs):
         by_heart = any(

@@ -80,8 +80,8 @@ def is_checked(module: str) -> bool:
         return True
 
 
-def read_texts(root: Path) -> Iterator[tuple[str, str]]:
-    """Yield every text that is read, with the file that holds it.
+def list_files(root: Path) -> Iterator[str]:
+    """Yield every file that is read.
 
     These are finished chapters, their quizzes, the back matter, the words of
     modules that no unfinished chapter builds, widgets, and declarations
@@ -90,21 +90,22 @@ def read_texts(root: Path) -> Iterator[tuple[str, str]]:
     """
     for path in sorted((root / "chapters").glob("[0-9][0-9]_*.md")):
         if path.stem not in read_unfinished():
-            yield str(path.relative_to(root)), path.read_text("utf8")
-            quiz = f"lib/attnbook/exercises/quizzes/{path.stem}.json"
-            yield quiz, (root / quiz).read_text("utf8")
-    for name in BACK_MATTER:
-        yield name, (root / name).read_text("utf8")
+            yield str(path.relative_to(root))
+            yield f"lib/attnbook/exercises/quizzes/{path.stem}.json"
+    yield from BACK_MATTER
     for path in sorted((root / "lib").rglob("*")):
         if path.suffix in DECLARED:
-            yield str(path.relative_to(root)), path.read_text("utf8")
+            yield str(path.relative_to(root))
     for path in sorted((root / "lib").rglob("*.py")):
         if path.name == Path(__file__).name:
             continue
         name = ".".join(path.relative_to(root / "lib").with_suffix("").parts)
         name = name.removesuffix(".__init__")
         if is_checked(name):
-            yield (
-                str(path.relative_to(root)),
-                read_words(path.read_text("utf8")),
-            )
+            yield str(path.relative_to(root))
+
+
+def read_text(path: Path) -> str:
+    """Return what a file says: of a module, its docstrings and messages."""
+    text = path.read_text("utf8")
+    return read_words(text) if path.suffix == ".py" else text

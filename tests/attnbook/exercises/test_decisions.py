@@ -97,6 +97,7 @@ def test_what_rounding_and_a_fault_change_differ_from_the_bound(exercise):
     assert min(different) >= 5
 
 
+@pytest.mark.long
 @pytest.mark.precision
 @each
 def test_no_random_rounding_passes_the_bound(exercise):

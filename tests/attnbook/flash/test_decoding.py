@@ -147,6 +147,7 @@ def test_inputs_are_not_changed(run, monkeypatch):
     assert all(map(torch.equal, before, inputs))
 
 
+@pytest.mark.long
 def test_importing_it_imports_no_triton():
     code = (
         "import attnbook.flash.decoding, sys; sys.exit('triton' in sys.modules)"

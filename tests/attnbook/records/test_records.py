@@ -107,6 +107,7 @@ def test_a_model_starts_the_same_from_the_same_seed():
     assert all(torch.equal(first[k], second[k]) for k in first)
 
 
+@pytest.mark.long
 def test_reading_backwards_reverses_the_source():
     forwards, backwards = (
         load_task("cmudict"),

@@ -221,6 +221,7 @@ def test_the_table_shows_implementations_that_did_not_run():
     assert last.count("-") == 1
 
 
+@pytest.mark.long
 def test_the_benchmark_imports_no_package_that_a_bare_gpu_machine_lacks():
     ours = "matplotlib IPython ipywidgets anywidget safetensors sacrebleu"
     code = (

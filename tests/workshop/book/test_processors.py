@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from numeric import computes
+from numeric import computes, read_imports
 from workshop.book import processor_settings, processors
 from workshop.book.processor_settings import (
     KNOWN,
@@ -335,6 +335,24 @@ def test_modules_that_compare_floats_are_numeric(path):
     if names & COMPARISONS and "browser" not in names:
         assert computes(path, (TESTS / "helpers", TESTS, TESTS.parent / "lib"))
         assert "exact" not in names
+
+
+def list_imports(tree):
+    """Yield what every import in a parsed module names."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            package = [node.module] if node.module else []
+            yield from package
+            yield from (".".join([*package, x.name]) for x in node.names)
+
+
+@pytest.mark.parametrize("folder", ["lib", "tests"])
+def test_reading_imports_alone_finds_what_parsing_all_finds(folder):
+    for path in (TESTS.parent / folder).rglob("*.py"):
+        parsed = ast.parse(path.read_text("utf8"))
+        assert read_imports(path) == {*list_imports(parsed)}, path
 
 
 def test_a_test_of_an_exact_module_may_be_numeric():

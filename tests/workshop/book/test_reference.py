@@ -3,6 +3,7 @@
 import ast
 import inspect
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -11,17 +12,20 @@ from attnbook.attention import scaled_dot_product
 from workshop.book import reference
 
 ROOT = Path(__file__).parents[3]
-MADE = {
-    path.name: reference.write_reference(path, ROOT / "lib/attnbook")
-    for path in reference.list_packages(ROOT / "lib/attnbook")
-}
+LIBRARY = ROOT / "lib/attnbook"
+PACKAGES = [path.name for path in reference.list_packages(LIBRARY)]
 WORKSHOP = ROOT / "lib/workshop"
 
 
-@pytest.mark.parametrize("name", MADE)
+@cache
+def write_page(name):
+    return reference.write_reference(LIBRARY / name, LIBRARY)
+
+
+@pytest.mark.parametrize("name", PACKAGES)
 def test_the_stored_page_is_fresh(name):
     stored = ROOT / f"chapters/reference/{name}.md"
-    assert stored.read_text("utf8") == MADE[name], "type make pages"
+    assert stored.read_text("utf8") == write_page(name), "type make pages"
 
 
 @pytest.mark.parametrize(
@@ -42,7 +46,7 @@ def test_the_readme_of_each_workshop_package_is_fresh(folder):
 
 
 def test_every_public_function_is_listed_with_its_first_paragraph():
-    page = MADE["attention"]
+    page = write_page("attention")
     for name, function in inspect.getmembers(
         scaled_dot_product, inspect.isfunction
     ):
@@ -54,19 +58,19 @@ def test_every_public_function_is_listed_with_its_first_paragraph():
 
 
 def test_a_named_shape_is_written_out():
-    page = MADE["models"]
+    page = write_page("models")
     assert "mix(\n    query: Float[Tensor, 'B H T D'],\n" in page
     assert "Heads" not in page
 
 
-@pytest.mark.parametrize("name", MADE)
+@pytest.mark.parametrize("name", PACKAGES)
 def test_only_chapters_that_exist_are_linked(name):
-    for linked in re.findall(r"\]\(\.\./(\w+)\.ipynb\)", MADE[name]):
+    for linked in re.findall(r"\]\(\.\./(\w+)\.ipynb\)", write_page(name)):
         assert (ROOT / f"chapters/{linked}.md").exists()
 
 
 def test_signatures_have_shapes_and_modules_their_chapter():
-    page = MADE["attention"]
+    page = write_page("attention")
     block = re.search(r"### attend\n\n```python\n(.*?)```", page, re.S)[1]
     assert "query: Float[Tensor, '*#B T D']" in block
     assert "mask: " in block
@@ -75,7 +79,7 @@ def test_signatures_have_shapes_and_modules_their_chapter():
 
 
 def test_every_exercise_is_listed():
-    assert MADE["exercises"].count("(attempt) -> Verdict") >= 50
+    assert write_page("exercises").count("(attempt) -> Verdict") >= 50
 
 
 def package(tmp_path, source):

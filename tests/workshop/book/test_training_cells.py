@@ -12,6 +12,7 @@ import ast
 import json
 import re
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 
 import matplotlib
@@ -67,13 +68,14 @@ EXCEPTIONS = {
 }
 
 
+@cache
 def code_cells(path):
     """Return the kind and the source of each code cell."""
-    return [
+    return tuple(
         (find_kind(cell["metadata"].get("tags", [])), read_source(cell))
         for cell in json.loads(path.read_text("utf8"))["cells"]
         if cell["cell_type"] == "code"
-    ]
+    )
 
 
 def find_section_end(path, place):
@@ -153,15 +155,16 @@ def moves(source, names=frozenset()):
     )
 
 
+@cache
 def find_training(path):
     """Return the places of the cells of a chapter that train."""
     found = code_cells(path)
     library = find_library_training(source for _, source in found)
-    return [
+    return tuple(
         place
         for place, (kind, source) in enumerate(found)
         if kind in ("open", "plumbing") and trains(source, library)
-    ]
+    )
 
 
 def find_exception(path, source):
@@ -256,6 +259,7 @@ def prepare(path, place):
     return sources, [n for n in kept if n >= place], namespace
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("path", CHAPTERS, ids=lambda p: p.stem)
 def test_cells_that_train_use_the_chosen_device(path):
     sources = [source for _, source in code_cells(path)]
@@ -272,6 +276,7 @@ def test_cells_that_train_use_the_chosen_device(path):
     )
 
 
+@pytest.mark.long
 def test_every_exception_is_still_needed():
     needed = {
         (path.stem, line)

@@ -4,17 +4,23 @@ from pathlib import Path
 
 import pytest
 
-from workshop.book.vocabulary import TERMS, find_phrases, read_texts, read_words
+from workshop.book.vocabulary import (
+    TERMS,
+    find_phrases,
+    list_files,
+    read_text,
+    read_words,
+)
 
 pytestmark = pytest.mark.precision
 
 ROOT = Path(__file__).parents[3]
-TEXTS = dict(read_texts(ROOT))
+FILES = [*list_files(ROOT)]
 
 
-@pytest.mark.parametrize("name", TEXTS)
+@pytest.mark.parametrize("name", FILES)
 def test_the_fields_words_are_used(name):
-    assert find_phrases(TEXTS[name]) == []
+    assert find_phrases(read_text(ROOT / name)) == []
 
 
 @pytest.mark.parametrize(
@@ -64,7 +70,7 @@ def test_widgets_declarations_and_written_pages_are_read():
         "lib/attnbook/widgets/alignment_player.js",
         "chapters/cheat_sheet.md",
         "chapters/evidence.md",
-    } <= {*TEXTS}
+    } <= {*FILES}
 
 
 def test_docstrings_and_messages_are_read():
@@ -85,6 +91,6 @@ def test_a_finished_chapter_is_read_with_its_modules_and_quiz(monkeypatch):
         monkeypatch.setattr(
             "workshop.book.vocabulary.read_unfinished", lambda x=unfinished: x
         )
-        assert own & {*dict(read_texts(ROOT))} == (
+        assert own & {*list_files(ROOT)} == (
             frozenset() if unfinished else own
         )

@@ -60,6 +60,7 @@ def test_every_measure_names_the_evidence_of_a_model_written_by_hand(quick):
     assert found["naming_by_class"]["erasure"] == [1.0] * CLASSES
 
 
+@pytest.mark.long
 def test_adversarial_weights_need_another_word_of_the_class(quick):
     """The word that attention names is the only one that it can read."""
     tested = study.test_model(write_model(), "question")
@@ -114,6 +115,7 @@ def test_the_penalty_is_added_to_the_cross_entropy():
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("encoder", study.ENCODERS)
 def test_a_seed_trains_the_same_models_twice(quick, encoder):
     first, again, other = (

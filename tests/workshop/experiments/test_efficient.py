@@ -147,24 +147,26 @@ def test_an_interrupted_recording_goes_on(monkeypatch, tmp_path):
 
 
 STUDIES = {
-    "recall": (recall.STUDY, MIXERS),
-    "copying": (copying.STUDY, copying.METHODS),
-    "language": (language.make_study(), language.METHODS),
+    "recall": (lambda: recall.STUDY, MIXERS),
+    "copying": (lambda: copying.STUDY, copying.METHODS),
+    "language": (language.make_study, language.METHODS),
 }
 
 
 @pytest.mark.parametrize("name", STUDIES)
 def test_every_study_compares_equally_many_parameters(name):
-    study, compared = STUDIES[name]
+    make, compared = STUDIES[name]
+    study = make()
     assert {*methods.count_equal_parameters(study, compared)} == {*compared}
     narrow = replace(study, sizes=study.sizes | {"width": 4, "hidden": 9})
     with pytest.raises(ValueError, match="equally many parameters"):
         methods.count_equal_parameters(narrow, compared)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", STUDIES)
 def test_a_seed_trains_the_same_model_twice(name):
-    study = replace(STUDIES[name][0], steps=2)
+    study = replace(STUDIES[name][0](), steps=2)
     first, again, other = (
         methods.train_model(study, "gated delta", 1e-3, seed)
         for seed in (3, 3, 4)

@@ -70,6 +70,7 @@ def test_the_layer_that_faults_edit_is_pytorchs():
     torch.testing.assert_close(weights.sum(-2), torch.ones(2, 6, 5))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", encoders.BUILDS)
 def test_every_encoder_runs_and_its_fault_is_what_it_says(name):
     build, words = encoders.BUILDS[name], alarms.draw_words()

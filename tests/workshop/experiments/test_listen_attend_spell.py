@@ -159,6 +159,7 @@ def test_attention_has_a_row_for_each_symbol_and_for_the_end():
     assert len(shown["thousandths"]) == SYMBOLS
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", MODELS)
 def test_a_short_training_lowers_the_loss(name):
     model, drawn = make_model(name), draw_utterances(0, 16, (1, 2))

@@ -184,6 +184,7 @@ def test_what_full_attention_does_is_observed():
     assert torch.tensor(found["needed_keys"]).shape == (2, HEADS)
 
 
+@pytest.mark.long
 def test_indexers_learn_the_weights_of_their_own_layer():
     model = build()
     indexers = smollm2_indexer.build_indexers(model, 0)

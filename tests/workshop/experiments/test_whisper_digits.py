@@ -206,6 +206,7 @@ def test_sets_of_heads_are_the_best_the_worst_and_drawn_ones():
     assert len(sets["all heads"]) == L * H
 
 
+@pytest.mark.long
 def test_a_tiny_model_gives_a_complete_record(tiny, monkeypatch):
     monkeypatch.setattr(whisper_digits, "SEEDS", (0,))
     monkeypatch.setattr(whisper_digits, "LIMIT", 2)
