@@ -277,7 +277,13 @@ def list_steps(
         )
         for name in plan.chapters
     ]
-    steps = [book] * plan.page + notebooks
+    steps = [book] * plan.page
+    if plan.page and plan.chapters and find_chromium():
+        pages = " or ".join(plan.chapters)
+        command = [*PYTEST, "-m", "browser", "-k", pages, "tests"]
+        name = f"pages {', '.join(plan.chapters)}"
+        steps.append(Step(name, command, after="book"))
+    steps += notebooks
     if plan.tests or plan.of_exercises:
         alone = [] if steps else [*WORKERS, "--dist", "worksteal"]
         select = ["-p", "workshop.book.select_tests", "-m", OTHERS]
@@ -293,11 +299,6 @@ def list_steps(
         tool = re.sub(r"^python -m | --.*| lib$", "", line)
         text = f"{shlex.quote(str(here))}/{line}"
         steps.append(Step(tool, ["bash", "-c", text]))
-    if plan.page and plan.chapters and find_chromium():
-        pages = " or ".join(plan.chapters)
-        command = [*PYTEST, "-m", "browser", "-k", pages, "tests"]
-        name = f"pages {', '.join(plan.chapters)}"
-        steps.append(Step(name, command, after="book"))
     return steps
 
 

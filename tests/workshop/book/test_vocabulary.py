@@ -91,6 +91,4 @@ def test_a_finished_chapter_is_read_with_its_modules_and_quiz(monkeypatch):
         monkeypatch.setattr(
             "workshop.book.vocabulary.read_unfinished", lambda x=unfinished: x
         )
-        assert own & {*list_files(ROOT)} == (
-            frozenset() if unfinished else own
-        )
+        assert own & {*list_files(ROOT)} == (frozenset() if unfinished else own)
