@@ -130,8 +130,11 @@ ifneq ($(NOTEBOOKS),)
 endif
 
 # One page's tests stay together (conftest.py), so one visit serves them all.
+# A Chromium that answers no more would be waited for without end: its test ends
+# after ten minutes and is tried once more, in a new process.
 browser: $(VENV)/test.stamp  ## the built pages in Chromium
 	$(BIN)/python $(PYTEST) $(WORKERS) --dist loadgroup -m browser -rs \
+	  -o faulthandler_exit_on_timeout=true --max-worker-restart 2 \
 	  $$(grep -rl mark.browser tests --include='test_*.py')
 
 # torch: TORCH=2.11.0 for Colab's own; the wheel that pip finds otherwise.

@@ -92,6 +92,15 @@ def clean_output(output: nbformat.NotebookNode) -> nbformat.NotebookNode | None:
     return output if data or output.output_type == "error" else None
 
 
+def write_if_changed(path: Path, text: str) -> None:
+    """Write a text to a file, unless the file already contains it.
+
+    Sphinx reads every file anew that is younger than its page.
+    """
+    if not path.exists() or path.read_text("utf8") != text:
+        path.write_text(text, "utf8")
+
+
 def fill_cells(source: Path) -> None:
     """Fill a chapter's setup cell and solutions from the tested source."""
     from workshop.book.solutions import refresh_solutions
@@ -99,7 +108,7 @@ def fill_cells(source: Path) -> None:
     text = repository.set_chapter(
         source.read_text("utf8"), repository.read_address()
     )
-    source.write_text(refresh_solutions(text), "utf8")
+    write_if_changed(source, refresh_solutions(text))
 
 
 def execute(source: Path) -> nbformat.NotebookNode:
@@ -151,7 +160,8 @@ def copy_prose(source: Path) -> str:
                 last.execution_count,
             )
     stored.cells = text.cells
-    nbformat.write(normalize(stored, needs_gpu(text)), target)
+    made = nbformat.writes(normalize(stored, needs_gpu(text)))
+    write_if_changed(target, made + "\n")
     return "prose carried into the notebook"
 
 

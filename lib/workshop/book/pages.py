@@ -16,7 +16,7 @@ from workshop.book.front_matter import (
 )
 from workshop.book.glossary import write_glossary
 from workshop.book.mistakes import write_mistakes
-from workshop.book.notebook import copy_prose, fill_cells
+from workshop.book.notebook import copy_prose, fill_cells, write_if_changed
 from workshop.book.teaching import write_teaching_guide
 from workshop.chapters import read_table
 from workshop.progress import Progress
@@ -138,20 +138,20 @@ def main() -> None:
     progress = Progress()
     for name, make in PAGES.items():
         progress.overwrite_line(f"writing {CHAPTERS / name}")
-        (CHAPTERS / name).write_text(make(), "utf8")
+        write_if_changed(CHAPTERS / name, make())
         progress.write_line(f"wrote {CHAPTERS / name}")
     progress.overwrite_line("writing the reference pages")
     pages = reference.write_reference_pages()
     progress.clear_line()
     for name, text in pages.items():
         Path(name).parent.mkdir(exist_ok=True)
-        Path(name).write_text(text, "utf8")
+        write_if_changed(Path(name), text)
         print(f"wrote {name}")
-    README.write_text(write_readme(), "utf8")
+    write_if_changed(README, write_readme())
     print(f"wrote {README}")
     for front in read_chapters(CHAPTERS):
         path = CHAPTERS / f"{front.slug}.md"
-        path.write_text(write_opening(path.read_text("utf8"), front), "utf8")
+        write_if_changed(path, write_opening(path.read_text("utf8"), front))
         fill_cells(path)
         print(f"{path}: {copy_prose(path)}")
 

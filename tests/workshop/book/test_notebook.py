@@ -1,5 +1,6 @@
 """Executing a chapter again changes nothing that any machine computes alike."""
 
+import os
 from pathlib import Path
 
 import jupytext
@@ -15,6 +16,7 @@ from workshop.book.notebook import (
     main,
     needs_gpu,
     normalize,
+    write_if_changed,
 )
 
 pytestmark = [
@@ -162,3 +164,14 @@ def test_the_first_code_cell_is_the_setup_and_is_folded(path):
     assert code[0].source.startswith("# @title ")
     assert code[0].outputs == []
     assert not any("setup" in c.metadata.get("tags", []) for c in code[1:])
+
+
+def test_a_file_that_contains_the_text_already_keeps_its_date(tmp_path):
+    page = tmp_path / "page.md"
+    write_if_changed(page, "one\n")
+    os.utime(page, (1, 1))
+    write_if_changed(page, "one\n")
+    assert page.stat().st_mtime == 1
+    write_if_changed(page, "two\n")
+    assert page.read_text("utf8") == "two\n"
+    assert page.stat().st_mtime > 1
