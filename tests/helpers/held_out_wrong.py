@@ -12,6 +12,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from itertools import chain
 from pathlib import Path
 
@@ -41,6 +42,19 @@ class HeldOut:
     kind: str
     words: str
     answer: Callable
+
+    @property
+    def exercise(self) -> Exercise:
+        """The exercise that it answers."""
+        return name_exercises()[self.where]
+
+
+@cache
+def name_exercises() -> dict[str, Exercise]:
+    """Return every exercise by its module and its name."""
+    from workshop.book.catalogue import list_entries
+
+    return {f"{x.module}.{x.name}": x.exercise for x in list_entries()}
 
 
 WRONG: list[HeldOut] = []
@@ -1163,18 +1177,9 @@ def map_kind_by_the_peak_only(attend, picture):
     return 1 if row + column == 0 else 4
 
 
-def find(where: str) -> Exercise:
-    """Return an exercise by its module and its name."""
-    from workshop.book.catalogue import list_entries
-
-    return next(
-        x.exercise for x in list_entries() if f"{x.module}.{x.name}" == where
-    )
-
-
 def judge(one: HeldOut, seed: int = 5) -> str:
     """Return how an answer is judged: refused, remarked or accepted."""
-    verdict = find(one.where)(one.answer, seed)
+    verdict = one.exercise(one.answer, seed)
     if not verdict:
         return f"refused ({verdict.mistake})"
     return "accepted with a remark" if verdict.remarks else "accepted"

@@ -91,11 +91,12 @@ class DrawnOutcomes:
         One that was stopped, or whose tensors have other shapes, is left out.
         """
         count = min(count, self.most)
-        with preserve_state():
-            for i in range(len(self.drawn), count):
-                with RandomRounding(self.precision, seed=i):
-                    found = run(self.answer, self.case, watched=False)
-                self.drawn.append(found)
+        if len(self.drawn) < count:
+            with preserve_state():
+                for i in range(len(self.drawn), count):
+                    with RandomRounding(self.precision, seed=i):
+                        found = run(self.answer, self.case, watched=False)
+                    self.drawn.append(found)
         shapes = [x.shape for x in self.usual.tensors]
         kept = (
             x

@@ -73,19 +73,27 @@ class ModuleRestorer:
 
     At once: a module that is imported anew, such as `io`, has classes which
     those that hold the old one do not know. One serves many calls, because a
-    copy of the list takes longer than most calls.
+    copy of the list takes longer than most calls. Names are compared only where
+    the list has another length or another last name: what is imported after a
+    module was removed comes last.
     """
 
     def __init__(self):
         self.found = dict(sys.modules)
 
     def __enter__(self):
-        if len(self.found) != len(sys.modules):
+        if self._has_changed():
             self.found = dict(sys.modules)
         return self
 
+    def _has_changed(self) -> bool:
+        """Tell whether modules were added or removed since they were noted."""
+        return len(self.found) != len(sys.modules) or next(
+            reversed(self.found)
+        ) != next(reversed(sys.modules))
+
     def __exit__(self, *raised) -> None:
-        if not self.found.keys() <= sys.modules.keys():
+        if self._has_changed():
             for name in self.found.keys() - sys.modules.keys():
                 sys.modules[name] = self.found[name]
 
@@ -139,6 +147,9 @@ class LibraryCallRecorder:
         self.given = [x for x in given if x is not None]
         self.guard = guard
         self.used: list[str] = []
+        # By their ids, for to hash a function's code takes longer than a look
+        # at it. The codes are kept, so that no other one gets the same id.
+        self.others: dict[int, CodeType] = {}
 
     def __enter__(self):
         self.before = sys.getprofile(), threading.getprofile()
@@ -159,24 +170,30 @@ class LibraryCallRecorder:
 
     def record_call(self, frame, event: str, arg: object) -> None:
         """Look at one call, return or other event of Python's."""
-        if event != "call":
+        if event != "call" or id(code := frame.f_code) in self.others:
             return
         module = frame.f_globals.get("__name__") or ""
-        if not module.startswith(LIBRARY) or module == METER:
+        if not (is_of_library(module) and can_take(code, len(self.given))):
+            self.others[id(code)] = code
             return
-        if not can_take(frame.f_code, len(self.given)):
-            return
-        inner = module.removeprefix(EXERCISES)
-        if inner != module and "." not in inner:
-            return  # the machinery; an exercise's module is in a package
         if "self" in frame.f_locals and any(
             frame.f_locals["self"] is x for x in self.given
         ):
             return  # a model that was handed over may be used
-        name = f"{module}.{frame.f_code.co_qualname}"
+        name = f"{module}.{code.co_qualname}"
         whole = has_every_input(self.given, list_arguments(frame))
         if whole and name not in self.used:
             self.used.append(name)
+
+
+def is_of_library(module: str) -> bool:
+    """Tell whether a module of this book can hold an answer.
+
+    Not the machinery of exercises; an exercise's own module is in a package.
+    """
+    inner = module.removeprefix(EXERCISES)
+    machinery = inner != module and "." not in inner
+    return module.startswith(LIBRARY) and module != METER and not machinery
 
 
 def can_take(code: CodeType, count: int) -> bool:

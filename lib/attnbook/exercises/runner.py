@@ -1,13 +1,15 @@
 """The one place that calls a learner's function: outcomes come out as data."""
 
 import contextlib
-import copy
 import dis
 from collections.abc import Callable
+from dataclasses import replace
 
+import torch
 from torch import Tensor, nn
 
 from attnbook.exercises.backward_pass import preload_backward, run_backward
+from attnbook.exercises.copying import copy_input
 from attnbook.exercises.guard import (
     Guard,
     LibraryCallRecorder,
@@ -41,16 +43,22 @@ def run_rounds(
     shown: int = SHOWN,
     left: list[list] | None = None,
     seconds: float = SECONDS,
+    *,
+    thorough: bool = True,
 ) -> Rounds:
     """Call the attempt on every case, in two or three rounds, until stopped.
+
+    Unless `thorough`, there is one round, in which no calls are noted: for
+    fresh inputs, after a thorough look at an attempt on the first ones.
 
     Of what it prints, `shown` characters of the first call are let through.
     `left` gets every call's inputs as the call left them, if it is given. No
     call may take longer than `seconds`.
 
     Calls of this book's own functions and of ready-made attention are noted in
-    the first round only: there every case is met for the first time, and an
-    answer that is right without them then needs none later.
+    the first round only, and only there memory is measured, except where the
+    first call raised an error: there every case is met for the first time, and
+    an answer that is right within its limits then needs no more later.
     """
     preload_backward()
     stopped, kept = None, ModuleRestorer()
@@ -67,24 +75,27 @@ def run_rounds(
                 ROUNDS[nth],
                 left,
                 seconds,
-                nth == 0,
+                thorough and nth == 0,
                 kept,
             )
         if found.stopped:
             stopped = found
         return found
 
-    def each(nth: int) -> tuple[Outcome, ...]:
-        return tuple(
-            once(case, nth, 0 if nth or i else shown)
-            for i, case in enumerate(cases)
-        )
-
     with preserve_state():
-        first, second = each(0), each(1)
+        first = tuple(
+            once(case, 0, 0 if i else shown) for i, case in enumerate(cases)
+        )
+        if not thorough:
+            return (first,)
+        unmeasured = [
+            case if outcome.error else replace(case, memory_limit=None)
+            for case, outcome in zip(cases, first, strict=True)
+        ]
+        second = tuple(once(case, 1, 0) for case in unmeasured)
         if all(map(is_same_outcome, first, second)):
             return first, second
-        return first, second, each(2)
+        return first, second, tuple(once(case, 2, 0) for case in unmeasured)
 
 
 def run(
@@ -155,22 +166,6 @@ def run(
     )
 
 
-def copy_input(x):
-    """Return a copy of an input: a tensor's numbers, anything else deeply.
-
-    So every call meets a model of its own. A tensor keeps its layout in memory,
-    and axes that are expanded remain so.
-    """
-    if not isinstance(x, Tensor):
-        return copy.deepcopy(x)
-    if 0 not in x.stride():
-        return x.clone()
-    bare = x
-    for axis, step in enumerate(x.stride()):
-        bare = bare.narrow(axis, 0, 1) if step == 0 and x.numel() else bare
-    return bare.clone().expand(x.shape)
-
-
 def is_unchanged(now, before) -> bool:
     """Tell whether an input is still what it was, to the last bit."""
     if isinstance(before, nn.Module):
@@ -180,7 +175,9 @@ def is_unchanged(now, before) -> bool:
     if now.shape != before.shape or now.dtype != before.dtype:
         return False
     now = now.detach()
-    return bool(((now == before) | (now.isnan() & before.isnan())).all())
+    return torch.equal(now, before) or bool(
+        ((now == before) | (now.isnan() & before.isnan())).all()
+    )
 
 
 def is_same_model(now, before: nn.Module) -> bool:

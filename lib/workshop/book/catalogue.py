@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from attnbook import exercises
+from attnbook.exercises.cached_outcomes import list_outcomes
 from attnbook.exercises.difference import find_difference
-from attnbook.exercises.exercise import FIRST, Exercise, run
+from attnbook.exercises.exercise import FIRST, Exercise
 from attnbook.exercises.guard import preserve_state
 from attnbook.exercises.mistake import Mistake
 from attnbook.exercises.verdict import COMMON, OTHERWISE, join_sentences
@@ -92,11 +93,15 @@ def make_anchor(entry: Entry) -> str:
 def describe_symptom(exercise: Exercise, mistake: Mistake) -> str:
     """Return where a mistake first shows, and as what."""
     with preserve_state():
-        for nth, case in enumerate(exercise.draw_cases(FIRST)):
-            got, want = (
-                exercise.compare_by(run(f, case))
-                for f in (mistake.answer, exercise.solution)
-            )
+        cases = exercise.draw_cases(FIRST)
+        found, right = (
+            list_outcomes(exercise.draw, answer, FIRST)
+            for answer in (mistake.answer, exercise.solution)
+        )
+        for nth, (case, *pair) in enumerate(
+            zip(cases, found, right, strict=True)
+        ):
+            got, want = map(exercise.compare_by, pair)
             names = ("",) * len(case.inputs)
             roundings = exercise.make_roundings(FIRST, nth)
             finding = find_difference(

@@ -17,9 +17,9 @@ from unittest import mock
 import pytest
 import torch
 
+from attnbook.exercises.copying import copy_input
 from attnbook.exercises.exercise import FIRST
 from attnbook.exercises.guard import preserve_state
-from attnbook.exercises.runner import copy_input
 from attnbook.exercises.tolerance import RandomRounding
 from workshop.book.catalogue import list_entries
 

@@ -17,7 +17,6 @@ from attnbook.exercises.exercise import FIRST
 from attnbook.exercises.masks import check_causal
 from attnbook.exercises.multi_head import check_multi_head
 from attnbook.exercises.named_axes import Inputs
-from attnbook.exercises.runner import copy_input
 from attnbook.exercises.scaled_dot_product import check_attend
 from attnbook.exercises.transformer import check_layer_norm
 from kind_mutants import list_mutants
@@ -94,15 +93,6 @@ def test_a_view_that_needs_another_layout_is_a_remark():
     verdict = check_masked_loss(loss, 3)
     assert verdict
     assert "with transposed views" in verdict.remarks[0]
-
-
-def test_a_copied_input_keeps_its_layout():
-    rows = torch.arange(6.0).view(2, 3)
-    for x in (rows, rows.mT, rows[:1].expand(4, 3), torch.ones(())):
-        copied = copy_input(x)
-        assert torch.equal(copied, x)
-        assert copied.stride() == x.stride()
-        assert copied.data_ptr() != x.data_ptr()
 
 
 def test_resizing_keeps_padding_at_the_end():

@@ -8,6 +8,7 @@ import random
 import subprocess
 import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ import torch
 from answer_styles import COUNTS, NUMBERS
 from attnbook.exercises import cost
 from attnbook.exercises.cached_outcomes import draw_cases, list_outcomes
+from attnbook.exercises.copying import copy_input
 from attnbook.exercises.difference import (
     explain_shape,
     find_clear,
@@ -33,7 +35,7 @@ from attnbook.exercises.hint import (
 from attnbook.exercises.masks import check_no_leak
 from attnbook.exercises.mistake import Trial
 from attnbook.exercises.outcome import is_same_outcome
-from attnbook.exercises.runner import copy_input, run
+from attnbook.exercises.runner import run
 from attnbook.exercises.scaled_dot_product import check_attend
 from attnbook.exercises.verdict import YOURS, describe_case, name_function
 from attnbook.training.metrics import require_equal_counts
@@ -163,7 +165,7 @@ def test_an_unsolved_stub_is_not_attempted(check):
     def stub(*inputs):
         raise NotImplementedError("write it here")
 
-    verdict = check(stub)
+    verdict = check(stub, FRESH)
     assert repr(verdict) == "… not attempted yet"
     assert not verdict
     assert verdict.mistake is None
@@ -199,8 +201,7 @@ def test_global_state_is_restored(check):
         return check.solution(*inputs)
 
     states = torch.get_rng_state(), random.getstate(), np.random.get_state()
-    assert check(check.solution, own=False)
-    check(meddles)
+    check(meddles, FRESH)
     assert torch.equal(states[0], torch.get_rng_state())
     assert states[1] == random.getstate()
     assert (states[2][1] == np.random.get_state()[1]).all()
@@ -223,7 +224,7 @@ def test_checks_work_where_the_caller_disabled_gradients(check):
 @each
 def test_cases_come_from_their_seed_alone(check):
     def outcomes(seed):
-        return check.run_attempt(check.solution, (seed,))[0].rounds[0]
+        return [run(check.solution, case) for case in check.draw_cases(seed)]
 
     def same(one, other):
         return all(map(is_same_outcome, one, other))
@@ -248,10 +249,11 @@ def test_the_inputs_of_cases_can_be_pickled(check):
 @each
 def test_the_verdict_needs_data_only(check):
     """Trials travel between processes; the judge never meets the attempt."""
-    trials = pickle.loads(pickle.dumps(check.run_attempt(check.solution, (7,))))
+    run_on = partial(check.run_attempt, seeds=(FRESH,))
+    trials = pickle.loads(pickle.dumps(run_on(check.solution)))
     assert check.judge(trials, own=False)
     wrong = check.mistakes[0]
-    trials = pickle.loads(pickle.dumps(check.run_attempt(wrong.answer, (7,))))
+    trials = pickle.loads(pickle.dumps(run_on(wrong.answer)))
     assert check.judge(trials).mistake == wrong.slug
 
 

@@ -1,0 +1,81 @@
+"""How often an attempt is called, and what is looked at in which call."""
+
+import io
+import sys
+from dataclasses import replace
+from types import ModuleType
+
+import pytest
+import torch
+
+from attnbook.exercises import runner
+from attnbook.exercises.exercise import FIRST, Case
+from attnbook.exercises.guard import ModuleRestorer
+from attnbook.exercises.memory_limit import MemoryLimit
+from doubling import double
+
+# The hook that checks shapes would be among the calls.
+pytestmark = pytest.mark.precision
+
+
+def test_first_inputs_are_tried_twice_and_fresh_ones_once():
+    seen = []
+
+    def answer(x, n):
+        seen.append(x[0].item())
+        return 2 * x
+
+    trials = double.run_attempt(answer, (FIRST, 7))
+    assert [len(trial.rounds) for trial in trials] == [2, 1]
+    first, fresh = (double.draw_cases(seed) for seed in (FIRST, 7))
+    given = [case.inputs[0][0].item() for case in (*first, *first, *fresh)]
+    assert seen == given
+    assert double.judge(trials)
+
+
+def test_grading_tries_all_inputs_twice():
+    rounds = runner.run_rounds(
+        lambda x, n: 2 * x, double.draw_cases(7), frozenset()
+    )
+    assert len(rounds) == 2
+
+
+@pytest.fixture
+def limits(monkeypatch):
+    """The limits that were measured, each time anew."""
+    made = []
+
+    def measure(limit, count_arrays):
+        made.append(limit)
+        return MemoryLimit(limit, count_arrays)
+
+    monkeypatch.setattr(runner, "MemoryLimit", measure)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("limit", "count", "slug"), [(10**6, 2, None), (4, 3, "error")]
+)
+def test_memory_is_measured_again_only_after_an_error(
+    limits, limit, count, slug
+):
+    """Else the second round would differ from the first."""
+
+    def draw(rng):
+        return (Case("on x", (torch.rand(2, generator=rng), 2), False, limit),)
+
+    asked = replace(double, draw=draw, mistakes=())
+    trials = asked.run_attempt(lambda x, n: 2 * x, (FIRST, 7))
+    assert len(limits) == count
+    errors = {x.error for t in trials for r in t.rounds for x in r}
+    assert all(str(x).startswith("MemoryError") for x in errors) == bool(slug)
+    assert [len(trial.rounds) for trial in trials] == [2, 1]
+
+
+@pytest.mark.parametrize("more", [[], ["another"]], ids=["alone", "and one"])
+def test_a_module_that_a_call_removed_is_put_back(monkeypatch, more):
+    with ModuleRestorer():
+        del sys.modules["io"]
+        for name in more:
+            monkeypatch.setitem(sys.modules, name, ModuleType(name))
+    assert sys.modules["io"] is io
