@@ -12,12 +12,14 @@ PyTorch's device "meta" refuses mixing by itself, but has no values.
 refuses an input is False, and a length is 1.
 """
 
-import copy
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
 from torch.overrides import TorchFunctionMode
-from torch.utils._pytree import tree_leaves, tree_map_only
+
+from attnbook.exercises.copying import copy_input
+from attnbook.exercises.tolerance import map_tensors
 
 PLACE = torch.device("privateuseone", 0)
 # What cuDNN and PyTorch's packed sequences want on the CPU.
@@ -79,6 +81,15 @@ def names_standin(value):
     return value if isinstance(value, torch.device) else None
 
 
+def list_tensors(given) -> Iterator[torch.Tensor]:
+    """Yield the tensors in tuples, lists and dictionaries."""
+    for x in given.values() if isinstance(given, dict) else given:
+        if isinstance(x, torch.Tensor):
+            yield x
+        elif isinstance(x, tuple | list | dict):
+            yield from list_tensors(x)
+
+
 class StandinDevice(TorchFunctionMode):
     """PyTorch with one more device; entered with `with`."""
 
@@ -99,10 +110,9 @@ class StandinDevice(TorchFunctionMode):
             name = getattr(owner, "__name__", "")
             if name in READS and args and is_on_standin(args[0]):
                 return PLACE if name == "device" else False
-        leaves = tree_leaves((args, kwargs))
-        tensors = [x for x in leaves if isinstance(x, torch.Tensor)]
         if name in ("to", "cpu", "type_as"):
             return self.moved(func, name, args, kwargs)
+        tensors = [*list_tensors((args, kwargs))]
         place = None
         if "device" in kwargs and kwargs["device"] is not None:
             place = names_standin(kwargs["device"])
@@ -123,13 +133,13 @@ class StandinDevice(TorchFunctionMode):
         if name in TO_CPU:
             first, *rest = made
             return (place(first), *rest)
-        return tree_map_only(torch.Tensor, place, made)
+        return map_tensors(place, made)
 
     def refuse_mixing(self, func, name, tensors, args):
         if name in FROM_CPU:
             return
         if name in INDEXING and is_on_standin(args[0]):
-            tensors = [x for x in tree_leaves(args[2:]) if hasattr(x, "ndim")]
+            tensors = list_tensors(args[2:])
         for x in tensors:
             if not is_on_standin(x) and x.ndim > 0 and x.device.type == "cpu":
                 raise RuntimeError(
@@ -166,7 +176,7 @@ class TrialDevice:
 
     def model(self, model):
         """Return a copy of a module with parameters and buffers there."""
-        model, known = copy.deepcopy(model), {}
+        model, known = copy_input(model), {}
 
         def once(x):
             if id(x) not in known:
@@ -201,7 +211,7 @@ class TrialDevice:
     def __call__(self, x):
         if isinstance(x, torch.nn.Module):
             return self.model(x)
-        return tree_map_only(torch.Tensor, self.tensor, x)
+        return map_tensors(self.tensor, x)
 
     def holds(self, x):
         return x.device == self.device

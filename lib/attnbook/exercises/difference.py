@@ -209,6 +209,8 @@ def describe_difference(
     Then whether that is harmless, and whether it is clear. In double precision,
     a difference that single precision explains is harmless.
     """
+    if torch.equal(ours, theirs):
+        return None
     if (certain := find_certain(ours, theirs, roundings, nth)) is not None:
         pair = write_pair(ours[certain].item(), theirs[certain].item())
         return certain, pair, False, True

@@ -12,6 +12,7 @@ import re
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import jupytext
@@ -52,7 +53,8 @@ class ChapterExercise:
         )
 
 
-def read_exercises(path: Path) -> tuple[str, list[ChapterExercise]]:
+@cache
+def read_exercises(path: Path) -> tuple[str, tuple[ChapterExercise, ...]]:
     """Return a chapter's title and the exercises of its last section."""
     text = path.read_text("utf8")
     known, found, prose, within = find_exercises(text), [], "", False
@@ -71,7 +73,7 @@ def read_exercises(path: Path) -> tuple[str, list[ChapterExercise]]:
             name = check.group(1)
             found.append(ChapterExercise(prose, cell.source, name, known[name]))
             prose = ""
-    return heading, found
+    return heading, tuple(found)
 
 
 def make_notebook(cells: list) -> nbformat.NotebookNode:
