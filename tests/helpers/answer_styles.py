@@ -3,31 +3,38 @@
 Each style changes how numbers are held or handed back, not what is computed.
 """
 
+import typing
 from collections.abc import Callable, Iterator
 
 import numpy as np
 import torch
+from jaxtyping import AbstractArray
 from torch import Tensor
 
 from attnbook.exercises.exercise import Exercise
-from attnbook.exercises.runner import run
-from declared_cases import draw_declared
 
 
 def list_styles(exercise: Exercise) -> Iterator[tuple[str, Callable]]:
     """Yield the styles in which an exercise's solution can be written."""
-    form = run(exercise.solution, draw_declared(exercise)[0]).form
-    styles: dict[str, Callable] = {}
-    if form == "a list of integers":
-        styles = COUNTS
-    elif form == "a number":
-        styles = NUMBERS
-    elif form.endswith(("tensor", "tensors")):
-        styles = PRECISIONS
-    for words, style in styles.items():
+    for words, style in find_styles(exercise).items():
         if exercise.same_precision and style is leave_in_single:
             continue
         yield words, style(exercise.solution)
+
+
+def find_styles(exercise: Exercise) -> dict[str, Callable]:
+    """Return the styles of what an exercise's solution is declared to return.
+
+    To run it would take too long where tests are collected.
+    """
+    returned = typing.get_type_hints(exercise.solution)["return"]
+    if returned == list[int]:
+        return COUNTS
+    if returned in (int, float):
+        return NUMBERS
+    parts = typing.get_args(returned) or (returned,)
+    tensors = all(issubclass(x, Tensor | AbstractArray) for x in parts)
+    return PRECISIONS if tensors else {}
 
 
 def apply(change: Callable) -> Callable:

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import torch
 
-from answer_styles import COUNTS, NUMBERS
+from answer_styles import COUNTS, NUMBERS, PRECISIONS, find_styles
 from attnbook.exercises import cost
 from attnbook.exercises.cached_outcomes import draw_cases, list_outcomes
 from attnbook.exercises.copying import copy_input
@@ -620,6 +620,23 @@ def test_a_number_may_be_held_in_any_ordinary_way(style):
     assert asked(style(lambda x, n: n / 3), 1).mistake == "numbers"
     for other in ([0.5], True, torch.tensor(True), torch.ones(2)):
         assert asked(lambda x, n, y=other: y, 1).mistake == "type"
+
+
+STYLES = {
+    "a list of integers": COUNTS,
+    "a number": NUMBERS,
+    "a tensor": PRECISIONS,
+    "tensors": PRECISIONS,
+}
+
+
+@pytest.mark.long
+@pytest.mark.precision
+@each
+def test_the_declared_type_of_a_result_tells_how_it_can_be_written(check):
+    form = run(check.solution, check.draw_cases(FIRST)[0]).form
+    known = STYLES.get(form, STYLES.get(form.partition(" ")[2], {}))
+    assert find_styles(check) == known
 
 
 def ordinary():
