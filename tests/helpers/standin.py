@@ -12,14 +12,13 @@ PyTorch's device "meta" refuses mixing by itself, but has no values.
 refuses an input is False, and a length is 1.
 """
 
-from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
 from torch.overrides import TorchFunctionMode
 
+from attnbook.attention.tensor_trees import collect_tensors, map_tensors
 from attnbook.exercises.copying import copy_input
-from attnbook.exercises.tolerance import map_tensors
 
 PLACE = torch.device("privateuseone", 0)
 # What cuDNN and PyTorch's packed sequences want on the CPU.
@@ -81,15 +80,6 @@ def names_standin(value):
     return value if isinstance(value, torch.device) else None
 
 
-def list_tensors(given) -> Iterator[torch.Tensor]:
-    """Yield the tensors in tuples, lists and dictionaries."""
-    for x in given.values() if isinstance(given, dict) else given:
-        if isinstance(x, torch.Tensor):
-            yield x
-        elif isinstance(x, tuple | list | dict):
-            yield from list_tensors(x)
-
-
 class StandinDevice(TorchFunctionMode):
     """PyTorch with one more device; entered with `with`."""
 
@@ -112,7 +102,7 @@ class StandinDevice(TorchFunctionMode):
                 return PLACE if name == "device" else False
         if name in ("to", "cpu", "type_as"):
             return self.moved(func, name, args, kwargs)
-        tensors = [*list_tensors((args, kwargs))]
+        tensors = collect_tensors((args, kwargs))
         place = None
         if "device" in kwargs and kwargs["device"] is not None:
             place = names_standin(kwargs["device"])
@@ -139,7 +129,7 @@ class StandinDevice(TorchFunctionMode):
         if name in FROM_CPU:
             return
         if name in INDEXING and is_on_standin(args[0]):
-            tensors = list_tensors(args[2:])
+            tensors = collect_tensors(args[2:])
         for x in tensors:
             if not is_on_standin(x) and x.ndim > 0 and x.device.type == "cpu":
                 raise RuntimeError(

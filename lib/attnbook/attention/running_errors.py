@@ -17,7 +17,8 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves, tree_map
+
+from attnbook.attention.tensor_trees import collect_tensors, map_tensors
 
 Key = tuple[int, torch.dtype, tuple[int, ...], tuple[int, ...]]
 STORED, FACTOR = 2, 3  # roundings charged to a result, and to a factor
@@ -103,9 +104,9 @@ class ErrorBounds(TorchDispatchMode):
     ) -> Any:
         kwargs = kwargs or {}
         made = func(*args, **kwargs)
-        given = [x for x in tree_leaves(args) if isinstance(x, Tensor)]
-        results = [x for x in tree_leaves(made) if isinstance(x, Tensor)]
-        if not given or not any(x.is_floating_point() for x in results):
+        results = collect_tensors(made)
+        floats = any(x.is_floating_point() for x in results)
+        if not floats or not collect_tensors(args):
             return made
         self.alive += results
         name = func._schema.name.removeprefix("aten::").rstrip("_")
@@ -131,11 +132,11 @@ class ErrorBounds(TorchDispatchMode):
             (self.errors, self.get_error),
             (self.terms, self._get_terms),
         ):
-            moved = func(*tree_map(replace_numbers(of), args), **kwargs)
-            pairs = zip(tree_leaves(made), tree_leaves(moved), strict=True)
-            for x, error in pairs:
+            replaced = map_tensors(replace_numbers(of), args)
+            moved = collect_tensors(func(*replaced, **kwargs))
+            for x, error in zip(collect_tensors(made), moved, strict=True):
                 held[make_key(x)] = error
-        self.alive += tree_leaves(moved)
+        self.alive += moved
 
     def _get_terms(self, x: Tensor) -> Tensor:
         """Return the size of a product's terms; else that of the number."""
@@ -160,12 +161,7 @@ def make_key(x: Tensor) -> Key:
 
 def replace_numbers(of: Callable[[Tensor], Tensor]) -> Callable[[Any], Any]:
     """Return what replaces numbers by their errors and leaves indices."""
-
-    def replace(x: Any) -> Any:
-        floats = isinstance(x, Tensor) and x.is_floating_point()
-        return of(x) if floats else x
-
-    return replace
+    return lambda x: of(x) if x.is_floating_point() else x
 
 
 def bound_product(

@@ -55,15 +55,15 @@ Source: Parker (1997), Monte Carlo Arithmetic, UCLA CSD-970002, chapter 3;
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cache, partial
-from typing import Any
 
 import torch
 from torch import Tensor
 from torch._ops import OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves, tree_map_only
+
+from attnbook.attention.tensor_trees import collect_tensors, map_tensors
 
 DRAWS = 8
 FACTOR = 8.0
@@ -188,7 +188,7 @@ class RandomRounding(TorchDispatchMode):
 
     def round_randomly(self, x: Tensor, count: int = 1) -> Tensor:
         """Return a tensor after as many random roundings, as a new one."""
-        if not is_floating(x):
+        if not x.is_floating_point():
             return x
         wide = torch.promote_types(x.dtype, torch.float32)
         noise = torch.randn(x.shape, generator=self.rng, dtype=wide)
@@ -215,7 +215,7 @@ class RandomRounding(TorchDispatchMode):
         if exact:
             return func(*args, **kwargs)
         if not pointwise:
-            if not any(map(is_floating, tree_leaves(args))):
+            if not any(x.is_floating_point() for x in collect_tensors(args)):
                 return func(*args, **kwargs)
             summed = partial(self.round_randomly, count=count_terms(func, args))
             drawn = map_tensors(summed, args)
@@ -240,20 +240,6 @@ def describe_operation(func: OpOverload) -> tuple[str, bool, bool, bool]:
     return name, exact, func._schema.is_mutable, pointwise
 
 
-def map_tensors(f: Callable[[Tensor], Tensor], given: Any) -> Any:
-    """Return tensors, in a tuple or alone, each replaced by its image."""
-    if isinstance(given, Tensor):
-        return f(given)
-    if type(given) is tuple:
-        return tuple(map_tensors(f, x) for x in given)
-    return tree_map_only(Tensor, f, given)
-
-
-def is_floating(x: object) -> bool:
-    """Tell whether something is a tensor of floating-point numbers."""
-    return isinstance(x, Tensor) and x.is_floating_point()
-
-
 @cache
 def find_dim(func: OpOverload) -> int:
     """Return the place of an operation's `dim`, or one after all arguments."""
@@ -263,7 +249,7 @@ def find_dim(func: OpOverload) -> int:
 
 def count_terms(func: OpOverload, args: Sequence) -> int:
     """Return how many terms a sum of an operation has, at most."""
-    given = [x for x in tree_leaves(args) if is_floating(x)]
+    given = [x for x in collect_tensors(args) if x.is_floating_point()]
     if func._schema.name in PRODUCTS:
         return given[-2].shape[-1] + len(given) - 2  # the bias is a term, too
     place, x = find_dim(func), given[0]

@@ -18,29 +18,12 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.profiler import ProfilerActivity, profile
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from attnbook.attention.tensor_trees import collect_tensors
+
 
 def get_storage_key(x: Tensor) -> StorageWeakRef:
     """Return a name for the memory behind a tensor; views of it share it."""
     return StorageWeakRef(x.untyped_storage())
-
-
-def collect_tensors(values: object) -> list[Tensor]:
-    """Return the tensors in nested tuples, lists and dictionaries, in order.
-
-    A loop of our own: PyTorch's `tree_leaves` takes longer than the operations
-    whose arguments these are.
-    """
-    found: list[Tensor] = []
-    rest = [values]
-    while rest:
-        x = rest.pop()
-        if isinstance(x, Tensor):
-            found.append(x)
-        elif isinstance(x, tuple | list):
-            rest.extend(reversed(x))
-        elif isinstance(x, dict):
-            rest.extend(reversed(x.values()))
-    return found
 
 
 def count_saved_bytes(
