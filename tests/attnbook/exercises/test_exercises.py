@@ -76,6 +76,7 @@ def declared():
             yield pytest.param(check, mistake, id=f"{name}-{mistake.slug}")
 
 
+exact = pytest.mark.exact("no verdict on an answer is reached")
 each = pytest.mark.parametrize(
     "check",
     [pytest.param(check, id=name) for _, name, check in checks()],
@@ -116,6 +117,7 @@ def test_a_right_answer_written_differently_is_accepted(check, right):
     assert repr(verdict) == "✓ right"
 
 
+@exact
 @each
 def test_the_solution_has_the_shapes_of_its_signature(check):
     """Called as it is: with every shape checked, the guard is too slow."""
@@ -132,6 +134,7 @@ def test_the_solution_is_right_on_many_draws(check):
     assert verdict, verdict
 
 
+@exact
 @pytest.mark.parametrize(("chapter", "name", "check"), list(checks()))
 def test_each_bank_is_large_enough(chapter, name, check):
     wrong = importlib.import_module(f"wrong_answers.{chapter}").ANSWERS[name]
@@ -171,6 +174,7 @@ def test_an_unsolved_stub_is_not_attempted(check):
     assert verdict.mistake is None
 
 
+@exact
 @each
 def test_an_exercise_declares_stars_minutes_and_allowed_calls(check):
     assert 1 <= check.stars <= 3
@@ -181,6 +185,7 @@ def test_an_exercise_declares_stars_minutes_and_allowed_calls(check):
     assert all(not m.because.endswith((".", "?")) for m in known)
 
 
+@exact
 @pytest.mark.parametrize(("chapter", "name", "check"), list(checks()))
 def test_the_section_to_reread_exists(chapter, name, check):
     page = CHAPTERS[find_chapter(f"attnbook.exercises.{chapter}")]
@@ -237,6 +242,7 @@ def test_cases_come_from_their_seed_alone(check):
     assert not same(first, outcomes(9))
 
 
+@exact
 @each
 def test_the_inputs_of_cases_can_be_pickled(check):
     for seed in (FIRST, FRESH):
@@ -510,6 +516,7 @@ def test_other_numbers_in_double_precision_stay_wrong():
     assert wrong.mistake == "numbers"
 
 
+@exact
 @each
 def test_hints_lead_from_a_question_to_a_line_of_the_solution(check):
     hints = [repr(check.hint(step)) for step in (1, 2, 3)]
@@ -525,6 +532,7 @@ def test_hints_lead_from_a_question_to_a_line_of_the_solution(check):
         check.hint(4)
 
 
+@exact
 @each
 def test_hints_name_no_check_of_inputs_and_no_function_of_the_solution(check):
     parts = check.hint(2).text.partition(" A common mistake: ")[0]
@@ -535,6 +543,7 @@ def test_hints_name_no_check_of_inputs_and_no_function_of_the_solution(check):
     assert not line.startswith(("raise ", "require_"))
 
 
+@exact
 @each
 def test_the_second_hint_names_the_mistake_of_an_attempt(check):
     known = check.hint(2).text.partition(" A common mistake: ")[2]
@@ -788,6 +797,7 @@ def test_importing_the_exercises_leaves_the_seed_alone():
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
+@exact
 @each
 def test_the_solution_has_one_parameter_per_input(check):
     names = list(inspect.signature(check.solution).parameters)

@@ -26,6 +26,8 @@ from attnbook.figures import (
     show_figure,
 )
 
+pytestmark = pytest.mark.exact("draws with matplotlib, and computes no result")
+
 # How a colour looks to a reader without one of the three kinds of cones, in
 # linear RGB: Machado, Oliveira & Fernandes (2009), table 1, severity 1.0.
 CONES = {

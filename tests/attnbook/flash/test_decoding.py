@@ -506,6 +506,7 @@ def test_what_the_kernels_do_not_take_is_warned_of_once_and_strict_raises(
         call(**given, strict=True)
 
 
+@pytest.mark.long
 @pytest.mark.compiled
 @calls
 def test_the_operator_keeps_the_rules_of_pytorch(name):
@@ -515,6 +516,7 @@ def test_the_operator_keeps_the_rules_of_pytorch(name):
     torch.library.opcheck(decoding.decode, (query, key, value, *more))
 
 
+@pytest.mark.long
 @pytest.mark.compiled
 @calls
 def test_torch_compile_without_a_graph_break_gives_the_same(name):

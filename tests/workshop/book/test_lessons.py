@@ -21,7 +21,10 @@ from workshop.book.misconceptions import PAGE, read_misconceptions
 from workshop.book.sections import compute_core_minutes, read_sections
 from workshop.book.syllabi import count_lab, fill_about, write_syllabus
 
-pytestmark = pytest.mark.precision
+pytestmark = [
+    pytest.mark.exact("reads sources and pages, and compares texts"),
+    pytest.mark.precision,
+]
 
 CHAPTERS = Path("chapters")
 LESSONS = read_lessons(read_table())

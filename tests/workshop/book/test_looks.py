@@ -8,7 +8,10 @@ import pytest
 from workshop.book.looks import find_faults
 from workshop.chapters import read_unfinished
 
-pytestmark = pytest.mark.precision
+pytestmark = [
+    pytest.mark.exact("reads sources and pages, and compares texts"),
+    pytest.mark.precision,
+]
 
 CHAPTERS = [
     path

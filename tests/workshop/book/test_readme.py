@@ -9,7 +9,10 @@ from PIL import Image
 from attnbook.exercises.bahdanau import check_context
 from right_answers.bahdanau import ANSWERS
 
-pytestmark = pytest.mark.precision
+pytestmark = [
+    pytest.mark.exact("reads sources and pages, and compares texts"),
+    pytest.mark.precision,
+]
 
 ROOT = Path(__file__).parents[3]
 README = (ROOT / "README.md").read_text("utf8")

@@ -11,6 +11,8 @@ import pytest
 from attnbook.attention import scaled_dot_product
 from workshop.book import reference
 
+pytestmark = pytest.mark.exact("reads sources and pages, and compares texts")
+
 ROOT = Path(__file__).parents[3]
 LIBRARY = ROOT / "lib/attnbook"
 PACKAGES = [path.name for path in reference.list_packages(LIBRARY)]

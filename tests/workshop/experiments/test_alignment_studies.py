@@ -69,6 +69,7 @@ def test_the_stratified_ratio_is_not_misled_by_easy_words():
     assert compute_risk_ratio(both, lambda row: row.word) == pytest.approx(3.0)
 
 
+@pytest.mark.long
 def test_the_record_of_word_types_is_that_of_the_stored_weights():
     model, data, _ = load_trained("grammar_attention_0")
     some = data.splits.test[:50]

@@ -94,6 +94,7 @@ def test_every_encoder_runs_and_its_fault_is_what_it_says(name):
     assert invalid == (name in padded or normalized)
 
 
+@pytest.mark.long
 def test_queries_stay_zero_in_training():
     build = encoders.BUILDS["queries stay zero"]
     model = encoders.train_model(build, seed=0, steps=2)

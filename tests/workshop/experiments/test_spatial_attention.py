@@ -38,6 +38,7 @@ def test_train_and_test_are_drawn_from_other_images(quick):
     assert 0.3 < chance["light"] < 0.6
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("pooling", study.POOLINGS)
 def test_a_pooling_is_trained_and_scored(quick, pooling):
     row, model = study.run_pooling(pooling, 0)

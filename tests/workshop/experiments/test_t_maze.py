@@ -59,6 +59,7 @@ def test_equal_weights_are_the_chance_level(quick):
         assert weights == pytest.approx([1 / 6] * 6)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["attention", "memoryless"])
 def test_a_row_is_repeated(name, quick):
     first, again = (study.run_agent(name, 5, 0) for _ in range(2))

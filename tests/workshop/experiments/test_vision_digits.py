@@ -53,6 +53,7 @@ def test_attention_of_the_class_token_is_a_share():
     torch.testing.assert_close(weights.sum(-1), torch.ones(5))
 
 
+@pytest.mark.long
 def test_a_seed_gives_every_row_and_again_the_same(quick):
     rows, model = study.run_seed(0)
     assert [(x["model"], x["size"], x["shuffled"]) for x in rows] == [
