@@ -280,7 +280,13 @@ def list_steps(
     steps = [book] * plan.page
     if plan.page and plan.chapters and find_chromium():
         pages = " or ".join(plan.chapters)
-        command = [*PYTEST, "-m", "browser", "-k", pages, "tests"]
+        # To collect the other files would take longer than to open the page.
+        marked = [
+            path
+            for path in sorted((root / "tests").rglob("test_*.py"))
+            if "mark.browser" in path.read_text("utf8")
+        ]
+        command = [*PYTEST, "-m", "browser", "-k", pages, *marked]
         name = f"pages {', '.join(plan.chapters)}"
         steps.append(Step(name, command, after="book"))
     steps += notebooks
