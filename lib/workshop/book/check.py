@@ -16,6 +16,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -227,18 +228,28 @@ class CommandRunner:
         self.ran: list[str] = []
         self.failed: list[str] = []
 
-    def run(self, steps: Sequence[Step]) -> None:
-        """Run steps; what one prints is shown if it fails."""
+    def run(
+        self, steps: Sequence[Step], later: Future[list[Step]] | None = None
+    ) -> None:
+        """Run steps; what one prints is shown if it fails.
+
+        Args:
+            steps: what can begin at once.
+            later: more steps, which begin as soon as they are known.
+        """
         waiting, running = [*steps], []
         with TemporaryDirectory() as folder:
             try:
-                while waiting or running:
+                while waiting or running or later:
+                    if later and later.done():
+                        waiting += later.result()
+                        later = None
                     names = {x.name for x in waiting}
                     names |= {x.step.name for x in running}
                     ready = [x for x in waiting if x.after not in names]
                     for step in ready[: AT_ONCE - len(running)]:
                         waiting.remove(step)
-                        out = Path(folder, str(len(waiting)))
+                        out = Path(folder, step.name.replace("/", "-"))
                         running.append(begin_step(step, out))
                     self._show(running)
                     time.sleep(0.1)
@@ -264,12 +275,19 @@ class CommandRunner:
             print(f"{name} failed:\n{each.out.read_text('utf8', 'replace')}")
 
 
+def list_book_steps(files: Sequence[str]) -> list[Step]:
+    """Return the command that builds the book, if a changed file is in it."""
+    if not any(map(HTML.fullmatch, files)):
+        return []
+    here = Path(sys.executable).parent
+    return [Step("book", [here / "jupyter-book", *BUILD])]
+
+
 def list_steps(
     plan: Plan, files: Sequence[str], root: Path = ROOT
 ) -> list[Step]:
     """Return the commands of a plan, those that take the longest first."""
     here = Path(sys.executable).parent
-    book = Step("book", [here / "jupyter-book", *BUILD])
     notebooks = [
         Step(
             f"notebook {name}",
@@ -277,7 +295,7 @@ def list_steps(
         )
         for name in plan.chapters
     ]
-    steps = [book] * plan.page
+    steps = list_book_steps(files) if plan.page else []
     if plan.page and plan.chapters and find_chromium():
         pages = " or ".join(plan.chapters)
         # To collect the other files would take longer than to open the page.
@@ -337,9 +355,16 @@ def main(words: list[str] | None = None) -> int:
     except ValueError as error:
         print(error, file=sys.stderr)
         return 2
-    plan = make_plan(ROOT, files)
-    steps = CommandRunner()
-    steps.run(list_steps(plan, files))
+    steps, plan = CommandRunner(), Plan()
+
+    def find_others() -> list[Step]:
+        nonlocal plan
+        plan = make_plan(ROOT, files)
+        return [x for x in list_steps(plan, files) if x.name != "book"]
+
+    # To read the import graph takes as long as the build of the book.
+    with ThreadPoolExecutor(1) as pool:
+        steps.run(list_book_steps(files), pool.submit(find_others))
     end = f"FAILED: {', '.join(steps.failed)}" if steps.failed else "all passed"
     print(
         f"{len(files)} changed files; ran {', '.join(steps.ran)}: {end}; "

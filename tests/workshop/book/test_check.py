@@ -3,7 +3,9 @@
 import json
 import re
 import subprocess
+from concurrent.futures import Future
 from pathlib import Path
+from threading import Timer
 from types import SimpleNamespace
 
 import pytest
@@ -250,6 +252,34 @@ def test_two_steps_run_at_a_time_and_one_waits_for_another(tmp_path):
         running += 1 if line[0] == "+" else -1
         assert running <= 2
     assert "book: 0 s, tests: 0 s" in shown
+
+
+def test_steps_that_are_known_later_begin_beside_the_first(tmp_path):
+    """And what waits for the first waits for it although it was not listed."""
+    log, known = tmp_path / "log", Future()
+
+    def step(name, wait, after=""):
+        say = f"echo {{}} {name} >> {log}"
+        text = f"{say.format('+')}; {wait}; {say.format('-')}"
+        return check.Step(name, ["sh", "-c", text], after)
+
+    # The book ends only after the tests have begun.
+    book = step("book", f"until grep -q tests {log}; do sleep 0.05; done")
+    more = [step("tests", "sleep 0.5"), step("page", "true", "book")]
+    Timer(0.3, known.set_result, [more]).start()
+    runner = check.CommandRunner(Progress(Terminal(False)))
+    runner.run([book], known)
+    assert not runner.failed and len(runner.ran) == 3
+    lines = log.read_text().split("\n")
+    assert lines[:2] == ["+ book", "+ tests"]
+    assert lines.index("- book") < lines.index("+ page")
+
+
+def test_an_error_while_steps_are_looked_for_is_raised():
+    known = Future()
+    known.set_exception(ValueError("no such file"))
+    with pytest.raises(ValueError, match="no such file"):
+        check.CommandRunner(Progress(Terminal(False))).run([], known)
 
 
 @pytest.mark.parametrize(
