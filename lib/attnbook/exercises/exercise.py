@@ -146,10 +146,8 @@ class Exercise:
         trials: list[Trial] = []
         for seed in seeds:
             shown = 0 if trials else SHOWN
-            cases = self.draw_cases(seed)
-            found = run_rounds(
-                attempt, cases, self.forbidden, shown, thorough=not trials
-            )
+            given = attempt, self.draw_cases(seed), self.forbidden
+            found = run_rounds(*given, shown, thorough=not trials)
             trials.append(Trial(seed, found))
             if any(outcome.stopped for r in found for outcome in r):
                 break
@@ -207,11 +205,8 @@ class Exercise:
         Where numbers lie in memory can change the order in which a processor
         adds them, so that equal inputs need not get the same last bits.
         """
-        if len(trial.rounds) == 1:
-            return None
-        for nth, (one, reseeded, *again) in enumerate(
-            zip(*trial.rounds, strict=True)
-        ):
+        pairs = zip(*trial.rounds, strict=True) if trial.rounds[1:] else ()
+        for nth, (one, reseeded, *again) in enumerate(pairs):
             draws = self.make_draws(self.solution, trial.seed, nth)
             slug = ""
             if again and not is_same_outcome(again[0], one, draws):

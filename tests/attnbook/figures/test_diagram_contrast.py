@@ -11,8 +11,6 @@ from matplotlib.colors import to_rgb
 
 from attnbook.figures import Diagram
 
-pytestmark = pytest.mark.exact("draws with matplotlib, and computes no result")
-
 ROOT = Path(__file__).parents[3]
 BOOK = ROOT / "lib" / "workshop" / "book" / "theme" / "static" / "book.css"
 FILTER = re.compile(
