@@ -27,7 +27,7 @@ def copy_input(x):
     and axes that are expanded remain so.
     """
     if isinstance(x, nn.Module):
-        return copy_module(x, {})
+        return _copy_module(x, {})
     if not isinstance(x, Tensor):
         return copy.deepcopy(x)
     if 0 not in x.stride():
@@ -38,7 +38,7 @@ def copy_input(x):
     return bare.clone().expand(x.shape)
 
 
-def copy_module(module: nn.Module, memo: dict[int, Any]) -> nn.Module:
+def _copy_module(module: nn.Module, memo: dict[int, Any]) -> nn.Module:
     """Return what `copy.deepcopy` returns, in a quarter of its time.
 
     A module holds some twenty containers, most of them empty: these are made
@@ -52,7 +52,7 @@ def copy_module(module: nn.Module, memo: dict[int, Any]) -> nn.Module:
     if id(module) in memo:
         return memo[id(module)]
     kind = type(module)
-    if not is_copied_as_usual(kind):
+    if not _is_copied_as_usual(kind):
         return copy.deepcopy(module, memo)
     made = memo[id(module)] = kind.__new__(kind)
     for name, held in vars(module).items():
@@ -62,7 +62,7 @@ def copy_module(module: nn.Module, memo: dict[int, Any]) -> nn.Module:
             copied = memo[id(held)] = type(held)()
         elif name == "_modules" and type(held) is dict:
             copied = {
-                key: part if part is None else copy_module(part, memo)
+                key: part if part is None else _copy_module(part, memo)
                 for key, part in held.items()
             }
         else:
@@ -72,7 +72,7 @@ def copy_module(module: nn.Module, memo: dict[int, Any]) -> nn.Module:
 
 
 @cache
-def is_copied_as_usual(kind: type[nn.Module]) -> bool:
+def _is_copied_as_usual(kind: type[nn.Module]) -> bool:
     """Tell whether a class of modules says nothing of its own about copies."""
     return all(
         OWN.isdisjoint(vars(each))

@@ -174,7 +174,7 @@ class LibraryCallRecorder:
         if event != "call" or id(code := frame.f_code) in self.others:
             return
         module = frame.f_globals.get("__name__") or ""
-        if not (is_of_library(module) and can_take(code, len(self.given))):
+        if not (_is_of_library(module) and can_take(code, len(self.given))):
             self.others[id(code)] = code
             return
         if "self" in frame.f_locals and any(
@@ -187,7 +187,7 @@ class LibraryCallRecorder:
             self.used.append(name)
 
 
-def is_of_library(module: str) -> bool:
+def _is_of_library(module: str) -> bool:
     """Tell whether a module of this book can hold an answer.
 
     Not the machinery of exercises; an exercise's own module is in a package.
