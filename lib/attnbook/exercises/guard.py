@@ -1,4 +1,4 @@
-"""What surrounds a call of a learner's function: seeds, modes, a look-out."""
+"""What surrounds a call of a learner's function: seeds, modes, and records."""
 
 import contextlib
 import inspect

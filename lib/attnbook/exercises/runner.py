@@ -1,4 +1,4 @@
-"""The one place that calls a learner's function: outcomes come out as data."""
+"""The one place that calls a learner's function; it returns data alone."""
 
 import contextlib
 import dis

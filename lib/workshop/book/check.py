@@ -286,7 +286,7 @@ def list_book_steps(files: Sequence[str]) -> list[Step]:
 def list_steps(
     plan: Plan, files: Sequence[str], root: Path = ROOT
 ) -> list[Step]:
-    """Return the commands of a plan, those that take the longest first."""
+    """Return the commands of a plan, beside the build of the book."""
     here = Path(sys.executable).parent
     notebooks = [
         Step(
@@ -295,7 +295,7 @@ def list_steps(
         )
         for name in plan.chapters
     ]
-    steps = list_book_steps(files) if plan.page else []
+    steps: list[Step] = []
     if plan.page and plan.chapters and find_chromium():
         pages = " or ".join(plan.chapters)
         # To collect the other files would take longer than to open the page.
@@ -309,7 +309,7 @@ def list_steps(
         steps.append(Step(name, command, after="book"))
     steps += notebooks
     if plan.tests or plan.of_exercises:
-        alone = [] if steps else [*WORKERS, "--dist", "worksteal"]
+        alone = [] if plan.page or steps else [*WORKERS, "--dist", "worksteal"]
         select = ["-p", "workshop.book.select_tests", "-m", OTHERS]
         narrow = {
             "CHECK_WORDS": json.dumps(plan.words),
@@ -318,7 +318,7 @@ def list_steps(
         command = [*PYTEST, *select, *alone, *plan.tests, *plan.of_exercises]
         name = f"{len(plan.tests)} tests"
         name += " and those of the exercise" if plan.of_exercises else ""
-        steps.insert(1, Step(name, command, environment=narrow))
+        steps.insert(0, Step(name, command, environment=narrow))
     for line in list_linters(files):
         tool = re.sub(r"^python -m | --.*| lib$", "", line)
         text = f"{shlex.quote(str(here))}/{line}"
@@ -360,7 +360,7 @@ def main(words: list[str] | None = None) -> int:
     def find_others() -> list[Step]:
         nonlocal plan
         plan = make_plan(ROOT, files)
-        return [x for x in list_steps(plan, files) if x.name != "book"]
+        return list_steps(plan, files)
 
     # To read the import graph takes as long as the build of the book.
     with ThreadPoolExecutor(1) as pool:

@@ -40,6 +40,20 @@ def test_grading_tries_all_inputs_twice():
     assert len(rounds) == 2
 
 
+def test_calls_on_fresh_inputs_are_noted_where_answers_are_graded():
+    """A chapter's own check notes those on the first inputs only."""
+
+    def answer(x, n):
+        return 2 * torch.softmax(x, 0)
+
+    cases, forbidden = double.draw_cases(7), frozenset({"softmax"})
+    for thorough, used in ((True, ("softmax",)), (False, ())):
+        first, *_ = runner.run_rounds(
+            answer, cases, forbidden, thorough=thorough
+        )
+        assert {x.used for x in first} == {used}
+
+
 @pytest.fixture
 def limits(monkeypatch):
     """The limits that were measured, each time anew."""

@@ -315,9 +315,12 @@ def test_a_chapter_is_built_while_its_tests_and_notebook_run():
     steps = check.list_steps(plan, ["chapters/07_some.md"])
     names = [step.name for step in steps]
     pages = ["pages 07_some"] if check.find_chromium() else []
-    assert names == ["book", "1 tests", *pages, "notebook 07_some"]
-    assert "-n" not in steps[1].command
-    assert [s.after for s in steps[2:-1]] == ["book"] * len(pages)
+    assert names == ["1 tests", *pages, "notebook 07_some"]
+    assert "-n" not in steps[0].command
+    assert [s.after for s in steps[1:-1]] == ["book"] * len(pages)
+    (book,) = check.list_book_steps(["chapters/07_some.md"])
+    assert book.name == "book"
+    assert not check.list_book_steps(["lib/pack/low.py"])
     (alone,) = check.list_steps(check.Plan(["a::b"]), [])
     assert "-n" in alone.command
 
