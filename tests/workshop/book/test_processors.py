@@ -2,6 +2,7 @@
 
 import ast
 import io
+import os
 import platform
 import subprocess
 import sys
@@ -355,29 +356,31 @@ def test_reading_imports_alone_finds_what_parsing_all_finds(folder):
         assert read_imports(path) == {*list_imports(parsed)}, path
 
 
-def test_a_test_of_an_exact_module_may_be_numeric():
-    """Of this module, the notebook that is executed is; metadata are not."""
+def collect_numeric(*files):
+    """Return what pytest prints of these files' numeric tests, one a line."""
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider"]
-    file = TESTS / "workshop/book/test_notebook.py"
+    # A reader's own options of pytest may print otherwise.
+    own = {k: v for k, v in os.environ.items() if k != "PYTEST_ADDOPTS"}
     ran = subprocess.run(
-        [*command, "-q", "--co", "-m", "numeric", str(file)],
+        [*command, "-q", "--co", "-m", "numeric", *map(str, files)],
         capture_output=True,
         text=True,
         cwd=TESTS.parent,
+        env=own,
     )
-    assert ran.stdout.count("test_notebook.py::") == 1
-    assert "::test_executing_again" in ran.stdout
+    return ran.stdout
+
+
+def test_a_test_of_an_exact_module_may_be_numeric():
+    """Of this module, the notebook that is executed is; metadata are not."""
+    found = collect_numeric(TESTS / "workshop/book/test_notebook.py")
+    assert found.count("test_notebook.py::") == 1
+    assert "::test_executing_again" in found
 
 
 def test_the_marker_follows_the_imports():
     """A module with PyTorch is collected beside this one, which has none."""
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider"]
-    files = [__file__, str(TESTS / "attnbook/attention/test_masked_softmax.py")]
-    ran = subprocess.run(
-        [*command, "-q", "--co", "-m", "numeric", *files],
-        capture_output=True,
-        text=True,
-        cwd=TESTS.parent,
-    )
-    assert "test_masked_softmax.py::" in ran.stdout
-    assert "test_processors.py::" not in ran.stdout
+    softmax = TESTS / "attnbook/attention/test_masked_softmax.py"
+    found = collect_numeric(__file__, softmax)
+    assert "test_masked_softmax.py::" in found
+    assert "test_processors.py::" not in found

@@ -168,6 +168,10 @@ def test_a_rise_a_fall_and_no_effect_differ_in_both_themes(page, theme):
     first = page.locator(".hx").evaluate(ink)
     other = "dark" if theme == "light" else "light"
     pixel = """e => [...e.getContext('2d').getImageData(1, 1, 1, 1).data]"""
+    # The map is painted when its size is known, just before a frame is shown.
+    page.wait_for_function(
+        f"({pixel})(document.querySelector('.hx-map canvas'))[3] > 0"
+    )
     before = page.locator(".hx-map canvas").evaluate(pixel)
     page.emulate_media(color_scheme=other)
     page.wait_for_timeout(50)
