@@ -130,8 +130,8 @@ ifneq ($(NOTEBOOKS),)
 endif
 
 # One page's tests stay together (conftest.py), so one visit serves them all.
-# A Chromium that answers no more would be waited for without end: its test ends
-# after ten minutes and is tried once more, in a new process.
+# If Chromium stops answering, pytest ends that worker after ten minutes. The
+# test counts as failed and runs again; three such ends stop the whole run.
 browser: $(VENV)/test.stamp  ## the built pages in Chromium
 	$(BIN)/python $(PYTEST) $(WORKERS) --dist loadgroup -m browser -rs \
 	  -o faulthandler_exit_on_timeout=true --max-worker-restart 2 \

@@ -5,6 +5,7 @@ What only the browser's fixtures need is imported in them: the tests marked
 `cuda` are collected on GPU machines that have torch and pytest and little else.
 """
 
+import gc
 import os
 import sys
 from functools import cache
@@ -43,6 +44,22 @@ def pytest_configure():
             )
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection():
+    """Collect tests without Python's garbage collector; then leave them out.
+
+    It would search the imported packages and all tests again and again, which
+    takes two fifths of the time of a collection, and would go on to do so in
+    every test.
+    """
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
 def pytest_itemcollected(item):
     """Mark numeric tests."""
     if is_numeric(item):
@@ -53,8 +70,8 @@ def pytest_itemcollected(item):
 def pytest_xdist_make_scheduler(config, log):
     """Keep the tests of one page on one worker, which visits it once.
 
-    So with the other tests of a file: several of them share what was found out
-    about a widget.
+    Tests of no page are grouped by file, because several tests share what was
+    measured on one widget.
 
     pytest-xdist 3.8 has no effect on the names of pytest 9.2's tests, so its
     own groups (`--dist loadgroup`) are spread over all workers.

@@ -4,16 +4,15 @@ from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
-# A chapter has thousands of texts in a few dozen looks, and axe takes a
-# millisecond for each. Of texts that look alike it is shown the first ones. Two
-# texts look alike if axe would compute both contrasts from the same colours:
-# theirs, and those of what they lie in. A text is always shown to axe if it
-# leaves what it lies in, if something with a colour of its own lies over or
-# under it, or if it belongs to a control, which may be disabled. Code and
-# formulas are left out. The contrast of every text, those included, is held by
-# a test of our own, in a hundredth of the time.
-ALIKE = """async () => {
-  // Another color scheme's colours may come over a quarter of a second.
+# A chapter has thousands of texts in a few dozen styles, and axe takes a
+# millisecond for each. Texts count as alike if their colour, size, weight and
+# effects are equal, and so are the backgrounds behind them. Of such texts, axe
+# checks the first three. It always checks a text that extends beyond a painted
+# ancestor, that a painted element overlaps, that belongs to a control, or that
+# has a role or an id. It checks no contrast in code and formulas. Our own test
+# checks the contrast of every text, and takes a hundredth of the time.
+MARK_ALIKE = """async () => {
+  // Colours may fade for a quarter of a second after a change of scheme.
   const ends = document.getAnimations().map((a) => a.finished);
   await Promise.race([Promise.allSettled(ends),
     new Promise((then) => setTimeout(then, 2000))]);
@@ -118,10 +117,10 @@ AXE = """async () => {
   const how = { resultTypes: ["violations"], runOnly: RULES };
   return (await axe.run(document, how)).violations;
 }"""
-# For axe, code is plain text: spans that have a class and nothing else can
-# break none of its other rules, and are a third of a chapter's elements. So is
-# a formula, whose parts are another third: no rule is about them, unless they
-# have a role, an id, a link, a place in the order of Tab or a name.
+# Replaces code and formulas by plain text, because they are two thirds of a
+# chapter's elements. A span with only a class can break only the colour rules;
+# a part of a formula can break no rule, unless it has a role, an id, a link, a
+# tabindex or a name.
 PLAIN = """() => {
   const SPECIAL = /^(id|role|href|tabindex|alt|title|lang|aria-.*)$/;
   for (const formula of document.querySelectorAll("math")) {
@@ -148,7 +147,7 @@ def run_axe(page, colours_only=False) -> list[tuple]:
     """Return what is serious or critical: impact, rule, where."""
     if not page.evaluate("() => Boolean(window.axe)"):
         page.evaluate(read_axe())
-    page.evaluate(ALIKE)
+    page.evaluate(MARK_ALIKE)
     rules = COLOURS if colours_only else "undefined"
     return [
         (rule["impact"], rule["id"], node["target"])

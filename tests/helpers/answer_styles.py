@@ -23,9 +23,9 @@ def list_styles(exercise: Exercise) -> Iterator[tuple[str, Callable]]:
 
 
 def find_styles(exercise: Exercise) -> dict[str, Callable]:
-    """Return the styles of what an exercise's solution is declared to return.
+    """Return the styles that suit the declared result of a solution.
 
-    To run it would take too long where tests are collected.
+    Running the solution instead would slow down the collection of tests.
     """
     returned = typing.get_type_hints(exercise.solution)["return"]
     if returned == list[int]:

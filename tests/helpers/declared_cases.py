@@ -1,7 +1,7 @@
 """The cases that an exercise declares, without those derived from them.
 
-Deriving cases takes a call of the solution for each, which is too much where
-tests are collected: every process collects all of them.
+Deriving a case calls the solution. That would take too long while tests are
+collected, because every worker process collects them all.
 """
 
 import torch

@@ -169,7 +169,7 @@ def find_unfit(page, face):
     session = page.context.new_cdp_session(page)
     before = page.viewport_size
     found = {}
-    # Down and up: from one step to the next, only one thing changes.
+    # Widths fall, then rise, so each step changes the width or the text size.
     for scale, widths in zip(SCALES, (WIDTHS[::-1], WIDTHS), strict=True):
         sizes = {"standard": 16 * scale, "fixed": 13 * scale}
         session.send("Page.setFontSizes", {"fontSizes": sizes})
@@ -185,7 +185,7 @@ def find_unfit(page, face):
 
 @contextmanager
 def unfolded(page):
-    """Open what is folded on an open page; fold it again."""
+    """Open every folded part of a loaded page; fold them again afterwards."""
     page.evaluate(OPEN, MARK)
     yield
     page.evaluate(CLOSE, MARK)

@@ -46,11 +46,11 @@ class HeldOut:
     @property
     def exercise(self) -> Exercise:
         """The exercise that it answers."""
-        return name_exercises()[self.where]
+        return index_exercises()[self.where]
 
 
 @cache
-def name_exercises() -> dict[str, Exercise]:
+def index_exercises() -> dict[str, Exercise]:
     """Return every exercise by its module and its name."""
     from workshop.book.catalogue import list_entries
 

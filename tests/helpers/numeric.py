@@ -1,7 +1,7 @@
 """Which test modules compute with floating-point numbers.
 
 A module does if it imports PyTorch or NumPy, or another module, of the tests or
-of the library, that does. `conftest.py` marks its tests `is_numeric`, and
+of the library, that does. `conftest.py` marks its tests `numeric`, and
 `make test-processors` repeats them under every instruction set. Where no
 verdict depends on rounding, a module says so: `pytest.mark.exact(reason)`. Of
 such a module, a test whose verdict does is marked `numeric` itself.
@@ -20,8 +20,8 @@ while not (ROOT / "pyproject.toml").exists():
 COMPUTING = {"torch", "numpy"}
 
 
-# An import as it stands in formatted code; to parse only these takes a tenth of
-# the time that a whole module takes.
+# Matches an import in formatted code. Parsing only the imports takes a tenth of
+# the time of parsing the whole module.
 IMPORT = re.compile(
     r"^[ \t]*((?:from [\w.]+ )?import (?:\([^()]*\)|[^(\n]+))$", re.MULTILINE
 )
@@ -29,7 +29,7 @@ UNREAD = re.compile(r'"""(?s:.*?)"""|[ \t]*#.*')
 
 
 def parse_imports(source: str) -> Iterator[ast.stmt]:
-    """Yield the statements of a module that import."""
+    """Yield the import statements of a module."""
     for statement in IMPORT.findall(UNREAD.sub("", source)):
         yield from ast.parse(statement).body
 
@@ -85,7 +85,7 @@ def find_roots(paths: tuple[str, ...]) -> tuple[Path, ...]:
 
 
 def is_numeric(item) -> bool:
-    """Return whether a collected test is to be marked `is_numeric`."""
+    """Return whether a collected test is to be marked `numeric`."""
     if item.get_closest_marker("numeric"):
         return True
     exact = item.get_closest_marker("exact")

@@ -105,8 +105,8 @@ class ErrorBounds(TorchDispatchMode):
         kwargs = kwargs or {}
         made = func(*args, **kwargs)
         results = collect_tensors(made)
-        floats = any(x.is_floating_point() for x in results)
-        if not floats or not collect_tensors(args):
+        has_floats = any(x.is_floating_point() for x in results)
+        if not has_floats or not collect_tensors(args):
             return made
         self.alive += results
         name = func._schema.name.removeprefix("aten::").rstrip("_")

@@ -1,7 +1,7 @@
-"""Tensors in tuples, lists and dictionaries, as PyTorch's operations get them.
+"""Find and replace tensors in nested tuples, lists and dictionaries.
 
-Loops of our own: those of `torch.utils._pytree` take longer than the operations
-whose arguments these are.
+Our own loops do this, because those of `torch.utils._pytree` take longer than
+the operations whose arguments they would search.
 """
 
 from collections.abc import Callable
@@ -27,17 +27,17 @@ def collect_tensors(values: object) -> list[Tensor]:
 
 
 def map_tensors(change: Callable[[Tensor], Any], values: Any) -> Any:
-    """Return nested tuples, lists and dictionaries with other tensors in them.
+    """Return nested tuples, lists and dictionaries with every tensor replaced.
 
     Args:
         change: returns what replaces a tensor.
-        values: a tensor, a container, or anything else, which is returned.
+        values: a tensor, a container, or any other value, kept unchanged.
     """
     if isinstance(values, Tensor):
         return change(values)
     kind = type(values)
     if kind is tuple or kind is list:
         return kind([map_tensors(change, x) for x in values])
-    if isinstance(values, tuple | list | dict):  # as a named tuple
+    if isinstance(values, tuple | list | dict):  # dictionaries, named tuples
         return tree_map_only(Tensor, change, values)
     return values

@@ -1,4 +1,4 @@
-"""Copies of inputs: every call of an answer meets its own."""
+"""Copies inputs, so that every call of an answer gets its own."""
 
 import copy
 from collections import OrderedDict
@@ -9,8 +9,8 @@ from torch import Tensor, nn
 
 PLAIN = (bool, int, float, str, type(None))
 CONTAINERS = (dict, OrderedDict, list, set)
-# What a class says of its own about copies, by these names.
-OWN = {
+# Methods and attributes by which a class can change how it is copied.
+COPY_HOOKS = {
     "__deepcopy__",
     "__getstate__",
     "__reduce__",
@@ -21,10 +21,10 @@ OWN = {
 
 
 def copy_input(x):
-    """Return a copy of an input: a tensor's numbers, anything else deeply.
+    """Return a copy of an input; a tensor is cloned, anything else deep-copied.
 
-    So every call meets a model of its own. A tensor keeps its layout in memory,
-    and axes that are expanded remain so.
+    Every call thus gets its own model. A tensor keeps its layout in memory, and
+    expanded axes stay expanded.
     """
     if isinstance(x, nn.Module):
         return _copy_module(x, {})
@@ -39,15 +39,15 @@ def copy_input(x):
 
 
 def _copy_module(module: nn.Module, memo: dict[int, Any]) -> nn.Module:
-    """Return what `copy.deepcopy` returns, in a quarter of its time.
+    """Return a copy equal to that of `copy.deepcopy`, in a quarter of its time.
 
-    A module holds some twenty containers, most of them empty: these are made
-    anew without a search for what they contain.
+    A module holds about twenty containers, most of them empty. Empty ones are
+    created directly, without a search for their contents.
 
     Args:
         module: what is copied.
         memo: the copies made so far, by the ids of their originals; a part that
-            is there twice is copied once.
+            occurs twice is copied once.
     """
     if id(module) in memo:
         return memo[id(module)]
@@ -73,9 +73,9 @@ def _copy_module(module: nn.Module, memo: dict[int, Any]) -> nn.Module:
 
 @cache
 def _is_copied_as_usual(kind: type[nn.Module]) -> bool:
-    """Tell whether a class of modules says nothing of its own about copies."""
+    """Tell whether a class of modules inherits all copying from `nn.Module`."""
     return all(
-        OWN.isdisjoint(vars(each))
+        COPY_HOOKS.isdisjoint(vars(each))
         for each in kind.__mro__
         if each not in (nn.Module, object)
     )

@@ -147,6 +147,7 @@ class Exercise:
         for seed in seeds:
             shown = 0 if trials else SHOWN
             given = attempt, self.draw_cases(seed), self.forbidden
+            # Only the run on the first seed is thorough.
             found = run_rounds(*given, shown, thorough=not trials)
             trials.append(Trial(seed, found))
             if any(outcome.stopped for r in found for outcome in r):

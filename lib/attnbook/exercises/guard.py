@@ -1,4 +1,4 @@
-"""What surrounds a call of a learner's function: seeds, modes, and records."""
+"""What surrounds a call of a learner's function: saved state, recorders."""
 
 import contextlib
 import inspect
@@ -28,8 +28,8 @@ ATTENTION = frozenset(
 )
 
 LIBRARY, EXERCISES = "attnbook.", "attnbook.exercises."
-# At work during a call, to measure memory; no answers.
-METER = {"attnbook.profiling.allocations", "attnbook.attention.tensor_trees"}
+# Modules that run during a call to measure memory; they hold no answers.
+METERS = {"attnbook.profiling.allocations", "attnbook.attention.tensor_trees"}
 # What a learner's code may leave changed, beside seeds: how to ask and to set.
 SETTINGS = (
     (torch.get_default_dtype, torch.set_default_dtype),
@@ -74,9 +74,9 @@ class ModuleRestorer:
 
     At once: a module that is imported anew, such as `io`, has classes which
     those that hold the old one do not know. One serves many calls, because a
-    copy of the list takes longer than most calls. Names are compared only where
-    the list has another length or another last name: what is imported after a
-    module was removed comes last.
+    copy of the list takes longer than most calls. Names are compared only if
+    the number of modules or the last name has changed: a module that is
+    imported after a removal is listed last.
     """
 
     def __init__(self):
@@ -148,9 +148,9 @@ class LibraryCallRecorder:
         self.given = [x for x in given if x is not None]
         self.guard = guard
         self.used: list[str] = []
-        # By their ids, for to hash a function's code takes longer than a look
-        # at it. The codes are kept, so that no other one gets the same id.
-        self.others: dict[int, CodeType] = {}
+        # By id, because hashing a code object is slower than inspecting it. The
+        # objects are kept so that no other one can get the same id.
+        self.ignored: dict[int, CodeType] = {}
 
     def __enter__(self):
         self.before = sys.getprofile(), threading.getprofile()
@@ -171,11 +171,11 @@ class LibraryCallRecorder:
 
     def record_call(self, frame, event: str, arg: object) -> None:
         """Look at one call, return or other event of Python's."""
-        if event != "call" or id(code := frame.f_code) in self.others:
+        if event != "call" or id(code := frame.f_code) in self.ignored:
             return
         module = frame.f_globals.get("__name__") or ""
-        if not (_is_of_library(module) and can_take(code, len(self.given))):
-            self.others[id(code)] = code
+        if not (_can_hold_answers(module) and can_take(code, len(self.given))):
+            self.ignored[id(code)] = code
             return
         if "self" in frame.f_locals and any(
             frame.f_locals["self"] is x for x in self.given
@@ -187,14 +187,15 @@ class LibraryCallRecorder:
             self.used.append(name)
 
 
-def _is_of_library(module: str) -> bool:
-    """Tell whether a module of this book can hold an answer.
+def _can_hold_answers(module: str) -> bool:
+    """Tell whether a module belongs to the library and can hold an answer.
 
-    Not the machinery of exercises; an exercise's own module is in a package.
+    The modules that run the exercises and measure memory cannot. An exercise's
+    own module can: it lies in a subpackage.
     """
     inner = module.removeprefix(EXERCISES)
     machinery = inner != module and "." not in inner
-    return module.startswith(LIBRARY) and module not in METER and not machinery
+    return module.startswith(LIBRARY) and module not in METERS and not machinery
 
 
 def can_take(code: CodeType, count: int) -> bool:

@@ -1,4 +1,4 @@
-"""The one place that calls a learner's function; it returns data alone."""
+"""The only module that calls a learner's function; it returns only data."""
 
 import contextlib
 import dis
@@ -46,19 +46,19 @@ def run_rounds(
     *,
     thorough: bool = True,
 ) -> Rounds:
-    """Call the attempt on every case, in two or three rounds, until stopped.
+    """Call the attempt on every case, in one to three rounds, until stopped.
 
-    Unless `thorough`, there is one round, in which no calls are noted: for
-    fresh inputs, after a thorough look at an attempt on the first ones.
+    Without `thorough` there is one round, and it records no calls. That is
+    enough for fresh inputs after a thorough run on the first ones.
 
     Of what it prints, `shown` characters of the first call are let through.
     `left` gets every call's inputs as the call left them, if it is given. No
     call may take longer than `seconds`.
 
-    Calls of this book's own functions and of ready-made attention are noted in
-    the first round only, and only there memory is measured, except where the
-    first call raised an error: there every case is met for the first time, and
-    an answer that is right within its limits then needs no more later.
+    Calls of this book's own functions and of forbidden ones are recorded in the
+    first round only. Later rounds measure memory only for cases whose first
+    call raised an error. An answer that keeps to the rules on every case in the
+    first round needs no second check.
     """
     preload_backward()
     stopped, kept = None, ModuleRestorer()
@@ -88,14 +88,14 @@ def run_rounds(
         )
         if not thorough:
             return (first,)
-        unmeasured = [
+        later_cases = [
             case if outcome.error else replace(case, memory_limit=None)
             for case, outcome in zip(cases, first, strict=True)
         ]
-        second = tuple(once(case, 1, 0) for case in unmeasured)
+        second = tuple(once(case, 1, 0) for case in later_cases)
         if all(map(is_same_outcome, first, second)):
             return first, second
-        return first, second, tuple(once(case, 2, 0) for case in unmeasured)
+        return first, second, tuple(once(case, 2, 0) for case in later_cases)
 
 
 def run(

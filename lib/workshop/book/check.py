@@ -235,7 +235,7 @@ class CommandRunner:
 
         Args:
             steps: what can begin at once.
-            later: more steps, which begin as soon as they are known.
+            later: more steps, which join the queue as soon as they are known.
         """
         waiting, running = [*steps], []
         with TemporaryDirectory() as folder:
@@ -276,7 +276,7 @@ class CommandRunner:
 
 
 def list_book_steps(files: Sequence[str]) -> list[Step]:
-    """Return the command that builds the book, if a changed file is in it."""
+    """Return the step that builds the book, if a changed file belongs to it."""
     if not any(map(HTML.fullmatch, files)):
         return []
     here = Path(sys.executable).parent
@@ -286,7 +286,7 @@ def list_book_steps(files: Sequence[str]) -> list[Step]:
 def list_steps(
     plan: Plan, files: Sequence[str], root: Path = ROOT
 ) -> list[Step]:
-    """Return the commands of a plan, beside the build of the book."""
+    """Return the steps of a plan, except the one that builds the book."""
     here = Path(sys.executable).parent
     notebooks = [
         Step(
@@ -298,7 +298,7 @@ def list_steps(
     steps: list[Step] = []
     if plan.page and plan.chapters and find_chromium():
         pages = " or ".join(plan.chapters)
-        # To collect the other files would take longer than to open the page.
+        # Collecting all test files would take longer than opening the page.
         marked = [
             path
             for path in sorted((root / "tests").rglob("test_*.py"))
@@ -357,14 +357,14 @@ def main(words: list[str] | None = None) -> int:
         return 2
     steps, plan = CommandRunner(), Plan()
 
-    def find_others() -> list[Step]:
+    def list_other_steps() -> list[Step]:
         nonlocal plan
         plan = make_plan(ROOT, files)
         return list_steps(plan, files)
 
-    # To read the import graph takes as long as the build of the book.
+    # Reading the import graph takes as long as building the book.
     with ThreadPoolExecutor(1) as pool:
-        steps.run(list_book_steps(files), pool.submit(find_others))
+        steps.run(list_book_steps(files), pool.submit(list_other_steps))
     end = f"FAILED: {', '.join(steps.failed)}" if steps.failed else "all passed"
     print(
         f"{len(files)} changed files; ran {', '.join(steps.ran)}: {end}; "

@@ -93,9 +93,9 @@ def clean_output(output: nbformat.NotebookNode) -> nbformat.NotebookNode | None:
 
 
 def write_if_changed(path: Path, text: str) -> None:
-    """Write a text to a file, unless the file already contains it.
+    """Write a text to a file, unless that is already the file's content.
 
-    Sphinx reads every file anew that is younger than its page.
+    Sphinx reads a file again if it was written after the last build.
     """
     if not path.exists() or path.read_text("utf8") != text:
         path.write_text(text, "utf8")

@@ -1,8 +1,9 @@
 """The instruction sets that this CPU can be asked to use.
 
-Each library chooses by a variable of its own. One that ignores a value is found
-by asking it what it uses, and one that obeys a value which the processor lacks
-by the signal that ends it.
+Each library reads its own environment variable. MKL and oneDNN ignore a value
+whose instructions the processor lacks, so each library is asked what it uses.
+ATen obeys such a value, and the operating system stops the process with a
+signal.
 
 Source: the variables are documented by oneMKL (Developer Guide, Conditional
     Numerical Reproducibility Control), by PyTorch (Threading Environment
@@ -20,7 +21,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 X86 = ("x86_64", "amd64", "i386", "i686")
-# Each value with what the library then says that it uses; the oldest first.
+# Each value, and what the library reports under it; the oldest value first.
 KNOWN = {
     "MKL_CBWR": {x: x for x in ("COMPATIBLE", "SSE4_2", "AVX2", "AVX512")},
     "ATEN_CPU_CAPABILITY": {
@@ -41,8 +42,8 @@ REPORTS = {
     "ONEDNN_MAX_CPU_ISA": r"^onednn_verbose,.*\bcpu,isa:(.+)",
     "OMP_NUM_THREADS": r"^threads (\d+)",
 }
-# A matrix product for MKL, an LSTM for oneDNN, which computes it, and functions
-# for ATen, which obeys a value that the processor lacks.
+# A matrix product runs MKL, an LSTM runs oneDNN, and the functions run ATen,
+# which fails only when it computes with instructions that the processor lacks.
 PROBE = """
 import torch
 print("capability", torch.backends.cpu.get_cpu_capability())
@@ -87,7 +88,7 @@ def list_settings() -> list[Setting]:
 
 
 def choose_settings(words: Sequence[str]) -> list[Setting]:
-    """Return the settings of these names; all of them without a name.
+    """Return the settings with these names, or all if no name is given.
 
     Raises:
         ValueError: for a name that is no setting; it lists the known ones.
@@ -109,7 +110,7 @@ def choose_settings(words: Sequence[str]) -> list[Setting]:
 
 
 def parse_reports(text: str) -> dict[str, str]:
-    """Return by variable what the libraries say that they use.
+    """Return what each library reports that it uses, by variable.
 
     A variable whose library says nothing is left out.
     """
@@ -137,7 +138,9 @@ def probe_libraries(setting: Setting) -> str:
         text=True,
     )
     if done.returncode == -signal.SIGILL:
-        raise MissingInstructionsError("this processor lacks its instructions")
+        raise MissingInstructionsError(
+            "it chooses instructions that this processor lacks"
+        )
     if done.returncode:
         raise RuntimeError(
             f"PyTorch does not compute under {setting.name}: "

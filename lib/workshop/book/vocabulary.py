@@ -81,12 +81,12 @@ def is_checked(module: str) -> bool:
 
 
 def list_files(root: Path) -> Iterator[str]:
-    """Yield every file that is read.
+    """Yield every file whose words are checked.
 
-    These are finished chapters, their quizzes, the back matter, the words of
-    modules that no unfinished chapter builds, widgets, and declarations
-    (glossary, lessons, cost rows, mistakes). The figures' titles and texts
-    stand in the chapters' code.
+    These are finished chapters, their quizzes, the back matter, modules that no
+    unfinished chapter builds, widgets, and declarations (glossary, lessons,
+    cost rows, mistakes). The figures' titles and texts stand in the chapters'
+    code.
     """
     for path in sorted((root / "chapters").glob("[0-9][0-9]_*.md")):
         if path.stem not in read_unfinished():
@@ -106,6 +106,6 @@ def list_files(root: Path) -> Iterator[str]:
 
 
 def read_text(path: Path) -> str:
-    """Return what a file says: of a module, its docstrings and messages."""
+    """Return a file's text; of a Python module, only its string constants."""
     text = path.read_text("utf8")
     return read_words(text) if path.suffix == ".py" else text

@@ -1,4 +1,4 @@
-"""The passages of text on which SmolLM2 is measured, and its name in records.
+"""Passages on which SmolLM2 is measured, and what records say about the model.
 
 They are English sentences of LibreOffice's help, in the order of its pages,
 one a line. Sentences that hold code, or are very short or long, are missing

@@ -98,7 +98,7 @@ def budgeted(T, decay, rate, dtype):
 
 @each_dtype
 @pytest.mark.parametrize("name", FORMS)
-@pytest.mark.parametrize("case", CASES)  # outermost: its budget serves all
+@pytest.mark.parametrize("case", CASES)  # varies slowest: forms share budgets
 def test_every_form_equals_the_formula(name, case, dtype):
     assert judge(FORMS[name], *budgeted(*CASES[case], dtype)) <= 1
 

@@ -23,7 +23,7 @@ def test_a_copied_input_keeps_its_layout():
 
 
 class Counted(nn.Module):
-    """Says of its own how it is copied."""
+    """Defines its own `__deepcopy__`, which counts the copies."""
 
     def __init__(self):
         super().__init__()
@@ -59,7 +59,7 @@ class Whole(nn.Module):
 
 
 def list_attributes(module):
-    """Return all that a module holds, part by part, as something to compare."""
+    """Return the attributes of a module and its parts, ready to compare."""
 
     def read(held):
         if isinstance(held, torch.Tensor):
@@ -83,7 +83,7 @@ def test_a_copied_module_holds_what_copy_deepcopy_copies():
     assert [*made.state_dict()] == [*right.state_dict()]
 
 
-def test_what_is_done_to_a_copied_module_does_not_reach_the_original():
+def test_changing_a_copied_module_leaves_the_original_alone():
     module = Whole()
     before = list_attributes(copy.deepcopy(module))
     made = copy_input(module)
@@ -94,12 +94,12 @@ def test_what_is_done_to_a_copied_module_does_not_reach_the_original():
     made.train().first.register_buffer("more", torch.ones(1))
     for held in (*made.parameters(), *made.buffers()):
         held.data.zero_()
-    module.counted.copies += 1  # a copy of the original has one copy more
+    module.counted.copies += 1  # `before` comes from a copy, which counts one
     assert list_attributes(module) == before
 
 
 @pytest.mark.parametrize("entry", [*list_entries()], ids=lambda x: x.name)
-def test_the_models_that_exercises_give_are_copied_as_by_copy_deepcopy(entry):
+def test_models_in_exercises_are_copied_as_deepcopy_does(entry):
     for case in entry.exercise.draw_cases(FIRST):
         for x in case.inputs:
             if isinstance(x, nn.Module):

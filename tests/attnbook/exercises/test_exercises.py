@@ -76,7 +76,7 @@ def declared():
             yield pytest.param(check, mistake, id=f"{name}-{mistake.slug}")
 
 
-exact = pytest.mark.exact("no verdict on an answer is reached")
+exact = pytest.mark.exact("no answer is judged")
 each = pytest.mark.parametrize(
     "check",
     [pytest.param(check, id=name) for _, name, check in checks()],
@@ -642,7 +642,7 @@ STYLES = {
 @pytest.mark.long
 @pytest.mark.precision
 @each
-def test_the_declared_type_of_a_result_tells_how_it_can_be_written(check):
+def test_styles_found_by_declared_type_match_the_result(check):
     form = run(check.solution, check.draw_cases(FIRST)[0]).form
     known = STYLES.get(form, STYLES.get(form.partition(" ")[2], {}))
     assert find_styles(check) == known

@@ -1,4 +1,4 @@
-"""How often an attempt is called, and what is looked at in which call."""
+"""How often an attempt is called, and what is recorded in which call."""
 
 import io
 import sys
@@ -33,15 +33,15 @@ def test_first_inputs_are_tried_twice_and_fresh_ones_once():
     assert double.judge(trials)
 
 
-def test_grading_tries_all_inputs_twice():
+def test_run_rounds_tries_all_inputs_twice_by_default():
     rounds = runner.run_rounds(
         lambda x, n: 2 * x, double.draw_cases(7), frozenset()
     )
     assert len(rounds) == 2
 
 
-def test_calls_on_fresh_inputs_are_noted_where_answers_are_graded():
-    """A chapter's own check notes those on the first inputs only."""
+def test_calls_are_recorded_only_in_a_thorough_run():
+    """Grading is thorough; a chapter's check is so on the first inputs only."""
 
     def answer(x, n):
         return 2 * torch.softmax(x, 0)
@@ -56,7 +56,7 @@ def test_calls_on_fresh_inputs_are_noted_where_answers_are_graded():
 
 @pytest.fixture
 def limits(monkeypatch):
-    """The limits that were measured, each time anew."""
+    """The limit of every call whose memory was measured, in order."""
     made = []
 
     def measure(limit, count_arrays):
@@ -68,12 +68,12 @@ def limits(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("limit", "count", "slug"), [(10**6, 2, None), (4, 3, "error")]
+    ("limit", "count", "fails"), [(10**6, 2, False), (4, 3, True)]
 )
 def test_memory_is_measured_again_only_after_an_error(
-    limits, limit, count, slug
+    limits, limit, count, fails
 ):
-    """Else the second round would differ from the first."""
+    """If it were not, the second round would lack the first one's error."""
 
     def draw(rng):
         return (Case("on x", (torch.rand(2, generator=rng), 2), False, limit),)
@@ -82,7 +82,7 @@ def test_memory_is_measured_again_only_after_an_error(
     trials = asked.run_attempt(lambda x, n: 2 * x, (FIRST, 7))
     assert len(limits) == count
     errors = {x.error for t in trials for r in t.rounds for x in r}
-    assert all(str(x).startswith("MemoryError") for x in errors) == bool(slug)
+    assert all(str(x).startswith("MemoryError") for x in errors) == fails
     assert [len(trial.rounds) for trial in trials] == [2, 1]
 
 

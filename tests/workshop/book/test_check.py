@@ -255,7 +255,7 @@ def test_two_steps_run_at_a_time_and_one_waits_for_another(tmp_path):
 
 
 def test_steps_that_are_known_later_begin_beside_the_first(tmp_path):
-    """And what waits for the first waits for it although it was not listed."""
+    """A later step waits for the book, although it was not listed with it."""
     log, known = tmp_path / "log", Future()
 
     def step(name, wait, after=""):
@@ -275,7 +275,7 @@ def test_steps_that_are_known_later_begin_beside_the_first(tmp_path):
     assert lines.index("- book") < lines.index("+ page")
 
 
-def test_an_error_while_steps_are_looked_for_is_raised():
+def test_an_error_in_finding_later_steps_is_raised():
     known = Future()
     known.set_exception(ValueError("no such file"))
     with pytest.raises(ValueError, match="no such file"):

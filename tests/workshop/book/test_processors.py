@@ -132,7 +132,8 @@ def test_instructions_that_the_processor_lacks_are_not_tried(monkeypatch):
     stopped = "import os, signal; os.kill(os.getpid(), signal.SIGILL)"
     monkeypatch.setattr(processor_settings, "PROBE", stopped)
     (setting,) = choose_settings(["ATEN_CPU_CAPABILITY=avx512"])
-    assert "lacks its instructions" in find_obstacle(setting, "x86_64")
+    obstacle = find_obstacle(setting, "x86_64")
+    assert obstacle == "it chooses instructions that this processor lacks"
     monkeypatch.setattr(
         processor_settings, "PROBE", "raise SystemExit('no torch')"
     )
@@ -350,29 +351,29 @@ def list_imports(tree):
 
 
 @pytest.mark.parametrize("folder", ["lib", "tests"])
-def test_reading_imports_alone_finds_what_parsing_all_finds(folder):
+def test_parsing_only_imports_finds_the_same_names(folder):
     for path in (TESTS.parent / folder).rglob("*.py"):
         parsed = ast.parse(path.read_text("utf8"))
         assert read_imports(path) == {*list_imports(parsed)}, path
 
 
 def collect_numeric(*files):
-    """Return what pytest prints of these files' numeric tests, one a line."""
+    """Return pytest's list of these files' numeric tests, one per line."""
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider"]
-    # A reader's own options of pytest may print otherwise.
-    own = {k: v for k, v in os.environ.items() if k != "PYTEST_ADDOPTS"}
+    # The reader's own PYTEST_ADDOPTS could change what pytest prints.
+    environment = {k: v for k, v in os.environ.items() if k != "PYTEST_ADDOPTS"}
     ran = subprocess.run(
         [*command, "-q", "--co", "-m", "numeric", *map(str, files)],
         capture_output=True,
         text=True,
         cwd=TESTS.parent,
-        env=own,
+        env=environment,
     )
     return ran.stdout
 
 
 def test_a_test_of_an_exact_module_may_be_numeric():
-    """Of this module, the notebook that is executed is; metadata are not."""
+    """In test_notebook.py, only the test that runs a notebook is numeric."""
     found = collect_numeric(TESTS / "workshop/book/test_notebook.py")
     assert found.count("test_notebook.py::") == 1
     assert "::test_executing_again" in found

@@ -23,7 +23,7 @@ CHAPTERS = sorted((ROOT / "chapters").glob("[0-9][0-9]_*.ipynb"))
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf8"))
 # Jupyter and Colab run notebooks with IPython.
 KERNEL = {"IPython"}
-# A process of its own runs a line of code at a time, and says how it went.
+# A separate process runs each piece of code it reads and prints the error.
 INSTALLED = """
 import json, sys, traceback
 sys.path.insert(0, {folder!r})
@@ -54,7 +54,7 @@ assert quiz("02_bahdanau")
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory):
-    """Run code where only the wheel's files are installed; return its error."""
+    """Yield a function that runs code without `workshop` and returns errors."""
     folder = tmp_path_factory.mktemp("installed")
     shutil.copytree(
         ROOT / "lib/attnbook",
@@ -139,6 +139,6 @@ def test_the_wheel_contains_the_data_that_notebooks_read(installed):
     assert installed(READ_DATA) == ""
 
 
-def test_what_the_wheel_lacks_is_not_found(installed):
+def test_a_missing_module_or_a_failed_assertion_is_reported(installed):
     assert "ModuleNotFoundError" in installed("import workshop.bench")
     assert "AssertionError" in installed("assert False")

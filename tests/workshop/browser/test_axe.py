@@ -1,4 +1,4 @@
-"""What axe is shown of a page: texts that look alike once, and no defect less.
+"""Of texts that look alike, axe checks three and still finds every defect.
 
 Each page has many texts of one look, and one text that differs from them.
 """
@@ -16,7 +16,7 @@ DEFECTS = {
     "pale": f"<p style='{PALE}'>A pale line.</p>",
     "pale in a line": f"<p>A line with <span style='{PALE}'>a word</span>.</p>",
     "in a dark box": f"<div style='{DARK}'><p>A line.</p></div>",
-    "in a box half as strong": "<div style='opacity: .3'><p>A line.</p></div>",
+    "in a translucent box": "<div style='opacity: .3'><p>A line.</p></div>",
     "in front of a dark box": "<div style='position: relative'>"
     f"<div style='position: absolute; inset: 0; {DARK}'></div>"
     "<p style='position: relative'>A line.</p></div>",
@@ -42,7 +42,7 @@ def show(page, middle):
 
 
 @pytest.mark.parametrize("what", DEFECTS)
-def test_one_text_among_many_is_found(shown, what):
+def test_a_low_contrast_text_among_many_is_found(shown, what):
     page = shown({"questions": []}, "quiz")
     page.emulate_media(color_scheme="light")
     page.add_style_tag(content="body { background: white; color: black }")

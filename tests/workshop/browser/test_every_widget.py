@@ -119,7 +119,7 @@ def test_two_widgets_on_one_page_share_no_id(shown, stem):
 
 @pytest.fixture(scope="module")
 def seen():
-    """What one page with a widget showed, for many tests."""
+    """What was measured on one page per widget, shared by many tests."""
     return {}
 
 
@@ -191,7 +191,7 @@ ON_PHONES = {
 
 
 def measure_on_phones(page):
-    """Return how wide an open page is on each phone, and its complaints."""
+    """Return an open page's width and its errors on each phone."""
     found = {}
     for width in PHONES:
         page.set_viewport_size({"width": width, "height": 640})

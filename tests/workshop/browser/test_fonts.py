@@ -30,7 +30,7 @@ HARD = {
 
 @pytest.fixture(scope="module")
 def measured():
-    """What was found out about a widget in each font, for many tests."""
+    """What does not fit, by widget and font; shared by many tests."""
     return {}
 
 
