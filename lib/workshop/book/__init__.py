@@ -4,8 +4,13 @@ Math is rendered while building, widgets are mounted without a kernel, figures
 get the alternative text their code gave them. Nothing here imports torch.
 """
 
+import gc
 from importlib import import_module
 
+# How many new objects Python makes before it looks for garbage, instead of 700.
+# Sphinx keeps the trees of all pages, and each search would go through them: a
+# sixth of the time of a build.
+NEW_OBJECTS = 200_000
 PARTS = (
     "alternative_texts",
     "cell_kinds",
@@ -28,6 +33,7 @@ PARTS = (
 
 def setup(app) -> dict:
     """Connect the parts to Sphinx."""
+    gc.set_threshold(NEW_OBJECTS)
     for part in PARTS:
         import_module(f"workshop.book.{part}").setup(app)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
