@@ -17,6 +17,8 @@ class Mistake:
         because: the explanation in the verdict, after "because".
         answer: the wrong answer itself; or what `edit_solution` replaces in the
             solution of the exercise: one `old → new`, or several of them.
+        by_rounding: whether it shows only where a number is rounded, which
+            happens on other inputs on another processor.
 
     Raises:
         ValueError: if one of the four is missing or of another kind.
@@ -26,6 +28,7 @@ class Mistake:
     title: str
     because: str = ""
     answer: Callable | str | tuple[str, ...] = ()
+    by_rounding: bool = False
 
     def __post_init__(self):
         words = isinstance(self.title, str) and isinstance(self.because, str)

@@ -2,6 +2,7 @@
 
 from itertools import groupby
 
+from attnbook.exercises.mistake import Mistake
 from attnbook.exercises.verdict import COMMON, OTHERWISE, join_sentences
 from workshop.book.catalogue import (
     Entry,
@@ -26,6 +27,9 @@ The name in code is the verdict's `mistake`, which the
 
 """
 USUAL = ": wrong numbers"
+BY_ROUNDING = (
+    "where a number is rounded; on which input depends on the processor"
+)
 
 
 def write_mistakes() -> str:
@@ -53,10 +57,17 @@ def write_exercise(entry: Entry) -> str:
         cells = (
             f"**{mistake.title}** `{mistake.slug}`",
             write_sentence(mistake.because),
-            describe_symptom(entry.exercise, mistake).removesuffix(USUAL),
+            describe_first_input(entry, mistake),
         )
         rows.append("| " + " | ".join(map(escape_cell, cells)) + " |")
     return "\n".join(rows) + "\n"
+
+
+def describe_first_input(entry: Entry, mistake: Mistake) -> str:
+    """Return where a mistake first shows, the same on every machine."""
+    if mistake.by_rounding:
+        return BY_ROUNDING
+    return describe_symptom(entry.exercise, mistake).removesuffix(USUAL)
 
 
 def write_common_mistakes() -> str:

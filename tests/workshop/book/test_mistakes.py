@@ -20,6 +20,19 @@ def test_an_exercise_has_its_table_on_the_page(entry):
     assert mistakes.write_exercise(entry) in stored, "run `make pages`"
 
 
+def test_the_page_names_no_input_for_a_mistake_that_rounding_shows():
+    """The input differs between processors, and the page is one for all."""
+    (entry,) = (x for x in ENTRIES if x.name == "check_decoder_fault")
+    marked = [x for x in entry.exercise.mistakes if x.by_rounding]
+    assert [x.slug for x in marked] == ["exact-comparison"]
+    (row,) = (
+        line
+        for line in mistakes.write_exercise(entry).splitlines()
+        if "`exact-comparison`" in line
+    )
+    assert row.endswith(f"| {mistakes.BY_ROUNDING} |")
+
+
 def test_the_rest_of_the_page_is_fresh(monkeypatch):
     def drop_rows(page):
         return [x for x in page.splitlines() if not x.startswith("| **")]

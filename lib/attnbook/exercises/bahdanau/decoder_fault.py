@@ -210,6 +210,7 @@ check_decoder_fault = Exercise(
             "right weights sum to 0.9999999",
             "not equal(weights.sum(-1), torch.ones(len(weights))) → "
             "(weights.sum(-1) != 1).any()",
+            by_rounding=True,
         ),
         Mistake(
             "small-sums-only",
