@@ -33,6 +33,8 @@ STATE = """([place]) => [
   [...place.querySelectorAll("[role=status], [aria-live]")]
     .map((e) => e.textContent).join("|"),
 ]"""
+# A prediction answered by key uncovers a widget, which is mounted a bit later.
+MOUNTED = "([place]) => place.dataset.state || place.closest('.covered')"
 KEYS = {
     "range": ["ArrowRight"],
     "radio": ["Space", "Enter"],
@@ -67,6 +69,7 @@ def walk_widgets(page):
 
 
 def walk_widget(page, place):
+    page.wait_for_function(MOUNTED, arg=[place])
     if page.evaluate(FIRST, [place]) == 0:
         yield "nothing to reach"
     (before, _), messages = page.evaluate(STATE, [place]), set()
