@@ -10,6 +10,7 @@ import torch
 from attnbook.data.minilm import load_maps
 from attnbook.diagnose import entropy
 from attnbook.widgets.attention_map import AttentionMap
+from canvas import read_pixel
 from javascript import Module
 
 WORDS = ["the", "cat", "sat"]
@@ -296,13 +297,11 @@ def test_a_map_of_a_hundred_words_has_no_labels(shown):
 @pytest.mark.browser
 def test_the_map_follows_the_theme(shown):
     page = shown(state(), "attention_map")
-    pixel = """(() => { const c = document.querySelector('.am-map canvas');
-      return [...c.getContext('2d').getImageData(3, 3, 1, 1).data]; })()"""
-    # A map is painted when its size is known, just before a frame is shown.
-    page.wait_for_function(f"{pixel}[2] > {pixel}[0]")
-    light = page.evaluate(pixel)
+    light = read_pixel(page, ".am-map canvas")
+    assert light[2] > light[0]
     page.evaluate("document.documentElement.dataset.theme = 'dark'")
-    page.wait_for_function(f"{pixel}[0] !== {light[0]}")
+    dark = read_pixel(page, ".am-map canvas", unlike=light)
+    assert dark[0] != light[0]
 
 
 @pytest.mark.browser

@@ -14,6 +14,7 @@ from attnbook.widgets.translation_map import (
     TranslationMap,
     list_decoder_inputs,
 )
+from canvas import read_pixel
 from javascript import Module
 
 L, H = 2, 3
@@ -283,13 +284,11 @@ def test_a_map_reacts_to_clicks_and_to_the_theme(shown):
     box = page.locator(".tm-cross .tm-map").bounding_box()
     page.mouse.click(box["x"] + 5, box["y"] + 0.9 * box["height"])
     assert read_status(page).startswith("Step 4 of 4")
-    pixel = """(() => { const c = document.querySelector('.tm-map canvas');
-      return [...c.getContext('2d').getImageData(3, 3, 1, 1).data]; })()"""
-    # A map is painted when its size is known, just before a frame is shown.
-    page.wait_for_function(f"{pixel}[2] > {pixel}[0]")
-    light = page.evaluate(pixel)
+    light = read_pixel(page, ".tm-map canvas")
+    assert light[2] > light[0]
     page.evaluate("document.documentElement.dataset.theme = 'dark'")
-    page.wait_for_function(f"{pixel}[0] !== {light[0]}")
+    dark = read_pixel(page, ".tm-map canvas", unlike=light)
+    assert dark[0] != light[0]
 
 
 def flat(source, output):

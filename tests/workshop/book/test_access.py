@@ -6,8 +6,37 @@
 import pytest
 
 from built_pages import CHAPTERS, PAGES, find_pages_with
+from keyboard import walk_widgets
 
 pytestmark = pytest.mark.browser
+
+# A widget with one button, mounted a while after the page is there.
+LATE = """
+<style>:focus-visible { outline: 2px solid; }</style>
+<div data-book-widget="late"></div>
+<script>
+  setTimeout(() => {
+    const place = document.querySelector("[data-book-widget]");
+    place.innerHTML =
+      '<div class="live"><button>Count</button><p role="status"></p></div>';
+    let keys = 0;
+    place.querySelector("button").addEventListener("keydown", () => {
+      place.querySelector("p").textContent = ++keys;
+    });
+    place.dataset.state = "ready";
+  }, 300);
+</script>"""
+
+
+def test_the_keyboard_waits_for_a_widget_that_is_mounted_late(stage):
+    """As one that an answered prediction uncovers."""
+    stage.set_content(LATE)
+    assert walk_widgets(stage) == []
+
+
+def test_the_keyboard_finds_a_widget_that_it_cannot_reach(stage):
+    stage.set_content(LATE.replace("<button>", '<button tabindex="-1">'))
+    assert "late: nothing to reach" in walk_widgets(stage)
 
 
 @pytest.mark.parametrize("name", find_pages_with())

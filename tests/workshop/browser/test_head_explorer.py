@@ -4,6 +4,7 @@ import pytest
 
 from attnbook.data.smollm2_head_maps import load_head_maps
 from attnbook.widgets.head_explorer import SCORES, HeadExplorer
+from canvas import read_pixel
 from widget_examples import WIDE
 
 pytestmark = pytest.mark.browser
@@ -167,16 +168,11 @@ def test_a_rise_a_fall_and_no_effect_differ_in_both_themes(page, theme):
     ink = "e => getComputedStyle(e).getPropertyValue('accent-color')"
     first = page.locator(".hx").evaluate(ink)
     other = "dark" if theme == "light" else "light"
-    pixel = """e => [...e.getContext('2d').getImageData(1, 1, 1, 1).data]"""
-    # The map is painted when its size is known, just before a frame is shown.
-    page.wait_for_function(
-        f"({pixel})(document.querySelector('.hx-map canvas'))[3] > 0"
-    )
-    before = page.locator(".hx-map canvas").evaluate(pixel)
+    before = read_pixel(page, ".hx-map canvas", 1, 1)
     page.emulate_media(color_scheme=other)
-    page.wait_for_timeout(50)
+    after = read_pixel(page, ".hx-map canvas", 1, 1, unlike=before)
     assert page.locator(".hx").evaluate(ink) != first
-    assert page.locator(".hx-map canvas").evaluate(pixel) != before
+    assert after != before
 
 
 def test_nothing_moves_when_another_head_is_chosen(page):
