@@ -360,7 +360,7 @@ def bound_masked(
     mask: Tensor,
     value: Tensor | float | int,
 ) -> Tensor:
-    """What is filled in is exact."""
+    """Return the errors of a masked fill: 0 where a value is filled in."""
     run.terms[make_key(made)] = run._get_terms(x).masked_fill(mask, 0.0)
     return run.get_error(x).masked_fill(mask, 0.0)
 

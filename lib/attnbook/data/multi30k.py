@@ -27,7 +27,7 @@ MIRROR = (
 
 @dataclass(frozen=True)
 class Archive:
-    """Where a split is published: as `stem`.en and `stem`.de in a .tar.gz."""
+    """The published file of a split: `stem`.en and `stem`.de in a .tar.gz."""
 
     url: str
     sha256: str

@@ -60,7 +60,7 @@ def read_trial(draw: Draw, solution: Callable, trial: Trial) -> Trial:
 
 
 class DrawnOutcomes:
-    """What an answer gives as it is, and then with random roundings.
+    """The outcomes of an answer: first as it is, then with random roundings.
 
     A draw is made when it is first asked for.
 

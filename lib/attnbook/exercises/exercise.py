@@ -1,4 +1,4 @@
-"""How an exercise is declared and graded.
+"""The exercise: its declaration and the verdict on an attempt.
 
 Only `runner.run` calls the learner's function, on cases, and returns outcomes
 as data; it can therefore run in another process. The verdict is reached from

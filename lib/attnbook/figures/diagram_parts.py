@@ -25,7 +25,7 @@ Point = tuple[int | float, int | float]
 
 @dataclass(frozen=True)
 class Part:
-    """Where something was drawn, in units of the sheet.
+    """The place and size of something drawn, in units of the sheet.
 
     Attributes:
         x: of the center.

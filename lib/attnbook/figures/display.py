@@ -1,4 +1,4 @@
-"""How an output is shown: all its forms in a notebook, elsewhere its text."""
+"""Shows an output: all its forms in a notebook, its text elsewhere."""
 
 from collections.abc import Mapping
 

@@ -20,7 +20,7 @@ UNKNOWN = "\N{REPLACEMENT CHARACTER}"  # characters that the training texts lack
 
 @dataclass(frozen=True)
 class LanguageModelRecipe:
-    """How a small language model is trained.
+    """The settings with which a small language model is trained.
 
     Attributes:
         steps: batches.

@@ -28,7 +28,7 @@ The name in code is the verdict's `mistake`, which the
 """
 USUAL = ": wrong numbers"
 BY_ROUNDING = (
-    "where a number is rounded; on which input depends on the processor"
+    "on an input where rounding shows; which one depends on the processor"
 )
 
 
