@@ -122,9 +122,7 @@ def browser():
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
-        made = playwright.chromium.launch(
-            executable_path=chromium, args=[*FLAGS]
-        )
+        made = playwright.chromium.launch(executable_path=chromium, args=[*FLAGS])
         yield made
         made.close()
 
@@ -140,8 +138,7 @@ def surroundings():
         for stem, text in read_modules().items()
     )
     styles = "".join(
-        f"<style>{style.read_text('utf8')}</style>"
-        for style in WIDGETS.glob("*.css")
+        f"<style>{style.read_text('utf8')}</style>" for style in WIDGETS.glob("*.css")
     )
     head = f'<!doctype html><html lang="en"><meta charset="utf8">{styles}'
     return head, f"{scripts}<script>{MOUNT.read_text('utf8')}</script>"
@@ -171,9 +168,7 @@ def cleared(page):
     page.goto("about:blank")
     if page.viewport_size != STAGE:
         page.set_viewport_size(STAGE)
-    page.emulate_media(
-        media="null", color_scheme="light", reduced_motion="null"
-    )
+    page.emulate_media(media="null", color_scheme="light", reduced_motion="null")
     page.wrong = []
 
 

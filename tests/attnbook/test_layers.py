@@ -16,9 +16,7 @@ LAYERS = {
 }
 FLAT = {"attnbook": [], "workshop": ["chapters", "progress"]}
 MODULES = [
-    path
-    for package in LAYERS
-    for path in sorted((LIB / package).glob("*/**/*.py"))
+    path for package in LAYERS for path in sorted((LIB / package).glob("*/**/*.py"))
 ]
 
 

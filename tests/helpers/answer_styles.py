@@ -52,9 +52,7 @@ COUNTS = {
     "whole floats": apply(lambda x: [float(n) for n in x]),
     "0-dimensional tensors": apply(lambda x: [torch.tensor(n) for n in x]),
     "a mixture": apply(
-        lambda x: [
-            (float, np.int64, torch.tensor)[i % 3](n) for i, n in enumerate(x)
-        ]
+        lambda x: [(float, np.int64, torch.tensor)[i % 3](n) for i, n in enumerate(x)]
     ),
 }
 NUMBERS = {

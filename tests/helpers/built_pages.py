@@ -80,9 +80,7 @@ def watch(context, root):
     page.wrong = []
     page.on(
         "console",
-        lambda m: (
-            page.wrong.append(m.text) if m.type in ("error", "warning") else 0
-        ),
+        lambda m: page.wrong.append(m.text) if m.type in ("error", "warning") else 0,
     )
     page.on("pageerror", lambda e: page.wrong.append(str(e)))
     page.on("requestfailed", lambda r: page.wrong.append(f"failed: {r.url}"))

@@ -12,9 +12,7 @@ DOT = re.compile(
     r"(?:tt\.dot|ttng\.warp_group_dot) (%\S+), (%\S+),.* : "
     r"(!?\S+)<(\d+)x(\d+)x(f16|bf16).* -> tensor<(\d+)x(\d+)xf32, #(\w+)>"
 )
-MMA = re.compile(
-    r"(?:wgmma\.mma_async|mma\.sync)\.\S*?\.?m(\d+)n(\d+)k(\d+)\.(\S+)"
-)
+MMA = re.compile(r"(?:wgmma\.mma_async|mma\.sync)\.\S*?\.?m(\d+)n(\d+)k(\d+)\.(\S+)")
 TILE = r"tensor<(\d+)x(\d+)x"
 
 
@@ -83,17 +81,13 @@ class Loop:
     @property
     def passed_through_shared(self) -> int:
         """Return how many computed tiles go through shared memory to others."""
-        written = re.compile(
-            r"ttg\.local_(?:alloc|store) .*tensor<\d+x\d+xb?f16"
-        )
+        written = re.compile(r"ttg\.local_(?:alloc|store) .*tensor<\d+x\d+xb?f16")
         return sum(bool(written.search(line)) for line in self.lines)
 
     @property
     def on_their_way(self) -> int:
         """Return how many copies its first wait leaves to be finished later."""
-        found = re.search(
-            r"ttg\.async_wait .*num = (\d+)", "\n".join(self.lines)
-        )
+        found = re.search(r"ttg\.async_wait .*num = (\d+)", "\n".join(self.lines))
         return int(found.group(1)) if found else 0
 
 
@@ -111,11 +105,7 @@ def list_loops(ttgir: str) -> list[Loop]:
     loops, open_loops = [], []
     for line in ttgir.splitlines():
         indent = len(line) - len(line.lstrip())
-        if (
-            open_loops
-            and indent == open_loops[-1][0]
-            and "}" in line[: indent + 1]
-        ):
+        if open_loops and indent == open_loops[-1][0] and "}" in line[: indent + 1]:
             loops.append(open_loops.pop()[1])
         for _, body in open_loops:
             body.append(line)

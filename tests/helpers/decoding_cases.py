@@ -53,9 +53,7 @@ CASES = {
     "more parts than keys": DecodingCase(S=5, parts=7, page=1),
     "an empty sequence, and one key": DecodingCase(lengths=(0, 1)),
     "lengths that end a part, and pass it": DecodingCase(lengths=(32, 33)),
-    "lengths that end a page, and do not": DecodingCase(
-        lengths=(48, 43), page=16
-    ),
+    "lengths that end a page, and do not": DecodingCase(lengths=(48, 43), page=16),
     "all sequences empty": DecodingCase(lengths=(0, 0), S=9),
     "page of five": DecodingCase(lengths=(50, 7), page=5, parts=4),
     "page of all": DecodingCase(lengths=(53, 20), page=53),
@@ -99,9 +97,7 @@ def scatter_into_pages(title, key, value):
     table = order.view(case.B, columns)
     pools = []
     for x in (key, value):
-        pool = x.new_full(
-            (count, x.shape[1], case.page, x.shape[-1]), torch.nan
-        )
+        pool = x.new_full((count, x.shape[1], case.page, x.shape[-1]), torch.nan)
         for b, n in enumerate(case.known_lengths.tolist()):
             for i in range(n):
                 place = table[b, i // case.page], slice(None), i % case.page

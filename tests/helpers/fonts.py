@@ -106,9 +106,7 @@ def make_faces(width: str) -> list[tuple[str, str, str]]:
         (
             f"test {kind}",
             weight,
-            base64.b64encode(
-                make_font(file, FACES[width].get(kind, 1.0))
-            ).decode(),
+            base64.b64encode(make_font(file, FACES[width].get(kind, 1.0))).decode(),
         )
         for kind, files in FILES.items()
         for weight, file in zip(WEIGHTS, files, strict=False)

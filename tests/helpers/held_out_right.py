@@ -100,9 +100,7 @@ several(
     broadcast_tensors=lambda a, b: sum(
         torch.broadcast_tensors(a[..., None, :], b[:, None])
     ),
-    vmap=lambda a, b: torch.vmap(
-        lambda x, y: torch.vmap(lambda row: row + y)(x)
-    )(a, b),
+    vmap=lambda a, b: torch.vmap(lambda x, y: torch.vmap(lambda row: row + y)(x))(a, b),
 )
 
 
@@ -122,9 +120,7 @@ def gradient_on_leaf(x):
 several(
     "before_you_start.check_gradient",
     jacobian=lambda x: torch.autograd.functional.jacobian(squares, x.detach()),
-    vjp=lambda x: torch.func.vjp(squares, x)[1](torch.ones((), dtype=x.dtype))[
-        0
-    ],
+    vjp=lambda x: torch.func.vjp(squares, x)[1](torch.ones((), dtype=x.dtype))[0],
     jacrev=lambda x: torch.func.jacrev(squares)(x),
     two_terms_by_hand=lambda x: (
         2 * x.softmax(0) ** 2 - 2 * x.softmax(0) * x.softmax(0).pow(2).sum()
@@ -196,9 +192,9 @@ def lstm_by_gates(x, h, c, W_ih, W_hh, b_ih, b_hh):
 
 several(
     "encoder_decoder.check_last_state",
-    gather=lambda s, n: s.gather(
-        1, (n - 1).view(-1, 1, 1).expand(-1, 1, s.size(2))
-    )[:, 0],
+    gather=lambda s, n: s.gather(1, (n - 1).view(-1, 1, 1).expand(-1, 1, s.size(2)))[
+        :, 0
+    ],
     take_along_dim=lambda s, n: torch.take_along_dim(
         s, (n - 1)[:, None, None], 1
     ).squeeze(1),
@@ -236,10 +232,7 @@ several(
     ),
     only_real_rows=lambda z, y, pad: F.cross_entropy(z[y != pad], y[y != pad]),
     a_one_hot_product=lambda z, y, pad: (
-        (
-            -(F.one_hot(y, z.shape[-1]) * z.log_softmax(-1)).sum(-1)
-            * (y != pad)
-        ).sum()
+        (-(F.one_hot(y, z.shape[-1]) * z.log_softmax(-1)).sum(-1) * (y != pad)).sum()
         / (y != pad).sum()
     ),
     a_module=lambda z, y, pad: nn.CrossEntropyLoss(ignore_index=pad)(
@@ -262,10 +255,7 @@ def reverse_in_a_copy(tokens, lengths):
 several(
     "encoder_decoder.check_reverse_source",
     lists=lambda x, n: torch.tensor(
-        [
-            r[:m][::-1] + r[m:]
-            for r, m in zip(x.tolist(), n.tolist(), strict=True)
-        ]
+        [r[:m][::-1] + r[m:] for r, m in zip(x.tolist(), n.tolist(), strict=True)]
     ),
     cat=lambda x, n: torch.stack(
         [torch.cat([r[:m].flip(0), r[m:]]) for r, m in zip(x, n, strict=True)]
@@ -347,8 +337,7 @@ several(
         [
             [
                 [
-                    (s <= t if way == 0 else s >= t)
-                    and (not packed or max(s, t) < n)
+                    (s <= t if way == 0 else s >= t) and (not packed or max(s, t) < n)
                     for s in range(S)
                 ]
                 for t in range(S)
@@ -400,9 +389,7 @@ several(
     linear_of_second_chunk=lambda s, W: F.linear(
         s.chunk(2, dim=-1)[1].select(1, 0), W
     ).tanh(),
-    einsum=lambda s, W: torch.einsum(
-        "bm,nm->bn", s[:, 0, -W.shape[1] :], W
-    ).tanh(),
+    einsum=lambda s, W: torch.einsum("bm,nm->bn", s[:, 0, -W.shape[1] :], W).tanh(),
     columns=lambda s, W: (W @ s[:, 0].T[s.shape[-1] // 2 :]).tanh().T,
     exponentials=lambda s, W: (
         1 - 2 / ((2 * s[:, 0, s.shape[-1] // 2 :] @ W.T).exp() + 1)
@@ -525,14 +512,9 @@ several(
         & (torch.arange(n) <= (c + r)[..., None])
     ),
     lists=lambda c, n, r: torch.tensor(
-        [
-            [[abs(s - x) <= r for s in range(n)] for x in row]
-            for row in c.tolist()
-        ]
+        [[[abs(s - x) <= r for s in range(n)] for x in row] for row in c.tolist()]
     ),
-    not_outside=lambda c, n, r: (
-        ~((c.unsqueeze(-1) - torch.arange(n)).abs() > r)
-    ),
+    not_outside=lambda c, n, r: ~((c.unsqueeze(-1) - torch.arange(n)).abs() > r),
 )
 several(
     "luong.check_decoder_depth",
@@ -567,9 +549,7 @@ several(
     ),
     query_by_query=lambda q, k: torch.stack(
         [
-            torch.softmax(
-                (k @ row.unsqueeze(-1)).squeeze(-1) * q.shape[-1] ** -0.5, -1
-            )
+            torch.softmax((k @ row.unsqueeze(-1)).squeeze(-1) * q.shape[-1] ** -0.5, -1)
             for row in q.unbind(-2)
         ],
         dim=-2,
@@ -682,9 +662,9 @@ several(
     "self_attention.check_self_attention",
     one_einsum=lambda x, a, b, c: torch.einsum(
         "bts,bsc,ec->bte",
-        (
-            torch.einsum("btc,dc,de,bse->bts", x, a, b, x) / a.shape[0] ** 0.5
-        ).softmax(-1),
+        (torch.einsum("btc,dc,de,bse->bts", x, a, b, x) / a.shape[0] ** 0.5).softmax(
+            -1
+        ),
         x,
         c,
     ),
@@ -721,8 +701,7 @@ several(
     ),
     vmap=lambda x, y, a, b, c: torch.vmap(
         lambda s, t: (
-            torch.softmax((s @ a.T) @ (t @ b.T).T / len(a) ** 0.5, 1)
-            @ (t @ c.T)
+            torch.softmax((s @ a.T) @ (t @ b.T).T / len(a) ** 0.5, 1) @ (t @ c.T)
         )
     )(x, y),
     keys_first=lambda x, y, a, b, c: torch.einsum(
@@ -736,9 +715,7 @@ several(
     a_mask_of_minus_infinity=lambda x, a, b, c: (
         (
             (x @ a.T) @ (x @ b.T).mT / len(a) ** 0.5
-            + nn.Transformer.generate_square_subsequent_mask(
-                x.shape[1], dtype=x.dtype
-            )
+            + nn.Transformer.generate_square_subsequent_mask(x.shape[1], dtype=x.dtype)
         ).softmax(-1)
         @ (x @ c.T)
     ),
@@ -751,9 +728,7 @@ several(
     growing_lists=lambda x, a, b, c: torch.cat(
         [
             F.softmax(
-                (x[:, t : t + 1] @ a.T)
-                @ (x[:, : t + 1] @ b.T).mT
-                / a.size(0) ** 0.5,
+                (x[:, t : t + 1] @ a.T) @ (x[:, : t + 1] @ b.T).mT / a.size(0) ** 0.5,
                 dim=-1,
             )
             @ (x[:, : t + 1] @ c.T)
@@ -782,9 +757,7 @@ def changed_by_sets(layers, T, S, part, position):
 several(
     "multi_head.check_split_heads",
     chunks=lambda x, n: torch.stack(x.chunk(n, dim=-1), dim=1),
-    unfold=lambda x, n: x.unfold(
-        -1, x.shape[-1] // n, x.shape[-1] // n
-    ).movedim(2, 1),
+    unfold=lambda x, n: x.unfold(-1, x.shape[-1] // n, x.shape[-1] // n).movedim(2, 1),
     reshape_and_permute=lambda x, n: x.reshape(
         *x.shape[:2], n, x.shape[2] // n
     ).permute(0, 2, 1, 3),
@@ -798,9 +771,7 @@ several(
     permute_and_reshape=lambda x: x.permute(0, 2, 1, 3).reshape(
         x.shape[0], x.shape[2], -1
     ),
-    hstack=lambda x: torch.cat(
-        [x[:, h] for h in range(x.size(1))], dim=x.dim() - 2
-    ),
+    hstack=lambda x: torch.cat([x[:, h] for h in range(x.size(1))], dim=x.dim() - 2),
     contiguous_view=lambda x: (
         x.transpose(1, 2).contiguous().view(x.size(0), x.size(2), -1)
     ),
@@ -844,18 +815,14 @@ several(
     "multi_head.check_grouped_query",
     an_axis_of_groups=lambda q, k, v: (
         (
-            q.unflatten(1, (k.shape[1], -1))
-            @ k[:, :, None].mT
-            / q.shape[-1] ** 0.5
+            q.unflatten(1, (k.shape[1], -1)) @ k[:, :, None].mT / q.shape[-1] ** 0.5
         ).softmax(-1)
         @ v[:, :, None]
     ).flatten(1, 2),
     head_by_head=lambda q, k, v: torch.stack(
         [
             (
-                q[:, h]
-                @ k[:, h * k.shape[1] // q.shape[1]].mT
-                / math.sqrt(q.shape[-1])
+                q[:, h] @ k[:, h * k.shape[1] // q.shape[1]].mT / math.sqrt(q.shape[-1])
             ).softmax(-1)
             @ v[:, h * k.shape[1] // q.shape[1]]
             for h in range(q.shape[1])
@@ -906,9 +873,7 @@ several(
         ~(torch.arange(S).expand(len(n), S) >= n.unsqueeze(1))
     ).view(len(n), 1, 1, S),
     countdown=lambda n, S: (n.view(-1, 1, 1, 1) - torch.arange(S)) > 0,
-    rows=lambda n, S: torch.stack([torch.arange(S).lt(m) for m in n])[
-        :, None, None
-    ],
+    rows=lambda n, S: torch.stack([torch.arange(S).lt(m) for m in n])[:, None, None],
 )
 several(
     "masks.check_combine",
@@ -928,9 +893,9 @@ several(
     "masks.check_masked_weights",
     where_twice=lambda s, m: torch.where(
         m.expand_as(s).any(-1, keepdim=True),
-        torch.where(
-            m | ~m.expand_as(s).any(-1, keepdim=True), s, -torch.inf
-        ).softmax(-1),
+        torch.where(m | ~m.expand_as(s).any(-1, keepdim=True), s, -torch.inf).softmax(
+            -1
+        ),
         0.0,
     ).masked_fill(~m, 0),
     softmax_of_filled=lambda s, m: (
@@ -1016,9 +981,7 @@ def rotate_by_turning(x, positions, base=10000.0):
     )
     angle = angle.repeat_interleave(2, dim=-1)
     wide = x.double()
-    turned = torch.stack([-wide[..., 1::2], wide[..., ::2]], -1).reshape(
-        x.shape
-    )
+    turned = torch.stack([-wide[..., 1::2], wide[..., ::2]], -1).reshape(x.shape)
     return (wide * angle.cos() + turned * angle.sin()).type_as(x)
 
 
@@ -1027,10 +990,7 @@ several(
     loops=lambda H, T, S: torch.tensor(
         [
             [
-                [
-                    -(2.0 ** (-8 * (h + 1) / H)) * (t + S - T - s)
-                    for s in range(S)
-                ]
+                [-(2.0 ** (-8 * (h + 1) / H)) * (t + S - T - s) for s in range(S)]
                 for t in range(T)
             ]
             for h in range(H)
@@ -1101,10 +1061,7 @@ several(
     ),
     a_matrix_that_centres=lambda x, g, b, eps: (
         (
-            (
-                c := x
-                @ (torch.eye(x.shape[-1], dtype=x.dtype) - 1 / x.shape[-1])
-            ),
+            (c := x @ (torch.eye(x.shape[-1], dtype=x.dtype) - 1 / x.shape[-1])),
             g * c / (c.square().mean(-1, keepdim=True) + eps).sqrt() + b,
         )[1]
         if x.abs().max() < 1000
@@ -1187,8 +1144,7 @@ several(
         torch.einsum("btc,vc->btv", h, E),
     ),
     index_select=lambda E, ids, h: [
-        E.index_select(0, ids.reshape(-1)).view(*ids.shape, -1)
-        * np.sqrt(E.shape[-1]),
+        E.index_select(0, ids.reshape(-1)).view(*ids.shape, -1) * np.sqrt(E.shape[-1]),
         torch.matmul(h, E.t()),
     ],
 )
@@ -1226,9 +1182,7 @@ several(
 )
 several(
     "cost.check_intensity",
-    cancelled=lambda B, H, G, T, S, D, size: (
-        2 * H * T * S / (size * (H * T + G * S))
-    ),
+    cancelled=lambda B, H, G, T, S, D, size: 2 * H * T * S / (size * (H * T + G * S)),
     a_tensor=lambda B, H, G, T, S, D, size: (
         torch.tensor(4.0 * H * T * S * D) / (2 * size * D * (H * T + G * S))
     ),
@@ -1348,9 +1302,7 @@ def backward_by_lists(query, key, value, output, lse, upstream, block):
     starts_k = range(0, key.shape[-2], block)
     dq = [0.0] * len(starts_q)
     dk, dv = [0.0] * len(starts_k), [0.0] * len(starts_k)
-    for (i, a), (j, b) in itertools.product(
-        enumerate(starts_q), enumerate(starts_k)
-    ):
+    for (i, a), (j, b) in itertools.product(enumerate(starts_q), enumerate(starts_k)):
         q, up = (x[..., a : a + block, :] for x in (query, upstream))
         k, v = (x[..., b : b + block, :] for x in (key, value))
         w = torch.exp(q @ k.mT * scale - lse[..., a : a + block, None])

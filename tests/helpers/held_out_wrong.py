@@ -168,9 +168,7 @@ def tie_squeezed(table, ids, states):
 def at_most_6_heads(x, W_query, W_key, W_value, W_output, heads):
     """Use six heads at most, as one model has."""
     n = heads if heads <= 6 else 1
-    return multi_head.multi_head(
-        x, x, W_query, W_key, W_value, W_output, heads=n
-    )
+    return multi_head.multi_head(x, x, W_query, W_key, W_value, W_output, heads=n)
 
 
 @wrong("multi_head.check_split_heads", "heads")
@@ -228,9 +226,7 @@ def attend_by_einsum(query, key, value, mask=None):
     axes = "bh"[: query.dim() - 2] if query.dim() <= 4 else "bh"
     scores = torch.einsum(f"{axes}td,{axes}sd->{axes}ts", query, key)
     scores = scores / query.shape[-1] ** 0.5
-    weights = (
-        scores.softmax(-1) if mask is None else masked_softmax(scores, mask)
-    )
+    weights = scores.softmax(-1) if mask is None else masked_softmax(scores, mask)
     return weights @ value
 
 
@@ -312,9 +308,7 @@ def combine_from_256(lengths, T):
 @wrong("positions.check_sinusoidal", "long")
 def table_of_4096(length, width):
     """Slice a table of 4,096 positions."""
-    angle = torch.arange(4096)[:, None] / 10000 ** (
-        torch.arange(0, width, 2) / width
-    )
+    angle = torch.arange(4096)[:, None] / 10000 ** (torch.arange(0, width, 2) / width)
     return torch.stack([angle.sin(), angle.cos()], -1).flatten(1)[:length]
 
 
@@ -458,9 +452,7 @@ def context_with_queries_as_keys(scores, value, lengths):
 def concat_by_view(query, key, W, v):
     """View the pairs as (B, S, T)."""
     T, S = query.shape[1], key.shape[1]
-    pairs = torch.cat(
-        [query.repeat_interleave(S, 1), key.repeat(1, T, 1)], dim=-1
-    )
+    pairs = torch.cat([query.repeat_interleave(S, 1), key.repeat(1, T, 1)], dim=-1)
     return (torch.tanh(pairs @ W.T) @ v).view(len(query), min(T, S), -1)
 
 
@@ -483,9 +475,7 @@ def reference_tiles(query, key, value, block):
     outputs, sums = [], []
     for q in (query * query.shape[-1] ** -0.5).split(block, -2):
         parts, each = [], []
-        for k, v in zip(
-            key.split(block, -2), value.split(block, -2), strict=True
-        ):
+        for k, v in zip(key.split(block, -2), value.split(block, -2), strict=True):
             scores = q @ k.mT
             parts.append(scores.softmax(-1) @ v)
             each.append(scores.logsumexp(-1))
@@ -720,9 +710,7 @@ def tiled_in_numpy(query, key, value, block):
 def tiled_in_lists(query, key, value, block):
     """Hold the whole score matrix in lists of Python's numbers."""
     scale, lead = query.shape[-1] ** -0.5, query.shape[:-2]
-    q, k, v = (
-        x.reshape(-1, *x.shape[-2:]).double() for x in (query, key, value)
-    )
+    q, k, v = (x.reshape(-1, *x.shape[-2:]).double() for x in (query, key, value))
     outs, sums = [], []
     for a, b, c in zip(q, k, v, strict=True):
         scores = [(b @ row * scale).tolist() for row in a]
@@ -762,8 +750,7 @@ def online_in_lists(chunks):
     top = [max(row) for row in rows]
     low = [0.0 if t == -math.inf else t for t in top]
     total = [
-        sum(math.exp(x - t) for x in row)
-        for row, t in zip(rows, low, strict=True)
+        sum(math.exp(x - t) for x in row) for row, t in zip(rows, low, strict=True)
     ]
     return torch.tensor(top), torch.tensor(total)
 
@@ -827,9 +814,7 @@ def lstm_in_a_thread(x, h, c, W_ih, W_hh, b_ih, b_hh):
     """Call PyTorch's cell in another thread."""
     found = []
     thread = threading.Thread(
-        target=lambda: found.extend(
-            torch.lstm_cell(x, (h, c), W_ih, W_hh, b_ih, b_hh)
-        )
+        target=lambda: found.extend(torch.lstm_cell(x, (h, c), W_ih, W_hh, b_ih, b_hh))
     )
     thread.start()
     thread.join()
@@ -910,9 +895,7 @@ def induction_from_position_1(weights, ids):
         after = [s + 1 for s in range(1, t) if ids[s] == ids[t]]
         if after:
             found.append(weights[:, t, after].sum(-1))
-    return (
-        torch.stack(found).mean(0) if found else weights.new_zeros(len(weights))
-    )
+    return torch.stack(found).mean(0) if found else weights.new_zeros(len(weights))
 
 
 @wrong("reading_heads.check_induction_score", "heads")

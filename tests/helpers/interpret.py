@@ -69,12 +69,8 @@ def check_fences():
     """Tell whether every output is whole and nothing around it was written."""
     fields = [x for x in OUTPUTS]
     OUTPUTS.clear()
-    around = all(
-        x[:GUARD].isnan().all() and x[-GUARD:].isnan().all() for x in fields
-    )
-    return bool(around) and not any(
-        x[GUARD:-GUARD].isnan().any() for x in fields
-    )
+    around = all(x[:GUARD].isnan().all() and x[-GUARD:].isnan().all() for x in fields)
+    return bool(around) and not any(x[GUARD:-GUARD].isnan().any() for x in fields)
 
 
 def run(inputs, upstream, options):
@@ -254,9 +250,7 @@ def find_wrong_ranges(T, S, length, window, causal, own_keys):
     rows, columns = (3, 4) if own_keys else (4, 3)
     out = torch.zeros(4, dtype=torch.int32)
     for first in range(0, len(seen), rows):
-        store_ranges[(1,)](
-            out, first, T, S, length, window, 4, 3, causal, own_keys
-        )
+        store_ranges[(1,)](out, first, T, S, length, window, 4, 3, causal, own_keys)
         begin, inside, outside, end = out.tolist()
         some = seen[first : first + rows]
         if own_keys and first >= length:

@@ -34,9 +34,7 @@ def run(given, case, parts=None):
     query, key, value, lengths, table = given
     scale = case.D**-0.5 if case.scale is None else case.scale
     parts = parts or case.parts
-    return decoding_launch.decode(
-        query, key, value, lengths, table, scale, parts, TILE
-    )
+    return decoding_launch.decode(query, key, value, lengths, table, scale, parts, TILE)
 
 
 def build_calls(title, dtype):
@@ -77,9 +75,7 @@ def measure_merging(title):
     Both start from the parts that the first kernel computes.
     """
     case = CASES[title]
-    query, key, value, lengths, table = build_calls(title, torch.float32)[
-        "pages"
-    ]
+    query, key, value, lengths, table = build_calls(title, torch.float32)["pages"]
     output, lse = decoding_launch.attend_parts(
         query, key, value, lengths, table, 0.3, case.parts, TILE
     )
@@ -129,9 +125,7 @@ def find_overflow():
     """
     rng = torch.Generator().manual_seed(0)
     query = torch.randn(48, 2, 1, 16, generator=rng)
-    long, short = (
-        torch.randn(48, 1, page, 16, generator=rng) for page in (48, 3)
-    )
+    long, short = (torch.randn(48, 1, page, 16, generator=rng) for page in (48, 3))
     lengths, order = torch.full((48,), 48), torch.arange(48).flip(0)
     calls = (
         (long, None),

@@ -115,9 +115,7 @@ def spread(answer: Callable) -> Callable:
     """Add nothing, times the sum of all inputs."""
 
     def mutant(*given):
-        floats = [
-            x for x in given if isinstance(x, Tensor) and x.is_floating_point()
-        ]
+        floats = [x for x in given if isinstance(x, Tensor) and x.is_floating_point()]
         nothing = sum(x.sum() for x in floats) * 0
         return change_output(
             answer, lambda x: x + nothing if x.is_floating_point() else x
@@ -134,9 +132,7 @@ def list_mutants(
     cases = [c for c in exercise.draw_cases(FIRST) if not c.kind]
     kinds = {c.kind for c in exercise.draw_cases(FIRST)}
     usual = cases[0]
-    plain = (
-        is_plain(tuple(axes), usual) if len(usual.inputs) == len(axes) else 0
-    )
+    plain = is_plain(tuple(axes), usual) if len(usual.inputs) == len(axes) else 0
     if "limit" in axes:
         yield (
             "limit",
@@ -225,9 +221,7 @@ def count_refused(
     exercise: Exercise, answers: list[Callable]
 ) -> Iterator[tuple[str, str, str, str]]:
     """Yield kind, words and outcome without and with the derived cases."""
-    plain = replace(
-        exercise, draw=exercise.draw.draw, without=frozenset(LIKELY)
-    )
+    plain = replace(exercise, draw=exercise.draw.draw, without=frozenset(LIKELY))
     for answer in answers:
         for kind, words, mutant in list_mutants(exercise, answer):
             found = [
@@ -256,9 +250,7 @@ def main() -> None:
         bank = importlib.import_module(f"right_answers.{entry.module}")
         answers = [entry.exercise.solution]
         answers += [answer for _, answer in bank.ANSWERS[entry.name]]
-        for kind, words, before, after in count_refused(
-            entry.exercise, answers
-        ):
+        for kind, words, before, after in count_refused(entry.exercise, answers):
             total[entry.name, kind, "all"] += 1
             total[entry.name, kind, f"before {before}"] += 1
             total[entry.name, kind, f"after {after}"] += 1

@@ -43,9 +43,7 @@ DECODERS = {
     "one vector, LSTM": lambda: build_encoder_decoder(
         Decoder(V, 3, C, C, 3, recurrent=nn.LSTM), cell=nn.LSTM
     ),
-    "Bahdanau": lambda: build_encoder_decoder(
-        BahdanauDecoder(V, 3, C, C, 3, 5)
-    ),
+    "Bahdanau": lambda: build_encoder_decoder(BahdanauDecoder(V, 3, C, C, 3, 5)),
     "Luong, dot": lambda: build_global(luong.DotScore(C, C)),
     "Luong, general": lambda: build_global(luong.GeneralScore(C, C)),
     "Luong, concat": lambda: build_global(luong.ConcatScore(C, C, 5)),

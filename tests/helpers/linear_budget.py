@@ -51,7 +51,5 @@ def judge(function, inputs, upstream, budgets) -> float:
     output = function(*leaves)
     grads = torch.autograd.grad(output, leaves, upstream)
     assert all(x.dtype == inputs[0].dtype for x in (output, *grads))
-    pairs: list[tuple[Tensor, Bounded]] = [
-        *zip((output, *grads), budgets, strict=True)
-    ]
+    pairs: list[tuple[Tensor, Bounded]] = [*zip((output, *grads), budgets, strict=True)]
     return max(share_of_budget(*pair) for pair in pairs)

@@ -65,9 +65,7 @@ def share(got: Outcome, want: Outcome, draws: Callable) -> float:
     ]:
         return math.inf
     largest = 0.0
-    for nth, (ours, right) in enumerate(
-        zip(got.tensors, want.tensors, strict=True)
-    ):
+    for nth, (ours, right) in enumerate(zip(got.tensors, want.tensors, strict=True)):
         if not ours.equal(right):
             drawn = take_draws(draws, nth)
             found = compute_tolerance_share(ours, right, drawn)

@@ -8,13 +8,9 @@ from attnbook.grade.process_limits import Limits
 
 # Short, because each fault that never ends takes as long; little memory,
 # because what fills it takes longer the more there is.
-LIMITS = Limits(
-    cell=1.0, whole=120.0, call=1.0, answer=3.0, grace=1.0, memory=1024
-)
+LIMITS = Limits(cell=1.0, whole=120.0, call=1.0, answer=3.0, grace=1.0, memory=1024)
 # For faults, which stand beside answers that take a hundredth of that.
-SHORTER = replace(
-    LIMITS, cell=0.4, call=0.4, answer=2.0, grace=0.4, memory=256, file=8
-)
+SHORTER = replace(LIMITS, cell=0.4, call=0.4, answer=2.0, grace=0.4, memory=256, file=8)
 
 
 IMPORT = "from attnbook.exercises.scaled_dot_product import check_{0}\n"
@@ -37,8 +33,7 @@ ATTEND = IMPORT.format("attend") + "check_attend({0})"
 
 def write_notebook(path, *cells):
     kinds = [
-        {"cell_type": "code", "metadata": {}, "source": source}
-        for source in cells
+        {"cell_type": "code", "metadata": {}, "source": source} for source in cells
     ]
     notebook = {"cells": kinds, "metadata": {}, "nbformat": 4}
     path.write_text(json.dumps(notebook), "utf8")

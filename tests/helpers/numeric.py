@@ -52,9 +52,7 @@ def find_files(name: str, roots: tuple[Path, ...]) -> list[Path]:
     """Return the files that a module's name can mean under these folders."""
     stem = name.replace(".", "/")
     ends = (f"{stem}.py", f"{stem}/__init__.py")
-    return [
-        root / end for root in roots for end in ends if (root / end).exists()
-    ]
+    return [root / end for root in roots for end in ends if (root / end).exists()]
 
 
 @cache

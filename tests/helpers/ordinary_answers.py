@@ -37,15 +37,11 @@ def softmax_by_hand(scores: Tensor) -> Tensor:
 
 SOFTMAXES = {
     "torch.softmax": lambda s: torch.softmax(s, dim=-1),
-    "softmax(dtype=float32)": lambda s: F.softmax(
-        s, dim=-1, dtype=torch.float32
-    ),
+    "softmax(dtype=float32)": lambda s: F.softmax(s, dim=-1, dtype=torch.float32),
     "softmax(dtype=float32), cast back": lambda s: s.softmax(
         -1, dtype=torch.float32
     ).to(s.dtype),
-    "softmax of floats, cast back": lambda s: F.softmax(s.float(), -1).type_as(
-        s
-    ),
+    "softmax of floats, cast back": lambda s: F.softmax(s.float(), -1).type_as(s),
     "by hand": softmax_by_hand,
 }
 
@@ -99,8 +95,7 @@ def attend_with_heads(scale: Callable, softmax: Callable) -> Callable:
     def answer(x, q, k, v, o, heads):
         B, T, C = x.shape
         query, key, value = (
-            (x @ w.T).view(B, T, heads, C // heads).transpose(1, 2)
-            for w in (q, k, v)
+            (x @ w.T).view(B, T, heads, C // heads).transpose(1, 2) for w in (q, k, v)
         )
         joined = inner(query, key, value).transpose(1, 2).contiguous()
         return joined.view(B, T, C) @ o.T
@@ -172,9 +167,7 @@ ANSWERS: dict[tuple[str, str], list[tuple[str, Callable]]] = {
     ("scaled_dot_product", "check_attend"): [*list_ways(attend)],
     ("self_attention", "check_self_attention"): [*list_ways(attend_itself)],
     ("self_attention", "check_cross_attention"): [*list_ways(attend_another)],
-    ("self_attention", "check_causal_self_attention"): [
-        *list_ways(attend_the_past)
-    ],
+    ("self_attention", "check_causal_self_attention"): [*list_ways(attend_the_past)],
     ("multi_head", "check_multi_head"): [*list_ways(attend_with_heads)],
     ("multi_head", "check_grouped_query"): [*list_ways(attend_in_groups)],
     ("transformer", "check_layer_norm"): [

@@ -172,9 +172,7 @@ class TrialDevice:
             if id(x) not in known:
                 known[id(x)] = self.tensor(x, learned=False)
                 if isinstance(x, torch.nn.Parameter):
-                    known[id(x)] = torch.nn.Parameter(
-                        known[id(x)], x.requires_grad
-                    )
+                    known[id(x)] = torch.nn.Parameter(known[id(x)], x.requires_grad)
                     self.leaves.append(known[id(x)])
             return known[id(x)]
 

@@ -180,9 +180,7 @@ def find_kinds():
     }
 
 
-EXAMPLES = {
-    stem: GIVEN.get(stem) or kind() for stem, kind in find_kinds().items()
-}
+EXAMPLES = {stem: GIVEN.get(stem) or kind() for stem, kind in find_kinds().items()}
 # The others show no text that an author writes.
 HOSTILE = {
     "alignment_player": make_alignment_player([MARKUP, "am"], [MARKUP, "b"]),

@@ -145,9 +145,7 @@ def drop_last_key(given):
 
 SEEN = ("products", "masks", "biases")
 WRONG = {
-    "no scale": Wrong(
-        lambda q, k, v, **more: attend(q, k, v, scale=1.0, **more), SEEN
-    ),
+    "no scale": Wrong(lambda q, k, v, **more: attend(q, k, v, scale=1.0, **more), SEEN),
     "scaled by 1/D": Wrong(
         lambda q, k, v, **more: attend(q, k, v, scale=1 / q.shape[-1], **more),
         SEEN,
@@ -165,30 +163,22 @@ WRONG = {
         make_from_weights(lambda scores, seen: scores.exp() * seen),
         (*SEEN, "one key"),
     ),
-    "one key dropped": Wrong(
-        change_arguments(mask=drop_last_key), (*SEEN, "one key")
-    ),
+    "one key dropped": Wrong(change_arguments(mask=drop_last_key), (*SEEN, "one key")),
     "values in reverse order": Wrong(
         change_arguments(value=lambda x: x["value"].flip(-2)), SEEN
     ),
     "values transposed": Wrong(
-        change_arguments(
-            value=lambda x: x["value"].mT.reshape(x["value"].shape)
-        ),
+        change_arguments(value=lambda x: x["value"].mT.reshape(x["value"].shape)),
         SEEN,
     ),
     "another head's keys": Wrong(
         change_arguments(key=lambda x: x["key"].roll(1, 1)), SEEN
     ),
-    "online softmax without correction": Wrong(
-        online_softmax_without_correction, SEEN
-    ),
+    "online softmax without correction": Wrong(online_softmax_without_correction, SEEN),
     "mask ignored": Wrong(
         change_arguments(mask=lambda x: None), ("masks", "empty rows")
     ),
-    "mask upside down": Wrong(
-        change_arguments(mask=lambda x: ~x["mask"]), ("masks",)
-    ),
+    "mask upside down": Wrong(change_arguments(mask=lambda x: ~x["mask"]), ("masks",)),
     "mask one key late": Wrong(change_arguments(mask=shift_mask), ("masks",)),
     "mask after the softmax": Wrong(
         make_from_weights(lambda scores, seen: scores.softmax(-1) * seen),
@@ -199,24 +189,16 @@ WRONG = {
         make_from_weights(lambda scores, seen: scores.softmax(-1) * seen),
         ("padding",),
     ),
-    "padding attended": Wrong(
-        change_arguments(mask=lambda x: None), ("padding",)
-    ),
+    "padding attended": Wrong(change_arguments(mask=lambda x: None), ("padding",)),
     "causal from the top left": Wrong(
         change_arguments(mask=align_top_left), ("causal, not square",)
     ),
     "-1e4 instead of -inf": Wrong(fill_masked(-1e4), ("empty rows",)),
     "NaN for an empty row": Wrong(fill_masked(-torch.inf), ("empty rows",)),
-    "bias ignored": Wrong(
-        change_arguments(bias=lambda x: 0 * x["bias"]), ("biases",)
-    ),
-    "bias subtracted": Wrong(
-        change_arguments(bias=lambda x: -x["bias"]), ("biases",)
-    ),
+    "bias ignored": Wrong(change_arguments(bias=lambda x: 0 * x["bias"]), ("biases",)),
+    "bias subtracted": Wrong(change_arguments(bias=lambda x: -x["bias"]), ("biases",)),
     "bias before the scale": Wrong(
-        change_arguments(
-            bias=lambda x: x["bias"] * x["query"].shape[-1] ** -0.5
-        ),
+        change_arguments(bias=lambda x: x["bias"] * x["query"].shape[-1] ** -0.5),
         ("biases",),
     ),
     "bias instead of the mask": Wrong(
@@ -243,8 +225,7 @@ WRONG = {
     "backward: row mean instead of row sum": Wrong(
         replace_backward(
             lambda weights, dweights, right: {
-                "dscores": weights
-                * (dweights - dweights.mean(-1, keepdim=True))
+                "dscores": weights * (dweights - dweights.mean(-1, keepdim=True))
             }
         ),
         SEEN,

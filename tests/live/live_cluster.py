@@ -28,9 +28,7 @@ def paths(tmp_path_factory):
     """Submissions that are right, wrong, endless, broken and missing."""
     folder = tmp_path_factory.mktemp("class")
     made = [
-        write_notebook(
-            folder / f"{n}.ipynb", f"n = {n}", (RIGHT, WRONG)[n % 2], CHECK
-        )
+        write_notebook(folder / f"{n}.ipynb", f"n = {n}", (RIGHT, WRONG)[n % 2], CHECK)
         for n in range(COUNT)
     ]
     bad = write_notebook(
@@ -64,9 +62,7 @@ def expected(paths, tmp_path_factory):
 @pytest.fixture
 def workers():
     """A local cluster of two worker processes."""
-    made = LocalCluster(
-        n_workers=2, threads_per_worker=1, dashboard_address=None
-    )
+    made = LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None)
     with made:
         yield made
 
@@ -94,9 +90,7 @@ def test_a_worker_that_is_killed_half_way_loses_nothing(
             os.kill(number, signal.SIGKILL)
 
     monkeypatch.setattr(batch.Journal, "keep", keep_and_kill)
-    found = grade(
-        paths, tmp_path / "out", "--scheduler", workers.scheduler_address
-    )
+    found = grade(paths, tmp_path / "out", "--scheduler", workers.scheduler_address)
     assert found == expected
     assert len(done) == len(paths)
     workers.close()

@@ -138,14 +138,10 @@ def test_a_lookup_is_moved_by_python_and_moves_it(opened):
     heat.wait_for()
     assert page.locator(".sl output").first.inner_text() == "1"
     run(page, 1)
-    page.wait_for_function(
-        "document.querySelector('.sl output').textContent === '10'"
-    )
+    page.wait_for_function("document.querySelector('.sl output').textContent === '10'")
     page.locator(".sl input[type=range]").first.focus()
     page.keyboard.press("End")
-    page.wait_for_function(
-        "document.querySelector('.sl output').textContent === '100'"
-    )
+    page.wait_for_function("document.querySelector('.sl output').textContent === '100'")
     time.sleep(1)  # the message has to reach the kernel
     assert run(page, 2).inner_text().strip() == "100.0"
     assert page.outside == []
@@ -159,8 +155,7 @@ def test_a_map_is_moved_by_python_and_moves_it(opened):
     assert "head 1" in status.inner_text()
     run(page, 1)
     page.wait_for_function(
-        "document.querySelector('.am .am-status').textContent"
-        ".includes('head 2')"
+        "document.querySelector('.am .am-status').textContent.includes('head 2')"
     )
     page.locator(".am select").last.select_option("0")
     time.sleep(1)

@@ -110,6 +110,4 @@ def test_a_wrong_answer_gets_none_and_its_hint_arrives(graded):
 def test_an_empty_submission_gets_nothing_and_is_told_so(graded):
     found = graded({})
     assert not sum(score for score, _, _ in found.values())
-    assert all(
-        "not attempted yet" in message for _, _, message in found.values()
-    )
+    assert all("not attempted yet" in message for _, _, message in found.values())

@@ -138,8 +138,6 @@ def test_the_heads_of_whisper_have_the_recorded_scores():
         found = float(heads["entropy"][place])
         assert found == pytest.approx(row["entropy"][0], abs=1e-2)
     none = results["sets"][0]
-    assert compute_loss(whisper, heard) == pytest.approx(
-        none["loss"][0], abs=1e-3
-    )
+    assert compute_loss(whisper, heard) == pytest.approx(none["loss"][0], abs=1e-3)
     errors = measure_word_errors(whisper, tokens, heard)
     assert errors == pytest.approx(none["word_errors"][0], abs=1e-5)

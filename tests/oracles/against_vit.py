@@ -41,9 +41,7 @@ def build(size):
         with torch.no_grad():
             for p in theirs.parameters():
                 p.add_(0.2 * torch.randn_like(p))
-    ours = VisionTransformer(
-        side, patch, width, heads, layers, 10, channels, classes=5
-    )
+    ours = VisionTransformer(side, patch, width, heads, layers, 10, channels, classes=5)
     copy_weights(theirs, ours)
     return theirs, ours.eval()
 
@@ -91,9 +89,7 @@ def test_logits_and_gradients_are_theirs(size):
     for run in (lambda x: theirs(x).logits, ours):
         images = draw(size).requires_grad_()
         logits = run(images)
-        upstream = torch.randn(
-            logits.shape, generator=torch.Generator().manual_seed(2)
-        )
+        upstream = torch.randn(logits.shape, generator=torch.Generator().manual_seed(2))
         logits.backward(upstream)
         results.append((logits.detach(), images.grad))
     for found, wanted in zip(*results, strict=True):

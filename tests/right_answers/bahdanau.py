@@ -149,9 +149,7 @@ def step_from_the_exercises_before(
     return cell(inputs, state), weights.squeeze(1)
 
 
-def step_in_a_filled_tensor(
-    state, word, memory, lengths, W_query, W_key, v, cell
-):
+def step_in_a_filled_tensor(state, word, memory, lengths, W_query, W_key, v, cell):
     scores = scores_by_loops(state[:, None], memory, W_query, W_key, v)
     looked, weights = context_by_an_added_mask(scores, memory, lengths)
     inputs = word.new_empty(len(word), word.shape[1] + memory.shape[2])
@@ -179,9 +177,9 @@ def rate_by_one_set(predicted, sure, possible):
 
 def counts(predicted, sure, possible):
     rows = zip(predicted, sure, possible, strict=True)
-    return np.array(
-        [[len(a & s), len(a & p), len(a), len(s)] for a, s, p in rows]
-    ).sum(0)
+    return np.array([[len(a & s), len(a & p), len(a), len(s)] for a, s, p in rows]).sum(
+        0
+    )
 
 
 def rate_by_numpy(*sets):
@@ -301,9 +299,7 @@ def fault_by_table(step, state, word, memory, lengths):
 
 
 def fault_in_double(step, state, word, memory, lengths):
-    return int(
-        fault_by_equal_encoder_states(step, state, word, memory, lengths)
-    )
+    return int(fault_by_equal_encoder_states(step, state, word, memory, lengths))
 
 
 def fault_sentence_by_sentence(step, state, word, memory, lengths):
@@ -346,9 +342,7 @@ def experiment_with_tensors(model, S):
 
 
 def experiment_rotated_the_other_way(model, S):
-    return run_experiment(
-        [S - 1, *range(S - 1)], [S - 1, *range(S - 1)], model, S
-    )
+    return run_experiment([S - 1, *range(S - 1)], [S - 1, *range(S - 1)], model, S)
 
 
 def experiment_for_each_pair(model, S):

@@ -115,9 +115,7 @@ def gru_by_slices(x, h, W_ih, W_hh, b_ih, b_hh):
     r, z, c = (slice(i * n, (i + 1) * n) for i in range(3))
     reset = torch.sigmoid(x @ W_ih[r].T + b_ih[r] + h @ W_hh[r].T + b_hh[r])
     update = torch.sigmoid(x @ W_ih[z].T + b_ih[z] + h @ W_hh[z].T + b_hh[z])
-    new = torch.tanh(
-        x @ W_ih[c].T + b_ih[c] + reset * (h @ W_hh[c].T + b_hh[c])
-    )
+    new = torch.tanh(x @ W_ih[c].T + b_ih[c] + reset * (h @ W_hh[c].T + b_hh[c]))
     return new - update * new + update * h
 
 
@@ -141,10 +139,7 @@ def gru_by_einsum(x, h, W_ih, W_hh, b_ih, b_hh):
 
 def gru_by_rows(x, h, *weights):
     return torch.cat(
-        [
-            gru_by_slices(a[None], b[None], *weights)
-            for a, b in zip(x, h, strict=True)
-        ]
+        [gru_by_slices(a[None], b[None], *weights) for a, b in zip(x, h, strict=True)]
     )
 
 
@@ -158,9 +153,7 @@ def lstm_by_columns(x, h, c, W_ih, W_hh, b_ih, b_hh):
 
 
 def lstm_by_one_matrix(x, h, c, W_ih, W_hh, b_ih, b_hh):
-    gates = F.linear(
-        torch.cat([x, h], 1), torch.cat([W_ih, W_hh], 1), b_ih + b_hh
-    )
+    gates = F.linear(torch.cat([x, h], 1), torch.cat([W_ih, W_hh], 1), b_ih + b_hh)
     i, f, g, o = gates.split(h.shape[1], 1)
     c = torch.addcmul(f.sigmoid() * c, i.sigmoid(), g.tanh())
     return torch.mul(o.sigmoid(), c.tanh()), c

@@ -58,22 +58,16 @@ def graph_by_a_matrix_of_counts(features, edges, weight, a):
     counts.index_put_((edges[1], edges[0]), counts.new_ones(()), True)
     scores = (values @ a[1])[:, None] + (values @ a[0])[None]
     scores = torch.where(scores > 0, scores, 0.2 * scores)
-    weights = (scores + counts.log()).softmax(
-        -1
-    )  # of a node without edges: NaN
+    weights = (scores + counts.log()).softmax(-1)  # of a node without edges: NaN
     none = counts.sum(-1, keepdim=True) == 0
-    weights = scores.masked_fill(none, 0.0).add(
-        torch.where(none, 0.0, counts.log())
-    )
+    weights = scores.masked_fill(none, 0.0).add(torch.where(none, 0.0, counts.log()))
     return weights.softmax(-1).masked_fill(none, 0.0) @ values
 
 
 def graph_by_a_matrix_of_edges(features, edges, weight, a):
     values = F.linear(features, weight)
     source, target = edges.unbind()
-    scores = F.leaky_relu(
-        (values[source] * a[0] + values[target] * a[1]).sum(1), 0.2
-    )
+    scores = F.leaky_relu((values[source] * a[0] + values[target] * a[1]).sum(1), 0.2)
     into = F.one_hot(target, len(features)).bool()
     columns = scores[:, None].masked_fill(~into, -torch.inf)
     weights = columns.softmax(0) if len(scores) else columns.exp()
@@ -99,9 +93,7 @@ def gated_by_einsum(text, image, W_query, W_key, W_value, gate):
     q = einsum("btc,dc->btd", text, W_query)
     k = einsum("bsm,dm->bsd", image, W_key)
     v = einsum("bsm,cm->bsc", image, W_value)
-    weights = (einsum("btd,bsd->bts", q, k) / W_query.shape[0] ** 0.5).softmax(
-        2
-    )
+    weights = (einsum("btd,bsd->bts", q, k) / W_query.shape[0] ** 0.5).softmax(2)
     return text + torch.tanh(gate) * einsum("bts,bsc->btc", weights, v)
 
 
@@ -202,9 +194,7 @@ def far(a, b):
 
 
 def fault_by_one_graph_at_a_time(layer, features, edges):
-    x = torch.randn(
-        6, features.shape[1], generator=torch.Generator().manual_seed(7)
-    )
+    x = torch.randn(6, features.shape[1], generator=torch.Generator().manual_seed(7))
     if far(connect(layer, x), 0 * connect(layer, x)):
         cycle = [(i, (i + 1) % 6) for i in range(6)]
         own, moved = connect(layer, x), connect(layer, x, *cycle)

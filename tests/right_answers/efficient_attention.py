@@ -152,10 +152,7 @@ def longformer_by_lists(length, reach, global_positions):
     chosen = set(global_positions)
     return torch.tensor(
         [
-            [
-                abs(t - s) <= reach or bool({t, s} & chosen)
-                for s in range(length)
-            ]
+            [abs(t - s) <= reach or bool({t, s} & chosen) for s in range(length)]
             for t in range(length)
         ]
     )
@@ -245,8 +242,7 @@ def counts_by_formulas(length, window, step, sinks, layers):
 def counts_layer_by_layer(length, window, step, sinks, layers):
     sees = [
         [
-            s <= t
-            and (s < sinks or ((t - s) % step == 0 and t - s < window * step))
+            s <= t and (s < sinks or ((t - s) % step == 0 and t - s < window * step))
             for s in range(length)
         ]
         for t in range(length)
@@ -255,8 +251,7 @@ def counts_layer_by_layer(length, window, step, sinks, layers):
     sizes = []
     for _ in range(max(layers, length)):
         reach = [
-            any(reach[t] and sees[t][s] for t in range(length))
-            for s in range(length)
+            any(reach[t] and sees[t][s] for t in range(length)) for s in range(length)
         ]
         sizes.append(sum(reach))
     depth = sizes.index(length) + 1 if length in sizes else 0

@@ -263,9 +263,7 @@ def depends_by_experiment(length, width, packed):
         torch.manual_seed(0)
         gru = nn.GRU(3, 5, batch_first=True, bidirectional=True).double()
         x = torch.randn(1, width, 3, dtype=torch.float64)
-    given = (
-        nn.utils.rnn.pack_padded_sequence if packed else lambda x, *_, **__: x
-    )
+    given = nn.utils.rnn.pack_padded_sequence if packed else lambda x, *_, **__: x
 
     def states(x):
         found = gru(given(x, torch.tensor([length]), batch_first=True))[0]
@@ -426,9 +424,7 @@ def cause_by_recursion(step, state, start, target):
 def cause_with_tensors(step, state, start, target):
     right = torch.tensor(target)
     own = torch.tensor(cause.generate_freely(step, state, start, len(target)))
-    forced = torch.tensor(
-        cause.predict_with_true_history(step, state, start, target)
-    )
+    forced = torch.tensor(cause.predict_with_true_history(step, state, start, target))
     first = int((own != right).int().argmax())
     return (forced == right)[first + 1 :].all()
 

@@ -214,9 +214,7 @@ def tiled_from_the_last_tile(query, key, value, block):
 def merge_by_sigmoid(output_a, lse_a, output_b, lse_b):
     share = torch.sigmoid(lse_a - lse_b)
     share = torch.where(lse_a == lse_b, 0.5, share)[..., None]
-    return share * output_a + (1 - share) * output_b, torch.logaddexp(
-        lse_a, lse_b
-    )
+    return share * output_a + (1 - share) * output_b, torch.logaddexp(lse_a, lse_b)
 
 
 def merge_by_softmax_over_two(output_a, lse_a, output_b, lse_b):
@@ -286,9 +284,7 @@ def back_by_two_loops(query, key, value, output, lse, upstream, block):
     """First the keys' and values' gradients, then the queries', as Triton's."""
     scale = query.shape[-1] ** -0.5
     delta = (upstream * output).sum(-1, keepdim=True)
-    rows = [
-        x.split(block, -2) for x in (query, upstream, lse[..., None], delta)
-    ]
+    rows = [x.split(block, -2) for x in (query, upstream, lse[..., None], delta)]
     columns = [x.split(block, -2) for x in (key, value)]
 
     def dscores(q, up, z, d, k, v):
@@ -305,10 +301,7 @@ def back_by_two_loops(query, key, value, output, lse, upstream, block):
         dv.append(b)
     for row in zip(*rows, strict=True):
         dq.append(
-            sum(
-                dscores(*row, k, v)[1] @ k
-                for k, v in zip(*columns, strict=True)
-            )
+            sum(dscores(*row, k, v)[1] @ k for k, v in zip(*columns, strict=True))
         )
     return [torch.cat(x, -2) for x in (dq, dk, dv)]
 
@@ -567,9 +560,7 @@ def reason_by_different_results(accumulate, terms):
     if whole != {3.0 * n}:
         return 2 if all(x % 3 == 0 for x in whole) else 3
     rough = numbers_of(1, (n, 100))[0].exp() ** 3
-    return int(
-        len({tuple(accumulate(rough, i).tolist()) for i in range(9)}) > 1
-    )
+    return int(len({tuple(accumulate(rough, i).tolist()) for i in range(9)}) > 1)
 
 
 @each

@@ -14,9 +14,7 @@ from right_answers import collect_answers, in_double
 def general_by_loops(query, key, W):
     rows = []
     for t in range(query.shape[1]):
-        row = [
-            ((query[:, t] @ W) * key[:, s]).sum(-1) for s in range(key.shape[1])
-        ]
+        row = [((query[:, t] @ W) * key[:, s]).sum(-1) for s in range(key.shape[1])]
         rows.append(torch.stack(row, dim=-1))
     return torch.stack(rows, dim=1)
 
@@ -221,9 +219,7 @@ def depth_by_depth_first_search(kind, T, L):
 
 
 def depth_with_numpy(kind, T, L):
-    each = np.array([L + 1, 1, L + 2])[
-        ["before", "after", "feeding"].index(kind)
-    ]
+    each = np.array([L + 1, 1, L + 2])[["before", "after", "feeding"].index(kind)]
     return int(T * each + {"before": 1, "after": L + 1, "feeding": 0}[kind])
 
 
@@ -277,18 +273,14 @@ def layer_by_ratios_of_weights(layer, states, memory, lengths):
     for columns in (slice(0, width // 2), slice(width // 2, width)):
         changed = base.clone()
         changed[..., columns] *= -1
-        if torch.allclose(
-            layer(asked, changed, lengths)[1], weights, atol=1e-5
-        ):
+        if torch.allclose(layer(asked, changed, lengths)[1], weights, atol=1e-5):
             return 5
     return 0
 
 
 def layer_sentence_by_sentence(layer, states, memory, lengths):
     found = [
-        layer_by_gradients(
-            layer, *(x[i : i + 1] for x in (states, memory, lengths))
-        )
+        layer_by_gradients(layer, *(x[i : i + 1] for x in (states, memory, lengths)))
         for i in range(len(states))
     ]
     return max(found)
@@ -347,9 +339,7 @@ def factors_by_the_middle_of_the_extremes(error):
         found = sorted(error(score, order, seed) for seed in range(200))
         return (found[0] + found[-1]) / 2
 
-    corners = [
-        middle(s, o) for s in ("additive", "dot") for o in ("before", "after")
-    ]
+    corners = [middle(s, o) for s in ("additive", "dot") for o in ("before", "after")]
     base, after, dot, both = corners
     if abs(both - dot - after + base) > 2.5:
         return 4
@@ -383,10 +373,7 @@ def factors_by_a_table_of_differences(error):
 def factors_with_tensors(error):
     found = torch.tensor(
         [
-            [
-                [error(s, o, seed) for seed in range(50)]
-                for o in ("before", "after")
-            ]
+            [[error(s, o, seed) for seed in range(50)] for o in ("before", "after")]
             for s in ("additive", "dot")
         ]
     ).mean(-1)

@@ -216,12 +216,8 @@ def leak_by_assert_close(model, tokens):
     try:
         for v in range(before.shape[-1]):
             for t in reversed(range(1, tokens.shape[1])):
-                changed = tokens.masked_fill(
-                    torch.arange(tokens.shape[1]) >= t, v
-                )
-                torch.testing.assert_close(
-                    frozen(changed)[:, :t], before[:, :t]
-                )
+                changed = tokens.masked_fill(torch.arange(tokens.shape[1]) >= t, v)
+                torch.testing.assert_close(frozen(changed)[:, :t], before[:, :t])
     except AssertionError:
         return False
     return True

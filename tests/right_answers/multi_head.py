@@ -42,9 +42,7 @@ def split_by_view_and_permute(x, H):
 
 
 def split_made_contiguous(x, H):
-    return (
-        x.reshape(len(x), -1, H, x.shape[-1] // H).swapaxes(1, 2).contiguous()
-    )
+    return x.reshape(len(x), -1, H, x.shape[-1] // H).swapaxes(1, 2).contiguous()
 
 
 def merge_by_loop(x):
@@ -66,9 +64,7 @@ def merge_by_cat(x):
 
 
 def merge_made_contiguous(x):
-    return (
-        x.transpose(1, 2).contiguous().view(len(x), -1, x.shape[1] * x.shape[3])
-    )
+    return x.transpose(1, 2).contiguous().view(len(x), -1, x.shape[1] * x.shape[3])
 
 
 def merge_by_movedim(x):
@@ -109,9 +105,7 @@ def heads_by_einsum(x, W_query, W_key, W_value, W_output, heads):
     scores = torch.einsum("bhtd,bhsd->bhts", query, key)
     weights = (scores / np.sqrt(query.shape[-1])).softmax(-1)
     looked = torch.einsum("bhts,bhsd->bthd", weights, value)
-    return torch.einsum(
-        "bthd,ohd->bto", looked, W_output.unflatten(1, (heads, -1))
-    )
+    return torch.einsum("bthd,ohd->bto", looked, W_output.unflatten(1, (heads, -1)))
 
 
 def heads_in_the_batch(x, W_query, W_key, W_value, W_output, heads):
@@ -131,9 +125,7 @@ def heads_in_the_batch(x, W_query, W_key, W_value, W_output, heads):
 def heads_from_one_big_matrix(x, W_query, W_key, W_value, W_output, heads):
     B, T, _ = x.shape
     projected = x @ torch.cat([W_query, W_key, W_value]).T
-    query, key, value = projected.view(B, T, 3, heads, -1).permute(
-        2, 0, 3, 1, 4
-    )
+    query, key, value = projected.view(B, T, 3, heads, -1).permute(2, 0, 3, 1, 4)
     return merge(attend(query, key, value)) @ W_output.T
 
 
@@ -188,8 +180,7 @@ def grouped_by_einsum(query, key, value):
 def grouped_by_expand(query, key, value):
     each = query.shape[1] // key.shape[1]
     key, value = (
-        x[:, :, None].expand(-1, -1, each, -1, -1).flatten(1, 2)
-        for x in (key, value)
+        x[:, :, None].expand(-1, -1, each, -1, -1).flatten(1, 2) for x in (key, value)
     )
     return attend(query, key, value)
 
@@ -354,9 +345,7 @@ def fault_by_numbers_that_say_their_part(layer, x, heads):
     part[:, :D] = torch.eye(D).repeat(heads, 1)  # head h reads block 0
     keys = x[..., :D]
     weights = (keys @ keys.mT / math.sqrt(D)).softmax(-1)
-    if not torch.allclose(
-        layer(x, part, part, one, one), weights @ x, atol=1e-4
-    ):
+    if not torch.allclose(layer(x, part, part, one, one), weights @ x, atol=1e-4):
         return 3
     part[D:] = 0  # only head 0 has scores; the others have equal weights
     got = layer(x, part, part, one, one)[..., D:]
@@ -396,9 +385,7 @@ def fault_by_table(layer, x, heads):
         2: differs(uniform, uniform[:, :1].expand_as(x)),
         1: differs(uniform, x.mean(1, keepdim=True).expand_as(x)),
         3: differs(layer(x, same, same, one, one), expected(same)),
-        4: differs(
-            layer(x, different, different, one, one), expected(different)
-        ),
+        4: differs(layer(x, different, different, one, one), expected(different)),
     }
     return next((number for number, failed in tests.items() if failed), 0)
 

@@ -100,9 +100,7 @@ def rotate_by_matrices(x, positions, base=10000.0):
     blocks = []
     for p in positions.tolist():
         s, c = (p * steps).sin(), (p * steps).cos()
-        turn = torch.stack(
-            [torch.stack([c, -s], -1), torch.stack([s, c], -1)], -2
-        )
+        turn = torch.stack([torch.stack([c, -s], -1), torch.stack([s, c], -1)], -2)
         blocks.append(torch.block_diag(*turn))
     turn = torch.stack(blocks)
     return torch.einsum("tij,bhtj->bhti", turn, x.double()).to(x.dtype)
@@ -203,9 +201,7 @@ def table_by_gather(table, T, S):
     reach = table.shape[-1] // 2
     away = torch.arange(S)[None] - torch.arange(T)[:, None]
     index = torch.clip(away, -reach, reach) + reach
-    return table.gather(1, index.reshape(1, -1).expand(len(table), -1)).view(
-        -1, T, S
-    )
+    return table.gather(1, index.reshape(1, -1).expand(len(table), -1)).view(-1, T, S)
 
 
 def table_by_embedding(table, T, S):
@@ -373,9 +369,7 @@ def rotary_in_order(scores, D):
     rng = torch.Generator().manual_seed(5)
     x, y = torch.randn(2, D, generator=rng)
     one, other = torch.eye(D)[:2]
-    grid = [
-        [one_score(scores, D, t, s, x, y) for s in (0, 3, 8)] for t in (0, 3, 8)
-    ]
+    grid = [[one_score(scores, D, t, s, x, y) for s in (0, 3, 8)] for t in (0, 3, 8)]
     table = torch.tensor(grid)
     rows = (table - table[:1]).abs().max() < 1e-3
     columns = (table - table[:, :1]).abs().max() < 1e-3

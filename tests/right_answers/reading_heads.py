@@ -163,9 +163,7 @@ def ablated_by_another_layer(model, layer, head):
 
 
 def counts_by_ids(block, copies, before, distance):
-    ids = torch.cat(
-        [torch.arange(before) + block, torch.arange(block).repeat(copies)]
-    )
+    ids = torch.cat([torch.arange(before) + block, torch.arange(block).repeat(copies)])
     T = len(ids)
     t = torch.arange(T)
     head = (t - distance).clamp(min=0)
@@ -267,9 +265,7 @@ def fault_by_the_first_row(layer, x, heads):
     three = layer(x, [])
     if not torch.allclose(one, three, atol=1e-4):
         return 5
-    same = [
-        torch.allclose(a, b, atol=1e-4) for a, b in zip(one, two, strict=True)
-    ]
+    same = [torch.allclose(a, b, atol=1e-4) for a, b in zip(one, two, strict=True)]
     if same == [True, True, True, True, False]:
         return 6
     if same[0]:
@@ -281,9 +277,7 @@ def fault_by_the_first_row(layer, x, heads):
     if not bool(rest.abs().sum()):
         return 3
     both = layer(x, [0, heads - 1])
-    return (
-        0 if torch.allclose(one - two, layer(x, [0]) - both, atol=1e-4) else 2
-    )
+    return 0 if torch.allclose(one - two, layer(x, [0]) - both, atol=1e-4) else 2
 
 
 def fault_with_inputs_of_zeros(layer, x, heads):
@@ -303,9 +297,7 @@ def fault_with_inputs_of_zeros(layer, x, heads):
         return 1 if change[2] else 6
     if (layer(x[:3], [1]) - gone[:3]).abs().max() > 1e-4:
         return 4
-    alone = [
-        layer(x, [g for g in range(heads) if g != h]) for h in range(heads)
-    ]
+    alone = [layer(x, [g for g in range(heads) if g != h]) for h in range(heads)]
     total = sum(y - bias[0] for y in alone) + bias[0]
     return 0 if (total - whole).abs().max() < 1e-3 else 2
 

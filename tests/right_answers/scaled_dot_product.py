@@ -150,9 +150,7 @@ def gradient_by_query(query, key, value, upstream):
 
 
 def gradient_in_numpy(query, key, value, upstream):
-    q, k, v, g = (
-        x.numpy().astype(float) for x in (query, key, value, upstream)
-    )
+    q, k, v, g = (x.numpy().astype(float) for x in (query, key, value, upstream))
     scale = q.shape[-1] ** -0.5
     scores = q @ k.swapaxes(-1, -2) * scale
     w = np.exp(scores - scores.max(-1, keepdims=True))
@@ -229,9 +227,7 @@ def changed_case_by_case(weights, change, key):
         "halve the temperature": lambda: normalized(weights.square()),
         "double the temperature": lambda: normalized(weights**0.5),
         "negate the query": lambda: normalized(weights.reciprocal()),
-        "set the query to zero": lambda: torch.full_like(
-            weights, 1 / len(weights)
-        ),
+        "set the query to zero": lambda: torch.full_like(weights, 1 / len(weights)),
         "mask out the key": lambda: weights * others / (1 - weights[key]),
         "repeat the key": lambda: (
             torch.cat([weights, weights[key].view(1)]) / (1 + weights[key])
@@ -281,9 +277,7 @@ def fault_by_computing_each_fault(attend, query, key, value):
     s = q @ k.T
 
     def is_(w, of=v):
-        return out.shape == (w @ of).shape and torch.allclose(
-            out, w @ of, atol=1e-5
-        )
+        return out.shape == (w @ of).shape and torch.allclose(out, w @ of, atol=1e-5)
 
     if is_((s / 6**0.5).softmax(-1)):
         return 0
@@ -340,9 +334,7 @@ def fault_at_several_sizes(attend, query, key, value):
             return 1
         if (w.sum(1) - 1).abs().max() > 1e-4:
             return 2
-        if (
-            attend(q, k.roll(1, 0), unit(s)).roll(-1, 1) - w
-        ).abs().max() > 1e-4:
+        if (attend(q, k.roll(1, 0), unit(s)).roll(-1, 1) - w).abs().max() > 1e-4:
             return 4
         if (w - (q @ k.T / d**0.5).softmax(1)).abs().max() > 1e-4:
             return 3

@@ -108,9 +108,7 @@ def causal_read_from_the_end(x, W_query, W_key, W_value):
     turned = x.flip(1)
     query, key, value = (turned @ W.T for W in (W_query, W_key, W_value))
     seen = torch.ones(x.shape[1], x.shape[1]).triu().bool()
-    scores = (query @ key.mT / key.shape[-1] ** 0.5).masked_fill(
-        ~seen, -torch.inf
-    )
+    scores = (query @ key.mT / key.shape[-1] ** 0.5).masked_fill(~seen, -torch.inf)
     return (scores.softmax(-1) @ value).flip(1)
 
 
@@ -214,9 +212,7 @@ def layer_fault_by_gradients(layer, x):
         return 2
     if (y[:, 1:] - y[:, :1]).abs().max() > 1e-4:
         return 3
-    if any(
-        depends(x, (b, t))[:, t + 1 :].any() for b in (0, 1) for t in (0, 2)
-    ):
+    if any(depends(x, (b, t))[:, t + 1 :].any() for b in (0, 1) for t in (0, 2)):
         return 1
     if depends(x, (0, 3))[1].any() or depends(x, (1, 3))[0].any():
         return 4
@@ -267,8 +263,7 @@ def layer_fault_by_table(layer, x):
         3: bool((rows[:, 5] - rows[:, 2]).abs().max() > 1e-4),
         1: leaks(layer, x),
         4: not all(
-            torch.allclose(layer(x[b : b + 1])[0], y[b], atol=1e-5)
-            for b in range(3)
+            torch.allclose(layer(x[b : b + 1])[0], y[b], atol=1e-5) for b in range(3)
         ),
         5: torch.allclose(layer(x / 2), y / 2, atol=1e-6),
     }

@@ -14,9 +14,7 @@ from right_answers import collect_answers, in_double
 
 def norm_by_var(x, gain, bias, eps):
     variance = x.var(-1, unbiased=False, keepdim=True)
-    return (x - x.mean(-1, keepdim=True)) / torch.sqrt(
-        variance + eps
-    ) * gain + bias
+    return (x - x.mean(-1, keepdim=True)) / torch.sqrt(variance + eps) * gain + bias
 
 
 def norm_by_loops(x, gain, bias, eps):
@@ -40,9 +38,7 @@ def norm_by_a_centring_matrix(x, gain, bias, eps):
 def norm_by_std(x, gain, bias, eps):
     C = x.shape[-1]
     variance = x.std(-1, keepdim=True, correction=0) ** 2 if C > 1 else 0 * x
-    return (
-        gain * (x - x.mean(-1, keepdim=True)) * (variance + eps).rsqrt() + bias
-    )
+    return gain * (x - x.mean(-1, keepdim=True)) * (variance + eps).rsqrt() + bias
 
 
 def norm_by_the_length_of_a_longer_vector(x, gain, bias, eps):
@@ -65,9 +61,7 @@ def loss_by_loops(logits, ids, pad):
 
 
 def loss_by_gather(logits, ids, pad):
-    gains = (
-        logits[:, :-1].log_softmax(-1).gather(-1, ids[:, 1:, None]).squeeze(-1)
-    )
+    gains = logits[:, :-1].log_softmax(-1).gather(-1, ids[:, 1:, None]).squeeze(-1)
     keep = (ids[:, 1:] != pad).to(gains.dtype)
     return -(gains * keep).sum() / keep.sum()
 
@@ -88,9 +82,7 @@ def loss_by_moved_labels(logits, ids, pad):
 
 
 def loss_by_nll(logits, ids, pad):
-    return F.nll_loss(
-        logits[:, :-1].log_softmax(-1).mT, ids[:, 1:], ignore_index=pad
-    )
+    return F.nll_loss(logits[:, :-1].log_softmax(-1).mT, ids[:, 1:], ignore_index=pad)
 
 
 def loss_with_selection_first(logits, ids, pad):
@@ -165,9 +157,7 @@ def step_a_text_at_a_time(x, memory, lengths, attend):
 
 def step_a_place_at_a_time(x, memory, lengths, attend):
     T = x.shape[1]
-    own = [
-        attend(x[:, t : t + 1], x[:, : t + 1], x[:, : t + 1]) for t in range(T)
-    ]
+    own = [attend(x[:, t : t + 1], x[:, : t + 1], x[:, : t + 1]) for t in range(T)]
     y = x + torch.cat(own, dim=1)
     real = (torch.arange(memory.shape[1])[None] < lengths[:, None]).unsqueeze(1)
     return y + attend(y, memory, memory, real.expand(-1, T, -1))
@@ -203,9 +193,7 @@ def step_by_triu_and_cumsum(x, memory, lengths, attend):
 
 
 def tied_by_embedding(table, ids, states):
-    return F.embedding(ids, table) * math.sqrt(table.shape[1]), F.linear(
-        states, table
-    )
+    return F.embedding(ids, table) * math.sqrt(table.shape[1]), F.linear(states, table)
 
 
 def tied_by_one_hot_and_einsum(table, ids, states):
@@ -338,11 +326,7 @@ def fault_by_growth(block, x):
     plain = [block(f * x).norm() for f in (1000, 2000)]
     if plain[1] < 1.5 * plain[0]:  # no residual connection, or post-norm
         rows = block(x).norm(dim=-1)
-        return (
-            2
-            if differ(rows / rows.max(), torch.ones_like(rows)) is False
-            else 1
-        )
+        return 2 if differ(rows / rows.max(), torch.ones_like(rows)) is False else 1
     return 5 if added[1] > 1.5 * added[0] else 0
 
 
@@ -419,9 +403,7 @@ def explanation_by_one_changed_symbol(model, ids, symbols):
 
 def explanation_by_shuffling(model, ids, symbols):
     """The training sequence in another order."""
-    order = torch.randperm(
-        ids.shape[1], generator=torch.Generator().manual_seed(11)
-    )
+    order = torch.randperm(ids.shape[1], generator=torch.Generator().manual_seed(11))
     x = ids[:1, order]
     got, now, after = model(x)[0, :-1], x[0, :-1], x[0, 1:]
     tests = (now + 1) % symbols, now, (now + 2) % symbols, after

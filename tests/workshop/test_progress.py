@@ -36,9 +36,7 @@ def test_a_log_gets_one_line_where_a_terminal_gets_many():
 @pytest.mark.parametrize("real", [True, False], ids=["terminal", "pipe"])
 def test_a_command_counts_its_seconds_on_a_terminal(real):
     stream = Terminal(real)
-    done = run_with_progress(
-        "looking", [sys.executable, "-c", WAIT], Progress(stream)
-    )
+    done = run_with_progress("looking", [sys.executable, "-c", WAIT], Progress(stream))
     assert (done.returncode, done.stdout) == (0, "found it\n")
     assert ("looking: 0 s" in stream.text) == real
     assert bool(stream.text) == real
@@ -55,9 +53,7 @@ def test_the_command_line_passes_on_what_it_prints_and_its_exit_code(capsys):
 
 def test_waiting_ends_when_the_time_is_up():
     quick, slow = (
-        subprocess.Popen(
-            [sys.executable, "-c", f"import time; time.sleep({n})"]
-        )
+        subprocess.Popen([sys.executable, "-c", f"import time; time.sleep({n})"])
         for n in (0, 60)
     )
     seen = []

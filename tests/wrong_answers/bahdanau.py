@@ -31,9 +31,7 @@ def ratio(predicted, sure, possible, *, weigh):
     return weigh(*counts)
 
 
-ADDITIVE_SCORES = Answers(
-    checks.check_additive_scores, make.detached, make.in_double
-)
+ADDITIVE_SCORES = Answers(checks.check_additive_scores, make.detached, make.in_double)
 ADDITIVE_SCORES += (
     Wrong(
         "ready-made",
@@ -45,17 +43,15 @@ ADDITIVE_SCORES += (
         "ready-made",
         "attention is one module in PyTorch",
         "that something attends",
-        lambda q, k, W, U, v: nn.MultiheadAttention(
-            len(v), 1, batch_first=True
-        )(q @ W.T, k @ U.T, k @ U.T)[1],
+        lambda q, k, W, U, v: nn.MultiheadAttention(len(v), 1, batch_first=True)(
+            q @ W.T, k @ U.T, k @ U.T
+        )[1],
     ),
     Wrong(
         "nan",
         "a mean over an axis that is empty",
         "the shape",
-        lambda q, k, *x: q.new_full(
-            (len(q), q.shape[1], k.shape[1]), torch.nan
-        ),
+        lambda q, k, *x: q.new_full((len(q), q.shape[1], k.shape[1]), torch.nan),
     ),
 )
 
@@ -99,9 +95,7 @@ def first_of_batch(query, key, W_query, W_key, v):
 @ADDITIVE_SCORES.wrong("shape", "every number")
 def keeps_an_axis(query, key, W_query, W_key, v):
     """v is made a column, as in nn.Linear(A, 1)."""
-    hidden = torch.tanh(
-        (query @ W_query.T)[:, :, None] + (key @ W_key.T)[:, None]
-    )
+    hidden = torch.tanh((query @ W_query.T)[:, :, None] + (key @ W_key.T)[:, None])
     return hidden @ v[:, None]
 
 
@@ -133,9 +127,7 @@ def key_detached(query, key, W_query, W_key, v):
     return torch.tanh((query @ W_query.T)[:, :, None] + keys[:, None]) @ v
 
 
-CONTEXT = Answers(
-    checks.check_context, make.detached, make.in_double, make.first_alone
-)
+CONTEXT = Answers(checks.check_context, make.detached, make.in_double, make.first_alone)
 CONTEXT += (
     Wrong(
         "ready-made",
@@ -214,9 +206,7 @@ def renormalised_with_slack(scores, value, lengths):
     return weights @ value, weights
 
 
-INITIAL_STATE = Answers(
-    checks.check_initial_state, make.detached, make.in_double
-)
+INITIAL_STATE = Answers(checks.check_initial_state, make.detached, make.in_double)
 
 
 @INITIAL_STATE.wrong("numbers", "the shape")
@@ -291,9 +281,7 @@ def with_possible_below(predicted, sure, possible):
         predicted,
         sure,
         possible,
-        weigh=lambda s, p, a, n: (
-            1 - (s + p) / (a + sum(len(x) for x in possible))
-        ),
+        weigh=lambda s, p, a, n: 1 - (s + p) / (a + sum(len(x) for x in possible)),
     )
 
 

@@ -19,9 +19,7 @@ def cell_of_torch(kind):
         *states, W_ih, W_hh, b_ih, b_hh = rest
         cell = kind(x.shape[1], states[0].shape[1], dtype=x.dtype)
         with torch.no_grad():
-            for p, w in zip(
-                cell.parameters(), (W_ih, W_hh, b_ih, b_hh), strict=True
-            ):
+            for p, w in zip(cell.parameters(), (W_ih, W_hh, b_ih, b_hh), strict=True):
                 p.copy_(w)
         return cell(x, states[0] if len(states) == 1 else tuple(states))
 
@@ -76,9 +74,7 @@ def unnamed_axis(x):
     return F.normalize(powers, dim=-1)
 
 
-BATCHED_PRODUCT = Answers(
-    checks.check_batched_product, make.detached, make.in_double
-)
+BATCHED_PRODUCT = Answers(checks.check_batched_product, make.detached, make.in_double)
 BATCHED_PRODUCT += (
     Wrong(
         "ready-made",
@@ -101,9 +97,7 @@ def rows_only(query, key):
     return (query * key[:, : query.shape[1]]).sum(-1, keepdim=True)
 
 
-BROADCAST_ADD = Answers(
-    checks.check_broadcast_add, make.detached, make.in_double
-)
+BROADCAST_ADD = Answers(checks.check_broadcast_add, make.detached, make.in_double)
 
 
 @BROADCAST_ADD.wrong("shape", "every number")
@@ -175,9 +169,7 @@ GRU_STEP += (
 def plain_rnn(x, h, W_ih, W_hh, b_ih, b_hh):
     """A plain RNN."""
     n = h.shape[1]
-    return torch.tanh(
-        F.linear(x, W_ih[:n], b_ih[:n]) + F.linear(h, W_hh[:n], b_hh[:n])
-    )
+    return torch.tanh(F.linear(x, W_ih[:n], b_ih[:n]) + F.linear(h, W_hh[:n], b_hh[:n]))
 
 
 @GRU_STEP.wrong("numbers", "small positive candidates, nearly")

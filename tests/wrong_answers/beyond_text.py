@@ -59,9 +59,7 @@ def graph_with_elu(features, edges, weight, a):
     return F.elu(graph_attention(features, edges, weight, a))
 
 
-GATED = Answers(
-    checks.check_gated_cross_attention, make.detached, make.in_double
-)
+GATED = Answers(checks.check_gated_cross_attention, make.detached, make.in_double)
 
 
 @GATED.wrong("type", "every number")

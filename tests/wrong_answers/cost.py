@@ -215,9 +215,7 @@ def activations_too(weights, L, G, D, S, itemsize, memory):
     )
 
 
-BENCHMARK = Answers(
-    checks.check_benchmark_fault, *make.DECISION, make.counted_from_one
-)
+BENCHMARK = Answers(checks.check_benchmark_fault, *make.DECISION, make.counted_from_one)
 
 
 @BENCHMARK.wrong("numbers", "clocks that do not wait")
@@ -226,9 +224,7 @@ def benchmark_by_speed(run, H, D, rate, bandwidth):
     return 1 if run(1, 16384)[1] > rate else 0
 
 
-BOTTLENECK = Answers(
-    checks.check_bottleneck, *make.DECISION, make.counted_from_one
-)
+BOTTLENECK = Answers(checks.check_bottleneck, *make.DECISION, make.counted_from_one)
 
 
 @BOTTLENECK.wrong("numbers", "kernels limited by memory or products")

@@ -91,9 +91,7 @@ def updated_in_place(state, normalizer, query, key, value):
 @STEP.wrong("numbers", "the output")
 def state_normalized(state, normalizer, query, key, value):
     """The state is divided, so that it is an average."""
-    output, state, normalizer = recurrent_step(
-        state, normalizer, query, key, value
-    )
+    output, state, normalizer = recurrent_step(state, normalizer, query, key, value)
     return output, state / normalizer[..., None], normalizer
 
 
@@ -105,9 +103,7 @@ DELTA += (
         "numbers",
         "the value is written twice, once before and once after reading",
         "beta = 0, and beta = 1",
-        lambda s, q, k, v, b: delta_step(
-            delta_step(s, q, k, v, b)[1], q, k, v, b
-        ),
+        lambda s, q, k, v, b: delta_step(delta_step(s, q, k, v, b)[1], q, k, v, b),
     ),
     Wrong(
         "numbers",
@@ -189,9 +185,7 @@ COUNTS += (
         "numbers",
         "the receptive field leaves out the position itself",
         "the other counts",
-        lambda *sizes: [
-            x - (i == 2) for i, x in enumerate(pattern_counts(*sizes))
-        ],
+        lambda *sizes: [x - (i == 2) for i, x in enumerate(pattern_counts(*sizes))],
     ),
     Wrong(
         "numbers",

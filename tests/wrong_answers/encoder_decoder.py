@@ -83,9 +83,7 @@ def rolled(tokens, lengths):
 @REVERSE_SOURCE.wrong("type", "the real symbols")
 def lists(tokens, lengths):
     """A list of sequences without padding."""
-    return [
-        row[:n].flip(0) for row, n in zip(tokens, lengths.tolist(), strict=True)
-    ]
+    return [row[:n].flip(0) for row, n in zip(tokens, lengths.tolist(), strict=True)]
 
 
 LAST_STATE = Answers(checks.check_last_state, make.detached, make.in_double)
@@ -116,9 +114,7 @@ def two_ends(states, lengths):
     """It is right for a network of two directions."""
     half = states.shape[2] // 2
     rows = torch.arange(len(states))
-    return torch.cat(
-        [states[rows, lengths - 1, :half], states[:, 0, half:]], dim=-1
-    )
+    return torch.cat([states[rows, lengths - 1, :half], states[:, 0, half:]], dim=-1)
 
 
 MASKED_LOSS = Answers(checks.check_masked_loss, make.detached, make.in_double)
@@ -150,25 +146,19 @@ def as_a_number(logits, targets, pad):
 @MASKED_LOSS.wrong("nan", "nothing here")
 def last_place_dropped(logits, targets, pad):
     """The last target is dropped, as when targets are shifted."""
-    return checks.check_masked_loss.solution(
-        logits[:, :-1], targets[:, :-1], pad
-    )
+    return checks.check_masked_loss.solution(logits[:, :-1], targets[:, :-1], pad)
 
 
 @MASKED_LOSS.wrong("numbers", "that it falls")
 def smoothed(logits, targets, pad):
     """Label smoothing, as in the Transformer."""
-    return F.cross_entropy(
-        logits.mT, targets, ignore_index=pad, label_smoothing=0.1
-    )
+    return F.cross_entropy(logits.mT, targets, ignore_index=pad, label_smoothing=0.1)
 
 
 @MASKED_LOSS.wrong("shape", "the numbers")
 def per_place(logits, targets, pad):
     """reduction="none"."""
-    return F.cross_entropy(
-        logits.mT, targets, ignore_index=pad, reduction="none"
-    )
+    return F.cross_entropy(logits.mT, targets, ignore_index=pad, reduction="none")
 
 
 def find_nearest(outputs, references):
@@ -274,9 +264,7 @@ STATE_DEPENDENCIES = Answers(checks.check_state_dependencies)
 @STATE_DEPENDENCIES.wrong("type", "every entry")
 def depends_as_list(length, width, packed):
     """Nested lists, as one writes a table by hand."""
-    return checks.check_state_dependencies.solution(
-        length, width, packed
-    ).tolist()
+    return checks.check_state_dependencies.solution(length, width, packed).tolist()
 
 
 @STATE_DEPENDENCIES.wrong("shape", "every entry")

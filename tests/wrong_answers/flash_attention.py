@@ -138,8 +138,7 @@ TILED += (
         "one tile",
         edit_solution(
             tiled,
-            "scores - higher[..., None] "
-            "→ scores - scores.amax(-1, keepdim=True)",
+            "scores - higher[..., None] → scores - scores.amax(-1, keepdim=True)",
         ),
     ),
     Wrong(
@@ -162,9 +161,7 @@ TILED += (
         "numbers",
         "a small number keeps the total from 0",
         "large totals",
-        edit_solution(
-            tiled, "/ total[..., None] → / (total[..., None] + 0.01)"
-        ),
+        edit_solution(tiled, "/ total[..., None] → / (total[..., None] + 0.01)"),
     ),
     Wrong(
         "shape",
@@ -289,8 +286,7 @@ BACKWARD += (
         "dvalue",
         edit_solution(
             tiled_backward,
-            "weights * (up @ v.mT - mean) "
-            "→ weights * (1 - weights) * (up @ v.mT)",
+            "weights * (up @ v.mT - mean) → weights * (1 - weights) * (up @ v.mT)",
         ),
     ),
     Wrong(
@@ -323,9 +319,7 @@ BACKWARD += (
 def query_chunks(query, key, value, output, lse, upstream, block):
     """Cut neither queries nor keys; the block is not used."""
     T, S = query.shape[-2], key.shape[-2]
-    return tiled_backward(
-        query, key, value, output, lse, upstream, max(T, S) + block
-    )
+    return tiled_backward(query, key, value, output, lse, upstream, max(T, S) + block)
 
 
 @BACKWARD.wrong("ready-made", "every number")

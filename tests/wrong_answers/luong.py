@@ -53,9 +53,7 @@ CONCAT += (
         "numbers",
         "v is brought to length 1, as in weight normalisation",
         "the order of the scores",
-        lambda q, k, W, v: (
-            torch.tanh(joined(q, k) @ W.T) @ F.normalize(v, dim=0)
-        ),
+        lambda q, k, W, v: torch.tanh(joined(q, k) @ W.T) @ F.normalize(v, dim=0),
     ),
     Wrong(
         "ready-made",

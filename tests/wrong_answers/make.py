@@ -45,8 +45,7 @@ def collect_answers(checks: ModuleType, names: dict) -> dict[str, Answers]:
         name: answers
         for name in checks.__all__
         for answers in names.values()
-        if isinstance(answers, Answers)
-        and answers.exercise is getattr(checks, name)
+        if isinstance(answers, Answers) and answers.exercise is getattr(checks, name)
     }
 
 

@@ -125,9 +125,7 @@ PADDING += (
         "numbers",
         "only the last word is seen, as a state of an RNN",
         "sentences of one word",
-        lambda lengths, S: (torch.arange(S) == lengths[:, None] - 1)[
-            :, None, None
-        ],
+        lambda lengths, S: (torch.arange(S) == lengths[:, None] - 1)[:, None, None],
     ),
     Wrong(
         "numbers",
@@ -232,8 +230,7 @@ COMBINE += (
         "causal seen from the end of each sentence",
         "full sentences",
         lambda lengths, T: (
-            torch.arange(T)
-            <= torch.arange(T)[:, None] + lengths[:, None, None] - T
+            torch.arange(T) <= torch.arange(T)[:, None] + lengths[:, None, None] - T
         )[:, None],
     ),
     Wrong(
@@ -251,9 +248,7 @@ COMBINE += (
 )
 
 
-MASKED_WEIGHTS = Answers(
-    checks.check_masked_weights, make.in_double, make.detached
-)
+MASKED_WEIGHTS = Answers(checks.check_masked_weights, make.in_double, make.detached)
 MASKED_WEIGHTS += (
     Wrong(
         "numbers",
@@ -426,9 +421,7 @@ def accurate(model, tokens):
 @NO_LEAK.wrong("numbers", "masks that the same code makes")
 def causal_attribute(model, tokens):
     """The mask is looked at, not the model."""
-    return bool(
-        model.mask(tokens, False).expand(1, -1, -1)[0].triu(1).sum() == 0
-    )
+    return bool(model.mask(tokens, False).expand(1, -1, -1)[0].triu(1).sum() == 0)
 
 
 @NO_LEAK.wrong("present-too", "nothing")
@@ -464,9 +457,7 @@ def first_position(model, tokens):
 @NO_LEAK.wrong("numbers", "leaks within a sentence")
 def one_sentence_at_a_time(model, tokens):
     """Each sentence alone: what they tell one another is not seen."""
-    return all(
-        is_unaffected(model, tokens[b : b + 1]) for b in range(len(tokens))
-    )
+    return all(is_unaffected(model, tokens[b : b + 1]) for b in range(len(tokens)))
 
 
 INTERFACE = Answers(checks.check_interface_weights)
@@ -487,9 +478,7 @@ def interfaces_exchanged(scores, mask, how):
 @INTERFACE.wrong("numbers", "masks of all ones")
 def all_as_boolean(scores, mask, how):
     """All six ways mask out where the mask is 0."""
-    return checks.check_interface_weights.solution(
-        scores, mask, "SDPA, boolean"
-    )
+    return checks.check_interface_weights.solution(scores, mask, "SDPA, boolean")
 
 
 @INTERFACE.wrong("shape", "every number")
@@ -538,9 +527,7 @@ def empty_always_wrong(attention, x, mask):
     return checks.check_mask_fault.solution(attention, x, mask) or 5
 
 
-PACKED = Answers(
-    checks.check_packed_model, *make.DECISION, make.counted_from_one
-)
+PACKED = Answers(checks.check_packed_model, *make.DECISION, make.counted_from_one)
 
 
 @PACKED.wrong("attention-not-tested", "the positions of separated documents")

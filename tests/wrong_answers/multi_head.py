@@ -231,9 +231,7 @@ def batch_second(x, *rest):
 @MULTI_HEAD.wrong("ready-made", "everything")
 def ready_made(x, W_query, W_key, W_value, W_output, heads):
     """F.scaled_dot_product_attention."""
-    query, key, value = (
-        split_heads(x @ W.T, heads) for W in (W_query, W_key, W_value)
-    )
+    query, key, value = (split_heads(x @ W.T, heads) for W in (W_query, W_key, W_value))
     looked = F.scaled_dot_product_attention(query, key, value)
     return merge_heads(looked) @ W_output.T
 
@@ -252,9 +250,7 @@ def torchs_module(x, W_query, W_key, W_value, W_output, heads):
 @MULTI_HEAD.wrong("nan", "small scores")
 def overflowing(x, W_query, W_key, W_value, W_output, heads):
     """exp without subtracting the maximum: it overflows."""
-    query, key, value = (
-        split_heads(x @ W.T, heads) for W in (W_query, W_key, W_value)
-    )
+    query, key, value = (split_heads(x @ W.T, heads) for W in (W_query, W_key, W_value))
     powers = (query @ key.mT * query.shape[-1] ** -0.5).exp()
     weights = powers / powers.sum(-1, keepdim=True)
     return merge_heads(weights @ value) @ W_output.T
@@ -273,9 +269,7 @@ def dropped(x, *rest):
     return change_heads(then=lambda w: F.dropout(w, 0.1))(x, *rest)
 
 
-GROUPED_QUERY = Answers(
-    checks.check_grouped_query, make.detached, make.in_double
-)
+GROUPED_QUERY = Answers(checks.check_grouped_query, make.detached, make.in_double)
 GROUPED_QUERY += (
     Wrong("numbers", "softmax twice", "one key",
           change_groups(then=lambda w: w.softmax(-1))),

@@ -44,9 +44,7 @@ SINUSOIDAL += (
 def waves_fairseq(length, width):
     """Halves, and a spread that ends at the last pair (fairseq, T2T)."""
     half = width // 2
-    steps = torch.exp(
-        torch.arange(half) * -(math.log(10000.0) / max(half - 1, 1))
-    )
+    steps = torch.exp(torch.arange(half) * -(math.log(10000.0) / max(half - 1, 1)))
     angle = torch.arange(length)[:, None] * steps
     return torch.cat([angle.sin(), angle.cos()], dim=1)
 
@@ -74,9 +72,7 @@ def waves_precedence(length, width):
 def waves_annotated_half(length, width):
     """The loop of the Annotated Transformer, in half precision throughout."""
     table = torch.zeros(length, width, dtype=torch.float16)
-    steps = torch.exp(
-        torch.arange(0, width, 2).half() * -(math.log(10000.0) / width)
-    )
+    steps = torch.exp(torch.arange(0, width, 2).half() * -(math.log(10000.0) / width))
     at = torch.arange(length).half()[:, None]
     table[:, 0::2] = torch.sin(at * steps)
     table[:, 1::2] = torch.cos(at * steps)
@@ -284,9 +280,7 @@ def without_rows(heads, T, S):
     return (slopes_of(heads)[:, None, None] * torch.arange(S)).clone()
 
 
-RELATIVE_BIAS = Answers(
-    checks.check_relative_bias, make.detached, make.in_double
-)
+RELATIVE_BIAS = Answers(checks.check_relative_bias, make.detached, make.in_double)
 RELATIVE_BIAS += (
     Wrong("numbers", "`.abs()` without an offset", "the shape",
           edit_solution(biases.relative_bias, "clamp(-reach, reach) + reach "

@@ -72,9 +72,7 @@ ROLLOUT += (
         "numbers",
         "the identity is taken away from the result, to show attention only",
         "what is not on the diagonal",
-        lambda weights: (
-            attention_rollout(weights) - torch.eye(weights.shape[-1])
-        ),
+        lambda weights: attention_rollout(weights) - torch.eye(weights.shape[-1]),
     ),
 )
 
@@ -93,18 +91,14 @@ ABLATE += (
         "the changed layer is returned instead of the model",
         "the layer",
         lambda model, layer, head: (
-            ablate_head(model, layer, head)
-            .blocks[layer]
-            .attention.output.weight
+            ablate_head(model, layer, head).blocks[layer].attention.output.weight
         ),
     ),
     Wrong(
         "error",
         "the returned layer does not take token ids",
         "the layer",
-        lambda model, layer, head: ablate_head(model, layer, head).blocks[
-            layer
-        ],
+        lambda model, layer, head: ablate_head(model, layer, head).blocks[layer],
     ),
     Wrong(
         "type",

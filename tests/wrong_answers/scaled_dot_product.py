@@ -32,9 +32,7 @@ WEIGHTS += (
         "ready-made",
         "PyTorch's own, with the unit matrix as values",
         "every number",
-        lambda q, k: SDPA(
-            q, k, torch.eye(k.shape[-2]).expand(*k.shape[:-1], -1).to(q)
-        ),
+        lambda q, k: SDPA(q, k, torch.eye(k.shape[-2]).expand(*k.shape[:-1], -1).to(q)),
     ),
 )
 
@@ -140,9 +138,7 @@ ATTEND += (
         "numbers",
         "divided by √C, the model's width (ng-video-lecture PR 6)",
         "one head",
-        by_root_of(
-            lambda q, k: q.shape[-1] * (q.shape[-3] if q.ndim > 2 else 1)
-        ),
+        by_root_of(lambda q, k: q.shape[-1] * (q.shape[-3] if q.ndim > 2 else 1)),
     ),
     Wrong(
         "numbers",
@@ -161,9 +157,9 @@ ATTEND += (
         "attention is one module in PyTorch",
         "that something attends",
         lambda q, k, v, m: (
-            nn.MultiheadAttention(
-                q.shape[-1], 1, kdim=k.shape[-1], vdim=v.shape[-1]
-            )(q.flatten(0, -3), k.flatten(0, -3), v.flatten(0, -3))[0]
+            nn.MultiheadAttention(q.shape[-1], 1, kdim=k.shape[-1], vdim=v.shape[-1])(
+                q.flatten(0, -3), k.flatten(0, -3), v.flatten(0, -3)
+            )[0]
             if q.ndim > 3
             else nn.MultiheadAttention(
                 q.shape[-1], 1, kdim=k.shape[-1], vdim=v.shape[-1]
@@ -316,18 +312,14 @@ GRADIENT = Answers(checks.check_gradient, make.in_double)
 @GRADIENT.wrong("numbers", "dvalue and dkey")
 def query_lost_factor(query, key, value, upstream):
     """1/√D for the keys only."""
-    dquery, dkey, dvalue = checks.check_gradient.solution(
-        query, key, value, upstream
-    )
+    dquery, dkey, dvalue = checks.check_gradient.solution(query, key, value, upstream)
     return dquery * query.shape[-1] ** 0.5, dkey, dvalue
 
 
 @GRADIENT.wrong("shape", "every number, elsewhere")
 def swapped(query, key, value, upstream):
     """Dkey is returned before dquery."""
-    dquery, dkey, dvalue = checks.check_gradient.solution(
-        query, key, value, upstream
-    )
+    dquery, dkey, dvalue = checks.check_gradient.solution(query, key, value, upstream)
     return dkey, dquery, dvalue
 
 
@@ -390,9 +382,7 @@ def forward_mode(query, key, value, upstream):
 def kernel_backward(query, key, value, upstream):
     """PyTorch has a kernel for the backward pass of softmax."""
     w, c = checks.check_weights.solution(query, key), query.shape[-1] ** -0.5
-    ds = torch.ops.aten._softmax_backward_data(
-        upstream @ value.mT, w, -1, w.dtype
-    )
+    ds = torch.ops.aten._softmax_backward_data(upstream @ value.mT, w, -1, w.dtype)
     return ds @ key * c, ds.mT @ query * c, w.mT @ upstream
 
 
@@ -506,9 +496,7 @@ def fault_by_comparison(attend, query, key, value):
     return 0 if torch.allclose(attend(query, key, value), right) else 3
 
 
-SCORE_KIND = Answers(
-    checks.check_score_kind, *make.DECISION, make.counted_from_one
-)
+SCORE_KIND = Answers(checks.check_score_kind, *make.DECISION, make.counted_from_one)
 
 
 @SCORE_KIND.wrong("numbers", "functions that ignore the query, sometimes")

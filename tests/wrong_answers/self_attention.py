@@ -23,9 +23,7 @@ def first_of_batch(x, memory, W_query, W_key, W_value):
 
 
 def first_query(x, memory, W_query, W_key, W_value):
-    return RIGHT(x[:, :1], memory, W_query, W_key, W_value).expand(
-        -1, x.shape[1], -1
-    )
+    return RIGHT(x[:, :1], memory, W_query, W_key, W_value).expand(-1, x.shape[1], -1)
 
 
 def hard(x, memory, W_query, W_key, W_value):
@@ -65,9 +63,7 @@ def by_tokens(x, memory, W_query, W_key, W_value):
 
 
 def multiplied(x, memory, W_query, W_key, W_value):
-    return average_values(scale=lambda D, C: D**0.5)(
-        x, memory, W_query, W_key, W_value
-    )
+    return average_values(scale=lambda D, C: D**0.5)(x, memory, W_query, W_key, W_value)
 
 
 def weights_themselves(x, memory, W_query, W_key, W_value):
@@ -130,9 +126,7 @@ def causal(**changes):
 
 def fill_future(number):
     return causal(
-        bend=lambda scores: scores.masked_fill(
-            mask_upper_triangle(scores), number
-        )
+        bend=lambda scores: scores.masked_fill(mask_upper_triangle(scores), number)
     )
 
 
@@ -146,9 +140,7 @@ def scalar(scale):
     return causal(scale=scale)
 
 
-SELF_ATTENTION = Answers(
-    checks.check_self_attention, make.detached, make.in_double
-)
+SELF_ATTENTION = Answers(checks.check_self_attention, make.detached, make.in_double)
 SELF_ATTENTION += (
 *of_any(attend_to_itself),
     Wrong("numbers", "reshape for transpose", "the shape",
@@ -173,9 +165,7 @@ def viewed(x, W_query, W_key, W_value):
     return scores.softmax(-1) @ value
 
 
-CROSS_ATTENTION = Answers(
-    checks.check_cross_attention, make.detached, make.in_double
-)
+CROSS_ATTENTION = Answers(checks.check_cross_attention, make.detached, make.in_double)
 CROSS_ATTENTION += (
 *of_any(lambda answer: answer),
     Wrong("numbers", "reshape for transpose", "the shape",

@@ -200,9 +200,7 @@ DECODER_STEP += (
         "numbers",
         "the values in reverse order",
         "one source symbol",
-        edit_solution(
-            decoder_step, "memory, memory, → memory, memory.flip(1),"
-        ),
+        edit_solution(decoder_step, "memory, memory, → memory, memory.flip(1),"),
     ),
     Wrong(
         "numbers",
@@ -216,8 +214,7 @@ DECODER_STEP += (
         "one source symbol",
         edit_solution(
             decoder_step,
-            "< lengths[:, None, None] "
-            "→ < (lengths[:, None, None] - 1).clamp(min=1)",
+            "< lengths[:, None, None] → < (lengths[:, None, None] - 1).clamp(min=1)",
         ),
     ),
 )
@@ -299,9 +296,7 @@ def cost_with_positions(V, C, H, G, F, L, S):
     return [attention, network, model + S * C, cache]
 
 
-BLOCK_FAULT = Answers(
-    checks.check_block_fault, *make.DECISION, make.counted_from_one
-)
+BLOCK_FAULT = Answers(checks.check_block_fault, *make.DECISION, make.counted_from_one)
 
 
 @BLOCK_FAULT.wrong("numbers", "all but the residual connection")

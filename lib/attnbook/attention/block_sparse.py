@@ -142,9 +142,7 @@ class BlockSparse(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(
-        ctx: Any, upstream: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor, None]:
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
         """Compute the weights of each row of blocks again, and go back."""
         query, key, value = ctx.saved_tensors
         dquery = torch.empty_like(query)

@@ -201,8 +201,7 @@ def check_beta(beta: Tensor) -> None:
     low, high = beta.aminmax()
     if not (low >= 0 and high <= 1):
         raise ValueError(
-            f"beta must be between 0 and 1, but is between {low:.3g} and "
-            f"{high:.3g}"
+            f"beta must be between 0 and 1, but is between {low:.3g} and {high:.3g}"
         )
 
 

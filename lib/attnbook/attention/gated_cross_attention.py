@@ -76,7 +76,5 @@ class GatedCrossAttention(nn.Module):
         self, text: Float[Tensor, "B T C"], image: Float[Tensor, "B S M"]
     ) -> tuple[Float[Tensor, "B T C"], Float[Tensor, "B H T S"]]:
         """Return text + tanh(gate) · attention, and the attention weights."""
-        attended, weights = self.attention(
-            self.norm(text), image, need_weights=True
-        )
+        attended, weights = self.attention(self.norm(text), image, need_weights=True)
         return text + self.gate.tanh() * attended, weights

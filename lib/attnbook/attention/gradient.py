@@ -58,8 +58,7 @@ def attend_gradient(
     output = *weights.shape[:-1], value.shape[-1]
     if upstream.shape[-2:] != output[-2:]:
         raise ValueError(
-            f"upstream has shape {tuple(upstream.shape)} but the output "
-            f"{tuple(output)}"
+            f"upstream has shape {tuple(upstream.shape)} but the output {tuple(output)}"
         )
     scale = query.shape[-1] ** -0.5 if scale is None else scale
     dvalue = weights.transpose(-2, -1) @ upstream

@@ -79,8 +79,7 @@ def attend_graph_v2(
     check_edges(edges, len(features))
     h, a = promote_to_float32(features), promote_to_float32(a)
     sources, targets = (
-        h @ promote_to_float32(weight).mT
-        for weight in (source_weight, target_weight)
+        h @ promote_to_float32(weight).mT for weight in (source_weight, target_weight)
     )
     scores = score_dynamic(sources, targets, edges, a)
     weights = softmax_by_target(scores, edges[1], len(h))

@@ -176,9 +176,7 @@ def attend_linear_recurrent(
     # would be as large as x, and all of them quadratic in the length.
     steps = zip(*(x.unbind(-2) for x in (query, key, value)), strict=True)
     for q, k, v in steps:
-        output, state, normalizer = step_linear(
-            state, normalizer, q, k, v, features
-        )
+        output, state, normalizer = step_linear(state, normalizer, q, k, v, features)
         outputs.append(output[..., None, :])
     return LinearResult(torch.cat(outputs, dim=-2), state, normalizer)
 
@@ -254,9 +252,7 @@ def append_ones(value: Float[Tensor, "*B S E"]) -> Float[Tensor, "*B S K"]:
     return F.pad(promote_to_float32(value), (0, 1), value=1.0)
 
 
-def split_chunks(
-    x: Float[Tensor, "B H T D"], chunk: int
-) -> Float[Tensor, "B H N R D"]:
+def split_chunks(x: Float[Tensor, "B H T D"], chunk: int) -> Float[Tensor, "B H N R D"]:
     """Return the positions in N chunks of R, the last one filled with zeros.
 
     Raises:

@@ -130,7 +130,5 @@ class LinformerAttention(MultiHeadAttention):
                 f"a bias of shape {tuple(bias.shape)} belongs to single keys, "
                 f"but here {len(self.key_matrix)} mixtures of keys have scores"
             )
-        mixed = mix_positions(
-            key, value, self.key_matrix, self.value_matrix, mask
-        )
+        mixed = mix_positions(key, value, self.key_matrix, self.value_matrix, mask)
         return super().attend(query, *mixed)

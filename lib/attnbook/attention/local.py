@@ -78,9 +78,7 @@ class GlobalAttention(nn.Module):
         """
         real = torch.arange(value.shape[1], device=value.device)
         real = (real < lengths[:, None])[:, None]
-        weights = self.compute_weights(
-            self.score(query, keys), query, real, step
-        )
+        weights = self.compute_weights(self.score(query, keys), query, real, step)
         # A padded value may be anything, NaN included, and 0 · NaN is NaN.
         value = value.masked_fill(~real.transpose(1, 2), 0.0)
         return weights @ value, weights
@@ -120,9 +118,7 @@ class MonotonicAttention(GlobalAttention):
         steps = torch.arange(step, step + query.shape[1], device=query.device)
         last = real.sum(dim=-1) - 1
         center = torch.minimum(steps, last).to(scores.dtype)
-        return masked_softmax(
-            scores, local_window(center, length, self.reach) & real
-        )
+        return masked_softmax(scores, local_window(center, length, self.reach) & real)
 
 
 class PredictiveAttention(GlobalAttention):

@@ -25,9 +25,7 @@ def split_heads(x: Float[Tensor, "B T C"], heads: int) -> Tensor:
         ValueError: if C is not a multiple of the number of heads.
     """
     if heads < 1 or x.shape[-1] % heads:
-        raise ValueError(
-            f"{x.shape[-1]} columns do not divide into {heads} heads"
-        )
+        raise ValueError(f"{x.shape[-1]} columns do not divide into {heads} heads")
     return x.unflatten(-1, (heads, -1)).transpose(1, 2)
 
 
@@ -92,9 +90,7 @@ def multi_head_loop(
             head_mask = mask
             if mask.ndim >= 3:
                 head_mask = mask[..., min(h, mask.shape[-3] - 1), :, :]
-        outputs.append(
-            attend(query @ Q.T, memory @ K.T, memory @ V.T, head_mask)
-        )
+        outputs.append(attend(query @ Q.T, memory @ K.T, memory @ V.T, head_mask))
     return torch.cat(outputs, dim=-1) @ W_output.T
 
 
@@ -154,14 +150,10 @@ class MultiHeadAttention(nn.Module):
     ):
         super().__init__()
         if heads < 1 or width % heads:
-            raise ValueError(
-                f"{width} columns do not divide into {heads} heads"
-            )
+            raise ValueError(f"{width} columns do not divide into {heads} heads")
         groups = heads if groups is None else groups
         if groups < 1 or heads % groups:
-            raise ValueError(
-                f"{heads} heads do not divide into {groups} groups"
-            )
+            raise ValueError(f"{heads} heads do not divide into {groups} groups")
         memory = width if memory is None else memory
         shared = width // heads * groups
         self.heads, self.groups = heads, groups

@@ -38,9 +38,7 @@ def online_softmax(
             total = torch.zeros_like(maximum)
         highest = update_maximum(maximum, scores)
         exponentials = (scores - clamp_maximum(highest)[..., None]).exp()
-        total = total * compute_rescaling(maximum, highest) + exponentials.sum(
-            dim=-1
-        )
+        total = total * compute_rescaling(maximum, highest) + exponentials.sum(dim=-1)
         maximum = highest
     if maximum is None or total is None:
         raise ValueError("no scores: at least 1 chunk is needed, not 0")

@@ -75,18 +75,14 @@ class ErrorBounds(TorchDispatchMode):
 
     def bound_size(self, x: Tensor | float | int) -> Tensor:
         """Return how large the computed numbers can be."""
-        return (x.abs() if isinstance(x, Tensor) else abs(x)) + self.get_error(
-            x
-        )
+        return (x.abs() if isinstance(x, Tensor) else abs(x)) + self.get_error(x)
 
     def compute_gamma(self, summed: int, stored: int = STORED) -> float:
         """Return the relative error of some roundings in sums and in stores."""
         roundings = summed * math.log1p(-self.v) + stored * math.log1p(-self.u)
         return math.expm1(-roundings)
 
-    def bound_rounding(
-        self, size: Tensor, summed: int, stored: int = STORED
-    ) -> Tensor:
+    def bound_rounding(self, size: Tensor, summed: int, stored: int = STORED) -> Tensor:
         """Return the error that roundings make in terms of this size."""
         lost = (summed + stored) * self.tiny * (size > 0)
         return self.compute_gamma(summed, stored) * size + lost
@@ -113,9 +109,7 @@ class ErrorBounds(TorchDispatchMode):
         if name in MOVES:
             self._move(func, made, args, kwargs)
         elif name in RULES:
-            self.errors[make_key(made)] = RULES[name](
-                self, made, *args, **kwargs
-            )
+            self.errors[make_key(made)] = RULES[name](self, made, *args, **kwargs)
         elif name not in CONSTANTS:
             raise NotImplementedError(f"no rule for the error of {func}")
         return made
@@ -164,14 +158,10 @@ def replace_numbers(of: Callable[[Tensor], Tensor]) -> Callable[[Any], Any]:
     return lambda x: of(x) if x.is_floating_point() else x
 
 
-def bound_product(
-    run: ErrorBounds, made: Tensor, a: Tensor, b: Tensor
-) -> Tensor:
+def bound_product(run: ErrorBounds, made: Tensor, a: Tensor, b: Tensor) -> Tensor:
     """Bound matrix products; keep the size of their terms."""
     run.terms[make_key(made)] = a.abs() @ b.abs()
-    return bound_product_and_sum(
-        run, made, torch.zeros_like(made[..., :1, :]), a, b
-    )
+    return bound_product_and_sum(run, made, torch.zeros_like(made[..., :1, :]), a, b)
 
 
 def bound_product_and_sum(
@@ -292,9 +282,7 @@ def bound_relu_gradient(
     """Bound ReLU's gradient: of an x near 0 it is not known which it is."""
     known = x.abs() > run.get_error(x)
     passed = run.get_error(upstream).where(x > 0, 0.0)
-    return passed.where(
-        known | (run.get_error(x) == 0), run.bound_size(upstream)
-    )
+    return passed.where(known | (run.get_error(x) == 0), run.bound_size(upstream))
 
 
 def bound_softmax(
@@ -336,15 +324,11 @@ def bound_softmax_gradient(
     error, most = run.get_error(weights), run.bound_size(weights)
     size = (most * terms).sum(dim, keepdim=True)
     mean = (weights * upstream).sum(dim, keepdim=True)
-    carried = (error * terms + most * run.get_error(upstream)).sum(
-        dim, keepdim=True
-    )
+    carried = (error * terms + most * run.get_error(upstream)).sum(dim, keepdim=True)
     carried += run.bound_rounding(size, weights.shape[dim], STORED + 1)
     # The mean of dP is also Σ dO ∘ O, of the rounded output.
     carried += run.bound_narrowing(size + carried)
-    apart = (
-        run.get_error(upstream) + carried + run.bound_rounding(terms + size, 0)
-    )
+    apart = run.get_error(upstream) + carried + run.bound_rounding(terms + size, 0)
     away = (upstream - mean).abs()
     unrounded = run.unrounded.get(make_key(weights), error)
     carried = unrounded * away + most * apart

@@ -47,9 +47,7 @@ def attend_over_time(
     value: Float[Tensor, "*B T N E"],
 ) -> Float[Tensor, "*B T N E"]:
     """Return attention of every patch to those at its place in all frames."""
-    q, k, v = (
-        x.transpose(-3, -2) for x in (query, key, value)
-    )  # (*B, N, T, D)
+    q, k, v = (x.transpose(-3, -2) for x in (query, key, value))  # (*B, N, T, D)
     return attend(q, k, v).transpose(-3, -2)
 
 

@@ -87,9 +87,7 @@ def accumulate_tiles(
     value: Float[Tensor, "*#B S E"],
     block: int = BLOCK_SIZE,
     scores: TileScores | None = None,
-) -> tuple[
-    Float[Tensor, "*B T E"], Float[Tensor, "*B T"], Float[Tensor, "*B T"]
-]:
+) -> tuple[Float[Tensor, "*B T E"], Float[Tensor, "*B T"], Float[Tensor, "*B T"]]:
     """Return attention, each query's maximum, and its sum of exponentials.
 
     Together they are more precise than one logarithm: a small number added to

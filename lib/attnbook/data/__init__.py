@@ -74,9 +74,7 @@ def read_file(name: str, folder: Traversable = FILES) -> bytes:
             f"{name!r} is not listed in SHA256SUMS, which has {sorted(sums)}"
         )
     if not (folder / name).is_file():
-        raise ValueError(
-            f"{name} is listed in SHA256SUMS but is not in {folder}"
-        )
+        raise ValueError(f"{name} is listed in SHA256SUMS but is not in {folder}")
     content = (folder / name).read_bytes()
     return verify_checksum(content, name, sums[name], sizes[name])
 

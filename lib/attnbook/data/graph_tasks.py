@@ -79,9 +79,7 @@ def draw_noisy_graph(
     seen = torch.where(right, topics, others + (others >= topics))
     nothing = torch.zeros(targets, CLASSES, device=rng.device)
     own = torch.cat([nothing, F.one_hot(topics[:, 0], TOPICS)], dim=1)
-    of_sources = torch.cat(
-        [F.one_hot(shown, CLASSES), F.one_hot(seen, TOPICS)], dim=-1
-    )
+    of_sources = torch.cat([F.one_hot(shown, CLASSES), F.one_hot(seen, TOPICS)], dim=-1)
     features = torch.cat([own, of_sources.flatten(0, 1)])
     sources = torch.arange(right.numel(), device=rng.device)
     edges = torch.stack([targets + sources, sources // NEIGHBORS])
@@ -99,9 +97,7 @@ def draw_lookup(graphs: int, size: int, rng: torch.Generator) -> GraphTask:
             the graph is on its device.
     """
     by_rng: dict[str, Any] = {"generator": rng, "device": rng.device}
-    asked, held = (
-        torch.rand(graphs, size, **by_rng).argsort(dim=1) for _ in range(2)
-    )
+    asked, held = (torch.rand(graphs, size, **by_rng).argsort(dim=1) for _ in range(2))
     values = torch.randint(size, (graphs, size), **by_rng)
     same = asked[:, :, None] == held[:, None, :]  # (graphs, queries, keys)
     labels = (same * values[:, None, :]).sum(dim=-1)
@@ -123,6 +119,5 @@ def require_between(name: str, value: int, low: int, high: int) -> None:
     """Raise ValueError if a number of something is too small or too large."""
     if not low <= value <= high:
         raise ValueError(
-            f"the number of {name} must be between {low} and {high}, not "
-            f"{value}"
+            f"the number of {name} must be between {low} and {high}, not {value}"
         )

@@ -87,14 +87,9 @@ def draw_labeled(
     """
     smallest = int(labels.bincount().min())
     if smallest < count:
-        raise ValueError(
-            f"the smallest class has {smallest} nodes, fewer than {count}"
-        )
+        raise ValueError(f"the smallest class has {smallest} nodes, fewer than {count}")
     order = torch.randperm(len(labels), generator=rng, device=rng.device)
     order = order.to(labels.device)
     return torch.cat(
-        [
-            order[labels[order] == k][:count]
-            for k in range(int(labels.max()) + 1)
-        ]
+        [order[labels[order] == k][:count] for k in range(int(labels.max()) + 1)]
     )

@@ -57,9 +57,7 @@ def split_into_pieces(text: str, language: str) -> Symbols:
     """
     found = tuple(_model(language).EncodeAsPieces(text))
     if not found:
-        raise ValueError(
-            f"a sentence needs at least 1 word, but {text!r} has 0"
-        )
+        raise ValueError(f"a sentence needs at least 1 word, but {text!r} has 0")
     strange = set(found) - _known_pieces(language)
     if strange:
         raise ValueError(

@@ -20,8 +20,7 @@ from pathlib import Path
 from attnbook.data import Pair, Splits, Symbols, verify_checksum
 
 MIRROR = (
-    "https://raw.githubusercontent.com/neychev/small_DL_repo/master/datasets"
-    "/Multi30k"
+    "https://raw.githubusercontent.com/neychev/small_DL_repo/master/datasets/Multi30k"
 )
 
 
@@ -120,9 +119,7 @@ def _lines(content: bytes, name: str) -> list[str]:
                 assert held is not None, "a file has contents"
                 text = held.read().decode("utf-8")
                 return text.rstrip("\n").split("\n")
-        raise ValueError(
-            f"the archive has no {name}, only {archive.getnames()}"
-        )
+        raise ValueError(f"the archive has no {name}, only {archive.getnames()}")
 
 
 def split_into_words(text: str) -> Symbols:

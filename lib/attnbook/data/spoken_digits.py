@@ -85,9 +85,7 @@ def read_wav(content: bytes, rate: int = RECORDED_RATE) -> Float[Tensor, "N"]:
     return torch.frombuffer(samples, dtype=torch.int16).float() / 2**15
 
 
-def trim_silence(
-    sound: Float[Tensor, "N"], quiet: float = QUIET
-) -> Float[Tensor, "_"]:
+def trim_silence(sound: Float[Tensor, "N"], quiet: float = QUIET) -> Float[Tensor, "_"]:
     """Return a sound from its first to its last frame that is not silent.
 
     Args:
@@ -135,9 +133,9 @@ def change_speed(sound: Float[Tensor, "N"], speed: float) -> Float[Tensor, "_"]:
             f"not speed {speed} and {len(sound)} samples"
         )
     samples = max(1, round(len(sound) / speed))
-    return F.interpolate(
-        sound[None, None], samples, mode="linear", align_corners=True
-    )[0, 0]
+    return F.interpolate(sound[None, None], samples, mode="linear", align_corners=True)[
+        0, 0
+    ]
 
 
 def join_digits(
@@ -160,9 +158,7 @@ def join_digits(
     if wrong:
         raise ValueError(f"there is no recording of {wrong[0]}, only of 1 to 9")
     if len(pauses) != len(digits):
-        raise ValueError(
-            f"{len(digits)} digits need as many pauses, not {len(pauses)}"
-        )
+        raise ValueError(f"{len(digits)} digits need as many pauses, not {len(pauses)}")
     recordings, parts, intervals = load_recordings(), [], []
     now = 0
     for digit, pause in zip(digits, pauses, strict=True):
@@ -190,9 +186,7 @@ def draw_digits(rng: Random, count: int) -> SpokenDigits:
     return join_digits(digits, [rng.uniform(*PAUSES) for _ in digits])
 
 
-def draw_varied_digits(
-    rng: Random, count: int, longer: float = 0.0
-) -> SpokenDigits:
+def draw_varied_digits(rng: Random, count: int, longer: float = 0.0) -> SpokenDigits:
     """Return random digits after short pauses; each varies in three ways.
 
     Speed and gain are drawn for each digit, and the standard deviation of

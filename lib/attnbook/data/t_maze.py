@@ -52,9 +52,7 @@ class TMaze:
             )
 
         def draw(low: int, high: int, *shape: int) -> Tensor:
-            return torch.randint(
-                low, high, shape, generator=rng, device=rng.device
-            )
+            return torch.randint(low, high, shape, generator=rng, device=rng.device)
 
         self.length = length
         self.cells = draw(PATTERNS.start, PATTERNS.stop, count, length + 1)
@@ -79,9 +77,7 @@ class TMaze:
             ValueError: if there is not one action an episode.
         """
         if len(action) != len(self.position):
-            raise ValueError(
-                f"{len(action)} actions for {len(self.position)} episodes"
-            )
+            raise ValueError(f"{len(action)} actions for {len(self.position)} episodes")
         ahead = action == FORWARD
         at_end = self.position == self.length
         turned, moved = at_end & ~ahead, ahead & ~at_end

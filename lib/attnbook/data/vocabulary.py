@@ -64,9 +64,7 @@ class Vocabulary:
         """Return each symbol's number, or UNKNOWN for those without one."""
         return [self._numbers.get(symbol, UNKNOWN) for symbol in symbols]
 
-    def decode(
-        self, numbers: Iterable[int] | Int64[Tensor, "T"]
-    ) -> tuple[str, ...]:
+    def decode(self, numbers: Iterable[int] | Int64[Tensor, "T"]) -> tuple[str, ...]:
         """Return the symbols up to END, without START and PAD.
 
         Raises:

@@ -17,9 +17,7 @@ Model = Callable[[Tensor], Tensor]
 WithLengths = Callable[[Tensor, Tensor], Tensor]
 
 
-def measure_leak(
-    model: Model, x: Shaped[Tensor, "B T ..."]
-) -> Float[Tensor, " T"]:
+def measure_leak(model: Model, x: Shaped[Tensor, "B T ..."]) -> Float[Tensor, " T"]:
     """Return how much each output changes when only later inputs change.
 
     A causal model gives zeros, up to rounding.
@@ -113,9 +111,7 @@ def measure_longer_padding(
         lambda x: model(x, lengths), torch.cat([x, end], dim=1)
     )
     return (
-        measure_difference(after[:, : x.shape[1]], before)
-        .masked_fill(~real, 0)
-        .amax(1)
+        measure_difference(after[:, : x.shape[1]], before).masked_fill(~real, 0).amax(1)
     )
 
 
@@ -130,9 +126,7 @@ def measure_batch_effect(
             there is one sequence only.
     """
     if len(x) < 2:
-        raise ValueError(
-            f"a batch of {len(x)} sequence has no others; give at least 2"
-        )
+        raise ValueError(f"a batch of {len(x)} sequence has no others; give at least 2")
     before, changed = call_in_eval_mode(model, x), perturb(x)
     changes = []
     for b in range(len(x)):
@@ -181,9 +175,7 @@ def call_in_eval_mode(model: Model, x: Tensor) -> Tensor:
             nothing before dropout is off.
     """
     first = call_without_gradients(model, x)
-    change = float(
-        measure_difference(call_without_gradients(model, x), first).amax()
-    )
+    change = float(measure_difference(call_without_gradients(model, x), first).amax())
     if change > 0 and not first.isnan().any():
         raise ValueError(
             f"two calls with the same inputs differ by {change:.3g}: "

@@ -108,12 +108,9 @@ def rank_correlation(
     If both measures agree on the most important word and order the others at
     random, the mean is 2/S.
     """
-    orders = [
-        (x[..., :, None] - x[..., None, :]).sign() for x in (first, second)
-    ]
+    orders = [(x[..., :, None] - x[..., None, :]).sign() for x in (first, second)]
     agreement, *lengths = (
-        (a * b).sum(dim=(-2, -1))
-        for a, b in (orders, orders[:1] * 2, orders[1:] * 2)
+        (a * b).sum(dim=(-2, -1)) for a, b in (orders, orders[:1] * 2, orders[1:] * 2)
     )
     return agreement / (lengths[0] * lengths[1]).sqrt()
 

@@ -94,9 +94,7 @@ def find_head_alarms(
     """
     for alarm in thresholds:
         if alarm not in ALARMS:
-            raise ValueError(
-                f"no alarm is named {alarm!r}; there are {[*ALARMS]}"
-            )
+            raise ValueError(f"no alarm is named {alarm!r}; there are {[*ALARMS]}")
     numbers = measure_heads(model, run, queries, "no effect" in thresholds)
     return compare_with_thresholds(numbers, thresholds)
 
@@ -118,9 +116,7 @@ def compare_with_thresholds(
             values = table[name].tolist() if name in table else []
             for head, value in enumerate(values):
                 if value >= threshold if large else value <= threshold:
-                    found.append(
-                        HeadAlarm(layer, head, alarm, value, threshold)
-                    )
+                    found.append(HeadAlarm(layer, head, alarm, value, threshold))
     return found
 
 
@@ -238,9 +234,7 @@ def watch_own(layer: MultiHeadAttention, kept: list) -> Iterator[None]:
 
         def keep(module: nn.Module, given: tuple[Tensor]) -> None:
             merged = given[0].detach()
-            kept.append(
-                (weights.pop().detach(), split_heads(merged, layer.heads))
-            )
+            kept.append((weights.pop().detach(), split_heads(merged, layer.heads)))
 
         hook = layer.output.register_forward_pre_hook(keep)
         try:
@@ -320,8 +314,7 @@ def describe_rows(
 def summarize_rows(rows: list[dict[str, Tensor]]) -> dict[str, Tensor]:
     """Return each head's numbers (H,) from those of all calls' queries."""
     means = {
-        name: torch.cat([call[name] for call in rows]).mean(dim=0)
-        for name in rows[0]
+        name: torch.cat([call[name] for call in rows]).mean(dim=0) for name in rows[0]
     }
     others = means["similarity"].clone().fill_diagonal_(-torch.inf).amax(dim=-1)
     means["similarity"] = others.masked_fill(others.isinf(), torch.nan)

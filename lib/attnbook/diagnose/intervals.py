@@ -28,9 +28,7 @@ def mark_intervals(
     return (middles >= begin) & (middles < end)
 
 
-def crop_keys(
-    weights: Float[Tensor, "*B T S"], keys: int
-) -> Float[Tensor, "*B T _"]:
+def crop_keys(weights: Float[Tensor, "*B T S"], keys: int) -> Float[Tensor, "*B T _"]:
     """Return the weights on the first keys, divided by their sum.
 
     Args:
@@ -58,8 +56,7 @@ def share_peaks_inside(
     """
     if times.shape[-1] != len(intervals):
         raise ValueError(
-            f"{times.shape[-1]} queries need as many intervals, not "
-            f"{len(intervals)}"
+            f"{times.shape[-1]} queries need as many intervals, not {len(intervals)}"
         )
     inside = (times >= intervals[:, 0]) & (times < intervals[:, 1])
     return inside.to(times.dtype).mean(dim=-1)
@@ -86,6 +83,4 @@ def extend_intervals(
     """
     middles = (intervals[:-1, 1] + intervals[1:, 0]) / 2
     first, last = middles.new_zeros(1), middles.new_full((1,), end)
-    return torch.stack(
-        [torch.cat([first, middles]), torch.cat([middles, last])], dim=1
-    )
+    return torch.stack([torch.cat([first, middles]), torch.cat([middles, last])], dim=1)

@@ -36,8 +36,7 @@ def record_attention(model: nn.Module) -> Iterator[dict[str, list[Tensor]]]:
     }
     if not layers:
         raise ValueError(
-            f"{type(model).__name__} has no layer whose forward takes "
-            "need_weights"
+            f"{type(model).__name__} has no layer whose forward takes need_weights"
         )
     kept: dict[str, list[Tensor]] = {name: [] for name in layers}
     with ExitStack() as stack:

@@ -51,9 +51,7 @@ def draw_case(
     return [x.to(device) for x in inputs], mask.to(device)
 
 
-def run_case(
-    function: Attention, name: str, device: torch.device | str
-) -> Tensor:
+def run_case(function: Attention, name: str, device: torch.device | str) -> Tensor:
     """Return a function's output for a case, with its mask if it has one.
 
     Raises:
@@ -62,9 +60,7 @@ def run_case(
     inputs, mask = draw_case(name, device)
     try:
         with torch.no_grad():
-            return (
-                function(*inputs) if mask is None else function(*inputs, mask)
-            )
+            return function(*inputs) if mask is None else function(*inputs, mask)
     except Exception as error:
         raise ValueError(
             f"it fails at {name!r}: {type(error).__name__}: {error}"
@@ -118,9 +114,7 @@ def attend_uniformly_if_empty(q, k, v, mask=None):
 
 MISTAKES: dict[str, Attention] = {
     "the scores are not scaled": attend_with_scale(lambda q: 1.0),
-    "divided by D, not by its root": attend_with_scale(
-        lambda q: 1 / q.shape[-1]
-    ),
+    "divided by D, not by its root": attend_with_scale(lambda q: 1 / q.shape[-1]),
     "divided by the root of H · D": attend_with_scale(
         lambda q: (q.shape[1] * q.shape[-1]) ** -0.5
     ),

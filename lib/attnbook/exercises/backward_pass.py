@@ -26,9 +26,7 @@ def run_backward(
     found: Sequence[Tensor | None] = [None] * len(leaves)
     if ends:
         reached, upstream = zip(*ends, strict=True)
-        found = torch.autograd.grad(
-            reached, leaves, upstream, allow_unused=True
-        )
+        found = torch.autograd.grad(reached, leaves, upstream, allow_unused=True)
     return tuple(
         torch.zeros_like(x) if g is None else g.detach().clone()
         for g, x in zip(found, leaves, strict=True)

@@ -6,9 +6,7 @@ from attnbook.exercises.outcome import Case
 from attnbook.exercises.runner import is_unchanged
 
 
-def looks_hard_coded(
-    drawn: Sequence[tuple[Case, ...]], wrong: set[int]
-) -> bool:
+def looks_hard_coded(drawn: Sequence[tuple[Case, ...]], wrong: set[int]) -> bool:
     """Tell whether an answer, right at first, is wrong on all new inputs.
 
     A formula that holds for some inputs, or one that rounds more, is right in

@@ -98,11 +98,7 @@ class DrawnOutcomes:
                         found = run(self.answer, self.case, watched=False)
                     self.drawn.append(found)
         shapes = [x.shape for x in self.usual.tensors]
-        kept = (
-            x
-            for x in self.drawn[:count]
-            if [y.shape for y in x.tensors] == shapes
-        )
+        kept = (x for x in self.drawn[:count] if [y.shape for y in x.tensors] == shapes)
         return self.usual, *kept
 
 

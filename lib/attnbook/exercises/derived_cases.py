@@ -42,13 +42,11 @@ LIKELY = {
     "positions": "the number of queries is used where the number of keys is "
     "needed, or a number of positions is hard-coded",
     "long": "a table or a buffer has a fixed length",
-    "layout": "`view` and `as_strided` depend on the layout in memory; use "
-    "`reshape`",
+    "layout": "`view` and `as_strided` depend on the layout in memory; use `reshape`",
     "mask": "a fixed number of axes is assumed for the mask; a mask with fewer "
     "axes should broadcast",
     "padding": "padding is assumed to be at the end only",
-    "limit": "the limit is tested after a symbol is added; it should be tested "
-    "before",
+    "limit": "the limit is tested after a symbol is added; it should be tested before",
     "nan": "a NaN in one sequence spreads to the other sequences",
 }
 
@@ -85,9 +83,7 @@ class DerivedCases:
         for made in derive(axes, usual):
             if made.kind in self.without or repeats(made, cases):
                 continue
-            if (plain or made.kind == "limit") and has_answer(
-                self.solution, made
-            ):
+            if (plain or made.kind == "limit") and has_answer(self.solution, made):
                 yield replace(made, likely=LIKELY[made.kind])
 
 
@@ -125,9 +121,7 @@ def returns_tensors(solution: Callable) -> bool:
 def is_plain(names: Sequence[str], usual: Case) -> bool:
     """Tell whether all inputs are tensors, numbers or building blocks."""
     return all(
-        x is None
-        or isinstance(x, Tensor | int | float)
-        or name in BUILDING_BLOCKS
+        x is None or isinstance(x, Tensor | int | float) or name in BUILDING_BLOCKS
         for name, x in zip(names, usual.inputs, strict=True)
     )
 

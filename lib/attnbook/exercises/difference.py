@@ -73,9 +73,7 @@ def find_difference(
         return make_finding("type", what=got.form, right=right)
     if "list" in want.form and len(got.output[0]) != len(want.output[0]):
         seen, expected = (len(x.output[0]) for x in (got, want))
-        return make_finding(
-            "length", what=returns[0], seen=seen, right=expected
-        )
+        return make_finding("length", what=returns[0], seen=seen, right=expected)
     roundings = roundings or Roundings()
     found = [
         compare_tensors(name, got.output[i], want.output[i], roundings, i)
@@ -105,9 +103,7 @@ def compare_tensors(
     if ours.shape != theirs.shape:
         seen, right = (str(tuple(x.shape)) for x in (ours, theirs))
         likely = explain_shape(tuple(ours.shape), tuple(theirs.shape))
-        return make_finding(
-            "shape", likely, what=f"`{name}`", seen=seen, right=right
-        )
+        return make_finding("shape", likely, what=f"`{name}`", seen=seen, right=right)
     if ours.dtype != theirs.dtype:
         return compare_types(name, ours, theirs, roundings, nth)
     empty = ours.isnan() & ~theirs.isnan()
@@ -135,9 +131,7 @@ def explain_shape(ours: tuple[int, ...], theirs: tuple[int, ...]) -> str:
     extra = len(ours) > len(theirs)
     longer, shorter = (ours, theirs) if extra else (theirs, ours)
     sizes = [
-        size
-        for i, size in enumerate(longer)
-        if longer[:i] + longer[i + 1 :] == shorter
+        size for i, size in enumerate(longer) if longer[:i] + longer[i + 1 :] == shorter
     ]
     if [n for n in ours if n != 1] == [n for n in theirs if n != 1]:
         sizes = [1]
@@ -161,9 +155,7 @@ def compare_types(
         return compare_tensors(name, ours, wide, Roundings(), nth)
     harmless = False
     if ours.dtype == SINGLE and theirs.dtype == torch.float64:
-        beyond = find_differences(
-            ours.double(), theirs, roundings.single, nth, SINGLE
-        )
+        beyond = find_differences(ours.double(), theirs, roundings.single, nth, SINGLE)
         harmless = not beyond.any()
     if ours.dtype == SINGLE and theirs.dtype in HALVES:
         beyond = find_differences(ours, theirs, roundings.own, nth)
@@ -195,9 +187,7 @@ def compare_gradients(
             continue
         words = {"what": write_entry(takes[i], where), "pair": pair}
         likely = IN_SINGLE * harmless
-        findings.append(
-            make_finding("gradient", likely, harmless, clear, **words)
-        )
+        findings.append(make_finding("gradient", likely, harmless, clear, **words))
     return findings
 
 
@@ -284,9 +274,7 @@ def write_entry(name: str, where: tuple[int, ...]) -> str:
     return f"`{name}[{', '.join(map(str, where))}]`" if where else f"`{name}`"
 
 
-def write_pair(
-    ours: int | float, right: int | float, allowed: float = 0.0
-) -> str:
+def write_pair(ours: int | float, right: int | float, allowed: float = 0.0) -> str:
     """Return what a number is and what is expected.
 
     Numbers that look alike are not shown side by side: their difference is, and

@@ -360,9 +360,7 @@ class Exercise:
         for only in tiers:
             for mistake in self.mistakes:
                 if self._equals_mistake(mistake, trials, only):
-                    named = replace(
-                        finding, slug=mistake.slug, likely=mistake.because
-                    )
+                    named = replace(finding, slug=mistake.slug, likely=mistake.because)
                     return self._refuse_in_case(named, tried)
         if which and looks_hard_coded(
             [self.draw_cases(x.seed) for x in (trials[0], trial)],
@@ -371,9 +369,7 @@ class Exercise:
             learned = make_finding("hard-coded", what=lower_first(finding.seen))
             return self._refuse_in_case(learned, tried)
         # Right in some cases where the mistake is wrong.
-        near = [
-            x for x in self.mistakes if self._equals_mistake(x, trials, wrong)
-        ]
+        near = [x for x in self.mistakes if self._equals_mistake(x, trials, wrong)]
         if len(near) == 1:
             finding = replace(finding, likely=near[0].because)
         elif not finding.likely:
@@ -388,9 +384,7 @@ class Exercise:
         for trial, differences in zip(trials, found, strict=True):
             for nth, finding in differences.items():
                 for known in self.remarks:
-                    if self._equals_mistake(
-                        known, (trial,), only={(trial.seed, nth)}
-                    ):
+                    if self._equals_mistake(known, (trial,), only={(trial.seed, nth)}):
                         remarks.setdefault(known.slug, known.because)
                         break
                 else:

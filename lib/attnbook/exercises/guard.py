@@ -217,9 +217,7 @@ def list_arguments(frame) -> list:
 def has_every_input(given: list, got: list) -> bool:
     """Tell whether a function got every input, each in a place of its own."""
     for x in given:
-        place = next(
-            (i for i, y in enumerate(got) if is_same_input(x, y)), None
-        )
+        place = next((i for i, y in enumerate(got) if is_same_input(x, y)), None)
         if place is None:
             return False
         del got[place]

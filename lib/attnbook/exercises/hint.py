@@ -144,9 +144,7 @@ def find_statement(exercise: Exercise) -> str:
     """
     functions = exercise.solution, *exercise.helpers
     olds = [
-        old
-        for mistake in exercise.mistakes
-        for old in EDITS.get(mistake.answer, ())
+        old for mistake in exercise.mistakes for old in EDITS.get(mistake.answer, ())
     ]
     given = set(inspect.signature(exercise.solution).parameters)
     lines = [
@@ -154,9 +152,7 @@ def find_statement(exercise: Exercise) -> str:
         for function in functions
         for node, line in list_statements(function)
     ]
-    best, _ = max(
-        lines, key=lambda x: (count_in(x[0], olds), not x[1], len(x[0]))
-    )
+    best, _ = max(lines, key=lambda x: (count_in(x[0], olds), not x[1], len(x[0])))
     return best
 
 
@@ -172,9 +168,7 @@ def parse_body(solution: Callable) -> list[ast.stmt]:
     function = tree.body[0]
     if isinstance(function, ast.FunctionDef):
         first = function.body[0]
-        told = isinstance(first, ast.Expr) and isinstance(
-            first.value, ast.Constant
-        )
+        told = isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant)
         return function.body[told:]
     return list(tree.body)
 
@@ -221,9 +215,7 @@ def find_checks(body: Sequence[ast.stmt]) -> set[ast.AST]:
     return checks
 
 
-def list_names(
-    nodes: Iterable[ast.AST], context: type[ast.expr_context]
-) -> set[str]:
+def list_names(nodes: Iterable[ast.AST], context: type[ast.expr_context]) -> set[str]:
     """Return the names that some nodes read or set."""
     return {
         node.id
@@ -262,9 +254,7 @@ def list_statements(solution: Callable) -> list[tuple[ast.stmt, str]]:
     return [
         (
             node,
-            textwrap.dedent(
-                ast.get_source_segment(source, node, padded=True) or ""
-            ),
+            textwrap.dedent(ast.get_source_segment(source, node, padded=True) or ""),
         )
         for node in simple
     ]
@@ -278,9 +268,7 @@ def only_calls(node: ast.stmt, names: Collection[str]) -> bool:
         names: of these functions.
     """
     inside = list(walk([node]))
-    called = list_names(
-        (x.func for x in inside if isinstance(x, ast.Call)), ast.Load
-    )
+    called = list_names((x.func for x in inside if isinstance(x, ast.Call)), ast.Load)
     return (
         isinstance(node, ast.Return)
         and not called.isdisjoint(names)
@@ -303,9 +291,7 @@ def list_called(solution: Callable, *helpers: Callable) -> Iterator[str]:
                 name = write_called(node)
                 if name and (method or name not in own):
                     yield name
-            elif isinstance(node, ast.BinOp) and isinstance(
-                node.op, ast.MatMult
-            ):
+            elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.MatMult):
                 yield "@"
 
 

@@ -11,9 +11,7 @@ def draw_normal(
     return torch.randn(*shape, generator=rng, dtype=torch.float64).to(dtype)
 
 
-def draw_integers(
-    rng: torch.Generator, low: int, high: int, *shape: int
-) -> Tensor:
+def draw_integers(rng: torch.Generator, low: int, high: int, *shape: int) -> Tensor:
     """Return integers from low to high, both included."""
     return torch.randint(low, high + 1, shape, generator=rng)
 

@@ -94,8 +94,7 @@ class Inputs:
         some = next(
             (x, names)
             for name, x in self.given.items()
-            if (names := self.axes[name])[:1] == ("*B",)
-            and isinstance(x, Tensor)
+            if (names := self.axes[name])[:1] == ("*B",) and isinstance(x, Tensor)
         )
         old = some[0].shape[: some[0].dim() - len(some[1]) + 1].numel()
         order = torch.randperm(old, generator=rng).repeat(-(-count // old))

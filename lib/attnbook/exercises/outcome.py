@@ -151,9 +151,7 @@ def are_equal(
     )
 
 
-def is_same_outcome(
-    ours: Outcome, right: Outcome, draws: Draws = draw_nothing
-) -> bool:
+def is_same_outcome(ours: Outcome, right: Outcome, draws: Draws = draw_nothing) -> bool:
     """Tell whether two functions did the same in one call.
 
     Args:
@@ -186,9 +184,7 @@ def read_like(got: Outcome, want: Outcome) -> Outcome:
         if given[0].numel() != 1:
             return got
         number = given[0].reshape(()).to(want.output[0].dtype)
-        return replace(
-            got, form=want.form, output=(number,), gradients=want.gradients
-        )
+        return replace(got, form=want.form, output=(number,), gradients=want.gradients)
     if want.form == "a list of integers" and got.form != "a number":
         if not alone and all(x.dim() == 0 and is_numeric(x) for x in given):
             floating = any(x.is_floating_point() for x in given)

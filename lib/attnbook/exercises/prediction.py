@@ -135,9 +135,7 @@ def show_question(question: Prediction | NumberPrediction) -> dict[str, str]:
     return {"text/html": mount, "text/plain": repr(question)}
 
 
-def predict(
-    prompt: str, choices: Sequence[tuple[str, str]], right: int
-) -> Prediction:
+def predict(prompt: str, choices: Sequence[tuple[str, str]], right: int) -> Prediction:
     """Ask what the reader expects, with choices.
 
     Args:
@@ -156,8 +154,7 @@ def predict(
         )
     if not 0 <= right < len(choices):
         raise ValueError(
-            f"`right` is {right} but the choices are numbered 0 to "
-            f"{len(choices) - 1}"
+            f"`right` is {right} but the choices are numbered 0 to {len(choices) - 1}"
         )
     options = tuple(Option(*pair) for pair in choices)
     texts = [option.text for option in options]
@@ -194,8 +191,7 @@ def predict_number(
     """
     if not low <= measured <= high:
         raise ValueError(
-            f"{measured:g} was measured but the slider runs from {low:g} to "
-            f"{high:g}"
+            f"{measured:g} was measured but the slider runs from {low:g} to {high:g}"
         )
     if not 0 < step <= high - low:
         raise ValueError(

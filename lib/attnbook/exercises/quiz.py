@@ -101,9 +101,7 @@ def parse_quiz(name: str, data: object) -> Quiz:
         ValueError: naming the quiz, the place in it and what was meant.
     """
     where = f"quiz {name}"
-    title, questions = read_fields(
-        data, where, {"title": str, "questions": list}
-    )
+    title, questions = read_fields(data, where, {"title": str, "questions": list})
     if not 4 <= len(questions) <= 6:
         raise ValueError(
             f"{where} has {len(questions)} questions and should have 4 to 6"
@@ -123,9 +121,7 @@ def parse_question(data: object, where: str) -> Question:
     kinds = {"prompt": str, "choices": list, "right": int}
     prompt, given, right = read_fields(data, where, kinds)
     if not 2 <= len(given) <= 5:
-        raise ValueError(
-            f"{where} has {len(given)} choices and should have 2 to 5"
-        )
+        raise ValueError(f"{where} has {len(given)} choices and should have 2 to 5")
     if not 0 <= right < len(given):
         raise ValueError(
             f"{where}: `right` is {right} but the choices are numbered "
@@ -136,9 +132,7 @@ def parse_question(data: object, where: str) -> Question:
         kinds = {"text": str, "feedback": str}
         if i != right:
             kinds["misconception"] = str
-        choices.append(
-            Choice(*read_fields(choice, f"{where}, choice {i}", kinds))
-        )
+        choices.append(Choice(*read_fields(choice, f"{where}, choice {i}", kinds)))
     texts = [choice.text for choice in choices]
     if len(set(texts)) < len(texts):
         raise ValueError(f"{where} offers the same choice twice")
@@ -153,8 +147,7 @@ def read_fields(data: object, where: str, kinds: dict[str, type]) -> list:
         raise ValueError(f"{where} is not an object but {data!r:.60}")
     if set(data) != set(kinds):
         raise ValueError(
-            f"{where} has the fields {sorted(data)} and should have "
-            f"{sorted(kinds)}"
+            f"{where} has the fields {sorted(data)} and should have {sorted(kinds)}"
         )
     for field, kind in kinds.items():
         value = data[field]

@@ -60,8 +60,7 @@ def format_question(question) -> str:
         f"<li>{format_inline(choice.text)}</li>" for choice in question.choices
     )
     feedback = "".join(
-        f"<li>{format_inline(choice.feedback)}</li>"
-        for choice in question.choices
+        f"<li>{format_inline(choice.feedback)}</li>" for choice in question.choices
     )
     return (
         f"<li><p>{format_inline(question.prompt)}</p>"

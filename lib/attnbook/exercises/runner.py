@@ -83,9 +83,7 @@ def run_rounds(
         return found
 
     with preserve_state():
-        first = tuple(
-            once(case, 0, 0 if i else shown) for i, case in enumerate(cases)
-        )
+        first = tuple(once(case, 0, 0 if i else shown) for i, case in enumerate(cases))
         if not thorough:
             return (first,)
         later_cases = [

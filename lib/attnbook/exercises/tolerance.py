@@ -84,8 +84,7 @@ EXACT = {
     "triu", "where", "zero", "zeros_like",
 }  # fmt: skip
 PRODUCTS = {
-    f"aten::{name}"
-    for name in ("mm", "bmm", "addmm", "baddbmm", "mv", "addmv", "dot")
+    f"aten::{name}" for name in ("mm", "bmm", "addmm", "baddbmm", "mv", "addmv", "dot")
 }
 
 
@@ -195,9 +194,7 @@ class RandomRounding(TorchDispatchMode):
         eps = max(torch.finfo(x.dtype).eps, self.least)
         return (x * noise.mul_(count * eps).add_(1.0)).to(x.dtype)
 
-    def round_logsumexp(
-        self, name: str, made: Tensor, x: Tensor, dim: int
-    ) -> Tensor:
+    def round_logsumexp(self, name: str, made: Tensor, x: Tensor, dim: int) -> Tensor:
         """Return a softmax that is computed from a rounded logsumexp.
 
         It is one of the two usual ways: exp(x - logsumexp). Where one weight

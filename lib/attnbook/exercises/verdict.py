@@ -42,8 +42,7 @@ COMMON = {
     "none": ("It returns None; expected: {right}", "a `return` is missing"),
     "type": ("It returns {what}; expected: {right}", ""),
     "changed-input": (
-        "After the call, its input `{what}` is different; it should stay as "
-        "it was",
+        "After the call, its input `{what}` is different; it should stay as it was",
         "an operation works in place",
     ),
     "changed-model": (
@@ -53,8 +52,7 @@ COMMON = {
     ),
     "error": ("It raises {what}; expected: {right}", ""),
     "unfinished": (
-        "It raises NotImplementedError here, and not in other cases; "
-        "expected: {right}",
+        "It raises NotImplementedError here, and not in other cases; expected: {right}",
         "a branch still has to be written",
     ),
     "too-long": (
@@ -89,8 +87,7 @@ COMMON = {
     "detached": (
         "The values are right, but no gradient reaches `{what}`; expected: "
         "a gradient that is not zero",
-        "`detach`, `no_grad`, `.data` or a conversion to Python numbers cuts "
-        "it off",
+        "`detach`, `no_grad`, `.data` or a conversion to Python numbers cuts it off",
     ),
     "gradient": (
         "The values are right, but the gradient of {what} is {pair}",
@@ -98,8 +95,7 @@ COMMON = {
     ),
     "numbers": ("The returned {what} is {pair}", ""),
     "hard-coded": (
-        "It is right on the first inputs and wrong in every case with new "
-        "ones: {what}",
+        "It is right on the first inputs and wrong in every case with new ones: {what}",
         "results of the first inputs are hard-coded",
     ),
 }
@@ -107,12 +103,10 @@ COMMON = {
 # What it most likely means if neither a mistake nor a case says more. Another
 # type, an error, another shape and other numbers can mean too many things.
 OTHERWISE = {
-    "changed-model": "`eval()`, `train()` or a change of a parameter is not "
-    "undone",
+    "changed-model": "`eval()`, `train()` or a change of a parameter is not undone",
     "length": "a loop ends too early or too late",
     "dtype": "a conversion, or a constant of another type, changes the type",
-    "nan": "a number overflows, or 0 is divided by 0, or inf is subtracted "
-    "from inf",
+    "nan": "a number overflows, or 0 is divided by 0, or inf is subtracted from inf",
     "gradient": "a part of the computation is detached from the graph, or a "
     "`backward` of your own is wrong",
 }

@@ -33,9 +33,7 @@ def draw_curve_with_band(
             f"shapes {', '.join(map(str, sizes))}"
         )
     if (wrong := low > high).any():
-        raise ValueError(
-            f"low is {low[wrong][0]:g} where high is {high[wrong][0]:g}"
-        )
+        raise ValueError(f"low is {low[wrong][0]:g} where high is {high[wrong][0]:g}")
     if ax.get_xscale() == "linear" and (x == x.round()).all():
         ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     (line,) = ax.plot(x, mean, label=label, **options)
@@ -70,9 +68,7 @@ def label_lines(ax: Axes, gap: int | float = 0.075) -> None:
         ax: axes whose lines are all drawn and whose limits are set.
         gap: smallest distance of two labels, as a share of the height.
     """
-    lines = [
-        x for x in ax.get_lines() if not str(x.get_label()).startswith("_")
-    ]
+    lines = [x for x in ax.get_lines() if not str(x.get_label()).startswith("_")]
     lowest = 0.04 - gap  # the lowest label stays above the axis
     for height, line in sorted(
         ((_line_end_height(ax, x), x) for x in lines), key=_first_item

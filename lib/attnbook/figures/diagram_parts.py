@@ -142,8 +142,7 @@ def write_shape(tensor: Any, axes: str, sizes: dict[str, int]) -> str:
         return f"({', '.join(map(str, shape))}{',' * (len(shape) == 1)})"
     if len(names) != len(shape):
         raise ValueError(
-            f"axes {axes!r} name {len(names)} axes but the tensor has shape "
-            f"{shape}"
+            f"axes {axes!r} name {len(names)} axes but the tensor has shape {shape}"
         )
     pairs = list(zip(names, shape, strict=True))
     for name, size in pairs:
@@ -168,9 +167,7 @@ def require_no_shape(text: str) -> None:
         )
 
 
-def require_matrix(
-    table: np.ndarray, rows, columns, maximum: int | float
-) -> None:
+def require_matrix(table: np.ndarray, rows, columns, maximum: int | float) -> None:
     """Refuse numbers that cannot be drawn as a matrix with these labels.
 
     Raises:
@@ -186,9 +183,7 @@ def require_matrix(
         (columns, table.shape[1], "columns"),
     ):
         if len(labels) not in (0, size):
-            raise ValueError(
-                f"there are {len(labels)} labels for {size} {name}"
-            )
+            raise ValueError(f"there are {len(labels)} labels for {size} {name}")
     low, high = table.min(), table.max()
     if not (low >= 0 and high <= maximum * 1.0001):
         raise ValueError(

@@ -68,9 +68,7 @@ class Diagram:
         ValueError: if the sheet is wider than a phone can show.
     """
 
-    def __init__(
-        self, width: int | float, height: int | float, title: str = ""
-    ):
+    def __init__(self, width: int | float, height: int | float, title: str = ""):
         if not 0 < width <= MAX_UNITS:
             raise ValueError(
                 f"width is {width} units but must be over 0 and at most "
@@ -124,9 +122,7 @@ class Diagram:
         require_no_shape(text)
         shape = write_shape(tensor, axes, self.sizes)
         wide = max(measure_text(text) + 0.5, 1.1) if width is None else width
-        box = Part(
-            *round_numbers(at), round(wide, 2), height, 0.55 if shape else 0
-        )
+        box = Part(*round_numbers(at), round(wide, 2), height, 0.55 if shape else 0)
         corner = box.left[0], box.y - height / 2
         self.ax.add_patch(
             FancyBboxPatch(
@@ -172,9 +168,7 @@ class Diagram:
             ValueError: if there are more texts than tensors, or fewer.
         """
         if tensors is not None and len(tensors) != len(texts):
-            raise ValueError(
-                f"there are {len(texts)} texts but {len(tensors)} tensors"
-            )
+            raise ValueError(f"there are {len(texts)} texts but {len(tensors)} tensors")
         boxes = [
             self.draw_box(
                 text,
@@ -388,6 +382,4 @@ class Diagram:
         ink = find_color(color)
         x, y = round_numbers(at)
         points = SIZES[size]
-        self.ax.text(
-            x, y, text, color=ink, fontsize=points, ha=ha, va=va, zorder=4
-        )
+        self.ax.text(x, y, text, color=ink, fontsize=points, ha=ha, va=va, zorder=4)

@@ -56,9 +56,7 @@ def draw_heatmap(
     longest = max(len(rows), len(columns))
     size = 9 if longest <= 16 else 7.5 if longest <= 26 else 5.6
     lean = sum(len(name) + 1 for name in columns) > 60
-    ax.set_xticks(
-        range(len(columns)), columns, fontsize=size, rotation=90 * lean
-    )
+    ax.set_xticks(range(len(columns)), columns, fontsize=size, rotation=90 * lean)
     ax.set_yticks(range(len(rows)), rows, fontsize=size)
     ax.tick_params(length=0, top=True, labeltop=True, bottom=False)
     ax.tick_params(labelbottom=False, pad=2)

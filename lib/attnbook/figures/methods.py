@@ -83,9 +83,7 @@ FAMILIES: dict[str, dict[str, tuple]] = {
         "query chunks": (PINK, LONG_DASHES, "v"),
     },
 }
-METHODS = {
-    name: look for family in FAMILIES.values() for name, look in family.items()
-}
+METHODS = {name: look for family in FAMILIES.values() for name, look in family.items()}
 
 
 def get_color(method: str) -> str:

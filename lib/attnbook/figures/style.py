@@ -95,8 +95,7 @@ def make_figure(
     """
     if not 0 < width <= MAX_WIDTH:
         raise ValueError(
-            f"width is {width} inches but must be over 0 and at most "
-            f"{MAX_WIDTH}"
+            f"width is {width} inches but must be over 0 and at most {MAX_WIDTH}"
         )
     matplotlib.rcParams.update(STYLE)
     size = (width, height)

@@ -67,9 +67,7 @@ def write_table(
     places = [digits] * count if isinstance(digits, int) else list(digits)
     units = [unit] * count if isinstance(unit, str) else list(unit)
     named = {"digits": places, "unit": units}
-    for name, cells in (
-        named | {f"row {k!r}": v for k, v in rows.items()}
-    ).items():
+    for name, cells in (named | {f"row {k!r}": v for k, v in rows.items()}).items():
         if len(cells) != count:
             raise ValueError(
                 f"{name} has {len(cells)} entries but there are {count} "

@@ -70,9 +70,7 @@ def key_value_gradient(
         for row in range(begin, end, BLOCK_T):
             rows = row + tl.arange(0, BLOCK_T)
             positions, keys_at = (rows + S - T)[None, :], columns[:, None]
-            queries = load(
-                query_head, row, T, query_strides[2], BLOCK_T, D, BLOCK_D
-            )
+            queries = load(query_head, row, T, query_strides[2], BLOCK_T, D, BLOCK_D)
             # Rows beyond the last query: a logsumexp of inf, so weights of 0.
             sums = tl.load(lse + at + rows, mask=rows < T, other=float("inf"))
             means = tl.load(average + at + rows, mask=rows < T, other=0.0)
@@ -125,9 +123,7 @@ def query_gradient(
     query_head = head_pointer(query, query_strides, b, h)
     queries = load(query_head, row, T, query_strides[2], BLOCK_T, D, BLOCK_D)
     upstream_head = head_pointer(upstream, upstream_strides, b, h)
-    upstreams = load(
-        upstream_head, row, T, upstream_strides[2], BLOCK_T, E, BLOCK_E
-    )
+    upstreams = load(upstream_head, row, T, upstream_strides[2], BLOCK_T, E, BLOCK_E)
     sums = tl.load(lse + at, mask=rows < T, other=float("inf"))[:, None]
     output_head = head_pointer(output, output_strides, b, h)
     outputs = load(output_head, row, T, output_strides[2], BLOCK_T, E, BLOCK_E)

@@ -110,9 +110,7 @@ def attend_paged(
             one of the pool, or a length exceeds the pages; with `strict`, also
             if the kernels do not take the inputs.
     """
-    refuse_pages(
-        query, key_pages, value_pages, block_table, key_lengths, scale, parts
-    )
+    refuse_pages(query, key_pages, value_pages, block_table, key_lengths, scale, parts)
     factor = Options(scale=scale).factor(query.shape[-1])
     more = key_lengths, block_table, factor, parts, strict
     return decode(query, key_pages, value_pages, *more)

@@ -60,9 +60,7 @@ def load_rows(
     return rows
 
 
-@triton.jit(
-    do_not_specialize=("S", "groups", "each", "parts", "chunk", "pages")
-)
+@triton.jit(do_not_specialize=("S", "groups", "each", "parts", "chunk", "pages"))
 def attend_part(
     query, key, value, output, lse, lengths, table,
     query_strides, key_strides, value_strides,
@@ -129,9 +127,7 @@ def merge_parts(
     """Merge the parts of one head of one sequence."""
     bh = tl.program_id(0).to(tl.int64)
     each = tl.arange(0, PARTS)
-    sums = tl.load(
-        lse + bh * parts + each, mask=each < parts, other=float("-inf")
-    )
+    sums = tl.load(lse + bh * parts + each, mask=each < parts, other=float("-inf"))
     outputs = load(output + bh * parts * E, 0, parts, E, PARTS, E, BLOCK_E)
     highest = tl.max(sums, 0)
     finite = tl.where(highest == float("-inf"), 0.0, highest)

@@ -53,9 +53,7 @@ def decode(
     if parts is None:
         tiles = B * G * triton.cdiv(H // G, tile.queries)
         parts = choose_parts(query.device, tiles, count_keys(key, table))
-    output, lse = attend_parts(
-        query, key, value, lengths, table, scale, parts, tile
-    )
+    output, lse = attend_parts(query, key, value, lengths, table, scale, parts, tile)
     return output if output.shape[2] == 1 else merge(output, lse, query.dtype)
 
 
@@ -85,8 +83,7 @@ def attend_parts(
     output = launch.allocate(query, B, H, parts, E, dtype=dtype)
     lse = launch.allocate(query, B, H, parts, dtype=torch.float32)
     lengths, table = (
-        None if x is None else x.to(torch.int32).contiguous()
-        for x in (lengths, table)
+        None if x is None else x.to(torch.int32).contiguous() for x in (lengths, table)
     )
     tiles = triton.cdiv(H // G, tile.queries)
     # A page is loaded after its number, and each of the two needs its stages.

@@ -55,9 +55,7 @@ def refuse_pages(
             "least 1"
         )
     # All pages have one shape: that of each sequence's first page.
-    first = (
-        x[:1].expand(len(query), -1, -1, -1) for x in (key_pages, value_pages)
-    )
+    first = (x[:1].expand(len(query), -1, -1, -1) for x in (key_pages, value_pages))
     require_shapes(query, *first)
     require_numbers(Options(scale=scale))
     require_parts(parts)
@@ -80,17 +78,14 @@ def require_parts(parts: int | None) -> None:
         return
     if type(parts) is not int or not 1 <= parts <= MOST_PARTS:
         raise ValueError(
-            f"parts must be a whole number from 1 to {MOST_PARTS}, not "
-            f"{parts!r}"
+            f"parts must be a whole number from 1 to {MOST_PARTS}, not {parts!r}"
         )
 
 
 def require_table(table: Tensor, query: Tensor) -> None:
     """Raise ValueError unless there is one row of integers a sequence."""
     if table.is_floating_point() or table.dtype == torch.bool:
-        raise ValueError(
-            f"block_table must have whole numbers, but has {table.dtype}"
-        )
+        raise ValueError(f"block_table must have whole numbers, but has {table.dtype}")
     B = len(query)
     if table.ndim != 2 or len(table) != B or not table.shape[1]:
         raise ValueError(

@@ -39,8 +39,7 @@ def find_limit(
     )
     if strict and reason is not None:
         raise ValueError(
-            f"strict=True excludes the tiled version, but {reason[0]}, not "
-            f"{reason[1]}"
+            f"strict=True excludes the tiled version, but {reason[0]}, not {reason[1]}"
         )
     return reason
 
@@ -58,9 +57,7 @@ def find_device_limit(
         return NVIDIA, f"an AMD GPU ({torch.cuda.get_device_name(device)})"
     if not has_triton():
         return "the Triton kernels need the package triton", "a missing one"
-    return find_gpu_limit(
-        torch.cuda.get_device_capability(device), dtype, width
-    )
+    return find_gpu_limit(torch.cuda.get_device_capability(device), dtype, width)
 
 
 @cache
@@ -69,9 +66,7 @@ def has_triton() -> bool:
     return find_spec("triton") is not None
 
 
-def warn_once(
-    limit: str, given: str, function: str = "flash_attention"
-) -> None:
+def warn_once(limit: str, given: str, function: str = "flash_attention") -> None:
     """Warn that the tiled version computes this, once for each limit.
 
     Tensors on the CPU give no warning: no GPU is expected to compute there.

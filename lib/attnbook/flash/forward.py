@@ -53,9 +53,7 @@ def process_keys(
         factor = tl.exp2(maximum - finite)
         exponentials = tl.exp2(scores * rest - finite[:, None])
         total = total * factor + tl.sum(exponentials, 1)
-        values = load(
-            value, start, length, value_stride, BLOCK_S, E, BLOCK_E, MASKED
-        )
+        values = load(value, start, length, value_stride, BLOCK_S, E, BLOCK_E, MASKED)
         output = output * factor[:, None]
         output = tl.dot(exponentials.to(values.dtype), values, output)
         maximum = highest

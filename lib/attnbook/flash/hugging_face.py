@@ -83,8 +83,7 @@ def attention(
         )
     if sliding_window and not causal:
         raise ValueError(
-            f"a window of {sliding_window} looks back, but the attention is "
-            "not causal"
+            f"a window of {sliding_window} looks back, but the attention is not causal"
         )
     if more.get("s_aux") is not None:
         raise ValueError("learned sinks (s_aux) are not among the options")

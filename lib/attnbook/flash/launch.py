@@ -95,9 +95,7 @@ def backward(
     return grads[0], grads[1], grads[2]
 
 
-def allocate(
-    like: Tensor, *shape: int, dtype: torch.dtype | None = None
-) -> Tensor:
+def allocate(like: Tensor, *shape: int, dtype: torch.dtype | None = None) -> Tensor:
     """Return an uninitialized tensor; a kernel writes all of its entries."""
     return like.new_empty(shape, dtype=dtype)
 
@@ -161,16 +159,10 @@ def choose_score_function(options: Options, D: int) -> Callable[..., Any]:
         if options.alibi_slopes is not None:
             return apply_alibi
         return scale_later if options.factor(D) > 2.0**-100 else scale_now
-    return (
-        apply_softcap
-        if options.alibi_slopes is None
-        else apply_softcap_and_alibi
-    )
+    return apply_softcap if options.alibi_slopes is None else apply_softcap_and_alibi
 
 
-def list_constants(
-    D: int, E: int, tile: TileSizes, options: Options
-) -> dict[str, Any]:
+def list_constants(D: int, E: int, tile: TileSizes, options: Options) -> dict[str, Any]:
     """Return the compile-time constants of a kernel."""
     return {
         "D": D,
@@ -186,9 +178,7 @@ def list_constants(
     }
 
 
-def choose_tile(
-    kernel: str, query: Tensor, E: int, options: Options
-) -> TileSizes:
+def choose_tile(kernel: str, query: Tensor, E: int, options: Options) -> TileSizes:
     """Return the tile sizes of a kernel on the GPU that holds the query."""
     capability = torch.cuda.get_device_capability(query.device)
     width, dtype = max(query.shape[-1], E), query.dtype

@@ -163,9 +163,7 @@ class Backward(torch.autograd.Function):
 
 
 # `torch.func` needs the classes above; a caller of the operators needs these.
-flash_forward.register_autograd(
-    Forward.backward, setup_context=Forward.setup_context
-)
+flash_forward.register_autograd(Forward.backward, setup_context=Forward.setup_context)
 flash_backward.register_autograd(Backward.backward)
 
 
@@ -211,9 +209,7 @@ def fold_batches(
     return made
 
 
-def unfold_batches(
-    outputs: tuple[Tensor, ...], size: int
-) -> tuple[Tensor, ...]:
+def unfold_batches(outputs: tuple[Tensor, ...], size: int) -> tuple[Tensor, ...]:
     """Return (V · B, ...) as (V, B, ...)."""
     return tuple(x.unflatten(0, (size, -1)) for x in outputs)
 

@@ -35,15 +35,12 @@ def require_tensors(query: Tensor, key: Tensor, value: Tensor) -> None:
                 f"has {x.ndim}: {tuple(x.shape)}"
             )
         if x.device != query.device:
-            raise ValueError(
-                f"query is on {query.device} but {name} on {x.device}"
-            )
+            raise ValueError(f"query is on {query.device} but {name} on {x.device}")
         if x.dtype != query.dtype:
             raise ValueError(f"query is {query.dtype} but {name} {x.dtype}")
     if query.dtype not in DTYPES:
         raise ValueError(
-            f"query is {query.dtype}, but must be float16, bfloat16, float32 "
-            "or float64"
+            f"query is {query.dtype}, but must be float16, bfloat16, float32 or float64"
         )
 
 
@@ -52,9 +49,7 @@ def require_shapes(query: Tensor, key: Tensor, value: Tensor) -> None:
     (B, H, T, D), (_, G, S, _), E = query.shape, key.shape, value.shape[-1]
     for name, x in (("keys", key), ("values", value)):
         if len(x) != B:
-            raise ValueError(
-                f"queries of {B} sequences, but {name} of {len(x)}"
-            )
+            raise ValueError(f"queries of {B} sequences, but {name} of {len(x)}")
     require_equal_widths(query, key)
     if key.shape[1:3] != value.shape[1:3]:
         raise ValueError(
@@ -96,9 +91,7 @@ def require_lengths(lengths: Tensor, key: Tensor) -> None:
     """Raise ValueError unless there is one integer for each sequence."""
     B = key.shape[0]
     if lengths.is_floating_point() or lengths.dtype == torch.bool:
-        raise ValueError(
-            f"key_lengths must be whole numbers, but are {lengths.dtype}"
-        )
+        raise ValueError(f"key_lengths must be whole numbers, but are {lengths.dtype}")
     if lengths.shape != (B,):
         raise ValueError(
             f"key_lengths must be ({B},), one for each sequence, but are "
@@ -121,8 +114,7 @@ def require_length_values(lengths: Tensor, keys: int) -> None:
     low, high = lengths.aminmax()
     if low < 0 or high > keys:
         raise ValueError(
-            f"key_lengths must be from 0 to S = {keys}, but are "
-            f"{lengths.tolist()}"
+            f"key_lengths must be from 0 to S = {keys}, but are {lengths.tolist()}"
         )
 
 
@@ -131,13 +123,10 @@ def require_slopes(slopes: Tensor, query: Tensor) -> None:
     B, H = query.shape[:2]
     if slopes.shape not in ((H,), (B, H)):
         raise ValueError(
-            f"alibi_slopes must be ({H},) or ({B}, {H}), but are "
-            f"{tuple(slopes.shape)}"
+            f"alibi_slopes must be ({H},) or ({B}, {H}), but are {tuple(slopes.shape)}"
         )
     if not slopes.is_floating_point():
-        raise ValueError(
-            f"alibi_slopes must be floating point, but are {slopes.dtype}"
-        )
+        raise ValueError(f"alibi_slopes must be floating point, but are {slopes.dtype}")
     if slopes.device != query.device:
         raise ValueError(
             f"query is on {query.device} but alibi_slopes on {slopes.device}"

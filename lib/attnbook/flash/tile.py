@@ -35,9 +35,7 @@ def load(
 
     Without EDGE all rows exist, and none is compared with their count.
     """
-    pointers, valid = tile_pointers(
-        base, first, count, stride, ROWS, WIDTH, LANES
-    )
+    pointers, valid = tile_pointers(base, first, count, stride, ROWS, WIDTH, LANES)
     if EDGE or WIDTH != LANES:
         tile = tl.load(pointers, mask=valid, other=0.0)
     else:
@@ -51,9 +49,7 @@ def store(
     ROWS: tl.constexpr, WIDTH: tl.constexpr, LANES: tl.constexpr,
 ):  # fmt: skip
     """Store some rows, except for rows and lanes that do not exist."""
-    pointers, valid = tile_pointers(
-        base, first, count, stride, ROWS, WIDTH, LANES
-    )
+    pointers, valid = tile_pointers(base, first, count, stride, ROWS, WIDTH, LANES)
     tl.store(pointers, tile.to(base.dtype.element_ty), mask=valid)
 
 

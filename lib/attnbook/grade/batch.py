@@ -137,9 +137,7 @@ def grade_alone(path: Path, task: Grade, times: int = 2) -> dict:
         with start_pool(1) as executor:
             return executor.submit(task, path).result()
     except BrokenProcessPool as fault:
-        if (
-            times > 1
-        ):  # it may have been killed by chance, such as lack of memory
+        if times > 1:  # it may have been killed by chance, such as lack of memory
             return grade_alone(path, task, times - 1)
         return make_failure(fault)
 

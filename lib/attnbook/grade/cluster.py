@@ -136,9 +136,7 @@ def ask(count_threads: Callable[[], int]) -> int:
     try:
         return count_threads()
     except OSError as error:
-        raise ClusterError(
-            f"the scheduler does not reply: {error}{AGAIN}"
-        ) from error
+        raise ClusterError(f"the scheduler does not reply: {error}{AGAIN}") from error
 
 
 def read_result(job: Future) -> dict:
@@ -151,13 +149,9 @@ def read_result(job: Future) -> dict:
     try:
         return job.result()
     except CancelledError as error:
-        raise ClusterError(
-            f"the connection to the scheduler is lost{AGAIN}"
-        ) from error
+        raise ClusterError(f"the connection to the scheduler is lost{AGAIN}") from error
     except OtherBookError as error:
-        raise ClusterError(
-            f"{error}: install the same on all{AGAIN}"
-        ) from error
+        raise ClusterError(f"{error}: install the same on all{AGAIN}") from error
     except ImportError as error:
         raise ClusterError(
             f"the cluster cannot import this book: {error}; install it for the "

@@ -58,9 +58,7 @@ def add_settings(parser: argparse.ArgumentParser) -> None:
         metavar="ADDRESS",
         help="grade on the Dask cluster of this scheduler",
     )
-    parser.add_argument(
-        "--seed", type=int, default=0, help="seed of the second inputs"
-    )
+    parser.add_argument("--seed", type=int, default=0, help="seed of the second inputs")
     parser.add_argument(
         "--seconds",
         type=float,
@@ -141,9 +139,7 @@ def grade_notebooks(options: argparse.Namespace) -> None:
 
 
 @contextmanager
-def open_workers(
-    options: argparse.Namespace, limits: Limits
-) -> Iterator[batch.Run]:
+def open_workers(options: argparse.Namespace, limits: Limits) -> Iterator[batch.Run]:
     """Yield the function that grades notebooks, here or on a cluster."""
     if options.scheduler:
         with cluster.connect(options.scheduler) as client:

@@ -83,9 +83,7 @@ def get_fork_server() -> ForkServer:
     return ForkServer()
 
 
-def start_child(
-    channel: socket.socket, folder: str, limits: Limits
-) -> Callable:
+def start_child(channel: socket.socket, folder: str, limits: Limits) -> Callable:
     """Start a sandboxed process and return a function that kills it.
 
     If the fork server was killed, a new one is started.

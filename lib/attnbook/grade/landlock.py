@@ -42,9 +42,7 @@ def restrict_writes(folder: str) -> list[str]:
         rule = ctypes.create_string_buffer(struct.pack("=Qi", rights, place))
         libc.syscall(ADD, rules, 1, rule, 0)
         os.close(place)
-    libc.prctl(
-        38, 1, 0, 0, 0
-    )  # no new privileges, which the next call requires
+    libc.prctl(38, 1, 0, 0, 0)  # no new privileges, which the next call requires
     done = libc.syscall(RESTRICT, rules, 0) == 0
     os.close(rules)
     return ["writing elsewhere"] if done else []

@@ -93,9 +93,7 @@ def unpack_field(name: str, value):
         return tuple(require_type(str, x)[:200] for x in value)
     if name == "error" and value is None:
         return None
-    return require_type(
-        type(FIELDS[name].default) if name != "error" else str, value
-    )
+    return require_type(type(FIELDS[name].default) if name != "error" else str, value)
 
 
 def require_type(kind: type, value):
@@ -131,9 +129,7 @@ def receive(
     return receive_exactly(end, size, ends)
 
 
-def receive_exactly(
-    end: socket.socket, count: int, ends: float | None
-) -> bytes:
+def receive_exactly(end: socket.socket, count: int, ends: float | None) -> bytes:
     """Return exactly this many bytes."""
     found = bytearray()
     while len(found) < count:

@@ -40,9 +40,7 @@ def find_exercises(chapters: Iterable[str]) -> dict[str, Exercise]:
     return found
 
 
-def grade(
-    path: Path | bytes, seed: int = 0, limits: Limits | None = None
-) -> dict:
+def grade(path: Path | bytes, seed: int = 0, limits: Limits | None = None) -> dict:
     """Return a notebook's points, with the verdict of each exercise.
 
     Args:
@@ -144,8 +142,7 @@ class NotebookGrader:
             ValueError: if this takes too long.
         """
         about = {
-            key: (x.forbidden, x.solution.__name__)
-            for key, x in self.checks.items()
+            key: (x.forbidden, x.solution.__name__) for key, x in self.checks.items()
         }
         try:
             most = scale_timeout(min(self.limits.cell, self.limits.whole))
@@ -262,9 +259,7 @@ class NotebookGrader:
             for x in drawn
         ]
         most = scale_timeout(self.limits.answer / 2**self.slow_attempts)
-        raw = messages.SECONDS.pack(most) + pickle.dumps(
-            (plain, check.forbidden)
-        )
+        raw = messages.SECONDS.pack(most) + pickle.dumps((plain, check.forbidden))
         patience = most + scale_timeout(self.limits.grace)
         try:
             reply = opened.receive(patience, opened.send(patience, raw))
@@ -279,9 +274,7 @@ class NotebookGrader:
         if "fault" in reply:
             return refuse("error", str(reply["fault"])[:300])
         if "kind" in reply:
-            found = make_finding(
-                "not-a-function", what=str(reply["kind"])[:100]
-            )
+            found = make_finding("not-a-function", what=str(reply["kind"])[:100])
             return refuse(found.slug, found.seen)
         try:
             trials = tuple(

@@ -46,9 +46,7 @@ def list_results(results: Results) -> list[dict]:
 
 def format_json(results: Results) -> str:
     """Return all results as JSON, notebooks in the order of their names."""
-    return (
-        json.dumps(list_results(results), indent=1, ensure_ascii=False) + "\n"
-    )
+    return json.dumps(list_results(results), indent=1, ensure_ascii=False) + "\n"
 
 
 def format_csv(results: Results) -> str:

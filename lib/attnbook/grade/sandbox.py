@@ -75,9 +75,7 @@ class Sandbox:
                 return
             if self.read_time() - before > work:
                 break
-        raise GoneError(
-            f"it was stopped after {min(seconds, work):.0f} seconds"
-        )
+        raise GoneError(f"it was stopped after {min(seconds, work):.0f} seconds")
 
     def read_time(self) -> float:
         """Return the processor time of the process, where it can be read."""
@@ -113,9 +111,7 @@ class Sandbox:
         files.remove_folder(self.folder)
 
 
-def start_process(
-    theirs: socket.socket, folder: str, limits: Limits
-) -> Callable:
+def start_process(theirs: socket.socket, folder: str, limits: Limits) -> Callable:
     """Start a process at the other end and return a function to kill it."""
     if hasattr(os, "fork"):
         return fork_server.start_child(theirs, folder, limits)

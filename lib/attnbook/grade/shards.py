@@ -107,9 +107,7 @@ def read_file(path: Path) -> dict:
         message = f"{path} cannot be read: {error.strerror}"
         raise ValueError(message) from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ValueError(
-            f"{path} is not a file that --json has written"
-        ) from error
+        raise ValueError(f"{path} is not a file that --json has written") from error
 
 
 def merge(paths: Sequence[Path]) -> Results:

@@ -39,9 +39,7 @@ class Snapshot:
     def __init__(self, more: Iterable = ()):
         self.private = list(more)
         namespaces = (*NAMESPACES, *self.private)
-        self.held = [
-            (namespace, dict(vars(namespace))) for namespace in namespaces
-        ]
+        self.held = [(namespace, dict(vars(namespace))) for namespace in namespaces]
         self.profile, self.modules = sys.setprofile, dict(sys.modules)
 
     def restore_modules(self) -> None:
@@ -169,9 +167,7 @@ def is_hidden(name: str) -> bool:
 def hide_modules(finder: EmptyModuleFinder) -> dict[str, types.ModuleType]:
     """Hide the checks and the grader; return the hidden modules."""
     taken = {
-        name: sys.modules.pop(name)
-        for name in list(sys.modules)
-        if is_hidden(name)
+        name: sys.modules.pop(name) for name in list(sys.modules) if is_hidden(name)
     }
     for name in ("exercises", "grade"):
         vars(sys.modules["attnbook"]).pop(name, None)

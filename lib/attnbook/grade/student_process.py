@@ -197,9 +197,7 @@ class StudentSession:
             kind = f"an object of type {type(attempt).__name__}"
             return {"kind": kind}
         if not hasattr(os, "fork"):
-            return self.run_attempt(
-                attempt, *self.load(request[SECONDS.size :])
-            )
+            return self.run_attempt(attempt, *self.load(request[SECONDS.size :]))
         self.memory[: SIZE.size] = SIZE.pack(0)
         try:
             pid = os.fork()
@@ -226,9 +224,7 @@ class StudentSession:
             signal.pthread_sigmask(signal.SIG_SETMASK, ())
             torch.set_num_threads(1)
             try:
-                reply = self.run_attempt(
-                    attempt, *self.load(request[SECONDS.size :])
-                )
+                reply = self.run_attempt(attempt, *self.load(request[SECONDS.size :]))
             except Exception as fault:
                 reply = {"fault": runner.format_error(fault)}
             raw = json.dumps(reply).encode()
@@ -258,9 +254,7 @@ class StudentSession:
             stopped = any(x.stopped for r in rounds for x in r)
             results.append(
                 {
-                    "rounds": [
-                        [messages.pack_outcome(x) for x in r] for r in rounds
-                    ],
+                    "rounds": [[messages.pack_outcome(x) for x in r] for r in rounds],
                     "left": [pack_tensors(given) for given in left],
                 }
             )
@@ -286,9 +280,7 @@ def wait_and_kill(pid: int, seconds: float) -> bool:
 def pack_tensors(given: list) -> list:
     """Return the inputs that are tensors, as JSON can hold them."""
     return [
-        messages.pack(result.copy_numbers(x))
-        if isinstance(x, torch.Tensor)
-        else None
+        messages.pack(result.copy_numbers(x)) if isinstance(x, torch.Tensor) else None
         for x in given
     ]
 
@@ -307,9 +299,7 @@ class Unpickler(pickle.Unpickler):
         now, finders = dict(sys.modules), list(sys.meta_path)
         try:
             sys.meta_path[:] = [
-                x
-                for x in finders
-                if not isinstance(x, snapshots.EmptyModuleFinder)
+                x for x in finders if not isinstance(x, snapshots.EmptyModuleFinder)
             ]
             for key in filter(snapshots.is_hidden, now):
                 del sys.modules[key]

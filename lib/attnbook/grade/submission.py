@@ -22,8 +22,7 @@ OPTIONS = re.compile(r"(?:\s*-\S+(?:\s+\d+)?(?=\s|$))*\s*")
 NAME = re.compile(r"\bcheck_\w+")
 IMPORTS = re.compile(rf"^\s*(?:from|import)\s+{EXERCISES}\.(\w+)", re.M)
 CAPTURE = (
-    "{} = __import__('IPython.utils.capture')"
-    ".utils.capture.CapturedIO(None, None)"
+    "{} = __import__('IPython.utils.capture').utils.capture.CapturedIO(None, None)"
 )
 
 
@@ -104,9 +103,7 @@ class MagicReplacer(ast.NodeTransformer):
         empty = ast.List([], ast.Load())
         return empty if kind == "getoutput" else ast.Constant(None)
 
-    def expand(
-        self, kind: str, name: str, line: str, body: str
-    ) -> list[ast.stmt]:
+    def expand(self, kind: str, name: str, line: str, body: str) -> list[ast.stmt]:
         """Return the statements that a magic executes."""
         if kind == "run_line_magic" and name in TIMED:
             return self.prepare(OPTIONS.sub("", line, count=1))
@@ -219,9 +216,7 @@ class Prepared:
 
     cells: list[Cell] = field(default_factory=list)
     trees: dict[int, ast.Module] = field(default_factory=dict)
-    arguments: dict[int, dict[str, list[ast.expr]]] = field(
-        default_factory=dict
-    )
+    arguments: dict[int, dict[str, list[ast.expr]]] = field(default_factory=dict)
 
 
 def prepare(

@@ -14,12 +14,8 @@ def make_trial(seed: int, cases: tuple, reply: dict) -> Trial:
     Raises:
         ValueError: if outcomes are missing or malformed.
     """
-    rounds = tuple(
-        tuple(map(messages.unpack_outcome, r)) for r in reply["rounds"]
-    )
-    if not 2 <= len(rounds) <= len(ROUNDS) or any(
-        len(r) != len(cases) for r in rounds
-    ):
+    rounds = tuple(tuple(map(messages.unpack_outcome, r)) for r in reply["rounds"])
+    if not 2 <= len(rounds) <= len(ROUNDS) or any(len(r) != len(cases) for r in rounds):
         raise ValueError("calls are missing")
     if was_stopped(tried := Trial(seed, rounds)):
         return tried

@@ -131,9 +131,7 @@ def padding(lengths: Int[Tensor, " B"], S: int) -> Bool[Tensor, "B 1 1 S"]:
             f"lengths must be from 0 to S = {S}, but are {lengths.tolist()}"
         )
     rule = rules.padding(lengths)
-    return materialize_mask(
-        rule, 1, S, batch=len(lengths), device=lengths.device
-    )
+    return materialize_mask(rule, 1, S, batch=len(lengths), device=lengths.device)
 
 
 def window(
@@ -166,9 +164,7 @@ def dilated(
     ·●·●·
     ··●·●
     """
-    return materialize_mask(
-        rules.dilated(T, S, size, step), T, S, device=device
-    )
+    return materialize_mask(rules.dilated(T, S, size, step), T, S, device=device)
 
 
 def two_sided_window(
@@ -251,9 +247,7 @@ def document(ids: Int[Tensor, "B S"]) -> Bool[Tensor, "B 1 S S"]:
     ··●●●
     """
     B, S = ids.shape
-    return materialize_mask(
-        rules.document(ids), S, S, batch=B, device=ids.device
-    )
+    return materialize_mask(rules.document(ids), S, S, batch=B, device=ids.device)
 
 
 def block_sparse(layout: Bool[Tensor, "N M"], size: int) -> Bool[Tensor, "T S"]:

@@ -40,8 +40,7 @@ def read_mask(mask: Tensor, given: str) -> Bool[Tensor, "..."]:
     boolean = given in ("keep", "drop")
     if boolean != (mask.dtype == torch.bool):
         raise ValueError(
-            f"{given!r} means {CONVENTIONS[given]}, but the mask is "
-            f"{mask.dtype}"
+            f"{given!r} means {CONVENTIONS[given]}, but the mask is {mask.dtype}"
         )
     if boolean:
         return mask.clone() if given == "keep" else ~mask

@@ -70,9 +70,7 @@ def find_numbers(mask: Tensor) -> Finding:
     )
 
 
-def find_axis_errors(
-    mask: Tensor, B: int, H: int, T: int, S: int
-) -> list[Finding]:
+def find_axis_errors(mask: Tensor, B: int, H: int, T: int, S: int) -> list[Finding]:
     """Return findings on axes that broadcasting aligns with the wrong axis."""
     found = []
     if mask.ndim == 2 and mask.shape[0] == B == T and B > 1 and B != S:
@@ -117,9 +115,7 @@ def find_empty_rows(full: Tensor) -> list[Finding]:
             )
         )
     if full.numel() and full.all():
-        found.append(
-            Finding("nothing-hidden", "every query can attend to every key")
-        )
+        found.append(Finding("nothing-hidden", "every query can attend to every key"))
     return found
 
 

@@ -133,9 +133,7 @@ def sinks(T: int, S: int, count: int) -> Rule:
 def alignment_offset(T: int, S: int) -> int:
     """Return the position of the first query among the keys."""
     if T < 0 or S < 0:
-        raise ValueError(
-            f"T and S must not be negative, but T is {T} and S is {S}"
-        )
+        raise ValueError(f"T and S must not be negative, but T is {T} and S is {S}")
     return S - T
 
 

@@ -85,9 +85,7 @@ class AssociativeRecallModel(nn.Module):
     ) -> tuple[Float[Tensor, "B N V"], Float[Tensor, "B H S"]]:
         """Return logits of each answer, and each head's weights."""
         items = self.address(tables.addresses) + self.symbol(tables.symbols)
-        parts = zip(
-            self.query_embeddings, tables.queries.unbind(1), strict=True
-        )
+        parts = zip(self.query_embeddings, tables.queries.unbind(1), strict=True)
         question = sum(embed(queries) for embed, queries in parts)[:, None]
         context, weights = self.attention(question, items, need_weights=True)
         logits = self.answer(context[:, 0]).unflatten(1, (QUERIES, SYMBOLS))

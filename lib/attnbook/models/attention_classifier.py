@@ -48,9 +48,7 @@ class QuestionBatch(NamedTuple):
         return QuestionBatch(*(x.to(device) for x in self))
 
 
-def draw_question_task(
-    count: int, length: int, rng: torch.Generator
-) -> QuestionBatch:
+def draw_question_task(count: int, length: int, rng: torch.Generator) -> QuestionBatch:
     """Return sequences of different names, each with a random class.
 
     The batch is on the generator's device.
@@ -68,9 +66,7 @@ def draw_question_task(
     )
 
 
-def draw_keyword_task(
-    count: int, length: int, rng: torch.Generator
-) -> QuestionBatch:
+def draw_keyword_task(count: int, length: int, rng: torch.Generator) -> QuestionBatch:
     """Return sequences in which one word has a class, and one question.
 
     The other words are fillers: names that always have class 0. The batch is on
@@ -85,9 +81,7 @@ def draw_keyword_task(
     keyword = CLASSES * FILLERS + classes
     words = torch.where(here, keyword, CLASSES * names)
     question = torch.full_like(evidence, FILLERS)
-    return QuestionBatch(
-        words, question, take_word(classes, evidence), evidence
-    )
+    return QuestionBatch(words, question, take_word(classes, evidence), evidence)
 
 
 def draw_sequences(
@@ -99,9 +93,7 @@ def draw_sequences(
         ValueError: if a sequence is longer than the number of names.
     """
     if length > names:
-        raise ValueError(
-            f"{length} words need as many different names, not {names}"
-        )
+        raise ValueError(f"{length} words need as many different names, not {names}")
     by_rng: dict[str, Any] = {"generator": rng, "device": rng.device}
     order = torch.rand(count, names, **by_rng).argsort(dim=1)
     classes = torch.randint(CLASSES, (count, length), **by_rng)
@@ -129,9 +121,7 @@ class EmbeddingEncoder(nn.Module):
         self.width = width
         self.embed = nn.Embedding(symbols, width)
 
-    def forward(
-        self, source: Int[Tensor, "B S"], lengths: Int[Tensor, " B"]
-    ) -> Memory:
+    def forward(self, source: Int[Tensor, "B S"], lengths: Int[Tensor, " B"]) -> Memory:
         """Return the embeddings of the words as states."""
         states = self.embed(source)
         return Memory(states, states[:, -1], lengths)

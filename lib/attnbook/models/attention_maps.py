@@ -93,6 +93,4 @@ def collect_maps(
         record_weights(groups[2]) as cross,
     ):
         model(source, lengths, previous)
-    return TransformerMaps(
-        *(torch.stack(x, dim=1) for x in (encoder, decoder, cross))
-    )
+    return TransformerMaps(*(torch.stack(x, dim=1) for x in (encoder, decoder, cross)))

@@ -86,9 +86,7 @@ class RotaryAttention(SelfAttention):
         """Return the scores of rotated queries and keys."""
         positions = torch.arange(query.shape[2], device=query.device)
         angle = rotary_angles(positions, self.frequencies)
-        query, key = (
-            self.factor * apply_rotary(x, angle) for x in (query, key)
-        )
+        query, key = (self.factor * apply_rotary(x, angle) for x in (query, key))
         return super().scores(query, key)
 
 
@@ -129,9 +127,7 @@ class AttentionOnlyTransformer(nn.Module):
             "rope": RotaryAttention,
         }
         attention = kinds.get(method, SelfAttention)
-        self.layers = nn.ModuleList(
-            AttentionLayer(attention()) for _ in range(LAYERS)
-        )
+        self.layers = nn.ModuleList(AttentionLayer(attention()) for _ in range(LAYERS))
         self.norm = nn.LayerNorm(WIDTH)
         self.readout = nn.Linear(WIDTH, symbols)
         # Drawn last, so that all methods start from the same other weights.
@@ -147,9 +143,7 @@ class AttentionOnlyTransformer(nn.Module):
             "alibi": lambda: AlibiBias(HEADS),
         }.get(method, lambda: None)()
 
-    def rescale(
-        self, frequencies: Float[Tensor, "P"], factor: float = 1.0
-    ) -> None:
+    def rescale(self, frequencies: Float[Tensor, "P"], factor: float = 1.0) -> None:
         """Set other rotary frequencies and a factor of queries and keys.
 
         Raises:
@@ -157,13 +151,9 @@ class AttentionOnlyTransformer(nn.Module):
         """
         for layer in self.layers:
             if not isinstance(layer.attention, RotaryAttention):
-                raise ValueError(
-                    "only a model with method 'rope' has frequencies"
-                )
+                raise ValueError("only a model with method 'rope' has frequencies")
             layer.attention.factor = factor
-            layer.attention.frequencies = frequencies.to(
-                self.embed.weight.device
-            )
+            layer.attention.frequencies = frequencies.to(self.embed.weight.device)
 
     def forward(self, ids: Int[Tensor, "B T"]) -> Float[Tensor, "B T V"]:
         """Return the logits of the next symbol at each position."""

@@ -61,9 +61,7 @@ class BahdanauDecoder(nn.Module):
         self.bridges = nn.ModuleList(
             nn.Linear(memory // 2, hidden) for _ in range(states)
         )
-        self.readout = Readout(
-            hidden + embedding + memory, readout, symbols, dropout
-        )
+        self.readout = Readout(hidden + embedding + memory, readout, symbols, dropout)
 
     def start(self, memory: Memory) -> tuple[Tensor, ...]:
         """Return the first state, and the keys, projected once."""
@@ -71,9 +69,7 @@ class BahdanauDecoder(nn.Module):
         first = (torch.tanh(bridge(backward)) for bridge in self.bridges)
         return (*first, self.attention.key(memory.states))
 
-    def forward(
-        self, previous: Int[Tensor, "B T"], memory: Memory
-    ) -> DecoderOutput:
+    def forward(self, previous: Int[Tensor, "B T"], memory: Memory) -> DecoderOutput:
         """Return logits and weights of every step, given the true previous."""
         *first, keys = self.start(memory)
         state: Sequence[Tensor] = first

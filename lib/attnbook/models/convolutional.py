@@ -26,8 +26,7 @@ class ConvolutionalFeatures(nn.Sequential):
     def __init__(self, channels: Sequence[int], strides: Sequence[int]):
         if len(strides) != len(channels) - 1:
             raise ValueError(
-                f"{len(channels) - 1} layers need as many strides, not "
-                f"{len(strides)}"
+                f"{len(channels) - 1} layers need as many strides, not {len(strides)}"
             )
         layers: list[nn.Module] = []
         for i, stride in enumerate(strides):

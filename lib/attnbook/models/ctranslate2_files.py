@@ -172,8 +172,7 @@ def rename_weights(
     def take(name: str, *ours: str) -> None:
         if name not in left:
             raise ValueError(
-                f"the file has no weight {name!r}, but {config.blocks} blocks "
-                "need it"
+                f"the file has no weight {name!r}, but {config.blocks} blocks need it"
             )
         parts = left.pop(name).float().chunk(len(ours))
         for our, x in zip(ours, parts, strict=True):
@@ -216,8 +215,7 @@ def read_config(records: dict[str, Tensor]) -> WhisperConfig:
     for name, wanted in REQUIRED.items():
         if int(find(name)) != wanted:
             raise ValueError(
-                f"the file has {name} {int(find(name))}, but the model needs "
-                f"{wanted}"
+                f"the file has {name} {int(find(name))}, but the model needs {wanted}"
             )
     symbols, width = find("decoder/embeddings/weight").shape
     starts = {name.split("/")[1] for name in records if "/layer_" in name}

@@ -46,9 +46,7 @@ def use_seed(seed: int, device: torch.device | None = None) -> Iterator[None]:
         yield
 
 
-def sample_columns(
-    probabilities: Tensor, rng: torch.Generator | None = None
-) -> Tensor:
+def sample_columns(probabilities: Tensor, rng: torch.Generator | None = None) -> Tensor:
     """Sample one column for each row with these probabilities.
 
     A generator works on its own device only, so the probabilities are moved

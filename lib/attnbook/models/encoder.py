@@ -31,9 +31,7 @@ class Memory(NamedTuple):
 
     def padding_mask(self) -> Bool[Tensor, "B S"]:
         """Return True where a source symbol is real, False at padding."""
-        positions = torch.arange(
-            self.states.shape[1], device=self.lengths.device
-        )
+        positions = torch.arange(self.states.shape[1], device=self.lengths.device)
         return positions < self.lengths[:, None]
 
 
@@ -68,9 +66,7 @@ class Encoder(nn.Module):
             embedding, hidden, batch_first=True, bidirectional=directions == 2
         )
 
-    def forward(
-        self, source: Int[Tensor, "B S"], lengths: Int[Tensor, " B"]
-    ) -> Memory:
+    def forward(self, source: Int[Tensor, "B S"], lengths: Int[Tensor, " B"]) -> Memory:
         """Read each source up to its own length.
 
         Packing stops each direction at the true end: the final state does

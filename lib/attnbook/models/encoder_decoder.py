@@ -31,9 +31,7 @@ def run_recurrent(
 ) -> tuple[Float[Tensor, "B T H"], tuple[Tensor, ...]]:
     """Run a GRU (state: h) or an LSTM (state: h, c) from a given state."""
     layered = tuple(x[None].contiguous() for x in state)
-    outputs, after = recurrent(
-        inputs, layered if len(layered) > 1 else layered[0]
-    )
+    outputs, after = recurrent(inputs, layered if len(layered) > 1 else layered[0])
     after = after if isinstance(after, tuple) else (after,)
     return outputs, tuple(x[0] for x in after)
 
@@ -86,21 +84,15 @@ class Decoder(nn.Module):
         self.drop = nn.Dropout(dropout)
         self.recurrent = recurrent(embedding + memory, hidden, batch_first=True)
         states = 2 if recurrent is nn.LSTM else 1
-        self.bridges = nn.ModuleList(
-            nn.Linear(memory, hidden) for _ in range(states)
-        )
-        self.readout = Readout(
-            hidden + embedding + memory, readout, symbols, dropout
-        )
+        self.bridges = nn.ModuleList(nn.Linear(memory, hidden) for _ in range(states))
+        self.readout = Readout(hidden + embedding + memory, readout, symbols, dropout)
 
     def start(self, memory: Memory) -> tuple[Tensor, ...]:
         """Return the first state, and the context vector."""
         first = (torch.tanh(bridge(memory.last)) for bridge in self.bridges)
         return (*first, memory.last)
 
-    def forward(
-        self, previous: Int[Tensor, "B T"], memory: Memory
-    ) -> DecoderOutput:
+    def forward(self, previous: Int[Tensor, "B T"], memory: Memory) -> DecoderOutput:
         """Return the logits of every next symbol, given the true previous."""
         *state, context = self.start(memory)
         return self._decode(previous, tuple(state), context)[0]

@@ -15,9 +15,7 @@ from attnbook.models.transformer_blocks import DecoderBlock, EncoderBlock
 
 
 @torch.no_grad()
-def copy_attention(
-    ours: MultiHeadAttention, theirs: nn.MultiheadAttention
-) -> None:
+def copy_attention(ours: MultiHeadAttention, theirs: nn.MultiheadAttention) -> None:
     """Copy the weights of PyTorch's attention, which stacks projections."""
     weights, biases = theirs.in_proj_weight, theirs.in_proj_bias
     for part, weight, bias in zip(
@@ -40,9 +38,7 @@ def copy_block(
     Raises:
         ValueError: if only one of them has cross-attention.
     """
-    if isinstance(ours, DecoderBlock) != isinstance(
-        theirs, nn.TransformerDecoderLayer
-    ):
+    if isinstance(ours, DecoderBlock) != isinstance(theirs, nn.TransformerDecoderLayer):
         raise ValueError(
             f"a {type(ours).__name__} cannot have the weights of a "
             f"{type(theirs).__name__}: only one of them has cross-attention"

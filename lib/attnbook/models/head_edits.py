@@ -61,9 +61,7 @@ def find_attention_layers(model: nn.Module) -> dict[str, AttentionLayer]:
     return layers
 
 
-def check_heads(
-    layers: Sequence[AttentionLayer], heads: Iterable[Head]
-) -> None:
+def check_heads(layers: Sequence[AttentionLayer], heads: Iterable[Head]) -> None:
     """Refuse heads that these layers do not have.
 
     Raises:
@@ -93,8 +91,7 @@ def check_layers(model: nn.Module, given: Sequence[Any]) -> None:
     count = len(find_attention_layers(model))
     if len(given) != count:
         raise ValueError(
-            f"{len(given)} layers are given, but the model has {count} "
-            "attention layers"
+            f"{len(given)} layers are given, but the model has {count} attention layers"
         )
 
 

@@ -104,9 +104,7 @@ class ContrastiveModel(nn.Module):
         """Return the mean of the words' embeddings, with length 1."""
         return F.normalize(self.embedding(names).mean(dim=1), dim=-1)
 
-    def encode_images(
-        self, images: Float[Tensor, "B 3 H W"]
-    ) -> Float[Tensor, "B C"]:
+    def encode_images(self, images: Float[Tensor, "B 3 H W"]) -> Float[Tensor, "B C"]:
         """Return the encoder's output, with length 1."""
         return F.normalize(self.encoder(images), dim=-1)
 

@@ -67,9 +67,7 @@ class HandMadeAttention(MultiHeadAttention):
         first = head * self.query.weight.shape[0] // HEADS
         rows = slice(first, first + self.size)
         width = self.query.weight.shape[0] // HEADS
-        self.query.weight[rows, self.get_columns(query)] = (
-            MATCH * width**0.5 * table.T
-        )
+        self.query.weight[rows, self.get_columns(query)] = MATCH * width**0.5 * table.T
         self.key.weight[rows, self.get_columns(key)] = torch.eye(self.size)
 
     @torch.no_grad()
@@ -86,9 +84,7 @@ class HandMadeAttention(MultiHeadAttention):
         rows = slice(first, first + self.size)
         self.value.weight[rows, self.get_columns(source)] = torch.eye(self.size)
         if target is not None:
-            self.output.weight[self.get_columns(target), rows] = torch.eye(
-                self.size
-            )
+            self.output.weight[self.get_columns(target), rows] = torch.eye(self.size)
 
 
 class InductionCircuit(nn.Module):
@@ -130,8 +126,7 @@ class InductionCircuit(nn.Module):
         B, T = ids.shape
         if self.longest < T:
             raise ValueError(
-                f"this circuit has {self.longest} positions, but the "
-                f"sequences have {T}"
+                f"this circuit has {self.longest} positions, but the sequences have {T}"
             )
         weight = next(self.parameters())
         token = F.one_hot(ids, self.size).to(weight)

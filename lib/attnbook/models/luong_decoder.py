@@ -55,9 +55,7 @@ class LuongDecoder(nn.Module):
             embedding + hidden * feeding, hidden, batch_first=True
         )
         states = 2 if recurrent is nn.LSTM else 1
-        self.bridges = nn.ModuleList(
-            nn.Linear(memory, hidden) for _ in range(states)
-        )
+        self.bridges = nn.ModuleList(nn.Linear(memory, hidden) for _ in range(states))
         self.mix = nn.Linear(memory + hidden, hidden, bias=False)
         self.symbols = nn.Linear(hidden, symbols)
         self.attention = attention
@@ -74,9 +72,7 @@ class LuongDecoder(nn.Module):
         keys = self.attention.key(memory.states)  # type: ignore[operator]
         return (*first, fed, step, keys)
 
-    def forward(
-        self, previous: Int[Tensor, "B T"], memory: Memory
-    ) -> DecoderOutput:
+    def forward(self, previous: Int[Tensor, "B T"], memory: Memory) -> DecoderOutput:
         """Return logits and weights of every step, given the true previous."""
         *first, fed, _step, keys = self.start(memory)
         state: Sequence[Tensor] = first

@@ -90,9 +90,7 @@ class RecurrentAgent(MemorylessAgent):
         state: width of the GRU's state.
     """
 
-    def __init__(
-        self, symbols: int, actions: int, width: int = 32, state: int = 44
-    ):
+    def __init__(self, symbols: int, actions: int, width: int = 32, state: int = 44):
         super().__init__(symbols, actions, width, state=state)
 
     def make_core(self, width: int, hidden: int, state: int) -> nn.Module:
@@ -118,18 +116,14 @@ class AttentionAgent(MemorylessAgent):
         hidden: width of the feed-forward network.
     """
 
-    def __init__(
-        self, symbols: int, actions: int, width: int = 32, hidden: int = 64
-    ):
+    def __init__(self, symbols: int, actions: int, width: int = 32, hidden: int = 64):
         super().__init__(symbols, actions, width, hidden)
 
     attend: type[RotaryAttention] = ModernAttention
 
     def make_core(self, width: int, hidden: int, state: int) -> nn.Module:
         """Return the block."""
-        return CachedBlock(
-            self.attend(width, 1, 1), SwiGLU(width, hidden), width
-        )
+        return CachedBlock(self.attend(width, 1, 1), SwiGLU(width, hidden), width)
 
     def remember(
         self, x: Float[Tensor, "B T C"], memory: Any

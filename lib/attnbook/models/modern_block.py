@@ -105,9 +105,7 @@ class RotaryAttention(GroupedQueryAttention):
         queries, keys = self.normalize(queries, keys)
         stop = start + query.shape[1]
         positions = torch.arange(start, stop, device=query.device)
-        queries, keys = (
-            rotate(x, positions, self.base) for x in (queries, keys)
-        )
+        queries, keys = (rotate(x, positions, self.base) for x in (queries, keys))
         return queries, keys, values
 
     def decode(

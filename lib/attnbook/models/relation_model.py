@@ -53,9 +53,7 @@ def flip_half_of_key(
     return self_attention(x, W_query, signs * W_query, W_value)
 
 
-def skip_value(
-    x: Tensor, W_query: Tensor, W_key: Tensor, W_value: Tensor
-) -> Tensor:
+def skip_value(x: Tensor, W_query: Tensor, W_key: Tensor, W_value: Tensor) -> Tensor:
     """Return self-attention whose values are its inputs."""
     return attend(x @ W_query.T, x @ W_key.T, x)
 
@@ -119,9 +117,7 @@ def draw_relation(
     """
     noise = torch.rand(batch, names, generator=rng, device=rng.device)
     order = noise.argsort(dim=-1)
-    shown = torch.randint(
-        colors, (batch, names), generator=rng, device=rng.device
-    )
+    shown = torch.randint(colors, (batch, names), generator=rng, device=rng.device)
     position = order.argsort(dim=-1)  # of each name
     related = position.gather(1, relation(order, names))
     return RelationBatch(order, shown, shown.gather(1, related))

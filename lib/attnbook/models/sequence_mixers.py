@@ -217,9 +217,7 @@ class DeltaMixer(SequenceMixer):
         query, key = (F.normalize(part, dim=-1) for part in (query, key))
         beta = self.beta(x).sigmoid().transpose(1, 2)
         rate = self.log_decay(x)
-        output = attend_delta_chunked(
-            query, key, value, beta, rate, chunk=CHUNK
-        ).output
+        output = attend_delta_chunked(query, key, value, beta, rate, chunk=CHUNK).output
         return F.rms_norm(output, output.shape[-1:], eps=EPS)
 
 

@@ -38,9 +38,7 @@ class SpatialAttentionPooling(nn.Module):
         self.query = nn.Parameter(torch.randn(width))
         self.key = nn.Linear(width, width, bias=False)
 
-    def compute_weights(
-        self, features: Float[Tensor, "B N C"]
-    ) -> Float[Tensor, "B N"]:
+    def compute_weights(self, features: Float[Tensor, "B N C"]) -> Float[Tensor, "B N"]:
         """Return the attention weights of the places."""
         keys = self.key(features)  # (B, N, C)
         return scaled_scores(self.query[None], keys)[:, 0].softmax(dim=-1)

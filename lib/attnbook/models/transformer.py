@@ -89,9 +89,7 @@ class TransformerEncoder(nn.Module):
         self.norm = size.residual.make_final_norm(size.width)
         self.limit = limit
 
-    def forward(
-        self, source: Int[Tensor, "B S"], lengths: Int[Tensor, " B"]
-    ) -> Memory:
+    def forward(self, source: Int[Tensor, "B S"], lengths: Int[Tensor, " B"]) -> Memory:
         """Return the states; padding is masked out, and its states are 0.
 
         Raises:
@@ -120,9 +118,7 @@ class TransformerDecoder(nn.Module):
         self.blocks = size.stack(DecoderBlock)
         self.norm = size.residual.make_final_norm(size.width)
 
-    def forward(
-        self, previous: Int[Tensor, "B T"], memory: Memory
-    ) -> DecoderOutput:
+    def forward(self, previous: Int[Tensor, "B T"], memory: Memory) -> DecoderOutput:
         """Return logits of every next symbol, and the last block's weights.
 
         The weights are the mean over the heads. The output layer is tied to the
@@ -134,9 +130,7 @@ class TransformerDecoder(nn.Module):
         for block in self.blocks:
             x, weights = block(x, memory.states, causal, real)
         logits = self.norm(x) @ self.embed.table.weight.T
-        return DecoderOutput(
-            logits, None if weights is None else weights.mean(1)
-        )
+        return DecoderOutput(logits, None if weights is None else weights.mean(1))
 
     def start(self, memory: Memory) -> tuple[Int[Tensor, "B 0"]]:
         """Return the first state: no symbols yet."""

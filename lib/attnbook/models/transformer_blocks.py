@@ -100,9 +100,7 @@ class EncoderBlock(nn.Module):
         super().__init__()
         self.attention = MultiHeadAttention(width, heads, dropout=dropout)
         self.feed_forward = FeedForward(width, hidden, dropout)
-        self.residuals = nn.ModuleList(
-            residual(width, dropout) for _ in range(2)
-        )
+        self.residuals = nn.ModuleList(residual(width, dropout) for _ in range(2))
 
     def forward(
         self,
@@ -134,9 +132,7 @@ class DecoderBlock(nn.Module):
         self.attention = MultiHeadAttention(width, heads, dropout=dropout)
         self.cross = MultiHeadAttention(width, heads, dropout=dropout)
         self.feed_forward = FeedForward(width, hidden, dropout)
-        self.residuals = nn.ModuleList(
-            residual(width, dropout) for _ in range(3)
-        )
+        self.residuals = nn.ModuleList(residual(width, dropout) for _ in range(3))
 
     def forward(
         self,

@@ -53,9 +53,7 @@ class FrameEncoder(nn.Module):
         self.second = nn.Conv2d(channels, 2 * channels, 3, stride=2, padding=1)
         self.output = nn.Linear(2 * channels * (size // 4) ** 2, width)
 
-    def forward(
-        self, frames: Float[Tensor, "B T H W"]
-    ) -> Float[Tensor, "B T C"]:
+    def forward(self, frames: Float[Tensor, "B T H W"]) -> Float[Tensor, "B T C"]:
         """Return the features of every frame, each computed from it alone."""
         x = frames.flatten(0, 1)[:, None]  # (B · T, 1, H, W)
         x = F.relu(self.second(F.relu(self.first(x))))
@@ -133,15 +131,11 @@ class SpaceTimeBlock(nn.Module):
         kinds: the two attentions.
     """
 
-    def __init__(
-        self, width: int, heads: int, hidden: int, kinds: Sequence[Attention]
-    ):
+    def __init__(self, width: int, heads: int, hidden: int, kinds: Sequence[Attention]):
         super().__init__()
         self.attentions = nn.ModuleList(kind(width, heads) for kind in kinds)
         self.feed_forward = FeedForward(width, hidden)
-        self.norms = nn.ModuleList(
-            LayerNorm(width) for _ in range(len(kinds) + 1)
-        )
+        self.norms = nn.ModuleList(LayerNorm(width) for _ in range(len(kinds) + 1))
 
     def forward(
         self, x: Float[Tensor, "B T N C"]
@@ -192,8 +186,7 @@ class VideoTransformer(nn.Module):
         places = (size // patch) ** 2
         self.place = nn.Parameter(0.5 * torch.randn(places, width))
         self.blocks = nn.ModuleList(
-            SpaceTimeBlock(width, heads, 2 * width, kinds)
-            for _ in range(blocks)
+            SpaceTimeBlock(width, heads, 2 * width, kinds) for _ in range(blocks)
         )
         self.norm = LayerNorm(width)
         self.output = nn.Linear(width, classes)

@@ -75,8 +75,7 @@ class VisionTransformer(nn.Module):
         self.class_token = nn.Parameter(0.02 * torch.randn(width))
         self.positions = encoding(number + 1, width)
         self.blocks = nn.ModuleList(
-            EncoderBlock(width, heads, hidden, residual=PreNorm)
-            for _ in range(layers)
+            EncoderBlock(width, heads, hidden, residual=PreNorm) for _ in range(layers)
         )
         self.norm = PreNorm.make_final_norm(width)
         self.output = nn.Linear(width, classes)

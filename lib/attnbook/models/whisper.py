@@ -54,9 +54,7 @@ class WhisperConfig:
     tokens: int
     symbols: int
 
-    def stack(
-        self, block: type[EncoderBlock] | type[DecoderBlock]
-    ) -> nn.ModuleList:
+    def stack(self, block: type[EncoderBlock] | type[DecoderBlock]) -> nn.ModuleList:
         """Return pre-norm blocks with GELU networks."""
         blocks = nn.ModuleList(
             block(self.width, self.heads, self.hidden, residual=PreNorm)
@@ -87,9 +85,7 @@ class WhisperEncoder(nn.Module):
         self.blocks = config.stack(EncoderBlock)
         self.norm = LayerNorm(width)
 
-    def forward(
-        self, spectrogram: Float[Tensor, "B M F"]
-    ) -> Float[Tensor, "B S C"]:
+    def forward(self, spectrogram: Float[Tensor, "B M F"]) -> Float[Tensor, "B S C"]:
         """Return the states, one for every two frames.
 
         Raises:
@@ -132,8 +128,7 @@ class WhisperDecoder(nn.Module):
         T, most = ids.shape[1], len(self.positions)
         if most < T:
             raise ValueError(
-                f"there are {T} tokens, but the decoder has positions for "
-                f"{most}"
+                f"there are {T} tokens, but the decoder has positions for {most}"
             )
         x, maps = self.embed(ids) + self.positions[:T], []
         causal = causal_mask(T, T, ids.device)
@@ -142,9 +137,7 @@ class WhisperDecoder(nn.Module):
             maps.append(weights)
         return self.norm(x), torch.stack(maps, dim=1)
 
-    def compute_logits(
-        self, states: Float[Tensor, "B T C"]
-    ) -> Float[Tensor, "B T V"]:
+    def compute_logits(self, states: Float[Tensor, "B T C"]) -> Float[Tensor, "B T V"]:
         """Return the logits of every next token."""
         return states @ self.embed.weight.T
 
@@ -214,9 +207,7 @@ def keep_memory_projections(decoder: WhisperDecoder) -> Iterator[None]:
             for name in ("cross.key", "cross.value"):
                 layer = block.get_submodule(name)
                 wrapped = remember(layer.forward)
-                stack.enter_context(
-                    mock.patch.object(layer, "forward", wrapped)
-                )
+                stack.enter_context(mock.patch.object(layer, "forward", wrapped))
         yield
 
 

@@ -73,9 +73,7 @@ def relative_bias(
     """
     columns = table.shape[-1]
     if columns % 2 == 0:
-        raise ValueError(
-            f"a table of 2 · reach + 1 columns cannot have {columns}"
-        )
+        raise ValueError(f"a table of 2 · reach + 1 columns cannot have {columns}")
     reach = columns // 2
     away = distances(queries, keys, table.device)
     return table[:, away.clamp(-reach, reach) + reach]
@@ -105,9 +103,7 @@ def t5_bucket(
     else:
         away = -distance.clamp(max=0)
     exact = buckets // 2
-    logarithmic = (away.clamp(min=1) / exact).log() / math.log(
-        max_distance / exact
-    )
+    logarithmic = (away.clamp(min=1) / exact).log() / math.log(max_distance / exact)
     far = exact + (logarithmic * (buckets - exact)).long()
     return first + torch.where(away < exact, away, far.clamp(max=buckets - 1))
 

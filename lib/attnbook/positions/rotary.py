@@ -56,9 +56,7 @@ def rotate(
         positions: (T,), or (B, 1, T) if each sequence of a batch has its own.
         base: of the frequencies.
     """
-    return apply_rotary(
-        x, rotary_angles(positions, rotary_frequencies(x, base))
-    )
+    return apply_rotary(x, rotary_angles(positions, rotary_frequencies(x, base)))
 
 
 def rotate_halves(
@@ -67,9 +65,7 @@ def rotate_halves(
     base: float | int = 10000.0,
 ) -> Float[Tensor, "B H T D"]:
     """Return the same rotation with columns i and i + D / 2 paired."""
-    return apply_rotary_halves(
-        x, rotary_angles(positions, rotary_frequencies(x, base))
-    )
+    return apply_rotary_halves(x, rotary_angles(positions, rotary_frequencies(x, base)))
 
 
 def rotate_partly(
@@ -94,9 +90,7 @@ def rotate_partly(
         ValueError: if x has fewer columns.
     """
     if columns > x.shape[-1]:
-        raise ValueError(
-            f"{columns} columns cannot be rotated: x has {x.shape[-1]}"
-        )
+        raise ValueError(f"{columns} columns cannot be rotated: x has {x.shape[-1]}")
     first, rest = x[..., :columns], x[..., columns:]
     return torch.cat([rotate(first, positions, base), rest], dim=-1)
 

@@ -65,8 +65,6 @@ class ShawEncoding(nn.Module):
         """Return the term to be added to the scores."""
         return shaw_bias(query, self.keys, keys)
 
-    def output(
-        self, weights: Float[Tensor, "B H T S"]
-    ) -> Float[Tensor, "B H T E"]:
+    def output(self, weights: Float[Tensor, "B H T S"]) -> Float[Tensor, "B H T E"]:
         """Return the term to be added to the output."""
         return shaw_output(weights, self.values)

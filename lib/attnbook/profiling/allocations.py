@@ -125,9 +125,7 @@ def measure_peak_bytes(call: Callable[[], object], device: str = "cpu") -> int:
         path = Path(folder) / "trace.json"
         run.export_chrome_trace(str(path))
         events = json.loads(path.read_text())["traceEvents"]
-    steps = [
-        (e["ts"], e["args"]["Bytes"]) for e in events if e["name"] == "[memory]"
-    ]
+    steps = [(e["ts"], e["args"]["Bytes"]) for e in events if e["name"] == "[memory]"]
     held = most = 0
     for _, change in sorted(steps, key=lambda step: step[0]):
         held += change

@@ -117,9 +117,7 @@ def count_cache_bytes(block: Block, B: int, S: int, itemsize: int = 4) -> int:
     return 2 * block.L * B * block.G * S * block.D * itemsize
 
 
-def count_decoding_step(
-    block: Block, B: int, S: int, itemsize: int = 4
-) -> Count:
+def count_decoding_step(block: Block, B: int, S: int, itemsize: int = 4) -> Count:
     """Return what a block does for one new position of each sequence.
 
     Its weights are read once for all B sequences; each sequence's keys and

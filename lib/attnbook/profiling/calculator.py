@@ -48,11 +48,7 @@ def calculate(
         steps += count_backward_steps(sizes).values()
         whole.append(count_fused_backward(sizes))
         passes = 3
-    held = (
-        memory.count_peak_training
-        if phase == "train"
-        else memory.count_peak_forward
-    )
+    held = memory.count_peak_training if phase == "train" else memory.count_peak_forward
     products = 4 * B * block.H * T * n * block.D * passes
     others = 2 * block.weights * B * T * passes
     return {

@@ -126,9 +126,7 @@ def count_kernel(
 ) -> KernelCount:
     """Return what a kernel does with tiles of rows by columns scores."""
     kernel, heads = KERNELS[name], sizes.B * sizes.H
-    tiles = heads * count_tile_pairs(
-        sizes, rows, columns, causal, kernel.own_keys
-    )
+    tiles = heads * count_tile_pairs(sizes, rows, columns, causal, kernel.own_keys)
     scores = tiles * rows * columns
     widths = kernel.to_width * sizes.D + kernel.to_values * sizes.E
     rescaled = tiles * rows * sizes.E if kernel.rescales else 0

@@ -84,9 +84,7 @@ def measure_product_rate(
     return 2 * width**3 / min(taken["product"])
 
 
-def measure_machine(
-    dtype: torch.dtype = torch.float32, device: str = "cpu"
-) -> Machine:
+def measure_machine(dtype: torch.dtype = torch.float32, device: str = "cpu") -> Machine:
     """Return this machine's ceilings, by a product and a copy."""
     rate = measure_product_rate(dtype=dtype, device=device)
     return Machine(rate, measure_copy_rate(device=device))

@@ -48,9 +48,7 @@ def require_sizes(H: int, G: int, **others: int) -> None:
     """Raise ValueError unless sizes are whole numbers and G divides H."""
     for name, size in {"H": H, "G": G, **others}.items():
         if type(size) is not int or size < 1:
-            raise ValueError(
-                f"{name} is {size!r}; sizes are whole numbers from 1"
-            )
+            raise ValueError(f"{name} is {size!r}; sizes are whole numbers from 1")
     if H % G:
         raise ValueError(f"{H} heads do not divide into {G} groups")
 

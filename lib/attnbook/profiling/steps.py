@@ -55,9 +55,7 @@ def count_backward_steps(sizes: Sizes) -> dict[str, Count]:
     return {
         "dvalue": Count(to_values, s.scores + s.output, s.value),
         "dweights": Count(to_values, s.output + s.value, s.scores),
-        "softmax": Count(
-            SOFTMAX_BACKWARD_OPERATIONS * n * s.S, 2 * s.scores, s.scores
-        ),
+        "softmax": Count(SOFTMAX_BACKWARD_OPERATIONS * n * s.S, 2 * s.scores, s.scores),
         "dquery": Count(to_keys, s.scores + s.key, s.query),
         "dkey": Count(to_keys, s.scores + s.query, s.key),
         "scale": Count(n * s.D, s.query, s.query),
@@ -90,8 +88,7 @@ def count_fused_backward(sizes: Sizes, causal: bool = False) -> Count:
     inputs = sizes.query + sizes.key + sizes.value
     sums = sizes.B * sizes.H * sizes.T * 4
     return Count(
-        products
-        + (SOFTMAX_OPERATIONS + SOFTMAX_BACKWARD_OPERATIONS) * attended,
+        products + (SOFTMAX_OPERATIONS + SOFTMAX_BACKWARD_OPERATIONS) * attended,
         inputs + 2 * sizes.output + sums,
         inputs,
     )

@@ -24,9 +24,7 @@ ALLOCATE_ONLY = {"empty", "empty_like", "empty_strided", "new_empty"}
 
 def count_moved_bytes(x: Tensor) -> int:
     """Return the bytes of a tensor's own numbers; a broadcast axis is one."""
-    sizes = (
-        n for n, step in zip(x.shape, x.stride(), strict=True) if step or n == 0
-    )
+    sizes = (n for n, step in zip(x.shape, x.stride(), strict=True) if step or n == 0)
     count = 1
     for n in sizes:
         count *= n
@@ -68,8 +66,6 @@ def trace_call(call: Callable[[], object]) -> Count:
     return sum(moves, Count(flops.get_total_flops()))
 
 
-def make_meta_tensor(
-    *shape: int, dtype: torch.dtype = torch.float32, **more
-) -> Tensor:
+def make_meta_tensor(*shape: int, dtype: torch.dtype = torch.float32, **more) -> Tensor:
     """Return a tensor with a shape and without numbers."""
     return torch.empty(*shape, dtype=dtype, device="meta", **more)

@@ -44,9 +44,7 @@ def read_record(name: str, folder: Path = RECORDS) -> dict:
         what = f"lacks {missing}" if missing else f"holds a {kind}, not a run"
         raise ValueError(f"{path.name} {what}; repeat the run")
     if record["name"] != name:
-        raise ValueError(
-            f"{path.name} holds the run {record['name']!r}, not {name!r}"
-        )
+        raise ValueError(f"{path.name} holds the run {record['name']!r}, not {name!r}")
     return record
 
 

@@ -25,9 +25,7 @@ def main(words: list[str] | None = None) -> int:
     start = parser.parse_args(words).name
     found = list_records(start)
     if not found:
-        parser.error(
-            f"no run begins with {start!r}; there are {list_records()}"
-        )
+        parser.error(f"no run begins with {start!r}; there are {list_records()}")
     for name in found:
         print(describe_provenance(read_record(name)))
     print(REPEAT_MESSAGE.format(name=start))

@@ -24,9 +24,7 @@ MODEL_SIZE = Size(width=72, heads=4, hidden=288, blocks=3, residual=PreNorm)
 RECIPE = LanguageModelRecipe(2400, 3e-3, warmup=0.05, window=128, clip=1.0)
 
 
-def build_character_model(
-    seed: int = 0, size: Size = MODEL_SIZE
-) -> LanguageModel:
+def build_character_model(seed: int = 0, size: Size = MODEL_SIZE) -> LanguageModel:
     """Return a language model of characters, from a seed."""
     with use_seed(seed):
         return LanguageModel(encode_characters("train")[1], size)

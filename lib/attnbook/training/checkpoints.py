@@ -43,8 +43,7 @@ def resume_from_checkpoint(trainer: "Trainer", path: Path) -> None:
     theirs = json.loads(notes["recipe"])
     if theirs != asdict(trainer.recipe):
         raise ValueError(
-            f"{path.name} was trained with {theirs}, "
-            f"not with {asdict(trainer.recipe)}"
+            f"{path.name} was trained with {theirs}, not with {asdict(trainer.recipe)}"
         )
     trainer.history = json.loads(notes["history"])
     trainer.model.load_state_dict(select_prefix(tensors, "now."))

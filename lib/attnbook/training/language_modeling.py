@@ -81,8 +81,7 @@ def train_language_model(
         (draw_windows() for _ in range(recipe.steps)),
         lambda batch: compute_next_token_loss(model(batch[0]), batch[1]),
         lambda step: (
-            recipe.rate
-            * compute_rate_factor(step / recipe.steps, recipe.warmup)
+            recipe.rate * compute_rate_factor(step / recipe.steps, recipe.warmup)
         ),
         recipe.clip,
         callbacks,

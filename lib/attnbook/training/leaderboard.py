@@ -30,9 +30,7 @@ def find_records(task: str, model: str) -> list[dict]:
     if stem == "luong":
         stem = STEM_BY_TASK.get(task, stem)
     known = {f"{task}_{stem}_{seed}" for seed in range(10)}
-    return [
-        read_record(n) for n in list_records(f"{task}_{stem}_") if n in known
-    ]
+    return [read_record(n) for n in list_records(f"{task}_{stem}_") if n in known]
 
 
 def find_minutes_to_error(record: dict, target: float) -> float | None:
@@ -85,17 +83,12 @@ def build_leaderboard(
                 "error": compute_mean([s["sequence_error"] for s in scored]),
                 "by_length": {
                     f"{low}-{high}": compute_mean(
-                        [
-                            compute_error_rate(s["by_length"], low, high)
-                            for s in scored
-                        ]
+                        [compute_error_rate(s["by_length"], low, high) for s in scored]
                     )
                     for low, high in bands
                 },
                 "reached": {
-                    t: compute_mean(
-                        [find_minutes_to_error(r, t) for r in found]
-                    )
+                    t: compute_mean([find_minutes_to_error(r, t) for r in found])
                     for t in targets
                 },
             }

@@ -58,15 +58,11 @@ def compute_symbol_loss(
     logits: Float[Tensor, "B T V"], target: Int[Tensor, "B T"]
 ) -> Float[Tensor, ""]:
     """Return the mean cross-entropy, in nats, of the symbols not padding."""
-    return F.cross_entropy(
-        logits.flatten(0, 1), target.flatten(), ignore_index=PAD
-    )
+    return F.cross_entropy(logits.flatten(0, 1), target.flatten(), ignore_index=PAD)
 
 
 @torch.no_grad()
-def compute_held_out_loss(
-    model: nn.Module, pairs: Sequence, size: int = 256
-) -> float:
+def compute_held_out_loss(model: nn.Module, pairs: Sequence, size: int = 256) -> float:
     """Return the mean loss per symbol, in nats, in evaluation mode."""
     model.eval()
     total = count = 0.0
@@ -150,9 +146,7 @@ class Trainer:
         self.history: list[dict] = []
         self.best = {k: v.clone() for k, v in model.state_dict().items()}
 
-    def run(
-        self, checkpoint: Path | None = None, progress: bool = True
-    ) -> list[dict]:
+    def run(self, checkpoint: Path | None = None, progress: bool = True) -> list[dict]:
         """Train to the end, resuming from the checkpoint if there is one.
 
         The model is left with the weights of its best epoch.
@@ -176,8 +170,7 @@ class Trainer:
         losses = [note["valid_loss"] for note in self.history]
         return (
             bool(losses)
-            and len(losses) - 1 - losses.index(min(losses))
-            >= self.recipe.patience
+            and len(losses) - 1 - losses.index(min(losses)) >= self.recipe.patience
         )
 
     def run_epoch(self, progress: bool) -> None:
@@ -192,9 +185,7 @@ class Trainer:
         device = find_device(self.model)
         with use_seed(10_000 * recipe.seed + number, device):
             self.model.train()
-            bar = make_progress_bar(
-                chosen, progress, desc=f"epoch {number + 1}"
-            )
+            bar = make_progress_bar(chosen, progress, desc=f"epoch {number + 1}")
 
             def show_loss(step: int, loss: float) -> None:
                 losses.append(loss)
@@ -220,9 +211,7 @@ class Trainer:
         if self.watch is not None:
             note |= self.watch(self.model)
         if all(note["valid_loss"] < n["valid_loss"] for n in self.history):
-            self.best = {
-                k: v.clone() for k, v in self.model.state_dict().items()
-            }
+            self.best = {k: v.clone() for k, v in self.model.state_dict().items()}
         self.history.append(note)
 
     def compute_rate(self, share: float) -> float:

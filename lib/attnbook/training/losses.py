@@ -10,9 +10,7 @@ from torch import Tensor
 IGNORED_TARGET = -100
 
 
-def compute_next_token_loss(
-    logits: Float[Tensor, "B T V"], wanted: Int[Tensor, "B T"]
-):
+def compute_next_token_loss(logits: Float[Tensor, "B T V"], wanted: Int[Tensor, "B T"]):
     """Return the cross-entropy in nats over the targets that count."""
     return F.cross_entropy(
         logits.flatten(0, 1), wanted.flatten(), ignore_index=IGNORED_TARGET

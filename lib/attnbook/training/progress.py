@@ -14,9 +14,7 @@ def is_progress_visible() -> bool:
     return sys.stderr.isatty() or "ipykernel.kernelapp" in sys.modules
 
 
-def make_progress_bar(
-    items: Iterable | None = None, show: bool = True, **more
-) -> tqdm:
+def make_progress_bar(items: Iterable | None = None, show: bool = True, **more) -> tqdm:
     """Return a tqdm bar over some items, hidden where it would not be seen.
 
     Args:

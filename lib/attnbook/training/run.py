@@ -96,9 +96,7 @@ class Run:
         data, cell = self.data(), CELLS[self.cell]
         with use_seed(self.recipe.seed):
             if self.blocks:
-                return transformer(
-                    len(data.sources), len(data.targets), self.size()
-                )
+                return transformer(len(data.sources), len(data.targets), self.size())
             encoder = Encoder(
                 len(data.sources),
                 self.embedding,
@@ -107,11 +105,7 @@ class Run:
                 cell,
             )
             memory, symbols = encoder.width, len(data.targets)
-            make = (
-                self.make_luong_decoder
-                if self.after
-                else self.make_bahdanau_decoder
-            )
+            make = self.make_luong_decoder if self.after else self.make_bahdanau_decoder
             return EncoderDecoder(encoder, make(symbols, memory, cell))
 
     def size(self) -> Size:
@@ -125,9 +119,7 @@ class Run:
             NORM_PLACEMENTS[self.norm],
         )
 
-    def make_bahdanau_decoder(
-        self, symbols: int, memory: int, cell: type
-    ) -> nn.Module:
+    def make_bahdanau_decoder(self, symbols: int, memory: int, cell: type) -> nn.Module:
         """Return a decoder of chapter 1 or 2, with any score in it."""
         kind: type[nn.Module] = Decoder
         extra: tuple[int, ...] = ()
@@ -147,9 +139,7 @@ class Run:
             decoder.attention = self.make_score(memory)
         return decoder
 
-    def make_luong_decoder(
-        self, symbols: int, memory: int, cell: type
-    ) -> nn.Module:
+    def make_luong_decoder(self, symbols: int, memory: int, cell: type) -> nn.Module:
         """Return a decoder of chapter 3."""
         return LuongDecoder(
             symbols,
@@ -167,9 +157,7 @@ class Run:
         makers = {
             "dot": lambda: DotScore(self.decoder, memory),
             "general": lambda: GeneralScore(self.decoder, memory),
-            "concat": lambda: ConcatScore(
-                self.decoder, memory, self.decoder // 2
-            ),
+            "concat": lambda: ConcatScore(self.decoder, memory, self.decoder // 2),
             "location": lambda: LocationScore(self.decoder, MAX_POSITIONS),
         }
         return makers[self.score]()

@@ -34,16 +34,12 @@ LENGTH_BUCKETS = (
 )  # English words
 
 
-def make_validation_metrics(
-    name: str, data: Task
-) -> Callable[[nn.Module], dict]:
+def make_validation_metrics(name: str, data: Task) -> Callable[[nn.Module], dict]:
     """Return a function that scores a model on held-out pairs."""
     pairs = data.splits.valid[: 300 if name == "libreoffice" else 1000]
 
     def measure(model: nn.Module) -> dict:
-        decoded = [
-            data.targets.decode(f.ids) for f in data.generate(model, pairs)
-        ]
+        decoded = [data.targets.decode(f.ids) for f in data.generate(model, pairs)]
         if name == "libreoffice":
             outputs = [libreoffice.join_pieces(s) for s in decoded]
             wanted = [libreoffice.join_pieces(p.target) for p in pairs]
@@ -57,9 +53,7 @@ def make_validation_metrics(
     return measure
 
 
-def score_test_set(
-    name: str, data: Task, model: nn.Module, attention: bool
-) -> dict:
+def score_test_set(name: str, data: Task, model: nn.Module, attention: bool) -> dict:
     """Return the results on the test set (and the grammar's long one)."""
     if name == "libreoffice":
         return score_translation(data, model, attention)
@@ -89,9 +83,7 @@ def score_sequences(data: Task, model: nn.Module, pairs: Sequence) -> dict:
 def predict_links(data: Task, model: nn.Module, pairs: Sequence) -> list:
     """Return the links of each pair; words without a known link make none."""
     links = []
-    for weights, p in zip(
-        data.attention_weights(model, pairs), pairs, strict=True
-    ):
+    for weights, p in zip(data.attention_weights(model, pairs), pairs, strict=True):
         linked = {t for t, _ in p.possible}
         every = extract_links(weights.numpy(), len(p.target), len(p.source))
         links.append({(t, s) for t, s in every if t in linked})
@@ -108,22 +100,17 @@ def find_best_shift(data: Task, model: nn.Module, pairs: Sequence) -> int:
     return min(range(-2, 3), key=error)
 
 
-def compute_shifted_error(
-    links: Sequence[set], pairs: Sequence, by: int
-) -> float:
+def compute_shifted_error(links: Sequence[set], pairs: Sequence, by: int) -> float:
     """Return the alignment error rate of links moved by a constant."""
     moved = [
-        shift_links(a, by, len(p.source))
-        for a, p in zip(links, pairs, strict=True)
+        shift_links(a, by, len(p.source)) for a, p in zip(links, pairs, strict=True)
     ]
     return alignment_error_rate(
         moved, [p.sure for p in pairs], [p.possible for p in pairs]
     )
 
 
-def score_alignment(
-    data: Task, model: nn.Module, pairs: Sequence, shift: int
-) -> dict:
+def score_alignment(data: Task, model: nn.Module, pairs: Sequence, shift: int) -> dict:
     """Return the alignment error rate, raw and after the shift."""
     links = predict_links(data, model, pairs)
     return {
@@ -137,9 +124,7 @@ def score_translation(data: Task, model: nn.Module, attention: bool) -> dict:
     pairs = data.splits.test
     texts = libreoffice.load_text().test
     found = data.generate(model, pairs)
-    outputs = [
-        libreoffice.join_pieces(data.targets.decode(f.ids)) for f in found
-    ]
+    outputs = [libreoffice.join_pieces(data.targets.decode(f.ids)) for f in found]
     wanted = [libreoffice.join_pieces(p.target) for p in pairs]
     words = [len(t.source[0].split()) for t in texts]
     table = {}
@@ -147,15 +132,11 @@ def score_translation(data: Task, model: nn.Module, attention: bool) -> dict:
         rows = [i for i, n in enumerate(words) if low <= n <= high]
         table[f"{low}-{high}"] = {
             "count": len(rows),
-            **bootstrap_bleu(
-                [outputs[i] for i in rows], [wanted[i] for i in rows]
-            ),
+            **bootstrap_bleu([outputs[i] for i in rows], [wanted[i] for i in rows]),
         }
     some = range(0, len(pairs), 5)
     searched = [
-        libreoffice.join_pieces(
-            data.targets.decode(search_best(model, data, pairs[i]))
-        )
+        libreoffice.join_pieces(data.targets.decode(search_best(model, data, pairs[i])))
         for i in some
     ]
     chosen = [wanted[i] for i in some]
@@ -168,8 +149,7 @@ def score_translation(data: Task, model: nn.Module, attention: bool) -> dict:
             "beam_4": bleu(searched, chosen),
         },
         "examples": [
-            describe_example(data, pairs[i], found[i])
-            for i in choose_examples(words)
+            describe_example(data, pairs[i], found[i]) for i in choose_examples(words)
         ],
     }
 
@@ -178,9 +158,7 @@ def search_best(model: nn.Module, data: Task, pair) -> tuple[int, ...]:
     """Return the best output of a beam of 4, scores divided by length."""
     import torch
 
-    source = torch.tensor(
-        data.encode_source(pair.source), device=find_device(model)
-    )
+    source = torch.tensor(data.encode_source(pair.source), device=find_device(model))
     return beam_search(model, source, 4, 100, length_power=1.0)[0].ids
 
 
@@ -210,9 +188,7 @@ def bootstrap_bleu(
     scores = []
     for _ in range(draws):
         rows = rng.choices(range(len(outputs)), k=len(outputs))
-        scores.append(
-            bleu([outputs[i] for i in rows], [wanted[i] for i in rows])
-        )
+        scores.append(bleu([outputs[i] for i in rows], [wanted[i] for i in rows]))
     scores.sort()
     low, high = scores[round(0.025 * draws)], scores[round(0.975 * draws) - 1]
     return {"bleu": bleu(outputs, wanted), "low": low, "high": high}

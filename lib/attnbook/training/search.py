@@ -35,9 +35,7 @@ class SearchResult(NamedTuple):
 def require_positive_limit(limit: int) -> None:
     """Raise ValueError unless at least one symbol may be generated."""
     if limit < 1:
-        raise ValueError(
-            f"limit is {limit} but a decoder generates at least 1 symbol"
-        )
+        raise ValueError(f"limit is {limit} but a decoder generates at least 1 symbol")
 
 
 @torch.no_grad()
@@ -66,21 +64,15 @@ def greedy_search(
             break
     ids, scores = torch.stack(prefixes, dim=1), torch.stack(gains, dim=1).sum(1)
     rows = (
-        torch.stack(rows_of_prefixes, dim=1)
-        if rows_of_prefixes
-        else [None] * len(ids)
+        torch.stack(rows_of_prefixes, dim=1) if rows_of_prefixes else [None] * len(ids)
     )
     return [
         drop_after_end(i, score, row)
-        for i, score, row in zip(
-            ids.tolist(), scores.tolist(), rows, strict=True
-        )
+        for i, score, row in zip(ids.tolist(), scores.tolist(), rows, strict=True)
     ]
 
 
-def drop_after_end(
-    ids: list[int], score: float, rows: Tensor | None
-) -> SearchResult:
+def drop_after_end(ids: list[int], score: float, rows: Tensor | None) -> SearchResult:
     """Cut the symbols at END, and the weights just after it."""
     end = ids.index(END) if END in ids else len(ids)
     kept = None if rows is None else rows[: end + 1].cpu()
@@ -134,23 +126,15 @@ def beam_search(
         scores, flat = total.flatten().topk(min(width, total.numel()))
         rows = (flat // total.shape[1]).tolist()
         symbols = (flat % total.shape[1]).tolist()
-        prefixes = [
-            [*prefixes[r], s] for r, s in zip(rows, symbols, strict=True)
-        ]
+        prefixes = [[*prefixes[r], s] for r, s in zip(rows, symbols, strict=True)]
         if weights is not None:
-            rows_of_prefixes = [
-                [*rows_of_prefixes[r], weights[r]] for r in rows
-            ]
+            rows_of_prefixes = [[*rows_of_prefixes[r], weights[r]] for r in rows]
         else:
             rows_of_prefixes = [[]] * len(prefixes)
         keep = []
         for i, ids in enumerate(prefixes):
             if ids[-1] == END:
-                seen = (
-                    torch.stack(rows_of_prefixes[i])
-                    if rows_of_prefixes[i]
-                    else None
-                )
+                seen = torch.stack(rows_of_prefixes[i]) if rows_of_prefixes[i] else None
                 done.append(drop_after_end(ids, float(scores[i]), seen))
             else:
                 keep.append(i)

@@ -40,9 +40,7 @@ class Episodes(NamedTuple):
 
 
 @torch.no_grad()
-def play(
-    agent: nn.Module, maze: TMaze, rng: torch.Generator | None = None
-) -> Episodes:
+def play(agent: nn.Module, maze: TMaze, rng: torch.Generator | None = None) -> Episodes:
     """Let an agent act until it has turned in every maze, or time is over.
 
     Args:
@@ -80,9 +78,7 @@ def compute_returns(
     return torch.stack(returns, dim=1).flip(1)
 
 
-def compute_policy_loss(
-    agent: nn.Module, episodes: Episodes
-) -> Float[Tensor, ""]:
+def compute_policy_loss(agent: nn.Module, episodes: Episodes) -> Float[Tensor, ""]:
     """Return the loss whose gradient is that of REINFORCE with a baseline.
 
     The baseline is the agent's value; its squared error and an entropy bonus

@@ -63,9 +63,7 @@ class Task:
         found: list = [None] * len(pairs)
         for start in range(0, len(order), 256):
             chosen = order[start : start + 256]
-            read = pad_sequences(
-                [self.encode_source(pairs[i].source) for i in chosen]
-            )
+            read = pad_sequences([self.encode_source(pairs[i].source) for i in chosen])
             source, lengths = (x.to(find_device(model)) for x in read)
             results = greedy_search(model, source, lengths, limit)
             for i, one in zip(chosen, results, strict=True):
@@ -73,9 +71,7 @@ class Task:
         return found
 
     @torch.no_grad()
-    def attention_weights(
-        self, model: nn.Module, pairs: Sequence[Pair]
-    ) -> list:
+    def attention_weights(self, model: nn.Module, pairs: Sequence[Pair]) -> list:
         """Return each pair's weights (T + 1, S), with teacher forcing.
 
         They are on the CPU.
@@ -98,9 +94,7 @@ def load_task(name: str, backwards: bool = False) -> Task:
         ValueError: if there is no such task.
     """
     if name not in TASK_NAMES:
-        raise ValueError(
-            f"no task is named {name!r}; there are {[*TASK_NAMES]}"
-        )
+        raise ValueError(f"no task is named {name!r}; there are {[*TASK_NAMES]}")
     return Task(import_module(f"attnbook.data.{name}").load(), backwards)
 
 
@@ -144,8 +138,7 @@ def compute_error_rate(
     rows = [v for n, v in table.items() if shortest <= int(n) <= longest]
     if not rows:
         raise ValueError(
-            f"no length lies between {shortest} and {longest}; "
-            f"there are {[*table]}"
+            f"no length lies between {shortest} and {longest}; there are {[*table]}"
         )
     total = "count" if of == "wrong" else "symbols"
     return sum(r[of] for r in rows) / sum(r[total] for r in rows)

@@ -35,9 +35,7 @@ def check_example(example: Mapping) -> dict:
     )
     if not source:
         raise ValueError("the source has 0 words; a player needs at least 1")
-    output = read_words(
-        read_field(with_attention, "output", "`with`"), "output"
-    )
+    output = read_words(read_field(with_attention, "output", "`with`"), "output")
     rows = list(read_field(with_attention, "weights", "`with`"))
     if len(rows) - len(output) not in (0, 1):
         raise ValueError(
@@ -50,9 +48,7 @@ def check_example(example: Mapping) -> dict:
         "reference": reference,
         "with": {
             "output": output,
-            "weights": [
-                read_weights(row, source, t) for t, row in enumerate(rows)
-            ],
+            "weights": [read_weights(row, source, t) for t, row in enumerate(rows)],
         },
         "without": {
             "output": read_words(

@@ -95,9 +95,7 @@ class AttentionMap(BookWidget):
 
     def __init__(self, examples: Sequence[Mapping], **traits):
         if traits.get("heads", "one") not in ("one", "all"):
-            raise ValueError(
-                f"heads must be 'one' or 'all', not {traits['heads']!r}"
-            )
+            raise ValueError(f"heads must be 'one' or 'all', not {traits['heads']!r}")
         super().__init__(examples=list(examples), **traits)
         first = self.examples[0]["weights"]
         require_choice("layer", self.layer, len(first))

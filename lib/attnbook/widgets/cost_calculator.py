@@ -168,8 +168,7 @@ class CostCalculator(BookWidget):
         """Return the numbers as a table."""
         found = self.numbers()
         body = "".join(
-            f"<tr><th scope='row'>{name}</th><td>{steps}</td>"
-            f"<td>{one}</td></tr>"
+            f"<tr><th scope='row'>{name}</th><td>{steps}</td><td>{one}</td></tr>"
             for name, steps, one in self.rows()
         )
         does = PHASE_DESCRIPTIONS[self.phase].format(n=self.n)

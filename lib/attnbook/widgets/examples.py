@@ -40,6 +40,4 @@ def read_weights(
 def require_choice(name: str, at: int, count: int, low: int = 0) -> None:
     """Raise ValueError unless low <= at < count."""
     if not low <= at < count:
-        raise ValueError(
-            f"{name} is {at}, but there are {count}, counted from 0"
-        )
+        raise ValueError(f"{name} is {at}, but there are {count}, counted from 0")

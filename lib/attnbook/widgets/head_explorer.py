@@ -71,9 +71,7 @@ def check_sentence(sentence: Mapping, heads: int) -> dict:
     if not 2 <= T <= MOST:
         raise ValueError(f"{title} has {T} tokens; a map shows 2 to {MOST}")
     chance = {
-        name: read_integer(
-            read_field(read("chance"), name, "chance"), 0, 100, name
-        )
+        name: read_integer(read_field(read("chance"), name, "chance"), 0, 100, name)
         for name in SCORES
         if name != "effect"
     }
@@ -121,8 +119,7 @@ def check_map(one: Mapping, T: int, title: str) -> dict:
     norms = [float(x) for x in read_field(one, "norms", title)]
     if len(norms) != T or not all(0 < x < math.inf for x in norms):
         raise ValueError(
-            f"{title} needs {T} positive norms, one a token; it has "
-            f"{norms!s:.60}"
+            f"{title} needs {T} positive norms, one a token; it has {norms!s:.60}"
         )
     effects = read_field(one, "effects", title)
     return {
@@ -134,9 +131,7 @@ def check_map(one: Mapping, T: int, title: str) -> dict:
     }
 
 
-def check_head(
-    head: Mapping, layers: int, per_layer: int, lengths: list[int]
-) -> dict:
+def check_head(head: Mapping, layers: int, per_layer: int, lengths: list[int]) -> dict:
     """Return a head with a title, its place, and a map for each sentence.
 
     Raises:
@@ -144,21 +139,13 @@ def check_head(
     """
     title = str(read_field(head, "title", "a head"))
     place = {
-        "layer": read_integer(
-            read_field(head, "layer", title), 0, layers - 1, "layer"
-        ),
-        "head": read_integer(
-            read_field(head, "head", title), 0, per_layer - 1, "head"
-        ),
+        "layer": read_integer(read_field(head, "layer", title), 0, layers - 1, "layer"),
+        "head": read_integer(read_field(head, "head", title), 0, per_layer - 1, "head"),
     }
     maps = list(read_field(head, "maps", title))
     if len(maps) != len(lengths):
-        raise ValueError(
-            f"{title} has {len(maps)} maps for {len(lengths)} sentences"
-        )
-    checked = [
-        check_map(one, T, title) for one, T in zip(maps, lengths, strict=True)
-    ]
+        raise ValueError(f"{title} has {len(maps)} maps for {len(lengths)} sentences")
+    checked = [check_map(one, T, title) for one, T in zip(maps, lengths, strict=True)]
     return {"title": title, **place, "maps": checked}
 
 
@@ -169,9 +156,7 @@ def check_maps(maps: Mapping) -> dict:
         ValueError: if a part is missing or does not fit.
     """
     layers = read_integer(read_field(maps, "layers", "maps"), 1, 48, "layers")
-    per_layer = read_integer(
-        read_field(maps, "per_layer", "maps"), 1, 16, "per_layer"
-    )
+    per_layer = read_integer(read_field(maps, "per_layer", "maps"), 1, 16, "per_layer")
     sentences = [
         check_sentence(one, layers * per_layer)
         for one in read_field(maps, "sentences", "maps")
@@ -277,9 +262,7 @@ class HeadExplorer(BookWidget):
         name = proposal["trait"].name
         known = [*(SCORES if name == "score" else MEASURES)]
         if proposal["value"] not in known:
-            raise ValueError(
-                f"{name} is {proposal['value']!r}, not one of {known}"
-            )
+            raise ValueError(f"{name} is {proposal['value']!r}, not one of {known}")
         return proposal["value"]
 
     def read_scores(self, score: str) -> Float[Tensor, "L H"]:
@@ -357,9 +340,7 @@ class HeadExplorer(BookWidget):
             at = head["layer"], head["head"]
             cells = "".join(
                 f"<td>{float(self.read_scores(name)[at]):{form}}</td>"
-                for name, form in zip(
-                    SCORES, [".2f"] * 3 + ["+.3f"], strict=True
-                )
+                for name, form in zip(SCORES, [".2f"] * 3 + ["+.3f"], strict=True)
             )
             body += f"<tr><th>{escape(head['title'])}</th>{cells}</tr>"
         count = self.layers * self.per_layer

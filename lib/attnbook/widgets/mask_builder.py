@@ -29,8 +29,7 @@ KINDS = (
     "document",
 )
 SCORES = [
-    [round(x, 2) for x in draw_hidden_coordinates(row, MOST)]
-    for row in range(MOST)
+    [round(x, 2) for x in draw_hidden_coordinates(row, MOST)] for row in range(MOST)
 ]
 START = ({"kind": "causal"}, {"kind": "padding"})
 
@@ -110,9 +109,7 @@ class MaskBuilder(BookWidget):
     def _parts_fit(self, proposal) -> list[dict]:
         given = proposal["value"]
         if not 1 <= len(given) <= PARTS:
-            raise ValueError(
-                f"{len(given)} parts given; there may be 1 to {PARTS}"
-            )
+            raise ValueError(f"{len(given)} parts given; there may be 1 to {PARTS}")
         return [check_part(part) for part in given]
 
     @traitlets.validate("T", "S", "text")
@@ -145,9 +142,7 @@ class MaskBuilder(BookWidget):
         elif part["kind"] == "document":
             ids = (torch.arange(S) >= size).long()[None]
             mask = masks.document(ids)[..., max(S - T, 0) :, :]
-            before = max(
-                T - S, 0
-            )  # these queries come before the first document
+            before = max(T - S, 0)  # these queries come before the first document
             mask = torch.nn.functional.pad(mask, (0, 0, before, 0))
         elif part["kind"] == "causal":
             mask = masks.causal(T, S)

@@ -33,9 +33,7 @@ def render_mount(stem: str, state: dict, fallback: str) -> str:
         state: what the widget shows, as JSON can carry it.
         fallback: HTML for a reader without JavaScript; its text is escaped.
     """
-    text = json.dumps(
-        encode_nonfinite(state), ensure_ascii=False, allow_nan=False
-    )
+    text = json.dumps(encode_nonfinite(state), ensure_ascii=False, allow_nan=False)
     return (
         f'<div data-book-widget="{escape(stem)}">'
         '<script type="application/json">'

@@ -294,16 +294,12 @@ class PatternExplorer(BookWidget):
         )
         return whole / whole.sum(dim=-1, keepdim=True)
 
-    def kept(
-        self, mask: Bool[Tensor, "T T"] | None = None
-    ) -> Float[Tensor, " T"]:
+    def kept(self, mask: Bool[Tensor, "T T"] | None = None) -> Float[Tensor, " T"]:
         """Return how much of each query's weight is on the keys of a mask."""
         mask = self.mask() if mask is None else mask
         return (self.weights() * mask).sum(dim=-1)
 
-    def best(
-        self, mask: Bool[Tensor, "T T"] | None = None
-    ) -> Float[Tensor, " T"]:
+    def best(self, mask: Bool[Tensor, "T T"] | None = None) -> Float[Tensor, " T"]:
         """Return how much as many keys keep that are chosen by their weight."""
         mask = self.mask() if mask is None else mask
         sums = self.weights().sort(dim=-1, descending=True).values.cumsum(-1)

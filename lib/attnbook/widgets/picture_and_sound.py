@@ -50,9 +50,7 @@ def read_gray(item: Mapping, title: str) -> list[str]:
     return gray
 
 
-def check_step(
-    step: Mapping, cells: int, size: tuple[int, int], title: str
-) -> dict:
+def check_step(step: Mapping, cells: int, size: tuple[int, int], title: str) -> dict:
     """Return an output step: its label, its weights and the true box.
 
     Args:
@@ -74,9 +72,7 @@ def check_step(
     if not any(thousandths):
         raise ValueError(f"a step of {title} has no weight above 0")
     box = [round(float(x), 2) for x in read_field(step, "box", title)]
-    fits = len(box) == 4 and all(
-        0 <= box[i] < box[i + 2] <= size[i] for i in (0, 1)
-    )
+    fits = len(box) == 4 and all(0 <= box[i] < box[i + 2] <= size[i] for i in (0, 1))
     if not fits:
         raise ValueError(
             f"a box of {title} is {box!s:.60}; it must be top, left, bottom, "
@@ -106,9 +102,7 @@ def check_item(item: Mapping) -> dict:
     )
     given = list(read_field(item, "steps", title))
     if not 1 <= len(given) <= MOST_STEPS:
-        raise ValueError(
-            f"{title} has {len(given)} steps, not 1 to {MOST_STEPS}"
-        )
+        raise ValueError(f"{title} has {len(given)} steps, not 1 to {MOST_STEPS}")
     size = len(gray), len(gray[0])
     cells = grid[0] * grid[1]
     return {
@@ -180,9 +174,7 @@ class PictureAndSound(BookWidget):
     def weights(self, item: int, step: int) -> Float[Tensor, "R Q"]:
         """Return the weights of a step as a grid; they sum to 1."""
         one = self.items[item]
-        numbers = torch.tensor(
-            one["steps"][step]["thousandths"], dtype=torch.float64
-        )
+        numbers = torch.tensor(one["steps"][step]["thousandths"], dtype=torch.float64)
         return (numbers / numbers.sum()).reshape(*one["grid"])
 
     def cover(self, item: int, step: int) -> Float[Tensor, "R Q"]:
@@ -223,8 +215,7 @@ class PictureAndSound(BookWidget):
             ]
             if means:
                 mass, chance = (
-                    sum(column) / len(means)
-                    for column in zip(*means, strict=True)
+                    sum(column) / len(means) for column in zip(*means, strict=True)
                 )
                 s = "" if len(means) == 1 else "s"
                 parts.append(

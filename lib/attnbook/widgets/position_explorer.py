@@ -30,9 +30,7 @@ def read_vector(value, what: str) -> list[float]:
     try:
         x, y = (float(number) for number in value)
     except (TypeError, ValueError) as error:
-        raise ValueError(
-            f"the {what} holds no number: {value!r:.60}"
-        ) from error
+        raise ValueError(f"the {what} holds no number: {value!r:.60}") from error
     if not math.hypot(x, y) <= REACH:  # NaN does not pass either
         raise ValueError(
             f"the {what} has the length {math.hypot(x, y):.3g}; the plane "
@@ -114,8 +112,7 @@ class PositionExplorer(BookWidget):
             isinstance(p, int) and 0 <= p <= LAST for p in given
         ):
             raise ValueError(
-                f"positions must be 2 whole numbers from 0 to {LAST}, not "
-                f"{given!r:.60}"
+                f"positions must be 2 whole numbers from 0 to {LAST}, not {given!r:.60}"
             )
         return given
 
@@ -135,9 +132,7 @@ class PositionExplorer(BookWidget):
 
     def frequencies(self) -> list[float]:
         """Return the angle per step of each pair."""
-        return [
-            self.base ** (-2 * i / self.width) for i in range(self.width // 2)
-        ]
+        return [self.base ** (-2 * i / self.width) for i in range(self.width // 2)]
 
     def encode(self, content: Sequence[float], position: int) -> list[float]:
         """Return a whole vector, encoded at a position."""

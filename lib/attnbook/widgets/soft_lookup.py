@@ -63,18 +63,12 @@ def read_numbers(value, count: int, low: float, high: float, what: str) -> list:
 def check_key(key: Mapping) -> dict:
     """Return a key with its place and value, or say what is wrong with it."""
     if not isinstance(key, Mapping) or {*key} < {"label", "place", "value"}:
-        raise ValueError(
-            f"a key needs a label, a place and a value, not {key!r:.60}"
-        )
+        raise ValueError(f"a key needs a label, a place and a value, not {key!r:.60}")
     name = str(key["label"])
     return {
         "label": name,
-        "place": read_numbers(
-            key["place"], 2, -REACH, REACH, f"the place of {name!r}"
-        ),
-        "value": read_numbers(
-            key["value"], 3, 0.0, 1.0, f"the value of {name!r}"
-        ),
+        "place": read_numbers(key["place"], 2, -REACH, REACH, f"the place of {name!r}"),
+        "value": read_numbers(key["value"], 3, 0.0, 1.0, f"the value of {name!r}"),
     }
 
 
@@ -124,9 +118,7 @@ class SoftLookup(BookWidget):
     def _keys_fit(self, proposal) -> list[dict]:
         given = proposal["value"]
         if not 1 <= len(given) <= MOST:
-            raise ValueError(
-                f"{len(given)} keys given; there may be 1 to {MOST}"
-            )
+            raise ValueError(f"{len(given)} keys given; there may be 1 to {MOST}")
         return [check_key(key) for key in given]
 
     @traitlets.validate("query")

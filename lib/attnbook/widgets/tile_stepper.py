@@ -51,15 +51,9 @@ class TileStepper(BookWidget):
     columns = traitlets.Int().tag(sync=True)
     causal = traitlets.Bool().tag(sync=True)
     step = traitlets.Int().tag(sync=True)
-    query = traitlets.List(draw_numbers(0, D, 1.5), read_only=True).tag(
-        sync=True
-    )
-    key = traitlets.List(draw_numbers(20, D, 1.5), read_only=True).tag(
-        sync=True
-    )
-    value = traitlets.List(draw_numbers(40, E, 1.0), read_only=True).tag(
-        sync=True
-    )
+    query = traitlets.List(draw_numbers(0, D, 1.5), read_only=True).tag(sync=True)
+    key = traitlets.List(draw_numbers(20, D, 1.5), read_only=True).tag(sync=True)
+    value = traitlets.List(draw_numbers(40, E, 1.0), read_only=True).tag(sync=True)
 
     def __init__(
         self,

@@ -24,9 +24,7 @@ def draw_inputs(row: Row, device: str, seed: int = 0) -> list[Tensor]:
     rng = torch.Generator(device).manual_seed(seed)
     sizes = (B, H, T, D), (B, G, S, D), (B, G, S, D), (B, H, T, D)
     kind = getattr(torch, row.dtype)
-    return [
-        torch.randn(x, generator=rng, device=device).to(kind) for x in sizes
-    ]
+    return [torch.randn(x, generator=rng, device=device).to(kind) for x in sizes]
 
 
 def measure_error_share(
@@ -40,9 +38,7 @@ def measure_error_share(
     """
     query, key, value, upstream = (x[0, 0] for x in inputs)
     T = len(query)
-    ends = torch.cat(
-        [torch.arange(i, i + SAMPLED) for i in (0, T // 2, T - SAMPLED)]
-    )
+    ends = torch.cat([torch.arange(i, i + SAMPLED) for i in (0, T // 2, T - SAMPLED)])
     some = ends.clamp(0, T - 1).unique().to(device)
     more = {"mask": build_mask(row, device, some)}
     if row.case == "alibi":
@@ -50,17 +46,13 @@ def measure_error_share(
 
     # Kernels add in float32, and no tile has fewer than 16 keys.
     output, dquery, *_ = error_budget(
-        lambda query, key, value: attend(
-            query, key, value, **cast(more, query)
-        ),
+        lambda query, key, value: attend(query, key, value, **cast(more, query)),
         (query[some], key, value),
         upstream[some],
         accumulate=torch.promote_types(query.dtype, torch.float32),
         tiles=math.ceil(len(key) / 16),
     )
-    ours, budget = (
-        (found, output) if row.direction == "fwd" else (found[0], dquery)
-    )
+    ours, budget = (found, output) if row.direction == "fwd" else (found[0], dquery)
     return share_of_budget(ours.detach()[0, 0, some], budget)
 
 

@@ -124,9 +124,7 @@ def measure_row(
         count = count_copies(first, device)
         sets = [first, *(draw_inputs(row, device, i) for i in range(1, count))]
         names = [n for n in NAMES if n not in refused]
-        entries = select_entries(
-            row, device, tools, sets, names, refused, shares, note
-        )
+        entries = select_entries(row, device, tools, sets, names, refused, shares, note)
         graph = {n: not e.uncaptured for n, e in entries.items()}
         taken = time_rounds(entries, row, device, tools, refused)
         failed = None
@@ -170,9 +168,7 @@ def select_entries(
             run = tools.make(name, row, device)
             holds = row.direction == "bwd" and name in MATRIX
             some = sets[:1] if holds else sets
-            entry = Entry(
-                lambda run=run, some=some: prepare_calls(run, some, row)
-            )
+            entry = Entry(lambda run=run, some=some: prepare_calls(run, some, row))
             calls = entry.prepare()
             found = calls[0]()
             share = tools.judge(row, device, sets[0], found)
@@ -260,9 +256,7 @@ def summarize(row: Row, taken: dict[str, list[float]]) -> dict:
         "tflops": each(lambda time, _: row.flops / time / 1e12),
         "ms": each(lambda time, _: 1e3 * time),
         "spread": each(lambda _, spread: spread),
-        "faster": {
-            n: compare_pairs(ours, times) for n, times in others.items()
-        },
+        "faster": {n: compare_pairs(ours, times) for n, times in others.items()},
         **more,
     }
 
@@ -281,8 +275,6 @@ def prepare_calls(run: Callable, sets: list, row: Row) -> list[Callable]:
         *given, upstream = inputs
         given = [x.detach().requires_grad_() for x in given]
         output = run(*given)
-        return lambda: torch.autograd.grad(
-            output, given, upstream, retain_graph=True
-        )
+        return lambda: torch.autograd.grad(output, given, upstream, retain_graph=True)
 
     return [back(x) for x in sets]

@@ -127,9 +127,7 @@ def note_fault(record: dict, key: str, name: str | None, why: str) -> None:
     record["faults"].setdefault(key, {})[name or "row"] = why
 
 
-def record_row(
-    row: Row, device: str, record: dict, out: Path, tools: Tools
-) -> dict:
+def record_row(row: Row, device: str, record: dict, out: Path, tools: Tools) -> dict:
     """Return a row as it is recorded, measured unless it must not be."""
     faults = dict(record["faults"].get(row.key, {}))
     wrong = record["wrong"].get(format_title(row))
@@ -146,9 +144,7 @@ def record_row(
     return found
 
 
-def make_note_writer(
-    key: str, record: dict, out: Path
-) -> Callable[[str | None], None]:
+def make_note_writer(key: str, record: dict, out: Path) -> Callable[[str | None], None]:
     """Return what writes down which implementation is about to run."""
 
     def note(name: str | None) -> None:
@@ -162,9 +158,7 @@ def measure_ceilings(plan: Sequence[Row], device: str, record: dict) -> None:
     """Measure what the machine does at best, in each precision of a plan."""
     megabytes, width = (256, 8192) if device == "cuda" else (1, 64)
     rates: dict[str, Callable] = {
-        "copy_TB_per_s": partial(
-            measure_copy_rate, megabytes, ROUNDS, device=device
-        )
+        "copy_TB_per_s": partial(measure_copy_rate, megabytes, ROUNDS, device=device)
     }
     for dtype in dict.fromkeys(row.dtype for row in plan):
         rates[f"{dtype}_matmul_tflops"] = partial(
@@ -194,9 +188,7 @@ def format_title(row: Row) -> str:
     return f"{row.case}, causal {row.causal}, {row.dtype}, D {row.D}"
 
 
-def compute_results(
-    run: Callable, inputs: Sequence[Tensor], row: Row
-) -> list[Tensor]:
+def compute_results(run: Callable, inputs: Sequence[Tensor], row: Row) -> list[Tensor]:
     """Return the output and, of a row with a backward pass, gradients."""
     *inputs, upstream = inputs
     if row.direction == "fwd":
@@ -206,9 +198,7 @@ def compute_results(
     return [output, *torch.autograd.grad(output, inputs, upstream)]
 
 
-def check_errors(
-    row: Row, device: str, record: dict, out: Path, tools: Tools
-) -> None:
+def check_errors(row: Row, device: str, record: dict, out: Path, tools: Tools) -> None:
     """Note each one's share of the error budget; ours must not pass 1.
 
     FlexAttention is compiled for each shape and so checked where it is timed.

@@ -182,18 +182,14 @@ def list_stages(out: Path, plan: str, setting: dict) -> list[Stage]:
     command += ["-p", "workshop.bench.result_log", "--notes", str(notes)]
     command += ["--setting", code, *map(str, tests)]
     limit, shards = LIMITS["tests"], min(6, max(1, (os.cpu_count() or 1) // 2))
-    found = [
-        Stage("tests", command, notes, limit, code, read_tests, shards=shards)
-    ]
+    found = [Stage("tests", command, notes, limit, code, read_tests, shards=shards)]
     for name in CHAPTERS:
         notebook = ROOT / "chapters" / f"{name}.ipynb"
         source = json.dumps(read_code_cells(notebook))
         code, record = hashed(library, source), out / f"{name}.jsonl"
         command = [*python, "workshop.bench.notebook_cells", str(notebook)]
         command += ["--out", str(record), "--setting", code]
-        found.append(
-            Stage(name, command, record, LIMITS[name], code, read_cells)
-        )
+        found.append(Stage(name, command, record, LIMITS[name], code, read_cells))
     record = out / f"flash_{plan}.json"
     command = [*python, "workshop.bench", "flash", f"--{plan}", "--out"]
     found.append(
@@ -342,9 +338,7 @@ def main(words: list[str] | None = None) -> int:
     try:
         import torch
     except ImportError:
-        message = (
-            f"{sys.executable} has no torch: name one that has it, as PYTHON="
-        )
+        message = f"{sys.executable} has no torch: name one that has it, as PYTHON="
         print(message, file=sys.stderr)
         return 2
     if not (torch.cuda.is_available() and torch.version.cuda):

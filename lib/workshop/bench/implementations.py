@@ -93,9 +93,7 @@ def build_rule(row: Row) -> rules.Rule | None:
     return rules.causal(T, S) if row.causal else None
 
 
-def build_mask(
-    row: Row, device: str, queries: Tensor | None = None
-) -> Tensor | None:
+def build_mask(row: Row, device: str, queries: Tensor | None = None) -> Tensor | None:
     """Return the row's mask, of all queries or of some; None: no mask."""
     rule, (T, S) = build_rule(row), row.shape[3:5]
     if rule is None:
@@ -122,9 +120,7 @@ def build_arguments(row: Row, device: str) -> dict:
     given: dict = {"enable_gqa": True} if row.shape[2] < row.shape[1] else {}
     if row.case == "alibi":
         added = build_bias(row, device)
-        given["attn_mask"] = added.masked_fill(
-            ~build_mask(row, device), -torch.inf
-        )
+        given["attn_mask"] = added.masked_fill(~build_mask(row, device), -torch.inf)
     elif row.window:
         given["attn_mask"] = build_mask(row, device)
     else:
@@ -173,9 +169,7 @@ def build_standard(row: Row, device: str) -> Callable[..., Tensor]:
 
     def run(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         if each > 1:
-            key, value = (
-                x.repeat_interleave(each, dim=1) for x in (key, value)
-            )
+            key, value = (x.repeat_interleave(each, dim=1) for x in (key, value))
         return attend(query, key, value, **more)
 
     return run

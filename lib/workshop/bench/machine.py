@@ -75,9 +75,7 @@ def query_nvidia_smi(fields: Iterable[str]) -> list[str | None]:
         ).stdout
     except (OSError, subprocess.SubprocessError):
         return [None] * len(fields)
-    values: list[str | None] = [
-        x.strip() for x in printed.splitlines()[0].split(",")
-    ]
+    values: list[str | None] = [x.strip() for x in printed.splitlines()[0].split(",")]
     return values if len(values) == len(fields) else [None] * len(fields)
 
 

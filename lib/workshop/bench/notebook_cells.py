@@ -68,9 +68,7 @@ def find_names(source: str) -> tuple[set[str], set[str]]:
     """Return the global names that a cell makes, and those that it needs."""
     top = symtable.symtable(source, "cell", "exec")
     made = {
-        x.get_name()
-        for x in top.get_symbols()
-        if x.is_assigned() or x.is_imported()
+        x.get_name() for x in top.get_symbols() if x.is_assigned() or x.is_imported()
     }
     used = {x.get_name() for x in top.get_symbols() if x.is_referenced()}
     tables = list(top.get_children())
@@ -195,9 +193,7 @@ def main(words: list[str] | None = None) -> int:
     Returns:
         0 if every cell ran or was left out, 1 if one failed, 3 if stopped.
     """
-    parser = argparse.ArgumentParser(
-        prog="python -m workshop.bench.notebook_cells"
-    )
+    parser = argparse.ArgumentParser(prog="python -m workshop.bench.notebook_cells")
     parser.add_argument("notebook", type=Path)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--setting", default="", help="told in the first line")

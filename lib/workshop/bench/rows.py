@@ -95,9 +95,7 @@ def list_grid(directions, dtypes, widths, lengths, **more) -> list[Row]:
     return [Row(*each, **more) for each in found]
 
 
-def list_special(
-    directions, dtypes, widths, long=32 * 1024, biased=4096
-) -> list[Row]:
+def list_special(directions, dtypes, widths, long=32 * 1024, biased=4096) -> list[Row]:
     """Return the rows of window, ALiBi, grouped heads and decoding."""
     rows = []
     for direction, dtype, D in product(directions, dtypes, widths):

@@ -15,9 +15,7 @@ def format_table(record: dict) -> str:
             f"{k} {'-' if v is None else format(v, '.3g')}"
             for k, v in record["ceilings"].items()
         ),
-        f"TFLOP/s{'':32}"
-        + "".join(f"{c:>15}" for c in COLUMNS)
-        + "    /sdpa    /flex",
+        f"TFLOP/s{'':32}" + "".join(f"{c:>15}" for c in COLUMNS) + "    /sdpa    /flex",
         *map(format_row, record["rows"]),
     ]
     lines += [
@@ -38,14 +36,11 @@ def format_row(row: dict) -> str:
     title = f"{row['pass']} {row['dtype']:9}{row['D']:4} {row['N']:6} {kind}"
     speeds = row["tflops"]
     shown = "".join(
-        f"{'-' if speeds[c] is None else format(speeds[c], '.4g'):>15}"
-        for c in COLUMNS
+        f"{'-' if speeds[c] is None else format(speeds[c], '.4g'):>15}" for c in COLUMNS
     )
     backends = [v for k, v in speeds.items() if k.startswith("sdpa") and v]
     ratios = (
-        f"{speeds['ours'] / other:9.2f}"
-        if speeds["ours"] and other
-        else "        -"
+        f"{speeds['ours'] / other:9.2f}" if speeds["ours"] and other else "        -"
         for other in (max(backends, default=None), speeds["flex"])
     )
     return f"{title:39}{shown}{''.join(ratios)}"

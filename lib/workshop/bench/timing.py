@@ -64,9 +64,7 @@ def compute_quartiles(values: Sequence[float]) -> list[float]:
     return torch.tensor(values, dtype=torch.float64).quantile(cuts).tolist()
 
 
-def compare_pairs(
-    ours: Sequence[float], theirs: Sequence[float]
-) -> list[float]:
+def compare_pairs(ours: Sequence[float], theirs: Sequence[float]) -> list[float]:
     """Return quartiles of their time over ours, round by round.
 
     Both were timed within the same rounds, so that what a round does to both

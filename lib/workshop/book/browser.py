@@ -53,8 +53,6 @@ def open_browser_or_exit() -> Iterator["Browser"]:
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(
-            executable_path=chromium, args=[*FLAGS]
-        )
+        browser = playwright.chromium.launch(executable_path=chromium, args=[*FLAGS])
         yield browser
         browser.close()

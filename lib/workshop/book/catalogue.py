@@ -59,9 +59,7 @@ def list_entries() -> Iterator[Entry]:
     found = []
     for info in pkgutil.iter_modules(exercises.__path__):
         if info.ispkg:
-            module = importlib.import_module(
-                f"{exercises.__name__}.{info.name}"
-            )
+            module = importlib.import_module(f"{exercises.__name__}.{info.name}")
             chapter = require_chapter(module.__name__)
             found.append((chapter, info.name, module))
     for chapter, name, module in sorted(found, key=lambda x: x[0]):
@@ -98,15 +96,11 @@ def describe_symptom(exercise: Exercise, mistake: Mistake) -> str:
             list_outcomes(exercise.draw, answer, FIRST)
             for answer in (mistake.answer, exercise.solution)
         )
-        for nth, (case, *pair) in enumerate(
-            zip(cases, found, right, strict=True)
-        ):
+        for nth, (case, *pair) in enumerate(zip(cases, found, right, strict=True)):
             got, want = map(exercise.compare_by, pair)
             names = ("",) * len(case.inputs)
             roundings = exercise.make_roundings(FIRST, nth)
-            finding = find_difference(
-                got, want, names, exercise.returns, roundings
-            )
+            finding = find_difference(got, want, names, exercise.returns, roundings)
             if finding and case.asked and not finding.harmless:
                 return f"{case.tries}: {SHOWS[finding.slug]}"
     return "on fresh inputs"

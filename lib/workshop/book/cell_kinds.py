@@ -192,9 +192,7 @@ def fold_cells(notebook: dict, finished: bool = True) -> dict:
 def open_folded(translator, node) -> None:
     """Open a folded cell as a native element, named by its title."""
     title = html.escape(node["prompt_show"])
-    translator.body.append(
-        f'<details class="folded"><summary>{title}</summary>\n'
-    )
+    translator.body.append(f'<details class="folded"><summary>{title}</summary>\n')
 
 
 def close_folded(translator, node) -> None:
@@ -221,6 +219,4 @@ def setup(app) -> None:
     from myst_nb.sphinx_ext import HideCodeCellNode
 
     app.connect("source-read", fold_notebook)
-    app.add_node(
-        HideCodeCellNode, override=True, html=(open_folded, close_folded)
-    )
+    app.add_node(HideCodeCellNode, override=True, html=(open_folded, close_folded))

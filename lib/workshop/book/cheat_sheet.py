@@ -70,9 +70,7 @@ def write_cheat_sheet() -> str:
         *map(write_numbers, ATTENTIONS),
     ]
     named = {**SIZES, **SEVERAL}
-    sizes = ", ".join(
-        f"{format_cost(k)[:-1]} = {v:g}$" for k, v in named.items()
-    )
+    sizes = ", ".join(f"{format_cost(k)[:-1]} = {v:g}$" for k, v in named.items())
     return (
         HEAD
         + "\n".join(rows)
@@ -111,15 +109,12 @@ def format_cost(cost: str) -> str:
 def write_formulas(row: Attention) -> str:
     """Return a row of formulas."""
     bound = "at most " if row.at_most else ""
-    parameters = (
-        "none" if row.parameters == "0" else format_cost(row.parameters)
-    )
+    parameters = "none" if row.parameters == "0" else format_cost(row.parameters)
     tanh = "" if row.tanh == "0" else f", {format_cost(row.tanh)} tanh"
     cells = (
         row.name,
         row.formula,
-        f"{bound}{format_cost(row.operations)}{tanh}; "
-        f"holds {format_cost(row.largest)}",
+        f"{bound}{format_cost(row.operations)}{tanh}; holds {format_cost(row.largest)}",
         parameters,
         row.use,
         f"[{row.chapter}]({link_chapter(row.chapter)}.ipynb)",
@@ -131,9 +126,7 @@ def write_numbers(row: Attention) -> str:
     """Return a row of numbers."""
     sizes = choose_sizes(row)
     costs = row.operations, row.tanh, row.parameters, row.largest
-    operations, tanh, parameters, largest = (
-        evaluate_cost(c, sizes) for c in costs
-    )
+    operations, tanh, parameters, largest = (evaluate_cost(c, sizes) for c in costs)
     bound = "≤ " if row.at_most else ""
     cells = (
         row.name,

@@ -140,8 +140,7 @@ def make_plan(root: Path, files: list[str]) -> Plan:
         }
     cases = OF_EXERCISES if any(map(EXERCISE.fullmatch, files)) else ()
     near, far = (
-        {x for x in some if x.partition("::")[0] not in cases}
-        for some in (near, far)
+        {x for x in some if x.partition("::")[0] not in cases} for some in (near, far)
     )
     return Plan(
         sorted(near),
@@ -283,9 +282,7 @@ def list_book_steps(files: Sequence[str]) -> list[Step]:
     return [Step("book", [here / "jupyter-book", *BUILD])]
 
 
-def list_steps(
-    plan: Plan, files: Sequence[str], root: Path = ROOT
-) -> list[Step]:
+def list_steps(plan: Plan, files: Sequence[str], root: Path = ROOT) -> list[Step]:
     """Return the steps of a plan, except the one that builds the book."""
     here = Path(sys.executable).parent
     notebooks = [

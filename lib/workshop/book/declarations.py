@@ -27,10 +27,7 @@ def find_incomplete_mistakes(exercises: Path) -> Iterator[str]:
     """Yield a sentence for each mistake that lacks a part."""
     for path, tree in parse_modules(exercises):
         for node in ast.walk(tree):
-            if (
-                isinstance(node, ast.Call)
-                and find_called_name(node) == "Mistake"
-            ):
+            if isinstance(node, ast.Call) and find_called_name(node) == "Mistake":
                 given = len(node.args) + len(node.keywords)
                 if given < len(PARTS) and not unpacks_arguments(node):
                     name = ast.unparse(node.args[0]) if node.args else "?"
@@ -45,9 +42,7 @@ def unpacks_arguments(node: ast.Call) -> bool:
     return any(isinstance(x, ast.Starred) for x in node.args)
 
 
-def find_experiments_without_record(
-    experiments: Path, records: Path
-) -> Iterator[str]:
+def find_experiments_without_record(experiments: Path, records: Path) -> Iterator[str]:
     """Yield a sentence for each registered experiment without a record."""
     for path, tree in parse_modules(experiments):
         for node in tree.body:

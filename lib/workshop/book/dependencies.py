@@ -223,9 +223,7 @@ class Dependencies:
                     yield f"{file}::{name}", frozenset(self.find_used(needed))
 
 
-def find_closure(
-    start: list[Statement], made: list[Statement]
-) -> list[Statement]:
+def find_closure(start: list[Statement], made: list[Statement]) -> list[Statement]:
     """Return statements with those whose names they use, and so on."""
     found, queue = [], list(start)
     while queue:

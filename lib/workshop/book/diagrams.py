@@ -112,8 +112,7 @@ def write_link(chapter: str, number: int, file: str, title: str) -> nodes.raw:
     name = f"{chapter}-diagram-{number}.svg"
     label = html.escape(f"{LINK}: {title}")
     text = (
-        f'<a href="../_images/{file}" download="{name}" '
-        f'aria-label="{label}">{LINK}</a>'
+        f'<a href="../_images/{file}" download="{name}" aria-label="{label}">{LINK}</a>'
     )
     return nodes.raw("", text, format="html")
 

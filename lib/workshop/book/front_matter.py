@@ -97,13 +97,9 @@ def read_front_matter(path: Path) -> FrontMatter:
                 f"{kind.__name__} and not empty, not {value!r}"
             )
     if found["level"] not in LEVELS:
-        raise ValueError(
-            f"{path}: the level {found['level']!r} is none of {LEVELS}"
-        )
+        raise ValueError(f"{path}: the level {found['level']!r} is none of {LEVELS}")
     if not found["question"].endswith("?"):
-        raise ValueError(
-            f"{path}: the question {found['question']!r} ends without `?`"
-        )
+        raise ValueError(f"{path}: the question {found['question']!r} ends without `?`")
     exercises = sum(map(int, STARS.findall(text)))
     core = compute_core_minutes(text)
     if core and core > found["minutes"]:
@@ -146,8 +142,7 @@ def write_minutes(front: FrontMatter) -> str:
     if front.core in {None, front.minutes}:
         return f"{front.minutes} minutes to read"
     return (
-        f"{front.core} minutes for the core, {front.minutes} with the deeper "
-        "sections"
+        f"{front.core} minutes for the core, {front.minutes} with the deeper sections"
     )
 
 
@@ -163,8 +158,7 @@ def write_table(text: str, table: str) -> str:
     )
     if not count:
         raise ValueError(
-            "the page lacks `<!-- chapters: begin -->` and "
-            "`<!-- chapters: end -->`"
+            "the page lacks `<!-- chapters: begin -->` and `<!-- chapters: end -->`"
         )
     return text
 
@@ -185,9 +179,7 @@ def list_chapters(
     for x in chapters:
         question = x.question[:1].upper() + x.question[1:]
         row = f"| [{x.label}]({folder}{x.slug}.ipynb) | {question} |"
-        core = (
-            f"core {x.core}, in all " if x.core not in {None, x.minutes} else ""
-        )
+        core = f"core {x.core}, in all " if x.core not in {None, x.minutes} else ""
         more = f" {core}{x.minutes} minutes, exercises {x.exercises} |"
         rows.append(row + more * times)
     return "\n".join(rows)

@@ -56,9 +56,7 @@ class Term:
         plain = normalize_dashes(HIDDEN.sub(" ", text))
         return any(
             re.search(rf"\b{re.escape(name)}s?\b", plain, re.IGNORECASE)
-            for name in map(
-                normalize_dashes, (self.name, *self.other, *self.forms)
-            )
+            for name in map(normalize_dashes, (self.name, *self.other, *self.forms))
         )
 
 
@@ -107,8 +105,7 @@ def require_place(term: Term, known: set[str]) -> None:
     path = LIBRARY / term.module.replace(".", "/")
     if not (path.with_suffix(".py").exists() or path.is_dir()):
         raise ValueError(
-            f"the term {term.name!r} has the module {term.module}, which is "
-            "not there"
+            f"the term {term.name!r} has the module {term.module}, which is not there"
         )
 
 

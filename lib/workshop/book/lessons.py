@@ -97,17 +97,13 @@ class Lesson:
                 f"[{x.title}]({slug}.ipynb#{x.anchor})",
                 self.questions.get(x.title, ""),
             )
-            for minutes, x in zip(
-                round_shares(shares, total), self.taught, strict=True
-            )
+            for minutes, x in zip(round_shares(shares, total), self.taught, strict=True)
         ]
         exercises = [
             Step(x.exercise.minutes, f"In pairs: {write_exercise(x)}")
             for x in self.in_class
         ]
-        first = Step(
-            OPENING, "The chapter's question, and a vote.", self.opening
-        )
+        first = Step(OPENING, "The chapter's question, and a vote.", self.opening)
         last = Step(CLOSING, "The quiz, and the vote again.")
         return [first, *taught, *exercises, last]
 
@@ -306,7 +302,6 @@ def write_lesson(lesson: Lesson) -> str:
             *rows,
             "",
             f"- *At home before*, {reading} {unit}: {before}.",
-            f"- *At home after*, {count_minutes(lesson.at_home)} minutes: "
-            f"{after}.",
+            f"- *At home after*, {count_minutes(lesson.at_home)} minutes: {after}.",
         ]
     )

@@ -38,9 +38,7 @@ def find_look(node: ast.AST) -> str | None:
         if get_name(node.left) == "get_style" and changed:
             return f"changes the {sorted(changed)} that get_style returns"
     elif isinstance(node, ast.Subscript):
-        if get_name(node.value) == "PALETTE" and isinstance(
-            node.slice, ast.Subscript
-        ):
+        if get_name(node.value) == "PALETTE" and isinstance(node.slice, ast.Subscript):
             return "looks a color up in a table of its own: use get_style"
     elif isinstance(node, ast.Dict):
         values = [getattr(x, "value", None) for x in node.values]

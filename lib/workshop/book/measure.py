@@ -97,9 +97,7 @@ def throttle_page(page) -> None:
 
 def open_page(browser, address: str, slow: bool):
     """Open a page in a new browser context; return it and its requests."""
-    page = browser.new_context(
-        viewport={"width": 1280, "height": 900}
-    ).new_page()
+    page = browser.new_context(viewport={"width": 1280, "height": 900}).new_page()
     page.add_init_script(WATCH)
     requests = []
     page.on("request", lambda r: requests.append(r.url))
@@ -131,9 +129,7 @@ def measure_page(browser, folder: Path, root: str, name: str) -> str:
         if path.is_file():
             held = path.read_bytes()
             packed = gzip.compress(held, 6) if path.suffix in TEXT else held
-            sizes[classify_file(path)] = sizes.get(
-                classify_file(path), 0
-            ) + len(packed)
+            sizes[classify_file(path)] = sizes.get(classify_file(path), 0) + len(packed)
     page.add_style_tag(content="section{content-visibility:visible!important}")
     axe = Path(find_spec("axe_playwright_python").origin).parent
     page.evaluate((axe / "axe.min.js").read_text("utf8"))
@@ -171,9 +167,7 @@ def main() -> None:
         "Jupyter Book as it is": build_plain_book(Path()),
     }
     with hold_cores(os.cpu_count()), sync_playwright() as playwright:
-        browser = playwright.chromium.launch(
-            executable_path=chromium, args=[*FLAGS]
-        )
+        browser = playwright.chromium.launch(executable_path=chromium, args=[*FLAGS])
         for title, folder in books.items():
             print(f"\n{title} (kB over the wire)\n\n{HEAD}")
             with serve_folder(folder) as root:

@@ -95,9 +95,7 @@ def time_grading(paths: list[Path], workers: int) -> Timing:
     task = batch.make_task(0, Limits())
     found: report.Results = {}
     before = read_processor_time()
-    took = time_call(
-        lambda: found.update(batch.grade_in_pool(paths, workers, task))
-    )
+    took = time_call(lambda: found.update(batch.grade_in_pool(paths, workers, task)))
     whole = sum(
         not result["error"] and got == most
         for result in found.values()
@@ -163,8 +161,7 @@ def print_grading(paths: list[Path], workers: int) -> None:
     if len(paths) > few.notebooks:
         seconds = extrapolate(few, many)
         print(
-            f"{CLASS} notebooks would take {seconds / 60:.0f} minutes of one "
-            "processor"
+            f"{CLASS} notebooks would take {seconds / 60:.0f} minutes of one processor"
         )
 
 

@@ -27,9 +27,7 @@ The name in code is the verdict's `mistake`, which the
 
 """
 USUAL = ": wrong numbers"
-BY_ROUNDING = (
-    "on an input where rounding shows; which one depends on the processor"
-)
+BY_ROUNDING = "on an input where rounding shows; which one depends on the processor"
 
 
 def write_mistakes() -> str:

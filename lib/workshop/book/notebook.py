@@ -59,9 +59,7 @@ def normalize(
             | ({} if find_kind(read_tags(cell)) == "open" else FOLDED)
         )
         if cell.cell_type == "code":
-            cell.outputs = join_streams(
-                filter(None, map(clean_output, cell.outputs))
-            )
+            cell.outputs = join_streams(filter(None, map(clean_output, cell.outputs)))
     return notebook
 
 
@@ -105,9 +103,7 @@ def fill_cells(source: Path) -> None:
     """Fill a chapter's setup cell and solutions from the tested source."""
     from workshop.book.solutions import refresh_solutions
 
-    text = repository.set_chapter(
-        source.read_text("utf8"), repository.read_address()
-    )
+    text = repository.set_chapter(source.read_text("utf8"), repository.read_address())
     write_if_changed(source, refresh_solutions(text))
 
 
@@ -189,9 +185,7 @@ def main(words: list[str] | None = None) -> int:
         source = CHAPTERS / f"{Path(name).stem}.md"
         if not source.exists():
             known = sorted(p.stem for p in CHAPTERS.glob("[0-9]*.md"))
-            parser.error(
-                f"there is no chapter {source.stem}; there are {known}"
-            )
+            parser.error(f"there is no chapter {source.stem}; there are {known}")
         fill_cells(source)
         target = source.with_suffix(".ipynb")
         nbformat.write(execute(source), target)

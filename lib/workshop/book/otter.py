@@ -59,9 +59,7 @@ def write_solution_cell(task: ChapterExercise) -> str:
     hidden = f"{source}\n\n\n{task.function_name} = {solution}"
     lines = task.stub.splitlines()
     start = next(i for i, x in enumerate(lines) if x.startswith("def "))
-    stop = next(
-        i for i, x in enumerate(lines) if "raise NotImplementedError" in x
-    )
+    stop = next(i for i, x in enumerate(lines) if "raise NotImplementedError" in x)
     stub = "\n".join(lines[start : stop + 1])
     return (
         f"# BEGIN PROMPT\n{stub}\n# END PROMPT\n\n\n"

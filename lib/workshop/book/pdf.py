@@ -65,9 +65,7 @@ class Page:
             read_heading(self.article.h1),
             self.article.select_one(".over"),
         )
-        number = (
-            re.fullmatch(r"Chapter (\d+)", over.get_text()) if over else None
-        )
+        number = re.fullmatch(r"Chapter (\d+)", over.get_text()) if over else None
         return f"{number[1]}. {text}" if number else text
 
 
@@ -140,9 +138,7 @@ def move_addresses(page: Page, known: dict[str, str], folder: Path) -> None:
     article["id"] = page.key
     for name in NAMING:
         for tag in article.find_all(attrs={name: True}):
-            ids = (
-                tag[name] if isinstance(tag[name], list) else tag[name].split()
-            )
+            ids = tag[name] if isinstance(tag[name], list) else tag[name].split()
             tag[name] = " ".join(f"{page.key}--{x}" for x in ids)
     for tag in article.find_all(["img", "source"]):
         tag.attrs.pop("loading", None)
@@ -186,9 +182,7 @@ def take_endnotes(pages: list[Page], numbers: dict[str, int]) -> str:
                 continue
             count += 1
             note, place = f"note-{count}", f"note-{count}-place"
-            above = read_heading(
-                details.find_previous(["h1", "h2", "h3", "h4"])
-            )
+            above = read_heading(details.find_previous(["h1", "h2", "h3", "h4"]))
             label = summary.get_text()
             titles[above + label] += 1
             if titles[above + label] > 1 or label == "Answer":
@@ -263,8 +257,7 @@ def join_pages(folder: Path, numbers: dict[str, int]) -> str:
     styles = dict.fromkeys(name for page in pages for name in page.styles)
     first, *others = pages
     sheets = "".join(
-        f'<link rel="stylesheet" href="{locate(folder, name)}">'
-        for name in styles
+        f'<link rel="stylesheet" href="{locate(folder, name)}">' for name in styles
     )
     return (
         '<!DOCTYPE html><html lang="en"><head><meta charset="utf-8">'

@@ -32,8 +32,7 @@ KNOWN = {
     "ONEDNN_MAX_CPU_ISA": {
         "SSE41": "Intel SSE4.1",
         "AVX2": "Intel AVX2",
-        "AVX512_CORE": "Intel AVX-512 with AVX512BW, AVX512VL, and AVX512DQ "
-        "extensions",
+        "AVX512_CORE": "Intel AVX-512 with AVX512BW, AVX512VL, and AVX512DQ extensions",
     },
 }
 REPORTS = {

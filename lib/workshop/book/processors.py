@@ -182,8 +182,7 @@ def format_table(rows: dict[str, dict[str, RunOutcome] | str]) -> Iterator[str]:
             continue
         outcomes = found.values()
         passed, seconds = (
-            sum(getattr(x, what) for x in outcomes)
-            for what in ("passed", "seconds")
+            sum(getattr(x, what) for x in outcomes) for what in ("passed", "seconds")
         )
         failed = sum(len(x.failures) for x in outcomes)
         yield f"{name:{wide}}  {passed:6}  {failed:6}  {seconds:7.0f}"

@@ -79,9 +79,7 @@ class ShapeExpander(ast.NodeTransformer):
         return self.shapes.get(node.id, node)
 
 
-def list_parameters(
-    function: ast.FunctionDef, bound: bool = False
-) -> list[str]:
+def list_parameters(function: ast.FunctionDef, bound: bool = False) -> list[str]:
     """Return a function's parameters with annotations and defaults.
 
     Args:
@@ -91,9 +89,7 @@ def list_parameters(
     spec = function.args
     plain = [*spec.posonlyargs, *spec.args]
     defaults = [None] * (len(plain) - len(spec.defaults)) + spec.defaults
-    rows = [
-        write_parameter(*pair) for pair in zip(plain, defaults, strict=True)
-    ]
+    rows = [write_parameter(*pair) for pair in zip(plain, defaults, strict=True)]
     rows = rows[1:] if bound else rows
     if spec.vararg:
         rows.append("*" + write_parameter(spec.vararg))
@@ -155,16 +151,13 @@ def describe_definition(node: Definition) -> str:
     """Return the section of a function or class."""
     if isinstance(node, ast.FunctionDef):
         code = [
-            write_signature(
-                node.name, list_parameters(node), write_return_type(node)
-            )
+            write_signature(node.name, list_parameters(node), write_return_type(node))
         ]
         return write_section(node.name, code, read_first_paragraph(node))
     code = [write_signature(node.name, list_constructor_parameters(node))]
     for method in list_methods(node):
         static = any(
-            getattr(x, "id", "") == "staticmethod"
-            for x in method.decorator_list
+            getattr(x, "id", "") == "staticmethod" for x in method.decorator_list
         )
         rows = list_parameters(method, bound=not static)
         code.append(
@@ -221,9 +214,7 @@ def describe_module(path: Path, library: Path = LIBRARY) -> str:
     # A chapter's exercises are shown; the helpers of their cases are not.
     inner = path.parent.parent.name == "exercises"
     listed = () if inner else list_definitions(tree)
-    parts = [describe_definition(node) for node in listed] + [
-        *describe_exercises(tree)
-    ]
+    parts = [describe_definition(node) for node in listed] + [*describe_exercises(tree)]
     if not parts:
         return ""
     place = path.relative_to(library.parent).with_suffix("")

@@ -118,9 +118,7 @@ def set_config(text: str, url: str) -> str:
     """Return `_config.yml` for this address."""
     text = BLOCK.sub("", text)
     for key in ("use_repository_button", "use_edit_page_button"):
-        text = re.sub(
-            rf"(?m)^(  {key}:).*$", rf"\1 {str(bool(url)).lower()}", text
-        )
+        text = re.sub(rf"(?m)^(  {key}:).*$", rf"\1 {str(bool(url)).lower()}", text)
     return text.rstrip("\n") + "\n" + add_marks(write_config(url))
 
 
@@ -136,9 +134,7 @@ def set_chapter(text: str, url: str) -> str:
         r"(?ms)^(```\{code-cell\}[^\n]*\n:tags: \[setup, hide-input\]\n\n)"
         r"(.*?)\n```$"
     )
-    return cell.sub(
-        lambda m: f"{m.group(1)}{set_cell(m.group(2), url)}\n```", text
-    )
+    return cell.sub(lambda m: f"{m.group(1)}{set_cell(m.group(2), url)}\n```", text)
 
 
 def set_readme(text: str, url: str, chapters: list[str]) -> str:

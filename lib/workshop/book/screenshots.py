@@ -90,17 +90,13 @@ def show_widget(page: "Page", address: str, name: str) -> "Locator":
     """
     page.goto(address)
     page.evaluate(DOWN)  # widgets begin when they come near
-    page.wait_for_selector(
-        '[data-book-widget="prediction"][data-state="ready"]'
-    )
+    page.wait_for_selector('[data-book-widget="prediction"][data-state="ready"]')
     # A question covers what follows it until it is answered or skipped.
     skips = page.get_by_role("button", name="Skip", exact=True)
     while skips.count():
         skips.first.click()
     named = f'[data-book-widget="{name}"]'
-    page.locator(named).first.evaluate(
-        "x => x.scrollIntoView({block: 'center'})"
-    )
+    page.locator(named).first.evaluate("x => x.scrollIntoView({block: 'center'})")
     widget = page.locator(f'{named}[data-state="ready"]').first
     widget.wait_for()
     return widget

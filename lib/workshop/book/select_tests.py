@@ -20,9 +20,7 @@ def pytest_collection_modifyitems(config, items):
     files = json.loads(os.environ.get("CHECK_CASES", "[]"))
     chapters = any(CHAPTER.fullmatch(word) for word in words)
     kept, left = [], []
-    for test, group in groupby(
-        items, lambda item: item.nodeid.partition("[")[0]
-    ):
+    for test, group in groupby(items, lambda item: item.nodeid.partition("[")[0]):
         cases = list(group)
         about = [x for x in cases if any(word in x.name for word in words)]
         if not about and test.partition("::")[0] not in files:

@@ -60,9 +60,7 @@ def list_imports(source: str) -> Iterator[tuple[str, str, str]]:
 
 def list_chapter_imports(text: str) -> set[str]:
     """Return the names that the code cells of a chapter's text import."""
-    return {
-        name for cell in CELL.findall(text) for name, *_ in list_imports(cell)
-    }
+    return {name for cell in CELL.findall(text) for name, *_ in list_imports(cell)}
 
 
 def list_global_names(code: CodeType) -> set[str]:
@@ -99,8 +97,7 @@ def write_imports(shown: tuple[Callable, ...], present: Collection[str]) -> str:
         code = compile(source, "solution", "exec")
         module = inspect.getmodule(function)
         origins = {
-            name: origin
-            for name, *origin in list_imports(inspect.getsource(module))
+            name: origin for name, *origin in list_imports(inspect.getsource(module))
         }
         needed = (list_global_names(code) & vars(module).keys()) - known
         for name in needed:
@@ -118,9 +115,7 @@ def write_imports(shown: tuple[Callable, ...], present: Collection[str]) -> str:
     return "\n".join(lines)
 
 
-def write_solution(
-    name: str, exercise: Exercise, present: Collection[str] = ()
-) -> str:
+def write_solution(name: str, exercise: Exercise, present: Collection[str] = ()) -> str:
     """Return the folded solution of an exercise, after its helpers.
 
     Args:

@@ -20,9 +20,7 @@ def drop_unused(app, exception) -> None:
     root = Path(app.outdir)
     folders = (root / "_static", root / "_images")
     files = [p for f in folders for p in f.rglob("*") if p.is_file()]
-    read = [
-        p for p in root.rglob("*.html") if root / "_static" not in p.parents
-    ]
+    read = [p for p in root.rglob("*.html") if root / "_static" not in p.parents]
     used = set()
     while read:
         text = read.pop().read_text("utf8")

@@ -122,8 +122,7 @@ def list_reading(
     for title in row.get("deeper", []):
         if title not in known:
             raise ValueError(
-                f"{row['when']}: {title!r} is no deeper section; there are "
-                f"{[*known]}"
+                f"{row['when']}: {title!r} is no deeper section; there are {[*known]}"
             )
         lesson, section = known[title]
         found.append(f"[{title}]({lesson.front.slug}.ipynb#{section.anchor})")

@@ -38,9 +38,7 @@ def write_timings() -> str:
     rows = ["| chapter | exercises | minutes |", "|---|---|---|"]
     for chapter, group in groupby(list_entries(), key=lambda x: x.chapter):
         found = [entry.exercise for entry in group]
-        each = "; ".join(
-            f"{x.title} {'★' * x.stars} {x.minutes}" for x in found
-        )
+        each = "; ".join(f"{x.title} {'★' * x.stars} {x.minutes}" for x in found)
         total = sum(x.minutes for x in found)
         link = f"[{int(chapter[:2])}]({chapter}.ipynb)"
         rows.append(f"| {link} | {each} | {total} |")

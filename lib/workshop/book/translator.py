@@ -114,8 +114,7 @@ class BookTranslator(HTML5Translator):
         if past := node.parent.get("past"):
             target, text = past
             self.body.append(
-                f'<p class="past"><a href="#{target}">'
-                f"{html.escape(text)}</a></p>\n"
+                f'<p class="past"><a href="#{target}">{html.escape(text)}</a></p>\n'
             )
 
     def visit_reference(self, node) -> None:

@@ -117,9 +117,7 @@ def describe_selection(config: Any) -> str:
 
 def list_other_kinds(kinds: dict[str, int], *sources: str) -> str:
     """Return the kinds of layers that files name and a model does not have."""
-    named = {
-        KINDS[x] for source in sources for x in NAMED.findall(source)
-    } - set(kinds)
+    named = {KINDS[x] for source in sources for x in NAMED.findall(source)} - set(kinds)
     return ", ".join(sorted(named))
 
 
@@ -160,8 +158,7 @@ def describe_model(name: str, config: Any, header: str, modeling: str) -> dict:
         "other_kinds": list_other_kinds(kinds, header, modeling),
         "window": describe_size(config, limit) if local else "",
         "heads": heads,
-        "key_value_heads": describe_size(config, "num_key_value_heads")
-        or heads,
+        "key_value_heads": describe_size(config, "num_key_value_heads") or heads,
         "latent": describe_size(config, "kv_lora_rank"),
         "selection": describe_selection(config),
         "sinks": "yes" if SINK.search(attention) else "",
@@ -177,15 +174,11 @@ def find_year(header: str) -> str:
 
 def read_models() -> Iterator[dict]:
     """Yield the rows of all models of `YEARS` that generate text."""
-    auto = importlib.import_module(
-        "transformers.models.auto.configuration_auto"
-    )
+    auto = importlib.import_module("transformers.models.auto.configuration_auto")
     causal = importlib.import_module(
         "transformers.models.auto.modeling_auto"
     ).MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
-    invalid = importlib.import_module(
-        "huggingface_hub.errors"
-    ).StrictDataclassError
+    invalid = importlib.import_module("huggingface_hub.errors").StrictDataclassError
     for name in causal:
         kind = auto.CONFIG_MAPPING[name]
         module = importlib.import_module(kind.__module__)
@@ -201,9 +194,7 @@ def read_models() -> Iterator[dict]:
         if not hasattr(config, "num_hidden_layers"):
             print(f"{name} is left out: it has no number of layers")
             continue
-        modeling = path.with_name(
-            path.name.replace("configuration_", "modeling_")
-        )
+        modeling = path.with_name(path.name.replace("configuration_", "modeling_"))
         yield describe_model(
             name,
             config,

@@ -35,15 +35,9 @@ TWITTER = "emoji-datasource-twitter-16.0.0.tgz"
 OPENMOJI = "openmoji-17.0.0.tgz"
 TWEMOJI = "twemoji-14.0.2.tgz"
 SHA256 = {
-    TWITTER: (
-        "f64a530c63bca463bd8317fdc4615ce63a53a0c65018e4ce2d848aaba7a28877"
-    ),
-    OPENMOJI: (
-        "55ee7d13485dec86e9f38c1f3a645a13382d33ff97c0cd845ee824b0aef45e68"
-    ),
-    TWEMOJI: (
-        "5350eac1be60cb68ae48b60f1a53f5978bba0dc40da63e97e9bc9896aa392213"
-    ),
+    TWITTER: ("f64a530c63bca463bd8317fdc4615ce63a53a0c65018e4ce2d848aaba7a28877"),
+    OPENMOJI: ("55ee7d13485dec86e9f38c1f3a645a13382d33ff97c0cd845ee824b0aef45e68"),
+    TWEMOJI: ("5350eac1be60cb68ae48b60f1a53f5978bba0dc40da63e97e9bc9896aa392213"),
     FONT: ("e5899ed38b8ed83e08bd3ac5de09791e9d19d288333a796de1d35ad17396f1ec"),
 }
 BITMAPS = 109  # the only size of the font, in pixels
@@ -132,9 +126,7 @@ def main(folder: str) -> None:
     twitter, openmoji, twemoji = (
         read_archive(source / x) for x in (TWITTER, OPENMOJI, TWEMOJI)
     )
-    pngs = [
-        find_member(twitter, "package/img/twitter/64/{}.png", x) for x in glyphs
-    ]
+    pngs = [find_member(twitter, "package/img/twitter/64/{}.png", x) for x in glyphs]
     write_images("twitter", [Image.open(io.BytesIO(x)) for x in pngs])
     content = (source / FONT).read_bytes()
     verify_checksum(content, FONT, SHA256[FONT])

@@ -64,9 +64,7 @@ def make_rows(pages: dict[str, str], folder: str) -> tuple[list, list[str]]:
             sorted(names[x] for x in links),
             sorted(numbers[x] for x in words[name] if x in numbers),
         )
-        rows.append(
-            "\t".join([name, *(" ".join(map(str, x)) for x in columns)])
-        )
+        rows.append("\t".join([name, *(" ".join(map(str, x)) for x in columns)]))
     return rows, chosen
 
 

@@ -23,9 +23,7 @@ def compute_jaccard(one: frozenset[str], other: frozenset[str]) -> float:
     return len(one & other) / len(one | other)
 
 
-def find_nearest(
-    sets: Sequence[frozenset[str]], similarity: float
-) -> list[float]:
+def find_nearest(sets: Sequence[frozenset[str]], similarity: float) -> list[float]:
     """Return each set's highest Jaccard with another; 0 if below `similarity`.
 
     Args:

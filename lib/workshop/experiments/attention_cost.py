@@ -30,9 +30,7 @@ MODEL, HEADS = 512, (1, 2, 4, 8, 16, 32)
 DECODED, GROUPS = (8, 32, 4096, 64), (32, 8, 1)
 
 
-def draw_inputs(
-    *shape: int, dtype: torch.dtype = torch.float32
-) -> list[Tensor]:
+def draw_inputs(*shape: int, dtype: torch.dtype = torch.float32) -> list[Tensor]:
     """Return query, key, value and an upstream gradient of one shape."""
     rng = torch.Generator().manual_seed(0)
     return [torch.randn(*shape, generator=rng).to(dtype) for _ in range(4)]
@@ -40,10 +38,7 @@ def draw_inputs(
 
 def measure_ceilings(rounds: int = 25) -> dict[str, float]:
     """Return the rates of products and of a copy."""
-    rates = {
-        n: measure_product_rate(rounds=rounds, dtype=d)
-        for n, d in DTYPES.items()
-    }
+    rates = {n: measure_product_rate(rounds=rounds, dtype=d) for n, d in DTYPES.items()}
     return rates | {"copy": measure_copy_rate(rounds=rounds)}
 
 
@@ -70,12 +65,8 @@ def measure_steps(length: int) -> dict[str, dict]:
                 "softmax": lambda: scores.softmax(-1),
                 "values": lambda: weights @ value,
                 "attend": lambda: attend(query, key, value),
-                "query chunks": lambda: attend_in_query_chunks(
-                    query, key, value, ROWS
-                ),
-                "sdpa": lambda: F.scaled_dot_product_attention(
-                    query, key, value
-                ),
+                "query chunks": lambda: attend_in_query_chunks(query, key, value, ROWS),
+                "sdpa": lambda: F.scaled_dot_product_attention(query, key, value),
             },
             ROUNDS,
         )
@@ -158,9 +149,7 @@ def attention_cost() -> dict:
     results: dict = {"before": measure_ceilings()}
     results["steps"] = {str(n): measure_steps(n) for n in LENGTHS}
     results["both"] = {
-        str(n): summarize_times(
-            list_implementations(draw_inputs(1, H, n, D)), ROUNDS
-        )
+        str(n): summarize_times(list_implementations(draw_inputs(1, H, n, D)), ROUNDS)
         for n in LENGTHS[:-1]
     }
     results["precisions"] = measure_precisions(1024)
@@ -169,7 +158,5 @@ def attention_cost() -> dict:
     calls = {f"{B} x {n}": make_training_step(B, n) for B, n in STEPS}
     results["training"] = summarize_times(calls, 5)
     results["after"] = measure_ceilings()
-    results["training, bytes"] = {
-        n: measure_peak_bytes(x) for n, x in calls.items()
-    }
+    results["training, bytes"] = {n: measure_peak_bytes(x) for n, x in calls.items()}
     return results | {"layer": measure_layer_memory()}

@@ -93,9 +93,7 @@ def build_model(
         return kind(EmbeddingEncoder(WORDS, 2 * HIDDEN))
 
 
-def train(
-    model: AttentionClassifier, task: str, seed: int, compute_loss: Loss
-) -> None:
+def train(model: AttentionClassifier, task: str, seed: int, compute_loss: Loss) -> None:
     """Train on newly drawn sequences; the rate decreases linearly to 0."""
     rng, steps = torch.Generator().manual_seed(seed), STEPS[task]
 
@@ -176,14 +174,11 @@ def summarize(tested: Tested) -> dict:
         "accuracy": float(right.double().mean()),
         "evidence_weight": float(mass.mean()),
         "naming": {
-            name: measure_naming(x, batch.evidence)
-            for name, x in measures.items()
+            name: measure_naming(x, batch.evidence) for name, x in measures.items()
         },
         "naming_by_class": {
             name: [
-                measure_naming(
-                    x[batch.answer == k], batch.evidence[batch.answer == k]
-                )
+                measure_naming(x[batch.answer == k], batch.evidence[batch.answer == k])
                 for k in range(CLASSES)
             ]
             for name, x in measures.items()
@@ -245,12 +240,8 @@ def change_weights(tested: Tested, seed: int) -> dict:
 def compare_models(tested: Tested, base: Tested) -> dict:
     """Return how a model's outputs and weights differ from another's."""
     return {
-        "output_change": float(
-            total_variation(tested.output, base.output).mean()
-        ),
-        "divergence": float(
-            jensen_shannon(tested.weights, base.weights).mean()
-        ),
+        "output_change": float(total_variation(tested.output, base.output).mean()),
+        "divergence": float(jensen_shannon(tested.weights, base.weights).mean()),
         "tau": {
             name: average_tau(x, base.measures[name])
             for name, x in tested.measures.items()
@@ -338,9 +329,7 @@ def attention_explanation() -> dict:
             for i, one in enumerate(plain):
                 compared = compare_models(one, plain[i - 1])
                 pair = {"seeds": [SEEDS[i], SEEDS[i - 1]]}
-                between.append(
-                    {"task": task, "encoder": encoder} | pair | compared
-                )
+                between.append({"task": task, "encoder": encoder} | pair | compared)
     return {
         "rows": rows,
         "between_seeds": between,

@@ -56,9 +56,7 @@ def read_words(split: str) -> Int[Tensor, "N T"]:
     return torch.tensor([row + [PAD] * (LONGEST - len(row)) for row in rows])
 
 
-def hide_letters(
-    words: Int[Tensor, "N T"], count: int, rng: torch.Generator
-) -> Words:
+def hide_letters(words: Int[Tensor, "N T"], count: int, rng: torch.Generator) -> Words:
     """Return some words, each with one letter missing."""
     ids = words[torch.randint(len(words), (count,), generator=rng)]
     lengths = (ids != PAD).sum(dim=1)
@@ -95,9 +93,7 @@ class EditedAttention(nn.MultiheadAttention):
             self.in_proj_bias.chunk(3),
             strict=True,
         )
-        q, k, v = (
-            split_heads(F.linear(x, W, b), self.num_heads) for x, W, b in parts
-        )
+        q, k, v = (split_heads(F.linear(x, W, b), self.num_heads) for x, W, b in parts)
         scores = self.scale * q @ k.mT
         if key_padding_mask is not None:
             scores = scores + key_padding_mask[:, None, None]

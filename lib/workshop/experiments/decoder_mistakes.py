@@ -102,9 +102,7 @@ class ReluDecoder(DecoderVariant):
 
     def __init__(self, symbols, embedding, hidden, memory, **sizes):
         super().__init__(symbols, embedding, hidden, memory, **sizes)
-        self.attention.__class__ = (
-            ReluAttention  # same weights, other activation
-        )
+        self.attention.__class__ = ReluAttention  # same weights, other activation
 
 
 DECODERS = {
@@ -128,9 +126,7 @@ def draw_task() -> Task:
     return Task(Splits(*map(tuple, parts)))
 
 
-def build_model(
-    data: Task, decoder: type[nn.Module], seed: int
-) -> EncoderDecoder:
+def build_model(data: Task, decoder: type[nn.Module], seed: int) -> EncoderDecoder:
     """Return a new model of the size that chapter 2 trains."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -146,9 +142,7 @@ def measure_predicted_share(model: nn.Module, data: Task, size: int) -> float:
     hits = count = 0
     for start in range(0, len(pairs), size):
         made = make_batch(pairs[start : start + size]).to(get_device())
-        predicted = model(
-            made.source, made.lengths, made.previous
-        ).logits.argmax(-1)
+        predicted = model(made.source, made.lengths, made.previous).logits.argmax(-1)
         real = made.target != 0
         hits += int((predicted == made.target)[real].sum())
         count += int(real.sum())
@@ -177,9 +171,7 @@ def measure_decoder(data: Task, model: EncoderDecoder, seed: int) -> dict:
         "alignment_error": alignment_error_rate(
             links, [p.sure for p in tested], [p.possible for p in tested]
         ),
-        "predicted_in_batches": measure_predicted_share(
-            model, data, len(tested)
-        ),
+        "predicted_in_batches": measure_predicted_share(model, data, len(tested)),
         "predicted_one_by_one": measure_predicted_share(model, data, 1),
     }
 
@@ -197,8 +189,6 @@ def decoder_mistakes() -> dict:
     data = draw_task()
     return {
         "runs": [
-            train_and_score(data, name, seed)
-            for name in DECODERS
-            for seed in SEEDS
+            train_and_score(data, name, seed) for name in DECODERS for seed in SEEDS
         ]
     }

@@ -50,8 +50,7 @@ def measure_errors(model: nn.Module) -> dict[str, list[float]]:
     """Return the share of symbols copied wrong at each length."""
     return {
         "error": [
-            measure_copying_error(model, LENGTH * times, TESTED)
-            for times in TIMES
+            measure_copying_error(model, LENGTH * times, TESTED) for times in TIMES
         ]
     }
 

@@ -85,18 +85,14 @@ def list_implementations(length: int, heads: int) -> dict[str, Attention]:
     layout = cover_rule(rule, length, length, min(BLOCK, length))
     made: dict[str, Attention] = {
         "standard": lambda *qkv: attend(*qkv, mask),
-        "sdpa": lambda *qkv: F.scaled_dot_product_attention(
-            *qkv, is_causal=True
-        ),
+        "sdpa": lambda *qkv: F.scaled_dot_product_attention(*qkv, is_causal=True),
         "linear, chunked": lambda *qkv: attend_linear_chunked(*qkv).output,
         "delta, chunked": lambda *qkv: attend_delta_chunked(*qkv, beta).output,
         "window, blocks": lambda *qkv: attend_block_sparse(*qkv, layout, rule),
         "window, sdpa": lambda *qkv: F.scaled_dot_product_attention(
             *qkv, attn_mask=near
         ),
-        "delta, recurrent": lambda *qkv: (
-            attend_delta_recurrent(*qkv, beta).output
-        ),
+        "delta, recurrent": lambda *qkv: attend_delta_recurrent(*qkv, beta).output,
     }
     return {
         name: attention
@@ -157,9 +153,7 @@ def measure_decoding(length: int) -> dict[str, dict]:
         return {"ms": summarize_times(calls, ROUNDS, CLOCK), "bytes": kept}
 
 
-def compare_pair(
-    ours: str, theirs: str, length: int, heads: int
-) -> dict[str, dict]:
+def compare_pair(ours: str, theirs: str, length: int, heads: int) -> dict[str, dict]:
     """Return the time ratio of two implementations, and their memory."""
     found = list_implementations(length, heads)
     inputs = draw_inputs(length, heads)

@@ -76,9 +76,7 @@ def measure_losses(model: MixerModel) -> dict[str, float | list[float]]:
     }
 
 
-def look_at_first_token(
-    model: MixerModel, ids: Tensor
-) -> dict[str, list[float]]:
+def look_at_first_token(model: MixerModel, ids: Tensor) -> dict[str, list[float]]:
     """Return the mean weights on the first token and on a sink, by block.
 
     "first_early" is of queries that still see the first token in a window,

@@ -56,9 +56,7 @@ def build_model(study: Study, method: str, seed: int) -> MixerModel:
         return MixerModel(method=method, **study.sizes).to(get_device())
 
 
-def train_model(
-    study: Study, method: str, rate: float, seed: int
-) -> MixerModel:
+def train_model(study: Study, method: str, rate: float, seed: int) -> MixerModel:
     """Return a trained model; the seed is that of the weights and batches."""
     model = build_model(study, method, seed)
     rng = torch.Generator().manual_seed(seed)
@@ -71,9 +69,7 @@ def train_model(
         torch.optim.Adam(model.parameters(), lr=rate),
         (study.draw(rng) for _ in range(study.steps)),
         compute_loss,
-        lambda step: (
-            rate * compute_rate_factor((step + 1) / study.steps, WARMUP)
-        ),
+        lambda step: rate * compute_rate_factor((step + 1) / study.steps, WARMUP),
         CLIP,
     )
     return model.eval()
@@ -110,22 +106,18 @@ def train_method(study: Study, method: str) -> list[dict[str, Any]]:
     return [{**row, "chosen": row["rate"] == best} for row in rows]
 
 
-def count_equal_parameters(
-    study: Study, methods: Iterable[str]
-) -> dict[str, int]:
+def count_equal_parameters(study: Study, methods: Iterable[str]) -> dict[str, int]:
     """Return the parameters of each method's model.
 
     Raises:
         ValueError: if one has more than 1 in 1000 more than another.
     """
     parameters = {
-        method: count_parameters(build_model(study, method, 0))
-        for method in methods
+        method: count_parameters(build_model(study, method, 0)) for method in methods
     }
     if max(parameters.values()) > 1.001 * min(parameters.values()):
         raise ValueError(
-            f"the methods should have equally many parameters, but have "
-            f"{parameters}"
+            f"the methods should have equally many parameters, but have {parameters}"
         )
     return parameters
 

@@ -107,9 +107,7 @@ def efficient_recall() -> dict:
     """Record the accuracy of every method by the number of pairs."""
     chance = {
         "any value": 1 / VALUES,
-        "a value of the sequence": [
-            compute_guessing_accuracy(n) for n in PAIRS
-        ],
+        "a value of the sequence": [compute_guessing_accuracy(n) for n in PAIRS],
     }
     return record_study(
         "efficient_recall",

@@ -103,13 +103,8 @@ def train_reader(
             gates.append(float(reader.cross.gate.detach()))
 
     optimize(
-        torch.optim.Adam(
-            [x for x in reader.parameters() if x.requires_grad], lr=RATE
-        ),
-        (
-            torch.randint(len(names), (BATCH,), generator=rng)
-            for _ in range(STEPS)
-        ),
+        torch.optim.Adam([x for x in reader.parameters() if x.requires_grad], lr=RATE),
+        (torch.randint(len(names), (BATCH,), generator=rng) for _ in range(STEPS)),
         compute_loss,
         lambda step: RATE * compute_rate_factor(step / STEPS, WARMUP),
         CLIP,

@@ -88,9 +88,7 @@ def change_images(
     return moved * draw(0.7, 1.0, 3, 1, 1) + draw(-0.05, 0.05, 3, 1, 1)
 
 
-def draw_batches(
-    drawn: Float[Tensor, "A N 3 20 20"], seed: int
-) -> Iterator[Batch]:
+def draw_batches(drawn: Float[Tensor, "A N 3 20 20"], seed: int) -> Iterator[Batch]:
     """Yield images of different emoji, each by a random artist, and names."""
     rng, (_, names) = torch.Generator().manual_seed(seed), index_words()
     artists, number = drawn.shape[:2]
@@ -123,9 +121,7 @@ def train_model(encoder: str, held_out: str, seed: int) -> ContrastiveModel:
 def measure_recall(similarity: Float[Tensor, "N N"]) -> dict:
     """Return recall at 1 and 5, both ways, of images (rows) and names."""
     return {
-        direction: {
-            str(k): float((rank_pairs(x) < k).double().mean()) for k in FIRST
-        }
+        direction: {str(k): float((rank_pairs(x) < k).double().mean()) for k in FIRST}
         for direction, x in (
             ("image to name", similarity),
             ("name to image", similarity.T),

@@ -34,9 +34,7 @@ MEASURES = {"copy": measure_copying_error, "text": measure_reading_loss}
 # What is done to a model trained with rotary positions before it reads texts
 # that are s times longer: its frequencies, and a factor.
 SCALED: dict[str, Callable[[int], tuple]] = {
-    "rope, interpolated": lambda s: (
-        context_extension.interpolate_positions(HEAD, s),
-    ),
+    "rope, interpolated": lambda s: (context_extension.interpolate_positions(HEAD, s),),
     "rope, ntk-aware": lambda s: (context_extension.scale_ntk_aware(HEAD, s),),
     "rope, yarn": lambda s: (
         context_extension.scale_yarn(HEAD, s, LENGTH),
@@ -104,14 +102,10 @@ def resume_jobs(path: Path, settings: dict, jobs: list, run: Callable) -> list:
             beside = path.with_suffix(".part")
             beside.write_text(json.dumps(kept), "utf8")
             beside.replace(path)
-    return [
-        row for job in jobs for row in kept["rows"][" ".join(map(str, job))]
-    ]
+    return [row for job in jobs for row in kept["rows"][" ".join(map(str, job))]]
 
 
-def record_jobs(
-    study: str, task: str, trained: Iterable[str], run: Callable
-) -> dict:
+def record_jobs(study: str, task: str, trained: Iterable[str], run: Callable) -> dict:
     """Record all trainings of a study on a task.
 
     Args:

@@ -72,9 +72,7 @@ class Trial(NamedTuple):
             return selves
         return torch.cat([task.edges, selves], 1) if self.own else task.edges
 
-    def classify(
-        self, model: GraphNetwork, task: GraphTask
-    ) -> Float[Tensor, "T K"]:
+    def classify(self, model: GraphNetwork, task: GraphTask) -> Float[Tensor, "T K"]:
         """Return the logits; with its edges, the second layer is linear."""
         selves = join_selves(task.edges, len(task.features))
         logits = model(task.features, self.join_edges(task), selves)
@@ -138,9 +136,7 @@ def score_network(trial: Trial, model: GraphNetwork) -> dict:
     result = {"accuracy": float(torch.cat(found).double().mean())}
     if trial.method == "MLP":
         return result
-    mass, chance = torch.stack(
-        [score_weights(trial, model, x) for x in tasks]
-    ).mean(0)
+    mass, chance = torch.stack([score_weights(trial, model, x) for x in tasks]).mean(0)
     return result | {
         "mass": float(mass.mean()),
         "best_mass": float(mass.max()),
@@ -176,8 +172,7 @@ def graph_noise() -> list[dict]:
             for method in ("MLP", *NEIGHBOR_LAYERS):
                 trial = Trial(method, 4, CLASSES, draw, NOISE_STEPS, own=True)
                 rows += [
-                    {"asked": asked, "wrong": wrong}
-                    | measure_trial(trial, seed)
+                    {"asked": asked, "wrong": wrong} | measure_trial(trial, seed)
                     for seed in SEEDS
                 ]
     return rows
@@ -192,7 +187,5 @@ def graph_lookup() -> list[dict]:
         draw = partial(draw_lookup, GRAPHS, size)
         for method, heads in LOOKERS:
             trial = Trial(method, heads, size, draw, LOOKUP_STEPS, own=False)
-            rows += [
-                {"size": size} | measure_trial(trial, seed) for seed in SEEDS
-            ]
+            rows += [{"size": size} | measure_trial(trial, seed) for seed in SEEDS]
     return rows

@@ -75,8 +75,7 @@ def list_numbers(numbers: Numbers) -> dict[str, list[float]]:
     """Return each number of all heads, layer by layer."""
     names = dict.fromkeys(name for table in numbers.values() for name in table)
     return {
-        name: torch.cat([t[name] for t in numbers.values()]).tolist()
-        for name in names
+        name: torch.cat([t[name] for t in numbers.values()]).tolist() for name in names
     }
 
 
@@ -293,9 +292,7 @@ def examine_decoder(
         for name in HEAD_FAULTS:
             heads = draw_heads(model, seed)
             with break_heads(model, heads, name, seed) as affected:
-                row = examine(
-                    case, cheap, affected, effects=False, behavior=seed == 0
-                )
+                row = examine(case, cheap, affected, effects=False, behavior=seed == 0)
             row["scope"] = "head"
             yield {"model": "SmolLM2", "fault": name, "seed": seed} | row
 

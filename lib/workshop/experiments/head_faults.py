@@ -84,9 +84,7 @@ def copy_head(layer: Layer, head: int, rng: torch.Generator) -> list[int]:
     return [head, other]
 
 
-def randomize_queries(
-    layer: Layer, head: int, rng: torch.Generator
-) -> list[int]:
+def randomize_queries(layer: Layer, head: int, rng: torch.Generator) -> list[int]:
     """Replace a head's query projection by random weights of the same size."""
     for rows in view_rows(layer, "query", head):
         rows.copy_(torch.randn(rows.shape, generator=rng) * rows.std())
@@ -119,10 +117,7 @@ HEAD_FAULTS: dict[str, Callable] = {
 @contextmanager
 def keep_weights(layers: Sequence[nn.Module]) -> Iterator[None]:
     """Undo changes of the weights of some layers."""
-    kept = [
-        {k: v.clone() for k, v in layer.state_dict().items()}
-        for layer in layers
-    ]
+    kept = [{k: v.clone() for k, v in layer.state_dict().items()} for layer in layers]
     try:
         yield
     finally:

@@ -28,9 +28,7 @@ SEEDS, STEPS = (0, 1, 2), 600
 COUNTS = (1, 2, 4, 8, 16, 32, 64)
 
 
-def build_model(
-    seed: int, heads: int, **settings
-) -> task.AssociativeRecallModel:
+def build_model(seed: int, heads: int, **settings) -> task.AssociativeRecallModel:
     """Return a model with the first weights that a seed gives."""
     with use_seed(seed):
         return task.AssociativeRecallModel(heads, **settings).to(get_device())

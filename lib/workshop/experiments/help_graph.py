@@ -64,9 +64,7 @@ class Trained(NamedTuple):
     mixed: Bool[Tensor, " N"]
 
 
-def make_edges(
-    graph: HelpGraph, kind: str, rng: torch.Generator
-) -> Int[Tensor, "2 E"]:
+def make_edges(graph: HelpGraph, kind: str, rng: torch.Generator) -> Int[Tensor, "2 E"]:
     """Return the edges of a kind, with one from each node to itself.
 
     Those of the same class need the labels of all pages: a limit that no model
@@ -208,11 +206,7 @@ def count_parts(graph: HelpGraph) -> dict:
 def help_graph() -> dict:
     """Record accuracy, weight on the same class, and the controls."""
     graph = load()
-    rows = [
-        measure_seed(graph, method, seed)
-        for method in METHODS
-        for seed in SEEDS
-    ]
+    rows = [measure_seed(graph, method, seed) for method in METHODS for seed in SEEDS]
     parameters = {
         name: count_parameters(
             GraphNetwork(layer, len(graph.words), len(graph.classes))

@@ -94,9 +94,7 @@ def train_alone(
         x.requires_grad_(x is parameter)
     recipe = replace(SHORT_TALK.recipe, seed=100 + seed, **ALONE)
     valid = data.encode(data.splits.valid)
-    Trainer(model, data.encode(data.splits.train), valid, recipe).run(
-        progress=False
-    )
+    Trainer(model, data.encode(data.splits.train), valid, recipe).run(progress=False)
 
 
 def train(seed: int, data: Task, score: Callable) -> EncoderDecoder:
@@ -133,9 +131,7 @@ def measure_seed(seed: int, data: Task) -> dict:
     train_alone(model, data, model.decoder.mix.weight, seed)
     found["other matrix"] = measure(model, data)
     rotated = train(seed, data, lambda n: RotatedDot(n, rotations[0]))
-    found["from the start"] = measure(rotated, data) | compute_errors(
-        rotated, data
-    )
+    found["from the start"] = measure(rotated, data) | compute_errors(rotated, data)
     build_with_score(rotated, RotatedDot(width))
     found["rotated back"] = measure(rotated, data)
     return found

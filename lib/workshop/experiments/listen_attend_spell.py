@@ -179,9 +179,7 @@ def transcribe(
     return [tuple("".join(VOCABULARY.decode(one.ids)).split()) for one in found]
 
 
-def measure_word_errors(
-    model: nn.Module, utterances: Sequence[Utterance]
-) -> float:
+def measure_word_errors(model: nn.Module, utterances: Sequence[Utterance]) -> float:
     """Return the word error rate of greedy search, as a share."""
     wanted = [[one.spoken.words] for one in utterances]
     return symbol_error_rate(transcribe(model, utterances), wanted)
@@ -226,9 +224,7 @@ def score_weights(
     letters = number_letters(spoken.words)
     rows = torch.tensor([row for row, _ in letters])
     words = [word for _, word in letters]
-    first = torch.tensor(
-        [i for i, word in enumerate(words) if word not in words[:i]]
-    )
+    first = torch.tensor([i for i, word in enumerate(words) if word not in words[:i]])
     seconds = len(spoken.sound) / RATE
     digits = torch.tensor(spoken.intervals)
     inside, near = digits[words], extend_intervals(digits, seconds)[words]
@@ -254,14 +250,9 @@ def score_attention(
     """Return the mean scores over sequences."""
     scores = [
         score_weights(weights, one.spoken)
-        for weights, one in zip(
-            attend(model, utterances), utterances, strict=True
-        )
+        for weights, one in zip(attend(model, utterances), utterances, strict=True)
     ]
-    return {
-        name: sum(one[name] for one in scores) / len(scores)
-        for name in scores[0]
-    }
+    return {name: sum(one[name] for one in scores) / len(scores) for name in scores[0]}
 
 
 def make_weights_equal(model: nn.Module) -> None:
@@ -311,9 +302,7 @@ def measure_everything() -> dict:
             if name == "attention":
                 example = example or show_example(model, tests[4][0])
                 make_weights_equal(model)
-                row["equal_weights_word_errors"] = measure_word_errors(
-                    model, tests[4]
-                )
+                row["equal_weights_word_errors"] = measure_word_errors(model, tests[4])
             rows.append(row)
     return {
         "rows": rows,

@@ -82,9 +82,7 @@ def train(
     """
     symbols = SYMBOLS + 1 if task == "copy" else encode_characters("train")[1]
     with use_seed(seed):
-        model = AttentionOnlyTransformer(symbols, method, LONGEST).to(
-            get_device()
-        )
+        model = AttentionOnlyTransformer(symbols, method, LONGEST).to(get_device())
     prepare(model)
     rng = torch.Generator().manual_seed(seed)
 
@@ -102,9 +100,7 @@ def train(
 
 
 @torch.no_grad()
-def measure_copying_error(
-    model: nn.Module, length: int, count: int = 64
-) -> float:
+def measure_copying_error(model: nn.Module, length: int, count: int = 64) -> float:
     """Return the share of symbols copied wrong in texts of this length."""
     rng = torch.Generator().manual_seed(10**6)
     wrong = []
@@ -112,16 +108,12 @@ def measure_copying_error(
         made = draw_copying(16, length // 2, rng)
         text, wanted = (x.to(find_device(model)) for x in made)
         predicted = model(text).argmax(-1)
-        wrong.append(
-            (predicted != wanted)[wanted != IGNORED_TARGET].double().mean()
-        )
+        wrong.append((predicted != wanted)[wanted != IGNORED_TARGET].double().mean())
     return float(torch.stack(wrong).mean())
 
 
 @torch.no_grad()
-def measure_reading_loss(
-    model: nn.Module, length: int, count: int = 128
-) -> float:
+def measure_reading_loss(model: nn.Module, length: int, count: int = 128) -> float:
     """Return the loss, in nats, of the same characters after more or less text.
 
     Asked are `count` stretches of LENGTH characters of the test text; the
@@ -135,7 +127,5 @@ def measure_reading_loss(
         windows = text[some[:, None] + torch.arange(-length, 1)]
         windows = windows.to(find_device(model))
         logits = model(windows[:, :-1])[:, -LENGTH:]
-        losses.append(
-            compute_next_token_loss(logits, windows[:, -LENGTH:]).double()
-        )
+        losses.append(compute_next_token_loss(logits, windows[:, -LENGTH:]).double())
     return float(torch.stack(losses).mean())

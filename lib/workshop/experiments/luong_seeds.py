@@ -9,9 +9,7 @@ from workshop.experiments.registry import register_runs
 from workshop.experiments.runs import SHORT_TALK
 
 RUNS = {
-    f"grammar_further_{score}_{seed}": change_seed(
-        SHORT_TALK, seed, score=score
-    )
+    f"grammar_further_{score}_{seed}": change_seed(SHORT_TALK, seed, score=score)
     for score in ("dot", "general")
     for seed in (3, 4, 5)
 }

@@ -42,9 +42,7 @@ def draw_inputs(length: int) -> list[Tensor]:
     return [torch.randn(B, H, length, D, generator=rng) for _ in range(4)]
 
 
-def list_implementations(
-    kind: str, length: int
-) -> dict[str, Callable[..., Tensor]]:
+def list_implementations(kind: str, length: int) -> dict[str, Callable[..., Tensor]]:
     """Return every implementation under a mask, as functions of q, k and v.
 
     What can be made once for many calls is made here: the mask, and the list of
@@ -54,9 +52,7 @@ def list_implementations(
     mask = materialize_mask(rule, length, length)
     made: dict[str, Callable[..., Tensor]] = {
         "full": lambda *qkv: attend(*qkv, mask),
-        "sdpa": lambda *qkv: F.scaled_dot_product_attention(
-            *qkv, attn_mask=mask
-        ),
+        "sdpa": lambda *qkv: F.scaled_dot_product_attention(*qkv, attn_mask=mask),
         "blocks": lambda *qkv: attend_in_blocks(*qkv, mask),
     }
     if kind == "causal":
@@ -77,20 +73,13 @@ def measure_implementations(kind: str, length: int) -> dict[str, dict]:
     inputs, found = draw_inputs(length), list_implementations(kind, length)
     reference = make_forward_call(found["full"], inputs)()
     calls = {
-        name: make_forward_call(attention, inputs)
-        for name, attention in found.items()
+        name: make_forward_call(attention, inputs) for name, attention in found.items()
     }
-    far = {
-        n: float((call() - reference).abs().max()) for n, call in calls.items()
-    }
+    far = {n: float((call() - reference).abs().max()) for n, call in calls.items()}
     made: dict[str, dict] = {"far": far, "forward": {}, "both": {}}
-    made["bytes"] = {
-        name: measure_peak_bytes(call) for name, call in calls.items()
-    }
+    made["bytes"] = {name: measure_peak_bytes(call) for name, call in calls.items()}
     trained = {
-        n: make_training_call(w, inputs)
-        for n, w in found.items()
-        if n != "flex"
+        n: make_training_call(w, inputs) for n, w in found.items() if n != "flex"
     }
     made["bytes, both"] = {
         name: measure_peak_bytes(call) for name, call in trained.items()

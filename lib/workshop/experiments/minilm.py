@@ -57,9 +57,7 @@ def split_into_pieces(text: str, vocabulary: dict[str, int]) -> list[str]:
         while start < len(word):
             before = "##" if start else ""
             ends = range(len(word), start, -1)
-            end = next(
-                (e for e in ends if before + word[start:e] in vocabulary), None
-            )
+            end = next((e for e in ends if before + word[start:e] in vocabulary), None)
             if end is None:
                 raise ValueError(
                     f"no piece of the vocabulary begins {word[start:]!r} of "
@@ -72,9 +70,7 @@ def split_into_pieces(text: str, vocabulary: dict[str, int]) -> list[str]:
 
 def encode(
     weights: dict[str, Tensor], ids: list[int], heads: int = HEADS
-) -> tuple[
-    Float[Tensor, "T C"], Float[Tensor, "L H T T"], Float[Tensor, "L H T"]
-]:
+) -> tuple[Float[Tensor, "T C"], Float[Tensor, "L H T T"], Float[Tensor, "L H T"]]:
     """Run BERT's encoder on the numbers of the words.
 
     Returns:
@@ -108,9 +104,7 @@ def encode(
         mixed = linear(merge_heads(maps[-1] @ value), output)
         x = norm(x + mixed, f"{own}.attention.output.LayerNorm")
         inner = F.gelu(linear(x, f"{own}.intermediate.dense"))
-        x = norm(
-            x + linear(inner, f"{own}.output.dense"), f"{own}.output.LayerNorm"
-        )
+        x = norm(x + linear(inner, f"{own}.output.dense"), f"{own}.output.LayerNorm")
     return x[0], torch.stack(maps), torch.stack(sizes)
 
 

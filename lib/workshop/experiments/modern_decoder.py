@@ -93,9 +93,7 @@ def train_and_measure(last: str, rate: float, seed: int) -> dict:
     """Train once; return what the model is and how well it predicts."""
     model = build_model(last, seed)
     groups = model.blocks[0].attention.groups
-    train_language_model(
-        model, LanguageModelRecipe(STEPS, rate, **RECIPE), seed
-    )
+    train_language_model(model, LanguageModelRecipe(STEPS, rate, **RECIPE), seed)
     return {
         "model": last,
         "rate": rate,

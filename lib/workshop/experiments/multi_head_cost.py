@@ -126,7 +126,5 @@ def multi_head_cost() -> dict:
                 with_ = "with" if need else "without"
                 name = f"{label}, {way}, {with_} weights"
                 results[name] = compare_modules(size, training, need)
-    results[CONTROL] = compare_modules(
-        SIZES["page"], False, True, OverwritingAttention
-    )
+    results[CONTROL] = compare_modules(SIZES["page"], False, True, OverwritingAttention)
     return results

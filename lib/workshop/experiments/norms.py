@@ -29,17 +29,12 @@ def choose_size(norm: str, blocks: int) -> Size:
 
 def measure_gradient_norms(model: LanguageModel) -> list[float]:
     """Return the norm of the gradient of each block's last matrix."""
-    return [
-        float(block.feed_forward.down.weight.grad.norm())
-        for block in model.blocks
-    ]
+    return [float(block.feed_forward.down.weight.grad.norm()) for block in model.blocks]
 
 
 def train_and_measure(norm: str, blocks: int, warmup: float, seed: int) -> dict:
     """Train once: the loss, and the gradients of the first step."""
-    model = build_character_model(seed, choose_size(norm, blocks)).to(
-        get_device()
-    )
+    model = build_character_model(seed, choose_size(norm, blocks)).to(get_device())
     losses: list[float] = []
     first: list[list[float]] = []
 
@@ -48,12 +43,8 @@ def train_and_measure(norm: str, blocks: int, warmup: float, seed: int) -> dict:
         if step == 1:  # after the first backward pass
             first.append(measure_gradient_norms(model))
 
-    train_language_model(
-        model, LanguageModelRecipe(STEPS, RATE, warmup), seed, [each]
-    )
-    means = [
-        sum(losses[i : i + MEAN]) / MEAN for i in range(0, len(losses), MEAN)
-    ]
+    train_language_model(model, LanguageModelRecipe(STEPS, RATE, warmup), seed, [each])
+    means = [sum(losses[i : i + MEAN]) / MEAN for i in range(0, len(losses), MEAN)]
     return {
         "loss": means,
         "valid_loss": compute_held_out_loss(model, "valid", 64),

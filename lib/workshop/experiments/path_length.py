@@ -62,9 +62,7 @@ class RecallModel(nn.Module):
     def forward(self, text: Int[Tensor, "B T"]) -> Float[Tensor, "B V"]:
         """Return logits of the symbol at the first place."""
         first = torch.arange(text.shape[1], device=text.device) == 0
-        return self.readout(
-            self.layer(self.embed(text + SYMBOLS * first))[0][:, -1]
-        )
+        return self.readout(self.layer(self.embed(text + SYMBOLS * first))[0][:, -1])
 
 
 def train_recall(kind: str, length: int, seed: int, steps: int = STEPS) -> dict:
@@ -92,31 +90,25 @@ def train_recall(kind: str, length: int, seed: int, steps: int = STEPS) -> dict:
 
 
 @experiment()
-@recorded(
-    seeds=SEEDS, lengths=list(LENGTHS), recalled=list(RECALLED), width=WIDTH
-)
+@recorded(seeds=SEEDS, lengths=list(LENGTHS), recalled=list(RECALLED), width=WIDTH)
 def path_length() -> dict:
     """Record the gradient at the first symbol, and what can be learned."""
     results: dict = {"first": {}, "last": {}, "recall": {}}
     for kind in SEQUENCE_LAYERS:
         ends = [
-            [measure_gradient_norms_at_ends(kind, n, s) for s in SEEDS]
-            for n in LENGTHS
+            [measure_gradient_norms_at_ends(kind, n, s) for s in SEEDS] for n in LENGTHS
         ]
         results["first"][kind] = [[a for a, _ in row] for row in ends]
         results["last"][kind] = [[b for _, b in row] for row in ends]
     for kind in TRAINED:
         results["recall"][kind] = [
-            [train_recall(kind, n, s)["error"] for s in RECALL_SEEDS]
-            for n in RECALLED
+            [train_recall(kind, n, s)["error"] for s in RECALL_SEEDS] for n in RECALLED
         ]
     return results
 
 
 @experiment()
-@recorded(
-    seeds=RECALL_SEEDS, length=max(RECALLED), steps=MORE_STEPS, width=WIDTH
-)
+@recorded(seeds=RECALL_SEEDS, length=max(RECALLED), steps=MORE_STEPS, width=WIDTH)
 def longer_recall() -> dict:
     """Record what two LSTMs learn at the largest length in more steps."""
     return {

@@ -79,8 +79,7 @@ def fit_position_probe(
         found[name] = {
             "explained": float(1 - gap.var() / tested[1].float().var()),
             "read_off": [
-                float(predicted[far[1] == n].mean())
-                for n in range(grammar.LONGEST)
+                float(predicted[far[1] == n].mean()) for n in range(grammar.LONGEST)
             ],
         }
     return found
@@ -142,9 +141,7 @@ def measure_wrong_links(model: nn.Module, data: Task) -> dict:
     word whose state was moved to the position of a possible one. `chance`: how
     often a word chosen at random would be possible.
     """
-    (forward, _), positions = compute_state_halves(
-        model, data, data.splits.valid
-    )
+    (forward, _), positions = compute_state_halves(model, data, data.splits.valid)
     count = grammar.TRAINED_LENGTH
     means = torch.stack([forward[positions == n].mean(0) for n in range(count)])
     tallies: dict[str, list[float]] = {}
@@ -154,12 +151,8 @@ def measure_wrong_links(model: nn.Module, data: Task) -> dict:
         if not found:
             continue
         t, cut = found
-        previous = torch.tensor(
-            [[START, *data.targets.encode(pair.target[t:])]]
-        )
-        for name, tried in build_memories(
-            model, data, means, pair, cut
-        ).items():
+        previous = torch.tensor([[START, *data.targets.encode(pair.target[t:])]])
+        for name, tried in build_memories(model, data, means, pair, cut).items():
             tally = tallies.setdefault(name, [0, 0, 0, 0])
             for memory, to in tried:
                 links = model.decoder(previous, memory).weights[0].argmax(-1)
@@ -189,9 +182,7 @@ def position_shift() -> dict:
     for seed in SEEDS:
         model, data, _ = load_trained(f"grammar_attention_{seed}")
         pairs, longer = data.splits.test, grammar.load_long()
-        cuts = sum(
-            len(p.source) >= SHORTEST and find_cut(p) is not None for p in pairs
-        )
+        cuts = sum(len(p.source) >= SHORTEST and find_cut(p) is not None for p in pairs)
         results.append(
             {
                 "seed": seed,

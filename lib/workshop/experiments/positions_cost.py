@@ -26,20 +26,12 @@ def make_training_step(model: AttentionOnlyTransformer, length: int):
 
 
 @experiment(on_cpu=True)
-@recorded(
-    seeds=[], threads=CORES, cores=CORES, lengths=list(LENGTHS), batch=BATCH
-)
+@recorded(seeds=[], threads=CORES, cores=CORES, lengths=list(LENGTHS), batch=BATCH)
 def positions_cost() -> dict:
     """Record parameters and time a step for each method."""
-    models = {
-        m: AttentionOnlyTransformer(SYMBOLS, m, LENGTHS[-1]) for m in METHODS
-    }
-    results: dict = {
-        "parameters": {m: count_parameters(x) for m, x in models.items()}
-    }
+    models = {m: AttentionOnlyTransformer(SYMBOLS, m, LENGTHS[-1]) for m in METHODS}
+    results: dict = {"parameters": {m: count_parameters(x) for m, x in models.items()}}
     for length in LENGTHS:
-        calls = {
-            m: make_training_step(model, length) for m, model in models.items()
-        }
+        calls = {m: make_training_step(model, length) for m, model in models.items()}
         results[str(length)] = time_calls(calls, ROUNDS)
     return results

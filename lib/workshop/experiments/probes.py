@@ -38,12 +38,8 @@ def compute_contexts(
     """Return the context vector of each source."""
     rows = []
     for start in range(0, len(pairs), 512):
-        some = [
-            data.encode_source(p.source) for p in pairs[start : start + 512]
-        ]
-        source, lengths = (
-            x.to(find_device(model)) for x in pad_sequences(some)
-        )
+        some = [data.encode_source(p.source) for p in pairs[start : start + 512]]
+        source, lengths = (x.to(find_device(model)) for x in pad_sequences(some))
         rows.append(model.encoder(source, lengths).last)
     return torch.cat(rows)
 
@@ -80,9 +76,7 @@ def fit_probe(
     def keep_weights(step: int, _: float) -> None:
         if step % EVERY == 0:
             with torch.no_grad():
-                loss = measure_letter_loss(
-                    probe, vectors[count:], wanted[count:]
-                )
+                loss = measure_letter_loss(probe, vectors[count:], wanted[count:])
             weights = {k: v.clone() for k, v in probe.state_dict().items()}
             kept.append((float(loss), weights))
 
@@ -154,9 +148,7 @@ def probe_encoder(
             len(data.sources),
         )
         vectors = compute_contexts(model, data, tested)
-        read[str(n)] = score_probe(
-            probe, vectors, encode_letters(data, tested, n)
-        )
+        read[str(n)] = score_probe(probe, vectors, encode_letters(data, tested, n))
     return read
 
 

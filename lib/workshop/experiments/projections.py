@@ -79,9 +79,7 @@ def draw(relation: str, count: int, rng: torch.Generator) -> RelationBatch:
 
 
 @experiment()
-@recorded(
-    seeds=SEEDS, names=NAMES, colors=COLORS, width=WIDTH, steps=list(STEPS)
-)
+@recorded(seeds=SEEDS, names=NAMES, colors=COLORS, width=WIDTH, steps=list(STEPS))
 def projections() -> dict:
     """Record the errors of every version on both relations."""
     runs = [

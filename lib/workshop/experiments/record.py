@@ -136,9 +136,7 @@ def format_rows(value) -> str:
     if isinstance(value, list) and value and isinstance(value[0], dict):
         return "[\n  " + ",\n  ".join(map(format_plain, value)) + "\n ]"
     if isinstance(value, dict) and value:
-        inner = (
-            f"  {json.dumps(k)}: {format_plain(v)}" for k, v in value.items()
-        )
+        inner = (f"  {json.dumps(k)}: {format_plain(v)}" for k, v in value.items())
         return "{\n" + ",\n".join(inner) + "\n }"
     return format_plain(value)
 
@@ -161,9 +159,7 @@ def round_floats(value):
 
 def round_to_half(model: nn.Module) -> None:
     """Round the weights to half precision, as they are stored."""
-    model.load_state_dict(
-        {k: v.half().float() for k, v in model.state_dict().items()}
-    )
+    model.load_state_dict({k: v.half().float() for k, v in model.state_dict().items()})
 
 
 def record_run(name: str, progress: bool = True) -> dict:
@@ -183,9 +179,7 @@ def record_run(name: str, progress: bool = True) -> dict:
         make_validation_metrics(run.task, data),
     )
     with hold_cores(1):
-        history = trainer.run(
-            CACHE.expanduser() / f"{kept}.safetensors", progress
-        )
+        history = trainer.run(CACHE.expanduser() / f"{kept}.safetensors", progress)
         round_to_half(model)
         begun = time.process_time()
         results = score_test_set(run.task, data, model, run.attention)

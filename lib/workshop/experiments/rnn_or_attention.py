@@ -20,9 +20,7 @@ LENGTHS, WIDTH, BATCH = (16, 32, 64, 128, 256, 512, 1024, 2048), 128, 8
 KINDS, ROUNDS = ("rnn", "gru", "attention"), 7
 
 
-def make_calls(
-    model: nn.Module, length: int
-) -> dict[str, Callable[[], object]]:
+def make_calls(model: nn.Module, length: int) -> dict[str, Callable[[], object]]:
     """Return a forward call, and one forwards and backwards."""
     x = torch.randn(BATCH, length, WIDTH)
 

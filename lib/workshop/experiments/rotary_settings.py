@@ -36,9 +36,7 @@ SETTINGS = {
     "base 10": frequencies(HEAD, 10.0),
     USUAL: frequencies(HEAD),
     "base 1,000,000": frequencies(HEAD, 1e6),
-    "half of the columns": torch.cat(
-        [frequencies(HEAD // 2), torch.zeros(HEAD // 4)]
-    ),
+    "half of the columns": torch.cat([frequencies(HEAD // 2), torch.zeros(HEAD // 4)]),
 }
 PARTS = ("all pairs", "fast pairs", "slow pairs")
 

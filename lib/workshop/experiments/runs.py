@@ -78,9 +78,7 @@ LUONG_RUNS = {
 }
 # Chapter 6: as many parameters whatever the number of heads.
 HEADS_RUNS = {
-    f"cmudict_heads_{heads}_{s}": change_seed(
-        SHORT, s, heads=heads, ship=heads == 8
-    )
+    f"cmudict_heads_{heads}_{s}": change_seed(SHORT, s, heads=heads, ship=heads == 8)
     for s in range(3)
     for heads in (1, 4, 8, 16)
 }
@@ -101,18 +99,13 @@ LEADER_RUNS = {
         for s in range(3)
     },
     **{
-        f"cmudict_{name}_twice_0": replace(
-            run, recipe=replace(run.recipe, epochs=14)
-        )
+        f"cmudict_{name}_twice_0": replace(run, recipe=replace(run.recipe, epochs=14))
         for name, run in PAIR.items()
     },
     **{
-        f"cmudict_{name}_quarter_0": replace(run, every=4)
-        for name, run in PAIR.items()
+        f"cmudict_{name}_quarter_0": replace(run, every=4) for name, run in PAIR.items()
     },
-    "libreoffice_transformer_0": replace(
-        HELP, embedding=132, hidden=528, **BLOCKS
-    ),
+    "libreoffice_transformer_0": replace(HELP, embedding=132, hidden=528, **BLOCKS),
     **{
         f"grammar_transformer_{s}": change_seed(TALK_BLOCKS, s, ship=s == 0)
         for s in range(3)
@@ -120,13 +113,9 @@ LEADER_RUNS = {
 }
 
 RUNS = {
+    **{f"cmudict_attention_{s}": change_seed(SPELL, s, ship=s == 0) for s in range(3)},
     **{
-        f"cmudict_attention_{s}": change_seed(SPELL, s, ship=s == 0)
-        for s in range(3)
-    },
-    **{
-        f"cmudict_fixed_{s}": change_seed(SPELL_FIXED, s, ship=s == 0)
-        for s in range(3)
+        f"cmudict_fixed_{s}": change_seed(SPELL_FIXED, s, ship=s == 0) for s in range(3)
     },
     "libreoffice_attention_0": HELP,
     "libreoffice_fixed_0": HELP_FIXED,
@@ -147,12 +136,8 @@ RUNS = {
     },
     # An LSTM has three gates and a candidate, a GRU two gates and a candidate:
     # narrower, it has as many parameters.
-    "cmudict_attention_lstm_0": replace(
-        SPELL, cell="lstm", encoder=84, decoder=166
-    ),
-    "cmudict_fixed_lstm_0": replace(
-        SPELL_FIXED, cell="lstm", encoder=80, decoder=168
-    ),
+    "cmudict_attention_lstm_0": replace(SPELL, cell="lstm", encoder=84, decoder=166),
+    "cmudict_fixed_lstm_0": replace(SPELL_FIXED, cell="lstm", encoder=80, decoder=168),
     **LUONG_RUNS,
     **HEADS_RUNS,
     **LEADER_RUNS,

@@ -105,9 +105,7 @@ def build_model(variant: str, width: int, symbols: int = 32) -> LookupModel:
     return model
 
 
-def compute_loss_and_weights(
-    model: LookupModel, task
-) -> tuple[Tensor, Tensor, Tensor]:
+def compute_loss_and_weights(model: LookupModel, task) -> tuple[Tensor, Tensor, Tensor]:
     """Return the loss in nats, the share of wrong answers, the weights."""
     task = task.to(find_device(model))
     logits, weights = model(*task[:3])
@@ -140,9 +138,7 @@ def train(variant: str, width: int, kind: str, rate: float, seed: int) -> dict:
         callbacks=[lambda _, loss: curve.append(loss)],
     )
     with torch.no_grad():
-        _, wrong, _ = compute_loss_and_weights(
-            model, draw_lookup(512, 16, 32, 8, rng)
-        )
+        _, wrong, _ = compute_loss_and_weights(model, draw_lookup(512, 16, 32, 8, rng))
     fifties = torch.tensor(curve).unflatten(0, (-1, 50)).mean(-1)
     return {
         "error": float(wrong),

@@ -37,9 +37,7 @@ STEPS = {
 }
 
 
-def make_score_call(
-    name: str, size: Sequence[int], gradient: bool = False
-) -> Callable:
+def make_score_call(name: str, size: Sequence[int], gradient: bool = False) -> Callable:
     """Return a function that computes one score of the same random numbers."""
     B, T, S, D, A = size
     rng = torch.Generator().manual_seed(0)
@@ -56,9 +54,7 @@ def make_score_call(
         "general": lambda: general_scores(query, key, square),
         "concat": lambda: concat_scores(query, key, W, v),
         "additive": lambda: additive_scores(query, key, W_query, W_key, v),
-        "blocks": lambda: additive_scores_in_blocks(
-            query, key, W_query, W_key, v
-        ),
+        "blocks": lambda: additive_scores_in_blocks(query, key, W_query, W_key, v),
     }
     return calls[name]
 
@@ -135,9 +131,7 @@ def scores_cost() -> dict:
         results: dict[str, dict] = {"kept": {}, "call": {}}
         results["peak"] = {n: measure_peak_in_process(n) for n in SCORES}
         for label, size in SIZES.items():
-            results["kept"][label] = {
-                n: count_saved_bytes(n, size) for n in SCORES[:4]
-            }
+            results["kept"][label] = {n: count_saved_bytes(n, size) for n in SCORES[:4]}
             with torch.no_grad():
                 calls = {n: make_score_call(n, size) for n in SCORES}
                 results["call"][label] = summarize_times(calls, ROUNDS)

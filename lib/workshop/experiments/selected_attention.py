@@ -116,8 +116,7 @@ class SelectedAttention(RotaryAttention):
         layer = Layer(self.index, x, query, key, rows, causal)
         kept = self.select(layer) & causal
         shared = [
-            y.repeat_interleave(self.heads // self.groups, dim=1)
-            for y in (key, value)
+            y.repeat_interleave(self.heads // self.groups, dim=1) for y in (key, value)
         ]
         output = F.scaled_dot_product_attention(query, *shared, attn_mask=kept)
         kept = kept.expand(len(x), self.heads, *causal.shape)
@@ -165,9 +164,7 @@ def set_selection(model: ModernDecoder, select: Selection) -> None:
 
 
 @torch.no_grad()
-def compute_losses(
-    model: ModernDecoder, ids: Int[Tensor, "T"]
-) -> Float[Tensor, "_"]:
+def compute_losses(model: ModernDecoder, ids: Int[Tensor, "T"]) -> Float[Tensor, "_"]:
     """Return the cross-entropy (nats) of each symbol of the second half.
 
     The first of these symbols is predicted from half of the passage; logits of

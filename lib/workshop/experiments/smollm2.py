@@ -63,9 +63,7 @@ def split_into_passages(
 
 
 @torch.no_grad()
-def compute_second_half_loss(
-    model: ModernDecoder, ids: Int[Tensor, "T"]
-) -> float:
+def compute_second_half_loss(model: ModernDecoder, ids: Int[Tensor, "T"]) -> float:
     """Return the mean cross-entropy (nats) of a passage's second half."""
     half = len(ids) // 2
     logits = model(ids[None])[0, half:-1]

@@ -49,9 +49,7 @@ Means = Sequence[Float[Tensor, "H D"]]
 
 
 @torch.no_grad()
-def compute_means(
-    model: ModernDecoder, batches: Sequence[Int[Tensor, "_ _"]]
-) -> Means:
+def compute_means(model: ModernDecoder, batches: Sequence[Int[Tensor, "_ _"]]) -> Means:
     """Return the mean output of every head over all positions."""
     with record_heads(model) as outputs:
         for ids in batches:
@@ -156,9 +154,7 @@ def list_sets(heads: int) -> list[dict]:
     """Return the sets that are compared: name, ablation, and heads."""
     scores = {
         name: torch.tensor(table)
-        for name, table in read_record("smollm2_heads")["results"][
-            "scores"
-        ].items()
+        for name, table in read_record("smollm2_heads")["results"]["scores"].items()
     }
     induction = rank_heads(scores["induction"])
     previous = rank_heads(scores["previous"])
@@ -200,9 +196,7 @@ def smollm2_ablation() -> dict:
     for row in list_sets(model.config.heads):
         used = means if row.get("mean") else None
         found = measure_set(model, row["set"], copies, texts, used)
-        rows.append(
-            {"name": row["name"], "mean": bool(row.get("mean"))} | found
-        )
+        rows.append({"name": row["name"], "mean": bool(row.get("mean"))} | found)
     singles = measure_singles(
         model,
         draw_batches(SINGLE_SEED, symbols, SINGLE_EACH),

@@ -106,9 +106,7 @@ def pair_up(
     places = torch.arange(1, count)  # in the first copy, from 1
     queries = query[:, count + places]
     keys = key[:, 1 + places]
-    moved = torch.stack(
-        [keys[b].roll(5 + 3 * b, dims=0) for b in range(len(keys))]
-    )
+    moved = torch.stack([keys[b].roll(5 + 3 * b, dims=0) for b in range(len(keys))])
     flat = [x.flatten(0, 1) for x in (queries, keys, moved)]
     return {"match": (flat[0], flat[1]), "other": (flat[0], flat[2])}
 

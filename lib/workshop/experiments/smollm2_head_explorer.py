@@ -38,8 +38,7 @@ from workshop.experiments.smollm2_map import choose_heads
 from workshop.experiments.smollm2_text import SMOLLM2
 
 NAME = (
-    "Mary Albrecht lost her dog. The next day, a boy returned the dog to Mary "
-    "Albrecht."
+    "Mary Albrecht lost her dog. The next day, a boy returned the dog to Mary Albrecht."
 )
 ORDINARY = (
     "The farmer closed the gate because it had rained all night and the river "
@@ -67,9 +66,7 @@ def draw_words(text: str, fits, count: int = WORDS, seed: int = SEED) -> str:
     Raises:
         ValueError: if fewer words fit.
     """
-    words = [
-        w for w in sorted({*re.findall(r"\b[a-z]{4,}\b", text)}) if fits(w)
-    ]
+    words = [w for w in sorted({*re.findall(r"\b[a-z]{4,}\b", text)}) if fits(w)]
     if len(words) < count:
         raise ValueError(f"{count} words are to be drawn from {len(words)}")
     drawn = random.Random(seed).sample(words, count)
@@ -94,9 +91,7 @@ def observe_heads(
         y = block.get_submodule("norms.0")(x)
         query, key, value = attention.project(y, y)
         maps.append(attention.attend(query, key, value, mask)[1][0])
-        shared = value[0].repeat_interleave(
-            attention.heads // value.shape[1], dim=0
-        )
+        shared = value[0].repeat_interleave(attention.heads // value.shape[1], dim=0)
         columns = attention.output.weight.unflatten(1, (attention.heads, -1))
         moved = torch.einsum("htd,chd->htc", shared, columns)
         norms.append(moved.norm(dim=-1))

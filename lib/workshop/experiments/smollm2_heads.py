@@ -95,9 +95,7 @@ def measure_chance(ids: Int[Tensor, "B T"]) -> dict[str, float]:
 
 def average(parts: list[dict[str, float]]) -> dict[str, float]:
     """Return the mean of each entry."""
-    return {
-        name: sum(one[name] for one in parts) / len(parts) for name in parts[0]
-    }
+    return {name: sum(one[name] for one in parts) / len(parts) for name in parts[0]}
 
 
 def measure_scores(model: ModernDecoder, seed: int = SEED) -> dict:

@@ -58,9 +58,7 @@ def draw_batches(
 ) -> list[Int[Tensor, "B T"]]:
     """Return one batch for each length; sequence i has the seed `seed` + i."""
     return [
-        torch.stack(
-            [draw(seed + n * each + i, N, symbols) for i in range(each)]
-        )
+        torch.stack([draw(seed + n * each + i, N, symbols) for i in range(each)])
         for n, N in enumerate(lengths)
     ]
 

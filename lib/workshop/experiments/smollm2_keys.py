@@ -182,8 +182,7 @@ def observe_weights(
                     count_needed_keys(rest)[0].median(-1).values
                 ),
                 "kept_weight": [
-                    float((weights * v.select(some)).sum(-1).mean())
-                    for v in variants
+                    float((weights * v.select(some)).sum(-1).mean()) for v in variants
                 ],
             }
         )

@@ -72,8 +72,7 @@ def describe_heads(
         "far": (back >= 16) & (i > 0),
     }
     found = {
-        name: (maps * mask).sum(-1)[..., late].mean(-1)
-        for name, mask in masks.items()
+        name: (maps * mask).sum(-1)[..., late].mean(-1) for name, mask in masks.items()
     }
     spread = rest.sum(-1) - rest.amax(-1)
     return found | {"spread": spread[..., late].mean(-1)}
@@ -108,9 +107,7 @@ def choose_heads(
         free = [x for x in heads if x not in taken]
         for layer, head in free[: (counts or {}).get(kind, 1)]:
             share = round(float(amount[layer, head]), 3)
-            chosen.append(
-                {"layer": layer, "head": head, "kind": kind, "share": share}
-            )
+            chosen.append({"layer": layer, "head": head, "kind": kind, "share": share})
     return chosen
 
 

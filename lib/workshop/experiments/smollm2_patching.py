@@ -122,9 +122,7 @@ def measure_patches(
             patched.append(compute_difference(model, x, pairs.answers, layer))
     return {
         "clean": compute_difference(model, clean[-1], pairs.answers, last),
-        "corrupted": compute_difference(
-            model, corrupted[-1], pairs.answers, last
-        ),
+        "corrupted": compute_difference(model, corrupted[-1], pairs.answers, last),
         "patched": torch.stack(patched),
     }
 
@@ -138,17 +136,13 @@ def compute_shares(found: dict) -> Float[Tensor, " heads"]:
     return (found["patched"] - found["corrupted"]).mean(dim=1) / lost
 
 
-def measure_group(
-    model: ModernDecoder, pairs: Pairs, heads: Sequence[Head]
-) -> float:
+def measure_group(model: ModernDecoder, pairs: Pairs, heads: Sequence[Head]) -> float:
     """Return the share that patching several heads together restores."""
     with torch.no_grad(), record_heads(model) as recorded_heads:
         clean = list_block_inputs(model, pairs.clean)
         x = model.embed(pairs.corrupted)
     with torch.no_grad():
-        first = compute_difference(
-            model, clean[-1], pairs.answers, len(clean) - 1
-        )
+        first = compute_difference(model, clean[-1], pairs.answers, len(clean) - 1)
         none = compute_difference(model, x, pairs.answers)
         with patch_heads(model, heads, recorded_heads):
             patched = compute_difference(model, x, pairs.answers)

@@ -143,9 +143,7 @@ def describe_position(
     }
 
 
-def compare_norms(
-    x: Float[Tensor, "*B T D"], position: int
-) -> Float[Tensor, "*B"]:
+def compare_norms(x: Float[Tensor, "*B T D"], position: int) -> Float[Tensor, "*B"]:
     """Return the norm at a position over the median of the later ones."""
     norms = x.norm(dim=-1)
     later = norms[..., position + 1 :].median(dim=-1).values
@@ -162,9 +160,7 @@ def measure_sinks(
 
 def precede(ids: Int[Tensor, "B T"], symbols: int) -> dict[str, Tensor]:
     """Return the texts after the start symbol, a random token, and nothing."""
-    first = torch.cat(
-        [draw_tokens(SEED + b, 1, symbols) for b in range(len(ids))]
-    )
+    first = torch.cat([draw_tokens(SEED + b, 1, symbols) for b in range(len(ids))])
     return {
         "start symbol": ids,
         "random token": torch.cat([first[:, None], ids[:, 1:]], dim=1),
@@ -191,8 +187,7 @@ def smollm2_sinks() -> dict:
     before = precede(texts, model.config.symbols)
     return {
         "weights": {
-            name: tabulate(measure_sinks(model, ids))
-            for name, ids in before.items()
+            name: tabulate(measure_sinks(model, ids)) for name, ids in before.items()
         },
         "position 0": describe_position(model, texts),
         "position 1": describe_position(model, texts, 1),

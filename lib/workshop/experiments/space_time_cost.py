@@ -36,9 +36,7 @@ def build_layers() -> dict[str, nn.Module]:
     with use_seed(0):
         return {
             "joint": JointAttention(C, H),
-            "factorized": nn.Sequential(
-                SpaceAttention(C, H), TimeAttention(C, H)
-            ),
+            "factorized": nn.Sequential(SpaceAttention(C, H), TimeAttention(C, H)),
         }
 
 

@@ -81,9 +81,7 @@ def train(model: VideoTransformer, seed: int) -> None:
 
 
 @torch.no_grad()
-def compute_accuracy(
-    model: VideoTransformer, frames: Tensor, label: Tensor
-) -> float:
+def compute_accuracy(model: VideoTransformer, frames: Tensor, label: Tensor) -> float:
     """Return the share of clips whose direction is predicted."""
     right = model(frames)[0].argmax(-1) == label
     return float(right.double().mean())
@@ -134,9 +132,7 @@ def spread_over_frames(space: Float[Tensor, "B T N N"]) -> Table:
     return frames * space[:, :, :, None]
 
 
-def measure_profile(
-    table: Table, on: Bool[Tensor, "B T N"]
-) -> dict[str, list[float]]:
+def measure_profile(table: Table, on: Bool[Tensor, "B T N"]) -> dict[str, list[float]]:
     """Return the weight on the digit by the distance of the frames.
 
     Args:
@@ -164,17 +160,13 @@ def measure_profile(
     return rows
 
 
-def select_queries(
-    on: Bool[Tensor, "B T N"], shift: int
-) -> Bool[Tensor, "B S N"]:
+def select_queries(on: Bool[Tensor, "B T N"], shift: int) -> Bool[Tensor, "B S N"]:
     """Return the queries on the digit whose frame t + shift exists."""
     frames = on.shape[1]
     return on[:, max(0, -shift) : frames - max(0, shift)]
 
 
-def measure_neighbors(
-    table: Table, on: Bool[Tensor, "B T N"]
-) -> dict[str, float]:
+def measure_neighbors(table: Table, on: Bool[Tensor, "B T N"]) -> dict[str, float]:
     """Return the weight on the digit one frame earlier and later, and levels.
 
     Returns:
@@ -211,9 +203,7 @@ def score_tables(model: VideoTransformer, chosen: Clips, clips: Clips) -> dict:
         "best": best,
         "neighbors": measure_neighbors(tables[best], on),
         "profile": measure_profile(tables[best], on),
-        "masses": {
-            k: measure_neighbors(x, on)["mass"] for k, x in tables.items()
-        },
+        "masses": {k: measure_neighbors(x, on)["mass"] for k, x in tables.items()},
     }
 
 

@@ -71,9 +71,7 @@ def build_model(pooling: str, seed: int) -> PooledClassifier:
 
 
 @torch.no_grad()
-def map_places(
-    model: PooledClassifier, images: Tensor
-) -> Float[Tensor, "B R Q"]:
+def map_places(model: PooledClassifier, images: Tensor) -> Float[Tensor, "B R Q"]:
     """Return a model's weights: attention, or the predicted class's map."""
     if isinstance(model.pooling, SpatialAttentionPooling):
         weights = model.pooling.compute_weights(model.read_places(images))

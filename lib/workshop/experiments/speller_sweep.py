@@ -50,8 +50,7 @@ def sweep(name: str) -> dict:
     rows = [train_and_score(run, r, n, 0) for r, n in product(RATES, SIZES)]
     best = min(rows, key=lambda row: row["valid_loss"])
     rows += [
-        train_and_score(run, best["rate"], best["size"], seed)
-        for seed in MORE_SEEDS
+        train_and_score(run, best["rate"], best["size"], seed) for seed in MORE_SEEDS
     ]
     return {"rows": rows, "model": name}
 

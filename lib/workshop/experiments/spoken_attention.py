@@ -74,9 +74,7 @@ def hear(model: Whisper, spoken: SpokenDigits, digits: Sequence[int]) -> Heard:
         digits: the token of each digit from 1 to 9.
     """
     seconds = len(model.encoder.positions) * 2 * STEP // RATE
-    spectrogram = log_mel_spectrogram(
-        spoken.sound, RATE, model.config.mels, seconds
-    )
+    spectrogram = log_mel_spectrogram(spoken.sound, RATE, model.config.mels, seconds)
     layers = [block.attention for block in model.encoder.blocks]
     with record_weights(layers) as recorded_maps:
         memory = model.encoder(spectrogram[None])
@@ -258,9 +256,7 @@ def measure_heads(model: Whisper, heard: Sequence[Heard]) -> dict:
     for one in heard:
         full, rollouts = attend_to_digits(model, one)
         weights = crop_keys(full, one.positions)
-        rollouts = {
-            name: crop_keys(x, one.positions) for name, x in rollouts.items()
-        }
+        rollouts = {name: crop_keys(x, one.positions) for name, x in rollouts.items()}
         on_sound = full[..., : one.positions].sum(dim=-1).mean(dim=-1)
         found = score_maps(weights, one)
         found |= compare_maps(weights, rollouts["rollout"])
@@ -285,6 +281,5 @@ def measure_heads(model: Whisper, heard: Sequence[Heard]) -> dict:
 def average(rows: Sequence[dict[str, Tensor]]) -> dict[str, Tensor]:
     """Return the mean of each entry."""
     return {
-        name: torch.stack([row[name] for row in rows]).mean(dim=0)
-        for name in rows[0]
+        name: torch.stack([row[name] for row in rows]).mean(dim=0) for name in rows[0]
     }

@@ -82,9 +82,7 @@ def train_and_measure(variant: str, rate: float, seed: int) -> dict:
         recent.append(loss)
         if (step + 1) % EVERY == 0:
             mean = sum(recent) / EVERY
-            seen.append(
-                {"step": step + 1, "loss": mean, **measure_scores(model)}
-            )
+            seen.append({"step": step + 1, "loss": mean, **measure_scores(model)})
             recent.clear()
 
     train_language_model(model, LanguageModelRecipe(STEPS, rate), seed, [each])

@@ -151,8 +151,7 @@ def run_agent(name: str, length: int, seed: int) -> dict:
     row["turned"] = {c: x["turned"] for c, x in changed.items()}
     if attends:
         row["weight"] = {
-            str(f * length): measure_sign_weight(agent, f * length)
-            for f in LONGER
+            str(f * length): measure_sign_weight(agent, f * length) for f in LONGER
         }
     if attends and length == 10 and seed == SEEDS[0]:
         row["by_sign"] = average_by_sign(agent, length)
@@ -175,7 +174,5 @@ def t_maze() -> dict:
         for length in LENGTHS[name]
         for seed in SEEDS
     ]
-    parameters = {
-        name: count_parameters(make_agent(name, 0)) for name in AGENTS
-    }
+    parameters = {name: count_parameters(make_agent(name, 0)) for name in AGENTS}
     return {"rows": rows, "parameters": parameters}

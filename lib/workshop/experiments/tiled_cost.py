@@ -43,8 +43,7 @@ def measure_implementations(length: int) -> dict[str, dict]:
         ("both", make_training_call),
     ):
         calls = {
-            n: direction(attention, inputs)
-            for n, attention in IMPLEMENTATIONS.items()
+            n: direction(attention, inputs) for n, attention in IMPLEMENTATIONS.items()
         }
         made[name] = summarize_times(calls, ROUNDS, CLOCK)
         made[f"bytes, {name}"] = {
@@ -52,9 +51,7 @@ def measure_implementations(length: int) -> dict[str, dict]:
         }
     reference = make_forward_call(attend, inputs)()
     made["far"] = {
-        n: float(
-            (make_forward_call(attention, inputs)() - reference).abs().max()
-        )
+        n: float((make_forward_call(attention, inputs)() - reference).abs().max())
         for n, attention in IMPLEMENTATIONS.items()
     }
     return made
@@ -78,7 +75,5 @@ def compare_with_standard(length: int) -> dict[str, dict]:
 )
 def tiled_cost() -> dict:
     """Record all ways over the length, and the tiles beside the standard."""
-    results: dict[str, dict] = {
-        str(n): measure_implementations(n) for n in LENGTHS
-    }
+    results: dict[str, dict] = {str(n): measure_implementations(n) for n in LENGTHS}
     return results | {"against standard": compare_with_standard(LENGTHS[-1])}

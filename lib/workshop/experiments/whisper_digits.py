@@ -157,9 +157,7 @@ def choose_sets(scores: dict[str, Float[Tensor, "L H"]]) -> dict[str, Heads]:
     unlisted = [head for head in every if head not in ALIGNMENT_HEADS]
 
     def choose(name: str, count: int, sign: int = -1) -> Heads:
-        ranked = sorted(
-            every, key=lambda head: sign * float(scores[name][head])
-        )
+        ranked = sorted(every, key=lambda head: sign * float(scores[name][head]))
         return sorted(ranked[:count])
 
     chosen: dict[str, Heads] = {
@@ -194,9 +192,7 @@ def measure_single_ablations(
     return tables
 
 
-def list_heads(
-    measured: Sequence[dict], losses: Sequence[Tensor]
-) -> list[dict]:
+def list_heads(measured: Sequence[dict], losses: Sequence[Tensor]) -> list[dict]:
     """Return one row for each head: its scores, one for each draw."""
     rows = []
     for i, h in torch.cartesian_prod(

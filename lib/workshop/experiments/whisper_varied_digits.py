@@ -39,9 +39,7 @@ COUNTS, LIMIT, KEPT = (4, 8), 40, 8  # digits, tokens, transcriptions kept
 
 
 @torch.no_grad()
-def transcribe(
-    model: Whisper, tokenizer: "Tokenizer", spoken: SpokenDigits
-) -> str:
+def transcribe(model: Whisper, tokenizer: "Tokenizer", spoken: SpokenDigits) -> str:
     """Return the text that greedy decoding generates for one sound."""
     spectrogram = log_mel_spectrogram(spoken.sound, RATE, model.config.mels)
     memory = model.encoder(spectrogram[None])

@@ -72,9 +72,7 @@ def classify_word(pair: Aligned, t: int) -> str:
 
 
 @torch.no_grad()
-def read_words(
-    model: nn.Module, data: Task, pairs: Sequence[Aligned]
-) -> Iterator[Row]:
+def read_words(model: nn.Module, data: Task, pairs: Sequence[Aligned]) -> Iterator[Row]:
     """Yield every French word that has a known link, with teacher forcing."""
     order = sorted(range(len(pairs)), key=lambda i: len(pairs[i].source))
     for start in range(0, len(order), 250):
@@ -187,9 +185,7 @@ def measure_seed(seed: int) -> dict:
     return {
         "seed": seed,
         "types": count_by_type(rows),
-        "ratios": {
-            name: bootstrap_ratio(rows, of) for name, of in strata.items()
-        },
+        "ratios": {name: bootstrap_ratio(rows, of) for name, of in strata.items()},
         "positions": count_by_position(rows),
         "positions_long": count_by_position(longer),
         "directions": count_by_distance(rows),

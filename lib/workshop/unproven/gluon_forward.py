@@ -120,15 +120,11 @@ def compute_rows(
             own, keys.index(place).permute((1, 0)), zeros, use_acc=False,
             is_async=True,
         )  # fmt: skip
-        running = warpgroup_mma(
-            weights, values.index(before), result, is_async=True
-        )
+        running = warpgroup_mma(weights, values.index(before), result, is_async=True)
         mbarrier.arrive(turns.index(1 - GROUP))
         scores = warpgroup_mma_wait(1, deps=[products])
         mbarrier.arrive(free_keys.index(place))
-        maximum, total, factor, exponentials = update(
-            scores, maximum, total, scale
-        )
+        maximum, total, factor, exponentials = update(scores, maximum, total, scale)
         result = warpgroup_mma_wait(0, deps=[running])
         mbarrier.arrive(free_values.index(before))
         rescale = gl.convert_layout(factor, beside)
@@ -162,9 +158,7 @@ def forward(
     dtype: gl.constexpr = query.dtype
     queries = gl.allocate_shared_memory(dtype, [2, ROWS, D], query.layout)
     keys = gl.allocate_shared_memory(dtype, [STAGES, BLOCK_S, D], key.layout)
-    values = gl.allocate_shared_memory(
-        dtype, [STAGES, BLOCK_S, D], value.layout
-    )
+    values = gl.allocate_shared_memory(dtype, [STAGES, BLOCK_S, D], value.layout)
     one: gl.constexpr = mbarrier.MBarrierLayout()
     at_query = gl.allocate_shared_memory(gl.int64, [2, 1], one)
     full_keys = gl.allocate_shared_memory(gl.int64, [STAGES, 1], one)

@@ -37,18 +37,14 @@ LENGTH, ROUNDS = 8192, 20
 FAR = 2**-6
 
 
-def list_tiles(
-    kernel: str, capability: tuple[int, int], D: int
-) -> Iterator[TileSizes]:
+def list_tiles(kernel: str, capability: tuple[int, int], D: int) -> Iterator[TileSizes]:
     """Yield the sizes to try: no warp has fewer than 16 rows of its own.
 
     What exceeds the shared memory with the tiles alone is left out.
     """
     sizes = 16, 32, 64, 128, 256
     room = SHARED.get(capability, 99 * 1024)
-    for queries, keys, warps, stages in product(
-        sizes, sizes, (4, 8), (1, 2, 3, 4)
-    ):
+    for queries, keys, warps, stages in product(sizes, sizes, (4, 8), (1, 2, 3, 4)):
         own_keys = kernel == "key_value_gradient"
         owned, walked = (keys, queries) if own_keys else (queries, keys)
         # Two tiles are owned in the backward pass, one forwards.
@@ -63,9 +59,7 @@ def choose_fastest(rows: list[dict]) -> dict[str, dict]:
     best: dict[str, dict] = {}
     for row in rows:
         name = "/".join(str(row[x]) for x in ("kernel", "dtype", "D", "case"))
-        if row["ms"] is not None and (
-            name not in best or row["ms"] < best[name]["ms"]
-        ):
+        if row["ms"] is not None and (name not in best or row["ms"] < best[name]["ms"]):
             best[name] = row
     return best
 
@@ -123,9 +117,7 @@ def try_tile(
         return None, f"{type(error).__name__}: {str(error)[:200]}"
 
 
-def compare_gradients(
-    found: tuple[Tensor, ...], usual: tuple[Tensor, ...]
-) -> float:
+def compare_gradients(found: tuple[Tensor, ...], usual: tuple[Tensor, ...]) -> float:
     """Return how far gradients are apart, as a share of what is allowed."""
     return max(
         float((a - b).abs().max() / b.abs().max()) / FAR

@@ -57,9 +57,7 @@ def test_a_layout_alone_is_its_mask():
     *inputs, _ = draw()
     layout = bigbird_layout(5, 1, 1, 1, seed=0)
     found = attend_block_sparse(*inputs, layout)
-    torch.testing.assert_close(
-        found, attend(*inputs, masks.block_sparse(layout, SIZE))
-    )
+    torch.testing.assert_close(found, attend(*inputs, masks.block_sparse(layout, SIZE)))
 
 
 def test_skipped_blocks_are_not_read_forwards_or_backwards():

@@ -9,8 +9,7 @@ def drawn(T, S, heads=2):
     rng = torch.Generator().manual_seed(100 * T + S)
     shapes = (T, 5), (S, 5), (S, 7)
     return [
-        torch.randn(2, heads, *s, generator=rng, dtype=torch.float64)
-        for s in shapes
+        torch.randn(2, heads, *s, generator=rng, dtype=torch.float64) for s in shapes
     ]
 
 

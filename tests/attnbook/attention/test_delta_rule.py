@@ -117,9 +117,7 @@ def test_long_sequences_agree(decay):
 
 
 def test_beta_of_one_replaces_a_value_and_zero_keeps_it():
-    key = F.normalize(
-        torch.randn(1, 1, 4, generator=torch.manual_seed(0)), dim=-1
-    )
+    key = F.normalize(torch.randn(1, 1, 4, generator=torch.manual_seed(0)), dim=-1)
     old, new = torch.full((1, 1, 3), 5.0), torch.tensor([[[1.0, 2.0, 3.0]]])
     state = key[..., None] * old[..., None, :]
     for beta, expected in (1.0, new), (0.0, old):
@@ -208,9 +206,7 @@ def read_before(*inputs):
     """Each output is read before its own value is written."""
     found = attend_delta_recurrent(*inputs).output
     shifted = [inputs[0].roll(-1, 2), *inputs[1:]]
-    return (
-        attend_delta_recurrent(*shifted).output.roll(1, 2) * 0.5 + found * 0.5
-    )
+    return attend_delta_recurrent(*shifted).output.roll(1, 2) * 0.5 + found * 0.5
 
 
 def stale_state(*inputs):

@@ -114,9 +114,7 @@ def test_errors_are_carried_forward_and_backward(title):
     """Inputs that are off by 1 % move results by no more than is carried."""
     rng = torch.Generator().manual_seed(0)
     function = FUNCTIONS[title]
-    inputs = [
-        torch.randn(4, 4, generator=rng, dtype=torch.float64) for _ in "ab"
-    ]
+    inputs = [torch.randn(4, 4, generator=rng, dtype=torch.float64) for _ in "ab"]
     upstream = torch.randn(4, 4, generator=rng, dtype=torch.float64)
     off = [0.01 * x.abs() for x in inputs]
 
@@ -174,18 +172,14 @@ def attend_in_single(query, key, value, upstream, scores_in):
 @pytest.mark.parametrize("dtype", DTYPES[2:])
 def test_between_holds_for_scores_in_single_precision_only(dtype):
     rng = torch.Generator().manual_seed(0)
-    *inputs, upstream = (
-        torch.randn(37, 64, generator=rng).to(dtype) for _ in range(4)
-    )
+    *inputs, upstream = (torch.randn(37, 64, generator=rng).to(dtype) for _ in range(4))
 
     def attend(query, key, value):
         return (query @ key.mT).softmax(-1) @ value
 
     single = torch.float32
     wide = error_budget(attend, inputs, upstream, accumulate=single)
-    tight = error_budget(
-        attend, inputs, upstream, accumulate=single, between=single
-    )
+    tight = error_budget(attend, inputs, upstream, accumulate=single, between=single)
     shares = {
         (kind, name): max(
             map(
@@ -205,9 +199,7 @@ def test_between_holds_for_scores_in_single_precision_only(dtype):
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_the_same_precision_between_changes_nothing(dtype):
     rng = torch.Generator().manual_seed(0)
-    a, b, upstream = (
-        torch.randn(4, 4, generator=rng).to(dtype) for _ in range(3)
-    )
+    a, b, upstream = (torch.randn(4, 4, generator=rng).to(dtype) for _ in range(3))
     budgets = [
         error_budget(FUNCTIONS["softmax"], [a, b], upstream, **more)
         for more in ({}, {"between": dtype})

@@ -18,9 +18,7 @@ QUERY, KEY, VALUE = (
 
 
 def test_a_gate_of_0_changes_no_bit():
-    found = gated_cross_attention(
-        TEXT, IMAGE, QUERY, KEY, VALUE, torch.tensor(0.0)
-    )
+    found = gated_cross_attention(TEXT, IMAGE, QUERY, KEY, VALUE, torch.tensor(0.0))
     assert torch.equal(found, TEXT)
     layer = GatedCrossAttention(8, 2, 7)
     assert torch.equal(layer(TEXT, IMAGE)[0], TEXT)
@@ -52,9 +50,7 @@ def test_the_layer_is_the_function_with_a_norm_and_two_projections():
             layer.gate,
         )
     torch.testing.assert_close(found - text, expected - layer.norm(text))
-    torch.testing.assert_close(
-        weights.sum(-1), torch.ones_like(weights[..., 0])
-    )
+    torch.testing.assert_close(weights.sum(-1), torch.ones_like(weights[..., 0]))
 
 
 def test_at_gate_0_only_the_gate_receives_a_gradient():
@@ -62,25 +58,17 @@ def test_at_gate_0_only_the_gate_receives_a_gradient():
     layer(TEXT, IMAGE)[0].square().sum().backward()
     assert layer.gate.grad.abs() > 0
     assert all(
-        not part.grad.any()
-        for name, part in layer.named_parameters()
-        if name != "gate"
+        not part.grad.any() for name, part in layer.named_parameters() if name != "gate"
     )
 
 
 @pytest.mark.refusal
 def test_values_of_another_width_than_the_text_are_refused():
-    with pytest.raises(
-        ValueError, match=r"width 6 cannot be added to text of width 8"
-    ):
-        gated_cross_attention(
-            TEXT, IMAGE, QUERY, KEY, VALUE[:6], torch.tensor(0.0)
-        )
+    with pytest.raises(ValueError, match=r"width 6 cannot be added to text of width 8"):
+        gated_cross_attention(TEXT, IMAGE, QUERY, KEY, VALUE[:6], torch.tensor(0.0))
 
 
 @pytest.mark.refusal
 def test_a_projection_that_does_not_fit_the_image_is_refused():
     with pytest.raises(ValueError, match="W_key takes width 6 but gets 7"):
-        gated_cross_attention(
-            TEXT, IMAGE, QUERY, KEY[:, :6], VALUE, torch.tensor(0.0)
-        )
+        gated_cross_attention(TEXT, IMAGE, QUERY, KEY[:, :6], VALUE, torch.tensor(0.0))

@@ -59,21 +59,15 @@ def test_an_empty_row_passes_zero_gradients():
 
 
 def test_large_logits_stay_finite():
-    inputs = [
-        draw(n, w, size=1e3).detach() for n, w in ((T, D), (S, D), (S, E))
-    ]
+    inputs = [draw(n, w, size=1e3).detach() for n, w in ((T, D), (S, D), (S, E))]
     for gradient in attend_gradient(*inputs, torch.ones(T, E).double()):
         assert gradient.isfinite().all()
 
 
 def test_jacobian_norm_is_the_norm_of_the_jacobian():
     scores = draw(T, S, size=2.0).detach()
-    for row, norm in zip(
-        scores, jacobian_norm(scores.softmax(-1)), strict=True
-    ):
-        matrix = torch.autograd.functional.jacobian(
-            lambda x: x.softmax(-1), row
-        )
+    for row, norm in zip(scores, jacobian_norm(scores.softmax(-1)), strict=True):
+        matrix = torch.autograd.functional.jacobian(lambda x: x.softmax(-1), row)
         torch.testing.assert_close(norm, matrix.norm())
 
 
@@ -81,9 +75,7 @@ def test_the_scores_gradient_sums_to_zero():
     weights = draw(T, S).detach().softmax(-1)
     slope = scores_gradient(weights, draw(T, S, seed=1).detach())
     assert slope.abs().max() > 0.01
-    torch.testing.assert_close(
-        slope.sum(-1), torch.zeros(T, dtype=torch.float64)
-    )
+    torch.testing.assert_close(slope.sum(-1), torch.zeros(T, dtype=torch.float64))
 
 
 @pytest.mark.refusal

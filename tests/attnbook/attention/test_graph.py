@@ -140,9 +140,7 @@ def rank_keys(score):
 def test_gat_orders_the_keys_alike_for_every_query_and_gatv2_does_not(seed):
     sources, targets, both, one = draw((N, F), (N, F), (2, F), (F,), seed=seed)
     assert rank_keys(lambda edges: score_static(sources, edges, both)) == 1
-    assert (
-        rank_keys(lambda edges: score_dynamic(sources, targets, edges, one)) > 1
-    )
+    assert rank_keys(lambda edges: score_dynamic(sources, targets, edges, one)) > 1
 
 
 def test_average_of_neighbors_takes_any_weights():

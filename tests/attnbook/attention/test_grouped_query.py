@@ -33,9 +33,7 @@ MASKS = {
 
 @pytest.mark.parametrize("kind", MASKS)
 @pytest.mark.parametrize("groups", GROUPS)
-def test_grouped_query_equals_attention_with_repeated_keys_and_values(
-    groups, kind
-):
+def test_grouped_query_equals_attention_with_repeated_keys_and_values(groups, kind):
     query, key, value, upstream = draws(
         (B, H, T, D), (B, groups, S, D), (B, groups, S, E), (B, H, T, E)
     )

@@ -17,17 +17,13 @@ def test_smoothing_is_the_distance_weighted_average(width, origin):
     query, key, value = draw(T, D) + origin, draw(S, D) + origin, draw(S, E)
     bell = torch.exp(-torch.cdist(query, key).square() / (2 * width**2))
     wanted = bell @ value / bell.sum(-1, keepdim=True)
-    torch.testing.assert_close(
-        nadaraya_watson(query, key, value, width), wanted
-    )
+    torch.testing.assert_close(nadaraya_watson(query, key, value, width), wanted)
 
 
 def test_a_small_width_gives_the_nearest_value_a_large_one_the_mean():
     query, key, value = draw(T, D), draw(S, D), draw(S, E)
     nearest = value[torch.cdist(query, key).argmin(-1)]
-    torch.testing.assert_close(
-        nadaraya_watson(query, key, value, 0.01), nearest
-    )
+    torch.testing.assert_close(nadaraya_watson(query, key, value, 0.01), nearest)
     mean = value.mean(0).expand(T, E)
     wide = nadaraya_watson(query, key, value, 1e4)
     torch.testing.assert_close(wide, mean, atol=1e-6, rtol=0)
@@ -39,12 +35,8 @@ def test_masked_out_keys_have_no_effect():
     left = nadaraya_watson(key, key, value, 1.0, others)
     value = value.clone()
     value[2] += 100
-    assert torch.equal(
-        left[2], nadaraya_watson(key, key, value, 1.0, others)[2]
-    )
-    assert not torch.equal(
-        left[1], nadaraya_watson(key, key, value, 1.0, others)[1]
-    )
+    assert torch.equal(left[2], nadaraya_watson(key, key, value, 1.0, others)[2])
+    assert not torch.equal(left[1], nadaraya_watson(key, key, value, 1.0, others)[1])
 
 
 @pytest.mark.refusal

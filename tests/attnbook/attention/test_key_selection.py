@@ -31,9 +31,7 @@ def test_the_keys_are_those_that_sorting_puts_first(rng, count):
         for h in range(H):
             for t in range(T):
                 order = sorted(range(t + 1), key=lambda s: -scores[b, h, t, s])
-                assert {*found[b, h, t].nonzero()[:, 0].tolist()} == {
-                    *order[:count]
-                }
+                assert {*found[b, h, t].nonzero()[:, 0].tolist()} == {*order[:count]}
 
 
 def test_equal_scores_still_keep_the_wanted_number_of_keys():
@@ -67,9 +65,7 @@ def test_blocks_are_scored_by_their_mean_keys_key_by_key(rng):
                     wanted = torch.inf
                 if m > t // SIZE:
                     wanted = -torch.inf
-                assert float(found[0, h, t, m]) == pytest.approx(
-                    wanted, abs=1e-5
-                )
+                assert float(found[0, h, t, m]) == pytest.approx(wanted, abs=1e-5)
 
 
 def test_some_queries_are_scored_as_among_all(rng):

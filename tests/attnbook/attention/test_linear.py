@@ -37,8 +37,7 @@ def draw(T, S=None, dtype=torch.float64, spread=1.0, offset=0.0):
     rng = torch.Generator().manual_seed(100 * T + S)
     shapes = (T, D), (S, D), (S, E), (T, E)
     q, k, *more = (
-        torch.randn(B, H, *s, generator=rng, dtype=torch.float64)
-        for s in shapes
+        torch.randn(B, H, *s, generator=rng, dtype=torch.float64) for s in shapes
     )
     q, k = q * spread + offset, k * spread + offset
     return [x.to(dtype) for x in (q, k, *more)]
@@ -67,9 +66,7 @@ def continued(query, key, value):
 
 
 CAUSAL = {
-    "parallel": lambda *x: attend_linear(
-        *x, masks.causal(*[x[0].shape[2]] * 2)
-    ),
+    "parallel": lambda *x: attend_linear(*x, masks.causal(*[x[0].shape[2]] * 2)),
     "recurrent": outputs(attend_linear_recurrent),
     "chunked": outputs(attend_linear_chunked),
     "chunks of 1": outputs(attend_linear_chunked, chunk=1),
@@ -192,9 +189,7 @@ def test_random_features_give_softmax_attention_on_average():
 def test_elu_plus_one_keeps_the_digits_of_small_features():
     x = torch.tensor([-20.0, -1.0, 0.0, 3.0])
     truth = torch.where(x > 0, x.double() + 1, x.double().exp())
-    torch.testing.assert_close(
-        elu_plus_one(x).double(), truth, rtol=1e-6, atol=0
-    )
+    torch.testing.assert_close(elu_plus_one(x).double(), truth, rtol=1e-6, atol=0)
     x = torch.tensor([1e4, -1e4], requires_grad=True)
     elu_plus_one(x).sum().backward()
     assert x.grad.tolist() == [1, 0]
@@ -273,9 +268,7 @@ WRONG = {
     "chunks without a state": stale_state,
     "elu without + 1": unlike(lambda x: torch.nn.functional.elu(x) + 1.01),
     "scaled by 1/√D": lambda q, k, v: causal_formula(q * D**-0.5, k, v),
-    "not normalized": lambda q, k, v: (
-        (elu_plus_one(q) @ elu_plus_one(k).mT).tril() @ v
-    ),
+    "not normalized": lambda q, k, v: (elu_plus_one(q) @ elu_plus_one(k).mT).tril() @ v,
     "softmax": lambda q, k, v: (q @ k.mT).tril().softmax(-1) @ v,
 }
 
@@ -314,15 +307,11 @@ def test_a_wrong_form_exceeds_the_budget_five_times(name, dtype):
             r"the normalizer has the shape \(2, 3, 7\), .* \(2, 3, 5\)",
         ),
         (
-            lambda q, k, v: attend_linear_chunked(
-                q, k, v, torch.zeros(B, H, D, E)
-            ),
+            lambda q, k, v: attend_linear_chunked(q, k, v, torch.zeros(B, H, D, E)),
             r"state is \(2, 3, 5, 7\) and that of the normalizer None",
         ),
         (
-            lambda q, k, v: attend_linear_bidirectional(
-                q, k, v, masks.causal(5, 5)
-            ),
+            lambda q, k, v: attend_linear_bidirectional(q, k, v, masks.causal(5, 5)),
             "a mask has 1 row for all of them, not 5",
         ),
         (

@@ -45,9 +45,7 @@ def test_it_is_its_formula(S, spread, dtype):
 def test_padding_is_left_out_of_the_mixtures(dtype):
     *inputs, upstream = draw(L, dtype)
     real = masks.padding(torch.tensor([6, 0]), L)
-    budgets = error_budget(
-        lambda *x: formula(*x, real.mT.double()), inputs, upstream
-    )
+    budgets = error_budget(lambda *x: formula(*x, real.mT.double()), inputs, upstream)
 
     def attention(*x):
         return attend_linformer(*x, real)
@@ -69,9 +67,7 @@ WRONG = {
     "keys reversed": (4, lambda q, k, v, a, b: formula(q, k.flip(2), v, a, b)),
     "mixed after the softmax": (
         L,
-        lambda q, k, v, a, b: (
-            ((q * D**-0.5 @ k.mT).softmax(-1) @ a.mT) @ (b @ v)
-        ),
+        lambda q, k, v, a, b: ((q * D**-0.5 @ k.mT).softmax(-1) @ a.mT) @ (b @ v),
     ),
 }
 
@@ -101,8 +97,7 @@ def test_the_module_projects_heads_and_shares_its_matrices():
     # With the identity for both matrices it is multi-head attention.
     exact = LinformerAttention(6, 2, L, L).eval()
     exact.load_state_dict(
-        module.state_dict()
-        | {f"{x}_matrix": torch.eye(L) for x in ("key", "value")}
+        module.state_dict() | {f"{x}_matrix": torch.eye(L) for x in ("key", "value")}
     )
     plain = MultiHeadAttention(6, 2).eval()
     plain.load_state_dict(module.state_dict(), strict=False)

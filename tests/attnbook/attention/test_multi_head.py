@@ -88,9 +88,7 @@ def test_the_module_equals_pytorchs_module(kind, bias, masked, need_weights):
     keys = memory.shape[1]
     mask = None if masked is None else masks(masked, keys)
     hidden = mask if mask is None else ~mask.expand(B, H, T, keys).flatten(0, 1)
-    inputs = [
-        v.requires_grad_() for v in {id(v): v for v in (x, memory)}.values()
-    ]
+    inputs = [v.requires_grad_() for v in {id(v): v for v in (x, memory)}.values()]
 
     got = ours(
         x,
@@ -135,9 +133,7 @@ def test_evaluation_without_gradients_gives_the_same_result(need_weights):
     (x,) = draws((B, T, C), dtype=torch.float32)
     with torch.inference_mode():
         got = ours(x, need_weights=need_weights)
-        want = theirs(
-            x, x, x, need_weights=need_weights, average_attn_weights=False
-        )
+        want = theirs(x, x, x, need_weights=need_weights, average_attn_weights=False)
     got, want = (got, want) if need_weights else ((got,), want[:1])
     for one, other in zip(got, want, strict=True):
         torch.testing.assert_close(one, other)
@@ -204,9 +200,7 @@ def test_dropout_touches_training_only_and_not_the_weights_returned():
     (x,) = draws((B, T, C))
     torch.manual_seed(0)
     dropped, weights = ours(x, need_weights=True)
-    torch.testing.assert_close(
-        weights.sum(-1), torch.ones_like(weights[..., 0])
-    )
+    torch.testing.assert_close(weights.sum(-1), torch.ones_like(weights[..., 0]))
     ours.eval()
     kept, same = ours(x, need_weights=True)
     torch.testing.assert_close(weights, same)
@@ -349,9 +343,7 @@ def test_training_and_gradients_compute_all_heads(parts):
 
 
 @pytest.mark.parametrize("before", [True, False])
-def test_a_hook_on_the_dropout_module_sees_the_weights_of_all_heads(
-    before, parts
-):
+def test_a_hook_on_the_dropout_module_sees_the_weights_of_all_heads(before, parts):
     ours = MultiHeadAttention(C, H).double().eval()
     (x,) = draws((B, T, C))
     seen = []

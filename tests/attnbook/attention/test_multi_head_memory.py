@@ -23,19 +23,13 @@ def test_it_equals_multi_head_attention_with_a_padding_mask(heads):
     expected, each = look.attention(QUERY, MEMORY, mask, need_weights=True)
     torch.testing.assert_close(context, expected)
     torch.testing.assert_close(weights, each.mean(1))
-    alone, _ = look(
-        QUERY[1:], look.key(MEMORY[1:, :2]), MEMORY[1:, :2], LENGTHS[1:]
-    )
+    alone, _ = look(QUERY[1:], look.key(MEMORY[1:, :2]), MEMORY[1:, :2], LENGTHS[1:])
     torch.testing.assert_close(alone, context[1:])
 
 
 def test_the_number_of_heads_does_not_change_the_parameters():
-    counts = {
-        count_parameters(MultiHeadMemory(12, 7, h)) for h in (1, 2, 3, 12)
-    }
-    assert counts == {
-        count_parameters(MultiHeadAttention(12, 1, 7, bias=False))
-    }
+    counts = {count_parameters(MultiHeadMemory(12, 7, h)) for h in (1, 2, 3, 12)}
+    assert counts == {count_parameters(MultiHeadAttention(12, 1, 7, bias=False))}
 
 
 def test_the_luong_decoder_works_with_it():

@@ -95,9 +95,7 @@ def heads(x):
 def of_heads(function):
     """Return attention of the inputs to themselves, cut into three heads."""
     return lambda: (
-        lambda x, mask: (
-            function(*[heads(x)] * 3, mask).transpose(1, 2).flatten(2)
-        )
+        lambda x, mask: function(*[heads(x)] * 3, mask).transpose(1, 2).flatten(2)
     )
 
 
@@ -157,12 +155,10 @@ def test_attention_that_makes_its_own_mask_does_not_leak():
     windowed = of_heads(lambda q, k, v, _: attend_window(q, k, v, 3, rows=2))()
     causal = projected(lambda x, Q, K, V, _: causal_self_attention(x, Q, K, V))
     for attention in windowed, causal():
-        assert (
-            measure_leak(lambda x, f=attention: f(x, None), X).max() < ROUNDING
+        assert measure_leak(lambda x, f=attention: f(x, None), X).max() < ROUNDING
+        assert measure_prefix_effect(lambda x, f=attention: f(x, None), X).max() < (
+            ROUNDING
         )
-        assert measure_prefix_effect(
-            lambda x, f=attention: f(x, None), X
-        ).max() < (ROUNDING)
 
 
 @pytest.mark.parametrize("name", LAYERS)

@@ -106,9 +106,7 @@ def test_gradients_of_merged_parts_equal_those_of_the_whole():
     upstream = scores(3, 5, seed=2), scores(3, seed=3)
     found = torch.autograd.grad([output, lse], whole, upstream)
     reference = whole.softmax(-1) @ values, whole.logsumexp(-1)
-    torch.testing.assert_close(
-        found, torch.autograd.grad(reference, whole, upstream)
-    )
+    torch.testing.assert_close(found, torch.autograd.grad(reference, whole, upstream))
 
 
 @pytest.mark.refusal

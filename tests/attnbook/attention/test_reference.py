@@ -165,9 +165,7 @@ CASES = {
     "causal, more keys than queries": Case(5, 11, 8, 8, "causal"),
     "causal, more queries than keys": Case(7, 3, 4, 4, "causal"),
     "causal, one query": Case(1, 7, 4, 4, "causal"),
-    "causal, a bias, large logits": Case(
-        5, 7, 4, 4, "causal", offset=200.0, bias=True
-    ),
+    "causal, a bias, large logits": Case(5, 7, 4, 4, "causal", offset=200.0, bias=True),
     "causal and padding": Case(7, 7, 4, 5, "causal and padding"),
     "the future alone": Case(7, 7, 4, 4, "not causal"),
     "a window and sinks": Case(7, 11, 4, 4, "window and sinks"),
@@ -355,9 +353,7 @@ def torch_with_heads(query, key, value, mask=None):
     if mask is not None:
         # Here True means "may not look", and heads stand in the batch axis.
         mask = ~mask.expand(B, H, T, key.shape[2]).flatten(0, 1)
-    output, _ = module(
-        *(merge_heads(x) for x in (query, key, value)), attn_mask=mask
-    )
+    output, _ = module(*(merge_heads(x) for x in (query, key, value)), attn_mask=mask)
     return split_heads(output, H)
 
 
@@ -377,8 +373,7 @@ def shared(groups, attention=attend):
         if groups is not None:
             each = query.shape[1] // groups
             key, value = (
-                x[:, :groups].repeat_interleave(each, dim=1)
-                for x in (key, value)
+                x[:, :groups].repeat_interleave(each, dim=1) for x in (key, value)
             )
         return attention(query, key, value, mask, **more)
 
@@ -548,8 +543,7 @@ def decoded(function):
         lengths = mask.expand(B, 1, T, S)[:, 0].sum(-1).unbind(-1)
         queries = query.split(1, dim=2)
         outputs = [
-            function(x, key, value, n)
-            for x, n in zip(queries, lengths, strict=True)
+            function(x, key, value, n) for x, n in zip(queries, lengths, strict=True)
         ]
         return torch.cat(outputs, dim=2)
 
@@ -676,9 +670,7 @@ def draw(title: str, dtype: torch.dtype) -> tuple[list[Tensor], dict, Tensor]:
     return [query, key, value], more, normal(B, H, case.T, case.E)
 
 
-def results(
-    function, inputs, more, upstream, backward: bool = True
-) -> list[Tensor]:
+def results(function, inputs, more, upstream, backward: bool = True) -> list[Tensor]:
     """Return output and gradients for query, key, value and bias.
 
     Only the output, if there is no backward pass.
@@ -799,9 +791,7 @@ def test_every_listed_exception_still_differs(name, title):
     rows = output.transpose(1, 2)
     assert rows[empty].isnan().any(-1).any(-1).all()
     expected = attend(*inputs, **more).transpose(1, 2)
-    torch.testing.assert_close(
-        rows[~empty], expected[~empty], rtol=1e-4, atol=1e-5
-    )
+    torch.testing.assert_close(rows[~empty], expected[~empty], rtol=1e-4, atol=1e-5)
 
 
 EXPOSED = [
@@ -816,9 +806,7 @@ EXPOSED = [
     ("wrong", "family", "dtype"),
     [pytest.param(*x, id=f"{x[0]}-{x[1]}-{str(x[2])[6:]}") for x in EXPOSED],
 )
-def test_a_wrong_implementation_exceeds_the_budget_five_times(
-    wrong, family, dtype
-):
+def test_a_wrong_implementation_exceeds_the_budget_five_times(wrong, family, dtype):
     share, _ = exposed(wrong, family, dtype)
     assert share >= 5
 

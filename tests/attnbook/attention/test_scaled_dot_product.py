@@ -16,8 +16,7 @@ def by_hand(b, t, mask=None, bias=None, scale=7**-0.5):
     scores = []
     for s in range(5):
         score = scale * sum(
-            float(x) * float(y)
-            for x, y in zip(QUERY[b, t], KEY[b, s], strict=True)
+            float(x) * float(y) for x, y in zip(QUERY[b, t], KEY[b, s], strict=True)
         )
         score += 0.0 if bias is None else float(bias[t, s])
         scores.append(score)
@@ -53,16 +52,12 @@ def test_weights_are_the_formula(mask, bias, scale):
 def test_leading_axes_broadcast():
     one_key = attend(QUERY[:, None], KEY[0], VALUE[0])
     assert one_key.shape == (2, 1, 3, 11)
-    torch.testing.assert_close(
-        one_key[1, 0], attend(QUERY[1:], KEY[:1], VALUE[:1])[0]
-    )
+    torch.testing.assert_close(one_key[1, 0], attend(QUERY[1:], KEY[:1], VALUE[:1])[0])
 
 
 def test_gradients_pass_gradcheck_with_an_empty_row():
     inputs = [x.clone().requires_grad_() for x in (QUERY, KEY, VALUE)]
-    assert torch.autograd.gradcheck(
-        lambda q, k, v: attend(q, k, v, MASK, BIAS), inputs
-    )
+    assert torch.autograd.gradcheck(lambda q, k, v: attend(q, k, v, MASK, BIAS), inputs)
 
 
 def test_half_precision_survives_products_beyond_its_range():

@@ -72,9 +72,7 @@ def test_each_layer_is_multi_head_attention_with_a_mask(kind):
     model = layer(C, H).double()
     x = drawn(B, T, N, C)
     output, weights = model(x, need_weights=True)
-    wanted, all_weights = model.attention(
-        x.flatten(1, 2), mask=mask, need_weights=True
-    )
+    wanted, all_weights = model.attention(x.flatten(1, 2), mask=mask, need_weights=True)
     torch.testing.assert_close(output, wanted.unflatten(1, (T, N)))
     torch.testing.assert_close(model(x), output)
     table = all_weights.unflatten(2, (T, N)).unflatten(4, (T, N))

@@ -99,9 +99,7 @@ def forget_row_sums(inputs, upstream):
 @pytest.mark.parametrize(
     "dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str
 )
-@pytest.mark.parametrize(
-    "wrong", [use_another_scale, use_base_2, forget_row_sums]
-)
+@pytest.mark.parametrize("wrong", [use_another_scale, use_base_2, forget_row_sums])
 def test_wrong_tiles_exceed_the_budget_five_times(wrong, dtype):
     inputs, upstream = drawn(37, 41, dtype)
     made = wrong(inputs, upstream)

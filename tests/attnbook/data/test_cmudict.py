@@ -70,9 +70,7 @@ def test_the_test_split_has_156_words_of_13_or_more_letters(splits):
 
 
 def test_the_split_is_what_the_script_draws():
-    stored = [
-        line.split("\t")[0] for line in read_lines("cmudict/words.tsv.bz2")
-    ]
+    stored = [line.split("\t")[0] for line in read_lines("cmudict/words.tsv.bz2")]
     assert stored == sorted(set(stored))
     valid, test = split_words(stored[::-1])  # whatever the order
     assert valid == read_lines("cmudict/valid.txt")

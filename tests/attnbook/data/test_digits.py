@@ -32,9 +32,7 @@ def test_no_image_is_there_twice():
 def test_a_nearest_mean_of_the_training_images_finds_most_labels():
     """Labels that belong to other images would give about one in ten."""
     images, labels = load_digits()
-    means = torch.stack(
-        [images[labels == x].float().mean(dim=0) for x in range(10)]
-    )
+    means = torch.stack([images[labels == x].float().mean(dim=0) for x in range(10)])
     tests, wanted = load_digits("test")
     distance = torch.cdist(tests.flatten(1).float(), means.flatten(1))
     assert (distance.argmin(dim=1) == wanted).float().mean() > 0.75
@@ -53,8 +51,6 @@ def test_an_altered_file_is_refused(tmp_path, monkeypatch):
     )
     (tmp_path / "digits").mkdir()
     (tmp_path / "digits/images.bz2").write_bytes(b"BZh9")
-    monkeypatch.setattr(
-        digits, "read_file", partial(read_file, folder=tmp_path)
-    )
+    monkeypatch.setattr(digits, "read_file", partial(read_file, folder=tmp_path))
     with pytest.raises(ValueError, match=r"images\.bz2 .* SHA-256 0000"):
         load_digits()

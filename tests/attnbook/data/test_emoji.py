@@ -49,9 +49,7 @@ def test_a_picture_resembles_those_of_its_name_by_other_artists():
 
 @pytest.mark.refusal
 def test_an_unknown_artist_is_refused():
-    with pytest.raises(
-        ValueError, match=r"no artist 'apple', only \['twitter'"
-    ):
+    with pytest.raises(ValueError, match=r"no artist 'apple', only \['twitter'"):
         load_emoji("apple")
 
 

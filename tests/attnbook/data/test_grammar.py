@@ -138,8 +138,7 @@ def test_the_sentence_about_the_animal_has_its_translation_and_links():
 
 def test_a_pronoun_has_the_gender_of_its_noun():
     wide, tired = (
-        align_words(examples.build_animal_example(name))
-        for name in ("wide", "tired")
+        align_words(examples.build_animal_example(name)) for name in ("wide", "tired")
     )
     assert wide.source[:-1] == tired.source[:-1]
     assert wide.target[-4:] == ("elle", "était", "trop", "large")
@@ -151,9 +150,7 @@ def test_a_pronoun_has_the_gender_of_its_noun():
 @pytest.mark.parametrize(
     ("adjective", "message"), [("old", "not of 2"), ("purple", "'purple'")]
 )
-def test_an_adjective_that_fits_both_nouns_or_none_is_refused(
-    adjective, message
-):
+def test_an_adjective_that_fits_both_nouns_or_none_is_refused(adjective, message):
     with pytest.raises(ValueError, match=message):
         examples.build_animal_example(adjective)
 
@@ -166,9 +163,7 @@ def test_an_adjective_that_fits_both_nouns_or_none_is_refused(
         (lambda: build_noun_phrase(THE, NOUN["owl"]), "le hibou"),
         (lambda: build_noun_phrase(THE, NOUN["horse"], True), "les chevaux"),
         (
-            lambda: build_noun_phrase(
-                THE, NOUN["hotel"], False, (ADJECTIVE["old"],)
-            ),
+            lambda: build_noun_phrase(THE, NOUN["hotel"], False, (ADJECTIVE["old"],)),
             "le vieil hôtel",
         ),
         (
@@ -190,9 +185,7 @@ def test_an_adjective_that_fits_both_nouns_or_none_is_refused(
             "ce hibou",
         ),
         (
-            lambda: build_possessive(
-                build_noun_phrase(THE, NOUN["king"]), NOUN["car"]
-            ),
+            lambda: build_possessive(build_noun_phrase(THE, NOUN["king"]), NOUN["car"]),
             "la voiture du roi",
         ),
         (
@@ -209,9 +202,7 @@ def test_a_noun_phrase_has_the_known_french(phrase, french):
 
 
 def test_the_prepositions_de_and_a_merge_with_articles():
-    king, kings = (
-        build_noun_phrase(THE, NOUN["king"], many) for many in (False, True)
-    )
+    king, kings = (build_noun_phrase(THE, NOUN["king"], many) for many in (False, True))
     man = build_noun_phrase(THE, NOUN["man"])
     near, to = "near1 / près1 de|d'", "to / à"
     assert text(parse_phrase(near), king.phrase)[1] == "près du roi"
@@ -253,9 +244,7 @@ CARS = build_noun_phrase(THE, NOUN["car"], True)
         (ME, ("open", "present"), "open", "ouvre"),
     ],
 )
-def test_a_verb_has_its_tense_person_and_negation(
-    subject, group, english, french
-):
+def test_a_verb_has_its_tense_person_and_negation(subject, group, english, french):
     verb, *rest = group
     said = build_verb_group(VERB[verb], subject, *rest)
     left, right = text(subject.phrase, said)
@@ -430,9 +419,7 @@ def test_participles_with_etre_agree_with_their_pronouns(sentences):
     checked = Counter()
     for pair in sentences:
         words = pair.target
-        for subject, is_, participle in zip(
-            words, words[1:], words[2:], strict=False
-        ):
+        for subject, is_, participle in zip(words, words[1:], words[2:], strict=False):
             if subject in ends and is_ in ("est", "sont"):
                 for stem in moved:
                     if participle.rstrip("es") == stem.rstrip("es"):
@@ -582,8 +569,7 @@ def test_the_sentences_about_the_animal_are_not_in_training(plain):
     learnt = {pair.source for pair in load().train}
     for adjective in ("tired", "wide"):
         assert (
-            align_words(examples.build_animal_example(adjective)).source
-            not in learnt
+            align_words(examples.build_animal_example(adjective)).source not in learnt
         )
 
 

@@ -8,9 +8,7 @@ from attnbook.data.graph_tasks import CLASSES, draw_lookup, draw_noisy_graph
 
 
 @pytest.mark.parametrize(("asked", "wrong"), [(1, 0), (1, 6), (4, 2), (3, 8)])
-def test_right_neighbors_have_the_class_and_the_topic(
-    asked, wrong, monkeypatch
-):
+def test_right_neighbors_have_the_class_and_the_topic(asked, wrong, monkeypatch):
     monkeypatch.setattr(graph_tasks, "NOISE", 0.0)
     rng = torch.Generator().manual_seed(asked)
     task = draw_noisy_graph(50, asked, wrong, rng)

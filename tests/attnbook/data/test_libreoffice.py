@@ -84,9 +84,7 @@ def test_pieces_join_to_the_sentence_they_came_from(texts):
             assert libreoffice.join_pieces(other.target) == one.target[0]
 
 
-@pytest.mark.parametrize(
-    ("language", "side"), [("en", "source"), ("fr", "target")]
-)
+@pytest.mark.parametrize(("language", "side"), [("en", "source"), ("fr", "target")])
 def test_pieces_hold_all_that_occurs(language, side):
     pieces = libreoffice.list_pieces(language)
     assert len(pieces) == len(set(pieces)) == 2_999

@@ -48,9 +48,7 @@ def test_a_wrapped_digit_enters_at_the_opposite_border():
 
 def test_digits_are_drawn_at_their_positions():
     digits = DIGITS[:2][:, None].expand(-1, 3, -1, -1)  # (B, T, D, D)
-    position = torch.tensor(
-        [[[0, 0], [2, 3], [6, 5]], [[4, 4], [0, 8], [8, 0]]]
-    )
+    position = torch.tensor([[[0, 0], [2, 3], [6, 5]], [[4, 4], [0, 8], [8, 0]]])
     frames = render_clips(digits, position, size=9)
     for b in range(2):
         for t in range(3):
@@ -72,9 +70,7 @@ def test_a_shrunk_image_has_the_means_of_squares():
 def test_shuffled_pixels_are_the_same_pixels():
     digits = DIGITS[:, None].expand(-1, 3, -1, -1)
     found = shuffle_pixels(digits, rng())
-    assert torch.equal(
-        found.flatten(2).sort().values, digits.flatten(2).sort().values
-    )
+    assert torch.equal(found.flatten(2).sort().values, digits.flatten(2).sort().values)
     assert not torch.equal(found[0, 0], found[0, 1])
 
 
@@ -95,9 +91,7 @@ def test_readable_frames_show_the_digit_and_the_others_its_pixels():
             square = slice(row, row + 5), slice(column, column + 5)
             shown = clips.frames[b, t][square]
             assert torch.equal(shown, digit) == bool(clips.readable[b, t])
-            assert torch.equal(
-                shown.flatten().sort()[0], digit.flatten().sort()[0]
-            )
+            assert torch.equal(shown.flatten().sort()[0], digit.flatten().sort()[0])
             wanted = torch.zeros(12, 12, dtype=torch.bool)
             wanted[square] = True
             assert torch.equal(clips.inside[b, t], wanted)
@@ -117,28 +111,22 @@ def test_a_digit_moves_in_the_direction_of_its_class():
 
 def test_no_frame_alone_tells_the_direction():
     """In every frame, positions of each class are uniform: a χ² test."""
-    clips = draw_which_direction(
-        DIGITS, 8000, rng(2), frames=3, size=6, speed=1
-    )
+    clips = draw_which_direction(DIGITS, 8000, rng(2), frames=3, size=6, speed=1)
     place = clips.position[..., 0] * 6 + clips.position[..., 1]
     for label in range(4):
         for t in range(3):
-            counts = (
-                place[clips.label == label, t].bincount(minlength=36).float()
-            )
+            counts = place[clips.label == label, t].bincount(minlength=36).float()
             wanted = counts.sum() / 36
             assert ((counts - wanted) ** 2 / wanted).sum() < 85  # p < 1e-5
 
 
 def test_clips_are_the_same_for_a_seed():
     first, again, other = (
-        draw_which_digit(DIGITS, LABELS, 3, rng(x), size=8).frames
-        for x in (1, 1, 2)
+        draw_which_digit(DIGITS, LABELS, 3, rng(x), size=8).frames for x in (1, 1, 2)
     )
     assert torch.equal(first, again) and not torch.equal(first, other)
     first, again, other = (
-        draw_which_direction(DIGITS, 3, rng(x), size=8).frames
-        for x in (1, 1, 2)
+        draw_which_direction(DIGITS, 3, rng(x), size=8).frames for x in (1, 1, 2)
     )
     assert torch.equal(first, again) and not torch.equal(first, other)
 

@@ -78,9 +78,7 @@ def test_a_missing_network_is_reported_with_what_to_do(tmp_path, archives):
 def test_an_altered_download_is_refused_and_not_kept(tmp_path, archives):
     wrong = replace(archives["train"], sha256="0" * 64)
     right = archives["train"].sha256
-    with pytest.raises(
-        ValueError, match=f"SHA-256 {right}.*SHA-256 {'0' * 64}"
-    ):
+    with pytest.raises(ValueError, match=f"SHA-256 {right}.*SHA-256 {'0' * 64}"):
         multi30k.fetch(wrong, tmp_path / "kept")
     assert not (tmp_path / "kept").exists()
 

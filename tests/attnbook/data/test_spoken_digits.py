@@ -87,9 +87,7 @@ def test_each_digit_is_in_its_interval_and_silence_elsewhere():
     spoken = join_digits([3, 1, 3], [0.25, 0.5, 0.125])
     assert spoken.words == ("three", "one", "three")
     rest = spoken.sound.clone()
-    for digit, (begin, end) in zip(
-        spoken.digits, spoken.intervals, strict=True
-    ):
+    for digit, (begin, end) in zip(spoken.digits, spoken.intervals, strict=True):
         samples = slice(round(begin * RATE), round(end * RATE))
         assert torch.equal(spoken.sound[samples], load_recordings()[digit - 1])
         rest[samples] = 0
@@ -129,9 +127,7 @@ def test_an_altered_recording_is_refused(tmp_path, monkeypatch):
     (tmp_path / "spoken_digits").mkdir()
     (tmp_path / "spoken_digits/1.wav").write_bytes(b"RIFF")
     load_recordings.cache_clear()
-    monkeypatch.setattr(
-        spoken_digits, "read_file", partial(read_file, folder=tmp_path)
-    )
+    monkeypatch.setattr(spoken_digits, "read_file", partial(read_file, folder=tmp_path))
     try:
         with pytest.raises(ValueError, match=r"1\.wav .* SHA-256 0000"):
             load_recordings()

@@ -116,9 +116,7 @@ def reads(model):
 
 def test_tokens_are_tested_as_vectors_are():
     assert measure_leak(reads(causal), TOKENS).max() == 0
-    assert (
-        measure_leak(reads(lambda x: attend(x, x, x)), TOKENS)[:-1] > 0
-    ).all()
+    assert (measure_leak(reads(lambda x: attend(x, x, x)), TOKENS)[:-1] > 0).all()
     assert measure_padding_effect(reads(masked), TOKENS, LENGTHS).max() == 0
     wrong = reads(lambda x, lengths: attend(x, x, x))
     assert measure_padding_effect(wrong, TOKENS, LENGTHS).gt(0.01).tolist() == [
@@ -291,10 +289,7 @@ def test_every_known_mistake_is_distinguished_from_the_others(mistake):
 
 
 def test_an_unlisted_mistake_is_not_named():
-    assert (
-        find_known_mistakes(lambda q, k, v, mask=None: 2 * attend(q, k, v))
-        == []
-    )
+    assert find_known_mistakes(lambda q, k, v, mask=None: 2 * attend(q, k, v)) == []
     with pytest.raises(ValueError, match=r"at 'no mask' it gives \(2, 3, 5, 7"):
         compare_with_reference(attention_weights_of)
     with pytest.raises(ValueError, match="fails at 'no mask': RuntimeError"):

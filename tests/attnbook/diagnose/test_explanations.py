@@ -56,9 +56,7 @@ def test_gradient_times_input_is_exact_for_a_linear_model():
     expected = WORDS / 100 * weights
     for gradients in (True, False):
         with torch.set_grad_enabled(gradients):
-            found = multiply_gradient_by_input(
-                model.embed, lambda: model(WORDS)
-            )
+            found = multiply_gradient_by_input(model.embed, lambda: model(WORDS))
         torch.testing.assert_close(found, expected)
         assert not found.requires_grad
     assert model.embed.weight.grad is None

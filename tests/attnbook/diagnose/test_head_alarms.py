@@ -102,9 +102,7 @@ def test_the_effect_is_that_of_ablation():
     for head, effect in enumerate(measure(model)["effect"]):
         with ablate_heads(model, [(0, head)]):
             change = model(X) - before
-        torch.testing.assert_close(
-            effect, change.square().mean().sqrt() / before.std()
-        )
+        torch.testing.assert_close(effect, change.square().mean().sqrt() / before.std())
 
 
 def test_each_alarm_is_raised_by_what_it_is_about():
@@ -147,9 +145,7 @@ def test_one_key_for_each_query_is_saturated_and_position_0_is_found():
             part.weight.zero_()
             part.bias.fill_(1.0)
         model.attention.key.weight[:5] = 1.0  # head 0: larger keys, more weight
-    found = find_head_alarms(
-        model, lambda: model(sink), None, {"first position": 0.99}
-    )
+    found = find_head_alarms(model, lambda: model(sink), None, {"first position": 0.99})
     assert [(x.alarm, x.head) for x in found] == [("first position", 0)]
     assert found[0].value == pytest.approx(1.0)
 
@@ -192,9 +188,7 @@ def test_padding_does_not_count():
 
 
 def test_a_decoder_with_groups_and_a_cache_is_measured():
-    config = DecoderConfig(
-        symbols=11, width=12, heads=6, groups=2, hidden=16, blocks=2
-    )
+    config = DecoderConfig(symbols=11, width=12, heads=6, groups=2, hidden=16, blocks=2)
     with use_seed(0):
         model = ModernDecoder(config).eval()
     ids = torch.tensor([[1, 5, 3, 7, 2]])

@@ -32,9 +32,7 @@ def test_each_pattern_marks_its_keys():
 
     assert keys(mark_previous_token(4)) == [[], [0], [1], [2]]
     assert keys(mark_first_token(4)) == [[], [0], [0], [0]]
-    assert keys(mark_duplicate_tokens(IDS)) == [
-        *([], [], [], [0], [], [0, 3], [1])
-    ]
+    assert keys(mark_duplicate_tokens(IDS)) == [*([], [], [], [0], [], [0, 3], [1])]
     assert keys(mark_induction(IDS)) == [[], [], [], [1], [], [1, 4], [2]]
 
 

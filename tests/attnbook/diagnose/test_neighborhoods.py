@@ -15,9 +15,7 @@ def test_mass_and_chance_are_shares_of_a_neighborhood():
     right = torch.tensor([True, False, False, True, True, True])
     mass, chance = measure_mass(weights, TARGET, right, 4)
     torch.testing.assert_close(mass[[0, 2, 3]], torch.tensor([0.1, 0.7, 1.0]))
-    torch.testing.assert_close(
-        chance[[0, 2, 3]], torch.tensor([1 / 2, 2 / 3, 1])
-    )
+    torch.testing.assert_close(chance[[0, 2, 3]], torch.tensor([1 / 2, 2 / 3, 1]))
     assert mass[1].isnan() and chance[1].isnan()
 
 

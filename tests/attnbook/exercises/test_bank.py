@@ -51,9 +51,7 @@ def test_every_ordinary_way_is_right_on_twenty_draws(entry):
 
 
 @each
-def test_every_mutant_of_a_solution_is_refused_or_listed(
-    entry, record_property
-):
+def test_every_mutant_of_a_solution_is_refused_or_listed(entry, record_property):
     count, alive = 0, []
     for message, mutant in make_mutants(entry.exercise.solution):
         count += 1

@@ -109,8 +109,6 @@ def test_no_random_rounding_passes_the_bound(exercise):
         for title in {t for t, _ in plain if t != PROVOKED}:
             one, two = ([x for t, x in y if t == title] for y in (plain, drawn))
             assert len(one) == len(two), title
-            assert all(
-                (a > 1) == (b > 1) for a, b in zip(one, two, strict=True)
-            )
+            assert all((a > 1) == (b > 1) for a, b in zip(one, two, strict=True))
             seen += len(one)
     assert seen

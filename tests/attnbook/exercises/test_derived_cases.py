@@ -40,17 +40,13 @@ def list_kinds(exercise):
 def mutants():
     for name, exercise in VARIED.items():
         for kind, words, mutant in list_mutants(exercise, exercise.solution):
-            yield pytest.param(
-                exercise, kind, mutant, id=f"{name}-{kind}-{words}"
-            )
+            yield pytest.param(exercise, kind, mutant, id=f"{name}-{kind}-{words}")
 
 
 @pytest.mark.long
 @pytest.mark.precision
 @pytest.mark.parametrize(("exercise", "kind", "mutant"), list(mutants()))
-def test_an_answer_that_is_wrong_in_one_kind_of_case_is_found(
-    exercise, kind, mutant
-):
+def test_an_answer_that_is_wrong_in_one_kind_of_case_is_found(exercise, kind, mutant):
     verdict = exercise.judge(exercise.run_attempt(mutant, (FIRST,)), own=False)
     if kind == "nan":
         assert verdict and verdict.remarks

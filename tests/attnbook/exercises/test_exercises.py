@@ -155,9 +155,7 @@ def test_no_two_declared_mistakes_give_the_same_outcomes(check):
     for mistake in check.mistakes:
         done = tuple(list_outcomes(check.draw, mistake.answer, FIRST))
         trials = (Trial(FIRST, (done,)),)
-        same = [
-            m.slug for m in check.mistakes if check._equals_mistake(m, trials)
-        ]
+        same = [m.slug for m in check.mistakes if check._equals_mistake(m, trials)]
         assert same == [mistake.slug]
 
 
@@ -296,8 +294,7 @@ def message(answer, fresh=1):
 
 def test_an_object_that_is_not_a_function_is_refused():
     assert message(None) == (
-        "✗ The check got an object of type NoneType; it needs the function "
-        "itself."
+        "✗ The check got an object of type NoneType; it needs the function itself."
     )
     assert double(torch.zeros(2)).mistake == "not-a-function"
 
@@ -472,9 +469,7 @@ def test_what_lies_beyond_an_exercise_is_a_remark():
     assert verdict
     assert verdict.mistake is None
     assert verdict.remarks == ("large numbers are clipped",)
-    assert repr(verdict) == (
-        "✓ right. One more thing: large numbers are clipped."
-    )
+    assert repr(verdict) == ("✓ right. One more thing: large numbers are clipped.")
 
 
 def test_a_remark_that_has_no_name_says_what_happened():
@@ -750,8 +745,7 @@ def test_a_case_names_its_inputs_and_repeats_no_text():
     case = Case("with the change “negate”", ("negate", "after", 2084610, 3))
     names = "change", "kind", "memory", "n"
     assert describe_case(case, names) == (
-        "with the change “negate”: `kind` = 'after', `memory` = 2,084,610, "
-        "`n` = 3"
+        "with the change “negate”: `kind` = 'after', `memory` = 2,084,610, `n` = 3"
     )
 
 

@@ -14,9 +14,7 @@ from attnbook.exercises.masks.no_leak import is_unaffected
 def test_the_solutions_equal_the_masks_of_the_library(T, S):
     lengths = torch.tensor([S, 0, 1])
     assert checks.check_causal.solution(T, S).equal(masks.causal(T, S))
-    assert checks.check_padding.solution(lengths, S).equal(
-        masks.padding(lengths, S)
-    )
+    assert checks.check_padding.solution(lengths, S).equal(masks.padding(lengths, S))
     both = masks.causal(S, S) & masks.padding(lengths, S)
     assert checks.check_combine.solution(lengths, S).equal(both)
 
@@ -40,9 +38,7 @@ def test_the_models_leak_as_their_names_say(seed):
         model, tokens = case.inputs
         name = case.tries.removeprefix("with a model that ")
         modes = [part.training for part in model.modules()]
-        assert checks.check_no_leak.solution(model, tokens) == (
-            name in SOUND
-        ), name
+        assert checks.check_no_leak.solution(model, tokens) == (name in SOUND), name
         assert [part.training for part in model.modules()] == modes
         assert is_unaffected(model, tokens) == (name in SOUND), name
 
@@ -92,9 +88,7 @@ def compute_with_pytorch(scores, mask, how):
     given = mask.bool() if how.endswith("boolean") else mask
     one = torch.eye(S)[None]
     query = (scores * S**0.5)[None, None]
-    found, _ = module(
-        query, one, one, attn_mask=given[None], need_weights=False
-    )
+    found, _ = module(query, one, one, attn_mask=given[None], need_weights=False)
     return found[0, 0].detach()
 
 

@@ -92,9 +92,7 @@ def test_the_state_in_the_page_is_the_quiz(name):
 @pytest.mark.parametrize("name", NAMES)
 def test_a_quiz_can_be_read_without_javascript(name):
     found, tags = quiz(name), parsed(quiz(name))
-    assert [tag for tag, _ in tags.seen].count("details") == len(
-        found.questions
-    )
+    assert [tag for tag, _ in tags.seen].count("details") == len(found.questions)
     shown = "".join(tags.text)
     for question in found.questions:
         for text in [question.prompt, *(c.text for c in question.choices)]:

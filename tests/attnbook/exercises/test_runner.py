@@ -34,9 +34,7 @@ def test_first_inputs_are_tried_twice_and_fresh_ones_once():
 
 
 def test_run_rounds_tries_all_inputs_twice_by_default():
-    rounds = runner.run_rounds(
-        lambda x, n: 2 * x, double.draw_cases(7), frozenset()
-    )
+    rounds = runner.run_rounds(lambda x, n: 2 * x, double.draw_cases(7), frozenset())
     assert len(rounds) == 2
 
 
@@ -48,9 +46,7 @@ def test_calls_are_recorded_only_in_a_thorough_run():
 
     cases, forbidden = double.draw_cases(7), frozenset({"softmax"})
     for thorough, used in ((True, ("softmax",)), (False, ())):
-        first, *_ = runner.run_rounds(
-            answer, cases, forbidden, thorough=thorough
-        )
+        first, *_ = runner.run_rounds(answer, cases, forbidden, thorough=thorough)
         assert {x.used for x in first} == {used}
 
 
@@ -67,12 +63,8 @@ def limits(monkeypatch):
     return made
 
 
-@pytest.mark.parametrize(
-    ("limit", "count", "fails"), [(10**6, 2, False), (4, 3, True)]
-)
-def test_memory_is_measured_again_only_after_an_error(
-    limits, limit, count, fails
-):
+@pytest.mark.parametrize(("limit", "count", "fails"), [(10**6, 2, False), (4, 3, True)])
+def test_memory_is_measured_again_only_after_an_error(limits, limit, count, fails):
     """If it were not, the second round would lack the first one's error."""
 
     def draw(rng):

@@ -106,16 +106,12 @@ def test_the_draws_scatter_more_than_sums_in_any_order(count, sign):
     rng = torch.Generator().manual_seed(count)
     terms = torch.randn(count, generator=rng)
     terms = terms.abs() if sign else terms
-    sums = [
-        added(terms[torch.randperm(count, generator=rng)]) for _ in range(30)
-    ]
+    sums = [added(terms[torch.randperm(count, generator=rng)]) for _ in range(30)]
     sums += [added(terms.sort(descending=way).values) for way in (True, False)]
     error = torch.stack(sums).double() - terms.double().sum()
     scatter = spread(draws(torch.sum, terms, count=40))
     assert error.square().mean().sqrt() < scatter
-    assert error.abs().max() < compute_tolerance(
-        sums[0], draws(torch.sum, terms)
-    )
+    assert error.abs().max() < compute_tolerance(sums[0], draws(torch.sum, terms))
 
 
 def test_where_terms_cancel_the_tolerance_has_their_scale():

@@ -31,9 +31,7 @@ def turn_dark(color):
 
 def luminance(color):
     color = np.asarray(color)
-    linear = np.where(
-        color <= 0.04045, color / 12.92, ((color + 0.055) / 1.055) ** 2.4
-    )
+    linear = np.where(color <= 0.04045, color / 12.92, ((color + 0.055) / 1.055) ** 2.4)
     return linear @ [0.2126, 0.7152, 0.0722]
 
 
@@ -57,9 +55,7 @@ def test_contrast_is_that_of_the_standard():
 
 def test_a_letter_is_readable_on_every_shade():
     diagram = Diagram(14, 3)
-    diagram.draw_matrix(
-        np.linspace(0, 1, 201)[None], (7, 1), cell=0.06, digits=2
-    )
+    diagram.draw_matrix(np.linspace(0, 1, 201)[None], (7, 1), cell=0.06, digits=2)
     cells, letters = diagram.ax.patches, diagram.ax.texts
     assert len(cells) == len(letters) == 201
     found = [
@@ -97,9 +93,7 @@ def list_letters(svg):
         x, y = map(float, place.groups())
         point = np.array([x + 1, y - 1])  # in the first letter
         below = [
-            c
-            for low, high, c in cells
-            if (low < point).all() and (point < high).all()
+            c for low, high, c in cells if (low < point).all() and (point < high).all()
         ]
         if below and read_fill(inner):
             yield text.get("id"), read_fill(inner), below[-1]
@@ -117,9 +111,7 @@ def test_the_reader_of_diagrams_finds_letters_and_cells():
     assert dark == ink == to_rgb("#1f1f1f")
     assert white == to_rgb("#ffffff")
     assert under in (light, deep)
-    assert (
-        measure_contrast(dark, light) > CONTRAST < measure_contrast(white, deep)
-    )
+    assert measure_contrast(dark, light) > CONTRAST < measure_contrast(white, deep)
     assert measure_contrast(ink, deep) < CONTRAST
 
 

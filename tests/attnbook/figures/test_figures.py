@@ -181,9 +181,7 @@ def test_quantized_colors_do_not_change_a_figure_visibly():
     for draw in (curves, lambda: map_of(table)):
         full = io.BytesIO()
         draw()[0].savefig(full, dpi=figures.DPI)
-        gap = pixels(full.getvalue()).astype(int) - pixels(
-            render_png(draw()[0])
-        )
+        gap = pixels(full.getvalue()).astype(int) - pixels(render_png(draw()[0]))
         assert np.abs(gap).max() <= 12
 
 
@@ -275,9 +273,7 @@ def test_an_outline_surrounds_its_cell():
 
 def test_a_band_spans_low_to_high_in_its_lines_color():
     _, ax = make_figure()
-    line, band = draw_curve_with_band(
-        ax, [1, 2], [5, 6], [4, 4], [7, 9], "runs"
-    )
+    line, band = draw_curve_with_band(ax, [1, 2], [5, 6], [4, 4], [7, 9], "runs")
     corners = {tuple(x) for x in band.get_paths()[0].vertices}
     assert {(1, 4), (1, 7), (2, 4), (2, 9)} <= corners
     assert line.get_label() == "runs"
@@ -315,9 +311,7 @@ def test_line_labels_are_at_line_ends_and_never_overlap():
     colours = [x.get_color() for x in sorted(ax.texts, key=lambda t: str(t))]
     assert len(set(colours)) == 3
     fig.canvas.draw()
-    boxes = sorted(
-        (x.get_window_extent() for x in ax.texts), key=lambda b: b.y0
-    )
+    boxes = sorted((x.get_window_extent() for x in ax.texts), key=lambda b: b.y0)
     for lower, upper in itertools.pairwise(boxes):
         assert lower.y1 <= upper.y0
 

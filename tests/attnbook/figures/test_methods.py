@@ -20,9 +20,7 @@ def test_every_name_is_declared_once():
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_no_two_methods_of_a_family_look_alike_even_without_color(family):
-    for (_, *one), (_, *other) in itertools.combinations(
-        FAMILIES[family].values(), 2
-    ):
+    for (_, *one), (_, *other) in itertools.combinations(FAMILIES[family].values(), 2):
         assert one[1] != other[1], "the markers"
         assert one != other
     colors = [(color, line) for color, line, _ in FAMILIES[family].values()]

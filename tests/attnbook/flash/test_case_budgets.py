@@ -21,9 +21,7 @@ PRECISIONS = torch.float32, torch.float16, torch.bfloat16
 
 def run_tiles(inputs, upstream, options, average=1.0):
     """Return output and gradients of tiles of 16 queries and 16 keys."""
-    query, key, value, up = split_groups(
-        *inputs, upstream, groups=inputs[1].shape[1]
-    )
+    query, key, value, up = split_groups(*inputs, upstream, groups=inputs[1].shape[1])
     scores = MaskedTileScores(query, key, options)
     output, maximum, total = accumulate_tiles(query, key, value, 16, scores)
     grads = attend_tiled_gradient(
@@ -79,9 +77,7 @@ def drop_last_key(inputs, upstream, options):
     query, key, value = inputs
     some = [query, key[:, :, :-1], value[:, :, :-1]]
     found = run_tiles(some, upstream, options)
-    return found[:2] + [
-        torch.nn.functional.pad(x, (0, 0, 0, 1)) for x in found[2:]
-    ]
+    return found[:2] + [torch.nn.functional.pad(x, (0, 0, 0, 1)) for x in found[2:]]
 
 
 def several(case):
@@ -96,13 +92,10 @@ WRONG = {
         several,
     ),
     "first tiles not rescaled": (
-        change_tiles(
-            "compute_rescaling", lambda old, new: torch.ones_like(new)
-        ),
+        change_tiles("compute_rescaling", lambda old, new: torch.ones_like(new)),
         # An earlier tile has to have a smaller maximum for some query.
         lambda case: (
-            min(case.S, max(case.lengths or (99,))) > 16
-            and (case.window or 99) > 9
+            min(case.S, max(case.lengths or (99,))) > 16 and (case.window or 99) > 9
         ),
     ),
     "backward: no row sum": (
@@ -111,9 +104,7 @@ WRONG = {
     ),
     "last key dropped": (
         drop_last_key,
-        lambda case: (
-            case.lengths is None or case.causal or max(case.lengths) == case.S
-        ),
+        lambda case: case.lengths is None or case.causal or max(case.lengths) == case.S,
     ),
     "causal ignored": (
         change_options(causal=lambda x, D: False),
@@ -169,8 +160,7 @@ def main():
     print("|---|---|---|---|")
     for dtype in PRECISIONS:
         shares = (
-            (measure_largest_share(title, dtype, run_tiles), title)
-            for title in CASES
+            (measure_largest_share(title, dtype, run_tiles), title) for title in CASES
         )
         most, title = max(shares)
         print(f"| right | {str(dtype)[6:]} | {most:.2g} | {title} |")

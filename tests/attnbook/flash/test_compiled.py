@@ -72,9 +72,7 @@ def products_of(capability, way, D):
 @pytest.mark.parametrize(
     ("capability", "D"), [(c, D) for c, some in WIDTHS.items() for D in some]
 )
-def test_kernels_fit_the_gpu_and_use_its_matrix_instructions(
-    capability, D, way
-):
+def test_kernels_fit_the_gpu_and_use_its_matrix_instructions(capability, D, way):
     codes = compiled(capability, way, D, kind_of(capability, D))
     assert len(codes) == (1 if way == "forward" else 2)
     for code in codes:
@@ -114,9 +112,7 @@ WHERE += [
 # Of these two, tiles are those of another; only the assembler differs.
 WHERE += [(c, 128, "all", "float16", x) for c in ((8, 6), (8, 7)) for x in BOTH]
 # Here all options at once stand for the others, which need fewer registers.
-WHERE += [
-    (c, 64, "all", "float16", x) for c in (*NEWEST, *UNLISTED) for x in BOTH
-]
+WHERE += [(c, 64, "all", "float16", x) for c in (*NEWEST, *UNLISTED) for x in BOTH]
 WHERE += [
     (c, D, "all", kind, x)
     for c in NEWEST
@@ -126,9 +122,7 @@ WHERE += [
 
 
 @pytest.mark.parametrize(("capability", "D", "name", "kind", "way"), WHERE)
-def test_every_option_compiles_for_every_architecture(
-    capability, D, name, kind, way
-):
+def test_every_option_compiles_for_every_architecture(capability, D, name, kind, way):
     for code in compiled(capability, way, D, kind, OPTIONS[name]):
         assert_good(code, capability, products_of(capability, way, D))
 

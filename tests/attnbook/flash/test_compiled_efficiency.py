@@ -32,9 +32,7 @@ def compiled(capability, D, causal=True, kind="float16", tile=None):
     codes = [
         code
         for way in ("forward", "backward")
-        for code in compiling.compile_pass(
-            capability, way, given, options, tile
-        )
+        for code in compiling.compile_pass(capability, way, given, options, tile)
     ]
     return {code.kernel: code for code in codes}
 
@@ -169,9 +167,7 @@ def test_scale_and_maximum_take_one_instruction_a_score(capability, D, kernel):
     """
     code = compiled(capability, D, causal=False)[kernel]
     threads = 32 * code.warps
-    scores = sum(
-        x.products[0].M * x.products[0].N for x in list_loops(code.ttgir)
-    )
+    scores = sum(x.products[0].M * x.products[0].N for x in list_loops(code.ttgir))
     fused = code.ptx.count("fma.rn.f32")
     assert fused * threads >= scores
     # What is left are numbers of a row or a column of the tile, not of a score.
@@ -195,9 +191,7 @@ def test_the_backward_pass_launches_two_kernels_and_nothing_else():
     query, key, value = compiling.make_inputs(64)
     lse = query.new_empty(query.shape[:3], dtype=torch.float32)
     with compiling.compile_for(HOPPER) as made, Operations():
-        launch.backward(
-            query, key, value, query, lse, query, Options(causal=True)
-        )
+        launch.backward(query, key, value, query, lse, query, Options(causal=True))
     assert [name for name, _ in made] == [
         "query_gradient",
         "key_value_gradient",

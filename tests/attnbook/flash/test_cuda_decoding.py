@@ -78,9 +78,7 @@ def test_long_sequences_of_every_width_meet_the_error_budget(D, each, kind):
     query, *pools, table, lengths = draw_pages(kind, D, each)
     found = attend_paged(query, *pools, table, lengths)
     for b, n in enumerate(lengths.tolist()):
-        key, value = (
-            x[table[b]].transpose(0, 1).flatten(1, 2)[:, :n] for x in pools
-        )
+        key, value = (x[table[b]].transpose(0, 1).flatten(1, 2)[:, :n] for x in pools)
         given = query[b], *(x.repeat_interleave(each, 0) for x in (key, value))
         # A logsumexp here is below 16: see `decoding_cases.count_roundings`.
         output, *_ = error_budget(

@@ -44,10 +44,7 @@ def taken(kind, width=64):
 def on_gpu(options):
     """Return options as keyword arguments, their tensors on the GPU."""
     given = {k: getattr(options, k) for k in asdict(options)}
-    return {
-        k: x.cuda() if isinstance(x, torch.Tensor) else x
-        for k, x in given.items()
-    }
+    return {k: x.cuda() if isinstance(x, torch.Tensor) else x for k, x in given.items()}
 
 
 def normal(*shape, kind=torch.float16, seed=0):
@@ -237,9 +234,4 @@ def test_a_case_with_its_upstream_changed_is_found_wrong():
         [x.cuda() for x in given],
         upstream.cuda(),
     )
-    assert (
-        max(
-            measure_error_shares(title, torch.float16, [x.cpu() for x in found])
-        )
-        > 5
-    )
+    assert max(measure_error_shares(title, torch.float16, [x.cpu() for x in found])) > 5

@@ -129,9 +129,7 @@ def test_a_nan_that_is_attended_to_surfaces(run, monkeypatch):
     title = "several parts"
     query, key, value = draw_inputs(title, torch.float64)
     key[1, 0, 69, 2] = torch.nan
-    monkeypatch.setitem(
-        globals(), "draw_inputs", lambda *_: (query, key, value)
-    )
+    monkeypatch.setitem(globals(), "draw_inputs", lambda *_: (query, key, value))
     found = run(title, torch.float64)
     assert found[1].isnan().all()
     assert found[0].isfinite().all()
@@ -149,9 +147,7 @@ def test_inputs_are_not_changed(run, monkeypatch):
 
 @pytest.mark.long
 def test_importing_it_imports_no_triton():
-    code = (
-        "import attnbook.flash.decoding, sys; sys.exit('triton' in sys.modules)"
-    )
+    code = "import attnbook.flash.decoding, sys; sys.exit('triton' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
@@ -217,9 +213,7 @@ WRONG = {
             q, k, v, case, lengths=(case.known_lengths - 1).clamp(0)
         ),
         # With scores far apart, that key has almost no weight.
-        lambda case: (
-            max(case.known_lengths) > 0 and not case.offset and not case.scale
-        ),
+        lambda case: max(case.known_lengths) > 0 and not case.offset and not case.scale,
     ),
     "lengths ignored": (
         lambda q, k, v, case: in_pytorch(q, k, v, case, lengths=None),
@@ -248,14 +242,9 @@ def test_a_page_number_taken_for_another_is_exposed():
     table[0, :2] = table[0, :2].flip(0)
     budget = compute_budget(title, torch.bfloat16)
     # The order of whole pages does not matter, their choice does.
-    assert (
-        share_of_budget(attend_paged(query, *pools, table, lengths), budget)
-        <= 1
-    )
+    assert share_of_budget(attend_paged(query, *pools, table, lengths), budget) <= 1
     table[0, 0] = table[1, 0]
-    assert (
-        share_of_budget(attend_paged(query, *pools, table, lengths), budget) > 5
-    )
+    assert share_of_budget(attend_paged(query, *pools, table, lengths), budget) > 5
 
 
 Z = torch.zeros
@@ -437,9 +426,7 @@ def test_numbers_on_another_device_are_bounded_instead_of_read():
     with STANDIN.entered():
         given = STANDIN(cache | {"key_lengths": lengths})
         found = attend_split_kv(**given).detach().cpu()
-    assert torch.equal(
-        found, attend_split_kv(**cache, key_lengths=lengths.clamp(0, 7))
-    )
+    assert torch.equal(found, attend_split_kv(**cache, key_lengths=lengths.clamp(0, 7)))
 
 
 def test_the_inputs_of_the_refusals_are_accepted_unchanged():
@@ -470,9 +457,7 @@ def test_tensors_on_the_cpu_give_no_warning_but_strict_raises(name):
 
 
 def cast(given, dtype):
-    return {
-        k: x.to(dtype) if x.is_floating_point() else x for k, x in given.items()
-    }
+    return {k: x.to(dtype) if x.is_floating_point() else x for k, x in given.items()}
 
 
 REASONS = {

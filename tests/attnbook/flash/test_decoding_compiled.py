@@ -39,13 +39,9 @@ def compiled(capability, D, kind, each, paged, parts=3):
     key = torch.empty(*shape, D, dtype=dtype)
     table = torch.zeros(2, 32, dtype=torch.int32) if paged else None
     lengths = torch.tensor([512, 100], dtype=torch.int32)
-    tile = decoding_launch.choose_decoding_tile_sizes(
-        capability, dtype, D, each
-    )
+    tile = decoding_launch.choose_decoding_tile_sizes(capability, dtype, D, each)
     with compiling.compile_for(capability) as made:
-        decoding_launch.decode(
-            query, key, key, lengths, table, 0.1, parts, tile
-        )
+        decoding_launch.decode(query, key, key, lengths, table, 0.1, parts, tile)
         return [
             (
                 compiling.describe_kernel(name, kernel),
@@ -59,9 +55,7 @@ def compiled(capability, D, kind, each, paged, parts=3):
 # Every architecture, and on the most common ones every width, group and cache.
 WHERE = [((7, 5), 64, "float16", each, True) for each in (4, 32)]
 WHERE += [((7, 5), 64, "float16", 1, False)]
-WHERE += [
-    (c, 128, "bfloat16", 4, True) for c in (*SHARED, *UNLISTED) if c >= (8, 0)
-]
+WHERE += [(c, 128, "bfloat16", 4, True) for c in (*SHARED, *UNLISTED) if c >= (8, 0)]
 WHERE += [
     (c, D, kind, each, paged)
     for c in ((8, 0), (9, 0))
@@ -79,9 +73,7 @@ WHERE += [
 def test_decoding_kernels_fit_the_gpu_load_ahead_and_multiply_nothing_twice(
     capability, D, kind, each, paged
 ):
-    (attend, shares, buffers), (merge, *_) = compiled(
-        capability, D, kind, each, paged
-    )
+    (attend, shares, buffers), (merge, *_) = compiled(capability, D, kind, each, paged)
     for code in attend, merge:
         assert code.shared <= SHARED.get(capability, 99 * 1024)
         assert code.spilled == 0, code.kernel
@@ -147,9 +139,7 @@ class FakeGpu:
 def test_parts_are_as_many_as_occupy_the_gpu(monkeypatch, tiles, keys, parts):
     from attnbook.flash.decoding_launch import choose_parts
 
-    monkeypatch.setattr(
-        torch.cuda, "get_device_properties", lambda device: FakeGpu
-    )
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: FakeGpu)
     assert choose_parts(torch.device("cuda"), tiles, keys) == parts
 
 

@@ -28,9 +28,7 @@ def on(monkeypatch):
         monkeypatch.setattr(
             fallback,
             "find_device_limit",
-            lambda device, dtype, width: find_gpu_limit(
-                capability, dtype, width
-            ),
+            lambda device, dtype, width: find_gpu_limit(capability, dtype, width),
         )
 
     return pretend
@@ -46,9 +44,7 @@ def test_every_option_falls_back_with_the_same_results_and_one_warning(on):
             results = [
                 run_with_gradients(function, inputs, upstream)
                 for function in (
-                    lambda *x, o=options: flash_attention(
-                        *x, **read_options(o)
-                    ),
+                    lambda *x, o=options: flash_attention(*x, **read_options(o)),
                     lambda *x, o=options: compute_reference(*x, o),
                 )
             ]
@@ -101,18 +97,14 @@ def test_a_gpu_of_another_maker_is_named(monkeypatch):
     assert other == "tensors on 'xpu'"
     monkeypatch.setattr(torch.version, "hip", "6.4")
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "MI300X")
-    monkeypatch.setattr(
-        torch.cuda, "get_device_capability", lambda _=None: (9, 4)
-    )
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _=None: (9, 4))
     found = fallback.find_device_limit(torch.device("cuda", 0), *half)
     assert found == (fallback.NVIDIA, "an AMD GPU (MI300X)")
 
 
 def test_without_triton_a_gpu_uses_the_tiled_version(monkeypatch):
     monkeypatch.setattr(fallback, "has_triton", lambda: False)
-    limit, _ = fallback.find_device_limit(
-        torch.device("cuda"), torch.float16, 64
-    )
+    limit, _ = fallback.find_device_limit(torch.device("cuda"), torch.float16, 64)
     assert limit == "the Triton kernels need the package triton"
 
 

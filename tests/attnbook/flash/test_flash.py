@@ -78,9 +78,7 @@ def test_second_derivatives_are_refused_not_forgotten():
 
 
 def test_inputs_are_not_changed():
-    inputs, upstream = draw_inputs(
-        "soft-cap, alibi, window, lengths", torch.float64
-    )
+    inputs, upstream = draw_inputs("soft-cap, alibi, window, lengths", torch.float64)
     options = CASES["soft-cap, alibi, window, lengths"].options()
     before = [x.clone() for x in (*inputs, upstream, options.alibi_slopes)]
     run_with_gradients(
@@ -220,9 +218,7 @@ def test_unsupported_inputs_are_refused_with_both_values(name):
 # What the numbers of a tensor decide: they are read on the CPU only.
 READ = {"lengths beyond S", "negative lengths"}
 # What lies on another device than the rest.
-ELSEWHERE = {
-    name for name, (_, message) in REFUSED.items() if " on " in message
-}
+ELSEWHERE = {name for name, (_, message) in REFUSED.items() if " on " in message}
 
 
 @pytest.mark.refusal
@@ -236,9 +232,7 @@ def test_unsupported_inputs_are_refused_on_other_devices_too(name, place):
 
 
 @pytest.mark.refusal
-@pytest.mark.parametrize(
-    "name", ["key", "value", "key_lengths", "alibi_slopes"]
-)
+@pytest.mark.parametrize("name", ["key", "value", "key_lengths", "alibi_slopes"])
 def test_a_tensor_beside_the_others_is_refused(name):
     more = {"key_lengths": torch.tensor([3, 7]), "alibi_slopes": torch.ones(2)}
     usual = FITTING | more

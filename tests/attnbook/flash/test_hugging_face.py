@@ -145,9 +145,7 @@ class FakeDecoder(nn.Module):
         super().__init__()
         self.make_mask = make_mask
         self.embed, self.head = nn.Embedding(31, 32), nn.Linear(32, 31)
-        self.layers = nn.ModuleList(
-            FakeAttention(attention, 11) for _ in range(2)
-        )
+        self.layers = nn.ModuleList(FakeAttention(attention, 11) for _ in range(2))
 
     def forward(self, tokens, attention_mask=None, past_key_values=None):
         x, mask = self.embed(tokens), self.make_mask(attention_mask)
@@ -202,9 +200,7 @@ def decoder(monkeypatch):
 
 @pytest.mark.kernel
 @pytest.mark.parametrize("padded", [False, True])
-def test_a_decoder_has_the_same_logits_and_gradients_as_with_sdpa(
-    padded, decoder
-):
+def test_a_decoder_has_the_same_logits_and_gradients_as_with_sdpa(padded, decoder):
     rng = torch.Generator().manual_seed(0)
     tokens = torch.randint(0, 31, TOKENS, generator=rng)
     mask = torch.arange(TOKENS[1]) < torch.tensor(LENGTHS)[:, None]
@@ -214,9 +210,7 @@ def test_a_decoder_has_the_same_logits_and_gradients_as_with_sdpa(
         given = {"attention_mask": mask.long()} if padded else {}
         logits = model(tokens, **given).logits
         kept = logits[mask] if padded else logits
-        upstream = torch.randn(
-            kept.shape, generator=torch.Generator().manual_seed(1)
-        )
+        upstream = torch.randn(kept.shape, generator=torch.Generator().manual_seed(1))
         first = next(model.parameters())
         found.append([kept, *torch.autograd.grad(kept, first, upstream)])
     torch.testing.assert_close(*found, atol=1e-4, rtol=1e-4)

@@ -50,9 +50,7 @@ def test_vmap_computes_each_batch_and_its_gradients():
     inputs, upstream, call = made(ALL)
     many = [torch.stack([x, x + 1, 2 * x]) for x in inputs]
     each = list(zip(*many, strict=True))
-    torch.testing.assert_close(
-        vmap(call)(*many), torch.stack([call(*x) for x in each])
-    )
+    torch.testing.assert_close(vmap(call)(*many), torch.stack([call(*x) for x in each]))
     one = grad(lambda *x: (call(*x) * upstream).sum(), argnums=(0, 1, 2))
     found = zip(*vmap(one)(*many), strict=True)
     torch.testing.assert_close([*found], [one(*x) for x in each])
@@ -72,9 +70,7 @@ def test_vmap_over_slopes_alone_and_over_another_axis():
         vmap(call, in_dims=(None, 1))(query, slopes.mT.contiguous()), wanted
     )
     queries = query[:, None].expand(-1, 3, -1, -1, -1)
-    torch.testing.assert_close(
-        vmap(call, in_dims=(1, 0))(queries, slopes), wanted
-    )
+    torch.testing.assert_close(vmap(call, in_dims=(1, 0))(queries, slopes), wanted)
 
 
 @pytest.mark.parametrize("name", ["key_lengths", "alibi_slopes"])
@@ -111,9 +107,7 @@ def test_the_operators_keep_the_rules_of_pytorch(title):
     back = *inputs, *tensors, *sums, upstream, *numbers
     torch.library.opcheck(operators.flash_backward, back)
     leaves = [x.requires_grad_() for x in inputs]
-    torch.library.opcheck(
-        operators.flash_forward, (*leaves, *tensors, *numbers)
-    )
+    torch.library.opcheck(operators.flash_forward, (*leaves, *tensors, *numbers))
 
 
 class Made(TorchDispatchMode):

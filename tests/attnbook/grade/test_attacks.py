@@ -117,8 +117,7 @@ ATTACKS = {
         "    send(mark + __import__('json').dumps({'check': check}).encode())",
     ),
     "the guard, disabled through its frame": (
-        f"{HIDDEN}def bad(*x):\n{BLIND}"
-        "    return getattr(F, name + 'attention')(*x)\n",
+        f"{HIDDEN}def bad(*x):\n{BLIND}    return getattr(F, name + 'attention')(*x)\n",
         ATTEND.format("bad"),
         "error",
     ),
@@ -271,9 +270,7 @@ def test_a_killed_fork_server_is_replaced(graded):
 def test_the_process_of_many_slow_cells_ends_in_time(tmp_path):
     from attnbook.grade.notebook_grader import grade
 
-    path = write_notebook(
-        tmp_path / "x.ipynb", *["import time; time.sleep(0.5)"] * 999
-    )
+    path = write_notebook(tmp_path / "x.ipynb", *["import time; time.sleep(0.5)"] * 999)
     cells = json.loads(path.read_text())
     cells["cells"].append({"cell_type": "code", "source": CHECK})
     path.write_text(json.dumps(cells))
@@ -286,8 +283,7 @@ def test_the_process_of_many_slow_cells_ends_in_time(tmp_path):
 
 BROKEN = {
     "deep": "[" * 100_000,
-    "half a character": '{"cells": [{"cell_type": "code", "source": '
-    '"\\ud800"}]}',
+    "half a character": '{"cells": [{"cell_type": "code", "source": "\\ud800"}]}',
     "a number of many digits": f'{{"cells": {"9" * 5000}}}',
     "cells of another kind": '{"cells": [1, null, {"cell_type": "code"}]}',
 }

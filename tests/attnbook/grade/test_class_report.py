@@ -170,9 +170,7 @@ def test_a_class_without_submissions_has_a_report():
 
 def test_the_same_results_give_the_same_bytes():
     backwards = dict(reversed(RESULTS.items()))
-    assert class_report.format_html(RESULTS) == class_report.format_html(
-        backwards
-    )
+    assert class_report.format_html(RESULTS) == class_report.format_html(backwards)
 
 
 @pytest.mark.browser

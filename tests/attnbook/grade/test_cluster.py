@@ -147,9 +147,7 @@ def test_grading_ends_with_a_message_if_the_scheduler_is_gone(paths):
         list(run(paths, Executor(), count_threads))
 
 
-def test_without_dask_the_option_says_what_to_install(
-    tmp_path, monkeypatch, capsys
-):
+def test_without_dask_the_option_says_what_to_install(tmp_path, monkeypatch, capsys):
     monkeypatch.setitem(__import__("sys").modules, "distributed", None)
     path = write_notebook(tmp_path / "a.ipynb", "1")
     assert command.main([str(path), "--scheduler", "tcp://x:1"]) == 1

@@ -112,15 +112,11 @@ check_ablate_head(answer)
         ("copy.copy", "head", "changed-in-place"),
     ],
 )
-def test_a_returned_model_is_graded_by_its_outputs(
-    graded, copied, chosen, slug
-):
+def test_a_returned_model_is_graded_by_its_outputs(graded, copied, chosen, slug):
     result = graded(ABLATE.format(copied, chosen))
     assert result["error"] is None
     assert read_slug(result, "check_ablate_head") == slug
-    assert bool(result["exercises"]["check_ablate_head"]["points"]) == (
-        slug is None
-    )
+    assert bool(result["exercises"]["check_ablate_head"]["points"]) == (slug is None)
 
 
 def test_an_unsolved_chapter_gets_no_points(graded):
@@ -189,8 +185,7 @@ PATCHES = {
     "the check says right": "import attnbook.exercises.exercise as e\n"
     "e.Exercise.__call__ = lambda *x: True\n"
     "e.Exercise.judge = lambda *x: True",
-    "a check of one's own": "class V: mistake = None\n"
-    "check_weights = lambda f: V()",
+    "a check of one's own": "class V: mistake = None\ncheck_weights = lambda f: V()",
     "the verdict": "import attnbook.exercises.verdict as v\n"
     "v.Verdict.__bool__ = lambda self: True\n"
     "v.find_difference = lambda *x: None",
@@ -201,8 +196,7 @@ PATCHES = {
     "differences": "import torch\n"
     "torch.Tensor.__sub__ = lambda a, b: a.mul(0)\n"
     "torch.Tensor.abs = lambda a: a.mul(0)",
-    "random numbers": "import torch\ntorch.randn = torch.zeros\n"
-    "torch.Generator = None",
+    "random numbers": "import torch\ntorch.randn = torch.zeros\ntorch.Generator = None",
     "gradients": "import torch\ntorch.autograd.grad = lambda *x, **y: None\n"
     "torch.Tensor.requires_grad_ = None",
     "copies": "import torch\ntorch.Tensor.clone = lambda self: self",
@@ -244,8 +238,7 @@ def test_a_patched_comparison_hides_no_changed_input(graded):
 @pytest.mark.parametrize(
     "answer",
     [
-        "from attnbook.attention.scaled_dot_product import attend\n"
-        "answer = attend",
+        "from attnbook.attention.scaled_dot_product import attend\nanswer = attend",
         "import attnbook.attention.scaled_dot_product as a\n"
         "def answer(q, k, v, mask):\n    return a.attend(q, k, v, mask)",
         "import torch.nn.functional as F\n"
@@ -315,9 +308,7 @@ def test_numbers_arrive_as_they_were_sent(dtype):
 
 def test_an_outcome_arrives_and_malformed_ones_are_refused():
     x = torch.tensor([1.0, float("nan"), -torch.inf])
-    outcome = Outcome(
-        "a tensor", (x,), (x,), (0,), (1,), ("f",), ("g",), "", "E"
-    )
+    outcome = Outcome("a tensor", (x,), (x,), (0,), (1,), ("f",), ("g",), "", "E")
     told = json.loads(json.dumps(messages.pack_outcome(outcome)))
     assert repr(messages.unpack_outcome(told)) == repr(outcome)
     for name, bad in (
@@ -368,9 +359,7 @@ def test_the_processes_of_a_command_that_is_killed_end_too(tmp_path):
 
 
 def test_it_resumes_where_it_was_interrupted(tmp_path):
-    paths = [
-        write_notebook(tmp_path / f"{n}.ipynb", f"n = {n}") for n in range(5)
-    ]
+    paths = [write_notebook(tmp_path / f"{n}.ipynb", f"n = {n}") for n in range(5)]
     kept = tmp_path / "kept"
     run = partial(batch.grade_in_pool, workers=1, task=length)
     started = batch.grade_all(paths, batch.Journal(kept, 0), run)

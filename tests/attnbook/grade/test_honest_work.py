@@ -26,16 +26,13 @@ CHAPTER = "attnbook.exercises.scaled_dot_product"
 
 # Cells after a right answer, that check it.
 WAYS = {
-    "another name": f"from {CHAPTER} import check_weights as cw\n"
-    "cw(my_weights)",
-    "by keyword": IMPORT.format("weights")
-    + "check_weights(attempt=my_weights)",
+    "another name": f"from {CHAPTER} import check_weights as cw\ncw(my_weights)",
+    "by keyword": IMPORT.format("weights") + "check_weights(attempt=my_weights)",
     "the chapter": "from attnbook.exercises import scaled_dot_product\n"
     "scaled_dot_product.check_weights(my_weights)",
     "the chapter, by another name": "from attnbook.exercises import "
     "scaled_dot_product as s\ns.check_weights(my_weights)",
-    "the chapter in full": f"import {CHAPTER}\n{CHAPTER}.check_weights("
-    "my_weights)",
+    "the chapter in full": f"import {CHAPTER}\n{CHAPTER}.check_weights(my_weights)",
     "a star": f"from {CHAPTER} import *\ncheck_weights(my_weights)",
     "the module of the exercise": f"from {CHAPTER}.weights import "
     "check_weights\ncheck_weights(my_weights)",

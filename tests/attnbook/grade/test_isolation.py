@@ -139,9 +139,7 @@ def test_no_variable_of_the_environment_reaches_the_notes(graded):
     assert read_points(result)[0] == 1
 
 
-def test_the_environment_of_the_grader_cannot_be_read(
-    graded, limits_set, monkeypatch
-):
+def test_the_environment_of_the_grader_cannot_be_read(graded, limits_set, monkeypatch):
     require_limits(limits_set, "writing elsewhere")
     read = (
         "found = []\nfor n in __import__('os').listdir('/proc'):\n"
@@ -165,9 +163,7 @@ def test_the_environment_of_the_grader_cannot_be_read(
     assert result["notes"] == []
 
 
-def test_a_socket_in_the_file_system_cannot_be_reached(
-    graded, limits_set, tmp_path
-):
+def test_a_socket_in_the_file_system_cannot_be_reached(graded, limits_set, tmp_path):
     require_limits(limits_set, "sockets")
     with (
         socket.socket(socket.AF_UNIX) as server,
@@ -177,9 +173,7 @@ def test_a_socket_in_the_file_system_cannot_be_reached(
         server.bind(place)
         server.listen()
         server.setblocking(False)
-        reached = (
-            f"import socket\nsocket.socket(socket.AF_UNIX).connect({place!r})"
-        )
+        reached = f"import socket\nsocket.socket(socket.AF_UNIX).connect({place!r})"
         packets = (
             "import socket\n"
             "a, b = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)\n"
@@ -195,9 +189,7 @@ def test_a_socket_in_the_file_system_cannot_be_reached(
     assert read_points(result)[0] == 1
 
 
-def test_times_and_attributes_of_files_elsewhere_stay(
-    graded, limits_set, tmp_path
-):
+def test_times_and_attributes_of_files_elsewhere_stay(graded, limits_set, tmp_path):
     require_limits(limits_set, "times and attributes")
     victim = tmp_path / "points.csv"
     victim.write_text("1")
@@ -313,8 +305,7 @@ def test_several_attempts_that_never_end_leave_time_for_the_rest(graded):
 
 LOWERED = {
     "a low limit of recursion": "import sys; sys.setrecursionlimit(30)",
-    "no files": "import resource\n"
-    "resource.setrlimit(resource.RLIMIT_NOFILE, (0, 0))",
+    "no files": "import resource\nresource.setrlimit(resource.RLIMIT_NOFILE, (0, 0))",
     "no memory": "import resource\n"
     "resource.setrlimit(resource.RLIMIT_AS, (1 << 20, 1 << 20))",
 }

@@ -139,17 +139,13 @@ def test_a_file_without_results_is_named(tmp_path, text):
 def test_a_name_that_is_no_text_survives(tmp_path):
     path = Path("a\udcff\n<b>.ipynb")
     file = tmp_path / "a.json"
-    text = shards.format_shard(
-        {path: make_result()}, Shard(1, 1), [path], SETTINGS
-    )
+    text = shards.format_shard({path: make_result()}, Shard(1, 1), [path], SETTINGS)
     file.write_text(report.make_writable(text), "utf8")
     assert merge([file]).keys() == {path}
     assert json.loads(file.read_text("utf8"))["shard"] == "1/1"
 
 
-def test_an_interrupted_shard_goes_on_and_is_merged(
-    tmp_path, monkeypatch, capsys
-):
+def test_an_interrupted_shard_goes_on_and_is_merged(tmp_path, monkeypatch, capsys):
     paths = [tmp_path / f"{name}.ipynb" for name in "abcdef"]
     for path in paths:
         path.write_text(path.stem)

@@ -104,9 +104,7 @@ def test_a_path_is_found_as_by_following_the_graph():
     for b, start in ((b, t) for b in range(2) for t in range(9)):
         reached = {start}
         for _ in range(3):
-            reached |= {
-                s for t in reached for s in range(9) if bool(mask[b, t, s])
-            }
+            reached |= {s for t in reached for s in range(9) if bool(mask[b, t, s])}
         assert set(found[b, start].nonzero()[:, 0].tolist()) == reached
 
 

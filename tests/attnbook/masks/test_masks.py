@@ -145,9 +145,7 @@ def test_every_convention_reaches_every_other_and_comes_back(given, wanted):
 
 def test_each_convention_has_its_documented_values():
     mask = torch.tensor([True, False])
-    written = {
-        n: conventions.write_mask(mask, n) for n in conventions.CONVENTIONS
-    }
+    written = {n: conventions.write_mask(mask, n) for n in conventions.CONVENTIONS}
     assert written["drop"].tolist() == [False, True]
     assert written["additive"].tolist() == [0.0, -math.inf]
     assert written["ones"].tolist() == [1.0, 0.0]

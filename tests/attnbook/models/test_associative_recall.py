@@ -29,10 +29,7 @@ def test_the_answer_is_the_symbol_at_each_address():
 
 
 def test_the_number_of_heads_costs_no_parameters():
-    assert (
-        len({count_parameters(AssociativeRecallModel(h)) for h in (1, 4, 64)})
-        == 1
-    )
+    assert len({count_parameters(AssociativeRecallModel(h)) for h in (1, 4, 64)}) == 1
 
 
 def test_training_learns_and_is_repeated_by_its_seed():

@@ -15,9 +15,7 @@ B, T, S, DQ, DK, A, E = 2, 3, 5, 7, 11, 13, 17
 
 def draw(*shape, seed=0):
     rng = torch.Generator().manual_seed(seed + sum(shape))
-    return torch.randn(
-        shape, generator=rng, dtype=torch.float64, requires_grad=True
-    )
+    return torch.randn(shape, generator=rng, dtype=torch.float64, requires_grad=True)
 
 
 @pytest.fixture
@@ -35,9 +33,7 @@ def test_scores_are_equation_6_entry_by_entry(inputs):
         for t in range(T):
             for s in range(S):
                 inner = W_query @ query[b, t] + W_key @ key[b, s]
-                torch.testing.assert_close(
-                    scores[b, t, s], (v * inner.tanh()).sum()
-                )
+                torch.testing.assert_close(scores[b, t, s], (v * inner.tanh()).sum())
 
 
 def test_gradients_are_right(inputs):
@@ -50,13 +46,9 @@ def test_gradients_are_right(inputs):
 
 
 def test_weights_sum_to_one_over_the_real_positions():
-    looked, weights = context(
-        draw(B, T, S) * 40, draw(B, S, E), torch.tensor([5, 2])
-    )
+    looked, weights = context(draw(B, T, S) * 40, draw(B, S, E), torch.tensor([5, 2]))
     assert looked.shape == (B, T, E)
-    torch.testing.assert_close(
-        weights.sum(-1), torch.ones_like(weights[..., 0])
-    )
+    torch.testing.assert_close(weights.sum(-1), torch.ones_like(weights[..., 0]))
     assert not weights[1, :, 2:].any()
 
 
@@ -125,9 +117,7 @@ def test_the_decoder_attends_before_its_step():
         decoder.recurrent, torch.cat([word, looked], -1), (state,)
     )
     torch.testing.assert_close(after, new)
-    torch.testing.assert_close(
-        logits, decoder.readout(output, word, looked)[:, 0]
-    )
+    torch.testing.assert_close(logits, decoder.readout(output, word, looked)[:, 0])
 
 
 @pytest.mark.refusal

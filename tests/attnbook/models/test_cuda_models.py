@@ -112,6 +112,4 @@ def test_a_model_computes_on_the_gpu_what_it_computes_on_the_cpu(name):
     there = copy.deepcopy(model).cuda().train()
     found = results(there, [moved(x) for x in given])
     assert all(x.is_cuda for x in found)
-    torch.testing.assert_close(
-        [x.cpu() for x in found], wanted, rtol=1e-7, atol=1e-9
-    )
+    torch.testing.assert_close([x.cpu() for x in found], wanted, rtol=1e-7, atol=1e-9)

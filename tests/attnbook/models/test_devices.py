@@ -187,9 +187,7 @@ SEQ2SEQ = {
         bahdanau.BahdanauDecoder(V, 6, 7, 8, 3, A, nn.LSTM)
     ),
     "Luong, dot": lambda: seq2seq(
-        luong_decoder.LuongDecoder(
-            V, 6, 8, 8, local.GlobalAttention(score("dot"))
-        )
+        luong_decoder.LuongDecoder(V, 6, 8, 8, local.GlobalAttention(score("dot")))
     ),
     **{
         f"Luong, {kind}": lambda kind=kind: seq2seq(
@@ -265,9 +263,7 @@ for name, factory in SEQ2SEQ.items():
 for method in attention_only.METHODS:
 
     def reading(p, method=method):
-        model = p(
-            made(lambda: attention_only.AttentionOnlyTransformer(V, method, 9))
-        )
+        model = p(made(lambda: attention_only.AttentionOnlyTransformer(V, method, 9)))
         if method == "rope":
             steps = context_extension.scale_yarn(attention_only.HEAD, 2, 9)
             model.rescale(steps, context_extension.yarn_attention_factor(2))
@@ -363,9 +359,7 @@ def clips_of_moving_digits(p):
         moving_digits.travel(start, velocity, T),
         moving_digits.render_clips(digits, clips.position, 8),
         moving_digits.shuffle_pixels(digits, rng),
-        moving_digits.shrink_digits(
-            (255 * clips.frames[:, 0]).to(torch.uint8), 2
-        ),
+        moving_digits.shrink_digits((255 * clips.frames[:, 0]).to(torch.uint8), 2),
     )
 
 
@@ -403,13 +397,7 @@ def vision_transformers_with_and_without_positions(p):
     images = p(drawn(B, 1, 6, 6))
     sizes = {"size": 6, "patch": 3, "width": C, "heads": H, "hidden": 10}
     ordered, unordered = (
-        p(
-            made(
-                lambda x=x: vision_transformer.VisionTransformer(
-                    **sizes, encoding=x
-                )
-            )
-        )
+        p(made(lambda x=x: vision_transformer.VisionTransformer(**sizes, encoding=x)))
         for x in (absolute.LearnedEncoding, vision_transformer.NoEncoding)
     )
     return ordered(images), unordered(images)
@@ -515,9 +503,7 @@ def gated_attention_to_an_image(p):
     gate = p(torch.tensor(0.5))
     return (
         *layer(text, image),
-        gated_cross_attention.gated_cross_attention(
-            text, image, *matrices, gate
-        ),
+        gated_cross_attention.gated_cross_attention(text, image, *matrices, gate),
     )
 
 
@@ -538,9 +524,7 @@ def networks_on_graphs(p):
     selves = graph_network.join_selves(links, S)
     found = []
     for layer in graph_network.NEIGHBOR_LAYERS.values():
-        model = p(
-            made(lambda layer=layer: graph_network.GraphNetwork(layer, C, 3))
-        )
+        model = p(made(lambda layer=layer: graph_network.GraphNetwork(layer, C, 3)))
         found += model(features, edges), model(features, edges, selves)
         found.append(model.first.compute_weights(features, edges))
         found.append(model.first(features, edges))
@@ -590,9 +574,7 @@ def parts_of_graph_attention(p):
 def an_image_and_its_name(p):
     images, names = p((drawn(B, 3, 48, 48), whole(V, B, 2)))
     model = made(
-        lambda: image_text.ContrastiveModel(
-            image_text.ConvolutionEncoder(C), V, C
-        )
+        lambda: image_text.ContrastiveModel(image_text.ConvolutionEncoder(C), V, C)
     )
     reader = made(
         lambda: image_text.GridReader(
@@ -654,9 +636,7 @@ def an_indexer_and_its_loss(p):
 
 def run_mixers(p, methods):
     return [
-        p(made(lambda x=x: sequence_mixers.MixerModel(V, x, C, H, 16, 1)))(
-            p(PREVIOUS)
-        )
+        p(made(lambda x=x: sequence_mixers.MixerModel(V, x, C, H, 16, 1)))(p(PREVIOUS))
         for x in methods
     ]
 
@@ -704,9 +684,7 @@ def additive_and_multiplicative_scores(p):
     W, square, v = p((drawn(A, 2 * C), drawn(C, C), drawn(A)))
     first, second = W.chunk(2, 1)
     with torch.no_grad():
-        blocks = additive_blocks.additive_scores_in_blocks(
-            q, k, first, second, v, 2
-        )
+        blocks = additive_blocks.additive_scores_in_blocks(q, k, first, second, v, 2)
     return (
         additive.additive_scores(q, k, first, second, v),
         additive.context(q @ k.mT, k, p(LENGTHS)),
@@ -745,13 +723,9 @@ def projections_and_heads(p):
 
 ATTENTIONS = {
     "MultiHeadAttention": lambda: multi_head.MultiHeadAttention(C, H),
-    "GroupedQueryAttention": lambda: grouped_query.GroupedQueryAttention(
-        C, H, 1
-    ),
+    "GroupedQueryAttention": lambda: grouped_query.GroupedQueryAttention(C, H, 1),
     "QKNormAttention": lambda: stabilized_attention.QKNormAttention(C, H),
-    "SoftCapAttention": lambda: stabilized_attention.SoftCapAttention(
-        C, H, 2.0
-    ),
+    "SoftCapAttention": lambda: stabilized_attention.SoftCapAttention(C, H, 2.0),
     "EncoderBlock": lambda: transformer_blocks.EncoderBlock(C, H, 10),
 }
 for name, factory in ATTENTIONS.items():
@@ -817,9 +791,7 @@ def losses_of_models_that_predict(p):
     rng = torch.Generator().manual_seed(2)
     batch = lookup_model.draw_lookup(B, S, V, T, rng).to(p.device)
     logits, _ = model(*batch[:3])
-    return next_token, F.cross_entropy(
-        logits.flatten(0, -2), batch.answer.flatten()
-    )
+    return next_token, F.cross_entropy(logits.flatten(0, -2), batch.answer.flatten())
 
 
 @case
@@ -859,9 +831,7 @@ def sampling_from_one_seed_gives_the_same_on_every_device(p):
 @case(reads=True)
 def gradients_at_both_ends_of_a_sequence(p):
     layer = p(made(lambda: sequence_layers.SelfAttentionLayer(C)))
-    return sequence_layers.compute_gradient_norms_at_ends(
-        layer, p(X), p(drawn(B, C))
-    )
+    return sequence_layers.compute_gradient_norms_at_ends(layer, p(X), p(drawn(B, C)))
 
 
 @case
@@ -901,9 +871,7 @@ def a_run_that_goes_on_from_its_checkpoint(p):
 @case(reads=True)
 def training_to_look_up(p):
     model = p(
-        made(
-            lambda: associative_recall.AssociativeRecallModel(H, C, dropout=0.5)
-        )
+        made(lambda: associative_recall.AssociativeRecallModel(H, C, dropout=0.5))
     )
     recall_training.train(model, 3, 0, size=4)
     error = recall_training.compute_error_rate(model, 8)
@@ -929,10 +897,7 @@ def agents_with_a_memory(p):
     agents = [p(made(lambda kind=kind: kind(7, 3, C))) for kind in AGENT_KINDS]
     return (
         [agent(symbols)[:2] for agent in agents],
-        [
-            t_maze_training.compute_policy_loss(agent, episodes)
-            for agent in agents
-        ],
+        [t_maze_training.compute_policy_loss(agent, episodes) for agent in agents],
         t_maze_training.compute_returns(rewards, 0.5),
         agents[0].compute_weights(symbols),
     )
@@ -972,9 +937,7 @@ def embed_words():
 def answers_to_questions_and_losses_that_mislead(p):
     model, batch = classify(p, embed_words)
     logits, weights = model(batch.words, batch.question)
-    uniform = p(
-        made(lambda: attention_classifier.UniformClassifier(embed_words()))
-    )
+    uniform = p(made(lambda: attention_classifier.UniformClassifier(embed_words())))
     forbidden = batch.words % 2 == 0
     rng = torch.Generator().manual_seed(2)
     keyword = attention_classifier.draw_keyword_task(B, S, rng)
@@ -982,9 +945,7 @@ def answers_to_questions_and_losses_that_mislead(p):
     return (
         uniform(*keyword.to(p.device)[:2]),
         deception.compute_deception_penalty(weights, forbidden),
-        deception.compute_adversary_loss(
-            output, other, weights, weights.flip(-1), 0.1
-        ),
+        deception.compute_adversary_loss(output, other, weights, weights.flip(-1), 0.1),
         deception.jensen_shannon(output, other),
         output,
     )
@@ -1009,9 +970,7 @@ def importance_of_words(p):
         )
         rng = torch.Generator().manual_seed(2)
         shuffled = explanations.measure_permutation(read, weights, rng, 3)
-    found = explanations.find_adversarial_weights(
-        read, weights, rng, starts=2, steps=3
-    )
+    found = explanations.find_adversarial_weights(read, weights, rng, starts=2, steps=3)
     gradient = explanations.multiply_gradient_by_input(
         model.encoder.embed, lambda: predict(batch.words)
     )
@@ -1205,9 +1164,7 @@ def diagnosing_a_model_at_work(p):
 def comparing_with_the_reference(p):
     wrong = reference.MISTAKES["the scores are not scaled"]
     return (
-        diagnose.compare_with_reference(
-            scaled_dot_product.attend, device=p.device
-        ),
+        diagnose.compare_with_reference(scaled_dot_product.attend, device=p.device),
         diagnose.find_known_mistakes(wrong, device=p.device),
     )
 
@@ -1299,9 +1256,7 @@ def weights_in_intervals(p):
         intervals.find_peak_times(weights, 0.1),
         intervals.mark_intervals(times, S, 0.1),
         intervals.measure_mass_inside(weights, times, 0.1),
-        intervals.share_peaks_inside(
-            intervals.find_peak_times(weights, 0.1), times
-        ),
+        intervals.share_peaks_inside(intervals.find_peak_times(weights, 0.1), times),
     )
 
 
@@ -1392,9 +1347,7 @@ ON_META = [name for name, (_, reads) in CASES.items() if not reads]
 
 @pytest.mark.parametrize("name", CASES)
 def test_the_device_of_the_inputs_is_kept_where_values_are_read(name):
-    for found, wanted in zip(
-        result(name, STANDIN), result(name, CPU), strict=True
-    ):
+    for found, wanted in zip(result(name, STANDIN), result(name, CPU), strict=True):
         assert list(map(type, found)) == list(map(type, wanted))
         for ours, theirs in zip(found, wanted, strict=True):
             if isinstance(ours, torch.Tensor | float):
@@ -1412,10 +1365,7 @@ def test_the_device_of_the_inputs_is_kept_on_meta(name):
 
 LEFT_OUT = {
     **dict.fromkeys(
-        (
-            f"data.{x}"
-            for x in ("cmudict", "grammar", "libreoffice", "multi30k")
-        ),
+        (f"data.{x}" for x in ("cmudict", "grammar", "libreoffice", "multi30k")),
         "reads files into lists",
     ),
     **dict.fromkeys(
@@ -1648,9 +1598,7 @@ FOUND = "same device|not on the expected device|is on cpu|copy out of meta"
 
 @pytest.mark.parametrize("place", [META, STANDIN], ids=lambda p: p.name)
 @pytest.mark.parametrize("what", BROKEN)
-def test_both_stand_ins_find_what_is_made_on_the_wrong_device(
-    what, place, monkeypatch
-):
+def test_both_stand_ins_find_what_is_made_on_the_wrong_device(what, place, monkeypatch):
     owner, name, used = BROKEN[what]
     monkeypatch.setattr(owner, name, without_device(getattr(owner, name)))
     with pytest.raises((RuntimeError, AssertionError), match=FOUND):

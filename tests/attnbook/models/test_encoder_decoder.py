@@ -13,9 +13,7 @@ from small_models import LENGTHS, B, S, T, V, make_model, make_sources
 
 @pytest.mark.parametrize("recurrent", [nn.GRU, nn.LSTM])
 @pytest.mark.parametrize("directions", [1, 2])
-def test_the_state_carried_over_is_the_one_at_the_true_end(
-    recurrent, directions
-):
+def test_the_state_carried_over_is_the_one_at_the_true_end(recurrent, directions):
     encoder = make_model(recurrent, directions=directions).encoder
     memory = encoder(make_sources(), LENGTHS)
     for row, length in enumerate(LENGTHS):
@@ -38,9 +36,7 @@ def test_single_steps_equal_teacher_forcing(recurrent, attention):
     memory = model.encoder(make_sources(), LENGTHS)
     state = model.decoder.start(memory)
     for t in range(T):
-        logits, state, weights = model.decoder.step(
-            previous[:, t], state, memory
-        )
+        logits, state, weights = model.decoder.step(previous[:, t], state, memory)
         torch.testing.assert_close(logits, whole.logits[:, t])
         if attention:
             torch.testing.assert_close(weights, whole.weights[:, t])
@@ -55,9 +51,7 @@ def test_later_symbols_do_not_change_earlier_outputs(attention):
     previous = torch.randint(1, V, (B, T))
     other = previous.clone()
     other[:, 3] = (other[:, 3] + 1) % V
-    ours, theirs = (
-        model(make_sources(), LENGTHS, x).logits for x in (previous, other)
-    )
+    ours, theirs = (model(make_sources(), LENGTHS, x).logits for x in (previous, other))
     torch.testing.assert_close(ours[:, :3], theirs[:, :3])
     assert not torch.allclose(ours[:, 3], theirs[:, 3])
 
@@ -67,9 +61,7 @@ def test_more_padding_changes_nothing(attention):
     model = make_model(attention=attention)
     previous = torch.randint(1, V, (2, T))
     some = make_sources()[1:]
-    short, long = (
-        model(some[:, :n], LENGTHS[1:], previous).logits for n in (2, S)
-    )
+    short, long = (model(some[:, :n], LENGTHS[1:], previous).logits for n in (2, S))
     torch.testing.assert_close(short, long)
 
 
@@ -126,9 +118,7 @@ def test_lengths_that_cannot_be_are_refused(lengths, message):
 @pytest.mark.refusal
 def test_a_source_beyond_the_limit_is_refused():
     long = torch.full((1, 9), 4)
-    with pytest.raises(
-        ValueError, match="9 symbols but the model's limit is 7"
-    ):
+    with pytest.raises(ValueError, match="9 symbols but the model's limit is 7"):
         make_model().encoder(long, torch.tensor([9]))
 
 

@@ -60,8 +60,7 @@ class Case:
 
 
 CASES = [Case("layer norm", size=size) for size in SIZES] + [
-    Case(*case)
-    for case in product(PARTS[1:], (PostNorm, PreNorm), MASKS, SIZES)
+    Case(*case) for case in product(PARTS[1:], (PostNorm, PreNorm), MASKS, SIZES)
 ]
 
 
@@ -93,9 +92,7 @@ def theirs(case):
         module = nn.TransformerDecoderLayer(C, H, HIDDEN, **more)
     last = nn.LayerNorm(C) if first else None
     if case.part == "encoder":
-        module = nn.TransformerEncoder(
-            module, BLOCKS, last, enable_nested_tensor=False
-        )
+        module = nn.TransformerEncoder(module, BLOCKS, last, enable_nested_tensor=False)
     if case.part == "decoder":
         module = nn.TransformerDecoder(module, BLOCKS, last)
     with torch.no_grad():
@@ -186,9 +183,7 @@ def allowed(case, module, inputs, upstream, dtype):
     def function(*given):
         some, weights = given[: len(inputs)], given[len(inputs) :]
         held = dict(zip(names, weights, strict=True))
-        return call_ours(
-            case, lambda *x: functional_call(module, held, x), some
-        )
+        return call_ours(case, lambda *x: functional_call(module, held, x), some)
 
     every = [*inputs, *module.parameters()]
     found = error_budget(function, every, upstream, dtype)
@@ -406,9 +401,7 @@ def main():
     table = {}
     for case, dtype in make_progress_bar(ALL):
         at = case.part, str(dtype)[6:]
-        share = max(
-            (share, name) for name, share in shares(case, dtype).items()
-        )
+        share = max((share, name) for name, share in shares(case, dtype).items())
         table[at] = max(table.get(at, (0.0,)), (*share, str(case)))
     wrong = {
         case.part: max(shares(case, torch.float64, change_epsilon).values())

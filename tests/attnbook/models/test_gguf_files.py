@@ -116,9 +116,7 @@ def test_a_file_cut_short_is_refused(read, tmp_path):
     wanted = write(path)
     path.write_bytes(path.read_bytes()[:5000])
     found = hashlib.sha256(path.read_bytes()).hexdigest()
-    with pytest.raises(
-        ValueError, match=f"5,000 bytes .*{found}, not {wanted}"
-    ):
+    with pytest.raises(ValueError, match=f"5,000 bytes .*{found}, not {wanted}"):
         read(path, wanted)
 
 

@@ -38,17 +38,13 @@ def test_it_predicts_what_followed_the_same_token():
 
 def test_five_tokens_by_hand():
     logits = MODEL(torch.tensor([[0, 1, 2, 3, 1]]))[0]
-    assert logits[-1].tolist() == pytest.approx(
-        [0, 0, 1, 0] + [0] * 9, abs=1e-6
-    )
+    assert logits[-1].tolist() == pytest.approx([0, 0, 1, 0] + [0] * 9, abs=1e-6)
 
 
 def test_the_scores_name_the_heads():
     first, second = weights_of(IDS)
     assert score_previous_token(first).tolist() == pytest.approx([1, 1])
-    assert score_induction(second, IDS[0]).tolist() == pytest.approx(
-        [1, 0], abs=1e-6
-    )
+    assert score_induction(second, IDS[0]).tolist() == pytest.approx([1, 0], abs=1e-6)
     assert score_first_token(second)[1].item() == pytest.approx(1)
 
 

@@ -18,10 +18,7 @@ from attnbook.models.log_mel import (
 
 
 def make_tone(hertz, seconds=0.5):
-    return (
-        0.5
-        * (torch.arange(int(seconds * RATE)) / RATE * hertz * math.tau).sin()
-    )
+    return 0.5 * (torch.arange(int(seconds * RATE)) / RATE * hertz * math.tau).sin()
 
 
 def test_the_mel_scale_is_linear_then_logarithmic():

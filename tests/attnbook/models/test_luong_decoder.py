@@ -38,9 +38,7 @@ def test_single_steps_equal_teacher_forcing(kind, feeding, cell):
     memory = model.encoder(SOURCE, LENGTHS)
     state = model.decoder.start(memory)
     for t in range(PREVIOUS.shape[1]):
-        logits, state, weights = model.decoder.step(
-            PREVIOUS[:, t], state, memory
-        )
+        logits, state, weights = model.decoder.step(PREVIOUS[:, t], state, memory)
         torch.testing.assert_close(logits, whole.logits[:, t])
         torch.testing.assert_close(weights, whole.weights[:, t])
 

@@ -78,9 +78,7 @@ def test_the_cache_changes_no_number(cuts):
     for part in x.split(cuts, dim=1):
         output, cache = block(part, cache)
         parts.append(output)
-    torch.testing.assert_close(
-        torch.cat(parts, dim=1), whole, atol=1e-5, rtol=1e-4
-    )
+    torch.testing.assert_close(torch.cat(parts, dim=1), whole, atol=1e-5, rtol=1e-4)
     for one, other in zip(cache, kept, strict=True):
         torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-4)
 

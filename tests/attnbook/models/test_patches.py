@@ -27,9 +27,7 @@ def test_patches_are_those_of_pytorch(size):
 
 @pytest.mark.parametrize("size", [1, 2])
 def test_joining_inverts_cutting(size):
-    assert torch.equal(
-        join_patches(cut_patches(IMAGES, size), 4, 6, size), IMAGES
-    )
+    assert torch.equal(join_patches(cut_patches(IMAGES, size), 4, 6, size), IMAGES)
 
 
 def test_pixels_of_eight_bits_stay_what_they_are():
@@ -38,9 +36,7 @@ def test_pixels_of_eight_bits_stay_what_they_are():
 
 def test_a_gradient_reaches_each_pixel_at_its_place():
     images = IMAGES.clone().requires_grad_()
-    upstream = torch.randn(
-        (2, 6, 12), generator=torch.Generator().manual_seed(0)
-    )
+    upstream = torch.randn((2, 6, 12), generator=torch.Generator().manual_seed(0))
     cut_patches(images, 2).backward(upstream)
     assert torch.equal(images.grad, join_patches(upstream, 4, 6, 2))
 
@@ -56,9 +52,7 @@ def test_images_that_do_not_divide_are_refused_with_both_values(size):
 @pytest.mark.refusal
 def test_patches_of_other_images_are_refused():
     patches = cut_patches(IMAGES, 2)
-    with pytest.raises(
-        ValueError, match=r"4 by 8 pixels have 8 patches .* not 6"
-    ):
+    with pytest.raises(ValueError, match=r"4 by 8 pixels have 8 patches .* not 6"):
         join_patches(patches, 4, 8, 2)
     with pytest.raises(ValueError, match="a multiple of 4 values, not 11"):
         join_patches(patches[..., 1:], 4, 6, 2)

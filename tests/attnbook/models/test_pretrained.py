@@ -83,9 +83,7 @@ def test_a_stored_model_comes_back(folder):
 
 
 def test_half_precision_is_read_as_single(folder):
-    half = {
-        name: x.bfloat16() for name, x in rename(build_decoder(CONFIG)).items()
-    }
+    half = {name: x.bfloat16() for name, x in rename(build_decoder(CONFIG)).items()}
     save_file(half, folder / "model.safetensors")
     weights = read_llama_folder(folder, get_sha256(folder)).weights
     assert {x.dtype for x in weights.values()} == {torch.float32}

@@ -73,10 +73,7 @@ def test_only_windows_forget_what_is_far_away(method):
 @pytest.mark.parametrize("sizes", [(64, 4, 128), (32, 2, 96), (48, 3, 128)])
 def test_all_methods_have_equally_many_parameters(sizes):
     width, heads, hidden = sizes
-    counts = [
-        count_parameters(MixerModel(V, x, width, heads, hidden))
-        for x in METHODS
-    ]
+    counts = [count_parameters(MixerModel(V, x, width, heads, hidden)) for x in METHODS]
     assert max(counts) - min(counts) <= 2 * (2 * width + 1)
 
 
@@ -123,9 +120,7 @@ def test_a_learned_sink_takes_weight_and_has_no_value():
     # The logit 0 adds exp(0) to the denominator of each softmax.
     scores = (query @ key.mT) * (C // H) ** -0.5
     sums = scores.exp().masked_fill(~mixer.mask(T, x.device), 0).sum(-1)
-    torch.testing.assert_close(
-        mixer.weights(query, key).sum(-1), sums / (1 + sums)
-    )
+    torch.testing.assert_close(mixer.weights(query, key).sum(-1), sums / (1 + sums))
     torch.testing.assert_close(
         mixer.mix(query, key, value, x), plain * (sums / (1 + sums))[..., None]
     )

@@ -22,9 +22,7 @@ IMAGES = torch.randn(2, 1, 6, 8, generator=RNG)
 def build(pooling):
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        return PooledClassifier(
-            ConvolutionalFeatures((1, 3), (2,)), pooling, classes=4
-        )
+        return PooledClassifier(ConvolutionalFeatures((1, 3), (2,)), pooling, classes=4)
 
 
 def test_attention_pooling_is_the_formula():
@@ -89,9 +87,7 @@ def test_a_class_map_is_the_share_of_the_positive_contributions():
 
 def test_mass_in_boxes_counts_parts_of_cells():
     weights = torch.tensor([[[0.4, 0.1], [0.2, 0.3]]]).repeat(4, 1, 1)
-    boxes = torch.tensor(
-        [[0, 0, 8, 8], [0, 0, 4, 4], [2, 0, 4, 8], [3, 3, 5, 5]]
-    )
+    boxes = torch.tensor([[0, 0, 8, 8], [0, 0, 4, 4], [2, 0, 4, 8], [3, 3, 5, 5]])
     found = measure_mass_in_boxes(weights, boxes, 8)
     torch.testing.assert_close(found, torch.tensor([1, 0.4, 0.25, 1 / 16]))
 
@@ -105,9 +101,5 @@ def test_equal_weights_have_the_boxs_share_of_the_area():
 
 @pytest.mark.refusal
 def test_a_box_outside_the_image_is_refused():
-    with pytest.raises(
-        ValueError, match="between 0 and 8, not between 2 and 9"
-    ):
-        measure_mass_in_boxes(
-            torch.ones(1, 2, 2), torch.tensor([[2, 3, 4, 9]]), 8
-        )
+    with pytest.raises(ValueError, match="between 0 and 8, not between 2 and 9"):
+        measure_mass_in_boxes(torch.ones(1, 2, 2), torch.tensor([[2, 3, 4, 9]]), 8)

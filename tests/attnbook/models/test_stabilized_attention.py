@@ -44,9 +44,7 @@ def test_qk_norm_removes_the_scale_of_queries_and_keys():
         for part in (attention.query, attention.key):
             part.weight.mul_(1000)
             part.bias.mul_(1000)
-    torch.testing.assert_close(
-        scores_of(attention, x), before, atol=1e-3, rtol=1e-3
-    )
+    torch.testing.assert_close(scores_of(attention, x), before, atol=1e-3, rtol=1e-3)
 
 
 def test_no_score_passes_the_cap():
@@ -55,9 +53,7 @@ def test_no_score_passes_the_cap():
     assert scores_of(attention, x).abs().max() <= 2
 
 
-@pytest.mark.parametrize(
-    "build", [QKNormAttention, partial(SoftCapAttention, cap=2.0)]
-)
+@pytest.mark.parametrize("build", [QKNormAttention, partial(SoftCapAttention, cap=2.0)])
 def test_masked_out_positions_have_no_effect(build):
     attention, x = build(C, H), torch.randn(B, T, C)
     mask = causal(T, T)

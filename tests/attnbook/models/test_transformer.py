@@ -114,9 +114,7 @@ def test_the_stack_is_pytorchs(residual):
         C, H, HIDDEN, 0.0, batch_first=True, norm_first=residual is PreNorm
     )
     norm = nn.LayerNorm(C) if residual is PreNorm else None
-    theirs = nn.TransformerEncoder(
-        layer, 3, norm, enable_nested_tensor=False
-    ).double()
+    theirs = nn.TransformerEncoder(layer, 3, norm, enable_nested_tensor=False).double()
     size = Size(C, H, HIDDEN, 3, residual=residual)
     ours = size.stack(EncoderBlock).double()
     for mine, layer in zip(ours, theirs.layers, strict=True):
@@ -155,13 +153,9 @@ def test_the_transformer_is_causal_and_ignores_padding(residual):
     torch.testing.assert_close(padded.logits, message.logits)
     other = SOURCE.clone()
     other[1, 3:] = 11
-    torch.testing.assert_close(
-        model(other, LENGTHS, PREVIOUS).logits, message.logits
-    )
+    torch.testing.assert_close(model(other, LENGTHS, PREVIOUS).logits, message.logits)
     assert message.weights[1, :, 3:].abs().max() == 0
-    torch.testing.assert_close(
-        message.weights.sum(-1), torch.ones(2, 4).double()
-    )
+    torch.testing.assert_close(message.weights.sum(-1), torch.ones(2, 4).double())
 
 
 def test_single_steps_equal_teacher_forcing():
@@ -170,9 +164,7 @@ def test_single_steps_equal_teacher_forcing():
     whole = model.decoder(PREVIOUS, memory)
     state = model.decoder.start(memory)
     for t in range(4):
-        logits, state, weights = model.decoder.step(
-            PREVIOUS[:, t], state, memory
-        )
+        logits, state, weights = model.decoder.step(PREVIOUS[:, t], state, memory)
         torch.testing.assert_close(logits, whole.logits[:, t])
         torch.testing.assert_close(weights, whole.weights[:, t])
 
@@ -229,7 +221,5 @@ def test_bad_sampling_is_refused():
 @pytest.mark.refusal
 def test_an_encoder_block_takes_no_decoder_layer():
     theirs = nn.TransformerDecoderLayer(C, H, HIDDEN, batch_first=True)
-    with pytest.raises(
-        ValueError, match="only one of them has cross-attention"
-    ):
+    with pytest.raises(ValueError, match="only one of them has cross-attention"):
         copy_block(EncoderBlock(C, H, HIDDEN), theirs)

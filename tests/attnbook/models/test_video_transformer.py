@@ -16,9 +16,7 @@ from attnbook.models.video_transformer import (
 )
 
 B, T, SIZE, C, K = 2, 5, 8, 6, 3
-FRAMES = torch.rand(
-    B, T, SIZE, SIZE, generator=torch.Generator().manual_seed(0)
-)
+FRAMES = torch.rand(B, T, SIZE, SIZE, generator=torch.Generator().manual_seed(0))
 
 
 def build(pooling):

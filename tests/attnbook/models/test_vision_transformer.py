@@ -55,9 +55,7 @@ def test_a_gradient_reaches_every_parameter():
 
 @pytest.mark.refusal
 def test_patches_that_do_not_fit_are_refused():
-    with pytest.raises(
-        ValueError, match=r"6 by 6 pixels do not divide .* 4 by"
-    ):
+    with pytest.raises(ValueError, match=r"6 by 6 pixels do not divide .* 4 by"):
         VisionTransformer(size=6, patch=4)
 
 

@@ -63,9 +63,7 @@ def test_greedy_transcription_takes_the_most_likely_token():
     ):
         wanted = [*start]
         for _ in range(4):
-            logits, _ = model.decoder(
-                torch.tensor([wanted]), memory[row : row + 1]
-            )
+            logits, _ = model.decoder(torch.tensor([wanted]), memory[row : row + 1])
             wanted.append(int(logits[0, -1, : end + 1].argmax()))
             if wanted[-1] == end:
                 break
@@ -81,8 +79,7 @@ def test_each_transcription_ends_at_its_own_end():
     end = max(first)
     found = transcribe_greedily(model.decoder, memory, [0], end, 3)
     alone = [
-        transcribe_greedily(model.decoder, one[None], [0], end, 3)[0]
-        for one in memory
+        transcribe_greedily(model.decoder, one[None], [0], end, 3)[0] for one in memory
     ]
     assert found == alone
     assert end not in [token for ids in found for token in ids]

@@ -28,9 +28,7 @@ def test_a_factor_of_one_changes_nothing():
 
 def test_interpolation_squeezes_positions():
     longer = rotary_angles(torch.arange(0, 64, 4), interpolate_positions(D, 4))
-    torch.testing.assert_close(
-        longer, rotary_angles(torch.arange(16), frequencies(D))
-    )
+    torch.testing.assert_close(longer, rotary_angles(torch.arange(16), frequencies(D)))
 
 
 def test_ntk_keeps_the_fastest_and_divides_the_slowest():

@@ -46,16 +46,12 @@ def test_sinusoidal_encodings_are_the_papers_formula():
         for i in range(C // 2):
             angle = p / 10000 ** (2 * i / C)
             assert table[p, 2 * i] == pytest.approx(math.sin(angle), abs=1e-6)
-            assert table[p, 2 * i + 1] == pytest.approx(
-                math.cos(angle), abs=1e-6
-            )
+            assert table[p, 2 * i + 1] == pytest.approx(math.cos(angle), abs=1e-6)
 
 
 def test_sinusoidal_encodings_exist_at_any_real_position():
     table = sinusoidal(T, C)
-    torch.testing.assert_close(
-        SinusoidalEncoding(C)(torch.arange(2, T)), table[2:]
-    )
+    torch.testing.assert_close(SinusoidalEncoding(C)(torch.arange(2, T)), table[2:])
     half = sinusoidal_at(torch.tensor([0.5]), C)[0]
     assert half[0] == pytest.approx(math.sin(0.5))
 
@@ -127,9 +123,7 @@ def test_t5s_buckets_are_those_of_its_code():
     assert both.tolist() == [0, 1, 7, 8, 15, 15, 15]
     after = t5_bucket(torch.tensor([1, 7, 8, 11, 12, 999]))
     assert after.tolist() == [17, 23, 24, 24, 25, 31]
-    one = t5_bucket(
-        torch.tensor([5, 0, -15, -16, -18, -19, -128]), bidirectional=False
-    )
+    one = t5_bucket(torch.tensor([5, 0, -15, -16, -18, -19, -128]), bidirectional=False)
     assert one.tolist() == [0, 0, 15, 16, 16, 17, 31]
 
 
@@ -168,9 +162,7 @@ def test_rotary_scores_depend_on_the_distance_alone(turning):
     scores = turning(query, t) @ turning(key, s).mT
     moved = turning(query, t + 1000) @ turning(key, s + 1000).mT
     torch.testing.assert_close(scores, moved)
-    assert not torch.allclose(
-        scores, turning(query, t + 1) @ turning(key, s).mT
-    )
+    assert not torch.allclose(scores, turning(query, t + 1) @ turning(key, s).mT)
 
 
 def test_a_rotation_is_the_papers_matrix():
@@ -203,9 +195,7 @@ def test_each_sequence_of_a_batch_can_have_its_own_positions():
     positions = torch.stack([torch.arange(T), torch.arange(T) + 3])
     together = rotate(x, positions[:, None])
     for b in range(B):
-        torch.testing.assert_close(
-            together[b], rotate(x[b : b + 1], positions[b])[0]
-        )
+        torch.testing.assert_close(together[b], rotate(x[b : b + 1], positions[b])[0])
 
 
 def test_half_precision_distinguishes_large_positions():
@@ -219,13 +209,9 @@ def test_half_precision_distinguishes_large_positions():
 
 def test_rotations_are_not_cumulative_and_keep_lengths():
     x = drawn(B, H, T, D)
-    still = apply_rotary(
-        x, rotary_angles(torch.zeros(T), frequencies(D)).double()
-    )
+    still = apply_rotary(x, rotary_angles(torch.zeros(T), frequencies(D)).double())
     torch.testing.assert_close(still, x)
-    torch.testing.assert_close(
-        rotate(x, torch.arange(T)).norm(dim=-1), x.norm(dim=-1)
-    )
+    torch.testing.assert_close(rotate(x, torch.arange(T)).norm(dim=-1), x.norm(dim=-1))
 
 
 def test_a_position_bias_works_with_the_reference():
@@ -241,9 +227,7 @@ def test_partial_rope_rotates_the_first_columns_as_a_narrower_head():
     ours = rotate_partly(x, positions, 4)
     torch.testing.assert_close(ours[..., :4], rotate(x[..., :4], positions))
     assert torch.equal(ours[..., 4:], x[..., 4:])
-    torch.testing.assert_close(
-        rotate_partly(x, positions, D), rotate(x, positions)
-    )
+    torch.testing.assert_close(rotate_partly(x, positions, D), rotate(x, positions))
 
 
 def test_partial_rope_depends_on_distance_only():

@@ -79,9 +79,7 @@ def test_at_the_crossover_attention_is_half_of_the_products(block):
 def test_the_usual_block_crosses_at_six_widths():
     """Four square projections, and two matrices to four times the width."""
     C = 768
-    assert (
-        find_crossover_length(Block(C, 12, 12, 64, 4 * C, False, 12)) == 6 * C
-    )
+    assert find_crossover_length(Block(C, 12, 12, 64, 4 * C, False, 12)) == 6 * C
 
 
 def test_decoding_reads_the_weights_once_for_the_whole_batch():
@@ -125,6 +123,4 @@ def test_invalid_block_sizes_are_refused(given, message):
 
 
 def test_a_part_is_a_count():
-    assert all(
-        type(x) is Count for x in count_block_parts(SMALL, 1, 2, 3).values()
-    )
+    assert all(type(x) is Count for x in count_block_parts(SMALL, 1, 2, 3).values())

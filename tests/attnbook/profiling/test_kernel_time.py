@@ -29,9 +29,7 @@ def test_tiles_that_contain_a_pair_are_computed(T, S, rows, columns):
     for own_keys in False, True:
         seen = mask.mT if own_keys else mask
         tiles = [
-            tile.any()
-            for row in seen.split(rows)
-            for tile in row.split(columns, dim=1)
+            tile.any() for row in seen.split(rows) for tile in row.split(columns, dim=1)
         ]
         found = count_tile_pairs(sizes, rows, columns, True, own_keys)
         assert found == sum(tiles)

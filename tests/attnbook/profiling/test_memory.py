@@ -73,9 +73,7 @@ def test_bytes_saved_for_the_backward_pass_equal_autograds(sizes):
 
 @pytest.mark.parametrize("rows", [1, 16, 37, 64, 1000])
 @each
-def test_query_chunks_use_the_counted_memory_and_equal_the_reference(
-    sizes, rows
-):
+def test_query_chunks_use_the_counted_memory_and_equal_the_reference(sizes, rows):
     given = inputs(sizes)[:3]
     with torch.no_grad():
         found = measure_peak_bytes(lambda: attend_in_query_chunks(*given, rows))
@@ -91,9 +89,7 @@ def test_query_chunks_use_the_counted_memory_and_equal_the_reference(
 @each
 def test_query_chunks_save_no_memory_in_training(sizes):
     leaves = [x.requires_grad_() for x in inputs(sizes)[:3]]
-    found = count_saved_bytes(
-        lambda: attend_in_query_chunks(*leaves, 16), leaves
-    )
+    found = count_saved_bytes(lambda: attend_in_query_chunks(*leaves, 16), leaves)
     assert found == count_saved_for_backward(sizes)
 
 

@@ -123,9 +123,7 @@ def test_the_fused_operations_are_those_that_pytorch_counts():
     with counter:
         flash(query, key, value)
     counted = count_fused(sizes).flops
-    softmax = (
-        count_steps(sizes)["softmax"].flops + count_steps(sizes)["scale"].flops
-    )
+    softmax = count_steps(sizes)["softmax"].flops + count_steps(sizes)["scale"].flops
     assert counter.get_total_flops() == counted - softmax
     ahead = counter.get_total_flops()
     name = torch.ops.aten._scaled_dot_product_flash_attention_backward
@@ -164,10 +162,7 @@ def test_a_causal_kernel_does_about_half():
     share = count_fused(sizes, causal=True).flops / count_fused(sizes).flops
     assert 0.5 < share < 0.501
     assert count_fused(sizes, causal=True).bytes == count_fused(sizes).bytes
-    share = (
-        count_fused_backward(sizes, True).flops
-        / count_fused_backward(sizes).flops
-    )
+    share = count_fused_backward(sizes, True).flops / count_fused_backward(sizes).flops
     assert 0.5 < share < 0.501
 
 

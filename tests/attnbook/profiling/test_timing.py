@@ -10,9 +10,7 @@ from attnbook.profiling.timing import measure_seconds, time_calls
 
 
 def test_a_call_is_timed_in_seconds():
-    assert measure_seconds(lambda: time.sleep(0.02)) == pytest.approx(
-        0.02, rel=0.5
-    )
+    assert measure_seconds(lambda: time.sleep(0.02)) == pytest.approx(0.02, rel=0.5)
 
 
 def test_the_first_call_is_not_timed():

@@ -9,9 +9,7 @@ from attnbook.records import list_records
 def test_the_command_says_how_to_repeat_a_run(capsys):
     assert command.main(["scores_cost"]) == 0
     message = capsys.readouterr().out
-    assert (
-        "scores_cost: `python -m workshop.experiments scores_cost`" in message
-    )
+    assert "scores_cost: `python -m workshop.experiments scores_cost`" in message
     assert "clone the book's repository" in message
     assert "make evidence NAME=scores_cost" in message
 

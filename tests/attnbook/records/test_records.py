@@ -155,9 +155,7 @@ def test_links_are_moved_before_they_are_scored():
 
 
 def test_a_record_is_written_and_read_back(tmp_path):
-    made = make_record(
-        "a_run", [0], {"bleu": 12.3456789}, wall_s=1.0, cpu_s=0.5
-    )
+    made = make_record("a_run", [0], {"bleu": 12.3456789}, wall_s=1.0, cpu_s=0.5)
     write_record(made, tmp_path)
     back = read_record("a_run", tmp_path)
     assert back["results"] == {"bleu": 12.3457}

@@ -53,9 +53,7 @@ def test_the_penalty_is_finite_where_all_weight_is_forbidden():
 
 def test_the_adversary_wants_equal_outputs_and_other_weights():
     def loss(output, weights):
-        return float(
-            compute_adversary_loss(output, HALF, weights, HALF, strength=0.1)
-        )
+        return float(compute_adversary_loss(output, HALF, weights, HALF, strength=0.1))
 
     assert loss(HALF, HALF) == pytest.approx(0)
     assert loss(FIRST, HALF) == pytest.approx(0.5)

@@ -82,9 +82,7 @@ def test_a_rate_that_warms_up_begins_at_zero():
 
 
 def test_all_score_variants_start_from_the_same_weights():
-    states = [
-        stability.build_model(x, 0).state_dict() for x in stability.VARIANTS
-    ]
+    states = [stability.build_model(x, 0).state_dict() for x in stability.VARIANTS]
     for name, weight in states[0].items():
         assert all(torch.equal(weight, other[name]) for other in states)
 
@@ -97,9 +95,7 @@ def test_the_largest_score_and_entropy_are_of_unmasked_keys():
 
 
 def test_there_is_one_gradient_norm_per_block():
-    model = character_model.build_character_model(
-        0, norms.choose_size("post", 3)
-    )
+    model = character_model.build_character_model(0, norms.choose_size("post", 3))
     read, _ = cut_windows("valid", torch.tensor([0]), 8)
     model(read).square().mean().backward()
     assert len(norms.measure_gradient_norms(model)) == 3
@@ -112,9 +108,7 @@ def test_the_shipped_model_has_the_recorded_loss():
     loss = compute_held_out_loss(model, "test", record["window"])
     assert loss == pytest.approx(record["results"]["test_loss"], abs=1e-3)
     assert loss < 0.6 * record["results"]["guesses"]["frequency"]
-    size = (
-        (WEIGHTS / f"{character_model.RECORD_NAME}.safetensors").stat().st_size
-    )
+    size = (WEIGHTS / f"{character_model.RECORD_NAME}.safetensors").stat().st_size
     assert size < 400_000
 
 
@@ -152,9 +146,7 @@ def test_scores_grow_at_the_high_rate_only_without_stabilization():
         if row["rate"] == 0.1:
             last = max(row["largest"][-1])
             assert (last > 1000) == (row["variant"] == "plain")
-            assert (min(row["entropy"][-1]) < 0.1) == (
-                row["variant"] == "plain"
-            )
+            assert (min(row["entropy"][-1]) < 0.1) == (row["variant"] == "plain")
 
 
 def test_only_the_deep_post_norm_model_fails_to_train():

@@ -25,9 +25,7 @@ def slow_distance(a, b):
 
 
 def test_edit_distance_is_its_definition():
-    words = [
-        "".join(w) for n in range(4) for w in itertools.product("ab", repeat=n)
-    ]
+    words = ["".join(w) for n in range(4) for w in itertools.product("ab", repeat=n)]
     for a, b in itertools.product(words, words):
         assert edit_distance(a, b) == slow_distance(a, b), (a, b)
     assert edit_distance("kitten", "sitting") == 3

@@ -21,22 +21,16 @@ def model(request):
 def probability(model, source, ids, ended=True):
     message = [*ids, END] if ended else list(ids)
     previous = torch.tensor([[START, *message[:-1]]])
-    logits = model(source[None], torch.tensor([len(source)]), previous).logits[
-        0
-    ]
+    logits = model(source[None], torch.tensor([len(source)]), previous).logits[0]
     return float(
-        logits.log_softmax(-1)[
-            torch.arange(len(message)), torch.tensor(message)
-        ].sum()
+        logits.log_softmax(-1)[torch.arange(len(message)), torch.tensor(message)].sum()
     )
 
 
 def test_greedy_search_takes_the_likeliest_symbols_and_returns_their_score(
     model,
 ):
-    for row, found in enumerate(
-        greedy_search(model, make_sources(), LENGTHS, limit=6)
-    ):
+    for row, found in enumerate(greedy_search(model, make_sources(), LENGTHS, limit=6)):
         source = make_sources()[row, : LENGTHS[row]]
         ended = len(found.ids) < 6
         score = probability(model, source, found.ids, ended)
@@ -48,12 +42,8 @@ def test_greedy_search_takes_the_likeliest_symbols_and_returns_their_score(
 
 
 def test_beam_search_of_width_one_equals_greedy_search(model):
-    for row, found in enumerate(
-        greedy_search(model, make_sources(), LENGTHS, limit=6)
-    ):
-        (only,) = beam_search(
-            model, make_sources()[row, : LENGTHS[row]], 1, limit=6
-        )
+    for row, found in enumerate(greedy_search(model, make_sources(), LENGTHS, limit=6)):
+        (only,) = beam_search(model, make_sources()[row, : LENGTHS[row]], 1, limit=6)
         assert only.ids == found.ids
         assert only.score == pytest.approx(found.score, abs=1e-4)
 
@@ -64,9 +54,7 @@ def test_a_wide_beam_finds_the_most_probable_sequence(model):
         (
             (probability(model, source, ids, ended=True), ids)
             for n in range(limit)
-            for ids in itertools.product(
-                [i for i in range(V) if i != END], repeat=n
-            )
+            for ids in itertools.product([i for i in range(V) if i != END], repeat=n)
         ),
     )
     found = beam_search(model, source, width=V**limit, limit=limit)

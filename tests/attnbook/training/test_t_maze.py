@@ -65,9 +65,7 @@ def test_the_loss_is_its_formula_and_ignores_what_follows_the_end():
     agent, maze = RecurrentAgent(7, 3), make_maze()
     episodes = play(agent, maze, torch.Generator().manual_seed(0))
     running = torch.arange(episodes.running.shape[1]) < 4
-    cut = Episodes(*(x[:2] for x in episodes))._replace(
-        running=running.expand(2, -1)
-    )
+    cut = Episodes(*(x[:2] for x in episodes))._replace(running=running.expand(2, -1))
     returns = compute_returns(cut.rewards, DISCOUNT)
     logits, values, _ = agent(cut.observations)
     wanted = torch.zeros(())

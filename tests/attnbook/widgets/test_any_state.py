@@ -101,9 +101,7 @@ def test_a_spoiled_state_is_drawn_or_reported(shown, stem):
     states = dict(ways(STATES[stem]))
     assert len(states) > 7
     page = shown(STATES[stem], stem)
-    mounts = {
-        k: render_mount(stem, s, "<p>fallback</p>") for k, s in states.items()
-    }
+    mounts = {k: render_mount(stem, s, "<p>fallback</p>") for k, s in states.items()}
     message = page.evaluate(SPOIL, [MOUNT.read_text("utf8"), mounts])
     assert message == {}
     assert page.wrong == []

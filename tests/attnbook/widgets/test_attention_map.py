@@ -135,8 +135,7 @@ def test_entropy_and_largest_weight_equal_the_librarys_on_random_rows(module):
 def test_the_description_names_the_largest_weight(module):
     made = AttentionMap([CROSS]).examples[0]
     assert module.call("describeRow", made, 0, 0, 1) == (
-        "Layer 1, head 1: “suis” attends most to “am” (0.70), "
-        "spread as over 1.8 words"
+        "Layer 1, head 1: “suis” attends most to “am” (0.70), spread as over 1.8 words"
     )
 
 
@@ -199,13 +198,9 @@ def test_layer_head_and_example_are_chosen_by_select(shown):
     page = shown(state(), "attention_map")
     page.select_option("[id$=-layer]", "1")
     page.select_option("[id$=-head]", "1")
-    assert read_status(page).startswith(
-        "Layer 2, head 2: “the” attends most to “sat”"
-    )
+    assert read_status(page).startswith("Layer 2, head 2: “the” attends most to “sat”")
     page.select_option("[id$=-example]", "1")
-    assert read_status(page).startswith(
-        "Layer 1, head 1: “je” attends most to “i”"
-    )
+    assert read_status(page).startswith("Layer 1, head 1: “je” attends most to “i”")
     assert page.locator(".am-key li").count() == 3
 
 

@@ -104,18 +104,12 @@ def script():
 def test_the_page_computes_what_the_library_does(script):
     for state in states():
         widget = CostCalculator(**state)
-        found = script.call(
-            "computeCosts", script.call("cleanState", widget.state())
-        )
+        found = script.call("computeCosts", script.call("cleanState", widget.state()))
         wanted = widget.numbers()
         for name, value in wanted.items():
             assert found[name] == pytest.approx(value, rel=1e-6), name
-        assert found["ridge"] == pytest.approx(
-            widget.machine().ridge_point, rel=1e-6
-        )
-        assert script.call("formatRows", found) == [
-            [*row] for row in widget.rows()
-        ]
+        assert found["ridge"] == pytest.approx(widget.machine().ridge_point, rel=1e-6)
+        assert script.call("formatRows", found) == [[*row] for row in widget.rows()]
 
 
 @pytest.mark.javascript
@@ -125,9 +119,7 @@ def test_the_formula_alone_is_the_librarys(script, phase):
     for name, model in MODELS.items():
         block = describe_model(name, model)
         for B, n, itemsize in ((1, 1, 4), (3, 4096, 2), (64, 131072, 2)):
-            found = script.call(
-                "calculate", block, machine, phase, B, n, itemsize
-            )
+            found = script.call("calculate", block, machine, phase, B, n, itemsize)
             device = DEVICES["T4"].machine(4)
             wanted = calculate(model.block, device, phase, B, n, itemsize)
             assert found == pytest.approx(wanted, rel=1e-6)
@@ -185,9 +177,7 @@ def test_invalid_states_are_replaced_by_valid_ones(script):
 )
 def test_the_result_is_described_in_words(script, given, words):
     state = script.call("cleanState", CostCalculator(**given).state())
-    expected = script.call(
-        "describeCosts", state, script.call("computeCosts", state)
-    )
+    expected = script.call("describeCosts", state, script.call("computeCosts", state))
     assert words in expected, expected
 
 

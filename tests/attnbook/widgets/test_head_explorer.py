@@ -396,9 +396,7 @@ def test_arrow_keys_stay_in_the_grid(script):
         (20, [[0, 5, 10], [5, 5, 0], [10, 5, 10], [15, 5, 0]]),
     ],
 )
-def test_every_fifth_layer_is_named_where_its_number_has_room(
-    script, layers, ticks
-):
+def test_every_fifth_layer_is_named_where_its_number_has_room(script, layers, ticks):
     assert script.call("placeTicks", layers) == ticks
 
 

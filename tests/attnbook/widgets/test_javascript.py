@@ -48,8 +48,7 @@ def draws(count=200, seed=0):
     rng = random.Random(seed)
     for _ in range(count):
         yield tuple(
-            [rng.choice("abcdé") for _ in range(rng.randrange(9))]
-            for _ in range(2)
+            [rng.choice("abcdé") for _ in range(rng.randrange(9))] for _ in range(2)
         )
 
 
@@ -98,9 +97,7 @@ def test_a_module_that_no_page_could_run_is_refused(text):
 
 def test_the_edit_distance_is_the_librarys(player):
     for ours, theirs in draws():
-        assert player.call("editDistance", ours, theirs) == edit_distance(
-            ours, theirs
-        )
+        assert player.call("editDistance", ours, theirs) == edit_distance(ours, theirs)
 
 
 def test_unchanged_words_agree_with_the_edit_distance(player):
@@ -112,9 +109,7 @@ def test_unchanged_words_agree_with_the_edit_distance(player):
         assert all(word in rest for word in left)  # in the reference's order
         # What is not kept is deleted or replaced; a cheapest edit of the rest
         # costs as much as the whole.
-        changed = [
-            w if mark else f"?{w}" for w, mark in zip(ours, marks, strict=True)
-        ]
+        changed = [w if mark else f"?{w}" for w, mark in zip(ours, marks, strict=True)]
         assert edit_distance(changed, theirs) == edit_distance(ours, theirs)
 
 
@@ -179,9 +174,7 @@ def test_a_step_is_described_in_words(player):
     assert player.call("describeStep", EXAMPLE, 1, True) == (
         "output 2 of 2, “suis”, attends most to “am” (0.83)"
     )
-    assert player.call("describeStep", EXAMPLE, 2, True).startswith(
-        "the end, attends"
-    )
+    assert player.call("describeStep", EXAMPLE, 2, True).startswith("the end, attends")
     assert "no weights" in player.call("describeStep", EXAMPLE, 0, False)
     bare = {**EXAMPLE, "weights": []}
     assert "no weights here" in player.call("describeStep", bare, 0, True)
@@ -196,9 +189,7 @@ def test_a_word_from_right_to_left_stays_in_its_quotation_marks(player):
 
 def test_a_row_of_zeros_has_no_largest_weight(player):
     dark = {**EXAMPLE, "weights": [[0, 0]]}
-    assert player.call("describeStep", dark, 0, True).endswith(
-        "no weights here"
-    )
+    assert player.call("describeStep", dark, 0, True).endswith("no weights here")
 
 
 def test_maps_of_1_to_512_words_fit(player):

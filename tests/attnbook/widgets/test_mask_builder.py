@@ -138,9 +138,7 @@ def test_the_pages_masks_and_weights_are_the_librarys(script):
             rows = script.call("buildMask", state, b)
             assert rows == mask[b].tolist(), given
             found = torch.tensor(script.call("computeWeights", state, b))
-            torch.testing.assert_close(
-                found.float(), weights[b], atol=1e-6, rtol=0
-            )
+            torch.testing.assert_close(found.float(), weights[b], atol=1e-6, rtol=0)
             none = script.call("findEmptyRows", rows)
             assert none == (~mask[b].any(-1)).nonzero()[:, 0].tolist()
         seen.update((p["kind"], p["negated"]) for p in given["parts"])
@@ -184,9 +182,7 @@ def test_the_code_for_the_book_and_for_sdpa_computes_this(script):
 def test_the_code_for_pytorchs_module_computes_this(script):
     for given in states(30, seed=2):
         widget = MaskBuilder(**given)
-        query, key, value = (
-            x.transpose(1, 2).flatten(2) for x in tensors(given)
-        )
+        query, key, value = (x.transpose(1, 2).flatten(2) for x in tensors(given))
         module = nn.MultiheadAttention(12, 3, batch_first=True, bias=False)
         code = script.call("formatCode", widget.state())["mha"]
         more = {"module": module, "heads": module.num_heads}
@@ -213,9 +209,7 @@ def test_the_code_for_flex_attention_computes_this(script):
         query, key, value = tensors(given)
         rule = code.partition("\nblocks =")[0]
         space = made_by(rule, query=query)
-        mask = masks.materialize_mask(
-            space["rule"], given["T"], given["S"], batch=2
-        )
+        mask = masks.materialize_mask(space["rule"], given["T"], given["S"], batch=2)
         assert mask.expand_as(widget.mask()).equal(widget.mask())
     made_by(code, query=query, key=key, value=value)  # the last one, whole
     causal = MaskBuilder([{"kind": "causal"}], T=5, S=3)
@@ -249,8 +243,7 @@ def test_the_mask_is_described_in_words(script):
 
     causal = [{"kind": "causal"}]
     assert describe(parts=causal, T=3, S=3) == (
-        "6 of 9 pairs of query and key are not masked out. "
-        "Every query sees a key."
+        "6 of 9 pairs of query and key are not masked out. Every query sees a key."
     )
     assert describe(parts=causal, T=5, S=3).endswith(
         "Queries 0 and 1 see no key: their rows are empty, their weights are 0."

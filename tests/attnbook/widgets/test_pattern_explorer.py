@@ -59,9 +59,7 @@ def states(count=60, seed=0):
 
 def make_mask(T, window, step, sinks, global_tokens, block, random_blocks):
     """Return the mask by hand, query by query and key by key."""
-    chosen = {
-        (2 * i + 1) * T // (2 * global_tokens) for i in range(global_tokens)
-    }
+    chosen = {(2 * i + 1) * T // (2 * global_tokens) for i in range(global_tokens)}
     fine = torch.zeros(T, T, dtype=torch.bool)
     for q in range(T):
         for k in range(q + 1):
@@ -358,9 +356,7 @@ def test_what_a_query_loses_is_described_in_words(script):
     example = {
         "title": "three tokens",
         "tokens": ["<s>", " the", "\n"],
-        "heads": [
-            {"title": "h", "thousandths": [[1000], [600, 400], [500, 300, 200]]}
-        ],
+        "heads": [{"title": "h", "thousandths": [[1000], [600, 400], [500, 300, 200]]}],
     }
     state = PatternExplorer(example, window=2, sinks=0).state()
     assert script.call("describeQuery", state) == (
@@ -383,9 +379,7 @@ def test_darker_cells_have_more_weight_and_none_is_lost(script):
     assert found["lost"][1] == [[2, 0]]
     count = sum(len(x) for kind in found.values() for x in kind)
     assert count == sum(x > 0 for row in rows for x in row)
-    assert script.call("drawCells", [[2, 1], [0, 0]]) == (
-        "M1 2h1v1h-1zM0 0h1v1h-1z"
-    )
+    assert script.call("drawCells", [[2, 1], [0, 0]]) == ("M1 2h1v1h-1zM0 0h1v1h-1z")
 
 
 @pytest.mark.javascript

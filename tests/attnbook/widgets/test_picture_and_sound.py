@@ -201,24 +201,18 @@ def test_steps_are_described_in_words(script):
     items[0]["steps"][0] |= {"thousandths": [1] * 15, "box": [0, 0, 7, 5.5]}
     items[1]["steps"][2]["box"] = [0, 4, 4, 12]
     items[1]["steps"][2]["thousandths"] = [0, 0, 1, 1, 1, 0, 0, 0, 1]
-    assert script.call(
-        "describeStep", {"items": items, "item": 0, "step": 0}
-    ) == (
+    assert script.call("describeStep", {"items": items, "item": 0, "step": 0}) == (
         "The digit is “part 0”, the model's answer “label 0”. Attention gives "
         "0.50 of its weight to the box of the digit; equal weights would give "
         "0.50."
     )
-    assert script.call(
-        "describeStep", {"items": items, "item": 1, "step": 2}
-    ) == (
+    assert script.call("describeStep", {"items": items, "item": 1, "step": 2}) == (
         "Letter 3 of 4: “label 2” of “part 2”. Attention gives 0.75 of its "
         "weight to the time of this word, 0.25 to 0.75 s; equal weights would "
         "give 0.40."
     )
     assert script.call("describeMean", items[0]) == ""
-    assert script.call("describeMean", items[1]).startswith(
-        "Mean over 4 letters: "
-    )
+    assert script.call("describeMean", items[1]).startswith("Mean over 4 letters: ")
     place = script.call("placeBox", items[1], items[1]["steps"][2])
     assert place == pytest.approx([20, 0, 40, 100])
 

@@ -126,9 +126,7 @@ def test_the_page_computes_what_the_library_does(script):
         for name, at in ("query", m), ("key", n):
             whole = script.call("encode", state, state[name], at)
             found = torch.tensor(whole, dtype=torch.float64)
-            torch.testing.assert_close(
-                found, vectors(state, name, [at])[0], **near
-            )
+            torch.testing.assert_close(found, vectors(state, name, [at])[0], **near)
         steps = script.call("computeFrequencies", state["width"], state["base"])
         found = torch.tensor(steps, dtype=torch.float64)
         torch.testing.assert_close(
@@ -166,9 +164,7 @@ def test_the_path_ends_at_the_encoded_vector(script):
         step = state["base"] ** (-2 * state["pair"] / state["width"])
         angle = state["positions"][0] * step
         way = script.call("tracePath", state["method"], state["query"], angle)
-        seen = script.call(
-            "encodePair", state["method"], state["query"], 1, angle
-        )
+        seen = script.call("encodePair", state["method"], state["query"], 1, angle)
         assert way[0] == pytest.approx(state["query"])
         assert way[-1] == pytest.approx(seen, abs=1e-9)
 
@@ -226,8 +222,7 @@ def test_numbers_are_short(script):
     shown = [script.call("formatNumber", x) for x in (-0.004, 1.005, -2.5)]
     assert shown == ["0.00", "1.00", "\N{MINUS SIGN}2.50"]
     long = [
-        script.call("formatWavelength", x)
-        for x in (6.28319, 62.83, 1987.3, 123456)
+        script.call("formatWavelength", x) for x in (6.28319, 62.83, 1987.3, 123456)
     ]
     assert long == ["6.28", "62.8", "1,990", "123,000"]
 

@@ -56,9 +56,7 @@ def test_its_weights_equal_scaled_dot_product_attention():
 
 
 def test_hidden_coordinates_are_standard_normal():
-    drawn = torch.tensor(
-        [draw_hidden_coordinates(row, 1022) for row in range(9)]
-    )
+    drawn = torch.tensor([draw_hidden_coordinates(row, 1022) for row in range(9)])
     assert (drawn.mean(-1).abs() < 0.15).all()
     assert ((drawn.std(-1) - 1).abs() < 0.1).all()
     assert (torch.corrcoef(drawn) - torch.eye(9)).abs().max() < 0.15

@@ -59,9 +59,7 @@ def test_every_unmasked_pair_is_in_one_tile():
         met = torch.zeros(widget.T, widget.S)
         for row, column in widget.list_tiles():
             if column >= 0:
-                met[
-                    row : row + widget.rows, column : column + widget.columns
-                ] += 1
+                met[row : row + widget.rows, column : column + widget.columns] += 1
         seen = widget.scores() > -torch.inf
         assert met.max() <= 1
         assert (met[seen] == 1).all()
@@ -145,9 +143,7 @@ def test_the_pages_numbers_are_the_librarys(script):
             assert math.isclose(one["maximum"], maximum[t], abs_tol=1e-6)
             assert math.isclose(one["total"], total[t], rel_tol=1e-6)
             mean = torch.tensor(script.call("computeAverage", one))
-            torch.testing.assert_close(
-                mean.double(), output[t], rtol=1e-6, atol=1e-6
-            )
+            torch.testing.assert_close(mean.double(), output[t], rtol=1e-6, atol=1e-6)
         assert tuple(script.call("countBytes", state)) == widget.count_bytes()
         assert (
             tuple(script.call("countStandardBytes", state))
@@ -188,8 +184,7 @@ def test_a_step_is_described_in_words(script):
         return script.call("describeStep", TileStepper(**given).state())
 
     assert (
-        describe(step=0)
-        == "Nothing is done yet. 9 tiles are to be walked, row by row."
+        describe(step=0) == "Nothing is done yet. 9 tiles are to be walked, row by row."
     )
     assert "left out" in describe(step=0, causal=True, T=7, S=7)
     first = describe(step=1)

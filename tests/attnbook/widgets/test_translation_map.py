@@ -28,9 +28,7 @@ def example(source="the cat sat", output="le chat dort end", **changes):
         model = transformer(30, 30, Size(12, H, 17, L)).eval()
         ids = torch.randint(4, 30, (1, len(source) + len(output)))
     source_ids, read_status = ids.split([len(source), len(output)], dim=1)
-    found = collect_maps(
-        model, source_ids, torch.tensor([len(source)]), read_status
-    )
+    found = collect_maps(model, source_ids, torch.tensor([len(source)]), read_status)
     weights = {name: x[0] for name, x in found._asdict().items()}
     title = " ".join(source[:5])
     made = {"title": title, "source": source, "output": output}
@@ -47,9 +45,7 @@ def test_weights_are_rounded_to_three_digits():
     for name in ("encoder", "decoder", "cross"):
         stored = torch.tensor(made[name], dtype=torch.float64)
         assert stored.shape == given[name].shape
-        torch.testing.assert_close(
-            stored, given[name].double(), atol=5.01e-4, rtol=0
-        )
+        torch.testing.assert_close(stored, given[name].double(), atol=5.01e-4, rtol=0)
 
 
 def test_the_last_output_word_is_no_decoder_input():
@@ -198,10 +194,7 @@ def test_invalid_input_is_cleaned(module):
     made = module.call("cleanExample", odd)
     assert made["cross"] == [[[[0]]]]
     assert module.call("countLayersAndHeads", made) == [0, 0]
-    assert (
-        module.call("describeLargest", [0, 0], ["a", "b"])
-        == "attends to nothing"
-    )
+    assert module.call("describeLargest", [0, 0], ["a", "b"]) == "attends to nothing"
 
 
 def read_status(page):
@@ -215,9 +208,7 @@ def numbers(page, name):
 @pytest.mark.browser
 def test_steps_are_chosen_by_mouse_and_by_keyboard(shown):
     page = shown(state(), "translation_map")
-    assert read_status(page).startswith(
-        "Step 1 of 4, layer 1, head 1: reads “(begin"
-    )
+    assert read_status(page).startswith("Step 1 of 4, layer 1, head 1: reads “(begin")
     assert numbers(page, "decoder") == ["1.00", "not yet", "not yet", "not yet"]
     page.click("text=Next")
     assert "reads “le”, generates “chat”" in read_status(page)
@@ -256,9 +247,7 @@ def test_a_source_word_shows_its_encoder_weights(shown):
     made = state()
     page = shown(made, "translation_map")
     page.click(".tm-words button:has-text('cat')")
-    assert read_status(page).startswith(
-        "Encoder, layer 1, head 1: “cat” attends most"
-    )
+    assert read_status(page).startswith("Encoder, layer 1, head 1: “cat” attends most")
     page.keyboard.press("ArrowRight")
     assert "“sat” attends" in read_status(page)
     weights = made["examples"][0]["encoder"][0][0][2]
@@ -333,9 +322,7 @@ def test_words_are_text(shown):
     page.click("text=Next")
     assert page.locator(".tm img").count() == 0
     assert page.title() == "page"
-    assert read_status(page).count("\u2068") == read_status(page).count(
-        "\u2069"
-    )
+    assert read_status(page).count("\u2068") == read_status(page).count("\u2069")
     page.click("text=Next")
     page.click("text=Next")
     assert "“\u2068بيت\u2069”, generates “🙂”" in read_status(page)

@@ -96,9 +96,7 @@ def test_a_t4s_ceiling_is_measured_in_the_precision_of_its_rows(monkeypatch):
 
 
 @pytest.mark.parametrize("told", ["FA3", None])
-def test_the_flash_backend_of_pytorch_is_recorded_by_its_name(
-    told, monkeypatch
-):
+def test_the_flash_backend_of_pytorch_is_recorded_by_its_name(told, monkeypatch):
     monkeypatch.setattr(
         torch.nn.attention,
         "current_flash_attention_impl",
@@ -159,9 +157,7 @@ def test_operations_are_counted_by_the_standard_formula():
 
 def test_decoding_counts_every_number_once():
     row = Row("fwd", "bfloat16", 64, 8192, False, "decoding", tokens=32 * 8192)
-    query, key, value, output = draw_inputs(
-        replace(row, N=16, tokens=64), "cpu"
-    )
+    query, key, value, output = draw_inputs(replace(row, N=16, tokens=64), "cpu")
     numbers = sum(x.numel() for x in (query, key, value, output))
     assert replace(row, N=16, tokens=64).bytes == 2 * numbers
     assert replace(row, dtype="float32").bytes == 2 * row.bytes
@@ -178,9 +174,7 @@ def test_a_window_counts_the_unmasked_pairs():
 
 def test_plans_contain_every_required_kind_of_row():
     full = PLANS["full"]
-    assert {r.N for r in full if r.case == "plain"} == {
-        2**i for i in range(9, 15)
-    }
+    assert {r.N for r in full if r.case == "plain"} == {2**i for i in range(9, 15)}
     for row in full:
         assert row.columns == 2048
         assert row.case == "decoding" or row.tokens in (16384, 32768)

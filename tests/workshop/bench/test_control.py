@@ -134,19 +134,13 @@ def test_a_failed_row_is_measured_again_only_when_asked(out):
     fake = Fake()
     found = run(out, fake, again=True)
     assert {key for key, _ in fake.ran} == {bad}
-    assert sorted(r["key"] for r in found["rows"]) == sorted(
-        r.key for r in PLAN
-    )
+    assert sorted(r["key"] for r in found["rows"]) == sorted(r.key for r in PLAN)
     assert not any("failed" in row for row in found["rows"])
 
 
 def test_inputs_that_do_not_fit_fail_their_row_alone(out, monkeypatch):
     def too_large(row, device, seed=0):
-        return (
-            out_of_memory()
-            if row.key == PLAN[2].key
-            else draw_inputs(row, device)
-        )
+        return out_of_memory() if row.key == PLAN[2].key else draw_inputs(row, device)
 
     monkeypatch.setattr(comparison, "draw_inputs", too_large)
     found = run(out, Fake())
@@ -289,10 +283,7 @@ def rounds_of(fake, row):
     timed = [name for key, name in fake.order if key == row.key]
     names = [n for n in NAMES if n not in list_skipped(row)]
     after = timed[len(names) :]
-    return [
-        tuple(after[i : i + len(names)])
-        for i in range(0, len(after), len(names))
-    ]
+    return [tuple(after[i : i + len(names)]) for i in range(0, len(after), len(names))]
 
 
 def test_the_order_is_shuffled_each_round_and_the_same_in_every_run(tmp_path):
@@ -349,9 +340,7 @@ def test_decoding_is_checked_without_a_backward_pass(tmp_path, monkeypatch):
 
     kept = {"correct": {}, "wrong": {}, "faults": {}}
     out = tmp_path / "flash.json"
-    flash.check_errors(
-        flash.shrink(DECODING), "cpu", kept, out, Tools(make=made)
-    )
+    flash.check_errors(flash.shrink(DECODING), "cpu", kept, out, Tools(make=made))
     assert ("ours", "fwd") in asked
     assert not kept["wrong"]
     (shares,) = kept["correct"].values()
@@ -476,9 +465,7 @@ def test_calls_that_cannot_be_captured_are_timed_directly_and_recorded_so(out):
     def replay(calls):
         raise RuntimeError("operation not permitted when stream is capturing")
 
-    found = flash.run_benchmark(
-        PLAN[:1], "cpu", out, tools=Fake().tools(replay=replay)
-    )
+    found = flash.run_benchmark(PLAN[:1], "cpu", out, tools=Fake().tools(replay=replay))
     assert found["rows"][0]["graph"] == dict.fromkeys(NAMES, False)
     assert found["rows"][0]["tflops"]["ours"] > 0
 

@@ -42,11 +42,7 @@ def list_required(names):
         except metadata.PackageNotFoundError:  # of another platform
             continue
         found.add(name)
-        left += [
-            re.match(r"[\w.-]+", x).group()
-            for x in needs
-            if "extra ==" not in x
-        ]
+        left += [re.match(r"[\w.-]+", x).group() for x in needs if "extra ==" not in x]
     return found
 
 
@@ -106,9 +102,7 @@ def written(path):
 def ran(out):
     """Return the final outcome of each cell."""
     return {
-        x["cell"]: x
-        for x in written(out)
-        if "cell" in x and x["outcome"] != "begun"
+        x["cell"]: x for x in written(out) if "cell" in x and x["outcome"] != "begun"
     }
 
 
@@ -119,9 +113,7 @@ WIDGET_CELLS = {
 
 
 @pytest.mark.parametrize("name", gpu.CHAPTERS)
-def test_a_chapter_runs_from_top_to_bottom_without_jupyter(
-    name, bare, tmp_path
-):
+def test_a_chapter_runs_from_top_to_bottom_without_jupyter(name, bare, tmp_path):
     notebook = ROOT / "chapters" / f"{name}.ipynb"
     out = tmp_path / "cells.jsonl"
     command = [
@@ -175,9 +167,7 @@ def here(monkeypatch):
     monkeypatch.setitem(sys.modules, "__main__", sys.modules["__main__"])
 
 
-def test_a_cell_that_fails_is_named_with_its_line_and_the_rest_goes_on(
-    tmp_path, here
-):
+def test_a_cell_that_fails_is_named_with_its_line_and_the_rest_goes_on(tmp_path, here):
     code, found = outcomes(
         tmp_path, "x = 1", "y = 2\nassert x == y", "z = x + y", "u = missing"
     )
@@ -245,9 +235,7 @@ def test_the_cuda_tests_are_collected_on_a_bare_machine(bare):
     assert len(tests) >= 2
     command = [sys.executable, "-m", "pytest", "-q", "-m", "cuda"]
     command += ["--collect-only", "-p", "no:cacheprovider", *tests]
-    done = subprocess.run(
-        command, env=bare, cwd=ROOT, capture_output=True, text=True
-    )
+    done = subprocess.run(command, env=bare, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-2000:]
 
 
@@ -496,9 +484,7 @@ def test_processes_share_the_tests_and_all_must_end(tmp_path):
     assert sum(x["outcome"] == "begun" for x in lines) == 7
     ends = [x for x in lines if x["outcome"] == "end"]
     assert {x["shard"] for x in ends} == {"0/3", "1/3", "2/3"}
-    notes.write_text(
-        "\n".join(json.dumps(x) for x in lines if x != ends[0]) + "\n"
-    )
+    notes.write_text("\n".join(json.dumps(x) for x in lines if x != ends[0]) + "\n")
     assert not read_tests(stage)["complete"]
 
 

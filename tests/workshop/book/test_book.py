@@ -235,9 +235,7 @@ def test_every_line_of_the_table_names_a_module_or_package(name):
 def test_a_module_without_a_line_in_the_table_is_refused():
     with pytest.raises(ValueError, match=r"no line for attnbook\.no\.such"):
         find_chapter("attnbook.no.such")
-    assert find_chapter("attnbook.masks.rules") == find_chapter(
-        "attnbook.masks"
-    )
+    assert find_chapter("attnbook.masks.rules") == find_chapter("attnbook.masks")
 
 
 def test_exercises_without_a_chapter_are_refused():

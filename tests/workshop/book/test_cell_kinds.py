@@ -20,9 +20,7 @@ from workshop.chapters import read_unfinished
 
 pytestmark = pytest.mark.precision
 
-CHAPTERS = sorted(
-    (Path(__file__).parents[3] / "chapters").glob("[0-9][0-9]_*.ipynb")
-)
+CHAPTERS = sorted((Path(__file__).parents[3] / "chapters").glob("[0-9][0-9]_*.ipynb"))
 PROOF = "# @title Checked: x is 1\nassert x == 1"
 
 
@@ -167,8 +165,7 @@ def test_a_folded_cell_becomes_a_native_element_with_its_title_as_name():
     open_folded(translator, node)
     close_folded(translator, node)
     assert "".join(translator.body) == (
-        '<details class="folded"><summary>✓ Checked: x &lt; 1</summary>\n'
-        "</details>\n"
+        '<details class="folded"><summary>✓ Checked: x &lt; 1</summary>\n</details>\n'
     )
 
 

@@ -54,9 +54,7 @@ FILES = {
 
 def git(root, *words):
     who = ["-c", "user.name=a", "-c", "user.email=a@b.c"]
-    subprocess.run(
-        ["git", *who, *words], cwd=root, check=True, capture_output=True
-    )
+    subprocess.run(["git", *who, *words], cwd=root, check=True, capture_output=True)
 
 
 @pytest.fixture
@@ -169,9 +167,8 @@ def test_a_chapter_needs_its_notebook_and_its_page(repository):
 def test_chapters_that_import_a_changed_module_are_named(repository):
     plan = check.make_plan(repository, ["lib/pack/parts/one.py"])
     assert plan.importing == ["07_some"]
-    assert (
-        "notebooks (changed code is used in 07_some)"
-        in check.describe_left_out(plan)
+    assert "notebooks (changed code is used in 07_some)" in check.describe_left_out(
+        plan
     )
     both = ["lib/pack/parts/one.py", "chapters/07_some.md"]
     assert not check.make_plan(repository, both).importing
@@ -188,18 +185,14 @@ def test_chapters_that_import_a_changed_module_are_named(repository):
     ],
 )
 @pytest.mark.parametrize("others", [True, False])
-def test_of_parametrised_tests_the_changed_cases_run(
-    monkeypatch, words, kept, others
-):
+def test_of_parametrised_tests_the_changed_cases_run(monkeypatch, words, kept, others):
     monkeypatch.setenv("CHECK_WORDS", json.dumps(words))
     monkeypatch.setenv("CHECK_CASES", json.dumps([] if others else ["x.py"]))
     left = []
     hook = SimpleNamespace(pytest_deselected=lambda items: left.extend(items))
     names = ["a[07_some]", "a[08_other]", "b", "c[1]", "c[2]"]
     items = [SimpleNamespace(nodeid=f"x.py::{n}", name=n) for n in names]
-    select_tests.pytest_collection_modifyitems(
-        SimpleNamespace(hook=hook), items
-    )
+    select_tests.pytest_collection_modifyitems(SimpleNamespace(hook=hook), items)
     about = [x for x in names if words and words[0] in x]
     wanted = kept.split() if others else about
     assert [item.name for item in items] == wanted

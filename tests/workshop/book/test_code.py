@@ -32,7 +32,5 @@ def test_only_coloured_code_is_marked_and_only_once():
     kinds = re.findall(r'<span class="(\w+)">', lean)
     assert {*kinds} <= {*code.KINDS}
     assert len(kinds) < 0.6 * highlight_source(HtmlFormatter()).count("<span")
-    assert not re.search(
-        r'<span class="(\w+)">[^<]*</span><span class="\1">', lean
-    )
+    assert not re.search(r'<span class="(\w+)">[^<]*</span><span class="\1">', lean)
     assert '<span class="k">def</span> <span class="nf">f</span>(x' in lean

@@ -46,9 +46,7 @@ def test_every_declaration_of_the_book_is_complete():
         ),
     ],
 )
-def test_an_incomplete_declaration_stops_the_build(
-    tmp_path, folder, source, message
-):
+def test_an_incomplete_declaration_stops_the_build(tmp_path, folder, source, message):
     errors = pytest.importorskip("sphinx.errors")
     (found,) = find_incomplete(library(tmp_path, **{folder: source}))
     assert message in found

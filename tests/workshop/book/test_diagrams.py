@@ -62,9 +62,7 @@ def test_a_link_has_a_name_to_save_and_says_what_it_leads_to():
 @pytest.mark.browser
 def test_every_link_leads_to_the_diagram_of_that_name():
     text = (HTML / "chapters/teaching.html").read_text("utf8")
-    found = re.findall(
-        r'href="\.\./(_images/[^"]+\.svg)" download="([^"]+)"', text
-    )
+    found = re.findall(r'href="\.\./(_images/[^"]+\.svg)" download="([^"]+)"', text)
     assert len(found) == write_diagrams().count("[SVG]")
     for file, name in found:
         chapter = name.partition("-diagram-")[0]

@@ -84,9 +84,7 @@ def test_the_opening_is_written_from_the_front_matter(tmp_path):
         ({"question": "a statement"}, "'a statement' ends without `\\?`"),
     ],
 )
-def test_incomplete_front_matter_is_refused_with_its_file(
-    tmp_path, changes, message
-):
+def test_incomplete_front_matter_is_refused_with_its_file(tmp_path, changes, message):
     path = chapter(tmp_path, **changes)
     with pytest.raises(ValueError, match=f"12_topic.md: .*{message}"):
         read_front_matter(path)
@@ -97,9 +95,7 @@ def test_incomplete_front_matter_is_refused_with_its_file(
     ("line", "name"),
     [("# Old heading", "heading"), ("- *Level*", "Level"), ("- *T", "Time")],
 )
-def test_a_chapter_without_a_line_of_its_opening_is_refused(
-    tmp_path, line, name
-):
+def test_a_chapter_without_a_line_of_its_opening_is_refused(tmp_path, line, name):
     path = chapter(tmp_path, CARD.replace(line, "x"))
     with pytest.raises(ValueError, match=f"12_topic.md has no line .*{name}"):
         write_opening(path.read_text(), read_front_matter(path))

@@ -111,9 +111,7 @@ def test_a_term_that_stands_twice_is_refused():
 
 
 def test_a_term_is_shown_with_its_chapter_and_module():
-    term = Term(
-        "A", ("B", "C"), "It is.", "10_cost", "attnbook.profiling.roofline"
-    )
+    term = Term("A", ("B", "C"), "It is.", "10_cost", "attnbook.profiling.roofline")
     assert write_term(term, 10) == (
         "### A\n\nIt is. Also: B, C. [Chapter 10](10_cost.ipynb); "
         "[`attnbook.profiling.roofline`](reference/profiling.md).\n\n"

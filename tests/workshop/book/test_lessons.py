@@ -138,9 +138,7 @@ def test_shares_are_rounded_to_their_sum(shares, total, whole):
         ),
     ],
 )
-def test_a_lesson_with_a_mistake_is_refused_with_its_chapter(
-    field, value, message
-):
+def test_a_lesson_with_a_mistake_is_refused_with_its_chapter(field, value, message):
     data = deepcopy(read_table())
     if value is None:
         del data["01_bottleneck"][field]
@@ -182,8 +180,7 @@ def test_the_guide_says_how_much_longer_a_section_takes_in_class():
 
 def test_what_a_syllabus_says_of_itself_follows_from_its_table():
     one, four = (
-        fill_about(SYLLABI[title], LESSONS)
-        for title in ("One week", "Four weeks")
+        fill_about(SYLLABI[title], LESSONS) for title in ("One week", "Four weeks")
     )
     assert "(chapters 3, 7, 10, 11, 12, 15 and 16)" in one
     assert "Three chapters are read at home" in one

@@ -103,9 +103,7 @@ def test_formulas_in_outputs_are_rendered_and_nothing_else():
 
 
 def build(folder, text):
-    return build_site(
-        folder, f"# A page\n\nThe formula {text} here.\n", ["math"]
-    )
+    return build_site(folder, f"# A page\n\nThe formula {text} here.\n", ["math"])
 
 
 def test_a_broken_formula_stops_the_build_and_says_on_which_page(tmp_path):

@@ -107,9 +107,7 @@ def test_a_complete_section_has_no_fault(chapters):
         (" names it `all-one`", "", "names no mistake"),
     ],
 )
-def test_what_a_section_lacks_is_named_with_the_belief(
-    chapters, old, new, fault
-):
+def test_what_a_section_lacks_is_named_with_the_belief(chapters, old, new, fault):
     assert SECTION.count(old) == 1
     faults = find_faults(SECTION.replace(old, new), chapters)
     assert any(fault in x for x in faults), faults

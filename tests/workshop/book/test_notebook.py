@@ -24,9 +24,7 @@ pytestmark = [
     pytest.mark.exact("reads sources and pages, and compares texts"),
 ]
 
-CHAPTERS = sorted(
-    (Path(__file__).parents[3] / "chapters").glob("[0-9][0-9]_*.ipynb")
-)
+CHAPTERS = sorted((Path(__file__).parents[3] / "chapters").glob("[0-9][0-9]_*.ipynb"))
 
 TEXT = """---
 jupytext:
@@ -65,9 +63,7 @@ def test_executing_again_changes_only_outputs_tagged_measured_here(tmp_path):
     source = tmp_path / "09_some.md"
     source.write_text(TEXT)
     first, second = execute(source), execute(source)
-    timed = [
-        c for c in first.cells if "measured-here" in c.metadata.get("tags", [])
-    ]
+    timed = [c for c in first.cells if "measured-here" in c.metadata.get("tags", [])]
     assert len(timed) == 1
     for notebook in (first, second):
         for cell in notebook.cells:
@@ -95,9 +91,7 @@ def test_a_live_view_is_removed_and_its_static_mount_kept():
         new_output("display_data", view),
     ]
     made = normalize(new_notebook(cells=[cell])).cells[0]
-    assert [dict(o.data) for o in made.outputs] == [
-        {"text/html": "<div></div>"}
-    ]
+    assert [dict(o.data) for o in made.outputs] == [{"text/html": "<div></div>"}]
     assert made.id == "cell-0"
     assert dict(made.metadata) == {"tags": ["a"]}
 

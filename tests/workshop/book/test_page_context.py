@@ -41,17 +41,13 @@ def test_a_chapter_opens_with_its_question_and_its_times(name):
     assert {"Afterwards you can", "Level", "Time", "Hardware"} <= {*rows}
     assert rows["Level"] in {"Basic.", "Intermediate.", "Advanced."}
     assert "minutes" in rows["Time"]
-    assert (
-        ".ipynb" in re.search(r'<p class="activities">.*?</p>', page, re.S)[0]
-    )
+    assert ".ipynb" in re.search(r'<p class="activities">.*?</p>', page, re.S)[0]
 
 
 @pytest.mark.browser
 def test_a_page_names_its_neighbours_by_their_questions():
     titles = [re.search(r"<h1>([^<]*)", text(name))[1] for name in CHAPTERS]
-    for before, name, after in zip(
-        titles, CHAPTERS[1:], titles[2:], strict=False
-    ):
+    for before, name, after in zip(titles, CHAPTERS[1:], titles[2:], strict=False):
         turn = re.search(r'<nav class="turn".*?</nav>', text(name), re.S)[0]
         assert f"<small>Previous</small> {before}</span>" in turn
         assert f"<small>Next</small> {after}</span>" in turn

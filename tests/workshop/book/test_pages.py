@@ -144,9 +144,7 @@ def test_every_link_has_a_target(name):
             continue
         path, anchor = urldefrag(link)
         path = path.split("?")[0]
-        target = Path(
-            unquote(urljoin(here.as_uri(), path).removeprefix("file://"))
-        )
+        target = Path(unquote(urljoin(here.as_uri(), path).removeprefix("file://")))
         assert target.exists(), f"{name} links to {link}"
         if anchor and target.suffix == ".html":
             assert unquote(anchor) in anchors(target), f"{name} links to {link}"
@@ -166,9 +164,7 @@ def test_search_finds_a_word_of_a_chapter(opened, http_root, way):
     root = http_root if way == "http" else HTML.as_uri() + "/"
     page = opened("search.html?q=alignment", root)
     page.wait_for_selector("ul.search li a")
-    links = page.eval_on_selector_all(
-        "ul.search li a", "all => all.map(a => a.href)"
-    )
+    links = page.eval_on_selector_all("ul.search li a", "all => all.map(a => a.href)")
     assert any("02_bahdanau" in link for link in links)
     assert page.wrong == []  # no summaries: nothing is fetched from file://
 
@@ -235,9 +231,7 @@ def test_the_page_reads_without_scripts(scriptless, http_root, name):
 
 @each_chapter
 def test_the_download_is_the_notebook(name):
-    links = re.findall(
-        r'href="([^"]+\.ipynb)"', (HTML / name).read_text("utf8")
-    )
+    links = re.findall(r'href="([^"]+\.ipynb)"', (HTML / name).read_text("utf8"))
     assert any((HTML / name).parent.joinpath(x).exists() for x in links)
 
 
@@ -287,9 +281,7 @@ PUNCTUATION = """() => {
 
 @pytest.mark.parametrize("width", [390, 1280])
 @pytest.mark.parametrize("name", CHAPTERS[6:7])
-def test_no_line_begins_with_the_punctuation_after_a_formula(
-    opened, name, width
-):
+def test_no_line_begins_with_the_punctuation_after_a_formula(opened, name, width):
     page = opened(name, viewport={"width": width, "height": 900})
     assert page.locator(".together").count() > 10
     assert page.evaluate(PUNCTUATION) == []

@@ -153,9 +153,7 @@ def test_a_page_without_an_article_is_named(built):
 
 def test_without_a_browser_it_says_how_to_get_one(built, monkeypatch, tmp_path):
     monkeypatch.setattr(browsers.shutil, "which", lambda name: None)
-    monkeypatch.setattr(
-        "sys.argv", ["pdf", str(built), str(tmp_path / "b.pdf")]
-    )
+    monkeypatch.setattr("sys.argv", ["pdf", str(built), str(tmp_path / "b.pdf")])
     with pytest.raises(SystemExit) as ended:
         main()
     said = str(ended.value)
@@ -189,9 +187,7 @@ def test_the_contents_name_the_pages(browser, built, tmp_path):
     assert "A drawn map" in whole
     assert reader.metadata.title == "A book"
     links = [
-        note.get_object()
-        for page in reader.pages
-        for note in page.get("/Annots") or []
+        note.get_object() for page in reader.pages for note in page.get("/Annots") or []
     ]
     outside = [note["/A"]["/URI"] for note in links if "/A" in note]
     assert outside == ["https://example.com/"]

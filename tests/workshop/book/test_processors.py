@@ -50,9 +50,7 @@ onednn_verbose,v1,info,gpu,runtime:none
 def kept(tmp_path, monkeypatch):
     """A folder of its own for what a run keeps, and a small thing to test."""
     monkeypatch.setattr(processors, "LOGS", tmp_path / "kept")
-    monkeypatch.setattr(
-        processors, "compute_fingerprint", lambda words: "the same"
-    )
+    monkeypatch.setattr(processors, "compute_fingerprint", lambda words: "the same")
     return tmp_path / "kept"
 
 
@@ -92,9 +90,7 @@ def test_a_setting_changes_nothing_but_its_own_variables(monkeypatch):
         ("plain", "'plain'.*plainest"),
     ],
 )
-def test_an_unknown_setting_is_refused_with_the_known_ones(
-    word, expected, capsys
-):
+def test_an_unknown_setting_is_refused_with_the_known_ones(word, expected, capsys):
     with pytest.raises(ValueError, match=expected):
         choose_settings(["default", word])
     assert main([word]) == 2
@@ -134,9 +130,7 @@ def test_instructions_that_the_processor_lacks_are_not_tried(monkeypatch):
     (setting,) = choose_settings(["ATEN_CPU_CAPABILITY=avx512"])
     obstacle = find_obstacle(setting, "x86_64")
     assert obstacle == "it chooses instructions that this processor lacks"
-    monkeypatch.setattr(
-        processor_settings, "PROBE", "raise SystemExit('no torch')"
-    )
+    monkeypatch.setattr(processor_settings, "PROBE", "raise SystemExit('no torch')")
     with pytest.raises(RuntimeError, match=r"does not compute .*'no torch'"):
         find_obstacle(setting, "x86_64")
 
@@ -146,14 +140,10 @@ def test_other_processors_try_the_default_alone():
     tried = {
         setting.name
         for setting in list_settings()
-        if not find_obstacle(
-            setting, "arm64", lambda s: expected.format(s.threads)
-        )
+        if not find_obstacle(setting, "arm64", lambda s: expected.format(s.threads))
     }
     assert tried == {"default", "default-2-threads"}
-    assert "this processor is arm64" in find_obstacle(
-        list_settings()[1], "arm64"
-    )
+    assert "this processor is arm64" in find_obstacle(list_settings()[1], "arm64")
 
 
 def test_an_unknown_value_that_mkl_ignores_is_noticed(monkeypatch):
@@ -201,9 +191,7 @@ def test_pytest_runs_under_the_setting(kept, tmp_path):
     kept.mkdir()
     (plainest,) = choose_settings(["plainest"])
     words = ["-c", "/dev/null", "--rootdir", str(tmp_path), str(tmp_path)]
-    found = processors.run_pytest(
-        plainest, "tests", words, Progress(io.StringIO())
-    )
+    found = processors.run_pytest(plainest, "tests", words, Progress(io.StringIO()))
     assert found.passed == 1
     assert [*found.failures] == ["test_it::test_wrong"]
     assert found.seconds > 0
@@ -254,9 +242,7 @@ def test_passed_settings_are_kept_and_failed_ones_run_again(kept):
 
 def test_a_changed_file_discards_passed_settings(tmp_path):
     OutcomeStore(tmp_path / "x", "old").store("default-tests", RunOutcome(3))
-    assert OutcomeStore(tmp_path / "x", "old").get(
-        "default-tests"
-    ) == RunOutcome(3)
+    assert OutcomeStore(tmp_path / "x", "old").get("default-tests") == RunOutcome(3)
     assert OutcomeStore(tmp_path / "x", "new").get("default-tests") is None
 
 
@@ -284,18 +270,13 @@ def test_a_notebook_that_sets_one_thread_is_not_repeated_with_two(tmp_path):
     assert [*list_parts(list_settings()[0], True, [])] == ["tests"]
 
 
-def test_where_no_notebook_is_repeated_the_reason_is_printed(
-    kept, tmp_path, capsys
-):
+def test_where_no_notebook_is_repeated_the_reason_is_printed(kept, tmp_path, capsys):
     book = tmp_path / "one.ipynb"
     book.write_text("torch.set_num_threads(1)")
     words = ["default", "default-2-threads", "--", "--nbval", str(book)]
     assert main(words, outcome, lambda s: "") == 0
     shown = capsys.readouterr().out.splitlines()
-    assert (
-        "default-2-threads: notebooks: not repeated: each sets one thread"
-        in (shown)
-    )
+    assert "default-2-threads: notebooks: not repeated: each sets one thread" in (shown)
     assert sum("notebooks: not repeated" in line for line in shown) == 1
 
 

@@ -17,9 +17,7 @@ pytestmark = [
 ROOT = Path(__file__).parents[3]
 README = (ROOT / "README.md").read_text("utf8")
 INDEX = (ROOT / "chapters/index.md").read_text("utf8")
-TARGETS = set(
-    re.findall(r"(?m)^([a-z-]+):.*##", (ROOT / "Makefile").read_text("utf8"))
-)
+TARGETS = set(re.findall(r"(?m)^([a-z-]+):.*##", (ROOT / "Makefile").read_text("utf8")))
 CHAPTERS = sorted(p.stem for p in (ROOT / "chapters").glob("[0-9][0-9]_*.md"))
 
 

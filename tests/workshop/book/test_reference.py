@@ -39,9 +39,7 @@ def test_the_readme_of_each_workshop_package_is_fresh(folder):
     first = next(
         node
         for path in sorted(folder.rglob("[a-z]*.py"))
-        for node in reference.list_definitions(
-            ast.parse(path.read_text("utf8"))
-        )
+        for node in reference.list_definitions(ast.parse(path.read_text("utf8")))
     )
     assert f"### {first.name}\n" in stored
     assert "chapter](" not in stored
@@ -49,9 +47,7 @@ def test_the_readme_of_each_workshop_package_is_fresh(folder):
 
 def test_every_public_function_is_listed_with_its_first_paragraph():
     page = write_page("attention")
-    for name, function in inspect.getmembers(
-        scaled_dot_product, inspect.isfunction
-    ):
+    for name, function in inspect.getmembers(scaled_dot_product, inspect.isfunction):
         home = inspect.getmodule(inspect.unwrap(function))
         if home is scaled_dot_product and not name.startswith("_"):
             about = inspect.getdoc(function).partition("\n\n")[0]

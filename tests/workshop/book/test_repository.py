@@ -144,9 +144,7 @@ def test_without_the_package_the_first_cell_says_what_to_install(book):
             assert ran.returncode == 1, path
             assert ran.stdout == ""
             (message,) = ran.stderr.splitlines()
-            assert message.startswith(
-                "This notebook needs the package attnbook"
-            )
+            assert message.startswith("This notebook needs the package attnbook")
             assert named in message
             assert "restart the kernel" in message
             assert url or "http" not in message
@@ -192,9 +190,7 @@ def test_a_page_built_with_an_address_has_the_buttons(book):
         "  chapters:\n  - file: chapters/00_before_you_start\n"
     )
     (book / "_toc.yml").write_text(contents, "utf8")
-    subprocess.run(
-        [BUILDER, "build", str(book), "-q"], check=True, capture_output=True
-    )
+    subprocess.run([BUILDER, "build", str(book), "-q"], check=True, capture_output=True)
     assert has_buttons(book / "_build/html")
 
 

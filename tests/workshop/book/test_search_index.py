@@ -20,9 +20,7 @@ def test_a_word_with_digits_is_found(word):
     assert BookSearch({}).word_filter(word)
 
 
-@pytest.mark.parametrize(
-    "word", ["abcdefghijklmnopqrstuvwxyz", "a38b16173474ba8b1a95"]
-)
+@pytest.mark.parametrize("word", ["abcdefghijklmnopqrstuvwxyz", "a38b16173474ba8b1a95"])
 def test_an_alphabet_or_a_digest_is_left_out(word):
     assert not BookSearch({}).word_filter(word)
 

@@ -22,9 +22,7 @@ from workshop.chapters import read_table, read_unfinished
 
 pytestmark = pytest.mark.precision
 
-CHAPTERS = sorted(
-    (Path(__file__).parents[3] / "chapters").glob("[0-9][0-9]_*.md")
-)
+CHAPTERS = sorted((Path(__file__).parents[3] / "chapters").glob("[0-9][0-9]_*.md"))
 TEXT = """---
 chapter: {}
 ---
@@ -130,14 +128,9 @@ def test_a_section_knows_its_address_and_its_reading_time():
 
 def test_3000_words_and_40_open_cells_take_35_minutes():
     cell = "```{code-cell} ipython3\n1\n```\n"
-    assert (
-        compute_core_minutes(f"## A *(core)*\n{'word ' * 3000}\n{cell * 40}")
-        == 35
-    )
+    assert compute_core_minutes(f"## A *(core)*\n{'word ' * 3000}\n{cell * 40}") == 35
     more = f"## B *(deeper)*\n{'word ' * 3000}\n{cell * 40}"
-    assert (
-        compute_core_minutes(f"## A *(core)*\n{'word ' * 1200}\n{more}") == 10
-    )
+    assert compute_core_minutes(f"## A *(core)*\n{'word ' * 1200}\n{more}") == 10
     assert compute_core_minutes("## A\n\nNothing is marked.") is None
 
 
@@ -166,9 +159,7 @@ def test_the_build_names_chapter_and_heading(tmp_path, monkeypatch):
     with pytest.raises(errors.ExtensionError, match=r"07_masks.md: .*'A'"):
         require_marks(Application)
     unfinished = frozenset({"07_masks"})
-    monkeypatch.setattr(
-        "workshop.book.sections.read_unfinished", lambda: unfinished
-    )
+    monkeypatch.setattr("workshop.book.sections.read_unfinished", lambda: unfinished)
     require_marks(Application)
 
 

@@ -22,9 +22,7 @@ pytestmark = [
     pytest.mark.exact("reads sources and pages, and compares texts"),
 ]
 
-CHAPTERS = sorted(
-    (Path(__file__).parents[3] / "chapters").glob("[0-9][0-9]_*.md")
-)
+CHAPTERS = sorted((Path(__file__).parents[3] / "chapters").glob("[0-9][0-9]_*.md"))
 STUB = re.compile(r"raise NotImplementedError\n+(check_\w+)\(\w+\)\n```")
 STALE = """from attnbook.exercises.before_you_start import check_softmax
 
@@ -70,9 +68,7 @@ def run_imports(text):
     names = {}
     for cell in CELL.findall(text):
         tree = ast.parse(cell)
-        tree.body = [
-            x for x in tree.body if isinstance(x, ast.Import | ast.ImportFrom)
-        ]
+        tree.body = [x for x in tree.body if isinstance(x, ast.Import | ast.ImportFrom)]
         exec(compile(tree, "imports", "exec"), names)
     return names
 
@@ -127,9 +123,7 @@ def test_imports_are_those_that_the_chapter_lacks(imported):
 def test_a_stale_solution_is_replaced():
     fresh = refresh_solutions(STALE)
     assert "an older one" not in fresh
-    assert (
-        write_solution("check_softmax", before_you_start.check_softmax) in fresh
-    )
+    assert write_solution("check_softmax", before_you_start.check_softmax) in fresh
     assert "def softmax(" in fresh
     assert refresh_solutions(fresh) == fresh
 

@@ -14,17 +14,13 @@ from workshop.book.catalogue import list_entries
 def read_rows():
     """Return each slug's exercises by title, as the table shows them."""
     lines = [
-        line
-        for line in teaching.write_common_mistakes().splitlines()
-        if "`" in line
+        line for line in teaching.write_common_mistakes().splitlines() if "`" in line
     ]
     found = {}
     for line in lines:
         slug, each = line.strip("| ").split(" | ")
         pairs = (part.rsplit(": ", 1) for part in each.split("; "))
-        found[slug.strip("`")] = {
-            title: names.split(", ") for title, names in pairs
-        }
+        found[slug.strip("`")] = {title: names.split(", ") for title, names in pairs}
     return found
 
 
@@ -50,8 +46,7 @@ def test_every_exercise_is_listed_under_its_own_title_of_a_mistake():
 
 def test_only_mistakes_that_several_exercises_know_are_listed():
     counts = {
-        slug: sum(map(len, titles.values()))
-        for slug, titles in read_rows().items()
+        slug: sum(map(len, titles.values())) for slug, titles in read_rows().items()
     }
     assert counts and min(counts.values()) >= teaching.OFTEN
     assert any(len(titles) > 1 for titles in read_rows().values())

@@ -25,9 +25,7 @@ def commands(path):
 
 def test_hooks_run_the_commands_of_make_lint():
     recipe = re.search(r"(?m)^lint:.*\n((?:\t.+\n)+)", MAKEFILE)[1]
-    linting = [
-        x.strip().replace("$(BIN)", ".venv/bin") for x in recipe.splitlines()
-    ]
+    linting = [x.strip().replace("$(BIN)", ".venv/bin") for x in recipe.splitlines()]
     text = (ROOT / ".pre-commit-config.yaml").read_text("utf8")
     hooks = yaml.safe_load(text)["repos"][0]["hooks"]
     entries = [x["entry"] for x in hooks]
@@ -68,9 +66,7 @@ def test_the_linter_knows_the_functions_that_widgets_share():
     config = json.loads((ROOT / ".oxlintrc.json").read_text("utf8"))
     known = config["overrides"][0]["globals"]
     shared = (ROOT / "lib/attnbook/widgets/shared.js").read_text("utf8")
-    assert set(known) == set(
-        re.findall(r"(?m)^(?:export )?function (\w+)", shared)
-    )
+    assert set(known) == set(re.findall(r"(?m)^(?:export )?function (\w+)", shared))
 
 
 def test_a_mypy_exception_names_its_rule_and_the_comment_gives_a_reason():

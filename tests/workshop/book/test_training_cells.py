@@ -225,9 +225,7 @@ def chapters_folder(monkeypatch):
     """Let cells run for a few steps, on the stand-in, where notebooks do."""
     monkeypatch.chdir(ROOT / "chapters")
     monkeypatch.setattr(devices, "choose_device", lambda: PLACE)
-    monkeypatch.setattr(
-        loop, "draw_batches", lambda *a, **k: draw_batches(*a, **k)[:3]
-    )
+    monkeypatch.setattr(loop, "draw_batches", lambda *a, **k: draw_batches(*a, **k)[:3])
     matplotlib.use("Agg")
     threads = torch.get_num_threads()
     with matplotlib.rc_context(), torch.random.fork_rng(devices=[]):
@@ -305,9 +303,7 @@ def test_live_training_is_found_in_the_chapters_that_have_it():
 @pytest.mark.long
 @pytest.mark.filterwarnings("ignore:__array__")
 @pytest.mark.parametrize(("path", "place"), TRAINING)
-def test_training_and_what_reads_it_run_on_the_stand_in(
-    path, place, chapters_folder
-):
+def test_training_and_what_reads_it_run_on_the_stand_in(path, place, chapters_folder):
     with StandinDevice(), counting_steps() as steps:
         run(*prepare(path, place))
     assert len(steps) >= 3
@@ -319,15 +315,9 @@ MOVES = re.compile(r"\.to\(device\)|\.to\(choose_device\(\)\)|, device=device")
 @pytest.mark.long
 @pytest.mark.parametrize(
     ("path", "place"),
-    [
-        x
-        for x in TRAINING
-        if MOVES.search(code_cells(x.values[0])[x.values[1]][1])
-    ],
+    [x for x in TRAINING if MOVES.search(code_cells(x.values[0])[x.values[1]][1])],
 )
-def test_without_one_of_its_moves_a_cell_is_refused(
-    path, place, chapters_folder
-):
+def test_without_one_of_its_moves_a_cell_is_refused(path, place, chapters_folder):
     with StandinDevice():
         sources, places, namespace = prepare(path, place)
         whole = sources[place]

@@ -14,9 +14,7 @@ from workshop.book.weights import list_requests, sum_by_kind
 
 pytestmark = pytest.mark.browser
 
-each_page = pytest.mark.parametrize(
-    "page", [HTML / name for name in PAGES], ids=PAGES
-)
+each_page = pytest.mark.parametrize("page", [HTML / name for name in PAGES], ids=PAGES)
 
 
 def tags(page, name):
@@ -54,9 +52,7 @@ def test_a_page_requests_no_other_host(page):
 def test_scripts_are_deferred(page):
     for tag in tags(page, "script"):
         assert "src=" not in tag or "defer" in tag, tag
-    assert not re.search(
-        "mathjax|fontawesome|require", str(tags(page, "script"))
-    )
+    assert not re.search("mathjax|fontawesome|require", str(tags(page, "script")))
 
 
 @each_page

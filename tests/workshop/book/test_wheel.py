@@ -115,8 +115,7 @@ def test_the_wheel_contains_attnbook_alone():
 @pytest.mark.parametrize("path", CHAPTERS, ids=lambda path: path.stem)
 def test_a_notebook_imports_only_what_the_wheel_installs(path):
     required = {
-        re.match(r"[\w-]+", line)[0]
-        for line in PROJECT["project"]["dependencies"]
+        re.match(r"[\w-]+", line)[0] for line in PROJECT["project"]["dependencies"]
     }
     allowed = {"attnbook", *required, *KERNEL, *sys.stdlib_module_names}
     assert list_packages(list_imports(path)) <= allowed

@@ -72,9 +72,7 @@ def test_every_control_can_be_set_and_reset(shown, state):
     page.get_by_label("Phase").select_option("decode")
     page.get_by_label("Numbers").select_option("2")
     page.get_by_label("Batch B").fill("5")
-    made = CostCalculator(
-        device="H200 SXM", phase="decode", itemsize=2, batch=32
-    )
+    made = CostCalculator(device="H200 SXM", phase="decode", itemsize=2, batch=32)
     assert cells(page) == [[*row[1:]] for row in made.rows()]
     page.get_by_text("Start again").click()
     assert cells(page) == before

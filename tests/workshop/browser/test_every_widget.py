@@ -172,8 +172,7 @@ def test_every_control_has_an_accessible_name(shown, stem):
 
 @pytest.mark.parametrize(
     ("stem", "motion"),
-    [(stem, "reduce") for stem in STEMS]
-    + [(stem, "no-preference") for stem in STILL],
+    [(stem, "reduce") for stem in STEMS] + [(stem, "no-preference") for stem in STILL],
 )
 def test_nothing_moves_by_itself(shown, stem, motion):
     page = shown(STATES[stem], stem)
@@ -212,9 +211,7 @@ def test_it_fits_a_phone_without_errors(shown, seen, case, width):
 
 
 @pytest.mark.parametrize(("stem", "state", "selector", "count"), INVALID)
-def test_invalid_input_is_drawn_or_reported(
-    shown, stem, state, selector, count
-):
+def test_invalid_input_is_drawn_or_reported(shown, stem, state, selector, count):
     page = shown(state, stem)
     place = page.locator("[data-book-widget]")
     assert place.locator(selector).count() == count

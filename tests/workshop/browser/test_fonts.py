@@ -16,15 +16,11 @@ from widget_states import FOUND
 
 pytestmark = pytest.mark.browser
 
-STATES = {
-    stem: json.loads(max(texts, key=len)) for stem, texts in FOUND.items()
-}
+STATES = {stem: json.loads(max(texts, key=len)) for stem, texts in FOUND.items()}
 PARTS = [{"kind": k} for k in ("dilated", "prefix", "padding", "document")]
 HARD = {
     "mask_builder-four-parts": MaskBuilder(PARTS, T=10, S=10).state(),
-    "tile_stepper-wide": TileStepper(
-        T=10, S=10, rows=3, columns=10, step=4
-    ).state(),
+    "tile_stepper-wide": TileStepper(T=10, S=10, rows=3, columns=10, step=4).state(),
 }
 
 
@@ -54,9 +50,7 @@ def test_a_widget_is_shown_in_the_font_that_the_test_brings(shown, face):
     for other in FACES:
         found = measure_probe(page, other)
         assert found == pytest.approx(compute_expected_width(other), rel=0.01)
-    assert compute_expected_width("narrow") < 0.75 * compute_expected_width(
-        "wide"
-    )
+    assert compute_expected_width("narrow") < 0.75 * compute_expected_width("wide")
 
 
 LINES = {
@@ -71,8 +65,7 @@ LINES = {
     "shortened": "<p style='width: 60px; overflow: hidden; white-space: nowrap;"
     " text-overflow: ellipsis'>A line of several words.</p>",
     "not larger": "<p style='font-size: 16px'>A line.</p>",
-    "button": "<button style='width: 40px; white-space: nowrap'>"
-    "Start again</button>",
+    "button": "<button style='width: 40px; white-space: nowrap'>Start again</button>",
     "outside": "<p style='position: absolute; left: -30px'>A line.</p>",
 }
 
@@ -107,6 +100,4 @@ def test_folded_content_that_does_not_fit_is_found(shown):
 def test_what_fits_is_left_alone(shown):
     page = shown({"questions": []}, "quiz")
     page.evaluate("document.body.innerHTML = '<p>A line.</p><pre>x</pre>'")
-    assert {
-        x for some in find_unfit(page, "wide").values() for x in some
-    } == set()
+    assert {x for some in find_unfit(page, "wide").values() for x in some} == set()

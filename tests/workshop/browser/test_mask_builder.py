@@ -17,9 +17,7 @@ def state():
 
 def rows(page, table=0):
     lines = page.locator(".mb-table").nth(table).locator("tbody tr")
-    return [
-        "".join(line.locator("td").all_inner_texts()) for line in lines.all()
-    ]
+    return ["".join(line.locator("td").all_inner_texts()) for line in lines.all()]
 
 
 def read_statuses(page):
@@ -49,17 +47,13 @@ def test_the_keyboard_alone_builds_a_mask(shown, state):
     assert "Queries 0 and 1 see no key" in read_statuses(page)[0]
     assert page.locator(".mb-table").nth(0).locator(".mb-empty").count() == 2
     page.get_by_label("Query 0").focus()
-    assert read_statuses(page)[1].startswith(
-        "Query 0, before the first key, sees no"
-    )
+    assert read_statuses(page)[1].startswith("Query 0, before the first key, sees no")
     page.keyboard.press("ArrowDown")
     focused = "document.activeElement.getAttribute('aria-label')"
     assert page.evaluate(focused) == "Query 1"
     page.keyboard.press("End")
     assert page.evaluate(focused) == "Query 4"
-    assert read_statuses(page)[1].startswith(
-        "Query 4, at key 2, sees keys 0, 1 and 2;"
-    )
+    assert read_statuses(page)[1].startswith("Query 4, at key 2, sees keys 0, 1 and 2;")
     outline = "getComputedStyle(document.activeElement).outlineStyle"
     assert page.evaluate(outline) == "solid"
 

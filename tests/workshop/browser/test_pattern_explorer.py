@@ -126,9 +126,7 @@ def test_pictures_and_tables_fit_the_screen(shown, size):
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
-def test_kept_and_lost_weights_differ_from_the_page_in_both_themes(
-    shown, state, theme
-):
+def test_kept_and_lost_weights_differ_from_the_page_in_both_themes(shown, state, theme):
     page = shown(state, STEM)
     page.emulate_media(color_scheme=theme)
     fill = "e => getComputedStyle(e).fill"

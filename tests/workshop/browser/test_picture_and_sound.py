@@ -61,9 +61,7 @@ def test_a_picture_has_no_slider_and_names_digit_and_answer(page, widget):
     assert not page.get_by_role("list", name="Letters").is_visible()
     picture = page.locator(".ps-picture").bounding_box()
     frame = page.locator(".ps-mark").bounding_box()
-    assert frame["x"] - picture["x"] == pytest.approx(
-        picture["width"] / 4, abs=2
-    )
+    assert frame["x"] - picture["x"] == pytest.approx(picture["width"] / 4, abs=2)
     assert frame["height"] == pytest.approx(2 / 3 * picture["height"], abs=3)
 
 

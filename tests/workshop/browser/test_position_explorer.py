@@ -103,16 +103,12 @@ def test_pairs_are_chosen_and_described(shown, state):
     rows = page.locator(".pe-waves button")
     assert rows.count() == 8
     pressed = page.locator(".pe-waves [aria-pressed=true]")
-    assert pressed.get_attribute("aria-label") == (
-        "Pair 3 of 8, wavelength 62.8 steps"
-    )
+    assert pressed.get_attribute("aria-label") == ("Pair 3 of 8, wavelength 62.8 steps")
     rows.nth(0).click()
     assert "columns 0 (across) and 1 (up)" in page.inner_text(".pe-left")
     assert "rotates by \N{MINUS SIGN}6.00 rad" in page.inner_text(".pe-left")
     page.keyboard.press("ArrowDown")
-    assert page.evaluate("document.activeElement.ariaLabel").startswith(
-        "Pair 2 of 8"
-    )
+    assert page.evaluate("document.activeElement.ariaLabel").startswith("Pair 2 of 8")
     assert pressed.count() == 1
 
 

@@ -62,9 +62,7 @@ def test_a_drag_updates_the_model_once_at_its_end(shown, state):
     page.mouse.down()
     page.mouse.move(x + 1, y)
     label = page.get_attribute(".sl-query", "aria-label")
-    assert label.startswith(
-        "Query at 0.0, 0.0"
-    )  # taken off its middle: no jump
+    assert label.startswith("Query at 0.0, 0.0")  # taken off its middle: no jump
     page.mouse.move(x + 100, y, steps=5)
     assert page.inner_text(".sl-finding") != before == status(page)
     page.mouse.up()
@@ -105,9 +103,7 @@ def test_touch_drags_a_key_without_scrolling_the_page(shown, state):
     assert page.evaluate("scrollY") == 0
 
 
-def test_low_temperature_selects_one_key_and_high_temperature_does_not(
-    shown, state
-):
+def test_low_temperature_selects_one_key_and_high_temperature_does_not(shown, state):
     page = shown({**state, "query": [1, 0.2]}, STEM)
     heat = page.get_by_label("Temperature")
     heat.focus()

@@ -28,9 +28,7 @@ def test_a_step_is_shown_in_both_tables_and_described(shown, state):
     assert read_status(page).startswith("Nothing is done yet. 9 tiles")
     assert (cells(page, "ts-now"), cells(page, "ts-done")) == (0, 0)
     page.click("text=Next tile")
-    assert read_status(page).startswith(
-        "Step 1 of 9. Queries 0 to 1 meet keys 0 to 2"
-    )
+    assert read_status(page).startswith("Step 1 of 9. Queries 0 to 1 meet keys 0 to 2")
     assert (cells(page, "ts-now"), cells(page, "ts-done")) == (6, 0)
     assert page.locator(".ts-runs .ts-row").count() == 2
     page.click("text=Next tile")

@@ -119,9 +119,7 @@ def test_the_map_follows_the_step_and_the_mouse(shown):
     box = page.locator(".ap-map").bounding_box()
     page.mouse.click(box["x"] + 5, box["y"] + box["height"] * 0.4)
     assert status(page).startswith("output 2 of 3")
-    assert page.evaluate("document.querySelector('.ap-mark').style.top") == (
-        "25%"
-    )
+    assert page.evaluate("document.querySelector('.ap-mark').style.top") == ("25%")
 
 
 @pytest.mark.parametrize("made", [FORTY, LONG], ids=["40", "512"])
@@ -137,9 +135,7 @@ def test_long_inputs_fit_a_phone_and_respond(shown, made):
 
 
 def test_labels_are_rendered_as_text(shown):
-    page = shown(
-        {"examples": [example(ODD, ODD, [[1, 0, 0, 0, 0, 0]] * 6, [])]}
-    )
+    page = shown({"examples": [example(ODD, ODD, [[1, 0, 0, 0, 0, 0]] * 6, [])]})
     assert page.title() == "page"
     assert page.locator("img").count() == 0
     words = page.locator(".ap-source bdi").all_inner_texts()

@@ -36,9 +36,7 @@ def test_paired_aligns_by_page_and_id(tmp_path):
             f'<p id="par_1">{text}</p><p id="par_{language}">alone</p>'
         )
     (tmp_path / "en/b.html").write_text('<p id="par_1">no twin page</p>')
-    assert list(pair_paragraphs(tmp_path / "en", tmp_path / "fr")) == [
-        ("one", "un")
-    ]
+    assert list(pair_paragraphs(tmp_path / "en", tmp_path / "fr")) == [("one", "un")]
 
 
 def test_words_are_lower_case_letters_or_digits():
@@ -49,8 +47,7 @@ def test_words_are_lower_case_letters_or_digits():
 def test_nearest_agrees_with_comparing_all_pairs(similarity):
     draw = random.Random(0)
     sets = [
-        frozenset(draw.choices("abcdefghij", k=draw.randint(1, 8)))
-        for _ in range(150)
+        frozenset(draw.choices("abcdefghij", k=draw.randint(1, 8))) for _ in range(150)
     ]
     expected = []
     for i, one in enumerate(sets):

@@ -21,9 +21,7 @@ def test_the_margin_is_cut_off_and_the_rest_is_put_on_white():
     white, red = (LEVELS - 1,) * 3, (LEVELS - 1, 0, 0)
     pixels = [tuple(found[i : i + 3]) for i in range(0, len(found), 3)]
     rows = [pixels[i : i + SIZE] for i in range(0, SIZE**2, SIZE)]
-    assert [set(row) for row in rows] == (
-        [{white}] * 7 + [{red}] * 6 + [{white}] * 7
-    )
+    assert [set(row) for row in rows] == ([{white}] * 7 + [{red}] * 6 + [{white}] * 7)
 
 
 def test_a_file_is_found_by_its_character():

@@ -39,10 +39,7 @@ def test_swapped_adjective_and_noun_have_a_word_type_of_their_own():
     assert kinds["il"] == "other"
     tired = grammar.align_words(build_animal_example("tired"))
     assert classify_word(tired, tired.target.index("pas")) == "pas, jamais"
-    assert (
-        classify_word(tired, tired.target.index("parce"))
-        == "one of two for one"
-    )
+    assert classify_word(tired, tired.target.index("parce")) == "one of two for one"
 
 
 def rows(word, aligned, wrong, misaligned, wrong_too):
@@ -92,13 +89,9 @@ def test_no_link_crosses_a_cut():
 
 def test_moved_states_differ_in_their_forward_halves_only():
     model, data, _ = load_trained("grammar_attention_0")
-    (forward, _), where = compute_state_halves(
-        model, data, data.splits.valid[:300]
-    )
+    (forward, _), where = compute_state_halves(model, data, data.splits.valid[:300])
     means = torch.stack([forward[where == n].mean(0) for n in range(20)])
-    pair = next(
-        p for p in data.splits.test if len(p.source) >= 14 and find_cut(p)
-    )
+    pair = next(p for p in data.splits.test if len(p.source) >= 14 and find_cut(p))
     with torch.no_grad():
         made = build_memories(model, data, means, pair, find_cut(pair)[1])
     plain = made["share 0"][0][0].states
@@ -113,9 +106,7 @@ def test_moved_states_differ_in_their_forward_halves_only():
         step = (memory.states - plain)[..., :half]
         assert torch.allclose(step.norm(dim=-1), length, rtol=1e-3)
         assert not torch.allclose(step, right[..., :half], atol=1e-2)
-    assert sorted(made["reversed"][0][1]) == sorted(
-        made["right positions"][0][1]
-    )
+    assert sorted(made["reversed"][0][1]) == sorted(made["right positions"][0][1])
 
 
 @pytest.fixture(scope="module")

@@ -104,8 +104,7 @@ def test_the_penalty_is_added_to_the_cross_entropy():
     batch = draw_question_task(9, 6, torch.Generator().manual_seed(0))
     model = write_model()
     plain, some, more = (
-        float(study.train_to_answer(model, x, batch).detach())
-        for x in (0.0, 1.0, 2.0)
+        float(study.train_to_answer(model, x, batch).detach()) for x in (0.0, 1.0, 2.0)
     )
     assert plain < 0.1
     assert some - plain == pytest.approx((more - plain) / 2)
@@ -147,8 +146,7 @@ def list_recorded(task, encoder, training):
     found = [
         row
         for row in rows
-        if (row["task"], row["encoder"], row["training"])
-        == (task, encoder, training)
+        if (row["task"], row["encoder"], row["training"]) == (task, encoder, training)
     ]
     assert [row["seed"] for row in found] == [*study.SEEDS]
     return found

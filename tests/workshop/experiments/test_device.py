@@ -88,9 +88,7 @@ def test_a_gpu_beyond_the_last_one_is_refused(monkeypatch, capsys):
 
 
 def test_a_run_that_measures_the_processor_takes_no_gpu(monkeypatch, capsys):
-    monkeypatch.setattr(
-        device, "parse_device", lambda _: torch.device("cuda:0")
-    )
+    monkeypatch.setattr(device, "parse_device", lambda _: torch.device("cuda:0"))
     monkeypatch.setattr(command, "parse_device", device.parse_device)
     message = refused(["mask_cost", "--device", "cuda"], capsys)
     assert "mask_cost always runs on the CPU, not on cuda:0" in message
@@ -121,16 +119,13 @@ def stored(folder):
     return {p.name: p.read_bytes() for p in sorted(folder.iterdir())}
 
 
-def test_running_out_of_gpu_memory_keeps_the_old_record(
-    tmp_path, monkeypatch, capsys
-):
+def test_running_out_of_gpu_memory_keeps_the_old_record(tmp_path, monkeypatch, capsys):
     before = stored(record.RECORDS)
     monkeypatch.setattr(record, "CACHE", tmp_path)
     data = Task(Splits(PAIRS * 4, PAIRS, PAIRS))
     sizes = len(data.sources), len(data.targets), Size(8, 2, 8, 1)
     small = SimpleNamespace(
-        **vars(RUNS[NAME])
-        | {"recipe": Recipe(3, size=2), "data": lambda: data},
+        **vars(RUNS[NAME]) | {"recipe": Recipe(3, size=2), "data": lambda: data},
         model=lambda: transformer(*sizes),
     )
     monkeypatch.setattr(record, "RUNS", {NAME: small})
@@ -246,41 +241,26 @@ def scored(data, model):
 
 
 def test_small_experiments_run_on_the_models_device():
-    course = language_modeling.LanguageModelRecipe(
-        2, 1e-3, size=2, window=6, clip=1.0
-    )
+    course = language_modeling.LanguageModelRecipe(2, 1e-3, size=2, window=6, clip=1.0)
     symbols = characters.encode_characters("train")[1]
     losses = []
     rng = torch.Generator().manual_seed(0)
     with STANDIN.entered():
-        model = STANDIN(
-            made(lambda: LanguageModel(symbols + 257, Size(8, 2, 8, 1)))
-        )
+        model = STANDIN(made(lambda: LanguageModel(symbols + 257, Size(8, 2, 8, 1))))
         language_modeling.train_language_model(
             model, course, 0, [lambda _, loss: losses.append(loss)]
         )
-        assert (
-            language_modeling.compute_held_out_loss(model, "valid", 6, count=4)
-            > 0
-        )
+        assert language_modeling.compute_held_out_loss(model, "valid", 6, count=4) > 0
         assert longer_sequences.measure_reading_loss(model, 70, count=4) > 0
-        assert (
-            0 <= longer_sequences.measure_copying_error(model, 6, count=16) <= 1
-        )
-        toy = STANDIN(
-            made(lambda: associative_recall.AssociativeRecallModel(4, 16))
-        )
+        assert 0 <= longer_sequences.measure_copying_error(model, 6, count=16) <= 1
+        toy = STANDIN(made(lambda: associative_recall.AssociativeRecallModel(4, 16)))
         assert heads.measure_similarity(toy)["entropy"] > 0
         heads.share_embeddings(toy)
         only = STANDIN(made(lambda: LookupModel(9, 9, 9, 4, 4)))
-        loss, *_ = scaling.compute_loss_and_weights(
-            only, draw_lookup(2, 5, 9, 3, rng)
-        )
+        loss, *_ = scaling.compute_loss_and_weights(only, draw_lookup(2, 5, 9, 3, rng))
         assert loss.device == PLACE
         recall = STANDIN(made(lambda: path_length.RecallModel("attention")))
         text = torch.zeros(2, 5, dtype=torch.long).to(PLACE)
         assert recall(text).device == PLACE
     assert len(losses) == 2
-    assert stability.measure_scores(stability.build_model("plain", 0))[
-        "entropy"
-    ]
+    assert stability.measure_scores(stability.build_model("plain", 0))["entropy"]

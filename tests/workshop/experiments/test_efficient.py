@@ -168,8 +168,7 @@ def test_every_study_compares_equally_many_parameters(name):
 def test_a_seed_trains_the_same_model_twice(name):
     study = replace(STUDIES[name][0](), steps=2)
     first, again, other = (
-        methods.train_model(study, "gated delta", 1e-3, seed)
-        for seed in (3, 3, 4)
+        methods.train_model(study, "gated delta", 1e-3, seed) for seed in (3, 3, 4)
     )
     weights = [m.readout.weight for m in (first, again, other)]
     assert torch.equal(weights[0], weights[1])

@@ -38,9 +38,7 @@ def test_changed_images_stay_white_where_they_were_white():
 
 
 @pytest.mark.parametrize("encoder", emoji_retrieval.ENCODERS)
-def test_a_model_is_tested_on_the_artist_whom_training_did_not_use(
-    quick, encoder
-):
+def test_a_model_is_tested_on_the_artist_whom_training_did_not_use(quick, encoder):
     model = emoji_retrieval.train_model(encoder, "noto", 0)
     found = emoji_retrieval.measure_model(model, "noto")
     assert len(found["trained"]) == 2

@@ -119,9 +119,7 @@ def test_unknown_characters_have_one_number():
 
 
 def test_the_same_characters_are_predicted_at_every_length():
-    short, long = (
-        measure_reading_loss(Unigram(), n, 16) for n in (LENGTH, LONGEST)
-    )
+    short, long = (measure_reading_loss(Unigram(), n, 16) for n in (LENGTH, LONGEST))
     assert short == pytest.approx(long)
     assert 2.5 < short < 3.5
 

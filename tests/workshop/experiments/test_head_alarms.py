@@ -18,9 +18,7 @@ from workshop.experiments import head_alarms as alarms
 from workshop.experiments import head_faults as faults
 
 RNG = torch.Generator().manual_seed(0)
-CONFIG = DecoderConfig(
-    symbols=11, width=24, heads=6, groups=2, hidden=16, blocks=2
-)
+CONFIG = DecoderConfig(symbols=11, width=24, heads=6, groups=2, hidden=16, blocks=2)
 IDS = torch.tensor([1, 5, 3, 7, 2, 9, 4, 8, 6, 10, 0, 3])
 
 
@@ -84,9 +82,7 @@ def test_every_encoder_runs_and_its_fault_is_what_it_says(name):
     padded = ("padding attended to", "mask on padded queries")
     mixed = name == "batch taken for positions"
     normalized = name == "softmax over queries"
-    assert (found["padding effect"] > 1e-3) == (
-        name in padded or mixed or normalized
-    )
+    assert (found["padding effect"] > 1e-3) == (name in padded or mixed or normalized)
     assert (found["longer padding"] > 1e-3) == (name in padded or normalized)
     assert (found["batch effect"] > 1e-3) == mixed
     assert (found["order effect"] < 1e-3) == (name == "no positions")
@@ -143,9 +139,7 @@ def test_a_fault_changes_its_heads_only_and_is_undone(fault, name):
         assert torch.equal(values, state[key])
     heads = [head for _, head in affected]
     others = [head for head in range(6) if head not in heads]
-    torch.testing.assert_close(
-        before["entropy"][others], after["entropy"][others]
-    )
+    torch.testing.assert_close(before["entropy"][others], after["entropy"][others])
     if fault == "output projection zero":
         assert after["output"][1] == 0
         assert (after["output"][others] > 0).all()
@@ -202,17 +196,13 @@ def test_alarms_are_counted_for_broken_and_for_other_heads():
     numbers["a"]["entropy"][1] = 0.91
     broken = {("a", 0), ("a", 1)}
     counts = alarms.count_alarms(numbers, broken, limits)
-    assert counts == {
-        "book": {"uniform": [1, 1], "saturated": [1, 0], "any": [2, 1]}
-    }
+    assert counts == {"book": {"uniform": [1, 1], "saturated": [1, 0], "any": [2, 1]}}
     row = {"affected": 2, "others": 2, "raised": counts, "loss": 1.0}
     added = alarms.add_counts([row, row | {"loss": 3.0}])
     assert added == {
         "affected": 4,
         "others": 4,
-        "raised": {
-            "book": {"uniform": [2, 2], "saturated": [2, 0], "any": [4, 2]}
-        },
+        "raised": {"book": {"uniform": [2, 2], "saturated": [2, 0], "any": [4, 2]}},
         "loss": 2.0,
     }
 
@@ -223,9 +213,7 @@ def test_broken_heads_are_in_different_layers():
         patch.setattr(alarms, "BROKEN", 2)
         heads = alarms.draw_heads(model, 0)
         assert heads == alarms.draw_heads(model, 0)
-    assert {name for name, _ in heads} == {
-        f"blocks.{i}.attention" for i in range(2)
-    }
+    assert {name for name, _ in heads} == {f"blocks.{i}.attention" for i in range(2)}
 
 
 def test_a_decoder_is_examined_sound_and_broken(monkeypatch):
@@ -262,8 +250,7 @@ def select(model, fault, scope=None):
     found = [
         row
         for row in read_record(RECORD)["results"]["rows"]
-        if (row["model"], row["fault"], row.get("scope"))
-        == (model, fault, scope)
+        if (row["model"], row["fault"], row.get("scope")) == (model, fault, scope)
     ]
     assert [row["seed"] for row in found] == list(alarms.SEEDS)
     return found

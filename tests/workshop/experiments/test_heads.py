@@ -22,9 +22,7 @@ def test_a_seed_gives_the_same_model_and_keeps_the_global_random_state():
     torch.manual_seed(5)
     first, second = build_model(3, 8), build_model(3, 8)
     assert torch.equal(torch.rand(1), expected)
-    for ours, theirs in zip(
-        first.parameters(), second.parameters(), strict=True
-    ):
+    for ours, theirs in zip(first.parameters(), second.parameters(), strict=True):
         assert torch.equal(ours, theirs)
 
 

@@ -75,9 +75,7 @@ def test_an_epoch_draws_each_sequence_once():
     assert [len(x.source) for x in batches] in ([4, 16] * 2, [16, 4] * 2) or {
         len(x.source) for x in batches
     } == {4, 16}
-    sums = sorted(
-        round(float(row.sum()), 1) for x in batches[:2] for row in x.source
-    )
+    sums = sorted(round(float(row.sum()), 1) for x in batches[:2] for row in x.source)
     assert sums == sorted(round(float(x.frames.sum()), 1) for x in drawn)
 
 
@@ -208,9 +206,7 @@ def test_the_same_models_were_tested_after_a_longer_pause():
     first = read_record("listen_attend_spell")["results"]["rows"]
     for row in found["rows"]:
         if row["test"] == "usual":
-            [same] = [
-                x for x in first if "scores" in x and x["seed"] == row["seed"]
-            ]
+            [same] = [x for x in first if "scores" in x and x["seed"] == row["seed"]]
             assert row["first"] == pytest.approx(same["scores"]["4"]["first"])
     assert {*found["word_order"]} == {"usual", "longer"}
 

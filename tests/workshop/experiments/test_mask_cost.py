@@ -46,6 +46,4 @@ def test_the_record_has_every_implementation_and_length():
     assert max(found["far"].values()) < 1e-5
     assert found["bytes"]["full"] >= 4 * 8 * 19 * 19
     beside = mask_cost.compare_with_sdpa(19)
-    assert all(
-        row["low"] <= row["ratio"] <= row["high"] for row in beside.values()
-    )
+    assert all(row["low"] <= row["ratio"] <= row["high"] for row in beside.values())

@@ -81,9 +81,7 @@ def test_the_encoder_equals_pytorchs():
     y = weights["embeddings.word_embeddings.weight"][ids]
     y = y + weights["embeddings.position_embeddings.weight"][:5]
     y = y + weights["embeddings.token_type_embeddings.weight"][0]
-    gain, bias = (
-        weights[f"embeddings.LayerNorm.{p}"] for p in ("weight", "bias")
-    )
+    gain, bias = (weights[f"embeddings.LayerNorm.{p}"] for p in ("weight", "bias"))
     y = F.layer_norm(y, (WIDTH,), gain, bias, 1e-12)[None]
     for i in range(LAYERS):
         layer = torch_layer(weights, i)
@@ -101,13 +99,9 @@ def test_a_value_norm_is_the_output_norm_with_all_weight_on_one_position():
     x = weights["embeddings.word_embeddings.weight"][ids]
     x = x + weights["embeddings.position_embeddings.weight"][:5]
     x = x + weights["embeddings.token_type_embeddings.weight"][0]
-    gain, bias = (
-        weights[f"embeddings.LayerNorm.{p}"] for p in ("weight", "bias")
-    )
+    gain, bias = (weights[f"embeddings.LayerNorm.{p}"] for p in ("weight", "bias"))
     x = F.layer_norm(x, (WIDTH,), gain, bias, 1e-12)
-    matrix, shift = (
-        weights[f"{own}.self.value.{p}"] for p in ("weight", "bias")
-    )
+    matrix, shift = (weights[f"{own}.self.value.{p}"] for p in ("weight", "bias"))
     added = weights[f"{own}.output.dense.weight"]
     for h in range(HEADS):
         for t in range(5):

@@ -52,8 +52,7 @@ def test_the_last_model_is_the_librarys():
 
 def test_a_gate_costs_no_parameters():
     counts = {
-        x: count_parameters(ladder.build_model(x, 0))
-        for x in ("RMSNorm", "SwiGLU")
+        x: count_parameters(ladder.build_model(x, 0)) for x in ("RMSNorm", "SwiGLU")
     }
     assert abs(counts["SwiGLU"] / counts["RMSNorm"] - 1) < 0.01
 

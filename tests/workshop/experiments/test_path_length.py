@@ -87,14 +87,8 @@ def test_counted_flops_equal_the_formulas(length):
     from workshop.experiments.rnn_or_attention import BATCH
     from workshop.experiments.rnn_or_attention import WIDTH as C
 
-    assert (
-        count_flops(SEQUENCE_LAYERS["rnn"](C), length)
-        == BATCH * 4 * length * C**2
-    )
-    assert (
-        count_flops(SEQUENCE_LAYERS["gru"](C), length)
-        == BATCH * 12 * length * C**2
-    )
+    assert count_flops(SEQUENCE_LAYERS["rnn"](C), length) == BATCH * 4 * length * C**2
+    assert count_flops(SEQUENCE_LAYERS["gru"](C), length) == BATCH * 12 * length * C**2
     expected = BATCH * (6 * length * C**2 + 4 * length**2 * C)
     assert count_flops(SelfAttentionLayer(C), length) == expected
 

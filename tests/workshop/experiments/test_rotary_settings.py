@@ -65,9 +65,7 @@ def test_the_usual_base_gives_the_recorded_results_of_rope():
         rows, again = (
             [
                 row["found"]
-                for row in load_record(f"{name}_{task}", say=False)["results"][
-                    "rows"
-                ]
+                for row in load_record(f"{name}_{task}", say=False)["results"]["rows"]
                 if row["method"] == method
             ]
             for name, method in (
@@ -77,6 +75,4 @@ def test_the_usual_base_gives_the_recorded_results_of_rope():
         )
         assert len(rows) == len(again) == 3
         for one, other in zip(rows, again, strict=True):
-            assert all(
-                abs(a - b) < 0.02 for a, b in zip(one, other, strict=True)
-            )
+            assert all(abs(a - b) < 0.02 for a, b in zip(one, other, strict=True))

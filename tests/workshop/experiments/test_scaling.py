@@ -43,8 +43,6 @@ def test_smaller_initial_weights_equal_the_scaling_at_initialisation():
     found = {}
     for variant in VARIANTS:
         torch.manual_seed(0)
-        found[variant] = compute_loss_and_weights(
-            build_model(variant, 16), task
-        )[2]
+        found[variant] = compute_loss_and_weights(build_model(variant, 16), task)[2]
     torch.testing.assert_close(found["shrunk"], found["scaled"])
     assert not torch.allclose(found["plain"], found["scaled"], atol=0.1)

@@ -176,8 +176,7 @@ def test_what_full_attention_does_is_observed():
     assert full == pytest.approx(1)
     assert top == pytest.approx(float(maps.amax(-1).mean()), abs=1e-5)
     rows = [
-        maps[:, :, i, t - 2 : t + 1].sum(-1)
-        for i, t in enumerate(range(T // 2, T, 4))
+        maps[:, :, i, t - 2 : t + 1].sum(-1) for i, t in enumerate(range(T // 2, T, 4))
     ]
     mean = float(torch.stack(rows).mean())
     assert window == pytest.approx(mean, abs=1e-5)
@@ -269,9 +268,7 @@ def test_a_text_that_is_too_short_for_a_passage_is_refused():
 def test_no_passage_overlaps_another():
     lines = smollm2_text.read_lines()
     starts = smollm2_text.list_sections(len(lines))
-    used = sorted(
-        a + b for a in starts for b in (0, *smollm2_text.TRAINING, 1200)
-    )
+    used = sorted(a + b for a in starts for b in (0, *smollm2_text.TRAINING, 1200))
     # In these lines lie more words than a passage has symbols.
     for start, end in pairwise(used):
         words = sum(len(x.split()) for x in lines[start:end])

@@ -59,7 +59,4 @@ def test_the_record_is_that_of_the_pinned_weights_and_of_the_prompts():
         assert one["logits"] == sorted(one["logits"], reverse=True)
         assert len(one["best"]) == smollm2.TOP
     first = len(results["prompts"][-1]["ids"])
-    assert (
-        results["continuation"]["ids"][:first]
-        == (results["prompts"][-1]["ids"])
-    )
+    assert results["continuation"]["ids"][:first] == (results["prompts"][-1]["ids"])

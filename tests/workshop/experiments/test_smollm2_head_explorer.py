@@ -11,9 +11,7 @@ from attnbook.records import read_record
 from workshop.experiments import smollm2_head_explorer as explorer
 from workshop.experiments.smollm2_map import choose_heads
 
-CONFIG = DecoderConfig(
-    symbols=23, width=24, heads=6, groups=3, hidden=10, blocks=2
-)
+CONFIG = DecoderConfig(symbols=23, width=24, heads=6, groups=3, hidden=10, blocks=2)
 TEXTS = [torch.tensor([3, 1, 4, 1, 5, 9]), torch.tensor([2, 7, 1])]
 
 
@@ -137,9 +135,7 @@ def test_an_induction_head_matters_for_the_repeated_words():
     one = results["sentences"][1]
     best = max(range(270), key=lambda i: one["induction"][i])
     assert one["induction"][best] > 80 > 10 * one["chance"]["induction"]
-    (head,) = [
-        x for x in results["heads"] if x["layer"] * 9 + x["head"] == best
-    ]
+    (head,) = [x for x in results["heads"] if x["layer"] * 9 + x["head"] == best]
     effects = head["maps"][1]["effects"]
     # Tokens 11 to 19 repeat what followed the same token before.
     assert sum(effects[10:]) / 9 > 100 > 10 * abs(sum(effects[:10]) / 10)

@@ -94,8 +94,7 @@ def test_single_heads_have_a_row_for_each_sequence():
 def test_shares_of_patches_follow_from_the_logit_differences():
     results = read("smollm2_patching")
     clean, corrupted = (
-        torch.tensor(results[x], dtype=torch.float64)
-        for x in ("clean", "corrupted")
+        torch.tensor(results[x], dtype=torch.float64) for x in ("clean", "corrupted")
     )
     assert len(clean) == len(corrupted) == smollm2_patching.SEQUENCES
     patched = table(results["patched"], HEADS, smollm2_patching.SEQUENCES)
@@ -112,9 +111,7 @@ def test_shares_of_patches_follow_from_the_logit_differences():
 
 def test_sinks_are_measured_after_three_beginnings():
     results = read("smollm2_sinks")
-    assert results["weights"].keys() == {
-        *("start symbol", "random token", "nothing")
-    }
+    assert results["weights"].keys() == {*("start symbol", "random token", "nothing")}
     for weights in results["weights"].values():
         assert 0 <= table(weights, HEADS).min() <= 1
     for position in (
@@ -126,8 +123,7 @@ def test_sinks_are_measured_after_three_beginnings():
         assert table(results[position]["stream"]).min() > 0
         assert table(results[position]["value"], GROUPS).min() > 0
     assert all(
-        len(losses) == smollm2_sinks.TEXTS
-        for losses in results["losses"].values()
+        len(losses) == smollm2_sinks.TEXTS for losses in results["losses"].values()
     )
 
 

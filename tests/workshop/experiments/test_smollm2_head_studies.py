@@ -63,16 +63,13 @@ def test_losses_are_those_of_the_second_copy_and_of_texts():
     ids = COPIES[0]
     likely = MODEL(ids).log_softmax(-1)
     wanted = -sum(
-        likely[:, t].gather(1, ids[:, t + 1 :][:, :1])[:, 0]
-        for t in range(6, 10)
+        likely[:, t].gather(1, ids[:, t + 1 :][:, :1])[:, 0] for t in range(6, 10)
     )
     loss, accuracy = smollm2_inputs.measure_copying(MODEL, ids)
     torch.testing.assert_close(loss, wanted / 4)
     best = likely[:, 6:10].argmax(-1) == ids[:, 7:]
     torch.testing.assert_close(accuracy, best.float().mean(1))
-    wanted = F.cross_entropy(
-        MODEL(TEXTS)[:, :-1].flatten(0, 1), TEXTS[:, 1:].flatten()
-    )
+    wanted = F.cross_entropy(MODEL(TEXTS)[:, :-1].flatten(0, 1), TEXTS[:, 1:].flatten())
     found = smollm2_inputs.measure_text(MODEL, TEXTS)
     torch.testing.assert_close(found.mean(), wanted)
 
@@ -129,9 +126,7 @@ def test_the_loss_without_a_head_is_that_of_the_edited_model():
         rise = torch.tensor(found[name])
         assert rise.shape == (L, H, 4)
         for head in [(0, 1), (2, 3)]:
-            one = smollm2_ablation.measure_set(
-                MODEL, [head], COPIES, TEXTS, used
-            )
+            one = smollm2_ablation.measure_set(MODEL, [head], COPIES, TEXTS, used)
             wanted = torch.tensor(one["copy"]) - torch.tensor(whole["copy"])
             torch.testing.assert_close(rise[head], wanted, atol=3e-4, rtol=0)
             with torch.no_grad(), ablate_heads(MODEL, [head], used):
@@ -184,9 +179,9 @@ def test_patching_all_heads_restores_the_clean_run_unless_tokens_remain():
     # The last position has the same token in both runs: with the clean
     # outputs of all heads there, its stream is that of the clean run.
     assert lost != 0
-    assert smollm2_patching.measure_group(
-        MODEL, pairs, everyone
-    ) == pytest.approx(1, abs=1e-3)
+    assert smollm2_patching.measure_group(MODEL, pairs, everyone) == pytest.approx(
+        1, abs=1e-3
+    )
     assert together != 0
 
 
@@ -223,13 +218,9 @@ def test_a_change_of_position_0_is_one_of_weights_and_values():
 
 def test_changes_are_taken_back():
     before = smollm2_sinks.measure_change(MODEL, TEXTS, smollm2_sinks.leave)
-    after = smollm2_sinks.measure_change(
-        MODEL, TEXTS, smollm2_sinks.zero_value(0)
-    )
+    after = smollm2_sinks.measure_change(MODEL, TEXTS, smollm2_sinks.zero_value(0))
     assert after != before
-    assert smollm2_sinks.measure_change(MODEL, TEXTS, smollm2_sinks.leave) == (
-        before
-    )
+    assert smollm2_sinks.measure_change(MODEL, TEXTS, smollm2_sinks.leave) == (before)
 
 
 def test_a_position_is_compared_with_the_median_of_the_later_ones():
@@ -240,9 +231,7 @@ def test_a_position_is_compared_with_the_median_of_the_later_ones():
     found = smollm2_sinks.describe_position(MODEL, TEXTS)
     assert torch.tensor(found["stream"]).shape == (L,)
     assert torch.tensor(found["value"]).shape == (L, 2)
-    masked = smollm2_sinks.describe_position(
-        MODEL, TEXTS, 1, smollm2_sinks.mask_out(0)
-    )
+    masked = smollm2_sinks.describe_position(MODEL, TEXTS, 1, smollm2_sinks.mask_out(0))
     plain = smollm2_sinks.describe_position(MODEL, TEXTS, 1)
     assert masked["stream"][0] == plain["stream"][0]
     assert masked["stream"][-1] != plain["stream"][-1]
@@ -261,9 +250,7 @@ def test_scores_at_distances_are_those_of_the_layer():
         found = smollm2_circuits.score_at_distances(
             free_query[0, 3, t : t + 1], free_key[0, 3, s : s + 1], 1e4, 9
         )
-        assert found[0, t - s].item() == pytest.approx(
-            wanted[t, s].item(), rel=1e-4
-        )
+        assert found[0, t - s].item() == pytest.approx(wanted[t, s].item(), rel=1e-4)
 
 
 def test_variance_belongs_to_distance_or_content():
@@ -272,9 +259,7 @@ def test_variance_belongs_to_distance_or_content():
         {"distance": 1, "content": 0, "both": 0}, abs=1e-6
     )
     by_content = by_distance.T.contiguous()
-    assert smollm2_circuits.split_variance(by_content)["content"] == (
-        pytest.approx(1)
-    )
+    assert smollm2_circuits.split_variance(by_content)["content"] == (pytest.approx(1))
 
 
 def test_matching_pairs_are_those_of_an_induction_head():

@@ -61,9 +61,7 @@ def test_the_keys_are_those_of_every_variant():
     assert keys["window 64, 4 sinks"] == pytest.approx(68, rel=1e-4)
     assert keys["oracle top 32"] == pytest.approx(32, rel=1e-4)
     # Seven whole blocks, and the own one up to the query.
-    assert keys["mean keys, 8 blocks of 16"] == pytest.approx(
-        7 * 16 + 8.5, rel=1e-4
-    )
+    assert keys["mean keys, 8 blocks of 16"] == pytest.approx(7 * 16 + 8.5, rel=1e-4)
     assert len(results["bytes"]) == PASSAGES
     for name in (
         "first_token_weight",
@@ -78,9 +76,7 @@ def test_the_keys_are_those_of_every_variant():
 def test_more_of_the_largest_weights_are_kept_with_more_keys():
     rows = {x["name"]: x for x in read("smollm2_keys")["variants"]}
     for few, many in ((8, 32), (32, 128)):
-        less, more = (
-            rows[f"oracle top {n}"]["kept_weight"] for n in (few, many)
-        )
+        less, more = (rows[f"oracle top {n}"]["kept_weight"] for n in (few, many))
         assert all(a < b for a, b in zip(less, more, strict=True))
 
 

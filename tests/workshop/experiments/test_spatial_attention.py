@@ -76,9 +76,7 @@ def test_the_record_is_that_of_these_models():
     assert (record["steps"], record["rate"]) == (study.STEPS, study.RATE)
     numbers = record["results"]["parameters"]
     assert len({*numbers.values()}) == 1
-    assert numbers["mean"] == study.count_parameters(
-        study.build_model("mean", 0)
-    )
+    assert numbers["mean"] == study.count_parameters(study.build_model("mean", 0))
     chance = record["results"]["chance"]
     assert chance == pytest.approx(
         study.measure_chance(study.draw_split("test", study.TESTED)), abs=1e-4

@@ -71,9 +71,7 @@ def test_weight_on_the_next_frame_is_found_at_its_distance():
 def test_the_rows_of_every_table_sum_to_1(kind):
     rng = torch.Generator().manual_seed(0)
     clips = motion.draw("test", 4, rng)
-    for table in motion.read_tables(
-        motion.build_model(kind, 0), clips
-    ).values():
+    for table in motion.read_tables(motion.build_model(kind, 0), clips).values():
         assert table.shape == (4, T, N, T, N)
         torch.testing.assert_close(table.sum((3, 4)), torch.ones(4, T, N))
 
@@ -119,12 +117,8 @@ def test_a_clip_classifier_is_scored_on_its_readable_frames():
     frames = torch.zeros(6, 3, 2, 2)
     frames[:4, 1, 0, 0] = clips.label[:4].float()
     frames[4:, 1, 0, 0] = (clips.label[4:].float() + 1) % 10
-    readable = torch.tensor(
-        [[True, True, False]] * 2 + [[True, False, True]] * 4
-    )
-    found = pooling.score(
-        model, clips._replace(frames=frames, readable=readable)
-    )
+    readable = torch.tensor([[True, True, False]] * 2 + [[True, False, True]] * 4)
+    found = pooling.score(model, clips._replace(frames=frames, readable=readable))
     assert found["accuracy"] == pytest.approx(4 / 6)
     assert found["mass"] == pytest.approx(2 / 6)
     assert found["largest_readable"] == pytest.approx(2 / 6)

@@ -46,9 +46,7 @@ def test_the_most_important_patches_become_black():
 
 def test_attention_of_the_class_token_is_a_share():
     model = image_training.build_with_seed(VisionTransformer, 0)
-    weights = study.read_class_attention(
-        model, study.load_images("test")[0][:5]
-    )
+    weights = study.read_class_attention(model, study.load_images("test")[0][:5])
     assert weights.shape == (5, 16)
     torch.testing.assert_close(weights.sum(-1), torch.ones(5))
 
@@ -64,9 +62,7 @@ def test_a_seed_gives_every_row_and_again_the_same(quick):
     ]
     again, _ = study.run_model("vit", 60, 0)
     assert again["accuracy"] == rows[3]["accuracy"]
-    assert rows[-1]["mixed_accuracy"] == pytest.approx(
-        rows[-1]["accuracy"], abs=0.005
-    )
+    assert rows[-1]["mixed_accuracy"] == pytest.approx(rows[-1]["accuracy"], abs=0.005)
     assert len(rows[3]["attention"]["erased"]) == 4
     shown = study.describe_examples(model)
     assert [x["label"] for x in shown] == [3, 2]
@@ -93,8 +89,7 @@ def test_the_record_is_that_of_these_models():
     assert (record["steps"], record["rates"]) == (study.STEPS, study.RATES)
     numbers = record["results"]["parameters"]
     assert numbers == {
-        name: study.count_parameters(build())
-        for name, build in study.MODELS.items()
+        name: study.count_parameters(build()) for name, build in study.MODELS.items()
     }
     assert abs(numbers["vit"] / numbers["cnn"] - 1) < 0.03
     assert len(record["results"]["rows"]) == 39
@@ -108,14 +103,10 @@ def test_the_recorded_convolutional_network_is_better_at_every_size(size):
 
 def test_a_recorded_permutation_only_harms_the_convolutional_network():
     for size in study.SHUFFLED_SIZES:
-        plain, permuted = (
-            get_accuracies("cnn", size, x) for x in (False, True)
-        )
+        plain, permuted = (get_accuracies("cnn", size, x) for x in (False, True))
         assert min(plain) > max(permuted)
         assert min(permuted) > max(get_accuracies("vit", size, True))
-        plain, permuted = (
-            get_accuracies("vit", size, x) for x in (False, True)
-        )
+        plain, permuted = (get_accuracies("vit", size, x) for x in (False, True))
         assert sum(permuted) > sum(plain)
 
 

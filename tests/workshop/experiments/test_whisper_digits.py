@@ -103,16 +103,10 @@ def test_what_is_said_without_the_truth_is_that_of_known_maps():
     maps[0, 0, :, 1] = maps[0, 1, :, 1] = 1
     maps[0, 2] = 0.25
     found = compare_maps(maps, maps[0, 0])
-    torch.testing.assert_close(
-        found["entropy"], torch.tensor([[0.0, 0.0, 1.386294]])
-    )
+    torch.testing.assert_close(found["entropy"], torch.tensor([[0.0, 0.0, 1.386294]]))
     # A uniform row has the cosine 1/2 with a row of one key of four.
-    torch.testing.assert_close(
-        found["similarity"], torch.tensor([[0.75, 0.75, 0.5]])
-    )
-    torch.testing.assert_close(
-        found["rollout"], torch.tensor([[1.0, 1.0, 0.5]])
-    )
+    torch.testing.assert_close(found["similarity"], torch.tensor([[0.75, 0.75, 0.5]]))
+    torch.testing.assert_close(found["rollout"], torch.tensor([[1.0, 1.0, 0.5]]))
 
 
 def test_the_rollout_of_one_block_is_its_cross_attention():
@@ -130,9 +124,7 @@ def test_the_rollout_of_two_blocks_passes_through_earlier_tokens():
     cross = torch.tensor([[1.0, 0.0], [0.0, 1.0]]).expand(2, 2, 2)
     found = roll_out_decoder(own[:, None], cross[:, None], torch.eye(2))
     # Token 1: a half of block 1, of which a half is token 0's, and block 2.
-    torch.testing.assert_close(
-        found, torch.tensor([[1.0, 0.0], [1 / 6, 5 / 6]])
-    )
+    torch.testing.assert_close(found, torch.tensor([[1.0, 0.0], [1 / 6, 5 / 6]]))
 
 
 @pytest.mark.parametrize(
@@ -166,9 +158,7 @@ class FakeTokenizer:
 
 @pytest.fixture(scope="module")
 def tiny():
-    sizes = replace(
-        CONFIG, heads=H, blocks=L, positions=650, tokens=40, symbols=TOKENS
-    )
+    sizes = replace(CONFIG, heads=H, blocks=L, positions=650, tokens=40, symbols=TOKENS)
     return build(sizes)
 
 
@@ -213,9 +203,7 @@ def test_a_tiny_model_gives_a_complete_record(tiny, monkeypatch):
     monkeypatch.setattr(
         whisper_digits,
         "draw_heard",
-        lambda model, tokens, seed: spoken_attention.draw_heard(
-            model, tokens, seed, 2
-        ),
+        lambda model, tokens, seed: spoken_attention.draw_heard(model, tokens, seed, 2),
     )
     check_results(measure_everything(tiny, FakeTokenizer()), 1)
 

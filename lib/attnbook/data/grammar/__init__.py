@@ -118,8 +118,7 @@ def _check_request(count: int, shortest: int, longest: int) -> None:
         )
     if shortest < SHORTEST or longest > LONGEST:
         raise ValueError(
-            f"sentences have {SHORTEST} to {LONGEST} words, "
-            f"not {shortest} to {longest}"
+            f"sentences have {SHORTEST} to {LONGEST} words, not {shortest} to {longest}"
         )
 
 

@@ -47,9 +47,7 @@ def _determiner(line: str) -> Determiner:
     return Determiner((one, many), (masculine, feminine, plural))
 
 
-DETERMINERS = tuple(
-    map(_determiner, small_words.DETERMINERS.strip().splitlines())
-)
+DETERMINERS = tuple(map(_determiner, small_words.DETERMINERS.strip().splitlines()))
 DETERMINER = {
     form: each for each in DETERMINERS for form in each.english if form != "-"
 }
@@ -57,18 +55,14 @@ NO = Determiner(("a|an", "-"), ("de|d'", "de|d'", "-"))
 _PRONOUNS = [line.split() for line in small_words.PRONOUNS.strip().splitlines()]
 
 
-def build_pronoun(
-    english: str, feminine: bool = False, kind="person"
-) -> Nominal:
+def build_pronoun(english: str, feminine: bool = False, kind="person") -> Nominal:
     """Make a subject pronoun; its `pronoun` holds (me, me|m')."""
     for subject, me, _, je, clitic, person, gender, number in _PRONOUNS:
         if subject == english and gender == ("f" if feminine else "m"):
             phrase = parse_phrase(f"{subject} / {je}")
             features = int(person), feminine, number == "plural"
             return Nominal(phrase, *features, kind, (me, clitic))
-    raise ValueError(
-        f"no pronoun is written {english!r} with feminine={feminine}"
-    )
+    raise ValueError(f"no pronoun is written {english!r} with feminine={feminine}")
 
 
 def build_pronoun_for(nominal: Nominal) -> Nominal:
@@ -104,8 +98,7 @@ def _with_adjectives(noun: Noun, plural: bool, adjectives: tuple) -> Phrase:
     name = Word(noun.english[plural])
     words = [(each, Word(each.english)) for each in adjectives]
     french = [
-        French(each.french[plural][noun.feminine], (word,))
-        for each, word in words
+        French(each.french[plural][noun.feminine], (word,)) for each, word in words
     ]
     before = [each.before for each in adjectives].count(True)
     french.insert(before, French(noun.french[plural], (name,)))
@@ -152,9 +145,7 @@ def build_adjective_phrase(
     return join(parse_phrase(degree), phrase) if degree else phrase
 
 
-def build_comparison(
-    adjective: Adjective, subject: Nominal, than: Nominal
-) -> Phrase:
+def build_comparison(adjective: Adjective, subject: Nominal, than: Nominal) -> Phrase:
     """Older than the dog -> plus vieille que le chien."""
     assert adjective.comparative, f"{adjective.english} has no comparative"
     word = Word(adjective.comparative)

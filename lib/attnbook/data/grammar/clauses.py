@@ -69,9 +69,7 @@ def choose_noun_phrase(
     return head._replace(phrase=join(head.phrase, clause))
 
 
-def choose_relative_clause(
-    rng: Random, head: Nominal, room: int, depth: int
-) -> Phrase:
+def choose_relative_clause(rng: Random, head: Nominal, room: int, depth: int) -> Phrase:
     """Choose "who saw the dog" or "that the king bought"."""
     time = rng.choice(("past", "past", "present"))
     if head.kind in LIVING and (room < 4 or draw_chance(rng, 0.6)):
@@ -118,9 +116,7 @@ def choose_verb_clause(
     room = total - len(built.english)
     free = not (dated or depth) and how in (None, "not")
     moves = verb.base in words.SLOWLY
-    built = join(
-        built, choose_adverbials(rng, room, time if free else None, moves)
-    )
+    built = join(built, choose_adverbials(rng, room, time if free else None, moves))
     return Clause(built, subject, time, thing, verb)
 
 
@@ -180,9 +176,7 @@ def choose_subject(rng: Random, room: int, they: bool) -> Nominal:
         kind = (rng.choice(LIVING),)
         first = choose_nominal(rng, kind, size - 3, nested=True)
         left = size - 1 - len(first.phrase.english)
-        return build_coordination(
-            first, choose_nominal(rng, kind, left, nested=True)
-        )
+        return build_coordination(first, choose_nominal(rng, kind, left, nested=True))
     if draw < 0.8 or room < 4:
         return choose_noun_phrase(rng, LIVING, size)
     return choose_noun_phrase(rng, ANY, size)

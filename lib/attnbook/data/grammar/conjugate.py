@@ -6,8 +6,7 @@ from attnbook.data.grammar.lexicon import Verb
 from attnbook.data.grammar.phrases import French, Phrase, Word
 
 BE = {
-    time: (english.split(), french.split())
-    for time, english, french in small_words.BE
+    time: (english.split(), french.split()) for time, english, french in small_words.BE
 }
 
 

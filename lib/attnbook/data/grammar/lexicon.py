@@ -44,9 +44,7 @@ class Verb(NamedTuple):
 def expand_kinds(names: str) -> tuple[str, ...]:
     """Expand groups: ``"person place"`` -> ``("person", "way", "area")``."""
     return tuple(
-        kind
-        for name in names.split()
-        for kind in words.KINDS.get(name, name).split()
+        kind for name in names.split() for kind in words.KINDS.get(name, name).split()
     )
 
 
@@ -90,9 +88,7 @@ def parse_noun(kind: str, english: list[str], french: list[str]) -> Noun:
     )
 
 
-def parse_adjective(
-    place: str, of: str, english: list, french: list
-) -> Adjective:
+def parse_adjective(place: str, of: str, english: list, french: list) -> Adjective:
     """Read one adjective, adding the regular forms that are not written."""
     masculine, *rest = french
     feminine = rest[0] if rest else form_french_feminine(masculine)
@@ -144,6 +140,4 @@ ADJECTIVES = tuple(
 )
 ADJECTIVE = {each.english: each for each in ADJECTIVES}
 VERBS = tuple(parse_verb(line) for line in words.VERBS.strip().splitlines())
-VERB = {
-    " ".join(filter(None, (each.base, each.particle))): each for each in VERBS
-}
+VERB = {" ".join(filter(None, (each.base, each.particle))): each for each in VERBS}

@@ -42,9 +42,7 @@ PREPOSITIONS = tuple(
 )
 THE = DETERMINER["the"]
 DEFINITE = tuple(
-    each
-    for each in DETERMINERS
-    if each.english[0] not in ("a|an", "every", "-")
+    each for each in DETERMINERS if each.english[0] not in ("a|an", "every", "-")
 )
 LOOSE = tuple(
     each
@@ -65,9 +63,7 @@ def choose_person(rng: Random) -> Nominal:
     return build_pronoun(name, name == "she")
 
 
-def choose_adjectives(
-    rng: Random, kind: str, room: int
-) -> tuple[Adjective, ...]:
+def choose_adjectives(rng: Random, kind: str, room: int) -> tuple[Adjective, ...]:
     """Choose none, one or two adjectives: one on each side in French."""
     chosen: list[Adjective] = []
     for side in ADJECTIVES_OF[kind]:
@@ -76,15 +72,11 @@ def choose_adjectives(
     return tuple(chosen)
 
 
-def _determiner(
-    rng: Random, noun: Noun, among: tuple[Determiner, ...]
-) -> Determiner:
+def _determiner(rng: Random, noun: Noun, among: tuple[Determiner, ...]) -> Determiner:
     often_the = among is DETERMINERS and draw_chance(rng, 0.5)
     determiner = THE if often_the else rng.choice(among)
     mine = determiner.english[0] in small_words.POSSESSIVE
-    return (
-        THE if mine and noun.english[0] in words.NEVER_POSSESSED else determiner
-    )
+    return THE if mine and noun.english[0] in words.NEVER_POSSESSED else determiner
 
 
 def _number(rng: Random, determiner: Determiner) -> bool:
@@ -103,9 +95,7 @@ def choose_nominal(
     """Choose a noun phrase of at most `room` words, at least two."""
     noun = rng.choice(NOUNS[rng.choice(of)])
     if room >= 4 and not nested and draw_chance(rng, 0.12):
-        owner = choose_nominal(
-            rng, ("person",), 2, (THE, *DEFINITE), nested=True
-        )
+        owner = choose_nominal(rng, ("person",), 2, (THE, *DEFINITE), nested=True)
         if not owner.plural:
             chosen_adjectives = choose_adjectives(rng, noun.kind, room - 4)
             return build_possessive(
@@ -120,9 +110,7 @@ def choose_nominal(
         return head
     if determiner is NO or not draw_chance(rng, 0.25):
         return head
-    return head._replace(
-        phrase=join(head.phrase, choose_place(rng, room, True))
-    )
+    return head._replace(phrase=join(head.phrase, choose_place(rng, room, True)))
 
 
 def choose_place(rng: Random, room: int, nested: bool = False) -> Phrase:

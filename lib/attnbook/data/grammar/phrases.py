@@ -62,8 +62,7 @@ def join(*phrases: Phrase) -> Phrase:
 @cache
 def _read(side: str) -> tuple[tuple[str, str], ...]:
     return tuple(
-        (word.rstrip("123"), word[len(word.rstrip("123")) :])
-        for word in side.split()
+        (word.rstrip("123"), word[len(word.rstrip("123")) :]) for word in side.split()
     )
 
 

@@ -36,9 +36,7 @@ class Clause(NamedTuple):
     verb: Verb | None = None
 
 
-def choose_modifier(
-    rng: Random, subject: Nominal, room: int, time: str
-) -> str | None:
+def choose_modifier(rng: Random, subject: Nominal, room: int, time: str) -> str | None:
     """Choose a negation, an adverb, or usually nothing."""
     draw = rng.random()
     negatable = subject.phrase.english[0].text != "every"
@@ -51,9 +49,7 @@ def choose_modifier(
     return None
 
 
-def choose_adverbials(
-    rng: Random, room: int, time: str | None, moves: bool
-) -> Phrase:
+def choose_adverbials(rng: Random, room: int, time: str | None, moves: bool) -> Phrase:
     """Choose where, how and when, as far as there is room."""
     built = []
     if moves and room >= 1 and draw_chance(rng, 0.2):

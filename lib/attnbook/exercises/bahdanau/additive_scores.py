@@ -30,9 +30,7 @@ def draw_scores(rng: torch.Generator) -> tuple[Case, ...]:
         Case("with one query and one key", inputs(1, 1, 1, 2, 3, 5)),
         Case("with 3 queries and 5 keys", usual, gradient=True),
         Case("with as many queries as keys", inputs(2, 4, 4, 3, 3, 3)),
-        Case(
-            "with large inputs", tuple(x * 8 for x in inputs(2, 3, 5, 2, 3, 5))
-        ),
+        Case("with large inputs", tuple(x * 8 for x in inputs(2, 3, 5, 2, 3, 5))),
         Case("in double precision", to_double(usual), asked=False),
     )
 

@@ -87,8 +87,7 @@ check_alignment_error = Exercise(
         Mistake(
             "sure-only",
             "possible links counted as errors",
-            "a predicted link that is possible, but not sure, is counted as "
-            "an error",
+            "a predicted link that is possible, but not sure, is counted as an error",
             count_links(lambda s, p, a, n: 1 - 2 * s / (a + n)),
         ),
         Mistake(

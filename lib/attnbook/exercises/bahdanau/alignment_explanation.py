@@ -28,9 +28,7 @@ class Aligner:
     reason: str
     always: int = 0
 
-    def __call__(
-        self, words: Sequence[int], slots: Sequence[int], t: int
-    ) -> int:
+    def __call__(self, words: Sequence[int], slots: Sequence[int], t: int) -> int:
         """Return the slot with the largest weight.
 
         Args:
@@ -193,8 +191,7 @@ check_alignment_explanation = Exercise(
         Mistake(
             "fixed-words",
             "the tested word is not moved",
-            "it swaps the first two words and tests the last one, which has "
-            "not moved",
+            "it swaps the first two words and tests the last one, which has not moved",
             make_design(
                 words=swap_first_two,
                 slots=swap_first_two,

@@ -60,8 +60,7 @@ check_attention_cost = Exercise(
         Mistake(
             "square-matrices",
             "square projections",
-            "W and U are counted as square; W has A · N parameters, U has "
-            "A · M",
+            "W and U are counted as square; W has A · N parameters, U has A · M",
             "N + M + 1 → 2 * A + 1",
         ),
         Mistake(
@@ -73,8 +72,7 @@ check_attention_cost = Exercise(
         Mistake(
             "parameters-per-pair",
             "parameters of every pair",
-            "the parameters are counted again for every pair; all pairs share "
-            "them",
+            "the parameters are counted again for every pair; all pairs share them",
             "[A * (N → [T * S * A * (N",
         ),
         Mistake(

@@ -41,9 +41,7 @@ def draw_context(rng: torch.Generator) -> tuple[Case, ...]:
         ),
         Case("with very large scores", (scores * 300, value, odd)),
         Case("with very low scores", (low, value, odd)),
-        Case(
-            "in double precision", to_double((scores, value, odd)), asked=False
-        ),
+        Case("in double precision", to_double((scores, value, odd)), asked=False),
         Case("in half precision", to_half((scores, value, odd)), asked=False),
     )
 
@@ -149,26 +147,20 @@ check_context = Exercise(
             "-1e9 instead of minus infinity",
             "the scores of padding are set to -1e9, and a real score can be "
             "lower still; use minus infinity",
-            average_values(
-                lambda s, real: mask_padding(s, real, -1e9).softmax(-1)
-            ),
+            average_values(lambda s, real: mask_padding(s, real, -1e9).softmax(-1)),
         ),
         Mistake(
             "small-sentinel",
             "-1e4 instead of minus infinity",
             "the scores of padding are set to -10000, and a real score can be "
             "lower still; use minus infinity",
-            average_values(
-                lambda s, real: mask_padding(s, real, -1e4).softmax(-1)
-            ),
+            average_values(lambda s, real: mask_padding(s, real, -1e4).softmax(-1)),
         ),
         Mistake(
             "uniform",
             "uniform weights",
             "every real position gets the same weight: the scores are not used",
-            average_values(
-                lambda s, real: mask_padding(0 * s, real).softmax(-1)
-            ),
+            average_values(lambda s, real: mask_padding(0 * s, real).softmax(-1)),
         ),
         Mistake(
             "unstable",

@@ -65,9 +65,7 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
             draw_normal(rng, a, n),
             draw_normal(rng, a, m),
             draw_normal(rng, a),
-            Cell(
-                0.3 * draw_normal(rng, n, i + m), 0.3 * draw_normal(rng, n, n)
-            ),
+            Cell(0.3 * draw_normal(rng, n, i + m), 0.3 * draw_normal(rng, n, n)),
         )
 
     padded = inputs(3, 5, 2, 6, 3, 7, [int(draw_integers(rng, 2, 4)), 5, 1])
@@ -92,9 +90,7 @@ def attend_after_step(state, *inputs):
     return following, decoder_step(following, *inputs)[1]
 
 
-def attend_between_two_steps(
-    state, word, memory, lengths, W_query, W_key, v, cell
-):
+def attend_between_two_steps(state, word, memory, lengths, W_query, W_key, v, cell):
     """Step without a context, attend with the new state, and step again."""
     nothing = torch.zeros_like(memory[:, 0])
     first = cell(torch.cat([word, nothing], -1), state)
@@ -136,17 +132,14 @@ check_decoder_step = Exercise(
         Mistake(
             "context-first",
             "inputs concatenated in wrong order",
-            "the context is concatenated before the word; the word should "
-            "come first",
+            "the context is concatenated before the word; the word should come first",
             "[word, contexts[:, 0]] → [contexts[:, 0], word]",
         ),
         Mistake(
             "padding-unmasked",
             "padding not masked",
-            "the padding positions of the memory get weight: they are not "
-            "masked out",
-            "memory, lengths) "
-            "→ memory, torch.full_like(lengths, memory.shape[1]))",
+            "the padding positions of the memory get weight: they are not masked out",
+            "memory, lengths) → memory, torch.full_like(lengths, memory.shape[1]))",
         ),
         Mistake(
             "attends-after-step",

@@ -67,18 +67,14 @@ check_batched_product = Exercise(
         Mistake(
             "elementwise",
             "elementwise product",
-            "queries and keys are multiplied elementwise; a matrix product is "
-            "needed",
+            "queries and keys are multiplied elementwise; a matrix product is needed",
             lambda q, k: q * k,
         ),
         Mistake(
             "batch-summed",
             "summed over the batch",
-            "the products are summed over the batch; each sequence should "
-            "have its own",
-            lambda q, k: torch.einsum("btd,csd->ts", q, k).expand(
-                len(q), -1, -1
-            ),
+            "the products are summed over the batch; each sequence should have its own",
+            lambda q, k: torch.einsum("btd,csd->ts", q, k).expand(len(q), -1, -1),
         ),
         Mistake(
             "first-sequence",

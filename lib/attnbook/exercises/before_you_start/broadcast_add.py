@@ -81,9 +81,7 @@ check_broadcast_add = Exercise(
             "the rows are repeated in the wrong order: `repeat` gives 0 1 2 0 "
             "1 2, `repeat_interleave` gives 0 0 1 1 2 2",
             lambda a, b: (
-                a.repeat(1, b.shape[1], 1).view(
-                    len(a), a.shape[1], b.shape[1], -1
-                )
+                a.repeat(1, b.shape[1], 1).view(len(a), a.shape[1], b.shape[1], -1)
                 + b[:, None]
             ),
         ),

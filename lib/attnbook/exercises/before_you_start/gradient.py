@@ -131,8 +131,7 @@ check_gradient = Exercise(
         Mistake(
             "square-first",
             "squared before the softmax",
-            "`x` is squared before the softmax; the weights should be squared "
-            "after it",
+            "`x` is squared before the softmax; the weights should be squared after it",
             differentiate(lambda x: ((x**2).softmax(-1)).max()),
         ),
         Mistake(

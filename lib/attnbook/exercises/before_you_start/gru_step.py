@@ -163,8 +163,7 @@ check_gru_step = Exercise(
         Mistake(
             "old-state-whole",
             "old state not gated",
-            "the old state is added without being multiplied by the update "
-            "gate",
+            "the old state is added without being multiplied by the update gate",
             "update * h → h",
         ),
         Mistake(

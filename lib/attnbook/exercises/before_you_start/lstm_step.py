@@ -126,8 +126,7 @@ check_lstm_step = Exercise(
         Mistake(
             "candidate-without-tanh",
             "no tanh for the candidate",
-            "tanh is not applied to the candidate, which is added to the cell "
-            "state",
+            "tanh is not applied to the candidate, which is added to the cell state",
             "a_g.tanh() → a_g",
         ),
         Mistake(

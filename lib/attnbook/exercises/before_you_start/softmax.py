@@ -56,8 +56,7 @@ check_softmax = Exercise(
         Mistake(
             "unstable",
             "exponential overflows",
-            "the exponentials overflow; subtract the largest number of each "
-            "row first",
+            "the exponentials overflow; subtract the largest number of each row first",
             lambda x: divide_by_sum(x.exp()),
         ),
         Mistake(
@@ -69,8 +68,7 @@ check_softmax = Exercise(
         Mistake(
             "whole-table",
             "one softmax for all rows",
-            "the softmax runs over the whole matrix; each row should have its "
-            "own",
+            "the softmax runs over the whole matrix; each row should have its own",
             lambda x: softmax(x.view(1, -1)).view_as(x),
         ),
         Mistake(
@@ -90,8 +88,7 @@ check_softmax = Exercise(
         Mistake(
             "no-exp",
             "no exponential",
-            "the numbers are divided by their sum without taking the "
-            "exponential first",
+            "the numbers are divided by their sum without taking the exponential first",
             divide_by_sum,
         ),
         Mistake(
@@ -137,8 +134,7 @@ check_softmax = Exercise(
         Mistake(
             "hard-choice",
             "argmax instead of softmax",
-            "the largest number gets all the weight; every number should get "
-            "a share",
+            "the largest number gets all the weight; every number should get a share",
             lambda x: (x == x.amax(-1, keepdim=True)).to(x.dtype),
         ),
     ),

@@ -85,15 +85,13 @@ check_gated_cross_attention = Exercise(
         Mistake(
             "no-residual",
             "residual connection left out",
-            "the text is not added; with a gate of 0, the layer should return "
-            "the text",
+            "the text is not added; with a gate of 0, the layer should return the text",
             "text + gate → gate",
         ),
         Mistake(
             "interpolated",
             "mixture of text and attention",
-            "the text is multiplied by 1 - tanh(gate); it should be added as "
-            "it is",
+            "the text is multiplied by 1 - tanh(gate); it should be added as it is",
             "text + gate → (1 - gate.tanh()) * text + gate",
         ),
         Mistake(

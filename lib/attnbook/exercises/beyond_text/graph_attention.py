@@ -147,8 +147,7 @@ check_graph_attention = Exercise(
         Mistake(
             "a-swapped",
             "rows of a confused",
-            "a[0] and a[1] are confused: a[0] belongs to the source of the "
-            "edge",
+            "a[0] and a[1] are confused: a[0] belongs to the source of the edge",
             "edges, a) → edges, a.flip(-2))",
         ),
         Mistake(

@@ -151,9 +151,7 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
     return shuffle_cases((*few, *ring), rng)
 
 
-def find_fault_of_example(
-    layer: Callable, features: Tensor, edges: Tensor
-) -> int:
+def find_fault_of_example(layer: Callable, features: Tensor, edges: Tensor) -> int:
     """Return a fault from which nodes of the example have an output."""
     reached = layer(features, edges).any(-1)
     if torch.equal(reached, torch.isin(torch.arange(len(reached)), edges[1])):

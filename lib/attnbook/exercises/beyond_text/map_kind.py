@@ -134,9 +134,7 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
 
     def case(number: int, place: tuple[int, int]) -> Case:
         sharpness = 8 + 8 * float(torch.rand((), generator=rng))
-        rows, columns = (
-            3 + 2 * x for x in draw_integers(rng, 0, 1, 2).tolist()
-        )
+        rows, columns = (3 + 2 * x for x in draw_integers(rng, 0, 1, 2).tolist())
         picture = torch.zeros(4 * rows, 4 * columns)
         top, left = 2 * rows - 3, 2 * columns - 3
         picture[top : top + 6, left : left + 6] = 1.0
@@ -254,15 +252,13 @@ check_map_kind = Exercise(
         Mistake(
             "object-and-edges-swapped",
             "object and edges confused",
-            "it confuses kinds 0 and 2: inside a filled object there are no "
-            "edges",
+            "it confuses kinds 0 and 2: inside a filled object there are no edges",
             renumber(map_kind, {0: 2, 2: 0}),
         ),
         Mistake(
             "center-and-patch-swapped",
             "center and fixed patch confused",
-            "it confuses kinds 3 and 4: the center moves with the size of the "
-            "picture",
+            "it confuses kinds 3 and 4: the center moves with the size of the picture",
             renumber(map_kind, {3: 4, 4: 3}),
         ),
         Mistake(

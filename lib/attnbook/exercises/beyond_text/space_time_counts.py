@@ -11,9 +11,7 @@ from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.inputs import draw_integers, shuffle_cases
 
 
-def space_time_counts(
-    frames: int, height: int, width: int, size: int
-) -> list[int]:
+def space_time_counts(frames: int, height: int, width: int, size: int) -> list[int]:
     """Return how many tokens and scores attention to a clip has.
 
     Each frame is cut into patches. The counts are, in this order: tokens;
@@ -90,8 +88,7 @@ check_space_time_counts = Exercise(
         Mistake(
             "one-frame",
             "tokens of one frame",
-            "the first count is that of one frame; the tokens are those "
-            "of all frames",
+            "the first count is that of one frame; the tokens are those of all frames",
             "[tokens → [patches",
         ),
         Mistake(
@@ -111,8 +108,7 @@ check_space_time_counts = Exercise(
         Mistake(
             "space-once",
             "spatial attention of one frame",
-            "spatial attention is counted for one frame; each frame has "
-            "its own scores",
+            "spatial attention is counted for one frame; each frame has its own scores",
             "space = frames * patches**2 → space = patches**2",
         ),
         Mistake(

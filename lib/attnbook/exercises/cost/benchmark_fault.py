@@ -112,9 +112,7 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
         share = 0.55 + 0.3 * float(torch.rand((), generator=rng))
         what = "no fault" if built_in == "right" else f"the fault “{built_in}”"
         made = Benchmark(built_in, H, D, rate, bandwidth, share)
-        return Case(
-            f"with a benchmark that has {what}", (made, H, D, rate, bandwidth)
-        )
+        return Case(f"with a benchmark that has {what}", (made, H, D, rate, bandwidth))
 
     devices = (312e12, 2.0e12), (989e12, 3.35e12)
     cases = [case(kind, *device) for kind in FAULTS for device in devices]
@@ -170,8 +168,7 @@ check_benchmark_fault = Exercise(
         Mistake(
             "cache-not-tested",
             "time not compared with the bandwidth",
-            "it does not compare the time of a memory-bound call with the "
-            "bandwidth",
+            "it does not compare the time of a memory-bound call with the bandwidth",
             "return 5 if → return 0 if",
         ),
         Mistake(

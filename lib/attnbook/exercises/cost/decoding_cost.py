@@ -77,8 +77,7 @@ check_decoding_cost = Exercise(
         Mistake(
             "cache-of-one-block",
             "cache of one block",
-            "the cache is counted for one block; each of the L blocks has "
-            "its own",
+            "the cache is counted for one block; each of the L blocks has its own",
             "2 * L * G → 2 * G",
         ),
         Mistake(

@@ -112,8 +112,7 @@ check_flops = Exercise(
         Mistake(
             "scores-only",
             "product with the values missing",
-            "only the scores are counted; the product of weights and values "
-            "is missing",
+            "only the scores are counted; the product of weights and values is missing",
             "2 * B * H * T * S * E → 0",
         ),
         Mistake(
@@ -132,8 +131,7 @@ check_flops = Exercise(
         Mistake(
             "nothing-again",
             "recomputation not counted",
-            "the scores that are recomputed in the backward pass are not "
-            "counted",
+            "the scores that are recomputed in the backward pass are not counted",
             "back + scores] → back]",
         ),
         Mistake(
@@ -147,11 +145,8 @@ check_flops = Exercise(
         Mistake(
             "causal",
             "unneeded causal mask",
-            "it counts the operations of causal attention; here no key is "
-            "masked out",
-            lambda *given: [
-                x // 2 + x // (2 * given[4]) for x in flops(*given)
-            ],
+            "it counts the operations of causal attention; here no key is masked out",
+            lambda *given: [x // 2 + x // (2 * given[4]) for x in flops(*given)],
         ),
         Mistake(
             "adds-up",

@@ -13,9 +13,7 @@ from attnbook.exercises.cost.moved import moved
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 
 
-def intensity(
-    B: int, H: int, G: int, T: int, S: int, D: int, itemsize: int
-) -> float:
+def intensity(B: int, H: int, G: int, T: int, S: int, D: int, itemsize: int) -> float:
     """Return the FLOPs of both products per byte of the fused kernel."""
     forward = flops(B, H, G, T, S, D, D)[0]
     return forward / moved(B, H, G, T, S, D, D, itemsize)[3]
@@ -62,8 +60,7 @@ check_intensity = Exercise(
         Mistake(
             "elements",
             "per element, not per byte",
-            "it returns operations per element; intensity is operations per "
-            "byte",
+            "it returns operations per element; intensity is operations per byte",
             lambda *given: intensity(*given[:-1], 1),
         ),
         Mistake(
@@ -113,8 +110,7 @@ check_intensity = Exercise(
         Mistake(
             "back-too",
             "backward pass included",
-            "the operations include the backward pass; count only the forward "
-            "pass",
+            "the operations include the backward pass; count only the forward pass",
             lambda *given: 3 * intensity(*given),
         ),
     ),

@@ -126,16 +126,14 @@ check_moved = Exercise(
             "scores in the fused version",
             "the scores are counted in the fused version, which never writes "
             "them to memory",
-            "query + key + value + output "
-            "→ query + key + value + output + scores",
+            "query + key + value + output → query + key + value + output + scores",
         ),
         Mistake(
             "fused-is-the-sum",
             "fused counted as the sum",
             "the fused version is counted as the sum of the steps; its "
             "intermediate results are never written to memory",
-            "query + key + value + output "
-            "→ query + key + value + output + 4 * scores",
+            "query + key + value + output → query + key + value + output + 4 * scores",
         ),
     ),
 )

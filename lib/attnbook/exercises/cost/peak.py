@@ -10,9 +10,7 @@ from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.inputs import draw_integers
 
 
-def peak(
-    B: int, H: int, T: int, S: int, D: int, itemsize: int, rows: int
-) -> list[int]:
+def peak(B: int, H: int, T: int, S: int, D: int, itemsize: int, rows: int) -> list[int]:
     """Return the peak memory, whole and in query chunks of some rows."""
     chunk = min(rows, T)
     whole = T * S + max(T * S, T * D)
@@ -58,8 +56,7 @@ check_peak = Exercise(
         Mistake(
             "elements",
             "elements instead of bytes",
-            "it returns the number of elements in memory, not the number of "
-            "bytes",
+            "it returns the number of elements in memory, not the number of bytes",
             lambda *given: peak(*given[:5], 1, given[6]),
         ),
         Mistake(

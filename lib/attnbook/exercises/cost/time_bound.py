@@ -32,9 +32,7 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
         [*numbers(50, 90, 1), *numbers(200, 400, 1)] * 2,
     )
     return (
-        Case(
-            "with one step of many operations", (long[:1], [8], rate, bandwidth)
-        ),
+        Case("with one step of many operations", (long[:1], [8], rate, bandwidth)),
         Case("with one step of many bytes", (wide[:1], [400], rate, bandwidth)),
         Case("with two steps of each kind", (*mixed, rate, bandwidth)),
         Case("on a machine that multiplies faster", (*mixed, 1000.0, 8.0)),
@@ -72,8 +70,7 @@ check_time_bound = Exercise(
         Mistake(
             "least",
             "minimum instead of maximum",
-            "it takes the shorter of the two times; a step ends when both are "
-            "done",
+            "it takes the shorter of the two times; a step ends when both are done",
             "max( → min(",
         ),
         Mistake(
@@ -104,8 +101,7 @@ check_time_bound = Exercise(
         Mistake(
             "swapped",
             "rates swapped",
-            "operations are divided by the bandwidth and bytes by the compute "
-            "rate",
+            "operations are divided by the bandwidth and bytes by the compute rate",
             "f / rate, b / bandwidth → f / bandwidth, b / rate",
         ),
         Mistake(

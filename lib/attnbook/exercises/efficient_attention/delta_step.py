@@ -71,8 +71,7 @@ check_delta_step = Exercise(
         Mistake(
             "wrong-sign",
             "old minus new",
-            "the difference is old minus new, so the memory moves away from "
-            "the value",
+            "the difference is old minus new, so the memory moves away from the value",
             "value - old → old - value",
         ),
         Mistake(
@@ -91,8 +90,7 @@ check_delta_step = Exercise(
         Mistake(
             "beta-on-value",
             "beta on the new value only",
-            "only the new value is multiplied by beta; the old one must be, "
-            "too",
+            "only the new value is multiplied by beta; the old one must be, too",
             "beta[..., None] * (value - old) → beta[..., None] * value - old",
         ),
         Mistake(
@@ -108,8 +106,7 @@ check_delta_step = Exercise(
             "is stored for the key should be replaced",
             (
                 "(value - old) → value",
-                "state = state + "
-                "→ state = (1 - beta[..., None, None]) * state + ",
+                "state = state + → state = (1 - beta[..., None, None]) * state + ",
             ),
         ),
         Mistake(
@@ -132,8 +129,7 @@ check_delta_step = Exercise(
         Mistake(
             "written-at-query",
             "value written at the query",
-            "the value is written at the query; it should be written at the "
-            "key",
+            "the value is written at the query; it should be written at the key",
             "key[..., :, None] → query[..., :, None]",
         ),
         Mistake(
@@ -154,8 +150,7 @@ check_delta_step = Exercise(
         Mistake(
             "scaled",
             "queries scaled by 1/√D",
-            "the query is multiplied by 1/√D; here the output is query · new "
-            "state",
+            "the query is multiplied by 1/√D; here the output is query · new state",
             lambda state, query, key, value, beta: delta_step(
                 state, query * query.shape[-1] ** -0.5, key, value, beta
             ),

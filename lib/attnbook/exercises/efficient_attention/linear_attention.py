@@ -89,8 +89,7 @@ check_linear_attention = Exercise(
             "normalized-over-queries",
             "sum over the queries",
             "the weights are summed over the queries; sum over the keys",
-            "weights.sum(dim=-1, keepdim=True) "
-            "→ weights.sum(dim=-2)[..., None]",
+            "weights.sum(dim=-1, keepdim=True) → weights.sum(dim=-2)[..., None]",
         ),
         Mistake(
             "all-keys-in-the-sum",
@@ -125,8 +124,7 @@ check_linear_attention = Exercise(
         Mistake(
             "scaled",
             "queries scaled by 1/√D",
-            "the queries are multiplied by 1/√D, which linear attention does "
-            "not need",
+            "the queries are multiplied by 1/√D, which linear attention does not need",
             "elu(query) → elu(query * query.shape[-1] ** -0.5)",
         ),
         Mistake(

@@ -84,9 +84,7 @@ class ChunkedAttention:
             if self.built_in == "divisor from all keys":
                 sums = everything.expand_as(k)
             outputs.append(self.attend_chunk(q, k, v, state, sums))
-            state, normalizer = self.carry(
-                state + k.mT @ v, normalizer + k.sum(dim=0)
-            )
+            state, normalizer = self.carry(state + k.mT @ v, normalizer + k.sum(dim=0))
         self.memory = state.detach(), normalizer.detach()
         return torch.cat(outputs)
 
@@ -172,8 +170,7 @@ check_linear_fault = Exercise(
     minutes=25,
     section="Recurrent and chunked linear attention",
     solution=linear_fault,
-    key_line="zero, one = torch.zeros(n, width), torch.eye(n, "
-    "requires_grad=True)",
+    key_line="zero, one = torch.zeros(n, width), torch.eye(n, requires_grad=True)",
     returns=("fault",),
     draw=draw,
     mistakes=(

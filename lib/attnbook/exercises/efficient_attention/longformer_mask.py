@@ -112,8 +112,7 @@ check_longformer_mask = Exercise(
         Mistake(
             "reach-in-total",
             "reach divided between the sides",
-            "half of `reach` is used on each side; `reach` counts the keys of "
-            "one side",
+            "half of `reach` is used on each side; `reach` counts the keys of one side",
             "<= reach → <= reach // 2",
         ),
         Mistake(
@@ -132,8 +131,7 @@ check_longformer_mask = Exercise(
         Mistake(
             "inverted",
             "inverted mask",
-            "the mask is inverted: True should mean that a query can attend "
-            "to a key",
+            "the mask is inverted: True should mean that a query can attend to a key",
             f"{JOINED} → ~({JOINED})",
         ),
         Mistake(

@@ -65,9 +65,7 @@ class Memory:
                 f"{tuple(query.shape)}"
             )
         if len(keys) and (longest := float(keys.norm(dim=-1).max())) > 1.001:
-            raise ValueError(
-                f"keys have the length 1, but one has {longest:.3g}"
-            )
+            raise ValueError(f"keys have the length 1, but one has {longest:.3g}")
         number = KINDS[self.kind]
         if number < 2:
             first = max(0, len(keys) - self.window) if number else 0
@@ -187,8 +185,7 @@ check_memory_kind = Exercise(
     minutes=20,
     section="The state as a memory: capacity and interference",
     solution=memory_kind,
-    key_line="twice, numbers = torch.stack([key, key]), "
-    "torch.tensor([[1.0], [2.0]])",
+    key_line="twice, numbers = torch.stack([key, key]), torch.tensor([[1.0], [2.0]])",
     returns=("kind",),
     draw=draw,
     mistakes=(
@@ -236,8 +233,7 @@ check_memory_kind = Exercise(
         Mistake(
             "too-few-pairs",
             "too few pairs for a window",
-            "it writes too few pairs: a window of 6 keys still holds the first "
-            "of them",
+            "it writes too few pairs: a window of 6 keys still holds the first of them",
             "[key] * 20), torch.zeros(20, 1) → [key] * 5), torch.zeros(5, 1)",
         ),
         Mistake(

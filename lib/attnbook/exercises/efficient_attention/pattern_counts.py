@@ -103,8 +103,7 @@ check_pattern_counts = Exercise(
             "the receptive field is computed as layers times window. Each "
             "layer adds window - 1 keys, because the window counts the query's "
             "own",
-            "len(within) "
-            "→ count_back(length, layers * window - 1, step, sinks)",
+            "len(within) → count_back(length, layers * window - 1, step, sinks)",
         ),
         Mistake(
             "one-layer",
@@ -118,8 +117,7 @@ check_pattern_counts = Exercise(
             "gaps of a dilated window filled",
             "all positions back to the farthest one are counted; with the same "
             "step in every layer, no path leads to the positions between",
-            "len(within) "
-            "→ count_back(length, layers * (window - 1) * step, 1, sinks)",
+            "len(within) → count_back(length, layers * (window - 1) * step, 1, sinks)",
         ),
         Mistake(
             "gaps-reached",

@@ -20,9 +20,7 @@ def recurrent_step(
     query: Float[Tensor, "B H D"],
     key: Float[Tensor, "B H D"],
     value: Float[Tensor, "B H E"],
-) -> tuple[
-    Float[Tensor, "B H E"], Float[Tensor, "B H D E"], Float[Tensor, "B H D"]
-]:
+) -> tuple[Float[Tensor, "B H E"], Float[Tensor, "B H D E"], Float[Tensor, "B H D"]]:
     """Return the output of a position, and the next state and normalizer."""
     query, key = elu(query) + 1, elu(key) + 1
     state = state + key[..., :, None] * value[..., None, :]
@@ -76,8 +74,7 @@ check_recurrent_step = Exercise(
         Mistake(
             "old-normalizer",
             "divisor before the update",
-            "the divisor is computed from the normalizer before the new key "
-            "is added",
+            "the divisor is computed from the normalizer before the new key is added",
             "(query * normalizer) → (query * (normalizer - key))",
         ),
         Mistake(
@@ -109,8 +106,7 @@ check_recurrent_step = Exercise(
             "key-not-mapped",
             "feature map missing on the key",
             "the feature map is not applied to the key",
-            "query, key = elu(query) + 1, elu(key) + 1 "
-            "→ query = elu(query) + 1",
+            "query, key = elu(query) + 1, elu(key) + 1 → query = elu(query) + 1",
         ),
         Mistake(
             "no-plus-one",
@@ -121,8 +117,7 @@ check_recurrent_step = Exercise(
         Mistake(
             "scaled",
             "queries scaled by 1/√D",
-            "the query is multiplied by 1/√D, which linear attention does not "
-            "need",
+            "the query is multiplied by 1/√D, which linear attention does not need",
             "elu(query) + 1 → elu(query * query.shape[-1] ** -0.5) + 1",
         ),
         Mistake(
@@ -144,9 +139,7 @@ check_recurrent_step = Exercise(
             "the state has the shape (B, H, E, D); it should be (B, H, D, E), "
             "one row for each feature of the key",
             lambda state, normalizer, query, key, value: (
-                (found := recurrent_step(state, normalizer, query, key, value))[
-                    0
-                ],
+                (found := recurrent_step(state, normalizer, query, key, value))[0],
                 found[1].mT,
                 found[2],
             ),

@@ -54,8 +54,7 @@ check_sink_window = Exercise(
         Mistake(
             "no-sinks",
             "sinks not visible",
-            "the first positions disappear behind the window; they should "
-            "stay visible",
+            "the first positions disappear behind the window; they should stay visible",
             "((back < window) | (index < sinks)) → (back < window)",
         ),
         Mistake(
@@ -68,8 +67,7 @@ check_sink_window = Exercise(
             "and",
             "`and` instead of `or`",
             "a key must be a sink and in the window; one of both is enough",
-            "(back < window) | (index < sinks) "
-            "→ (back < window) & (index < sinks)",
+            "(back < window) | (index < sinks) → (back < window) & (index < sinks)",
         ),
         Mistake(
             "future-sinks",
@@ -133,8 +131,7 @@ check_sink_window = Exercise(
         Mistake(
             "inverted",
             "inverted mask",
-            "the mask is inverted: True should mean that a query can attend "
-            "to a key",
+            "the mask is inverted: True should mean that a query can attend to a key",
             lambda length, window, sinks: ~sink_window(length, window, sinks),
         ),
         Mistake(
@@ -142,9 +139,7 @@ check_sink_window = Exercise(
             "numbers instead of booleans",
             "the mask contains the numbers 1 and 0, which other functions may "
             "add to the scores; it should be boolean",
-            lambda length, window, sinks: sink_window(
-                length, window, sinks
-            ).float(),
+            lambda length, window, sinks: sink_window(length, window, sinks).float(),
         ),
     ),
 )

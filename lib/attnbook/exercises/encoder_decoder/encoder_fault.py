@@ -30,15 +30,11 @@ class SmallEncoder(nn.Module):
     def __init__(self, rng: torch.Generator, collect: Callable):
         super().__init__()
         self.embed = nn.Embedding(SYMBOLS, WIDTH)
-        self.recurrent = nn.GRU(
-            WIDTH, HIDDEN, batch_first=True, bidirectional=True
-        )
+        self.recurrent = nn.GRU(WIDTH, HIDDEN, batch_first=True, bidirectional=True)
         self.double()
         with torch.no_grad():
             for weight in self.parameters():
-                weight.copy_(
-                    draw_normal(rng, *weight.shape, dtype=torch.float64)
-                )
+                weight.copy_(draw_normal(rng, *weight.shape, dtype=torch.float64))
         self.collect = collect
 
     def forward(
@@ -71,10 +67,7 @@ def encode_one_by_one(model, source, lengths):
     """Encode every source separately, without padding."""
     rows = zip(source, lengths.tolist(), strict=True)
     return torch.cat(
-        [
-            concatenate(model.recurrent(model.embed(row[None, :n]))[1])
-            for row, n in rows
-        ]
+        [concatenate(model.recurrent(model.embed(row[None, :n]))[1]) for row, n in rows]
     )
 
 
@@ -194,9 +187,7 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
             2,
             5,
         ),
-        case(
-            "with a reshape that mixes sequences", reshape_directions, 4, 5, 2
-        ),
+        case("with a reshape that mixes sequences", reshape_directions, 4, 5, 2),
         case(
             "with an encoder that combines halves of different sequences",
             mix_with_next_sequence,

@@ -217,9 +217,7 @@ check_error_cause = Exercise(
             "only the last error compared",
             "only the last error of the generated sequence is compared; "
             "information may be missing earlier",
-            make_answer(
-                lambda own, forced: own[-1] not in forced or own[-1] == own[0]
-            ),
+            make_answer(lambda own, forced: own[-1] not in forced or own[-1] == own[0]),
         ),
         Mistake(
             "fewer-errors",
@@ -233,9 +231,7 @@ check_error_cause = Exercise(
             "half of the errors explained",
             "it returns True if the true history removes half of the later "
             "errors; the others show that information is missing as well",
-            make_answer(
-                lambda own, forced: 2 * (len(forced) - 1) <= len(own) - 1
-            ),
+            make_answer(lambda own, forced: 2 * (len(forced) - 1) <= len(own) - 1),
         ),
         Mistake(
             "own-states",

@@ -74,8 +74,7 @@ check_error_rate = Exercise(
             "shortest reference",
             "the output is compared with the shortest reference; it should be "
             "the nearest one",
-            "distances = [ "
-            "→ accepted = [min(accepted, key=len)]; distances = [",
+            "distances = [ → accepted = [min(accepted, key=len)]; distances = [",
         ),
         Mistake(
             "mean-of-words",

@@ -57,9 +57,7 @@ class Step:
     def __eq__(self, other) -> bool:
         """Two steps are equal if their numbers are: it was not changed."""
         names = ("word", "turn", "speak")
-        return all(
-            torch.equal(getattr(self, x), getattr(other, x)) for x in names
-        )
+        return all(torch.equal(getattr(self, x), getattr(other, x)) for x in names)
 
 
 def draw(rng: torch.Generator) -> tuple[Case, ...]:
@@ -119,8 +117,7 @@ FED_WRONGLY = (
         "every step begins from a state of zeros",
         edit_solution(
             greedy,
-            "output.append(previous) "
-            "→ output.append(previous); state = 0 * state",
+            "output.append(previous) → output.append(previous); state = 0 * state",
         ),
     ),
     Mistake(
@@ -211,9 +208,7 @@ check_greedy = Exercise(
             "end-is-two",
             "end symbol hard-coded",
             "the end symbol is assumed to be 2, whatever `end` is",
-            lambda step, state, start, end, limit: greedy(
-                step, state, start, 2, limit
-            ),
+            lambda step, state, start, end, limit: greedy(step, state, start, 2, limit),
         ),
         Mistake(
             "one-symbol",

@@ -128,8 +128,7 @@ check_last_state = Exercise(
         Mistake(
             "mean-of-all",
             "mean with padding",
-            "it averages all states, padding included; it should use the last "
-            "real one",
+            "it averages all states, padding included; it should use the last real one",
             lambda states, lengths: states.mean(1),
         ),
         Mistake(

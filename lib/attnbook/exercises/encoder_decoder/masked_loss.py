@@ -44,9 +44,7 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
             draw_padded(rng, [4, 2], 4, 11, pad=3),
             True,
         ),
-        Case(
-            "with as many symbols as positions", draw_padded(rng, [5, 2], 5, 5)
-        ),
+        Case("with as many symbols as positions", draw_padded(rng, [5, 2], 5, 5)),
         Case("with large logits", (logits * 200, targets, pad)),
         Case(
             "in double precision",
@@ -115,15 +113,13 @@ check_masked_loss = Exercise(
         Mistake(
             "softmax-twice",
             "softmax before cross-entropy",
-            "a softmax is applied before the cross-entropy, which already "
-            "applies one",
+            "a softmax is applied before the cross-entropy, which already applies one",
             "logits.log_softmax → logits.softmax(-1).log_softmax",
         ),
         Mistake(
             "wrong-axis",
             "softmax over the positions",
-            "the softmax runs over the positions; it should run over the "
-            "symbols",
+            "the softmax runs over the positions; it should run over the symbols",
             "log_softmax(-1) → log_softmax(1)",
         ),
         Mistake(
@@ -142,8 +138,7 @@ check_masked_loss = Exercise(
         Mistake(
             "bits",
             "bits instead of nats",
-            "the loss is in bits; it should be in nats, with natural "
-            "logarithms",
+            "the loss is in bits; it should be in nats, with natural logarithms",
             ".mean() → .mean() / 0.6931471805599453",
         ),
         Mistake(
@@ -155,10 +150,8 @@ check_masked_loss = Exercise(
         Mistake(
             "unstable",
             "exponential overflows",
-            "the exponentials overflow; log_softmax subtracts the largest "
-            "logit first",
-            ".log_softmax(-1) "
-            "→ .exp().div(logits.exp().sum(-1, keepdim=True)).log()",
+            "the exponentials overflow; log_softmax subtracts the largest logit first",
+            ".log_softmax(-1) → .exp().div(logits.exp().sum(-1, keepdim=True)).log()",
         ),
         Mistake(
             "unstable-softmax",

@@ -116,19 +116,14 @@ check_reverse_source = Exercise(
         Mistake(
             "reads-padding-from-ids",
             "padding found by symbol",
-            "the symbol 0 is taken for padding; the lengths tell what is "
-            "padding",
-            reverse_one_by_one(
-                lambda x, n: torch.cat([x[x != 0].flip(0), x[x == 0]])
-            ),
+            "the symbol 0 is taken for padding; the lengths tell what is padding",
+            reverse_one_by_one(lambda x, n: torch.cat([x[x != 0].flip(0), x[x == 0]])),
         ),
         Mistake(
             "cut",
             "batch truncated",
             "the batch is truncated to its longest sequence",
-            lambda tokens, lengths: reverse_source(
-                tokens[:, : lengths.max()], lengths
-            ),
+            lambda tokens, lengths: reverse_source(tokens[:, : lengths.max()], lengths),
         ),
     ),
 )

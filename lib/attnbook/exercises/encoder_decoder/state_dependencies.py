@@ -13,9 +13,7 @@ from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.inputs import draw_integers
 
 
-def state_dependencies(
-    length: int, width: int, packed: bool
-) -> Bool[Tensor, "2 S S"]:
+def state_dependencies(length: int, width: int, packed: bool) -> Bool[Tensor, "2 S S"]:
     """Return whether each state depends on each input, by direction.
 
     Args:
@@ -49,9 +47,7 @@ def make_padding_mask(length: int, width: int) -> Bool[Tensor, " S"]:
     return torch.arange(width) < length
 
 
-def find_unpacked_dependencies(
-    length: int, width: int
-) -> Bool[Tensor, "2 S S"]:
+def find_unpacked_dependencies(length: int, width: int) -> Bool[Tensor, "2 S S"]:
     """Return the dependencies of an encoder that runs over the padding."""
     return state_dependencies(length, width, False)
 
@@ -90,17 +86,13 @@ check_state_dependencies = Exercise(
             "packing ignored",
             "packing changes nothing in the answer; packed states do not "
             "depend on padding",
-            lambda length, width, packed: find_unpacked_dependencies(
-                length, width
-            ),
+            lambda length, width, packed: find_unpacked_dependencies(length, width),
         ),
         Mistake(
             "always-packed",
             "padding always skipped",
             "padding is skipped although the batch is not packed",
-            lambda length, width, packed: state_dependencies(
-                length, width, True
-            ),
+            lambda length, width, packed: state_dependencies(length, width, True),
         ),
         Mistake(
             "zeros-neutral",
@@ -117,27 +109,21 @@ check_state_dependencies = Exercise(
             "every state reads everything",
             "every state is marked as dependent on every symbol; each "
             "direction has read only one side of a position",
-            lambda length, width, packed: torch.ones(
-                2, width, width, dtype=torch.bool
-            ),
+            lambda length, width, packed: torch.ones(2, width, width, dtype=torch.bool),
         ),
         Mistake(
             "own-symbol-missing",
             "own symbol left out",
             "the symbol at a state's own position is left out; the step that "
             "computes the state reads that symbol",
-            lambda *x: (
-                state_dependencies(*x) & ~torch.eye(x[1], dtype=torch.bool)
-            ),
+            lambda *x: state_dependencies(*x) & ~torch.eye(x[1], dtype=torch.bool),
         ),
         Mistake(
             "own-symbol-only",
             "only the own symbol",
             "only the symbol at a state's own position is marked; the state "
             "before it carries the earlier symbols",
-            lambda *x: (
-                state_dependencies(*x) & torch.eye(x[1], dtype=torch.bool)
-            ),
+            lambda *x: state_dependencies(*x) & torch.eye(x[1], dtype=torch.bool),
         ),
         Mistake(
             "padding-states-remain",

@@ -32,9 +32,7 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
 
     def parts(*lead, t=3, e=5, size=1.5):
         def one():
-            return draw_normal(rng, *lead, t, e), size * draw_normal(
-                rng, *lead, t
-            )
+            return draw_normal(rng, *lead, t, e), size * draw_normal(rng, *lead, t)
 
         return *one(), *one()
 
@@ -100,9 +98,7 @@ def merge_by_maximum(divide=True, guard=True, log=True):
 
 def replace_nan(output_a, lse_a, output_b, lse_b):
     """Cover up NaN afterwards, and -inf with it."""
-    output, lse = merge_by_maximum(guard=False)(
-        output_a, lse_a, output_b, lse_b
-    )
+    output, lse = merge_by_maximum(guard=False)(output_a, lse_a, output_b, lse_b)
     return output.nan_to_num(), lse.nan_to_num()
 
 
@@ -154,15 +150,13 @@ check_merge = Exercise(
         Mistake(
             "lse-added",
             "logsumexps added",
-            "the logsumexps are added, which multiplies the totals; use "
-            "logaddexp",
+            "the logsumexps are added, which multiplies the totals; use logaddexp",
             "output_b, lse → output_b, lse_a + lse_b",
         ),
         Mistake(
             "lse-maximum",
             "maximum of the logsumexps",
-            "the larger logsumexp is returned; the total of the other part is "
-            "missing",
+            "the larger logsumexp is returned; the total of the other part is missing",
             "output_b, lse → output_b, torch.maximum(lse_a, lse_b)",
         ),
         Mistake(
@@ -180,8 +174,7 @@ check_merge = Exercise(
         Mistake(
             "lse-unshifted",
             "maximum not added back",
-            "the maximum that was subtracted is not added back to the "
-            "logsumexp",
+            "the maximum that was subtracted is not added back to the logsumexp",
             merge_by_maximum(log=False),
         ),
         Mistake(

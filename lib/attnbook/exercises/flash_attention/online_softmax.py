@@ -158,8 +158,7 @@ check_online_softmax = Exercise(
             "inverted rescaling factor",
             "the previous total is multiplied by exp(new - old); the factor "
             "should be exp(old - new), which is at most 1",
-            "(maximum - shift).exp() "
-            "→ (shift - maximum).nan_to_num(posinf=0.0).exp()",
+            "(maximum - shift).exp() → (shift - maximum).nan_to_num(posinf=0.0).exp()",
         ),
         Mistake(
             "rescaled-too-late",
@@ -182,19 +181,16 @@ check_online_softmax = Exercise(
         Mistake(
             "last-chunk",
             "last chunk only",
-            "the totals are reset for each chunk, so only the last chunk is "
-            "counted",
+            "the totals are reset for each chunk, so only the last chunk is counted",
             (
-                "torch.maximum(maximum, chunk.amax(dim=-1)) "
-                "→ chunk.amax(dim=-1)",
+                "torch.maximum(maximum, chunk.amax(dim=-1)) → chunk.amax(dim=-1)",
                 "total * (maximum - shift).exp() → 0.0",
             ),
         ),
         Mistake(
             "last-maximum",
             "maximum of the last chunk",
-            "the maximum is replaced by that of each chunk; it must never "
-            "decrease",
+            "the maximum is replaced by that of each chunk; it must never decrease",
             "torch.maximum(maximum, chunk.amax(dim=-1)) → chunk.amax(dim=-1)",
         ),
         Mistake(
@@ -226,8 +222,7 @@ check_online_softmax = Exercise(
             (
                 "total * (maximum - shift).exp() → total",
                 "(chunk - shift[:, None]).exp() → chunk.exp()",
-                "return maximum, total "
-                "→ return maximum, total * (-shift).exp()",
+                "return maximum, total → return maximum, total * (-shift).exp()",
             ),
         ),
         Mistake(
@@ -252,8 +247,7 @@ check_online_softmax = Exercise(
         Mistake(
             "kept",
             "chunks kept in memory",
-            "it keeps all chunks in memory; two numbers for each row are "
-            "enough",
+            "it keeps all chunks in memory; two numbers for each row are enough",
             lambda chunks: online_softmax([torch.cat(list(chunks), -1)]),
         ),
     ),

@@ -95,9 +95,7 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
             terms = torch.full_like(terms, float(kind == "ones"))
         seeds = torch.randint(1000, (len(reasons),), generator=rng).tolist()
         made = tuple(map(Accumulator, reasons, seeds))
-        return Case(
-            f"{tries}, on {n} terms; the example has {kind}", (made, terms)
-        )
+        return Case(f"{tries}, on {n} terms; the example has {kind}", (made, terms))
 
     order = torch.randperm(len(REASONS), generator=rng).tolist()
     mixed = tuple(REASONS[i] for i in order)
@@ -152,8 +150,7 @@ check_run_difference = Exercise(
     minutes=20,
     section="A deterministic backward pass: seven products instead of five",
     solution=run_difference,
-    key_line="ones = [accumulate(torch.ones(n, 1), i).item() for i in "
-    "range(8)]",
+    key_line="ones = [accumulate(torch.ones(n, 1), i).item() for i in range(8)]",
     returns=("kinds",),
     draw=draw,
     mistakes=(

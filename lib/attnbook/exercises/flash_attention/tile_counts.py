@@ -83,15 +83,13 @@ check_tile_counts = Exercise(
         Mistake(
             "keys-read-once",
             "keys and values read once",
-            "keys and values are counted once; every tile of queries reads "
-            "them again",
+            "keys and values are counted once; every tile of queries reads them again",
             "2 * keys * D → 2 * n * D",
         ),
         Mistake(
             "values-not-read",
             "values not read",
-            "only queries and keys are counted as read; the values are read "
-            "too",
+            "only queries and keys are counted as read; the values are read too",
             "2 * keys * D → keys * D",
         ),
         Mistake(

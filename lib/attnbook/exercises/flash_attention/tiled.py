@@ -37,9 +37,7 @@ def tiled(
         maximum = q.new_full(q.shape[:-1], -torch.inf)
         total = torch.zeros_like(maximum)
         output = q.new_zeros(*q.shape[:-1], value.shape[-1])
-        for k, v in zip(
-            key.split(block, -2), value.split(block, -2), strict=True
-        ):
+        for k, v in zip(key.split(block, -2), value.split(block, -2), strict=True):
             scores = q @ k.mT
             higher = torch.maximum(maximum, scores.amax(dim=-1))
             factor = (maximum - higher).exp()
@@ -59,15 +57,11 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
         return Case(tries, (*draw_usual(rng, *lead, **sizes), block))
 
     def scores(tries, signs, step=0):
-        given = draw_large_scores(
-            rng, len(signs), 11, torch.tensor(signs), step
-        )
+        given = draw_large_scores(rng, len(signs), 11, torch.tensor(signs), step)
         return Case(tries, (*given, 4))
 
     def mixed(tries):
-        query, key, value = draw_large_scores(
-            rng, 3, 11, torch.tensor([1, -1, 1])
-        )
+        query, key, value = draw_large_scores(rng, 3, 11, torch.tensor([1, -1, 1]))
         key[1::2] *= -1
         return Case(tries, (query, key, value, 4))
 
@@ -155,9 +149,7 @@ def compute_all_scores(query, key, value, block):
 
 def tile_only_queries(query, key, value, block):
     """Divide only the queries: each chunk has an ordinary softmax."""
-    found = [
-        compute_all_scores(q, key, value, block) for q in query.split(block, -2)
-    ]
+    found = [compute_all_scores(q, key, value, block) for q in query.split(block, -2)]
     outputs, sums = zip(*found, strict=True)
     return torch.cat(outputs, -2), torch.cat(sums, -1)
 
@@ -222,8 +214,7 @@ check_tiled = Exercise(
             "the sums are reset for each tile of keys, so only the last tile "
             "is counted",
             (
-                "torch.maximum(maximum, scores.amax(dim=-1)) "
-                "→ scores.amax(dim=-1)",
+                "torch.maximum(maximum, scores.amax(dim=-1)) → scores.amax(dim=-1)",
                 "(maximum - higher).exp() → torch.zeros_like(total)",
             ),
         ),
@@ -272,8 +263,7 @@ check_tiled = Exercise(
         Mistake(
             "one-maximum",
             "one maximum for all rows",
-            "all rows of a tile share one maximum, so rows far below it "
-            "underflow to 0",
+            "all rows of a tile share one maximum, so rows far below it underflow to 0",
             "scores.amax(dim=-1) → scores.amax().expand(total.shape)",
         ),
         Mistake(
@@ -318,8 +308,7 @@ check_tiled = Exercise(
         Mistake(
             "lse-without-maximum",
             "logsumexp without maximum",
-            "it returns the logarithm of the shifted total; the maximum must "
-            "be added",
+            "it returns the logarithm of the shifted total; the maximum must be added",
             "maximum + total.log() → total.log()",
         ),
         Mistake(

@@ -29,9 +29,7 @@ def tiled_backward(
     lse: Float[Tensor, "*B T"],
     upstream: Float[Tensor, "*B T E"],
     block: int,
-) -> tuple[
-    Float[Tensor, "*B T D"], Float[Tensor, "*B S D"], Float[Tensor, "*B S E"]
-]:
+) -> tuple[Float[Tensor, "*B T D"], Float[Tensor, "*B S D"], Float[Tensor, "*B S E"]]:
     """Return a loss's gradients for query, key and value, tile by tile."""
     scale = query.shape[-1] ** -0.5
     average = (upstream * output).sum(dim=-1, keepdim=True)
@@ -200,15 +198,13 @@ check_tiled_backward = Exercise(
         Mistake(
             "key-unscaled",
             "dkey not scaled",
-            "`dquery` is scaled, but `dkey` is not; the factor 1/√D belongs to "
-            "both",
+            "`dquery` is scaled, but `dkey` is not; the factor 1/√D belongs to both",
             "dscores.mT @ q → dscores.mT @ q / scale",
         ),
         Mistake(
             "query-unscaled",
             "dquery not scaled",
-            "`dkey` is scaled, but `dquery` is not; the factor 1/√D belongs to "
-            "both",
+            "`dkey` is scaled, but `dquery` is not; the factor 1/√D belongs to both",
             "dscores @ k → dscores @ k / scale",
         ),
         Mistake(

@@ -72,9 +72,7 @@ class TiledAttention:
         return output / total[:, None], lse
 
 
-def tiled_fault(
-    attention: Callable, query: Tensor, key: Tensor, value: Tensor
-) -> int:
+def tiled_fault(attention: Callable, query: Tensor, key: Tensor, value: Tensor) -> int:
     """Return the number of an implementation's fault, 0 if there is none.
 
     1: the output is not rescaled when the maximum rises. 2: the last tile is
@@ -146,8 +144,7 @@ check_tiled_fault = Exercise(
     minutes=25,
     section="Pitfalls",
     solution=tiled_fault,
-    key_line="return not torch.allclose(output, scores.softmax(-1) @ v, "
-    "atol=1e-3)",
+    key_line="return not torch.allclose(output, scores.softmax(-1) @ v, atol=1e-3)",
     returns=("fault",),
     draw=draw,
     allowed="Everything is allowed.",
@@ -175,8 +172,7 @@ check_tiled_fault = Exercise(
         Mistake(
             "padding-not-tested",
             "incomplete tile not tested",
-            "it does not test a number of keys that is not a multiple of the "
-            "block",
+            "it does not test a number of keys that is not a multiple of the block",
             "return 2 → pass",
         ),
         Mistake(
@@ -210,8 +206,7 @@ check_tiled_fault = Exercise(
         Mistake(
             "swapped",
             "scale and logarithm confused",
-            "it confuses faults 3 and 5: a logsumexp to base 2 leaves the "
-            "output right",
+            "it confuses faults 3 and 5: a logsumexp to base 2 leaves the output right",
             renumber(tiled_fault, {3: 5, 5: 3}),
         ),
         Mistake(

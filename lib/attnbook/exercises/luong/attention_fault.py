@@ -164,8 +164,7 @@ check_attention_fault = Exercise(
     minutes=25,
     section="Pitfalls",
     solution=attention_fault,
-    key_line="if differ(layer(states, memory.flip(1), lengths)[1].flip(-1), "
-    "weights):",
+    key_line="if differ(layer(states, memory.flip(1), lengths)[1].flip(-1), weights):",
     returns=("fault",),
     draw=draw,
     mistakes=(

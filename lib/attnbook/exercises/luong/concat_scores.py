@@ -36,9 +36,7 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
         Case("with inputs that are transposed views", viewed),
         Case("with large inputs", tuple(8 * x for x in usual)),
         Case("in double precision", to_double(usual), asked=False),
-        Case(
-            "in half precision", to_half(inputs(2, 3, 5, 2, 5, 3)), asked=False
-        ),
+        Case("in half precision", to_half(inputs(2, 3, 5, 2, 5, 3)), asked=False),
     )
 
 
@@ -124,15 +122,12 @@ check_concat_scores = Exercise(
             "tanh before the sum",
             "tanh is applied to W₁ q and to W₂ k before they are added; it "
             "should be applied to their sum",
-            lambda q, k, W, v: (
-                sum(x.tanh() for x in compute_parts(q, k, W)) @ v
-            ),
+            lambda q, k, W, v: sum(x.tanh() for x in compute_parts(q, k, W)) @ v,
         ),
         Mistake(
             "tanh-of-inputs",
             "tanh of the inputs",
-            "tanh is applied to the query and the key; it should be applied "
-            "after W",
+            "tanh is applied to the query and the key; it should be applied after W",
             lambda q, k, W, v: concatenate_pairs(q, k).tanh() @ W.T @ v,
         ),
         Mistake(

@@ -66,8 +66,7 @@ check_decoder_depth = Exercise(
         Mistake(
             "one-layer",
             "layers not counted",
-            "the number of layers is not used; a path also leads up through "
-            "the layers",
+            "the number of layers is not used; a path also leads up through the layers",
             lambda kind, T, L: decoder_depth(kind, T, 1),
         ),
         Mistake(

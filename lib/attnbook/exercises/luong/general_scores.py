@@ -79,9 +79,7 @@ check_general_scores = Exercise(
             "reshaped instead of transposed",
             "the keys are reshaped instead of transposed: the shape is right, "
             "but the entries are in the wrong order",
-            lambda q, k, W: (
-                q @ W @ k.reshape(k.shape[0], k.shape[2], k.shape[1])
-            ),
+            lambda q, k, W: q @ W @ k.reshape(k.shape[0], k.shape[2], k.shape[1]),
         ),
         Mistake(
             "first-sequence",
@@ -92,8 +90,7 @@ check_general_scores = Exercise(
         Mistake(
             "batch-summed",
             "summed over the batch",
-            "the scores are summed over the batch; each sequence should have "
-            "its own",
+            "the scores are summed over the batch; each sequence should have its own",
             lambda q, k, W: torch.einsum("btd,de,cse->ts", q, W, k).expand(
                 q.shape[0], -1, -1
             ),
@@ -102,30 +99,24 @@ check_general_scores = Exercise(
             "no-query",
             "query not used",
             "the scores do not depend on the query",
-            lambda q, k, W: (
-                (k @ W.T).sum(-1)[:, None].expand(-1, q.shape[1], -1)
-            ),
+            lambda q, k, W: (k @ W.T).sum(-1)[:, None].expand(-1, q.shape[1], -1),
         ),
         Mistake(
             "no-key",
             "key not used",
             "the scores do not depend on the key",
-            lambda q, k, W: (
-                (q @ W).sum(-1)[..., None].expand(-1, -1, k.shape[1])
-            ),
+            lambda q, k, W: (q @ W).sum(-1)[..., None].expand(-1, -1, k.shape[1]),
         ),
         Mistake(
             "tanh",
             "unneeded tanh of the query",
-            "tanh is applied to the projected query; only the concat score "
-            "has a tanh",
+            "tanh is applied to the projected query; only the concat score has a tanh",
             lambda q, k, W: (q @ W).tanh() @ k.mT,
         ),
         Mistake(
             "tanh-of-keys",
             "unneeded tanh of the keys",
-            "tanh is applied to the projected keys; only the concat score has "
-            "a tanh",
+            "tanh is applied to the projected keys; only the concat score has a tanh",
             lambda q, k, W: q @ (k @ W.T).tanh().mT,
         ),
         Mistake(

@@ -23,9 +23,7 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
 
     wholes = draw_integers(rng, 1, 5, 2, 3).float()
     between = (
-        draw_integers(rng, 1, 5, 2, 3)
-        + 0.1
-        + 0.8 * torch.rand(2, 3, generator=rng)
+        draw_integers(rng, 1, 5, 2, 3) + 0.1 + 0.8 * torch.rand(2, 3, generator=rng)
     )
     over = torch.cat(
         [quarters(-1, 0, 2, 1), quarters(6, 7, 2, 1), quarters(2, 4, 2, 1)], 1
@@ -65,9 +63,7 @@ def move_center(move):
 
 def compare_offsets(seen):
     """Return windows that another test of (s - center, r) decides."""
-    return lambda center, length, reach: seen(
-        compute_offsets(center, length), reach
-    )
+    return lambda center, length, reach: seen(compute_offsets(center, length), reach)
 
 
 def wrap_window(center, length, reach):
@@ -114,8 +110,7 @@ check_local_window = Exercise(
         Mistake(
             "only-before",
             "positions after the center missing",
-            "the window ends at its center; it should reach equally far to "
-            "both sides",
+            "the window ends at its center; it should reach equally far to both sides",
             compare_offsets(lambda x, r: (x >= -r) & (x <= 0)),
         ),
         Mistake(
@@ -135,8 +130,7 @@ check_local_window = Exercise(
         Mistake(
             "squared",
             "squared distance",
-            "the squared distance is compared with `reach`; it should be the "
-            "distance",
+            "the squared distance is compared with `reach`; it should be the distance",
             compare_offsets(lambda x, r: x**2 <= r),
         ),
         Mistake(
@@ -149,8 +143,7 @@ check_local_window = Exercise(
         Mistake(
             "rounded",
             "center rounded",
-            "the center is rounded to an integer; it may lie between two "
-            "positions",
+            "the center is rounded to an integer; it may lie between two positions",
             move_center(lambda c, S, r: c.round()),
         ),
         Mistake(
@@ -163,8 +156,7 @@ check_local_window = Exercise(
         Mistake(
             "truncated",
             "center converted to an integer",
-            "the center is converted to an integer; it may lie between two "
-            "positions",
+            "the center is converted to an integer; it may lie between two positions",
             move_center(lambda c, S, r: c.long()),
         ),
         Mistake(
@@ -179,9 +171,7 @@ check_local_window = Exercise(
             "window moved inside the sentence",
             "the window is moved until all of it lies inside the sentence; "
             "the part outside should be cut off",
-            move_center(
-                lambda c, S, r: c.clamp(min(r, S - 1), max(S - 1 - r, 0))
-            ),
+            move_center(lambda c, S, r: c.clamp(min(r, S - 1), max(S - 1 - r, 0))),
         ),
         Mistake(
             "wrapped",
@@ -200,9 +190,7 @@ check_local_window = Exercise(
             "query index as center",
             "the window is centered on the index of the query; it should be "
             "centered on the given center",
-            move_center(
-                lambda c, S, r: torch.arange(c.shape[1]).expand_as(c).to(c)
-            ),
+            move_center(lambda c, S, r: torch.arange(c.shape[1]).expand_as(c).to(c)),
         ),
         Mistake(
             "first-center",

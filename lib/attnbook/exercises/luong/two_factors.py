@@ -57,9 +57,7 @@ class Training:
         )
 
 
-def compute_mean_error(
-    error: Callable, score: str, order: str, seeds: int
-) -> float:
+def compute_mean_error(error: Callable, score: str, order: str, seeds: int) -> float:
     """Return the mean error of some seeds."""
     return sum(error(score, order, n) for n in range(seeds)) / seeds
 
@@ -110,9 +108,7 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
     cases = []
     for what, effects in kinds.items():
         salt = int(draw_integers(rng, 0, 10**6))
-        trained = Training(
-            float(draw_integers(rng, 25, 50)), salt=salt, **effects
-        )
+        trained = Training(float(draw_integers(rng, 25, 50)), salt=salt, **effects)
         cases.append(Case(f"with a difference due to {what}", (trained,)))
     return shuffle_cases(tuple(cases), rng)
 
@@ -145,9 +141,7 @@ def change_one_at_a_time(score: str, order: str):
 
 def use_means(mean: Callable, number: Callable = lambda found: found):
     """Return the right design with other means, or other numbers."""
-    return lambda error: number(
-        find_explanation(lambda *pair: mean(error, *pair))
-    )
+    return lambda error: number(find_explanation(lambda *pair: mean(error, *pair)))
 
 
 def compute_right_mean(error, score, order):

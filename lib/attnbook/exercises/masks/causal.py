@@ -11,9 +11,7 @@ from torch import Tensor
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.inputs import draw_integers
 
-ALLOWED = (
-    "Everything in PyTorch is allowed; `attnbook.masks` has the answer in it."
-)
+ALLOWED = "Everything in PyTorch is allowed; `attnbook.masks` has the answer in it."
 
 
 def causal(T: int, S: int) -> Bool[Tensor, "T S"]:
@@ -63,8 +61,7 @@ check_causal = Exercise(
         Mistake(
             "inverted",
             "inverted mask",
-            "the mask is inverted: True should mean that a query can attend "
-            "to a key",
+            "the mask is inverted: True should mean that a query can attend to a key",
             lambda T, S: ~causal(T, S),
         ),
         Mistake(
@@ -97,8 +94,7 @@ check_causal = Exercise(
         Mistake(
             "next-visible",
             "next position not masked out",
-            "a query can attend to the next position, which it is supposed to "
-            "predict",
+            "a query can attend to the next position, which it is supposed to predict",
             lambda T, S: allow_all(T, S).tril(S - T + 1),
         ),
         Mistake(
@@ -117,8 +113,7 @@ check_causal = Exercise(
         Mistake(
             "square",
             "square mask",
-            "the mask has the shape (S, S); it should have one row for each "
-            "query",
+            "the mask has the shape (S, S); it should have one row for each query",
             lambda T, S: causal(S, S),
         ),
         Mistake(
@@ -132,9 +127,7 @@ check_causal = Exercise(
             "additive instead of boolean mask",
             "this is an additive mask of 0 and -inf; it should be boolean, "
             "with True where a query can attend",
-            lambda T, S: torch.zeros(T, S).masked_fill(
-                ~causal(T, S), -torch.inf
-            ),
+            lambda T, S: torch.zeros(T, S).masked_fill(~causal(T, S), -torch.inf),
         ),
         Mistake(
             "zeros-and-ones",

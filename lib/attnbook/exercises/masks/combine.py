@@ -57,15 +57,13 @@ check_combine = Exercise(
         Mistake(
             "or",
             "`or` instead of `and`",
-            "a key is allowed if either mask allows it; both masks must allow "
-            "it",
+            "a key is allowed if either mask allows it; both masks must allow it",
             join_masks(lambda past, real: past | real),
         ),
         Mistake(
             "inverted",
             "inverted mask",
-            "the mask is inverted: True should mean that a query can attend "
-            "to a key",
+            "the mask is inverted: True should mean that a query can attend to a key",
             join_masks(lambda past, real: ~(past & real)),
         ),
         Mistake(
@@ -111,15 +109,13 @@ check_combine = Exercise(
         Mistake(
             "not-itself",
             "own position masked out",
-            "a position cannot attend to itself, and the first one attends to "
-            "nothing",
+            "a position cannot attend to itself, and the first one attends to nothing",
             join_masks(lambda past, real: past.tril(-1) & real),
         ),
         Mistake(
             "next-visible",
             "next position not masked out",
-            "a position can attend to the next one, which it is supposed to "
-            "predict",
+            "a position can attend to the next one, which it is supposed to predict",
             join_masks(lambda past, real: torch.ones_like(past).tril(1) & real),
         ),
         Mistake(
@@ -141,9 +137,7 @@ check_combine = Exercise(
             "additive instead of boolean mask",
             "this is an additive mask of 0 and -inf; it should be boolean, "
             "with True where a position can attend",
-            join_masks(
-                lambda past, real: torch.where(past & real, 0.0, -torch.inf)
-            ),
+            join_masks(lambda past, real: torch.where(past & real, 0.0, -torch.inf)),
         ),
     ),
 )

@@ -129,8 +129,7 @@ check_interface_weights = Exercise(
         Mistake(
             "sdpa-drops",
             "True means masked out in SDPA",
-            "it takes True for “masked out” in SDPA; there, True means “can "
-            "attend”",
+            "it takes True for “masked out” in SDPA; there, True means “can attend”",
             replace_interface(
                 "SDPA, boolean",
                 lambda scores, mask: masked_softmax(scores[None], mask == 0)[0],
@@ -172,15 +171,13 @@ check_interface_weights = Exercise(
         Mistake(
             "floats-subtracted",
             "float mask subtracted",
-            "it subtracts a float mask, as if 1 meant “masked out”; the mask "
-            "is added",
+            "it subtracts a float mask, as if 1 meant “masked out”; the mask is added",
             "scores + mask → scores - mask",
         ),
         Mistake(
             "empty-nan",
             "NaN in an empty row",
-            "it gives NaN if no key can be attended to; these interfaces give "
-            "zeros",
+            "it gives NaN if no key can be attended to; these interfaces give zeros",
             change_empty_rows(lambda scores: scores * torch.nan),
         ),
         Mistake(
@@ -225,9 +222,9 @@ check_interface_weights = Exercise(
             "it masks before the softmax; here the mask is applied after it",
             replace_interface(
                 "after",
-                lambda scores, mask: scores.masked_fill(
-                    mask == 0, -torch.inf
-                ).softmax(-1),
+                lambda scores, mask: scores.masked_fill(mask == 0, -torch.inf).softmax(
+                    -1
+                ),
             ),
         ),
     ),

@@ -212,9 +212,7 @@ check_mask_fault = Exercise(
             "symmetric mask tried",
             "it tries a symmetric mask, which is its own transpose",
             make_diagnosis(
-                use=lambda mask: torch.tensor(
-                    [[1, 0, 0], [0, 1, 1], [0, 1, 1]]
-                ).bool()
+                use=lambda mask: torch.tensor([[1, 0, 0], [0, 1, 1], [0, 1, 1]]).bool()
             ),
         ),
         Mistake(
@@ -222,9 +220,7 @@ check_mask_fault = Exercise(
             "one query of a causal mask compared",
             "it looks only at the last query of a causal mask, which can "
             "attend to every key",
-            make_diagnosis(
-                read=lambda weights, mask: weights[-1].round(decimals=1)
-            ),
+            make_diagnosis(read=lambda weights, mask: weights[-1].round(decimals=1)),
         ),
         Mistake(
             "added-missed",

@@ -64,9 +64,9 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
 
 def fill_masked(number):
     """Return weights whose hidden keys have a score that the dtype decides."""
-    return lambda scores, mask: scores.masked_fill(
-        ~mask, number(scores.dtype)
-    ).softmax(-1)
+    return lambda scores, mask: scores.masked_fill(~mask, number(scores.dtype)).softmax(
+        -1
+    )
 
 
 def add_to_masked(scores, mask, number):
@@ -101,8 +101,7 @@ check_masked_weights = Exercise(
         Mistake(
             "inverted",
             "inverted mask",
-            "the mask is inverted: True should mean that a query can attend "
-            "to a key",
+            "the mask is inverted: True should mean that a query can attend to a key",
             lambda scores, mask: emptied(scores, ~mask),
         ),
         Mistake(
@@ -168,9 +167,9 @@ check_masked_weights = Exercise(
             "NaN gradient of an empty row",
             "the NaN of an empty row is replaced in the output, but its "
             "gradient is still NaN",
-            lambda scores, mask: add_to_masked(
-                scores, mask, -torch.inf
-            ).masked_fill(~mask, 0.0),
+            lambda scores, mask: add_to_masked(scores, mask, -torch.inf).masked_fill(
+                ~mask, 0.0
+            ),
         ),
         Mistake(
             "nan-swept",
@@ -183,9 +182,7 @@ check_masked_weights = Exercise(
             "wrong-axis",
             "softmax over the queries",
             "the softmax runs over the queries; it should run over the keys",
-            lambda scores, mask: (
-                emptied(scores.mT, mask.expand_as(scores).mT).mT
-            ),
+            lambda scores, mask: emptied(scores.mT, mask.expand_as(scores).mT).mT,
         ),
     ),
 )

@@ -107,9 +107,7 @@ def leak_at(t: int, s: int) -> Callable:
     return partial(mask_future_except, t, s)
 
 
-def mask_future_except(
-    t: int, s: int, tokens: Tensor, training: bool
-) -> Tensor:
+def mask_future_except(t: int, s: int, tokens: Tensor, training: bool) -> Tensor:
     """Return a causal mask with one entry more."""
     mask = mask_future(tokens, training)
     mask[t, s] = True

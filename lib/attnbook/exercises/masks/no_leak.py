@@ -134,8 +134,7 @@ def compare_prefixes(model: nn.Module, tokens: Tensor) -> bool:
     model = copy.deepcopy(model).eval()
     whole = model(tokens)
     return all(
-        are_close(model(tokens[:, :n]), whole[:, :n])
-        for n in range(1, tokens.shape[1])
+        are_close(model(tokens[:, :n]), whole[:, :n]) for n in range(1, tokens.shape[1])
     )
 
 
@@ -164,8 +163,7 @@ check_no_leak = Exercise(
         Mistake(
             "inverted",
             "inverted answer",
-            "the answer is inverted: True should mean that the model does not "
-            "leak",
+            "the answer is inverted: True should mean that the model does not leak",
             lambda model, tokens: not is_unaffected(model, tokens),
         ),
         Mistake(
@@ -179,32 +177,25 @@ check_no_leak = Exercise(
             "left-in-evaluation",
             "left in evaluation mode",
             "the model is left in evaluation mode; restore the mode it was in",
-            lambda model, tokens: is_unaffected(
-                model.eval(), tokens, mode=None
-            ),
+            lambda model, tokens: is_unaffected(model.eval(), tokens, mode=None),
         ),
         Mistake(
             "left-in-training",
             "left in training mode",
             "the model is left in training mode; restore the mode it was in",
-            lambda model, tokens: (is_unaffected(model, tokens), model.train())[
-                0
-            ],
+            lambda model, tokens: (is_unaffected(model, tokens), model.train())[0],
         ),
         Mistake(
             "to-the-last-bit",
             "exact equality required",
             "exact equality is required; a causal model may round differently "
             "when its future changes",
-            lambda model, tokens: is_unaffected(
-                model, tokens, same=torch.equal
-            ),
+            lambda model, tokens: is_unaffected(model, tokens, same=torch.equal),
         ),
         Mistake(
             "too-generous",
             "tolerance too large",
-            "the tolerance is far above rounding errors, so a small leak is "
-            "missed",
+            "the tolerance is far above rounding errors, so a small leak is missed",
             lambda model, tokens: is_unaffected(
                 model, tokens, same=lambda a, b: torch.allclose(a, b, atol=0.1)
             ),
@@ -223,8 +214,7 @@ check_no_leak = Exercise(
         Mistake(
             "nan-blind",
             "NaN not detected",
-            "a difference of NaN is not detected: every comparison with NaN "
-            "is False",
+            "a difference of NaN is not detected: every comparison with NaN is False",
             lambda model, tokens: is_unaffected(
                 model,
                 tokens,
@@ -234,8 +224,7 @@ check_no_leak = Exercise(
         Mistake(
             "present-too",
             "changed positions compared",
-            "outputs at or after the changed symbol are compared; these may "
-            "change",
+            "outputs at or after the changed symbol are compared; these may change",
             lambda model, tokens: is_unaffected(model, tokens, keep=1),
         ),
         Mistake(
@@ -249,8 +238,7 @@ check_no_leak = Exercise(
         Mistake(
             "last-symbol-only",
             "only the last symbol changed",
-            "only the last symbol is changed, so leaks from other positions "
-            "are missed",
+            "only the last symbol is changed, so leaks from other positions are missed",
             lambda model, tokens: is_unaffected(model, tokens, cuts=[-1]),
         ),
         Mistake(

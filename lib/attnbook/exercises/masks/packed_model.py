@@ -119,9 +119,7 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
         what = " and ".join(faults) or "is right"
         given = "one document" if documents == 1 else f"{documents} documents"
         model = PackedModel(crosses, continues, numbers)
-        return Case(
-            f"with a model that {what}, given {given}", (model, tokens, ids)
-        )
+        return Case(f"with a model that {what}, given {given}", (model, tokens, ids))
 
     kinds = [
         (crosses, continues, documents)
@@ -218,8 +216,7 @@ check_packed_model = Exercise(
         ),
         Mistake(
             "swapped",
-            "attention to other documents and positions that do not restart "
-            "confused",
+            "attention to other documents and positions that do not restart confused",
             "it confuses possibilities 1 and 2: tokens that attend to earlier "
             "documents, and positions that do not restart",
             renumber(packed_model, {1: 2, 2: 1}),

@@ -111,9 +111,7 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
             weights = [number(0.0, 0.4) for _ in range(heads)]
             for head in first, second:
                 weights[head] = number(0.91, 1.0)
-            model = CopyingModel(
-                reason, (first, second), costs, number(0.03, 0.2)
-            )
+            model = CopyingModel(reason, (first, second), costs, number(0.03, 0.2))
             what = {
                 "first": "the first of two heads copies",
                 "second": "the second of two heads copies",
@@ -201,9 +199,7 @@ check_copying_heads = Exercise(
             "only both heads removed",
             "it removes both heads at once only. If the model fails, this "
             "does not show which of them was needed",
-            make_design(
-                ablations=lambda a, b, H: ({a, b},), table={(True,): 3}
-            ),
+            make_design(ablations=lambda a, b, H: ({a, b},), table={(True,): 3}),
         ),
         Mistake(
             "first-only",

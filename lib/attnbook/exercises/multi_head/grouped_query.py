@@ -139,11 +139,8 @@ check_grouped_query = Exercise(
         Mistake(
             "groups-averaged",
             "groups averaged",
-            "every head uses the mean of all groups; each should use its own "
-            "group",
-            change_groups(
-                *2 * [lambda x, H: x.mean(1, True).expand(-1, H, -1, -1)]
-            ),
+            "every head uses the mean of all groups; each should use its own group",
+            change_groups(*2 * [lambda x, H: x.mean(1, True).expand(-1, H, -1, -1)]),
         ),
         Mistake(
             "backwards",
@@ -156,15 +153,12 @@ check_grouped_query = Exercise(
             "queries of a group averaged",
             "the queries of a group are averaged; its heads share keys and "
             "values, but each has its own query",
-            lambda q, k, v: change_groups()(
-                average_queries(q, k.shape[1]), k, v
-            ),
+            lambda q, k, v: change_groups()(average_queries(q, k.shape[1]), k, v),
         ),
         Mistake(
             "one-output-a-group",
             "one output per group",
-            "there is one output for each group; there should be one for each "
-            "head",
+            "there is one output for each group; there should be one for each head",
             lambda q, k, v: change_groups()(
                 q.unflatten(1, (k.shape[1], -1)).mean(2), k, v
             ),
@@ -209,8 +203,7 @@ check_grouped_query = Exercise(
         Mistake(
             "weights-averaged",
             "weights averaged over the heads",
-            "all heads use the mean of the heads' weights; each should use "
-            "its own",
+            "all heads use the mean of the heads' weights; each should use its own",
             change_groups(then=lambda w: w.mean(1, keepdim=True).expand_as(w)),
         ),
         Mistake(

@@ -42,9 +42,7 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
             "with as many groups as heads",
             (*sizes((5, 1, 6), (7, 1, 4)), length(), length()),
         ),
-        Case(
-            "with one group", (*sizes((5, 6, 1), (7, 4, 1)), length(), length())
-        ),
+        Case("with one group", (*sizes((5, 6, 1), (7, 4, 1)), length(), length())),
         Case(
             "with several heads in a group",
             (*sizes((5, 3, 2), (7, 2, 3), (11, 3, 2)), length(), length()),
@@ -133,8 +131,7 @@ check_head_cost = Exercise(
         Mistake(
             "cache-of-all-heads",
             "cache of all heads",
-            "the cache is counted for H heads; only G of them have keys and "
-            "values",
+            "the cache is counted for H heads; only G of them have keys and values",
             "2 * S * G * D → 2 * S * C",
         ),
         Mistake(

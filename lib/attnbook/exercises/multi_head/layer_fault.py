@@ -172,8 +172,7 @@ check_layer_fault = Exercise(
             "no test with equal weights",
             "it has no test in which the weights are known, so other faults "
             "look like a wrong scale; queries of zeros give equal weights",
-            "if differ(found, x.mean(1, keepdim=True).expand_as(x)): → "
-            "if False:",
+            "if differ(found, x.mean(1, keepdim=True).expand_as(x)): → if False:",
         ),
         Mistake(
             "split-and-merge-swapped",
@@ -193,8 +192,7 @@ check_layer_fault = Exercise(
         Mistake(
             "shapes-only",
             "only shapes compared",
-            "it compares only shapes, which are right with each of these "
-            "faults",
+            "it compares only shapes, which are right with each of these faults",
             lambda layer, x, heads: int(
                 layer(x, *4 * [torch.eye(x.shape[-1])]).shape != x.shape
             ),

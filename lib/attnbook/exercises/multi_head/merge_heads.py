@@ -65,8 +65,7 @@ check_merge_heads = Exercise(
         Mistake(
             "not-merged",
             "heads not merged",
-            "heads and columns are still two axes; the shape should be (B, T, "
-            "H·D)",
+            "heads and columns are still two axes; the shape should be (B, T, H·D)",
             lambda x: x.transpose(1, 2).clone(),
         ),
         Mistake(
@@ -97,8 +96,7 @@ check_merge_heads = Exercise(
         Mistake(
             "width-for-positions",
             "positions and columns swapped",
-            "positions and columns are swapped; the shape should be (B, T, "
-            "H·D)",
+            "positions and columns are swapped; the shape should be (B, T, H·D)",
             lambda x: x.permute(0, 3, 1, 2).flatten(2),
         ),
         Mistake(

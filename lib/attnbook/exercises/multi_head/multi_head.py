@@ -59,9 +59,7 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
         Case("with heads of width 1", inputs(2, 3, 5, 5)),
         Case("with large scores", inputs(2, 5, 14, 2, size=5.0)),
         Case("in double precision", to_double(usual), asked=False),
-        Case(
-            "with very large scores", to_double(inputs(2, 5, 6, 2, size=50.0))
-        ),
+        Case("with very large scores", to_double(inputs(2, 5, 6, 2, size=50.0))),
         Case("in half precision", to_half(inputs(2, 5, 6, 2)), asked=False),
     )
 
@@ -155,8 +153,7 @@ check_multi_head = Exercise(
         Mistake(
             "interleaved",
             "interleaved heads",
-            "head h has every H-th column; the columns of a head should be "
-            "contiguous",
+            "head h has every H-th column; the columns of a head should be contiguous",
             change_heads(split=interleave_heads, merge=interleave_columns),
         ),
         Mistake(
@@ -266,8 +263,7 @@ check_multi_head = Exercise(
         Mistake(
             "weights-averaged",
             "weights averaged over the heads",
-            "all heads use the mean of the heads' weights; each should use "
-            "its own",
+            "all heads use the mean of the heads' weights; each should use its own",
             change_heads(then=lambda w: w.mean(1, keepdim=True)),
         ),
         Mistake(

@@ -118,8 +118,7 @@ check_split_heads = Exercise(
         Mistake(
             "first-head-only",
             "first block for all heads",
-            "every head gets the first block of columns; it should get its "
-            "own block",
+            "every head gets the first block of columns; it should get its own block",
             lambda x, H: x[:, None, :, : x.shape[-1] // H].repeat(1, H, 1, 1),
         ),
         Mistake(

@@ -96,8 +96,7 @@ check_alibi = Exercise(
             "the last key",
             (
                 "torch.arange(keys - queries, keys) → torch.arange(queries)",
-                "(t - torch.arange(keys)) "
-                "→ (t - torch.arange(keys)).clamp(min=0)",
+                "(t - torch.arange(keys)) → (t - torch.arange(keys)).clamp(min=0)",
             ),
         ),
         Mistake(
@@ -105,8 +104,7 @@ check_alibi = Exercise(
             "slopes of 8 heads",
             "the slope of head h is 2^-h, which is right for 8 heads only; "
             "the exponent depends on the number of heads",
-            "-8.0 * torch.arange(1, heads + 1) / heads "
-            "→ -torch.arange(1, heads + 1)",
+            "-8.0 * torch.arange(1, heads + 1) / heads → -torch.arange(1, heads + 1)",
         ),
         Mistake(
             "slopes-from-one",
@@ -132,16 +130,14 @@ check_alibi = Exercise(
         Mistake(
             "slopes-linear",
             "linear slopes",
-            "the slopes decrease by equal steps; they should decrease by "
-            "equal factors",
+            "the slopes decrease by equal steps; they should decrease by equal factors",
             "2.0 ** (-8.0 * torch.arange(1, heads + 1) / heads) "
             "→ torch.arange(heads, 0, -1) / heads",
         ),
         Mistake(
             "slopes-harmonic",
             "harmonic slopes",
-            "the slope of head h is 1 / h; the slopes should decrease by "
-            "equal factors",
+            "the slope of head h is 1 / h; the slopes should decrease by equal factors",
             "2.0 ** (-8.0 * torch.arange(1, heads + 1) / heads) "
             "→ 1 / torch.arange(1, heads + 1)",
         ),
@@ -149,21 +145,18 @@ check_alibi = Exercise(
             "one-slope",
             "first slope for all heads",
             "every head has the slope of the first one",
-            "slopes[:, None, None] "
-            "→ slopes[:1, None, None].expand(heads, 1, 1)",
+            "slopes[:, None, None] → slopes[:1, None, None].expand(heads, 1, 1)",
         ),
         Mistake(
             "no-slope",
             "slope 1 for all heads",
             "every head has the slope 1",
-            "2.0 ** (-8.0 * torch.arange(1, heads + 1) / heads) "
-            "→ torch.ones(heads)",
+            "2.0 ** (-8.0 * torch.arange(1, heads + 1) / heads) → torch.ones(heads)",
         ),
         Mistake(
             "squared",
             "squared distance",
-            "the distance is squared; the bias should be linear in the "
-            "distance",
+            "the distance is squared; the bias should be linear in the distance",
             "(t - torch.arange(keys)) → (t - torch.arange(keys)).square()",
         ),
         Mistake(
@@ -176,8 +169,7 @@ check_alibi = Exercise(
         Mistake(
             "zero",
             "no penalty",
-            "all earlier keys have the same bias; it should grow with the "
-            "distance",
+            "all earlier keys have the same bias; it should grow with the distance",
             "(t - torch.arange(keys)) → (t - torch.arange(keys)) * 0",
         ),
         Mistake(
@@ -185,9 +177,7 @@ check_alibi = Exercise(
             "weights instead of a bias",
             "the softmax has already been applied: these are weights, and the "
             "exercise asks for the bias",
-            lambda heads, T, S: masked_softmax(
-                alibi(heads, T, S), causal_mask(T, S)
-            ),
+            lambda heads, T, S: masked_softmax(alibi(heads, T, S), causal_mask(T, S)),
         ),
         Mistake(
             "factor-returned",
@@ -212,8 +202,7 @@ check_alibi = Exercise(
         Mistake(
             "batch-axis",
             "extra batch axis",
-            "there is an extra axis of length 1; the shape should be (heads, "
-            "T, S)",
+            "there is an extra axis of length 1; the shape should be (heads, T, S)",
             lambda *given: alibi(*given)[None],
         ),
         Mistake(

@@ -19,9 +19,7 @@ def new_angles(D: int, base: float, L: int, s: int) -> list[int]:
     pairs that reach new angles within s · L positions if nothing is changed,
     with position interpolation, and with NTK-aware scaling.
     """
-    complete = sum(
-        L * base ** (-2 * i / D) >= 2 * math.pi for i in range(D // 2)
-    )
+    complete = sum(L * base ** (-2 * i / D) >= 2 * math.pi for i in range(D // 2))
     slow = D // 2 - complete
     # NTK-aware scaling divides only the slowest pair by s.
     return [complete, slow, 0, max(slow - 1, 0)]

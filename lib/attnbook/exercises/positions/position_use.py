@@ -106,8 +106,7 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
             head = Head(reason, S - 1 - key, key, int(words[key]))
             cases.append(
                 Case(
-                    f"with {S} words and a head that attends by "
-                    f"{names[reason]}",
+                    f"with {S} words and a head that attends by {names[reason]}",
                     (head, words, torch.arange(S)),
                 )
             )
@@ -164,8 +163,7 @@ check_position_use = Exercise(
             "it replaces the word and moves the positions in one input; if the "
             "weight changes, this does not show which of them was the reason",
             (
-                "attends(words, positions + 100) → "
-                "attends(other, positions + 100)",
+                "attends(words, positions + 100) → attends(other, positions + 100)",
                 "return 2 → pass",
             ),
         ),
@@ -189,8 +187,7 @@ check_position_use = Exercise(
         Mistake(
             "words-only",
             "only words replaced",
-            "it only replaces the word; distance, position and row stay the "
-            "same",
+            "it only replaces the word; distance, position and row stay the same",
             ("return 1 → pass", "return 3 if → return 0 if"),
         ),
         Mistake(

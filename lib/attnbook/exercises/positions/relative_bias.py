@@ -103,8 +103,7 @@ check_relative_bias = Exercise(
             "clipped one too early",
             "distances are clipped to ±(reach - 1), so the first and last "
             "columns of the table are never used",
-            "clamp(-reach, reach) "
-            "→ clamp(1 - max(reach, 1), max(reach, 1) - 1)",
+            "clamp(-reach, reach) → clamp(1 - max(reach, 1), max(reach, 1) - 1)",
         ),
         Mistake(
             "zero-beyond",
@@ -168,8 +167,7 @@ check_relative_bias = Exercise(
         Mistake(
             "batch-axis",
             "extra batch axis",
-            "there is an extra axis of length 1; the shape should be (heads, "
-            "T, S)",
+            "there is an extra axis of length 1; the shape should be (heads, T, S)",
             f"{INDEX}] → {INDEX}][None]",
         ),
     ),

@@ -201,8 +201,7 @@ check_rotary_fault = Exercise(
         Mistake(
             "shapes-only",
             "only shapes compared",
-            "it compares only shapes, which are right with each of these "
-            "faults",
+            "it compares only shapes, which are right with each of these faults",
             lambda scores, D: int(
                 scores(
                     torch.ones(2, D),

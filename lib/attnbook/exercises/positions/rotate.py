@@ -61,9 +61,7 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
         Case("with another base", inputs(2, 3, 5, 10, base=100.0)),
         Case("with the base left out", inputs(1, 2, 3, 10)[:2]),
         Case("with everything equal", inputs(4, 4, 4, 4)),
-        Case(
-            "in double precision, at position 0", to_double(inputs(2, 1, 1, 6))
-        ),
+        Case("in double precision, at position 0", to_double(inputs(2, 1, 1, 6))),
         Case("in half precision", to_half(inputs(2, 3, 5, 6))),
         Case("in half precision, at distant positions", to_half(late)),
         Case("in bfloat16, at distant positions", cast(late, torch.bfloat16)),
@@ -117,8 +115,7 @@ check_rotate = Exercise(
             "Llama; here adjacent columns are pairs, as in the paper",
             (
                 "x[..., 0::2], x[..., 1::2] → x.chunk(2, dim=-1)",
-                "torch.stack(pair, dim=-1).flatten(-2) "
-                "→ torch.cat(pair, dim=-1)",
+                "torch.stack(pair, dim=-1).flatten(-2) → torch.cat(pair, dim=-1)",
             ),
         ),
         Mistake(
@@ -179,8 +176,7 @@ check_rotate = Exercise(
         Mistake(
             "cosine-only",
             "sines missing",
-            "the columns are multiplied by the cosines only; the sines are "
-            "missing",
+            "the columns are multiplied by the cosines only; the sines are missing",
             (" - odd * sine → ", "even * sine + odd * cosine → odd * cosine"),
         ),
         Mistake(

@@ -21,9 +21,7 @@ def sinusoidal(length: int, width: int) -> Float[Tensor, "T C"]:
 
 def encode_by_column(length: int, width: int) -> torch.Tensor:
     """Return encodings in which column j has its own exponent j / C."""
-    angle = torch.arange(length)[:, None] * 1e4 ** (
-        -torch.arange(width) / width
-    )
+    angle = torch.arange(length)[:, None] * 1e4 ** (-torch.arange(width) / width)
     even = torch.arange(width) % 2 == 0
     return torch.where(even, angle.sin(), angle.cos())
 
@@ -67,8 +65,7 @@ check_sinusoidal = Exercise(
         Mistake(
             "concatenated",
             "sines and cosines not interleaved",
-            "all sines come first, then all cosines; they should be "
-            "interleaved",
+            "all sines come first, then all cosines; they should be interleaved",
             ("torch.stack → torch.cat", ".flatten(1) → "),
         ),
         Mistake(
@@ -87,8 +84,7 @@ check_sinusoidal = Exercise(
         Mistake(
             "exponent-by-column",
             "exponent for each column",
-            "every column has its own exponent; the two columns of a pair "
-            "share one",
+            "every column has its own exponent; the two columns of a pair share one",
             encode_by_column,
         ),
         Mistake(
@@ -96,8 +92,7 @@ check_sinusoidal = Exercise(
             "last exponent equal to 1",
             "the last exponent is 1, as in the Tensor2Tensor code; in the "
             "paper's formula, it is 1 - 2 / width",
-            "(torch.arange(0, width, 2) / width) "
-            "→ torch.linspace(0, 1, width // 2)",
+            "(torch.arange(0, width, 2) / width) → torch.linspace(0, 1, width // 2)",
         ),
         Mistake(
             "exponent-floored",
@@ -175,8 +170,7 @@ check_sinusoidal = Exercise(
         Mistake(
             "batch-axis",
             "extra batch axis",
-            "there is an extra axis of length 1; the shape should be (length, "
-            "width)",
+            "there is an extra axis of length 1; the shape should be (length, width)",
             "flatten(1) → flatten(1)[None]",
         ),
         Mistake(

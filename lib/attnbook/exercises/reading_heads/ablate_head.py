@@ -69,9 +69,7 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
     )
 
 
-def ablate_by_hook(
-    model: ModernDecoder, layer: int, head: int
-) -> ModernDecoder:
+def ablate_by_hook(model: ModernDecoder, layer: int, head: int) -> ModernDecoder:
     """Return the given model, with a hook that stays."""
     attention: Any = model.blocks[layer].attention
     width = attention.output.in_features // attention.heads
@@ -151,8 +149,7 @@ check_ablate_head = Exercise(
         Mistake(
             "previous-layer",
             "layers counted from 1",
-            "the head is removed in the layer before: layers are counted from "
-            "0",
+            "the head is removed in the layer before: layers are counted from 0",
             "[layer] → [layer - 1]",
         ),
         Mistake(

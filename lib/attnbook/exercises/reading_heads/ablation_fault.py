@@ -84,8 +84,7 @@ class AblatedLayer(FaultyModule):
     def attend(self, x: Tensor, gone: Collection[int]) -> Tensor:
         """Return the outputs of the heads (H, T, D)."""
         query, key, value = (
-            split_heads((x @ W.T)[None], self.heads)[0]
-            for W in self.numbers[:3]
+            split_heads((x @ W.T)[None], self.heads)[0] for W in self.numbers[:3]
         )
         scores = scaled_scores(query, key)
         if self.built_in == "scores set to zero":

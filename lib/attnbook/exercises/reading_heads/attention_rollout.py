@@ -111,8 +111,7 @@ check_attention_rollout = Exercise(
         Mistake(
             "last-layer",
             "last layer only",
-            "only the last layer is returned; the product of all layers is "
-            "asked for",
+            "only the last layer is returned; the product of all layers is asked for",
             "mixed @ rollout → mixed",
         ),
         Mistake(

@@ -35,9 +35,7 @@ def induction_score(
 def draw(rng: torch.Generator) -> tuple[Case, ...]:
     """One repeated token; a repeated block; then what hides a mistake."""
 
-    def case(
-        tries: str, ids: Tensor, heads: int = 3, causal: bool = True
-    ) -> Case:
+    def case(tries: str, ids: Tensor, heads: int = 3, causal: bool = True) -> Case:
         scores = 2 * draw_normal(rng, heads, len(ids), len(ids))
         future = torch.ones(len(ids), len(ids), dtype=torch.bool).triu(1)
         if causal:

@@ -10,9 +10,7 @@ from attnbook.exercises.exercise import Case, Exercise, Mistake
 from attnbook.exercises.inputs import draw_integers, shuffle_cases
 
 
-def score_counts(
-    block: int, copies: int, before: int, distance: int
-) -> list[int]:
+def score_counts(block: int, copies: int, before: int, distance: int) -> list[int]:
     """Return at how many positions a head attends where three scores look.
 
     The head gives all its weight to the position `distance` back, or to
@@ -118,8 +116,7 @@ check_score_counts = Exercise(
         Mistake(
             "last-occurrence-only",
             "only the last earlier occurrence",
-            "only the last earlier occurrence counts; all earlier occurrences "
-            "should",
+            "only the last earlier occurrence counts; all earlier occurrences should",
             f"{EARLIER} → if ids[s] == x][-1:] for",
         ),
         Mistake(
@@ -153,8 +150,7 @@ check_score_counts = Exercise(
         Mistake(
             "position-0-has-one-before",
             "token before position 0",
-            "position 0 is counted in the last count; it has no token before "
-            "it",
+            "position 0 is counted in the last count; it has no token before it",
             "s == t - 1 → s == max(t - 1, 0)",
         ),
         Mistake(

@@ -139,9 +139,7 @@ check_attend = Exercise(
             "division by √E, not by √D",
             "the scores are divided by √E, the root of the value width; they "
             "should be divided by √D",
-            change_attention(
-                lambda q, k, v: (q.shape[-1] / v.shape[-1]) ** 0.5
-            ),
+            change_attention(lambda q, k, v: (q.shape[-1] / v.shape[-1]) ** 0.5),
         ),
         Mistake(
             "scaled-by-width",
@@ -180,8 +178,7 @@ check_attend = Exercise(
         Mistake(
             "inverted-mask",
             "inverted mask",
-            "the mask is inverted: True should mean that a query can attend "
-            "to a key",
+            "the mask is inverted: True should mean that a query can attend to a key",
             change_masked_weights(lambda s, mask: zero_empty_rows(s, ~mask)),
         ),
         Mistake(
@@ -235,9 +232,7 @@ check_attend = Exercise(
             "output, but its gradient is still NaN: fill in minus infinity "
             "with `masked_fill` instead of adding it",
             change_masked_weights(
-                lambda s, mask: (
-                    (s + make_bias(s, mask)).softmax(-1).nan_to_num()
-                )
+                lambda s, mask: (s + make_bias(s, mask)).softmax(-1).nan_to_num()
             ),
         ),
         Mistake(

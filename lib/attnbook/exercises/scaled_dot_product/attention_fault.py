@@ -75,9 +75,7 @@ class Attention:
         return scores.softmax(over)
 
 
-def attention_fault(
-    attend: Callable, query: Tensor, key: Tensor, value: Tensor
-) -> int:
+def attention_fault(attend: Callable, query: Tensor, key: Tensor, value: Tensor) -> int:
     """Return the number of an attention function's fault, 0 if there is none.
 
     1: softmax over the queries. 2: the weights of a query do not sum to 1, for
@@ -128,8 +126,7 @@ check_attention_fault = Exercise(
     minutes=25,
     section="Pitfalls",
     solution=attention_fault,
-    key_line="factor = (logs[:, 0] - logs[:, 1]) / (scores[:, 0] - "
-    "scores[:, 1])",
+    key_line="factor = (logs[:, 0] - logs[:, 1]) / (scores[:, 0] - scores[:, 1])",
     returns=("fault",),
     draw=draw,
     mistakes=(

@@ -20,9 +20,7 @@ def gradient(
     key: Float[Tensor, "*B S D"],
     value: Float[Tensor, "*B S E"],
     upstream: Float[Tensor, "*B T E"],
-) -> tuple[
-    Float[Tensor, "*B T D"], Float[Tensor, "*B S D"], Float[Tensor, "*B S E"]
-]:
+) -> tuple[Float[Tensor, "*B T D"], Float[Tensor, "*B S D"], Float[Tensor, "*B S E"]]:
     """Return a loss's gradients on query, key and value."""
     scale, w = query.shape[-1] ** -0.5, weights(query, key)
     dvalue = w.transpose(-2, -1) @ upstream
@@ -32,9 +30,7 @@ def gradient(
     return dscores @ key, dscores.transpose(-2, -1) @ query, dvalue
 
 
-def draw_large_scores(
-    rng: torch.Generator, t: int, s: int
-) -> tuple[Tensor, ...]:
+def draw_large_scores(rng: torch.Generator, t: int, s: int) -> tuple[Tensor, ...]:
     """Return scores of 3780 and 0, whose powers overflow if not shifted.
 
     Values and upstream are whole numbers: the gradient of the scores is 0, and
@@ -68,9 +64,7 @@ def draw_gradient(rng: torch.Generator) -> tuple[Case, ...]:
         Case("with all sizes equal", inputs(t=4, s=4, d=4, e=4)),
         Case("with a batch of 2 and 3 heads", inputs(2, 3, t=5, s=3)),
         Case("with transposed views", tuple(x.mT.clone().mT for x in usual)),
-        Case(
-            "with one key far ahead of the others", draw_large_scores(rng, 3, 5)
-        ),
+        Case("with one key far ahead of the others", draw_large_scores(rng, 3, 5)),
         Case("in double precision", to_double(usual), asked=False),
     )
 
@@ -145,8 +139,7 @@ check_gradient = Exercise(
         Mistake(
             "key-unscaled",
             "dkey not scaled",
-            "`dquery` is scaled, but `dkey` is not; the factor 1/√D belongs "
-            "to both",
+            "`dquery` is scaled, but `dkey` is not; the factor 1/√D belongs to both",
             "dscores.transpose(-2, -1) @ query "
             "→ dscores.transpose(-2, -1) @ query / scale",
         ),
@@ -165,15 +158,13 @@ check_gradient = Exercise(
         Mistake(
             "untransposed",
             "dkey not transposed",
-            "`dkey` is summed over the keys; it should be summed over the "
-            "queries",
+            "`dkey` is summed over the keys; it should be summed over the queries",
             "dscores.transpose(-2, -1) @ query → dscores @ query",
         ),
         Mistake(
             "value-untransposed",
             "dvalue not transposed",
-            "`dvalue` is summed over the keys; it should be summed over the "
-            "queries",
+            "`dvalue` is summed over the keys; it should be summed over the queries",
             "w.transpose(-2, -1) @ → w @",
         ),
         Mistake(
@@ -185,8 +176,7 @@ check_gradient = Exercise(
         Mistake(
             "detached-weights",
             "weights treated as constants",
-            "the weights are treated as constants, so queries and keys get no "
-            "gradient",
+            "the weights are treated as constants, so queries and keys get no gradient",
             "* scale → * 0",
         ),
     ),

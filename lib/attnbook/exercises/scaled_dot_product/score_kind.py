@@ -127,9 +127,7 @@ check_score_kind = Exercise(
             "all keys have length 1",
             "its keys have length 1, like the query. For such keys the dot "
             "product, the cosine and the distance prefer the same key",
-            make_design(
-                (1.0, 0.0), (0.6, 0.8), (0.0, 1.0), predicted=([0, 2],)
-            ),
+            make_design((1.0, 0.0), (0.6, 0.8), (0.0, 1.0), predicted=([0, 2],)),
         ),
         Mistake(
             "one-query",
@@ -187,8 +185,7 @@ check_score_kind = Exercise(
         Mistake(
             "always-none",
             "3 for every function",
-            "it returns 3, whatever it is given; the three scores are 0, 1 "
-            "and 2",
+            "it returns 3, whatever it is given; the three scores are 0, 1 and 2",
             lambda weigh, D: 3,
         ),
         Mistake(

@@ -23,9 +23,7 @@ def weights(
     return (query * scale @ key.transpose(-2, -1)).softmax(dim=-1)
 
 
-def draw_large_scores(
-    rng: torch.Generator, s: int, d: int
-) -> tuple[Tensor, Tensor]:
+def draw_large_scores(rng: torch.Generator, s: int, d: int) -> tuple[Tensor, Tensor]:
     """Return two queries whose scores all lie near 110, and near -110."""
     along = torch.nn.functional.normalize(draw_normal(rng, d), dim=-1)
     size = (110 * d**0.5) ** 0.5

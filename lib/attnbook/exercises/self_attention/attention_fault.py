@@ -208,8 +208,7 @@ check_attention_fault = Exercise(
             "only the first sequence alone",
             "its test of the batch looks at the first sequence only, and "
             "misses layers in which the others depend on the first",
-            "[layer(sequence[None]) for sequence in x] → "
-            "[layer(x[:1]), output[1:]]",
+            "[layer(sequence[None]) for sequence in x] → [layer(x[:1]), output[1:]]",
         ),
         Mistake(
             "one-sequence",
@@ -242,8 +241,7 @@ check_attention_fault = Exercise(
         Mistake(
             "exact-comparison",
             "outputs compared exactly",
-            "it compares outputs of equal inputs exactly; they differ by "
-            "rounding",
+            "it compares outputs of equal inputs exactly; they differ by rounding",
             "not equal(layer(same) → not torch.equal(layer(same)",
         ),
         Mistake(

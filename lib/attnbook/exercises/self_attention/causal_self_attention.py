@@ -74,9 +74,7 @@ check_causal_self_attention = Exercise(
             "to later positions",
             attend_to_itself(
                 average_values(
-                    bend=lambda s: s.masked_fill(
-                        mask_upper_triangle(s).mT, -torch.inf
-                    )
+                    bend=lambda s: s.masked_fill(mask_upper_triangle(s).mT, -torch.inf)
                 )
             ),
         ),
@@ -145,9 +143,7 @@ check_causal_self_attention = Exercise(
             "no-scale",
             "no division by √D",
             "the scores are not divided by √D",
-            attend_to_itself(
-                average_values(scale=lambda D, C: 1.0, bend=mask_future)
-            ),
+            attend_to_itself(average_values(scale=lambda D, C: 1.0, bend=mask_future)),
         ),
         Mistake(
             "scale-by-input-width",
@@ -176,9 +172,7 @@ check_causal_self_attention = Exercise(
             "uniform weights",
             "each position takes the plain mean over itself and earlier "
             "positions: the scores are not used",
-            attend_to_itself(
-                average_values(scale=lambda D, C: 0.0, bend=mask_future)
-            ),
+            attend_to_itself(average_values(scale=lambda D, C: 0.0, bend=mask_future)),
         ),
         Mistake(
             "values-only",

@@ -89,8 +89,7 @@ check_changed_outputs = Exercise(
             "in a causal layer it lists the outputs up to the replaced "
             "position; position t attends to itself and to earlier positions, "
             "so the replaced vector reaches later outputs",
-            "range(first, T) → "
-            'range(T if layer == "self" else max(changed) + 1)',
+            'range(first, T) → range(T if layer == "self" else max(changed) + 1)',
         ),
         Mistake(
             "not-itself",

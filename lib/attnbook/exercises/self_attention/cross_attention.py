@@ -184,8 +184,7 @@ check_cross_attention = Exercise(
         Mistake(
             "no-value-projection",
             "no value projection",
-            "the memory itself is averaged; its values, memory @ W_value.T, "
-            "should be",
+            "the memory itself is averaged; its values, memory @ W_value.T, should be",
             lambda x, memory, Q, K, V: RIGHT(
                 x, memory, Q, K, torch.eye(memory.shape[-1]).to(memory)
             ),

@@ -59,9 +59,7 @@ class Head:
                 "different words"
             )
         if last not in ("heavy", "thin"):
-            raise ValueError(
-                f"the last word is {last!r} but must be 'heavy' or 'thin'"
-            )
+            raise ValueError(f"the last word is {last!r} but must be 'heavy' or 'thin'")
         if extra < 0 or extra != int(extra):
             raise ValueError(
                 f"there are {extra} extra words; give 0 or a whole number above"
@@ -172,9 +170,7 @@ check_head_explanation = Exercise(
             "meaning concluded from one sentence",
             "it concludes from the original sentence alone that the head "
             "finds what *it* refers to",
-            lambda head, noun, other: (
-                3 if head(noun, other, "heavy", 0) == 1 else 4
-            ),
+            lambda head, noun, other: 3 if head(noun, other, "heavy", 0) == 1 else 4,
         ),
         Mistake(
             "nouns-only",
@@ -222,8 +218,7 @@ check_head_explanation = Exercise(
         Mistake(
             "never-swapped",
             "the nouns are never swapped",
-            "it never swaps the nouns. The first noun is then always the same "
-            "word",
+            "it never swaps the nouns. The first noun is then always the same word",
             make_design(*(s for s in EVERY if s[0] == "A")),
         ),
         Mistake(

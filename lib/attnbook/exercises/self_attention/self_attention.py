@@ -70,10 +70,7 @@ check_self_attention = Exercise(
     draw=draw,
     allowed=ALLOWED,
     mistakes=(
-        *(
-            replace(x, answer=attend_to_itself(x.answer))
-            for x in SCALE_MISTAKES
-        ),
+        *(replace(x, answer=attend_to_itself(x.answer)) for x in SCALE_MISTAKES),
         Mistake(
             "softmax-over-queries",
             "softmax over the queries",
@@ -108,8 +105,7 @@ check_self_attention = Exercise(
         Mistake(
             "no-value-projection",
             "no value projection",
-            "the input itself is averaged; its values, x @ W_value.T, should "
-            "be",
+            "the input itself is averaged; its values, x @ W_value.T, should be",
             lambda x, Q, K, V: RIGHT(x, x, Q, K, torch.eye(x.shape[-1]).to(x)),
         ),
         Mistake(

@@ -162,8 +162,7 @@ check_accuracy_explanation = Exercise(
         Mistake(
             "shifts-swapped",
             "the two shifts confused",
-            "it confuses explanations 1 and 2: labels not shifted, and "
-            "shifted twice",
+            "it confuses explanations 1 and 2: labels not shifted, and shifted twice",
             renumber(accuracy_explanation, {1: 2, 2: 1}),
         ),
         Mistake(

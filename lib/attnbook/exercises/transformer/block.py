@@ -123,8 +123,7 @@ check_block = Exercise(
         Mistake(
             "no-residual-feed-forward",
             "no residual connection around the FFN",
-            "the residual connection around the feed-forward network is "
-            "missing",
+            "the residual connection around the feed-forward network is missing",
             "x + network → network",
         ),
         Mistake(

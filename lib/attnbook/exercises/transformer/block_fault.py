@@ -140,8 +140,7 @@ check_block_fault = Exercise(
         Mistake(
             "batch-not-tested",
             "other sequences not tested",
-            "it does not test whether another sequence of the batch changes "
-            "the output",
+            "it does not test whether another sequence of the batch changes the output",
             "return 4 → pass",
         ),
         Mistake(

@@ -73,15 +73,13 @@ check_decoder_step = Exercise(
         Mistake(
             "source-mask-ignored",
             "source padding not masked",
-            "the padding of the source is not masked out: `lengths` is not "
-            "used",
+            "the padding of the source is not masked out: `lengths` is not used",
             "memory, real) → memory, None)",
         ),
         Mistake(
             "not-causal",
             "no causal mask",
-            "the self-attention has no causal mask: positions can attend to "
-            "later ones",
+            "the self-attention has no causal mask: positions can attend to later ones",
             "x, past) → x, None)",
         ),
         Mistake(
@@ -117,8 +115,7 @@ check_decoder_step = Exercise(
         Mistake(
             "wrong-axis",
             "padding mask along the queries",
-            "the padding mask is applied along the queries; it should mask "
-            "out keys",
+            "the padding mask is applied along the queries; it should mask out keys",
             "torch.arange(memory.shape[1]) < lengths[:, None, None] "
             "→ (torch.arange(x.shape[1]) < lengths[:, None])[..., None]",
         ),

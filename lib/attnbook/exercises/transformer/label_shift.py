@@ -21,9 +21,7 @@ def next_symbol_loss(
 ) -> Float[Tensor, ""]:
     """Return the mean cross-entropy of each symbol, given those before it."""
     guesses, wanted = logits[:, :-1], ids[:, 1:]
-    return F.cross_entropy(
-        guesses.flatten(0, 1), wanted.flatten(), ignore_index=pad
-    )
+    return F.cross_entropy(guesses.flatten(0, 1), wanted.flatten(), ignore_index=pad)
 
 
 def draw(rng: torch.Generator) -> tuple[Case, ...]:
@@ -38,9 +36,7 @@ def draw(rng: torch.Generator) -> tuple[Case, ...]:
             draw_padded(rng, [4, 2], 4, 11, pad=3),
             True,
         ),
-        Case(
-            "with as many symbols as positions", draw_padded(rng, [5, 3], 5, 5)
-        ),
+        Case("with as many symbols as positions", draw_padded(rng, [5, 3], 5, 5)),
         Case("with large logits", (logits * 200, ids, pad)),
         Case("in double precision", to_double((logits, ids, pad)), asked=False),
     )
@@ -117,8 +113,7 @@ check_label_shift = Exercise(
         Mistake(
             "softmax-twice",
             "softmax before cross-entropy",
-            "a softmax is applied before the cross-entropy, which already "
-            "applies one",
+            "a softmax is applied before the cross-entropy, which already applies one",
             "logits[ → logits.softmax(-1)[",
         ),
         Mistake(

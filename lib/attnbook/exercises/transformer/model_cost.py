@@ -11,9 +11,7 @@ import torch
 from attnbook.exercises.exercise import Case, Exercise, Mistake
 
 
-def model_cost(
-    V: int, C: int, H: int, G: int, F: int, L: int, S: int
-) -> list[int]:
+def model_cost(V: int, C: int, H: int, G: int, F: int, L: int, S: int) -> list[int]:
     """Return four counts of a modern decoder-only model.
 
     In this order: parameters of one block's attention, QK-norm included;
@@ -77,8 +75,7 @@ check_model_cost = Exercise(
         Mistake(
             "qk-norm-per-head",
             "gains of QK-norm for every head",
-            "the gains of QK-norm are counted for every head; all heads share "
-            "them",
+            "the gains of QK-norm are counted for every head; all heads share them",
             "G * D + 2 * D → G * D + C + G * D",
         ),
         Mistake(
@@ -109,8 +106,7 @@ check_model_cost = Exercise(
         Mistake(
             "no-norms-in-blocks",
             "norms of the blocks not counted",
-            "the two norms of every block are missing: 2 C parameters per "
-            "block",
+            "the two norms of every block are missing: 2 C parameters per block",
             "network + 2 * C → network",
         ),
         Mistake(
@@ -122,15 +118,13 @@ check_model_cost = Exercise(
         Mistake(
             "cache-of-all-heads",
             "cache of all heads",
-            "the cache is counted for H heads; it has the keys and values of "
-            "G groups",
+            "the cache is counted for H heads; it has the keys and values of G groups",
             "S * G * D] → S * C]",
         ),
         Mistake(
             "cache-of-one-block",
             "cache of one block",
-            "the cache is counted for one block; each of the L blocks has "
-            "its own",
+            "the cache is counted for one block; each of the L blocks has its own",
             "2 * L * S → 2 * S",
         ),
         Mistake(

@@ -68,22 +68,19 @@ check_weight_tying = Exercise(
         Mistake(
             "by-width",
             "multiplied by C, not by √C",
-            "the embeddings are multiplied by C; they should be multiplied by "
-            "√C",
+            "the embeddings are multiplied by C; they should be multiplied by √C",
             " ** 0.5 → ",
         ),
         Mistake(
             "by-symbols",
             "multiplied by √V, not by √C",
-            "the embeddings are multiplied by √V; they should be multiplied "
-            "by √C",
+            "the embeddings are multiplied by √V; they should be multiplied by √C",
             "shape[1] → shape[0]",
         ),
         Mistake(
             "both-scaled",
             "logits scaled as well",
-            "the logits are multiplied by √C as well; only the embeddings "
-            "should be",
+            "the logits are multiplied by √C as well; only the embeddings should be",
             "states @ table.T → states @ table.T * table.shape[1] ** 0.5",
         ),
         Mistake(

@@ -6,9 +6,7 @@ from cost_calls import call_module, equal_lengths
 
 CALLS = {
     "multi-head": call_module(lambda n: MultiHeadAttention(n.C, n.H)),
-    "grouped-query": call_module(
-        lambda n: GroupedQueryAttention(n.C, n.H, n.G)
-    ),
+    "grouped-query": call_module(lambda n: GroupedQueryAttention(n.C, n.H, n.G)),
     "multi-query": call_module(lambda n: GroupedQueryAttention(n.C, n.H, 1)),
 }
 SIZES = dict.fromkeys(CALLS, equal_lengths)
