@@ -1,4 +1,4 @@
-"""Limits on a call of a learner's function: time, and what it prints.
+"""Limits on a call of a learner's function: time, printed text and memory.
 
 The alarm needs a platform that has one (not Windows) and the main thread, and
 it rings between two steps of Python: inside one long call of C code, or in a
@@ -13,10 +13,16 @@ import signal
 import sys
 import threading
 import time
+import tracemalloc
 from collections.abc import Iterator
+
+import torch
+
+from attnbook.profiling.allocations import PeakMeter
 
 SECONDS, CHARACTERS, SHOWN = 10.0, 100_000, 2_000
 RING = 1.0  # seconds from one ring of the alarm to the next
+SLACK = 2**17  # bytes of objects that any call of Python's makes
 
 
 class Stopped(BaseException):
@@ -75,10 +81,7 @@ class LimitedStream(io.TextIOBase):
 def limit_output(shown: int = SHOWN) -> Iterator[None]:
     """Let a learner's prints through, up to a limit; stop a flood."""
     taps = LimitedStream(sys.stdout, shown), LimitedStream(sys.stderr, shown)
-    with (
-        contextlib.redirect_stdout(taps[0]),
-        contextlib.redirect_stderr(taps[1]),
-    ):
+    with contextlib.redirect_stdout(taps[0]), contextlib.redirect_stderr(taps[1]):
         yield
 
 
@@ -116,3 +119,52 @@ def limit_time(seconds: float = SECONDS) -> Iterator[None]:
     finally:
         signal.setitimer(signal.ITIMER_REAL, left, again)
         signal.signal(signal.SIGALRM, before)
+
+
+class MemoryLimit(PeakMeter):
+    """Raises MemoryError when a call holds more bytes than a limit.
+
+    Tensors count that PyTorch's operations return and that are still held,
+    without the inputs of the call and their views. What Python allocates, such
+    as NumPy's arrays and lists, counts too.
+    """
+
+    def __init__(self, limit: int):
+        super().__init__()
+        self.limit, self.tracing, self.before = limit, False, 0
+
+    def __enter__(self):
+        self.tracing = tracemalloc.is_tracing()
+        if not self.tracing:
+            with PeakMeter():  # the first one imports much of PyTorch
+                torch.ones(1).neg()
+            tracemalloc.start()
+        tracemalloc.reset_peak()
+        self.before = tracemalloc.get_traced_memory()[0]
+        return super().__enter__()
+
+    def __exit__(self, *raised):
+        most = tracemalloc.get_traced_memory()[1] - self.before
+        if not self.tracing:
+            tracemalloc.stop()
+        super().__exit__(*raised)
+        if raised[0] is None and most > self.limit + SLACK:
+            raise self.make_error(most, "arrays and lists")
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        """Pass a call on, and count what is held after it.
+
+        Raises:
+            MemoryError: if the limit is exceeded.
+        """
+        result = super().__torch_dispatch__(func, types, args, kwargs)
+        if self.peak_bytes > self.limit:
+            raise self.make_error(self.peak_bytes, "tensors")
+        return result
+
+    def make_error(self, most: int, what: str) -> MemoryError:
+        """Return the error that names what is held, and the limit."""
+        return MemoryError(
+            f"{most:,} bytes of {what} are in memory at once, and "
+            f"{self.limit:,} are allowed"
+        )
