@@ -395,7 +395,8 @@ def read_like(got: Outcome, want: Outcome) -> Outcome:
         return replace(got, form=form)
     if form not in (*NUMBERS, "a boolean"):
         return got
-    if form == "a list of numbers" and all(x.dim() == 0 for x in found):
+    several = got.form.endswith(("tensor", "tensors")) and got.form != "a tensor"
+    if form == "a list of numbers" and several and all(x.dim() == 0 for x in found):
         found = (torch.stack([x.double() for x in found]),)
     x = found[0]
     boolean = x.dtype == torch.bool
