@@ -34,6 +34,8 @@ from attnbook.exercises.verdict import (
 BOUND = {torch.float16: 5e-3, torch.bfloat16: 3e-2}
 USUAL_BOUND = 1e-4
 NUMBER_BOUND = 1e-5  # of Python's numbers, as a share of each
+# Nearly zero gradients are differences of numbers of the upstream gradient's size.
+LEAST_GRADIENT = 1.0
 NUMBERS = ("a number", "a list of numbers")
 
 # The global seeds of the calls. An answer that gives another result under the
@@ -349,7 +351,7 @@ def did_the_same(a: Outcome, b: Outcome) -> bool:
         and all(x.shape == y.shape and x.dtype == y.dtype for x, y in pairs)
         and not any(differs(x, y, b.form).any() for x, y in pairs)
         and not any(
-            differs(*fill_gradients(x, y)).any()
+            differs(*fill_gradients(x, y), least=LEAST_GRADIENT).any()
             for x, y in gradients
             if x is not None or y is not None
         )
@@ -364,19 +366,27 @@ def fill_gradients(x: Tensor | None, y: Tensor | None) -> tuple[Tensor, Tensor]:
     )
 
 
-def differs(ours: Tensor, right: Tensor, form: str = "a tensor") -> Tensor:
-    """Return True where two tensors of one shape differ beyond rounding."""
+def differs(
+    ours: Tensor, right: Tensor, form: str = "a tensor", least: float = 0.01
+) -> Tensor:
+    """Return True where two tensors of one shape differ beyond rounding.
+
+    Args:
+        ours: of the answer.
+        right: of the solution, which the bound is for.
+        form: of the result: Python's numbers count each by itself, because they
+            may differ much in size.
+        least: what counts as the largest number of a tensor at least.
+    """
     if not right.is_floating_point() and not ours.is_floating_point():
         return ours != right
     kind, ours, right = right.dtype, ours.double(), right.double()
-    finite = right.abs().masked_fill(~right.isfinite(), 0.0)
-    if form in NUMBERS:  # each counts by itself: they may differ much in size
-        bound = NUMBER_BOUND * finite + 1e-9
+    sizes = right.abs().masked_fill(~right.isfinite(), 0.0)
+    if form in NUMBERS:
+        bound = NUMBER_BOUND * sizes + 1e-9
     else:
-        largest = float(finite.max()) if finite.numel() else 0.0
-        bound = BOUND.get(kind, USUAL_BOUND) * finite.new_tensor(largest).clamp(
-            min=0.01
-        )
+        bound = sizes.amax().clamp(min=least) if sizes.numel() else sizes
+        bound = BOUND.get(kind, USUAL_BOUND) * bound
     same = (ours == right) | (ours.isnan() & right.isnan())
     return ~same & ~((ours - right).abs() <= bound)
 
@@ -502,7 +512,7 @@ def compare_gradients(
     if right is None:
         return None
     ours, right = fill_gradients(ours, right)
-    wrong = differs(ours, right) & right.isfinite()
+    wrong = differs(ours, right, least=LEAST_GRADIENT) & right.isfinite()
     if not wrong.any():
         return None
     if not ours.any():
