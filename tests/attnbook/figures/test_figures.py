@@ -128,30 +128,30 @@ MODES = {"light": lambda x: x, "dark": dark}
 
 
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("cones", CONES)
-def test_every_two_colors_are_distinguishable(mode, cones):
-    points = {
-        name: lab(seen(MODES[mode](rgb(colour)), cones))
-        for name, colour in PALETTE.items()
-    }
-    for (one, a), (other, b) in itertools.combinations(points.items(), 2):
-        assert np.linalg.norm(a - b) > 10, (one, other)
+def test_every_two_colors_are_distinguishable(mode):
+    for cones in CONES:
+        points = {
+            name: lab(seen(MODES[mode](rgb(colour)), cones))
+            for name, colour in PALETTE.items()
+        }
+        for (one, a), (other, b) in itertools.combinations(points.items(), 2):
+            assert np.linalg.norm(a - b) > 10, (one, other, cones)
 
 
-@pytest.mark.parametrize("name", [*PALETTE, "grey"])
-def test_every_color_contrasts_with_the_background(name):
-    colour = rgb({**PALETTE, "grey": GRAY}[name])
-    assert contrast(colour, np.ones(3)) >= 3
-    assert contrast(dark(colour), np.zeros(3)) >= 3
+def test_every_color_contrasts_with_the_background():
+    for name, text in {**PALETTE, "grey": GRAY}.items():
+        colour = rgb(text)
+        assert contrast(colour, np.ones(3)) >= 3, name
+        assert contrast(dark(colour), np.zeros(3)) >= 3, name
 
 
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("cones", CONES)
-def test_more_weight_is_always_further_from_the_paper(mode, cones):
+def test_more_weight_is_always_further_from_the_paper(mode):
     steps = np.array([HEATMAP_COLORS(x)[:3] for x in np.linspace(0, 1, 21)])
-    lightness = lab(seen(MODES[mode](steps), cones))[:, 0]
-    moves = np.diff(lightness) * (-1 if mode == "light" else 1)
-    assert (moves > 1).all()
+    for cones in CONES:
+        lightness = lab(seen(MODES[mode](steps), cones))[:, 0]
+        moves = np.diff(lightness) * (-1 if mode == "light" else 1)
+        assert (moves > 1).all(), cones
 
 
 def test_the_paper_is_exactly_white_and_opaque():

@@ -30,8 +30,7 @@ def make(kind="global", **changes):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("feeding", [False, True])
-@pytest.mark.parametrize("cell", [nn.GRU, nn.LSTM])
+@pytest.mark.parametrize(("feeding", "cell"), [(False, nn.GRU), (True, nn.LSTM)])
 def test_single_steps_equal_teacher_forcing(kind, feeding, cell):
     model = make(kind, feeding=feeding, recurrent=cell)
     whole = model(SOURCE, LENGTHS, PREVIOUS)

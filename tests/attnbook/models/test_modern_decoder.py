@@ -17,7 +17,7 @@ from attnbook.models.modern_decoder import (
 from perturbed import perturb
 
 B, T, V, C, HIDDEN, BLOCKS = 2, 7, 23, 24, 13, 3
-HEADS = [(1, 1), (6, 1), (6, 2), (6, 3), (6, 6)]
+HEADS = [(6, 1), (6, 2), (6, 6)]
 
 
 def build(heads=6, groups=2, **more):
@@ -33,7 +33,7 @@ def draw_ids(*shape):
 
 
 @pytest.mark.parametrize("heads", HEADS, ids=str)
-@pytest.mark.parametrize("cuts", [(1,) * T, (3, 4), (5, 1, 1)], ids=str)
+@pytest.mark.parametrize("cuts", [(1,) * T, (3, 4)], ids=str)
 def test_the_cache_changes_no_logit(heads, cuts):
     model, ids = build(*heads), draw_ids(B, T)
     caches, parts = None, []
