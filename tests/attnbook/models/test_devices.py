@@ -30,7 +30,6 @@ from attnbook.attention import (
     blocked,
     decay,
     delta_rule,
-    error_budget,
     feature_maps,
     gated_cross_attention,
     gradient,
@@ -1169,17 +1168,6 @@ def comparing_with_the_reference(p):
     )
 
 
-@case(reads=True)
-def an_error_as_a_share_of_its_budget(p):
-    ours, truth = p((X, X.double()))
-    bounded = error_budget.Bounded(truth, 1e-6 * truth.abs())
-    # Bounds are made beneath PyTorch's functions, where a stand-in is unseen.
-    squares = error_budget.error_budget(torch.mul, [ours, ours], ours)[0]
-    return error_budget.share_of_budget(
-        ours + 1e-7, bounded
-    ), squares.allowed.sum().item()
-
-
 @case
 def weights_of_pytorch(p):
     theirs = made(
@@ -1389,7 +1377,6 @@ LEFT_OUT = {
         "reads files into weights, sounds and images",
     ),
     "data.cluttered_digits": "pastes images on the CPU",
-    "attention.running_errors": "rules that error_budget applies",
     "exercises": "compares answers on the CPU",
     "figures": "draws numbers that it moves to the CPU",
     "flash": "its kernels run on a GPU: the tests marked cuda; one case here",
@@ -1411,7 +1398,6 @@ READ_ON_META = {
         "join_neighbors",
         "GraphNetwork",
     },
-    "attention.error_budget": {"share_of_budget", "error_budget"},
     "training.checkpoints": {
         "save_checkpoint",
         "resume_from_checkpoint",
