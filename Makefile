@@ -235,6 +235,10 @@ kinds: $(VENV)/test.stamp  ## count how many wrong answers of each kind every ch
 	@PYTHONPATH=tests:tests/helpers $(BIN)/python tests/helpers/held_out_right.py
 
 margins: $(VENV)/test.stamp  ## print how far right and wrong answers lie from every tolerance
+	@PYTHONPATH=tests:tests/helpers $(BIN)/python tests/attnbook/attention/test_reference.py
+	@PYTHONPATH=tests:tests/helpers $(BIN)/python tests/attnbook/flash/test_case_budgets.py
+	@PYTHONPATH=tests:tests/helpers $(BIN)/python tests/helpers/form_margins.py
+	@PYTHONPATH=tests:tests/helpers $(BIN)/python tests/attnbook/models/test_from_pytorch.py
 	@PYTHONPATH=tests:tests/helpers $(BIN)/python tests/helpers/margins.py
 
 messages: $(VENV)/test.stamp  ## print everything that the checks can say, to be edited

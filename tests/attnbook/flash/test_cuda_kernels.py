@@ -13,8 +13,7 @@ from attnbook import flash
 from attnbook.attention.scaled_dot_product import attend
 from attnbook.positions.biases import alibi_slopes
 from attnbook.profiling.allocations import measure_peak_bytes
-from flash_cases import CASES, compute_truth, draw_inputs
-from flash_options import read_options
+from flash_cases import CASES, compute_truth, draw_inputs, read_options
 from gpu_waits import assert_no_wait
 from precision import (
     assert_all_close_to,

@@ -14,8 +14,8 @@ from flash_cases import (
     LENGTHS_BEYOND_7,
     compute_reference,
     draw_inputs,
+    read_options,
 )
-from flash_options import read_options
 from precision import run_with_gradients
 
 

@@ -1388,6 +1388,7 @@ READ_ON_META = {
     "training.batching": {"make_batch"},
     "attention.block_sparse": "all",
     "attention.blocked": {"attend_in_blocks"},
+    "attention.tensor_trees": "all",
     "attention.decay": {"read_decay"},
     "attention.delta_rule": "all",
     "attention.graph": {"attend_graph", "attend_graph_v2", "check_edges"},
