@@ -49,13 +49,6 @@ class Said(nn.Module):
         return self.model(SOURCE, LENGTHS, previous).logits
 
 
-@pytest.mark.parametrize("name", DECODERS)
-def test_a_decoder_does_not_depend_on_later_symbols(name):
-    message = Said(made(DECODERS, name))
-    assert measure_leak(message, PREVIOUS).max() < ROUNDING
-    assert measure_prefix_effect(message, PREVIOUS).max() < ROUNDING
-
-
 def beside(model):
     """All that a decoder says, beside each word of the source."""
 
@@ -67,15 +60,15 @@ def beside(model):
 
 
 @pytest.mark.parametrize("name", DECODERS)
-def test_a_decoder_does_not_read_the_padding_of_its_source(name):
-    message = beside(made(DECODERS, name))
+def test_a_decoder_reads_no_later_symbol_no_padding_and_no_other_sequence(name):
+    model = made(DECODERS, name)
+    message = Said(model)
+    assert measure_leak(message, PREVIOUS).max() < ROUNDING
+    assert measure_prefix_effect(message, PREVIOUS).max() < ROUNDING
+    message = beside(model)
     assert measure_padding_effect(message, SOURCE, LENGTHS).max() < ROUNDING
     assert measure_longer_padding(message, SOURCE, LENGTHS).max() < ROUNDING
 
-
-@pytest.mark.parametrize("name", DECODERS)
-def test_sequences_of_a_batch_are_independent(name):
-    model = made(DECODERS, name)
     both = torch.cat([SOURCE[:, :3], PREVIOUS], dim=1)
     three = torch.tensor([3, 3])
 
