@@ -10,7 +10,7 @@ from decoding_cases import CASES, IN_HALF
 from kernel_runs import INTERPRETED, interpret_kernels
 from precision import BOUNDS
 
-pytestmark = [*INTERPRETED, pytest.mark.long]
+pytestmark = INTERPRETED
 interpreted = partial(interpret_kernels, "interpret_decoding.py")
 
 
