@@ -5,7 +5,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 AXE = """async (rules) => {
-  const how = { resultTypes: ["violations"] };
+  const how = { resultTypes: ["violations"], preload: false };
   if (rules) how.runOnly = rules;
   return (await axe.run({ exclude: ["math"] }, how)).violations;
 }"""

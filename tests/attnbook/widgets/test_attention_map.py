@@ -54,7 +54,6 @@ def random_rows(count=60):
     yield torch.tensor([0.0, 1.0, 0.0], dtype=torch.float64)
 
 
-@pytest.mark.javascript
 def test_entropy_and_largest_weight_equal_the_librarys_on_random_rows(module):
     for row in random_rows():
         ours = module.call("entropy", row.tolist())
@@ -62,7 +61,6 @@ def test_entropy_and_largest_weight_equal_the_librarys_on_random_rows(module):
         assert module.call("findLargest", row.tolist()) == row.argmax().item()
 
 
-@pytest.mark.javascript
 def test_entropy_is_the_librarys_on_real_rows(module):
     made = AttentionMap(load_maps()[:1]).examples[0]
     rows = [row for head in made["weights"][2] for row in head]

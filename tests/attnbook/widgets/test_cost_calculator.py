@@ -56,7 +56,6 @@ def script():
     return Module("cost_calculator")
 
 
-@pytest.mark.javascript
 def test_the_page_computes_what_the_library_does(script):
     for state in states():
         widget = CostCalculator(**state)
@@ -68,7 +67,6 @@ def test_the_page_computes_what_the_library_does(script):
         assert script.call("formatRows", found) == [[*row] for row in widget.rows()]
 
 
-@pytest.mark.javascript
 def test_python_and_javascript_format_numbers_alike(script):
     rng = random.Random(1)
     for _ in range(200):

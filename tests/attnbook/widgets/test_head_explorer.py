@@ -156,7 +156,6 @@ def script():
     return Module("head_explorer")
 
 
-@pytest.mark.javascript
 def test_the_pages_maps_are_the_librarys(script):
     for widget in widgets(seed=2):
         one = widget.find_map()
@@ -173,7 +172,6 @@ def test_the_pages_maps_are_the_librarys(script):
         assert state["heads"][index]["layer"] == widget.layer
 
 
-@pytest.mark.javascript
 def test_ranks_are_the_librarys(script):
     for widget in widgets(seed=4):
         one = widget.sentences[widget.sentence]
@@ -189,7 +187,6 @@ def test_ranks_are_the_librarys(script):
             assert shown == pytest.approx(float(mine))
 
 
-@pytest.mark.javascript
 def test_the_code_names_the_sentence_and_the_head(script):
     maps = load_head_maps()
     widget = HeadExplorer(maps, sentence=0, layer=16, head=0)

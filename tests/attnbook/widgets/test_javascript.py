@@ -10,8 +10,6 @@ from attnbook.widgets.module import read_modules
 from javascript import Module
 from workshop.book.mounts import make_classic_script
 
-pytestmark = pytest.mark.javascript
-
 
 @pytest.fixture(scope="module")
 def player():

@@ -83,7 +83,6 @@ def script():
     return Module("mask_builder")
 
 
-@pytest.mark.javascript
 def test_the_pages_masks_and_weights_are_the_librarys(script):
     seen = set()
     for given in states():
@@ -122,7 +121,6 @@ def wanted(widget, query, key, value):
     return attend(query, key, value, widget.mask())
 
 
-@pytest.mark.javascript
 def test_the_code_for_the_book_and_for_sdpa_computes_this(script):
     for given in states(60, seed=1):
         widget = MaskBuilder(**given)
@@ -135,7 +133,6 @@ def test_the_code_for_the_book_and_for_sdpa_computes_this(script):
             torch.testing.assert_close(space["output"], right)
 
 
-@pytest.mark.javascript
 def test_the_code_for_pytorchs_module_computes_this(script):
     for given in states(30, seed=2):
         widget = MaskBuilder(**given)
@@ -157,7 +154,6 @@ def test_the_code_for_pytorchs_module_computes_this(script):
         torch.testing.assert_close(space["output"][rows], right[rows])
 
 
-@pytest.mark.javascript
 @pytest.mark.filterwarnings("ignore:flex_attention called without")
 def test_the_code_for_flex_attention_computes_this(script):
     for given in states(50, seed=3):

@@ -125,7 +125,6 @@ def script():
     return Module("pattern_explorer")
 
 
-@pytest.mark.javascript
 def test_the_pages_masks_costs_and_reach_are_the_librarys(script):
     seen = set()
     for example, given in states():
@@ -148,7 +147,6 @@ def test_the_pages_masks_costs_and_reach_are_the_librarys(script):
     assert len(seen) == 2 * len(BLOCKS) + 2
 
 
-@pytest.mark.javascript
 def test_the_pages_kept_weights_are_the_librarys(script):
     for example, given in states(30, seed=3):
         widget = PatternExplorer(example, **given)
@@ -164,7 +162,6 @@ def test_the_pages_kept_weights_are_the_librarys(script):
         assert measured["reached"] == int(widget.reached().sum())
 
 
-@pytest.mark.javascript
 def test_the_code_makes_this_mask_and_receptive_field(script):
     for example, given in states(40, seed=4):
         widget = PatternExplorer(example, **given)

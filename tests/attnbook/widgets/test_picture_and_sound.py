@@ -83,7 +83,6 @@ def script():
     return Module("picture_and_sound")
 
 
-@pytest.mark.javascript
 def test_the_pages_numbers_are_the_librarys(script):
     for seed in range(5):
         widget = PictureAndSound(make_items(seed))
@@ -102,7 +101,6 @@ def test_the_pages_numbers_are_the_librarys(script):
             assert [*mean.values()] == pytest.approx([*widget.average(i)])
 
 
-@pytest.mark.javascript
 def test_the_mass_of_a_recorded_picture_is_that_of_its_model(script):
     pictures = [x for x in load_examples() if x["kind"] == "picture"]
     assert len(pictures) >= 6

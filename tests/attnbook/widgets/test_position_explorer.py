@@ -80,7 +80,6 @@ def script():
     return Module("position_explorer")
 
 
-@pytest.mark.javascript
 def test_the_page_computes_what_the_library_does(script):
     for state in states():
         wanted, (m, n) = scores(state), state["positions"]
@@ -100,7 +99,6 @@ def test_the_page_computes_what_the_library_does(script):
         )
 
 
-@pytest.mark.javascript
 def test_the_band_holds_the_scores_of_every_distance(script):
     for state in states(6):
         wanted, found = scores(state), script.call("computeBand", state)
@@ -111,7 +109,6 @@ def test_the_band_holds_the_scores_of_every_distance(script):
                 assert entry[side] == pytest.approx(float(value), abs=1e-6)
 
 
-@pytest.mark.javascript
 def test_a_tip_that_is_dragged_stays_where_it_was_put(script):
     for state in states():
         step = state["base"] ** (-2 * state["pair"] / state["width"])

@@ -68,7 +68,6 @@ def script():
     return Module("soft_lookup")
 
 
-@pytest.mark.javascript
 def test_the_page_computes_what_the_library_does(script):
     for state in states():
         query, key, value, scale = tensors(state)
@@ -87,7 +86,6 @@ def test_the_page_computes_what_the_library_does(script):
         torch.testing.assert_close(found, output, atol=1e-6, rtol=1e-5)
 
 
-@pytest.mark.javascript
 @pytest.mark.parametrize("row", [0, 1, 8])
 def test_python_and_javascript_draw_the_same_hidden_coordinates(script, row):
     assert script.call("drawHiddenCoordinates", row, 50) == pytest.approx(
@@ -95,6 +93,5 @@ def test_python_and_javascript_draw_the_same_hidden_coordinates(script, row):
     )
 
 
-@pytest.mark.javascript
 def test_large_scores_do_not_overflow(script):
     assert script.call("softmax", [5000, 5000, -5000]) == [0.5, 0.5, 0]

@@ -84,7 +84,6 @@ def script():
     return Module("tile_stepper")
 
 
-@pytest.mark.javascript
 def test_the_pages_numbers_are_the_librarys(script):
     for given in states():
         widget = TileStepper(**given)

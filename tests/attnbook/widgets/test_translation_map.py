@@ -50,7 +50,6 @@ def module():
     return Module("translation_map")
 
 
-@pytest.mark.javascript
 def test_means_and_rows_are_the_librarys(module):
     given = example()
     raw = {
@@ -72,7 +71,6 @@ def test_means_and_rows_are_the_librarys(module):
                 )
 
 
-@pytest.mark.javascript
 def test_spread_and_best_are_the_librarys(module):
     weights = example()["cross"].double().flatten(0, 2)
     weights = weights / weights.sum(-1, keepdim=True)
