@@ -1,43 +1,33 @@
-"""The page of named mistakes, which no chapter's text can change."""
+"""The page of named mistakes, and the names that other pages quote from it."""
 
+import re
 from pathlib import Path
 
 import pytest
 
-from workshop.book import mistakes
-from workshop.book.catalogue import list_entries
+from workshop.book.mistakes import list_entries, write_mistakes
 
-PAGE = Path(__file__).parents[3] / "chapters/mistakes.md"
+CHAPTERS = Path(__file__).parents[3] / "chapters"
 ENTRIES = list(list_entries())
 
 
-@pytest.mark.long
-@pytest.mark.numeric  # the checks of all exercises run
-@pytest.mark.precision  # the hook would refuse some wrong answers first
-@pytest.mark.parametrize("entry", ENTRIES, ids=[x.name for x in ENTRIES])
-def test_an_exercise_has_its_table_on_the_page(entry):
-    stored = PAGE.read_text("utf8")
-    assert mistakes.write_exercise(entry) in stored, "run `make pages`"
+def test_the_page_is_fresh():
+    stored = (CHAPTERS / "mistakes.md").read_text("utf8")
+    assert stored == write_mistakes(), "run `make pages`"
 
 
-def test_the_page_names_no_input_for_a_mistake_that_rounding_shows():
-    """The input differs between processors, and the page is one for all."""
-    (entry,) = (x for x in ENTRIES if x.name == "check_decoder_fault")
-    marked = [x for x in entry.exercise.mistakes if x.by_rounding]
-    assert [x.slug for x in marked] == ["exact-comparison"]
-    (row,) = (
-        line
-        for line in mistakes.write_exercise(entry).splitlines()
-        if "`exact-comparison`" in line
-    )
-    assert row.endswith(f"| {mistakes.BY_ROUNDING} |")
+PAGE = (CHAPTERS / "misconceptions.md").read_text("utf8")
+CAUGHT = re.findall(r"(?s)\*The exercise that catches it\.\*(.*?)(?:\n##|\Z)", PAGE)
 
 
-def test_the_rest_of_the_page_is_fresh(monkeypatch):
-    def drop_rows(page):
-        return [x for x in page.splitlines() if not x.startswith("| **")]
-
-    monkeypatch.setattr(mistakes, "describe_symptom", lambda *_: "")
-    stored = PAGE.read_text("utf8")
-    assert drop_rows(mistakes.write_mistakes()) == drop_rows(stored)
-    assert stored.count("\n| **") == mistakes.write_mistakes().count("\n| **")
+@pytest.mark.parametrize("text", CAUGHT)
+def test_a_misconception_names_a_check_and_mistakes_that_it_knows(text):
+    chapter = re.search(r"(\d\d_\w+)\.ipynb", text)[1]
+    check = re.search(r"`(check_\w+)`", text)[1]
+    known = {
+        mistake.slug
+        for entry in ENTRIES
+        if (entry.chapter, entry.name) == (chapter, check)
+        for mistake in entry.exercise.mistakes
+    }
+    assert {*re.findall(r"`([a-z]+(?:-[a-z]+)*)`", text)} <= known
