@@ -20,6 +20,7 @@ PARTS = (
     "math",
     "mounts",
     "page_context",
+    "rewriting",
     "search",
     "sections",
     "site",

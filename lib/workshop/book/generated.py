@@ -50,8 +50,8 @@ def fill_text(text: str, root: Path) -> str:
 def fill_page(app, docname: str, source: list[str]) -> None:
     """Fill a page when Sphinx reads it, and again when a chapter has changed."""
     root = Path(app.srcdir)
-    if MARK.search(source[0]) and docname.count("/") == 1:
-        for path in sorted(root.glob("chapters/[0-9][0-9]_*.md")):
+    if {"chapters", "runs"} & {*MARK.findall(source[0])}:
+        for path in root.glob("chapters/[0-9][0-9]_*"):
             app.env.note_dependency(str(path))
     source[0] = fill_text(source[0], root)
 
