@@ -29,6 +29,12 @@ def find_kind(tags: list[str]) -> str:
     return next((kind for kind in KINDS if kind in tags), "open")
 
 
+def read_title(source: str) -> str | None:
+    """Return the title in a cell's first line, if it has one."""
+    found = TITLE.match(source)
+    return found[1].strip() if found else None
+
+
 def read_source(cell: dict) -> str:
     """Return a cell's source, which JSON may hold as a list of lines."""
     return "".join(cell["source"])
@@ -38,7 +44,7 @@ def fold_cells(notebook: dict) -> dict:
     """Return a notebook whose folded cells say their title on the page.
 
     Raises:
-        ValueError: if a folded cell has no title; the message has its number.
+        ValueError: if a folded cell has no title; the message says which.
     """
     for number, cell in enumerate(notebook["cells"]):
         tags = cell["metadata"].setdefault("tags", [])
@@ -46,17 +52,17 @@ def fold_cells(notebook: dict) -> dict:
         if cell["cell_type"] != "code" or kind == "open":
             continue
         source = read_source(cell)
-        title = TITLE.match(source)
+        title = read_title(source)
         if title is None:
             raise ValueError(
-                f"cell {number} is tagged {kind}, but does not begin with "
-                "`# @title ...`"
+                f"cell {number} is tagged {kind} but does not begin with "
+                f"`# @title ...`: {source[:60]!r}"
             )
         if "hide-input" not in tags:
             tags.append("hide-input")
-        shown = title[1].strip().replace("Checked: ", "✓ Checked: ", 1)
+        shown = title.replace("Checked: ", "✓ Checked: ", 1)
         cell["metadata"].setdefault("mystnb", {})["code_prompt_show"] = shown
-        cell["source"] = source[title.end() :]
+        cell["source"] = TITLE.sub("", source, count=1)
     return notebook
 
 
@@ -75,7 +81,8 @@ def fold_notebook(app, docname: str, source: list[str]) -> None:
     """Fold the cells when Sphinx reads a notebook."""
     from sphinx.errors import ExtensionError
 
-    if Path(app.env.doc2path(docname)).suffix == ".ipynb":
+    path = Path(app.env.doc2path(docname))
+    if path.suffix == ".ipynb":
         try:
             source[0] = json.dumps(fold_cells(json.loads(source[0])))
         except ValueError as error:
