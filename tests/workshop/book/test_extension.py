@@ -6,13 +6,20 @@ import re
 from types import SimpleNamespace
 
 import pytest
+from docutils import nodes
 from pygments import highlight
 from pygments.lexers import PythonLexer
 
 from attnbook.figures import Diagram
 from attnbook.figures.style import render_svg
 from small_site import build_site, read_body
-from workshop.book import alternative_texts, chapter_opening, math, site
+from workshop.book import (
+    alternative_texts,
+    chapter_opening,
+    math,
+    rewriting,
+    site,
+)
 from workshop.book.cell_kinds import close_folded, fold_cells, open_folded
 from workshop.book.code import KINDS, CodeFormatter
 from workshop.book.front_matter import read_front_matter, write_opening
@@ -233,6 +240,16 @@ def test_heading_and_card_are_written_from_the_front_matter(tmp_path):
     stale = CHAPTER.replace("# A topic", "# Another").replace("20 minutes", "9 minutes")
     path.write_text(stale, "utf8")
     assert write_opening(stale, read_front_matter(path)) == CHAPTER
+
+
+def test_all_pages_are_written_again_when_a_heading_has_changed():
+    """Each page lists the titles of all, and its links must still lead somewhere."""
+    contents = {"one": nodes.paragraph("", "Attention"), "two": nodes.paragraph()}
+    env = SimpleNamespace(tocs=contents, found_docs={"one", "two"})
+    assert rewriting.list_outdated(None, env) == []
+    assert rewriting.list_outdated(None, env) == []
+    contents["one"] = nodes.paragraph("", "Self-attention")
+    assert rewriting.list_outdated(None, env) == ["one", "two"]
 
 
 def test_the_search_index_has_words_and_no_numbers():
