@@ -103,14 +103,16 @@ def http_root():
 
 @pytest.fixture
 def opened(browser, http_root):
-    """Open a built page and read it to its end, over http unless told."""
-    from built_pages import visit, watch
+    """Open a built page, over http unless told."""
+    from built_pages import watch
 
     contexts = []
 
     def open_page(name, root=http_root, **options):
         contexts.append(browser.new_context(**{"viewport": DESK} | options))
-        return visit(watch(contexts[-1], root), root + name)
+        page = watch(contexts[-1], root)
+        page.goto(root + name)
+        return page
 
     yield open_page
     for context in contexts:

@@ -138,11 +138,10 @@ def note_requests(page, root, url):
         page.wrong.append(f"outside: {url}")
 
 
-def visit(page, address):
-    """Open a page, read to its end, and wait until its widgets stand."""
+def read_to_end(page):
+    """Scroll an open page to its end, and wait until its widgets stand."""
     from playwright.sync_api import TimeoutError  # not on every machine
 
-    page.goto(address)
     page.wait_for_load_state("load")
     # Again, should the page lead elsewhere. A busy machine may take its time.
     for _ in range(PATIENCE // PAUSE):
@@ -151,11 +150,7 @@ def visit(page, address):
             page.wait_for_function(READY, timeout=PAUSE)
         except TimeoutError:
             continue
-        return page
-    raise TimeoutError(f"{address} has widgets without state: {waiting(page)}")
-
-
-def waiting(page):
-    """Return the widgets of a page that do not stand yet."""
+        return
     places = page.locator("[data-book-widget]:not([data-state])").all()
-    return [place.get_attribute("data-book-widget") for place in places]
+    names = [place.get_attribute("data-book-widget") for place in places]
+    raise TimeoutError(f"{page.url} has widgets without state: {names}")

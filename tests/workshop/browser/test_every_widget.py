@@ -27,17 +27,15 @@ def test_the_built_pages_contain_widgets():
     assert {"quiz", "prediction", "alignment_player", "soft_lookup"} <= {*STATES}
 
 
+NAMES = """mounts => mounts.map(m => [...m.querySelectorAll("[id], [name]")]
+  .flatMap(e => [e.id, e.name]).filter(Boolean))"""
+
+
 @every_widget
-def test_two_widgets_on_one_page_share_no_id(shown, stem):
+def test_two_widgets_on_one_page_share_no_name(shown, stem):
     page = shown(STATES[stem], stem, copies=2)
     page.wait_for_selector("[data-state] >> nth=1", state="attached")
-    ids = page.eval_on_selector_all("[id]", "all => all.map(e => e.id)")
-    assert len(ids) == len({*ids})
-    first, second = page.eval_on_selector_all(
-        "[data-book-widget]",
-        """mounts => mounts.map(m => [...m.querySelectorAll("[name]")]
-            .map(e => e.name))""",
-    )
+    first, second = page.eval_on_selector_all("[data-book-widget]", NAMES)
     assert not {*first} & {*second}
 
 
@@ -51,15 +49,15 @@ COLOR = """(theme) => {
 
 
 @every_widget
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_light_and_dark_follow_the_page_then_the_system(shown, stem, scheme):
+def test_light_and_dark_follow_the_page_then_the_system(shown, stem):
     page = shown(STATES[stem], stem)
-    page.emulate_media(color_scheme=scheme)
-    light, dark, system = (
-        page.evaluate(COLOR, theme) for theme in ("light", "dark", "")
-    )
-    assert (dark, light == dark) == ("rgb(230, 232, 235)", False)
-    assert system == {"light": light, "dark": dark}[scheme]
+    for scheme in ("light", "dark"):
+        page.emulate_media(color_scheme=scheme)
+        light, dark, system = (
+            page.evaluate(COLOR, theme) for theme in ("light", "dark", "")
+        )
+        assert (dark, light == dark) == ("rgb(230, 232, 235)", False)
+        assert system == {"light": light, "dark": dark}[scheme]
 
 
 @every_widget
@@ -145,7 +143,7 @@ def spoil_in_many_ways(state):
         **{
             f"{key} {other!r}": {**state, key: other}
             for key in state
-            for other in (None, [], {}, "x", [None], [{}])
+            for other in (None, "x", [{}])
         },
     }
 

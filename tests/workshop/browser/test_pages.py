@@ -1,7 +1,8 @@
 """Every built page as a reader meets it; `make book` comes first.
 
-A page is opened over http (in the light, in the dark, on a phone), from a file
-and without scripts. What is wrong on it is collected and shown together.
+A page is opened once, from a file, where browsers allow the least: read to its
+end in the light, in the dark and on a phone. What is wrong on it is collected and
+shown together. test_reading.py opens pages over http.
 """
 
 import gzip
@@ -12,8 +13,8 @@ from urllib.parse import unquote, urldefrag, urljoin
 
 import pytest
 
-from accessibility import run_axe
-from built_pages import CHAPTERS, HTML, OVERFLOW, PAGES
+from accessibility import COLOURS, run_axe
+from built_pages import CHAPTERS, HTML, OVERFLOW, PAGES, read_to_end
 
 pytestmark = pytest.mark.browser
 each_page = pytest.mark.parametrize("name", PAGES)
@@ -39,24 +40,28 @@ def test_the_book_is_built():
     assert len(CHAPTERS) >= 15
 
 
+# Two thirds of a chapter's elements are pieces of code, at which axe would look
+# one by one; `test_coloured_code_has_enough_contrast` does so on one page.
+PLAIN_CODE = """() => {
+  for (const pre of document.querySelectorAll("article pre"))
+    pre.textContent = pre.textContent;
+}"""
+
+
 @each_page
 def test_a_page_works_in_light_and_dark_and_fits_a_phone(opened, name):
-    page = opened(name, reduced_motion="reduce")
+    page = opened(name, HTML.as_uri() + "/", reduced_motion="reduce")
+    read_to_end(page)
     found = {"widgets": page.evaluate(UNMOUNTED)}
     page.add_style_tag(content=AT_REST)
+    page.evaluate(PLAIN_CODE)
     found["light"] = run_axe(page)
     page.emulate_media(color_scheme="dark")
-    found["dark"] = run_axe(page)
+    found["dark"] = run_axe(page, COLOURS)
     page.set_viewport_size(PHONE)
     found["phone"] = page.evaluate(OVERFLOW)
     found["log"] = page.wrong
     assert {where: wrong for where, wrong in found.items() if wrong} == {}
-
-
-@each_page
-def test_a_page_works_from_a_file(opened, name):
-    page = opened(name, HTML.as_uri() + "/")
-    assert (page.evaluate(UNMOUNTED), page.wrong) == ([], [])
 
 
 @each_page
@@ -118,25 +123,21 @@ def test_a_first_visit_loads_at_most_130_kb_without_figures(name):
 
 
 @each_chapter
-def test_formulas_are_rendered_without_javascript(name):
+def test_formulas_need_no_script_and_the_notebook_can_be_downloaded(name):
     article = read(name).split("<article")[1].split("</article>")[0]
     prose = re.sub(r"<(script|pre|code)\b.*?</\1>", "", article, flags=re.S)
     assert not re.search(r"\$[^$<]+\$|\\\(|\\\[", prose)
-
-
-@each_chapter
-def test_the_download_is_the_notebook(name):
-    links = re.findall(r'href="([^"]+\.ipynb)"', read(name))
-    assert any((HTML / name).parent.joinpath(x).exists() for x in links)
+    assert re.search(r'href="[^"]+\.ipynb"', read(name))
 
 
 def test_old_addresses_and_lost_readers_are_led_on(opened):
-    assert opened("index.html").url.endswith("chapters/index.html")
+    page = opened("index.html")
+    page.wait_for_url("**/chapters/index.html")
     assert "chapters/index.html" in read("404.html")
     places = re.findall(r"<loc>(.*?)</loc>", read("sitemap.xml"))
-    assert {x for x in PAGES if any(place.endswith(x) for place in places)} == {
-        *PAGES
-    } - {"index.html", "search.html", "404.html"}
+    assert {place.rpartition("/")[2] for place in places} >= {
+        name.rpartition("/")[2] for name in CHAPTERS
+    }
 
 
 PRINTED = """() => [
@@ -151,6 +152,7 @@ PRINTED = """() => [
 @pytest.mark.parametrize("name", CHAPTERS[4:5])
 def test_a_page_read_in_the_dark_prints_black_and_whole(opened, name):
     page = opened(name, color_scheme="dark", viewport={"width": 720, "height": 1000})
+    read_to_end(page)
     page.emulate_media(media="print")
     assert page.evaluate(PRINTED) == ["rgb(27, 31, 36)", []]
     for what in (".live", ".top", "#menu", "#sections", ".copy", ".turn"):
@@ -159,15 +161,7 @@ def test_a_page_read_in_the_dark_prints_black_and_whole(opened, name):
         assert len(place.inner_text().strip()) > 40
 
 
-CODE_COLOURS = """async () => {
-  const found = await axe.run("div.highlight:first-of-type", {
-    runOnly: { type: "rule", values: ["color-contrast"] } });
-  return found.violations.map((x) => x.nodes[0].html);
-}"""
-
-
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_coloured_code_has_enough_contrast(opened, scheme):
     page = opened("chapters/debug.html", color_scheme=scheme)
-    run_axe(page)
-    assert page.evaluate(CODE_COLOURS) == []
+    assert run_axe(page, COLOURS) == []

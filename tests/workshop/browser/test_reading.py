@@ -62,7 +62,7 @@ def test_code_is_copied(opened):
     cell = page.locator("div.cell_input div.highlight:visible").first
     cell.hover()
     cell.locator("button.copy").click()
-    page.wait_for_function("document.querySelector('.copy').textContent !== 'Copy'")
+    page.wait_for_selector("body > [role=status]:text('Copied')", state="attached")
     copied = page.evaluate("navigator.clipboard.readText()")
     assert copied.strip() == cell.locator("pre").inner_text().strip()
 
@@ -116,9 +116,9 @@ def test_ticked_exercises_are_kept_and_counted_on_every_page(opened):
     assert page.wrong == []
 
 
-@pytest.mark.parametrize("spoiled", ["{", "null", f'{{"{SLUG}": {{"done": 1}}}}'])
-def test_spoiled_storage_is_ignored(opened, spoiled):
+def test_spoiled_storage_is_ignored(opened):
     page = opened(PAGE)
+    spoiled = f'{{"{SLUG}": {{"done": 1}}}}'
     page.evaluate("text => localStorage.setItem('exercises', text)", spoiled)
     page.reload()
     page.locator("label.tick input").nth(1).check()
