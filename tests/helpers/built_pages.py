@@ -48,12 +48,14 @@ READ = """async () => {
 # What sticks out of the window, unless it lies in a box that scrolls sideways.
 OVERFLOW = """() => {
   const wide = document.documentElement.clientWidth;
-  const scrolls = (e) => e && (getComputedStyle(e).overflowX !== "visible"
-    || scrolls(e.parentElement === document.body ? null : e.parentElement));
+  const scrolls = (e) => e && e !== document.body
+    && (getComputedStyle(e).overflowX !== "visible" || scrolls(e.parentElement));
   return [...document.querySelectorAll("main *")].filter((e) => {
     const { left, right, width, height } = e.getBoundingClientRect();
-    return width > 1 && height > 1 && (right > wide + 1 || left < -1)
-      && !e.closest("math") && e.checkVisibility() && !scrolls(e.parentElement);
+    const text = getComputedStyle(e).overflowX === "visible" ? e.scrollWidth : 0;
+    return width > 1 && height > 1 && !e.closest("math") && e.checkVisibility()
+      && (Math.max(right, left + text) > wide + 1 || left < -1)
+      && !scrolls(e.parentElement);
   }).map((e) => e.outerHTML.slice(0, 120));
 }"""
 STATE = re.compile(
