@@ -96,9 +96,9 @@ def write_formula_table() -> str:
 def write_number_table() -> str:
     """Return the sizes, and the table of all costs at these sizes."""
     named = {**SIZES, **SEVERAL}
-    sizes = ", ".join(f"{format_cost(k)[:-1]} = {v:g}$" for k, v in named.items())
+    said = ", ".join(f"{format_cost(k)[:-1]} = {v:g}$" for k, v in named.items())
     rows = [
-        f"{sizes}. In rows with one head, the head is as wide as the model.\n",
+        f"{said}. In rows with one head, the head is as wide as the model.\n",
         "| attention | operations | tanh | parameters | holds |",
         "|---|---|---|---|---|",
     ]

@@ -92,12 +92,14 @@ def describe_exercises(tree: ast.Module) -> Iterator[str]:
     about = {x.name: read_about(x) for x in tree.body if isinstance(x, ast.FunctionDef)}
     for node in tree.body:
         call = getattr(node, "value", None)
-        if getattr(getattr(call, "func", None), "id", "") != "Exercise":
+        called = getattr(getattr(call, "func", None), "id", "")
+        if not isinstance(node, ast.Assign) or called != "Exercise":
             continue
-        given = {x.arg: getattr(x.value, "value", "") for x in call.keywords}
+        given = {x.arg: getattr(x.value, "value", None) for x in call.keywords}
         solution = getattr(call.args[0], "id", "") if call.args else ""
         title = f"{given['title']}." if "title" in given else about.get(solution, "")
-        text = f"Exercise: {title} {'★' * given['stars']}, {given['minutes']} minutes."
+        stars = "★" * int(given["stars"])
+        text = f"Exercise: {title} {stars}, {given['minutes']} minutes."
         name = ast.unparse(node.targets[0])
         yield write_section(name, [f"{name}(attempt) -> Verdict"], text)
 
