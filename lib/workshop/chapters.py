@@ -40,15 +40,3 @@ def find_chapter(module: str) -> str:
             return table[name]
         name = name.rpartition(".")[0]
     raise ValueError(f"{TABLE.name} has no line for {module} or its packages")
-
-
-def require_chapter(module: str) -> str:
-    """Return the one chapter that builds a module.
-
-    Raises:
-        ValueError: if it has no line, or only that of every chapter.
-    """
-    chapter = find_chapter(module)
-    if chapter == "everywhere":
-        raise ValueError(f"{TABLE.name} names no chapter for {module}")
-    return chapter

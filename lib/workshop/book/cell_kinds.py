@@ -60,9 +60,8 @@ def fold_cells(notebook: dict) -> dict:
             )
         if "hide-input" not in tags:
             tags.append("hide-input")
-        cell["metadata"].setdefault("mystnb", {})["code_prompt_show"] = title.replace(
-            "Checked: ", "✓ Checked: ", 1
-        )
+        shown = title.replace("Checked: ", "✓ Checked: ", 1)
+        cell["metadata"].setdefault("mystnb", {})["code_prompt_show"] = shown
         cell["source"] = TITLE.sub("", source, count=1)
     return notebook
 
