@@ -43,7 +43,6 @@ from attnbook.models import (
     graph_network,
     language_model,
     listen_attend_spell,
-    log_mel,
     lookup_model,
     luong_decoder,
     memory_agent,
@@ -84,6 +83,7 @@ SIZE, SEQUENCES = transformer.Size(C, H, 10, 2), (IDS, LENGTHS, IDS[:, :T])
 
 # A function and its inputs.
 CALLS = {
+    "rollout": (diagnose.attention_rollout, WEIGHTS),
     "attend": (scaled.attend, Q, K, U, MASK),
     "weights": (scaled.attention_weights, Q, K, MASK),
     "query chunks": (query_chunks.attend_in_query_chunks, Q, K, U, 2),
@@ -178,8 +178,6 @@ def score():
 
 # What also reads values, which "meta" does not have.
 READ_CALLS = {
-    "log-mel": (log_mel.log_mel_spectrogram, draw(4000), log_mel.RATE, 1),
-    "rollout": (diagnose.attention_rollout, WEIGHTS),
     "context": (additive.context, X @ M.mT, M, LENGTHS),
     "padding": (masks.padding, LENGTHS, S),
     "delta rule": (delta_rule.attend_delta_recurrent, Q, K_T, U_T, BETA),
