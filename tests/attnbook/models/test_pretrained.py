@@ -19,7 +19,6 @@ from attnbook.models.pretrained import (
     pair_neighboring_rows,
     read_llama_config,
     read_llama_folder,
-    read_verified,
 )
 from attnbook.positions.rotary import halves_permutation, rotate, rotate_halves
 from perturbed import build_decoder
@@ -119,12 +118,6 @@ def test_rows_are_paired_as_the_columns_that_they_make():
     torch.testing.assert_close(theirs, ours[..., halves_permutation(4)])
 
 
-def test_an_output_layer_that_is_tied_may_be_stored_too():
-    tensors = rename(build_decoder(CONFIG))
-    tied = {"lm_head.weight": tensors["model.embed_tokens.weight"].clone()}
-    assert len(convert_llama_weights(tensors | tied, CONFIG)) == len(tensors)
-
-
 @pytest.mark.parametrize(
     "change",
     [
@@ -136,11 +129,6 @@ def test_an_output_layer_that_is_tied_may_be_stored_too():
 )
 def test_both_generations_of_configurations_are_read(change):
     assert read_llama_config(THEIRS | change) == CONFIG
-
-
-def test_without_key_value_heads_every_head_has_its_own():
-    del (values := dict(THEIRS))["num_key_value_heads"]
-    assert read_llama_config(values).groups == 3
 
 
 @pytest.mark.refusal
@@ -167,21 +155,15 @@ def test_a_configuration_without_a_size_is_refused():
         read_llama_config(values)
 
 
-def cut(folder):
-    path = folder / "model.safetensors"
-    path.write_bytes(path.read_bytes()[:1000])
-
-
 def replace(folder):
     path = folder / "model.safetensors"
     path.write_bytes(path.read_bytes()[:-1] + b"\0")
 
 
 @pytest.mark.refusal
-@pytest.mark.parametrize("damage", [cut, replace])
-def test_a_file_with_another_checksum_is_refused(folder, damage):
+def test_a_file_with_another_checksum_is_refused(folder):
     wanted = get_sha256(folder)
-    damage(folder)
+    replace(folder)
     size = (folder / "model.safetensors").stat().st_size
     message = f"has {size:,} bytes and the SHA-256 {get_sha256(folder)}, not "
     with pytest.raises(ValueError, match=message + wanted):
@@ -195,12 +177,6 @@ def test_a_missing_file_is_named(folder, name):
     (folder / name).unlink()
     with pytest.raises(ValueError, match=f"there is no file .*{name}"):
         read_llama_folder(folder, wanted)
-
-
-@pytest.mark.refusal
-def test_a_folder_is_no_file(tmp_path):
-    with pytest.raises(ValueError, match="there is no file"):
-        read_verified(tmp_path, "")
 
 
 def lose(tensors):
