@@ -16,7 +16,6 @@ from attnbook.models.head_edits import (
 )
 from attnbook.models.induction_circuit import InductionCircuit
 
-RNG = torch.Generator().manual_seed(0)
 MODEL = InductionCircuit(13, 17)
 # Start, then A B C D twice.
 IDS = torch.tensor([[0, 3, 1, 4, 7, 3, 1, 4, 7]])

@@ -7,7 +7,6 @@ import pytest
 import torch
 
 from attnbook.models.language_model import sample
-from attnbook.models.modern_block import RotaryAttention
 from attnbook.models.modern_decoder import (
     DecoderConfig,
     ModernDecoder,
@@ -83,21 +82,6 @@ def test_a_symbol_that_can_attend_to_nothing_gives_no_nan():
     logits = model(ids, real[:, None, None])
     assert logits.isfinite().all()
     torch.testing.assert_close(logits[1], model(ids)[1])
-
-
-def test_the_attention_can_be_a_variant_with_the_same_weights():
-    class LastKeyAttention(RotaryAttention):
-        def combine(self, weights, value):
-            own = torch.eye(*weights.shape[-2:], dtype=weights.dtype)
-            return super().combine(weights * 0 + own, value)
-
-    model, ids = build(), draw_ids(B, T)
-    variant = ModernDecoder(model.config, LastKeyAttention).double()
-    variant.load_state_dict(model.state_dict())
-    assert not torch.allclose(variant(ids), model(ids))
-    # Each position has only its own value: the logits are those of length 1.
-    alone = model(ids.reshape(-1, 1)).reshape(B, T, V)
-    torch.testing.assert_close(variant(ids), alone)
 
 
 def test_greedy_decoding_is_greedy_sampling_without_a_cache():
