@@ -3,6 +3,7 @@ import sys
 
 import pytest
 import torch
+from standin import META, STANDIN
 
 from attnbook.attention.scaled_dot_product import attend
 from attnbook.flash import flash_attention
@@ -17,7 +18,6 @@ from flash_cases import (
     run_with_gradients,
 )
 from flash_options import read_options
-from standin import META, STANDIN
 
 
 @pytest.mark.parametrize("title", CASES)
@@ -114,7 +114,6 @@ def test_sequences_4_gib_apart_are_read_correctly():
     )
 
 
-@pytest.mark.long
 def test_importing_it_imports_no_triton():
     code = "import attnbook.flash, sys; sys.exit('triton' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -8,8 +8,6 @@ from attnbook.training.progress import make_progress_bar
 from small_training import make_trainer
 from terminal import Terminal
 
-pytestmark = pytest.mark.exact("looks at what is printed")
-
 
 @pytest.mark.parametrize("real", [True, False], ids=["terminal", "pipe"])
 def test_a_progress_bar_is_drawn_on_a_terminal_only(real, monkeypatch):
