@@ -7,13 +7,9 @@ import torch
 
 from attnbook.records import describe_provenance, list_records, read_record
 from attnbook.training.progress import is_progress_visible
-from workshop.experiments.device import parse_device, use_device
+from workshop.experiments.machine import parse_device, use_device
 from workshop.experiments.record import record_run
-from workshop.experiments.registry import (
-    EXPERIMENTS,
-    RUNS,
-    find_experiments,
-)
+from workshop.experiments.registry import EXPERIMENTS, RUNS, find_experiments
 
 
 def main(words: list[str] | None = None) -> int:

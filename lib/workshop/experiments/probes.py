@@ -21,7 +21,7 @@ from attnbook.models.devices import find_device, use_seed
 from attnbook.training.loop import optimize
 from attnbook.training.tasks import Task
 from attnbook.training.trained import load_trained
-from workshop.experiments.device import get_device
+from workshop.experiments.machine import get_device
 from workshop.experiments.record import recorded
 from workshop.experiments.registry import experiment
 

@@ -20,8 +20,7 @@ from attnbook.models.encoder_decoder import count_parameters
 from attnbook.records import RECORDS, WEIGHTS
 from attnbook.training.loop import Trainer
 from attnbook.training.scoring import make_validation_metrics, score_test_set
-from workshop.experiments.cores import hold_cores
-from workshop.experiments.device import describe_device, get_device
+from workshop.experiments.machine import describe_device, get_device, hold_cores
 from workshop.experiments.registry import RUNS
 
 CORES = os.cpu_count() or 1

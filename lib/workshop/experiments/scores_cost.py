@@ -124,7 +124,7 @@ def make_training_step(name: str) -> tuple[Callable, int]:
 @experiment(on_cpu=True)
 def scores_cost() -> dict:
     """Record time and memory of the scores, and of steps of training."""
-    from workshop.experiments.cost import summarize_times
+    from workshop.experiments.costs import summarize_times
     from workshop.experiments.record import CORES, record_results
 
     def measure() -> dict:

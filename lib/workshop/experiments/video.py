@@ -1,4 +1,12 @@
-"""In which direction does a digit move? Joint and factorized attention.
+"""[moving_digits] Which digit moves through a clip that shows it in two of eight frames?
+
+Models that differ in how they pool the frames: attention with one learned
+query, the mean, and the last frame. Test clips contain other images than
+training clips.
+
+Axes: B clips, T frames
+
+[space_time_motion] In which direction does a digit move? Joint and factorized attention.
 
 The three models have equally many parameters and differ in which patches
 their two attentions compare. The truth is where the digit is in each frame: the
@@ -13,13 +21,14 @@ from functools import cache
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float
-from torch import Tensor
+from torch import Tensor, nn
 
 from attnbook.attention.space_time import JointAttention
 from attnbook.data.digits import load_digits
 from attnbook.data.moving_digits import (
     DIRECTIONS,
     Clips,
+    draw_which_digit,
     draw_which_direction,
     shrink_digits,
 )
@@ -30,17 +39,139 @@ from attnbook.models.video_transformer import (
     FACTORIZED,
     JOINT,
     SPACE_ONLY,
+    ClipClassifier,
+    FrameEncoder,
+    LastFrame,
+    MeanPooling,
+    TemporalAttentionPooling,
     VideoTransformer,
 )
 from attnbook.training.loop import optimize
 from workshop.experiments.record import recorded
 from workshop.experiments.registry import experiment
 
-SEEDS = (0, 1, 2)
-FRAMES, SIZE, PATCH, SPEED, FACTOR = 6, 12, 4, 3, 4
-WIDTH, HEADS = 32, 2
-STEPS, BATCH, RATE, WARM_UP = 1500, 32, 3e-3, 50
-TESTED, SELECTED = 1000, 500
+POOLING_SEEDS = (0, 1, 2)
+POOLING_FRAMES, POOLING_SIZE, READABLE, POOLING_FACTOR = 8, 20, 2, 2
+POOLING_WIDTH, CLASSES = 32, 10
+POOLING_STEPS, POOLING_BATCH, POOLING_RATE = 1200, 32, 3e-3
+POOLING_TESTED, SHOWN = 2000, 3
+METHODS = ("attention", "mean", "last frame")
+
+
+@cache
+def load_half_digits(split: str) -> tuple[Tensor, Tensor]:
+    """Return the images of a split at 1 / FACTOR of their size, and labels."""
+    images, labels = load_digits(split)
+    return shrink_digits(images, POOLING_FACTOR), labels
+
+
+def draw_still_clips(split: str, count: int, rng: torch.Generator) -> Clips:
+    """Return clips of digits of a split of the images."""
+    sizes = POOLING_FRAMES, POOLING_SIZE, READABLE
+    return draw_which_digit(*load_half_digits(split), count, rng, *sizes)
+
+
+def draw_test_clips() -> Clips:
+    """Return the test clips, which are the same for all models."""
+    return draw_still_clips(
+        "test", POOLING_TESTED, torch.Generator().manual_seed(10**6)
+    )
+
+
+def build_classifier(method: str, seed: int) -> ClipClassifier:
+    """Return a new model that pools the frames by one of the methods."""
+    with use_seed(seed):
+        encoder, pooling = (
+            FrameEncoder(POOLING_SIZE, POOLING_WIDTH),
+            build_pooling(method),
+        )
+        return ClipClassifier(encoder, pooling, POOLING_WIDTH, CLASSES)
+
+
+def build_pooling(method: str) -> nn.Module:
+    """Return what computes the weights of the frames."""
+    if method == "attention":
+        return TemporalAttentionPooling(POOLING_WIDTH)
+    return {"mean": MeanPooling, "last frame": LastFrame}[method]()
+
+
+def train_classifier(model: ClipClassifier, seed: int) -> None:
+    """Train on newly drawn clips; the rate decreases linearly to 0."""
+    rng = torch.Generator().manual_seed(seed)
+    optimize(
+        torch.optim.Adam(model.parameters(), lr=POOLING_RATE),
+        (draw_still_clips("train", POOLING_BATCH, rng) for _ in range(POOLING_STEPS)),
+        lambda clips: F.cross_entropy(model(clips.frames)[0], clips.label),
+        lambda step: POOLING_RATE * (1 - step / POOLING_STEPS),
+    )
+
+
+@torch.no_grad()
+def score(model: ClipClassifier, clips: Clips) -> dict:
+    """Return the accuracy, and the weight of the readable frames."""
+    logits, weights = model(clips.frames)
+    right = logits.argmax(-1) == clips.label
+    mass = (weights * clips.readable).sum(-1)  # (B,)
+    top = clips.readable.gather(1, weights.argmax(-1, keepdim=True))
+    last = clips.readable[:, -1]
+    return {
+        "accuracy": share(right),
+        "accuracy_last_readable": share(right[last]),
+        "accuracy_last_hidden": share(right[~last]),
+        "mass": float(mass.mean()),
+        "mass_deviation": float(mass.std()),
+        "largest_readable": share(top),
+    }
+
+
+def share(true: Tensor) -> float:
+    """Return the share of True."""
+    return float(true.double().mean())
+
+
+def run_method(method: str, seed: int, clips: Clips) -> tuple[dict, Tensor]:
+    """Return a row of the record, and the weights of the first test clips."""
+    model = build_classifier(method, seed)
+    row = {"method": method, "seed": seed}
+    row |= {"parameters": count_parameters(model)}
+    row |= {"untrained_mass": score(model, clips)["mass"]}
+    train_classifier(model, seed)
+    row |= score(model, clips)
+    with torch.no_grad():
+        weights = model(clips.frames[:SHOWN])[1]
+    if method == "attention":
+        model.pooling = MeanPooling()
+        row |= {"accuracy_equal_weights": score(model, clips)["accuracy"]}
+    return row, weights
+
+
+@experiment(on_cpu=True)
+@recorded(
+    seeds=POOLING_SEEDS,
+    frames=POOLING_FRAMES,
+    size=POOLING_SIZE,
+    readable=READABLE,
+    steps=POOLING_STEPS,
+    batch=POOLING_BATCH,
+    tested=POOLING_TESTED,
+)
+def moving_digits() -> dict:
+    """Record how attention, the mean and the last frame classify clips."""
+    clips, rows, examples = draw_test_clips(), [], []
+    for seed in POOLING_SEEDS:
+        for method in METHODS:
+            row, weights = run_method(method, seed, clips)
+            rows.append(row)
+            if method == "attention":
+                examples.append(weights.tolist())
+    return {"rows": rows, "chance": READABLE / POOLING_FRAMES, "examples": examples}
+
+
+MOTION_SEEDS = (0, 1, 2)
+MOTION_FRAMES, MOTION_SIZE, PATCH, SPEED, MOTION_FACTOR = 6, 12, 4, 3, 4
+MOTION_WIDTH, HEADS = 32, 2
+MOTION_STEPS, MOTION_BATCH, MOTION_RATE, WARM_UP = 1500, 32, 3e-3, 50
+MOTION_TESTED, SELECTED = 1000, 500
 KINDS: dict[str, tuple[type[JointAttention], ...]] = {
     "joint": JOINT,
     "factorized": FACTORIZED,
@@ -50,33 +181,39 @@ Table = Float[Tensor, "B T N T N"]
 
 
 @cache
-def load_small_digits(split: str) -> Float[Tensor, "N D D"]:
+def load_quarter_digits(split: str) -> Float[Tensor, "N D D"]:
     """Return the images of a split at 1 / FACTOR of their size."""
-    return shrink_digits(load_digits(split)[0], FACTOR)
+    return shrink_digits(load_digits(split)[0], MOTION_FACTOR)
 
 
-def draw(split: str, count: int, rng: torch.Generator) -> Clips:
+def draw_moving_clips(split: str, count: int, rng: torch.Generator) -> Clips:
     """Return clips of digits of a split of the images."""
-    digits = load_small_digits(split)
-    return draw_which_direction(digits, count, rng, FRAMES, SIZE, SPEED)
+    digits = load_quarter_digits(split)
+    return draw_which_direction(digits, count, rng, MOTION_FRAMES, MOTION_SIZE, SPEED)
 
 
-def build_model(kind: str, seed: int) -> VideoTransformer:
+def build_transformer(kind: str, seed: int) -> VideoTransformer:
     """Return a new model with one of the kinds of attention."""
     with use_seed(seed):
         return VideoTransformer(
-            FRAMES, SIZE, PATCH, len(DIRECTIONS), KINDS[kind], WIDTH, HEADS
+            MOTION_FRAMES,
+            MOTION_SIZE,
+            PATCH,
+            len(DIRECTIONS),
+            KINDS[kind],
+            MOTION_WIDTH,
+            HEADS,
         )
 
 
-def train(model: VideoTransformer, seed: int) -> None:
+def train_transformer(model: VideoTransformer, seed: int) -> None:
     """Train on newly drawn clips; the rate rises, then falls linearly to 0."""
     rng = torch.Generator().manual_seed(seed)
     optimize(
-        torch.optim.Adam(model.parameters(), lr=RATE),
-        (draw("train", BATCH, rng) for _ in range(STEPS)),
+        torch.optim.Adam(model.parameters(), lr=MOTION_RATE),
+        (draw_moving_clips("train", MOTION_BATCH, rng) for _ in range(MOTION_STEPS)),
         lambda clips: F.cross_entropy(model(clips.frames)[0], clips.label),
-        lambda step: RATE * min(step / WARM_UP, 1 - step / STEPS),
+        lambda step: MOTION_RATE * min(step / WARM_UP, 1 - step / MOTION_STEPS),
     )
 
 
@@ -108,8 +245,8 @@ def read_tables(model: VideoTransformer, clips: Clips) -> dict[str, Table]:
     product of its attention over time and its attention over space, each
     averaged over the heads. Space alone has one per head, with zeros elsewhere.
     """
-    (first, second), frames = model(clips.frames)[1][0], FRAMES
-    batch, places = len(clips.frames), (SIZE // PATCH) ** 2
+    (first, second), frames = model(clips.frames)[1][0], MOTION_FRAMES
+    batch, places = len(clips.frames), (MOTION_SIZE // PATCH) ** 2
     if first.shape[-1] == frames * places:
         return {
             f"{a}.{h}": weights[:, h]
@@ -128,7 +265,7 @@ def read_tables(model: VideoTransformer, clips: Clips) -> dict[str, Table]:
 
 def spread_over_frames(space: Float[Tensor, "B T N N"]) -> Table:
     """Return attention over space as a table with zeros between frames."""
-    frames = torch.eye(FRAMES)[None, :, None, :, None]
+    frames = torch.eye(MOTION_FRAMES)[None, :, None, :, None]
     return frames * space[:, :, :, None]
 
 
@@ -210,12 +347,15 @@ def score_tables(model: VideoTransformer, chosen: Clips, clips: Clips) -> dict:
 def run_kind(kind: str, seed: int) -> dict:
     """Return a row of the record: a model trained with one seed."""
     rng = torch.Generator().manual_seed(10**6)
-    clips, chosen = draw("test", TESTED, rng), draw("train", SELECTED, rng)
+    clips, chosen = (
+        draw_moving_clips("test", MOTION_TESTED, rng),
+        draw_moving_clips("train", SELECTED, rng),
+    )
     mixed = shuffle_frames(clips.frames, rng)
-    model = build_model(kind, seed)
+    model = build_transformer(kind, seed)
     row = {"kind": kind, "seed": seed, "parameters": count_parameters(model)}
     row["untrained"] = score_tables(model, chosen, clips)["neighbors"]
-    train(model, seed)
+    train_transformer(model, seed)
     return row | {
         "accuracy": compute_accuracy(model, clips.frames, clips.label),
         "accuracy_shuffled": compute_accuracy(model, mixed, clips.label),
@@ -225,15 +365,15 @@ def run_kind(kind: str, seed: int) -> dict:
 
 @experiment(on_cpu=True)
 @recorded(
-    seeds=SEEDS,
-    frames=FRAMES,
-    size=SIZE,
+    seeds=MOTION_SEEDS,
+    frames=MOTION_FRAMES,
+    size=MOTION_SIZE,
     patch=PATCH,
     speed=SPEED,
-    steps=STEPS,
-    batch=BATCH,
-    tested=TESTED,
+    steps=MOTION_STEPS,
+    batch=MOTION_BATCH,
+    tested=MOTION_TESTED,
 )
 def space_time_motion() -> dict:
     """Record which attention over clips finds the direction of a motion."""
-    return {"rows": [run_kind(kind, s) for s in SEEDS for kind in KINDS]}
+    return {"rows": [run_kind(kind, s) for s in MOTION_SEEDS for kind in KINDS]}

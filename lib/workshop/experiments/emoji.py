@@ -1,4 +1,4 @@
-"""Finding the emoji of an artist whom no training has seen, by name.
+"""[emoji_retrieval] Finding the emoji of an artist whom no training has seen, by name.
 
 Image and name encoders are trained with the contrastive loss on the emoji of
 two artists; the third artist's are ranked. Two image encoders of about equally
@@ -8,6 +8,16 @@ Source: Radford et al. (2021), sections 2.3 to 2.5,
     https://arxiv.org/abs/2103.00020. Departures: 288 images, a batch of 72
     different names, images that are turned, scaled, shifted and recolored.
 Axes: A artists, B batch, N emoji, W words of a name
+
+[emoji_grid] A question about one of four emoji: gated cross-attention against its truth.
+
+The answer is the color of the frame around the emoji that the question names.
+The convolutional encoder of `emoji_retrieval` is frozen, the text model starts
+from its words' embeddings, and a gated cross-attention joins both.
+
+Source: Alayrac et al. (2022), section 2.2, https://arxiv.org/abs/2204.14198.
+    Departures: see `attnbook.models.image_text`.
+Axes: B grids, S positions of the feature map
 """
 
 from collections.abc import Callable, Iterator
@@ -17,19 +27,27 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from attnbook.attention.multi_head import MultiHeadAttention
 from attnbook.data.emoji import (
     ARTISTS,
     CELL,
+    COLORS,
+    Grids,
+    draw_grids,
     index_words,
     list_emoji,
     load_emoji,
+    mark_cell,
     pad_emoji,
 )
 from attnbook.models.devices import use_seed
 from attnbook.models.encoder_decoder import count_parameters
 from attnbook.models.image_text import (
+    STRIDE,
     ContrastiveModel,
     ConvolutionEncoder,
+    GridReader,
+    UniformAttention,
     contrastive_loss,
     rank_pairs,
 )
@@ -153,7 +171,7 @@ def measure_model(model: ContrastiveModel, held_out: str) -> dict:
     return found | {"temperature": float((-model.log_scale).exp())}
 
 
-def measure() -> dict:
+def measure_retrieval() -> dict:
     """Return recall for each held-out artist, encoder and seed."""
     found: dict = {"pixels": {}, "parameters": {}, "models": {}}
     for name in ENCODERS:
@@ -178,9 +196,162 @@ def emoji_retrieval() -> dict:
     return record_results(
         "emoji_retrieval",
         SEEDS,
-        measure,
+        measure_retrieval,
         steps=STEPS,
         batch=BATCH,
         rate=RATE,
         width=WIDTH,
+    )
+
+
+GRID_SEEDS = (0, 1, 2)
+HELD_OUT = "noto"
+DRAWN, GRID_STEPS, GRID_BATCH, TESTED = 6000, 1500, 64, 1000
+GRID_RATE, GRID_WARMUP, CLIP = 3e-3, 0.05, 1.0
+EVERY = 50  # steps between two notes of the gate
+SHOWN = 4  # grids whose weights are recorded
+READERS = {
+    "attention": MultiHeadAttention,
+    "uniform weights": UniformAttention,
+    "gate fixed at 0": MultiHeadAttention,
+}
+
+
+def make_reader(kind: str, model: ContrastiveModel, seed: int) -> GridReader:
+    """Return a new reader of a trained model's feature map.
+
+    Args:
+        kind: one of `READERS`.
+        model: whose image encoder is frozen, and whose words are copied.
+        seed: of the new layers.
+    """
+    encoder, classes = model.encoder, len(COLORS)
+    with use_seed(seed):
+        reader = GridReader(encoder, model.embedding, classes, READERS[kind])
+    if kind == "gate fixed at 0":
+        reader.cross.gate.requires_grad_(False)
+    return reader
+
+
+@torch.no_grad()
+def draw_data(
+    model: ContrastiveModel, artists: list[str], count: int, seed: int
+) -> tuple[Tensor, Grids]:
+    """Return the vectors of grids, which no training changes, and the grids."""
+    rng = torch.Generator().manual_seed(seed)
+    grids = draw_grids(count, load_artists(artists), rng)
+    reader = make_reader("attention", model, seed)
+    return torch.cat([*map(reader.read_image, grids.images.split(100))]), grids
+
+
+def train_reader(
+    reader: GridReader, image: Tensor, grids: Grids, seed: int
+) -> list[float]:
+    """Train on random batches; return the gate before every 50th batch.
+
+    Args:
+        reader: the model.
+        image: (grids, S, C) what the image encoder made of the grids.
+        grids: to train on.
+        seed: of the batches.
+    """
+    rng = torch.Generator().manual_seed(seed)
+    names = index_words()[1][grids.emoji]
+    gates: list[float] = []
+
+    def compute_loss(chosen: Tensor) -> Tensor:
+        logits, _ = reader(image[chosen], names[chosen])
+        return F.cross_entropy(logits, grids.color[chosen])
+
+    def note_gate(step: int, _: float) -> None:
+        if step % EVERY == 0:
+            gates.append(float(reader.cross.gate.detach()))
+
+    optimize(
+        torch.optim.Adam(
+            [x for x in reader.parameters() if x.requires_grad], lr=GRID_RATE
+        ),
+        (
+            torch.randint(len(names), (GRID_BATCH,), generator=rng)
+            for _ in range(GRID_STEPS)
+        ),
+        compute_loss,
+        lambda step: GRID_RATE * compute_rate_factor(step / GRID_STEPS, GRID_WARMUP),
+        CLIP,
+        [note_gate],
+    )
+    reader.eval()
+    return [*gates, float(reader.cross.gate.detach())]
+
+
+@torch.no_grad()
+def test_reader(reader: GridReader, image: Tensor, grids: Grids) -> dict:
+    """Return accuracy and the weight on the named emoji's cell."""
+    logits, weights = reader(image, index_words()[1][grids.emoji])
+    cells = mark_cell(grids.cell, 2 * CELL // STRIDE)
+    mass, right = (weights * cells).sum(dim=1), logits.argmax(1) == grids.color
+    found = {"accuracy": right, "mass": mass, "mass over 1/2": mass > 1 / 2}
+    return {name: float(x.double().mean()) for name, x in found.items()} | {
+        "mass if right": float(mass[right].mean()),
+        "mass if wrong": float(mass[~right].mean()),
+    }
+
+
+@torch.no_grad()
+def show_weights(reader: GridReader, model: ContrastiveModel) -> list:
+    """Return the weights (S) on each of `SHOWN` grids, rounded.
+
+    The grids are `draw_grids(SHOWN, emoji, rng)` with the emoji of the held-out
+    artist and a generator whose seed is 0.
+    """
+    image, grids = draw_data(model, [HELD_OUT], SHOWN, 0)
+    _, weights = reader(image, index_words()[1][grids.emoji])
+    return [[round(x, 4) for x in row] for row in weights.tolist()]
+
+
+def measure_grids() -> dict:
+    """Return accuracy, mass and gate of each reader and seed."""
+    others = [x for x in ARTISTS if x != HELD_OUT]
+    found: dict = {"parameters": {}, "readers": {x: [] for x in READERS}}
+    for seed in GRID_SEEDS:
+        model = train_model("convolutions", HELD_OUT, seed)
+        train = draw_data(model, others, DRAWN, seed)
+        tests = {
+            name: draw_data(model, artists, TESTED, 10**6 + seed)
+            for name, artists in (
+                ("trained artists", others),
+                ("held-out artist", [HELD_OUT]),
+            )
+        }
+        for kind, runs in found["readers"].items():
+            reader = make_reader(kind, model, seed)
+            found["parameters"][kind] = count_parameters(reader)
+            run: dict = {"untrained": test_all(reader, tests)}
+            run["first weights"] = show_weights(reader, model)
+            run["gates"] = train_reader(reader, *train, seed)
+            run["last weights"] = show_weights(reader, model)
+            runs.append(run | {"trained": test_all(reader, tests)})
+    return found
+
+
+def test_all(reader: GridReader, tests: dict[str, tuple]) -> dict[str, dict]:
+    """Return what `test_reader` measures on each of several tests."""
+    return {name: test_reader(reader, *data) for name, data in tests.items()}
+
+
+@experiment()
+def emoji_grid() -> dict:
+    """Record a text model's answers about images, and where it attends."""
+    return record_results(
+        "emoji_grid",
+        GRID_SEEDS,
+        measure_grids,
+        held_out=HELD_OUT,
+        steps=GRID_STEPS,
+        batch=GRID_BATCH,
+        rate=GRID_RATE,
+        drawn=DRAWN,
+        tested=TESTED,
+        every=EVERY,
+        chance=1 / len(COLORS),
     )
