@@ -1,28 +1,6 @@
-"""[word_alignment] Which words a trained decoder misaligns, where, and what that costs.
+"""What trained decoders attend to: misaligned words, moved states, rotated keys.
 
-Source: alignment error after Och and Ney (2003), section 5.1,
-    https://aclanthology.org/J03-1002; the stratified ratio is that of Mantel
-    and Haenszel (1959), https://doi.org/10.1093/jnci/22.4.719
-Axes: T target words, S source words
-
-[position_shift] Does a decoder attend by position? States moved to right and wrong ones.
-
-A sentence is cut where no link crosses. A decoder that starts at the cut gets
-the encoder states of the second part, whose forward halves are moved from the
-mean of one position to the mean of another. If the decoder goes by that
-position, moving the states to the right positions must help, and moving them
-as far to wrong positions must hurt.
-
-Axes: N states, S source words, M memory width
-
-[key_rotation] Does an encoder learn the coordinates of the decoder's queries?
-
-The dot score compares coordinate by coordinate. Decoders with this score are
-trained on the grammar, once as they are and once with keys that a fixed random
-rotation multiplies from the first step on. Then the rotation of the keys is
-changed, and one matrix is trained alone. Only keys are rotated, never values.
-
-Axes: M memory width
+Axes: T target words, S source words, N states, M memory width
 """
 
 from collections import defaultdict
@@ -230,7 +208,12 @@ def measure_words(seed: int) -> dict:
 @experiment(on_cpu=True)
 @recorded(seeds=SEEDS)
 def word_alignment() -> dict:
-    """Record which words the attention of three seeds misaligns."""
+    """Record which words the attention of three seeds misaligns.
+
+    Source: alignment error after Och and Ney (2003), section 5.1,
+        https://aclanthology.org/J03-1002; the stratified ratio is that of Mantel
+        and Haenszel (1959), https://doi.org/10.1093/jnci/22.4.719
+    """
     return {"seeds": [measure_words(seed) for seed in SEEDS]}
 
 
@@ -386,7 +369,14 @@ def measure_wrong_links(model: nn.Module, data: Task) -> dict:
 @experiment(on_cpu=True)
 @recorded(seeds=SEEDS)
 def position_shift() -> dict:
-    """Record what moving the forward states does to the links of 3 seeds."""
+    """Record what moving the forward states does to the links of 3 seeds.
+
+    A sentence is cut where no link crosses. A decoder that starts at the cut gets
+    the encoder states of the second part, whose forward halves are moved from the
+    mean of one position to the mean of another. If the decoder goes by that
+    position, moving the states to the right positions must help, and moving them
+    as far to wrong positions must hurt.
+    """
     results, cuts = [], 0
     for seed in SEEDS:
         model, data, _ = load_trained(f"grammar_attention_{seed}")
@@ -530,7 +520,13 @@ def general_matrix(data: Task) -> dict:
 @experiment(on_cpu=True)
 @recorded(ROTATION_SEEDS)
 def key_rotation() -> dict:
-    """Record decoders with dot scores whose keys are rotated."""
+    """Record decoders with dot scores whose keys are rotated.
+
+    The dot score compares coordinate by coordinate. Decoders with this score are
+    trained on the grammar, once as they are and once with keys that a fixed random
+    rotation multiplies from the first step on. Then the rotation of the keys is
+    changed, and one matrix is trained alone. Only keys are rotated, never values.
+    """
     data = SHORT_TALK.data()
     return {
         "seeds": [measure_rotations(seed, data) for seed in ROTATION_SEEDS],

@@ -1,18 +1,12 @@
-"""[broken_encoders] PyTorch's Transformer encoder, sound and broken in known ways.
+"""Models that are sound, and broken in known ways.
 
-The encoder fills in letters that are missing from words of CMUdict. Some faults
-are made before training, as in public code, and the model is trained with them;
-others are made in one head, or one layer, of a trained model, so that it is
-known which heads are broken.
+PyTorch's Transformer encoder fills in letters that are missing from words of
+CMUdict. Some faults are made before training, as in public code, and the model is
+trained with them. Others are made in the weights or the code of a trained model and
+undone at the end of a `with` block, so that it is known which heads are broken.
 
-Axes: B batch, T letters, C model width, H heads, V symbols
-
-[head_faults] Faults in single heads, and in all of a pretrained decoder.
-
-Every fault is made in the weights or the code of a sound model and undone at
-the end of a `with` block. It is known which heads are affected.
-
-Axes: H heads, G groups (key-value heads), C model width, D width of a head
+Axes: B batch, T letters, C model width, H heads, G groups (key-value heads), D width
+    of a head, V symbols
 """
 
 from collections.abc import Callable, Iterator, Sequence

@@ -1,23 +1,7 @@
-"""[cost] What recorded timings share: calls of one direction or both, and summaries.
+"""What attention takes on one core, and what recorded timings share.
 
-Axes: B batch, H heads, T queries, S keys, D width of query and key
-
-[plain_block] A block without norms, to time a training step of: which batch and length?
-
-Source: the parts: Vaswani et al. (2017), sections 3.2.2 and 3.3,
-    https://arxiv.org/abs/1706.03762; without norms, dropout and biases
-Axes: B batch, T positions, C model width
-
-[attention_cost] What attention takes on one core: each step, beside what was counted.
-
-Axes: B batch, H heads, G groups (key-value heads), T queries, S keys, D width
-    of a head, C model width
-
-[exponential_cost] What the exponentials of attention take on one core, beside its products.
-
-Everything lies in the cache: one tile of queries against one tile of keys.
-
-Axes: T queries, S keys, D width of a head
+Axes: B batch, H heads, G groups (key-value heads), T queries, S keys, D width of a
+    head, C model width
 """
 
 import time
@@ -141,7 +125,11 @@ BLOCK_WIDTH, BLOCK_HEADS = 256, 8
 
 
 class PlainBlock(nn.Module):
-    """Attention and a feed-forward layer, each added to what came in."""
+    """Attention and a feed-forward layer, each added to what came in.
+
+    Source: the parts: Vaswani et al. (2017), sections 3.2.2 and 3.3,
+        https://arxiv.org/abs/1706.03762; without norms, dropout and biases
+    """
 
     def __init__(self, width: int, count: int):
         super().__init__()
@@ -339,7 +327,10 @@ def measure_tile(width: int, rounds: int) -> dict[str, dict]:
     widths=list(WIDTHS),
 )
 def exponential_cost() -> dict:
-    """Record both rates, and the two parts of a tile for each width."""
+    """Record both rates, and the two parts of a tile for each width.
+
+    Everything lies in the cache: one tile of queries against one tile of keys.
+    """
     return {
         "rates": {
             "product": measure_product_rate(rounds=TILE_ROUNDS),

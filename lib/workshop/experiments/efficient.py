@@ -1,34 +1,11 @@
-"""[efficient_methods] What chapter 12's trained studies share: a rate for each method, three seeds.
+"""Efficient attention trained on three tasks: a rate for each method, three seeds.
 
 With the first seed each method is trained at every rate, and the rate with the
 smallest validation loss is its own; with the other seeds it is trained at that
 rate only. Held-out measures are taken on other data than the validation loss.
 Some methods are then trained for longer, to see whether steps were missing.
 
-[efficient_recall] Multi-query associative recall: how many pairs can a memory hold?
-
-A sequence contains pairs of a key and a value and then every key once more, in
-another order; the value is to be predicted at each of them.
-
-Source: Arora et al. (2024), section 3, https://arxiv.org/abs/2312.04927.
-    Departures: all queries come after all pairs, without other symbols between
-    them; one model is trained on all numbers of pairs.
-Axes: B batch, N pairs, T = 3N positions
-
-[efficient_copying] Copying at 1, 2 and 4 times the trained length, by every efficient method.
-
-The task is that of chapter 8: different symbols, a mark, and the same again.
-
-Source: copying as what a memory of a fixed size cannot do: Jelassi et
-    al. (2024), section 3, https://arxiv.org/abs/2402.01032; the experiment is
-    ours.
-Axes: B batch, T positions
-
-[efficient_language_model] A character language model with every efficient method.
-
-Source: attention sinks: Xiao et al. (2023), section 3.1,
-    https://arxiv.org/abs/2309.17453; the experiment is ours.
-Axes: B batch, H heads, T positions
+Axes: B batch, H heads, T positions, N pairs
 """
 
 import time
@@ -303,7 +280,15 @@ RECALL = Study(
 
 @experiment()
 def efficient_recall() -> dict:
-    """Record the accuracy of every method by the number of pairs."""
+    """Record the accuracy of every method by the number of pairs.
+
+    A sequence contains pairs of a key and a value and then every key once more, in
+    another order; the value is to be predicted at each of them.
+
+    Source: Arora et al. (2024), section 3, https://arxiv.org/abs/2312.04927.
+        Departures: all queries come after all pairs, without other symbols between
+        them; one model is trained on all numbers of pairs.
+    """
     chance = {
         "any value": 1 / VALUES,
         "a value of the sequence": [compute_guessing_accuracy(n) for n in PAIRS],
@@ -367,7 +352,14 @@ COPYING = Study(COPY_SIZES, COPY_STEPS, draw_copies, validate_copying, measure_e
 
 @experiment()
 def efficient_copying() -> dict:
-    """Record the share of symbols copied wrong, by method and length."""
+    """Record the share of symbols copied wrong, by method and length.
+
+    The task is that of chapter 8: different symbols, a mark, and the same again.
+
+    Source: copying as what a memory of a fixed size cannot do: Jelassi et
+        al. (2024), section 3, https://arxiv.org/abs/2402.01032; the experiment is
+        ours.
+    """
     return record_study(
         "efficient_copying",
         COPYING,
@@ -461,7 +453,11 @@ def make_text_study() -> Study:
 
 @experiment()
 def efficient_language_model() -> dict:
-    """Record the loss of every method on held-out text."""
+    """Record the loss of every method on held-out text.
+
+    Source: attention sinks: Xiao et al. (2023), section 3.1,
+        https://arxiv.org/abs/2309.17453; the experiment is ours.
+    """
     return record_study(
         "efficient_language_model",
         make_text_study(),

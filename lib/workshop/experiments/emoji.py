@@ -1,23 +1,6 @@
-"""[emoji_retrieval] Finding the emoji of an artist whom no training has seen, by name.
+"""Emoji and their names: retrieval, and questions about a grid of emoji.
 
-Image and name encoders are trained with the contrastive loss on the emoji of
-two artists; the third artist's are ranked. Two image encoders of about equally
-many parameters: convolutions, and a Vision Transformer.
-
-Source: Radford et al. (2021), sections 2.3 to 2.5,
-    https://arxiv.org/abs/2103.00020. Departures: 288 images, a batch of 72
-    different names, images that are turned, scaled, shifted and recolored.
-Axes: A artists, B batch, N emoji, W words of a name
-
-[emoji_grid] A question about one of four emoji: gated cross-attention against its truth.
-
-The answer is the color of the frame around the emoji that the question names.
-The convolutional encoder of `emoji_retrieval` is frozen, the text model starts
-from its words' embeddings, and a gated cross-attention joins both.
-
-Source: Alayrac et al. (2022), section 2.2, https://arxiv.org/abs/2204.14198.
-    Departures: see `attnbook.models.image_text`.
-Axes: B grids, S positions of the feature map
+Axes: A artists, B batch, N emoji, W words of a name, S positions of the feature map
 """
 
 from collections.abc import Callable, Iterator
@@ -192,7 +175,16 @@ def measure_retrieval() -> dict:
 
 @experiment()
 def emoji_retrieval() -> dict:
-    """Record how often emoji of an artist unseen in training are found."""
+    """Record how often emoji of an artist unseen in training are found.
+
+    Image and name encoders are trained with the contrastive loss on the emoji of
+    two artists; the third artist's are ranked. Two image encoders of about equally
+    many parameters: convolutions, and a Vision Transformer.
+
+    Source: Radford et al. (2021), sections 2.3 to 2.5,
+        https://arxiv.org/abs/2103.00020. Departures: 288 images, a batch of 72
+        different names, images that are turned, scaled, shifted and recolored.
+    """
     return record_results(
         "emoji_retrieval",
         SEEDS,
@@ -341,7 +333,15 @@ def test_all(reader: GridReader, tests: dict[str, tuple]) -> dict[str, dict]:
 
 @experiment()
 def emoji_grid() -> dict:
-    """Record a text model's answers about images, and where it attends."""
+    """Record a text model's answers about images, and where it attends.
+
+    The answer is the color of the frame around the emoji that the question names.
+    The convolutional encoder of `emoji_retrieval` is frozen, the text model starts
+    from its words' embeddings, and a gated cross-attention joins both.
+
+    Source: Alayrac et al. (2022), section 2.2, https://arxiv.org/abs/2204.14198.
+        Departures: see `attnbook.models.image_text`.
+    """
     return record_results(
         "emoji_grid",
         GRID_SEEDS,

@@ -1,13 +1,5 @@
-"""[graph_tasks] When attention over neighbors pays: graphs whose right neighbors are known.
+"""When attention over neighbors pays: drawn graphs, and linked help pages.
 
-Source: the lookup is that of Brody, Alon and Yahav (2022), section 4.1,
-    https://arxiv.org/abs/2105.14491
-
-[help_graph] Does attention to linked pages classify help pages better than their mean?
-
-Source: the setting, 20 labeled nodes of each class, is that of Veličković et
-    al. (2018), section 3, https://arxiv.org/abs/1710.10903. Departures: another
-    graph, the last step instead of early stopping.
 Axes: N pages, E edges
 """
 
@@ -192,7 +184,11 @@ def graph_noise() -> list[dict]:
 @experiment(on_cpu=True)
 @recorded(seeds=TASK_SEEDS, steps=LOOKUP_STEPS, tested=TESTED * GRAPHS)
 def graph_lookup() -> list[dict]:
-    """Record the accuracy of lookups: one head and eight, GAT and GATv2."""
+    """Record the accuracy of lookups: one head and eight, GAT and GATv2.
+
+    Source: the lookup is that of Brody, Alon and Yahav (2022), section 4.1,
+        https://arxiv.org/abs/2105.14491
+    """
     rows = []
     for size in SIZES:
         draw = partial(draw_lookup, GRAPHS, size)
@@ -376,7 +372,12 @@ def count_parts(graph: HelpGraph) -> dict:
 @experiment(on_cpu=True)
 @recorded(seeds=HELP_SEEDS, labeled=LABELED, steps=HELP_STEPS)
 def help_graph() -> dict:
-    """Record accuracy, weight on the same class, and the controls."""
+    """Record accuracy, weight on the same class, and the controls.
+
+    Source: the setting, 20 labeled nodes of each class, is that of Veličković et
+        al. (2018), section 3, https://arxiv.org/abs/1710.10903. Departures: another
+        graph, the last step instead of early stopping.
+    """
     graph = load()
     rows = [
         measure_seed(graph, method, seed) for method in METHODS for seed in HELP_SEEDS

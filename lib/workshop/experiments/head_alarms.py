@@ -1,14 +1,4 @@
-"""[alarm_cases] Sound and broken models with their inputs, and the tests that they can fail.
-
-Axes: B batch, T positions
-
-[head_alarms] Which alarms about heads can be trusted: sound models and broken ones.
-
-The alarms are tried on PyTorch's encoder (three seeds) and SmolLM2-135M (three
-passages), sound and with faults. The thresholds are quantiles over the heads of
-other models, namely the book's trained ones ("book"), or of the same model when
-it is sound, on other seeds or another passage ("own"). Tests of behavior and of
-invalid weights are run on the same models.
+"""Which alarms about heads can be trusted: sound models and broken ones.
 
 Axes: B batch, T positions
 """
@@ -417,7 +407,14 @@ def draw_heads(model: ModernDecoder, seed: int) -> list[Head]:
     **SMOLLM2,
 )
 def head_alarms() -> dict:
-    """Record what each alarm reports about sound and about broken models."""
+    """Record what each alarm reports about sound and about broken models.
+
+    The alarms are tried on PyTorch's encoder (three seeds) and SmolLM2-135M (three
+    passages), sound and with faults. The thresholds are quantiles over the heads of
+    other models, namely the book's trained ones ("book"), or of the same model when
+    it is sound, on other seeds or another passage ("own"). Tests of behavior and of
+    invalid weights are run on the same models.
+    """
     references = list(measure_references())
     book = derive_thresholds(references)
     encoders = list(measure_sound_encoders())

@@ -1,24 +1,6 @@
-"""[heads] Recorded runs on heads: how many there are, and what makes them alike.
+"""Heads: how many, what makes them alike, which can share or go.
 
-Source: the penalty on like heads as in Li et al. (2018), section 3.2,
-    https://arxiv.org/abs/1810.10183
-Axes: B batch, H heads, S items
-
-[shared_heads] Recorded runs: shared keys and values at equal parameters and equal cache.
-
-Source: Ainslie et al. (2023), section 2.2, https://arxiv.org/abs/2305.13245;
-    one group: Shazeer (2019), section 3, https://arxiv.org/abs/1911.02150.
-    Departure: the width of a head is chosen freely, so that parameters or cache
-    can be held equal.
-Axes: B batch, S items, H query heads, G groups, D width of a head, C model
-    width
-
-[pruning] Which heads of a trained model can go, one at a time and then greedily.
-
-Source: Michel et al. (2019), sections 3 and 4,
-    https://arxiv.org/abs/1905.10650. Departure: the greedy order is found by
-    removing every remaining head in turn, not from gradients.
-Axes: H heads
+Axes: B batch, S items, H query heads, G groups, D width of a head, C model width
 """
 
 from collections.abc import Callable
@@ -173,7 +155,11 @@ TRIED: dict[str, tuple[dict, dict, Callable | None]] = {
 @experiment()
 @recorded(seeds=SEEDS)
 def heads_collapse() -> dict:
-    """Record what makes heads alike, what parts them, and what it costs."""
+    """Record what makes heads alike, what parts them, and what it costs.
+
+    Source: the penalty on like heads as in Li et al. (2018), section 3.2,
+        https://arxiv.org/abs/1810.10183
+    """
     rows = []
     for what, (settings, training, first) in TRIED.items():
         for seed in SEEDS:
@@ -259,7 +245,13 @@ MODELS = {"one kind of key": SharedLookupModel, "two kinds": TwoHeadSizesModel}
 @experiment()
 @recorded(seeds=SEEDS)
 def heads_shared() -> dict:
-    """Record errors of multi-head, grouped-query and multi-query attention."""
+    """Record errors of multi-head, grouped-query and multi-query attention.
+
+    Source: Ainslie et al. (2023), section 2.2, https://arxiv.org/abs/2305.13245;
+        one group: Shazeer (2019), section 3, https://arxiv.org/abs/1911.02150.
+        Departure: the width of a head is chosen freely, so that parameters or cache
+        can be held equal.
+    """
     rows = []
     for kind, build in MODELS.items():
         for setting in dict.fromkeys(chain(*SETTINGS.values())):
@@ -376,7 +368,12 @@ def prune_lookups(seed: int, heads: int) -> dict:
 @experiment()
 @recorded(seeds=SEEDS)
 def heads_pruning() -> dict:
-    """Record what removing heads costs three trained models of two tasks."""
+    """Record what removing heads costs three trained models of two tasks.
+
+    Source: Michel et al. (2019), sections 3 and 4,
+        https://arxiv.org/abs/1905.10650. Departure: the greedy order is found by
+        removing every remaining head in turn, not from gradients.
+    """
     return {
         "words": [prune_pronunciation(seed, heads=8) for seed in SEEDS],
         "choice_words": CHOICE_WORDS,

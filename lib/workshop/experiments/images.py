@@ -1,35 +1,7 @@
-"""[image_training] Training of small classifiers of images, the same for every model.
+"""Small classifiers of digits, and where they attend in an image.
 
-Axes: B batch, N images of training, C channels, H and W rows and columns
-
-[vision_digits] A Vision Transformer and a convolutional network, by the number of images.
-
-Both have about 19,000 parameters, and are trained for equally many steps. The
-controls: one permutation of the patches for all images, a Vision Transformer
-without positions, and patches that are made black.
-
-Source: Dosovitskiy et al. (2021), section 4.3, https://arxiv.org/abs/2010.11929
-    (results by the number of images)
-Axes: B batch, H heads, N patches
-
-[spatial_attention] Where does a learned query attend? A digit whose place is known.
-
-Attention, mean and maximum pool the same convolutional features, with equally
-many parameters and training steps. Attention and, for comparison, the class
-activation map of the mean are scored by their mass in the box of the digit.
-
-Source: the cluttered digits of Mnih et al. (2014), section 4.1,
-    https://arxiv.org/abs/1406.6247; class activation maps of Zhou et
-    al. (2016), section 2, https://arxiv.org/abs/1512.04150
-Axes: B batch, R and Q rows and columns of the features
-
-[picture_and_sound] Recorded attention beside its pictures and sounds, for a widget.
-
-Nothing is trained here: the weights are the examples of two other records, and
-the pictures and sounds are drawn again with the seeds of those runs.
-
-Axes: H and W rows and columns of pixels, F frames, C mel bands, T symbols,
-    S states
+Axes: B batch, N images of training or patches, C channels, H and W rows and columns,
+    R and Q rows and columns of the features
 """
 
 from collections.abc import Callable, Iterator
@@ -305,7 +277,15 @@ def describe_examples(model: VisionTransformer) -> list[dict]:
 @experiment(on_cpu=True)
 @recorded(seeds=SEEDS, steps=STEPS, rates=RATES, erased=ERASED)
 def vision_digits() -> dict:
-    """Record a Vision Transformer and a convolutional network on digits."""
+    """Record a Vision Transformer and a convolutional network on digits.
+
+    Both have about 19,000 parameters, and are trained for equally many steps. The
+    controls: one permutation of the patches for all images, a Vision Transformer
+    without positions, and patches that are made black.
+
+    Source: Dosovitskiy et al. (2021), section 4.3, https://arxiv.org/abs/2010.11929
+        (results by the number of images)
+    """
     rows: list[dict] = []
     models = []
     for seed in SEEDS:
@@ -456,7 +436,16 @@ def describe_places(model: PooledClassifier) -> list[dict]:
     pieces=PIECES,
 )
 def spatial_attention() -> dict:
-    """Record where a learned query attends, and what pooling predicts."""
+    """Record where a learned query attends, and what pooling predicts.
+
+    Attention, mean and maximum pool the same convolutional features, with equally
+    many parameters and training steps. Attention and, for comparison, the class
+    activation map of the mean are scored by their mass in the box of the digit.
+
+    Source: the cluttered digits of Mnih et al. (2014), section 4.1,
+        https://arxiv.org/abs/1406.6247; class activation maps of Zhou et
+        al. (2016), section 2, https://arxiv.org/abs/1512.04150
+    """
     rows, examples = [], []
     for seed in PLACE_SEEDS:
         for pooling in POOLINGS:
@@ -567,7 +556,11 @@ def describe_sound(number: int, example: dict, one: Utterance) -> dict:
 @experiment(on_cpu=True)
 @recorded(seeds=[0], canvas=CANVAS, levels=LEVELS + 1)
 def picture_and_sound() -> dict:
-    """Record pictures and sounds with the attention of two trained models."""
+    """Record pictures and sounds with the attention of two trained models.
+
+    Nothing is trained here: the weights are the examples of two other records, and
+    the pictures and sounds are drawn again with the seeds of those runs.
+    """
     pictures = read_record("spatial_attention")["results"]["examples"]
     heard = read_record("listen_attend_spell")["results"]
     sounds = heard.get("examples") or [heard["example"]]

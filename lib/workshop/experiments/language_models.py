@@ -1,22 +1,6 @@
-"""[language_model] A small language model of the help texts, shipped: a decoder alone.
+"""Small character language models of the help texts.
 
-Axes: T positions
-
-[norms] Pre-norm and post-norm: shallow, deep, warmed up or not.
-
-Source: the question is that of Xiong et al. (2020), section 3,
-    https://arxiv.org/abs/2002.04745; the experiments are ours.
-
-[stability] Scores that run away at a high learning rate, and what holds them.
-
-Source: the entropy of attention as a sign of trouble: Zhai et al. (2023),
-    section 3, https://arxiv.org/abs/2303.06296; the experiments are ours.
-Axes: B batch, T positions, H heads
-
-[modern_decoder] From the decoder block of 2017 to a modern one, one change at a time.
-
-Source: the changes are those of the chapter; the experiments are ours.
-Axes: C model width, D width of a head
+Axes: B batch, T positions, H heads, C model width, D width of a head
 """
 
 from collections.abc import Callable
@@ -141,7 +125,11 @@ def train_with_norm(norm: str, blocks: int, warmup: float, seed: int) -> dict:
 @experiment()
 @recorded(seeds=NORM_SEEDS, steps=NORM_STEPS, rate=NORM_RATE, averaged=MEAN, width=32)
 def norms_training() -> dict:
-    """Record small language models with pre-norm and post-norm."""
+    """Record small language models with pre-norm and post-norm.
+
+    Source: the question is that of Xiong et al. (2020), section 3,
+        https://arxiv.org/abs/2002.04745; the experiments are ours.
+    """
     return {
         "rows": [
             {
@@ -230,7 +218,11 @@ def train_variant(variant: str, rate: float, seed: int) -> dict:
 @experiment()
 @recorded(seeds=STABILITY_SEEDS, steps=STABILITY_STEPS, every=STABILITY_EVERY, width=32)
 def stability_training() -> dict:
-    """Record loss, entropy and largest scores for each variant and rate."""
+    """Record loss, entropy and largest scores for each variant and rate.
+
+    Source: the entropy of attention as a sign of trouble: Zhai et al. (2023),
+        section 3, https://arxiv.org/abs/2303.06296; the experiments are ours.
+    """
     return {
         "rows": [
             {
@@ -326,7 +318,10 @@ def train_changed(last: str, rate: float, seed: int) -> dict:
 @experiment()
 @recorded(seeds=LADDER_SEEDS, steps=LADDER_STEPS, width=WIDTH, blocks=BLOCKS)
 def modern_decoder() -> dict:
-    """Record language models from the block of 2017 to a modern one."""
+    """Record language models from the block of 2017 to a modern one.
+
+    Source: the changes are those of the chapter; the experiments are ours.
+    """
     chosen = product(LADDER_SEEDS, LADDER_RATES, CHANGES)
     rows = [train_changed(last, rate, seed) for seed, rate, last in chosen]
     return {"rows": rows, "changes": CHANGES, "rates": LADDER_RATES}

@@ -1,26 +1,6 @@
-"""[multi_head_cost] What the book's heads cost in time, beside PyTorch's own module.
+"""What whole layers take, beside PyTorch's or beside each other.
 
-Times are processor times of one thread, which other processes hardly change.
-
-Axes: B batch, T positions, C model width, H heads
-
-[positions_cost] What each kind of positions costs: parameters, and time a step.
-
-Axes: B batch, T positions
-
-[space_time_cost] What joint and factorized attention cost as a clip becomes longer.
-
-One call is a layer forwards and backwards: joint attention, or attention over
-space and then over time, which has twice as many projections. Times are
-processor times of one thread.
-
-Axes: B batch, T frames, N patches of a frame, C model width, H heads
-
-[rnn_or_attention] Recurrence against attention: time and arithmetic over the length.
-
-Source: the question is that of Vaswani et al. (2017), section 4 and table 1,
-    https://arxiv.org/abs/1706.03762; the measurements are ours.
-Axes: B batch, T positions, C width
+Axes: B batch, T positions or frames, N patches of a frame, C model width, H heads
 """
 
 import time
@@ -150,6 +130,8 @@ def multi_head_cost() -> dict:
 
     One more row is the control in which our softmax, as PyTorch's module does,
     writes the weights over the scores.
+
+    Times are processor times of one thread, which other processes hardly change.
     """
     results = {}
     for label, size in MODULE_SIZES.items():
@@ -256,7 +238,12 @@ def measure_length(frames: int) -> dict:
     rounds=CLIP_ROUNDS,
 )
 def space_time_cost() -> dict:
-    """Record time and memory of both layers over the number of frames."""
+    """Record time and memory of both layers over the number of frames.
+
+    One call is a layer forwards and backwards: joint attention, or attention over
+    space and then over time, which has twice as many projections. Times are
+    processor times of one thread.
+    """
     return {str(frames): measure_length(frames) for frames in CLIP_LENGTHS}
 
 
@@ -300,7 +287,11 @@ def count_flops(model: nn.Module, length: int) -> int:
     batch=SEQUENCE_BATCH,
 )
 def rnn_or_attention() -> dict:
-    """Record the time of both over the length, in turns, and their FLOPs."""
+    """Record the time of both over the length, in turns, and their FLOPs.
+
+    Source: the question is that of Vaswani et al. (2017), section 4 and table 1,
+        https://arxiv.org/abs/1706.03762; the measurements are ours.
+    """
     models = {k: SEQUENCE_LAYERS[k](SEQUENCE_WIDTH) for k in SEQUENCE_KINDS}
     results: dict = {
         "counted": {

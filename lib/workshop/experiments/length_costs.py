@@ -1,21 +1,4 @@
-"""[mask_cost] What masked attention costs over the length, by implementation.
-
-FlexAttention is compiled here, which needs a C++ compiler, and on a CPU goes
-forward only; where there is no compiler its numbers are missing.
-
-Axes: B batch, H heads, T positions, D width of a head
-
-[tiled_cost] What tiles cost on a CPU: time and memory over the length.
-
-Times are processor times of one thread, which other processes hardly change.
-
-Axes: B batch, H heads, D width of a head
-
-[efficient_cost] What efficient attention costs: time and memory over the length.
-
-Training is one causal attention forwards and backwards; decoding is one new
-position after n others, whose keys and values, or whose memory, are there.
-Times are processor times of one thread, which other processes hardly change.
+"""Time and memory of masked, tiled and efficient attention over the length.
 
 Axes: B batch, H heads, T positions, D width of a head
 """
@@ -130,7 +113,11 @@ def compare_with_sdpa(length: int) -> dict[str, dict]:
     rounds=[MASK_ROUNDS, MASK_PAIRS],
 )
 def mask_cost() -> dict:
-    """Record all ways over the length, and the window beside SDPA."""
+    """Record all ways over the length, and the window beside SDPA.
+
+    FlexAttention is compiled here, which needs a C++ compiler, and on a CPU goes
+    forward only; where there is no compiler its numbers are missing.
+    """
     results: dict[str, dict] = {
         kind: {str(n): measure_masked(kind, n) for n in MASK_LENGTHS} for kind in RULES
     }
@@ -185,7 +172,10 @@ def compare_with_standard(length: int) -> dict[str, dict]:
     rounds=[TILED_ROUNDS, TILED_PAIRS],
 )
 def tiled_cost() -> dict:
-    """Record all ways over the length, and the tiles beside the standard."""
+    """Record all ways over the length, and the tiles beside the standard.
+
+    Times are processor times of one thread, which other processes hardly change.
+    """
     results: dict[str, dict] = {str(n): measure_tiled(n) for n in TILED_LENGTHS}
     return results | {"against standard": compare_with_standard(TILED_LENGTHS[-1])}
 
@@ -356,7 +346,12 @@ def compare_pair(ours: str, theirs: str, length: int, heads: int) -> dict[str, d
     compared={n: list(x) for n, x in COMPARED.items()},
 )
 def efficient_cost() -> dict:
-    """Record training and decoding over the length, and three ratios."""
+    """Record training and decoding over the length, and three ratios.
+
+    Training is one causal attention forwards and backwards; decoding is one new
+    position after n others, whose keys and values, or whose memory, are there.
+    Times are processor times of one thread, which other processes hardly change.
+    """
     return {
         "training": {str(n): measure_training(n) for n in EFFICIENT_LENGTHS},
         "decoding": {str(n): measure_decoding(n) for n in EFFICIENT_LENGTHS},

@@ -1,18 +1,7 @@
-"""[listen_attend_spell] Listen, Attend and Spell on spoken digits, with and without attention.
-
-Two models of about as many parameters spell out the names of spoken digits:
-one attends to the states of its listener, the other receives the last states
-only. Attention is scored on the times at which the digits are spoken.
+"""Listen, Attend and Spell on spoken digits, with and without attention.
 
 Source: Chan et al. (2016), https://arxiv.org/abs/1508.01211
 Axes: B batch, F frames, C channels, T symbols, S states of the listener
-
-[listen_attend_spell_pauses] Listen, Attend and Spell after a pause longer than any in training.
-
-The models with attention are trained as in `listen_attend_spell`. If attention
-followed an expected time instead of the sound, a long pause would mislead it.
-
-Source: Chan et al. (2016), https://arxiv.org/abs/1508.01211
 """
 
 from collections.abc import Iterator, Sequence
@@ -316,7 +305,14 @@ def measure_everything() -> dict:
 @experiment()
 @recorded(SEEDS)
 def listen_attend_spell() -> dict:
-    """Record word errors with and without attention, and its alignment."""
+    """Record word errors with and without attention, and its alignment.
+
+    Two models of about as many parameters spell out the names of spoken digits:
+    one attends to the states of its listener, the other receives the last states
+    only. Attention is scored on the times at which the digits are spoken.
+
+    Source: Chan et al. (2016), https://arxiv.org/abs/1508.01211
+    """
     return measure_everything()
 
 
@@ -368,5 +364,11 @@ def measure_pauses() -> dict:
 @experiment()
 @recorded(SEEDS)
 def listen_attend_spell_pauses() -> dict:
-    """Record where attention is after a pause longer than any in training."""
+    """Record where attention is after a pause longer than any in training.
+
+    The models with attention are trained as in `listen_attend_spell`. If attention
+    followed an expected time instead of the sound, a long pause would mislead it.
+
+    Source: Chan et al. (2016), https://arxiv.org/abs/1508.01211
+    """
     return measure_pauses()

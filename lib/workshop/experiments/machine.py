@@ -1,10 +1,8 @@
-"""[cores] Taking turns: runs and timings on one machine do not disturb each other.
+"""This machine: turns on its cores, and the device that `--device` named.
 
 A run that uses one thread takes one of as many places as there are cores; a
 benchmark takes them all. Two PyTorch jobs that want the same cores can slow
 each other a hundredfold, and a timing taken beside another job is no timing.
-
-[device] Where recorded runs compute: the device that `--device` named.
 
 Training runs, and what else gives the same results everywhere up to rounding,
 accept a GPU. Runs that measure time or memory are about this machine's

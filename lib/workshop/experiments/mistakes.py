@@ -1,20 +1,10 @@
-"""[decoder_mistakes] What training says about five mistakes in Bahdanau's decoder.
+"""What training says about mistakes in Bahdanau's and Luong's decoders.
 
-Each decoder is trained like the right one, on the same sentences, for as many
-epochs, with three seeds; the losses of every epoch and the test scores are
-recorded, with the test sentences in padded batches and one by one.
+Each decoder is trained like the right one of its kind, on the same sentences, for as
+many epochs, with three seeds.
 
-Source: the mistakes are from the public threads that chapter 2 links.
-Axes: B batch, T target steps, S source symbols, E value width
-
-[luong_mistakes] What training says about seven mistakes in Luong's decoder.
-
-Each decoder is trained like the right one of its kind, on the sentences of
-chapter 2's mistakes, for as many epochs, with three seeds.
-
-Source: the mistakes are from the public threads that chapter 3 links, or
-    variants of them.
-Axes: B batch, T queries, S keys, N width of the state, M memory width
+Axes: B batch, T target steps, S source symbols, E value width, N width of the state,
+    M memory width
 """
 
 from collections.abc import Callable, Sequence
@@ -203,7 +193,14 @@ def train_and_score(data: Task, name: str, seed: int) -> dict:
 @experiment()
 @recorded(seeds=SEEDS)
 def decoder_mistakes() -> dict:
-    """Record six decoders, five of them wrong, trained to the end."""
+    """Record six decoders, five of them wrong, trained to the end.
+
+    Each decoder is trained like the right one, on the same sentences, for as many
+    epochs, with three seeds; the losses of every epoch and the test scores are
+    recorded, with the test sentences in padded batches and one by one.
+
+    Source: the mistakes are from the public threads that chapter 2 links.
+    """
     data = draw_task()
     return {
         "runs": [
@@ -360,7 +357,14 @@ def build_luong(data: Task, variant: Variant, seed: int) -> EncoderDecoder:
 @experiment(on_cpu=True)
 @recorded(SEEDS)
 def luong_mistakes() -> dict:
-    """Record eleven decoders, seven of them wrong, trained to the end."""
+    """Record eleven decoders, seven of them wrong, trained to the end.
+
+    Each decoder is trained like the right one of its kind, on the sentences of
+    chapter 2's mistakes, for as many epochs, with three seeds.
+
+    Source: the mistakes are from the public threads that chapter 3 links, or
+        variants of them.
+    """
     data = draw_task()
     rows = [
         {"decoder": name, "right": variant.right, "seed": seed}

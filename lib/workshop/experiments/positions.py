@@ -1,23 +1,9 @@
-"""[longer_sequences] Two tasks for texts longer than trained on: saying again, and reading on.
+"""Positional encodings on sequences longer than those trained on.
 
-Source: the question is that of Press et al. (2022),
-    https://arxiv.org/abs/2108.12409; saying a text again is a task of
-    Kazemnejad et al. (2023), https://arxiv.org/abs/2305.19466. The experiments
-    are ours.
+Source: the question is that of Press et al. (2022), section 1,
+    https://arxiv.org/abs/2108.12409; copying is a task of Kazemnejad et
+    al. (2023), https://arxiv.org/abs/2305.19466. The experiments are ours.
 Axes: B batch, T positions
-
-[extrapolation] Trained at one length, read at eight times as much: every kind of positions.
-
-Source: the question is that of Press et al. (2022), section 1,
-    https://arxiv.org/abs/2108.12409; the experiments are ours.
-
-[rotary_settings] RoPE with other bases, on half of the columns, and rescaled in other ways.
-
-The model, tasks, steps and seeds are those of `extrapolation`; only the
-frequencies of the rotations differ.
-
-Source: the question is that of Press et al. (2022), section 1,
-    https://arxiv.org/abs/2108.12409; the experiments are ours.
 """
 
 import json
@@ -341,7 +327,14 @@ def train_with_setting(task: str, setting: str, seed: int) -> list[dict]:
 
 @experiment()
 def rotary_settings_copy() -> dict:
-    """Record the share of symbols copied wrong for each setting."""
+    """Record the share of symbols copied wrong for each setting.
+
+    The model, tasks, steps and seeds are those of `extrapolation`; only the
+    frequencies of the rotations differ.
+
+    Source: the question is that of Press et al. (2022), section 1,
+        https://arxiv.org/abs/2108.12409; the experiments are ours.
+    """
     return record_jobs("rotary_settings", "copy", SETTINGS, train_with_setting)
 
 

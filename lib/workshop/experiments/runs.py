@@ -1,17 +1,4 @@
-"""[runs] The recorded runs of the chapters: what is trained, and how.
-
-[luong_seeds] Three further seeds of the dot and the general score, on the grammar.
-
-On sentences longer than those trained on, the first three seeds of both scores
-differ widely; chapter 3 compares six of each there.
-
-[speller_sweep] Learning rate and batch size of the recurrent and the Transformer speller.
-
-Both models see as many words: the budget is the same, whatever the batch.
-
-Source: larger batches for Transformers on such tasks: Wu et al. (2021),
-    https://arxiv.org/abs/2005.10213; the experiments are ours.
-"""
+"""The recorded training runs of the chapters: what is trained, and how."""
 
 from dataclasses import replace
 from itertools import product
@@ -211,7 +198,13 @@ def sweep(name: str) -> dict:
 @experiment()
 @recorded(seeds=(0, *MORE_SEEDS), **SETTINGS)
 def sweep_bahdanau() -> dict:
-    """Record the recurrent speller with several rates and batch sizes."""
+    """Record the recurrent speller with several rates and batch sizes.
+
+    Both models see as many words: the budget is the same, whatever the batch.
+
+    Source: larger batches for Transformers on such tasks: Wu et al. (2021),
+        https://arxiv.org/abs/2005.10213; the experiments are ours.
+    """
     return sweep("Bahdanau")
 
 

@@ -1,15 +1,6 @@
-"""[projections] What the projections of self-attention are for: five versions, two tasks.
+"""Self-attention by itself: its projections, and its paths beside recurrence.
 
-Each version is trained to find a name's successor in a circle, and to find its
-partner in a pair. Only the first relation has a direction.
-
-Axes: B batch, T positions, one for each name, C width, V colors
-
-[path_length] Recurrence against attention: what reaches the first symbol from the last.
-
-Source: the question is that of Vaswani et al. (2017), section 4 and table 1,
-    https://arxiv.org/abs/1706.03762; the experiments are ours.
-Axes: B batch, T positions, C width, V symbols
+Axes: B batch, T positions, C width, V colors or symbols
 """
 
 from collections.abc import Sequence
@@ -99,7 +90,11 @@ def draw(relation: str, count: int, rng: torch.Generator) -> RelationBatch:
     steps=list(PROJECTION_STEPS),
 )
 def projections() -> dict:
-    """Record the errors of every version on both relations."""
+    """Record the errors of every version on both relations.
+
+    Each version is trained to find a name's successor in a circle, and to find its
+    partner in a pair. Only the first relation has a direction.
+    """
     runs = [
         {"relation": relation, "version": version, "seed": seed}
         | train_relation(version, relation, seed)
@@ -182,7 +177,11 @@ def train_recall(kind: str, length: int, seed: int, steps: int = RECALL_STEPS) -
 @experiment()
 @recorded(seeds=PATH_SEEDS, lengths=list(LENGTHS), recalled=list(RECALLED), width=WIDTH)
 def path_length() -> dict:
-    """Record the gradient at the first symbol, and what can be learned."""
+    """Record the gradient at the first symbol, and what can be learned.
+
+    Source: the question is that of Vaswani et al. (2017), section 4 and table 1,
+        https://arxiv.org/abs/1706.03762; the experiments are ours.
+    """
     results: dict = {"first": {}, "last": {}, "recall": {}}
     for kind in SEQUENCE_LAYERS:
         ends = [

@@ -1,29 +1,19 @@
-"""[smollm2_text] Passages on which SmolLM2 is measured, and what records say about the model.
+"""SmolLM2-135M-Instruct: what it predicts, and the inputs of all its studies.
 
-They are English sentences of LibreOffice's help, in the order of its pages,
-one a line. Sentences that hold code, or are very short or long, are missing
-(`attnbook.data.libreoffice`). The training split is used, because its pages
-are nearly complete; SmolLM2 was not trained on it by us, and whether it has
-seen these pages is not known.
-
-[smollm2_inputs] Controlled inputs for the heads of SmolLM2, and running it in parts.
+Passages are English sentences of LibreOffice's help, in the order of its pages, one a
+line. Sentences that hold code, or are very short or long, are missing
+(`attnbook.data.libreoffice`). The training split is used, because its pages are nearly
+complete; SmolLM2 was not trained on it by us, and whether it has seen these pages is
+not known.
 
 A sequence of repeated random tokens is the symbol <|endoftext|>, N different
 random tokens, and the same N again: only the first copy can tell what comes
 next in the second. N takes three values, so that no fixed distance leads to the
 first copy in all sequences.
 
-Source: repeated random tokens: Olsson et al. (2022),
-    https://arxiv.org/abs/2209.11895
+Source: Allal et al. (2025), https://arxiv.org/abs/2502.02737; repeated random
+    tokens: Olsson et al. (2022), https://arxiv.org/abs/2209.11895
 Axes: B batch, L layers, H heads, T positions, C model width, V symbols
-
-[smollm2] What SmolLM2-135M-Instruct predicts: recorded logits, text and losses.
-
-They are the reference with which a copy of the weights on another machine is
-compared. `make models` fetches the weights.
-
-Source: Allal et al. (2025), https://arxiv.org/abs/2502.02737
-Axes: T positions, V symbols
 """
 
 from collections.abc import Sequence
@@ -303,7 +293,13 @@ def read_help_text() -> str:
     **SMOLLM2,
 )
 def smollm2_predictions() -> dict:
-    """Record logits after prompts, a continuation, and losses on help texts."""
+    """Record logits after prompts, a continuation, and losses on help texts.
+
+    They are the reference with which a copy of the weights on another machine is
+    compared. `make models` fetches the weights.
+
+    Source: Allal et al. (2025), https://arxiv.org/abs/2502.02737
+    """
     model, tokenizer = load_smollm2(), load_smollm2_tokenizer()
     prompts = [tokenizer.encode(text).ids for text in PROMPTS]
     written = decode_greedily(model, torch.tensor([prompts[-1]]), WRITTEN)

@@ -1,31 +1,8 @@
-"""[smollm2_circuits] QK and OV circuits of SmolLM2's heads: what they match, what they write.
+"""What SmolLM2's heads match and write, and its attention sinks.
 
-QK: with rotary embeddings the score of a query and a key depends on their
-contents and on their distance. Contents are taken from real sequences and
-placed at distances of our choice. OV: what a head adds to the logits if it
-attends to one token alone; copying heads raise the logit of that token.
-
-Source: Elhage et al. (2021), https://transformer-circuits.pub/2021/framework/;
-    rotary embeddings: Su et al. (2021), section 3.2,
-    https://arxiv.org/abs/2104.09864
-Axes: L layers, B sequences, H heads, T positions, P pairs of query and key,
-    R distances, D width of a head, V symbols, N symbols that are looked at,
-    C model width
-
-[smollm2_sinks] Attention sinks in SmolLM2: weight on position 0, and what it contributes.
-
-The same texts are read after <|endoftext|>, after a random token, and without
-anything before them. Two changes are made to position 0 in all layers, and as a
-control to another position: its value becomes zero to later queries, or it is
-masked out for later queries and their other weights are divided by their sum.
-If position 0 is masked out, position 1 is the first key that later queries can
-attend to: it is looked at as well.
-
-Source: Xiao et al. (2023), https://arxiv.org/abs/2309.17453; values with small
-    norms: Gu et al. (2024), https://arxiv.org/abs/2410.10781; large activations
-    at the first token: Sun et al. (2024), https://arxiv.org/abs/2402.17762
-Axes: L layers, B texts, H heads, G groups, T positions, C model width, D width
-    of a value
+Axes: L layers, B sequences, H heads, G groups, T positions, P pairs of query and key,
+    R distances, D width of a head, V symbols, N symbols that are looked at, C model
+    width
 """
 
 from collections.abc import Callable, Iterator
@@ -230,7 +207,17 @@ def list_token_inputs(
     **SMOLLM2,
 )
 def smollm2_circuits() -> dict:
-    """Record scores by distance, and what the OV circuits copy."""
+    """Record scores by distance, and what the OV circuits copy.
+
+    QK: with rotary embeddings the score of a query and a key depends on their
+    contents and on their distance. Contents are taken from real sequences and
+    placed at distances of our choice. OV: what a head adds to the logits if it
+    attends to one token alone; copying heads raise the logit of that token.
+
+    Source: Elhage et al. (2021), https://transformer-circuits.pub/2021/framework/;
+        rotary embeddings: Su et al. (2021), section 3.2,
+        https://arxiv.org/abs/2104.09864
+    """
     model = load_smollm2()
     symbols = model.config.symbols
     ids = torch.stack(
@@ -391,7 +378,19 @@ def precede(ids: Int[Tensor, "B T"], symbols: int) -> dict[str, Tensor]:
     **SMOLLM2,
 )
 def smollm2_sinks() -> dict:
-    """Record weights, norms and losses at position 0 and at another one."""
+    """Record weights, norms and losses at position 0 and at another one.
+
+    The same texts are read after <|endoftext|>, after a random token, and without
+    anything before them. Two changes are made to position 0 in all layers, and as a
+    control to another position: its value becomes zero to later queries, or it is
+    masked out for later queries and their other weights are divided by their sum.
+    If position 0 is masked out, position 1 is the first key that later queries can
+    attend to: it is looked at as well.
+
+    Source: Xiao et al. (2023), https://arxiv.org/abs/2309.17453; values with small
+        norms: Gu et al. (2024), https://arxiv.org/abs/2410.10781; large activations
+        at the first token: Sun et al. (2024), https://arxiv.org/abs/2402.17762
+    """
     model = load_smollm2(ChangedAttention)
     texts = cut_texts(load_smollm2_tokenizer(), SINK_TEXTS, SINK_LENGTH)
     changes = {

@@ -1,45 +1,6 @@
-"""[smollm2_heads] Which heads of SmolLM2 follow a known pattern: scores on controlled inputs.
+"""SmolLM2's heads: scores, ablation, patching, and maps for the head explorer.
 
-Each score is measured on sequences in which the pattern occurs, and again, at
-the same positions, on sequences in which it does not: the first is the score,
-the second a control for heads that attend to these positions anyway.
-
-Source: Olsson et al. (2022), https://arxiv.org/abs/2209.11895
-Axes: L layers, B sequences, H heads, T positions, N tokens of a copy
-
-[smollm2_ablation] What SmolLM2 loses without some of its heads: copying, and ordinary text.
-
-Heads are chosen by the scores of the record `smollm2_heads`; the losses are
-measured on other random tokens. Sets of heads are compared with random sets
-that have as many heads in each layer.
-
-Source: Michel et al. (2019), section 3, https://arxiv.org/abs/1905.10650;
-    induction heads without which copying fails: Olsson et al. (2022),
-    https://arxiv.org/abs/2209.11895
 Axes: L layers, B sequences, H heads, T positions, D width of a head's output
-
-[smollm2_patching] Activation patching in SmolLM2: which heads carry "what came before it"?
-
-A clean sequence is a copy of random tokens, ... X B ... Y C ..., and the
-beginning of a second copy, which ends with X: B is next. The corrupted sequence
-exchanges X and Y in the first copy, so that C followed X there. Each head, one
-after the other, gets its output of the clean run in the corrupted run. What is
-measured is the share of the lost difference between the logits of B and C that
-this restores.
-
-Source: Vig et al. (2020), section 3, https://arxiv.org/abs/2004.12265; Meng et
-    al. (2022), section 2, https://arxiv.org/abs/2202.05262
-Axes: L layers, B sequences, H heads, T positions
-
-[smollm2_head_explorer] What each head of SmolLM2 does in four sentences, for the head explorer.
-
-The scores of every head and the effect of its ablation on the loss are
-recorded; weights, value norms and the effects on single tokens are recorded
-for a few heads of each kind.
-
-Source: weights times the norms of transformed values: Kobayashi et al. (2020),
-    https://arxiv.org/abs/2004.10102
-Axes: L layers, H heads, T positions
 """
 
 import random
@@ -216,7 +177,14 @@ def score_texts(model: ModernDecoder, ids: Int[Tensor, "B T"]) -> dict:
     **SMOLLM2,
 )
 def smollm2_heads() -> dict:
-    """Record the scores of every head on random tokens and on text."""
+    """Record the scores of every head on random tokens and on text.
+
+    Each score is measured on sequences in which the pattern occurs, and again, at
+    the same positions, on sequences in which it does not: the first is the score,
+    the second a control for heads that attend to these positions anyway.
+
+    Source: Olsson et al. (2022), https://arxiv.org/abs/2209.11895
+    """
     model, tokenizer = load_smollm2(), load_smollm2_tokenizer()
     texts = cut_texts(tokenizer, SCORED_TEXTS, SCORED_LENGTH)
     return {
@@ -376,7 +344,16 @@ ABLATION_SEEDS = [
     **SMOLLM2,
 )
 def smollm2_ablation() -> dict:
-    """Record the losses without each head, and without sets of heads."""
+    """Record the losses without each head, and without sets of heads.
+
+    Heads are chosen by the scores of the record `smollm2_heads`; the losses are
+    measured on other random tokens. Sets of heads are compared with random sets
+    that have as many heads in each layer.
+
+    Source: Michel et al. (2019), section 3, https://arxiv.org/abs/1905.10650;
+        induction heads without which copying fails: Olsson et al. (2022),
+        https://arxiv.org/abs/2209.11895
+    """
     model, tokenizer = load_smollm2(), load_smollm2_tokenizer()
     symbols = model.config.symbols
     texts = cut_texts(tokenizer, SET_TEXTS, SET_LENGTH)
@@ -516,7 +493,18 @@ def measure_group(model: ModernDecoder, pairs: Pairs, heads: Sequence[Head]) -> 
     **SMOLLM2,
 )
 def smollm2_patching() -> dict:
-    """Record what each head's clean output restores in a corrupted run."""
+    """Record what each head's clean output restores in a corrupted run.
+
+    A clean sequence is a copy of random tokens, ... X B ... Y C ..., and the
+    beginning of a second copy, which ends with X: B is next. The corrupted sequence
+    exchanges X and Y in the first copy, so that C followed X there. Each head, one
+    after the other, gets its output of the clean run in the corrupted run. What is
+    measured is the share of the lost difference between the logits of B and C that
+    this restores.
+
+    Source: Vig et al. (2020), section 3, https://arxiv.org/abs/2004.12265; Meng et
+        al. (2022), section 2, https://arxiv.org/abs/2202.05262
+    """
     model = load_smollm2()
     pairs = draw_pairs(PATCH_SEED, model.config.symbols)
     layers, heads = len(model.blocks), model.config.heads
@@ -754,7 +742,15 @@ def describe_map(
     **SMOLLM2,
 )
 def smollm2_head_explorer() -> dict:
-    """Record four sentences: scores and effects of all heads, maps of some."""
+    """Record four sentences: scores and effects of all heads, maps of some.
+
+    The scores of every head and the effect of its ablation on the loss are
+    recorded; weights, value norms and the effects on single tokens are recorded
+    for a few heads of each kind.
+
+    Source: weights times the norms of transformed values: Kobayashi et al. (2020),
+        https://arxiv.org/abs/2004.10102
+    """
     model, tokenizer = load_smollm2(), load_smollm2_tokenizer()
     words = draw_words(
         read_help_text(),

@@ -1,36 +1,7 @@
-"""[selected_attention] A pretrained decoder whose queries attend to selected keys only.
+"""SmolLM2 when its queries attend to selected keys only.
 
-Axes: B batch, H heads, G groups, T positions, R the queries among them that are
-    looked at, C model width
-
-[smollm2_keys] Which keys SmolLM2 needs: its loss when each query keeps only some of them.
-
-The model stays as it was trained; keys are left out in all layers at once, and
-positions stay those of the text. An oracle computes all weights of a layer,
-keeps the largest, and attends to their keys alone.
-
-Source: windows with and without the first symbols: Xiao et al. (2023),
-    https://arxiv.org/abs/2309.17453; blocks by their mean key: Lu et al.
-    (2025), https://arxiv.org/abs/2502.13189
-Axes: L layers, H heads, T positions, R queries that are looked at
-
-[smollm2_indexer] A trained indexer for SmolLM2: how near does it come to the oracle?
-
-Each layer gets a lightning indexer that learns the mean weights of the layer's
-heads, while the model stays as it is. It then selects the keys of all heads,
-in all layers at once, on passages that it was not trained on. The second stage
-of DeepSeek's training, in which model and indexer adapt to the selection, is
-left out.
-
-Source: DeepSeek-AI (2025), DeepSeek-V3.2-Exp, section 2.1 (the dense warm-up),
-    https://github.com/deepseek-ai/DeepSeek-V3.2-Exp. Departures: the smaller
-    indexer, Adam with a linear decay of the learning rate, and 25,000
-    symbols of text instead of 2.1 billion.
-Axes: L layers, H heads, T positions, R queries
-
-[smollm2_map] Attention maps of SmolLM2 on one short passage, for the pattern explorer.
-
-Axes: L layers, H heads, T positions
+Axes: L layers, B batch, H heads, G groups, T positions, R the queries among them that
+    are looked at, C model width
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -419,7 +390,16 @@ def round_table(table: list, digits: int = 3) -> list:
     **SMOLLM2,
 )
 def smollm2_keys() -> dict:
-    """Record losses with some of the keys only, and the weights of all."""
+    """Record losses with some of the keys only, and the weights of all.
+
+    The model stays as it was trained; keys are left out in all layers at once, and
+    positions stay those of the text. An oracle computes all weights of a layer,
+    keeps the largest, and attends to their keys alone.
+
+    Source: windows with and without the first symbols: Xiao et al. (2023),
+        https://arxiv.org/abs/2309.17453; blocks by their mean key: Lu et al.
+        (2025), https://arxiv.org/abs/2502.13189
+    """
     model, tokenizer = load_smollm2(SelectedAttention), load_smollm2_tokenizer()
     lines = read_lines()
     starts = list_sections(len(lines))
@@ -596,7 +576,19 @@ def measure_variants(
     **SMOLLM2,
 )
 def smollm2_indexer() -> dict:
-    """Record losses with the keys that trained indexers select."""
+    """Record losses with the keys that trained indexers select.
+
+    Each layer gets a lightning indexer that learns the mean weights of the layer's
+    heads, while the model stays as it is. It then selects the keys of all heads,
+    in all layers at once, on passages that it was not trained on. The second stage
+    of DeepSeek's training, in which model and indexer adapt to the selection, is
+    left out.
+
+    Source: DeepSeek-AI (2025), DeepSeek-V3.2-Exp, section 2.1 (the dense warm-up),
+        https://github.com/deepseek-ai/DeepSeek-V3.2-Exp. Departures: the smaller
+        indexer, Adam with a linear decay of the learning rate, and 25,000
+        symbols of text instead of 2.1 billion.
+    """
     model = load_smollm2(SelectedAttention)
     training, measured = cut_passages()
     indexers = build_indexers(model, SEED)

@@ -1,17 +1,4 @@
-"""[moving_digits] Which digit moves through a clip that shows it in two of eight frames?
-
-Models that differ in how they pool the frames: attention with one learned
-query, the mean, and the last frame. Test clips contain other images than
-training clips.
-
-Axes: B clips, T frames
-
-[space_time_motion] In which direction does a digit move? Joint and factorized attention.
-
-The three models have equally many parameters and differ in which patches
-their two attentions compare. The truth is where the digit is in each frame: the
-weight that queries on the digit give to the digit's patches one frame earlier
-or later is compared with chance.
+"""Attention over clips of digits: which digit, and in which direction it moves.
 
 Axes: B clips, T frames, N patches of a frame, H heads
 """
@@ -156,7 +143,12 @@ def run_method(method: str, seed: int, clips: Clips) -> tuple[dict, Tensor]:
     tested=POOLING_TESTED,
 )
 def moving_digits() -> dict:
-    """Record how attention, the mean and the last frame classify clips."""
+    """Record how attention, the mean and the last frame classify clips.
+
+    Models that differ in how they pool the frames: attention with one learned
+    query, the mean, and the last frame. Test clips contain other images than
+    training clips.
+    """
     clips, rows, examples = draw_test_clips(), [], []
     for seed in POOLING_SEEDS:
         for method in METHODS:
@@ -375,5 +367,11 @@ def run_kind(kind: str, seed: int) -> dict:
     tested=MOTION_TESTED,
 )
 def space_time_motion() -> dict:
-    """Record which attention over clips finds the direction of a motion."""
+    """Record which attention over clips finds the direction of a motion.
+
+    The three models have equally many parameters and differ in which patches
+    their two attentions compare. The truth is where the digit is in each frame: the
+    weight that queries on the digit give to the digit's patches one frame earlier
+    or later is compared with chance.
+    """
     return {"rows": [run_kind(kind, s) for s in MOTION_SEEDS for kind in KINDS]}

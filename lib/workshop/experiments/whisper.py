@@ -1,4 +1,4 @@
-"""[spoken_attention] Cross-attention of a speech recognizer while it predicts spoken digits.
+"""Whisper's cross-attention while it predicts spoken digits.
 
 The digits follow each other after random pauses. The model is given the right
 transcription (teacher forcing), one token per digit, and the row of weights
@@ -6,25 +6,11 @@ with which it predicts a digit is compared with the time at which this digit is
 spoken. The weights on the 30 seconds are cropped to the length of the sound, as
 Whisper's authors do for word times.
 
-Source: weights for word times: `find_alignment` in
-    https://github.com/openai/whisper/blob/main/whisper/timing.py; rollout:
-    Abnar and Zuidema (2020), section 3, https://arxiv.org/abs/2005.00928
+Source: Radford et al. (2022), https://arxiv.org/abs/2212.04356; weights for word
+    times: `find_alignment` in
+    https://github.com/openai/whisper/blob/main/whisper/timing.py; rollout: Abnar
+    and Zuidema (2020), section 3, https://arxiv.org/abs/2005.00928
 Axes: L blocks, H heads, T digits, S encoder positions
-
-[whisper_digits] Whisper's cross-attention heads, scored on digits spoken at known times.
-
-Each head is scored, ablated alone, and ablated in sets.
-
-Source: Radford et al. (2022), https://arxiv.org/abs/2212.04356; the heads for
-    word times: https://github.com/openai/whisper/pull/869
-Axes: L blocks, H heads
-
-[whisper_varied_digits] Whisper on the sounds on which Listen, Attend and Spell is tested.
-
-Whisper has not been trained on these sounds, and Listen, Attend and Spell on
-nothing else.
-
-Source: Radford et al. (2022), https://arxiv.org/abs/2212.04356
 """
 
 from collections.abc import Sequence
@@ -566,7 +552,13 @@ def measure_digits(model: Whisper, tokenizer: "Tokenizer") -> dict:
     sha256=SHA256,
 )
 def whisper_digits() -> dict:
-    """Record where 24 cross-attention heads look while digits are predicted."""
+    """Record where 24 cross-attention heads look while digits are predicted.
+
+    Each head is scored, ablated alone, and ablated in sets.
+
+    Source: Radford et al. (2022), https://arxiv.org/abs/2212.04356; the heads for
+        word times: https://github.com/openai/whisper/pull/869
+    """
     return measure_digits(load_whisper(), load_whisper_tokenizer())
 
 
@@ -615,5 +607,11 @@ def measure_varied_digits(
     weights={"package": PACKAGE, "sha256": SHA256},
 )
 def whisper_varied_digits() -> dict:
-    """Record Whisper's word errors on digits that vary."""
+    """Record Whisper's word errors on digits that vary.
+
+    Whisper has not been trained on these sounds, and Listen, Attend and Spell on
+    nothing else.
+
+    Source: Radford et al. (2022), https://arxiv.org/abs/2212.04356
+    """
     return measure_varied_digits(load_whisper(), load_whisper_tokenizer())
