@@ -159,11 +159,7 @@ BUILDS = {
 
 
 class LetterModel(nn.Module):
-    """PyTorch's encoder between an embedding and an output layer.
-
-    Args:
-        build: how it is built.
-    """
+    """PyTorch's encoder between an embedding and an output layer."""
 
     def __init__(self, build: Build):
         super().__init__()

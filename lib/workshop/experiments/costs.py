@@ -70,15 +70,7 @@ def compare_directions(
     rounds: int,
     clock: Clock = time.perf_counter,
 ) -> dict[str, dict[str, float]]:
-    """Return the time ratio of two implementations, forward and of both passes.
-
-    Args:
-        ours: a function of query, key and value.
-        theirs: another one.
-        inputs: query, key, value and upstream.
-        rounds: how often both are timed.
-        clock: what is read.
-    """
+    """Return the time ratio of two implementations, forward and of both passes."""
     return {
         name: compute_time_ratio(
             direction(ours, inputs), direction(theirs, inputs), rounds, clock

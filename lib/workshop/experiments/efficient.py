@@ -156,13 +156,6 @@ def record_study(
     """Train all methods and write the record, a method after the other.
 
     An interrupted recording goes on with the first method not yet done.
-
-    Args:
-        name: of the record.
-        study: the task.
-        methods: what is trained on it.
-        more: further results.
-        settings: further fields of the record.
     """
     torch.set_num_threads(1)
     parameters = count_equal_parameters(study, methods)

@@ -210,13 +210,7 @@ READERS = {
 
 
 def make_reader(kind: str, model: ContrastiveModel, seed: int) -> GridReader:
-    """Return a new reader of a trained model's feature map.
-
-    Args:
-        kind: one of `READERS`.
-        model: whose image encoder is frozen, and whose words are copied.
-        seed: of the new layers.
-    """
+    """Return a new reader of a trained model's feature map."""
     encoder, classes = model.encoder, len(COLORS)
     with use_seed(seed):
         reader = GridReader(encoder, model.embedding, classes, READERS[kind])
@@ -239,14 +233,7 @@ def draw_data(
 def train_reader(
     reader: GridReader, image: Tensor, grids: Grids, seed: int
 ) -> list[float]:
-    """Train on random batches; return the gate before every 50th batch.
-
-    Args:
-        reader: the model.
-        image: (grids, S, C) what the image encoder made of the grids.
-        grids: to train on.
-        seed: of the batches.
-    """
+    """Train on random batches; return the gate before every 50th batch."""
     rng = torch.Generator().manual_seed(seed)
     names = index_words()[1][grids.emoji]
     gates: list[float] = []

@@ -199,9 +199,6 @@ def derive_thresholds(rows: Sequence[dict]) -> dict[str, float]:
 
     They are quantiles, so that one of a hundred heads is beyond each of them.
     Alarms whose number was not measured have none.
-
-    Args:
-        rows: the numbers of each model's heads.
     """
     found = {}
     for alarm, (name, large) in ALARMS.items():
@@ -216,13 +213,7 @@ def derive_thresholds(rows: Sequence[dict]) -> dict[str, float]:
 def count_alarms(
     numbers: Numbers, broken: set[Head], limits: Limits
 ) -> dict[str, dict[str, list[int]]]:
-    """Return how many broken and how many other heads raise each alarm, or any.
-
-    Args:
-        numbers: of all heads.
-        broken: the heads with a fault.
-        limits: the thresholds.
-    """
+    """Return how many broken and how many other heads raise each alarm, or any."""
     counts: dict[str, dict[str, list[int]]] = {}
     for source, thresholds in limits.items():
         raised: dict[str, set[Head]] = {alarm: set() for alarm in thresholds}

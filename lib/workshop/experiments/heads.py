@@ -189,14 +189,7 @@ SETTINGS = {
 
 
 class FreeWidthAttention(GroupedQueryAttention):
-    """Grouped-query attention without biases whose head width is free.
-
-    Args:
-        width: C, of input and output.
-        heads: H.
-        groups: G.
-        columns: D.
-    """
+    """Grouped-query attention without biases whose head width is free."""
 
     def __init__(self, width: int, heads: int, groups: int, columns: int):
         super().__init__(heads * columns, heads, groups, bias=False)
@@ -301,14 +294,7 @@ def prune_greedily(
     choose: Callable[[], float],
     test: Callable[[], float],
 ) -> dict[str, list]:
-    """Return test errors with each head gone, and of a greedy removal.
-
-    Args:
-        output: the output projection.
-        heads: H.
-        choose: the error that decides which head is removed next.
-        test: the error that is reported.
-    """
+    """Return test errors with each head gone, and of a greedy removal."""
     without = partial(make_pruned_measure, output, heads)
     gone: set[int] = set()
     curve = [{"gone": [], "choice_error": choose(), "error": test()}]

@@ -69,14 +69,6 @@ def train_classifier(
 
     The learning rate rises for `WARMUP` steps, and falls linearly to 0 from the
     first step on.
-
-    Args:
-        model: from images to logits.
-        images: of training.
-        labels: of the images.
-        rate: highest learning rate.
-        steps: number of batches of `BATCH` images.
-        seed: draws the batches.
     """
     rng = torch.Generator().manual_seed(seed)
 
@@ -150,15 +142,7 @@ def draw_order(*shape: int, seed: int) -> Int64[Tensor, "*B N"]:
 def run_model(
     name: str, size: int, seed: int, shuffled: bool = False
 ) -> tuple[dict, Any]:
-    """Train a model on the first images, and return its row and the model.
-
-    Args:
-        name: of `MODELS`.
-        size: number of images of training.
-        seed: of the weights, the batches and the permutation.
-        shuffled: whether one permutation of the patches is applied to all
-            images of training and test.
-    """
+    """Train a model on the first images, and return its row and the model."""
     (images, labels), (tests, wanted) = map(load_images, ("train", "test"))
     images, labels = images[:size], labels[:size]
     if shuffled:
@@ -475,12 +459,7 @@ def write_gray(image: Float[Tensor, "H W"]) -> list[str]:
 
 
 def describe_picture(number: int, example: dict) -> dict:
-    """Return a canvas with the recorded weights, as the widget takes it.
-
-    Args:
-        number: in the title.
-        example: of the record `spatial_attention`.
-    """
+    """Return a canvas with the recorded weights, as the widget takes it."""
     tests = draw_split("test", TESTED)
     label, predicted = str(example["label"]), str(example["predicted"])
     step = {
@@ -518,11 +497,6 @@ def draw_spectrogram(
 
 def describe_sound(number: int, example: dict, one: Utterance) -> dict:
     """Return a spectrogram with the recorded weights of each letter.
-
-    Args:
-        number: in the title.
-        example: of the record `listen_attend_spell`.
-        one: the sequence that was recorded.
 
     Raises:
         ValueError: if the words are not those of the record.

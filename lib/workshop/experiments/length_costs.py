@@ -271,11 +271,7 @@ def measure_training(length: int) -> dict[str, dict]:
 
 
 def list_steps(length: int) -> tuple[Calls, dict[str, int]]:
-    """Return calls of one decoding step, and the bytes that each one keeps.
-
-    Args:
-        length: positions so far.
-    """
+    """Return calls of one decoding step, and the bytes that each one keeps."""
     batch, heads = DECODED
     query, key, value, _ = draw_efficient_inputs(length, heads, batch)
     q, k, v = (x[..., -1, :].contiguous() for x in (query, key, value))

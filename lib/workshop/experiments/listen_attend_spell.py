@@ -128,14 +128,7 @@ def train(
     seed: int,
     steps: int = STEPS,
 ) -> float:
-    """Train with teacher forcing; return the mean loss of the last 20 steps.
-
-    Args:
-        model: in evaluation mode afterwards.
-        utterances: that are drawn again and again.
-        seed: of their order.
-        steps: of the optimizer.
-    """
+    """Train with teacher forcing; return the mean loss of the last 20 steps."""
     losses: list[float] = []
     device = find_device(model)
 

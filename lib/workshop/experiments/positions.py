@@ -82,15 +82,7 @@ def train(
     steps: int,
     prepare: Callable[[AttentionOnlyTransformer], None] = lambda model: None,
 ) -> AttentionOnlyTransformer:
-    """Return a trained model; the rate falls along a straight line to 0.
-
-    Args:
-        task: "copy" or "text".
-        method: the positional encoding.
-        seed: of the weights and of the batches.
-        steps: of training.
-        prepare: changes the model before it is trained.
-    """
+    """Return a trained model; the rate falls along a straight line to 0."""
     symbols = SYMBOLS + 1 if task == "copy" else encode_characters("train")[1]
     with use_seed(seed):
         model = AttentionOnlyTransformer(symbols, method, LONGEST).to(get_device())

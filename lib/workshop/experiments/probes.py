@@ -129,13 +129,7 @@ def draw_words(words: Sequence[Pair], n: int) -> list[Pair]:
 def probe_encoder(
     model: nn.Module, data: Task, count: int | None = WORDS
 ) -> dict[str, list[float]]:
-    """Return the share of letters read, by length and position.
-
-    Args:
-        model: its encoder's context vectors are probed.
-        data: the task of the model.
-        count: words to fit a probe on; all unless given.
-    """
+    """Return the share of letters read, by length and position."""
     model.to(get_device())
     words = list({p.source: p for p in data.splits.train}.values())
     read = {}

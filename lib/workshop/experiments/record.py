@@ -80,12 +80,7 @@ def record_results(
 def recorded(
     seeds: Iterable[int], **settings: Any
 ) -> Callable[[Callable[[], dict]], Callable[[], dict]]:
-    """Make a function that measures one that writes its record as well.
-
-    Args:
-        seeds: that the results depend on.
-        settings: the others of `record_results`.
-    """
+    """Make a function that measures one that writes its record as well."""
 
     def decorate(measure: Callable[[], dict]) -> Callable[[], dict]:
         @wraps(measure)

@@ -52,11 +52,7 @@ def claim(name: str, module: str) -> None:
 
 
 def experiment(on_cpu: bool = False) -> Callable:
-    """Register a function as the experiment of its name.
-
-    Args:
-        on_cpu: whether it always uses the CPU.
-    """
+    """Register a function as the experiment of its name."""
 
     def register(function: Callable[[], dict]) -> Callable[[], dict]:
         name, home = function.__name__, function.__module__
@@ -70,12 +66,7 @@ def experiment(on_cpu: bool = False) -> Callable:
 
 
 def register_runs(runs: Mapping[str, Run], module: str) -> None:
-    """Register training runs by the names of their records.
-
-    Args:
-        runs: what is trained, and how, by name.
-        module: the module that defines them: its `__name__`.
-    """
+    """Register training runs by the names of their records."""
     for name, run in runs.items():
         claim(name, module)
         RUNS[name] = run

@@ -37,12 +37,6 @@ def train_relation(
 ) -> dict[str, list[float]]:
     """Train one version on one relation.
 
-    Args:
-        version: of the layer, in `PROJECTIONS`.
-        relation: in `RELATIONS`.
-        seed: of weights and data.
-        steps: after how many the model is tested.
-
     Returns:
         After each of these numbers of steps, the share of wrong answers on
         1,000 new sequences, and the loss of the last batch.

@@ -175,14 +175,7 @@ def compute_logits(
     layer: int = 0,
     rows: slice = slice(None),
 ) -> Float[Tensor, "B _ V"]:
-    """Return logits of some positions from the input of a block.
-
-    Args:
-        model: as it is, or with edited heads.
-        x: the residual stream before a block.
-        layer: the number of this block.
-        rows: the positions.
-    """
+    """Return logits of some positions from the input of a block."""
     for block in model.blocks[layer:]:
         x, _ = block(x)
     table = model.embed.get_parameter("table.weight")
@@ -198,12 +191,6 @@ def measure_copying(
     """Return loss (nats) and accuracy on the second copy of each sequence.
 
     Its first token cannot be predicted and does not count.
-
-    Args:
-        model: as it is, or with edited heads.
-        ids: repeated random tokens.
-        x: the input of a block, if it is known; the embeddings unless given.
-        layer: the number of this block.
     """
     x = model.embed(ids) if x is None else x
     half = (ids.shape[1] - 1) // 2
@@ -219,14 +206,7 @@ def measure_text(
     x: Float[Tensor, "B T C"] | None = None,
     layer: int = 0,
 ) -> Float[Tensor, " B"]:
-    """Return the loss (nats a token) of each text, its first token included.
-
-    Args:
-        model: as it is, or with edited heads.
-        ids: texts after the start symbol.
-        x: the input of a block, if it is known; the embeddings unless given.
-        layer: the number of this block.
-    """
+    """Return the loss (nats a token) of each text, its first token included."""
     x = model.embed(ids) if x is None else x
     logits = compute_logits(model, x, layer, slice(0, -1))
     loss = F.cross_entropy(logits.mT, ids[:, 1:], reduction="none")

@@ -56,14 +56,7 @@ def score_at_distances(
     base: float,
     reach: int = REACH,
 ) -> Float[Tensor, "P R"]:
-    """Return the scores of pairs, the query 0 to `reach - 1` after the key.
-
-    Args:
-        query: contents of queries, before the rotation.
-        key: contents of keys, likewise.
-        base: of the rotary frequencies.
-        reach: R.
-    """
+    """Return the scores of pairs, the query 0 to `reach - 1` after the key."""
     P, D = query.shape
     distances = torch.arange(reach, device=query.device)
     spread = query[None, :, None].expand(1, P, reach, D)
@@ -138,13 +131,7 @@ def describe_match(
 def apply_output_value(
     attention: RotaryAttention, x: Float[Tensor, "N C"], head: int
 ) -> Float[Tensor, "N C"]:
-    """Return what a head adds to the residual stream if it attends to x alone.
-
-    Args:
-        attention: the layer.
-        x: normalized inputs.
-        head: its number.
-    """
+    """Return what a head adds to the residual stream if it attends to x alone."""
     D = x.shape[1] // attention.heads
     group = head // (attention.heads // attention.groups)
     W_value = attention.value.weight[group * D : (group + 1) * D]
@@ -158,11 +145,6 @@ def measure_copying_heads(
     ids: Int[Tensor, " N"],
 ) -> dict:
     """Return how well the OV circuit of each head names the token it reads.
-
-    Args:
-        model: as it is.
-        x: for each layer the inputs of the block for these tokens.
-        ids: different tokens: the logits of these are compared.
 
     Returns:
         Tables (L, H): `top`, the share of tokens whose own logit is raised

@@ -76,14 +76,7 @@ def score_sequences(
     ids: Int[Tensor, "B T"],
     pattern: Pattern,
 ) -> Float[Tensor, "B L H"]:
-    """Return the scores of all heads on each sequence.
-
-    Args:
-        weights: of the heads.
-        ids: which the pattern is made of: the same sequences, or for a control
-            those with a repetition.
-        pattern: marks keys.
-    """
+    """Return the scores of all heads on each sequence."""
     return torch.stack(
         [score_pattern(weights[:, b], pattern(ids[b])) for b in range(len(ids))]
     )
@@ -263,12 +256,6 @@ def draw_others(
 ) -> list[Head]:
     """Return as many random other heads of each layer as are chosen.
 
-    Args:
-        chosen: heads that are not drawn.
-        heads: H.
-        seed: of the draw.
-        avoid: further heads that are not drawn, where a layer has enough.
-
     Raises:
         ValueError: if a layer has too few other heads.
     """
@@ -440,12 +427,6 @@ def measure_patches(
 ) -> dict:
     """Return the logit differences with one head patched at a time.
 
-    Args:
-        model: as it is.
-        pairs: the sequences.
-        heads: that are patched, one after the other.
-        places: positions of the patch; everywhere unless given.
-
     Returns:
         `clean` and `corrupted` (B,), and `patched` (heads, B).
     """
@@ -554,12 +535,6 @@ NAMED = {"layer": 24, "head": 4, "kind": "induction"}
 def draw_words(text: str, fits, count: int = WORDS, seed: int = WORD_SEED) -> str:
     """Return random lower-case words of a text, and then the same again.
 
-    Args:
-        text: whose words are drawn.
-        fits: whether a word may be drawn.
-        count: of different words.
-        seed: of the draw.
-
     Raises:
         ValueError: if fewer words fit.
     """
@@ -617,11 +592,6 @@ def measure_effects(
 ) -> tuple[list[Tensor], list[Tensor]]:
     """Return the losses of tokens, and their change without each head.
 
-    Args:
-        model: whose heads are set to zero, one at a time.
-        texts: of T tokens each.
-        heads: H.
-
     Returns:
         For each text the losses (T - 1,) and their changes (L, H, T - 1).
     """
@@ -668,14 +638,7 @@ def measure_kinds(
     effects: Sequence[Float[Tensor, "L H _"]],
     repeated: int,
 ) -> dict[str, Float[Tensor, "L H"]]:
-    """Return how much each head is of each kind.
-
-    Args:
-        maps: the weights of every head on each text.
-        texts: their tokens.
-        effects: the changes of their losses without each head.
-        repeated: which text decides on induction and duplicate-token heads.
-    """
+    """Return how much each head is of each kind."""
 
     def average(x: Sequence[Tensor]) -> Tensor:
         return torch.stack([*x]).mean(dim=0)

@@ -85,10 +85,6 @@ def select_in_chunks(select: Selection, size: int = CHUNK) -> Selection:
 
     The first queries can attend to few keys: half of the scores are not needed.
     A layer with only some of its queries is not divided.
-
-    Args:
-        select: returns the mask of the queries of a layer.
-        size: queries of a chunk, a multiple of the size of a block.
     """
 
     def select_chunks(layer: Layer) -> Tensor:
@@ -245,13 +241,7 @@ class Variant:
 
 
 def keep_window(size: int, sinks: int, length: int = LENGTH) -> Variant:
-    """Return the last `size` keys, the query's own among them, and the first.
-
-    Args:
-        size: of the window.
-        sinks: how many of the first keys stay as well.
-        length: T.
-    """
+    """Return the last `size` keys, the query's own among them, and the first."""
     mask = masks.window(length, length, size)
     mask = mask | masks.sinks(length, length, sinks)
     name = f"window {size}, {sinks} sink{'' if sinks == 1 else 's'}"
@@ -670,12 +660,7 @@ def choose_heads(
     kinds: dict[str, Float[Tensor, "L H"]],
     counts: Mapping[str, int] | None = None,
 ) -> list[dict]:
-    """Return the most typical heads of each kind, none of them twice.
-
-    Args:
-        kinds: how much each head is of each kind.
-        counts: how many heads of a kind are chosen; one unless given.
-    """
+    """Return the most typical heads of each kind, none of them twice."""
     chosen: list[dict] = []
     for kind, amount in kinds.items():
         order = amount.flatten().argsort(descending=True).tolist()

@@ -264,10 +264,6 @@ def spread_over_frames(space: Float[Tensor, "B T N N"]) -> Table:
 def measure_profile(table: Table, on: Bool[Tensor, "B T N"]) -> dict[str, list[float]]:
     """Return the weight on the digit by the distance of the frames.
 
-    Args:
-        table: weights from patch n of frame t to patch m of frame s.
-        on: which patches show the digit.
-
     Returns:
         for s - t from -(T - 1) to T - 1: the weight that a query on the digit
         gives to the digit's patches in frame s, its chance level (equal weights

@@ -89,13 +89,7 @@ class Heard:
 
 @torch.no_grad()
 def hear(model: Whisper, spoken: SpokenDigits, digits: Sequence[int]) -> Heard:
-    """Return a sequence of digits with the states that the encoder computes.
-
-    Args:
-        model: in evaluation mode.
-        spoken: the digits.
-        digits: the token of each digit from 1 to 9.
-    """
+    """Return a sequence of digits with the states that the encoder computes."""
     seconds = len(model.encoder.positions) * 2 * STEP // RATE
     spectrogram = log_mel_spectrogram(spoken.sound, RATE, model.config.mels, seconds)
     layers = [block.attention for block in model.encoder.blocks]
@@ -156,11 +150,6 @@ def roll_out_decoder(
 
     As in rollout for self-attention, each attention is the mean over its heads,
     and half of each residual sum. A position begins with nothing of the sound.
-
-    Args:
-        own: causal self-attention weights.
-        cross: cross-attention weights.
-        encoder: the rollout of the encoder.
     """
     reached = torch.zeros_like(cross[0, 0])
     for to_tokens, to_sound in zip(own.mean(1), cross.mean(1), strict=True):
@@ -334,13 +323,7 @@ def compute_loss(
     heard: Sequence[Heard],
     memory: Float[Tensor, "B S C"] | None = None,
 ) -> float:
-    """Return the mean cross-entropy of the digits (nats), teacher-forced.
-
-    Args:
-        model: in evaluation mode.
-        heard: the sequences.
-        memory: their joined states, if these are already there.
-    """
+    """Return the mean cross-entropy of the digits (nats), teacher-forced."""
     ids = torch.cat([one.ids for one in heard])
     memory = join_memories(heard) if memory is None else memory
     logits, _ = model.decoder(ids[:, :-1], memory)
@@ -400,11 +383,7 @@ def measure_ablation(
 
 
 def choose_sets(scores: dict[str, Float[Tensor, "L H"]]) -> dict[str, Heads]:
-    """Return sets of heads that are ablated together, by name.
-
-    Args:
-        scores: of the heads on digits that are not used elsewhere.
-    """
+    """Return sets of heads that are ablated together, by name."""
     L, H = scores["inside"].shape
     every = [(i, h) for i, h in product(range(L), range(H))]
     unlisted = [head for head in every if head not in ALIGNMENT_HEADS]
