@@ -149,8 +149,7 @@ def count_by_type(rows: Sequence[Row]) -> dict[str, dict[str, int]]:
     table: dict = {}
     for row in rows:
         cells = table.setdefault(
-            row.kind,
-            {"words": 0, "misaligned": 0, "wrong": 0, "wrong_misaligned": 0},
+            row.kind, {"words": 0, "misaligned": 0, "wrong": 0, "wrong_misaligned": 0}
         )
         cells["words"] += 1
         cells["misaligned"] += row.off != 0
@@ -392,7 +391,7 @@ def position_shift() -> dict:
     return {"sentences": cuts, "seeds": results}
 
 
-ROTATION_SEEDS, ROTATIONS = (0, 1, 2), 3
+ROTATIONS = 3
 ALONE = {"epochs": 1, "rate": 1e-2}  # of a matrix that is trained alone
 
 
@@ -518,7 +517,7 @@ def general_matrix(data: Task) -> dict:
 
 
 @experiment(on_cpu=True)
-@recorded(ROTATION_SEEDS)
+@recorded(SEEDS)
 def key_rotation() -> dict:
     """Record decoders with dot scores whose keys are rotated.
 
@@ -529,6 +528,6 @@ def key_rotation() -> dict:
     """
     data = SHORT_TALK.data()
     return {
-        "seeds": [measure_rotations(seed, data) for seed in ROTATION_SEEDS],
+        "seeds": [measure_rotations(seed, data) for seed in SEEDS],
         "general": general_matrix(data),
     }

@@ -86,13 +86,7 @@ class EditedAttention(nn.MultiheadAttention):
 
     # PyTorch's takes more positional arguments than its encoder passes on.
     def forward(  # type: ignore[override]
-        self,
-        query,
-        key,
-        value,
-        key_padding_mask=None,
-        need_weights=True,
-        **settings,
+        self, query, key, value, key_padding_mask=None, need_weights=True, **settings
     ):
         """Return the output, and the weights if requested, as PyTorch does."""
         parts = zip(
@@ -221,7 +215,7 @@ def silence_queries(layer: nn.MultiheadAttention) -> None:
     layer.in_proj_bias.register_hook(lambda g: g * kept)
 
 
-def train_model(build: Build, seed: int, steps: int = STEPS) -> LetterModel:
+def train_model(build: Build, seed: int) -> LetterModel:
     """Return a model that was trained with the batches of a seed."""
     words, rng = read_words("train"), torch.Generator().manual_seed(seed)
     with use_seed(seed):
@@ -229,8 +223,8 @@ def train_model(build: Build, seed: int, steps: int = STEPS) -> LetterModel:
     if not build.trained:
         return model.eval()
     optimizer = torch.optim.AdamW(model.parameters(), RATE)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, RATE, steps)
-    for _ in range(steps):
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, RATE, STEPS)
+    for _ in range(STEPS):
         batch = hide_letters(words, SIZE, rng)
         optimizer.zero_grad()
         compute_loss(model, batch).backward()
@@ -244,9 +238,7 @@ def compute_loss(model: LetterModel, words: Words) -> Float[Tensor, ""]:
     """Return the mean cross-entropy (nats) of the missing letters."""
     logits = model(words.ids, words.lengths)
     return F.cross_entropy(
-        logits.flatten(0, 1),
-        words.targets.flatten(),
-        ignore_index=IGNORED_TARGET,
+        logits.flatten(0, 1), words.targets.flatten(), ignore_index=IGNORED_TARGET
     )
 
 
@@ -301,9 +293,7 @@ def copy_head(layer: Layer, head: int, rng: torch.Generator) -> list[int]:
     other = find_partner(layer, head)
     for part in ("query", "key"):
         pairs = zip(
-            view_rows(layer, part, other),
-            view_rows(layer, part, head),
-            strict=True,
+            view_rows(layer, part, other), view_rows(layer, part, head), strict=True
         )
         for to, original in pairs:
             to.copy_(original.clone())
@@ -353,10 +343,7 @@ def keep_weights(layers: Sequence[nn.Module]) -> Iterator[None]:
 
 @contextmanager
 def break_heads(
-    model: nn.Module,
-    heads: list[tuple[str, int]],
-    fault: str,
-    seed: int,
+    model: nn.Module, heads: list[tuple[str, int]], fault: str, seed: int
 ) -> Iterator[list[tuple[str, int]]]:
     """Make a fault in some heads, each given by its layer's name and number.
 

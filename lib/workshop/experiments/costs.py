@@ -83,10 +83,7 @@ def compare_directions(
 
 
 def compute_time_ratio(
-    ours: Callable,
-    theirs: Callable,
-    rounds: int,
-    clock: Clock = time.perf_counter,
+    ours: Callable, theirs: Callable, rounds: int, clock: Clock = time.perf_counter
 ) -> dict[str, float]:
     """Return the middle ratio of the rounds, and its 95 % bootstrap interval.
 
@@ -148,10 +145,7 @@ THREADS, ROUNDS, ROWS = 1, 7, 128
 H, D = 4, 64
 LENGTHS = (256, 512, 1024, 2048, 4096)
 LAYER = (1, 12, 4096, 64)  # a layer of GPT-2 (small), at 4096 tokens
-DTYPES = {
-    "float32": torch.float32,
-    "bfloat16": torch.bfloat16,
-}
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 MODEL, HEADS = 512, (1, 2, 4, 8, 16, 32)
 DECODED, GROUPS = (8, 32, 4096, 64), (32, 8, 1)
 

@@ -43,9 +43,8 @@ from workshop.experiments.positions import (
     draw_batch,
     draw_copying,
     measure_copying_error,
-    resume_jobs,
 )
-from workshop.experiments.record import CACHE, make_record, write_record
+from workshop.experiments.record import record_rows, run_jobs
 from workshop.experiments.registry import experiment
 
 RATES, SEEDS = (3e-3, 1e-2, 3e-2), (0, 1, 2)
@@ -157,9 +156,7 @@ def record_study(
 
     An interrupted recording goes on with the first method not yet done.
     """
-    torch.set_num_threads(1)
     parameters = count_equal_parameters(study, methods)
-    path = CACHE.expanduser() / f"{name}.json"
     settings |= {"steps": study.steps, "sizes": study.sizes}
     settings |= {"rates": list(RATES), "window": WINDOW}
 
@@ -167,25 +164,13 @@ def record_study(
         with hold_cores(1):
             return train_method(study, method)
 
-    kept = settings | {"on": str(get_device())}
-    rows = resume_jobs(path, kept, [(method,) for method in parameters], run)
+    rows = run_jobs(name, settings, [(method,) for method in parameters], run)
     results = {
         "parameters": parameters,
         "rows": [row for row in rows if row["steps"] == study.steps],
         "longer": [row for row in rows if row["steps"] > study.steps],
     }
-    made = make_record(
-        name,
-        list(SEEDS),
-        results | more,
-        threads=1,
-        **settings,
-        wall_s=sum(row["wall_s"] for row in rows),
-        cpu_s=sum(row["cpu_s"] for row in rows),
-    )
-    write_record(made)
-    path.unlink()  # to repeat is to compute again
-    return made
+    return record_rows(name, SEEDS, results | more, rows, threads=1, **settings)
 
 
 KEYS, VALUES = 128, 64
@@ -397,9 +382,7 @@ def measure_losses(model: MixerModel) -> dict[str, float | list[float]]:
     parts = [
         float(compute_next_token_loss(some, targets))
         for some, targets in zip(
-            logits.split(WINDOW, dim=1),
-            wanted.split(WINDOW, dim=1),
-            strict=True,
+            logits.split(WINDOW, dim=1), wanted.split(WINDOW, dim=1), strict=True
         )
     ]
     return {

@@ -196,7 +196,6 @@ def emoji_retrieval() -> dict:
     )
 
 
-GRID_SEEDS = (0, 1, 2)
 HELD_OUT = "noto"
 DRAWN, GRID_STEPS, GRID_BATCH, TESTED = 6000, 1500, 64, 1000
 GRID_RATE, GRID_WARMUP, CLIP = 3e-3, 0.05, 1.0
@@ -292,7 +291,7 @@ def measure_grids() -> dict:
     """Return accuracy, mass and gate of each reader and seed."""
     others = [x for x in ARTISTS if x != HELD_OUT]
     found: dict = {"parameters": {}, "readers": {x: [] for x in READERS}}
-    for seed in GRID_SEEDS:
+    for seed in SEEDS:
         model = train_model("convolutions", HELD_OUT, seed)
         train = draw_data(model, others, DRAWN, seed)
         tests = {
@@ -331,7 +330,7 @@ def emoji_grid() -> dict:
     """
     return record_results(
         "emoji_grid",
-        GRID_SEEDS,
+        SEEDS,
         measure_grids,
         held_out=HELD_OUT,
         steps=GRID_STEPS,

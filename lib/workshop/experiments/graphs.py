@@ -31,7 +31,7 @@ from attnbook.models.graph_network import (
     join_selves,
 )
 from attnbook.training.loop import optimize
-from workshop.experiments.record import recorded
+from workshop.experiments.record import recorded, sweep
 from workshop.experiments.registry import experiment
 
 TASK_SEEDS, TASK_RATE = (0, 1, 2), 1e-2
@@ -87,12 +87,7 @@ def train_trial(trial: Trial, seed: int) -> GraphNetwork:
     inputs, width = trial.draw(rng).features.shape[1], WIDTH // trial.heads
     with use_seed(seed):
         model = GraphNetwork(
-            NEIGHBOR_LAYERS[kind],
-            inputs,
-            trial.classes,
-            width,
-            trial.heads,
-            0.0,
+            NEIGHBOR_LAYERS[kind], inputs, trial.classes, width, trial.heads, 0.0
         )
 
     def compute_loss(task: GraphTask) -> Float[Tensor, ""]:
@@ -161,24 +156,20 @@ def measure_trial(trial: Trial, seed: int) -> dict:
 
 @experiment(on_cpu=True)
 @recorded(
-    seeds=TASK_SEEDS,
-    steps=NOISE_STEPS,
-    neighbors=NEIGHBORS,
-    tested=TESTED * TARGETS,
+    seeds=TASK_SEEDS, steps=NOISE_STEPS, neighbors=NEIGHBORS, tested=TESTED * TARGETS
 )
 def graph_noise() -> list[dict]:
     """Record the accuracy by the number of wrong neighbors."""
-    rows = []
-    for asked in (1, TOPICS):
-        for wrong in WRONG:
-            draw = partial(draw_noisy_graph, TARGETS, asked, wrong)
-            for method in ("MLP", *NEIGHBOR_LAYERS):
-                trial = Trial(method, 4, CLASSES, draw, NOISE_STEPS, own=True)
-                rows += [
-                    {"asked": asked, "wrong": wrong} | measure_trial(trial, seed)
-                    for seed in TASK_SEEDS
-                ]
-    return rows
+
+    def measure(asked: int, wrong: int, method: str, seed: int) -> dict:
+        draw = partial(draw_noisy_graph, TARGETS, asked, wrong)
+        trial = Trial(method, 4, CLASSES, draw, NOISE_STEPS, own=True)
+        return measure_trial(trial, seed)
+
+    methods = ("MLP", *NEIGHBOR_LAYERS)
+    return sweep(
+        measure, asked=(1, TOPICS), wrong=WRONG, method=methods, seed=TASK_SEEDS
+    )
 
 
 @experiment(on_cpu=True)
@@ -341,9 +332,9 @@ def change_weights(run: Trained, seed: int) -> dict[str, float]:
 
 
 def measure_seed(graph: HelpGraph, method: str, seed: int) -> dict:
-    """Return the row of the record for one network."""
+    """Return what the record says of one network."""
     run = train_on_pages(graph, method, seed)
-    row = {"method": method, "seed": seed, **get_accuracy(run)}
+    row = get_accuracy(run)
     if METHODS[method][0] != "mean" and METHODS[method][1] == "links":
         row |= score_page_weights(run) | change_weights(run, seed)
     return row
@@ -379,17 +370,11 @@ def help_graph() -> dict:
         graph, the last step instead of early stopping.
     """
     graph = load()
-    rows = [
-        measure_seed(graph, method, seed) for method in METHODS for seed in HELP_SEEDS
-    ]
+    rows = sweep(partial(measure_seed, graph), method=METHODS, seed=HELP_SEEDS)
     parameters = {
         name: count_parameters(
             GraphNetwork(layer, len(graph.words), len(graph.classes))
         )
         for name, layer in NEIGHBOR_LAYERS.items()
     }
-    return {
-        "graph": count_parts(graph),
-        "parameters": parameters,
-        "networks": rows,
-    }
+    return {"graph": count_parts(graph), "parameters": parameters, "networks": rows}

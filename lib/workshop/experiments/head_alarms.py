@@ -29,7 +29,6 @@ from attnbook.diagnose.head_alarms import (
     watch_heads,
 )
 from attnbook.models.modern_decoder import ModernDecoder
-from attnbook.models.smollm2 import load_smollm2, load_smollm2_tokenizer
 from attnbook.training.batching import make_batch
 from attnbook.training.character_model import load_character_model
 from attnbook.training.trained import load_trained
@@ -47,7 +46,13 @@ from workshop.experiments.broken_models import (
 )
 from workshop.experiments.record import recorded
 from workshop.experiments.registry import experiment
-from workshop.experiments.smollm2 import SMOLLM2, cut_passage, list_sections, read_lines
+from workshop.experiments.smollm2 import (
+    SMOLLM2,
+    cut_passage,
+    list_sections,
+    load_model,
+    read_lines,
+)
 
 SHORT = 6  # symbols of a decoder's inputs in tests of behavior
 
@@ -322,11 +327,7 @@ def measure_sound_encoders() -> Iterator[dict]:
 
 
 def break_each(
-    case: Case,
-    heads: Sequence[Head],
-    fault: str,
-    seed: int,
-    limits: Limits,
+    case: Case, heads: Sequence[Head], fault: str, seed: int, limits: Limits
 ) -> dict:
     """Return the sums over models with a fault in one head, each head once."""
     rows = []
@@ -352,9 +353,7 @@ def measure_decoder(
 
 
 def examine_decoder(
-    model: ModernDecoder,
-    passages: Sequence[Int[Tensor, "T"]],
-    limits: Limits,
+    model: ModernDecoder, passages: Sequence[Int[Tensor, "T"]], limits: Limits
 ) -> Iterator[dict]:
     """Yield what is found about SmolLM2, sound and broken.
 
@@ -393,10 +392,7 @@ def draw_heads(model: ModernDecoder, seed: int) -> list[Head]:
 
 
 @experiment(on_cpu=True)
-@recorded(
-    seeds=SEEDS,
-    **SMOLLM2,
-)
+@recorded(seeds=SEEDS, **SMOLLM2)
 def head_alarms() -> dict:
     """Record what each alarm reports about sound and about broken models.
 
@@ -411,7 +407,7 @@ def head_alarms() -> dict:
     encoders = list(measure_sound_encoders())
     own = derive_thresholds(encoders)
     rows = list(examine_encoders({"book": book, "own": own}))
-    model, tokenizer = load_smollm2(), load_smollm2_tokenizer()
+    model, tokenizer = load_model()
     lines = read_lines()
     first, *passages = (
         cut_passage(tokenizer, lines, start, PASSAGE)
@@ -421,11 +417,7 @@ def head_alarms() -> dict:
     limits = {"book": book, "own": derive_thresholds([smollm2])}
     rows += examine_decoder(model, passages, limits)
     return {
-        "thresholds": {
-            "book": book,
-            "encoder": own,
-            "SmolLM2": limits["own"],
-        },
+        "thresholds": {"book": book, "encoder": own, "SmolLM2": limits["own"]},
         "references": references,
         "encoders": encoders,
         "smollm2": smollm2,

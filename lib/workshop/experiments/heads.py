@@ -25,7 +25,7 @@ from attnbook.training.associative_recall import (
 )
 from attnbook.training.trained import load_trained
 from workshop.experiments.machine import get_device
-from workshop.experiments.record import recorded
+from workshop.experiments.record import recorded, sweep
 from workshop.experiments.registry import experiment
 
 SEEDS, STEPS = (0, 1, 2), 600
@@ -121,11 +121,7 @@ TRIED: dict[str, tuple[dict, dict, Callable | None]] = {
     "learning rate x 10": ({}, {"rate": 1e-1}, None),
     "learning rate x 100": ({}, {"rate": 1.0}, None),
     "addresses that look alike": ({}, {}, share_embeddings),
-    "a task that needs no table": (
-        {},
-        {"target": compute_address_targets},
-        None,
-    ),
+    "a task that needs no table": ({}, {"target": compute_address_targets}, None),
     "eight copies of one head": ({}, {}, copy_first_head),
     "diversity loss": ({}, {"extra": diversity_loss}, None),
     "diversity loss / 100": ({}, {"extra": weak_diversity_loss}, None),
@@ -144,11 +140,7 @@ TRIED: dict[str, tuple[dict, dict, Callable | None]] = {
         {"rate": 1e-1, "extra": diversity_loss},
         None,
     ),
-    "eight copies, diversity loss": (
-        {},
-        {"extra": diversity_loss},
-        copy_first_head,
-    ),
+    "eight copies, diversity loss": ({}, {"extra": diversity_loss}, copy_first_head),
 }
 
 
@@ -160,20 +152,18 @@ def heads_collapse() -> dict:
     Source: the penalty on like heads as in Li et al. (2018), section 3.2,
         https://arxiv.org/abs/1810.10183
     """
-    rows = []
-    for what, (settings, training, first) in TRIED.items():
-        for seed in SEEDS:
-            model = build_model(seed, **({"heads": 8} | settings))
-            if first is not None:
-                first(model)
-            train(model, STEPS, seed, **training)
-            target = training.get("target", get_targets)
-            found = {
-                "error": compute_error_rate(model, target=target),
-                **measure_similarity(model),
-            }
-            rows.append({"what": what, "seed": seed, **found})
-    return {"rows": rows, "steps": STEPS}
+
+    def measure(what: str, seed: int) -> dict:
+        settings, training, first = TRIED[what]
+        model = build_model(seed, **({"heads": 8} | settings))
+        if first is not None:
+            first(model)
+        train(model, STEPS, seed, **training)
+        target = training.get("target", get_targets)
+        error = compute_error_rate(model, target=target)
+        return {"error": error, **measure_similarity(model)}
+
+    return {"rows": sweep(measure, what=TRIED, seed=SEEDS), "steps": STEPS}
 
 
 WIDTH = 64
@@ -245,23 +235,19 @@ def heads_shared() -> dict:
         Departure: the width of a head is chosen freely, so that parameters or cache
         can be held equal.
     """
-    rows = []
-    for kind, build in MODELS.items():
-        for setting in dict.fromkeys(chain(*SETTINGS.values())):
-            for seed in SEEDS:
-                with use_seed(seed):
-                    model = build(*setting).to(get_device())
-                train(model, STEPS, seed)
-                rows.append(
-                    {
-                        "task": kind,
-                        "setting": setting,
-                        "seed": seed,
-                        "parameters": count_parameters(model.attention),
-                        "cache": 2 * setting[1] * setting[2],
-                        "error": compute_error_rate(model),
-                    }
-                )
+
+    def measure(task: str, setting: tuple[int, int, int], seed: int) -> dict:
+        with use_seed(seed):
+            model = MODELS[task](*setting).to(get_device())
+        train(model, STEPS, seed)
+        return {
+            "parameters": count_parameters(model.attention),
+            "cache": 2 * setting[1] * setting[2],
+            "error": compute_error_rate(model),
+        }
+
+    settings = dict.fromkeys(chain(*SETTINGS.values()))
+    rows = sweep(measure, task=MODELS, setting=settings, seed=SEEDS)
     return {"rows": rows, "settings": SETTINGS, "steps": STEPS}
 
 
@@ -271,10 +257,7 @@ CHOICE_SEED = 2 * 10**6  # of the tables on which it is chosen
 
 
 def make_pruned_measure(
-    output: nn.Linear,
-    heads: int,
-    gone: set[int],
-    measure: Callable[[], Found],
+    output: nn.Linear, heads: int, gone: set[int], measure: Callable[[], Found]
 ) -> Found:
     """Return a measure with some heads' columns of W_output set to 0."""
     kept = output.weight.detach().clone()

@@ -88,9 +88,7 @@ def train_classifier(
 
 @torch.no_grad()
 def measure_accuracy(
-    model: nn.Module,
-    images: Float[Tensor, "N C H W"],
-    labels: Int64[Tensor, "N"],
+    model: nn.Module, images: Float[Tensor, "N C H W"], labels: Int64[Tensor, "N"]
 ) -> float:
     """Return the share of images whose most probable class is their label."""
     return float((model(images).argmax(-1) == labels).double().mean())
@@ -212,9 +210,7 @@ def measure_attention(model: VisionTransformer, seed: int) -> dict:
         "share_of_patches_with_ink": float(ink.double().mean()),
         "erased": {
             name: measure_accuracy(
-                model,
-                erase_patches(tests, x.masked_fill(~ink, -torch.inf)),
-                labels,
+                model, erase_patches(tests, x.masked_fill(~ink, -torch.inf)), labels
             )
             for name, x in measures.items()
         },
@@ -286,7 +282,6 @@ def vision_digits() -> dict:
     }
 
 
-PLACE_SEEDS = (0, 1, 2)
 TRAINED, TESTED, PLACE_STEPS, PLACE_RATE = 4_000, 1_000, 900, 0.006
 POOLINGS: dict[str, type[nn.Module]] = {
     "attention": SpatialAttentionPooling,
@@ -412,7 +407,7 @@ def describe_places(model: PooledClassifier) -> list[dict]:
 
 @experiment(on_cpu=True)
 @recorded(
-    seeds=PLACE_SEEDS,
+    seeds=SEEDS,
     steps=PLACE_STEPS,
     rate=PLACE_RATE,
     trained=TRAINED,
@@ -431,11 +426,11 @@ def spatial_attention() -> dict:
         al. (2016), section 2, https://arxiv.org/abs/1512.04150
     """
     rows, examples = [], []
-    for seed in PLACE_SEEDS:
+    for seed in SEEDS:
         for pooling in POOLINGS:
             row, model = run_pooling(pooling, seed)
             rows.append(row)
-            if (pooling, seed) == ("attention", PLACE_SEEDS[0]):
+            if (pooling, seed) == ("attention", SEEDS[0]):
                 examples = describe_places(model)
     return {
         "rows": rows,

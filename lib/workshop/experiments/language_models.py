@@ -4,7 +4,6 @@ Axes: B batch, T positions, H heads, C model width, D width of a head
 """
 
 from collections.abc import Callable
-from itertools import product
 
 import torch
 
@@ -40,9 +39,11 @@ from workshop.experiments.record import (
     recorded,
     round_to_half,
     save_weights,
+    sweep,
 )
 from workshop.experiments.registry import experiment
 
+SEEDS = (0, 1, 2)
 CURVE_EVERY = 100  # steps between two looks at the held-out text
 
 
@@ -86,7 +87,7 @@ def language_model() -> dict:
 
 
 RESIDUALS = {"pre": PreNorm, "post": PostNorm}
-DEPTHS, WARMUPS, NORM_SEEDS = (2, 8), (0.0, 0.25), (0, 1, 2)
+DEPTHS, WARMUPS = (2, 8), (0.0, 0.25)
 NORM_STEPS, NORM_RATE, MEAN = 160, 3e-3, 10
 
 
@@ -123,7 +124,7 @@ def train_with_norm(norm: str, blocks: int, warmup: float, seed: int) -> dict:
 
 
 @experiment()
-@recorded(seeds=NORM_SEEDS, steps=NORM_STEPS, rate=NORM_RATE, averaged=MEAN, width=32)
+@recorded(seeds=SEEDS, steps=NORM_STEPS, rate=NORM_RATE, averaged=MEAN, width=32)
 def norms_training() -> dict:
     """Record small language models with pre-norm and post-norm.
 
@@ -131,19 +132,9 @@ def norms_training() -> dict:
         https://arxiv.org/abs/2002.04745; the experiments are ours.
     """
     return {
-        "rows": [
-            {
-                "norm": norm,
-                "blocks": blocks,
-                "warmup": warmup,
-                "seed": seed,
-                **train_with_norm(norm, blocks, warmup, seed),
-            }
-            for seed in NORM_SEEDS
-            for blocks in DEPTHS
-            for warmup in WARMUPS
-            for norm in RESIDUALS
-        ]
+        "rows": sweep(
+            train_with_norm, seed=SEEDS, blocks=DEPTHS, warmup=WARMUPS, norm=RESIDUALS
+        )
     }
 
 
@@ -154,12 +145,7 @@ VARIANTS: dict[str, Callable[[int, int], MultiHeadAttention]] = {
     "normed": QKNormAttention,
     "capped": lambda width, heads: SoftCapAttention(width, heads, CAP),
 }
-STABILITY_RATES, STABILITY_SEEDS, STABILITY_STEPS, STABILITY_EVERY = (
-    (3e-3, 3e-2, 1e-1),
-    (0, 1, 2),
-    200,
-    10,
-)
+STABILITY_RATES, STABILITY_STEPS, STABILITY_EVERY = (3e-3, 3e-2, 1e-1), 200, 10
 
 
 def build_variant(variant: str, seed: int) -> LanguageModel:
@@ -216,26 +202,15 @@ def train_variant(variant: str, rate: float, seed: int) -> dict:
 
 
 @experiment()
-@recorded(seeds=STABILITY_SEEDS, steps=STABILITY_STEPS, every=STABILITY_EVERY, width=32)
+@recorded(seeds=SEEDS, steps=STABILITY_STEPS, every=STABILITY_EVERY, width=32)
 def stability_training() -> dict:
     """Record loss, entropy and largest scores for each variant and rate.
 
     Source: the entropy of attention as a sign of trouble: Zhai et al. (2023),
         section 3, https://arxiv.org/abs/2303.06296; the experiments are ours.
     """
-    return {
-        "rows": [
-            {
-                "variant": variant,
-                "rate": rate,
-                "seed": seed,
-                **train_variant(variant, rate, seed),
-            }
-            for seed in STABILITY_SEEDS
-            for rate in STABILITY_RATES
-            for variant in VARIANTS
-        ]
-    }
+    rows = sweep(train_variant, seed=SEEDS, rate=STABILITY_RATES, variant=VARIANTS)
+    return {"rows": rows}
 
 
 # Each model has the changes of the one before, and one more.
@@ -250,7 +225,7 @@ CHANGES = (
     "QK-norm",
 )
 WIDTH, HEADS, GROUPS, HIDDEN, BLOCKS = 48, 4, 2, 192, 2
-LADDER_RATES, LADDER_SEEDS, LADDER_STEPS, WINDOW = (3e-3, 1e-2), (0, 1, 2), 240, 64
+LADDER_RATES, LADDER_STEPS, WINDOW = (3e-3, 1e-2), 240, 64
 LADDER_RECIPE = {"warmup": 0.05, "clip": 1.0, "window": WINDOW}
 
 
@@ -297,31 +272,26 @@ def build_changed(last: str, seed: int) -> LanguageModel:
     return model.to(get_device())
 
 
-def train_changed(last: str, rate: float, seed: int) -> dict:
+def train_changed(model: str, rate: float, seed: int) -> dict:
     """Train once; return what the model is and how well it predicts."""
-    model = build_changed(last, seed)
-    groups = model.blocks[0].attention.groups
-    train_language_model(
-        model, LanguageModelRecipe(LADDER_STEPS, rate, **LADDER_RECIPE), seed
-    )
+    built = build_changed(model, seed)
+    groups = built.blocks[0].attention.groups
+    recipe = LanguageModelRecipe(LADDER_STEPS, rate, **LADDER_RECIPE)
+    train_language_model(built, recipe, seed)
     return {
-        "model": last,
-        "rate": rate,
-        "seed": seed,
-        "parameters": count_parameters(model),
+        "parameters": count_parameters(built),
         "cache": 2 * groups * WIDTH // HEADS * BLOCKS,
-        "valid_loss": compute_held_out_loss(model, "valid", WINDOW),
-        "test_loss": compute_held_out_loss(model, "test", WINDOW),
+        "valid_loss": compute_held_out_loss(built, "valid", WINDOW),
+        "test_loss": compute_held_out_loss(built, "test", WINDOW),
     }
 
 
 @experiment()
-@recorded(seeds=LADDER_SEEDS, steps=LADDER_STEPS, width=WIDTH, blocks=BLOCKS)
+@recorded(seeds=SEEDS, steps=LADDER_STEPS, width=WIDTH, blocks=BLOCKS)
 def modern_decoder() -> dict:
     """Record language models from the block of 2017 to a modern one.
 
     Source: the changes are those of the chapter; the experiments are ours.
     """
-    chosen = product(LADDER_SEEDS, LADDER_RATES, CHANGES)
-    rows = [train_changed(last, rate, seed) for seed, rate, last in chosen]
+    rows = sweep(train_changed, seed=SEEDS, rate=LADDER_RATES, model=CHANGES)
     return {"rows": rows, "changes": CHANGES, "rates": LADDER_RATES}

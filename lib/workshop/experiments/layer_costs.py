@@ -81,9 +81,7 @@ def make_module_call(
             got = module(x, need_weights=need_weights)
         else:
             got = module(
-                *(x, x, x),
-                need_weights=need_weights,
-                average_attn_weights=False,
+                *(x, x, x), need_weights=need_weights, average_attn_weights=False
             )
         return got[0] if isinstance(got, tuple) else got
 

@@ -184,13 +184,7 @@ EFFICIENT_BATCH, EFFICIENT_HEADS, EFFICIENT_WIDTH, WINDOW, BLOCK = 1, 2, 64, 256
 EFFICIENT_LENGTHS = (256, 512, 1024, 2048, 4096, 8192, 16384)
 # At 16,384 positions the standard version would need 8 GiB.
 LONGEST = {"standard": 4096}
-SWEPT = (
-    "standard",
-    "sdpa",
-    "linear, chunked",
-    "delta, chunked",
-    "window, blocks",
-)
+SWEPT = ("standard", "sdpa", "linear, chunked", "delta, chunked", "window, blocks")
 DECODED = (1, 8)  # B and H of a decoding step
 EFFICIENT_THREADS, EFFICIENT_ROUNDS, FEWER, LONG = (
     1,

@@ -122,12 +122,7 @@ def split(items: list[int], size: int) -> list[list[int]]:
     return [items[i : i + size] for i in range(0, len(items), size)]
 
 
-def train(
-    model: nn.Module,
-    utterances: Sequence[Utterance],
-    seed: int,
-    steps: int = STEPS,
-) -> float:
+def train(model: nn.Module, utterances: Sequence[Utterance], seed: int) -> float:
     """Train with teacher forcing; return the mean loss of the last 20 steps."""
     losses: list[float] = []
     device = find_device(model)
@@ -139,9 +134,9 @@ def train(
     model.train()
     optimize(
         torch.optim.Adam(model.parameters(), lr=HIGHEST),
-        (x.to(device) for x in draw_lessons(utterances, steps, seed)),
+        (x.to(device) for x in draw_lessons(utterances, STEPS, seed)),
         compute_loss,
-        lambda step: HIGHEST * compute_rate_factor(step / steps, WARMUP),
+        lambda step: HIGHEST * compute_rate_factor(step / STEPS, WARMUP),
         clip=1.0,
         callbacks=[lambda _, loss: losses.append(loss)],
     )

@@ -129,9 +129,7 @@ def load_weights(folder: Path) -> dict[str, Tensor]:
 
 @experiment(on_cpu=True)
 @recorded(
-    seeds=[],
-    model="sentence-transformers/all-MiniLM-L6-v2, Apache-2.0",
-    sha256=SHA256,
+    seeds=[], model="sentence-transformers/all-MiniLM-L6-v2, Apache-2.0", sha256=SHA256
 )
 def minilm_maps() -> dict:
     """Record every head's weights on the sentences."""

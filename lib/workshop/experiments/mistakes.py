@@ -32,7 +32,7 @@ from attnbook.training.metrics import alignment_error_rate
 from attnbook.training.scoring import predict_links
 from attnbook.training.tasks import Task
 from workshop.experiments.machine import get_device
-from workshop.experiments.record import recorded
+from workshop.experiments.record import recorded, sweep
 from workshop.experiments.registry import experiment
 
 SEEDS, EPOCHS, TRAINED, HELD_OUT = (0, 1, 2), 6, 6000, 200
@@ -53,9 +53,7 @@ class DecoderVariant(BahdanauDecoder):
         scores = self.attention(state[0][:, None], keys)
         vectors, weights = self.attend(scores, memory)
         output, state = run_recurrent(
-            self.recurrent,
-            torch.cat([word, vectors], dim=-1),
-            self.pass_state(state),
+            self.recurrent, torch.cat([word, vectors], dim=-1), self.pass_state(state)
         )
         return output, vectors, weights, state
 
@@ -184,12 +182,6 @@ def measure_decoder(data: Task, model: EncoderDecoder, seed: int) -> dict:
     }
 
 
-def train_and_score(data: Task, name: str, seed: int) -> dict:
-    """Train one of the decoders; return its losses and its test scores."""
-    model = build_model(data, DECODERS[name], seed)
-    return {"decoder": name, "seed": seed} | measure_decoder(data, model, seed)
-
-
 @experiment()
 @recorded(seeds=SEEDS)
 def decoder_mistakes() -> dict:
@@ -202,11 +194,11 @@ def decoder_mistakes() -> dict:
     Source: the mistakes are from the public threads that chapter 2 links.
     """
     data = draw_task()
-    return {
-        "runs": [
-            train_and_score(data, name, seed) for name in DECODERS for seed in SEEDS
-        ]
-    }
+
+    def measure(decoder: str, seed: int) -> dict:
+        return measure_decoder(data, build_model(data, DECODERS[decoder], seed), seed)
+
+    return {"runs": sweep(measure, decoder=DECODERS, seed=SEEDS)}
 
 
 WIDTH, REACH = 96, 2  # of states and memory; of a window
@@ -323,10 +315,7 @@ VARIANTS = {
     ),
     "input feeding, right": Variant(global_general, feeding=True),
     "not fed in use": Variant(
-        global_general,
-        "input feeding, right",
-        WithoutInputFeeding,
-        feeding=True,
+        global_general, "input feeding, right", WithoutInputFeeding, feeding=True
     ),
     "window, right": Variant(lambda: MonotonicAttention(general(), REACH)),
     "window without its right end": Variant(
@@ -366,10 +355,10 @@ def luong_mistakes() -> dict:
         variants of them.
     """
     data = draw_task()
-    rows = [
-        {"decoder": name, "right": variant.right, "seed": seed}
-        | measure_decoder(data, build_luong(data, variant, seed), seed)
-        for name, variant in VARIANTS.items()
-        for seed in SEEDS
-    ]
-    return {"runs": rows}
+
+    def measure(decoder: str, seed: int) -> dict:
+        variant = VARIANTS[decoder]
+        found = measure_decoder(data, build_luong(data, variant, seed), seed)
+        return {"right": variant.right} | found
+
+    return {"runs": sweep(measure, decoder=VARIANTS, seed=SEEDS)}

@@ -6,10 +6,8 @@ Source: the question is that of Press et al. (2022), section 1,
 Axes: B batch, T positions
 """
 
-import json
 import time
 from collections.abc import Callable, Iterable
-from pathlib import Path
 
 import torch
 from jaxtyping import Float, Int
@@ -28,7 +26,7 @@ from attnbook.positions.context_extension import (
 from attnbook.training.loop import optimize
 from attnbook.training.losses import IGNORED_TARGET, compute_next_token_loss
 from workshop.experiments.machine import get_device, hold_cores
-from workshop.experiments.record import CACHE, make_record, write_record
+from workshop.experiments.record import record_rows, run_jobs
 from workshop.experiments.registry import experiment
 
 LENGTH, LONGEST = 64, 512  # trained on, and read
@@ -193,24 +191,6 @@ def train_and_measure(task: str, method: str, seed: int) -> list[dict]:
     return time_rows(seed, measure_all)
 
 
-def resume_jobs(path: Path, settings: dict, jobs: list, run: Callable) -> list:
-    """Return the rows of all jobs, those kept in a file not run again."""
-    kept: dict = {"settings": settings, "rows": {}}
-    if path.exists():
-        found = json.loads(path.read_text("utf8"))
-        if found["settings"] == settings:
-            kept = found
-    for job in jobs:
-        name = " ".join(map(str, job))
-        if name not in kept["rows"]:
-            kept["rows"][name] = run(*job)
-            path.parent.mkdir(parents=True, exist_ok=True)
-            beside = path.with_suffix(".part")
-            beside.write_text(json.dumps(kept), "utf8")
-            beside.replace(path)
-    return [row for job in jobs for row in kept["rows"][" ".join(map(str, job))]]
-
-
 def record_jobs(study: str, task: str, trained: Iterable[str], run: Callable) -> dict:
     """Record all trainings of a study on a task.
 
@@ -221,24 +201,13 @@ def record_jobs(study: str, task: str, trained: Iterable[str], run: Callable) ->
         run: from task, training and seed to rows. An interrupted recording
             goes on with the first job whose rows were not stored.
     """
-    torch.set_num_threads(1)
-    path = CACHE.expanduser() / f"{study}_{task}.json"
+    name = f"{study}_{task}"
     settings = {"steps": STEPS[task], "length": LENGTH, "times": list(TIMES)}
     names = list(trained)
-    jobs = [(task, name, seed) for seed in SEEDS for name in names]
-    rows = resume_jobs(path, settings | {"on": str(get_device())}, jobs, run)
+    jobs = [(task, one, seed) for seed in SEEDS for one in names]
+    rows = run_jobs(name, settings, jobs, run)
     trainings = [row for row in rows if row["method"] in names]
-    made = make_record(
-        f"{study}_{task}",
-        list(SEEDS),
-        {"rows": rows},
-        **settings,
-        wall_s=sum(row["wall_s"] for row in trainings),
-        cpu_s=sum(row["cpu_s"] for row in trainings),
-    )
-    write_record(made)
-    path.unlink()  # to repeat is to compute again
-    return made
+    return record_rows(name, SEEDS, {"rows": rows}, trainings, **settings)
 
 
 @experiment()

@@ -56,10 +56,7 @@ def encode_letters(
 
 
 def fit_probe(
-    vectors: Float[Tensor, "N M"],
-    wanted: Int[Tensor, "N K"],
-    symbols: int,
-    steps: int = STEPS,
+    vectors: Float[Tensor, "N M"], wanted: Int[Tensor, "N K"], symbols: int
 ) -> nn.Linear:
     """Return a linear layer from a vector to the letter at every position.
 
@@ -82,9 +79,9 @@ def fit_probe(
 
     optimize(
         torch.optim.Adam(probe.parameters()),
-        (torch.randint(count, (256,), generator=rng) for _ in range(steps)),
+        (torch.randint(count, (256,), generator=rng) for _ in range(STEPS)),
         lambda rows: measure_letter_loss(probe, vectors[rows], wanted[rows]),
-        rate=lambda step: RATE * (1 - step / steps),
+        rate=lambda step: RATE * (1 - step / STEPS),
         callbacks=[keep_weights],
     )
     keep_weights(0, 0.0)  # after the last step

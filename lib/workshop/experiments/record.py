@@ -9,6 +9,7 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import wraps
 from importlib.metadata import version
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -92,6 +93,48 @@ def recorded(
     return decorate
 
 
+def run_jobs(name: str, settings: dict, jobs: list[tuple], run: Callable) -> list:
+    """Return the rows of all jobs of a record, those of an earlier try kept."""
+    torch.set_num_threads(1)
+    path = CACHE.expanduser() / f"{name}.json"
+    settings = settings | {"on": str(get_device())}
+    kept: dict = {"settings": settings, "rows": {}}
+    if path.exists():
+        found = json.loads(path.read_text("utf8"))
+        kept = found if found["settings"] == settings else kept
+    titles = [" ".join(map(str, job)) for job in jobs]
+    for title, job in zip(titles, jobs, strict=True):
+        if title not in kept["rows"]:
+            kept["rows"][title] = run(*job)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            beside = path.with_suffix(".part")
+            beside.write_text(json.dumps(kept), "utf8")
+            beside.replace(path)
+    return [row for title in titles for row in kept["rows"][title]]
+
+
+def record_rows(
+    name: str, seeds: Iterable[int], results: dict, timed: Iterable[dict], **more
+) -> dict:
+    """Write the record of jobs that are done, with the time that they took."""
+    timed = list(timed)
+    spent = {k: sum(row[k] for row in timed) for k in ("wall_s", "cpu_s")}
+    made = make_record(name, [*seeds], results, **more, **spent)
+    write_record(made)
+    # To repeat is to compute again.
+    (CACHE.expanduser() / f"{name}.json").unlink()
+    return made
+
+
+def sweep(measure: Callable[..., dict], **settings: Iterable) -> list[dict]:
+    """Return a row for each combination of settings, the last changing fastest."""
+    rows = []
+    for values in product(*settings.values()):
+        chosen = dict(zip(settings, values, strict=True))
+        rows.append(chosen | measure(**chosen))
+    return rows
+
+
 def read_processor_name() -> str:
     """Return the name of this machine's processor, as far as it is told."""
     info = Path("/proc/cpuinfo")
@@ -102,12 +145,12 @@ def read_processor_name() -> str:
     return platform.processor() or platform.machine()
 
 
-def write_record(record_run: dict, folder: Path = RECORDS) -> Path:
+def write_record(record_run: dict) -> Path:
     """Write a record; lists of numbers stay on one line each.
 
     It is written beside and moved, so that the old one stays until then.
     """
-    path = folder / f"{record_run['name']}.json"
+    path = RECORDS / f"{record_run['name']}.json"
     body = ",\n".join(
         f" {json.dumps(k)}: {format_rows(v)}" for k, v in record_run.items()
     )
@@ -117,10 +160,10 @@ def write_record(record_run: dict, folder: Path = RECORDS) -> Path:
     return path
 
 
-def save_weights(model: nn.Module, name: str, folder: Path = WEIGHTS) -> None:
+def save_weights(model: nn.Module, name: str) -> None:
     """Write a model's weights in half precision, beside and then moved."""
     half = {k: v.half().cpu() for k, v in model.state_dict().items()}
-    path = folder / f"{name}.safetensors"
+    path = WEIGHTS / f"{name}.safetensors"
     save_file(half, path.with_suffix(".part"))
     path.with_suffix(".part").replace(path)
 

@@ -25,13 +25,7 @@ DRAWS, QUERIES, KEYS, VALUE = 10, 256, 64, 16
 STEPS, TRAINED_WIDTHS, SEEDS = 1000, (16, 64, 256), (0, 1, 2)
 # "shrunk" divides nothing, but begins with vectors that are D^(1/4) smaller.
 VARIANTS = ("scaled", "plain", "shrunk")
-RECIPES = (
-    ("adam", 1e-3),
-    ("adam", 1e-2),
-    ("adam", 1e-1),
-    ("sgd", 1.0),
-    ("sgd", 10.0),
-)
+RECIPES = (("adam", 1e-3), ("adam", 1e-2), ("adam", 1e-1), ("sgd", 1.0), ("sgd", 10.0))
 
 
 def measure_gradients(width: int, scale: float, seed: int) -> dict[str, float]:
@@ -110,10 +104,7 @@ def train(variant: str, width: int, kind: str, rate: float, seed: int) -> dict:
     """Train a model to look up, and return what became of it."""
     with use_seed(seed):
         model = build_model(variant, width).to(get_device())
-    optimisers: dict[str, Callable] = {
-        "adam": torch.optim.Adam,
-        "sgd": torch.optim.SGD,
-    }
+    optimisers: dict[str, Callable] = {"adam": torch.optim.Adam, "sgd": torch.optim.SGD}
     rng = torch.Generator().manual_seed(seed)
     curve: list[float] = []
     largest: list[float] = []

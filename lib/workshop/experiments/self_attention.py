@@ -3,7 +3,6 @@
 Axes: B batch, T positions, C width, V colors or symbols
 """
 
-from collections.abc import Sequence
 from itertools import pairwise
 
 import torch
@@ -25,16 +24,14 @@ from attnbook.models.sequence_layers import (
 )
 from attnbook.training.loop import optimize
 from workshop.experiments.machine import get_device
-from workshop.experiments.record import recorded
+from workshop.experiments.record import recorded, sweep
 from workshop.experiments.registry import experiment
 
 NAMES, COLORS, PROJECTION_WIDTH, BATCH, RATE = 8, 5, 32, 64, 5e-3
 PROJECTION_STEPS, PROJECTION_SEEDS = (1000, 4000), range(5)
 
 
-def train_relation(
-    version: str, relation: str, seed: int, steps: Sequence[int] = PROJECTION_STEPS
-) -> dict[str, list[float]]:
+def train_relation(version: str, relation: str, seed: int) -> dict[str, list[float]]:
     """Train one version on one relation.
 
     Returns:
@@ -54,7 +51,7 @@ def train_relation(
         return F.cross_entropy(logits.flatten(0, 1), batch.answer.flatten())
 
     found: dict[str, list[float]] = {"errors": [], "losses": []}
-    for before, after in pairwise((0, *steps)):
+    for before, after in pairwise((0, *PROJECTION_STEPS)):
         optimize(
             optimizer,
             (draw(relation, BATCH, rng) for _ in range(after - before)),
@@ -89,14 +86,14 @@ def projections() -> dict:
     Each version is trained to find a name's successor in a circle, and to find its
     partner in a pair. Only the first relation has a direction.
     """
-    runs = [
-        {"relation": relation, "version": version, "seed": seed}
-        | train_relation(version, relation, seed)
-        for relation in RELATIONS
-        for version in PROJECTIONS
-        for seed in PROJECTION_SEEDS
-    ]
-    return {"runs": runs}
+    return {
+        "runs": sweep(
+            train_relation,
+            relation=RELATIONS,
+            version=PROJECTIONS,
+            seed=PROJECTION_SEEDS,
+        )
+    }
 
 
 LENGTHS, PATH_SEEDS, WIDTH = (2, 4, 8, 16, 32, 64, 128, 256, 512), range(5), 64
@@ -144,7 +141,7 @@ class RecallModel(nn.Module):
         return self.readout(self.layer(self.embed(text + SYMBOLS * first))[0][:, -1])
 
 
-def train_recall(kind: str, length: int, seed: int, steps: int = RECALL_STEPS) -> dict:
+def train_recall(kind: str, length: int, seed: int, steps: int) -> dict:
     """Train to name the first symbol; return the share of wrong answers."""
     with use_seed(seed):
         model = RecallModel(kind).to(get_device())
@@ -186,7 +183,8 @@ def path_length() -> dict:
         results["last"][kind] = [[b for _, b in row] for row in ends]
     for kind in TRAINED:
         results["recall"][kind] = [
-            [train_recall(kind, n, s)["error"] for s in RECALL_SEEDS] for n in RECALLED
+            [train_recall(kind, n, s, RECALL_STEPS)["error"] for s in RECALL_SEEDS]
+            for n in RECALLED
         ]
     return results
 

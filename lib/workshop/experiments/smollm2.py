@@ -26,6 +26,7 @@ from torch import Tensor
 
 from attnbook.data import libreoffice
 from attnbook.models.attention_maps import record_weights
+from attnbook.models.modern_block import RotaryAttention
 from attnbook.models.modern_decoder import ModernDecoder, decode_greedily
 from attnbook.models.smollm2 import (
     PACKAGE,
@@ -52,18 +53,25 @@ TRAINING = (350, 750)
 MAPS = 1200
 
 
+def load_model(
+    attention: type[RotaryAttention] = RotaryAttention,
+) -> tuple[ModernDecoder, "Tokenizer"]:
+    """Return the pretrained model, with a class of attention, and its tokenizer."""
+    return load_smollm2(attention), load_smollm2_tokenizer()
+
+
 def read_lines() -> list[str]:
     """Return the English sentences of the training split, page by page."""
     return [pair.source[0] for pair in libreoffice.load_text().train]
 
 
-def list_sections(lines: int, count: int = PASSAGES) -> list[int]:
+def list_sections(lines: int, count: int) -> list[int]:
     """Return the first lines of sections of equal length."""
     return [i * lines // count for i in range(count)]
 
 
 def cut_passage(
-    tokenizer: "Tokenizer", lines: list[str], start: int, length: int = LENGTH
+    tokenizer: "Tokenizer", lines: list[str], start: int, length: int
 ) -> Int[Tensor, "T"]:
     """Return the first symbols of the text that starts at a line.
 
@@ -118,16 +126,12 @@ def draw_unrepeated(seed: int, count: int, symbols: int) -> Int[Tensor, " T"]:
 
 
 def draw_batches(
-    seed: int,
-    symbols: int,
-    each: int = EACH,
-    lengths: Sequence[int] = LENGTHS,
-    draw=draw_repeated,
+    seed: int, symbols: int, each: int, draw=draw_repeated
 ) -> list[Int[Tensor, "B T"]]:
     """Return one batch for each length; sequence i has the seed `seed` + i."""
     return [
         torch.stack([draw(seed + n * each + i, N, symbols) for i in range(each)])
-        for n, N in enumerate(lengths)
+        for n, N in enumerate(LENGTHS)
     ]
 
 
@@ -239,7 +243,7 @@ def predict_next(model: ModernDecoder, ids: Sequence[int]) -> dict:
 
 
 def split_into_passages(
-    ids: Sequence[int], count: int = PREDICTED, length: int = PREDICTED_LENGTH
+    ids: Sequence[int], count: int, length: int
 ) -> Int[Tensor, "B T"]:
     """Return the first passages of a text.
 
@@ -268,10 +272,7 @@ def read_help_text() -> str:
 
 
 @experiment(on_cpu=True)
-@recorded(
-    seeds=[],
-    **SMOLLM2,
-)
+@recorded(seeds=[], **SMOLLM2)
 def smollm2_predictions() -> dict:
     """Record logits after prompts, a continuation, and losses on help texts.
 
@@ -280,10 +281,12 @@ def smollm2_predictions() -> dict:
 
     Source: Allal et al. (2025), https://arxiv.org/abs/2502.02737
     """
-    model, tokenizer = load_smollm2(), load_smollm2_tokenizer()
+    model, tokenizer = load_model()
     prompts = [tokenizer.encode(text).ids for text in PROMPTS]
     written = decode_greedily(model, torch.tensor([prompts[-1]]), WRITTEN)
-    passages = split_into_passages(tokenizer.encode(read_help_text()).ids)
+    passages = split_into_passages(
+        tokenizer.encode(read_help_text()).ids, PREDICTED, PREDICTED_LENGTH
+    )
     losses = [compute_second_half_loss(model, ids) for ids in passages]
     return {
         "prompts": [

@@ -16,7 +16,6 @@ from attnbook.attention.multi_head import split_heads
 from attnbook.models.head_edits import Head
 from attnbook.models.modern_block import CachedBlock, RotaryAttention
 from attnbook.models.modern_decoder import ModernDecoder
-from attnbook.models.smollm2 import load_smollm2, load_smollm2_tokenizer
 from attnbook.positions.rotary import rotate
 from attnbook.records import read_record
 from workshop.experiments.record import recorded
@@ -28,6 +27,7 @@ from workshop.experiments.smollm2 import (
     draw_repeated,
     draw_tokens,
     list_block_inputs,
+    load_model,
     measure_text,
 )
 from workshop.experiments.smollm2_heads import rank_heads, tabulate
@@ -51,10 +51,7 @@ def project_unrotated(
 
 
 def score_at_distances(
-    query: Float[Tensor, "P D"],
-    key: Float[Tensor, "P D"],
-    base: float,
-    reach: int = REACH,
+    query: Float[Tensor, "P D"], key: Float[Tensor, "P D"], base: float, reach: int
 ) -> Float[Tensor, "P R"]:
     """Return the scores of pairs, the query 0 to `reach - 1` after the key."""
     P, D = query.shape
@@ -102,10 +99,7 @@ def pair_up(
 
 
 def describe_match(
-    model: ModernDecoder,
-    inputs: list[Float[Tensor, "B T C"]],
-    head: Head,
-    count: int = COUNT,
+    model: ModernDecoder, inputs: list[Float[Tensor, "B T C"]], head: Head, count: int
 ) -> dict:
     """Return a head's scores by distance, of matching and of other pairs.
 
@@ -119,7 +113,7 @@ def describe_match(
     pairs = pair_up(query[:, number], key[:, number], count)
     found: dict = {"head": list(head)}
     for name, (queries, keys) in pairs.items():
-        scores = score_at_distances(queries, keys, block.attention.base)
+        scores = score_at_distances(queries, keys, block.attention.base, REACH)
         found[name] = {
             "mean": tabulate(scores.mean(dim=0), 3),
             "deviation": tabulate(scores.std(dim=0), 3),
@@ -140,9 +134,7 @@ def apply_output_value(
 
 
 def measure_copying_heads(
-    model: ModernDecoder,
-    x: list[Float[Tensor, "N C"]],
-    ids: Int[Tensor, " N"],
+    model: ModernDecoder, x: list[Float[Tensor, "N C"]], ids: Int[Tensor, " N"]
 ) -> dict:
     """Return how well the OV circuit of each head names the token it reads.
 
@@ -184,10 +176,7 @@ def list_token_inputs(
 
 
 @experiment(on_cpu=True)
-@recorded(
-    seeds=[*range(CIRCUIT_SEED, CIRCUIT_SEED + SEQUENCES)],
-    **SMOLLM2,
-)
+@recorded(seeds=[*range(CIRCUIT_SEED, CIRCUIT_SEED + SEQUENCES)], **SMOLLM2)
 def smollm2_circuits() -> dict:
     """Record scores by distance, and what the OV circuits copy.
 
@@ -200,7 +189,7 @@ def smollm2_circuits() -> dict:
         rotary embeddings: Su et al. (2021), section 3.2,
         https://arxiv.org/abs/2104.09864
     """
-    model = load_smollm2()
+    model, _ = load_model()
     symbols = model.config.symbols
     ids = torch.stack(
         [draw_repeated(CIRCUIT_SEED + i, COUNT, symbols) for i in range(SEQUENCES)]
@@ -211,7 +200,7 @@ def smollm2_circuits() -> dict:
     with torch.no_grad():
         for kind in ("previous", "induction"):
             for head in rank_heads(torch.tensor(scores[kind]))[:SHOWN]:
-                found = describe_match(model, inputs, head)
+                found = describe_match(model, inputs, head, COUNT)
                 curves.append({"kind": kind} | found)
         streams, tokens = list_token_inputs(model, CIRCUIT_SEED)
         embedded = [model.embed(tokens[None])[0]] * len(model.blocks)
@@ -318,8 +307,7 @@ def describe_position(
     for x, block in zip(inputs, model.blocks, strict=True):
         attention = block.attention
         value = split_heads(
-            attention.value(block.get_submodule("norms.0")(x)),
-            attention.groups,
+            attention.value(block.get_submodule("norms.0")(x)), attention.groups
         )
         streams.append(compare_norms(x, position).mean(dim=0))
         values.append(compare_norms(value, position).mean(dim=0))
@@ -355,10 +343,7 @@ def precede(ids: Int[Tensor, "B T"], symbols: int) -> dict[str, Tensor]:
 
 
 @experiment(on_cpu=True)
-@recorded(
-    seeds=[*range(SINK_SEED, SINK_SEED + SINK_TEXTS)],
-    **SMOLLM2,
-)
+@recorded(seeds=[*range(SINK_SEED, SINK_SEED + SINK_TEXTS)], **SMOLLM2)
 def smollm2_sinks() -> dict:
     """Record weights, norms and losses at position 0 and at another one.
 
@@ -373,8 +358,8 @@ def smollm2_sinks() -> dict:
         norms: Gu et al. (2024), https://arxiv.org/abs/2410.10781; large activations
         at the first token: Sun et al. (2024), https://arxiv.org/abs/2402.17762
     """
-    model = load_smollm2(ChangedAttention)
-    texts = cut_texts(load_smollm2_tokenizer(), SINK_TEXTS, SINK_LENGTH)
+    model, tokenizer = load_model(ChangedAttention)
+    texts = cut_texts(tokenizer, SINK_TEXTS, SINK_LENGTH)
     changes = {
         "none": leave,
         "value 0": zero_value(0),

@@ -36,7 +36,6 @@ from attnbook.models.head_edits import (
     record_heads,
 )
 from attnbook.models.modern_decoder import ModernDecoder
-from attnbook.models.smollm2 import load_smollm2, load_smollm2_tokenizer
 from attnbook.records import read_record
 from workshop.experiments.record import recorded
 from workshop.experiments.registry import experiment
@@ -52,6 +51,7 @@ from workshop.experiments.smollm2 import (
     draw_tokens,
     draw_unrepeated,
     list_block_inputs,
+    load_model,
     measure_copying,
     measure_text,
     read_help_text,
@@ -72,9 +72,7 @@ PATTERNS: dict[str, Pattern] = {
 
 
 def score_sequences(
-    weights: Float[Tensor, "L B H T T"],
-    ids: Int[Tensor, "B T"],
-    pattern: Pattern,
+    weights: Float[Tensor, "L B H T T"], ids: Int[Tensor, "B T"], pattern: Pattern
 ) -> Float[Tensor, "B L H"]:
     """Return the scores of all heads on each sequence."""
     return torch.stack(
@@ -112,7 +110,7 @@ def average(parts: list[dict[str, float]]) -> dict[str, float]:
     return {name: sum(one[name] for one in parts) / len(parts) for name in parts[0]}
 
 
-def measure_scores(model: ModernDecoder, seed: int = SCORE_SEED) -> dict:
+def measure_scores(model: ModernDecoder, seed: int) -> dict:
     """Return scores, their spread over sequences, controls and chance.
 
     Returns:
@@ -126,8 +124,8 @@ def measure_scores(model: ModernDecoder, seed: int = SCORE_SEED) -> dict:
     controls: dict[str, list[Tensor]] = {"duplicate": [], "induction": []}
     distances, chances = [], []
     for ids, other in zip(
-        draw_batches(seed, symbols),
-        draw_batches(seed, symbols, draw=draw_unrepeated),
+        draw_batches(seed, symbols, EACH),
+        draw_batches(seed, symbols, EACH, draw_unrepeated),
         strict=True,
     ):
         weights = collect_weights(model, ids)
@@ -165,10 +163,7 @@ def score_texts(model: ModernDecoder, ids: Int[Tensor, "B T"]) -> dict:
 
 
 @experiment(on_cpu=True)
-@recorded(
-    seeds=[*range(SCORE_SEED, SCORE_SEED + EACH * len(LENGTHS))],
-    **SMOLLM2,
-)
+@recorded(seeds=[*range(SCORE_SEED, SCORE_SEED + EACH * len(LENGTHS))], **SMOLLM2)
 def smollm2_heads() -> dict:
     """Record the scores of every head on random tokens and on text.
 
@@ -178,10 +173,10 @@ def smollm2_heads() -> dict:
 
     Source: Olsson et al. (2022), https://arxiv.org/abs/2209.11895
     """
-    model, tokenizer = load_smollm2(), load_smollm2_tokenizer()
+    model, tokenizer = load_model()
     texts = cut_texts(tokenizer, SCORED_TEXTS, SCORED_LENGTH)
     return {
-        **measure_scores(model),
+        **measure_scores(model, SCORE_SEED),
         "text": score_texts(model, texts),
         "lengths": LENGTHS,
         "sequences": EACH * len(LENGTHS),
@@ -326,10 +321,7 @@ ABLATION_SEEDS = [
 
 
 @experiment(on_cpu=True)
-@recorded(
-    seeds=ABLATION_SEEDS,
-    **SMOLLM2,
-)
+@recorded(seeds=ABLATION_SEEDS, **SMOLLM2)
 def smollm2_ablation() -> dict:
     """Record the losses without each head, and without sets of heads.
 
@@ -341,7 +333,7 @@ def smollm2_ablation() -> dict:
         induction heads without which copying fails: Olsson et al. (2022),
         https://arxiv.org/abs/2209.11895
     """
-    model, tokenizer = load_smollm2(), load_smollm2_tokenizer()
+    model, tokenizer = load_model()
     symbols = model.config.symbols
     texts = cut_texts(tokenizer, SET_TEXTS, SET_LENGTH)
     copies = draw_batches(SET_SEED, symbols, SET_EACH)
@@ -352,9 +344,7 @@ def smollm2_ablation() -> dict:
         found = measure_set(model, row["set"], copies, texts, used)
         rows.append({"name": row["name"], "mean": bool(row.get("mean"))} | found)
     singles = measure_singles(
-        model,
-        draw_batches(SINGLE_SEED, symbols, SINGLE_EACH),
-        means,
+        model, draw_batches(SINGLE_SEED, symbols, SINGLE_EACH), means
     )
     return {"sets": rows, "singles": singles}
 
@@ -379,9 +369,7 @@ class Pairs(NamedTuple):
     answers: Tensor
 
 
-def draw_pairs(
-    seed: int, symbols: int, sequences: int = PATCHED, count: int = PATCH_COUNT
-) -> Pairs:
+def draw_pairs(seed: int, symbols: int, sequences: int, count: int) -> Pairs:
     """Return sequences with the seeds `seed` to `seed + sequences - 1`."""
     drawn = torch.stack(
         [draw_tokens(seed + i, count, symbols) for i in range(sequences)]
@@ -469,10 +457,7 @@ def measure_group(model: ModernDecoder, pairs: Pairs, heads: Sequence[Head]) -> 
 
 
 @experiment(on_cpu=True)
-@recorded(
-    seeds=[*range(PATCH_SEED, PATCH_SEED + PATCHED)],
-    **SMOLLM2,
-)
+@recorded(seeds=[*range(PATCH_SEED, PATCH_SEED + PATCHED)], **SMOLLM2)
 def smollm2_patching() -> dict:
     """Record what each head's clean output restores in a corrupted run.
 
@@ -486,8 +471,8 @@ def smollm2_patching() -> dict:
     Source: Vig et al. (2020), section 3, https://arxiv.org/abs/2004.12265; Meng et
         al. (2022), section 2, https://arxiv.org/abs/2202.05262
     """
-    model = load_smollm2()
-    pairs = draw_pairs(PATCH_SEED, model.config.symbols)
+    model, _ = load_model()
+    pairs = draw_pairs(PATCH_SEED, model.config.symbols, PATCHED, PATCH_COUNT)
     layers, heads = len(model.blocks), model.config.heads
     everyone = [(layer, h) for layer in range(layers) for h in range(heads)]
     found = measure_patches(model, pairs, everyone)
@@ -495,10 +480,7 @@ def smollm2_patching() -> dict:
     best = rank_heads(shares.unflatten(0, (layers, heads)))[:LOOKED_AT]
     rows = []
     for head in best:
-        row = {
-            "head": list(head),
-            "everywhere": float(shares[everyone.index(head)]),
-        }
+        row = {"head": list(head), "everywhere": float(shares[everyone.index(head)])}
         rows.append(row)
     for name, places in list_places().items():
         at = compute_shares(measure_patches(model, pairs, best, places))
@@ -532,7 +514,7 @@ COUNTS = {"previous": 3, "induction": 3, "effect": 2}
 NAMED = {"layer": 24, "head": 4, "kind": "induction"}
 
 
-def draw_words(text: str, fits, count: int = WORDS, seed: int = WORD_SEED) -> str:
+def draw_words(text: str, fits, count: int, seed: int) -> str:
     """Return random lower-case words of a text, and then the same again.
 
     Raises:
@@ -623,9 +605,7 @@ def score_heads(
     }
 
 
-def find_ordinary(
-    scores: Sequence[Float[Tensor, "L H"]],
-) -> Float[Tensor, "L H"]:
+def find_ordinary(scores: Sequence[Float[Tensor, "L H"]]) -> Float[Tensor, "L H"]:
     """Return how near each head is to the middle rank of every score."""
     ranks = torch.stack([x.flatten().argsort().argsort() for x in scores])
     far = (2 * ranks - ranks.shape[1] + 1).abs().amax(dim=0)
@@ -700,10 +680,7 @@ def describe_map(
 
 
 @experiment(on_cpu=True)
-@recorded(
-    seeds=[WORD_SEED],
-    **SMOLLM2,
-)
+@recorded(seeds=[WORD_SEED], **SMOLLM2)
 def smollm2_head_explorer() -> dict:
     """Record four sentences: scores and effects of all heads, maps of some.
 
@@ -714,10 +691,12 @@ def smollm2_head_explorer() -> dict:
     Source: weights times the norms of transformed values: Kobayashi et al. (2020),
         https://arxiv.org/abs/2004.10102
     """
-    model, tokenizer = load_smollm2(), load_smollm2_tokenizer()
+    model, tokenizer = load_model()
     words = draw_words(
         read_help_text(),
         lambda word: len(tokenizer.encode(f" {word}").ids) == 1,
+        WORDS,
+        WORD_SEED,
     )
     sentences = [
         {"title": "a repeated name", "text": NAME},
@@ -740,10 +719,7 @@ def smollm2_head_explorer() -> dict:
         "heads_per_layer": H,
         "sentences": [
             describe_text(
-                text,
-                [tokenizer.decode([i]) for i in ids.tolist()],
-                ids,
-                *measured,
+                text, [tokenizer.decode([i]) for i in ids.tolist()], ids, *measured
             )
             for text, ids, *measured in zip(
                 sentences, texts, maps, losses, effects, strict=True

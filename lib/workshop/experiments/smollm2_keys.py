@@ -27,7 +27,6 @@ from attnbook.attention.self_attention import causal_mask
 from attnbook.models.encoder_decoder import count_parameters
 from attnbook.models.modern_block import Cache, RotaryAttention
 from attnbook.models.modern_decoder import ModernDecoder
-from attnbook.models.smollm2 import load_smollm2, load_smollm2_tokenizer
 from workshop.experiments.record import recorded
 from workshop.experiments.registry import experiment
 from workshop.experiments.smollm2 import (
@@ -39,6 +38,7 @@ from workshop.experiments.smollm2 import (
     count_bytes,
     cut_passage,
     list_sections,
+    load_model,
     read_lines,
 )
 
@@ -200,9 +200,7 @@ def compute_losses(model: ModernDecoder, ids: Int[Tensor, "T"]) -> Float[Tensor,
 
 
 def measure_selection(
-    model: ModernDecoder,
-    passages: Sequence[Int[Tensor, "T"]],
-    select: Selection,
+    model: ModernDecoder, passages: Sequence[Int[Tensor, "T"]], select: Selection
 ) -> dict:
     """Return the loss of each passage, and how many keys a query keeps.
 
@@ -311,9 +309,7 @@ def count_needed_keys(
     return (ordered.cumsum(dim=-1) < share).sum(dim=-1) + 1
 
 
-def drop_first(
-    weights: Float[Tensor, "*B R T"],
-) -> Float[Tensor, "*B R T-1"]:
+def drop_first(weights: Float[Tensor, "*B R T"]) -> Float[Tensor, "*B R T-1"]:
     """Return the weights of the other keys, divided by their sum."""
     rest = weights[..., 1:]
     return rest / rest.sum(dim=-1, keepdim=True)
@@ -375,10 +371,7 @@ def round_table(table: list, digits: int = 3) -> list:
 
 
 @experiment(on_cpu=True)
-@recorded(
-    seeds=[],
-    **SMOLLM2,
-)
+@recorded(seeds=[], **SMOLLM2)
 def smollm2_keys() -> dict:
     """Record losses with some of the keys only, and the weights of all.
 
@@ -390,10 +383,10 @@ def smollm2_keys() -> dict:
         https://arxiv.org/abs/2309.17453; blocks by their mean key: Lu et al.
         (2025), https://arxiv.org/abs/2502.13189
     """
-    model, tokenizer = load_smollm2(SelectedAttention), load_smollm2_tokenizer()
+    model, tokenizer = load_model(SelectedAttention)
     lines = read_lines()
-    starts = list_sections(len(lines))
-    passages = [cut_passage(tokenizer, lines, i) for i in starts]
+    starts = list_sections(len(lines), PASSAGES)
+    passages = [cut_passage(tokenizer, lines, i, LENGTH) for i in starts]
     variants = list_variants()
     seen = [observe_weights(model, ids, variants) for ids in passages]
     rows = []
@@ -527,16 +520,16 @@ def list_indexed_variants(
     ]
 
 
-def cut_passages() -> tuple[list[Tensor], list[Tensor]]:
+def cut_passages(tokenizer) -> tuple[list[Tensor], list[Tensor]]:
     """Return the passages to train on, in random order, and those measured."""
-    tokenizer, lines = load_smollm2_tokenizer(), read_lines()
+    lines = read_lines()
     starts = list_sections(len(lines), PASSAGES)
     training = [a + b for b in TRAINING for a in starts]
     rng = torch.Generator().manual_seed(SEED)
     order = torch.randperm(len(training), generator=rng).tolist()
     return (
-        [cut_passage(tokenizer, lines, training[i]) for i in order],
-        [cut_passage(tokenizer, lines, i) for i in starts],
+        [cut_passage(tokenizer, lines, training[i], LENGTH) for i in order],
+        [cut_passage(tokenizer, lines, i, LENGTH) for i in starts],
     )
 
 
@@ -561,10 +554,7 @@ def measure_variants(
 
 
 @experiment(on_cpu=True)
-@recorded(
-    seeds=[SEED],
-    **SMOLLM2,
-)
+@recorded(seeds=[SEED], **SMOLLM2)
 def smollm2_indexer() -> dict:
     """Record losses with the keys that trained indexers select.
 
@@ -579,8 +569,8 @@ def smollm2_indexer() -> dict:
         indexer, Adam with a linear decay of the learning rate, and 25,000
         symbols of text instead of 2.1 billion.
     """
-    model = load_smollm2(SelectedAttention)
-    training, measured = cut_passages()
+    model, tokenizer = load_model(SelectedAttention)
+    training, measured = cut_passages(tokenizer)
     indexers = build_indexers(model, SEED)
     divergence = train_indexers(model, indexers, training, SEED)
     return {
@@ -657,8 +647,7 @@ def to_thousandths(weights: Float[Tensor, "T T"]) -> list[list[int]]:
 
 
 def choose_heads(
-    kinds: dict[str, Float[Tensor, "L H"]],
-    counts: Mapping[str, int] | None = None,
+    kinds: dict[str, Float[Tensor, "L H"]], counts: Mapping[str, int] | None = None
 ) -> list[dict]:
     """Return the most typical heads of each kind, none of them twice."""
     chosen: list[dict] = []
@@ -674,15 +663,12 @@ def choose_heads(
 
 
 @experiment(on_cpu=True)
-@recorded(
-    seeds=[],
-    **SMOLLM2,
-)
+@recorded(seeds=[], **SMOLLM2)
 def smollm2_map() -> dict:
     """Record the weights of six different heads, and the mean of all heads."""
-    model, tokenizer = load_smollm2(SelectedAttention), load_smollm2_tokenizer()
+    model, tokenizer = load_model(SelectedAttention)
     lines = read_lines()
-    start = list_sections(len(lines))[MAP_SECTION] + MAPS
+    start = list_sections(len(lines), PASSAGES)[MAP_SECTION] + MAPS
     ids = cut_passage(tokenizer, lines, start, MAP_LENGTH)
     maps = compute_maps(model, ids)
     heads = choose_heads(describe_heads(maps, ids))

@@ -159,13 +159,7 @@ def run_agent(name: str, length: int, seed: int) -> dict:
 
 
 @experiment(on_cpu=True)
-@recorded(
-    seeds=SEEDS,
-    batches=[*STEPS.values()],
-    size=SIZE,
-    block=BLOCK,
-    tested=TESTED,
-)
+@recorded(seeds=SEEDS, batches=[*STEPS.values()], size=SIZE, block=BLOCK, tested=TESTED)
 def t_maze() -> dict:
     """Record learning curves, tests and attention of agents in T-mazes."""
     rows = [

@@ -34,10 +34,10 @@ from attnbook.models.video_transformer import (
     VideoTransformer,
 )
 from attnbook.training.loop import optimize
-from workshop.experiments.record import recorded
+from workshop.experiments.record import recorded, sweep
 from workshop.experiments.registry import experiment
 
-POOLING_SEEDS = (0, 1, 2)
+SEEDS = (0, 1, 2)
 POOLING_FRAMES, POOLING_SIZE, READABLE, POOLING_FACTOR = 8, 20, 2, 2
 POOLING_WIDTH, CLASSES = 32, 10
 POOLING_STEPS, POOLING_BATCH, POOLING_RATE = 1200, 32, 3e-3
@@ -134,7 +134,7 @@ def run_method(method: str, seed: int, clips: Clips) -> tuple[dict, Tensor]:
 
 @experiment(on_cpu=True)
 @recorded(
-    seeds=POOLING_SEEDS,
+    seeds=SEEDS,
     frames=POOLING_FRAMES,
     size=POOLING_SIZE,
     readable=READABLE,
@@ -150,7 +150,7 @@ def moving_digits() -> dict:
     training clips.
     """
     clips, rows, examples = draw_test_clips(), [], []
-    for seed in POOLING_SEEDS:
+    for seed in SEEDS:
         for method in METHODS:
             row, weights = run_method(method, seed, clips)
             rows.append(row)
@@ -159,7 +159,6 @@ def moving_digits() -> dict:
     return {"rows": rows, "chance": READABLE / POOLING_FRAMES, "examples": examples}
 
 
-MOTION_SEEDS = (0, 1, 2)
 MOTION_FRAMES, MOTION_SIZE, PATCH, SPEED, MOTION_FACTOR = 6, 12, 4, 3, 4
 MOTION_WIDTH, HEADS = 32, 2
 MOTION_STEPS, MOTION_BATCH, MOTION_RATE, WARM_UP = 1500, 32, 3e-3, 50
@@ -341,7 +340,7 @@ def run_kind(kind: str, seed: int) -> dict:
     )
     mixed = shuffle_frames(clips.frames, rng)
     model = build_transformer(kind, seed)
-    row = {"kind": kind, "seed": seed, "parameters": count_parameters(model)}
+    row: dict = {"parameters": count_parameters(model)}
     row["untrained"] = score_tables(model, chosen, clips)["neighbors"]
     train_transformer(model, seed)
     return row | {
@@ -353,7 +352,7 @@ def run_kind(kind: str, seed: int) -> dict:
 
 @experiment(on_cpu=True)
 @recorded(
-    seeds=MOTION_SEEDS,
+    seeds=SEEDS,
     frames=MOTION_FRAMES,
     size=MOTION_SIZE,
     patch=PATCH,
@@ -370,4 +369,4 @@ def space_time_motion() -> dict:
     weight that queries on the digit give to the digit's patches one frame earlier
     or later is compared with chance.
     """
-    return {"rows": [run_kind(kind, s) for s in MOTION_SEEDS for kind in KINDS]}
+    return {"rows": sweep(run_kind, seed=SEEDS, kind=KINDS)}

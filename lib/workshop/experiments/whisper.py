@@ -213,8 +213,7 @@ def compare_maps(
 
 
 def score_order_alone(
-    times: Sequence[Float[Tensor, "*B T"]],
-    intervals: Sequence[Float[Tensor, "T 2"]],
+    times: Sequence[Float[Tensor, "*B T"]], intervals: Sequence[Float[Tensor, "T 2"]]
 ) -> Float[Tensor, "*B"]:
     """Return the share of peaks inside intervals of the other sequences.
 
@@ -319,9 +318,7 @@ def join_memories(heard: Sequence[Heard]) -> Float[Tensor, "B S C"]:
 
 @torch.no_grad()
 def compute_loss(
-    model: Whisper,
-    heard: Sequence[Heard],
-    memory: Float[Tensor, "B S C"] | None = None,
+    model: Whisper, heard: Sequence[Heard], memory: Float[Tensor, "B S C"] | None = None
 ) -> float:
     """Return the mean cross-entropy of the digits (nats), teacher-forced."""
     ids = torch.cat([one.ids for one in heard])
@@ -464,7 +461,7 @@ def correlate_predictors(rows: Sequence[dict]) -> dict[str, list[float]]:
     }
 
 
-def show_example(model: Whisper, heard: Heard, heads: Heads = SHOWN) -> dict:
+def show_example(model: Whisper, heard: Heard) -> dict:
     """Return one sequence with the maps of some heads, in thousandths."""
     weights, _ = attend_to_digits(model, heard)
     cropped = crop_keys(weights, heard.positions)
@@ -478,7 +475,7 @@ def show_example(model: Whisper, heard: Heard, heads: Heads = SHOWN) -> dict:
                 "head": head[1],
                 "thousandths": (cropped[head] * 1000).round().int().tolist(),
             }
-            for head in heads
+            for head in SHOWN
         ],
     }
 
@@ -582,8 +579,7 @@ def measure_varied_digits(
 
 @experiment(on_cpu=True)
 @recorded(
-    [TEST_SEED + n for n in COUNTS],
-    weights={"package": PACKAGE, "sha256": SHA256},
+    [TEST_SEED + n for n in COUNTS], weights={"package": PACKAGE, "sha256": SHA256}
 )
 def whisper_varied_digits() -> dict:
     """Record Whisper's word errors on digits that vary.
