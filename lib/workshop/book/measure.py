@@ -23,7 +23,7 @@ from pathlib import Path
 from workshop.book.browser import FLAGS, require_chromium
 from workshop.book.measure_build import build_plain_book, measure_by_chapters
 from workshop.book.weights import FIGURES, TEXT
-from workshop.experiments.cores import hold_cores
+from workshop.experiments.machine import hold_cores
 
 SLOWDOWN, BITS, WAIT, REPEATS = 4, 10e6, 40, 3
 WATCH = """

@@ -25,7 +25,7 @@ from attnbook.grade import batch, report
 from attnbook.grade.process_limits import Limits
 from workshop.book import classroom
 from workshop.book.catalogue import list_entries
-from workshop.experiments.cores import hold_cores
+from workshop.experiments.machine import hold_cores
 
 CLASS = 1000  # notebooks, for which the time is extrapolated
 

@@ -105,12 +105,10 @@ def hear(model: Whisper, spoken: SpokenDigits, digits: Sequence[int]) -> Heard:
     )
 
 
-def draw_heard(
-    model: Whisper, digits: Sequence[int], seed: int, count: int = SEQUENCES
-) -> list[Heard]:
+def draw_heard(model: Whisper, digits: Sequence[int], seed: int) -> list[Heard]:
     """Return the sequences of one seed."""
     rng = Random(seed)
-    drawn = [draw_digits(rng, DIGITS) for _ in range(count)]
+    drawn = [draw_digits(rng, DIGITS) for _ in range(SEQUENCES)]
     return [hear(model, spoken, digits) for spoken in drawn]
 
 
@@ -489,8 +487,21 @@ def find_digit_tokens(tokenizer: "Tokenizer") -> list[int]:
     return tokens
 
 
-def measure_digits(model: Whisper, tokenizer: "Tokenizer") -> dict:
-    """Return the results of `whisper_digits` for a model."""
+@experiment(on_cpu=True)
+@recorded(
+    seeds=[*SEEDS, CHOICE_SEED],
+    model=f"Whisper tiny.en, float16, from {PACKAGE}, MIT",
+    sha256=SHA256,
+)
+def whisper_digits() -> dict:
+    """Record where 24 cross-attention heads look while digits are predicted.
+
+    Each head is scored, ablated alone, and ablated in sets.
+
+    Source: Radford et al. (2022), https://arxiv.org/abs/2212.04356; the heads for
+        word times: https://github.com/openai/whisper/pull/869
+    """
+    model, tokenizer = load_whisper(), load_whisper_tokenizer()
     tokens = find_digit_tokens(tokenizer)
     draws = [draw_heard(model, tokens, seed) for seed in SEEDS]
     measured = [measure_heads(model, heard) for heard in draws]
@@ -521,23 +532,6 @@ def measure_digits(model: Whisper, tokenizer: "Tokenizer") -> dict:
     }
 
 
-@experiment(on_cpu=True)
-@recorded(
-    seeds=[*SEEDS, CHOICE_SEED],
-    model=f"Whisper tiny.en, float16, from {PACKAGE}, MIT",
-    sha256=SHA256,
-)
-def whisper_digits() -> dict:
-    """Record where 24 cross-attention heads look while digits are predicted.
-
-    Each head is scored, ablated alone, and ablated in sets.
-
-    Source: Radford et al. (2022), https://arxiv.org/abs/2212.04356; the heads for
-        word times: https://github.com/openai/whisper/pull/869
-    """
-    return measure_digits(load_whisper(), load_whisper_tokenizer())
-
-
 COUNTS, VARIED_LIMIT, KEPT = (4, 8), 40, 8  # digits, tokens, transcriptions kept
 
 
@@ -564,19 +558,6 @@ def measure_row(
     }
 
 
-def measure_varied_digits(
-    model: Whisper, tokenizer: "Tokenizer", tested: int = TESTED
-) -> dict:
-    """Return one row for each number of digits."""
-    rows = []
-    for count in COUNTS:
-        drawn = draw_utterances(TEST_SEED + count, tested, (count, count))
-        sounds = [one.spoken for one in drawn]
-        row = measure_row(model, tokenizer, sounds)
-        rows.append({"count": count} | row)
-    return {"rows": rows, "tested": tested}
-
-
 @experiment(on_cpu=True)
 @recorded(
     [TEST_SEED + n for n in COUNTS], weights={"package": PACKAGE, "sha256": SHA256}
@@ -589,4 +570,11 @@ def whisper_varied_digits() -> dict:
 
     Source: Radford et al. (2022), https://arxiv.org/abs/2212.04356
     """
-    return measure_varied_digits(load_whisper(), load_whisper_tokenizer())
+    model, tokenizer = load_whisper(), load_whisper_tokenizer()
+    rows = []
+    for count in COUNTS:
+        drawn = draw_utterances(TEST_SEED + count, TESTED, (count, count))
+        sounds = [one.spoken for one in drawn]
+        row = measure_row(model, tokenizer, sounds)
+        rows.append({"count": count} | row)
+    return {"rows": rows, "tested": TESTED}
