@@ -10,12 +10,12 @@ from workshop.derive.libreoffice import (
     QUOTAS,
     SIMILAR,
     find_fault,
+    find_words,
     keep_unique,
     normalize,
     split_pairs,
     train_subwords,
 )
-from workshop.derive.neighbours import find_words
 
 pytestmark = [
     pytest.mark.exact("counts sentences with NumPy"),
