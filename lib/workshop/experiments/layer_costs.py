@@ -26,7 +26,6 @@ from attnbook.models.sequence_layers import SEQUENCE_LAYERS
 from attnbook.profiling.allocations import measure_peak_bytes
 from attnbook.profiling.timing import time_calls
 from workshop.experiments.costs import Calls, compute_time_ratio, summarize_times
-from workshop.experiments.length_costs import EFFICIENT_CLOCK
 from workshop.experiments.record import CORES, recorded
 from workshop.experiments.registry import experiment
 
@@ -145,12 +144,8 @@ def multi_head_cost() -> dict:
     return results
 
 
-POSITION_SYMBOLS, POSITION_BATCH, POSITION_LENGTHS, POSITION_ROUNDS = (
-    64,
-    8,
-    (64, 512),
-    15,
-)
+POSITION_LENGTHS = (64, 512)
+POSITION_SYMBOLS, POSITION_BATCH, POSITION_ROUNDS = 64, 8, 15
 
 
 def make_position_step(model: AttentionOnlyTransformer, length: int):
@@ -217,7 +212,7 @@ def measure_length(frames: int) -> dict:
         name: make_clip_call(layer, frames) for name, layer in build_layers().items()
     }
     return {
-        "ms": summarize_times(calls, CLIP_ROUNDS, EFFICIENT_CLOCK),
+        "ms": summarize_times(calls, CLIP_ROUNDS, CLOCK),
         "bytes": {name: measure_peak_bytes(x) for name, x in calls.items()},
         "scores": {
             "joint": count_joint_scores(frames, PATCHES),
@@ -232,7 +227,7 @@ def measure_length(frames: int) -> dict:
     threads=1,
     sizes={"B": CLIPS, "H": CLIP_HEADS, "C": CLIP_WIDTH, "N": PATCHES},
     lengths=list(CLIP_LENGTHS),
-    clock=EFFICIENT_CLOCK.__name__,
+    clock=CLOCK.__name__,
     rounds=CLIP_ROUNDS,
 )
 def space_time_cost() -> dict:
@@ -245,11 +240,8 @@ def space_time_cost() -> dict:
     return {str(frames): measure_length(frames) for frames in CLIP_LENGTHS}
 
 
-SEQUENCE_LENGTHS, SEQUENCE_WIDTH, SEQUENCE_BATCH = (
-    (16, 32, 64, 128, 256, 512, 1024, 2048),
-    128,
-    8,
-)
+SEQUENCE_LENGTHS = (16, 32, 64, 128, 256, 512, 1024, 2048)
+SEQUENCE_WIDTH, SEQUENCE_BATCH = 128, 8
 SEQUENCE_KINDS, SEQUENCE_ROUNDS = ("rnn", "gru", "attention"), 7
 
 

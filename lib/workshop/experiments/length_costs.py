@@ -28,6 +28,7 @@ from attnbook.profiling.allocations import measure_peak_bytes
 from workshop.experiments.costs import (
     Calls,
     compare_directions,
+    draw_inputs,
     make_forward_call,
     make_training_call,
     summarize_times,
@@ -42,12 +43,6 @@ RULES = {
     "causal": lambda length: rules.causal(length, length),
     "window": lambda length: rules.window(length, length, MASK_WINDOW),
 }
-
-
-def draw_masked_inputs(length: int) -> list[Tensor]:
-    """Return query, key, value and an upstream gradient."""
-    rng = torch.Generator().manual_seed(0)
-    return [torch.randn(B, MASK_HEADS, length, D, generator=rng) for _ in range(4)]
 
 
 def list_masked(kind: str, length: int) -> dict[str, Callable[..., Tensor]]:
@@ -78,7 +73,7 @@ def list_masked(kind: str, length: int) -> dict[str, Callable[..., Tensor]]:
 
 def measure_masked(kind: str, length: int) -> dict[str, dict]:
     """Return time and memory of every implementation at one length."""
-    inputs, found = draw_masked_inputs(length), list_masked(kind, length)
+    inputs, found = draw_inputs(B, MASK_HEADS, length, D), list_masked(kind, length)
     reference = make_forward_call(found["full"], inputs)()
     calls = {
         name: make_forward_call(attention, inputs) for name, attention in found.items()
@@ -99,7 +94,7 @@ def measure_masked(kind: str, length: int) -> dict[str, dict]:
 
 def compare_with_sdpa(length: int) -> dict[str, dict]:
     """Return our window over SDPA with its mask, call by call in turn."""
-    inputs, found = draw_masked_inputs(length), list_masked("window", length)
+    inputs, found = draw_inputs(B, MASK_HEADS, length, D), list_masked("window", length)
     return compare_directions(found["window"], found["sdpa"], inputs, MASK_PAIRS)
 
 
@@ -124,8 +119,7 @@ def mask_cost() -> dict:
     return results | {"against sdpa": compare_with_sdpa(MASK_LENGTHS[-1])}
 
 
-TILED_LENGTHS = (512, 1024, 2048, 4096)
-TILED_THREADS, TILED_ROUNDS, TILED_PAIRS = 1, 3, 5
+THREADS, TILED_ROUNDS, TILED_PAIRS = 1, 3, 5
 CLOCK = time.process_time
 TILED: dict[str, Callable[..., Tensor]] = {
     "standard": attend,
@@ -136,7 +130,7 @@ TILED: dict[str, Callable[..., Tensor]] = {
 
 def measure_tiled(length: int) -> dict[str, dict]:
     """Return time and memory of every implementation at one length."""
-    inputs = draw_masked_inputs(length)
+    inputs = draw_inputs(B, MASK_HEADS, length, D)
     made: dict[str, dict] = {}
     for name, direction in (
         ("forward", make_forward_call),
@@ -158,17 +152,17 @@ def measure_tiled(length: int) -> dict[str, dict]:
 def compare_with_standard(length: int) -> dict[str, dict]:
     """Return tiled over standard attention's time, call by call in turn."""
     tiled, standard = (TILED[x] for x in ("tiled", "standard"))
-    inputs = draw_masked_inputs(length)
+    inputs = draw_inputs(B, MASK_HEADS, length, D)
     return compare_directions(tiled, standard, inputs, TILED_PAIRS, CLOCK)
 
 
 @experiment(on_cpu=True)
 @recorded(
     seeds=[0],
-    threads=TILED_THREADS,
+    threads=THREADS,
     clock=CLOCK.__name__,
     sizes={"B": B, "H": MASK_HEADS, "D": D},
-    lengths=list(TILED_LENGTHS),
+    lengths=list(MASK_LENGTHS),
     rounds=[TILED_ROUNDS, TILED_PAIRS],
 )
 def tiled_cost() -> dict:
@@ -176,24 +170,18 @@ def tiled_cost() -> dict:
 
     Times are processor times of one thread, which other processes hardly change.
     """
-    results: dict[str, dict] = {str(n): measure_tiled(n) for n in TILED_LENGTHS}
-    return results | {"against standard": compare_with_standard(TILED_LENGTHS[-1])}
+    results: dict[str, dict] = {str(n): measure_tiled(n) for n in MASK_LENGTHS}
+    return results | {"against standard": compare_with_standard(MASK_LENGTHS[-1])}
 
 
-EFFICIENT_BATCH, EFFICIENT_HEADS, EFFICIENT_WIDTH, WINDOW, BLOCK = 1, 2, 64, 256, 128
+EFFICIENT_HEADS, WINDOW, BLOCK = 2, 256, 128
 EFFICIENT_LENGTHS = (256, 512, 1024, 2048, 4096, 8192, 16384)
 # At 16,384 positions the standard version would need 8 GiB.
 LONGEST = {"standard": 4096}
 SWEPT = ("standard", "sdpa", "linear, chunked", "delta, chunked", "window, blocks")
 DECODED = (1, 8)  # B and H of a decoding step
-EFFICIENT_THREADS, EFFICIENT_ROUNDS, FEWER, LONG = (
-    1,
-    5,
-    3,
-    8192,
-)  # FEWER rounds from length LONG
-EFFICIENT_PAIRS = 5
-EFFICIENT_CLOCK = time.process_time
+EFFICIENT_ROUNDS, EFFICIENT_PAIRS = 5, 5
+FEWER, LONG = 3, 8192  # FEWER rounds from length LONG
 COMPARED = {  # ours, theirs, length, heads
     "linear, chunked over sdpa": ("linear, chunked", "sdpa", 16384, EFFICIENT_HEADS),
     "window, blocks over sdpa": ("window, blocks", "window, sdpa", 4096, 8),
@@ -207,15 +195,9 @@ COMPARED = {  # ours, theirs, length, heads
 Attention = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
-def draw_efficient_inputs(
-    length: int, heads: int, batch: int = EFFICIENT_BATCH
-) -> list[Tensor]:
+def draw_normalized(batch: int, heads: int, length: int) -> list[Tensor]:
     """Return query, key, value and an upstream gradient; keys of length 1."""
-    rng = torch.Generator().manual_seed(0)
-    query, key, value, upstream = (
-        torch.randn(batch, heads, length, EFFICIENT_WIDTH, generator=rng)
-        for _ in range(4)
-    )
+    query, key, value, upstream = draw_inputs(batch, heads, length, D)
     return [query, F.normalize(key, dim=-1), value, upstream]
 
 
@@ -224,7 +206,7 @@ def list_efficient(length: int, heads: int) -> dict[str, Attention]:
 
     What can be made once for many calls is made here: masks, layouts and β.
     """
-    beta = torch.full((EFFICIENT_BATCH, heads, length), 0.5)
+    beta = torch.full((B, heads, length), 0.5)
     rule = rules.window(length, length, WINDOW)
     mask, near = (
         materialize_mask(x, length, length)
@@ -251,7 +233,7 @@ def list_efficient(length: int, heads: int) -> dict[str, Attention]:
 
 def measure_training(length: int) -> dict[str, dict]:
     """Return time and memory of a training step of every implementation."""
-    inputs = draw_efficient_inputs(length, EFFICIENT_HEADS)
+    inputs = draw_normalized(B, EFFICIENT_HEADS, length)
     calls: Calls = {
         name: make_training_call(attention, inputs)
         for name, attention in list_efficient(length, EFFICIENT_HEADS).items()
@@ -259,7 +241,7 @@ def measure_training(length: int) -> dict[str, dict]:
     }
     rounds = EFFICIENT_ROUNDS if length < LONG else FEWER
     return {
-        "ms": summarize_times(calls, rounds, EFFICIENT_CLOCK),
+        "ms": summarize_times(calls, rounds, CLOCK),
         "bytes": {n: measure_peak_bytes(call) for n, call in calls.items()},
     }
 
@@ -267,12 +249,12 @@ def measure_training(length: int) -> dict[str, dict]:
 def list_steps(length: int) -> tuple[Calls, dict[str, int]]:
     """Return calls of one decoding step, and the bytes that each one keeps."""
     batch, heads = DECODED
-    query, key, value, _ = draw_efficient_inputs(length, heads, batch)
+    query, key, value, _ = draw_normalized(batch, heads, length)
     q, k, v = (x[..., -1, :].contiguous() for x in (query, key, value))
     last = query[..., -1:, :]
     near = [x[..., -WINDOW:, :].contiguous() for x in (key, value)]
     state, normalizer = (
-        torch.ones(batch, heads, EFFICIENT_WIDTH, EFFICIENT_WIDTH),
+        torch.ones(batch, heads, D, D),
         torch.ones_like(k),
     )
     beta = torch.full((batch, heads), 0.5)
@@ -298,7 +280,7 @@ def measure_decoding(length: int) -> dict[str, dict]:
     calls, kept = list_steps(length)
     with torch.no_grad():
         return {
-            "ms": summarize_times(calls, EFFICIENT_ROUNDS, EFFICIENT_CLOCK),
+            "ms": summarize_times(calls, EFFICIENT_ROUNDS, CLOCK),
             "bytes": kept,
         }
 
@@ -306,9 +288,9 @@ def measure_decoding(length: int) -> dict[str, dict]:
 def compare_pair(ours: str, theirs: str, length: int, heads: int) -> dict[str, dict]:
     """Return the time ratio of two implementations, and their memory."""
     found = list_efficient(length, heads)
-    inputs = draw_efficient_inputs(length, heads)
+    inputs = draw_normalized(B, heads, length)
     made: dict[str, dict] = compare_directions(
-        found[ours], found[theirs], inputs, EFFICIENT_PAIRS, EFFICIENT_CLOCK
+        found[ours], found[theirs], inputs, EFFICIENT_PAIRS, CLOCK
     )
     made["bytes, both"] = {
         name: measure_peak_bytes(make_training_call(found[name], inputs))
@@ -320,17 +302,17 @@ def compare_pair(ours: str, theirs: str, length: int, heads: int) -> dict[str, d
 @experiment(on_cpu=True)
 @recorded(
     seeds=[0],
-    threads=EFFICIENT_THREADS,
+    threads=THREADS,
     sizes={
-        "B": EFFICIENT_BATCH,
+        "B": B,
         "H": EFFICIENT_HEADS,
-        "D": EFFICIENT_WIDTH,
+        "D": D,
         "window": WINDOW,
         "block": BLOCK,
     },
-    decoded={"B": DECODED[0], "H": DECODED[1], "D": EFFICIENT_WIDTH},
+    decoded={"B": DECODED[0], "H": DECODED[1], "D": D},
     lengths=list(EFFICIENT_LENGTHS),
-    clock=EFFICIENT_CLOCK.__name__,
+    clock=CLOCK.__name__,
     rounds={"up to 4096": EFFICIENT_ROUNDS, "longer": FEWER, "pairs": EFFICIENT_PAIRS},
     longest=LONGEST,
     compared={n: list(x) for n, x in COMPARED.items()},

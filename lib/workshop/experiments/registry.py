@@ -3,7 +3,7 @@
 A function that measures something and writes a record is decorated with
 `experiment`; training runs that share one procedure are given to
 `register_runs`. `find_experiments` imports every module of this package, so
-that a new experiment is one new file.
+that a new theme is one new file.
 """
 
 import importlib
@@ -20,17 +20,13 @@ class Experiment:
     """A recorded run that is a function of its own.
 
     Attributes:
-        name: of the function and of its record.
         run: measures, writes the record and returns it.
         on_cpu: whether it measures this machine's processor or reads a file,
             so that it never uses a GPU.
-        module: the module that defines it.
     """
 
-    name: str
     run: Callable[[], dict]
     on_cpu: bool
-    module: str
 
 
 EXPERIMENTS: dict[str, Experiment] = {}
@@ -59,7 +55,7 @@ def experiment(on_cpu: bool = False) -> Callable:
         if home == "__main__":  # run as a script: imported again by its name
             return function
         claim(name, home)
-        EXPERIMENTS[name] = Experiment(name, function, on_cpu, home)
+        EXPERIMENTS[name] = Experiment(function, on_cpu)
         return function
 
     return register

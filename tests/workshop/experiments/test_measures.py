@@ -230,7 +230,7 @@ def test_a_selection_keeps_as_many_keys_as_it_says(variant, keys):
 def test_every_implementation_uses_its_mask(kind, monkeypatch):
     monkeypatch.setattr(length_costs.shutil, "which", lambda name: None)
     monkeypatch.setattr(length_costs, "MASK_WINDOW", 5)
-    inputs = length_costs.draw_masked_inputs(19)[:3]
+    inputs = length_costs.draw_inputs(1, 8, 19, 64)[:3]
     mask = masks.causal(19, 19) if kind == "causal" else masks.window(19, 19, 5)
     for attention in length_costs.list_masked(kind, 19).values():
         torch.testing.assert_close(attention(*inputs), attend(*inputs, mask))

@@ -19,7 +19,7 @@ from attnbook.models.modern_decoder import DecoderConfig, ModernDecoder
 from attnbook.training import run as training_run
 from attnbook.training.tasks import TASK_NAMES, Task, load_task
 from tiny_whisper import CONFIG, build
-from workshop.experiments import minilm, record, registry, smollm2, whisper
+from workshop.experiments import efficient, minilm, record, registry, smollm2, whisper
 
 pytestmark = pytest.mark.precision
 NAMES = registry.find_experiments()
@@ -48,6 +48,8 @@ TINY = {
         "SEEDS": (0, 1),
         "PAIRS": (4, 8),
         "TOKENS": 48,
+        "RECALL": replace(efficient.RECALL, steps=2),
+        "COPYING": replace(efficient.COPYING, steps=2),
         "RECALL_TESTED": 4,
         "COPY_TESTED": 16,
         "TEXT_TESTED": 2,
@@ -120,7 +122,6 @@ TINY = {
         "MASK_LENGTHS": (16,),
         "MASK_ROUNDS": 1,
         "MASK_PAIRS": 1,
-        "TILED_LENGTHS": (16,),
         "TILED_ROUNDS": 1,
         "TILED_PAIRS": 1,
         "WINDOW": 5,
