@@ -238,7 +238,7 @@ class Variant:
     settings: dict = field(default_factory=dict)
 
 
-def keep_window(size: int, sinks: int, length: int = LENGTH) -> Variant:
+def keep_window(size: int, sinks: int, length: int) -> Variant:
     """Return the last `size` keys, the query's own among them, and the first."""
     mask = masks.window(length, length, size)
     mask = mask | masks.sinks(length, length, sinks)
@@ -293,7 +293,7 @@ def list_variants() -> list[Variant]:
     """Return what is compared, full attention first."""
     return [
         Variant("full", select_all, {"kind": "full"}),
-        *(keep_window(size, n) for size in (64, 256) for n in (0, 1, 4)),
+        *(keep_window(size, n, LENGTH) for size in (64, 256) for n in (0, 1, 4)),
         *map(keep_top, (8, 32, 128)),
         keep_top_blocks(8),
         keep_mean_blocks(8),
@@ -513,10 +513,10 @@ def list_indexed_variants(
         (32, keep_shared_top(32)),
         (32, keep_indexed(indexers, 32)),
         (32, keep_mean_blocks(2)),
-        (32, keep_window(31, 1)),
+        (32, keep_window(31, 1, LENGTH)),
         (128, keep_shared_top(128)),
         (128, keep_indexed(indexers, 128)),
-        (128, keep_window(127, 1)),
+        (128, keep_window(127, 1, LENGTH)),
     ]
 
 

@@ -19,7 +19,17 @@ from attnbook.models.modern_decoder import DecoderConfig, ModernDecoder
 from attnbook.training import run as training_run
 from attnbook.training.tasks import TASK_NAMES, Task, load_task
 from tiny_whisper import CONFIG, build
-from workshop.experiments import efficient, minilm, record, registry, smollm2, whisper
+from workshop.experiments import (
+    efficient,
+    language_models,
+    layer_costs,
+    minilm,
+    record,
+    registry,
+    smollm2,
+    t_maze,
+    whisper,
+)
 
 pytestmark = pytest.mark.precision
 NAMES = registry.find_experiments()
@@ -28,8 +38,8 @@ TINY = {
     "alignment": {"SEEDS": (0,), "RESAMPLED": 4, "ROTATIONS": 1},
     "attention_explanation": {
         "SEEDS": (0, 1),
-        "TESTED": 20,
-        "STEPS": {"question": 2, "keyword": 2},
+        "TESTED": 12,
+        "STEPS": {"question": 1, "keyword": 1},
         "PENALTIES": (1.0,),
     },
     "broken_models": {"STEPS": 2, "SIZE": 8},
@@ -96,6 +106,7 @@ TINY = {
         "SEEDS": (0,),
         "DEPTHS": (1,),
         "WARMUPS": (0.0,),
+        "RECIPE": replace(language_models.RECIPE, steps=2),
         "NORM_STEPS": 2,
         "MEAN": 2,
         "CURVE_EVERY": 2,
@@ -106,7 +117,7 @@ TINY = {
         "LADDER_STEPS": 1,
     },
     "layer_costs": {
-        "MODULE_SIZES": {"page": (1, 4, 16, 2)},
+        "MODULE_SIZES": dict.fromkeys(layer_costs.MODULE_SIZES, (1, 4, 16, 2)),
         "PAIRS": 1,
         "POSITION_BATCH": 1,
         "POSITION_LENGTHS": (8, 16),
@@ -222,7 +233,7 @@ TINY = {
     "t_maze": {
         "SEEDS": (0,),
         "STEPS": {5: 5, 10: 5},
-        "LENGTHS": {"attention": (5, 10), "memoryless": (5,)},
+        "LENGTHS": dict.fromkeys(t_maze.AGENTS, (5, 10)),
         "TESTED": 20,
         "LONGER": (1, 2),
     },
