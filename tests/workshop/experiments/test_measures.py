@@ -15,6 +15,7 @@ from attnbook.diagnose.heads import mark_induction
 from attnbook.models.bahdanau import BahdanauDecoder
 from attnbook.models.devices import use_seed
 from attnbook.models.listen_attend_spell import SECONDS
+from attnbook.models.modern_block import RotaryAttention
 from attnbook.models.modern_decoder import DecoderConfig, ModernDecoder
 from attnbook.models.sequence_layers import SEQUENCE_LAYERS
 from attnbook.records import read_record
@@ -44,7 +45,7 @@ V, C, T = 120, 16, 32
 SPOKEN = join_digits([3, 1, 5], [0.3, 0.5, 0.4])
 
 
-def build(attention=smollm2_keys.SelectedAttention):
+def build(attention=RotaryAttention):
     with use_seed(0):
         model = ModernDecoder(DecoderConfig(V, C, 4, 2, 10, 3), attention).eval()
         for parameter in model.parameters():
@@ -204,7 +205,9 @@ def test_a_window_gives_the_loss_of_the_model_with_its_mask():
     plain.load_state_dict(build().state_dict())
     mask = masks.window(T, T, 5) | masks.sinks(T, T, 2)
     logits = plain(IDS[None], mask)[0, T // 2 : -1]
-    found = smollm2_keys.measure_selection(build(), [IDS], variant.select)
+    found = smollm2_keys.measure_selection(
+        build(smollm2_keys.SelectedAttention), [IDS], variant.select
+    )
     wanted = float(F.cross_entropy(logits, IDS[T // 2 + 1 :]))
     assert found["losses"] == [pytest.approx(wanted, abs=1e-4)]
     assert found["keys"] == found["group_keys"] == 7
@@ -221,7 +224,9 @@ def test_a_window_gives_the_loss_of_the_model_with_its_mask():
     ],
 )
 def test_a_selection_keeps_as_many_keys_as_it_says(variant, keys):
-    found = smollm2_keys.measure_selection(build(), [IDS], variant.select)
+    found = smollm2_keys.measure_selection(
+        build(smollm2_keys.SelectedAttention), [IDS], variant.select
+    )
     assert found["keys"] == pytest.approx(keys)
     assert keys <= found["group_keys"] <= 2 * keys
 
