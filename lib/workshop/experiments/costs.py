@@ -20,7 +20,6 @@ from attnbook.profiling.allocations import measure_peak_bytes
 from attnbook.profiling.exponentials import measure_exponential_rate
 from attnbook.profiling.roofline import measure_copy_rate, measure_product_rate
 from attnbook.profiling.timing import time_calls
-from workshop.bench.timing import compute_quartiles
 from workshop.experiments.record import CORES, recorded
 from workshop.experiments.registry import experiment
 
@@ -54,12 +53,13 @@ def summarize_times(
     calls: Calls, rounds: int, clock: Clock = time.perf_counter
 ) -> dict[str, dict[str, float]]:
     """Return quartiles and the least of each call's milliseconds."""
+    quartiles = torch.tensor([0.25, 0.5, 0.75], dtype=torch.float64)
     found = {}
     for name, taken in time_calls(calls, rounds, clock=clock).items():
-        milliseconds = [1000 * seconds for seconds in taken]
-        low, middle, high = compute_quartiles(milliseconds)
+        milliseconds = 1000 * torch.tensor(taken, dtype=torch.float64)
+        low, middle, high = milliseconds.quantile(quartiles).tolist()
         found[name] = {"low": low, "middle": middle, "high": high}
-        found[name]["least"] = min(milliseconds)
+        found[name]["least"] = float(milliseconds.min())
     return found
 
 

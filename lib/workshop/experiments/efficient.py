@@ -62,7 +62,7 @@ class Study:
         draw: a batch to train on, from a generator.
         validate: the loss that chooses the rate.
         measure: what is recorded of a trained model.
-        longer: methods that are also trained TIMES as long.
+        longer: methods that are also trained LONGER times as long.
     """
 
     sizes: dict[str, int]

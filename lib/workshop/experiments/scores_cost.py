@@ -131,7 +131,9 @@ def scores_cost() -> dict:
         results: dict[str, dict] = {"kept": {}, "call": {}}
         results["peak"] = {n: measure_peak_in_process(n) for n in SCORES}
         for label, size in SIZES.items():
-            results["kept"][label] = {n: count_saved_bytes(n, size) for n in SCORES[:4]}
+            results["kept"][label] = {
+                n: count_saved_bytes(n, size) for n in SCORES if n != "blocks"
+            }
             with torch.no_grad():
                 calls = {n: make_score_call(n, size) for n in SCORES}
                 results["call"][label] = summarize_times(calls, ROUNDS)

@@ -350,7 +350,7 @@ def smollm2_ablation() -> dict:
 
 
 PATCH_SEED, PATCHED, PATCH_COUNT = 400, 8, 20
-# X and Y stand at these places of the N = COUNT tokens, from 0.
+# X and Y stand at these places of the N = PATCH_COUNT tokens, from 0.
 X_PLACE, Y_PLACE = 7, 13
 LOOKED_AT = 12  # heads of which it is measured where their outputs matter
 

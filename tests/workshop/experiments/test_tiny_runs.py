@@ -377,6 +377,12 @@ def tiny(monkeypatch, tasks):
     monkeypatch.setattr(grammar, "load_long", lambda: long)
     functions = {"load_text": lambda: texts, "join_pieces": libreoffice.join_pieces}
     monkeypatch.setattr(scoring, "libreoffice", SimpleNamespace(**functions))
+    search = scoring.beam_search
+    monkeypatch.setattr(
+        scoring,
+        "beam_search",
+        lambda model, source, size, limit, **more: search(model, source, 2, 4, **more),
+    )
     monkeypatch.setattr(
         training_run, "load_task", lambda name, backwards=False: tasks[name, backwards]
     )
