@@ -29,7 +29,6 @@ from attnbook.training.scoring import (
 from attnbook.training.tasks import Task
 from attnbook.training.trained import load_trained
 from workshop.experiments.record import recorded
-from workshop.experiments.registry import experiment
 from workshop.experiments.runs import SHORT_TALK
 
 SEEDS = (0, 1, 2)
@@ -204,8 +203,7 @@ def measure_words(seed: int) -> dict:
     }
 
 
-@experiment(on_cpu=True)
-@recorded(seeds=SEEDS)
+@recorded(on_cpu=True, seeds=SEEDS)
 def word_alignment() -> dict:
     """Record which words the attention of three seeds misaligns.
 
@@ -365,8 +363,7 @@ def measure_wrong_links(model: nn.Module, data: Task) -> dict:
     }
 
 
-@experiment(on_cpu=True)
-@recorded(seeds=SEEDS)
+@recorded(on_cpu=True, seeds=SEEDS)
 def position_shift() -> dict:
     """Record what moving the forward states does to the links of 3 seeds.
 
@@ -516,8 +513,7 @@ def general_matrix(data: Task) -> dict:
     return found | {"multiple of the identity": measure(model, data)}
 
 
-@experiment(on_cpu=True)
-@recorded(SEEDS)
+@recorded(on_cpu=True, seeds=SEEDS)
 def key_rotation() -> dict:
     """Record decoders with dot scores whose keys are rotated.
 

@@ -21,7 +21,6 @@ from attnbook.profiling.exponentials import measure_exponential_rate
 from attnbook.profiling.roofline import measure_copy_rate, measure_product_rate
 from attnbook.profiling.timing import time_calls
 from workshop.experiments.record import CORES, recorded
-from workshop.experiments.registry import experiment
 
 DRAWS = 2000  # of the bootstrap
 Calls = dict[str, Callable[[], object]]
@@ -253,8 +252,8 @@ def measure_groups() -> dict[str, dict]:
         return summarize_times(made, ROUNDS)
 
 
-@experiment(on_cpu=True)
 @recorded(
+    on_cpu=True,
     seeds=[0],
     threads=THREADS,
     cores=CORES,
@@ -303,8 +302,8 @@ def measure_tile(width: int, rounds: int) -> dict[str, dict]:
     )
 
 
-@experiment(on_cpu=True)
 @recorded(
+    on_cpu=True,
     seeds=[0],
     threads=TILE_THREADS,
     cores=CORES,

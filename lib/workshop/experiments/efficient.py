@@ -8,7 +8,6 @@ Some methods are then trained for longer, to see whether steps were missing.
 Axes: B batch, H heads, T positions, N pairs
 """
 
-import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -44,7 +43,7 @@ from workshop.experiments.positions import (
     draw_copying,
     measure_copying_error,
 )
-from workshop.experiments.record import record_rows, run_jobs
+from workshop.experiments.record import record_rows, run_jobs, time_call
 from workshop.experiments.registry import experiment
 
 RATES, SEEDS = (3e-3, 1e-2, 3e-2), (0, 1, 2)
@@ -102,19 +101,15 @@ def train_and_measure(
     study: Study, method: str, rate: float, seed: int
 ) -> dict[str, Any]:
     """Return a row: the training, its validation loss, its measures."""
-    wall, cpu = time.perf_counter(), time.process_time()
-    model = train_model(study, method, rate, seed)
-    with torch.no_grad():
-        found = {"valid_loss": study.validate(model), **study.measure(model)}
-    return {
-        "method": method,
-        "rate": rate,
-        "seed": seed,
-        "steps": study.steps,
-        **found,
-        "wall_s": time.perf_counter() - wall,
-        "cpu_s": time.process_time() - cpu,
-    }
+
+    def measure() -> dict[str, Any]:
+        model = train_model(study, method, rate, seed)
+        with torch.no_grad():
+            return {"valid_loss": study.validate(model), **study.measure(model)}
+
+    found, spent = time_call(measure)
+    settings = {"method": method, "rate": rate, "seed": seed, "steps": study.steps}
+    return settings | found | spent
 
 
 def train_method(study: Study, method: str) -> list[dict[str, Any]]:

@@ -32,7 +32,6 @@ from attnbook.models.graph_network import (
 )
 from attnbook.training.loop import optimize
 from workshop.experiments.record import recorded, sweep
-from workshop.experiments.registry import experiment
 
 TASK_SEEDS, TASK_RATE = (0, 1, 2), 1e-2
 TARGETS, WRONG, NOISE_STEPS = 128, (0, 2, 4, 6), 400
@@ -154,9 +153,12 @@ def measure_trial(trial: Trial, seed: int) -> dict:
     }
 
 
-@experiment(on_cpu=True)
 @recorded(
-    seeds=TASK_SEEDS, steps=NOISE_STEPS, neighbors=NEIGHBORS, tested=TESTED * TARGETS
+    on_cpu=True,
+    seeds=TASK_SEEDS,
+    steps=NOISE_STEPS,
+    neighbors=NEIGHBORS,
+    tested=TESTED * TARGETS,
 )
 def graph_noise() -> list[dict]:
     """Record the accuracy by the number of wrong neighbors."""
@@ -172,8 +174,7 @@ def graph_noise() -> list[dict]:
     )
 
 
-@experiment(on_cpu=True)
-@recorded(seeds=TASK_SEEDS, steps=LOOKUP_STEPS, tested=TESTED * GRAPHS)
+@recorded(on_cpu=True, seeds=TASK_SEEDS, steps=LOOKUP_STEPS, tested=TESTED * GRAPHS)
 def graph_lookup() -> list[dict]:
     """Record the accuracy of lookups: one head and eight, GAT and GATv2.
 
@@ -360,8 +361,7 @@ def count_parts(graph: HelpGraph) -> dict:
     }
 
 
-@experiment(on_cpu=True)
-@recorded(seeds=HELP_SEEDS, labeled=LABELED, steps=HELP_STEPS)
+@recorded(on_cpu=True, seeds=HELP_SEEDS, labeled=LABELED, steps=HELP_STEPS)
 def help_graph() -> dict:
     """Record accuracy, weight on the same class, and the controls.
 

@@ -45,7 +45,6 @@ from workshop.experiments.broken_models import (
     train_model,
 )
 from workshop.experiments.record import recorded
-from workshop.experiments.registry import experiment
 from workshop.experiments.smollm2 import (
     SMOLLM2,
     cut_passage,
@@ -391,8 +390,7 @@ def draw_heads(model: ModernDecoder, seed: int) -> list[Head]:
     ]
 
 
-@experiment(on_cpu=True)
-@recorded(seeds=SEEDS, **SMOLLM2)
+@recorded(on_cpu=True, seeds=SEEDS, **SMOLLM2)
 def head_alarms() -> dict:
     """Record what each alarm reports about sound and about broken models.
 

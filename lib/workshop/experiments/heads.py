@@ -26,7 +26,6 @@ from attnbook.training.associative_recall import (
 from attnbook.training.trained import load_trained
 from workshop.experiments.machine import get_device
 from workshop.experiments.record import recorded, sweep
-from workshop.experiments.registry import experiment
 
 SEEDS, STEPS = (0, 1, 2), 600
 COUNTS = (1, 2, 4, 8, 16, 32, 64)
@@ -52,7 +51,6 @@ def measure_similarity(model: task.AssociativeRecallModel) -> dict:
     }
 
 
-@experiment()
 @recorded(seeds=SEEDS)
 def heads_lookups() -> dict:
     """Record errors by number of heads, at equal parameters."""
@@ -144,7 +142,6 @@ TRIED: dict[str, tuple[dict, dict, Callable | None]] = {
 }
 
 
-@experiment()
 @recorded(seeds=SEEDS)
 def heads_collapse() -> dict:
     """Record what makes heads alike, what parts them, and what it costs.
@@ -225,7 +222,6 @@ class TwoHeadSizesModel(SharedLookupModel):
 MODELS = {"one kind of key": SharedLookupModel, "two kinds": TwoHeadSizesModel}
 
 
-@experiment()
 @recorded(seeds=SEEDS)
 def heads_shared() -> dict:
     """Record errors of multi-head, grouped-query and multi-query attention.
@@ -334,7 +330,6 @@ def prune_lookups(seed: int, heads: int) -> dict:
     return {"seed": seed, **pruned}
 
 
-@experiment()
 @recorded(seeds=SEEDS)
 def heads_pruning() -> dict:
     """Record what removing heads costs three trained models of two tasks.

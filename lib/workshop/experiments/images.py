@@ -45,7 +45,6 @@ from workshop.experiments.listen_attend_spell import (
     number_letters,
 )
 from workshop.experiments.record import recorded
-from workshop.experiments.registry import experiment
 
 BATCH, WARMUP = 32, 50
 Model = TypeVar("Model", bound=nn.Module)
@@ -254,8 +253,7 @@ def describe_examples(model: VisionTransformer) -> list[dict]:
     ]
 
 
-@experiment(on_cpu=True)
-@recorded(seeds=SEEDS, steps=STEPS, rates=RATES, erased=ERASED)
+@recorded(on_cpu=True, seeds=SEEDS, steps=STEPS, rates=RATES, erased=ERASED)
 def vision_digits() -> dict:
     """Record a Vision Transformer and a convolutional network on digits.
 
@@ -405,8 +403,8 @@ def describe_places(model: PooledClassifier) -> list[dict]:
     return found
 
 
-@experiment(on_cpu=True)
 @recorded(
+    on_cpu=True,
     seeds=SEEDS,
     steps=PLACE_STEPS,
     rate=PLACE_RATE,
@@ -522,8 +520,7 @@ def describe_sound(number: int, example: dict, one: Utterance) -> dict:
     }
 
 
-@experiment(on_cpu=True)
-@recorded(seeds=[0], canvas=CANVAS, levels=LEVELS + 1)
+@recorded(on_cpu=True, seeds=[0], canvas=CANVAS, levels=LEVELS + 1)
 def picture_and_sound() -> dict:
     """Record pictures and sounds with the attention of two trained models.
 

@@ -123,7 +123,6 @@ def train_with_norm(norm: str, blocks: int, warmup: float, seed: int) -> dict:
     }
 
 
-@experiment()
 @recorded(seeds=SEEDS, steps=NORM_STEPS, rate=NORM_RATE, averaged=MEAN, width=32)
 def norms_training() -> dict:
     """Record small language models with pre-norm and post-norm.
@@ -201,7 +200,6 @@ def train_variant(variant: str, rate: float, seed: int) -> dict:
     return {**columns, "valid_loss": compute_held_out_loss(model, "valid", 64)}
 
 
-@experiment()
 @recorded(seeds=SEEDS, steps=STABILITY_STEPS, every=STABILITY_EVERY, width=32)
 def stability_training() -> dict:
     """Record loss, entropy and largest scores for each variant and rate.
@@ -286,7 +284,6 @@ def train_changed(model: str, rate: float, seed: int) -> dict:
     }
 
 
-@experiment()
 @recorded(seeds=SEEDS, steps=LADDER_STEPS, width=WIDTH, blocks=BLOCKS)
 def modern_decoder() -> dict:
     """Record language models from the block of 2017 to a modern one.

@@ -27,7 +27,6 @@ from attnbook.profiling.allocations import measure_peak_bytes
 from attnbook.profiling.timing import time_calls
 from workshop.experiments.costs import Calls, compute_time_ratio, summarize_times
 from workshop.experiments.record import CORES, recorded
-from workshop.experiments.registry import experiment
 
 # B, T, C, H: sentences as in chapters 2 and 3, paragraphs, a page of text.
 MODULE_SIZES = {
@@ -114,8 +113,8 @@ def compare_modules(
     return compute_time_ratio(ours, theirs, PAIRS, CLOCK)
 
 
-@experiment(on_cpu=True)
 @recorded(
+    on_cpu=True,
     seeds=[0],
     threads=MODULE_THREADS,
     clock=CLOCK.__name__,
@@ -159,8 +158,8 @@ def make_position_step(model: AttentionOnlyTransformer, length: int):
     return call
 
 
-@experiment(on_cpu=True)
 @recorded(
+    on_cpu=True,
     seeds=[],
     threads=CORES,
     cores=CORES,
@@ -221,8 +220,8 @@ def measure_length(frames: int) -> dict:
     }
 
 
-@experiment(on_cpu=True)
 @recorded(
+    on_cpu=True,
     seeds=[0],
     threads=1,
     sizes={"B": CLIPS, "H": CLIP_HEADS, "C": CLIP_WIDTH, "N": PATCHES},
@@ -267,8 +266,8 @@ def count_flops(model: nn.Module, length: int) -> int:
     return counter.get_total_flops()
 
 
-@experiment(on_cpu=True)
 @recorded(
+    on_cpu=True,
     seeds=[],
     threads=CORES,
     cores=CORES,

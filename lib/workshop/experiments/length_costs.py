@@ -34,7 +34,6 @@ from workshop.experiments.costs import (
     summarize_times,
 )
 from workshop.experiments.record import CORES, recorded
-from workshop.experiments.registry import experiment
 
 B, MASK_HEADS, D, MASK_WINDOW = 1, 8, 64, 256
 MASK_LENGTHS = (512, 1024, 2048, 4096)
@@ -98,8 +97,8 @@ def compare_with_sdpa(length: int) -> dict[str, dict]:
     return compare_directions(found["window"], found["sdpa"], inputs, MASK_PAIRS)
 
 
-@experiment(on_cpu=True)
 @recorded(
+    on_cpu=True,
     seeds=[0],
     threads=MASK_THREADS,
     cores=CORES,
@@ -156,8 +155,8 @@ def compare_with_standard(length: int) -> dict[str, dict]:
     return compare_directions(tiled, standard, inputs, TILED_PAIRS, CLOCK)
 
 
-@experiment(on_cpu=True)
 @recorded(
+    on_cpu=True,
     seeds=[0],
     threads=THREADS,
     clock=CLOCK.__name__,
@@ -253,10 +252,7 @@ def list_steps(length: int) -> tuple[Calls, dict[str, int]]:
     q, k, v = (x[..., -1, :].contiguous() for x in (query, key, value))
     last = query[..., -1:, :]
     near = [x[..., -WINDOW:, :].contiguous() for x in (key, value)]
-    state, normalizer = (
-        torch.ones(batch, heads, D, D),
-        torch.ones_like(k),
-    )
+    state, normalizer = (torch.ones(batch, heads, D, D), torch.ones_like(k))
     beta = torch.full((batch, heads), 0.5)
     calls: Calls = {
         "standard": lambda: attend(last, key, value),
@@ -279,10 +275,7 @@ def measure_decoding(length: int) -> dict[str, dict]:
     """Return the time of a decoding step, and the bytes that it keeps."""
     calls, kept = list_steps(length)
     with torch.no_grad():
-        return {
-            "ms": summarize_times(calls, EFFICIENT_ROUNDS, CLOCK),
-            "bytes": kept,
-        }
+        return {"ms": summarize_times(calls, EFFICIENT_ROUNDS, CLOCK), "bytes": kept}
 
 
 def compare_pair(ours: str, theirs: str, length: int, heads: int) -> dict[str, dict]:
@@ -299,17 +292,11 @@ def compare_pair(ours: str, theirs: str, length: int, heads: int) -> dict[str, d
     return made
 
 
-@experiment(on_cpu=True)
 @recorded(
+    on_cpu=True,
     seeds=[0],
     threads=THREADS,
-    sizes={
-        "B": B,
-        "H": EFFICIENT_HEADS,
-        "D": D,
-        "window": WINDOW,
-        "block": BLOCK,
-    },
+    sizes={"B": B, "H": EFFICIENT_HEADS, "D": D, "window": WINDOW, "block": BLOCK},
     decoded={"B": DECODED[0], "H": DECODED[1], "D": D},
     lengths=list(EFFICIENT_LENGTHS),
     clock=CLOCK.__name__,

@@ -37,7 +37,6 @@ from attnbook.training.metrics import symbol_error_rate
 from attnbook.training.search import greedy_search
 from workshop.experiments.machine import get_device
 from workshop.experiments.record import recorded
-from workshop.experiments.registry import experiment
 
 SEEDS = (0, 1, 2)
 STEPS, SIZE, HIGHEST, WARMUP = 600, 16, 3e-3, 0.05
@@ -290,8 +289,7 @@ def measure_everything() -> dict:
     }
 
 
-@experiment()
-@recorded(SEEDS)
+@recorded(seeds=SEEDS)
 def listen_attend_spell() -> dict:
     """Record word errors with and without attention, and its alignment.
 
@@ -349,8 +347,7 @@ def measure_pauses() -> dict:
     return {"rows": rows, "digits": n, "seconds": LONGER, "word_order": order}
 
 
-@experiment()
-@recorded(SEEDS)
+@recorded(seeds=SEEDS)
 def listen_attend_spell_pauses() -> dict:
     """Record where attention is after a pause longer than any in training.
 

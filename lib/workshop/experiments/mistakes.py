@@ -33,7 +33,6 @@ from attnbook.training.scoring import predict_links
 from attnbook.training.tasks import Task
 from workshop.experiments.machine import get_device
 from workshop.experiments.record import recorded, sweep
-from workshop.experiments.registry import experiment
 
 SEEDS, EPOCHS, TRAINED, HELD_OUT = (0, 1, 2), 6, 6000, 200
 
@@ -182,7 +181,6 @@ def measure_decoder(data: Task, model: EncoderDecoder, seed: int) -> dict:
     }
 
 
-@experiment()
 @recorded(seeds=SEEDS)
 def decoder_mistakes() -> dict:
     """Record six decoders, five of them wrong, trained to the end.
@@ -343,8 +341,7 @@ def build_luong(data: Task, variant: Variant, seed: int) -> EncoderDecoder:
     return EncoderDecoder(encoder, decoder)
 
 
-@experiment(on_cpu=True)
-@recorded(SEEDS)
+@recorded(on_cpu=True, seeds=SEEDS)
 def luong_mistakes() -> dict:
     """Record eleven decoders, seven of them wrong, trained to the end.
 

@@ -6,7 +6,6 @@ Source: the question is that of Press et al. (2022), section 1,
 Axes: B batch, T positions
 """
 
-import time
 from collections.abc import Callable, Iterable
 
 import torch
@@ -26,7 +25,7 @@ from attnbook.positions.context_extension import (
 from attnbook.training.loop import optimize
 from attnbook.training.losses import IGNORED_TARGET, compute_next_token_loss
 from workshop.experiments.machine import get_device, hold_cores
-from workshop.experiments.record import record_rows, run_jobs
+from workshop.experiments.record import record_rows, run_jobs, time_call
 from workshop.experiments.registry import experiment
 
 LENGTH, LONGEST = 64, 512  # trained on, and read
@@ -168,12 +167,7 @@ def measure_scaled(
 def time_rows(seed: int, measure_all: Callable[[], dict]) -> list[dict]:
     """Return a row for each result, with the time that all took on one core."""
     with hold_cores(1):
-        wall, cpu = time.perf_counter(), time.process_time()
-        found = measure_all()
-        spent = {
-            "wall_s": time.perf_counter() - wall,
-            "cpu_s": time.process_time() - cpu,
-        }
+        found, spent = time_call(measure_all)
     return [
         {"method": method, "seed": seed, "found": numbers, **spent}
         for method, numbers in found.items()

@@ -23,7 +23,6 @@ from attnbook.training.tasks import Task
 from attnbook.training.trained import load_trained
 from workshop.experiments.machine import get_device
 from workshop.experiments.record import recorded
-from workshop.experiments.registry import experiment
 
 PROBED = ("cmudict_fixed_0", "cmudict_forward_0", "cmudict_backward_0")
 LENGTHS = (6, 9, 12)
@@ -157,7 +156,6 @@ def compare_with_chance(data: Task) -> tuple[dict, dict]:
     return guess, counts
 
 
-@experiment()
 @recorded(seeds=[0])
 def context_probe() -> dict:
     """Record how well each letter can be read off the context vector.

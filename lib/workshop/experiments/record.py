@@ -22,7 +22,7 @@ from attnbook.records import RECORDS, WEIGHTS
 from attnbook.training.loop import Trainer
 from attnbook.training.scoring import make_validation_metrics, score_test_set
 from workshop.experiments.machine import describe_device, get_device, hold_cores
-from workshop.experiments.registry import RUNS
+from workshop.experiments.registry import RUNS, experiment
 
 CORES = os.cpu_count() or 1
 CACHE = Path(os.environ.get("ATTNBOOK_CACHE", "~/.cache/attnbook"))
@@ -46,6 +46,16 @@ def make_record(name: str, seeds: list[int], results: dict, **more) -> dict:
     }
 
 
+def time_call(call: Callable[[], dict]) -> tuple[dict, dict[str, float]]:
+    """Return what a call returns, and the seconds that it takes."""
+    wall, cpu = time.perf_counter(), time.process_time()
+    found = call()
+    return found, {
+        "wall_s": time.perf_counter() - wall,
+        "cpu_s": time.process_time() - cpu,
+    }
+
+
 def record_results(
     name: str,
     seeds: Iterable[int],
@@ -66,12 +76,7 @@ def record_results(
     """
     torch.set_num_threads(threads)
     with hold_cores(cores):
-        wall, cpu = time.perf_counter(), time.process_time()
-        results = measure()
-        spent = {
-            "wall_s": time.perf_counter() - wall,
-            "cpu_s": time.process_time() - cpu,
-        }
+        results, spent = time_call(measure)
     more = {"threads": threads, **more, **spent}
     made = make_record(name, [*seeds], results, **more)
     write_record(made)
@@ -79,16 +84,20 @@ def record_results(
 
 
 def recorded(
-    seeds: Iterable[int], **settings: Any
+    seeds: Iterable[int], on_cpu: bool = False, **settings: Any
 ) -> Callable[[Callable[[], dict]], Callable[[], dict]]:
-    """Make a function that measures one that writes its record as well."""
+    """Register a function that measures as the experiment of its name.
+
+    Called, it measures and writes its record as well; `seeds` are those that the
+    results depend on, and `settings` the others of `record_results`.
+    """
 
     def decorate(measure: Callable[[], dict]) -> Callable[[], dict]:
         @wraps(measure)
         def run() -> dict:
             return record_results(measure.__name__, seeds, measure, **settings)
 
-        return run
+        return experiment(on_cpu)(run)
 
     return decorate
 

@@ -1,9 +1,9 @@
 """Registration of experiments, each in the module that defines it.
 
-A function that measures something and writes a record is decorated with
-`experiment`; training runs that share one procedure are given to
-`register_runs`. `find_experiments` imports every module of this package, so
-that a new theme is one new file.
+A function that measures something is decorated with `record.recorded`, and one that
+writes its record by itself with `experiment`; training runs that share one procedure
+are given to `register_runs`. `find_experiments` imports every module of this package,
+so that a new theme is one new file.
 """
 
 import importlib

@@ -8,7 +8,7 @@ from attnbook.training.run import Run, change_seed
 from attnbook.training.scoring import make_validation_metrics
 from workshop.experiments.machine import get_device
 from workshop.experiments.record import recorded, sweep
-from workshop.experiments.registry import experiment, register_runs
+from workshop.experiments.registry import register_runs
 
 # Word -> phoneme. The decoder without attention is wider, so that both models
 # have as many parameters; the run's record says how many.
@@ -187,7 +187,6 @@ def sweep_speller(name: str) -> dict:
     return {"rows": rows, "model": name}
 
 
-@experiment()
 @recorded(seeds=(0, *MORE_SEEDS), **SETTINGS)
 def sweep_bahdanau() -> dict:
     """Record the recurrent speller with several rates and batch sizes.
@@ -200,7 +199,6 @@ def sweep_bahdanau() -> dict:
     return sweep_speller("Bahdanau")
 
 
-@experiment()
 @recorded(seeds=(0, *MORE_SEEDS), **SETTINGS)
 def sweep_transformer() -> dict:
     """Record the Transformer speller with several rates and batch sizes."""

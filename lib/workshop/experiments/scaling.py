@@ -18,7 +18,6 @@ from attnbook.models.lookup_model import LookupBatch, LookupModel, draw_lookup
 from attnbook.training.loop import optimize
 from workshop.experiments.machine import get_device
 from workshop.experiments.record import recorded
-from workshop.experiments.registry import experiment
 
 WIDTHS = tuple(2**n for n in range(2, 11))
 DRAWS, QUERIES, KEYS, VALUE = 10, 256, 64, 16
@@ -130,8 +129,7 @@ def train(variant: str, width: int, kind: str, rate: float, seed: int) -> dict:
     }
 
 
-@experiment(on_cpu=True)
-@recorded(seeds=range(DRAWS), lookups=QUERIES, keys=KEYS, value=VALUE)
+@recorded(on_cpu=True, seeds=range(DRAWS), lookups=QUERIES, keys=KEYS, value=VALUE)
 def scaling_gradients() -> dict:
     """Record sizes of weights and gradients over D, with and without 1/√D."""
     results = {}
@@ -145,7 +143,6 @@ def scaling_gradients() -> dict:
     return results
 
 
-@experiment()
 @recorded(seeds=SEEDS, steps=STEPS)
 def scaling_training() -> dict:
     """Record a model that only attends, trained with and without 1/√D."""

@@ -25,7 +25,6 @@ from attnbook.models.sequence_layers import (
 from attnbook.training.loop import optimize
 from workshop.experiments.machine import get_device
 from workshop.experiments.record import recorded, sweep
-from workshop.experiments.registry import experiment
 
 NAMES, COLORS, PROJECTION_WIDTH, BATCH, RATE = 8, 5, 32, 64, 5e-3
 PROJECTION_STEPS, PROJECTION_SEEDS = (1000, 4000), range(5)
@@ -72,7 +71,6 @@ def draw(relation: str, count: int, rng: torch.Generator) -> RelationBatch:
     return batch.to(get_device())
 
 
-@experiment()
 @recorded(
     seeds=PROJECTION_SEEDS,
     names=NAMES,
@@ -165,7 +163,6 @@ def train_recall(kind: str, length: int, seed: int, steps: int) -> dict:
     return {"error": float(wrong), "loss": losses[-1]}
 
 
-@experiment()
 @recorded(seeds=PATH_SEEDS, lengths=list(LENGTHS), recalled=list(RECALLED), width=WIDTH)
 def path_length() -> dict:
     """Record the gradient at the first symbol, and what can be learned.
@@ -189,7 +186,6 @@ def path_length() -> dict:
     return results
 
 
-@experiment()
 @recorded(seeds=RECALL_SEEDS, length=max(RECALLED), steps=MORE_STEPS, width=WIDTH)
 def longer_recall() -> dict:
     """Record what two LSTMs learn at the largest length in more steps."""

@@ -35,7 +35,6 @@ from attnbook.models.smollm2 import (
     load_smollm2_tokenizer,
 )
 from workshop.experiments.record import recorded
-from workshop.experiments.registry import experiment
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -271,8 +270,7 @@ def read_help_text() -> str:
     return "\n".join(pair.source[0] for pair in libreoffice.load_text().test)
 
 
-@experiment(on_cpu=True)
-@recorded(seeds=[], **SMOLLM2)
+@recorded(on_cpu=True, seeds=[], **SMOLLM2)
 def smollm2_predictions() -> dict:
     """Record logits after prompts, a continuation, and losses on help texts.
 

@@ -19,7 +19,6 @@ from attnbook.models.modern_decoder import ModernDecoder
 from attnbook.positions.rotary import rotate
 from attnbook.records import read_record
 from workshop.experiments.record import recorded
-from workshop.experiments.registry import experiment
 from workshop.experiments.smollm2 import (
     SMOLLM2,
     collect_weights,
@@ -175,8 +174,9 @@ def list_token_inputs(
     return [x[:, 1:].flatten(0, 1) for x in inputs[:-1]], ids
 
 
-@experiment(on_cpu=True)
-@recorded(seeds=[*range(CIRCUIT_SEED, CIRCUIT_SEED + SEQUENCES)], **SMOLLM2)
+@recorded(
+    on_cpu=True, seeds=[*range(CIRCUIT_SEED, CIRCUIT_SEED + SEQUENCES)], **SMOLLM2
+)
 def smollm2_circuits() -> dict:
     """Record scores by distance, and what the OV circuits copy.
 
@@ -342,8 +342,7 @@ def precede(ids: Int[Tensor, "B T"], symbols: int) -> dict[str, Tensor]:
     }
 
 
-@experiment(on_cpu=True)
-@recorded(seeds=[*range(SINK_SEED, SINK_SEED + SINK_TEXTS)], **SMOLLM2)
+@recorded(on_cpu=True, seeds=[*range(SINK_SEED, SINK_SEED + SINK_TEXTS)], **SMOLLM2)
 def smollm2_sinks() -> dict:
     """Record weights, norms and losses at position 0 and at another one.
 

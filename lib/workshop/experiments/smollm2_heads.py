@@ -38,7 +38,6 @@ from attnbook.models.head_edits import (
 from attnbook.models.modern_decoder import ModernDecoder
 from attnbook.records import read_record
 from workshop.experiments.record import recorded
-from workshop.experiments.registry import experiment
 from workshop.experiments.smollm2 import (
     EACH,
     LENGTHS,
@@ -162,8 +161,9 @@ def score_texts(model: ModernDecoder, ids: Int[Tensor, "B T"]) -> dict:
     }
 
 
-@experiment(on_cpu=True)
-@recorded(seeds=[*range(SCORE_SEED, SCORE_SEED + EACH * len(LENGTHS))], **SMOLLM2)
+@recorded(
+    on_cpu=True, seeds=[*range(SCORE_SEED, SCORE_SEED + EACH * len(LENGTHS))], **SMOLLM2
+)
 def smollm2_heads() -> dict:
     """Record the scores of every head on random tokens and on text.
 
@@ -320,8 +320,7 @@ ABLATION_SEEDS = [
 ]
 
 
-@experiment(on_cpu=True)
-@recorded(seeds=ABLATION_SEEDS, **SMOLLM2)
+@recorded(on_cpu=True, seeds=ABLATION_SEEDS, **SMOLLM2)
 def smollm2_ablation() -> dict:
     """Record the losses without each head, and without sets of heads.
 
@@ -456,8 +455,7 @@ def measure_group(model: ModernDecoder, pairs: Pairs, heads: Sequence[Head]) -> 
     return float((patched - none).mean() / (first - none).mean())
 
 
-@experiment(on_cpu=True)
-@recorded(seeds=[*range(PATCH_SEED, PATCH_SEED + PATCHED)], **SMOLLM2)
+@recorded(on_cpu=True, seeds=[*range(PATCH_SEED, PATCH_SEED + PATCHED)], **SMOLLM2)
 def smollm2_patching() -> dict:
     """Record what each head's clean output restores in a corrupted run.
 
@@ -679,8 +677,7 @@ def describe_map(
     }
 
 
-@experiment(on_cpu=True)
-@recorded(seeds=[WORD_SEED], **SMOLLM2)
+@recorded(on_cpu=True, seeds=[WORD_SEED], **SMOLLM2)
 def smollm2_head_explorer() -> dict:
     """Record four sentences: scores and effects of all heads, maps of some.
 

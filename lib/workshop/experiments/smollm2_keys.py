@@ -28,7 +28,6 @@ from attnbook.models.encoder_decoder import count_parameters
 from attnbook.models.modern_block import Cache, RotaryAttention
 from attnbook.models.modern_decoder import ModernDecoder
 from workshop.experiments.record import recorded
-from workshop.experiments.registry import experiment
 from workshop.experiments.smollm2 import (
     LENGTH,
     MAPS,
@@ -370,8 +369,7 @@ def round_table(table: list, digits: int = 3) -> list:
     ]
 
 
-@experiment(on_cpu=True)
-@recorded(seeds=[], **SMOLLM2)
+@recorded(on_cpu=True, seeds=[], **SMOLLM2)
 def smollm2_keys() -> dict:
     """Record losses with some of the keys only, and the weights of all.
 
@@ -553,8 +551,7 @@ def measure_variants(
     ]
 
 
-@experiment(on_cpu=True)
-@recorded(seeds=[SEED], **SMOLLM2)
+@recorded(on_cpu=True, seeds=[SEED], **SMOLLM2)
 def smollm2_indexer() -> dict:
     """Record losses with the keys that trained indexers select.
 
@@ -662,8 +659,7 @@ def choose_heads(
     return chosen
 
 
-@experiment(on_cpu=True)
-@recorded(seeds=[], **SMOLLM2)
+@recorded(on_cpu=True, seeds=[], **SMOLLM2)
 def smollm2_map() -> dict:
     """Record the weights of six different heads, and the mean of all heads."""
     model, tokenizer = load_model(SelectedAttention)

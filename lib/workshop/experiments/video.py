@@ -35,7 +35,6 @@ from attnbook.models.video_transformer import (
 )
 from attnbook.training.loop import optimize
 from workshop.experiments.record import recorded, sweep
-from workshop.experiments.registry import experiment
 
 SEEDS = (0, 1, 2)
 POOLING_FRAMES, POOLING_SIZE, READABLE, POOLING_FACTOR = 8, 20, 2, 2
@@ -132,8 +131,8 @@ def run_method(method: str, seed: int, clips: Clips) -> tuple[dict, Tensor]:
     return row, weights
 
 
-@experiment(on_cpu=True)
 @recorded(
+    on_cpu=True,
     seeds=SEEDS,
     frames=POOLING_FRAMES,
     size=POOLING_SIZE,
@@ -350,8 +349,8 @@ def run_kind(kind: str, seed: int) -> dict:
     }
 
 
-@experiment(on_cpu=True)
 @recorded(
+    on_cpu=True,
     seeds=SEEDS,
     frames=MOTION_FRAMES,
     size=MOTION_SIZE,

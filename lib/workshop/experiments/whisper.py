@@ -54,7 +54,6 @@ from attnbook.models.whisper_tiny import (
 from attnbook.training.metrics import symbol_error_rate
 from workshop.experiments.listen_attend_spell import TEST_SEED, TESTED, draw_utterances
 from workshop.experiments.record import recorded
-from workshop.experiments.registry import experiment
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -487,8 +486,8 @@ def find_digit_tokens(tokenizer: "Tokenizer") -> list[int]:
     return tokens
 
 
-@experiment(on_cpu=True)
 @recorded(
+    on_cpu=True,
     seeds=[*SEEDS, CHOICE_SEED],
     model=f"Whisper tiny.en, float16, from {PACKAGE}, MIT",
     sha256=SHA256,
@@ -558,9 +557,10 @@ def measure_row(
     }
 
 
-@experiment(on_cpu=True)
 @recorded(
-    [TEST_SEED + n for n in COUNTS], weights={"package": PACKAGE, "sha256": SHA256}
+    on_cpu=True,
+    seeds=[TEST_SEED + n for n in COUNTS],
+    weights={"package": PACKAGE, "sha256": SHA256},
 )
 def whisper_varied_digits() -> dict:
     """Record Whisper's word errors on digits that vary.
