@@ -9,18 +9,15 @@ each deeper section. Exercises, quiz, results and sources need no mark.
 import math
 import re
 from dataclasses import dataclass
-from pathlib import Path
 
 from docutils import nodes
 
 from workshop.book.cell_kinds import KINDS
-from workshop.chapters import read_unfinished
 
 MARK = re.compile(r"\s*\*\((core|deeper)\)\*\s*$")
 HEADING = re.compile(r"^(##|###) +(.*)$")
 STANDING = ("Exercises", "Quiz", "What we measured", "Sources")
 WORDS_A_MINUTE, CELLS_A_MINUTE = 120, 4
-MOST = {"minutes": 35, "cells": 40}  # of a core
 
 
 @dataclass
@@ -104,41 +101,6 @@ def compute_core_minutes(text: str) -> int | None:
     return math.ceil(Section("", 2, "core", words, cells).minutes)
 
 
-def find_faults(text: str) -> list[str]:
-    """Return a sentence for each way in which a finished chapter's fails."""
-    sections = read_sections(text)
-    faults = [
-        f"the section {section.title!r} is neither core nor deeper: end its "
-        "heading in *(core)* or *(deeper)*"
-        for section in sections
-        if section.level == 2 and not section.kind
-    ]
-    minutes = compute_core_minutes(text) or 0
-    cells = sum(x.cells for x in sections if x.kind == "core")
-    for name, value in (("minutes", minutes), ("cells", cells)):
-        if value > MOST[name]:
-            faults.append(f"the core has {value} {name}, at most {MOST[name]}")
-    return faults
-
-
-def require_marks(app) -> None:
-    """Stop the build if a finished chapter has a section without a mark.
-
-    Raises:
-        ExtensionError: naming the chapter and the heading.
-    """
-    from sphinx.errors import ExtensionError
-
-    faults = [
-        f"{path.name}: {fault}"
-        for path in sorted(Path(app.srcdir).glob("chapters/[0-9][0-9]_*.md"))
-        if path.stem not in read_unfinished()
-        for fault in find_faults(path.read_text("utf8"))
-    ]
-    if faults:
-        raise ExtensionError("\n".join(faults))
-
-
 def label_headings(doctree) -> None:
     """Give marked headings a label, and deeper ones a way to the next core.
 
@@ -209,6 +171,5 @@ def shorten_contents(app, doctree) -> None:
 
 def setup(app) -> None:
     """Connect to Sphinx: before and after it collects a page's contents."""
-    app.connect("builder-inited", require_marks)
     app.connect("doctree-read", label_page, priority=400)
     app.connect("doctree-read", shorten_contents, priority=600)

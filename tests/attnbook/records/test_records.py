@@ -17,7 +17,6 @@ from attnbook.training.trained import load_trained
 SHIPPED = [p.stem for p in sorted(records.WEIGHTS.glob("*.safetensors"))]
 
 
-@pytest.mark.long
 @pytest.mark.precision
 @pytest.mark.parametrize("name", [x for x in SHIPPED if "recipe" in read_record(x)])
 def test_shipped_weights_give_the_recorded_results(name):

@@ -83,7 +83,6 @@ def test_a_rate_that_warms_up_begins_at_zero():
     assert all(torch.equal(a, b) for a, b in zip(before, after, strict=True))
 
 
-@pytest.mark.long
 def test_the_shipped_model_has_the_recorded_loss():
     record = read_record(character_model.RECORD_NAME)
     model = character_model.load_character_model()
