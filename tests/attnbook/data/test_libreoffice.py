@@ -9,8 +9,15 @@ from attnbook.data import libreoffice
 from workshop.derive.libreoffice import (
     SIMILAR,
     find_fault,
+<<<<<<< HEAD
+=======
+    find_words,
+    keep_unique,
+    normalize,
+    split_pairs,
+    train_subwords,
+>>>>>>> records
 )
-from workshop.derive.neighbours import find_words
 
 pytestmark = pytest.mark.precision
 

@@ -6,6 +6,11 @@ import pytest
 import torch
 
 from attnbook.data.characters import encode_characters
+<<<<<<< HEAD
+=======
+from attnbook.models.language_model import sample
+from attnbook.models.transformer import Size
+>>>>>>> records
 from attnbook.records import WEIGHTS, read_record
 from attnbook.training import character_model
 from attnbook.training.language_modeling import (
@@ -18,7 +23,12 @@ from attnbook.training.language_modeling import (
     encode_text,
     train_language_model,
 )
+<<<<<<< HEAD
 from workshop.experiments import stability
+=======
+
+SIZE = Size(32, 4, 128, 2)
+>>>>>>> records
 
 
 def test_encoding_and_decoding_a_text_are_inverse():
@@ -58,7 +68,7 @@ def test_training_is_the_same_from_the_same_seed():
     curves = []
     for _ in range(2):
         losses = []
-        model = stability.build_model("normed", 1)
+        model = character_model.build_character_model(1, SIZE)
         course = LanguageModelRecipe(3, 3e-3, size=4, window=16, clip=1.0)
         train_language_model(
             model,
@@ -72,7 +82,7 @@ def test_training_is_the_same_from_the_same_seed():
 
 
 def test_a_rate_that_warms_up_begins_at_zero():
-    model = character_model.build_character_model(0, stability.SIZE)
+    model = character_model.build_character_model(0, SIZE)
     before = [p.clone() for p in model.parameters()]
     course = LanguageModelRecipe(1, 1.0, warmup=0.5, size=2, window=8)
     train_language_model(model, course, 0)
@@ -88,3 +98,24 @@ def test_the_shipped_model_has_the_recorded_loss():
     assert loss < 0.6 * record["results"]["guesses"]["frequency"]
     size = (WEIGHTS / f"{character_model.RECORD_NAME}.safetensors").stat().st_size
     assert size < 400_000
+<<<<<<< HEAD
+=======
+
+
+def test_a_sample_is_the_same_from_the_same_seed():
+    model, begin = character_model.load_character_model(), encode_text("\nTo ")
+    texts = {
+        decode_text(
+            sample(
+                model,
+                begin,
+                20,
+                window=128,
+                rng=torch.Generator().manual_seed(4),
+            )[0]
+        )
+        for _ in range(2)
+    }
+    assert len(texts) == 1
+    assert texts.pop().startswith("\nTo ")
+>>>>>>> records
