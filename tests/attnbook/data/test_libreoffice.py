@@ -9,14 +9,7 @@ from attnbook.data import libreoffice
 from workshop.derive.libreoffice import (
     SIMILAR,
     find_fault,
-<<<<<<< HEAD
-=======
     find_words,
-    keep_unique,
-    normalize,
-    split_pairs,
-    train_subwords,
->>>>>>> records
 )
 
 pytestmark = pytest.mark.precision

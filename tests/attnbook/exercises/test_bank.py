@@ -10,7 +10,6 @@ from mutants import make_mutants
 from ordinary_answers import list_ordinary
 from workshop.book.mistakes import list_entries
 
-pytestmark = pytest.mark.bank
 SEEDS = range(100, 120)
 ENTRIES = list(list_entries())
 each = pytest.mark.parametrize(

@@ -43,7 +43,6 @@ def mutants():
             yield pytest.param(exercise, kind, mutant, id=f"{name}-{kind}-{words}")
 
 
-@pytest.mark.long
 @pytest.mark.precision
 @pytest.mark.parametrize(("exercise", "kind", "mutant"), list(mutants()))
 def test_an_answer_that_is_wrong_in_one_kind_of_case_is_found(exercise, kind, mutant):

@@ -6,11 +6,7 @@ import pytest
 import torch
 
 from attnbook.data.characters import encode_characters
-<<<<<<< HEAD
-=======
-from attnbook.models.language_model import sample
 from attnbook.models.transformer import Size
->>>>>>> records
 from attnbook.records import WEIGHTS, read_record
 from attnbook.training import character_model
 from attnbook.training.language_modeling import (
@@ -23,12 +19,8 @@ from attnbook.training.language_modeling import (
     encode_text,
     train_language_model,
 )
-<<<<<<< HEAD
-from workshop.experiments import stability
-=======
 
 SIZE = Size(32, 4, 128, 2)
->>>>>>> records
 
 
 def test_encoding_and_decoding_a_text_are_inverse():
@@ -98,24 +90,3 @@ def test_the_shipped_model_has_the_recorded_loss():
     assert loss < 0.6 * record["results"]["guesses"]["frequency"]
     size = (WEIGHTS / f"{character_model.RECORD_NAME}.safetensors").stat().st_size
     assert size < 400_000
-<<<<<<< HEAD
-=======
-
-
-def test_a_sample_is_the_same_from_the_same_seed():
-    model, begin = character_model.load_character_model(), encode_text("\nTo ")
-    texts = {
-        decode_text(
-            sample(
-                model,
-                begin,
-                20,
-                window=128,
-                rng=torch.Generator().manual_seed(4),
-            )[0]
-        )
-        for _ in range(2)
-    }
-    assert len(texts) == 1
-    assert texts.pop().startswith("\nTo ")
->>>>>>> records
