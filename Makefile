@@ -131,7 +131,7 @@ oracles:  ## compare the library with transformers and others, in an environment
 
 lab:  ## try JupyterLab, otter-grader and Dask, in an environment of their own
 	$(call environment,.venv-lab)
-	.venv-lab/bin/python -m pip install $(QUIET) -r tests/live/requirements.txt -e .
+	.venv-lab/bin/python -m pip install $(QUIET) -c requirements.txt -r tests/live/requirements.txt -e .
 	OMP_NUM_THREADS=1 .venv-lab/bin/python -m pytest -q -c /dev/null --rootdir . --noconftest \
 	  -p no:cacheprovider tests/live/live_*.py
 
