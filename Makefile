@@ -30,7 +30,8 @@ export PYDEVD_DISABLE_FILE_VALIDATION := 1
 unexport PYTHONDONTWRITEBYTECODE
 
 # A worker for each processor; four at most, for one takes up to 1.5 GB.
-PYTEST := -m pytest -q -n logical --maxprocesses 4
+WORKERS := -n logical --maxprocesses 4
+PYTEST := -m pytest -q $(WORKERS)
 # What cannot or need not run with shapes checked.
 UNSHAPED := refusal or precision or compiled or kernel or javascript
 
