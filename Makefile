@@ -30,12 +30,13 @@ export PYDEVD_DISABLE_FILE_VALIDATION := 1
 unexport PYTHONDONTWRITEBYTECODE
 
 # A worker for each processor; four at most, for one takes up to 1.5 GB.
-WORKERS := -n logical --maxprocesses 4
+WORKERS := -n logical --maxprocesses 4 --dist worksteal
 PYTEST := -m pytest -q $(WORKERS)
 # What cannot or need not run with shapes checked.
 UNSHAPED := refusal or precision or compiled or kernel or javascript
 
-# Make the environment $(1); dependency groups need pip 25.1.
+# Make the environment $(1) and install $(2) in the versions of the lock;
+# dependency groups need pip 25.1.
 define environment
 @[ -x $(1)/bin/python ] || { for p in $(PYTHONS); do \
   "$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && found=$$p && break; done; \
@@ -44,21 +45,18 @@ define environment
   "$$found" -m venv $(1) || { rm -rf $(1); echo "$$found cannot make a virtual environment:" \
     "install its venv module (Debian: apt install python3-venv)"; exit 1; }; }
 $(1)/bin/python -m pip install $(QUIET) --upgrade "pip>=25.1"
+$(1)/bin/python -m pip install $(QUIET) -c requirements.txt $(2)
 endef
 
 help:  ## list these targets
 	@sed -nE 's/^([a-z]+):.*## /  make \1\t/p' Makefile | expand -t 18
 
-# requirements.txt is the lock; the groups in pyproject.toml say who needs what.
 .venv/book.stamp: pyproject.toml requirements.txt
-	$(call environment,.venv)
-	$(BIN)/python -m pip install $(QUIET) -c requirements.txt --group book
+	$(call environment,.venv,--group book)
 	@touch $@
 
 .venv/test.stamp: pyproject.toml requirements.txt
-	$(call environment,.venv)
-	$(BIN)/python -m pip install $(QUIET) -r requirements.txt
-	$(BIN)/python -m pip install $(QUIET) --no-deps -e .
+	$(call environment,.venv,--group book --group test -e .)
 	@touch $@ .venv/book.stamp
 
 book: .venv/book.stamp  ## build the book (no torch, no Node, no browser), warnings are errors
@@ -81,9 +79,9 @@ stage/lint:
 
 # Each test runs once. Where no test is left, pytest ends with 5.
 stage/unit:
-	$(BIN)/python $(PYTEST) --dist worksteal -m "not ($(UNSHAPED) or browser)" \
+	$(BIN)/python $(PYTEST) -m "not ($(UNSHAPED) or browser)" \
 	  --jaxtyping-packages=attnbook,workshop,beartype.beartype $(TESTS) || [ $$? = 5 ]
-	$(BIN)/python $(PYTEST) --dist worksteal -m "($(UNSHAPED)) and not browser" $(TESTS) || [ $$? = 5 ]
+	$(BIN)/python $(PYTEST) -m "($(UNSHAPED)) and not browser" $(TESTS) || [ $$? = 5 ]
 
 # One kernel a notebook: loadscope keeps its cells together.
 stage/notebooks:
@@ -92,14 +90,13 @@ stage/notebooks:
 
 stage/book: book
 
-# One page's tests stay together (conftest.py), so one visit serves them all.
 # If Chromium stops answering, pytest ends that worker after ten minutes. The
 # test counts as failed and runs again; three such ends stop the whole run.
 stage/browser:
 	@command -v chromium chromium-browser google-chrome >/dev/null || { \
 	  echo "There is no Chromium, so the pages were not opened (Debian: apt install chromium)"; \
 	  exit $${REQUIRE_BROWSER:-0}; }; \
-	$(BIN)/python $(PYTEST) --dist loadgroup -m browser -rs -o faulthandler_exit_on_timeout=true \
+	$(BIN)/python $(PYTEST) -m browser -rs -o faulthandler_exit_on_timeout=true \
 	  --max-worker-restart 2 $$(grep -rl mark.browser tests --include='test_*.py')
 
 check: .venv/test.stamp  ## after an edit: lint, and the tests, notebooks and pages of what changed (SINCE=main)
@@ -110,7 +107,7 @@ notebook: .venv/test.stamp  ## execute and store one chapter: NAME=01_bottleneck
 	  echo "There is no chapter '$(NAME)': NAME is one of $(CHAPTERS)"; exit 1; }
 	OMP_NUM_THREADS=1 $(BIN)/python -m workshop.book.notebook $(NAME)
 
-pages: .venv/test.stamp  ## write what is made from the library: solutions, evidence, cheat sheet, ...
+pages: .venv/test.stamp  ## write solutions, headings, the page of mistakes and the table of chapters
 	OMP_NUM_THREADS=1 $(BIN)/python -m workshop.book.pages
 
 evidence: .venv/test.stamp  ## repeat recorded runs: NAME=cmudict_fixed_0
@@ -125,14 +122,12 @@ teach: .venv/test.stamp  ## write notebooks for students, teachers and otter-gra
 	$(BIN)/python -m workshop.book.classroom _build/teach
 
 oracles:  ## compare the library with transformers and others, in an environment of their own
-	$(call environment,.venv-oracles)
-	.venv-oracles/bin/python -m pip install $(QUIET) -c requirements.txt -r tests/oracles/requirements.txt -e .
+	$(call environment,.venv-oracles,-r tests/oracles/requirements.txt -e .)
 	.venv-oracles/bin/python -m attnbook.models
-	OMP_NUM_THREADS=1 .venv-oracles/bin/python $(PYTEST) --dist worksteal tests/oracles/against_*.py
+	OMP_NUM_THREADS=1 .venv-oracles/bin/python $(PYTEST) tests/oracles/against_*.py
 
 lab:  ## try JupyterLab, otter-grader and Dask, in an environment of their own
-	$(call environment,.venv-lab)
-	.venv-lab/bin/python -m pip install $(QUIET) -c requirements.txt -r tests/live/requirements.txt -e .
+	$(call environment,.venv-lab,-r tests/live/requirements.txt -e .)
 	OMP_NUM_THREADS=1 .venv-lab/bin/python -m pytest -q -c /dev/null --rootdir . --noconftest \
 	  -p no:cacheprovider tests/live/live_*.py
 
