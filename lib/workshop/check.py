@@ -1,15 +1,14 @@
 """Check: after an edit, the stages of `make test` for what has changed.
 
-`make check` compares with the last commit, `make check SINCE=main` with another
-one. A changed module is tested by the folder of tests that mirrors its package
-and by every test that names it; `make test` runs all of them.
+`make check` compares with the last commit, `make check SINCE=main` with another.
+A changed module is tested by the folder of tests that mirrors its package and by
+every test that names it.
 """
 
-import argparse
 import re
 import subprocess
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 
 import jupytext
@@ -65,7 +64,11 @@ def list_tests(changed: Iterable[str]) -> list[str]:
         else:
             continue
         named = re.compile(rf"\b{name}\b")
-        found |= {test for test, text in texts.items() if named.search(text)}
+        found |= {
+            test
+            for test, text in texts.items()
+            if test.endswith(f"/test_{path.stem}.py") or named.search(text)
+        }
         if mirror and mirror.is_dir():
             found.add(mirror.as_posix())
     # A file is in its folder already.
@@ -85,15 +88,11 @@ def require_same(chapter: str) -> None:
         )
 
 
-def main(words: Sequence[str] | None = None) -> int:
+def main(since: str = "HEAD") -> int:
     """Run what belongs to the changed files; return make's exit code."""
-    parser = argparse.ArgumentParser("python -m workshop.check")
-    parser.add_argument("since", nargs="?", default="HEAD")
-    since = parser.parse_args(words).since
     try:
         changed = list_changed(since)
-        matches = filter(None, map(CHAPTER.fullmatch, changed))
-        chapters = sorted({match[1] for match in matches})
+        chapters = sorted({m[1] for m in map(CHAPTER.fullmatch, changed) if m})
         chapters = [x for x in chapters if Path("chapters", f"{x}.md").exists()]
         for chapter in chapters:
             require_same(chapter)
@@ -110,12 +109,11 @@ def main(words: Sequence[str] | None = None) -> int:
     stages += ["book"] if any(map(PAGES.match, changed)) else []
     names = ", ".join([*tests, *chapters]) or "no tests"
     print(f"{len(changed)} changed files: {', '.join(stages)} ({names})", flush=True)
-    notebooks = " ".join(f"chapters/{chapter}.ipynb" for chapter in chapters)
-    narrowed = [f"STAGE={' '.join(stages)}", f"TESTS={' '.join(tests)}"]
-    return subprocess.run(
-        ["make", "--no-print-directory", "test", *narrowed, f"NOTEBOOKS={notebooks}"]
-    ).returncode
+    notebooks = [f"chapters/{chapter}.ipynb" for chapter in chapters]
+    named = {"STAGE": stages, "TESTS": tests, "NOTEBOOKS": notebooks}
+    narrowed = [f"{name}={' '.join(values)}" for name, values in named.items()]
+    return subprocess.run(["make", "test", *narrowed]).returncode
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(*sys.argv[1:]))
