@@ -3,6 +3,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
+MAKEFLAGS += --no-print-directory
 TARGETS := book test check notebook pages evidence gpu teach oracles links lab size clean help
 STAGES := lint unit notebooks book browser
 .PHONY: $(TARGETS) $(STAGES:%=stage/%)
@@ -66,14 +67,14 @@ book: .venv/book.stamp  ## build the book (no torch, no Node, no browser), warni
 
 test: .venv/test.stamp  ## test everything, or one stage: STAGE=lint, unit, notebooks, book or browser
 	@took=; for stage in $(or $(STAGE),$(STAGES)); do \
-	  began=$$(date +%s); $(MAKE) --no-print-directory stage/$$stage; \
+	  began=$$(date +%s); $(MAKE) stage/$$stage; \
 	  took="$${took:+$$took, }$$stage $$(($$(date +%s) - began)) s"; echo "So far: $$took"; \
 	done
 
 stage/lint:
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
-	$(BIN)/lint-imports
+	$(BIN)/lint-imports --no-logo
 	$(BIN)/mypy
 	$(BIN)/oxlint lib
 
@@ -138,4 +139,4 @@ size: .venv/test.stamp  ## print lines of Python, tests, and words and cells of 
 	@$(BIN)/python -m workshop.size
 
 clean:  ## remove what was built (the environments too)
-	rm -rf _build .venv .venv-* .pytest_cache .mypy_cache .ruff_cache
+	rm -rf _build .venv .venv-* .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
