@@ -1,7 +1,7 @@
 """What SmolLM2-135M-Instruct predicts: recorded logits, text and losses.
 
 They are the reference with which a copy of the weights on another machine is
-compared. `python -m attnbook.models` fetches the weights.
+compared. `make models` fetches the weights.
 
 Source: Allal et al. (2025), https://arxiv.org/abs/2502.02737
 Axes: T positions, V symbols
