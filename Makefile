@@ -34,7 +34,7 @@ unexport PYTHONDONTWRITEBYTECODE
 WORKERS := -n logical --maxprocesses 4 --dist worksteal
 PYTEST := -m pytest -q $(WORKERS)
 # What cannot or need not run with shapes checked.
-UNSHAPED := refusal or precision or compiled or kernel or javascript
+UNSHAPED := refusal or precision or compiled or kernel
 
 # Make the environment $(1) and install $(2) in the versions of the lock;
 # dependency groups need pip 25.1.
@@ -60,9 +60,15 @@ help:  ## list these targets
 	$(call environment,.venv,--group book --group test -e .)
 	@touch $@ .venv/book.stamp
 
+# Pages that have not changed are not built again. Everything is, if a page came
+# or went, if code, configuration or packages have changed, or if the last build
+# had a warning: so no page and no warning outlives its cause.
 book: .venv/book.stamp  ## build the book (no torch, no Node, no browser), warnings are errors
-	@rm -rf _build  # so that no page and no silenced warning outlives its cause
-	$(BIN)/jupyter-book build . -W -n --keep-going $(QUIET)
+	@inputs=$$( { ls chapters chapters/*/; find lib Makefile _*.yml *.bib requirements.txt -type f -not -name '*.pyc' -exec cksum {} + | sort; } | cksum); \
+	[ "$$inputs" = "$$(cat _build/built-from 2>/dev/null)" ] || rm -rf _build; \
+	mkdir -p _build; rm -f _build/built-from; \
+	$(BIN)/jupyter-book build . -W -n --keep-going $(QUIET); \
+	echo "$$inputs" > _build/built-from
 	@echo "Open file://$(CURDIR)/_build/html/index.html"
 
 test: .venv/test.stamp  ## test everything, or one stage: STAGE=lint, unit, notebooks, book or browser
