@@ -502,9 +502,8 @@ check_accuracy_explanation = Exercise(
             f"{RANDOM} → ids",
         ),
         "another-start": (
-            "its input counts up as in training and only begins with another symbol. "
-            "A model that attends to the next symbol then predicts the same as one that "
-            "counts",
+            "its input counts up as in training and only begins with another symbol; "
+            "attending to the next symbol then predicts the same as counting",
             f"{RANDOM} → (ids + 1) % symbols",
         ),
         "constant-input": (
