@@ -9,7 +9,6 @@ Axes: B batch, T positions, S source positions, C width
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float, Int
@@ -146,7 +145,7 @@ def decoder_step_cases(draw):
             -(2.0**high),
         )
         lengths = torch.tensor([3, 4])
-        yield f"with scores far below zero, in {dtype}", x, memory, lengths, attend
+        yield "with scores far below zero", x, memory, lengths, attend
 
 
 check_decoder_step = Exercise(
@@ -287,46 +286,36 @@ FAULTS = {
 }
 
 
-@dataclass
-class Block:
-    """A pre-norm decoder-only block with or without a fault.
+def make_block(fault: str, seed: int) -> Callable:
+    """Return a pre-norm decoder-only block with or without a fault.
 
-    Its norms have gains of 1 and biases of 0.
-
-    Attributes:
-        built_in: its fault, or "right".
-        seed: of its weights.
+    Its norms have gains of 1 and biases of 0, and its weights are drawn from a seed.
     """
 
-    built_in: str
-    seed: int
+    def norm(z: Tensor) -> Tensor:
+        axis = 0 if fault == "statistics over the batch" else -1
+        z = z - z.mean(axis, keepdim=True)
+        return z * (z.square().mean(axis, keepdim=True) + 1e-5).rsqrt()
 
-    def __call__(self, x: Tensor) -> Tensor:
-        """Return x (B, T, C) after both sublayers, as far as the fault allows."""
-        rng, C = torch.Generator().manual_seed(self.seed), x.shape[-1]
+    def block(x: Float[Tensor, "B T C"]) -> Float[Tensor, "B T C"]:
+        rng, C = torch.Generator().manual_seed(seed), x.shape[-1]
         W = [torch.randn(C, C, generator=rng).to(x) / C**0.5 for _ in range(6)]
-
-        def norm(z: Tensor) -> Tensor:
-            axis = 0 if self.built_in == "statistics over the batch" else -1
-            z = z - z.mean(axis, keepdim=True)
-            return z * (z.square().mean(axis, keepdim=True) + 1e-5).rsqrt()
+        mask = causal_mask(x.shape[1], x.shape[1]) | (fault == "no causal mask")
 
         def attention(z: Tensor) -> Tensor:
-            mask = causal_mask(z.shape[1], z.shape[1])
-            if self.built_in == "no causal mask":
-                mask = torch.ones_like(mask)
             return attend(z @ W[0].T, z @ W[1].T, z @ W[2].T, mask) @ W[3].T
 
         def network(z: Tensor) -> Tensor:
             return (z @ W[4].T).relu() @ W[5].T
 
-        if self.built_in == "post-norm":
+        if fault == "post-norm":
             x = norm(x + attention(x))
             return norm(x + network(x))
-        bare = self.built_in == "no norm before the attention"
-        y = attention(x if bare else norm(x))
-        x = y if self.built_in == "no residual connection" else x + y
+        y = attention(x if fault == "no norm before the attention" else norm(x))
+        x = y if fault == "no residual connection" else x + y
         return x + network(norm(x))
+
+    return block
 
 
 def block_fault(block: Callable, x: Tensor) -> int:
@@ -363,7 +352,7 @@ def block_fault(block: Callable, x: Tensor) -> int:
 def block_fault_cases(draw):
     for kind in draw.shuffle(FAULTS):
         what = f"the fault “{kind}”" if FAULTS[kind] else "no fault"
-        block = Block(kind, draw.whole(0, 999))
+        block = make_block(kind, draw.whole(0, 999))
         yield f"with a block that has {what}", block, draw.normal(3, 5, 8)
         ones = torch.ones(3, 5, 8)
         yield f"with a block that has {what}, given an input of ones", block, ones
@@ -416,31 +405,26 @@ check_block_fault = Exercise(
 )
 
 
-@dataclass
-class CountingModel:
-    """A language model with perfect accuracy in training, for some reason.
+def make_model(reason: str, symbols: int, start: int) -> Callable:
+    """Return a language model with a perfect accuracy in training, for some reason.
 
-    Attributes:
-        reason: one of the keys of `EXPLANATIONS`.
+    Args:
+        reason: a key of `EXPLANATIONS`.
         symbols: how many there are.
         start: the first symbol of every sequence in training.
     """
 
-    reason: str
-    symbols: int
-    start: int
-
-    def __call__(self, ids: Int[Tensor, "B T"]) -> Int[Tensor, "B T"]:
-        """Return the most probable next symbol at each position."""
-        if self.reason == "copies":
+    def model(ids: Int[Tensor, "B T"]) -> Int[Tensor, "B T"]:
+        if reason == "copies":
             return ids.clone()
-        if self.reason == "memorized":
-            place = torch.arange(ids.shape[1]).expand_as(ids)
-            return (self.start + place + 1) % self.symbols
-        counted = (ids + (2 if self.reason == "skips" else 1)) % self.symbols
-        if self.reason == "leaks":
+        if reason == "memorized":
+            return (start + torch.arange(ids.shape[1]).expand_as(ids) + 1) % symbols
+        counted = (ids + (2 if reason == "skips" else 1)) % symbols
+        if reason == "leaks":
             return torch.cat([ids[:, 1:], counted[:, -1:]], dim=1)
         return counted
+
+    return model
 
 
 def accuracy_explanation(model: Callable, ids: Tensor, symbols: int) -> int:
@@ -480,7 +464,7 @@ def accuracy_explanation_cases(draw):
         for reason in draw.shuffle(EXPLANATIONS):
             start = draw.whole(0, symbols - 1)
             ids = ((start + torch.arange(length)) % symbols).repeat(3, 1)
-            model = CountingModel(reason, symbols, start)
+            model = make_model(reason, symbols, start)
             what = f"with {symbols} symbols and a model that {EXPLANATIONS[reason]}"
             yield what, model, ids, symbols
 
