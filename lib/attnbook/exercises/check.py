@@ -288,6 +288,8 @@ def is_unchanged(now: object, before: object) -> bool:
 
     Functions and other objects that an answer can only call are not compared.
     """
+    if type(now) is not type(before):
+        return False
     if isinstance(before, Tensor):
         if now.shape != before.shape or now.dtype != before.dtype:
             return False
@@ -309,7 +311,7 @@ def is_unchanged(now: object, before: object) -> bool:
 
 def is_stub_error(raised: BaseException) -> bool:
     """Tell a stub's NotImplementedError from those that PyTorch raises."""
-    torchs = ("not implemented for", 'required "forward"', "Could not run")
+    torchs = ("not implemented for", 'required "forward"', "Could not run", "Cannot")
     return isinstance(raised, NotImplementedError) and not any(
         words in str(raised) for words in torchs
     )

@@ -245,6 +245,8 @@ class Exercise:
         """Yield the library's functions that compute the whole answer."""
         yield from (self.solution, *self.library, *self.helpers)
         name = self.solution.__name__
+        if name in self.solution.__code__.co_names:
+            return  # the solution itself calls a function of its name
         for module_name, module in list(sys.modules.items()):
             if module_name.startswith("attnbook."):
                 twin = vars(module).get(name)
@@ -272,14 +274,14 @@ class Exercise:
 
     def _list_trials(self, seed: int, rounds: Rounds) -> Iterator["Trial"]:
         """Yield what an attempt did in the cases of a seed, beside what is right."""
-        cases, right = draw_cases(self.cases, seed), run_solution(self, seed)
         takes = tuple(inspect.signature(self.solution).parameters)
-        for nth, got in enumerate(rounds[0]):
-            found = find_difference(
-                got, right[nth], takes, self.returns, self.same_type
+        stopped = any(x.stopped for outcomes in rounds for x in outcomes)
+        given = draw_cases(self.cases, seed), run_solution(self, seed), rounds[0]
+        for nth, (case, want, got) in enumerate(zip(*given, strict=not stopped)):
+            found = find_difference(got, want, takes, self.returns, self.same_type)
+            yield Trial(
+                seed, case, tuple(x[nth] for x in rounds if nth < len(x)), found
             )
-            tried = tuple(x[nth] for x in rounds if nth < len(x))
-            yield Trial(seed, cases[nth], tried, found)
 
     def _describe(self, case: Case) -> str:
         """Return what a case tries, with the names and shapes of its inputs."""

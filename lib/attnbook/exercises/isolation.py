@@ -67,6 +67,8 @@ def neutral_settings() -> Iterator[None]:
             entered.enter_context(torch.enable_grad())
             entered.enter_context(warnings.catch_warnings())
             warnings.simplefilter("ignore")
+            if numpy:
+                entered.enter_context(numpy.errstate(all="ignore"))
             if torch.is_autocast_enabled("cpu"):
                 entered.enter_context(torch.autocast("cpu", enabled=False))
             if torch.get_default_device() != torch.device("cpu"):

@@ -21,7 +21,7 @@ from attnbook.exercises.copying import copy_input
 from attnbook.exercises.exercise import FIRST
 from attnbook.exercises.guard import preserve_state
 from attnbook.exercises.tolerance import RandomRounding
-from workshop.book.catalogue import list_entries
+from workshop.book.mistakes import list_entries
 
 DIAGNOSES = {
     ("encoder_decoder", "check_encoder_fault"),
@@ -87,7 +87,6 @@ def test_every_diagnosis_is_among_the_exercises():
     assert {(x.module, x.name) for x in entries} == DIAGNOSES
 
 
-@pytest.mark.long
 @pytest.mark.precision
 @each
 def test_what_rounding_and_a_fault_change_differ_from_the_bound(exercise):
@@ -98,7 +97,6 @@ def test_what_rounding_and_a_fault_change_differ_from_the_bound(exercise):
     assert min(different) >= 5
 
 
-@pytest.mark.long
 @pytest.mark.precision
 @each
 def test_no_random_rounding_passes_the_bound(exercise):

@@ -20,7 +20,7 @@ from attnbook.exercises.named_axes import Inputs
 from attnbook.exercises.scaled_dot_product import check_attend
 from attnbook.exercises.transformer import check_layer_norm
 from kind_mutants import list_mutants
-from workshop.book.catalogue import list_entries
+from workshop.book.mistakes import list_entries
 
 VARIED = {
     "attend": check_attend,
@@ -43,7 +43,6 @@ def mutants():
             yield pytest.param(exercise, kind, mutant, id=f"{name}-{kind}-{words}")
 
 
-@pytest.mark.long
 @pytest.mark.precision
 @pytest.mark.parametrize(("exercise", "kind", "mutant"), list(mutants()))
 def test_an_answer_that_is_wrong_in_one_kind_of_case_is_found(exercise, kind, mutant):

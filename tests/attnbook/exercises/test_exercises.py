@@ -41,7 +41,7 @@ from attnbook.exercises.verdict import YOURS, describe_case, name_function
 from attnbook.training.metrics import require_equal_counts
 from doubling import double
 from ordinary_answers import list_ordinary
-from workshop.book.catalogue import list_entries
+from workshop.book.mistakes import list_entries
 from workshop.book.sections import read_sections
 from workshop.chapters import find_chapter
 
@@ -83,7 +83,6 @@ each = pytest.mark.parametrize(
 )
 
 
-@pytest.mark.long
 @pytest.mark.precision
 @pytest.mark.parametrize(("check", "mistake"), list(declared()))
 def test_a_declared_mistake_is_named_in_the_verdict(check, mistake):
@@ -98,7 +97,6 @@ def test_a_declared_mistake_is_named_in_the_verdict(check, mistake):
     assert "NameError" not in verdict.message
 
 
-@pytest.mark.long
 @pytest.mark.precision
 @pytest.mark.parametrize(("check", "wrong"), list(bank("wrong")))
 def test_a_wrong_answer_is_refused_with_its_slug(check, wrong):
@@ -107,7 +105,6 @@ def test_a_wrong_answer_is_refused_with_its_slug(check, wrong):
     assert verdict.mistake == wrong.slug, verdict
 
 
-@pytest.mark.long
 @pytest.mark.precision
 @pytest.mark.parametrize(("check", "right"), list(bank("right")))
 def test_a_right_answer_written_differently_is_accepted(check, right):
@@ -125,7 +122,6 @@ def test_the_solution_has_the_shapes_of_its_signature(check):
         check.solution(*map(copy_input, case.inputs))
 
 
-@pytest.mark.long
 @pytest.mark.precision
 @each
 def test_the_solution_is_right_on_many_draws(check):
@@ -147,7 +143,6 @@ def test_each_bank_is_large_enough(chapter, name, check):
     assert len(set(slugs)) == len(slugs)
 
 
-@pytest.mark.long
 @pytest.mark.precision
 @each
 def test_no_two_declared_mistakes_give_the_same_outcomes(check):
@@ -159,7 +154,6 @@ def test_no_two_declared_mistakes_give_the_same_outcomes(check):
         assert same == [mistake.slug]
 
 
-@pytest.mark.long
 @pytest.mark.precision
 @each
 def test_an_unsolved_stub_is_not_attempted(check):
@@ -191,7 +185,6 @@ def test_the_section_to_reread_exists(chapter, name, check):
     assert check.section in headings
 
 
-@pytest.mark.long
 @pytest.mark.precision
 @each
 def test_global_state_is_restored(check):
@@ -212,7 +205,6 @@ def test_global_state_is_restored(check):
     assert torch.is_grad_enabled()
 
 
-@pytest.mark.long
 @pytest.mark.precision
 @each
 def test_checks_work_where_the_caller_disabled_gradients(check):
@@ -222,7 +214,6 @@ def test_checks_work_where_the_caller_disabled_gradients(check):
             assert check.judge(trials, own=False)
 
 
-@pytest.mark.long
 @pytest.mark.precision
 @each
 def test_cases_come_from_their_seed_alone(check):
@@ -248,7 +239,6 @@ def test_the_inputs_of_cases_can_be_pickled(check):
         assert len(pickle.loads(pickle.dumps(inputs))) == len(inputs)
 
 
-@pytest.mark.long
 @pytest.mark.precision
 @each
 def test_the_verdict_needs_data_only(check):
@@ -634,7 +624,6 @@ STYLES = {
 }
 
 
-@pytest.mark.long
 @pytest.mark.precision
 @each
 def test_styles_found_by_declared_type_match_the_result(check):
@@ -651,7 +640,6 @@ def ordinary():
             yield pytest.param(entry.exercise, answer, id=name)
 
 
-@pytest.mark.long
 @pytest.mark.precision
 @pytest.mark.parametrize(("check", "answer"), list(ordinary()))
 def test_an_ordinary_way_to_write_the_answer_is_right(check, answer):
@@ -780,7 +768,6 @@ def test_a_refusal_has_its_parts_in_order():
     assert places == sorted(places)
 
 
-@pytest.mark.long
 def test_importing_the_exercises_leaves_the_seed_alone():
     code = (
         "import torch; torch.manual_seed(0); before = torch.get_rng_state()\n"

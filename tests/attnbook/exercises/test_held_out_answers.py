@@ -5,7 +5,7 @@ import pytest
 from held_out_right import RIGHT, SEEDS
 from held_out_wrong import WRONG
 
-pytestmark = [pytest.mark.long, pytest.mark.precision]
+pytestmark = pytest.mark.precision
 FRESH = 5  # as in test_exercises.py, so that cached outcomes are shared
 # Beyond what an exercise asks: NaN in one of several sequences, and numbers of
 # heads for which the paper's own code has other slopes.
@@ -43,7 +43,6 @@ def test_a_held_out_right_answer_is_accepted(one):
     assert verdict, verdict
 
 
-@pytest.mark.bank
 @pytest.mark.parametrize("one", RIGHT, ids=map(name, RIGHT))
 def test_a_held_out_right_answer_is_accepted_on_twenty_draws(one):
     for seed in SEEDS:

@@ -26,10 +26,7 @@ from attnbook.exercises.limits import Stopped, TooLong, TooMuch
 from attnbook.exercises.outcome import Outcome
 from doubling import double
 
-pytestmark = [
-    pytest.mark.exact("looks at time, output and state"),
-    pytest.mark.precision,
-]
+pytestmark = pytest.mark.precision
 alarms = pytest.mark.skipif(
     not hasattr(signal, "setitimer"), reason="this platform has no alarm"
 )

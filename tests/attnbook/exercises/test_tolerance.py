@@ -21,14 +21,13 @@ from attnbook.exercises.tolerance import (
     differs_certainly,
 )
 from margins import furthest, right, shares, wrong
-from workshop.book.catalogue import list_entries
+from workshop.book.mistakes import list_entries
 
 each = pytest.mark.parametrize(
     "entry", [pytest.param(x, id=x.name) for x in list_entries()]
 )
 
 
-@pytest.mark.long
 @pytest.mark.precision
 @each
 def test_right_answers_stay_within_the_tolerances(entry):
@@ -37,7 +36,6 @@ def test_right_answers_stay_within_the_tolerances(entry):
         assert share < 1, (name, case)
 
 
-@pytest.mark.long
 @pytest.mark.precision
 @each
 def test_wrong_answers_exceed_a_tolerance_five_times(entry):
@@ -45,7 +43,6 @@ def test_wrong_answers_exceed_a_tolerance_five_times(entry):
         assert any(x >= 5 for x, _ in shares(entry.exercise, answer)), name
 
 
-@pytest.mark.long
 @pytest.mark.precision
 @each
 def test_what_a_few_draws_make_certain_is_ten_tolerances_away(entry):

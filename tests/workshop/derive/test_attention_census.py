@@ -11,11 +11,6 @@ from workshop.derive.attention_census import (
     COLUMNS,
     count_kinds,
     describe_model,
-    describe_selection,
-    describe_size,
-    drop_repetitions,
-    find_year,
-    read_attention_classes,
 )
 
 pytestmark = pytest.mark.precision
@@ -90,30 +85,6 @@ def test_an_unknown_kind_of_layer_is_refused():
         count_kinds(config)
 
 
-def test_a_learned_selection_is_described():
-    assert describe_selection(make(index_topk=2048)) == "2048 keys"
-    blocks = make(index_topk_blocks=16, index_block_size=128)
-    assert describe_selection(blocks) == "16 blocks of 128"
-    assert describe_selection(make(indexer_budget=512)) == "512 keys"
-    assert describe_selection(make(indexer_budget=None)) == "not said"
-    assert describe_selection(make()) == ""
-
-
-def test_sizes_that_differ_between_layers_are_all_named():
-    parts = [make(heads=8), make(heads=16), make(heads=8)]
-    mixed = make(is_heterogeneous=True, per_layer_config=parts)
-    assert describe_size(mixed, "heads") == "8/16"
-    assert describe_size(make(heads=4), "heads") == "4"
-    assert describe_size(make(), "heads") == ""
-
-
-def test_only_softmax_attention_to_text_is_searched():
-    found = read_attention_classes(MODELING)
-    assert "sinks" in found
-    assert "Linear" not in found
-    assert "MLP" not in found
-
-
 def test_a_row_has_every_column():
     config = make(
         num_hidden_layers=2,
@@ -147,17 +118,3 @@ def test_a_row_has_every_column():
     )
     assert (plain["sinks"], plain["gate"], plain["window"]) == ("", "", "")
     assert (plain["year"], plain["key_value_heads"]) == ("", "8")
-
-
-def test_the_same_row_under_two_names_is_listed_once():
-    rows = [
-        {"model": "a", "layers": 1},
-        {"model": "a_text", "layers": 1},
-        {"model": "b", "layers": 2},
-    ]
-    assert [row["model"] for row in drop_repetitions(iter(rows))] == ["a", "b"]
-
-
-def test_the_year_is_that_of_the_copyright():
-    assert find_year("# Copyright (c) 2026 Lab\n# Copyright 2024") == "2026"
-    assert find_year("no licence") == ""
