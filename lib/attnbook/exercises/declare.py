@@ -25,7 +25,7 @@ import inspect
 import secrets
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, replace
 
 import torch
 from torch import Tensor
@@ -63,17 +63,24 @@ Wrong = str | Callable
 
 @dataclass(frozen=True)
 class Mistake:
-    """A wrong answer known by name, in one spelling or several.
+    """A wrong answer known by name.
 
     Attributes:
         slug: its name in verdicts and reports.
         because: a clause that follows "Most likely,".
-        answers: functions that make the mistake.
+        solution: of the exercise.
+        spellings: wrong answers that make this mistake.
     """
 
     slug: str
     because: str
-    answers: tuple[Callable, ...]
+    solution: Callable
+    spellings: Sequence[Wrong]
+
+    @functools.cached_property
+    def answers(self) -> tuple[Callable, ...]:
+        """The functions that make the mistake."""
+        return tuple(edit(self.solution, x) for x in self.spellings)
 
 
 class Draw(torch.Generator):
@@ -138,7 +145,8 @@ class Exercise:
         stars: 1 (a few lines) to 3 (think first).
         minutes: how long it takes most people.
         section: the heading to reread after a wrong answer.
-        mistakes: by slug, a clause and the wrong answer, or a list of spellings.
+        mistakes: by slug, a clause and the wrong answer, or a list of spellings;
+            afterwards a tuple of `Mistake`.
         title: the topic in a few words; unless given, the solution's name.
         returns: the names of what it returns, for verdicts.
         forbidden: names of PyTorch's functions that may not be called.
@@ -158,7 +166,7 @@ class Exercise:
     stars: int
     minutes: int
     section: str
-    mistakes: Mapping[str, tuple] = field(default_factory=dict)
+    mistakes: Mapping[str, tuple] | tuple[Mistake, ...] = ()
     title: str = ""
     returns: Sequence[str] = ("result",)
     forbidden: frozenset[str] = ATTENTION
@@ -167,6 +175,13 @@ class Exercise:
     compare: Callable | None = None
     same_type: bool = False
     hints: Sequence[str] = ()
+
+    def __post_init__(self):
+        made = (
+            Mistake(slug, why, self.solution, x if isinstance(x, list) else [x])
+            for slug, (why, x) in dict(self.mistakes).items()
+        )
+        object.__setattr__(self, "mistakes", tuple(made))
 
     def __repr__(self) -> str:
         title = self.title or self.solution.__name__.replace("_", " ")
@@ -230,16 +245,6 @@ class Exercise:
         if not 1 <= step <= len(hints):
             raise ValueError(f"there are hints 1 to {len(hints)}, and no hint {step}")
         return Hint(f"Hint {step} of {len(hints)}: {hints[step - 1]}")
-
-    @functools.cached_property
-    def known(self) -> tuple[Mistake, ...]:
-        """The mistakes, with the functions that make them."""
-        found = []
-        for slug, (because, wrong) in self.mistakes.items():
-            spellings = wrong if isinstance(wrong, list) else [wrong]
-            answers = tuple(edit(self.solution, x) for x in spellings)
-            found.append(Mistake(slug, because, answers))
-        return tuple(found)
 
     def _list_ready_made(self) -> Iterator[Callable]:
         """Yield the library's functions that compute the whole answer."""
@@ -305,7 +310,7 @@ class Exercise:
             case = without_limit(trial.case, trial.rounds[0])
             return did_the_same(trial.rounds[0], run(answer, case, read=self.compare))
 
-        for mistake in self.known:
+        for mistake in self.mistakes:
             for answer in mistake.answers:
                 if all(agrees(answer, x) for x in wrong):
                     if all(agrees(answer, x) for x in rest):
