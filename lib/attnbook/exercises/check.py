@@ -102,7 +102,11 @@ Rounds = tuple[tuple[Outcome, ...], ...]
 
 
 def run_rounds(
-    answer: Callable, cases: Sequence[Case], guard: Guard, read: Callable, again: bool
+    answer: Callable,
+    cases: Sequence[Case],
+    guard: Guard,
+    read: Callable | None,
+    again: bool,
 ) -> Rounds:
     """Call an answer on every case, in one to three rounds, until it is stopped.
 

@@ -5,7 +5,7 @@ import random
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from types import FunctionType
 
 import torch
@@ -117,7 +117,7 @@ class Guard(TorchFunctionMode):
 
     active: "Guard | None" = None
 
-    def __init__(self, names: Collection[str], functions: Collection[Callable] = ()):
+    def __init__(self, names: Collection[str], functions: Iterable[Callable] = ()):
         super().__init__()
         self.names, self.used = names, []
         self.functions = list(find_functions(functions))
@@ -165,7 +165,7 @@ def raise_ready_made(*given, **more):
     Guard.active.refuse(sys._getframe().f_code.co_name)
 
 
-def find_functions(given: Collection[Callable]) -> Iterator[FunctionType]:
+def find_functions(given: Iterable[Callable]) -> Iterator[FunctionType]:
     """Yield the functions of Python among some callables, unwrapped as well."""
     for function in given:
         while isinstance(function, FunctionType):
