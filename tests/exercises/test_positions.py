@@ -308,6 +308,7 @@ def test_wrong_answers(check, answer, mistake):
     assert check(answer).mistake == mistake
 
 
+@pytest.mark.refusal
 def test_the_library_is_right_and_not_an_answer():
     """Also for 12 heads, whose slopes are no powers of one number."""
     verdict = checks.check_alibi(biases.alibi, own=False)
