@@ -27,7 +27,7 @@ def layer_norm_cases(draw):
         )
         return x, 1 + gain, bias, eps
 
-    yield "with one vector", *inputs(5, eps=0.1)
+    yield "with one vector", *inputs(1, 5, eps=0.1)
     yield "with 2 x 3 vectors", *inputs(2, 3, 7)
     yield "with vectors of two entries", *inputs(3, 2)
     yield "with ε = 0.5", *inputs(2, 3, 5, eps=0.5)
@@ -46,7 +46,7 @@ UNBIASED = f"{VARIANCE} → x.var(dim=-1, keepdim=True)"
 OUTSIDE = "* (variance + eps).rsqrt() → / (variance.sqrt() + eps)"
 
 
-def take_statistics(*axes):
+def take_statistics(axes):
     """Return the edit that takes mean and variance over other axes."""
     means = "x.mean(", "square().mean("
     return " ; ".join(f"{mean}dim=-1 → {mean}dim={axes}" for mean in means)
@@ -93,7 +93,7 @@ check_layer_norm = Exercise(
         "wrong-axis": (
             "the mean and variance are taken over another axis, as in batch norm; they "
             "should be taken over the entries of each vector",
-            [take_statistics(0), take_statistics(-2), take_statistics(0, 1)],
+            [*map(take_statistics, ("0", "-2", "(0, 1)", "tuple(range(x.ndim - 1))"))],
         ),
     },
     hints=(
