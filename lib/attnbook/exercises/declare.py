@@ -26,6 +26,7 @@ import secrets
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -37,6 +38,7 @@ from attnbook.exercises.check import (
     did_the_same,
     find_difference,
     is_unchanged,
+    keep_result,
     run,
     run_rounds,
     without_limit,
@@ -166,13 +168,13 @@ class Exercise:
     stars: int
     minutes: int
     section: str
-    mistakes: Mapping[str, tuple] | tuple[Mistake, ...] = ()
+    mistakes: Any = ()
     title: str = ""
     returns: Sequence[str] = ("result",)
     forbidden: frozenset[str] = ATTENTION
     library: Sequence[Callable] = ()
     helpers: Sequence[Callable] = ()
-    compare: Callable | None = None
+    compare: Callable = keep_result
     same_type: bool = False
     hints: Sequence[str] = ()
 
@@ -268,9 +270,10 @@ class Exercise:
                 tried = twice + self._describe(trial.case)
                 return refuse(make_finding(slug), tried, self.section)
         wrong = [x for x in trials if x.finding]
-        if not wrong:
+        finding = next((x.finding for x in trials if x.finding), None)
+        if finding is None:
             return RIGHT
-        finding, tried = wrong[0].finding, self._describe(wrong[0].case)
+        tried = self._describe(wrong[0].case)
         if mistake := self._find_mistake(trials, wrong):
             finding = Finding(mistake.slug, finding.seen, mistake.because)
         elif is_hard_coded(trials):
