@@ -49,13 +49,13 @@ def rotate_at_short_distances(x, positions, base=10000.0):
 
 
 def rotate_by_exponents_from_one(x, positions, base=10000.0):
-    """The paper's θ_i with i from 1, and the exponent 2i / D."""
+    """The paper's θ_i with i from 1, and 2i / D; never in half precision."""
     D = x.shape[-1]
     steps = torch.exp(-math.log(base) * torch.linspace(2 / D, 1, D // 2))
     angle = positions.float()[:, None] * steps
     pairs = torch.view_as_complex(x.float().reshape(*x.shape[:-1], -1, 2))
     turned = pairs * torch.complex(angle.cos(), angle.sin())
-    return torch.view_as_real(turned).flatten(-2).type_as(x)
+    return torch.view_as_real(turned).flatten(-2)
 
 
 def rotate_by_odd_columns(x, positions, base=10000.0):

@@ -108,11 +108,7 @@ def keep_result(returned: object, *inputs: object) -> object:
 
 
 def run_rounds(
-    answer: Callable,
-    cases: Sequence[Case],
-    guard: Guard,
-    read: Callable | None,
-    again: bool,
+    answer: Callable, cases: Sequence[Case], guard: Guard, read: Callable, again: bool
 ) -> Rounds:
     """Call an answer on every case, in one to three rounds, until it is stopped.
 
