@@ -159,8 +159,7 @@ def write_import(name: str, value: object, user: str) -> str:
 
 def list_mistakes(exercise: Exercise) -> str:
     """Return a list of an exercise's named mistakes."""
-    known = getattr(exercise, "known", exercise.mistakes)
-    rows = [f"- `{mistake.slug}`: {mistake.because}." for mistake in known]
+    rows = [f"- `{m.slug}`: {m.because}." for m in exercise.mistakes]
     return "\n".join(["The check knows these mistakes by name:", "", *rows])
 
 
