@@ -222,6 +222,7 @@ def weigh_over(axis: int) -> list[Callable]:
         lambda s, m: fill(s, m, torch.finfo(s.dtype).min).softmax(axis),
         lambda s, m: fill(s, m, torch.finfo(s.dtype).min).softmax(axis) * m,
         lambda s, m: fill(s, m, -1e9).softmax(axis),
+        lambda s, m: fill(s, m, -1e4).softmax(axis),
         lambda s, m: s.softmax(axis) * m,
         lambda s, m: s.softmax(axis),
     )
@@ -274,6 +275,10 @@ check_attend = Exercise(
         "scaled-by-width": (
             "the scores are divided by D; they should be divided by √D",
             change_query(lambda D: D**-0.5),
+        ),
+        "unmasked": (
+            "the mask is not used",
+            weigh_masked(lambda s, m: s.softmax(-1)),
         ),
         "inverted-mask": (
             "the mask is inverted: True should mean that a query can attend to a key",

@@ -264,6 +264,7 @@ check_causal_self_attention = Exercise(
                     lambda s, axis=axis: mask_future(s).softmax(axis),
                     lambda s, axis=axis: mask_future(s).softmax(axis).nan_to_num(),
                     lambda s, axis=axis: mask_future(s, -1e9).softmax(axis),
+                    lambda s, axis=axis: mask_future(s, -1e4).softmax(axis),
                     lambda s, axis=axis: s.softmax(axis).tril(),
                     lambda s, axis=axis: s.softmax(axis),
                 )
