@@ -85,9 +85,10 @@ def tiled_cases(draw):
     def large(tries, signs, step=0):
         return Case(tries, (*draw_large_scores(draw, signs, step), 4), gradient=False)
 
-    def low(tries, scale):
-        query, key = (scale * x for x in draw.low_query_key(3, 1))
-        return Case(tries, (query, key, draw.normal(1, 5), 2), gradient=False)
+    def one_key(tries, q, k):
+        query, key = draw.low_query_key(3, 1)
+        given = q * query, k * key, draw.normal(1, 5), 2
+        return Case(tries, given, gradient=False)
 
     def long(tries, t, s, block, memory):
         given = *draw_inputs(draw, t=t, s=s, d=4, e=3), block
@@ -109,8 +110,9 @@ def tiled_cases(draw):
     key[1::2] *= -1
     tries = "with keys near 120 and near -120 in a tile"
     yield Case(tries, (query, key, value, 4), gradient=False)
-    yield low("with one key whose scores are about -1e12", 1)
-    yield low("with one key whose scores are about -2e37", 2.0**42)
+    yield one_key("with one key whose scores are about 1e12", 1, -1)
+    yield one_key("with one key whose scores are about -1e12", 1, 1)
+    yield one_key("with one key whose scores are about -2e37", 2.0**42, 2.0**42)
     # Less than the whole matrix; 36 kB are a few tiles for each of 96 queries.
     yield long("with 144 queries and keys in tiles of 24", 144, 144, 24, 78_000)
     yield long("with 64 queries and 1024 keys in tiles of 64", 64, 1024, 64, 249_000)
