@@ -109,28 +109,39 @@ def run_rounds(
         cases: of the calls.
         guard: refuses what the exercise forbids.
         read: returns what is compared of what an answer returned.
-        again: whether a second round is to show randomness and state. What the
-            answer prints is shown in this case, from its first call.
+        again: whether a second round is to find randomness and state; what the
+            answer prints in its first call is then shown.
     """
-    stopped: list[Outcome] = []
+    stopped = False
 
-    def call_all(seed: int, shown: int) -> tuple[Outcome, ...]:
-        found = []
-        for case in cases:
-            if not stopped:
-                with limit_output(shown if not found else 0):
-                    found.append(run(answer, case, seed, guard, read))
-                if found[-1].stopped:
-                    stopped.append(found[-1])
-        return tuple(found)
+    def call_all(nth: int, shown: int = 0) -> tuple[Outcome, ...]:
+        nonlocal stopped
+        outcomes: list[Outcome] = []
+        for place, case in enumerate(cases):
+            if stopped:
+                break
+            if nth:
+                case = without_limit(case, first[place])
+            with limit_output(0 if place else shown):
+                outcomes.append(run(answer, case, SEEDS[nth], guard, read))
+            stopped = bool(outcomes[-1].stopped)
+        return tuple(outcomes)
 
-    first = call_all(SEEDS[0], SHOWN if again else 0)
+    first = call_all(0, SHOWN if again else 0)
     if not again or stopped:
         return (first,)
-    second = call_all(SEEDS[1], 0)
+    second = call_all(1)
     if stopped or all(map(did_the_same, first, second)):
         return first, second
-    return first, second, call_all(SEEDS[2], 0)
+    return first, second, call_all(2)
+
+
+def without_limit(case: Case, known: Outcome) -> Case:
+    """Return a case without a limit on memory if a call was known to keep it.
+
+    Measuring memory takes most of the time of a call.
+    """
+    return case if known.error else replace(case, memory=None)
 
 
 def run(
@@ -234,7 +245,8 @@ def read_result(returned: object) -> tuple[str, tuple[Tensor, ...]]:
         return f"a {kind} of {', '.join(type(x).__name__ for x in returned)}", ()
     numpy = sys.modules.get("numpy")
     if numpy and type(returned) is numpy.ndarray and returned.dtype.kind in "iuf":
-        return "a NumPy array", (torch.tensor(returned.tolist()),)
+        kind = torch.float64 if returned.dtype.kind == "f" else torch.int64
+        return "a NumPy array", (torch.tensor(returned.tolist(), dtype=kind),)
     return f"an object of type {type(returned).__name__}", ()
 
 
@@ -383,14 +395,15 @@ def read_like(got: Outcome, want: Outcome) -> Outcome:
         return replace(got, form=form)
     if form not in (*NUMBERS, "a boolean"):
         return got
-    if form == "a list of numbers" and all(x.dim() == 0 for x in found):
+    several = got.form.endswith(("tensor", "tensors")) and got.form != "a tensor"
+    if form == "a list of numbers" and several and all(x.dim() == 0 for x in found):
         found = (torch.stack([x.double() for x in found]),)
     x = found[0]
     boolean = x.dtype == torch.bool
     if len(found) > 1 or x.is_complex() or boolean != (form == "a boolean"):
         return got
     if form != "a list of numbers":
-        if x.numel() != 1:
+        if x.numel() != 1 or got.form not in ("a tensor", "a NumPy array"):
             return got
         x = x.reshape(())
     elif x.dim() != 1:

@@ -25,7 +25,7 @@ import inspect
 import secrets
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -39,6 +39,7 @@ from attnbook.exercises.check import (
     is_unchanged,
     run,
     run_rounds,
+    without_limit,
 )
 from attnbook.exercises.isolation import ATTENTION, Guard, neutral_settings
 from attnbook.exercises.verdict import (
@@ -299,8 +300,8 @@ class Exercise:
         partly = []
 
         def agrees(answer: Callable, trial: Trial) -> bool:
-            given = run(answer, trial.case, read=self.compare)
-            return did_the_same(trial.rounds[0], given)
+            case = without_limit(trial.case, trial.rounds[0])
+            return did_the_same(trial.rounds[0], run(answer, case, read=self.compare))
 
         for mistake in self.known:
             for answer in mistake.answers:
@@ -356,7 +357,7 @@ def draw_cases(cases: Callable[[Draw], Iterable], seed: int) -> tuple[Case, ...]
 def run_solution(exercise: Exercise, seed: int) -> tuple[Outcome, ...]:
     """Return what the solution gives in the cases of a seed."""
     return tuple(
-        run(exercise.solution, case, read=exercise.compare)
+        run(exercise.solution, replace(case, memory=None), read=exercise.compare)
         for case in draw_cases(exercise.cases, seed)
     )
 
