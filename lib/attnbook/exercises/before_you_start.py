@@ -33,6 +33,10 @@ def softmax_cases(draw):
     yield "on large numbers", draw.normal(2, 5) + 1000
     yield "on very negative numbers", draw.normal(2, 5) - 1000
     yield "on rows of very different size", draw.normal(2, 5) + 500 * torch.eye(2, 1)
+    low = -(2.0**40) * torch.tensor([draw.shuffle([1.0, 2.0, 3.0])])
+    yield Case("on numbers far below zero", (low,), gradient=False)
+    low = torch.full((2, 1), -60000.0, dtype=torch.float16)
+    yield "on one number far below zero, in half precision", low
 
 
 check_softmax = Exercise(
@@ -195,6 +199,7 @@ def gradient_cases(draw):
     yield Case("on two numbers", (draw.normal(2),), gradient=False)
     yield Case("on seven numbers", (draw.normal(7),), gradient=False)
     yield Case("on large numbers", (draw.normal(7) + 500,), gradient=False)
+    yield Case("on very negative numbers", (draw.normal(7) - 1000,), gradient=False)
     yield Case("on many numbers", (draw.normal(150),), gradient=False)
 
 
