@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from attnbook.attention.additive import additive_scores, context
-from attnbook.exercises.declare import Exercise
+from attnbook.exercises.declare import Case, Exercise
 
 
 def additive_scores_cases(draw):
@@ -93,8 +93,9 @@ def context_cases(draw):
     yield "with padding", scores, value, lengths
     yield "with the highest scores on padding", loud, value, lengths
     yield "with huge values on padding", scores, huge, lengths
-    yield "with very large scores", scores * 300, value, lengths
-    yield "with scores far below zero", low, value, lengths
+    # What is right may have the gradient 0 · inf where exponentials overflow.
+    yield Case("with very large scores", (scores * 300, value, lengths), False)
+    yield Case("with scores far below zero", (low, value, lengths), False)
     yield "with such scores in half precision", half, value.half(), lengths
     yield "with many keys", *inputs(7, 2, 1100, 3), torch.arange(1100, 0, -180)
     yield "with more queries than keys", *inputs(2, 9, 6, 4), torch.tensor([4, 6])
@@ -275,19 +276,13 @@ FAULTS = {
 
 def make_step(built_in: str, W, U, v, enter, turn) -> Callable:
     """Return a decoder step with or without a fault: `step(state, word, ...)`."""
-
-    def weigh(scores: Tensor, real: Tensor) -> Tensor:
-        if built_in == "all weights 1":
-            return real.to(scores)
-        if built_in == "a sigmoid for the softmax":
-            return scores.sigmoid() * real
-        if built_in == "a mask after the softmax":
-            return scores.softmax(-1) * real
-        if built_in == "padding with the score 0":
-            return (scores * real).softmax(-1)
-        if built_in == "no mask":
-            return scores.softmax(-1)
-        return scores.masked_fill(~real, -torch.inf).softmax(-1)
+    weigh = {
+        "all weights 1": lambda scores, real: real.to(scores),
+        "a sigmoid for the softmax": lambda scores, real: scores.sigmoid() * real,
+        "a mask after the softmax": lambda scores, real: scores.softmax(-1) * real,
+        "padding with the score 0": lambda scores, real: (scores * real).softmax(-1),
+        "no mask": lambda scores, real: scores.softmax(-1),
+    }.get(built_in, lambda scores, real: fill(scores, real).softmax(-1))
 
     def recur(word: Tensor, seen: Tensor, state: Tensor) -> Tensor:
         return torch.tanh(torch.cat([word, seen], -1) @ enter.T + state @ turn.T)
@@ -435,18 +430,13 @@ def make_aligner(reason: str, always: int = 0) -> Callable:
     def model(words: Sequence[int], slots: Sequence[int], t: int) -> int:
         """Return the slot with the largest weight for output word t."""
         words, slots = [int(x) for x in words], [int(x) for x in slots]
-        size = len(words)
-        for name, order in ("words", words), ("slots", slots):
-            if sorted(order) != list(range(size)):
-                raise ValueError(
-                    f"{name} must be the numbers 0 to {size - 1} in some order, not "
-                    f"{order}"
-                )
+        if any(sorted(x) != list(range(len(words))) for x in (words, slots)):
+            raise ValueError(f"{words} or {slots} is no order of 0, 1, 2, ...")
         return {
             "slot": t,
             "position": slots.index(t),
             "word": slots.index(words.index(t)),
-            "one slot": always % size,
+            "one slot": always,
         }[reason]
 
     return model

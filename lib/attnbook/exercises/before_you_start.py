@@ -14,7 +14,7 @@ from torch import Tensor
 from attnbook.exercises.declare import Case, Exercise
 
 
-def softmax(x: Float[Tensor, "B S"]) -> Float[Tensor, "B S"]:
+def softmax(x: Float[Tensor, "T S"]) -> Float[Tensor, "T S"]:
     """Return positive weights that sum to 1 over the last axis."""
     exponentials = (x - x.amax(-1, keepdim=True)).exp()
     return exponentials / exponentials.sum(-1, keepdim=True)
@@ -139,6 +139,11 @@ check_batched_product = Exercise(
             "key.mT → key.mT / key.shape[-1] ** 0.5",
         ),
     },
+    hints=(
+        "Which axis do `query` and `key` have in common? The product sums over it.",
+        "`@` multiplies the matrices in the last two axes; exchange these two axes of "
+        "`key` first.",
+    ),
 )
 
 
