@@ -27,7 +27,7 @@ def test_exercise(check):
     assert check(check.solution, own=False)
     assert check(check.solution).mistake == "ready-made"
     assert check(stub).mark == "…"
-    for mistake in check.known:
+    for mistake in check.mistakes:
         for nth, answer in enumerate(mistake.answers):
             verdict = check(answer, own=False)
             assert verdict.mistake == mistake.slug, (mistake.slug, nth, verdict)

@@ -5,7 +5,6 @@ import os
 import pytest
 
 GRADING = [
-    pytest.mark.exact("test_exercises has the verdicts"),
     pytest.mark.precision,
 ]
 needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs POSIX")

@@ -25,7 +25,8 @@ import inspect
 import secrets
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -37,6 +38,7 @@ from attnbook.exercises.check import (
     did_the_same,
     find_difference,
     is_unchanged,
+    keep_result,
     run,
     run_rounds,
     without_limit,
@@ -63,17 +65,24 @@ Wrong = str | Callable
 
 @dataclass(frozen=True)
 class Mistake:
-    """A wrong answer known by name, in one spelling or several.
+    """A wrong answer known by name.
 
     Attributes:
         slug: its name in verdicts and reports.
         because: a clause that follows "Most likely,".
-        answers: functions that make the mistake.
+        solution: of the exercise.
+        spellings: wrong answers that make this mistake.
     """
 
     slug: str
     because: str
-    answers: tuple[Callable, ...]
+    solution: Callable
+    spellings: Sequence[Wrong]
+
+    @functools.cached_property
+    def answers(self) -> tuple[Callable, ...]:
+        """The functions that make the mistake."""
+        return tuple(edit(self.solution, x) for x in self.spellings)
 
 
 class Draw(torch.Generator):
@@ -138,7 +147,8 @@ class Exercise:
         stars: 1 (a few lines) to 3 (think first).
         minutes: how long it takes most people.
         section: the heading to reread after a wrong answer.
-        mistakes: by slug, a clause and the wrong answer, or a list of spellings.
+        mistakes: by slug, a clause and the wrong answer, or a list of spellings;
+            afterwards a tuple of `Mistake`.
         title: the topic in a few words; unless given, the solution's name.
         returns: the names of what it returns, for verdicts.
         forbidden: names of PyTorch's functions that may not be called.
@@ -158,15 +168,22 @@ class Exercise:
     stars: int
     minutes: int
     section: str
-    mistakes: Mapping[str, tuple] = field(default_factory=dict)
+    mistakes: Any = ()
     title: str = ""
     returns: Sequence[str] = ("result",)
     forbidden: frozenset[str] = ATTENTION
     library: Sequence[Callable] = ()
     helpers: Sequence[Callable] = ()
-    compare: Callable | None = None
+    compare: Callable = keep_result
     same_type: bool = False
     hints: Sequence[str] = ()
+
+    def __post_init__(self):
+        made = (
+            Mistake(slug, why, self.solution, x if isinstance(x, list) else [x])
+            for slug, (why, x) in dict(self.mistakes).items()
+        )
+        object.__setattr__(self, "mistakes", tuple(made))
 
     def __repr__(self) -> str:
         title = self.title or self.solution.__name__.replace("_", " ")
@@ -231,20 +248,12 @@ class Exercise:
             raise ValueError(f"there are hints 1 to {len(hints)}, and no hint {step}")
         return Hint(f"Hint {step} of {len(hints)}: {hints[step - 1]}")
 
-    @functools.cached_property
-    def known(self) -> tuple[Mistake, ...]:
-        """The mistakes, with the functions that make them."""
-        found = []
-        for slug, (because, wrong) in self.mistakes.items():
-            spellings = wrong if isinstance(wrong, list) else [wrong]
-            answers = tuple(edit(self.solution, x) for x in spellings)
-            found.append(Mistake(slug, because, answers))
-        return tuple(found)
-
     def _list_ready_made(self) -> Iterator[Callable]:
         """Yield the library's functions that compute the whole answer."""
         yield from (self.solution, *self.library, *self.helpers)
         name = self.solution.__name__
+        if name in self.solution.__code__.co_names:
+            return  # the solution itself calls a function of its name
         for module_name, module in list(sys.modules.items()):
             if module_name.startswith("attnbook."):
                 twin = vars(module).get(name)
@@ -261,9 +270,10 @@ class Exercise:
                 tried = twice + self._describe(trial.case)
                 return refuse(make_finding(slug), tried, self.section)
         wrong = [x for x in trials if x.finding]
-        if not wrong:
+        finding = next((x.finding for x in trials if x.finding), None)
+        if finding is None:
             return RIGHT
-        finding, tried = wrong[0].finding, self._describe(wrong[0].case)
+        tried = self._describe(wrong[0].case)
         if mistake := self._find_mistake(trials, wrong):
             finding = Finding(mistake.slug, finding.seen, mistake.because)
         elif is_hard_coded(trials):
@@ -272,14 +282,14 @@ class Exercise:
 
     def _list_trials(self, seed: int, rounds: Rounds) -> Iterator["Trial"]:
         """Yield what an attempt did in the cases of a seed, beside what is right."""
-        cases, right = draw_cases(self.cases, seed), run_solution(self, seed)
         takes = tuple(inspect.signature(self.solution).parameters)
-        for nth, got in enumerate(rounds[0]):
-            found = find_difference(
-                got, right[nth], takes, self.returns, self.same_type
+        stopped = any(x.stopped for outcomes in rounds for x in outcomes)
+        given = draw_cases(self.cases, seed), run_solution(self, seed), rounds[0]
+        for nth, (case, want, got) in enumerate(zip(*given, strict=not stopped)):
+            found = find_difference(got, want, takes, self.returns, self.same_type)
+            yield Trial(
+                seed, case, tuple(x[nth] for x in rounds if nth < len(x)), found
             )
-            tried = tuple(x[nth] for x in rounds if nth < len(x))
-            yield Trial(seed, cases[nth], tried, found)
 
     def _describe(self, case: Case) -> str:
         """Return what a case tries, with the names and shapes of its inputs."""
@@ -293,8 +303,10 @@ class Exercise:
         """Return the known mistake that does what an attempt did in every case.
 
         Or the only one that does so in the wrong cases, where tensors are compared:
-        it is a mistake that is avoided in some cases.
+        it is a mistake that is avoided in some cases. Cases where the type is wrong,
+        such as those in half precision, are left out if others are wrong, too.
         """
+        wrong = [x for x in wrong if x.finding.slug != "dtype"] or wrong
         rest = [x for x in trials if not x.finding]
         telling = any("tensor" in x.rounds[0].form for x in wrong)
         partly = []
@@ -303,7 +315,7 @@ class Exercise:
             case = without_limit(trial.case, trial.rounds[0])
             return did_the_same(trial.rounds[0], run(answer, case, read=self.compare))
 
-        for mistake in self.known:
+        for mistake in self.mistakes:
             for answer in mistake.answers:
                 if all(agrees(answer, x) for x in wrong):
                     if all(agrees(answer, x) for x in rest):
@@ -355,11 +367,18 @@ def draw_cases(cases: Callable[[Draw], Iterable], seed: int) -> tuple[Case, ...]
 
 @functools.lru_cache(maxsize=32)
 def run_solution(exercise: Exercise, seed: int) -> tuple[Outcome, ...]:
-    """Return what the solution gives in the cases of a seed."""
-    return tuple(
-        run(exercise.solution, replace(case, memory=None), read=exercise.compare)
-        for case in draw_cases(exercise.cases, seed)
-    )
+    """Return what the solution gives in the cases of a seed.
+
+    Raises:
+        TypeError: if it returns what cannot be compared, such as a dictionary.
+    """
+    found = []
+    for case in draw_cases(exercise.cases, seed):
+        case = replace(case, memory=None)
+        found.append(run(exercise.solution, case, read=exercise.compare))
+        if not (found[-1].tensors or found[-1].error):
+            raise TypeError(f"{exercise} has a solution that returns {found[-1].form}")
+    return tuple(found)
 
 
 class Hint(str):

@@ -43,46 +43,27 @@ class TooMuch(Stopped):
     slug = "too-much"
 
 
-class LimitedStream(io.TextIOBase):
-    """A stream that lets the first characters through, and counts them all."""
-
-    def __init__(self, through: io.TextIOBase, shown: int):
-        super().__init__()
-        self.through, self.shown, self.written = through, shown, 0
-
-    def writable(self) -> bool:
-        """Say that it can be written to."""
-        return True
+class Printed(io.StringIO):
+    """What an answer prints."""
 
     def write(self, text: str) -> int:
-        """Pass on what is still within the limit.
+        """Keep a text.
 
         Raises:
             TooMuch: if more has been written than can be meant.
         """
-        left = self.shown - self.written
-        self.written += len(text)
-        if left > 0:
-            self.through.write(text[:left])
-        if self.written > CHARACTERS:
+        if self.tell() + len(text) > CHARACTERS:
             raise TooMuch
-        return len(text)
-
-    def flush(self) -> None:
-        """Flush the stream behind."""
-        self.through.flush()
-
-    def fileno(self) -> int:
-        """Return the number of the underlying file."""
-        return self.through.fileno()
+        return super().write(text)
 
 
 @contextlib.contextmanager
 def limit_output(shown: int = SHOWN) -> Iterator[None]:
-    """Let a learner's prints through, up to a limit; stop a flood."""
-    taps = LimitedStream(sys.stdout, shown), LimitedStream(sys.stderr, shown)
-    with contextlib.redirect_stdout(taps[0]), contextlib.redirect_stderr(taps[1]):
+    """Show the first characters of what an answer prints; stop a flood."""
+    printed = Printed()
+    with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
         yield
+    sys.stdout.write(printed.getvalue()[:shown])
 
 
 def measure_load() -> float:
@@ -93,27 +74,26 @@ def measure_load() -> float:
 
 
 @contextlib.contextmanager
-def limit_time(seconds: float = SECONDS) -> Iterator[None]:
+def limit_time(seconds: float | None = None) -> Iterator[None]:
     """Raise TooLong after some seconds, then again each second, if possible.
 
-    The seconds are of work, or three times as many of waiting, and more on a
-    machine that is busy with other things: a slow machine stops nobody.
-    An alarm that was set before is restored with its remaining time.
+    The seconds are of work, or three times as many of waiting. An alarm that was
+    set before is restored with its remaining time.
     """
     here = threading.current_thread() is threading.main_thread()
     if not (here and hasattr(signal, "setitimer")):
         yield
         return
-
+    most = seconds or SECONDS
     worked, began = time.process_time(), time.monotonic()
 
     def ring(number, frame):
         work, wait = time.process_time() - worked, time.monotonic() - began
-        if work >= 0.9 * seconds or wait >= 3 * measure_load() * seconds:
+        if work >= 0.9 * most or wait >= 3 * most:
             raise TooLong
 
     before = signal.signal(signal.SIGALRM, ring)
-    left, again = signal.setitimer(signal.ITIMER_REAL, seconds, RING)
+    left, again = signal.setitimer(signal.ITIMER_REAL, most, RING)
     try:
         yield
     finally:

@@ -14,9 +14,9 @@ from flash_cases import (
     CASES,
     compute_reference,
     draw_inputs,
-    run_with_gradients,
+    read_options,
 )
-from flash_options import read_options
+from precision import run_with_gradients
 
 ALL = "soft-cap, alibi, window, lengths"
 SOME = "causal", "lengths", "alibi both ways, a text's own", ALL
@@ -84,7 +84,6 @@ def test_an_edit_in_place_before_the_backward_pass_is_refused(name):
         output.sum().backward()
 
 
-@pytest.mark.long
 @pytest.mark.compiled
 @pytest.mark.parametrize("title", SOME)
 def test_torch_compile_without_a_graph_break_gives_the_same(title):
@@ -95,7 +94,6 @@ def test_torch_compile_without_a_graph_break_gives_the_same(title):
     torch.testing.assert_close(found, expected(title))
 
 
-@pytest.mark.long
 @pytest.mark.compiled
 @pytest.mark.parametrize("title", ["columns", ALL])
 def test_the_operators_keep_the_rules_of_pytorch(title):

@@ -9,7 +9,6 @@ from attnbook.models.memory_agent import AttentionAgent, RecurrentAgent
 from attnbook.training.t_maze import (
     DISCOUNT,
     ENTROPY,
-    SPARE,
     VALUE,
     Episodes,
     compute_policy_loss,
@@ -44,16 +43,6 @@ def test_an_agent_that_remembers_the_sign_always_succeeds(rng):
     assert (episodes.rewards.sum(-1) == 1).all()
 
 
-def test_an_agent_that_never_turns_runs_out_of_time():
-    class Ahead(Remembering):
-        def forward(self, seen, memory=None):
-            return super().forward(torch.full_like(seen, 5))
-
-    episodes = play(Ahead(), make_maze())
-    assert episodes.actions.shape == (64, 6 + SPARE)
-    assert episodes.running.all() and not episodes.success.any()
-
-
 def test_returns_are_discounted_sums_of_later_rewards():
     rewards = torch.tensor([[1.0, 0.0, -1.0, 4.0]])
     wanted = torch.tensor([[1.25, 0.5, 1.0, 4.0]])
@@ -85,7 +74,6 @@ def test_the_loss_is_its_formula_and_ignores_what_follows_the_end():
     torch.testing.assert_close(ours, theirs)
 
 
-@pytest.mark.long
 def test_attention_learns_a_short_maze_and_a_seed_gives_one_result():
     def learn(steps):
         with torch.random.fork_rng(devices=[]):
