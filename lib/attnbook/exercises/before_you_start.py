@@ -48,7 +48,7 @@ check_softmax = Exercise(
     returns=("weights",),
     forbidden=frozenset({"softmax", "log_softmax", "softmin"}),
     mistakes={
-        "overflow": (
+        "unstable": (
             "`exp` overflows on large numbers; subtract the maximum first",
             "(x - x.amax(-1, keepdim=True)).exp() → x.exp()",
         ),
@@ -63,7 +63,7 @@ check_softmax = Exercise(
                 lambda x: divide_by_sum(x.exp(), -2),
             ],
         ),
-        "whole-tensor": (
+        "whole-table": (
             "the weights sum to 1 over the whole tensor; they should sum to 1 over "
             "the last axis",
             [
@@ -71,7 +71,7 @@ check_softmax = Exercise(
                 lambda x: x.exp() / x.exp().sum(),
             ],
         ),
-        "unnormalised": (
+        "not-divided": (
             "the exponentials are not divided by their sum",
             [lambda x: x.exp(), " / exponentials.sum(-1, keepdim=True) → "],
         ),
@@ -79,7 +79,7 @@ check_softmax = Exercise(
             "the exponentials are divided by their mean; divide by their sum",
             ".sum(-1 → .mean(-1",
         ),
-        "no-exponential": (
+        "no-exp": (
             "the numbers are divided by their sum without an exponential",
             lambda x: x / x.sum(-1, keepdim=True),
         ),
