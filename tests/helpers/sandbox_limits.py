@@ -1,18 +1,14 @@
 """The marks of tests that grade, and what they need of the sandbox."""
 
-import os
-
 import pytest
 
 GRADING = [
     pytest.mark.exact("test_exercises has the verdicts"),
     pytest.mark.precision,
 ]
-needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs POSIX")
-IN_SANDBOX = [*GRADING, needs_fork]
 
 
-def require_limits(limits_set, *names):
-    """Skip a test on a platform that cannot set one of these limits."""
-    if missing := {*names} - {*limits_set}:
-        pytest.skip(f"this platform lacks limits for {', '.join(missing)}")
+def require_isolation(lacking):
+    """Skip a test on a platform that cannot isolate a notebook."""
+    if lacking:
+        pytest.skip(f"this platform cannot {lacking}")

@@ -1,0 +1,268 @@
+"""What runs in a student's process: a notebook's cells, or one answer.
+
+A notebook's cells run in one process. A call of a check sends the answer from
+there by value: its code, and what it refers to in the notebook. A new process,
+in which no cell has run, calls it and returns what it did as data; so nothing
+that the notebook patches or sets changes a verdict, and no answer can end or
+change the process of the cells.
+"""
+
+import contextlib
+import functools
+import io
+import linecache
+import os
+import re
+import sys
+import threading
+import types
+from collections import ChainMap
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+
+import cloudpickle
+import torch
+
+from attnbook.exercises.exercise import Exercise, Outcome
+from attnbook.exercises.mistake import Trial
+from attnbook.grade import sandbox
+from attnbook.grade.notebook import Cell
+from attnbook.grade.sandbox import Limits
+
+# A message of a student's process is a kind, one of these, then a zero byte.
+READY, DONE, CHECK = b"ready", b"done", b"check"
+STUCK, OTHER = b"stuck", b"other"  # no answer can be copied; it is no function
+# What the data of an answer may consist of, beside plain values and tensors.
+PARTS = [Trial, Outcome]
+# The options of a magic such as %timeit, before the code that it runs.
+OPTIONS = re.compile(r"(?:\s*-\S+(?:\s+\d+)?(?=\s|$))*\s*")
+
+
+class TooLong(BaseException):
+    """A cell ran longer than its limit; `except Exception` does not catch it."""
+
+
+def write_data(data: object) -> bytes:
+    """Return the data of an answer, which is plain values and tensors."""
+    file = io.BytesIO()
+    torch.save(data, file)
+    return file.getvalue()
+
+
+def read_data(raw: bytes) -> object:
+    """Return the data of an answer; nothing in it can be code.
+
+    Raises:
+        pickle.UnpicklingError: if it holds anything else.
+    """
+    with torch.serialization.safe_globals(PARTS):
+        return torch.load(io.BytesIO(raw), weights_only=True)
+
+
+# The process of the cells.
+
+
+class Carrier(cloudpickle.Pickler):
+    """Pickles an answer by value, also a function that `functools.cache` wraps."""
+
+    def __init__(self, file: io.BytesIO):
+        cached = {functools._lru_cache_wrapper: reduce_cached}
+        self.dispatch_table = ChainMap(cached, cloudpickle.Pickler.dispatch_table)
+        super().__init__(file)
+
+
+def reduce_cached(function: Callable) -> tuple:
+    """Return how a function with a cache is made again."""
+    return cache_again, (function.__wrapped__, function.cache_parameters())
+
+
+def cache_again(function: Callable, parameters: dict) -> Callable:
+    """Return a function with a new cache."""
+    return functools.lru_cache(**parameters)(function)
+
+
+def pickle_answer(answer: object) -> bytes:
+    """Return an answer with all that it refers to in the notebook."""
+    file = io.BytesIO()
+    Carrier(file).dump(answer)
+    return file.getvalue()
+
+
+def register_source(number: int, source: str) -> str:
+    """Let a cell's lines be found under a file name; return that name."""
+    name = f"<cell {number}>"
+    lines = source.splitlines(keepends=True)
+    linecache.cache[name] = len(source), None, lines, name
+    return name
+
+
+class Handed:
+    """What a check returns while a notebook is graded: its verdict comes later."""
+
+    def __getattr__(self, name: str) -> "Handed":
+        """Return itself for anything but Python's own names."""
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return self
+
+    def __call__(self, *args, **kwargs) -> "Handed":
+        """Return itself."""
+        return self
+
+    def __repr__(self) -> str:
+        return "… not checked yet"
+
+
+class Shell:
+    """Runs cells; to them, it is IPython, as far as it runs code.
+
+    Args:
+        end: the connection to the judge.
+        names: the name of each exercise, by the id of its check.
+        limits: of this process.
+    """
+
+    def __init__(self, end: Connection, names: dict[int, str], limits: Limits):
+        from IPython.core.inputtransformer2 import TransformerManager
+
+        self.end, self.names, self.limits = end, names, limits
+        self.transform = TransformerManager().transform_cell
+        module = types.ModuleType("__main__")
+        self.space = vars(module)
+        self.space["display"] = lambda *things, **options: None
+        self.space["get_ipython"] = lambda: self
+        sys.modules["__main__"] = module
+        self.modules, self.pid = dict(sys.modules), os.getpid()
+        self.recursion, self.file = sys.getrecursionlimit(), "<cell>"
+
+    def run_cell(self, cell: Cell) -> str:
+        """Run a cell; return the error that it raises, if any."""
+        shell = self
+        # Again before each cell, which may have replaced it.
+        Exercise.__call__ = lambda exercise, attempt=None, *more, **named: (
+            shell.hand_over(exercise, attempt)
+        )
+        seconds, error = self.limits.cell, ""
+        sandbox.limit_computing(seconds + self.limits.grace)
+        try:
+            with sandbox.limit_time(3 * seconds, TooLong, working=seconds):
+                code = self.transform(cell.source)
+                self.file = register_source(cell.number, code)
+                exec(compile(code, self.file, "exec"), self.space)
+        except TooLong:
+            error = f"it was stopped after {seconds:.0f} seconds"
+        except BaseException as raised:
+            error = format_error(raised)
+        if os.getpid() != self.pid:
+            os._exit(0)
+        sys.setrecursionlimit(self.recursion)
+        for name, kept in self.modules.items():  # a cell may clear them
+            sys.modules.setdefault(name, kept)
+        return error
+
+    def hand_over(self, exercise: Exercise, answer: object) -> Handed:
+        """Have an answer judged as it is now, if the main thread asks for it."""
+        key = self.names.get(id(exercise), "")
+        if not key or threading.current_thread() is not threading.main_thread():
+            return Handed()
+        sys.setrecursionlimit(self.recursion)
+        try:
+            message = CHECK, key.encode(), pickle_answer(answer)
+        except Exception as error:
+            message = STUCK, key.encode(), format_error(error).encode()
+        with sandbox.stop_clock():
+            self.end.send_bytes(b"\0".join(message))
+            self.end.recv_bytes()
+        return Handed()
+
+    # What IPython turns `%time f()`, `%%time`, `!ls` and `x = !ls` into.
+
+    def run_line_magic(self, name: str, line: str, *more) -> object:
+        """Run the code of `%time` and `%timeit`; leave out every other magic."""
+        if name not in ("time", "timeit"):
+            return None
+        code = OPTIONS.sub("", line, count=1)
+        try:
+            return eval(compile(code, self.file, "eval"), self.space)
+        except SyntaxError:
+            return exec(compile(code, self.file, "exec"), self.space)
+
+    def run_cell_magic(self, name: str, line: str, body: str) -> None:
+        """Run the code of `%%time`, `%%timeit` and `%%capture`.
+
+        Raises:
+            RuntimeError: if it is another magic.
+        """
+        if name not in ("time", "timeit", "capture"):
+            raise RuntimeError(f"%%{name} is not executed while grading")
+        with contextlib.ExitStack() as entered:
+            if name == "capture":
+                from IPython.utils.capture import capture_output
+
+                caught = entered.enter_context(capture_output())
+                self.space.update({word: caught for word in line.split()[:1]})
+            exec(compile(self.transform(body), self.file, "exec"), self.space)
+
+    def getoutput(self, *command) -> list:
+        """Return no lines: commands of the system are left out."""
+        return []
+
+    def __getattr__(self, name: str) -> Callable:
+        """Do nothing for whatever else is asked of IPython."""
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return lambda *args, **kwargs: None
+
+
+def format_error(raised: BaseException) -> str:
+    """Return an error as `Type: the first line of its message`, kept short."""
+    try:
+        first = next(iter(str(raised).strip().splitlines()), "")
+    except Exception:  # a student's own exception
+        first = ""
+    return f"{type(raised).__name__}: {first}"[:300].rstrip(": .")
+
+
+def run_notebook(
+    end: Connection, names: dict[int, str], folder: str, limits: Limits, apart: bool
+) -> None:
+    """Run the cells that the judge sends, until it ends this process."""
+    lacking = prepare(end, folder, limits, apart)
+    shell = Shell(end, names, limits)
+    end.send_bytes(b"\0".join((READY, ", ".join(lacking).encode())))
+    while True:
+        error = shell.run_cell(end.recv())
+        raw = error.encode("utf8", "backslashreplace")
+        end.send_bytes(b"\0".join((DONE, raw)))
+
+
+def run_answer(
+    end: Connection,
+    exercise: Exercise,
+    raw: bytes,
+    seeds: tuple[int, ...],
+    folder: str,
+    limits: Limits,
+    apart: bool,
+) -> None:
+    """Send what an answer does on the inputs of some seeds, as data."""
+    prepare(end, folder, limits, apart)
+    sandbox.limit_computing(limits.answer)
+    try:
+        answer = cloudpickle.loads(raw)
+    except Exception as error:
+        end.send_bytes(b"\0".join((STUCK, format_error(error).encode())))
+        return
+    if not callable(answer):
+        end.send_bytes(b"\0".join((OTHER, type(answer).__name__.encode())))
+        return
+    data = write_data(exercise.run_attempt(answer, seeds))
+    end.send_bytes(b"\0".join((DONE, data)))
+
+
+def prepare(end: Connection, folder: str, limits: Limits, apart: bool) -> list[str]:
+    """Close all files but one, and limit this process; return what is lacking."""
+    sys.stdin = io.StringIO()
+    sandbox.close_files(end.fileno())
+    torch.set_num_threads(1)
+    return sandbox.apply_limits(folder, limits, apart)
