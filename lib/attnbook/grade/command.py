@@ -7,11 +7,29 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from attnbook.grade import pool, report
+from attnbook.grade import pool, report, sandbox
 from attnbook.grade.sandbox import Limits
 from attnbook.training.progress import make_progress_bar
 
+UNSAFE = (
+    "This platform cannot isolate a notebook from your files and processes: "
+    "grade notebooks of strangers in a container without a network."
+)
 INTERRUPTED = 130  # what a shell reports of a program that Ctrl-C ends
+
+
+# The options that say where results go, and how notebooks are graded.
+FILES = {
+    "--csv": "write one row per notebook",
+    "--json": "write all results",
+    "--html": "write a report on the class as a page",
+}
+NUMBERS = {
+    "--workers": (os.cpu_count() or 1, "notebooks that are graded at the same time"),
+    "--seed": (0, "seed of the second inputs"),
+    "--seconds": (Limits.whole, "time limit per notebook"),
+    "--memory": (Limits.memory, "megabytes per process"),
+}
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -21,60 +39,29 @@ def make_parser() -> argparse.ArgumentParser:
         description="Grade notebooks: every exercise of each chapter whose "
         "checks a notebook imports, as many points as it has stars.",
     )
-    parser.add_argument(
-        "notebook", nargs="+", type=Path, help="a notebook, or a folder of them"
-    )
-    parser.add_argument("--csv", type=Path, help="write one row per notebook")
-    parser.add_argument("--json", type=Path, help="write all results")
-    parser.add_argument(
-        "--html", type=Path, help="write a report on the class as a page"
-    )
-    parser.add_argument(
-        "--exercise",
-        action="append",
-        metavar="NAME",
-        help="grade only this exercise, such as check_context; may be repeated",
-    )
-    parser.add_argument(
-        "--workers",
-        type=int,
-        default=os.cpu_count() or 1,
-        help="number of notebooks that are graded at the same time",
-    )
-    parser.add_argument("--seed", type=int, default=0, help="seed of the second inputs")
-    parser.add_argument(
-        "--seconds",
-        type=float,
-        default=Limits.whole,
-        help="time limit per notebook",
-    )
-    parser.add_argument(
-        "--memory",
-        type=int,
-        default=Limits.memory,
-        help="megabytes per process",
-    )
+    parser.add_argument("notebook", nargs="+", type=Path, help="or a folder of them")
+    for name, words in FILES.items():
+        parser.add_argument(name, type=Path, help=words)
+    for name, (usual, words) in NUMBERS.items():
+        words = f"{words} (default: %(default)s)"
+        parser.add_argument(name, type=type(usual), default=usual, help=words)
+    words = "grade only this exercise, such as check_context; may be repeated"
+    parser.add_argument("--exercise", action="append", metavar="NAME", help=words)
     return parser
 
 
 def list_notebooks(given: Sequence[Path]) -> list[Path]:
-    """Return the notebooks that are named, and those in folders that are named.
-
-    Raises:
-        ValueError: if one does not exist, or a folder holds no notebook.
-    """
-    found: list[Path] = []
+    """Return the notebooks that are named, and those in folders that are named."""
+    found: dict[Path, None] = {}
     for path in given:
-        if path.is_dir() and path.suffix != ".ipynb":
-            inside = sorted(path.glob("*.ipynb"))
-            if not inside:
-                raise ValueError(f"the folder {str(path)!r} holds no .ipynb file")
-            found += inside
-        elif os.path.lexists(path):
-            found.append(path)
-        else:
+        folder = path.is_dir() and path.suffix != ".ipynb"
+        inside = sorted(path.glob("*.ipynb")) if folder else [path]
+        if not os.path.lexists(path):
             raise ValueError(f"there is no file or folder {str(path)!r}")
-    return list(dict.fromkeys(found))
+        if not inside:
+            raise ValueError(f"the folder {str(path)!r} holds no .ipynb file")
+        found |= dict.fromkeys(inside)
+    return [*found]
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -92,21 +79,13 @@ def main(words: Sequence[str] | None = None) -> int:
 
 
 def grade_notebooks(options: argparse.Namespace) -> None:
-    """Grade the notebooks; an interrupted run goes on where it was.
-
-    Raises:
-        ValueError: if there is no notebook or exercise of a name.
-    """
+    """Grade the notebooks; an interrupted run goes on where it was."""
     paths = list_notebooks(options.notebook)
+    if not sandbox.is_complete():
+        print(UNSAFE, file=sys.stderr)
     limits = Limits(whole=options.seconds, memory=options.memory)
-    lacking: set[str] = set()
-    grade = partial(
-        pool.grade_notebook,
-        exercises=options.exercise,
-        seed=options.seed,
-        limits=limits,
-        tell=lacking.add,
-    )
+    given = {"exercises": options.exercise, "seed": options.seed, "limits": limits}
+    grade = partial(pool.grade_notebook, **given)
     target = options.json or options.csv or options.html
     kept = target and target.with_name(f"{target.name}.unfinished")
     journal = pool.Journal(kept, options.seed, limits, options.exercise)
@@ -117,10 +96,5 @@ def grade_notebooks(options: argparse.Namespace) -> None:
             found[path] = result
             bar.update()
     report.write_results(found, options.csv, options.json, options.html)
-    journal.remove()
-    for what in sorted(lacking - {""}):
-        print(
-            f"This platform cannot {what} while a notebook is graded: grade "
-            "notebooks of strangers in a container without a network.",
-            file=sys.stderr,
-        )
+    if kept:
+        kept.unlink(missing_ok=True)

@@ -1,102 +1,92 @@
 """One notebook's verdicts, reached in a process in which no student's code runs."""
 
 import hashlib
+import re
 import signal
 import time
-from collections.abc import Sequence
-from functools import partial
-from multiprocessing.connection import Connection, Pipe
+from collections.abc import Callable, Sequence
+from multiprocessing.connection import Pipe
 
 from attnbook.exercises.exercise import FIRST
 from attnbook.exercises.verdict import Verdict
 from attnbook.grade import notebook, process, sandbox
 from attnbook.grade.notebook import Cell
-from attnbook.grade.sandbox import Limits
+from attnbook.grade.process import CHECK, DONE, OTHER, STUCK
+from attnbook.grade.sandbox import Limits, Place
 
-LARGEST = 32 * 2**20  # bytes of one message of a student's process
+LARGEST = 256 * 2**20  # bytes of one message of a student's process
 MOST_CALLS = 50  # calls of one check that are judged; the last of them counts
 MOST_NOTES = 100
-PATIENCE = 60.0  # seconds in which a new process must report
-STUCK = "It cannot be copied to a process of its own"
 
 
 class GoneError(Exception):
     """A student's process did not answer in time, ended, or sent no message."""
 
 
-def grade(
-    raw: bytes,
-    exercises: Sequence[str] | None,
-    seed: int,
-    limits: Limits,
-    folder: str,
-) -> tuple[dict, str]:
-    """Return the result of a notebook, and what this platform cannot do.
+class Student:
+    """A student's process and the connection to it."""
 
-    Raises:
-        LookupError: if there is no exercise of a name.
-        ValueError: if it is no notebook, or imports no check.
-    """
-    judge = Judge(notebook.read_cells(raw), exercises, seed, limits, folder)
-    try:
-        return judge.grade(), judge.lacking
-    finally:
-        judge.close()
+    def __init__(
+        self, seconds: float, others: tuple[int, int], run: Callable, *arguments
+    ):
+        self.seconds, self.others = seconds, others
+        self.end, theirs = Pipe()
+        self.pid = sandbox.start_process(lambda: run(theirs, *arguments))
+        theirs.close()
+
+    def exchange(self, patience: float, *requests: object) -> tuple[bytes, bytes]:
+        """Send requests; return the kind and the content of the next message."""
+        try:
+            with sandbox.limit_time(patience, TimeoutError):
+                for request in requests:
+                    self.end.send(request)
+                kind, _, content = self.end.recv_bytes(LARGEST).partition(b"\0")
+            return kind, content
+        except (EOFError, OSError) as error:
+            late = isinstance(error, TimeoutError)
+            if self.close() == signal.SIGXCPU or late:
+                message = f"it was stopped after {self.seconds:.0f} seconds"
+                raise GoneError(message) from error
+            raise GoneError("it ended its own process") from error
+
+    def close(self) -> int:
+        """End the process; return the signal that had ended it, or 0."""
+        pid, self.pid = self.pid, 0
+        self.end.close()
+        return sandbox.end_process(pid, *self.others) if pid else 0
 
 
 class Judge:
-    """Grades one notebook: runs its cells, and judges the answers they hand over.
-
-    Args:
-        cells: the notebook's cells.
-        chosen: the names of the exercises to grade; None for all.
-        seed: from it, the second inputs of every exercise are drawn.
-        limits: of a student's process.
-        folder: where it may write.
-    """
+    """Grades one notebook: runs its cells, and judges the answers they hand over."""
 
     def __init__(
         self,
-        cells: list[Cell],
+        raw: bytes,
         chosen: Sequence[str] | None,
         seed: int,
         limits: Limits,
         folder: str,
     ):
-        self.cells, self.seed, self.limits = cells, seed, limits
-        self.folder, self.chosen = folder, chosen
-        known = notebook.find_exercises(notebook.list_chapters())
-        self.names = {id(exercise): name for name, exercise in known.items()}
-        if chosen is None:
-            chapters = [x for c in cells for x in notebook.find_chapters(c.source)]
-            self.exercises = notebook.find_exercises(chapters)
-        else:
-            self.exercises = notebook.choose_exercises(chosen)
+        self.cells, self.chosen = notebook.read_cells(raw), chosen
+        self.seed, self.limits = seed, limits
+        self.exercises = notebook.find_exercises(self.cells, chosen)
         self.verdicts: dict[str, Verdict] = {}
         self.errors: dict[int, str] = {}
         self.fatal: set[int] = set()  # cells that ended their process
         self.judged: set[tuple[int, str, int]] = set()
         self.called: dict[str, int] = {}
-        self.ignored: dict[str, str] = {}
-        self.lacking, self.notebook = "", 0
         self.load = sandbox.measure_load()
-        self.first = sandbox.enter_namespaces()
         self.ends = time.monotonic() + limits.whole * self.load
-
-    def close(self) -> None:
-        """End every process of the notebook."""
-        if self.first:
-            sandbox.end_process(self.first, 0, set())
+        self.first = sandbox.enter_namespaces()
+        self.place = Place(folder, limits, bool(self.first))
 
     def grade(self) -> dict:
-        """Return the result; each end of the process costs one cell.
-
-        Raises:
-            ValueError: if the notebook imports no check.
-        """
+        """Return the result; each end of the process costs one cell."""
         done = False
         while not done and time.monotonic() < self.ends:
             done = self.run_cells()
+        if self.first:
+            sandbox.end_process(self.first)
         if not self.exercises:
             raise ValueError("it imports no check of this book")
         found: dict[str, dict] = {}
@@ -117,178 +107,115 @@ class Judge:
             }
         return {"error": None, "notes": self.write_notes(), "exercises": found}
 
-    def run_cells(self) -> bool:
-        """Run all cells in a new process, except those that ended one before."""
-        self.called.clear()
-        ours, theirs = Pipe()
-        run = process.run_notebook
-        given = theirs, self.names, self.folder, self.limits, bool(self.first)
-        self.notebook = pid = sandbox.start_process(partial(run, *given))
-        theirs.close()
-        cell, ended = None, 0
-        try:
-            _, lacking = self.receive(ours, PATIENCE)
-            self.lacking = lacking.decode()
-            for cell in self.cells:
-                if cell.number not in self.fatal:
-                    if time.monotonic() > self.ends:
-                        return False
-                    self.errors.pop(cell.number, None)
-                    if error := self.run_cell(cell, ours):
-                        self.errors[cell.number] = error
-            return True
-        except GoneError as gone:
-            fault = str(gone)
-        finally:
-            ours.close()
-            ended = sandbox.end_process(pid, self.first, set())
-        if cell is None:
-            raise RuntimeError(f"no process for the notebook: {fault}")
-        if ended == signal.SIGXCPU:
-            fault = f"it was stopped after {self.limits.cell:.0f} seconds"
-        self.errors[cell.number] = fault
-        self.fatal.add(cell.number)
-        return False
-
-    def receive(self, end: Connection, seconds: float) -> tuple[bytes, bytes]:
-        """Return the kind and the content of the next message.
-
-        Raises:
-            GoneError: if none arrives.
-        """
-        try:
-            with sandbox.limit_time(seconds, TimeoutError):
-                kind, _, content = end.recv_bytes(LARGEST).partition(b"\0")
-            return kind, content
-        except TimeoutError as error:
-            message = f"it was stopped after {max(seconds, 0):.0f} seconds"
-            raise GoneError(message) from error
-        except (EOFError, OSError) as error:
-            raise GoneError("it ended its own process") from error
-
-    def run_cell(self, cell: Cell, end: Connection) -> str:
-        """Run a cell, judging each answer that it hands over; return its error.
-
-        Raises:
-            GoneError: if the process ends or does not reply in time.
-        """
-        patience = (3 * self.limits.cell + self.limits.grace) * self.load
-        ends = time.monotonic() + patience
-        try:
-            with sandbox.limit_time(patience, TimeoutError):
-                end.send(cell)
-        except OSError as error:
-            raise GoneError("it ended its own process") from error
-        while True:
-            left = min(ends, self.ends + 1) - time.monotonic()
-            kind, content = self.receive(end, left)
-            if kind == process.DONE:
-                return content.decode("utf8", "replace")[:300]
-            if kind not in (process.CHECK, process.STUCK):
-                raise GoneError("it wrote to the grader's socket")
-            before = time.monotonic()
-            name, _, raw = content.partition(b"\0")
-            self.take_answer(cell.number, name.decode("utf8", "replace"), kind, raw)
-            with sandbox.limit_time(patience, TimeoutError):
-                end.send_bytes(b"")
-            ends += time.monotonic() - before
-
-    def take_answer(self, number: int, key: str, kind: bytes, raw: bytes) -> None:
-        """Judge an answer that a cell hands over, if it counts."""
-        if key not in self.exercises and self.chosen is None:
-            self.exercises.update(notebook.find_exercises([key.partition(".")[0]]))
-        if key not in self.exercises:
-            return
-        nth = self.called[key] = self.called.get(key, 0) + 1
-        if nth > MOST_CALLS:
-            self.ignored[key] = (
-                f"{key} is called more than {MOST_CALLS} times: of these calls "
-                f"the first {MOST_CALLS} are graded"
-            )
-            return
-        if (number, key, nth) in self.judged:  # before its process was ended
-            return
-        self.judged.add((number, key, nth))
-        if kind == process.STUCK:
-            error = raw.decode("utf8", "replace")[:300]
-            verdict = refuse("error", f"{STUCK}: {error}")
-        else:
-            verdict = self.judge_answer(key, raw)
-        # A stub that is checked after an answer takes nothing back.
-        if verdict.mark != "…" or key not in self.verdicts:
-            self.verdicts[key] = verdict
-
-    def judge_answer(self, key: str, raw: bytes) -> Verdict:
-        """Run an answer in a process of its own and return the verdict on it."""
-        exercise, limits = self.exercises[key], self.limits
-        digest = hashlib.sha256(f"{self.seed} {key.partition('.')[2]}".encode())
-        seeds = FIRST, int.from_bytes(digest.digest()[:3])
-        ours, theirs = Pipe(duplex=False)
-        for cell in self.cells:
-            process.register_source(cell.number, cell.source)
-        given = theirs, exercise, raw, seeds, self.folder, limits, bool(self.first)
-        pid = sandbox.start_process(partial(process.run_answer, *given))
-        theirs.close()
-        kind, fault, ended = b"", "", 0
-        try:
-            patience = (3 * limits.answer + limits.grace) * self.load
-            kind, content = self.receive(ours, patience)
-        except GoneError as gone:
-            fault = str(gone)
-        finally:
-            ours.close()
-            ended = sandbox.end_process(pid, self.first, {self.notebook})
-        if fault:
-            late = ended == signal.SIGXCPU or "stopped" in fault
-            if late:
-                fault = f"it was stopped after {limits.answer:.0f} seconds"
-            return refuse("too-long" if late else "error", fault)
-        if kind == process.STUCK:
-            error = content.decode("utf8", "replace")[:300]
-            return refuse("error", f"{STUCK}: {error}")
-        if kind == process.OTHER:
-            what = content.decode("utf8", "replace")[:300]
-            return refuse(
-                "not-a-function",
-                f"The check got an object of type {what}; it needs the function itself",
-            )
-        try:
-            if kind != process.DONE:
-                raise ValueError("no data")
-            return exercise.judge(process.read_data(content))
-        except Exception:  # whatever a forged answer may lead to
-            return refuse(
-                "tampered",
-                "Its outcomes do not have the form that the grader expects",
-            )
-
-    def explain_missing(self, key: str, late: bool) -> Verdict:
-        """Return the verdict on a check that handed no answer over."""
-        name = key.partition(".")[2]
-        naming = [c.number for c in self.cells if notebook.names_check(c, name)]
-        for number in reversed(naming):
-            if number in self.errors:
-                return refuse("error", f"Its cell fails: {self.errors[number]}")
-        if naming and late:
-            seconds = f"{self.limits.whole:.0f} seconds"
-            return refuse(
-                "never-ran",
-                f"It was not run: the time for the whole notebook, {seconds}, had "
-                "run out before",
-            )
-        if naming:
-            message = f"not graded: cell {naming[-1]} names it, but no call ran"
-            return Verdict("…", message)
-        return Verdict("…", "not attempted yet")
-
     def write_notes(self) -> list[str]:
         """Return what a teacher should know beside the verdicts."""
         notes = [f"cell {n}: {self.errors[n]}" for n in sorted(self.errors)]
-        notes += [self.ignored[key] for key in sorted(self.ignored)]
+        often = sorted(key for key, count in self.called.items() if count > MOST_CALLS)
+        said = "{0} is called more than {1} times: of these calls the first {1} count"
+        notes += [said.format(key, MOST_CALLS) for key in often]
         more = len(notes) - MOST_NOTES
         return notes[:MOST_NOTES] + [f"{more} more notes"] * (more > 0)
 
+    def run_cells(self) -> bool:
+        """Run all cells in a new process, except those that ended one before."""
+        self.called.clear()
+        run, others, number = process.run_notebook, (self.first, 0), 0
+        student = Student(self.limits.cell, others, run, self.place)
+        try:
+            for cell in self.cells:
+                number = cell.number
+                if time.monotonic() > self.ends:
+                    return False
+                if number not in self.fatal:
+                    self.errors.pop(number, None)
+                    if error := self.run_cell(cell, student):
+                        self.errors[number] = error
+            return True
+        except GoneError as gone:
+            self.errors[number] = str(gone)
+            self.fatal.add(number)
+            return False
+        finally:
+            student.close()
 
-def refuse(slug: str, sentence: str) -> Verdict:
-    """Return a refusal."""
-    return Verdict("✗", sentence, slug)
+    def run_cell(self, cell: Cell, student: Student) -> str:
+        """Run a cell, judging each answer that it hands over; return its error."""
+        patience = (3 * self.limits.cell + self.limits.grace) * self.load
+        ends, request = time.monotonic() + patience, cell
+        while True:
+            left = min(ends, self.ends + 1) - time.monotonic()
+            kind, content = student.exchange(left, request)
+            if kind == DONE:
+                return content.decode("utf8", "replace")[:300]
+            if kind not in (CHECK, STUCK):
+                raise GoneError("it wrote to the grader's socket")
+            before = time.monotonic()
+            name, _, raw = content.partition(b"\0")
+            key = name.decode("utf8", "replace")
+            if self.counts(cell.number, key):
+                verdict = self.judge_answer(key, kind, raw, student.pid)
+                # A stub that is checked after an answer takes nothing back.
+                if verdict.mark != "…" or key not in self.verdicts:
+                    self.verdicts[key] = verdict
+            ends, request = ends + time.monotonic() - before, None
+
+    def counts(self, number: int, key: str) -> bool:
+        """Tell whether an answer that a cell hands over is to be judged."""
+        if key not in self.exercises and self.chosen is None:
+            chapter = key.partition(".")[0]
+            self.exercises.update(notebook.list_exercises([chapter]))
+        if key not in self.exercises:
+            return False
+        nth = self.called[key] = self.called.get(key, 0) + 1
+        # It was judged if its process has been ended since, and runs again.
+        fresh = (number, key, nth) not in self.judged
+        self.judged.add((number, key, nth))
+        return fresh and nth <= MOST_CALLS
+
+    def judge_answer(self, key: str, kind: bytes, raw: bytes, other: int) -> Verdict:
+        """Run an answer in a process of its own and return the verdict on it."""
+        exercise, limits = self.exercises[key], self.limits
+        if kind == CHECK:
+            digest = hashlib.sha256(f"{self.seed} {key.partition('.')[2]}".encode())
+            seeds = FIRST, int.from_bytes(digest.digest()[:3])
+            for cell in self.cells:
+                process.register_source(cell.number, cell.source)
+            given = self.place, raw, lambda answer: exercise.run_attempt(answer, seeds)
+            others = self.first, other
+            student = Student(limits.answer, others, process.run_answer, *given)
+            try:
+                patience = (3 * limits.answer + limits.grace) * self.load
+                kind, raw = student.exchange(patience)
+            except GoneError as gone:
+                late = "stopped" in str(gone)
+                return Verdict("✗", str(gone), "too-long" if late else "error")
+            finally:
+                student.close()
+        said = raw[:300].decode("utf8", "replace")
+        if kind == STUCK:
+            said = f"It cannot be copied to a process of its own: {said}"
+            return Verdict("✗", said, "error")
+        if kind == OTHER:
+            said = (
+                f"The check got an object of type {said}; it needs the function itself"
+            )
+            return Verdict("✗", said, "not-a-function")
+        try:
+            return exercise.judge(process.read_data(raw))
+        except Exception:  # whatever a forged answer may lead to
+            said = "Its outcomes do not have the form that the grader expects"
+            return Verdict("✗", said, "tampered")
+
+    def explain_missing(self, key: str, late: bool) -> Verdict:
+        """Return the verdict on a check that handed no answer over."""
+        name = re.compile(rf"\b{key.partition('.')[2]}\b")
+        naming = [c.number for c in self.cells if name.search(c.source)]
+        if not naming:
+            return Verdict("…", "not attempted yet")
+        if failed := [self.errors[n] for n in naming if n in self.errors]:
+            return Verdict("✗", f"Its cell fails: {failed[-1]}", "error")
+        if late:
+            whole = f"the time for the whole notebook, {self.limits.whole:.0f} seconds"
+            return Verdict("✗", f"It was not run: {whole}, was over", "never-ran")
+        said = f"not graded: cell {naming[-1]} names it, but no call ran"
+        return Verdict("…", said)

@@ -26,6 +26,11 @@ from attnbook.grade.sandbox import Limits
 LARGEST = 64 * 2**20  # bytes of a notebook
 STARTING = 120.0  # seconds in which the server imports PyTorch
 SERVER = threading.Lock()
+FAULT = "the grader failed, not the notebook"
+DAEMON = (
+    "grading starts processes, and a daemonic process may not; in Dask, set the "
+    'option "distributed.worker.daemon" to False'
+)
 
 
 def grade_notebook(
@@ -33,7 +38,6 @@ def grade_notebook(
     exercises: Iterable[str] | None = None,
     seed: int = 0,
     limits: Limits | None = None,
-    tell: Callable[[str], object] = lambda lacking: None,
 ) -> dict:
     """Return a notebook's points and notes, with the verdict of each exercise.
 
@@ -45,12 +49,10 @@ def grade_notebook(
             without them, all of each chapter whose checks the notebook imports.
         seed: from it, the second inputs of every exercise are drawn.
         limits: of the processes that run the notebook.
-        tell: is called with what this platform cannot do to isolate them.
 
     Returns:
-        `error`: None, or why it was not graded; `notes`, for a teacher; and
-        `exercises`: for each check `points`, `of` how many, `verdict`, and the
-        `mistake` and its `title`, if there is one.
+        `error`: None, or why it was not graded; `notes`; and of each check in
+        `exercises` `points`, `of`, `verdict`, `mistake` and `title`.
 
     Raises:
         ValueError: if there is no exercise of a name.
@@ -69,15 +71,15 @@ def grade_notebook(
     chosen = None if exercises is None else list(exercises)
     given = theirs, raw, chosen, seed, limits, folder
     process = server.Process(target=judge_notebook, args=given)
+    process.start()
+    theirs.close()
     try:
-        process.start()
-        theirs.close()
         most = 3 * (limits.whole + limits.answer + limits.grace) + STARTING
         if not ours.poll(most * sandbox.measure_load()):
             return make_failure(f"it was stopped after {most:.0f} seconds")
         found = json.loads(ours.recv_bytes())
     except (EOFError, OSError) as error:
-        return make_failure(f"the grader failed, not the notebook: {error!r}"[:300])
+        return make_failure(f"{FAULT}: {error!r}")
     finally:
         process.kill()
         process.join()
@@ -85,7 +87,6 @@ def grade_notebook(
         sandbox.remove_folder(folder)
     if unknown := found.get("unknown"):
         raise ValueError(unknown)
-    tell(found["lacking"])
     return found["result"]
 
 
@@ -93,72 +94,51 @@ def judge_notebook(answer: Connection, *given) -> None:
     """Send the result of a notebook; this runs in a process of its own."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the command ends this process
     sandbox.call_kernel("prctl", sandbox.DIE_WITH_PARENT, signal.SIGKILL, 0, 0, 0)
-    from attnbook.grade.judge import grade
+    from attnbook.grade.judge import Judge
+    from attnbook.grade.notebook import UnknownError
 
-    found: dict = {"lacking": ""}
+    found = {}
     try:
-        found["result"], found["lacking"] = grade(*given)
-    except LookupError as error:
-        found["unknown"] = str(error.args[0])
+        found["result"] = Judge(*given).grade()
+    except UnknownError as error:
+        found["unknown"] = str(error)
     except ValueError as error:
-        found["result"] = make_failure(str(error)[:300])
+        found["result"] = make_failure(str(error))
     except Exception as fault:  # one notebook must not cost the others
-        message = f"the grader failed, not the notebook: {fault!r}"
-        found["result"] = make_failure(message[:300])
+        found["result"] = make_failure(f"{FAULT}: {fault!r}")
     answer.send_bytes(json.dumps(found).encode())
 
 
 def make_failure(error: str) -> dict:
     """Return the result of a notebook that could not be graded."""
-    return {"error": error, "notes": [], "exercises": {}}
+    return {"error": error[:300], "notes": [], "exercises": {}}
 
 
 def read_bytes(path: Path) -> bytes:
-    """Return what a file holds, if it is a regular file of a moderate size.
-
-    A device or a named pipe is not read, because reading might never end.
-
-    Raises:
-        OSError: if it cannot be read.
-        ValueError: if it is not a regular file, or too large.
-    """
+    """Return what a file holds, unless reading it might never end."""
     number = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         about = os.fstat(number)
         if not stat.S_ISREG(about.st_mode):
             raise ValueError("it is not a regular file")
-        found = b""
-        if about.st_size <= LARGEST:
-            with open(number, "rb", closefd=False) as file:
-                found = file.read(LARGEST + 1)
-        if max(about.st_size, len(found)) > LARGEST:
+        if about.st_size > LARGEST:
             raise ValueError(f"it is larger than {LARGEST / 2**20:.0f} MB")
-        return found
+        with open(number, "rb", closefd=False) as file:
+            return file.read(LARGEST)
     finally:
         os.close(number)
 
 
 def get_server() -> multiprocessing.context.BaseContext:
-    """Return the context of new processes, whose server is running.
-
-    No password in the environment of this process can be read in theirs.
-
-    Raises:
-        RuntimeError: if this process may not start others.
-    """
+    """Return the context of new processes, whose server runs without passwords."""
     if multiprocessing.current_process().daemon:
-        raise RuntimeError(
-            "grading starts processes, and a daemonic process may not; in Dask, "
-            'set the option "distributed.worker.daemon" to False'
-        )
+        raise RuntimeError(DAEMON)
     context = multiprocessing.get_context("forkserver")
     with SERVER:
         context.set_forkserver_preload(["attnbook.grade.preload"])
         before = dict(os.environ)
-        kept = sandbox.select_environment()
         try:
-            os.environ.clear()
-            os.environ.update(kept)
+            sandbox.clear_environment()
             forkserver.ensure_running()
         finally:
             os.environ.clear()
@@ -167,12 +147,7 @@ def get_server() -> multiprocessing.context.BaseContext:
 
 
 class Journal:
-    """A file with one result per line, so that an interrupted run resumes.
-
-    Args:
-        path: the file; without one, nothing is kept.
-        about: what a result depends on, beside the notebook itself.
-    """
+    """A file with one result a line, if there is a path; an interrupted run resumes."""
 
     def __init__(self, path: Path | None, *about):
         self.path = path
@@ -198,26 +173,11 @@ class Journal:
             with self.path.open("a", encoding="utf8") as file:
                 file.write(f"\n{json.dumps([key, result])}\n")
 
-    def remove(self) -> None:
-        """Remove the file when all notebooks are graded."""
-        if self.path:
-            self.path.unlink(missing_ok=True)
-
 
 def grade_all(
-    paths: list[Path],
-    journal: Journal,
-    grade: Callable[[Path], dict],
-    workers: int,
+    paths: list[Path], journal: Journal, grade: Callable[[Path], dict], workers: int
 ) -> Iterator[tuple[Path, dict]]:
-    """Yield every notebook with its result, in order of completion.
-
-    Args:
-        paths: the notebooks.
-        journal: knows results of an interrupted run; each new one is kept.
-        grade: grades one notebook.
-        workers: how many are graded at the same time.
-    """
+    """Yield every notebook with its result, in order of completion."""
     keys = {path: journal.key(path) for path in paths}
     for path in paths:
         if keys[path] in journal.known:

@@ -16,21 +16,22 @@ import re
 import sys
 import threading
 import types
-from collections import ChainMap
 from collections.abc import Callable
 from multiprocessing.connection import Connection
 
 import cloudpickle
 import torch
+from IPython.core.inputtransformer2 import TransformerManager
+from IPython.utils.capture import capture_output
 
 from attnbook.exercises.exercise import Exercise, Outcome
 from attnbook.exercises.mistake import Trial
 from attnbook.grade import sandbox
-from attnbook.grade.notebook import Cell
-from attnbook.grade.sandbox import Limits
+from attnbook.grade.notebook import Cell, list_exercises
+from attnbook.grade.sandbox import Limits, Place
 
 # A message of a student's process is a kind, one of these, then a zero byte.
-READY, DONE, CHECK = b"ready", b"done", b"check"
+DONE, CHECK = b"done", b"check"
 STUCK, OTHER = b"stuck", b"other"  # no answer can be copied; it is no function
 # What the data of an answer may consist of, beside plain values and tensors.
 PARTS = [Trial, Outcome]
@@ -50,11 +51,7 @@ def write_data(data: object) -> bytes:
 
 
 def read_data(raw: bytes) -> object:
-    """Return the data of an answer; nothing in it can be code.
-
-    Raises:
-        pickle.UnpicklingError: if it holds anything else.
-    """
+    """Return the data of an answer; nothing in it can be code."""
     with torch.serialization.safe_globals(PARTS):
         return torch.load(io.BytesIO(raw), weights_only=True)
 
@@ -65,20 +62,11 @@ def read_data(raw: bytes) -> object:
 class Carrier(cloudpickle.Pickler):
     """Pickles an answer by value, also a function that `functools.cache` wraps."""
 
-    def __init__(self, file: io.BytesIO):
-        cached = {functools._lru_cache_wrapper: reduce_cached}
-        self.dispatch_table = ChainMap(cached, cloudpickle.Pickler.dispatch_table)
-        super().__init__(file)
-
-
-def reduce_cached(function: Callable) -> tuple:
-    """Return how a function with a cache is made again."""
-    return cache_again, (function.__wrapped__, function.cache_parameters())
-
-
-def cache_again(function: Callable, parameters: dict) -> Callable:
-    """Return a function with a new cache."""
-    return functools.lru_cache(**parameters)(function)
+    def reducer_override(self, x):
+        """Return how an object is made again."""
+        if isinstance(x, functools._lru_cache_wrapper):
+            return functools.lru_cache(**x.cache_parameters()), (x.__wrapped__,)
+        return super().reducer_override(x)
 
 
 def pickle_answer(answer: object) -> bytes:
@@ -96,16 +84,16 @@ def register_source(number: int, source: str) -> str:
     return name
 
 
-class Handed:
-    """What a check returns while a notebook is graded: its verdict comes later."""
+class Nothing:
+    """Does nothing, whatever is asked of it, and is not false."""
 
-    def __getattr__(self, name: str) -> "Handed":
+    def __getattr__(self, name: str) -> "Nothing":
         """Return itself for anything but Python's own names."""
         if name.startswith("__"):
             raise AttributeError(name)
         return self
 
-    def __call__(self, *args, **kwargs) -> "Handed":
+    def __call__(self, *args, **kwargs) -> "Nothing":
         """Return itself."""
         return self
 
@@ -113,19 +101,12 @@ class Handed:
         return "… not checked yet"
 
 
-class Shell:
-    """Runs cells; to them, it is IPython, as far as it runs code.
+class Shell(Nothing):
+    """Runs cells; to them, it is IPython, as far as it runs code."""
 
-    Args:
-        end: the connection to the judge.
-        names: the name of each exercise, by the id of its check.
-        limits: of this process.
-    """
-
-    def __init__(self, end: Connection, names: dict[int, str], limits: Limits):
-        from IPython.core.inputtransformer2 import TransformerManager
-
-        self.end, self.names, self.limits = end, names, limits
+    def __init__(self, end: Connection, limits: Limits):
+        self.end, self.limits = end, limits
+        self.names = {id(check): name for name, check in list_exercises().items()}
         self.transform = TransformerManager().transform_cell
         module = types.ModuleType("__main__")
         self.space = vars(module)
@@ -160,20 +141,19 @@ class Shell:
             sys.modules.setdefault(name, kept)
         return error
 
-    def hand_over(self, exercise: Exercise, answer: object) -> Handed:
+    def hand_over(self, exercise: Exercise, answer: object) -> Nothing:
         """Have an answer judged as it is now, if the main thread asks for it."""
         key = self.names.get(id(exercise), "")
         if not key or threading.current_thread() is not threading.main_thread():
-            return Handed()
+            return Nothing()
         sys.setrecursionlimit(self.recursion)
-        try:
-            message = CHECK, key.encode(), pickle_answer(answer)
-        except Exception as error:
-            message = STUCK, key.encode(), format_error(error).encode()
         with sandbox.stop_clock():
-            self.end.send_bytes(b"\0".join(message))
-            self.end.recv_bytes()
-        return Handed()
+            try:
+                send(self.end, CHECK, key, pickle_answer(answer))
+            except Exception as error:
+                send(self.end, STUCK, key, format_error(error))
+            self.end.recv()
+        return Nothing()
 
     # What IPython turns `%time f()`, `%%time`, `!ls` and `x = !ls` into.
 
@@ -188,17 +168,11 @@ class Shell:
             return exec(compile(code, self.file, "exec"), self.space)
 
     def run_cell_magic(self, name: str, line: str, body: str) -> None:
-        """Run the code of `%%time`, `%%timeit` and `%%capture`.
-
-        Raises:
-            RuntimeError: if it is another magic.
-        """
+        """Run the code of `%%time`, `%%timeit` and `%%capture`."""
         if name not in ("time", "timeit", "capture"):
             raise RuntimeError(f"%%{name} is not executed while grading")
         with contextlib.ExitStack() as entered:
             if name == "capture":
-                from IPython.utils.capture import capture_output
-
                 caught = entered.enter_context(capture_output())
                 self.space.update({word: caught for word in line.split()[:1]})
             exec(compile(self.transform(body), self.file, "exec"), self.space)
@@ -206,12 +180,6 @@ class Shell:
     def getoutput(self, *command) -> list:
         """Return no lines: commands of the system are left out."""
         return []
-
-    def __getattr__(self, name: str) -> Callable:
-        """Do nothing for whatever else is asked of IPython."""
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return lambda *args, **kwargs: None
 
 
 def format_error(raised: BaseException) -> str:
@@ -223,46 +191,36 @@ def format_error(raised: BaseException) -> str:
     return f"{type(raised).__name__}: {first}"[:300].rstrip(": .")
 
 
-def run_notebook(
-    end: Connection, names: dict[int, str], folder: str, limits: Limits, apart: bool
-) -> None:
+def run_notebook(end: Connection, place: Place) -> None:
     """Run the cells that the judge sends, until it ends this process."""
-    lacking = prepare(end, folder, limits, apart)
-    shell = Shell(end, names, limits)
-    end.send_bytes(b"\0".join((READY, ", ".join(lacking).encode())))
+    prepare(end, place)
+    shell = Shell(end, place.limits)
     while True:
-        error = shell.run_cell(end.recv())
-        raw = error.encode("utf8", "backslashreplace")
-        end.send_bytes(b"\0".join((DONE, raw)))
+        send(end, DONE, shell.run_cell(end.recv()))
 
 
-def run_answer(
-    end: Connection,
-    exercise: Exercise,
-    raw: bytes,
-    seeds: tuple[int, ...],
-    folder: str,
-    limits: Limits,
-    apart: bool,
-) -> None:
-    """Send what an answer does on the inputs of some seeds, as data."""
-    prepare(end, folder, limits, apart)
-    sandbox.limit_computing(limits.answer)
+def run_answer(end: Connection, place: Place, raw: bytes, run: Callable) -> None:
+    """Send the data of a run of a pickled answer."""
+    prepare(end, place)
+    sandbox.limit_computing(place.limits.answer)
     try:
         answer = cloudpickle.loads(raw)
     except Exception as error:
-        end.send_bytes(b"\0".join((STUCK, format_error(error).encode())))
-        return
+        return send(end, STUCK, format_error(error))
     if not callable(answer):
-        end.send_bytes(b"\0".join((OTHER, type(answer).__name__.encode())))
-        return
-    data = write_data(exercise.run_attempt(answer, seeds))
-    end.send_bytes(b"\0".join((DONE, data)))
+        return send(end, OTHER, type(answer).__name__)
+    return send(end, DONE, write_data(run(answer)))
 
 
-def prepare(end: Connection, folder: str, limits: Limits, apart: bool) -> list[str]:
-    """Close all files but one, and limit this process; return what is lacking."""
+def prepare(end: Connection, place: Place) -> None:
+    """Close all files but one, and limit this process."""
     sys.stdin = io.StringIO()
     sandbox.close_files(end.fileno())
     torch.set_num_threads(1)
-    return sandbox.apply_limits(folder, limits, apart)
+    sandbox.apply_limits(place)
+
+
+def send(end: Connection, *parts: bytes | str) -> None:
+    """Send a message, whose parts are joined by a zero byte."""
+    raw = (x if isinstance(x, bytes) else x.encode("utf8", "replace") for x in parts)
+    end.send_bytes(b"\0".join(raw))

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from html import escape
 from pathlib import Path
 from statistics import mean, median
+from string import Template
 
 Results = dict[Path, dict]
 MOST_MISTAKES = 30  # rows of the table of mistakes
@@ -15,20 +16,16 @@ MOST_MISTAKES = 30  # rows of the table of mistakes
 # message of a verdict. The first reason that fits is given.
 SIGNS = {
     "stopped by a limit": (
-        *("too-long", "was stopped after", "takes more than", "MemoryError"),
+        *("was stopped after", "was not run: the time", "MemoryError"),
         *("File too large", "Too many open files", "Resource temporarily"),
-        "was not run: the time",
     ),
     "refused by the sandbox": (
         *("PermissionError", "Operation not permitted", "Permission denied"),
-        *("there is no network", "Network is unreachable", "Connection refused"),
+        *("Network is unreachable", "Connection refused"),
     ),
     "ended its process early": ("ended its own process",),
     "not graded": ("cannot be copied to a process",),
-    "sent malformed messages": (
-        "wrote to the grader's socket",
-        "form that the grader expects",
-    ),
+    "sent malformed messages": ("grader's socket", "form that the grader expects"),
     "a check was called too often": ("is called more than",),
     "not executed": ("is not executed while grading",),
 }
@@ -38,17 +35,7 @@ SLUGS = {
     "never-ran": "stopped by a limit",
     "tampered": "sent malformed messages",
 }
-# Nothing is loaded and no script runs, whatever the page contains.
-PAGE = """<!DOCTYPE html>
-<html lang="en"><head><meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta http-equiv="Content-Security-Policy"
-  content="default-src 'none'; style-src 'unsafe-inline'">
-<title>Class report</title><style>{style}</style></head>
-<body><main><h1>Class report</h1>
-{body}
-</main></body></html>
-"""
+PAGE = Path(__file__).with_suffix(".html")
 
 
 def write_results(
@@ -76,48 +63,46 @@ def make_writable(text: str) -> str:
     return text.encode("utf8", "backslashreplace").decode("utf8")
 
 
+def format_line(path: Path, result: dict) -> str:
+    """Return one line on a notebook."""
+    if result["error"]:
+        return f"{path}: not graded, {result['error']}"
+    marks = [f"{shorten(k)} {x['verdict'][:1]}" for k, x in result["exercises"].items()]
+    return f"{path}: {write_total(result)} ({' '.join(marks)})"
+
+
 def shorten(name: str) -> str:
     """Return the name of a check as columns show it."""
     return name.removeprefix("check_")
 
 
-def format_line(path: Path, result: dict) -> str:
-    """Return one line on a notebook."""
-    if result["error"]:
-        return f"{path}: not graded, {result['error']}"
-    got, most = count_points(result)
-    marks = (f"{shorten(k)} {x['verdict'][:1]}" for k, x in result["exercises"].items())
-    return f"{path}: {got} of {most} ({' '.join(marks)})"
+def write_total(result: dict) -> str:
+    """Return a notebook's points in words."""
+    return "not graded" if result["error"] else "{} of {}".format(*count_points(result))
 
 
 def format_json(results: Results) -> str:
     """Return all results as JSON, notebooks in the order of their names."""
     found = []
-    for path in sorted(results):
-        got, most = count_points(results[path])
-        found.append(
-            {"notebook": str(path), "points": got, "of": most, **results[path]}
-        )
+    for path, result in sorted(results.items()):
+        points, most = count_points(result)
+        found.append({"notebook": str(path), "points": points, "of": most, **result})
     return json.dumps(found, indent=1, ensure_ascii=False) + "\n"
 
 
 def format_csv(results: Results) -> str:
     """Return one row per notebook: points and mistakes of each exercise."""
     names = list_exercises(results)
+    slugs = (f"{name} mistake" for name in names)
+    rows = [["notebook", "points", "of", "error", *names, *slugs]]
+    for path, result in sorted(results.items()):
+        found = [result["exercises"].get(name, {}) for name in names]
+        row = [escape_formula(str(path)), *count_points(result)]
+        row += [escape_formula(result["error"] or "")]
+        row += [x.get("points", "") for x in found]
+        rows.append(row + [x.get("mistake") or "" for x in found])
     text = io.StringIO()
-    table = csv.writer(text, lineterminator="\n")
-    slugs = [f"{name} mistake" for name in names]
-    table.writerow(["notebook", "points", "of", "error", *names, *slugs])
-    for path in sorted(results):
-        found = results[path]["exercises"]
-        table.writerow(
-            [
-                *(escape_formula(str(path)), *count_points(results[path])),
-                escape_formula(results[path]["error"] or ""),
-                *(found.get(name, {}).get("points", "") for name in names),
-                *(found.get(name, {}).get("mistake") or "" for name in names),
-            ]
-        )
+    csv.writer(text, lineterminator="\n").writerows(rows)
     return text.getvalue()
 
 
@@ -139,75 +124,60 @@ def find_reasons(result: dict) -> list[tuple[str, str]]:
     """Return why a person should look at a submission, each with details."""
     found = [("not graded", result["error"])] if result["error"] else []
     for name, given in result["exercises"].items():
-        if reason := explain_verdict(given):
-            found.append((reason, f"{shorten(name)}: {given['verdict']}"))
-    for note in result["notes"]:
-        if reason := find_sign(note):
-            found.append((reason, note))
-    return found
+        verdict, slug = given["verdict"], given["mistake"]
+        if verdict.startswith("✓ right."):
+            reason = "right with remarks"
+        elif verdict.startswith("… not graded"):
+            reason = "not graded"
+        else:
+            reason = find_sign(verdict) if slug == "error" else SLUGS.get(slug, "")
+        found.append((reason, f"{shorten(name)}: {verdict}"))
+    found += [(find_sign(note), note) for note in result["notes"]]
+    return [(reason, detail) for reason, detail in found if reason]
 
 
-def explain_verdict(given: dict) -> str | None:
-    """Return why a person should look at a verdict, if there is a reason."""
-    verdict = given["verdict"]
-    if verdict.startswith("… not graded"):
-        return "not graded"
-    if verdict.startswith("✓"):
-        return "right with remarks" if verdict.startswith("✓ right.") else None
-    if given["mistake"] == "error":
-        return find_sign(verdict)
-    return SLUGS.get(given["mistake"] or "")
+def find_sign(text: str) -> str:
+    """Return the reason that a text is a sign of, or nothing."""
+    found = (r for r, signs in SIGNS.items() if any(sign in text for sign in signs))
+    return next(found, "")
 
 
-def find_sign(text: str) -> str | None:
-    """Return the reason that a text is a sign of."""
-    for reason, signs in SIGNS.items():
-        if any(sign in text for sign in signs):
-            return reason
-    return None
+def make_row(head: object, *cells) -> str:
+    """Return a table's row: what students wrote is text, whatever it is."""
+    row = f'<th scope="row">{escape(str(head))}</th>'
+    for cell in cells:
+        kind = "text" if isinstance(cell, str) else "number"
+        text, kind = cell if isinstance(cell, tuple) else (cell, kind)
+        row += f'<td class="{kind}">{escape(str(text))}</td>'
+    return f"<tr>{row}</tr>\n"
 
 
-def make_cell(value: object, kind: str = "") -> str:
-    """Return a table's cell; what students wrote is always text."""
-    kind = f' class="{kind}"' if kind else ""
-    return f"<td{kind}>{escape(str(value))}</td>"
-
-
-def make_head(value: object, scope: str = "col", kind: str = "") -> str:
-    """Return the head of a table's column or row."""
-    kind = f' class="{kind}"' if kind else ""
-    return f'<th scope="{scope}"{kind}>{escape(str(value))}</th>'
-
-
-def make_section(
-    title: str, heads: list[str], rows: Iterable[list[str]], before: str = ""
-) -> str:
-    """Return a heading, a sentence, and a table that scrolls in its own box."""
-    body = "\n".join(f"<tr>{''.join(row)}</tr>" for row in rows)
-    if not body:
-        return f"<h2>{title}</h2>\n<p>None.</p>"
-    before = f"<p>{before}</p>\n" if before else ""
-    return (
-        f"<h2>{title}</h2>\n{before}"
-        f'<div class="scroll" tabindex="0" role="region" aria-label="{title}">'
-        f"<table><thead><tr>{''.join(heads)}</tr></thead>\n"
-        f"<tbody>{body}</tbody></table></div>"
-    )
+def make_table(title: str, heads: Iterable[str], rows: list[str]) -> str:
+    """Return a table that scrolls in its own box."""
+    columns = "".join(f'<th scope="col">{escape(x)}</th>' for x in heads)
+    table = f"<thead><tr>{columns}</tr></thead>\n<tbody>{''.join(rows)}</tbody>"
+    box = f'<div class="scroll" tabindex="0" role="region" aria-label="{title}">'
+    return f"{box}<table>{table}</table></div>" if rows else "<p>None.</p>"
 
 
 def format_html(results: Results) -> str:
     """Return the report on a class as a page, which needs no other file."""
     results = {path: results[path] for path in sorted(results)}
-    parts = (
-        write_summary(results),
-        write_attention(results),
-        write_mistakes(results),
-        write_exercises(results),
-        write_points(results),
-        write_submissions(results),
+    return Template(PAGE.read_text("utf8")).substitute(
+        summary=write_summary(results),
+        attention=write_attention(results),
+        mistakes=write_mistakes(results),
+        exercises=write_exercises(results),
+        points=write_points(results),
+        submissions=write_submissions(results),
     )
-    style = Path(__file__).with_suffix(".css").read_text("utf8")
-    return PAGE.format(style=style, body="\n".join(parts))
+
+
+def write_attention(results: Results) -> str:
+    """Return the submissions that a person should look at."""
+    found = ((path, x) for path in results for x in find_reasons(results[path]))
+    rows = [make_row(path, *reason) for path, reason in found]
+    return make_table("Attention", ("submission", "reason", "details"), rows)
 
 
 def write_summary(results: Results) -> str:
@@ -216,112 +186,66 @@ def write_summary(results: Results) -> str:
     left = len(results) - len(graded)
     text = f"{len(results)} submissions, {left} of them not graded."
     if graded:
-        got, most = [x for x, _ in graded], max(x for _, x in graded)
-        text += (
-            f" Points of those that were graded: {mean(got):.1f} on average, "
-            f"{median(got):g} in the median, {min(got)} to {max(got)}, "
-            f"of {most} at most."
-        )
-    return f"<p>{text}</p>"
-
-
-def write_attention(results: Results) -> str:
-    """Return the submissions that a person should look at."""
-    rows = [
-        [make_head(path, "row"), make_cell(reason), make_cell(detail, "text")]
-        for path, result in results.items()
-        for reason, detail in find_reasons(result)
-    ]
-    return make_section(
-        "Submissions that a person should look at",
-        [make_head(x) for x in ("submission", "reason", "details")],
-        rows,
-        "These were not graded, or only in part; were stopped by a limit or "
-        "refused by the sandbox; or are right with a remark.",
-    )
+        got, most = zip(*graded, strict=True)
+        text += f" Points of those that were graded: {mean(got):.1f} on average, "
+        text += f"{median(got):g} in the median, {min(got)} to {max(got)}, "
+        text += f"of {max(most)} at most."
+    return text
 
 
 def write_mistakes(results: Results) -> str:
     """Return the most frequent mistakes by name."""
-    where: dict[str, set[Path]] = {}
-    exercises: dict[str, Counter[str]] = {}
+    where: dict[str, list[tuple[Path, str]]] = {}
     for path, result in results.items():
         for name, given in result["exercises"].items():
             if slug := given["mistake"]:
-                where.setdefault(slug, set()).add(path)
-                exercises.setdefault(slug, Counter())[shorten(name)] += 1
-    order = sorted(where, key=lambda slug: (-len(where[slug]), slug))
-    rows = [
-        [
-            f"<td><code>{escape(slug)}</code></td>",
-            make_cell(len(where[slug]), "number"),
-            make_cell(
-                ", ".join(f"{name} {n}" for name, n in exercises[slug].most_common()),
-                "text",
-            ),
-        ]
-        for slug in order[:MOST_MISTAKES]
-    ]
-    heads = [make_head(x) for x in ("mistake", "submissions", "exercises")]
-    more = len(order) - MOST_MISTAKES
-    before = f"{more} more mistakes are rarer." if more > 0 else ""
-    return make_section("Most frequent mistakes", heads, rows, before)
+                where.setdefault(slug, []).append((path, shorten(name)))
+    counts = {slug: len({path for path, _ in x}) for slug, x in where.items()}
+    rows = []
+    for slug in sorted(where, key=lambda slug: (-counts[slug], slug)):
+        often = Counter(name for _, name in where[slug]).most_common()
+        names = ", ".join(f"{name} {n}" for name, n in often)
+        rows.append(make_row(slug, counts[slug], names))
+    heads = "mistake", "submissions", "exercises"
+    return make_table("Mistakes", heads, rows[:MOST_MISTAKES])
 
 
 def write_exercises(results: Results) -> str:
     """Return how the class did in each exercise."""
     rows = []
     for name in list_exercises(results):
-        found = [
-            x["exercises"][name] for x in results.values() if name in x["exercises"]
-        ]
+        every = [x["exercises"].get(name) for x in results.values()]
+        found = [x for x in every if x]
         marks = Counter(x["verdict"][:1] for x in found)
         points = f"{mean(x['points'] for x in found):.2f} of {found[0]['of']}"
-        numbers = marks["✓"], marks["✗"], marks["…"], points
-        cells = [make_cell(x, "number") for x in numbers]
-        rows.append([make_head(shorten(name), "row"), *cells])
+        counts = (marks[mark] for mark in "✓✗…")
+        rows.append(make_row(shorten(name), *counts, (points, "number")))
     heads = "exercise", "right", "wrong", "not attempted", "mean points"
-    return make_section("Exercises", [make_head(x) for x in heads], rows)
+    return make_table("Exercises", heads, rows)
 
 
 def write_points(results: Results) -> str:
     """Return the points of every submission in every exercise."""
-    names = list_exercises(results)
-    rows = []
+    names, rows = list_exercises(results), []
+    kinds = {"✓": "right", "✗": "wrong", "…": "soft", "": ""}
     for path, result in results.items():
         cells = []
         for name in names:
-            if given := result["exercises"].get(name):
-                mark = given["verdict"][:1]
-                kind = {"✓": "right", "✗": "wrong"}.get(mark, "soft")
-                cells.append(make_cell(f"{mark} {given['points']}", kind))
-            else:
-                cells.append("<td></td>")
-        total = make_cell(write_total(result), "number")
-        rows.append([make_head(path, "row"), total, *cells])
-    heads = [make_head(x) for x in ("submission", "points")]
-    return make_section(
-        "Points",
-        heads + [make_head(shorten(name), kind="steep") for name in names],
-        rows,
-        "✓ right, ✗ wrong, … not attempted or not graded; an empty cell "
-        "belongs to a chapter that the notebook does not contain.",
-    )
-
-
-def write_total(result: dict) -> str:
-    """Return a notebook's points in words."""
-    got, most = count_points(result)
-    return "not graded" if result["error"] else f"{got} of {most}"
+            given = result["exercises"].get(name, {"verdict": "", "points": ""})
+            mark = given["verdict"][:1]
+            cells.append((f"{mark} {given['points']}", kinds[mark]))
+        rows.append(make_row(path, (write_total(result), "number"), *cells))
+    heads = "submission", "points", *(shorten(x) for x in names)
+    return make_table("Points", heads, rows)
 
 
 def write_submissions(results: Results) -> str:
     """Return the verdicts and notes of every submission, folded."""
-    parts = ["<h2>Verdicts and notes</h2>"]
+    parts = []
     for path, result in results.items():
         said = [result["error"]] if result["error"] else []
-        exercises = result["exercises"].items()
-        said += [f"{shorten(name)}: {given['verdict']}" for name, given in exercises]
+        for name, given in result["exercises"].items():
+            said.append(f"{shorten(name)}: {given['verdict']}")
         items = "".join(f"<li>{escape(x)}</li>" for x in [*said, *result["notes"]])
         head = escape(f"{path}: {write_total(result)}")
         parts.append(f"<details><summary>{head}</summary><ul>{items}</ul></details>")

@@ -1,10 +1,8 @@
 """Limits on a process that runs a student's code, and how it is ended.
 
-Time, memory, the size of files and how many are open are limited by POSIX;
-Linux adds namespaces without a network and without other processes, forbids
-writing outside a folder and signals to other processes (Landlock), and refuses
+POSIX limits time, memory and files. Linux adds namespaces without a network and
+without other processes, forbids writing outside a folder (Landlock), and refuses
 sockets, changes of files' attributes and memory that no limit counts (seccomp).
-A limit that the platform lacks is left out.
 """
 
 import contextlib
@@ -13,7 +11,6 @@ import os
 import resource
 import shutil
 import signal
-import socket
 import struct
 import subprocess
 import sys
@@ -32,6 +29,7 @@ KEPT_VARIABLES = (
 )
 NEW_USER, NEW_PID, NEW_NET, NEW_IPC = 1 << 28, 1 << 29, 1 << 30, 1 << 27
 DIE_WITH_PARENT, NO_NEW_PRIVILEGES, ADOPT = 1, 38, 36  # for prctl
+LONGEST = 10**6  # seconds of computing of one process
 
 # Landlock's system calls and rights, as in the kernel's linux/landlock.h.
 # Source: https://docs.kernel.org/userspace-api/landlock.html
@@ -46,10 +44,8 @@ SCOPE, SCOPES = 0b11, 6  # abstract sockets of others, signals to others
 class Limits:
     """Seconds of a cell, notebook and answer; megabytes of memory and a file.
 
-    An answer is called on every case of its exercise. Seconds are of computing,
-    or three times as many of waiting; `grace` is added before a process that
-    does not stop is killed. `processes`, threads among them, are limited where
-    they can be counted.
+    Seconds are of computing, or three times as many of waiting, and `grace` before
+    a process is killed. `processes` include threads; root's are not counted.
     """
 
     cell: float = 60.0
@@ -77,13 +73,7 @@ def measure_load() -> float:
 def limit_time(
     seconds: float, error: type[BaseException], working: float = 0.0
 ) -> Iterator[None]:
-    """Raise an error after some seconds, and again each second after that.
-
-    Args:
-        seconds: of the clock.
-        error: what is raised.
-        working: seconds of computing, which end the time as well, unless 0.
-    """
+    """Raise an error after seconds of the clock or of working, and then each second."""
 
     def ring(number, frame):
         raise error
@@ -112,24 +102,19 @@ def stop_clock() -> Iterator[None]:
 # What the judge's process does before a student's processes start.
 
 
-def select_environment() -> dict[str, str]:
-    """Return the part of the environment that a student's code may read."""
-    kept = {
-        name: value
-        for name, value in os.environ.items()
-        if name.upper().startswith(KEPT_VARIABLES)
-    }
+def clear_environment(**more: str) -> None:
+    """Remove what a student's code need not read from the environment."""
+    for name in [x for x in os.environ if not x.upper().startswith(KEPT_VARIABLES)]:
+        del os.environ[name]
     # A fork does not copy the threads of OpenMP.
-    return {**kept, "OMP_NUM_THREADS": "1", "MPLBACKEND": "Agg"}
+    os.environ.update({"OMP_NUM_THREADS": "1", "MPLBACKEND": "Agg", **more})
 
 
 def enter_namespaces() -> int:
     """Give the processes that this one will start namespaces of their own.
 
-    Processes outside are invisible there and cannot be killed, and there is no
-    network. Returns the number of the first process inside, which does nothing
-    but wait; when it ends, all others inside end with it. Returns 0 where the
-    platform has no namespaces.
+    Inside, there are no other processes and no network. Returns the number of the
+    first process, with which all others end; 0 where there are no namespaces.
     """
     user, group = os.getuid(), os.getgid()
     # Orphans become children of this process, or of the first one inside.
@@ -147,7 +132,7 @@ def enter_namespaces() -> int:
 
 
 def wait_for_ever() -> None:
-    """Be the first process of a namespace: it does nothing with its orphans."""
+    """Be the first process of a namespace."""
     close_files()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     while True:
@@ -168,11 +153,10 @@ def start_process(work: Callable[[], object]) -> int:
 
 def list_children(pid: int) -> set[int]:
     """Return the numbers of a process's children, where they are listed."""
-    try:
+    with contextlib.suppress(OSError):
         found = Path(f"/proc/{pid}/task/{pid}/children").read_text()
-    except OSError:
-        return set()
-    return {int(x) for x in found.split()}
+        return {int(x) for x in found.split()}
+    return set()
 
 
 def kill_group(pid: int) -> None:
@@ -182,152 +166,105 @@ def kill_group(pid: int) -> None:
             kill(pid, signal.SIGKILL)
 
 
-def end_process(pid: int, first: int, others: set[int], seconds: float = 5.0) -> int:
-    """End a process and its orphans; return the signal that had ended it, or 0.
-
-    Args:
-        pid: the process.
-        first: the first process of its namespace, or 0.
-        others: the processes that stay.
-        seconds: to look for orphans, which may start others meanwhile.
-    """
+def end_process(pid: int, first: int = 0, other: int = 0, seconds: float = 5.0) -> int:
+    """End a process and its orphans; return the signal that had ended it, or 0."""
     over, status = os.waitpid(pid, os.WNOHANG)
+    kill_group(pid)
     if not over:
-        kill_group(pid)
         os.waitpid(pid, 0)
-    else:
-        with contextlib.suppress(OSError):
-            os.killpg(pid, signal.SIGKILL)
     ends = time.monotonic() + seconds
-    while time.monotonic() < ends:
-        orphans = list_children(first or os.getpid()) - others - {first}
-        if not orphans:
-            break
+    while orphans := list_children(first or os.getpid()) - {first, other}:
         for orphan in orphans:
             kill_group(orphan)
-            if not first:
-                with contextlib.suppress(ChildProcessError):
-                    os.waitpid(orphan, 0)
-        time.sleep(0.002)
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(orphan, 0)
+        if time.monotonic() > ends:
+            break
     return os.WTERMSIG(status) if over and os.WIFSIGNALED(status) else 0
 
 
 # What a student's process does first.
 
 
-def apply_limits(folder: str, limits: Limits, apart: bool) -> list[str]:
-    """Apply every limit that this platform has; return those that it lacks.
+@dataclass(frozen=True)
+class Place:
+    """A folder to write in, limits, and whether there are namespaces."""
 
-    Args:
-        folder: the only one in which files may be written.
-        limits: of this process.
-        apart: whether it is in namespaces of its own.
-    """
-    lacking = [] if apart else ["hide other processes"]
+    folder: str
+    limits: Limits
+    apart: bool
+
+
+def apply_limits(place: Place) -> bool:
+    """Apply every limit that this platform has; tell whether none is missing."""
+    folder, limits = place.folder, place.limits
     os.chdir(folder)
-    kept = select_environment()
-    os.environ.clear()
-    os.environ.update(kept, HOME=folder, TMPDIR=folder)
-    set_limit(resource.RLIMIT_CORE, 0)
+    clear_environment(HOME=folder, TMPDIR=folder)
     set_limit(resource.RLIMIT_NOFILE, 256)
     set_limit(resource.RLIMIT_FSIZE, limits.file * 2**20)
-    room = limits.memory * 2**20 + read_address_space_size()
-    if sys.platform != "linux" or not set_limit(resource.RLIMIT_AS, room):
-        lacking.append("limit memory")
+    room = limits.memory * 2**20
+    with contextlib.suppress(OSError):  # what this process uses already
+        pages = int(Path("/proc/self/statm").read_text().split()[0])
+        room += pages * resource.getpagesize()
+    set_limit(resource.RLIMIT_AS, room)
     # A namespace counts only its own processes; root's are never counted.
-    if apart and os.getuid():
+    if place.apart and os.getuid():
         set_limit(resource.RLIMIT_NPROC, limits.processes)
-    if not restrict_writes(folder):
-        lacking.append("protect files elsewhere")
-    if not (seccomp.refuse_system_calls() or apart):
-        disable_python_sockets()
-        lacking.append("take away the network")
-    return lacking
+    return all((restrict_writes(folder), seccomp.refuse_system_calls(), place.apart))
 
 
-def close_files(*but: int) -> None:
-    """Close all files but some; the standard streams lead nowhere."""
+def is_complete() -> bool:
+    """Tell whether this platform has every limit, by trying them."""
+    if not (pid := os.fork()):
+        apart = bool(enter_namespaces())
+        os._exit(not apply_limits(Place("/", Limits(), apart)))
+    return os.waitpid(pid, 0)[1] == 0
+
+
+def close_files(but: int = 3) -> None:
+    """Close all files but one; the standard streams lead nowhere."""
     with open(os.devnull, "r+b") as nothing:
         for stream in range(3):
             os.dup2(nothing.fileno(), stream)
-    last = 3
-    for number in sorted(but):
-        os.closerange(last, number)
-        last = number + 1
-    os.closerange(last, 4096)
+    os.closerange(3, but)
+    os.closerange(but + 1, 4096)
 
 
-def set_limit(what: int, most: int) -> bool:
-    """Set a limit, if the platform allows it; tell whether it did."""
-    try:
-        hard = resource.getrlimit(what)[1]
-        if hard != resource.RLIM_INFINITY:
-            most = min(most, hard)
-        resource.setrlimit(what, (most, most))
-    except (OSError, ValueError):
-        return False
-    return True
+def set_limit(what: int, most: int, last: int | None = None) -> None:
+    """Set a limit, which may be raised up to the last one, if the platform does."""
+    last = most if last is None else last
+    hard = resource.getrlimit(what)[1]
+    if hard != resource.RLIM_INFINITY:
+        most, last = min(most, hard), min(last, hard)
+    with contextlib.suppress(OSError, ValueError):
+        resource.setrlimit(what, (most, last))
 
 
 def limit_computing(seconds: float) -> None:
-    """End this process when it has computed for so many more seconds.
-
-    This also ends what never returns to Python, in a loop of C code.
-    """
-    hard = resource.getrlimit(resource.RLIMIT_CPU)[1]
+    """End this process after computing for so long, even in a loop of C code."""
     most = int(time.process_time() + seconds) + 1
-    if hard != resource.RLIM_INFINITY:
-        most = min(most, hard)
-    with contextlib.suppress(OSError, ValueError):
-        resource.setrlimit(resource.RLIMIT_CPU, (most, hard))
-
-
-def read_address_space_size() -> int:
-    """Return the bytes of address space that this process uses; 0 if unknown."""
-    try:
-        with open("/proc/self/statm") as file:
-            return int(file.read().split()[0]) * resource.getpagesize()
-    except OSError:
-        return 0
+    set_limit(resource.RLIMIT_CPU, most, LONGEST)
 
 
 def restrict_writes(folder: str) -> bool:
-    """Forbid writing outside a folder; tell whether it is forbidden now.
-
-    /dev/null stays writable. Newer kernels also forbid truncating files
-    elsewhere, using TCP, and killing other processes.
-    """
+    """Forbid writing outside a folder, TCP and killing others, if possible."""
     version = call_kernel("syscall", CREATE, None, 0, 1)
     if version < 1:
         return False
     writes = WRITES | (TRUNCATE if version >= TRUNCATES else 0)
-    handled = struct.pack("Q", writes)
-    if version >= CONNECTS:
-        handled += struct.pack("Q", TCP)
-    if version >= SCOPES:
-        handled += struct.pack("Q", SCOPE)
+    rights = [writes, *[TCP] * (version >= CONNECTS), *[SCOPE] * (version >= SCOPES)]
+    handled = struct.pack(f"{len(rights)}Q", *rights)
     rules = call_kernel("syscall", CREATE, handled, len(handled), 0)
     file = writes & (0b10 | TRUNCATE)
-    for path, rights in ((folder, writes), ("/dev/null", file)):
+    for path, allowed in ((folder, writes), ("/dev/null", file)):
         place = os.open(path, os.O_PATH | os.O_CLOEXEC)
-        rule = ctypes.create_string_buffer(struct.pack("=Qi", rights, place))
+        rule = ctypes.create_string_buffer(struct.pack("=Qi", allowed, place))
         call_kernel("syscall", ADD, rules, 1, rule, 0)
         os.close(place)
     call_kernel("prctl", NO_NEW_PRIVILEGES, 1, 0, 0, 0)
     done = call_kernel("syscall", RESTRICT, rules, 0) == 0
     os.close(rules)
     return done
-
-
-def disable_python_sockets() -> None:
-    """Refuse connections made by Python; other code can still connect."""
-
-    def refuse(*args, **kwargs):
-        raise OSError("there is no network while notebooks are graded")
-
-    for name in ("connect", "connect_ex"):
-        setattr(socket.socket, name, refuse)
-    socket.getaddrinfo = refuse
 
 
 def remove_folder(folder: str) -> None:

@@ -1,9 +1,8 @@
 """System calls that a Linux process refuses itself with a seccomp filter.
 
-Landlock forbids writing to files elsewhere; this filter refuses what Landlock
-does not cover: sockets of every family, changes of a file's times, permissions
-and attributes, memory that no limit counts, and access to other processes.
-Numbers of system calls are those of the kernel's tables for each processor.
+It refuses what Landlock does not cover: sockets of every family, changes of a
+file's times, permissions and attributes, memory that no limit counts, and access
+to other processes.
 
 Source: https://docs.kernel.org/userspace-api/seccomp_filter.html
 """

@@ -143,7 +143,7 @@ def test_a_fork_bomb_is_limited(tmp_path):
         "import os, sys\nfrom attnbook.grade import judge, preload, sandbox\n"
         f"os.getuid() or os.setuid({NOBODY})\n"
         "limits = sandbox.Limits(cell=1.0, grace=1.0, processes=20)\n"
-        f"result, _ = judge.grade({raw!r}, None, 0, limits, {str(folder)!r})\n"
+        f"result = judge.Judge({raw!r}, None, 0, limits, {str(folder)!r}).grade()\n"
         "assert result['exercises']['check_weights']['points'] == 1, result\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=100)
@@ -239,9 +239,9 @@ def test_without_namespaces_strays_are_killed_too(tmp_path):
         "sandbox.call_kernel = lambda name, *x: -1 if name == 'unshare'"
         " else real(name, *x)\n"
         f"raw = open({str(tmp_path / 'x.ipynb')!r}, 'rb').read()\n"
-        "result, lacking = judge.grade(raw, None, 0, sandbox.Limits(), "
-        f"{str(tmp_path)!r})\n"
-        "assert lacking == 'hide other processes', lacking\n"
+        f"mine = judge.Judge(raw, None, 0, sandbox.Limits(), {str(tmp_path)!r})\n"
+        "result = mine.grade()\n"
+        "assert mine.lacking == 'hide other processes', mine.lacking\n"
         "assert result['exercises']['check_weights']['points'] == 1, result\n"
         "assert not sandbox.list_children(os.getpid())\n"
     )

@@ -14,7 +14,7 @@ from dataclasses import replace
 import pytest
 
 from attnbook.grade import Limits, command, grade_notebook, pool, report
-from attnbook.grade.notebook import find_exercises
+from attnbook.grade.notebook import list_exercises
 from notebooks import (
     ATTEND,
     CHECK,
@@ -31,7 +31,7 @@ from sandbox_limits import GRADING
 pytestmark = GRADING
 CHAPTER = "attnbook.exercises.scaled_dot_product"
 # Every exercise of the chapter counts, also one that was not attempted.
-POINTS = sum(x.stars for x in find_exercises(["scaled_dot_product"]).values())
+POINTS = sum(x.stars for x in list_exercises(["scaled_dot_product"]).values())
 
 
 def test_right_wrong_and_missing_answers_get_different_verdicts(graded):
@@ -190,7 +190,7 @@ def test_naming_a_chapter_in_a_comment_changes_no_points(graded):
     )
     assert read_points(graded(RIGHT, CHECK, *extra)) == (1, POINTS)
     both = graded(RIGHT, CHECK, "from attnbook.exercises import luong")
-    more = sum(x.stars for x in find_exercises(["luong"]).values())
+    more = sum(x.stars for x in list_exercises(["luong"]).values())
     assert read_points(both) == (1, POINTS + more)
 
 
