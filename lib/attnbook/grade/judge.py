@@ -7,10 +7,8 @@ import time
 from collections.abc import Callable, Sequence
 from multiprocessing.connection import Pipe
 
-from attnbook.exercises.exercise import FIRST
-from attnbook.exercises.verdict import Verdict
 from attnbook.grade import notebook, process, sandbox
-from attnbook.grade.notebook import Cell
+from attnbook.grade.notebook import FIRST, Cell, Verdict
 from attnbook.grade.process import CHECK, DONE, OTHER, STUCK
 from attnbook.grade.sandbox import Limits, Place
 

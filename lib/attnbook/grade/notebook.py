@@ -8,8 +8,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import attnbook.exercises
-from attnbook.exercises.exercise import Exercise
+from attnbook.exercises.exercise import FIRST, Exercise, Outcome, Verdict
+from attnbook.exercises.mistake import Trial
 
+__all__ = ["FIRST", "PARTS", "Cell", "Exercise", "UnknownError", "Verdict"]
+
+# What the data of an answer may consist of, beside plain values and tensors.
+PARTS = [Outcome, Trial]
 QUOTED = re.compile(r'"""|\'\'\'')
 IMPORT = re.compile(
     r"^[ \t>]*(?:from|import)\s+attnbook\.exercises(?:\.|\s+import\s+)(\w+)", re.M

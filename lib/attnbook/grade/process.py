@@ -24,17 +24,13 @@ import torch
 from IPython.core.inputtransformer2 import TransformerManager
 from IPython.utils.capture import capture_output
 
-from attnbook.exercises.exercise import Exercise, Outcome
-from attnbook.exercises.mistake import Trial
 from attnbook.grade import sandbox
-from attnbook.grade.notebook import Cell, list_exercises
+from attnbook.grade.notebook import PARTS, Cell, Exercise, list_exercises
 from attnbook.grade.sandbox import Limits, Place
 
 # A message of a student's process is a kind, one of these, then a zero byte.
 DONE, CHECK = b"done", b"check"
 STUCK, OTHER = b"stuck", b"other"  # no answer can be copied; it is no function
-# What the data of an answer may consist of, beside plain values and tensors.
-PARTS = [Trial, Outcome]
 # The options of a magic such as %timeit, before the code that it runs.
 OPTIONS = re.compile(r"(?:\s*-\S+(?:\s+\d+)?(?=\s|$))*\s*")
 
