@@ -79,9 +79,15 @@ $(VENV)/test.stamp: pyproject.toml requirements.txt $(VENV)/pip.stamp
 	$(BIN)/python -m pip install $(QUIET) --no-deps -e .
 	@touch $@ $(VENV)/book.stamp
 
+# Pages that have not changed are not built again. Everything is, if a page came
+# or went, if code, configuration or packages have changed, or if the last build
+# had a warning: so no page and no warning outlives its cause.
 book: $(VENV)/book.stamp  ## build the book (no torch, no Node, no browser), warnings are errors
-	@rm -rf _build  # so that no page and no silenced warning outlives its cause
-	$(BIN)/jupyter-book build . -W -n --keep-going $(QUIET)
+	@inputs=$$( { ls chapters chapters/*/; find lib Makefile _*.yml *.bib requirements.txt -type f -not -name '*.pyc' -exec cksum {} + | sort; } | cksum); \
+	[ "$$inputs" = "$$(cat _build/built-from 2>/dev/null)" ] || rm -rf _build; \
+	mkdir -p _build; rm -f _build/built-from; \
+	$(BIN)/jupyter-book build . -W -n --keep-going $(QUIET); \
+	echo "$$inputs" > _build/built-from
 	@echo "Open file://$(CURDIR)/$(PAGE)"
 
 pdf: $(VENV)/test.stamp book  ## print the whole book as one PDF file (needs Chromium)

@@ -1,17 +1,10 @@
-"""Which chapter builds which module, and which is finished: `chapters.toml`."""
+"""Which chapter builds which module: `chapters.toml`."""
 
 import tomllib
 from functools import cache
 from pathlib import Path
 
 TABLE = Path(__file__).with_name("chapters.toml")
-UNFINISHED = "unfinished"
-
-
-@cache
-def read_unfinished() -> frozenset[str]:
-    """Return the chapters that need no section marks and no vocabulary yet."""
-    return frozenset(tomllib.loads(TABLE.read_text("utf8"))[UNFINISHED])
 
 
 @cache
@@ -23,8 +16,6 @@ def read_table() -> dict[str, str]:
     """
     found: dict[str, str] = {}
     for chapter, modules in tomllib.loads(TABLE.read_text("utf8")).items():
-        if chapter == UNFINISHED:
-            continue
         for module in modules:
             if module in found:
                 raise ValueError(
@@ -49,15 +40,3 @@ def find_chapter(module: str) -> str:
             return table[name]
         name = name.rpartition(".")[0]
     raise ValueError(f"{TABLE.name} has no line for {module} or its packages")
-
-
-def require_chapter(module: str) -> str:
-    """Return the one chapter that builds a module.
-
-    Raises:
-        ValueError: if it has no line, or only that of every chapter.
-    """
-    chapter = find_chapter(module)
-    if chapter == "everywhere":
-        raise ValueError(f"{TABLE.name} names no chapter for {module}")
-    return chapter

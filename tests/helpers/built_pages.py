@@ -1,4 +1,4 @@
-"""The built pages: which there are, how a browser comes to them."""
+"""The built pages and their widgets: which there are, how a browser sees them."""
 
 import functools
 import http.server
@@ -45,18 +45,59 @@ READ = """async () => {
 }""".replace("READY", READY)
 
 
-def find_pages_with(stem=None):
-    """Return the pages on which a widget stands: this one, or any."""
-    texts = ((name, (HTML / name).read_text("utf8")) for name in PAGES)
-    found = ((name, PLACE.findall(text)) for name, text in texts)
-    return [name for name, stems in found if (stem in stems if stem else stems)]
+# What sticks out of the window, unless it lies in a box that scrolls sideways.
+OVERFLOW = """() => {
+  const wide = document.documentElement.clientWidth;
+  const scrolls = (e) => e && e !== document.body
+    && (getComputedStyle(e).overflowX !== "visible" || scrolls(e.parentElement));
+  return [...document.querySelectorAll("main *")].filter((e) => {
+    const { left, right, width, height } = e.getBoundingClientRect();
+    const text = getComputedStyle(e).overflowX === "visible" ? e.scrollWidth : 0;
+    return width > 1 && height > 1 && !e.closest("math") && e.checkVisibility()
+      && (Math.max(right, left + text) > wide + 1 || left < -1)
+      && !scrolls(e.parentElement);
+  }).map((e) => e.outerHTML.slice(0, 120));
+}"""
+STATE = re.compile(
+    r'data-book-widget="(\w+)"><script type="application/json">(.*?)</script>', re.S
+)
 
 
-def find_page(nodeid):
-    """Return the page that a test is about, or None."""
-    _, _, params = nodeid.partition("[")
-    found = re.search(r"[\w/]+\.html", params)
-    return found[0] if found and found[0] in PAGES else None
+@functools.cache
+def read_widget_states():
+    """Return the texts of the states in which the pages show each widget."""
+    found = {}
+    for name in PAGES:
+        for stem, text in STATE.findall((HTML / name).read_text("utf8")):
+            found.setdefault(stem, []).append(text)
+    return found
+
+
+@functools.cache
+def read_widget_code():
+    """Return what every page with one widget begins and ends with."""
+    from attnbook.widgets.module import read_modules
+    from workshop.book.mounts import MOUNT, WIDGETS, make_classic_script
+
+    scripts = "".join(
+        f"<script>{make_classic_script(stem, text)}</script>"
+        for stem, text in read_modules().items()
+    )
+    styles = "".join(
+        f"<style>{style.read_text('utf8')}</style>" for style in WIDGETS.glob("*.css")
+    )
+    head = f'<!doctype html><html lang="en"><meta charset="utf8">{styles}'
+    return head, f"{scripts}<script>{MOUNT.read_text('utf8')}</script>"
+
+
+def write_widget_page(state, stem, copies=1, around="{}"):
+    """Return a page with a widget in this state, without any built page."""
+    from attnbook.widgets.mount import render_mount
+
+    head, tail = read_widget_code()
+    mounts = render_mount(stem, state, "<p>fallback</p>") * copies
+    body = around.replace("{}", mounts)
+    return f"{head}<title>page</title><body>{body}{tail}"
 
 
 class QuietHandler(http.server.SimpleHTTPRequestHandler):
@@ -99,11 +140,10 @@ def note_requests(page, root, url):
         page.wrong.append(f"outside: {url}")
 
 
-def visit(page, address):
-    """Open a page, read to its end, and wait until its widgets stand."""
+def read_to_end(page):
+    """Scroll an open page to its end, and wait until its widgets stand."""
     from playwright.sync_api import TimeoutError  # not on every machine
 
-    page.goto(address)
     page.wait_for_load_state("load")
     # Again, should the page lead elsewhere. A busy machine may take its time.
     for _ in range(PATIENCE // PAUSE):
@@ -112,11 +152,7 @@ def visit(page, address):
             page.wait_for_function(READY, timeout=PAUSE)
         except TimeoutError:
             continue
-        return page
-    raise TimeoutError(f"{address} has widgets without state: {waiting(page)}")
-
-
-def waiting(page):
-    """Return the widgets of a page that do not stand yet."""
+        return
     places = page.locator("[data-book-widget]:not([data-state])").all()
-    return [place.get_attribute("data-book-widget") for place in places]
+    names = [place.get_attribute("data-book-widget") for place in places]
+    raise TimeoutError(f"{page.url} has widgets without state: {names}")

@@ -52,7 +52,7 @@ class HeldOut:
 @cache
 def index_exercises() -> dict[str, Exercise]:
     """Return every exercise by its module and its name."""
-    from workshop.book.catalogue import list_entries
+    from workshop.book.mistakes import list_entries
 
     return {f"{x.module}.{x.name}": x.exercise for x in list_entries()}
 

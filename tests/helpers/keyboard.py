@@ -1,4 +1,4 @@
-"""An open page by keyboard alone, without motion, on paper: what is amiss."""
+"""A widget by keyboard and by touch alone: what is amiss."""
 
 FIRST = """([place]) => {
   const what = "a[href], button, input, select, textarea, summary, [tabindex]";
@@ -33,8 +33,6 @@ STATE = """([place]) => [
   [...place.querySelectorAll("[role=status], [aria-live]")]
     .map((e) => e.textContent).join("|"),
 ]"""
-# A prediction answered by key uncovers a widget, which is mounted a bit later.
-MOUNTED = "([place]) => place.dataset.state || place.closest('.covered')"
 KEYS = {
     "range": ["ArrowRight"],
     "radio": ["Space", "Enter"],
@@ -46,30 +44,10 @@ KEYS = {
     "TEXTAREA": [],
     "A": [],
 }
-MOVING = """() => [...document.querySelectorAll("*")].filter((e) => {
-  const s = getComputedStyle(e);
-  return parseFloat(s.transitionDuration) > 0
-    || parseFloat(s.animationDuration) > 0 || s.scrollBehavior === "smooth";
-}).map((e) => e.outerHTML.slice(0, 80))"""
-CUT = """() => [...document.querySelectorAll("article *")].filter((e) =>
-  ["auto", "scroll", "hidden"].includes(getComputedStyle(e).overflowX)
-  && e.checkVisibility() && e.scrollWidth > e.clientWidth + 1
-).map((e) => e.outerHTML.slice(0, 120))"""
-COLOURS = """() => ["color", "backgroundColor"].map(
-  (what) => getComputedStyle(document.body)[what])"""
-
-
-def walk_widgets(page):
-    """Walk through every widget with Tab, press keys; tell what is amiss."""
-    return [
-        f"{place.get_attribute('data-book-widget')}: {amiss}"
-        for place in page.query_selector_all("[data-book-widget]")
-        for amiss in walk_widget(page, place)
-    ]
 
 
 def walk_widget(page, place):
-    page.wait_for_function(MOUNTED, arg=[place])
+    """Walk through a widget with Tab, press keys; yield what is amiss."""
     if page.evaluate(FIRST, [place]) == 0:
         yield "nothing to reach"
     (before, _), messages = page.evaluate(STATE, [place]), set()
@@ -96,33 +74,6 @@ def walk_widget(page, place):
         yield "no key changes it"
     if len(messages) < 2:
         yield "nothing is announced"
-
-
-def find_motion(page):
-    """Return what moves for a reader who asked for calm."""
-    page.emulate_media(reduced_motion="reduce")
-    moving = page.evaluate(MOVING)
-    page.emulate_media(reduced_motion="null")
-    return moving
-
-
-def check_print(page):
-    """Return how a page looks on paper: A4, margins of 1 cm."""
-    page.emulate_media(media="print")
-    page.set_viewport_size({"width": 720, "height": 1000})
-    gone = (".live", ".top", "#menu", "#sections", ".copy", ".turn")
-    found = {
-        "left": [x for x in gone if page.locator(f"{x}:visible").count()],
-        "places": [
-            len(place.inner_text().strip())
-            for place in page.locator("[data-book-widget]").all()
-        ],
-        "cut": page.evaluate(CUT),
-        "colours": page.evaluate(COLOURS),
-    }
-    page.set_viewport_size({"width": 1280, "height": 900})
-    page.emulate_media(media="null")
-    return found
 
 
 def drag_by_touch(page, box, distance):

@@ -240,7 +240,7 @@ def describe(verdict) -> str:
 
 def main() -> None:
     """Print the counts by kind and exercise."""
-    from workshop.book.catalogue import list_entries
+    from workshop.book.mistakes import list_entries
 
     sys.path.insert(0, "tests")
     total: Counter = Counter()

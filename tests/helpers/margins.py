@@ -23,7 +23,7 @@ from attnbook.exercises.outcome import (
 )
 from attnbook.exercises.runner import run
 from attnbook.exercises.tolerance import compute_tolerance_share
-from workshop.book.catalogue import Entry, list_entries
+from workshop.book.mistakes import Entry, list_entries
 
 # What these do shows only when they are called twice, or with other inputs.
 NOT_IN_ONE_CALL = {"state", "random", "hard-coded", "ready-made"}

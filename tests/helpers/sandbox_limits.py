@@ -3,6 +3,5 @@
 import pytest
 
 GRADING = [
-    pytest.mark.exact("test_exercises has the verdicts"),
     pytest.mark.precision,
 ]

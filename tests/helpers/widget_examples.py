@@ -24,15 +24,6 @@ LONG_WORD = "Donaudampfschifffahrtsgesellschaft" * 2
 WORDS = [f"word{i}" for i in range(40)]
 
 
-def replace_part(made, path, value):
-    """Return what was made, with a value at the end of a path into it."""
-    part = made
-    for name in path[:-1]:
-        part = part[name]
-    part[path[-1]] = value
-    return made
-
-
 def make_alignment_player(source, output):
     """Return a player whose outputs attend to all source words equally."""
     row = [1 / len(source)] * len(source)

@@ -159,7 +159,7 @@ def write_import(name: str, value: object, user: str) -> str:
 
 def list_mistakes(exercise: Exercise) -> str:
     """Return a table of an exercise's named mistakes."""
-    rows = [f"- **{m.title}** (`{m.slug}`): {m.because}." for m in exercise.mistakes]
+    rows = [f"- `{m.slug}`: {m.because}." for m in exercise.mistakes]
     return "\n".join(["The check knows these mistakes by name:", "", *rows])
 
 

@@ -25,7 +25,8 @@ def resize_image(source: Path, target: Path) -> tuple[int, int]:
     """Write a picture as lossless WebP; return the size a page shows it in."""
     with Image.open(source) as picture:
         width, height = picture.size
-        if not target.exists():
+        # A picture that a page shows under the same name may have been changed.
+        if not target.exists() or target.stat().st_mtime < source.stat().st_mtime:
             target.parent.mkdir(parents=True, exist_ok=True)
             colours = "RGBA" if "A" in picture.getbands() else "RGB"
             picture.convert(colours).save(target, lossless=True, quality=60)

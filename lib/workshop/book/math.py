@@ -1,8 +1,8 @@
 """Math: LaTeX to MathML while the book is built, by KaTeX and without Node.
 
 The browser then needs no script and no font file for a formula, and a screen
-reader meets MathML, and words as its label. A formula that KaTeX cannot read
-stops the build.
+reader meets fractions, roots and indices as MathML. A formula that KaTeX cannot
+read stops the build.
 
 Source: KaTeX, https://katex.org/docs/options, which the wheel
     sphinxcontrib-katex carries; its engine is V8, from the wheel mini-racer
@@ -18,8 +18,6 @@ from pathlib import Path
 
 from docutils import nodes
 from sphinx.util import logging
-
-from workshop.book.spoken_formulas import speak_formula
 
 RAW = re.compile(r'<span class="math">\\\((.*?)\\\)</span>', re.DOTALL)
 # MathML Core knows no space around the name of a function (KaTeX ends it with
@@ -82,10 +80,9 @@ def convert_to_mathml(tex: str, display: bool = False) -> str:
         why = str(error).strip().splitlines()[0]
         raise ValueError(f"KaTeX cannot read {tex!r}: {why}") from error
     found = re.search(r"<math.*</math>", made, re.DOTALL).group(0)
-    words = html.escape(speak_formula(found), quote=True)
     for pattern, spaced in SPACES:
         found = re.sub(pattern, spaced, found)
-    return found.replace("<math", f'<math aria-label="{words}"', 1)
+    return found
 
 
 def render_formula(tex: str, place, display: bool = False) -> str:

@@ -1,98 +1,72 @@
-"""The page of named mistakes: by exercise, and where each one first shows."""
+"""The page of named mistakes: a table a chapter, written by `make pages`."""
 
+import importlib
+import pkgutil
+from collections.abc import Iterator
 from itertools import groupby
+from pathlib import Path
+from typing import Any, NamedTuple
 
-from attnbook.exercises.mistake import Mistake
-from attnbook.exercises.verdict import COMMON, OTHERWISE, join_sentences
-from workshop.book.catalogue import (
-    Entry,
-    describe_symptom,
-    list_entries,
-    make_anchor,
-)
+from attnbook import exercises
+from workshop.chapters import find_chapter
 
+CHAPTERS = Path("chapters")
 HEAD = """# Named mistakes
 
-This appendix lists every wrong answer that an exercise knows by name, under the
-exercise that it belongs to. [Misconceptions](misconceptions.md) explains twenty
-beliefs from which some of them follow.
-
-A check tries its inputs from the simplest to the hardest. The last column says
-on which input a mistake first shows; on all inputs before it, the answer is
-right. Unless the column says more, the answer has wrong numbers there. Ordinary
-tests miss the mistakes that show late.
-
-The name in code is the verdict's `mistake`, which the
-[grading command](teaching.md#grading) writes into its table.
-
+Every wrong answer that a check of this book knows by name, chapter by chapter.
+The name is the verdict's `mistake`, which the
+[grading command](teaching.md#grading) writes into its table. A check stands in
+the row of its first mistake.
 """
-USUAL = ": wrong numbers"
-BY_ROUNDING = "on an input where rounding shows; which one depends on the processor"
+
+
+class Entry(NamedTuple):
+    """An exercise, the chapter that asks it, and the name of its check."""
+
+    chapter: str
+    name: str
+    exercise: Any
+
+
+def list_entries() -> Iterator[Entry]:
+    """Yield every exercise, in the order in which the chapters ask them."""
+    found = []
+    for info in pkgutil.iter_modules(exercises.__path__, f"{exercises.__name__}."):
+        chapter = find_chapter(info.name)
+        if chapter != "everywhere":
+            found.append((chapter, importlib.import_module(info.name)))
+    for chapter, module in sorted(found, key=lambda pair: pair[0]):
+        text = (CHAPTERS / f"{chapter}.md").read_text("utf8")
+        asked = text.partition("\n## Exercises\n")[2]
+        checks = [name for name in vars(module) if name.startswith("check_")]
+        for name in sorted(checks, key=lambda name: (asked.find(f"{name}("), name)):
+            yield Entry(chapter, name, getattr(module, name))
 
 
 def write_mistakes() -> str:
     """Return the page."""
     parts = [HEAD]
-    for chapter, group in groupby(list_entries(), key=lambda x: x.chapter):
+    for chapter, entries in groupby(list_entries(), key=lambda entry: entry.chapter):
         parts.append(f"## [Chapter {int(chapter[:2])}]({chapter}.ipynb)\n")
-        parts += map(write_exercise, group)
-    parts.append(write_common_mistakes())
+        parts.append(write_table(entries))
     return "\n".join(parts)
 
 
-def write_exercise(entry: Entry) -> str:
-    """Return an exercise's mistakes as a table under its title."""
-    title = entry.exercise.title
-    rows = [
-        f"### {title[:1].upper()}{title[1:]}",
-        "",
-        f"Checked by [`{entry.name}`]({make_anchor(entry)}).",
-        "",
-        "| mistake | what it is | first shows |",
-        "|---|---|---|",
-    ]
-    for mistake in entry.exercise.mistakes:
-        cells = (
-            f"**{mistake.title}** `{mistake.slug}`",
-            write_sentence(mistake.because),
-            describe_first_input(entry, mistake),
-        )
-        rows.append("| " + " | ".join(map(escape_cell, cells)) + " |")
-    return "\n".join(rows) + "\n"
-
-
-def describe_first_input(entry: Entry, mistake: Mistake) -> str:
-    """Return where a mistake first shows, the same on every machine."""
-    if mistake.by_rounding:
-        return BY_ROUNDING
-    return describe_symptom(entry.exercise, mistake).removesuffix(USUAL)
-
-
-def write_common_mistakes() -> str:
-    """Return what any exercise can meet."""
-    rows = [
-        "## In any exercise",
-        "",
-        "| mistake | what a check says |",
-        "|---|---|",
-    ]
-    blanks = dict.fromkeys(("what", "seen", "right", "pair"), "…")
-    for slug, (seen, usual) in COMMON.items():
-        likely = usual or OTHERWISE.get(slug, "")
-        said = [seen.format(**blanks), likely and f"Most likely, {likely}"]
-        sentence = escape_cell(join_sentences(said))
-        rows.append(f"| **{slug.replace('-', ' ')}** `{slug}` | {sentence} |")
+def write_table(entries: Iterator[Entry]) -> str:
+    """Return the mistakes of a chapter's exercises; each check is named once."""
+    rows = ["| check | mistake | what it is |", "|---|---|---|"]
+    for entry in entries:
+        name = f"`{entry.name}`"
+        for mistake in entry.exercise.mistakes:
+            sentence = write_sentence(mistake.because)
+            rows.append(f"| {name} | `{mistake.slug}` | {sentence} |")
+            name = ""
     return "\n".join(rows) + "\n"
 
 
 def write_sentence(text: str) -> str:
-    """Return a text that begins and ends as a sentence does."""
+    """Return a text as a sentence that does not end its cell."""
     stop = "" if text.endswith(("?", ".")) else "."
     # A symbol, such as ε, stays as it is.
     first = text[:1].upper() if text[:1].isascii() else text[:1]
-    return first + text[1:] + stop
-
-
-def escape_cell(text: str) -> str:
-    """Return a text that does not end its cell."""
-    return text.replace("|", "\\|")
+    return (first + text[1:] + stop).replace("|", "\\|")

@@ -1,171 +1,107 @@
 """Reference pages: each public function and class, from its code.
 
-One page a package. A function or class is listed with its signature, in which
-annotations give the shapes, the first paragraph of its docstring, and, for
-`attnbook`, the chapter that builds its module. The pages of `attnbook` are part
-of the book. Readers do not need those of `workshop`: each is the README of its
-package's folder. The source is parsed, not imported.
+A function or class is listed with its signature, in which annotations give the
+shapes, the first paragraph of its docstring, and the chapter that builds its
+module. The source is parsed, not imported: building the book needs no PyTorch.
 """
 
 import ast
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from workshop.chapters import find_chapter
 
-Definition = ast.FunctionDef | ast.ClassDef
-LIBRARY, WORKSHOP = Path("lib/attnbook"), Path("lib/workshop")
-FOLDER = Path("chapters/reference")
 WIDTH = 72
-HEAD = """# Reference: {name}
-
-{about}
-
-This page is made from the code by `make pages`. A shape such as `*#B T D` names
-the axes of a tensor; [the notation page](../notation.md) says what each letter
-counts.
-"""
-WORKSHOP_HEAD = """# workshop.{name}
-
-{about}
-
-This page is made from the code by `make pages`, for those who work on the book.
-"""
+SHAPE = re.compile(r"\w+\[Tensor, '")
 
 
-def list_packages(library: Path = LIBRARY) -> list[Path]:
-    """Return the folders of the packages, in alphabetical order."""
-    return sorted(path.parent for path in library.glob("*/__init__.py"))
-
-
-def read_first_paragraph(node: Definition | ast.Module) -> str:
-    """Return the first paragraph of a docstring, on one line."""
-    text = ast.get_docstring(node) or ""
-    return " ".join(text.partition("\n\n")[0].split())
-
-
-def is_public(name: str) -> bool:
-    """Tell whether a name is public."""
-    return not name.startswith("_")
-
-
-def list_definitions(tree: ast.Module) -> Iterator[Definition]:
-    """Yield a module's public functions and classes, as they are listed."""
-    kinds = (ast.FunctionDef, ast.ClassDef)
-    for node in tree.body:
-        if isinstance(node, kinds) and is_public(node.name):
-            yield node
-
-
-class ShapeExpander(ast.NodeTransformer):
-    """Writes the shape instead of its name, as in `Heads = Float[...]`.
-
-    Args:
-        tree: the module that names shapes.
-    """
-
-    def __init__(self, tree: ast.Module):
-        self.shapes = {
-            ast.unparse(node.targets[0]): node.value
-            for node in tree.body
-            if isinstance(node, ast.Assign)
-            and re.match(r"\w+\[Tensor, '", ast.unparse(node.value))
-        }
-
-    def visit_Name(self, node: ast.Name) -> ast.expr:
-        """Return the shape that a name stands for, or the name."""
-        return self.shapes.get(node.id, node)
-
-
-def list_parameters(function: ast.FunctionDef, bound: bool = False) -> list[str]:
-    """Return a function's parameters with annotations and defaults.
-
-    Args:
-        function: the parsed function.
-        bound: whether its first parameter is left out, as of a method.
-    """
-    spec = function.args
-    plain = [*spec.posonlyargs, *spec.args]
-    defaults = [None] * (len(plain) - len(spec.defaults)) + spec.defaults
-    rows = [write_parameter(*pair) for pair in zip(plain, defaults, strict=True)]
-    rows = rows[1:] if bound else rows
-    if spec.vararg:
-        rows.append("*" + write_parameter(spec.vararg))
-    elif spec.kwonlyargs:
-        rows.append("*")
-    pairs = zip(spec.kwonlyargs, spec.kw_defaults, strict=True)
-    rows += [write_parameter(*pair) for pair in pairs]
-    if spec.kwarg:
-        rows.append("**" + write_parameter(spec.kwarg))
-    return rows
-
-
-def write_parameter(arg: ast.arg, default: ast.expr | None = None) -> str:
-    """Return one parameter as it is written in a signature."""
-    kind = f": {ast.unparse(arg.annotation)}" if arg.annotation else ""
-    if default is None:
-        return arg.arg + kind
-    equals = " = " if kind else "="
-    return f"{arg.arg}{kind}{equals}{ast.unparse(default)}"
-
-
-def list_constructor_parameters(node: ast.ClassDef) -> list[str]:
-    """Return the parameters of a class's constructor, or its fields."""
-    for item in node.body:
-        if isinstance(item, ast.FunctionDef) and item.name == "__init__":
-            return list_parameters(item, bound=True)
-    return [
-        ast.unparse(item)
-        for item in node.body
-        if isinstance(item, ast.AnnAssign) and is_public(item.target.id)
-    ]
-
-
-def write_signature(name: str, rows: list[str], returns: str = "") -> str:
-    """Return a signature, one parameter a line where it is long."""
-    tail = f") -> {returns}" if returns else ")"
-    line = f"{name}({', '.join(rows)}{tail}"
-    if len(line) <= WIDTH:
-        return line
-    inner = "".join(f"    {row},\n" for row in rows)
-    return f"{name}(\n{inner}{tail}"
-
-
-def list_methods(node: ast.ClassDef) -> Iterator[ast.FunctionDef]:
-    """Yield a class's public methods; `forward` and `__call__` are public."""
-    for item in node.body:
-        if isinstance(item, ast.FunctionDef):
-            shown = is_public(item.name) or item.name == "__call__"
-            if shown:
-                yield item
-
-
-def write_return_type(function: ast.FunctionDef) -> str:
-    """Return a function's annotated result; nothing where there is none."""
-    return ast.unparse(function.returns) if function.returns else ""
-
-
-def describe_definition(node: Definition) -> str:
-    """Return the section of a function or class."""
-    if isinstance(node, ast.FunctionDef):
-        code = [
-            write_signature(node.name, list_parameters(node), write_return_type(node))
+def write_reference(package: Path, root: Path) -> str:
+    """Return what stands on the page of a package, below its heading."""
+    return "\n".join(
+        [
+            read_about(parse(package / "__init__.py")),
+            "",
+            "A shape such as `*#B T D` names the axes of a tensor; "
+            "[the notation page](../notation.md) says what each letter counts.",
+            "",
+            *(describe_module(path, root) for path in sorted(package.rglob("*.py"))),
         ]
-        return write_section(node.name, code, read_first_paragraph(node))
-    code = [write_signature(node.name, list_constructor_parameters(node))]
-    for method in list_methods(node):
-        static = any(
-            getattr(x, "id", "") == "staticmethod" for x in method.decorator_list
-        )
-        rows = list_parameters(method, bound=not static)
-        code.append(
-            write_signature(
-                f"{node.name}.{method.name}", rows, write_return_type(method)
-            )
-        )
-    return write_section(node.name, code, read_first_paragraph(node))
+    )
+
+
+def parse(path: Path) -> ast.Module:
+    """Return a module's syntax tree; names of shapes are written out."""
+    tree = ast.parse(path.read_text("utf8"))
+    shapes = {
+        ast.unparse(node.targets[0]): node.value
+        for node in tree.body
+        if isinstance(node, ast.Assign) and SHAPE.match(ast.unparse(node.value))
+    }
+
+    class ShapeExpander(ast.NodeTransformer):
+        def visit_Name(self, node):
+            return shapes.get(node.id, node)
+
+    return ShapeExpander().visit(tree)
+
+
+def read_about(node) -> str:
+    """Return the first paragraph of a docstring, on one line."""
+    return " ".join((ast.get_docstring(node) or "").partition("\n\n")[0].split())
+
+
+def describe_module(path: Path, root: Path) -> str:
+    """Return the section of a module; empty if nothing in it is public."""
+    tree = parse(path)
+    name = ".".join(path.relative_to(root / "lib").with_suffix("").parts)
+    name = name.removesuffix(".__init__")
+    # Of a chapter's exercises, the helpers that make their cases are not shown.
+    sections = [*describe_exercises(tree)]
+    if not sections and ".exercises." not in name.rpartition(".")[0]:
+        sections = [*describe_definitions(tree)]
+    if not sections:
+        return ""
+    chapter = find_chapter(name)
+    built = "Used in every chapter."
+    if chapter != "everywhere":
+        built = f"Built in [chapter {int(chapter[:2])}](../{chapter}.ipynb)."
+    return "\n".join([f"## {name}\n\n{read_about(tree)} {built}\n", *sections])
+
+
+def describe_definitions(tree: ast.Module) -> Iterator[str]:
+    """Yield the section of each public function and class."""
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef) and is_public(node):
+            yield write_section(node.name, [write_signature(node)], read_about(node))
+        elif isinstance(node, ast.ClassDef) and is_public(node):
+            methods = [x for x in node.body if isinstance(x, ast.FunctionDef)]
+            code = [write_constructor(node, methods)]
+            for method in filter(is_public, methods):
+                code.append(write_signature(method, f"{node.name}."))
+            yield write_section(node.name, code, read_about(node))
+
+
+def is_public(node: ast.FunctionDef | ast.ClassDef) -> bool:
+    """Tell whether a definition is for users."""
+    return not node.name.startswith("_") or node.name == "__call__"
+
+
+def describe_exercises(tree: ast.Module) -> Iterator[str]:
+    """Yield the section of each exercise: what it is about, stars and minutes."""
+    about = {x.name: read_about(x) for x in tree.body if isinstance(x, ast.FunctionDef)}
+    for node in tree.body:
+        call = getattr(node, "value", None)
+        called = getattr(getattr(call, "func", None), "id", "")
+        if not isinstance(node, ast.Assign) or called != "Exercise":
+            continue
+        given = {x.arg: getattr(x.value, "value", None) for x in call.keywords}
+        solution = getattr(call.args[0], "id", "") if call.args else ""
+        title = f"{given['title']}." if "title" in given else about.get(solution, "")
+        stars = "★" * int(given["stars"])
+        text = f"Exercise: {title} {stars}, {given['minutes']} minutes."
+        name = ast.unparse(node.targets[0])
+        yield write_section(name, [f"{name}(attempt) -> Verdict"], text)
 
 
 def write_section(name: str, code: list[str], about: str) -> str:
@@ -174,80 +110,39 @@ def write_section(name: str, code: list[str], about: str) -> str:
     return f"### {name}\n\n```python\n{block}\n```\n\n{about}\n"
 
 
-def describe_exercises(tree: ast.Module) -> Iterator[str]:
-    """Yield the section of each exercise that a module declares."""
-    for node in tree.body:
-        value = getattr(node, "value", None)
-        called = getattr(getattr(value, "func", None), "id", "")
-        if not isinstance(node, ast.Assign) or called != "Exercise":
-            continue
-        given: dict[str | None, Any] = {
-            key.arg: key.value.value
-            for key in value.keywords
-            if isinstance(key.value, ast.Constant)
-        }
-        name = ast.unparse(node.targets[0])
-        text = (
-            f"Exercise: {given['title']}. {'★' * given['stars']}, "
-            f"{given['minutes']} minutes."
-        )
-        yield write_section(name, [f"{name}(attempt) -> Verdict"], text)
+def write_signature(node: ast.FunctionDef, owner: str = "") -> str:
+    """Return a function's signature; that of a method is called on its owner."""
+    static = any(ast.unparse(x) == "staticmethod" for x in node.decorator_list)
+    rows = split_parameters(node.args)[1 if owner and not static else 0 :]
+    result = f" -> {ast.unparse(node.returns)}" if node.returns else ""
+    return fold_signature(owner + node.name, rows, result)
 
 
-def link_chapter(module: str) -> str:
-    """Return in which chapter a module is built, as a sentence or nothing."""
-    if module.startswith(f"{WORKSHOP.name}."):
-        return ""
-    chapter = find_chapter(module)
-    if not re.match(r"\d\d_", chapter):
-        return "Used in every chapter."
-    number = int(chapter[:2])
-    if not (FOLDER.parent / f"{chapter}.md").exists():
-        return f"For chapter {number}, which is not written yet."
-    return f"Built in [chapter {number}](../{chapter}.ipynb)."
+def write_constructor(node: ast.ClassDef, methods: list[ast.FunctionDef]) -> str:
+    """Return how a class is called: with its constructor's arguments or its fields."""
+    for method in methods:
+        if method.name == "__init__":
+            return fold_signature(node.name, split_parameters(method.args)[1:])
+    fields = [ast.unparse(x) for x in node.body if isinstance(x, ast.AnnAssign)]
+    return fold_signature(node.name, [x for x in fields if not x.startswith("_")])
 
 
-def describe_module(path: Path, library: Path = LIBRARY) -> str:
-    """Return the part of a page that describes one module; may be empty."""
-    tree = ast.parse(path.read_text("utf8"))
-    tree = ShapeExpander(tree).visit(tree)
-    # A chapter's exercises are shown; the helpers of their cases are not.
-    inner = path.parent.parent.name == "exercises"
-    listed = () if inner else list_definitions(tree)
-    parts = [describe_definition(node) for node in listed] + [*describe_exercises(tree)]
-    if not parts:
-        return ""
-    place = path.relative_to(library.parent).with_suffix("")
-    name = ".".join(place.parts).removesuffix(".__init__")
-    about = read_first_paragraph(tree)
-    about = f"{about} {link_chapter(name)}".rstrip()
-    return "\n".join([f"## {name}\n\n{about}\n", *parts])
+def split_parameters(spec: ast.arguments) -> list[str]:
+    """Return parameters with annotations and defaults, one a string."""
+    rows, depth = [""], 0
+    for sign in ast.unparse(spec):
+        depth += (sign in "([{") - (sign in ")]}")
+        if sign == "," and not depth:
+            rows.append("")
+        else:
+            rows[-1] += sign
+    rows = [row.strip() for row in rows if row.strip()]
+    return [row.replace("=", " = ", 1) if ": " in row else row for row in rows]
 
 
-def write_reference(package: Path, library: Path = LIBRARY) -> str:
-    """Return the reference page of a package.
-
-    Raises:
-        ValueError: if a public function or class has no docstring; the message
-            names it and its file.
-    """
-    about = ast.parse((package / "__init__.py").read_text("utf8"))
-    head = WORKSHOP_HEAD if library.name == WORKSHOP.name else HEAD
-    parts = [head.format(name=package.name, about=read_first_paragraph(about))]
-    for path in sorted(package.rglob("*.py")):
-        for node in list_definitions(ast.parse(path.read_text("utf8"))):
-            if not read_first_paragraph(node):
-                raise ValueError(f"{path}: {node.name} has no docstring")
-        parts.append(describe_module(path, library))
-    return "\n".join(filter(None, parts))
-
-
-def write_reference_pages() -> dict[str, str]:
-    """Return every reference page by its path."""
-    pages = {
-        str(FOLDER / f"{path.name}.md"): write_reference(path)
-        for path in list_packages()
-    }
-    for path in list_packages(WORKSHOP):
-        pages[str(path / "README.md")] = write_reference(path, WORKSHOP)
-    return pages
+def fold_signature(name: str, rows: list[str], result: str = "") -> str:
+    """Return a signature, one parameter a line where it is long."""
+    line = f"{name}({', '.join(rows)}){result}"
+    if len(line) <= WIDTH:
+        return line
+    return f"{name}(\n{''.join(f'    {row},{chr(10)}' for row in rows)}){result}"

@@ -9,18 +9,15 @@ each deeper section. Exercises, quiz, results and sources need no mark.
 import math
 import re
 from dataclasses import dataclass
-from pathlib import Path
 
 from docutils import nodes
 
 from workshop.book.cell_kinds import KINDS
-from workshop.chapters import read_unfinished
 
 MARK = re.compile(r"\s*\*\((core|deeper)\)\*\s*$")
 HEADING = re.compile(r"^(##|###) +(.*)$")
 STANDING = ("Exercises", "Quiz", "What we measured", "Sources")
 WORDS_A_MINUTE, CELLS_A_MINUTE = 120, 4
-MOST = {"minutes": 35, "cells": 40}  # of a core
 
 
 @dataclass
@@ -29,35 +26,20 @@ class Section:
 
     Attributes:
         title: the heading without its mark; "" for a chapter's opening.
-        level: 2 or 3, the number of its signs.
         kind: "core", "deeper", "standing", or "" if it is not marked.
         words: of prose.
         cells: of code that is open.
-        anchor: the heading's address on the page.
     """
 
     title: str
-    level: int
     kind: str
     words: int = 0
     cells: int = 0
-    anchor: str = ""
-
-    @property
-    def minutes(self) -> float:
-        """How long it takes to read."""
-        return self.words / WORDS_A_MINUTE + self.cells / CELLS_A_MINUTE
-
-
-def make_anchor(heading: str) -> str:
-    """Return a heading's address, as MyST spells it: no punctuation."""
-    plain = re.sub(r"[^\w -]", "", heading.lower()).strip()
-    return plain.replace(" ", "-")
 
 
 def read_sections(text: str) -> list[Section]:
     """Return a chapter's sections; its opening is the first and core."""
-    found, inherited = [Section("", 2, "core")], ""
+    found, inherited = [Section("", "core")], ""
     text = re.sub(r"\A---\n.*?\n---\n", "", text, flags=re.DOTALL)
     text = re.sub(r"(?s)<details>.*?</details>", "", text)
     for number, piece in enumerate(re.split(r"(?m)^```", text)):
@@ -66,25 +48,20 @@ def read_sections(text: str) -> list[Section]:
             continue
         for line in piece.splitlines():
             if heading := HEADING.match(line):
-                section = read_heading(*heading.groups(), inherited)
-                if section.level == 2:
-                    inherited = section.kind
-                found.append(section)
+                signs, title = heading.groups()
+                kind = read_kind(title, inherited if signs == "###" else "")
+                inherited = kind if signs == "##" else inherited
+                found.append(Section(MARK.sub("", title), kind))
             else:
                 found[-1].words += len(re.findall(r"[^\W\d_]+", line))
     return found
 
 
-def read_heading(signs: str, title: str, inherited: str) -> Section:
-    """Return the section that a heading begins."""
-    mark, level = MARK.search(title), len(signs)
-    anchor = make_anchor(title)
-    if mark:
-        title = MARK.sub("", title)
-        return Section(title, level, mark[1], anchor=anchor)
-    standing = level == 2 and title.startswith(STANDING)
-    kind = "standing" if standing else inherited if level == 3 else ""
-    return Section(title, level, kind, anchor=anchor)
+def read_kind(title: str, inherited: str) -> str:
+    """Return the kind that a heading's mark says, or that of its section."""
+    if mark := MARK.search(title):
+        return mark[1]
+    return inherited or ("standing" if title.startswith(STANDING) else "")
 
 
 def is_open_cell(piece: str) -> bool:
@@ -101,42 +78,7 @@ def compute_core_minutes(text: str) -> int | None:
         return None
     core = [x for x in sections if x.kind == "core"]
     words, cells = sum(x.words for x in core), sum(x.cells for x in core)
-    return math.ceil(Section("", 2, "core", words, cells).minutes)
-
-
-def find_faults(text: str) -> list[str]:
-    """Return a sentence for each way in which a finished chapter's fails."""
-    sections = read_sections(text)
-    faults = [
-        f"the section {section.title!r} is neither core nor deeper: end its "
-        "heading in *(core)* or *(deeper)*"
-        for section in sections
-        if section.level == 2 and not section.kind
-    ]
-    minutes = compute_core_minutes(text) or 0
-    cells = sum(x.cells for x in sections if x.kind == "core")
-    for name, value in (("minutes", minutes), ("cells", cells)):
-        if value > MOST[name]:
-            faults.append(f"the core has {value} {name}, at most {MOST[name]}")
-    return faults
-
-
-def require_marks(app) -> None:
-    """Stop the build if a finished chapter has a section without a mark.
-
-    Raises:
-        ExtensionError: naming the chapter and the heading.
-    """
-    from sphinx.errors import ExtensionError
-
-    faults = [
-        f"{path.name}: {fault}"
-        for path in sorted(Path(app.srcdir).glob("chapters/[0-9][0-9]_*.md"))
-        if path.stem not in read_unfinished()
-        for fault in find_faults(path.read_text("utf8"))
-    ]
-    if faults:
-        raise ExtensionError("\n".join(faults))
+    return math.ceil(words / WORDS_A_MINUTE + cells / CELLS_A_MINUTE)
 
 
 def label_headings(doctree) -> None:
@@ -209,6 +151,5 @@ def shorten_contents(app, doctree) -> None:
 
 def setup(app) -> None:
     """Connect to Sphinx: before and after it collects a page's contents."""
-    app.connect("builder-inited", require_marks)
     app.connect("doctree-read", label_page, priority=400)
     app.connect("doctree-read", shorten_contents, priority=600)

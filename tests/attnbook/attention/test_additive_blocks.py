@@ -51,7 +51,6 @@ def test_half_precision_stays_half(dtype):
     torch.testing.assert_close(got, additive_scores(*given), rtol=0, atol=0.05)
 
 
-@pytest.mark.long
 def test_no_tensor_of_all_query_key_pairs_is_allocated():
     # A process of its own per version: the peak of one never falls again.
     peaks = {

@@ -8,7 +8,7 @@ import pytest
 from equivalent_mutants import find_reason
 from mutants import make_mutants
 from ordinary_answers import list_ordinary
-from workshop.book.catalogue import list_entries
+from workshop.book.mistakes import list_entries
 
 pytestmark = pytest.mark.bank
 SEEDS = range(100, 120)

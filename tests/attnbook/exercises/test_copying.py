@@ -8,7 +8,7 @@ from torch import nn
 
 from attnbook.exercises.copying import PLAIN, copy_input
 from attnbook.exercises.exercise import FIRST
-from workshop.book.catalogue import list_entries
+from workshop.book.mistakes import list_entries
 
 pytestmark = pytest.mark.exact("compares copies with their originals")
 

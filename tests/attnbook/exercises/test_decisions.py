@@ -21,7 +21,7 @@ from attnbook.exercises.copying import copy_input
 from attnbook.exercises.exercise import FIRST
 from attnbook.exercises.guard import preserve_state
 from attnbook.exercises.tolerance import RandomRounding
-from workshop.book.catalogue import list_entries
+from workshop.book.mistakes import list_entries
 
 DIAGNOSES = {
     ("encoder_decoder", "check_encoder_fault"),

@@ -20,7 +20,7 @@ from attnbook.exercises.named_axes import Inputs
 from attnbook.exercises.scaled_dot_product import check_attend
 from attnbook.exercises.transformer import check_layer_norm
 from kind_mutants import list_mutants
-from workshop.book.catalogue import list_entries
+from workshop.book.mistakes import list_entries
 
 VARIED = {
     "attend": check_attend,

@@ -41,7 +41,7 @@ from attnbook.exercises.verdict import YOURS, describe_case, name_function
 from attnbook.training.metrics import require_equal_counts
 from doubling import double
 from ordinary_answers import list_ordinary
-from workshop.book.catalogue import list_entries
+from workshop.book.mistakes import list_entries
 from workshop.book.sections import read_sections
 from workshop.chapters import find_chapter
 

@@ -21,7 +21,7 @@ from attnbook.exercises.tolerance import (
     differs_certainly,
 )
 from margins import furthest, right, shares, wrong
-from workshop.book.catalogue import list_entries
+from workshop.book.mistakes import list_entries
 
 each = pytest.mark.parametrize(
     "entry", [pytest.param(x, id=x.name) for x in list_entries()]

@@ -13,10 +13,7 @@ from attnbook.figures.diagram_parts import UNIT, Part, find_ends, measure_text
 from attnbook.figures.diagrams import MAX_UNITS
 from attnbook.figures.style import render_png, render_svg
 
-pytestmark = [
-    pytest.mark.exact("draws with matplotlib, and computes no result"),
-    pytest.mark.precision,
-]
+pytestmark = pytest.mark.precision
 
 STATES = np.zeros((3, 11))
 WEIGHTS = np.array([[0.7, 0.2, 0.1], [0.1, 0.1, 0.8]])

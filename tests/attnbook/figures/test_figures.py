@@ -168,14 +168,12 @@ def test_the_same_picture_has_the_same_bytes_and_names_no_software():
     assert b"atplotlib" not in one
 
 
-@pytest.mark.long
 def test_pictures_are_light():
     table = np.random.default_rng(0).dirichlet(np.full(40, 0.05), 40)
     for fig in (curves()[0], map_of(table)[0]):
         assert len(render_png(fig)) < 60_000
 
 
-@pytest.mark.long
 def test_quantized_colors_do_not_change_a_figure_visibly():
     table = np.random.default_rng(0).dirichlet(np.full(40, 0.3), 40)
     for draw in (curves, lambda: map_of(table)):

@@ -8,10 +8,7 @@ import pytest
 from attnbook.figures import GRAY, PALETTE, get_color, get_style
 from attnbook.figures.methods import FAMILIES, METHODS
 
-pytestmark = [
-    pytest.mark.exact("draws with matplotlib, and computes no result"),
-    pytest.mark.precision,
-]
+pytestmark = pytest.mark.precision
 
 
 def test_every_name_is_declared_once():

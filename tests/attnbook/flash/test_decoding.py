@@ -145,7 +145,6 @@ def test_inputs_are_not_changed(run, monkeypatch):
     assert all(map(torch.equal, before, inputs))
 
 
-@pytest.mark.long
 def test_importing_it_imports_no_triton():
     code = "import attnbook.flash.decoding, sys; sys.exit('triton' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
@@ -491,7 +490,6 @@ def test_what_the_kernels_do_not_take_is_warned_of_once_and_strict_raises(
         call(**given, strict=True)
 
 
-@pytest.mark.long
 @pytest.mark.compiled
 @calls
 def test_the_operator_keeps_the_rules_of_pytorch(name):
@@ -501,7 +499,6 @@ def test_the_operator_keeps_the_rules_of_pytorch(name):
     torch.library.opcheck(decoding.decode, (query, key, value, *more))
 
 
-@pytest.mark.long
 @pytest.mark.compiled
 @calls
 def test_torch_compile_without_a_graph_break_gives_the_same(name):

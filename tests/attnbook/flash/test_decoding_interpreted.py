@@ -7,7 +7,7 @@ import pytest
 from decoding_cases import CASES
 from kernel_runs import INTERPRETED, interpret_kernels
 
-pytestmark = [*INTERPRETED, pytest.mark.long]
+pytestmark = [*INTERPRETED]
 interpreted = partial(interpret_kernels, "interpret_decoding.py")
 
 

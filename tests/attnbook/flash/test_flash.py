@@ -114,7 +114,6 @@ def test_sequences_4_gib_apart_are_read_correctly():
     )
 
 
-@pytest.mark.long
 def test_importing_it_imports_no_triton():
     code = "import attnbook.flash, sys; sys.exit('triton' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)

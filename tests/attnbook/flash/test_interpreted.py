@@ -11,7 +11,6 @@ pytestmark = INTERPRETED
 interpreted = partial(interpret_kernels, "interpret.py")
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 @pytest.mark.parametrize("title", CASES)
 def test_interpreted_kernels_equal_the_reference(title, dtype):
@@ -21,17 +20,14 @@ def test_interpreted_kernels_equal_the_reference(title, dtype):
     assert found["same"]
 
 
-@pytest.mark.long
 def test_interpreted_kernels_read_sequences_2_to_the_31_apart():
     assert interpreted()["far apart", "float16"]["same"]
 
 
-@pytest.mark.long
 def test_exactly_the_tiles_that_need_a_mask_are_masked():
     assert interpreted()["ranges", "int32"]["wrong"] == []
 
 
-@pytest.mark.long
 def test_offsets_beyond_a_tile_are_computed_in_64_bits():
     """In kernels without one of the conversions, an offset passes the limit."""
     found = interpreted()["narrow", "float32"]

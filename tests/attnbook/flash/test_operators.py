@@ -84,7 +84,6 @@ def test_an_edit_in_place_before_the_backward_pass_is_refused(name):
         output.sum().backward()
 
 
-@pytest.mark.long
 @pytest.mark.compiled
 @pytest.mark.parametrize("title", SOME)
 def test_torch_compile_without_a_graph_break_gives_the_same(title):
@@ -95,7 +94,6 @@ def test_torch_compile_without_a_graph_break_gives_the_same(title):
     torch.testing.assert_close(found, expected(title))
 
 
-@pytest.mark.long
 @pytest.mark.compiled
 @pytest.mark.parametrize("title", ["columns", ALL])
 def test_the_operators_keep_the_rules_of_pytorch(title):

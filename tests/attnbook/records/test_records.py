@@ -71,7 +71,6 @@ def test_the_runs_of_a_chapter_stay_in_its_budget():
     assert minutes([*spine, "context_probe"]) <= 90
 
 
-@pytest.mark.long
 @pytest.mark.precision
 @pytest.mark.parametrize("name", SHIPPED)
 def test_shipped_weights_give_the_recorded_results(name):
@@ -98,7 +97,6 @@ def test_compared_models_have_about_equally_many_parameters():
 
 # With checked types, the drawing of the sentences takes half a minute.
 @pytest.mark.precision
-@pytest.mark.long
 def test_a_model_starts_the_same_from_the_same_seed():
     torch.manual_seed(5)
     first = RUNS["grammar_fixed_0"].model().state_dict()
@@ -107,7 +105,6 @@ def test_a_model_starts_the_same_from_the_same_seed():
     assert all(torch.equal(first[k], second[k]) for k in first)
 
 
-@pytest.mark.long
 def test_reading_backwards_reverses_the_source():
     forwards, backwards = (
         load_task("cmudict"),
@@ -240,7 +237,6 @@ def test_the_command_refuses_an_unknown_name(capsys):
     assert "no run begins with ['nothing']" in capsys.readouterr().err
 
 
-@pytest.mark.long
 def test_the_monitored_score_is_of_held_out_pairs():
     data = load_task("grammar")
     look = make_validation_metrics("grammar", data)

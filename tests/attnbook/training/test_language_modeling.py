@@ -101,7 +101,6 @@ def test_there_is_one_gradient_norm_per_block():
     assert len(norms.measure_gradient_norms(model)) == 3
 
 
-@pytest.mark.long
 def test_the_shipped_model_has_the_recorded_loss():
     record = read_record(character_model.RECORD_NAME)
     model = character_model.load_character_model()

@@ -60,13 +60,11 @@ def test_the_norm_of_the_gradient_is_clipped():
     torch.testing.assert_close(torch.cat(weights).norm(), torch.tensor(1.0))
 
 
-@pytest.mark.long
 def test_training_learns():
     history = make_trainer(epochs=40).run(progress=False)
     assert history[-1]["valid_loss"] < 0.5 * history[0]["valid_loss"]
 
 
-@pytest.mark.long
 def test_training_repeats_itself():
     first = make_trainer().run(progress=False)
     assert numbers(first) == numbers(make_trainer().run(progress=False))
@@ -83,7 +81,6 @@ def test_the_global_generator_is_left_alone():
     assert torch.equal(torch.rand(3), wanted)
 
 
-@pytest.mark.long
 def test_a_resumed_run_equals_an_uninterrupted_run(tmp_path):
     path = tmp_path / "run.safetensors"
     whole = make_trainer()

@@ -9,8 +9,6 @@ from attnbook.training.progress import make_progress_bar
 from small_training import make_trainer
 from terminal import Terminal
 
-pytestmark = pytest.mark.exact("looks at what is printed")
-
 TRAIN = (
     "import sys; sys.path.insert(0, 'tests/helpers')\n"
     "from small_training import make_trainer; make_trainer(epochs=2).run()"

@@ -85,7 +85,6 @@ def test_the_loss_is_its_formula_and_ignores_what_follows_the_end():
     torch.testing.assert_close(ours, theirs)
 
 
-@pytest.mark.long
 def test_attention_learns_a_short_maze_and_a_seed_gives_one_result():
     def learn(steps):
         with torch.random.fork_rng(devices=[]):

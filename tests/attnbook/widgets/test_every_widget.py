@@ -1,9 +1,13 @@
 """What holds of every widget's form for a page: its mount and its fallback."""
 
 import json
+import math
 
 import pytest
+import traitlets
 
+from attnbook.widgets.base import BookWidget
+from attnbook.widgets.mount import encode_nonfinite, render_mount
 from javascript import WIDGETS
 from widget_examples import EXAMPLES, HOSTILE, MARKUP
 
@@ -36,3 +40,21 @@ def test_labels_are_escaped_in_html(stem):
     assert "<img" not in text
     assert text.count("</script>") == 1
     assert MARKUP in json.dumps(read_state(text), ensure_ascii=False)
+
+
+def test_nonfinite_numbers_are_encoded_as_text():
+    state = {"a": [math.nan, -math.inf, 1.5], "b": (math.inf,)}
+    message = {"a": ["NaN", "-Infinity", 1.5], "b": ["Infinity"]}
+    assert encode_nonfinite(state) == message
+    assert '"NaN"' in render_mount("x", {"a": math.nan}, "")
+
+
+def test_the_state_contains_only_a_widgets_own_traits():
+    class Small(BookWidget):
+        _esm = "export default {}"
+        numbers = traitlets.List([1]).tag(sync=True)
+        private = traitlets.Int(3)
+
+    assert Small().state() == {"numbers": [1]}
+    with pytest.raises(NotImplementedError, match="Small has no method fall"):
+        Small()._repr_mimebundle_()

@@ -4,7 +4,6 @@ import random
 
 import pytest
 import torch
-import torch.nn.functional as F
 from torch import nn
 from torch.nn.attention.flex_attention import flex_attention
 
@@ -67,18 +66,6 @@ def test_a_part_is_the_librarys_mask():
     assert alone(T=9, kind="document", size=3)[2:].equal(whole)
 
 
-def test_parts_join_from_left_to_right():
-    made = MaskBuilder(MIXED).mask()
-    near = masks.window(5, 7, 2) | masks.sinks(5, 7, 1)
-    assert made.equal(near & masks.padding(torch.tensor([7, 4]), 7))
-
-
-def test_an_empty_row_gives_zeros_and_the_others_sum_to_one():
-    made = MaskBuilder([{"kind": "causal"}], T=5, S=3)
-    rows = made.weights()[0, 0].sum(-1)
-    torch.testing.assert_close(rows, torch.tensor([0.0, 0, 1, 1, 1]))
-
-
 def test_the_fallback_is_a_table_of_the_numbers():
     data, _ = MaskBuilder([{"kind": "causal"}], T=3, S=2)._repr_mimebundle_()
     text = data["text/html"]
@@ -91,42 +78,11 @@ def test_the_fallback_is_a_table_of_the_numbers():
     assert "window or sinks and padding" in mixed["text/html"]
 
 
-@pytest.mark.refusal
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        ({"parts": []}, "0 parts given; there may be 1 to 4"),
-        ({"parts": [{"kind": "causal"}] * 5}, "5 parts given"),
-        ({"parts": ["causal"]}, "a part needs a kind, .* is 'causal'"),
-        ({"parts": [{"kind": "casual"}]}, "kind must be one .* not 'casual'"),
-        ({"parts": [{"kind": "causal", "or": 1}]}, "may have .*'or': 1"),
-        (
-            {"parts": [{"kind": "causal", "join": "xor"}]},
-            "join must be one of and, or; not 'xor'",
-        ),
-        (
-            {"parts": [{"kind": "window", "size": 0}]},
-            "size must be a whole number from 1 to 10, not 0",
-        ),
-        ({"T": 11}, "T must be a whole number from 1 to 10, not 11"),
-        ({"S": 0}, "S must be a whole number from 1 to 10, not 0"),
-        ({"text": 2}, "text must be a whole number from 0 to 1, not 2"),
-        ({"lengths": [3]}, "there are 2 sequences, not 1 lengths"),
-        ({"lengths": [3, -1]}, "a length must be a whole number from 0 to 10"),
-        ({"lengths": [3, 2.5]}, "a length must be .* not 2.5"),
-    ],
-)
-def test_invalid_values_are_refused(given, message):
-    with pytest.raises(ValueError, match=message):
-        MaskBuilder(**given)
-
-
 @pytest.fixture(scope="module")
 def script():
     return Module("mask_builder")
 
 
-@pytest.mark.javascript
 def test_the_pages_masks_and_weights_are_the_librarys(script):
     seen = set()
     for given in states():
@@ -165,7 +121,6 @@ def wanted(widget, query, key, value):
     return attend(query, key, value, widget.mask())
 
 
-@pytest.mark.javascript
 def test_the_code_for_the_book_and_for_sdpa_computes_this(script):
     for given in states(60, seed=1):
         widget = MaskBuilder(**given)
@@ -178,7 +133,6 @@ def test_the_code_for_the_book_and_for_sdpa_computes_this(script):
             torch.testing.assert_close(space["output"], right)
 
 
-@pytest.mark.javascript
 def test_the_code_for_pytorchs_module_computes_this(script):
     for given in states(30, seed=2):
         widget = MaskBuilder(**given)
@@ -200,7 +154,6 @@ def test_the_code_for_pytorchs_module_computes_this(script):
         torch.testing.assert_close(space["output"][rows], right[rows])
 
 
-@pytest.mark.javascript
 @pytest.mark.filterwarnings("ignore:flex_attention called without")
 def test_the_code_for_flex_attention_computes_this(script):
     for given in states(50, seed=3):
@@ -219,86 +172,3 @@ def test_the_code_for_flex_attention_computes_this(script):
     right = wanted(causal, query, key, value)
     torch.testing.assert_close(space["output"], right)
     assert space["flex_attention"] is flex_attention
-
-
-@pytest.mark.javascript
-def test_the_code_has_brackets_where_python_needs_them(script):
-    def join(*parts):
-        state = MaskBuilder([dict(p) for p in parts]).state()["parts"]
-        names = [p["kind"] for p in state]
-        return script.call("joinParts", state, names)
-
-    window, sinks, padding = MIXED
-    assert join(window, sinks, padding) == "(window | sinks) & padding"
-    assert join(window, padding, sinks) == "window & padding | sinks"
-    negated = {"kind": "sinks", "negated": True}
-    assert join(window, negated) == "window & ~sinks"
-
-
-@pytest.mark.javascript
-def test_the_mask_is_described_in_words(script):
-    def describe(name="describeMask", *more, **given):
-        state = MaskBuilder(**given).state()
-        return script.call(name, state, *more)
-
-    causal = [{"kind": "causal"}]
-    assert describe(parts=causal, T=3, S=3) == (
-        "6 of 9 pairs of query and key are not masked out. Every query sees a key."
-    )
-    assert describe(parts=causal, T=5, S=3).endswith(
-        "Queries 0 and 1 see no key: their rows are empty, their weights are 0."
-    )
-    nothing = [{"kind": "causal"}, {"kind": "causal", "negated": True}]
-    assert "No query sees any key" in describe(parts=nothing)
-    row = describe("describeRow", 0, parts=causal, T=5, S=3)
-    assert row == (
-        "Query 0, before the first key, sees no key: its row is empty, its "
-        "weights are 0."
-    )
-    row = describe("describeRow", 1, parts=causal, T=3, S=3)
-    assert "sees key 0 and nothing else" in describe(
-        "describeRow", 0, parts=causal, T=3, S=3
-    )
-    assert describe(parts=causal, T=4, S=3).endswith(
-        "Query 0 sees no key: its row is empty, its weights are 0."
-    )
-    assert row.startswith("Query 1, at key 1, sees keys 0 and 1; most of its")
-
-
-@pytest.mark.javascript
-def test_notes_describe_is_causal(script):
-    def notes(**given):
-        return script.call("describeWays", MaskBuilder(**given).state())
-
-    causal = [{"kind": "causal"}]
-    same, other = notes(parts=causal, T=3, S=3), notes(parts=causal, T=3, S=5)
-    assert "is_causal=True says the same" in same["sdpa"]
-    assert "begins at the top left" in other["sdpa"]
-    query, key, value = tensors({"T": 3, "S": 5})
-    flag = F.scaled_dot_product_attention(query, key, value, is_causal=True)
-    corner = torch.ones(3, 5, dtype=torch.bool).tril()
-    torch.testing.assert_close(flag, attend(query, key, value, corner))
-    empty = notes(parts=causal, T=5, S=3)
-    assert "An empty row gives NaN" in empty["mha"]
-    assert "An empty row gives zeros" in empty["flex"]
-    assert "NaN" not in same["mha"]
-
-
-@pytest.mark.javascript
-def test_invalid_states_are_replaced_by_valid_ones(script):
-    drawn = script.call("cleanState", {})
-    assert (drawn["T"], drawn["S"], drawn["text"]) == (5, 7, 0)
-    assert [p["kind"] for p in drawn["parts"]] == ["causal"]
-    odd = {
-        "T": "x",
-        "S": 1e9,
-        "parts": [None, {"kind": "toString", "size": "NaN", "join": 3}] * 9,
-        "lengths": "ab",
-        "text": -3,
-        "scores": [["Infinity", None], 3],
-    }
-    drawn = script.call("cleanState", odd)
-    assert (drawn["T"], drawn["S"], drawn["text"]) == (5, 10, 0)
-    assert [p["kind"] for p in drawn["parts"]] == ["causal"] * PARTS
-    assert drawn["lengths"] == [10, 10]
-    assert script.call("computeWeights", drawn, 0)[4][:2] == [1 / 10, 1 / 10]

@@ -1,6 +1,5 @@
 """Attention on a picture and a sound: the numbers of Python and of the page."""
 
-import copy
 import random
 
 import pytest
@@ -9,12 +8,9 @@ import torch
 from attnbook.data.picture_and_sound import load_examples
 from attnbook.models.spatial_attention import measure_mass_in_boxes
 from attnbook.widgets.picture_and_sound import (
-    KINDS,
     PictureAndSound,
-    cover_cells,
 )
 from javascript import Module
-from widget_examples import replace_part
 
 
 def make_items(seed=0):
@@ -70,24 +66,6 @@ def test_the_mass_is_the_weight_inside_the_box():
         assert widget.chance(0, 0) == pytest.approx(chance)
 
 
-def test_a_cell_is_covered_by_what_lies_in_it():
-    found = cover_cells(1.0, 5.0, cells=3, size=6)
-    assert found.tolist() == pytest.approx([0.5, 1.0, 0.5])
-    whole = cover_cells(0.0, 6.0, cells=4, size=6)
-    assert torch.equal(whole, torch.ones(4, dtype=torch.float64))
-
-
-def test_equal_weights_have_the_mass_of_chance():
-    items = make_items()
-    for item in items:
-        for step in item["steps"]:
-            step["thousandths"] = [7] * len(step["thousandths"])
-    widget = PictureAndSound(items)
-    for i in range(2):
-        mass, chance = widget.average(i)
-        assert mass == pytest.approx(chance)
-
-
 def test_the_fallback_states_a_finding_and_lists_all_items():
     widget = PictureAndSound(make_items(3), item=1, step=2)
     text = widget.fallback()
@@ -100,69 +78,11 @@ def test_the_fallback_states_a_finding_and_lists_all_items():
     assert text.count("<tr>") == 3 and "picture 3" in text
 
 
-def change(index, path, value):
-    """Return items in which one part is replaced."""
-    return replace_part(make_items(), [index, *path], value)
-
-
-@pytest.mark.refusal
-@pytest.mark.parametrize(
-    ("items", "given", "message"),
-    [
-        ([], {}, "item is 0, but there are 0"),
-        ([{}], {}, "an item lacks 'title'"),
-        (change(0, ["kind"], "video"), {}, "picture 0 is a 'video', not one"),
-        (change(0, ["gray"], ["00", "0"]), {}, r"have \[1, 2\] pixels"),
-        (change(0, ["gray"], ["0g"]), {}, r"the pixels \['g'\]"),
-        (change(0, ["grid"], [3]), {}, "grid of picture 0 has 1 numbers"),
-        (change(1, ["grid"], [1, 65]), {}, "from 1 to 64, not 65"),
-        (change(1, ["steps"], []), {}, "sound 0 has 0 steps, not 1 to 80"),
-        (change(1, ["milliseconds"], -1), {}, "from 0 to 60000, not -1"),
-        (
-            change(0, ["steps", 0, "thousandths"], [1, 2]),
-            {},
-            "the weights of picture 0 has 2 numbers, not 15",
-        ),
-        (
-            change(1, ["steps", 0, "thousandths"], [0] * 9),
-            {},
-            "a step of sound 0 has no weight above 0",
-        ),
-        (
-            change(0, ["steps", 0, "box"], [0, 0, 8, 3]),
-            {},
-            r"is \[0.0, 0.0, 8.0, 3.0\]; .* inside 7 rows and 11 columns",
-        ),
-        (change(0, ["steps", 0, "box"], [1, 1]), {}, "top, left, bottom"),
-        (make_items(), {"item": 2}, "item is 2, but there are 2"),
-        (make_items(), {"step": 1}, "step is 1, but there are 1"),
-    ],
-)
-def test_invalid_values_are_refused(items, given, message):
-    with pytest.raises(ValueError, match=message):
-        PictureAndSound(items, **given)
-
-
-def test_what_is_given_is_not_changed():
-    items = make_items()
-    before = copy.deepcopy(items)
-    PictureAndSound(items, item=1, step=3)
-    assert items == before
-
-
 @pytest.fixture(scope="module")
 def script():
     return Module("picture_and_sound")
 
 
-@pytest.mark.javascript
-def test_a_state_is_kept_as_it_is(script):
-    for seed in range(5):
-        state = PictureAndSound(make_items(seed), item=1, step=3).state()
-        assert script.call("cleanState", state) == state
-
-
-@pytest.mark.javascript
 def test_the_pages_numbers_are_the_librarys(script):
     for seed in range(5):
         widget = PictureAndSound(make_items(seed))
@@ -181,7 +101,6 @@ def test_the_pages_numbers_are_the_librarys(script):
             assert [*mean.values()] == pytest.approx([*widget.average(i)])
 
 
-@pytest.mark.javascript
 def test_the_mass_of_a_recorded_picture_is_that_of_its_model(script):
     pictures = [x for x in load_examples() if x["kind"] == "picture"]
     assert len(pictures) >= 6
@@ -193,50 +112,3 @@ def test_the_mass_of_a_recorded_picture_is_that_of_its_model(script):
         [mass] = measure_mass_in_boxes(grid, box, len(item["gray"]))
         found = script.call("measureStep", item, step)["mass"]
         assert found == pytest.approx(float(mass), abs=1e-5)
-
-
-@pytest.mark.javascript
-def test_steps_are_described_in_words(script):
-    items = make_items()
-    items[0]["steps"][0] |= {"thousandths": [1] * 15, "box": [0, 0, 7, 5.5]}
-    items[1]["steps"][2]["box"] = [0, 4, 4, 12]
-    items[1]["steps"][2]["thousandths"] = [0, 0, 1, 1, 1, 0, 0, 0, 1]
-    assert script.call("describeStep", {"items": items, "item": 0, "step": 0}) == (
-        "The digit is “part 0”, the model's answer “label 0”. Attention gives "
-        "0.50 of its weight to the box of the digit; equal weights would give "
-        "0.50."
-    )
-    assert script.call("describeStep", {"items": items, "item": 1, "step": 2}) == (
-        "Letter 3 of 4: “label 2” of “part 2”. Attention gives 0.75 of its "
-        "weight to the time of this word, 0.25 to 0.75 s; equal weights would "
-        "give 0.40."
-    )
-    assert script.call("describeMean", items[0]) == ""
-    assert script.call("describeMean", items[1]).startswith("Mean over 4 letters: ")
-    place = script.call("placeBox", items[1], items[1]["steps"][2])
-    assert place == pytest.approx([20, 0, 40, 100])
-
-
-@pytest.mark.javascript
-def test_invalid_states_are_replaced_by_valid_ones(script):
-    assert script.call("cleanState", {})["items"] == []
-    odd = make_items()
-    odd[0] |= {
-        "gray": ["F", None, "xyz"],
-        "kind": "__proto__",
-        "grid": ["NaN", 1e9],
-    }
-    odd[0]["steps"][0] |= {"box": [5, "x", 1, -2], "thousandths": [{}, 1e308]}
-    made = script.call(
-        "cleanState",
-        {"items": [None, {"gray": ["0"]}, *odd], "item": "NaN", "step": -3},
-    )
-    assert (made["item"], made["step"], len(made["items"])) == (0, 0, 2)
-    first = made["items"][0]
-    assert first["kind"] in KINDS and first["grid"] == [1, 64]
-    assert {len(row) for row in first["gray"]} == {4}
-    step = first["steps"][0]
-    assert step["thousandths"] == [0, 1000] + [0] * 62
-    assert step["box"][0] <= step["box"][2] and step["box"][1] <= step["box"][3]
-    zero = step | {"thousandths": [0] * 64}
-    assert script.call("measureStep", first, zero)["mass"] == 0

@@ -1,30 +1,21 @@
 """Executing a chapter again changes nothing that any machine computes alike."""
 
 import os
-from pathlib import Path
 
-import jupytext
 import nbformat
 import pytest
 from nbformat.v4 import new_code_cell, new_notebook, new_output
 
 from workshop.book.notebook import (
-    COLAB,
-    FOLDED,
     copy_prose,
     execute,
     main,
-    needs_gpu,
     normalize,
     write_if_changed,
 )
 
-pytestmark = [
-    pytest.mark.precision,
-    pytest.mark.exact("reads sources and pages, and compares texts"),
-]
+pytestmark = pytest.mark.precision
 
-CHAPTERS = sorted((Path(__file__).parents[3] / "chapters").glob("[0-9][0-9]_*.ipynb"))
 
 TEXT = """---
 jupytext:
@@ -57,8 +48,6 @@ time.time()
 """
 
 
-@pytest.mark.long
-@pytest.mark.numeric
 def test_executing_again_changes_only_outputs_tagged_measured_here(tmp_path):
     source = tmp_path / "09_some.md"
     source.write_text(TEXT)
@@ -120,44 +109,6 @@ def test_an_unknown_chapter_is_named(capsys):
     with pytest.raises(SystemExit, match="2"):
         main(["99_nowhere"])
     assert "there is no chapter 99_nowhere" in capsys.readouterr().err
-
-
-def test_front_matter_requests_a_gpu_on_colab():
-    asking = []
-    for path in CHAPTERS:
-        metadata = nbformat.read(path, as_version=4).metadata
-        if "accelerator" in metadata or "colab" in metadata:
-            assert {k: metadata.get(k) for k in COLAB} == COLAB
-            asking.append(path.stem)
-    message = [p.stem for p in CHAPTERS if gpu_of(p)]
-    assert message, "no chapter's front matter says gpu: true"
-    assert asking == message
-
-
-def gpu_of(path):
-    return needs_gpu(jupytext.read(path.with_suffix(".md")))
-
-
-@pytest.mark.parametrize("path", CHAPTERS, ids=lambda p: p.stem)
-def test_all_metadata_is_derived(path):
-    stored = path.read_text("utf8")
-    notebook = nbformat.reads(stored, as_version=4)
-    for cell in notebook.cells:
-        cell.id, cell.metadata["collapsed"] = "another", True
-    notebook.metadata["accelerator"] = "TPU"
-    again = nbformat.writes(normalize(notebook, gpu_of(path)))
-    assert again + "\n" == stored or again == stored
-
-
-@pytest.mark.parametrize("path", CHAPTERS, ids=lambda p: p.stem)
-def test_the_first_code_cell_is_the_setup_and_is_folded(path):
-    cells = nbformat.read(path, as_version=4).cells
-    code = [c for c in cells if c.cell_type == "code"]
-    assert {k: code[0].metadata.get(k) for k in FOLDED} == FOLDED
-    assert code[0].metadata["tags"] == ["setup", "hide-input"]
-    assert code[0].source.startswith("# @title ")
-    assert code[0].outputs == []
-    assert not any("setup" in c.metadata.get("tags", []) for c in code[1:])
 
 
 def test_a_file_that_contains_the_text_already_keeps_its_date(tmp_path):

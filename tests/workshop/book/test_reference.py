@@ -1,116 +1,106 @@
-"""Reference pages list what the code has."""
+"""Pages that the build makes: the library's reference, records and costs."""
 
-import ast
 import inspect
 import re
-from functools import cache
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from attnbook.attention import scaled_dot_product
-from workshop.book import reference
+from attnbook.records import list_records
+from workshop.book import generated
+from workshop.book.reference import write_reference
 
-pytestmark = pytest.mark.exact("reads sources and pages, and compares texts")
+pytestmark = pytest.mark.precision
 
 ROOT = Path(__file__).parents[3]
 LIBRARY = ROOT / "lib/attnbook"
-PACKAGES = [path.name for path in reference.list_packages(LIBRARY)]
-WORKSHOP = ROOT / "lib/workshop"
+PACKAGES = sorted(path.parent.name for path in LIBRARY.glob("*/__init__.py"))
 
 
-@cache
-def write_page(name):
-    return reference.write_reference(LIBRARY / name, LIBRARY)
-
-
-@pytest.mark.parametrize("name", PACKAGES)
-def test_the_stored_page_is_fresh(name):
-    stored = ROOT / f"chapters/reference/{name}.md"
-    assert stored.read_text("utf8") == write_page(name), "type make pages"
-
-
-@pytest.mark.parametrize(
-    "folder", reference.list_packages(WORKSHOP), ids=lambda path: path.name
-)
-def test_the_readme_of_each_workshop_package_is_fresh(folder):
-    stored = (folder / "README.md").read_text("utf8")
-    assert stored == reference.write_reference(folder, WORKSHOP), "make pages"
-    first = next(
-        node
-        for path in sorted(folder.rglob("[a-z]*.py"))
-        for node in reference.list_definitions(ast.parse(path.read_text("utf8")))
-    )
-    assert f"### {first.name}\n" in stored
-    assert "chapter](" not in stored
-
-
-def test_every_public_function_is_listed_with_its_first_paragraph():
-    page = write_page("attention")
-    for name, function in inspect.getmembers(scaled_dot_product, inspect.isfunction):
-        home = inspect.getmodule(inspect.unwrap(function))
-        if home is scaled_dot_product and not name.startswith("_"):
-            about = inspect.getdoc(function).partition("\n\n")[0]
-            assert f"### {name}\n" in page
-            assert " ".join(about.split()) in page
-
-
-def test_a_named_shape_is_written_out():
-    page = write_page("models")
-    assert "mix(\n    query: Float[Tensor, 'B H T D'],\n" in page
-    assert "Heads" not in page
+def fill(name):
+    return generated.fill_text(f"<!-- made by the build: {name} -->", ROOT)
 
 
 @pytest.mark.parametrize("name", PACKAGES)
-def test_only_chapters_that_exist_are_linked(name):
-    for linked in re.findall(r"\]\(\.\./(\w+)\.ipynb\)", write_page(name)):
+def test_a_package_has_a_page_and_links_to_chapters_that_exist(name):
+    assert f"reference {name} -->" in (
+        ROOT / f"chapters/reference/{name}.md"
+    ).read_text("utf8")
+    for linked in re.findall(r"\]\(\.\./(\w+)\.ipynb\)", fill(f"reference {name}")):
         assert (ROOT / f"chapters/{linked}.md").exists()
 
 
-def test_signatures_have_shapes_and_modules_their_chapter():
-    page = write_page("attention")
+def test_functions_are_listed_with_shapes_first_paragraph_and_chapter():
+    page = fill("reference attention")
+    for name, function in inspect.getmembers(scaled_dot_product, inspect.isfunction):
+        if inspect.getmodule(inspect.unwrap(function)) is scaled_dot_product:
+            about = inspect.getdoc(function).partition("\n\n")[0]
+            assert name.startswith("_") or " ".join(about.split()) in page
     block = re.search(r"### attend\n\n```python\n(.*?)```", page, re.S)[1]
-    assert "query: Float[Tensor, '*#B T D']" in block
-    assert "mask: " in block
+    assert "\n    query: Float[Tensor, '*#B T D'],\n" in block
     section = page.partition("## attnbook.attention.scaled_dot_product\n")[2]
     assert "[chapter 4](../04_scaled_dot_product.ipynb)" in section[:400]
 
 
-def test_every_exercise_is_listed():
-    assert write_page("exercises").count("(attempt) -> Verdict") >= 50
-
-
-def package(tmp_path, source):
-    folder = tmp_path / "attnbook" / "attention"
-    folder.mkdir(parents=True)
-    (folder / "__init__.py").write_text('"""Attention."""\n')
-    (folder / "scaled_dot_product.py").write_text(source)
-    return folder
+def test_a_named_shape_is_written_out():
+    page = fill("reference models")
+    assert "mix(\n    query: Float[Tensor, 'B H T D'],\n" in page
+    assert "Heads" not in page
 
 
 def test_classes_are_listed_with_constructor_and_methods(tmp_path):
-    folder = package(
-        tmp_path,
+    folder = tmp_path / "lib/attnbook/attention"
+    folder.mkdir(parents=True)
+    (folder / "__init__.py").write_text('"""Attention."""\n')
+    (folder / "scaled_dot_product.py").write_text(
         '"""A module."""\n\n'
         "class Layer(Module):\n"
         '    """A layer.\n\n    More."""\n\n'
-        "    def __init__(self, width: int, *, heads: int = 1): ...\n"
+        "    def __init__(self, width: int, *, heads: int = 1, f=max): ...\n"
         "    def forward(self, x: Float[Tensor, 'T C']) -> Tensor: ...\n"
+        "    @staticmethod\n    def load(path): ...\n"
         "    def _inner(self): ...\n\n"
         "def _hidden(): ...\n",
     )
-    page = reference.write_reference(folder, tmp_path / "attnbook")
-    assert "Layer(width: int, *, heads: int = 1)\n" in page
+    page = write_reference(folder, tmp_path)
+    assert "Layer(width: int, *, heads: int = 1, f=max)\n" in page
     assert "Layer.forward(x: Float[Tensor, 'T C']) -> Tensor\n" in page
+    assert "Layer.load(path)\n" in page
     assert "A layer.\n" in page
-    assert "More." not in page
-    assert "hidden" not in page
-    assert "inner" not in page
+    for absent in "More.", "hidden", "inner":
+        assert absent not in page
 
 
-@pytest.mark.refusal
-def test_a_function_without_docstring_is_refused_with_its_file(tmp_path):
-    folder = package(tmp_path, '"""A module."""\n\ndef scale(x): ...\n')
-    message = "scaled_dot_product.py: scale has no docstring"
-    with pytest.raises(ValueError, match=message):
-        reference.write_reference(folder, tmp_path / "attnbook")
+def test_an_exercise_is_listed_with_its_stars():
+    page = fill("reference exercises")
+    assert "check_softmax(attempt) -> Verdict" in page
+    assert "★, 5 minutes." in page
+
+
+def test_every_record_is_listed():
+    page = fill("runs")
+    assert all(f"| `{name}` |" in page for name in list_records())
+
+
+def test_a_mark_that_names_nothing_is_refused():
+    with pytest.raises(ValueError, match="'costs' is none of"):
+        fill("costs")
+
+
+def test_modules_that_the_glossary_names_exist():
+    glossary = (ROOT / "chapters/glossary.md").read_text("utf8")
+    for name in {*re.findall(r"`(attnbook\.[\w.]+)`", glossary)}:
+        path = ROOT / "lib" / name.replace(".", "/")
+        assert path.is_dir() or path.with_suffix(".py").exists(), name
+
+
+def test_building_pages_imports_no_torch():
+    code = (
+        "import sys; from pathlib import Path; from workshop.book import generated;"
+        "[make(Path()) for make in generated.MAKERS.values()];"
+        "sys.exit('torch' in sys.modules or 'numpy' in sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)

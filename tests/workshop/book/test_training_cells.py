@@ -20,6 +20,7 @@ import matplotlib.pyplot as plt
 import pytest
 import torch
 from torch.optim.optimizer import register_optimizer_step_pre_hook
+from workshop.book.cell_names import find_names, parse
 
 from attnbook.models import devices
 from attnbook.training import loop
@@ -27,7 +28,6 @@ from attnbook.training.batching import draw_batches
 from standin import PLACE, StandinDevice, is_on_standin
 from workshop.bench.notebook_cells import execute
 from workshop.book.cell_kinds import find_kind, read_source
-from workshop.book.cell_names import find_names, parse
 from workshop.chapters import read_unfinished
 
 pytestmark = pytest.mark.precision

@@ -2,7 +2,6 @@
 
 import pytest
 
-from accessibility import run_axe
 from attnbook.exercises.prediction import predict, predict_number
 
 pytestmark = pytest.mark.browser
@@ -97,14 +96,6 @@ def test_nothing_is_covered_on_paper_or_at_the_end_of_a_link(open_question):
     page.reload()
     page.wait_for_selector("[data-state=ready]", state="attached")
     assert visible(page) == OPEN
-
-
-@pytest.mark.parametrize("question", [QUESTION, NUMBER], ids=lambda q: type(q).__name__)
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_a_prediction_breaks_no_rule_of_accessibility(open_question, question, scheme):
-    page = open_question(question)
-    page.emulate_media(color_scheme=scheme)
-    assert run_axe(page) == []
 
 
 def test_without_scripts_nothing_is_covered(scriptless, tmp_path):

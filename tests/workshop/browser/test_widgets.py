@@ -1,218 +1,93 @@
-"""Widgets in a real browser, by keyboard and mouse, with good and bad input."""
+"""Each widget by mouse and by keyboard: what it shows is what Python computes."""
+
+import json
 
 import pytest
 
+from attnbook.data.smollm2_head_maps import load_head_maps
+from attnbook.widgets.cost_calculator import CostCalculator
+from attnbook.widgets.head_explorer import SCORES, HeadExplorer
+from attnbook.widgets.mask_builder import MaskBuilder
 from attnbook.widgets.module import read_modules
+from attnbook.widgets.pattern_explorer import PRESETS, PatternExplorer
+from attnbook.widgets.position_explorer import PositionExplorer
+from attnbook.widgets.soft_lookup import SoftLookup
+from attnbook.widgets.tile_stepper import TileStepper
+from keyboard import drag_by_touch
+from widget_examples import (
+    make_alignment_player,
+    make_attention_map,
+    make_pattern_explorer,
+    make_picture_and_sound,
+    make_translation_map,
+)
 
 pytestmark = pytest.mark.browser
 
-
-def example(source, output, weights, without, reference=None):
-    return {
-        "title": " ".join(source)[:40],
-        "source": source,
-        "reference": reference or output,
-        "with": {"output": output, "weights": weights},
-        "without": {"output": without},
-    }
+FOCUSED = "document.activeElement.innerText"
+FOCUSED_LABEL = "document.activeElement.getAttribute('aria-label')"
 
 
-SHORT = example(
-    ["i", "am", "here"],
-    ["je", "suis", "ici"],
-    [[0.9, 0.1, 0], [0.1, 0.83, 0.07], [0, 0.2, 0.8], [0, 0, 1]],
-    ["je", "suis", "là"],
-)
-OTHER = example(["c", "a", "t"], ["K", "AE", "T"], [[1, 0, 0]] * 3, ["K"])
-MANY = [f"word{i}" for i in range(512)]
-LONG = example(
-    MANY, MANY, [[float(s == t) for s in range(512)] for t in range(512)], MANY
-)
-FORTY = example(
-    MANY[:40],
-    ["Donaudampfschifffahrtsgesellschaft" * 2, *MANY[1:40]],
-    [[1 / 40] * 40] * 40,
-    MANY[:30],
-)
-ODD = [
-    '<img src=x onerror="document.title=1">',
-    "</script>",
-    "“q\"'",
-    "بيت",
-    "é́́",
-    "🙂",
-]
+def read_status(page):
+    return page.locator("[role=status]").first.inner_text()
 
 
-def status(page):
-    return page.inner_text("[role=status]")
+def read_statuses(page):
+    return page.locator("[role=status]").all_inner_texts()
 
 
-def test_the_player_works_by_keyboard_alone(shown):
-    page = shown({"examples": [SHORT, OTHER]})
-    for _ in range(2):
-        page.keyboard.press("Tab")
-    assert page.evaluate("document.activeElement.role") == "switch"
-    page.keyboard.press("Tab")
-    assert page.evaluate("document.activeElement.innerText") == "je"
+def read_rows(page, rows):
+    return [row.locator("td").all_inner_texts() for row in page.locator(rows).all()]
+
+
+SENTENCE = {
+    "title": "I am here",
+    "source": ["i", "am", "here"],
+    "reference": ["je", "suis", "ici"],
+    "with": {
+        "output": ["je", "suis", "ici"],
+        "weights": [[0.9, 0.1, 0], [0.1, 0.83, 0.07], [0, 0.2, 0.8], [0, 0, 1]],
+    },
+    "without": {"output": ["je", "suis", "là"]},
+}
+OTHER = make_alignment_player(["c", "a", "t"], ["K", "AE", "T"]).state()["examples"][0]
+
+
+def test_the_alignment_player_by_keyboard(shown):
+    page = shown({"examples": [SENTENCE, OTHER]}, "alignment_player")
+    page.focus(".ap-output button")
     page.keyboard.press("ArrowRight")
-    assert status(page) == "output 2 of 3, “suis”, attends most to “am” (0.83)"
-    assert page.evaluate("document.activeElement.innerText") == "suis"
-    outline = "getComputedStyle(document.activeElement).outlineStyle"
-    assert page.evaluate(outline) == "solid"
+    assert read_status(page) == "output 2 of 3, “suis”, attends most to “am” (0.83)"
+    assert page.evaluate(FOCUSED) == "suis"
+    page.keyboard.press("Control+ArrowRight")  # the browser's own
     page.keyboard.press("End")
-    assert status(page) == "the end, attends most to “here” (1.00)"
-    page.keyboard.press("ArrowRight")
+    assert read_status(page) == "the end, attends most to “here” (1.00)"
     page.keyboard.press("Home")
-    assert status(page).startswith("output 1 of 3")
-
-
-def test_a_button_keeps_the_focus_after_use(shown):
-    page = shown({"examples": [SHORT]})
     page.focus("[title=Next]")
     for _ in range(5):
         page.keyboard.press("Enter")
-    assert status(page).startswith("the end")
+    assert read_status(page).startswith("the end")
     assert page.evaluate("document.activeElement.title") == "Next"
-    assert page.get_attribute("[title=Next]", "aria-disabled") == "true"
 
 
-def test_the_browsers_own_shortcuts_still_work(shown):
-    page = shown({"examples": [SHORT]})
-    page.focus(".ap-output button")
-    page.keyboard.press("Control+ArrowRight")
-    assert status(page).startswith("output 1 of 3")
-
-
-def test_without_attention_the_same_input_fails_and_it_is_marked(shown):
-    page = shown({"examples": [SHORT]})
-    assert page.locator(".ap-wrong").count() == 0
-    page.click("[role=switch]")
-    assert page.get_attribute("[role=switch]", "aria-checked") == "false"
-    assert page.inner_text(".ap-wrong").split() == ["là✗", "differs"]
-    assert "there are no weights" in status(page)
-    assert not page.is_visible(".ap-map")
-    assert "with attention 0, without 1" in page.inner_text(".ap-verdict")
-
-
-def test_another_example_is_chosen_and_played_to_its_end(shown):
-    page = shown({"examples": [SHORT, OTHER]}, own=True)
-    page.clock.install()
-    page.select_option("select", "1")
-    assert page.locator(".ap-source li").count() == 3
-    page.click("[title=Play]")
-    assert page.locator("[title=Pause]").count() == 1
-    page.clock.run_for(5000)
-    assert status(page).startswith("output 3 of 3, “T”")
-    assert page.locator("[title=Play]").count() == 1
-
-
-def test_lines_connect_the_output_to_the_words_it_attends_to(shown):
-    page = shown({"examples": [SHORT]})
-    assert page.locator(".ap-lines path").count() == 2
-    page.click("[title=Last]")
-    assert page.locator(".ap-lines path").count() == 1
-
-
-def test_the_map_follows_the_step_and_the_mouse(shown):
-    page = shown({"examples": [SHORT]})
+def test_the_alignment_player_by_mouse(shown):
+    page = shown({"examples": [SENTENCE, OTHER]}, "alignment_player")
     box = page.locator(".ap-map").bounding_box()
     page.mouse.click(box["x"] + 5, box["y"] + box["height"] * 0.4)
-    assert status(page).startswith("output 2 of 3")
-    assert page.evaluate("document.querySelector('.ap-mark').style.top") == ("25%")
-
-
-@pytest.mark.parametrize("made", [FORTY, LONG], ids=["40", "512"])
-def test_long_inputs_fit_a_phone_and_respond(shown, made):
-    page = shown({"examples": [made]})
-    page.set_viewport_size({"width": 320, "height": 640})
-    over = "document.documentElement.scrollWidth - window.innerWidth"
-    assert page.evaluate(over) <= 0
-    page.click("[title=Next]")
-    assert status(page).startswith("output 2 of")
-    foot = page.locator(".ap-foot").bounding_box()
-    assert foot["y"] + foot["height"] <= 641  # stays in sight
-
-
-def test_labels_are_rendered_as_text(shown):
-    page = shown({"examples": [example(ODD, ODD, [[1, 0, 0, 0, 0, 0]] * 6, [])]})
-    assert page.title() == "page"
-    assert page.locator("img").count() == 0
-    words = page.locator(".ap-source bdi").all_inner_texts()
-    assert words == ODD
+    assert read_status(page).startswith("output 2 of 3")
     page.click("[role=switch]")
-    assert status(page) == "the end; without attention there are no weights"
+    assert page.inner_text(".ap-wrong").split() == ["là✗", "differs"]
+    assert "there are no weights" in read_status(page)
+    assert not page.is_visible(".ap-map")
+    page.click("[role=switch]")
+    page.select_option("select", "1")
+    page.click("[title=Play]")
+    page.wait_for_selector("[title=Play]")
+    assert read_status(page).startswith("output 3 of 3, “T”")
 
 
-@pytest.mark.parametrize(
-    "given",
-    [
-        [],
-        None,
-        [{}],
-        [None],
-        [example(["a"], ["b", "c"], [[float("nan")], None, [1, 2, 3]], [])],
-        [example(["one"], ["un"], [[float("inf")]], ["un"])],
-        [example(["a"], [], [], [])],
-    ],
-)
-def test_invalid_input_is_drawn_or_reported(shown, given):
-    page = shown({"examples": given})
-    drawn = page.locator(".ap-source li").count()
-    assert drawn == 1 or "There is no example" in page.inner_text(".ap")
-    clicks = "document.querySelectorAll('button').forEach(b => b.click())"
-    page.evaluate(clicks)
-    page.evaluate(clicks)
-    assert page.wrong == []
-
-
-QUIZ = {
-    "title": "Quiz",
-    "questions": [
-        {
-            "prompt": [{"text": "Is "}, {"math": "a<b"}, {"code": "x"}],
-            "choices": [
-                {"content": [{"text": t}], "feedback": [{"text": f"so {t}"}]}
-                | {"right": t == "c"}
-                for t in "abc"
-            ],
-        }
-    ],
-}
-
-
-def test_arrow_keys_choose_and_enter_answers(shown):
-    page = shown(QUIZ, "quiz")
-    page.focus("input")
-    for _ in range(2):
-        page.keyboard.press("ArrowDown")
-    status_texts = page.locator("[role=status]")
-    assert status_texts.all_inner_texts() == ["", ""]
-    page.keyboard.press("Enter")
-    assert status_texts.all_inner_texts() == [
-        "✓ Right. so c",
-        "All answered; 1 of 1 right at the first try.",
-    ]
-
-
-def test_a_question_can_be_answered_again_after_a_wrong_answer(shown):
-    page = shown(QUIZ, "quiz")
-    page.click("text=Check")
-    assert page.inner_text(".quiz-feedback") == "Choose an answer first."
-    for choice, opening in [("a", "✗ Not this one. so a"), ("c", "✓ Right.")]:
-        page.get_by_label(choice, exact=True).check()
-        page.click("text=Check")
-        assert page.inner_text(".quiz-feedback").startswith(opening)
-    assert "0 of 1 right at the first try" in page.inner_text(".quiz-score")
-
-
-@pytest.mark.parametrize("given", [None, [], [{}], [{"choices": []}]])
-def test_a_quiz_without_questions_breaks_nothing(shown, given):
-    assert shown({"questions": given}, "quiz").wrong == []
-
-
-def test_examples_set_later_are_drawn(shown):
-    page = shown({"examples": [SHORT]})
+def test_examples_that_a_notebook_sets_later_are_drawn(shown):
+    page = shown({"examples": [SENTENCE]}, "alignment_player")
     page.evaluate(
         """async ([text, later]) => {
           const type = "text/javascript";
@@ -232,7 +107,380 @@ def test_examples_set_later_are_drawn(shown):
         }""",
         [read_modules()["alignment_player"], [OTHER]],
     )
-    assert page.locator(".ap").count() == 1
-    assert status(page).startswith("output 1 of 3, “K”")
+    assert read_status(page).startswith("output 1 of 3, “K”")
     assert page.evaluate("window.leave()") == 0
-    assert page.locator(".ap").count() == 0
+
+
+def test_the_attention_map(shown):
+    state = make_attention_map(["the", "cat", "sat"]).state()
+    (example,) = state["examples"]
+    example["weights"] = [
+        [[[1, 0, 0], [0.25, 0.5, 0.25], [0, 0, 1]]] * 2,
+        [[[0.2, 0.3, 0.5], [0, 1, 0], [0.1, 0.1, 0.8]]] * 2,
+    ]
+    page = shown(state, "attention_map")
+    page.click(".am-query button >> nth=1")
+    assert "“cat” attends most to “cat” (0.50)" in read_status(page)
+    page.keyboard.press("ArrowRight")
+    assert "“sat” attends most to “sat” (1.00)" in read_status(page)
+    assert page.evaluate(FOCUSED) == "sat"
+    page.keyboard.press("Home")
+    page.keyboard.press("ArrowDown")
+    assert read_status(page).startswith("Layer 1, head 2: “the”")
+    page.select_option("[id$=-layer]", "1")
+    assert read_status(page).startswith("Layer 2, head 2: “the” attends most to “sat”")
+    page.click("summary")
+    page.wait_for_function("document.querySelector('textarea').value")
+    assert json.loads(page.input_value("textarea")) == example["weights"]
+
+
+def test_all_heads_of_the_attention_map_by_keyboard(shown):
+    state = make_attention_map(["the", "cat"]).state() | {"heads": "all"}
+    state["examples"][0]["weights"] *= 1
+    state["examples"][0]["weights"][0] *= 2
+    page = shown(state, "attention_map")
+    page.click(".am-grid button >> nth=1")
+    for key, head in (("ArrowUp", 1), ("ArrowRight", 2), ("Home", 1), ("End", 2)):
+        page.keyboard.press(key)
+        assert read_status(page).startswith(f"Layer 1, head {head}: “the”")
+    assert page.evaluate(FOCUSED_LABEL) == "Head 2"
+
+
+PIXEL = """() => {
+  const pen = document.querySelector(".am-map canvas").getContext("2d");
+  return `${pen.getImageData(3, 3, 1, 1).data}`;
+}"""
+
+
+def test_a_map_is_painted_again_when_the_theme_changes(shown):
+    page = shown(make_attention_map(["the", "cat"]).state(), "attention_map")
+    light = page.wait_for_function(PIXEL).json_value()
+    page.evaluate("document.documentElement.dataset.theme = 'dark'")
+    page.wait_for_function(f"(light) => ({PIXEL})() !== light", arg=light)
+
+
+def test_the_translation_map(shown):
+    state = make_translation_map(["the", "cat"], ["le", "chat", "end"]).state()
+    page = shown(state, "translation_map")
+    assert read_status(page).startswith("Step 1 of 3, layer 1, head 1: reads “(begin")
+    page.click("text=Next")
+    assert "reads “le”, generates “chat”" in read_status(page)
+    page.focus(".tm-words button >> nth=1")
+    page.keyboard.press("ArrowRight")
+    assert "generates “end”" in read_status(page)
+    assert page.is_disabled("text=Next")
+    page.click(".tm-words button:has-text('cat')")
+    assert read_status(page).startswith("Encoder, layer 1, head 1: “cat” attends most")
+    numbers = page.locator(".tm-encoder .tm-number").all_inner_texts()
+    weights = state["examples"][0]["encoder"][0][0][1]
+    assert numbers == [f"{x:.2f}" for x in weights]
+    box = page.locator(".tm-cross .tm-map").bounding_box()
+    page.mouse.click(box["x"] + 5, box["y"] + 0.1 * box["height"])
+    assert read_status(page).startswith("Step 1 of 3")
+
+
+def test_the_cost_calculator(shown):
+    def rows():
+        return read_rows(page, ".cc-rows tbody tr")
+
+    def expect(**given):
+        return [[*row[1:]] for row in CostCalculator(**given).rows()]
+
+    page = shown(CostCalculator().state(), "cost_calculator")
+    assert rows() == expect()
+    page.get_by_label("Length n").focus()
+    page.keyboard.press("ArrowLeft")
+    assert rows() == expect(n=2048)
+    page.keyboard.press("End")
+    assert "than the 16.0 GB there are" in read_status(page)
+    page.get_by_text("Start again").click()
+    page.get_by_label("Model").select_option("Llama 3 8B")
+    page.get_by_label("Device").select_option("H200 SXM")
+    page.get_by_label("Phase").select_option("decode")
+    page.get_by_label("Numbers").select_option("2")
+    chosen = {"model": "Llama 3 8B", "device": "H200 SXM", "phase": "decode"}
+    assert rows() == expect(**chosen, itemsize=2)
+
+
+def test_groups_that_do_not_divide_the_heads_are_replaced(shown):
+    page = shown(CostCalculator().state(), "cost_calculator")
+    page.get_by_label("Key-value heads G").select_option("3")
+    page.get_by_label("Heads H").select_option("16")
+    assert page.get_by_label("Key-value heads G").input_value() == "16"
+
+
+@pytest.fixture(scope="module")
+def explorer():
+    return HeadExplorer(load_head_maps(), sentence=1)
+
+
+def test_the_numbers_of_the_head_explorer(shown, explorer):
+    page = shown(explorer.state(), "head_explorer")
+    keys = page.get_by_role("list", name="Keys of the query").locator("span")
+    for measure, rows in (
+        ("weight", explorer.weights()),
+        ("norm", explorer.weighted_norms()),
+    ):
+        page.get_by_label("Map", exact=True).select_option(measure)
+        numbers = [float(x) for x in keys.all_inner_texts()]
+        assert numbers == pytest.approx(rows[-1].tolist(), abs=0.00501)
+    for score in SCORES:
+        page.get_by_label("Color", exact=True).select_option(score)
+        cell = page.get_by_role("gridcell", name="Layer 1, head 4: ")
+        label = cell.get_attribute("aria-label").replace("\u2212", "-")
+        number = label.partition(": ")[2].partition(",")[0]
+        wanted = explorer.read_scores(score)[1, 4]
+        assert float(number) == pytest.approx(float(wanted), abs=1e-6)
+
+
+def test_the_head_explorer_by_keyboard_and_mouse(shown, explorer):
+    page = shown(explorer.state(), "head_explorer")
+    page.get_by_role("gridcell", selected=True).focus()
+    page.keyboard.press("Home")
+    page.keyboard.press("ArrowRight")
+    assert page.evaluate(FOCUSED_LABEL).startswith("Layer 1, head ")
+    assert read_status(page).startswith("Layer 1, head ")
+    page.get_by_role("gridcell", name="Layer 0, head 0: ").click()
+    assert page.get_by_text("was not recorded").is_visible()
+    page.get_by_label("Head", exact=True).select_option("0")
+    first = explorer.heads[0]
+    place = f"Layer {first['layer']}, head {first['head']}: "
+    assert read_status(page).startswith(place)
+    T = len(explorer.sentences[1]["tokens"])
+    box = page.locator(".hx-map").bounding_box()
+    at = {"x": box["width"] / 2, "y": 6.5 * box["height"] / T}
+    page.locator(".hx-map").click(position=at)
+    assert "at position 6 gives" in read_statuses(page)[1]
+
+
+def read_mask(page):
+    return ["".join(row) for row in read_rows(page, ".mb-table >> nth=0 >> tbody tr")]
+
+
+def test_the_mask_builder(shown):
+    page = shown(MaskBuilder().state(), "mask_builder")
+    assert read_mask(page) == ["●●●····", "●●●●···", "●●●●●··", "●●●●●●·", "●●●●●●●"]
+    page.click("text=Add a part")
+    assert page.inner_text(".mb-formula") == "causal & padding & window"
+    page.get_by_label("keys seen").fill("1")
+    assert read_mask(page)[0] == "··●····"
+    page.get_by_label("joined by").nth(1).select_option("or")
+    page.get_by_label("not").nth(0).check()
+    assert page.inner_text(".mb-formula") == "~causal & padding | window"
+    page.get_by_label("Remove part 2, padding").click()
+    assert page.inner_text(".mb-formula") == "~causal | window"
+    page.click("text=Start again")
+    page.get_by_label("Code for").select_option("mha")
+    assert "~mask.expand(2, heads, 5, 7)" in page.inner_text("pre code")
+
+
+def test_the_mask_builder_by_keyboard_and_touch(shown):
+    page = shown(MaskBuilder().state(), "mask_builder")
+    page.get_by_label("Keys S").focus()
+    for _ in range(4):
+        page.keyboard.press("ArrowLeft")
+    assert "Queries 0 and 1 see no key" in read_statuses(page)[0]
+    page.get_by_label("Query 0").focus()
+    page.keyboard.press("End")
+    assert read_statuses(page)[1].startswith("Query 4, at key 2, sees keys 0, 1 and 2;")
+    drag_by_touch(page, page.get_by_label("Query 3").bounding_box(), 0)
+    page.wait_for_selector("[aria-label='Query 3'][aria-pressed=true]")
+
+
+def test_the_pattern_explorer(shown):
+    tokens = ["<s>", *(f" word{t}" for t in range(1, 32))]
+    state = make_pattern_explorer(tokens, window=4, sinks=0, layers=2).state()
+    example = {k: state[k] for k in ("title", "tokens", "heads")}
+    page = shown(state, "pattern_explorer")
+    for window in (1, 4, 20):
+        page.get_by_label("Window (keys)").fill(str(window))
+        widget = PatternExplorer(example, window=window, sinks=0)
+        kept = f"keeps {float(widget.kept().mean()):.0%}".replace("%", " %")
+        assert kept in read_statuses(page)[0]
+    for name, pattern in PRESETS.items():
+        page.get_by_label("Pattern", exact=True).select_option(name)
+        scores = f"computes {pattern.fit(32).count_scores(32):,} scores"
+        assert scores in read_statuses(page)[0]
+    page.click("text=Start again")
+    page.get_by_label("Position", exact=True).focus()
+    page.keyboard.press("Home")
+    assert read_statuses(page)[1].startswith("Position 0 attends to 1 key.")
+    picture = page.locator(".pt-picture").first
+    box = picture.bounding_box()
+    picture.click(position={"x": box["width"] / 2, "y": 13 * box["height"] / 33})
+    assert read_statuses(page)[1].startswith("Position 12 attends to 4 keys.")
+    page.click("summary")
+    page.get_by_label("Sinks", exact=True).fill("2")
+    assert "masks.sinks(32, 32, count=2)" in page.inner_text("pre code")
+
+
+def test_attention_on_a_sound_and_on_a_picture(shown):
+    widget = make_picture_and_sound(["o", "n", "e"], item=1)
+    page = shown(widget.state(), "picture_and_sound")
+    letters = page.get_by_role("list", name="Letters").locator("li")
+    numbers = [float(x) for x in letters.locator("span").all_inner_texts()]
+    masses = [widget.mass(1, s) for s in range(3)]
+    assert numbers == pytest.approx(masses, abs=0.00501)
+    page.get_by_label("Letter", exact=True).focus()
+    page.keyboard.press("End")
+    status = page.locator("p[role=status]")
+    assert status.inner_text().startswith("Letter 3 of 3: “e”")
+    letters.nth(0).click()
+    assert status.inner_text().startswith("Letter 1 of 3")
+    page.get_by_label("Show", exact=True).select_option("0")
+    assert f"gives {widget.mass(0, 0):.2f} of its weight" in status.inner_text()
+    picture = page.locator(".ps-picture").bounding_box()
+    frame = page.locator(".ps-mark").bounding_box()
+    assert frame["x"] - picture["x"] == pytest.approx(picture["width"] / 4, abs=2)
+    page.get_by_label("True place", exact=True).uncheck()
+    assert not page.locator(".ps-mark").is_visible()
+
+
+def read_score(page):
+    status = page.locator("[role=status]").text_content()
+    return status.split("score ")[1].split(". ")[0]
+
+
+def test_the_position_explorer(shown):
+    widget = PositionExplorer()
+    page = shown(widget.state(), "position_explorer")
+    shown_score = read_score(page).replace("\N{MINUS SIGN}", "-")
+    assert shown_score == f"{widget.score(*widget.positions):.2f}"
+    before = read_score(page)
+    both = page.get_by_label("Move both")
+    both.focus()
+    page.keyboard.press("End")
+    assert read_score(page) == before  # only the distance matters
+    page.get_by_label("Key position").focus()
+    page.keyboard.press("Home")
+    assert read_score(page) != before
+    page.click("text=Start again")
+    page.get_by_label("Method").select_option("sinusoidal")
+    before = read_score(page)
+    both.fill("50")
+    assert read_score(page) != before
+    page.get_by_label("Base").select_option("100")
+    last = page.locator(".pe-waves button >> nth=-1")
+    assert last.get_attribute("aria-label").endswith("wavelength 353 steps")
+
+
+DRAGGED = [
+    ("position_explorer", PositionExplorer().state(), ".pe-tip.pe-query"),
+    ("soft_lookup", SoftLookup().state(), ".sl-query"),
+]
+each_point = pytest.mark.parametrize(("stem", "state", "point"), DRAGGED)
+
+
+@each_point
+def test_a_point_is_moved_by_keyboard_mouse_and_touch(shown, stem, state, point):
+    page = shown(state, stem)
+    tip = page.locator(point)
+    seen = [tip.get_attribute("aria-label")]
+    tip.focus()
+    page.keyboard.press("Shift+ArrowLeft")
+    seen.append(tip.get_attribute("aria-label"))
+    box = tip.bounding_box()
+    assert min(box["width"], box["height"]) >= 44  # a finger's size
+    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    page.mouse.down()
+    page.mouse.move(box["x"] - 30, box["y"], steps=4)
+    page.mouse.up()
+    seen.append(tip.get_attribute("aria-label"))
+    assert tip.bounding_box()["x"] < box["x"]
+    drag_by_touch(page, tip.bounding_box(), 60)
+    seen.append(tip.get_attribute("aria-label"))
+    assert len({*seen}) == 4
+    assert page.evaluate("scrollY") == 0  # the page did not scroll instead
+
+
+@each_point
+def test_a_point_stops_at_the_edge(shown, stem, state, point):
+    page = shown(state, stem)
+    page.focus(point)
+    for _ in range(20):
+        page.keyboard.press("Shift+ArrowUp")
+    label = page.get_attribute(point, "aria-label").replace("\N{MINUS SIGN}", "-")
+    x, y = map(float, label.partition(" at ")[2].partition(";")[0].split(", ")[:2])
+    assert max(abs(x), abs(y)) <= 3
+
+
+def test_the_soft_lookup(shown):
+    def weights():
+        found = page.locator(".sl-rows td:last-child").all_inner_texts()
+        return [float(x) for x in found]
+
+    widget = SoftLookup(query=[1, 0.2])
+    page = shown(widget.state(), "soft_lookup")
+    assert weights() == pytest.approx(list(widget.weights()), abs=0.00501)
+    heat = page.get_by_label("Temperature")
+    heat.focus()
+    page.keyboard.press("Home")
+    assert weights() == [1, 0, 0]
+    page.keyboard.press("End")
+    assert max(weights()) < 0.36
+    page.click("text=Start again")
+    page.get_by_label("Width D").focus()
+    page.keyboard.press("End")
+    scaled = max(weights())
+    page.get_by_label("divide by √D").uncheck()
+    assert max(weights()) > max(scaled, 0.95)
+
+
+def test_the_tile_stepper(shown):
+    def count(name):
+        return page.locator(f".ts-scores .{name}").count()
+
+    page = shown(TileStepper(step=0).state(), "tile_stepper")
+    assert read_status(page).startswith("Nothing is done yet. 9 tiles")
+    page.click("text=Next tile")
+    page.click("text=Next tile")
+    assert (count("ts-now"), count("ts-done")) == (6, 6)
+    for _ in range(7):
+        page.keyboard.press("Enter")
+    assert read_status(page).endswith("All is done.")
+    assert page.evaluate(FOCUSED) == "Back"  # the other one is disabled
+    page.keyboard.press("Enter")
+    assert read_status(page).startswith("Step 8 of 9")
+    page.get_by_label("Queries in a tile").fill("5")
+    assert read_status(page).startswith("Step 3 of 3")
+    page.get_by_label("Keys S").fill("10")
+    assert page.locator(".ts-scores thead th").count() == 10
+    page.get_by_label("causal").check()
+    assert count("ts-hidden-key") > 0
+
+
+QUIZ = {
+    "title": "Quiz",
+    "questions": [
+        {
+            "prompt": [{"text": "Is "}, {"math": "a<b"}, {"code": "x"}],
+            "choices": [
+                {"content": [{"text": t}], "feedback": [{"text": f"so {t}"}]}
+                | {"right": t == "c"}
+                for t in "abc"
+            ],
+        }
+    ],
+}
+
+
+def test_a_quiz_by_keyboard(shown):
+    page = shown(QUIZ, "quiz")
+    page.focus("input")
+    for _ in range(2):
+        page.keyboard.press("ArrowDown")
+    assert read_statuses(page) == ["", ""]
+    page.keyboard.press("Enter")
+    message = "All answered; 1 of 1 right at the first try."
+    assert read_statuses(page) == ["✓ Right. so c", message]
+
+
+def test_a_question_can_be_answered_again_after_a_wrong_answer(shown):
+    page = shown(QUIZ, "quiz")
+    page.click("text=Check")
+    assert page.inner_text(".quiz-feedback") == "Choose an answer first."
+    for choice, opening in [("a", "✗ Not this one. so a"), ("c", "✓ Right.")]:
+        page.get_by_label(choice, exact=True).check()
+        page.click("text=Check")
+        assert page.inner_text(".quiz-feedback").startswith(opening)
+    assert "0 of 1 right at the first try" in page.inner_text(".quiz-score")

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from numeric import read_imports
 
 import workshop
 from attnbook.flash.sizes import SHARED, TABLE
-from numeric import read_imports
 from workshop.unproven import tile_sweep
 
 LIB = Path(workshop.__file__).parents[1]

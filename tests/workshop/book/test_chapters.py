@@ -1,0 +1,144 @@
+"""The chapters: text and notebook agree, outputs are those of the code."""
+
+import contextlib
+import io
+import re
+from pathlib import Path
+
+import jupytext
+import nbformat
+import pytest
+import torch
+
+from workshop.book.front_matter import read_chapters, write_opening
+from workshop.book.repository import read_address, set_cell, set_config
+from workshop.book.solutions import find_exercises
+
+pytestmark = pytest.mark.precision
+
+ROOT = Path(__file__).parents[3]
+FOLDER = ROOT / "chapters"
+NOTEBOOKS = sorted(FOLDER.glob("[0-9][0-9]_*.ipynb"))
+PAGES = sorted(FOLDER.glob("*.md"))
+each_chapter = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
+each_page = pytest.mark.parametrize("path", PAGES, ids=lambda p: p.stem)
+
+
+def read_cells(path):
+    return [(c.cell_type, c.source.rstrip()) for c in jupytext.read(path).cells]
+
+
+def read_code_cells(path):
+    notebook = nbformat.read(path, as_version=4)
+    return [c for c in notebook.cells if c.cell_type == "code"]
+
+
+@each_chapter
+def test_a_notebook_and_its_text_agree(path):
+    name = path.stem
+    same = read_cells(path) == read_cells(path.with_suffix(".md"))
+    assert same, f"{name}.ipynb differs from {name}.md: make notebook NAME={name}"
+
+
+@each_chapter
+def test_every_cell_was_executed_in_order_without_error(path):
+    found = [c for c in read_code_cells(path) if c.source.strip()]
+    assert [c.execution_count for c in found] == [*range(1, len(found) + 1)]
+    assert "error" not in {o.output_type for c in found for o in c.outputs}
+
+
+@each_chapter
+def test_what_is_compared_prints_few_digits(path):
+    """The last digits of a float differ between processors."""
+    for cell in read_code_cells(path):
+        if "nbval-ignore-output" in cell.metadata.get("tags", []):
+            continue
+        for output in cell.outputs:
+            data = output.get("data", {})
+            text = output.get("text", "") or data.get("text/plain", "")
+            assert not re.search(r"\d\.\d{5,}", text), (text, cell.source)
+
+
+@each_chapter
+def test_colab_and_jupyter_fold_the_setup_cell_and_ask_for_the_same_address(path):
+    first, *rest = read_code_cells(path)
+    assert first.metadata["tags"] == ["setup", "hide-input"]
+    assert first.source.startswith("# @title ")
+    assert not any("setup" in c.metadata.get("tags", []) for c in rest)
+    address = read_address(ROOT)
+    assert set_cell(first.source, address) == first.source
+    config = (ROOT / "_config.yml").read_text("utf8")
+    assert set_config(config, address) == config
+
+
+@each_page
+def test_links_to_files_work_on_github_and_in_jupyter(path):
+    text = re.sub(r"(?ms)^```.*?^```$", "", path.read_text("utf8"))
+    for link in re.findall(r"\]\((?!https?:|#)([^)\s]+)\)", text):
+        target = FOLDER / link.partition("#")[0]
+        assert target.is_file(), link
+        assert not re.fullmatch(r"\d\d_\w+\.md", target.name), link
+
+
+@each_page
+def test_no_line_of_a_paragraph_is_a_list_or_a_comment_by_accident(path):
+    """MyST reads `1. `, `1) ` and `%` at the start of a line in this way."""
+    text = re.sub(r"(?ms)^```.*?^```$", "", path.read_text("utf8"))
+    assert not re.findall(r"(?m)^(?![-#>|:]| *\d+[.)]).+[^:\n]\n1[.)] .*$", text)
+    assert not re.findall(r"(?m)^.+\n *%.*$", text)
+
+
+@pytest.mark.parametrize("front", read_chapters(FOLDER), ids=lambda x: x.slug)
+def test_heading_level_and_minutes_follow_the_front_matter(front):
+    text = (FOLDER / f"{front.slug}.md").read_text("utf8")
+    assert write_opening(text, front) == text, "make pages"
+
+
+FENCE = re.compile(r"^```(python|text)\n(.*?)^```$", re.M | re.S)
+EXECUTED = ("debug", "errata", "misconceptions")
+
+
+def execute(page):
+    """Return the page with every `text` block as its code prints it."""
+    names, printed = {}, io.StringIO()
+
+    def write_block(found):
+        nonlocal printed
+        kind, body = found.groups()
+        if kind == "text":
+            message, printed = printed.getvalue(), io.StringIO()
+            return f"```text\n{message}```"
+        with contextlib.redirect_stdout(printed):
+            exec(compile(body, str(page), "exec"), names)
+        return found.group()
+
+    with torch.random.fork_rng(devices=[]):
+        return FENCE.sub(write_block, page.read_text("utf8"))
+
+
+@pytest.mark.parametrize("name", EXECUTED)
+def test_outputs_on_a_page_without_a_notebook_are_those_of_its_code(name):
+    """`python tests/workshop/book/test_chapters.py` writes them."""
+    page = FOLDER / f"{name}.md"
+    assert execute(page) == page.read_text("utf8")
+
+
+CAUGHT = re.compile(r"(?s)\*The exercise that catches it\.\*(.*?)(?=\n#|\Z)")
+
+
+def test_a_misconception_is_caught_by_a_mistake_of_that_name():
+    text = (FOLDER / "misconceptions.md").read_text("utf8")
+    assert CAUGHT.search(text)
+    for caught in CAUGHT.findall(text):
+        chapter = re.search(r"\((\d\d_\w+)\.ipynb#", caught)[1]
+        exercises = find_exercises((FOLDER / f"{chapter}.md").read_text("utf8"))
+        check = re.search(r"`(check_\w+)`", caught)[1]
+        slugs = {*re.findall(r"`([a-z]+(?:-[a-z]+)*)`", caught)}
+        assert slugs
+        assert slugs <= {x.slug for x in exercises[check].mistakes}, check
+
+
+if __name__ == "__main__":
+    for name in EXECUTED:
+        page = FOLDER / f"{name}.md"
+        page.write_text(execute(page), "utf8")

@@ -1,0 +1,280 @@
+"""The Sphinx extension: what its parts make of a notebook and of a page."""
+
+import html
+import json
+import re
+from types import SimpleNamespace
+
+import pytest
+from docutils import nodes
+from pygments import highlight
+from pygments.lexers import PythonLexer
+
+from attnbook.figures import Diagram
+from attnbook.figures.style import render_svg
+from small_site import build_site, read_body
+from workshop.book import (
+    alternative_texts,
+    chapter_opening,
+    math,
+    rewriting,
+    site,
+)
+from workshop.book.cell_kinds import close_folded, fold_cells, open_folded
+from workshop.book.code import KINDS, CodeFormatter
+from workshop.book.front_matter import read_front_matter, write_opening
+from workshop.book.images import offer_diagram
+from workshop.book.search import BookSearch
+
+pytestmark = pytest.mark.precision
+
+PAGE = """\
+# A page of 5 %
+
+The words `a b<c` and [a heading](#by-hand-core); let $x$, ($y$) be $\\frac{1}{2}$.
+
+|   | head |
+|---|---|
+| one | `two` |
+
+## By hand *(core)*
+
+### Precision *(deeper)*
+
+a
+
+## More *(deeper)*
+
+## One `step` *(core)*
+
+```python
+def f(x):
+    return x + 1
+```
+
+## Last *(deeper)*
+
+## Exercises
+"""
+
+
+@pytest.fixture(scope="module")
+def site_folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("site")
+    made = build_site(folder, PAGE, ["sections", "translator", "code", "math"])
+    assert made.returncode == 0, made.stderr
+    return folder
+
+
+@pytest.fixture(scope="module")
+def body(site_folder):
+    return read_body(site_folder)
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        "A page of 5\N{NO-BREAK SPACE}%",
+        "The words <code>a b&lt;c</code> and",
+        '<div class="table-scroll"><table>',
+        '<td class="head"></td>',  # an empty cell heads nothing
+        '<pre><span class="k">def</span> <span class="nf">f</span>(x):\n',
+        "<mfrac>",
+        'href="#one-step-core">Skip to the next core section: One step</a>',
+        '<a href="#exercises">Skip to: Exercises',
+    ],
+)
+def test_a_page_is_written_as_its_style_expects(body, written):
+    assert written in body
+
+
+def test_headings_and_contents_say_what_is_deeper(site_folder, body):
+    assert body.count('<span class="depth core">core</span>') == 2
+    assert body.count('<span class="depth deeper">deeper</span>') == 3
+    assert "<em>(" not in body
+    page = (site_folder / "out/index.html").read_text("utf8")
+    listed = page.partition('role="navigation"')[2]
+    assert re.search(r"#by-hand-core\">By hand ?</a>", listed)
+    assert 'More <span class="depth deeper">deeper</span></a>' in listed
+
+
+def test_punctuation_stays_on_the_line_of_its_formula(body):
+    together = re.findall(r'<span class="together">(.*?)</span>', body)
+    ends = [text.rpartition("</math>")[2] for text in together]
+    assert ends == [",", ")", "."]
+
+
+def test_highlighting_changes_no_letter_of_the_code():
+    source = '@wraps\ndef f(x: int = 3):  # a < b\n    return f"{x:>{3}}\\n"\n'
+    page = highlight(source, PythonLexer(), CodeFormatter())
+    text = re.search(r"<pre>(.*)</pre>", page, re.S)[1]
+    assert html.unescape(re.sub(r"<[^>]+>", "", text)) == source
+    assert {*re.findall(r'<span class="(\w+)">', text)} <= {*KINDS}
+
+
+@pytest.mark.parametrize(
+    ("tex", "spaces", "prefixes"),
+    [
+        (r"v^\top \tanh(x)", 1, 0),
+        (r"w_j \ln w_j", 2, 0),
+        (r"\exp(-x)", 0, 1),
+        (r"|a| - b = -2", 0, 1),
+    ],
+)
+def test_functions_and_signs_are_spaced_as_in_print(tex, spaces, prefixes):
+    made = math.convert_to_mathml(tex)
+    assert made.count("<mspace") == spaces
+    assert made.count('form="prefix"') == prefixes
+
+
+def test_formulas_side_by_side_are_split_outside_of_groups_only():
+    tex = r"a = \{1\}, \qquad \left( b \qquad c \right) \qquad \text{if } d"
+    parts = [r"a = \{1\},", r"\left( b \qquad c \right)", r"\text{if } d"]
+    assert math.split_formulas(tex) == parts
+
+
+def test_formulas_of_a_widget_are_rendered_and_its_texts_stay_escaped():
+    state = {"prompt": [{"math": "a<b"}, {"text": "</script>"}]}
+    text = json.dumps(state).replace("<", "\\u003c")
+    mount = f'<script type="application/json">{text}</script>'
+    widget = f'<div data-book-widget="quiz">{mount}</div>'
+    made = math.render_text(rf'<span class="math">\(y\)</span>{widget}', "page")
+    assert "<mi>y</mi>" in made
+    inner = made.split('json">')[1].split("</script>")[0]
+    assert "<" not in inner
+    prompt = json.loads(inner)["prompt"]
+    assert prompt[0]["mathml"].startswith("<math")
+    assert prompt[1] == {"text": "</script>"}
+
+
+def test_a_broken_formula_stops_the_build_and_says_on_which_page(tmp_path):
+    made = build_site(tmp_path, "# A page\n\nThe formula $\\frac{1$ here.\n", ["math"])
+    assert made.returncode != 0
+    assert "index.md" in made.stderr
+    assert "KaTeX cannot read" in made.stderr
+    assert "Traceback" not in made.stderr
+
+
+def make_cell(source, *tags, outputs=()):
+    return {
+        "cell_type": "code",
+        "source": source.splitlines(keepends=True),
+        "metadata": {"tags": list(tags)},
+        "outputs": list(outputs),
+    }
+
+
+def test_a_folded_cell_shows_its_title_instead_of_its_code():
+    proof = make_cell("# @title Checked: x < 1\nassert x < 1", "proof")
+    made = fold_cells({"cells": [make_cell("x = 0"), proof]})
+    opened, folded = made["cells"]
+    assert opened["metadata"] == {"tags": []}
+    assert folded["source"] == "assert x < 1"
+    translator = SimpleNamespace(body=[])
+    title = folded["metadata"]["mystnb"]["code_prompt_show"]
+    node = {"prompt_show": title, "classes": []}
+    open_folded(translator, node)
+    close_folded(translator, node)
+    assert "".join(translator.body) == (
+        '<details class="folded"><summary>✓ Checked: x &lt; 1</summary>\n</details>\n'
+    )
+
+
+@pytest.mark.refusal
+def test_a_folded_cell_without_a_title_is_named():
+    with pytest.raises(ValueError, match=r"cell 0 is tagged plumbing but .*load"):
+        fold_cells({"cells": [make_cell("load(x)", "plumbing")]})
+
+
+@pytest.mark.refusal
+def test_a_figure_needs_an_alternative_text():
+    picture = {"data": {"image/png": ""}, "metadata": {"image/png": {}}}
+    cell = make_cell("show()", outputs=[picture])
+    with pytest.raises(ValueError, match="1 figures"):
+        alternative_texts.copy_texts({"cells": [cell]})
+    picture["metadata"]["image/png"]["alt"] = "error grows"
+    carried = alternative_texts.copy_texts({"cells": [cell]})["cells"][0]
+    assert carried["metadata"]["mystnb"]["image"]["alt"] == "error grows"
+
+
+def test_a_diagram_has_its_size_before_it_is_loaded():
+    diagram = Diagram(10, 4)
+    diagram.draw_box("state", (5, 2))
+    svg = render_svg(diagram.fig, "one box")
+    made = offer_diagram("a1.svg", svg, "one <box>", "topic-diagram-1.svg")
+    assert 'width="400" height="160"' in made
+    assert 'alt="one &lt;box&gt;"' in made
+
+
+CHAPTER = """---
+chapter:
+  title: A topic
+  question: what is asked?
+  minutes: 20
+  level: basic
+  gpu: false
+---
+
+# A topic: what is asked?
+
+- *Level*: basic.
+- *Time*: 20 minutes to read, 15 more for the exercises.
+
+★★ · 15 minutes.
+"""
+
+
+@pytest.mark.refusal
+@pytest.mark.parametrize(
+    ("old", "new"), [("  minutes: 20\n", ""), ("  gpu:", "  colour: red\n  gpu:")]
+)
+def test_incomplete_front_matter_is_refused_with_its_file(tmp_path, old, new):
+    path = tmp_path / "12_topic.md"
+    path.write_text(CHAPTER.replace(old, new), "utf8")
+    with pytest.raises(ValueError, match=r"12_topic.md: .* needs \['gpu', 'level'"):
+        read_front_matter(path)
+
+
+def test_heading_and_card_are_written_from_the_front_matter(tmp_path):
+    path = tmp_path / "12_topic.md"
+    stale = CHAPTER.replace("# A topic", "# Another").replace("20 minutes", "9 minutes")
+    path.write_text(stale, "utf8")
+    assert write_opening(stale, read_front_matter(path)) == CHAPTER
+
+
+def test_all_pages_are_written_again_when_a_heading_has_changed():
+    """Each page lists the titles of all, and its links must still lead somewhere."""
+    contents = {"one": nodes.paragraph("", "Attention"), "two": nodes.paragraph()}
+    env = SimpleNamespace(tocs=contents, found_docs={"one", "two"})
+    assert rewriting.list_outdated(None, env) == []
+    assert rewriting.list_outdated(None, env) == []
+    contents["one"] = nodes.paragraph("", "Self-attention")
+    assert rewriting.list_outdated(None, env) == ["one", "two"]
+
+
+def test_the_search_index_has_words_and_no_numbers():
+    search = BookSearch({})
+    words = search.split("attend(is_causal=True, key_2)")
+    assert words == ["attend", "is", "causal", "True", "key", "2"]
+    for word in ("attent", "2d", "16bit", "h100", "fp16"):
+        assert search.word_filter(word)
+    for word in ("0000002", "2017", "3e9", "a38b16173474ba8b1a95", "the"):
+        assert not search.word_filter(word)
+
+
+@pytest.mark.parametrize(
+    ("url", "home"),
+    [
+        ("https://github.com/jane/attention", "https://jane.github.io/attention/"),
+        ("https://gitlab.com/jane/attention", ""),
+    ],
+)
+def test_the_address_of_the_site_is_that_of_github_pages(url, home):
+    options = {"use_edit_page_button": True, "repository_url": url}
+    config = SimpleNamespace(html_theme_options=options, html_baseurl="")
+    app = SimpleNamespace(config=config)
+    assert site.find_home_address(app) == home
+    config.html_baseurl = "https://book.example/"
+    assert site.find_home_address(app) == "https://book.example/"
+    options["use_edit_page_button"] = False
+    assert chapter_opening.get_repository_address(app) == ""
