@@ -16,8 +16,6 @@ UNSAFE = (
     "grade notebooks of strangers in a container without a network."
 )
 INTERRUPTED = 130  # what a shell reports of a program that Ctrl-C ends
-
-
 # The options that say where results go, and how notebooks are graded.
 FILES = {
     "--csv": "write one row per notebook",

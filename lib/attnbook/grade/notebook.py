@@ -58,9 +58,9 @@ def list_exercises(chapters: Iterable[str] | None = None) -> dict[str, Exercise]
     for chapter in known if chapters is None else dict.fromkeys(chapters):
         if chapter in known:
             module = importlib.import_module(f"attnbook.exercises.{chapter}")
-            for name in getattr(module, "__all__", ()):
-                if isinstance(exercise := getattr(module, name), Exercise):
-                    found[f"{chapter}.{name}"] = exercise
+            for name, value in vars(module).items():
+                if name.startswith("check_") and isinstance(value, Exercise):
+                    found[f"{chapter}.{name}"] = value
     return found
 
 

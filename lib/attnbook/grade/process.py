@@ -81,7 +81,7 @@ def register_source(number: int, source: str) -> str:
 
 
 class Nothing:
-    """Does nothing, whatever is asked of it, and is not false."""
+    """Does nothing, whatever is asked of it; it is true."""
 
     def __getattr__(self, name: str) -> "Nothing":
         """Return itself for anything but Python's own names."""

@@ -146,8 +146,8 @@ def make_row(head: object, *cells) -> str:
     """Return a table's row: what students wrote is text, whatever it is."""
     row = f'<th scope="row">{escape(str(head))}</th>'
     for cell in cells:
-        kind = "text" if isinstance(cell, str) else "number"
-        text, kind = cell if isinstance(cell, tuple) else (cell, kind)
+        usual = cell, "text" if isinstance(cell, str) else "number"
+        text, kind = cell if isinstance(cell, tuple) else usual
         row += f'<td class="{kind}">{escape(str(text))}</td>'
     return f"<tr>{row}</tr>\n"
 

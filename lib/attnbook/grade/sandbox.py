@@ -183,9 +183,6 @@ def end_process(pid: int, first: int = 0, other: int = 0, seconds: float = 5.0) 
     return os.WTERMSIG(status) if over and os.WIFSIGNALED(status) else 0
 
 
-# What a student's process does first.
-
-
 @dataclass(frozen=True)
 class Place:
     """A folder to write in, limits, and whether there are namespaces."""
@@ -242,8 +239,7 @@ def set_limit(what: int, most: int, last: int | None = None) -> None:
 
 def limit_computing(seconds: float) -> None:
     """End this process after computing for so long, even in a loop of C code."""
-    most = int(time.process_time() + seconds) + 1
-    set_limit(resource.RLIMIT_CPU, most, LONGEST)
+    set_limit(resource.RLIMIT_CPU, int(time.process_time() + seconds) + 1, LONGEST)
 
 
 def restrict_writes(folder: str) -> bool:
