@@ -67,7 +67,7 @@ def main(words: Sequence[str] | None = None) -> int:
     options = make_parser().parse_args(words)
     try:
         grade_notebooks(options)
-    except ValueError as error:
+    except (OSError, ValueError) as error:
         print(report.make_writable(str(error)), file=sys.stderr)
         return 1
     except KeyboardInterrupt:

@@ -235,6 +235,7 @@ def test_bad_arguments_are_one_sentence(tmp_path, capsys):
         ([str(tmp_path / "none")], "there is no file or folder"),
         ([str(tmp_path / "empty")], "holds no .ipynb file"),
         ([str(tmp_path), "--exercise", "check_wait"], "no chapter has an exercise"),
+        ([str(tmp_path), "--csv", str(tmp_path / "none" / "x.csv")], "No such file"),
     ):
         assert command.main(words) == 1
         (line,) = capsys.readouterr().err.strip().splitlines()[-1:]
