@@ -75,6 +75,7 @@ class Judge:
         self.called: dict[str, int] = {}
         self.load = sandbox.measure_load()
         self.ends = time.monotonic() + limits.whole * self.load
+        sandbox.limit_memory(2 * limits.memory)  # what a forged answer may take here
         self.first = sandbox.enter_namespaces()
         self.place = Place(folder, limits, bool(self.first))
 
@@ -215,5 +216,4 @@ class Judge:
         if late:
             whole = f"the time for the whole notebook, {self.limits.whole:.0f} seconds"
             return Verdict("✗", f"It was not run: {whole}, was over", "never-ran")
-        said = f"not graded: cell {naming[-1]} names it, but no call ran"
-        return Verdict("…", said)
+        return Verdict("…", f"not graded: cell {naming[-1]} names it, but no call ran")

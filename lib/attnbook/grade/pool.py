@@ -97,15 +97,14 @@ def judge_notebook(answer: Connection, *given) -> None:
     from attnbook.grade.judge import Judge
     from attnbook.grade.notebook import UnknownError
 
-    found = {}
     try:
-        found["result"] = Judge(*given).grade()
+        found = {"result": Judge(*given).grade()}
     except UnknownError as error:
-        found["unknown"] = str(error)
+        found = {"unknown": str(error)}
     except ValueError as error:
-        found["result"] = make_failure(str(error))
+        found = {"result": make_failure(str(error))}
     except Exception as fault:  # one notebook must not cost the others
-        found["result"] = make_failure(f"{FAULT}: {fault!r}")
+        found = {"result": make_failure(f"{FAULT}: {fault!r}")}
     answer.send_bytes(json.dumps(found).encode())
 
 

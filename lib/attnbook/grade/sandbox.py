@@ -199,11 +199,7 @@ def apply_limits(place: Place) -> bool:
     clear_environment(HOME=folder, TMPDIR=folder)
     set_limit(resource.RLIMIT_NOFILE, 256)
     set_limit(resource.RLIMIT_FSIZE, limits.file * 2**20)
-    room = limits.memory * 2**20
-    with contextlib.suppress(OSError):  # what this process uses already
-        pages = int(Path("/proc/self/statm").read_text().split()[0])
-        room += pages * resource.getpagesize()
-    set_limit(resource.RLIMIT_AS, room)
+    limit_memory(limits.memory)
     # A namespace counts only its own processes; root's are never counted.
     if place.apart and os.getuid():
         set_limit(resource.RLIMIT_NPROC, limits.processes)
@@ -235,6 +231,14 @@ def set_limit(what: int, most: int, last: int | None = None) -> None:
         most, last = min(most, hard), min(last, hard)
     with contextlib.suppress(OSError, ValueError):
         resource.setrlimit(what, (most, last))
+
+
+def limit_memory(megabytes: int) -> None:
+    """Limit the address space, beside what this process uses already, on Linux."""
+    with contextlib.suppress(OSError):
+        pages = int(Path("/proc/self/statm").read_text().split()[0])
+        used = pages * resource.getpagesize()
+        set_limit(resource.RLIMIT_AS, megabytes * 2**20 + used)
 
 
 def limit_computing(seconds: float) -> None:
