@@ -15,6 +15,12 @@ from attnbook.grade.sandbox import Limits, Place
 LARGEST = 256 * 2**20  # bytes of one message of a student's process
 MOST_CALLS = 50  # calls of one check that are judged; the last of them counts
 MOST_NOTES = 100
+FORGED = "Its outcomes do not have the form that the grader expects"
+FUNCTION = "The check got an object of type {}; it needs the function itself"
+SAID = {  # of an answer that gives no data
+    STUCK: ("error", "It cannot be copied to a process of its own: {}"),
+    OTHER: ("not-a-function", FUNCTION),
+}
 
 
 class GoneError(Exception):
@@ -24,28 +30,23 @@ class GoneError(Exception):
 class Student:
     """A student's process and the connection to it."""
 
-    def __init__(
-        self, seconds: float, others: tuple[int, int], run: Callable, *arguments
-    ):
+    def __init__(self, run: Callable, place: Place, seconds: float, *others: int):
         self.seconds, self.others = seconds, others
         self.end, theirs = Pipe()
-        self.pid = sandbox.start_process(lambda: run(theirs, *arguments))
+        self.pid = sandbox.start_process(lambda: run(theirs, place))
         theirs.close()
 
-    def exchange(self, patience: float, *requests: object) -> tuple[bytes, bytes]:
-        """Send requests; return the kind and the content of the next message."""
+    def exchange(self, patience: float, request: object) -> tuple[bytes, bytes]:
+        """Send a request; return the kind and the content of the next message."""
         try:
             with sandbox.limit_time(patience, TimeoutError):
-                for request in requests:
-                    self.end.send(request)
+                self.end.send(request)
                 kind, _, content = self.end.recv_bytes(LARGEST).partition(b"\0")
             return kind, content
         except (EOFError, OSError) as error:
-            late = isinstance(error, TimeoutError)
-            if self.close() == signal.SIGXCPU or late:
-                message = f"it was stopped after {self.seconds:.0f} seconds"
-                raise GoneError(message) from error
-            raise GoneError("it ended its own process") from error
+            late = self.close() == signal.SIGXCPU or isinstance(error, TimeoutError)
+            said = f"it was stopped after {self.seconds:.0f} seconds"
+            raise GoneError(said if late else "it ended its own process") from error
 
     def close(self) -> int:
         """End the process; return the signal that had ended it, or 0."""
@@ -68,6 +69,9 @@ class Judge:
         self.cells, self.chosen = notebook.read_cells(raw), chosen
         self.seed, self.limits = seed, limits
         self.exercises = notebook.find_exercises(self.cells, chosen)
+        for cell in self.cells:
+            process.register_source(cell.number, cell.source)
+        self.answers: Student | None = None  # runs the answers
         self.verdicts: dict[str, Verdict] = {}
         self.errors: dict[int, str] = {}
         self.fatal: set[int] = set()  # cells that ended their process
@@ -118,8 +122,8 @@ class Judge:
     def run_cells(self) -> bool:
         """Run all cells in a new process, except those that ended one before."""
         self.called.clear()
-        run, others, number = process.run_notebook, (self.first, 0), 0
-        student = Student(self.limits.cell, others, run, self.place)
+        given = process.run_notebook, self.place, self.limits.cell, self.first
+        student, number = Student(*given), 0
         try:
             for cell in self.cells:
                 number = cell.number
@@ -135,6 +139,8 @@ class Judge:
             self.fatal.add(number)
             return False
         finally:
+            if self.answers:
+                self.answers.close()
             student.close()
 
     def run_cell(self, cell: Cell, student: Student) -> str:
@@ -172,38 +178,30 @@ class Judge:
         return fresh and nth <= MOST_CALLS
 
     def judge_answer(self, key: str, kind: bytes, raw: bytes, other: int) -> Verdict:
-        """Run an answer in a process of its own and return the verdict on it."""
-        exercise, limits = self.exercises[key], self.limits
+        """Run an answer outside the process of the cells; return the verdict on it."""
+        seconds = self.limits.answer
+        if not (self.answers and self.answers.pid):
+            given = process.run_answers, self.place, seconds, self.first, other
+            self.answers = Student(*given)
         if kind == CHECK:
             digest = hashlib.sha256(f"{self.seed} {key.partition('.')[2]}".encode())
-            seeds = FIRST, int.from_bytes(digest.digest()[:3])
-            for cell in self.cells:
-                process.register_source(cell.number, cell.source)
-            given = self.place, raw, lambda answer: exercise.run_attempt(answer, seeds)
-            others = self.first, other
-            student = Student(limits.answer, others, process.run_answer, *given)
+            request = key, raw, (FIRST, int.from_bytes(digest.digest()[:3]))
             try:
-                patience = (3 * limits.answer + limits.grace) * self.load
-                kind, raw = student.exchange(patience)
+                patience = (3 * seconds + self.limits.grace) * self.load
+                kind, raw = self.answers.exchange(patience, request)
             except GoneError as gone:
-                late = "stopped" in str(gone)
-                return Verdict("✗", str(gone), "too-long" if late else "error")
-            finally:
-                student.close()
-        said = raw[:300].decode("utf8", "replace")
-        if kind == STUCK:
-            said = f"It cannot be copied to a process of its own: {said}"
-            return Verdict("✗", said, "error")
-        if kind == OTHER:
-            said = (
-                f"The check got an object of type {said}; it needs the function itself"
-            )
-            return Verdict("✗", said, "not-a-function")
+                slug = "too-long" if "stopped" in str(gone) else "error"
+                return Verdict("✗", str(gone), slug)
+        if kind in SAID:
+            slug, said = SAID[kind]
+            return Verdict("✗", said.format(raw[:300].decode("utf8", "replace")), slug)
         try:
-            return exercise.judge(process.read_data(raw))
+            verdict = self.exercises[key].judge(process.read_data(raw))
         except Exception:  # whatever a forged answer may lead to
-            said = "Its outcomes do not have the form that the grader expects"
-            return Verdict("✗", said, "tampered")
+            verdict = Verdict("✗", FORGED, "tampered")
+        if verdict.mark == "✗":  # the next answer gets a new process
+            self.answers.close()
+        return verdict
 
     def explain_missing(self, key: str, late: bool) -> Verdict:
         """Return the verdict on a check that handed no answer over."""

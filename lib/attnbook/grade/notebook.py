@@ -68,9 +68,9 @@ def find_exercises(
     cells: Sequence[Cell], names: Iterable[str] | None = None
 ) -> dict[str, Exercise]:
     """Return the exercises with these names, or all of the chapters in a notebook."""
+    known, chosen = list_exercises(), {}
     if names is None:
         return list_exercises([x for c in cells for x in find_chapters(c.source)])
-    known, chosen = list_exercises(), {}
     for name in names:
         found = [x for x in known if name in (x, x.partition(".")[2])]
         if len(found) > 1:

@@ -1,10 +1,9 @@
-"""What runs in a student's process: a notebook's cells, or one answer.
+"""What runs in a student's process: a notebook's cells, or its answers.
 
 A notebook's cells run in one process. A call of a check sends the answer from
-there by value: its code, and what it refers to in the notebook. A new process,
-in which no cell has run, calls it and returns what it did as data; so nothing
-that the notebook patches or sets changes a verdict, and no answer can end or
-change the process of the cells.
+there by value: its code, and what it refers to in the notebook. Another process,
+in which no cell runs, calls it and returns what it did as data; so nothing that a
+cell patches or sets changes a verdict. After a wrong answer, it is a new one.
 """
 
 import contextlib
@@ -16,7 +15,6 @@ import re
 import sys
 import threading
 import types
-from collections.abc import Callable
 from multiprocessing.connection import Connection
 
 import cloudpickle
@@ -56,20 +54,13 @@ def read_data(raw: bytes) -> object:
 
 
 class Carrier(cloudpickle.Pickler):
-    """Pickles an answer by value, also a function that `functools.cache` wraps."""
+    """Pickles an answer by value, with all that it refers to in the notebook."""
 
     def reducer_override(self, x):
-        """Return how an object is made again."""
+        """Return how an object, such as a cached function, is made again."""
         if isinstance(x, functools._lru_cache_wrapper):
             return functools.lru_cache(**x.cache_parameters()), (x.__wrapped__,)
         return super().reducer_override(x)
-
-
-def pickle_answer(answer: object) -> bytes:
-    """Return an answer with all that it refers to in the notebook."""
-    file = io.BytesIO()
-    Carrier(file).dump(answer)
-    return file.getvalue()
 
 
 def register_source(number: int, source: str) -> str:
@@ -145,7 +136,8 @@ class Shell(Nothing):
         sys.setrecursionlimit(self.recursion)
         with sandbox.stop_clock():
             try:
-                send(self.end, CHECK, key, pickle_answer(answer))
+                Carrier(file := io.BytesIO()).dump(answer)
+                send(self.end, CHECK, key, file.getvalue())
             except Exception as error:
                 send(self.end, STUCK, key, format_error(error))
             self.end.recv()
@@ -195,17 +187,22 @@ def run_notebook(end: Connection, place: Place) -> None:
         send(end, DONE, shell.run_cell(end.recv()))
 
 
-def run_answer(end: Connection, place: Place, raw: bytes, run: Callable) -> None:
-    """Send the data of a run of a pickled answer."""
+def run_answers(end: Connection, place: Place) -> None:
+    """Send what each answer does that the judge sends, as data."""
     prepare(end, place)
-    sandbox.limit_computing(place.limits.answer)
-    try:
-        answer = cloudpickle.loads(raw)
-    except Exception as error:
-        return send(end, STUCK, format_error(error))
-    if not callable(answer):
-        return send(end, OTHER, type(answer).__name__)
-    return send(end, DONE, write_data(run(answer)))
+    exercises = list_exercises()
+    while True:
+        key, raw, seeds = end.recv()
+        sandbox.limit_computing(place.limits.answer)
+        try:
+            answer = cloudpickle.loads(raw)
+        except Exception as error:
+            send(end, STUCK, format_error(error))
+            continue
+        if callable(answer):
+            send(end, DONE, write_data(exercises[key].run_attempt(answer, seeds)))
+        else:
+            send(end, OTHER, type(answer).__name__)
 
 
 def prepare(end: Connection, place: Place) -> None:

@@ -209,8 +209,9 @@ def apply_limits(place: Place) -> bool:
 def is_complete() -> bool:
     """Tell whether this platform has every limit, by trying them."""
     if not (pid := os.fork()):
-        apart = bool(enter_namespaces())
-        os._exit(not apply_limits(Place("/", Limits(), apart)))
+        if first := enter_namespaces():
+            kill_group(first)
+        os._exit(not apply_limits(Place("/", Limits(), bool(first))))
     return os.waitpid(pid, 0)[1] == 0
 
 
