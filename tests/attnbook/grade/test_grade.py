@@ -60,8 +60,6 @@ WAYS = {
     "a function": IMPORT.format("weights")
     + "def grade(check, mine):\n    assert check(mine)\n"
     "grade(check_weights, my_weights)",
-    "importlib": f"import importlib\nm = importlib.import_module('{CHAPTER}')\n"
-    "getattr(m, 'check_weights')(my_weights)",
     "%%time": "%%time\n" + CHECK,
     "%%capture, used": f"%%capture out\n{CHECK}\nprint(out)",
     "%%capture and %%time": f"%%capture\n%%time\n{CHECK}",
@@ -90,8 +88,6 @@ ANSWERS = {
     "my_weights = Weights()",
     "a cached helper": "import functools\n@functools.cache\ndef scale(d):\n"
     "    return d ** -0.5\n" + RIGHT.replace("query.shape[-1] ** -0.5", "scale({0})"),
-    "a constant": "import torch\nHALF = torch.tensor(0.5)\n"
-    + RIGHT.replace("-0.5", "-HALF"),
     "a recursion": "def power(d, n):\n    return 1 if n == 0 else d * power(d, n - 1)\n"
     + RIGHT.replace("** -0.5", "** -0.5 * power(1, 3)"),
     "a gradient of one's own": "import torch\n"
