@@ -4,8 +4,7 @@ Its packages are layers; each may import those above it in this list, and all
 of `attnbook`:
 
 - `derive`: makes the data files from their sources.
-- `bench`: times the kernels.
-- `unproven`: experiments for GPUs that no GPU has run yet.
+- `bench`: times the kernels, and runs what needs a GPU.
 - `experiments`: the code of recorded runs.
 - `book`: builds the pages.
 

@@ -9,29 +9,19 @@ import re
 from dataclasses import dataclass
 
 DOT = re.compile(
-    r"(?:tt\.dot|ttng\.warp_group_dot) (%\S+), (%\S+),.* : "
-    r"(!?\S+)<(\d+)x(\d+)x(f16|bf16).* -> tensor<(\d+)x(\d+)xf32, #(\w+)>"
+    r"(?:tt\.dot|ttng\.warp_group_dot) %\S+, %\S+,.* : "
+    r"!?\S+<(\d+)x(\d+)xb?f16.* -> tensor<\d+x(\d+)xf32, #\w+>"
 )
-MMA = re.compile(r"(?:wgmma\.mma_async|mma\.sync)\.\S*?\.?m(\d+)n(\d+)k(\d+)\.(\S+)")
-TILE = r"tensor<(\d+)x(\d+)x"
+MMA = re.compile(r"(?:wgmma\.mma_async|mma\.sync)\.\S*?\.?m(\d+)n(\d+)k(\d+)\.")
 
 
 @dataclass(frozen=True)
 class Product:
-    """A product of two tiles in the text.
-
-    Attributes:
-        M, N, K: sizes, of (M, K) and (K, N).
-        left: name of the left operand.
-        held: whether threads hold the left operand in registers where it is
-            multiplied; in shared memory otherwise.
-    """
+    """A product of two tiles in the text, of (M, K) and (K, N)."""
 
     M: int
     N: int
     K: int
-    left: str
-    held: bool
 
     @property
     def terms(self) -> int:
@@ -79,12 +69,6 @@ class Loop:
         )
 
     @property
-    def passed_through_shared(self) -> int:
-        """Return how many computed tiles go through shared memory to others."""
-        written = re.compile(r"ttg\.local_(?:alloc|store) .*tensor<\d+x\d+xb?f16")
-        return sum(bool(written.search(line)) for line in self.lines)
-
-    @property
     def on_their_way(self) -> int:
         """Return how many copies its first wait leaves to be finished later."""
         found = re.search(r"ttg\.async_wait .*num = (\d+)", "\n".join(self.lines))
@@ -95,8 +79,8 @@ def list_products(ttgir: str) -> list[Product]:
     """Return the products of tiles in a text."""
     found = []
     for match in DOT.finditer(ttgir):
-        left, _, kind, M, K, _, _, N, _ = match.groups()
-        found.append(Product(int(M), int(N), int(K), left, kind == "tensor"))
+        M, K, N = map(int, match.groups())
+        found.append(Product(M, N, K))
     return found
 
 
@@ -137,6 +121,6 @@ def count_multiplied_terms(ptx: str, warps: int) -> int:
     """
     total = 0
     for match in MMA.finditer(ptx):
-        M, N, K = map(int, match.groups()[:3])
+        M, N, K = map(int, match.groups())
         total += M * N * K * (warps // 4 if M == 64 else warps)
     return total

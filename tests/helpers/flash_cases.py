@@ -1,18 +1,17 @@
 """Cases for `flash_attention`, its tiles and its kernels, and the reference."""
 
-import math
 import sys
 import zlib
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cache, partial
 
 import torch
 
 from attnbook import masks
-from attnbook.attention.error_budget import error_budget, share_of_budget
 from attnbook.attention.masked_softmax import masked_softmax
 from attnbook.flash.options import Options
 from attnbook.positions.biases import distances
+from precision import run_with_gradients
 
 
 @dataclass(frozen=True)
@@ -91,6 +90,9 @@ CASES = {
     "expanded": Case(layout="expanded", lengths=(20, 37)),
 }
 
+# Triton's interpreter runs these in float16 as well.
+IN_HALF = "causal", "three heads a group", "soft-cap, alibi, window, lengths"
+
 # Lengths of two sequences that are refused, and what is said of them.
 BAD_LENGTHS = {
     "broken lengths": (
@@ -112,6 +114,11 @@ LENGTHS_BEYOND_7 = {
         r"from 0 to S = 7, but are \[-1, 7\]",
     ),
 }
+
+
+def read_options(options):
+    """Return the options of a case as keyword arguments."""
+    return {k: getattr(options, k) for k in asdict(options)}
 
 
 def arrange(x, layout):
@@ -169,35 +176,12 @@ def compute_reference(query, key, value, options):
     return masked_softmax(scores, mask) @ value
 
 
-def run_with_gradients(function, inputs, upstream):
-    inputs = [x.detach().requires_grad_() for x in inputs]
-    output = function(*inputs)
-    return [output, *torch.autograd.grad(output, inputs, upstream)]
-
-
 @cache
-def compute_budget(title, dtype):
-    """Return the truth of a case's output and gradients, and their budgets."""
+def compute_truth(title, dtype):
+    """Return a case's output and gradients in float64, of inputs in a precision."""
     inputs, upstream = draw_inputs(title, dtype)
-    # Tiles and kernels compute in float32 what lies between the rounded factors
-    # of matrix products, and rescale once a tile of 16 keys.
-    single = torch.promote_types(dtype, torch.float32)
-    return error_budget(
+    return run_with_gradients(
         partial(compute_reference, options=CASES[title].options(dtype)),
-        inputs,
-        upstream,
-        accumulate=single,
-        tiles=math.ceil(inputs[1].shape[2] / 16),
-        between=single,
+        [x.double() for x in inputs],
+        upstream.double(),
     )
-
-
-def measure_error_shares(title, dtype, results):
-    """Return the shares of the budget that a case's results take.
-
-    Args:
-        title: of the case.
-        dtype: in which the results were computed.
-        results: output and gradients of query, key and value, on the CPU.
-    """
-    return list(map(share_of_budget, results, compute_budget(title, dtype)))

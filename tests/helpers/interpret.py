@@ -4,36 +4,32 @@
 of its own, for the interpreter is chosen when Triton is imported.
 
 Inputs and outputs lie in a field of NaN: what is read beyond them spoils the
-result, what is written beyond them is seen, and so is what is not written. The
-programs run in order, and once more in a random one. What is found is printed
-as JSON, a case a line.
+result, what is written beyond them is seen, and so is what is not written. Every
+case runs in float32, where a mistake is largest beside rounding. The cases in
+IN_HALF run in float16 as well, their programs once more in a random order. What is
+found is printed as JSON, a case a line.
 """
 
-import importlib.util
 import json
 import operator
 import os
 import random
-import re
 import sys
 from contextlib import contextmanager
 from functools import cache
-from pathlib import Path
-from tempfile import TemporaryDirectory
 
 os.environ["TRITON_INTERPRET"] = "1"
 
 import torch
-import triton
-import triton.language as tl
 from triton.language import core
 from triton.language.semantic import TritonSemantic
 from triton.runtime import interpreter
 
-from attnbook.flash import backward, forward, launch, tile
+from attnbook.flash import launch
 from attnbook.flash.options import Options
 from attnbook.flash.sizes import TileSizes
-from flash_cases import CASES, draw_inputs, measure_error_shares
+from flash_cases import CASES, IN_HALF, compute_truth, draw_inputs
+from precision import measure_difference
 
 # Tiles that differ both ways, so that no axis can be taken for another.
 TILES = TileSizes(16, 32, 4, 1), TileSizes(32, 16, 4, 1)
@@ -100,7 +96,7 @@ class ShuffledPrograms:
 
 
 def measure_case(title, dtype):
-    """Return shares of the error budget, and whether all else is in order."""
+    """Return differences from the reference, and whether all else is in order."""
     inputs, upstream = draw_inputs(title, dtype)
     options = CASES[title].options(dtype)
     args = (
@@ -116,7 +112,9 @@ def measure_case(title, dtype):
             again = run(*args)
         OUTPUTS.clear()
     return {
-        "shares": measure_error_shares(title, dtype, ours[:4]),
+        "differences": [
+            *map(measure_difference, ours[:4], compute_truth(title, dtype))
+        ],
         "unharmed": bool(whole),
         "same": all(map(torch.equal, ours, again)),
     }
@@ -169,120 +167,6 @@ def find_overflow():
     return False
 
 
-CAST = re.compile(r"tl\.cast\((\w+), tl\.int64\)|\.to\(tl\.int64\)")
-
-
-def list_casts(modules=(forward, backward, tile)):
-    """Yield a name of every conversion to 64 bits, and the kernels without it.
-
-    The kernels are the module, and its text in which only this one is left out.
-    """
-    for module in modules:
-        text = Path(module.__file__).read_text("utf8")
-        for found in CAST.finditer(text):
-            line = text.count("\n", 0, found.start())
-            name = f"{module.__name__}: {text.splitlines()[line].strip()}"
-            rest = text[found.end() :]
-            yield (
-                f"{name}, at {found.start()}",
-                module,
-                text[: found.start()] + (found[1] or "") + rest,
-            )
-
-
-@contextmanager
-def replace_functions(module, text):
-    """In this block, a module's functions are those of another text."""
-    with TemporaryDirectory() as folder:
-        file = Path(folder) / f"{module.__name__.rpartition('.')[2]}.py"
-        file.write_text(text, "utf8")
-        spec = importlib.util.spec_from_file_location(module.__name__, file)
-        other = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(other)
-        kept = []
-        for name, function in vars(module).items():
-            if isinstance(function, interpreter.InterpretedFunction):
-                kept.append((function, function.fn, function.rewriter))
-                changed = getattr(other, name)
-                function.fn, function.rewriter = changed.fn, changed.rewriter
-        try:
-            yield
-        finally:
-            for function, before, rewriter in kept:
-                function.fn, function.rewriter = before, rewriter
-
-
-def measure_narrow():
-    """Tell whether offsets overflow, and whether they do without each cast."""
-    without = {}
-    for name, module, text in list_casts():
-        with replace_functions(module, text):
-            without[name] = find_overflow()
-    return {"overflows": find_overflow(), "without": without}
-
-
-@triton.jit
-def store_ranges(
-    out, first, T, S, length, window,
-    BLOCK_T: tl.constexpr, BLOCK_S: tl.constexpr, CAUSAL: tl.constexpr,
-    OWN_KEYS: tl.constexpr,
-):  # fmt: skip
-    ranges = tile.query_ranges if OWN_KEYS else tile.key_ranges
-    found = ranges(first, T, S, length, window, BLOCK_T, BLOCK_S, CAUSAL)
-    for i in tl.static_range(4):
-        tl.store(out + i, found[i])
-
-
-def find_wrong_ranges(T, S, length, window, causal, own_keys):
-    """Yield what is wrong about the ranges of tiles, from the mask itself.
-
-    Tiles are of 4 queries and 3 keys. A tile without a mask must contain
-    allowed pairs only; if a whole tile does, it must not be masked; and no
-    allowed pair may be left out.
-    """
-    position, key = torch.arange(T)[:, None] + S - T, torch.arange(S)
-    allowed = torch.ones(T, S, dtype=torch.bool)
-    if causal:
-        allowed = (key <= position) & (key > position - window)
-    # Keys that are padding are no concern of the programs that own keys.
-    seen = (allowed if own_keys else allowed & (key < length)).int()
-    seen = seen.mT if own_keys else seen
-    rows, columns = (3, 4) if own_keys else (4, 3)
-    out = torch.zeros(4, dtype=torch.int32)
-    for first in range(0, len(seen), rows):
-        store_ranges[(1,)](out, first, T, S, length, window, 4, 3, causal, own_keys)
-        begin, inside, outside, end = out.tolist()
-        some = seen[first : first + rows]
-        if own_keys and first >= length:
-            if end > begin:
-                yield first, "padding is computed"
-            continue
-        if some[:, :begin].any() or some[:, max(end, 0) :].any():
-            yield first, "pairs are left out"
-        for low in range(begin, end, columns):
-            pairs = some[:, low : low + columns]
-            whole = pairs.numel() == rows * columns or not own_keys
-            whole = whole and pairs.shape[1] == columns
-            if inside <= low < outside:
-                if not (pairs.all() and pairs.shape[1] == columns):
-                    yield first, low, "no mask, but a pair is forbidden"
-            elif whole and pairs.all():
-                yield first, low, "a mask that is not needed"
-
-
-def measure_ranges():
-    wrong = [
-        (T, S, length, window, causal, own_keys, *found)
-        for T, S in ((13, 13), (5, 17), (17, 5), (12, 24), (1, 9))
-        for length in (0, 1, S - 2, S)
-        for window in (1, 4, S)
-        for causal in (True, False)
-        for own_keys in (True, False)
-        for found in find_wrong_ranges(T, S, length, window, causal, own_keys)
-    ]
-    return {"wrong": wrong}
-
-
 def check_overflow(semantic, left, right, operation):
     """Refuse an int32 that overflows.
 
@@ -324,10 +208,10 @@ def prepare_triton():
     )(kind)
 
 
-def print_cases(titles, measure):
+def print_cases(titles, half, measure):
     """Print, for every case and precision, what it came to, a line each."""
     for title in titles:
-        for dtype in (torch.float32, torch.float16):
+        for dtype in (torch.float32, torch.float16)[: 1 + (title in half)]:
             text = {"case": title, "dtype": str(dtype)[6:]}
             print(json.dumps(text | measure(title, dtype)), flush=True)
 
@@ -335,15 +219,12 @@ def print_cases(titles, measure):
 def main():
     prepare_triton()
     launch.allocate = allocate
-    asked = sys.argv[1:] or CASES
     if not sys.argv[1:]:
         text = {"case": "far apart", "dtype": "float16"}
         print(json.dumps(text | measure_far_apart()), flush=True)
-        text = {"case": "ranges", "dtype": "int32"}
-        print(json.dumps(text | measure_ranges()), flush=True)
-        text = {"case": "narrow", "dtype": "float32"}
-        print(json.dumps(text | measure_narrow()), flush=True)
-    print_cases(asked, measure_case)
+        text = {"case": "narrow", "dtype": "float32", "overflows": find_overflow()}
+        print(json.dumps(text), flush=True)
+    print_cases(sys.argv[1:] or CASES, IN_HALF, measure_case)
 
 
 if __name__ == "__main__":

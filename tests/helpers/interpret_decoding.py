@@ -13,17 +13,18 @@ from functools import reduce
 import torch
 
 import interpret  # chooses the interpreter before Triton is imported
-from attnbook.attention.error_budget import share_of_budget
 from attnbook.attention.online_softmax import merge
-from attnbook.flash import decoding_kernels, decoding_launch, launch
+from attnbook.flash import decoding_launch, launch
 from attnbook.flash.sizes import TileSizes
 from decoding_cases import (
     CASES,
-    compute_budget,
+    IN_HALF,
+    compute_truth,
     draw_inputs,
     scatter_into_pages,
     spoil,
 )
+from precision import measure_difference
 
 # Twenty heads a group need two tiles of 16 rows.
 TILE = TileSizes(16, 16, 4, 1)
@@ -53,7 +54,7 @@ def build_calls(title, dtype):
 
 
 def measure_case(title, dtype):
-    """Return shares of the error budget, and whether all else is in order."""
+    """Return differences from the reference, and whether all else is in order."""
     case, found = CASES[title], {}
     for name, given in build_calls(title, dtype).items():
         ours = run(given, case)
@@ -62,7 +63,7 @@ def measure_case(title, dtype):
             again = run(given, case)
         interpret.OUTPUTS.clear()
         found[name] = {
-            "share": share_of_budget(ours, compute_budget(title, dtype)),
+            "difference": measure_difference(ours, compute_truth(title, dtype)),
             "unharmed": unharmed,
             "same": torch.equal(ours, again),
         }
@@ -146,29 +147,20 @@ def find_overflow():
     return False
 
 
-def measure_narrow():
-    """Tell whether offsets overflow, and whether they do without each cast."""
-    without = {}
-    for name, module, text in interpret.list_casts((decoding_kernels,)):
-        with interpret.replace_functions(module, text):
-            without[name] = find_overflow()
-    return {"overflows": find_overflow(), "without": without}
-
-
 MERGED = "several parts", "an empty sequence, and one key"
 
 
 def main():
     interpret.prepare_triton()
     launch.allocate = interpret.allocate
-    asked = sys.argv[1:] or CASES
     if not sys.argv[1:]:
         print(json.dumps({"case": "bounds"} | measure_bounds()), flush=True)
-        print(json.dumps({"case": "narrow"} | measure_narrow()), flush=True)
+        text = {"case": "narrow", "overflows": find_overflow()}
+        print(json.dumps(text), flush=True)
         for title in MERGED:
             text = {"case": f"merged: {title}"}
             print(json.dumps(text | measure_merging(title)), flush=True)
-    interpret.print_cases(asked, measure_case)
+    interpret.print_cases(sys.argv[1:] or CASES, IN_HALF, measure_case)
 
 
 if __name__ == "__main__":

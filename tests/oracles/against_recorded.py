@@ -16,21 +16,26 @@ from attnbook.models.smollm2 import load_smollm2, load_smollm2_tokenizer
 from attnbook.models.whisper_tiny import load_whisper, load_whisper_tokenizer
 from attnbook.positions.rotary import halves_permutation
 from attnbook.records import read_record
-from workshop.experiments.selected_attention import (
-    SelectedAttention,
-    measure_selection,
-)
 from workshop.experiments.smollm2 import (
+    PREDICTED,
+    PREDICTED_LENGTH,
     compute_second_half_loss,
+    cut_passage,
     read_help_text,
+    read_lines,
     split_into_passages,
 )
-from workshop.experiments.smollm2_keys import list_variants
-from workshop.experiments.smollm2_text import cut_passage, read_lines
-from workshop.experiments.spoken_attention import draw_heard, measure_heads
-from workshop.experiments.whisper_digits import (
+from workshop.experiments.smollm2_keys import (
+    LENGTH,
+    SelectedAttention,
+    list_variants,
+    measure_selection,
+)
+from workshop.experiments.whisper import (
     compute_loss,
+    draw_heard,
     find_digit_tokens,
+    measure_heads,
     measure_word_errors,
 )
 
@@ -64,7 +69,8 @@ def test_the_continuation_is_the_one_recorded():
 
 def test_the_loss_of_a_passage_is_the_one_recorded():
     ids = tokenizer().encode(read_help_text()).ids
-    found = compute_second_half_loss(model(), split_into_passages(ids)[0])
+    passages = split_into_passages(ids, PREDICTED, PREDICTED_LENGTH)
+    found = compute_second_half_loss(model(), passages[0])
     assert found == pytest.approx(RESULTS["passages"][0], abs=1e-3)
 
 
@@ -74,7 +80,7 @@ def test_the_loss_with_selected_keys_is_the_one_recorded(name):
     row = next(x for x in results["variants"] if x["name"] == name)
     variant = next(x for x in list_variants() if x.name == name)
     selected = load_smollm2(SelectedAttention)
-    ids = cut_passage(tokenizer(), read_lines(), results["first_lines"][0])
+    ids = cut_passage(tokenizer(), read_lines(), results["first_lines"][0], LENGTH)
     found = measure_selection(selected, [ids], variant.select)
     # Weights that nearly tie may change places: another key, another loss.
     assert found["losses"][0] == pytest.approx(row["losses"][0], abs=5e-3)

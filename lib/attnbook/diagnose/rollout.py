@@ -23,7 +23,8 @@ def attention_rollout(
     Args:
         weights: of self-attention, the first layer first.
     """
-    rollout = identity = torch.eye(weights.shape[-1]).to(weights)
+    identity = torch.eye(weights.shape[-1], dtype=weights.dtype, device=weights.device)
+    rollout = identity
     for layer in weights.mean(dim=1):
         mixed = 0.5 * layer + 0.5 * identity
         mixed = mixed / mixed.sum(dim=-1, keepdim=True)

@@ -35,7 +35,7 @@ from attnbook.exercises.outcome import (
     is_same_outcome,
 )
 from attnbook.exercises.runner import run, run_rounds
-from attnbook.exercises.verdict import (
+from attnbook.exercises.old_verdict import (
     LIMITS,
     YOURS,
     Finding,

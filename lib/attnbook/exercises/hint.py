@@ -18,7 +18,7 @@ from torch import Tensor
 
 from attnbook.exercises.cached_outcomes import compute_outcome
 from attnbook.exercises.edit import EDITS, read_source
-from attnbook.exercises.verdict import (
+from attnbook.exercises.old_verdict import (
     YOURS,
     describe_case,
     join_sentences,

@@ -22,7 +22,7 @@ question with a folded answer. What was measured comes from the code:
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from attnbook.exercises.quiz_text import (
+from attnbook.exercises.quiz import (
     LETTERS,
     format_inline,
     format_question,

@@ -7,18 +7,18 @@ Texts may hold $math$ and `code`.
 """
 
 import json
+import re
+import textwrap
 from dataclasses import dataclass
+from html import escape
 from pathlib import Path
 
-from attnbook.exercises.quiz_text import (
-    format_html,
-    format_text,
-    require_closed,
-    split_segments,
-)
 from attnbook.widgets.mount import render_mount
 
 FOLDER = Path(__file__).with_name("quizzes")
+MARKED = re.compile(r"\$([^$]+)\$|`([^`]+)`")
+LETTERS = "abcde"
+WIDTH = 76
 
 
 @dataclass(frozen=True)
@@ -81,79 +81,108 @@ def quiz(name: str) -> Quiz:
     """Return a chapter's quiz, for example `quiz("01_bottleneck")`.
 
     Raises:
-        ValueError: if there is none of that name, or its file is broken.
+        ValueError: if there is none of that name.
     """
     path = FOLDER / f"{name}.json"
     if not path.is_file():
         known = ", ".join(sorted(p.stem for p in FOLDER.glob("*.json")))
         raise ValueError(f"there is no quiz {name!r}; there are: {known}")
-    try:
-        data = json.loads(path.read_text("utf8"))
-    except ValueError as error:  # bad JSON or bad UTF-8
-        raise ValueError(f"quiz {name} is not JSON: {error}") from None
-    return parse_quiz(name, data)
+    return read_quiz(name, json.loads(path.read_text("utf8")))
 
 
-def parse_quiz(name: str, data: object) -> Quiz:
-    """Read a quiz from data, or raise an error that names what is wrong.
+def read_quiz(name: str, data: dict) -> Quiz:
+    """Return a quiz from the data of its file."""
+    questions = (
+        Question(x["prompt"], tuple(Choice(**y) for y in x["choices"]), x["right"])
+        for x in data["questions"]
+    )
+    return Quiz(name, data["title"], tuple(questions))
+
+
+def split_segments(text: str) -> list[dict[str, str]]:
+    """Split a text into `text`, `math` and `code` pieces, in order."""
+    pieces, end = [], 0
+    for found in MARKED.finditer(text):
+        pieces.append({"text": text[end : found.start()]})
+        math, code = found.groups()
+        pieces.append({"math": math} if math else {"code": code})
+        end = found.end()
+    pieces.append({"text": text[end:]})
+    return [piece for piece in pieces if piece != {"text": ""}]
+
+
+def require_closed(text: str, where: str) -> None:
+    """Refuse a text in which a $ or ` is not closed.
 
     Raises:
-        ValueError: naming the quiz, the place in it and what was meant.
+        ValueError: naming where it stands, and the text.
     """
-    where = f"quiz {name}"
-    title, questions = read_fields(data, where, {"title": str, "questions": list})
-    if not 4 <= len(questions) <= 6:
-        raise ValueError(
-            f"{where} has {len(questions)} questions and should have 4 to 6"
-        )
-    return Quiz(
-        name,
-        title,
-        tuple(
-            parse_question(question, f"{where}, question {number}")
-            for number, question in enumerate(questions, start=1)
-        ),
+    if text.count("$") % 2 or text.count("`") % 2:
+        raise ValueError(f"{where} has an unclosed $ or ` in: {text}")
+
+
+def format_inline(text: str) -> str:
+    """Return a text as HTML; what comes from the text is escaped."""
+    forms = {
+        "text": "{}",
+        "math": r'<span class="math">\({}\)</span>',
+        "code": "<code>{}</code>",
+    }
+    return "".join(
+        forms[kind].format(escape(words))
+        for piece in split_segments(text)
+        for kind, words in piece.items()
     )
 
 
-def parse_question(data: object, where: str) -> Question:
-    """Read one question; every wrong choice must name its misconception."""
-    kinds = {"prompt": str, "choices": list, "right": int}
-    prompt, given, right = read_fields(data, where, kinds)
-    if not 2 <= len(given) <= 5:
-        raise ValueError(f"{where} has {len(given)} choices and should have 2 to 5")
-    if not 0 <= right < len(given):
-        raise ValueError(
-            f"{where}: `right` is {right} but the choices are numbered "
-            f"0 to {len(given) - 1}"
-        )
-    choices = []
-    for i, choice in enumerate(given):
-        kinds = {"text": str, "feedback": str}
-        if i != right:
-            kinds["misconception"] = str
-        choices.append(Choice(*read_fields(choice, f"{where}, choice {i}", kinds)))
-    texts = [choice.text for choice in choices]
-    if len(set(texts)) < len(texts):
-        raise ValueError(f"{where} offers the same choice twice")
-    for text in (prompt, *texts, *(choice.feedback for choice in choices)):
-        require_closed(text, where)
-    return Question(prompt, tuple(choices), right)
+def format_html(quiz) -> str:
+    """Return a quiz as HTML that needs no JavaScript: answers fold out."""
+    questions = "".join(format_question(x) for x in quiz.questions)
+    return (
+        f'<p class="quiz-title"><strong>{escape(quiz.title)}</strong></p>'
+        f'<ol class="quiz">{questions}</ol>'
+    )
 
 
-def read_fields(data: object, where: str, kinds: dict[str, type]) -> list:
-    """Return the values of an object that must have exactly these fields."""
-    if not isinstance(data, dict):
-        raise ValueError(f"{where} is not an object but {data!r:.60}")
-    if set(data) != set(kinds):
-        raise ValueError(
-            f"{where} has the fields {sorted(data)} and should have {sorted(kinds)}"
-        )
-    for field, kind in kinds.items():
-        value = data[field]
-        if type(value) is not kind or value in ("", []):
-            raise ValueError(
-                f"{where}: `{field}` is {value!r:.60} and should be a "
-                f"{kind.__name__}, not empty"
-            )
-    return [data[field] for field in kinds]
+def format_question(question) -> str:
+    """Return a question, its choices, and the feedback on each."""
+    choices = "".join(
+        f"<li>{format_inline(choice.text)}</li>" for choice in question.choices
+    )
+    feedback = "".join(
+        f"<li>{format_inline(choice.feedback)}</li>" for choice in question.choices
+    )
+    return (
+        f"<li><p>{format_inline(question.prompt)}</p>"
+        f'<ol class="quiz-choices" type="a">{choices}</ol>'
+        "<details><summary>Answer</summary>"
+        f"<p>Right is <strong>{LETTERS[question.right]}</strong>.</p>"
+        f'<ol class="quiz-feedback" type="a">{feedback}</ol>'
+        "</details></li>"
+    )
+
+
+def format_text(quiz) -> str:
+    """Return a quiz as text, with the answers at the end."""
+    lines = [quiz.title, ""]
+    for number, question in enumerate(quiz.questions, start=1):
+        lines += wrap_text(f"{number}. ", question.prompt)
+        for letter, choice in zip(LETTERS, question.choices, strict=False):
+            lines += wrap_text(f"   {letter}) ", choice.text)
+        lines.append("")
+    answers = (
+        f"{number}{LETTERS[question.right]}"
+        for number, question in enumerate(quiz.questions, start=1)
+    )
+    return "\n".join([*lines, f"Answers: {' '.join(answers)}"])
+
+
+def wrap_text(label: str, text: str) -> list[str]:
+    """Return a labelled text as lines with a hanging indent."""
+    text = MARKED.sub(lambda found: found[1] or found[2], text)
+    return textwrap.wrap(
+        text,
+        WIDTH,
+        initial_indent=label,
+        subsequent_indent=" " * len(label),
+    )

@@ -37,8 +37,8 @@ SHARED = {
     (12, 0): 99 * 1024,
 }
 # On a T4 Triton multiplies without tensor cores: small tiles, one at a time.
-# A test compiles all of these and reads the code: no kernel spills registers,
-# none computes a product twice.
+# A test compiles these and reads the code: no kernel spills more than 128 bytes
+# of a thread, none computes a product twice.
 TURING = {
     "forward": TileSizes(32, 32, 4, 1),
     "key_value_gradient": TileSizes(32, 32, 8, 1),

@@ -18,7 +18,24 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.profiler import ProfilerActivity, profile
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from attnbook.attention.tensor_trees import collect_tensors
+
+def collect_tensors(values: object) -> list[Tensor]:
+    """Return the tensors in nested tuples, lists and dictionaries, in order.
+
+    `torch.utils._pytree` takes longer than the operations whose arguments it
+    would search.
+    """
+    found: list[Tensor] = []
+    rest = [values]
+    while rest:
+        x = rest.pop()
+        if isinstance(x, Tensor):
+            found.append(x)
+        elif isinstance(x, tuple | list):
+            rest.extend(reversed(x))
+        elif isinstance(x, dict):
+            rest.extend(reversed(x.values()))
+    return found
 
 
 def get_storage_key(x: Tensor) -> StorageWeakRef:

@@ -15,8 +15,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
-from attnbook.attention.tensor_trees import collect_tensors
-from attnbook.profiling.allocations import get_storage_key
+from attnbook.profiling.allocations import collect_tensors, get_storage_key
 from attnbook.profiling.sizes import Count
 
 ALLOCATE_ONLY = {"empty", "empty_like", "empty_strided", "new_empty"}

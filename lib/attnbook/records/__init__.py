@@ -5,6 +5,7 @@ clone of the repository, `python -m workshop.experiments NAME` repeats the run.
 """
 
 import json
+from difflib import get_close_matches
 from pathlib import Path
 
 RECORDS = Path(__file__).with_name("json")
@@ -20,6 +21,12 @@ def list_records(start: str = "") -> list[str]:
     return sorted(p.stem for p in RECORDS.glob(f"{start}*.json"))
 
 
+def suggest_names(word: str, known: list[str]) -> str:
+    """Return the end of a sentence about an unknown run: the names near it."""
+    near = get_close_matches(word, known, n=5, cutoff=0.0)
+    return f"the nearest are {', '.join(near)}"
+
+
 def read_record(name: str, folder: Path = RECORDS) -> dict:
     """Return a recorded run as its file has it.
 
@@ -29,7 +36,7 @@ def read_record(name: str, folder: Path = RECORDS) -> dict:
     path = folder / f"{name}.json"
     if not path.exists():
         known = sorted(p.stem for p in folder.glob("*.json"))
-        raise ValueError(f"no run is named {name!r}; recorded are {known}")
+        raise ValueError(f"no run is named {name!r}; {suggest_names(name, known)}")
     try:
         record = json.loads(path.read_text("utf8"))
     except json.JSONDecodeError as error:

@@ -6,7 +6,12 @@ Runs are repeated from a clone of the repository, not by an installed copy.
 import argparse
 import sys
 
-from attnbook.records import describe_provenance, list_records, read_record
+from attnbook.records import (
+    describe_provenance,
+    list_records,
+    read_record,
+    suggest_names,
+)
 
 REPEAT_MESSAGE = (
     "To repeat a run, clone the book's repository and type there:\n"
@@ -25,7 +30,8 @@ def main(words: list[str] | None = None) -> int:
     start = parser.parse_args(words).name
     found = list_records(start)
     if not found:
-        parser.error(f"no run begins with {start!r}; there are {list_records()}")
+        near = suggest_names(start, list_records())
+        parser.error(f"no run begins with {start!r}; {near}")
     for name in found:
         print(describe_provenance(read_record(name)))
     print(REPEAT_MESSAGE.format(name=start))

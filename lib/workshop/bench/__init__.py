@@ -1,5 +1,5 @@
-"""Benchmarks that a reader runs: `python -m workshop.bench flash`.
+"""Benchmarks of the GPU kernels: `python -m workshop.bench` and `make gpu`.
 
-They and what they measure import nothing beyond torch, triton, numpy and
-jaxtyping, so that a bare GPU machine can run them.
+They import torch, triton, numpy and jaxtyping, so that a bare GPU machine can
+run them.
 """

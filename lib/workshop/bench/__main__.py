@@ -1,93 +1,86 @@
-"""The command line: `python -m workshop.bench flash --quick`."""
+"""The benchmark of the kernels: `python -m workshop.bench --out FOLDER`."""
 
 import argparse
-import signal
+import gc
+import json
 import sys
+import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
 
-from workshop.bench.comparison import GpuLostError
-from workshop.bench.flash import run_benchmark
-from workshop.bench.rows import LIMITS, PLANS, restrict_to_turing
-from workshop.bench.table import format_table
+from attnbook.profiling.roofline import measure_copy_rate, measure_product_rate
+from workshop.bench.kernels import CASES, NAMES, Case, measure_case
+from workshop.bench.record import open_folder, write_json
 
-NO_GPU = (
-    "This benchmark measures an NVIDIA GPU, and PyTorch {version} sees none "
-    "here; --tiny runs the same steps on the CPU."
-)
+# No case takes longer, in seconds.
+LONGEST = 75
 
 
-def build_parser() -> argparse.ArgumentParser:
-    """Return what reads the arguments."""
-    made = argparse.ArgumentParser(prog="python -m workshop.bench")
-    made.add_argument("what", choices=["flash"])
-    plans = made.add_mutually_exclusive_group()
-    for name, text in (
-        ("quick", "under 4 minutes (the default)"),
-        ("full", "under 10 minutes"),
-        ("tiny", "the steps without the measurement, on any machine"),
-    ):
-        plans.add_argument(
-            f"--{name}", dest="plan", action="store_const", const=name,
-            default="quick", help=text,
-        )  # fmt: skip
-    made.add_argument(
-        "--out", type=Path, help="the JSON; a run that stopped goes on there"
-    )
-    made.add_argument(
-        "--limit", type=float, help="seconds after which no other row is begun"
-    )
-    made.add_argument(
-        "--again", action="store_true", help="measure rows that failed again"
-    )
-    return made
+def run_cases(
+    cases: Sequence[Case],
+    folder: Path,
+    device: str,
+    seconds: float | int = float("inf"),
+) -> bool:
+    """Measure what the folder does not have yet; tell whether it has all then."""
+    end = time.monotonic() + seconds - LONGEST
+    for case in cases:
+        path = folder / f"case_{case.name}.json"
+        if not path.exists() and time.monotonic() < end:
+            print(case.name, flush=True)
+            write_json(path, measure_case(case, device))
+            gc.collect()
+            torch.cuda.empty_cache()
+    return len([*folder.glob("case_*.json")]) == len(cases)
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Measure, and print one table last.
-
-    Returns:
-        0 if all went well, 1 if something is wrong or failed, 2 if nothing
-        could be begun, 3 if the same command goes on with what is left.
-    """
-    options = build_parser().parse_args(arguments)
-    if options.plan != "tiny" and not torch.cuda.is_available():
-        print(NO_GPU.format(version=torch.__version__), file=sys.stderr)
-        return 2
-    device = "cpu" if options.plan == "tiny" else "cuda"
-    out = options.out or Path(f"flash_{options.plan}.json")
-    plan = PLANS[options.plan]
-    if device == "cuda" and torch.cuda.get_device_capability() < (8, 0):
-        plan = restrict_to_turing(plan)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        limit = options.limit or LIMITS[options.plan]
-        record = run_benchmark(plan, device, out, limit, options.again)
-    except ValueError as error:
-        print(error, file=sys.stderr)
-        return 2
-    except GpuLostError as error:
-        text = "the GPU answers no more after", *error.args
-        print(*text, file=sys.stderr)
-    except KeyboardInterrupt:
-        print("stopped", file=sys.stderr)
-    else:
-        return report(record, out)
-    print(f"the same command goes on with {out}", file=sys.stderr)
-    return 3
+def format_table(folder: Path) -> str:
+    """Return machine and date, times, the kernels that ran, and refusals."""
+    lines = []
+    for name in ("machine.json", "ceilings.json"):
+        if (folder / name).exists():
+            facts = json.loads((folder / name).read_text("utf8"))
+            lines += [f"- {name}: {value}" for name, value in facts.items()]
+    lines += ["", "Median ± middle half of the rounds, and rate."]
+    lines += ["", f"| case | pass | {' | '.join(NAMES)} |"]
+    lines.append("|---" * (2 + len(NAMES)) + "|")
+    notes = {}
+    for path in sorted(folder.glob("case_*.json")):
+        case = json.loads(path.read_text("utf8"))
+        for direction in ("forward", "backward"):
+            cells = dict.fromkeys(NAMES, "")
+            for x in case["times"]:
+                if x["pass"] == direction:
+                    text = f"{x['ms']:.3g} ms ± {x['spread']:.0%}, {x['rate']}"
+                    cells[x["name"]] = text
+                    kind = case["name"].partition("_")[0]
+                    notes[f"{kind} {direction}, {x['name']}"] = x["kernel"]
+            if any(cells.values()):
+                row = case["name"], direction, *cells.values()
+                lines.append(f"| {' | '.join(row)} |")
+        for name, why in case["refused"].items():
+            notes[f"{case['name']}, {name}, refused"] = why
+    return "\n".join([*lines, "", *(f"- {k}: `{v}`" for k, v in notes.items()), ""])
 
 
-def report(record: dict, out: Path) -> int:
-    """Print the table, and say what is left; return the exit code."""
-    print(format_table(record))
-    print(f"written to {out}")
-    if record["left"]:
-        print(f"{len(record['left'])} rows left: the same command goes on")
-    failed = any("failed" in row for row in record["rows"])
-    if record["wrong"] or failed:
-        return 1
-    return 3 if record["left"] else 0
+def main(words: list[str] | None = None) -> int:
+    """Measure and print the table; return 3 if the same command has more to do."""
+    parser = argparse.ArgumentParser(prog="python -m workshop.bench")
+    parser.add_argument("--out", type=Path, default=Path("bench"), help="a folder")
+    parser.add_argument("--seconds", type=float, default=float("inf"))
+    options = parser.parse_args(words)
+    open_folder(options.out)
+    ceilings = options.out / "ceilings.json"
+    if not ceilings.exists():
+        product = measure_product_rate(8192, dtype=torch.float16, device="cuda")
+        copy = measure_copy_rate(2048, device="cuda")
+        rates = {"copy, TB/s": copy / 1e12, "product, TFLOP/s": product / 1e12}
+        write_json(ceilings, rates)
+    complete = run_cases(CASES, options.out, "cuda", options.seconds)
+    print(format_table(options.out))
+    return 0 if complete else 3
 
 
 if __name__ == "__main__":

@@ -1,65 +1,60 @@
-"""The record of a benchmark: a JSON that a later run goes on with."""
+"""The folder of a run: what it was run on, and a file for each finished step."""
 
+import hashlib
 import json
+import shlex
+import sys
+from datetime import date
 from pathlib import Path
 
-from workshop.bench.machine import (
-    MEASURED,
-    detect_flash_backend,
-    hash_code,
-    identify,
-    list_files,
-)
+import torch
+
+LIBRARY = Path(__file__).parents[2]
+NO_GPU = "no CUDA device: nothing to measure"
 
 
-def open_record(device: str, out: Path) -> dict:
-    """Return the record that is there, if of the same setting, or a new one.
+def describe_machine() -> dict[str, str]:
+    """Return what a timing belongs to: the GPU, versions, the library's code."""
+    import triton
+    from torch.utils import collect_env
 
-    The setting is the device, versions, driver, clock limits and the hash of
-    our code. A record of another setting is kept beside the new one.
-
-    Raises:
-        ValueError: if the file is no record of this benchmark.
-    """
-    setting = identify(device, hash_code(list_files(MEASURED)))
-    if out.exists():
-        found = read_record(out)
-        changed = [k for k, v in setting.items() if found.get(k) != v]
-        if not changed:
-            return found
-        aside = out.with_suffix(".previous.json")
-        out.replace(aside)
-        reason = ", ".join(
-            f"{k} was {found.get(k)!r} and is {setting[k]!r}" for k in changed
-        )
-        print(f"begun anew, because {reason}; the old record is {aside}")
-    return setting | {
-        "sdpa_flash": detect_flash_backend(),
-        "ceilings": {},
-        "correct": {},
-        "wrong": {},
-        "faults": {},
-        "rows": [],
+    code = hashlib.sha256()
+    for path in sorted(LIBRARY.glob("**/*.py")):
+        code.update(f"{path.relative_to(LIBRARY)}\n".encode() + path.read_bytes())
+    found = {
+        "device": torch.cuda.get_device_name(),
+        "driver": collect_env.get_nvidia_driver_version(collect_env.run),
+        "python": sys.version.split()[0],
+        "torch": torch.__version__,
+        "cuDNN": torch.backends.cudnn.version(),
+        "triton": triton.__version__,
+        "code": code.hexdigest()[:16],
     }
+    return {name: str(value) for name, value in found.items()}
 
 
-def read_record(out: Path) -> dict:
-    """Return a record.
-
-    Raises:
-        ValueError: if the file is none.
-    """
-    try:
-        found = json.loads(out.read_text("utf8"))
-    except ValueError as error:
-        raise ValueError(f"{out} is not JSON ({error}); name another") from None
-    if not isinstance(found, dict) or "rows" not in found:
-        raise ValueError(f"{out} is no record of this benchmark: name another")
-    return found
+def write_json(path: Path, content: object) -> None:
+    """Write a file at once: a run may be stopped at any time."""
+    part = path.with_suffix(".part")
+    part.write_text(json.dumps(content, indent=1) + "\n", "utf8")
+    part.replace(path)
 
 
-def write_record(record: dict, out: Path) -> None:
-    """Write the record, first to another file: a run may be stopped."""
-    beside = out.with_suffix(".part")
-    beside.write_text(json.dumps(record, indent=1) + "\n", "utf8")
-    beside.replace(out)
+def open_folder(folder: Path) -> None:
+    """Begin a folder or go on with one; exit where its results are not comparable."""
+    if not (torch.cuda.is_available() and torch.version.cuda):
+        raise SystemExit(NO_GPU)
+    machine, path = describe_machine(), folder / "machine.json"
+    if not path.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        command = shlex.join(sys.orig_argv)
+        day = date.today().isoformat()
+        write_json(path, machine | {"date": day, "command": command})
+        return
+    found = json.loads(path.read_text("utf8"))
+    for name, value in machine.items():
+        if found.get(name) != value:
+            raise SystemExit(
+                f"{folder} has results with {name} {found.get(name)}, and here it is "
+                f"{value}: name another folder"
+            )

@@ -1,61 +1,40 @@
-"""How long a call takes: interleaved rounds in random order, a cold cache.
+"""How long calls take, in turns, and which kernel does the work."""
 
-Source: CUDA graphs, https://docs.pytorch.org/docs/stable/notes/cuda.html
-"""
-
-import gc
 import random
-from collections.abc import Callable, Iterable, Sequence
-from itertools import cycle
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
-from torch import Tensor
+from torch.autograd import DeviceType
+from torch.profiler import profile
 
 from attnbook.profiling.timing import measure_seconds
 
-ROUNDS = 9
-SECONDS = 0.01
+ROUNDS = 7
 
 
-def time_in_turn(calls: Sequence[Callable], times: int, device: str) -> float:
-    """Return the time of one call: they are made in turn, so many times."""
-    turn = cycle(calls)
-    return measure_seconds(lambda: next(turn)(), times, device)
+def measure_milliseconds(call: Callable[[], object], device: str) -> float:
+    """Return the median time of a call; on a GPU, of calls with an empty L2 cache."""
+    if device == "cpu":
+        return 1e3 * measure_seconds(call)
+    from triton.testing import do_bench
+
+    return do_bench(call, warmup=2, rep=10, return_mode="median")
 
 
-def choose_repeats(once: float) -> int:
-    """Return how often a call is repeated in a round, by its time."""
-    return max(2, min(200, round(SECONDS / max(once, 1e-6))))
+def time_in_turns(
+    calls: Mapping[str, Callable[[], object]], device: str, rounds: int = ROUNDS
+) -> dict[str, list[float]]:
+    """Return the milliseconds of each call in each round.
 
-
-def make_replay(calls: Sequence[Callable]) -> Callable:
-    """Return a call that replays a CUDA graph of some calls, in turn.
-
-    A replay launches all kernels at once, so that short ones are not timed by
-    how fast Python asks for them. The current stream must not be the default.
+    The order is drawn anew in each round: a GPU that becomes slower is so for
+    every call, and no call always follows the same other one.
     """
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph, stream=torch.cuda.current_stream()):
-        for call in calls:
-            call()
-    return graph.replay
-
-
-def shuffle(names: Iterable[str], seed: str) -> list[str]:
-    """Return names in a random order, the same for the same seed.
-
-    Whatever runs after a cool implementation is faster than after a hot one;
-    no implementation may always have the same neighbour.
-    """
-    order = list(names)
-    random.Random(seed).shuffle(order)
-    return order
-
-
-def compute_median(values: Sequence[float]) -> tuple[float, float]:
-    """Return the median, and the middle half's width as a share of it."""
-    low, median, high = compute_quartiles(values)
-    return median, (high - low) / median
+    rng = random.Random(0)
+    taken: dict[str, list[float]] = {name: [] for name in calls}
+    for _ in range(rounds):
+        for name in rng.sample(list(calls), len(calls)):
+            taken[name].append(measure_milliseconds(calls[name], device))
+    return taken
 
 
 def compute_quartiles(values: Sequence[float]) -> list[float]:
@@ -64,38 +43,16 @@ def compute_quartiles(values: Sequence[float]) -> list[float]:
     return torch.tensor(values, dtype=torch.float64).quantile(cuts).tolist()
 
 
-def compare_pairs(ours: Sequence[float], theirs: Sequence[float]) -> list[float]:
-    """Return quartiles of their time over ours, round by round.
-
-    Both were timed within the same rounds, so that what a round does to both
-    cancels; above 1 ours is faster.
-    """
-    pairs = zip(ours, theirs, strict=True)
-    return compute_quartiles([b / a for a, b in pairs])
-
-
-def count_copies(inputs: Sequence[Tensor], device: str) -> int:
-    """Return how many sets of such inputs leave nothing in the L2 cache."""
-    if device == "cpu":
-        return 2
-    cache = torch.cuda.get_device_properties(0).L2_cache_size
-    size = sum(x.numel() * x.element_size() for x in inputs)
-    return max(2, min(16, -(-2 * cache // size)))
-
-
-def release_memory() -> None:
-    """Give back the GPU's memory of what is no longer referred to."""
-    if torch.cuda.is_available():
-        gc.collect()
-        torch.cuda.empty_cache()
-
-
-def gpu_responds(device: str) -> bool:
-    """Tell whether the GPU still answers; after some errors it never does."""
-    if device == "cpu":
-        return True
-    try:
-        torch.cuda.synchronize()
-        return torch.ones(1, device=device).item() == 1
-    except Exception:
-        return False
+def find_kernel(call: Callable[[], object], device: str) -> str:
+    """Return the kernel, or on a CPU the operator, that takes most of a call's time."""
+    with profile() as run:
+        call()
+        if device == "cuda":
+            torch.cuda.synchronize()
+    kind, unit = DeviceType.CPU, "cpu"
+    if device == "cuda":
+        kind, unit = DeviceType.CUDA, "device"
+    events = [event for event in run.events() if event.device_type == kind]
+    time = f"self_{unit}_time_total"
+    longest = max(events, key=lambda event: getattr(event, time), default=None)
+    return longest.name if longest else "unknown"

@@ -19,7 +19,7 @@ import jupytext
 import nbformat
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
-from attnbook.exercises.exercise import Exercise
+from attnbook.exercises.declare import Exercise
 from workshop.book import repository
 from workshop.book.solutions import BLOCK, find_exercises
 
@@ -158,7 +158,7 @@ def write_import(name: str, value: object, user: str) -> str:
 
 
 def list_mistakes(exercise: Exercise) -> str:
-    """Return a table of an exercise's named mistakes."""
+    """Return a list of an exercise's named mistakes."""
     rows = [f"- `{m.slug}`: {m.because}." for m in exercise.mistakes]
     return "\n".join(["The check knows these mistakes by name:", "", *rows])
 

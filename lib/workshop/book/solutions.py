@@ -20,7 +20,8 @@ from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from types import CodeType
 
-from attnbook.exercises.exercise import Exercise
+from attnbook.exercises.declare import Exercise
+from attnbook.exercises.exercise import Exercise as OldExercise
 
 BLOCK = re.compile(
     r"<details>\n<summary>Solution of <code>(check_\w+)</code></summary>\n"
@@ -40,7 +41,7 @@ def find_exercises(text: str) -> dict[str, Exercise]:
         name: value
         for module in modules
         for name, value in vars(module).items()
-        if isinstance(value, Exercise)
+        if isinstance(value, Exercise | OldExercise)
     }
 
 

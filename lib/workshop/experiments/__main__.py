@@ -5,15 +5,16 @@ import sys
 
 import torch
 
-from attnbook.records import describe_provenance, list_records, read_record
-from attnbook.training.progress import is_progress_visible
-from workshop.experiments.device import parse_device, use_device
-from workshop.experiments.record import record_run
-from workshop.experiments.registry import (
-    EXPERIMENTS,
-    RUNS,
-    find_experiments,
+from attnbook.records import (
+    describe_provenance,
+    list_records,
+    read_record,
+    suggest_names,
 )
+from attnbook.training.progress import is_progress_visible
+from workshop.experiments.machine import parse_device, use_device
+from workshop.experiments.record import record_run
+from workshop.experiments.registry import EXPERIMENTS, RUNS, find_experiments
 
 
 def main(words: list[str] | None = None) -> int:
@@ -35,9 +36,11 @@ def main(words: list[str] | None = None) -> int:
         "--device", default="cpu", help="cpu (the default), cuda or cuda:0"
     )
     options = parser.parse_args(words)
+    for word in options.name:
+        if not any(name.startswith(word) for name in known):
+            near = suggest_names(word, known)
+            parser.error(f"no run begins with {word!r}; {near}")
     chosen = [n for n in known if n.startswith(tuple(options.name))]
-    if not chosen:
-        parser.error(f"no run begins with {options.name}; there are {known}")
     try:
         device = parse_device(options.device)
     except ValueError as error:

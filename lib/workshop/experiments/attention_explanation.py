@@ -48,7 +48,6 @@ from attnbook.training.deception import (
 )
 from attnbook.training.loop import optimize
 from workshop.experiments.record import recorded
-from workshop.experiments.registry import experiment
 
 SEEDS = (0, 1, 2)
 SHORTEST, LENGTH = 6, 8  # words of a training sequence; all tests have LENGTH
@@ -304,8 +303,8 @@ def describe_example(tested: dict[str, Tested], index: int) -> dict:
     }
 
 
-@experiment(on_cpu=True)
 @recorded(
+    on_cpu=True,
     seeds=SEEDS,
     length=LENGTH,
     tested=TESTED,

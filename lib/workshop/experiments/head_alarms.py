@@ -1,58 +1,155 @@
 """Which alarms about heads can be trusted: sound models and broken ones.
 
-The alarms are tried on PyTorch's encoder (three seeds) and SmolLM2-135M (three
-passages), sound and with faults. The thresholds are quantiles over the heads of
-other models, namely the book's trained ones ("book"), or of the same model when
-it is sound, on other seeds or another passage ("own"). Tests of behavior and of
-invalid weights are run on the same models.
-
 Axes: B batch, T positions
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
 import torch
-from jaxtyping import Int
-from torch import Tensor
+import torch.nn.functional as F
+from jaxtyping import Bool, Int
+from torch import Tensor, nn
 
+from attnbook.attention.self_attention import causal_mask
 from attnbook.data.characters import encode_characters
+from attnbook.diagnose import (
+    measure_batch_effect,
+    measure_leak,
+    measure_longer_padding,
+    measure_order_effect,
+    measure_padding_effect,
+    measure_weight_errors,
+)
 from attnbook.diagnose.head_alarms import (
     ALARMS,
     Numbers,
     compare_with_thresholds,
     measure_heads,
+    watch_heads,
 )
 from attnbook.models.modern_decoder import ModernDecoder
-from attnbook.models.smollm2 import load_smollm2, load_smollm2_tokenizer
 from attnbook.training.batching import make_batch
 from attnbook.training.character_model import load_character_model
 from attnbook.training.trained import load_trained
-from workshop.experiments.alarm_cases import (
-    Case,
-    make_decoder_case,
-    make_encoder_case,
-    measure_invalid_weights,
-)
-from workshop.experiments.broken_encoders import (
+from workshop.experiments.broken_models import (
     BUILDS,
+    DECODER_FAULTS,
+    HEAD_FAULTS,
+    LetterModel,
     Words,
+    break_heads,
+    compute_loss,
     hide_letters,
     read_words,
     train_model,
 )
-from workshop.experiments.head_faults import (
-    DECODER_FAULTS,
-    HEAD_FAULTS,
-    break_heads,
-)
 from workshop.experiments.record import recorded
-from workshop.experiments.registry import experiment
-from workshop.experiments.smollm2_text import (
+from workshop.experiments.smollm2 import (
     SMOLLM2,
     cut_passage,
     list_sections,
+    load_model,
     read_lines,
 )
+
+SHORT = 6  # symbols of a decoder's inputs in tests of behavior
+
+
+class Case(NamedTuple):
+    """A model to be examined.
+
+    Attributes:
+        model: sound or broken.
+        run: calls it and returns its output (B, T, ...).
+        queries: True where a query counts.
+        mask: True where a query may attend, (B, 1, T, S) or less.
+        tests: the tests of behavior, by name; each returns its largest number.
+        loss: of the model, in nats.
+    """
+
+    model: nn.Module
+    run: Callable[[], Tensor]
+    queries: Bool[Tensor, "B T"] | None
+    mask: Tensor
+    tests: dict[str, Callable[[], float]]
+    loss: Callable[[], float]
+
+
+def make_encoder_case(model: LetterModel, words: Words) -> Case:
+    """Return an encoder with words, some of them as long as the batch is."""
+    ids, lengths = words.ids, words.lengths
+    few = ids[:8], lengths[:8]
+    full = (lengths == ids.shape[1]).nonzero()[:8, 0]
+    mixed = model.build.batch_first
+    real = words.mark_real()
+
+    def call(x: Tensor) -> Tensor:
+        return model(x, lengths[: len(x)])
+
+    tests = {
+        "padding effect": lambda: measure_padding_effect(model, *few),
+        "longer padding": lambda: measure_longer_padding(model, *few),
+        "batch effect": lambda: measure_batch_effect(call, few[0]),
+        "order effect": lambda: measure_order_effect(
+            lambda x: model(x, lengths[full]), ids[full]
+        ),
+    }
+    return Case(
+        model,
+        lambda: model(ids, lengths),
+        real if mixed else None,
+        real[:, None, None] if mixed else torch.tensor(True),
+        {name: take_largest(test) for name, test in tests.items()},
+        lambda: float(compute_loss(model, words)),
+    )
+
+
+def take_largest(test: Callable) -> Callable[[], float]:
+    """Return a test that returns its largest number."""
+    return lambda: float(torch.as_tensor(test()).amax())
+
+
+def make_decoder_case(model: ModernDecoder, ids: Int[Tensor, "T"]) -> Case:
+    """Return a decoder with a passage."""
+    some = ids[None, :SHORT]
+    pair = ids[: 2 * SHORT].view(2, SHORT)
+    tests = {
+        "leak": lambda: measure_leak(model, some),
+        "batch effect": lambda: measure_batch_effect(model, pair),
+        "order effect": lambda: measure_order_effect(model, some),
+    }
+
+    def compute_decoder_loss() -> float:
+        logits = model(ids[None])[0]
+        return float(F.cross_entropy(logits[:-1], ids[1:]))
+
+    return Case(
+        model,
+        lambda: model(ids[None]),
+        None,
+        causal_mask(len(ids), len(ids), ids.device),
+        {name: take_largest(test) for name, test in tests.items()},
+        compute_decoder_loss,
+    )
+
+
+@torch.no_grad()
+def measure_invalid_weights(case: Case) -> float:
+    """Return the largest error of the weights of all layers.
+
+    Weights are not valid if they are not finite, negative, on masked keys, or
+    do not sum to 1.
+    """
+    with watch_heads(case.model) as watched:
+        case.run()
+    return max(
+        error
+        for calls in watched.values()
+        for weights, _ in calls
+        for error in measure_weight_errors(weights, case.mask).values()
+    )
+
 
 SEEDS = (0, 1, 2)
 REFERENCES = (
@@ -106,9 +203,6 @@ def derive_thresholds(rows: Sequence[dict]) -> dict[str, float]:
 
     They are quantiles, so that one of a hundred heads is beyond each of them.
     Alarms whose number was not measured have none.
-
-    Args:
-        rows: the numbers of each model's heads.
     """
     found = {}
     for alarm, (name, large) in ALARMS.items():
@@ -123,13 +217,7 @@ def derive_thresholds(rows: Sequence[dict]) -> dict[str, float]:
 def count_alarms(
     numbers: Numbers, broken: set[Head], limits: Limits
 ) -> dict[str, dict[str, list[int]]]:
-    """Return how many broken and how many other heads raise each alarm, or any.
-
-    Args:
-        numbers: of all heads.
-        broken: the heads with a fault.
-        limits: the thresholds.
-    """
+    """Return how many broken and how many other heads raise each alarm, or any."""
     counts: dict[str, dict[str, list[int]]] = {}
     for source, thresholds in limits.items():
         raised: dict[str, set[Head]] = {alarm: set() for alarm in thresholds}
@@ -238,11 +326,7 @@ def measure_sound_encoders() -> Iterator[dict]:
 
 
 def break_each(
-    case: Case,
-    heads: Sequence[Head],
-    fault: str,
-    seed: int,
-    limits: Limits,
+    case: Case, heads: Sequence[Head], fault: str, seed: int, limits: Limits
 ) -> dict:
     """Return the sums over models with a fault in one head, each head once."""
     rows = []
@@ -268,9 +352,7 @@ def measure_decoder(
 
 
 def examine_decoder(
-    model: ModernDecoder,
-    passages: Sequence[Int[Tensor, "T"]],
-    limits: Limits,
+    model: ModernDecoder, passages: Sequence[Int[Tensor, "T"]], limits: Limits
 ) -> Iterator[dict]:
     """Yield what is found about SmolLM2, sound and broken.
 
@@ -308,19 +390,22 @@ def draw_heads(model: ModernDecoder, seed: int) -> list[Head]:
     ]
 
 
-@experiment(on_cpu=True)
-@recorded(
-    seeds=SEEDS,
-    **SMOLLM2,
-)
+@recorded(on_cpu=True, seeds=SEEDS, **SMOLLM2)
 def head_alarms() -> dict:
-    """Record what each alarm reports about sound and about broken models."""
+    """Record what each alarm reports about sound and about broken models.
+
+    The alarms are tried on PyTorch's encoder (three seeds) and SmolLM2-135M (three
+    passages), sound and with faults. The thresholds are quantiles over the heads of
+    other models, namely the book's trained ones ("book"), or of the same model when
+    it is sound, on other seeds or another passage ("own"). Tests of behavior and of
+    invalid weights are run on the same models.
+    """
     references = list(measure_references())
     book = derive_thresholds(references)
     encoders = list(measure_sound_encoders())
     own = derive_thresholds(encoders)
     rows = list(examine_encoders({"book": book, "own": own}))
-    model, tokenizer = load_smollm2(), load_smollm2_tokenizer()
+    model, tokenizer = load_model()
     lines = read_lines()
     first, *passages = (
         cut_passage(tokenizer, lines, start, PASSAGE)
@@ -330,11 +415,7 @@ def head_alarms() -> dict:
     limits = {"book": book, "own": derive_thresholds([smollm2])}
     rows += examine_decoder(model, passages, limits)
     return {
-        "thresholds": {
-            "book": book,
-            "encoder": own,
-            "SmolLM2": limits["own"],
-        },
+        "thresholds": {"book": book, "encoder": own, "SmolLM2": limits["own"]},
         "references": references,
         "encoders": encoders,
         "smollm2": smollm2,

@@ -1,28 +1,31 @@
-"""Recorded runs on heads: how many there are, and what makes them alike.
+"""Heads: how many, what makes them alike, which can share or go.
 
-Source: the penalty on like heads as in Li et al. (2018), section 3.2,
-    https://arxiv.org/abs/1810.10183
-Axes: B batch, H heads, S items
+Axes: B batch, S items, H query heads, G groups, D width of a head, C model width
 """
 
 from collections.abc import Callable
+from functools import partial
+from itertools import chain
+from typing import TypeVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from attnbook.attention.grouped_query import GroupedQueryAttention
 from attnbook.diagnose import entropy, head_similarity
 from attnbook.models import associative_recall as task
 from attnbook.models.devices import find_device, use_seed
 from attnbook.models.encoder_decoder import count_parameters
+from attnbook.training import associative_recall, tasks
 from attnbook.training.associative_recall import (
     compute_error_rate,
     compute_error_rates,
     get_targets,
     train,
 )
-from workshop.experiments.device import get_device
-from workshop.experiments.record import recorded
-from workshop.experiments.registry import experiment
+from attnbook.training.trained import load_trained
+from workshop.experiments.machine import get_device
+from workshop.experiments.record import recorded, sweep
 
 SEEDS, STEPS = (0, 1, 2), 600
 COUNTS = (1, 2, 4, 8, 16, 32, 64)
@@ -48,7 +51,6 @@ def measure_similarity(model: task.AssociativeRecallModel) -> dict:
     }
 
 
-@experiment()
 @recorded(seeds=SEEDS)
 def heads_lookups() -> dict:
     """Record errors by number of heads, at equal parameters."""
@@ -117,11 +119,7 @@ TRIED: dict[str, tuple[dict, dict, Callable | None]] = {
     "learning rate x 10": ({}, {"rate": 1e-1}, None),
     "learning rate x 100": ({}, {"rate": 1.0}, None),
     "addresses that look alike": ({}, {}, share_embeddings),
-    "a task that needs no table": (
-        {},
-        {"target": compute_address_targets},
-        None,
-    ),
+    "a task that needs no table": ({}, {"target": compute_address_targets}, None),
     "eight copies of one head": ({}, {}, copy_first_head),
     "diversity loss": ({}, {"extra": diversity_loss}, None),
     "diversity loss / 100": ({}, {"extra": weak_diversity_loss}, None),
@@ -140,29 +138,208 @@ TRIED: dict[str, tuple[dict, dict, Callable | None]] = {
         {"rate": 1e-1, "extra": diversity_loss},
         None,
     ),
-    "eight copies, diversity loss": (
-        {},
-        {"extra": diversity_loss},
-        copy_first_head,
-    ),
+    "eight copies, diversity loss": ({}, {"extra": diversity_loss}, copy_first_head),
 }
 
 
-@experiment()
 @recorded(seeds=SEEDS)
 def heads_collapse() -> dict:
-    """Record what makes heads alike, what parts them, and what it costs."""
-    rows = []
-    for what, (settings, training, first) in TRIED.items():
-        for seed in SEEDS:
-            model = build_model(seed, **({"heads": 8} | settings))
-            if first is not None:
-                first(model)
-            train(model, STEPS, seed, **training)
-            target = training.get("target", get_targets)
-            found = {
-                "error": compute_error_rate(model, target=target),
-                **measure_similarity(model),
+    """Record what makes heads alike, what parts them, and what it costs.
+
+    Source: the penalty on like heads as in Li et al. (2018), section 3.2,
+        https://arxiv.org/abs/1810.10183
+    """
+
+    def measure(what: str, seed: int) -> dict:
+        settings, training, first = TRIED[what]
+        model = build_model(seed, **({"heads": 8} | settings))
+        if first is not None:
+            first(model)
+        train(model, STEPS, seed, **training)
+        target = training.get("target", get_targets)
+        error = compute_error_rate(model, target=target)
+        return {"error": error, **measure_similarity(model)}
+
+    return {"rows": sweep(measure, what=TRIED, seed=SEEDS), "steps": STEPS}
+
+
+WIDTH = 64
+# H, G and D. The parameters of the projections are 2 C D (H + G), the numbers
+# cached for each item 2 G D.
+SETTINGS = {
+    "equal parameters": [(8, 8, 8), (12, 4, 8), (14, 2, 8), (15, 1, 8)],
+    "equal heads": [(8, 8, 8), (8, 4, 8), (8, 2, 8), (8, 1, 8)],
+    "equal cache": [
+        (1, 1, 16), (2, 2, 8), (4, 4, 4), (8, 2, 8), (8, 1, 16),
+    ],
+}  # fmt: skip
+
+
+class FreeWidthAttention(GroupedQueryAttention):
+    """Grouped-query attention without biases whose head width is free."""
+
+    def __init__(self, width: int, heads: int, groups: int, columns: int):
+        super().__init__(heads * columns, heads, groups, bias=False)
+        self.query = nn.Linear(width, heads * columns, bias=False)
+        self.key = nn.Linear(width, groups * columns, bias=False)
+        self.value = nn.Linear(width, groups * columns, bias=False)
+        self.output = nn.Linear(heads * columns, width, bias=False)
+
+
+class SharedLookupModel(task.AssociativeRecallModel):
+    """The model of several lookups with attention of any H, G and D."""
+
+    def __init__(self, heads: int, groups: int, columns: int):
+        super().__init__(1, WIDTH)
+        self.attention = FreeWidthAttention(WIDTH, heads, groups, columns)
+
+
+class TwoHeadSizesModel(SharedLookupModel):
+    """Two queries name an item by its address, two by its position.
+
+    The task is the same; only what the model reads differs.
+    """
+
+    def __init__(self, heads: int, groups: int, columns: int):
+        super().__init__(heads, groups, columns)
+        self.position = nn.Embedding(task.ITEMS, WIDTH)
+
+    def forward(self, tables: task.LookupTables) -> tuple[Tensor, Tensor]:
+        """Return logits of each answer, and each head's weights."""
+        positions = torch.arange(task.ITEMS, device=tables.addresses.device)
+        items = self.address(tables.addresses) + self.symbol(tables.symbols)
+        items = items + self.position(positions)
+        found = tables.addresses[:, None] == tables.queries[:, 2:, None]
+        asked = [*tables.queries[:, :2].unbind(1)]
+        asked += found.int().argmax(-1).unbind(1)
+        parts = zip(self.query_embeddings, asked, strict=True)
+        question = sum(embed(which) for embed, which in parts)[:, None]
+        context, weights = self.attention(question, items, need_weights=True)
+        logits = self.answer(context[:, 0])
+        return logits.unflatten(1, (task.QUERIES, -1)), weights[:, :, 0]
+
+
+MODELS = {"one kind of key": SharedLookupModel, "two kinds": TwoHeadSizesModel}
+
+
+@recorded(seeds=SEEDS)
+def heads_shared() -> dict:
+    """Record errors of multi-head, grouped-query and multi-query attention.
+
+    Source: Ainslie et al. (2023), section 2.2, https://arxiv.org/abs/2305.13245;
+        one group: Shazeer (2019), section 3, https://arxiv.org/abs/1911.02150.
+        Departure: the width of a head is chosen freely, so that parameters or cache
+        can be held equal.
+    """
+
+    def measure(task: str, setting: tuple[int, int, int], seed: int) -> dict:
+        with use_seed(seed):
+            model = MODELS[task](*setting).to(get_device())
+        train(model, STEPS, seed)
+        return {
+            "parameters": count_parameters(model.attention),
+            "cache": 2 * setting[1] * setting[2],
+            "error": compute_error_rate(model),
+        }
+
+    settings = dict.fromkeys(chain(*SETTINGS.values()))
+    rows = sweep(measure, task=MODELS, setting=settings, seed=SEEDS)
+    return {"rows": rows, "settings": SETTINGS, "steps": STEPS}
+
+
+Found = TypeVar("Found")
+CHOICE_WORDS = 1000  # held-out words on which the next head is chosen
+CHOICE_SEED = 2 * 10**6  # of the tables on which it is chosen
+
+
+def make_pruned_measure(
+    output: nn.Linear, heads: int, gone: set[int], measure: Callable[[], Found]
+) -> Found:
+    """Return a measure with some heads' columns of W_output set to 0."""
+    kept = output.weight.detach().clone()
+    try:
+        with torch.no_grad():
+            columns = output.weight.unflatten(1, (heads, -1))
+            columns[:, sorted(gone)] = 0
+        return measure()
+    finally:
+        with torch.no_grad():
+            output.weight.copy_(kept)
+
+
+def prune_greedily(
+    output: nn.Linear,
+    heads: int,
+    choose: Callable[[], float],
+    test: Callable[[], float],
+) -> dict[str, list]:
+    """Return test errors with each head gone, and of a greedy removal."""
+    without = partial(make_pruned_measure, output, heads)
+    gone: set[int] = set()
+    curve = [{"gone": [], "choice_error": choose(), "error": test()}]
+    while len(gone) < heads:
+        left = [h for h in range(heads) if h not in gone]
+        found = {h: without(gone | {h}, choose) for h in left}
+        best = min(found, key=found.__getitem__)
+        gone.add(best)
+        curve.append(
+            {
+                "gone": sorted(gone),
+                "choice_error": found[best],
+                "error": without(gone, test),
             }
-            rows.append({"what": what, "seed": seed, **found})
-    return {"rows": rows, "steps": STEPS}
+        )
+    alone = [without({h}, test) for h in range(heads)]
+    return {"alone": alone, "curve": curve}
+
+
+def prune_pronunciation(seed: int, heads: int) -> dict:
+    """Return what removing heads costs a word-to-phoneme model.
+
+    Heads are chosen on held-out words; all errors are those of the whole test
+    set.
+    """
+    model, data, _ = load_trained(f"cmudict_heads_{heads}_{seed}")
+    model.to(get_device())
+
+    def measure(pairs) -> float:
+        found = data.generate(model, pairs)
+        generated = [data.targets.decode(f.ids) for f in found]
+        table = tasks.count_errors_by_length(generated, pairs)
+        return tasks.compute_error_rate(table)
+
+    pruned = prune_greedily(
+        model.decoder.attention.attention.output,
+        heads,
+        lambda: measure(data.splits.valid[:CHOICE_WORDS]),
+        lambda: measure(data.splits.test),
+    )
+    return {"seed": seed, "test_words": len(data.splits.test), **pruned}
+
+
+def prune_lookups(seed: int, heads: int) -> dict:
+    """Return what removing heads costs a model of several lookups."""
+    model = build_model(seed, heads)
+    associative_recall.train(model, STEPS, seed)
+    pruned = prune_greedily(
+        model.attention.output,
+        heads,
+        lambda: associative_recall.compute_error_rate(model, seed=CHOICE_SEED),
+        lambda: associative_recall.compute_error_rate(model),
+    )
+    return {"seed": seed, **pruned}
+
+
+@recorded(seeds=SEEDS)
+def heads_pruning() -> dict:
+    """Record what removing heads costs three trained models of two tasks.
+
+    Source: Michel et al. (2019), sections 3 and 4,
+        https://arxiv.org/abs/1905.10650. Departure: the greedy order is found by
+        removing every remaining head in turn, not from gradients.
+    """
+    return {
+        "words": [prune_pronunciation(seed, heads=8) for seed in SEEDS],
+        "choice_words": CHOICE_WORDS,
+        "lookups": [prune_lookups(seed, heads=8) for seed in SEEDS],
+    }

@@ -27,7 +27,6 @@ from torch import Tensor
 from attnbook.attention.multi_head import merge_heads, split_heads
 from attnbook.attention.scaled_dot_product import attention_weights
 from workshop.experiments.record import recorded
-from workshop.experiments.registry import experiment
 
 SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 
@@ -127,8 +126,8 @@ def load_weights(folder: Path) -> dict[str, Tensor]:
     return load(data)
 
 
-@experiment(on_cpu=True)
 @recorded(
+    on_cpu=True,
     seeds=[],
     model="sentence-transformers/all-MiniLM-L6-v2, Apache-2.0",
     sha256=SHA256,

@@ -21,9 +21,8 @@ from attnbook.models.devices import find_device, use_seed
 from attnbook.training.loop import optimize
 from attnbook.training.tasks import Task
 from attnbook.training.trained import load_trained
-from workshop.experiments.device import get_device
+from workshop.experiments.machine import get_device
 from workshop.experiments.record import recorded
-from workshop.experiments.registry import experiment
 
 PROBED = ("cmudict_fixed_0", "cmudict_forward_0", "cmudict_backward_0")
 LENGTHS = (6, 9, 12)
@@ -56,10 +55,7 @@ def encode_letters(
 
 
 def fit_probe(
-    vectors: Float[Tensor, "N M"],
-    wanted: Int[Tensor, "N K"],
-    symbols: int,
-    steps: int = STEPS,
+    vectors: Float[Tensor, "N M"], wanted: Int[Tensor, "N K"], symbols: int
 ) -> nn.Linear:
     """Return a linear layer from a vector to the letter at every position.
 
@@ -82,9 +78,9 @@ def fit_probe(
 
     optimize(
         torch.optim.Adam(probe.parameters()),
-        (torch.randint(count, (256,), generator=rng) for _ in range(steps)),
+        (torch.randint(count, (256,), generator=rng) for _ in range(STEPS)),
         lambda rows: measure_letter_loss(probe, vectors[rows], wanted[rows]),
-        rate=lambda step: RATE * (1 - step / steps),
+        rate=lambda step: RATE * (1 - step / STEPS),
         callbacks=[keep_weights],
     )
     keep_weights(0, 0.0)  # after the last step
@@ -129,13 +125,7 @@ def draw_words(words: Sequence[Pair], n: int) -> list[Pair]:
 def probe_encoder(
     model: nn.Module, data: Task, count: int | None = WORDS
 ) -> dict[str, list[float]]:
-    """Return the share of letters read, by length and position.
-
-    Args:
-        model: its encoder's context vectors are probed.
-        data: the task of the model.
-        count: words to fit a probe on; all unless given.
-    """
+    """Return the share of letters read, by length and position."""
     model.to(get_device())
     words = list({p.source: p for p in data.splits.train}.values())
     read = {}
@@ -166,7 +156,6 @@ def compare_with_chance(data: Task) -> tuple[dict, dict]:
     return guess, counts
 
 
-@experiment()
 @recorded(seeds=[0])
 def context_probe() -> dict:
     """Record how well each letter can be read off the context vector.

@@ -9,6 +9,7 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import wraps
 from importlib.metadata import version
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +21,8 @@ from attnbook.models.encoder_decoder import count_parameters
 from attnbook.records import RECORDS, WEIGHTS
 from attnbook.training.loop import Trainer
 from attnbook.training.scoring import make_validation_metrics, score_test_set
-from workshop.experiments.cores import hold_cores
-from workshop.experiments.device import describe_device, get_device
-from workshop.experiments.registry import RUNS
+from workshop.experiments.machine import describe_device, get_device, hold_cores
+from workshop.experiments.registry import RUNS, experiment
 
 CORES = os.cpu_count() or 1
 CACHE = Path(os.environ.get("ATTNBOOK_CACHE", "~/.cache/attnbook"))
@@ -46,6 +46,16 @@ def make_record(name: str, seeds: list[int], results: dict, **more) -> dict:
     }
 
 
+def time_call(call: Callable[[], dict]) -> tuple[dict, dict[str, float]]:
+    """Return what a call returns, and the seconds that it takes."""
+    wall, cpu = time.perf_counter(), time.process_time()
+    found = call()
+    return found, {
+        "wall_s": time.perf_counter() - wall,
+        "cpu_s": time.process_time() - cpu,
+    }
+
+
 def record_results(
     name: str,
     seeds: Iterable[int],
@@ -66,12 +76,7 @@ def record_results(
     """
     torch.set_num_threads(threads)
     with hold_cores(cores):
-        wall, cpu = time.perf_counter(), time.process_time()
-        results = measure()
-        spent = {
-            "wall_s": time.perf_counter() - wall,
-            "cpu_s": time.process_time() - cpu,
-        }
+        results, spent = time_call(measure)
     more = {"threads": threads, **more, **spent}
     made = make_record(name, [*seeds], results, **more)
     write_record(made)
@@ -79,13 +84,12 @@ def record_results(
 
 
 def recorded(
-    seeds: Iterable[int], **settings: Any
+    seeds: Iterable[int], on_cpu: bool = False, **settings: Any
 ) -> Callable[[Callable[[], dict]], Callable[[], dict]]:
-    """Make a function that measures one that writes its record as well.
+    """Register a function that measures as the experiment of its name.
 
-    Args:
-        seeds: that the results depend on.
-        settings: the others of `record_results`.
+    Called, it measures and writes its record as well; `seeds` are those that the
+    results depend on, and `settings` the others of `record_results`.
     """
 
     def decorate(measure: Callable[[], dict]) -> Callable[[], dict]:
@@ -93,9 +97,51 @@ def recorded(
         def run() -> dict:
             return record_results(measure.__name__, seeds, measure, **settings)
 
-        return run
+        return experiment(on_cpu)(run)
 
     return decorate
+
+
+def run_jobs(name: str, settings: dict, jobs: list[tuple], run: Callable) -> list:
+    """Return the rows of all jobs of a record, those of an earlier try kept."""
+    torch.set_num_threads(1)
+    path = CACHE.expanduser() / f"{name}.json"
+    settings = settings | {"on": str(get_device())}
+    kept: dict = {"settings": settings, "rows": {}}
+    if path.exists():
+        found = json.loads(path.read_text("utf8"))
+        kept = found if found["settings"] == settings else kept
+    titles = [" ".join(map(str, job)) for job in jobs]
+    for title, job in zip(titles, jobs, strict=True):
+        if title not in kept["rows"]:
+            kept["rows"][title] = run(*job)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            beside = path.with_suffix(".part")
+            beside.write_text(json.dumps(kept), "utf8")
+            beside.replace(path)
+    return [row for title in titles for row in kept["rows"][title]]
+
+
+def record_rows(
+    name: str, seeds: Iterable[int], results: dict, timed: Iterable[dict], **more
+) -> dict:
+    """Write the record of jobs that are done, with the time that they took."""
+    timed = list(timed)
+    spent = {k: sum(row[k] for row in timed) for k in ("wall_s", "cpu_s")}
+    made = make_record(name, [*seeds], results, **more, **spent)
+    write_record(made)
+    # To repeat is to compute again.
+    (CACHE.expanduser() / f"{name}.json").unlink()
+    return made
+
+
+def sweep(measure: Callable[..., dict], **settings: Iterable) -> list[dict]:
+    """Return a row for each combination of settings, the last changing fastest."""
+    rows = []
+    for values in product(*settings.values()):
+        chosen = dict(zip(settings, values, strict=True))
+        rows.append(chosen | measure(**chosen))
+    return rows
 
 
 def read_processor_name() -> str:
@@ -108,12 +154,12 @@ def read_processor_name() -> str:
     return platform.processor() or platform.machine()
 
 
-def write_record(record_run: dict, folder: Path = RECORDS) -> Path:
+def write_record(record_run: dict) -> Path:
     """Write a record; lists of numbers stay on one line each.
 
     It is written beside and moved, so that the old one stays until then.
     """
-    path = folder / f"{record_run['name']}.json"
+    path = RECORDS / f"{record_run['name']}.json"
     body = ",\n".join(
         f" {json.dumps(k)}: {format_rows(v)}" for k, v in record_run.items()
     )
@@ -123,10 +169,10 @@ def write_record(record_run: dict, folder: Path = RECORDS) -> Path:
     return path
 
 
-def save_weights(model: nn.Module, name: str, folder: Path = WEIGHTS) -> None:
+def save_weights(model: nn.Module, name: str) -> None:
     """Write a model's weights in half precision, beside and then moved."""
     half = {k: v.half().cpu() for k, v in model.state_dict().items()}
-    path = folder / f"{name}.safetensors"
+    path = WEIGHTS / f"{name}.safetensors"
     save_file(half, path.with_suffix(".part"))
     path.with_suffix(".part").replace(path)
 

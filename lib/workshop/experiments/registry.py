@@ -1,9 +1,9 @@
 """Registration of experiments, each in the module that defines it.
 
-A function that measures something and writes a record is decorated with
-`experiment`; training runs that share one procedure are given to
-`register_runs`. `find_experiments` imports every module of this package, so
-that a new experiment is one new file.
+A function that measures something is decorated with `record.recorded`, and one that
+writes its record by itself with `experiment`; training runs that share one procedure
+are given to `register_runs`. `find_experiments` imports every module of this package,
+so that a new theme is one new file.
 """
 
 import importlib
@@ -20,17 +20,13 @@ class Experiment:
     """A recorded run that is a function of its own.
 
     Attributes:
-        name: of the function and of its record.
         run: measures, writes the record and returns it.
         on_cpu: whether it measures this machine's processor or reads a file,
             so that it never uses a GPU.
-        module: the module that defines it.
     """
 
-    name: str
     run: Callable[[], dict]
     on_cpu: bool
-    module: str
 
 
 EXPERIMENTS: dict[str, Experiment] = {}
@@ -52,30 +48,21 @@ def claim(name: str, module: str) -> None:
 
 
 def experiment(on_cpu: bool = False) -> Callable:
-    """Register a function as the experiment of its name.
-
-    Args:
-        on_cpu: whether it always uses the CPU.
-    """
+    """Register a function as the experiment of its name."""
 
     def register(function: Callable[[], dict]) -> Callable[[], dict]:
         name, home = function.__name__, function.__module__
         if home == "__main__":  # run as a script: imported again by its name
             return function
         claim(name, home)
-        EXPERIMENTS[name] = Experiment(name, function, on_cpu, home)
+        EXPERIMENTS[name] = Experiment(function, on_cpu)
         return function
 
     return register
 
 
 def register_runs(runs: Mapping[str, Run], module: str) -> None:
-    """Register training runs by the names of their records.
-
-    Args:
-        runs: what is trained, and how, by name.
-        module: the module that defines them: its `__name__`.
-    """
+    """Register training runs by the names of their records."""
     for name, run in runs.items():
         claim(name, module)
         RUNS[name] = run

@@ -11,35 +11,20 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from attnbook.attention.gradient import (
-    attend_gradient,
-    jacobian_norm,
-    scores_gradient,
-)
+from attnbook.attention.gradient import attend_gradient, jacobian_norm, scores_gradient
 from attnbook.attention.scaled_dot_product import attention_weights
 from attnbook.models.devices import find_device, use_seed
-from attnbook.models.lookup_model import (
-    LookupBatch,
-    LookupModel,
-    draw_lookup,
-)
+from attnbook.models.lookup_model import LookupBatch, LookupModel, draw_lookup
 from attnbook.training.loop import optimize
-from workshop.experiments.device import get_device
+from workshop.experiments.machine import get_device
 from workshop.experiments.record import recorded
-from workshop.experiments.registry import experiment
 
 WIDTHS = tuple(2**n for n in range(2, 11))
 DRAWS, QUERIES, KEYS, VALUE = 10, 256, 64, 16
 STEPS, TRAINED_WIDTHS, SEEDS = 1000, (16, 64, 256), (0, 1, 2)
 # "shrunk" divides nothing, but begins with vectors that are D^(1/4) smaller.
 VARIANTS = ("scaled", "plain", "shrunk")
-RECIPES = (
-    ("adam", 1e-3),
-    ("adam", 1e-2),
-    ("adam", 1e-1),
-    ("sgd", 1.0),
-    ("sgd", 10.0),
-)
+RECIPES = (("adam", 1e-3), ("adam", 1e-2), ("adam", 1e-1), ("sgd", 1.0), ("sgd", 10.0))
 
 
 def measure_gradients(width: int, scale: float, seed: int) -> dict[str, float]:
@@ -118,10 +103,7 @@ def train(variant: str, width: int, kind: str, rate: float, seed: int) -> dict:
     """Train a model to look up, and return what became of it."""
     with use_seed(seed):
         model = build_model(variant, width).to(get_device())
-    optimisers: dict[str, Callable] = {
-        "adam": torch.optim.Adam,
-        "sgd": torch.optim.SGD,
-    }
+    optimisers: dict[str, Callable] = {"adam": torch.optim.Adam, "sgd": torch.optim.SGD}
     rng = torch.Generator().manual_seed(seed)
     curve: list[float] = []
     largest: list[float] = []
@@ -147,8 +129,7 @@ def train(variant: str, width: int, kind: str, rate: float, seed: int) -> dict:
     }
 
 
-@experiment(on_cpu=True)
-@recorded(seeds=range(DRAWS), lookups=QUERIES, keys=KEYS, value=VALUE)
+@recorded(on_cpu=True, seeds=range(DRAWS), lookups=QUERIES, keys=KEYS, value=VALUE)
 def scaling_gradients() -> dict:
     """Record sizes of weights and gradients over D, with and without 1/√D."""
     results = {}
@@ -162,7 +143,6 @@ def scaling_gradients() -> dict:
     return results
 
 
-@experiment()
 @recorded(seeds=SEEDS, steps=STEPS)
 def scaling_training() -> dict:
     """Record a model that only attends, trained with and without 1/√D."""

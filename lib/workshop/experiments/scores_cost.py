@@ -124,14 +124,16 @@ def make_training_step(name: str) -> tuple[Callable, int]:
 @experiment(on_cpu=True)
 def scores_cost() -> dict:
     """Record time and memory of the scores, and of steps of training."""
-    from workshop.experiments.cost import summarize_times
+    from workshop.experiments.costs import summarize_times
     from workshop.experiments.record import CORES, record_results
 
     def measure() -> dict:
         results: dict[str, dict] = {"kept": {}, "call": {}}
         results["peak"] = {n: measure_peak_in_process(n) for n in SCORES}
         for label, size in SIZES.items():
-            results["kept"][label] = {n: count_saved_bytes(n, size) for n in SCORES[:4]}
+            results["kept"][label] = {
+                n: count_saved_bytes(n, size) for n in SCORES if n != "blocks"
+            }
             with torch.no_grad():
                 calls = {n: make_score_call(n, size) for n in SCORES}
                 results["call"][label] = summarize_times(calls, ROUNDS)

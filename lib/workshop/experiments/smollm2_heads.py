@@ -1,44 +1,64 @@
-"""Which heads of SmolLM2 follow a known pattern: scores on controlled inputs.
+"""SmolLM2's heads: scores, ablation, patching, and maps for the head explorer.
 
-Each score is measured on sequences in which the pattern occurs, and again, at
-the same positions, on sequences in which it does not: the first is the score,
-the second a control for heads that attend to these positions anyway.
-
-Source: Olsson et al. (2022), https://arxiv.org/abs/2209.11895
-Axes: L layers, B sequences, H heads, T positions, N tokens of a copy
+Axes: L layers, B sequences, H heads, T positions, D width of a head's output
 """
 
-from collections.abc import Callable
+import random
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
+from attnbook.attention.self_attention import causal_mask
 from attnbook.diagnose.heads import (
     mark_duplicate_tokens,
     mark_first_token,
     mark_induction,
     mark_previous_token,
+    score_duplicate_token,
+    score_first_token,
+    score_induction,
     score_pattern,
+    score_previous_token,
     uniform_causal_weights,
 )
+from attnbook.models.head_edits import (
+    Head,
+    ablate_heads,
+    average_outputs,
+    patch_heads,
+    record_heads,
+)
 from attnbook.models.modern_decoder import ModernDecoder
-from attnbook.models.smollm2 import load_smollm2, load_smollm2_tokenizer
+from attnbook.records import read_record
 from workshop.experiments.record import recorded
-from workshop.experiments.registry import experiment
-from workshop.experiments.smollm2_inputs import (
+from workshop.experiments.smollm2 import (
     EACH,
     LENGTHS,
+    SMOLLM2,
+    START,
     collect_weights,
+    compute_logits,
     cut_texts,
     draw_batches,
+    draw_tokens,
     draw_unrepeated,
+    list_block_inputs,
+    load_model,
+    measure_copying,
+    measure_text,
+    read_help_text,
 )
-from workshop.experiments.smollm2_keys import round_table
-from workshop.experiments.smollm2_text import SMOLLM2
+from workshop.experiments.smollm2_keys import choose_heads, round_table
 
-SEED = 0
-TEXTS, LENGTH = 4, 96
+SCORE_SEED = 0
+SCORED_TEXTS, SCORED_LENGTH = 4, 96
 REACH = 8  # the largest fixed distance that is looked at
 
 Pattern = Callable[[Int[Tensor, " T"]], Bool[Tensor, "T T"]]
@@ -51,18 +71,9 @@ PATTERNS: dict[str, Pattern] = {
 
 
 def score_sequences(
-    weights: Float[Tensor, "L B H T T"],
-    ids: Int[Tensor, "B T"],
-    pattern: Pattern,
+    weights: Float[Tensor, "L B H T T"], ids: Int[Tensor, "B T"], pattern: Pattern
 ) -> Float[Tensor, "B L H"]:
-    """Return the scores of all heads on each sequence.
-
-    Args:
-        weights: of the heads.
-        ids: which the pattern is made of: the same sequences, or for a control
-            those with a repetition.
-        pattern: marks keys.
-    """
+    """Return the scores of all heads on each sequence."""
     return torch.stack(
         [score_pattern(weights[:, b], pattern(ids[b])) for b in range(len(ids))]
     )
@@ -98,7 +109,7 @@ def average(parts: list[dict[str, float]]) -> dict[str, float]:
     return {name: sum(one[name] for one in parts) / len(parts) for name in parts[0]}
 
 
-def measure_scores(model: ModernDecoder, seed: int = SEED) -> dict:
+def measure_scores(model: ModernDecoder, seed: int) -> dict:
     """Return scores, their spread over sequences, controls and chance.
 
     Returns:
@@ -112,8 +123,8 @@ def measure_scores(model: ModernDecoder, seed: int = SEED) -> dict:
     controls: dict[str, list[Tensor]] = {"duplicate": [], "induction": []}
     distances, chances = [], []
     for ids, other in zip(
-        draw_batches(seed, symbols),
-        draw_batches(seed, symbols, draw=draw_unrepeated),
+        draw_batches(seed, symbols, EACH),
+        draw_batches(seed, symbols, EACH, draw_unrepeated),
         strict=True,
     ):
         weights = collect_weights(model, ids)
@@ -150,20 +161,575 @@ def score_texts(model: ModernDecoder, ids: Int[Tensor, "B T"]) -> dict:
     }
 
 
-@experiment(on_cpu=True)
 @recorded(
-    seeds=[*range(SEED, SEED + EACH * len(LENGTHS))],
-    **SMOLLM2,
+    on_cpu=True, seeds=[*range(SCORE_SEED, SCORE_SEED + EACH * len(LENGTHS))], **SMOLLM2
 )
 def smollm2_heads() -> dict:
-    """Record the scores of every head on random tokens and on text."""
-    model, tokenizer = load_smollm2(), load_smollm2_tokenizer()
-    texts = cut_texts(tokenizer, TEXTS, LENGTH)
+    """Record the scores of every head on random tokens and on text.
+
+    Each score is measured on sequences in which the pattern occurs, and again, at
+    the same positions, on sequences in which it does not: the first is the score,
+    the second a control for heads that attend to these positions anyway.
+
+    Source: Olsson et al. (2022), https://arxiv.org/abs/2209.11895
+    """
+    model, tokenizer = load_model()
+    texts = cut_texts(tokenizer, SCORED_TEXTS, SCORED_LENGTH)
     return {
-        **measure_scores(model),
+        **measure_scores(model, SCORE_SEED),
         "text": score_texts(model, texts),
         "lengths": LENGTHS,
         "sequences": EACH * len(LENGTHS),
-        "texts": TEXTS,
-        "text_length": LENGTH,
+        "texts": SCORED_TEXTS,
+        "text_length": SCORED_LENGTH,
+    }
+
+
+SINGLE_SEED, SET_SEED, MEAN_SEED = 100, 200, 300
+SINGLE_EACH, SET_EACH, MEAN_EACH = 1, 4, 2  # sequences of each length
+SET_TEXTS, SET_LENGTH = 8, 64
+SIZES = (1, 2, 4, 8, 16, 32)
+SIZE, DRAWS = 8, 5
+
+Means = Sequence[Float[Tensor, "H D"]]
+
+
+@torch.no_grad()
+def compute_means(model: ModernDecoder, batches: Sequence[Int[Tensor, "_ _"]]) -> Means:
+    """Return the mean output of every head over all positions."""
+    with record_heads(model) as outputs:
+        for ids in batches:
+            list_block_inputs(model, ids)
+    return average_outputs(outputs)
+
+
+@torch.no_grad()
+def measure_singles(
+    model: ModernDecoder, copies: Sequence[Int[Tensor, "_ _"]], means: Means
+) -> dict:
+    """Return how much the loss of each sequence rises without one head.
+
+    Blocks below the head are not run again.
+
+    Returns:
+        `zero` and `mean` (L, H, sequences): differences in nats, with zeros
+        and with means in place of the head's output; `whole`, the losses of
+        the whole model.
+    """
+    layers, heads = len(model.blocks), model.config.heads
+    inputs = [list_block_inputs(model, ids) for ids in copies]
+
+    def copy(layer: int) -> Tensor:
+        found = [
+            measure_copying(model, ids, x[layer], layer)[0]
+            for ids, x in zip(copies, inputs, strict=True)
+        ]
+        return torch.cat(found)
+
+    whole = copy(0)
+    rise: dict[str, list[Tensor]] = {"zero": [], "mean": []}
+    for layer in range(layers):
+        for head in range(heads):
+            for name, used in (("zero", None), ("mean", means)):
+                with ablate_heads(model, [(layer, head)], used):
+                    rise[name].append(copy(layer) - whole)
+    tables = {
+        name: tabulate(torch.stack(x).unflatten(0, (layers, heads)))
+        for name, x in rise.items()
+    }
+    return tables | {"whole": tabulate(whole)}
+
+
+def rank_heads(scores: Float[Tensor, "L H"]) -> list[Head]:
+    """Return all heads, the one with the highest score first."""
+    order = scores.flatten().argsort(descending=True).tolist()
+    return [divmod(n, scores.shape[1]) for n in order]
+
+
+def draw_others(
+    chosen: Sequence[Head], heads: int, seed: int, avoid: Sequence[Head] = ()
+) -> list[Head]:
+    """Return as many random other heads of each layer as are chosen.
+
+    Raises:
+        ValueError: if a layer has too few other heads.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    found: list[Head] = []
+    for layer, count in Counter(layer for layer, _ in chosen).items():
+        others = [h for h in range(heads) if (layer, h) not in chosen]
+        if len(others) < count:
+            raise ValueError(
+                f"layer {layer} has {len(others)} other heads, not {count}"
+            )
+        good = [h for h in others if (layer, h) not in avoid]
+        others = good if len(good) >= count else others
+        order = torch.randperm(len(others), generator=generator)[:count]
+        found += [(layer, others[n]) for n in order.tolist()]
+    return found
+
+
+@torch.no_grad()
+def measure_set(
+    model: ModernDecoder,
+    heads: Sequence[Head],
+    copies: Sequence[Int[Tensor, "_ _"]],
+    texts: Int[Tensor, "_ _"],
+    means: Means | None = None,
+) -> dict:
+    """Return losses and accuracy of a model without a set of heads."""
+    with ablate_heads(model, heads, means):
+        found = [measure_copying(model, ids) for ids in copies]
+        loss, accuracy = (torch.cat(x) for x in zip(*found, strict=True))
+        text = measure_text(model, texts)
+    return {
+        "heads": [list(head) for head in heads],
+        "copy": tabulate(loss),
+        "accuracy": tabulate(accuracy),
+        "text": tabulate(text),
+    }
+
+
+def list_sets(heads: int) -> list[dict]:
+    """Return the sets that are compared: name, ablation, and heads."""
+    scores = {
+        name: torch.tensor(table)
+        for name, table in read_record("smollm2_heads")["results"]["scores"].items()
+    }
+    induction = rank_heads(scores["induction"])
+    previous = rank_heads(scores["previous"])
+    best, before = induction[:SIZE], previous[:SIZE]
+    rows: list[dict] = [{"name": "whole", "set": []}]
+    rows += [{"name": "induction", "set": induction[:n]} for n in SIZES]
+    rows.append({"name": "induction", "set": best, "mean": True})
+    rows.append({"name": "previous", "set": before})
+    for draw in range(DRAWS):
+        others = draw_others(best, heads, draw, induction[: 2 * SIZE])
+        rows.append({"name": "random", "set": others})
+        if draw < 3:
+            rows.append({"name": "random", "set": others, "mean": True})
+            others = draw_others(before, heads, draw, previous[: 2 * SIZE])
+            rows.append({"name": "random, previous", "set": others})
+    return rows
+
+
+ABLATION_SEEDS = [
+    *range(SINGLE_SEED, SINGLE_SEED + SINGLE_EACH * len(LENGTHS)),
+    *range(SET_SEED, SET_SEED + SET_EACH * len(LENGTHS)),
+    *range(MEAN_SEED, MEAN_SEED + MEAN_EACH * len(LENGTHS)),
+]
+
+
+@recorded(on_cpu=True, seeds=ABLATION_SEEDS, **SMOLLM2)
+def smollm2_ablation() -> dict:
+    """Record the losses without each head, and without sets of heads.
+
+    Heads are chosen by the scores of the record `smollm2_heads`; the losses are
+    measured on other random tokens. Sets of heads are compared with random sets
+    that have as many heads in each layer.
+
+    Source: Michel et al. (2019), section 3, https://arxiv.org/abs/1905.10650;
+        induction heads without which copying fails: Olsson et al. (2022),
+        https://arxiv.org/abs/2209.11895
+    """
+    model, tokenizer = load_model()
+    symbols = model.config.symbols
+    texts = cut_texts(tokenizer, SET_TEXTS, SET_LENGTH)
+    copies = draw_batches(SET_SEED, symbols, SET_EACH)
+    means = compute_means(model, draw_batches(MEAN_SEED, symbols, MEAN_EACH))
+    rows = []
+    for row in list_sets(model.config.heads):
+        used = means if row.get("mean") else None
+        found = measure_set(model, row["set"], copies, texts, used)
+        rows.append({"name": row["name"], "mean": bool(row.get("mean"))} | found)
+    singles = measure_singles(
+        model, draw_batches(SINGLE_SEED, symbols, SINGLE_EACH), means
+    )
+    return {"sets": rows, "singles": singles}
+
+
+PATCH_SEED, PATCHED, PATCH_COUNT = 400, 8, 20
+# X and Y stand at these places of the N = PATCH_COUNT tokens, from 0.
+X_PLACE, Y_PLACE = 7, 13
+LOOKED_AT = 12  # heads of which it is measured where their outputs matter
+
+
+class Pairs(NamedTuple):
+    """Clean and corrupted sequences, and what follows X in each.
+
+    Attributes:
+        clean: (B, T); X is last.
+        corrupted: (B, T), with X and Y exchanged in the first copy.
+        answers: (B, 2): B and C.
+    """
+
+    clean: Tensor
+    corrupted: Tensor
+    answers: Tensor
+
+
+def draw_pairs(seed: int, symbols: int, sequences: int, count: int) -> Pairs:
+    """Return sequences with the seeds `seed` to `seed + sequences - 1`."""
+    drawn = torch.stack(
+        [draw_tokens(seed + i, count, symbols) for i in range(sequences)]
+    )
+    start = drawn.new_full((sequences, 1), START)
+    swapped = drawn.clone()
+    swapped[:, [X_PLACE, Y_PLACE]] = drawn[:, [Y_PLACE, X_PLACE]]
+    again = drawn[:, : X_PLACE + 1]
+    return Pairs(
+        torch.cat([start, drawn, again], dim=1),
+        torch.cat([start, swapped, again], dim=1),
+        drawn[:, [X_PLACE + 1, Y_PLACE + 1]],
+    )
+
+
+def list_places() -> dict[str, list[int]]:
+    """Return where a patch may be: positions in the sequence, from 0."""
+    return {
+        "exchanged": [1 + X_PLACE, 1 + Y_PLACE],
+        "after": [2 + X_PLACE, 2 + Y_PLACE],
+        "last": [1 + PATCH_COUNT + X_PLACE],
+    }
+
+
+def compute_difference(
+    model: ModernDecoder,
+    x: Float[Tensor, "B T C"],
+    answers: Int[Tensor, "B 2"],
+    layer: int = 0,
+) -> Float[Tensor, " B"]:
+    """Return the logit of B minus that of C at the last position."""
+    logits = compute_logits(model, x, layer, slice(-1, None))[:, 0]
+    found = logits.gather(1, answers)
+    return found[:, 0] - found[:, 1]
+
+
+@torch.no_grad()
+def measure_patches(
+    model: ModernDecoder,
+    pairs: Pairs,
+    heads: Sequence[Head],
+    places: Sequence[int] | None = None,
+) -> dict:
+    """Return the logit differences with one head patched at a time.
+
+    Returns:
+        `clean` and `corrupted` (B,), and `patched` (heads, B).
+    """
+    with record_heads(model) as recorded_heads:
+        clean = list_block_inputs(model, pairs.clean)
+    corrupted = list_block_inputs(model, pairs.corrupted)
+    last = len(model.blocks)
+    patched = []
+    for head in heads:
+        with patch_heads(model, [head], recorded_heads, places):
+            x, layer = corrupted[head[0]], head[0]
+            patched.append(compute_difference(model, x, pairs.answers, layer))
+    return {
+        "clean": compute_difference(model, clean[-1], pairs.answers, last),
+        "corrupted": compute_difference(model, corrupted[-1], pairs.answers, last),
+        "patched": torch.stack(patched),
+    }
+
+
+def compute_shares(found: dict) -> Float[Tensor, " heads"]:
+    """Return the share of the difference that each patch restores.
+
+    Numerator and denominator are means over the sequences.
+    """
+    lost = (found["clean"] - found["corrupted"]).mean()
+    return (found["patched"] - found["corrupted"]).mean(dim=1) / lost
+
+
+def measure_group(model: ModernDecoder, pairs: Pairs, heads: Sequence[Head]) -> float:
+    """Return the share that patching several heads together restores."""
+    with torch.no_grad(), record_heads(model) as recorded_heads:
+        clean = list_block_inputs(model, pairs.clean)
+        x = model.embed(pairs.corrupted)
+    with torch.no_grad():
+        first = compute_difference(model, clean[-1], pairs.answers, len(clean) - 1)
+        none = compute_difference(model, x, pairs.answers)
+        with patch_heads(model, heads, recorded_heads):
+            patched = compute_difference(model, x, pairs.answers)
+    return float((patched - none).mean() / (first - none).mean())
+
+
+@recorded(on_cpu=True, seeds=[*range(PATCH_SEED, PATCH_SEED + PATCHED)], **SMOLLM2)
+def smollm2_patching() -> dict:
+    """Record what each head's clean output restores in a corrupted run.
+
+    A clean sequence is a copy of random tokens, ... X B ... Y C ..., and the
+    beginning of a second copy, which ends with X: B is next. The corrupted sequence
+    exchanges X and Y in the first copy, so that C followed X there. Each head, one
+    after the other, gets its output of the clean run in the corrupted run. What is
+    measured is the share of the lost difference between the logits of B and C that
+    this restores.
+
+    Source: Vig et al. (2020), section 3, https://arxiv.org/abs/2004.12265; Meng et
+        al. (2022), section 2, https://arxiv.org/abs/2202.05262
+    """
+    model, _ = load_model()
+    pairs = draw_pairs(PATCH_SEED, model.config.symbols, PATCHED, PATCH_COUNT)
+    layers, heads = len(model.blocks), model.config.heads
+    everyone = [(layer, h) for layer in range(layers) for h in range(heads)]
+    found = measure_patches(model, pairs, everyone)
+    shares = compute_shares(found)
+    best = rank_heads(shares.unflatten(0, (layers, heads)))[:LOOKED_AT]
+    rows = []
+    for head in best:
+        row = {"head": list(head), "everywhere": float(shares[everyone.index(head)])}
+        rows.append(row)
+    for name, places in list_places().items():
+        at = compute_shares(measure_patches(model, pairs, best, places))
+        for row, share in zip(rows, at.tolist(), strict=True):
+            row[name] = share
+    return {
+        "clean": tabulate(found["clean"], 3),
+        "corrupted": tabulate(found["corrupted"], 3),
+        "shares": tabulate(shares.unflatten(0, (layers, heads))),
+        "patched": tabulate(found["patched"].unflatten(0, (layers, heads)), 3),
+        "places": rows,
+        "best_four_together": measure_group(model, pairs, best[:4]),
+        "count": PATCH_COUNT,
+    }
+
+
+NAME = (
+    "Mary Albrecht lost her dog. The next day, a boy returned the dog to Mary Albrecht."
+)
+ORDINARY = (
+    "The farmer closed the gate because it had rained all night and the river "
+    "was rising."
+)
+HELP = (
+    "Use the Val function to convert a string that represents a number into "
+    "numeric data type."
+)
+WORDS, WORD_SEED = 10, 0
+# Heads of each kind whose maps are recorded, and one that section 1 names.
+COUNTS = {"previous": 3, "induction": 3, "effect": 2}
+NAMED = {"layer": 24, "head": 4, "kind": "induction"}
+
+
+def draw_words(text: str, fits, count: int, seed: int) -> str:
+    """Return random lower-case words of a text, and then the same again.
+
+    Raises:
+        ValueError: if fewer words fit.
+    """
+    words = [w for w in sorted({*re.findall(r"\b[a-z]{4,}\b", text)}) if fits(w)]
+    if len(words) < count:
+        raise ValueError(f"{count} words are to be drawn from {len(words)}")
+    drawn = random.Random(seed).sample(words, count)
+    return "".join(f" {word}" for word in drawn * 2)
+
+
+@torch.no_grad()
+def observe_heads(
+    model: ModernDecoder, ids: Int[Tensor, "T"]
+) -> tuple[Float[Tensor, "L H T T"], Float[Tensor, "L H T"]]:
+    """Return the weights of every head, and the norms of what it weights.
+
+    The norm at position s is that of the value vector of the head's group
+    times the head's columns of the output projection: times the weight, it is
+    the norm of what the head adds to a query's output from position s.
+    """
+    x = model.embed(ids[None])
+    mask = causal_mask(len(ids), len(ids), ids.device)
+    maps, norms = [], []
+    for block in model.blocks:
+        attention = block.attention
+        y = block.get_submodule("norms.0")(x)
+        query, key, value = attention.project(y, y)
+        maps.append(attention.attend(query, key, value, mask)[1][0])
+        shared = value[0].repeat_interleave(attention.heads // value.shape[1], dim=0)
+        columns = attention.output.weight.unflatten(1, (attention.heads, -1))
+        moved = torch.einsum("htd,chd->htc", shared, columns)
+        norms.append(moved.norm(dim=-1))
+        x, _ = block(x)
+    return torch.stack(maps), torch.stack(norms)
+
+
+@torch.no_grad()
+def compute_token_losses(
+    model: ModernDecoder, texts: Sequence[Int[Tensor, "_"]]
+) -> list[Float[Tensor, "_"]]:
+    """Return the cross-entropy (nats) of each token but the first, by text.
+
+    All texts run as one batch; later positions do not change earlier ones, so
+    a short text is filled up at its end.
+    """
+    logits = model(pad_sequence([*texts], batch_first=True))
+    return [
+        F.cross_entropy(rows[: len(ids) - 1], ids[1:], reduction="none")
+        for rows, ids in zip(logits, texts, strict=True)
+    ]
+
+
+def measure_effects(
+    model: ModernDecoder, texts: Sequence[Int[Tensor, "_"]], heads: int
+) -> tuple[list[Tensor], list[Tensor]]:
+    """Return the losses of tokens, and their change without each head.
+
+    Returns:
+        For each text the losses (T - 1,) and their changes (L, H, T - 1).
+    """
+    losses = compute_token_losses(model, texts)
+    changes: list[list[Tensor]] = [[] for _ in texts]
+    for layer in range(len(model.blocks)):
+        for head in range(heads):
+            with ablate_heads(model, [(layer, head)]):
+                found = compute_token_losses(model, texts)
+            for i, without in enumerate(found):
+                changes[i].append(without - losses[i])
+    shape = (len(model.blocks), heads)
+    return losses, [torch.stack(x).unflatten(0, shape) for x in changes]
+
+
+def round_to(x: Tensor, factor: int) -> list:
+    """Return numbers times a factor, rounded to whole ones."""
+    return (x * factor).round().int().tolist()
+
+
+def score_heads(
+    maps: Float[Tensor, "*B T T"], ids: Int[Tensor, "T"]
+) -> dict[str, Float[Tensor, "*B"]]:
+    """Return the three scores that the explorer shows, of every head."""
+    return {
+        "first": score_first_token(maps),
+        "previous": score_previous_token(maps),
+        "induction": score_induction(maps, ids),
+    }
+
+
+def find_ordinary(scores: Sequence[Float[Tensor, "L H"]]) -> Float[Tensor, "L H"]:
+    """Return how near each head is to the middle rank of every score."""
+    ranks = torch.stack([x.flatten().argsort().argsort() for x in scores])
+    far = (2 * ranks - ranks.shape[1] + 1).abs().amax(dim=0)
+    return (-far.float()).reshape(scores[0].shape)
+
+
+def measure_kinds(
+    maps: Sequence[Float[Tensor, "L H _ _"]],
+    texts: Sequence[Int[Tensor, "_"]],
+    effects: Sequence[Float[Tensor, "L H _"]],
+    repeated: int,
+) -> dict[str, Float[Tensor, "L H"]]:
+    """Return how much each head is of each kind."""
+
+    def average(x: Sequence[Tensor]) -> Tensor:
+        return torch.stack([*x]).mean(dim=0)
+
+    kinds = {
+        "previous": average([score_previous_token(x) for x in maps]),
+        "induction": score_induction(maps[repeated], texts[repeated]),
+        "duplicate": score_duplicate_token(maps[repeated], texts[repeated]),
+        "first": average([score_first_token(x) for x in maps]),
+        "effect": average([x.mean(dim=-1) for x in effects]),
+    }
+    return kinds | {"ordinary": find_ordinary([*kinds.values()])}
+
+
+def describe_text(
+    text: Mapping[str, str],
+    tokens: Sequence[str],
+    ids: Int[Tensor, "T"],
+    maps: Float[Tensor, "L H T T"],
+    losses: Float[Tensor, "T-1"],
+    effects: Float[Tensor, "L H T-1"],
+) -> dict:
+    """Return what is recorded of one text: every head in three scores.
+
+    Scores are in hundredths, losses in hundredths of a nat, and the changes of
+    the mean loss, `effect`, in thousandths of a nat; heads are in the order of
+    layers. `chance` has the scores of equal weights.
+    """
+    chance = score_heads(uniform_causal_weights(len(ids)), ids)
+    scores = score_heads(maps, ids)
+    return {
+        **text,
+        "tokens": [*tokens],
+        "losses": round_to(losses, 100),
+        "induction_queries": int(mark_induction(ids).any(dim=-1).sum()),
+        "chance": {name: round_to(x, 100)[0] for name, x in chance.items()},
+        **{name: round_to(x.flatten(), 100) for name, x in scores.items()},
+        "effect": round_to(effects.mean(dim=-1).flatten(), 1000),
+    }
+
+
+def describe_map(
+    weights: Float[Tensor, "T T"],
+    norms: Float[Tensor, "T"],
+    effects: Float[Tensor, "T-1"],
+) -> dict:
+    """Return what is recorded of one head on one text.
+
+    `hundredths` are 100 times the weights on the keys up to the query; `norms`
+    are those of transformed values, to two digits; `effects`, the changes of
+    the losses, are in hundredths of a nat.
+    """
+    rows = round_to(weights, 100)
+    return {
+        "hundredths": [row[: t + 1] for t, row in enumerate(rows)],
+        "norms": [float(f"{x:.2g}") for x in norms.tolist()],
+        "effects": round_to(effects, 100),
+    }
+
+
+@recorded(on_cpu=True, seeds=[WORD_SEED], **SMOLLM2)
+def smollm2_head_explorer() -> dict:
+    """Record four sentences: scores and effects of all heads, maps of some.
+
+    The scores of every head and the effect of its ablation on the loss are
+    recorded; weights, value norms and the effects on single tokens are recorded
+    for a few heads of each kind.
+
+    Source: weights times the norms of transformed values: Kobayashi et al. (2020),
+        https://arxiv.org/abs/2004.10102
+    """
+    model, tokenizer = load_model()
+    words = draw_words(
+        read_help_text(),
+        lambda word: len(tokenizer.encode(f" {word}").ids) == 1,
+        WORDS,
+        WORD_SEED,
+    )
+    sentences = [
+        {"title": "a repeated name", "text": NAME},
+        {"title": "ten random words, twice", "text": words},
+        {"title": "an ordinary sentence", "text": ORDINARY},
+        {"title": "a help text", "text": HELP},
+    ]
+    texts = [torch.tensor(tokenizer.encode(x["text"]).ids) for x in sentences]
+    observed = [observe_heads(model, ids) for ids in texts]
+    maps, norms = zip(*observed, strict=True)
+    H = model.config.heads
+    losses, effects = measure_effects(model, texts, H)
+    kinds = measure_kinds(maps, texts, effects, repeated=1)
+    chosen = choose_heads(kinds, COUNTS)
+    found = {(x["layer"], x["head"]) for x in chosen}
+    if (NAMED["layer"], NAMED["head"]) not in found:
+        chosen.append(NAMED)
+    return {
+        "layers": len(model.blocks),
+        "heads_per_layer": H,
+        "sentences": [
+            describe_text(
+                text, [tokenizer.decode([i]) for i in ids.tolist()], ids, *measured
+            )
+            for text, ids, *measured in zip(
+                sentences, texts, maps, losses, effects, strict=True
+            )
+        ],
+        "heads": [
+            {
+                **{name: one[name] for name in ("layer", "head", "kind")},
+                "maps": [
+                    describe_map(*(x[one["layer"], one["head"]] for x in seen))
+                    for seen in zip(maps, norms, effects, strict=True)
+                ],
+            }
+            for one in chosen
+        ],
     }

@@ -18,7 +18,6 @@ from attnbook.models.memory_agent import (
 )
 from attnbook.training.t_maze import play, train
 from workshop.experiments.record import recorded
-from workshop.experiments.registry import experiment
 
 SEEDS = (0, 1, 2)
 STEPS = {5: 100, 10: 150, 20: 300, 40: 400}  # batches by training length
@@ -158,8 +157,8 @@ def run_agent(name: str, length: int, seed: int) -> dict:
     return row
 
 
-@experiment(on_cpu=True)
 @recorded(
+    on_cpu=True,
     seeds=SEEDS,
     batches=[*STEPS.values()],
     size=SIZE,

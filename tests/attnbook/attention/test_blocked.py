@@ -19,9 +19,8 @@ def last(T, S, size):
     return (back >= 0) & (back < size)
 
 
-@pytest.mark.parametrize("rows", [1, 3, 8, 100])
-@pytest.mark.parametrize("size", [1, 4, 100])
-@pytest.mark.parametrize(("T", "S"), [(13, 13), (3, 17), (17, 3), (1, 1)])
+@pytest.mark.parametrize(("size", "rows"), [(1, 3), (4, 1), (4, 8), (100, 100)])
+@pytest.mark.parametrize(("T", "S"), [(13, 13), (3, 17), (17, 3)])
 def test_chunked_attention_equals_the_reference(T, S, size, rows):
     inputs = [x.requires_grad_() for x in drawn(T, S)]
     mask = last(T, S, size)

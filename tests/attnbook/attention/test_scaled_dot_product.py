@@ -31,9 +31,11 @@ MASK = torch.tensor(
 BIAS = torch.randn(3, 5, generator=SEED, dtype=torch.float64)
 
 
-@pytest.mark.parametrize("mask", [None, MASK], ids=["all", "masked"])
-@pytest.mark.parametrize("bias", [None, BIAS], ids=["plain", "biased"])
-@pytest.mark.parametrize("scale", [None, 0.5])
+@pytest.mark.parametrize(
+    ("mask", "bias", "scale"),
+    [(None, None, None), (MASK, None, 0.5), (None, BIAS, None), (MASK, BIAS, 0.5)],
+    ids=["plain", "mask and scale", "bias", "all"],
+)
 def test_weights_are_the_formula(mask, bias, scale):
     ours = attention_weights(QUERY, KEY, mask, bias, scale)
     for b in range(2):

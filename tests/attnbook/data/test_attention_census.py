@@ -1,6 +1,6 @@
-"""The stored table of models, and five of its rows, read by hand.
+"""The stored table of models, and some of its rows, read by hand.
 
-The five were compared with the files of configuration and model in
+They were compared with the files of configuration and model in
 transformers 5.23.0; tests/oracles/against_census.py reads them all again.
 """
 
@@ -27,13 +27,6 @@ BY_HAND = {
         "selection": "2048 keys",
         "sinks": False,
     },
-    "deepseek_v4": {
-        "kinds": {"compressed": 23, "compressed and selected": 20},
-        "window": "128",
-        "key_value_heads": "1",
-        "selection": "512 keys",
-        "sinks": True,
-    },
     "qwen3_next": {
         "kinds": {"linear": 36, "full": 12},
         "heads": "16",
@@ -41,34 +34,20 @@ BY_HAND = {
         "gate": True,
         "sinks": False,
     },
-    "kimi_linear": {
-        "kinds": {"linear": 21, "full": 6},
-        "latent": "512",
-        "gate": False,
-    },
     "llama4": {
         "kinds": {"chunk": 36, "full": 12},
         "window": "8192",
         "heads": "40",
         "key_value_heads": "8",
     },
-    "granite_swa": {
-        "kinds": {"full": 6, "window": 18},
-        "window": "128",
-        "sinks": True,
-    },
-    "minimax_m3_vl_text": {
-        "kinds": {"full": 60},
-        "selection": "16 blocks of 128",
-    },
     "lfm2": {"kinds": {"full": 32}, "other_kinds": ("convolution",)},
 }
 
 
-@pytest.mark.parametrize("name", BY_HAND)
-def test_the_rows_read_by_hand_are_those_stored(name):
-    (row,) = (row for row in load_census() if row["model"] == name)
-    assert {x: row[x] for x in BY_HAND[name]} == BY_HAND[name]
+def test_the_rows_read_by_hand_are_those_stored():
+    for name, expected in BY_HAND.items():
+        (row,) = (row for row in load_census() if row["model"] == name)
+        assert {x: row[x] for x in expected} == expected, name
 
 
 def test_every_row_is_complete():

@@ -51,10 +51,3 @@ def test_there_is_clutter_outside_the_boxes():
         rest = canvas[0].clone()
         rest[box[0] : box[2], box[1] : box[3]] = 0.0
         assert (rest > 0.7).sum() > 20
-
-
-def test_canvases_depend_on_the_seed():
-    one, same, other = draw(5), draw(5), draw(5, seed=1)
-    assert all(torch.equal(x, y) for x, y in zip(one, same, strict=True))
-    assert not torch.equal(one.images, other.images)
-    assert not torch.equal(one.boxes, other.boxes)

@@ -1,7 +1,5 @@
 """CMUdict is split by word, without stress, and as its script splits it."""
 
-from collections import Counter
-
 import pytest
 
 from attnbook.data import cmudict, read_lines
@@ -42,31 +40,6 @@ def test_symbols_are_letters_and_phonemes_without_stress(splits):
     assert letters == set("abcdefghijklmnopqrstuvwxyz'")
     assert len(phonemes) == 39
     assert not any(c.isdigit() for phoneme in phonemes for c in phoneme)
-
-
-def test_held_out_symbols_are_all_in_training(splits):
-    for side in ("source", "target"):
-        train, test = (
-            {symbol for pair in pairs for symbol in getattr(pair, side)}
-            for pairs in (splits.train, splits.test + splits.valid)
-        )
-        assert test <= train
-
-
-def test_references_are_distinct_and_complete(splits):
-    for pair in splits.train + splits.test:
-        assert len(set(pair.references)) == len(pair.references)
-    tomato = [p for p in splits.train if p.source == tuple("tomato")]
-    sounds = {"T AH M EY T OW", "T AH M AA T OW"}
-    assert {" ".join(pair.target) for pair in tomato} == sounds
-    for pair in tomato:
-        assert {" ".join(one) for one in pair.references} == sounds
-    assert sum(len(pair.references) > 1 for pair in splits.test) == 393
-
-
-def test_the_test_split_has_156_words_of_13_or_more_letters(splits):
-    lengths = Counter(min(len(pair.source), 13) for pair in splits.test)
-    assert lengths[13] == 156
 
 
 def test_the_split_is_what_the_script_draws():

@@ -6,7 +6,6 @@ import re
 import pytest
 
 from attnbook.data import FILES, Pair, read_file, read_lines
-from workshop.derive import write_sums
 
 pytestmark = pytest.mark.precision
 
@@ -76,23 +75,6 @@ def test_every_file_is_listed_with_its_checksum():
     assert sorted(listed) == sorted(names - unlisted)
     for name in listed:
         assert read_file(name)
-
-
-def test_the_data_files_have_less_than_3_megabytes():
-    total = sum(p.stat().st_size for p in FILES.rglob("*") if p.is_file())
-    assert total < 3_000_000
-
-
-def test_write_sums_lists_what_read_accepts(tmp_path, monkeypatch):
-    monkeypatch.setattr("workshop.derive.FILES", tmp_path)
-    (tmp_path / "deep").mkdir()
-    (tmp_path / "deep/numbers.txt").write_bytes(CONTENT)
-    write_sums()
-    assert read_file("deep/numbers.txt", tmp_path) == CONTENT
-
-
-def test_a_pair_without_references_has_its_target_as_reference():
-    assert Pair(("a",), ("b", "c")).references == (("b", "c"),)
 
 
 @pytest.mark.refusal

@@ -9,8 +9,6 @@ from attnbook.attention.grouped_query import GroupedQueryAttention
 from attnbook.attention.multi_head import MultiHeadAttention
 from attnbook.attention.self_attention import causal_mask
 from attnbook.diagnose.head_alarms import (
-    ALARMS,
-    THRESHOLDS,
     HeadAlarm,
     compare_with_thresholds,
     find_head_alarms,
@@ -62,17 +60,7 @@ def alarm_names(model, thresholds):
 
 def test_pytorch_and_this_library_give_the_same_numbers():
     ours, theirs = map(measure, make_pair())
-    assert (
-        [*ours]
-        == [*theirs]
-        == [
-            "similarity",
-            "entropy",
-            "first_weight",
-            "output",
-            "effect",
-        ]
-    )
+    assert {*ours} == {"similarity", "entropy", "first_weight", "output", "effect"}
     for name, values in ours.items():
         assert values.shape == (H,)
         torch.testing.assert_close(values, theirs[name])
@@ -236,10 +224,6 @@ def test_an_alarm_says_value_and_threshold():
     assert compare_with_thresholds(numbers, limits) == [
         HeadAlarm("a", 1, "uniform", 0.75, 0.7)
     ]
-
-
-def test_every_alarm_has_a_threshold():
-    assert THRESHOLDS.keys() == ALARMS.keys()
 
 
 @pytest.mark.refusal

@@ -1,9 +1,7 @@
 """Letters on the colored cells of diagrams: readable in light and dark mode."""
 
-import json
 import re
 from pathlib import Path
-from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -17,7 +15,6 @@ FILTER = re.compile(
     r'data-theme="dark"\] \.cell_output img '
     r"\{ filter: invert\(([\d.]+)\) hue-rotate\(180deg\); \}"
 )
-SVG = "{http://www.w3.org/2000/svg}"
 CONTRAST = 4.5  # WCAG 2.2, success criterion 1.4.3
 
 
@@ -65,69 +62,3 @@ def test_a_letter_is_readable_on_every_shade():
     assert min(found) >= CONTRAST
     shades = [cell.get_facecolor()[1] for cell in cells]
     assert (np.diff(shades) <= 0).all()
-
-
-def read_fill(element):
-    """Return the color with which an element is filled, or nothing."""
-    found = re.search(r"fill: (#\w{6})", element.get("style", ""))
-    return found and to_rgb(found[1])
-
-
-def list_letters(svg):
-    """Yield each text of a diagram with its color and that of its cell."""
-    root, cells = ElementTree.fromstring(svg), []
-    for patch in root.iter(f"{SVG}g"):
-        path = patch.find(f"{SVG}path")
-        if patch.get("id", "").startswith("patch_") and path is not None:
-            numbers = np.array(re.findall(r"-?[\d.]+", path.get("d")), float)
-            corners = numbers[: len(numbers) // 2 * 2].reshape(-1, 2)
-            if read_fill(path):
-                cells.append((corners.min(0), corners.max(0), read_fill(path)))
-    for text in root.iter(f"{SVG}g"):
-        inner = text.find(f"{SVG}g")
-        if not text.get("id", "").startswith("text_") or inner is None:
-            continue
-        place = re.search(
-            r"translate\(([\d.-]+) ([\d.-]+)\)", inner.get("transform", "")
-        )
-        x, y = map(float, place.groups())
-        point = np.array([x + 1, y - 1])  # in the first letter
-        below = [
-            c for low, high, c in cells if (low < point).all() and (point < high).all()
-        ]
-        if below and read_fill(inner):
-            yield text.get("id"), read_fill(inner), below[-1]
-
-
-def test_the_reader_of_diagrams_finds_letters_and_cells():
-    from attnbook.figures.style import render_svg
-
-    diagram = Diagram(10, 5)
-    diagram.draw_matrix([[0.2, 1.0]], (3, 3), digits=1)
-    diagram.draw_text("wrong", (3.2, 3), color="ink")
-    (_, dark, light), (_, white, deep), (_, ink, under) = list_letters(
-        render_svg(diagram.fig)
-    )
-    assert dark == ink == to_rgb("#1f1f1f")
-    assert white == to_rgb("#ffffff")
-    assert under in (light, deep)
-    assert measure_contrast(dark, light) > CONTRAST < measure_contrast(white, deep)
-    assert measure_contrast(ink, deep) < CONTRAST
-
-
-@pytest.mark.parametrize(
-    "path", sorted((ROOT / "chapters").glob("*.ipynb")), ids=lambda p: p.stem
-)
-def test_letters_on_cells_are_readable_in_every_chapter(path):
-    cells = json.loads(path.read_text("utf8"))["cells"]
-    for cell in cells:
-        for output in cell.get("outputs", []):
-            svg = "".join(output.get("data", {}).get("image/svg+xml", ""))
-            if not svg:
-                continue
-            for name, letter, ground in list_letters(svg):
-                if ground == (1, 1, 1):
-                    continue  # the colors of words on white are chosen above
-                assert measure_contrast(letter, ground) >= CONTRAST, (
-                    f"{name} of the diagram {cell['source'][:60]!r}"
-                )

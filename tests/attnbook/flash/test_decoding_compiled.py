@@ -52,21 +52,10 @@ def compiled(capability, D, kind, each, paged, parts=3):
         ]
 
 
-# Every architecture, and on the most common ones every width, group and cache.
-WHERE = [((7, 5), 64, "float16", each, True) for each in (4, 32)]
-WHERE += [((7, 5), 64, "float16", 1, False)]
+# Every architecture; on one of them a cache in one piece, and the widest rows.
+WHERE = [((7, 5), 64, "float16", 4, True)]
 WHERE += [(c, 128, "bfloat16", 4, True) for c in (*SHARED, *UNLISTED) if c >= (8, 0)]
-WHERE += [
-    (c, D, kind, each, paged)
-    for c in ((8, 0), (9, 0))
-    for D, kind, each, paged in (
-        (64, "float16", 1, False),
-        (64, "bfloat16", 32, True),
-        (128, "float16", 32, True),
-        (256, "bfloat16", 4, False),
-        (256, "float16", 32, True),
-    )
-]
+WHERE += [((9, 0), 64, "float16", 1, False), ((9, 0), 256, "float16", 32, True)]
 
 
 @pytest.mark.parametrize(("capability", "D", "kind", "each", "paged"), WHERE)
@@ -86,23 +75,18 @@ def test_decoding_kernels_fit_the_gpu_load_ahead_and_multiply_nothing_twice(
     assert set(shares) == ({"[1, 4]"} if capability >= (8, 0) else set())
 
 
-def test_every_architecture_that_is_claimed_is_compiled():
-    assert {x[0] for x in WHERE} == {*SHARED, *UNLISTED}
-
-
 def test_one_part_needs_no_second_kernel():
     ((code, *_),) = compiled((9, 0), 128, "bfloat16", 4, True, parts=1)
     assert code.kernel == "attend_part"
     assert code.spilled == 0
 
 
-@pytest.mark.parametrize("D", [64, 256])
-def test_as_many_parts_as_there_may_be_are_merged_in_registers(D):
+def test_as_many_parts_as_there_may_be_are_merged_in_registers():
     import compiling
     from attnbook.flash import decoding_launch
     from attnbook.flash.decoding_refusals import MOST_PARTS
 
-    output = torch.empty(2, 4, MOST_PARTS, D)
+    output = torch.empty(2, 4, MOST_PARTS, 256)
     lse = torch.empty(2, 4, MOST_PARTS)
     with compiling.compile_for((8, 0)) as made:
         decoding_launch.merge(output, lse, torch.float16)

@@ -14,10 +14,9 @@ from flash_cases import (
     LENGTHS_BEYOND_7,
     compute_reference,
     draw_inputs,
-    run_with_gradients,
+    read_options,
 )
-from flash_options import read_options
-from standin import META, STANDIN
+from precision import run_with_gradients
 
 
 @pytest.mark.parametrize("title", CASES)
@@ -212,33 +211,6 @@ def test_unsupported_inputs_are_refused_with_both_values(name):
     change, message = REFUSED[name]
     with pytest.raises(ValueError, match=message):
         flash_attention(**FITTING | change)
-
-
-# What the numbers of a tensor decide: they are read on the CPU only.
-READ = {"lengths beyond S", "negative lengths"}
-# What lies on another device than the rest.
-ELSEWHERE = {name for name, (_, message) in REFUSED.items() if " on " in message}
-
-
-@pytest.mark.refusal
-@pytest.mark.parametrize("name", sorted({*REFUSED} - READ - ELSEWHERE))
-@pytest.mark.parametrize("place", [STANDIN, META], ids=["stand-in", "meta"])
-def test_unsupported_inputs_are_refused_on_other_devices_too(name, place):
-    change, message = REFUSED[name]
-    given = place(FITTING | change)
-    with place.entered(), pytest.raises(ValueError, match=message):
-        flash_attention(**given)
-
-
-@pytest.mark.refusal
-@pytest.mark.parametrize("name", ["key", "value", "key_lengths", "alibi_slopes"])
-def test_a_tensor_beside_the_others_is_refused(name):
-    more = {"key_lengths": torch.tensor([3, 7]), "alibi_slopes": torch.ones(2)}
-    usual = FITTING | more
-    with STANDIN.entered():
-        given = STANDIN(usual) | {name: usual[name]}
-        with pytest.raises(ValueError, match=r"privateuseone:0 but .* on cpu"):
-            flash_attention(**given)
 
 
 @pytest.mark.refusal

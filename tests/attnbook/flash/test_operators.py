@@ -14,9 +14,9 @@ from flash_cases import (
     CASES,
     compute_reference,
     draw_inputs,
-    run_with_gradients,
+    read_options,
 )
-from flash_options import read_options
+from precision import run_with_gradients
 
 ALL = "soft-cap, alibi, window, lengths"
 SOME = "causal", "lengths", "alibi both ways, a text's own", ALL

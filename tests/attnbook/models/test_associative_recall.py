@@ -11,8 +11,6 @@ from attnbook.models.associative_recall import (
 )
 from attnbook.models.encoder_decoder import count_parameters
 from attnbook.training.associative_recall import (
-    compute_error_rate,
-    compute_error_rates,
     train,
 )
 
@@ -46,22 +44,6 @@ def test_training_learns_and_is_repeated_by_its_seed():
     assert after < before
     again = compute_lookup_loss(second(tables)[0], tables.answers)
     assert torch.equal(after, again)
-
-
-def test_an_untrained_model_is_wrong_in_15_of_16_answers():
-    torch.manual_seed(0)
-    wrong = compute_error_rate(AssociativeRecallModel(4))
-    assert abs(wrong - (1 - 1 / SYMBOLS)) < 0.03
-
-
-def test_the_error_rate_is_the_mean_over_the_answers_of_a_query():
-    torch.manual_seed(0)
-    model = AssociativeRecallModel(4)
-    rates = compute_error_rates(model, count=300)
-    assert rates.shape == (QUERIES,)
-    assert compute_error_rate(model, count=300) == float(rates.mean())
-    other = compute_error_rates(model, count=300, seed=10**6 + 1)
-    assert not torch.equal(rates, other)
 
 
 def test_weights_come_with_the_logits():

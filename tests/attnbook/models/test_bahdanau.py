@@ -45,13 +45,6 @@ def test_gradients_are_right(inputs):
     )
 
 
-def test_weights_sum_to_one_over_the_real_positions():
-    looked, weights = context(draw(B, T, S) * 40, draw(B, S, E), torch.tensor([5, 2]))
-    assert looked.shape == (B, T, E)
-    torch.testing.assert_close(weights.sum(-1), torch.ones_like(weights[..., 0]))
-    assert not weights[1, :, 2:].any()
-
-
 def test_padding_gets_no_weight_whatever_its_values():
     scores, value = draw(B, T, S).detach(), draw(B, S, E).detach()
     lengths = torch.tensor([5, 2])
@@ -67,13 +60,6 @@ def test_an_unmasked_nan_surfaces():
     looked, _ = context(draw(B, T, S), value, torch.tensor([5, 2]))
     assert looked[1].isnan().all()
     assert not looked[0].isnan().any()
-
-
-def test_inputs_are_not_changed(inputs):
-    before = [x.clone() for x in inputs]
-    additive_scores(*inputs)
-    for ours, theirs in zip(inputs, before, strict=True):
-        assert torch.equal(ours, theirs)
 
 
 def test_the_module_equals_the_function():

@@ -82,12 +82,6 @@ def test_the_kinds_differ_by_few_parameters():
     assert sizes == {"mean": 64_576, "GAT": 64_722, "GATv2": 64_649}
 
 
-def test_dropout_is_used_in_training_alone():
-    model, x = make("mean", dropout=0.5), draw(N, INPUTS)
-    torch.testing.assert_close(model(x, EDGES), model(x, EDGES))
-    assert not torch.equal(model.train()(x, EDGES), model(x, EDGES))
-
-
 @pytest.mark.refusal
 def test_an_unknown_node_is_refused():
     message = "names the node 7, but the graph has 7 nodes"

@@ -27,12 +27,6 @@ def test_each_name_occurs_once_and_its_partner_is_the_target():
     assert task.keys.unique().tolist() == list(range(V))
 
 
-def test_the_seed_determines_the_batch():
-    first, same, other = (draw_lookup(B, S, V, 1, rng(n)) for n in (1, 1, 2))
-    assert all(map(torch.equal, first, same))
-    assert not torch.equal(first.values, other.values)
-
-
 @pytest.mark.parametrize("scale", [None, 1.0])
 def test_the_model_is_attention_and_a_readout(scale):
     model = LookupModel(V, V, V, width=5, value=13, scale=scale)

@@ -13,7 +13,6 @@ from attnbook.models.modern_block import (
     ModernLanguageModel,
     RotaryAttention,
     SwiGLU,
-    TokenEmbedding,
 )
 from perturbed import perturb
 
@@ -92,17 +91,3 @@ def test_a_model_decodes_as_it_reads():
         torch.cat([logits, more], dim=1), model(ids), atol=1e-4, rtol=1e-4
     )
     assert len(caches) == 3
-
-
-def test_no_position_depends_on_later_symbols():
-    model = perturb(ModernLanguageModel(19, C, H, G, HIDDEN, 2))
-    ids = torch.randint(4, 19, (B, T))
-    other = ids.clone()
-    other[:, -1] = 0
-    torch.testing.assert_close(model(ids)[:, :-1], model(other)[:, :-1])
-
-
-def test_a_token_embedding_has_no_positions():
-    embed = TokenEmbedding(19, C)
-    vectors = embed(torch.full((1, T), 7))
-    assert torch.equal(vectors[:, :1].expand_as(vectors), vectors)

@@ -6,9 +6,7 @@ tests/oracles/against_transformers.py compares it with transformers.
 import pytest
 import torch
 
-from attnbook.models.encoder_decoder import count_parameters
 from attnbook.models.language_model import sample
-from attnbook.models.modern_block import RotaryAttention
 from attnbook.models.modern_decoder import (
     DecoderConfig,
     ModernDecoder,
@@ -17,7 +15,7 @@ from attnbook.models.modern_decoder import (
 from perturbed import perturb
 
 B, T, V, C, HIDDEN, BLOCKS = 2, 7, 23, 24, 13, 3
-HEADS = [(1, 1), (6, 1), (6, 2), (6, 3), (6, 6)]
+HEADS = [(6, 1), (6, 2), (6, 6)]
 
 
 def build(heads=6, groups=2, **more):
@@ -33,7 +31,7 @@ def draw_ids(*shape):
 
 
 @pytest.mark.parametrize("heads", HEADS, ids=str)
-@pytest.mark.parametrize("cuts", [(1,) * T, (3, 4), (5, 1, 1)], ids=str)
+@pytest.mark.parametrize("cuts", [(1,) * T, (3, 4)], ids=str)
 def test_the_cache_changes_no_logit(heads, cuts):
     model, ids = build(*heads), draw_ids(B, T)
     caches, parts = None, []
@@ -84,49 +82,6 @@ def test_a_symbol_that_can_attend_to_nothing_gives_no_nan():
     logits = model(ids, real[:, None, None])
     assert logits.isfinite().all()
     torch.testing.assert_close(logits[1], model(ids)[1])
-
-
-def test_gradients_of_all_weights_are_those_with_a_cache():
-    model, ids = build(), draw_ids(B, T)
-    rng = torch.Generator().manual_seed(7)
-    upstream = torch.randn(B, T, V, generator=rng, dtype=torch.double)
-    weights = [*model.parameters()]
-    whole = torch.autograd.grad(model(ids), weights, upstream)
-    first, caches = model.decode(ids[:, :4])
-    rest, _ = model.decode(ids[:, 4:], caches)
-    joined = torch.cat([first, rest], dim=1)
-    for one, other in zip(
-        whole, torch.autograd.grad(joined, weights, upstream), strict=True
-    ):
-        torch.testing.assert_close(one, other)
-        assert one.abs().max() > 0
-
-
-@pytest.mark.parametrize("constant", ["base", "eps"])
-def test_both_constants_matter(constant):
-    one, other = build(), build(**{constant: 0.1})
-    assert not torch.allclose(one(draw_ids(B, T)), other(draw_ids(B, T)))
-
-
-def test_the_number_of_weights_is_that_of_the_formula():
-    assert count_parameters(build()) == V * C + C + BLOCKS * (
-        2 * C + 2 * C * C + 2 * C * C // 3 + 3 * C * HIDDEN
-    )
-
-
-def test_the_attention_can_be_a_variant_with_the_same_weights():
-    class LastKeyAttention(RotaryAttention):
-        def combine(self, weights, value):
-            own = torch.eye(*weights.shape[-2:], dtype=weights.dtype)
-            return super().combine(weights * 0 + own, value)
-
-    model, ids = build(), draw_ids(B, T)
-    variant = ModernDecoder(model.config, LastKeyAttention).double()
-    variant.load_state_dict(model.state_dict())
-    assert not torch.allclose(variant(ids), model(ids))
-    # Each position has only its own value: the logits are those of length 1.
-    alone = model(ids.reshape(-1, 1)).reshape(B, T, V)
-    torch.testing.assert_close(variant(ids), alone)
 
 
 def test_greedy_decoding_is_greedy_sampling_without_a_cache():

@@ -11,17 +11,14 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from attnbook.models.modern_block import RotaryAttention
 from attnbook.models.modern_decoder import DecoderConfig
 from attnbook.models.pretrained import (
     NAMES,
     convert_llama_weights,
-    pair_neighboring_rows,
     read_llama_config,
     read_llama_folder,
-    read_verified,
 )
-from attnbook.positions.rotary import halves_permutation, rotate, rotate_halves
+from attnbook.positions.rotary import halves_permutation
 from perturbed import build_decoder
 
 CONFIG = DecoderConfig(11, 12, 3, 1, 5, 2, base=500.0, eps=1e-3)
@@ -82,55 +79,11 @@ def test_a_stored_model_comes_back(folder):
     assert all(p.requires_grad for p in built.parameters())
 
 
-def test_half_precision_is_read_as_single(folder):
-    half = {name: x.bfloat16() for name, x in rename(build_decoder(CONFIG)).items()}
-    save_file(half, folder / "model.safetensors")
-    weights = read_llama_folder(folder, get_sha256(folder)).weights
-    assert {x.dtype for x in weights.values()} == {torch.float32}
-
-
-def test_a_variant_of_the_attention_gets_the_same_weights(folder):
-    class Sharper(RotaryAttention):
-        def scores(self, query, key):
-            return 2 * super().scores(query, key)
-
-    checkpoint = read_llama_folder(folder, get_sha256(folder))
-    ids = torch.tensor([[3, 10, 0, 7]])
-    plain, sharper = checkpoint.build(), checkpoint.build(Sharper)
-    assert not torch.allclose(plain(ids), sharper(ids))
-    with torch.no_grad():
-        for block in plain.blocks:
-            block.attention.query.weight.mul_(2)
-    # The two models share their weights, so the scores of `sharper` doubled
-    # with the others.
-    assert torch.equal(checkpoint.build(Sharper)(ids), sharper(ids))
-
-
-def test_rows_are_paired_as_the_columns_that_they_make():
-    rng = torch.Generator().manual_seed(1)
-    x, weight = (torch.randn(*n, 6, generator=rng) for n in ((1, 5), (8,)))
-    at = torch.arange(5)
-
-    def project(rows):
-        return (x @ rows.T).unflatten(-1, (2, 4)).transpose(1, 2)
-
-    theirs = rotate_halves(project(weight), at)
-    ours = rotate(project(pair_neighboring_rows(weight, 2)), at)
-    torch.testing.assert_close(theirs, ours[..., halves_permutation(4)])
-
-
-def test_an_output_layer_that_is_tied_may_be_stored_too():
-    tensors = rename(build_decoder(CONFIG))
-    tied = {"lm_head.weight": tensors["model.embed_tokens.weight"].clone()}
-    assert len(convert_llama_weights(tensors | tied, CONFIG)) == len(tensors)
-
-
 @pytest.mark.parametrize(
     "change",
     [
         {"rope_theta": 1.0, "rope_parameters": {"rope_theta": 500}},
-        {"rope_scaling": None, "head_dim": 4},
-        {"attention_bias": False, "rope_scaling": {"rope_type": "default"}},
+        {"rope_scaling": {"rope_type": "default"}, "head_dim": 4},
     ],
     ids=str,
 )
@@ -138,17 +91,11 @@ def test_both_generations_of_configurations_are_read(change):
     assert read_llama_config(THEIRS | change) == CONFIG
 
 
-def test_without_key_value_heads_every_head_has_its_own():
-    del (values := dict(THEIRS))["num_key_value_heads"]
-    assert read_llama_config(values).groups == 3
-
-
 @pytest.mark.refusal
 @pytest.mark.parametrize(
     ("change", "message"),
     [
         ({"model_type": "gpt2"}, "model_type 'gpt2', but .* needs 'llama'"),
-        ({"tie_word_embeddings": False}, "tie_word_embeddings False"),
         ({"attention_bias": True}, "attention_bias True, but .* needs False"),
         ({"rope_scaling": {"type": "yarn"}}, "rope_type 'yarn'"),
         ({"head_dim": 8}, "8 wide, but 3 heads .* width 12 must be 4"),
@@ -167,21 +114,15 @@ def test_a_configuration_without_a_size_is_refused():
         read_llama_config(values)
 
 
-def cut(folder):
-    path = folder / "model.safetensors"
-    path.write_bytes(path.read_bytes()[:1000])
-
-
 def replace(folder):
     path = folder / "model.safetensors"
     path.write_bytes(path.read_bytes()[:-1] + b"\0")
 
 
 @pytest.mark.refusal
-@pytest.mark.parametrize("damage", [cut, replace])
-def test_a_file_with_another_checksum_is_refused(folder, damage):
+def test_a_file_with_another_checksum_is_refused(folder):
     wanted = get_sha256(folder)
-    damage(folder)
+    replace(folder)
     size = (folder / "model.safetensors").stat().st_size
     message = f"has {size:,} bytes and the SHA-256 {get_sha256(folder)}, not "
     with pytest.raises(ValueError, match=message + wanted):
@@ -195,12 +136,6 @@ def test_a_missing_file_is_named(folder, name):
     (folder / name).unlink()
     with pytest.raises(ValueError, match=f"there is no file .*{name}"):
         read_llama_folder(folder, wanted)
-
-
-@pytest.mark.refusal
-def test_a_folder_is_no_file(tmp_path):
-    with pytest.raises(ValueError, match="there is no file"):
-        read_verified(tmp_path, "")
 
 
 def lose(tensors):

@@ -46,15 +46,6 @@ def test_an_odd_number_of_names_has_no_pairs():
         find_partner(torch.arange(7), 7)
 
 
-def test_the_seed_determines_the_batch():
-    found = RELATIONS["successor"]
-    first, same, other = (
-        draw_relation(B, NAMES, COLORS, found, rng(n)) for n in (1, 1, 2)
-    )
-    assert all(map(torch.equal, first, same))
-    assert not torch.equal(first.names, other.names)
-
-
 @pytest.mark.parametrize("version", PROJECTIONS)
 def test_each_version_uses_the_projections_that_its_name_says(version):
     x, W = torch.randn(2, 5, C, generator=rng()), torch.randn(3, C, C)

@@ -16,7 +16,6 @@ from attnbook.models.sequence_mixers import (
     GatedMixer,
     LearnedSinkMixer,
     MixerModel,
-    SequenceMixer,
     SoftmaxMixer,
     WindowMixer,
     convolve_causally,
@@ -101,12 +100,6 @@ def test_softmax_mixers_are_attention_with_their_masks():
         torch.testing.assert_close(weights @ qkv[2], expected)
 
 
-def test_the_first_positions_can_stay_visible():
-    mask = WindowMixer(C, H, 5, first=2).mask(9, torch.device("cpu"))
-    assert mask[8].tolist() == [True, True, False, False] + [True] * 5
-    assert not mask[0, 1]
-
-
 def test_a_learned_sink_takes_weight_and_has_no_value():
     with use_seed(0):
         mixer = LearnedSinkMixer(C, H, 5)
@@ -156,8 +149,3 @@ def test_a_gated_memory_that_keeps_everything_is_the_delta_rule():
 def test_unknown_methods_are_refused():
     with pytest.raises(ValueError, match="not 'lienar'"):
         MixerModel(V, "lienar")
-
-
-def test_the_base_class_mixes_nothing():
-    with pytest.raises(NotImplementedError):
-        SequenceMixer(C, H)(draw(B, T, C))

@@ -60,13 +60,6 @@ def test_all_poolings_have_equally_many_parameters():
     assert numbers == {3 * 10 + 3 * 3 + 3 + 4 * 4}
 
 
-def test_places_are_read_row_by_row():
-    model = build(MeanPooling)
-    places = model.read_places(IMAGES)
-    assert places.shape == (2, 12, 3)
-    assert torch.equal(places[1, 5], model.features(IMAGES)[1, :, 1, 1])
-
-
 def test_a_class_map_is_the_share_of_the_positive_contributions():
     model = build(MeanPooling)
     with torch.no_grad():
@@ -90,13 +83,6 @@ def test_mass_in_boxes_counts_parts_of_cells():
     boxes = torch.tensor([[0, 0, 8, 8], [0, 0, 4, 4], [2, 0, 4, 8], [3, 3, 5, 5]])
     found = measure_mass_in_boxes(weights, boxes, 8)
     torch.testing.assert_close(found, torch.tensor([1, 0.4, 0.25, 1 / 16]))
-
-
-def test_equal_weights_have_the_boxs_share_of_the_area():
-    even = torch.full((1, 7, 7), 1 / 49)
-    box = torch.tensor([[3, 5, 22, 17]])
-    found = measure_mass_in_boxes(even, box, 28)
-    torch.testing.assert_close(found, torch.tensor([19 * 12 / 28**2]))
 
 
 @pytest.mark.refusal

@@ -70,11 +70,6 @@ def test_the_convolutional_network_is_pytorchs_layers():
     assert count_parameters(model) == wanted
 
 
-def test_odd_sizes_are_rounded_up_at_each_stride():
-    model = FlatClassifier((1, 2, 2, 2), (2, 2, 2), size=28)
-    assert model(torch.zeros(1, 1, 28, 28)).shape == (1, 10)
-
-
 @pytest.mark.refusal
 def test_each_layer_needs_a_stride():
     with pytest.raises(ValueError, match=r"2 layers need as many .* not 1"):

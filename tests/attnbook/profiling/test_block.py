@@ -12,7 +12,7 @@ from attnbook.profiling.block import (
     find_crossover_length,
     get_attention_sizes,
 )
-from attnbook.profiling.sizes import Count, add_counts
+from attnbook.profiling.sizes import add_counts
 from attnbook.profiling.tracing import make_meta_tensor, trace_call
 
 SMALL = Block(24, 6, 2, 4, 40, True, 3)
@@ -120,7 +120,3 @@ def test_the_cache_is_the_keys_and_values_of_all_layers():
 def test_invalid_block_sizes_are_refused(given, message):
     with pytest.raises(ValueError, match=message):
         Block(*given)
-
-
-def test_a_part_is_a_count():
-    assert all(type(x) is Count for x in count_block_parts(SMALL, 1, 2, 3).values())

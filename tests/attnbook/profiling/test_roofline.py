@@ -1,5 +1,3 @@
-from urllib.parse import urlsplit
-
 import pytest
 import torch
 
@@ -81,15 +79,12 @@ def test_the_parameters_of_a_model_are_those_in_its_name(name):
     assert block.H * block.D == block.C
     if size:  # embeddings come on top
         assert 0.85 * size < layers / 1e9 < 1.02 * size
-    assert MODELS[name].source.startswith("https://")
 
 
 @pytest.mark.parametrize("name", DEVICES)
 def test_a_device_multiplies_faster_than_it_moves(name):
     device = DEVICES[name]
     assert device.machine(2).ridge_point > device.machine(4).ridge_point > 9
-    host = urlsplit(device.source).hostname
-    assert host.endswith(".nvidia.com"), "the source is not its maker's"
 
 
 @pytest.mark.refusal

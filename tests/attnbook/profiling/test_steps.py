@@ -27,9 +27,7 @@ SIZES = [
     Sizes(1, 12, 4096, 4096, 64),
     Sizes(2, 4, 1, 513, 32),
     Sizes(2, 6, 64, 128, 16, 32, G=2),
-    Sizes(3, 8, 17, 19, 8, G=1),
     Sizes(2, 3, 5, 7, 11, 13, itemsize=2),
-    Sizes(2, 3, 5, 7, 11, itemsize=8),
 ]
 DTYPES = {2: torch.bfloat16, 4: torch.float32, 8: torch.float64}
 each = pytest.mark.parametrize("sizes", SIZES, ids=repr)
@@ -181,7 +179,7 @@ def read_by_tiles(sizes, rows):
     return read, written
 
 
-@pytest.mark.parametrize("rows", [1, 4, 64, 1000])
+@pytest.mark.parametrize("rows", [4, 1000])
 @each
 def test_a_tiled_kernel_reads_the_keys_for_every_tile(sizes, rows):
     if sizes.T > 1000:

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from attnbook.data.characters import encode_characters
-from attnbook.models.language_model import sample
+from attnbook.models.transformer import Size
 from attnbook.records import WEIGHTS, read_record
 from attnbook.training import character_model
 from attnbook.training.language_modeling import (
@@ -19,7 +19,8 @@ from attnbook.training.language_modeling import (
     encode_text,
     train_language_model,
 )
-from workshop.experiments import norms, stability
+
+SIZE = Size(32, 4, 128, 2)
 
 
 def test_encoding_and_decoding_a_text_are_inverse():
@@ -59,7 +60,7 @@ def test_training_is_the_same_from_the_same_seed():
     curves = []
     for _ in range(2):
         losses = []
-        model = stability.build_model("normed", 1)
+        model = character_model.build_character_model(1, SIZE)
         course = LanguageModelRecipe(3, 3e-3, size=4, window=16, clip=1.0)
         train_language_model(
             model,
@@ -73,32 +74,12 @@ def test_training_is_the_same_from_the_same_seed():
 
 
 def test_a_rate_that_warms_up_begins_at_zero():
-    model = character_model.build_character_model(0, stability.SIZE)
+    model = character_model.build_character_model(0, SIZE)
     before = [p.clone() for p in model.parameters()]
     course = LanguageModelRecipe(1, 1.0, warmup=0.5, size=2, window=8)
     train_language_model(model, course, 0)
     after = model.parameters()
     assert all(torch.equal(a, b) for a, b in zip(before, after, strict=True))
-
-
-def test_all_score_variants_start_from_the_same_weights():
-    states = [stability.build_model(x, 0).state_dict() for x in stability.VARIANTS]
-    for name, weight in states[0].items():
-        assert all(torch.equal(weight, other[name]) for other in states)
-
-
-def test_the_largest_score_and_entropy_are_of_unmasked_keys():
-    found = stability.measure_scores(stability.build_model("capped", 0))
-    assert all(x <= stability.CAP for x in found["largest"])
-    widest = sum(math.log(t) for t in range(1, 65)) / 64
-    assert all(0 < x < widest for x in found["entropy"])
-
-
-def test_there_is_one_gradient_norm_per_block():
-    model = character_model.build_character_model(0, norms.choose_size("post", 3))
-    read, _ = cut_windows("valid", torch.tensor([0]), 8)
-    model(read).square().mean().backward()
-    assert len(norms.measure_gradient_norms(model)) == 3
 
 
 def test_the_shipped_model_has_the_recorded_loss():
@@ -109,54 +90,3 @@ def test_the_shipped_model_has_the_recorded_loss():
     assert loss < 0.6 * record["results"]["guesses"]["frequency"]
     size = (WEIGHTS / f"{character_model.RECORD_NAME}.safetensors").stat().st_size
     assert size < 400_000
-
-
-def test_a_sample_is_the_same_from_the_same_seed():
-    model, begin = character_model.load_character_model(), encode_text("\nTo ")
-    texts = {
-        decode_text(
-            sample(
-                model,
-                begin,
-                20,
-                window=128,
-                rng=torch.Generator().manual_seed(4),
-            )[0]
-        )
-        for _ in range(2)
-    }
-    assert len(texts) == 1
-    assert texts.pop().startswith("\nTo ")
-
-
-def test_records_have_a_row_for_every_training():
-    rows = read_record("norms_training")["results"]["rows"]
-    kinds = {(r["norm"], r["blocks"], r["warmup"], r["seed"]) for r in rows}
-    assert len(kinds) == len(rows) == 24
-    assert all(len(r["first_gradients"]) == r["blocks"] for r in rows)
-    rows = read_record("stability_training")["results"]["rows"]
-    kinds = {(r["variant"], r["rate"], r["seed"]) for r in rows}
-    assert len(kinds) == len(rows) == 27
-
-
-def test_scores_grow_at_the_high_rate_only_without_stabilization():
-    rows = read_record("stability_training")["results"]["rows"]
-    for row in rows:
-        if row["rate"] == 0.1:
-            last = max(row["largest"][-1])
-            assert (last > 1000) == (row["variant"] == "plain")
-            assert (min(row["entropy"][-1]) < 0.1) == (row["variant"] == "plain")
-
-
-def test_only_the_deep_post_norm_model_fails_to_train():
-    guess = compute_guessing_losses("valid")["frequency"]
-    rows = read_record("norms_training")["results"]["rows"]
-    stuck = {
-        (r["norm"], r["blocks"], r["warmup"], r["seed"])
-        for r in rows
-        if r["valid_loss"] > guess - 0.05
-    }
-    assert stuck
-    assert all(kind[:2] == ("post", 8) for kind in stuck)
-    colder = [kind for kind in stuck if not kind[2]]
-    assert len(colder) > len(stuck) - len(colder)

@@ -97,17 +97,6 @@ def test_a_resumed_run_equals_an_uninterrupted_run(tmp_path):
         assert torch.equal(ours, theirs)
 
 
-def test_training_stops_early_and_keeps_the_best_weights():
-    made = make_trainer(epochs=50, patience=1)
-    losses = iter([3.0, 2.0, 2.5, 1.0])
-
-    def run_epoch(progress):
-        made.history.append({"valid_loss": next(losses)})
-
-    made.run_epoch = run_epoch
-    assert len(made.run(progress=False)) == 3
-
-
 def test_the_weights_kept_are_those_of_the_best_epoch():
     made = make_trainer()
     made.run(progress=False)

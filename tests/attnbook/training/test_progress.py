@@ -1,6 +1,5 @@
 """Progress bars move on a terminal and leave nothing in a log."""
 
-import subprocess
 import sys
 
 import pytest
@@ -8,11 +7,6 @@ import pytest
 from attnbook.training.progress import make_progress_bar
 from small_training import make_trainer
 from terminal import Terminal
-
-TRAIN = (
-    "import sys; sys.path.insert(0, 'tests/helpers')\n"
-    "from small_training import make_trainer; make_trainer(epochs=2).run()"
-)
 
 
 @pytest.mark.parametrize("real", [True, False], ids=["terminal", "pipe"])
@@ -29,13 +23,3 @@ def test_training_shows_its_progress_on_a_terminal(progress, monkeypatch):
     monkeypatch.setattr(sys, "stderr", stream)
     make_trainer(epochs=2).run(progress=progress)
     assert ("epoch 2" in stream.text) == progress
-
-
-def test_training_writes_nothing_into_a_log():
-    report = subprocess.run(
-        [sys.executable, "-c", TRAIN],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert report.stdout + report.stderr == ""

@@ -9,7 +9,6 @@ from attnbook.models.memory_agent import AttentionAgent, RecurrentAgent
 from attnbook.training.t_maze import (
     DISCOUNT,
     ENTROPY,
-    SPARE,
     VALUE,
     Episodes,
     compute_policy_loss,
@@ -42,16 +41,6 @@ def test_an_agent_that_remembers_the_sign_always_succeeds(rng):
     assert torch.equal(episodes.observations, maze.cells)
     assert torch.equal(episodes.actions[:, -1], maze.target)
     assert (episodes.rewards.sum(-1) == 1).all()
-
-
-def test_an_agent_that_never_turns_runs_out_of_time():
-    class Ahead(Remembering):
-        def forward(self, seen, memory=None):
-            return super().forward(torch.full_like(seen, 5))
-
-    episodes = play(Ahead(), make_maze())
-    assert episodes.actions.shape == (64, 6 + SPARE)
-    assert episodes.running.all() and not episodes.success.any()
 
 
 def test_returns_are_discounted_sums_of_later_rewards():

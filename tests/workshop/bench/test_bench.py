@@ -1,225 +1,80 @@
+"""The benchmark on a CPU: its times and table, going on, and no GPU."""
+
 import json
-import subprocess
 import sys
-from dataclasses import replace
 
 import pytest
 import torch
 
-from workshop.bench import flash, implementations
-from workshop.bench.__main__ import main
-from workshop.bench.accuracy import draw_inputs
-from workshop.bench.machine import (
-    MEASURED,
-    detect_flash_backend,
-    hash_code,
-    list_files,
-)
-from workshop.bench.rows import PLANS, Row, restrict_to_turing
-from workshop.bench.table import format_table
-from workshop.bench.timing import compute_median
+from attnbook.flash import flash_attention
+from workshop.bench import __main__ as command
+from workshop.bench import gpu, kernels, record
+from workshop.bench.cells import run_cells
+from workshop.bench.kernels import Case, draw_inputs, measure_case, measure_error
+from workshop.bench.timing import find_kernel, time_in_turns
+
+CAUSAL = Case("causal", 8, 32, tokens=64, columns=16)
+DECODING = Case("decoding", 8, 32, tokens=64, columns=32)
 
 
-@pytest.fixture(scope="module")
-def written(tmp_path_factory):
-    """The tiny plan, measured once."""
-    out = tmp_path_factory.mktemp("bench") / "flash.json"
-    assert main(["flash", "--tiny", "--out", str(out)]) == 0
-    return out
+def test_calls_are_timed_in_turns():
+    x, y = torch.randn(200, 200), torch.randn(2, 2)
+    calls = {"large": lambda: x @ x, "small": lambda: y @ y}
+    taken = time_in_turns(calls, "cpu", rounds=3)
+    assert all(len(times) == 3 for times in taken.values())
+    assert min(taken["large"]) > max(taken["small"])
+    assert find_kernel(calls["large"], "cpu") == "aten::mm"
 
 
-@pytest.mark.long
-@pytest.mark.kernel
-def test_a_record_contains_what_was_measured_and_on_what(written):
-    record = json.loads(written.read_text("utf8"))
-    assert record["versions"]["torch"] == torch.__version__
-    assert "cudnn" in record["versions"]
-    assert {"driver", "clocks", "sdpa_flash"} <= {*record}
-    assert record["code"] == hash_code(list_files(MEASURED))
-    assert {*record["ceilings"]} == {"copy_TB_per_s", "float32_matmul_tflops"}
-    assert all(record["ceilings"].values())
-    assert [r["key"] for r in record["rows"]] == [r.key for r in PLANS["tiny"]]
-    for row in record["rows"]:
-        assert row["pass"] in ("fwd", "bwd")
-        assert {"dtype", "D", "N", "causal", "case", "clocks"} <= {*row}
-        assert row["tflops"]["ours"] > 0
-        assert row["tflops"]["ours_teaching"] is None
-        assert row["tflops"]["sdpa_cudnn"] is None
-        assert row["refused"]["sdpa_cudnn"]
-        assert {*row["tflops"]} == {*implementations.NAMES, "ours_teaching"}
-        for name, speed in row["tflops"].items():
-            assert (speed is None) == (row["spread"][name] is None)
-            if speed is not None and name != "ours":
-                low, median, high = row["faster"][name]
-                assert 0 < low <= median <= high
+def test_every_implementation_that_runs_here_is_in_the_table(tmp_path):
+    record.write_json(tmp_path / "machine.json", {"device": "cpu", "torch": "2"})
+    assert command.run_cases([CAUSAL, DECODING], tmp_path, "cpu")
+    case = json.loads((tmp_path / "case_causal_D8_S32.json").read_text("utf8"))
+    assert case["refused"].keys() == {"sdpa cudnn", "sdpa efficient"}
+    names = {(x["pass"], x["name"]) for x in case["times"]}
+    assert ("backward", "ours") in names and ("forward", "sdpa math") in names
+    table = command.format_table(tmp_path)
+    assert "- device: cpu" in table
+    assert "| causal_D8_S32 | backward |" in table
+    assert "TB/s" in table.partition("| decoding_D8_S32 | forward |")[2]
 
 
-@pytest.mark.long
-@pytest.mark.kernel
-def test_every_result_is_compared_with_the_reference_before_it_is_timed(
-    written,
-):
-    record = json.loads(written.read_text("utf8"))
-    assert len(record["correct"]) == 6
-    assert not record["wrong"]
-    for shares in record["correct"].values():
-        assert shares["ours"] <= 1
-    for row in record["rows"]:
-        timed = {n for n, x in row["tflops"].items() if x is not None}
-        assert {*row["share"]} == timed
-        assert ("flex" in timed) == (row["pass"] == "fwd")
+def test_a_wrong_mask_or_gradient_is_refused(monkeypatch):
+    def unmasked(*inputs, causal, strict):
+        return flash_attention(*inputs)
+
+    inputs = draw_inputs(CAUSAL, "cpu")
+    assert measure_error(inputs, flash_attention(*inputs[:3], causal=True)) < 1e-4
+    assert measure_error(inputs, (inputs[0],)) > 0.1
+    monkeypatch.setattr(kernels, "flash_attention", unmasked)
+    found = measure_case(CAUSAL, "cpu", rounds=1)
+    assert "an error of" in found["refused"]["ours"]
 
 
-def test_a_t4_is_given_only_supported_rows():
-    plan = restrict_to_turing(PLANS["full"])
-    assert {(r.dtype, r.D) for r in plan} == {("float16", 64)}
-    assert len({r.key for r in plan}) == len(plan) >= 24
+def test_a_case_that_is_there_is_not_measured_again(tmp_path, monkeypatch):
+    (tmp_path / f"case_{CAUSAL.name}.json").write_text("{}", "utf8")
+    monkeypatch.setattr(command, "measure_case", lambda case, device: {"new": 1})
+    assert not command.run_cases([CAUSAL, DECODING], tmp_path, "cpu", seconds=0)
+    assert command.run_cases([CAUSAL, DECODING], tmp_path, "cpu")
+    files = {path.name: path.read_text("utf8") for path in tmp_path.iterdir()}
+    assert files.pop(f"case_{CAUSAL.name}.json") == "{}"
+    assert [json.loads(text) for text in files.values()] == [{"new": 1}]
 
 
-def test_a_t4s_ceiling_is_measured_in_the_precision_of_its_rows(monkeypatch):
-    asked = []
-
-    def measure(width, rounds, dtype, device):
-        asked.append(dtype)
-        return 2e12
-
-    monkeypatch.setattr(flash, "measure_product_rate", measure)
-    monkeypatch.setattr(flash, "measure_copy_rate", lambda *_, **__: 1e12)
-    record = {"ceilings": {}}
-    plan = restrict_to_turing(PLANS["full"])
-    flash.measure_ceilings(plan, "cpu", record)
-    assert asked == [torch.float16]
-    assert record["ceilings"] == {
-        "copy_TB_per_s": 1.0,
-        "float16_matmul_tflops": 2.0,
-    }
+@pytest.mark.parametrize("main", [gpu.main, command.main])
+def test_without_a_gpu_one_sentence_says_so(main, tmp_path, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(SystemExit, match="no CUDA device: nothing"):
+        main(["--out", str(tmp_path / "out")])
+    assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("told", ["FA3", None])
-def test_the_flash_backend_of_pytorch_is_recorded_by_its_name(told, monkeypatch):
-    monkeypatch.setattr(
-        torch.nn.attention,
-        "current_flash_attention_impl",
-        lambda: told,
-        raising=False,
-    )
-    assert detect_flash_backend() == (told or "built in")
-
-
-@pytest.mark.kernel
-def test_a_kind_of_row_that_we_compute_wrong_is_not_measured(
-    tmp_path, monkeypatch, capsys
-):
-    ours = implementations.flash_attention
-
-    def wrong_window(query, key, value, window=None, **more):
-        output = ours(query, key, value, window=window, **more)
-        return output * (1.1 if window else 1)
-
-    monkeypatch.setattr(implementations, "flash_attention", wrong_window)
-    out = tmp_path / "flash.json"
-    plan = [r for r in PLANS["tiny"] if r.case in ("window", "grouped")]
-    monkeypatch.setitem(PLANS, "tiny", plan)
-    assert main(["flash", "--tiny", "--out", str(out)]) == 1
-    record = json.loads(out.read_text("utf8"))
-    assert len(record["rows"]) == len(plan)
-    assert list(record["wrong"]) == ["window, causal True, float32, D 8"]
-    for row in record["rows"]:
-        assert ("failed" in row) == (row["case"] == "window")
-        assert (row["tflops"]["ours"] is None) == (row["case"] == "window")
-    assert "ours is wrong" in capsys.readouterr().out
-
-
-@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
-def test_a_missing_gpu_is_reported(capsys):
-    assert main(["flash"]) == 2
-    assert "PyTorch 2" in (report := capsys.readouterr().err)
-    assert "sees none here" in report
-    assert len(report.splitlines()) == 1
-
-
-def test_a_file_that_is_no_record_is_refused_and_kept(tmp_path, capsys):
-    out = tmp_path / "flash.json"
-    for text in ("{", "[1]"):
-        out.write_text(text)
-        assert main(["flash", "--tiny", "--out", str(out)]) == 2
-        assert out.name in capsys.readouterr().err
-        assert out.read_text() == text
-
-
-def test_operations_are_counted_by_the_standard_formula():
-    row = Row("fwd", "bfloat16", 128, 4096)
-    assert row.shape == (4, 16, 16, 4096, 4096, 128)
-    assert row.flops == 4 * 4096**2 * 128 * 16 * 4
-    assert replace(row, causal=True).flops == row.flops / 2
-    assert replace(row, direction="bwd").flops == 2.5 * row.flops
-
-
-def test_decoding_counts_every_number_once():
-    row = Row("fwd", "bfloat16", 64, 8192, False, "decoding", tokens=32 * 8192)
-    query, key, value, output = draw_inputs(replace(row, N=16, tokens=64), "cpu")
-    numbers = sum(x.numel() for x in (query, key, value, output))
-    assert replace(row, N=16, tokens=64).bytes == 2 * numbers
-    assert replace(row, dtype="float32").bytes == 2 * row.bytes
-    # Almost all of it is keys and values of 32 · 8 heads.
-    assert row.bytes == pytest.approx(2 * 2 * 32 * 8 * 8192 * 64, rel=5e-4)
-
-
-def test_a_window_counts_the_unmasked_pairs():
-    row = Row("fwd", "bfloat16", 8, 32, True, "window", tokens=64, columns=32)
-    seen = implementations.build_mask(row, "cpu")
-    B, H, *_, D = row.shape
-    assert row.flops == 4 * B * H * D * int(seen.sum())
-
-
-def test_plans_contain_every_required_kind_of_row():
-    full = PLANS["full"]
-    assert {r.N for r in full if r.case == "plain"} == {2**i for i in range(9, 15)}
-    for row in full:
-        assert row.columns == 2048
-        assert row.case == "decoding" or row.tokens in (16384, 32768)
-    assert {r.case for r in full} == {
-        "plain", "window", "alibi", "grouped", "decoding",
-    }  # fmt: skip
-    assert {(r.direction, r.dtype, r.D) for r in full if r.case == "plain"} == {
-        (way, dtype, D)
-        for way in ("fwd", "bwd")
-        for dtype in ("float16", "bfloat16")
-        for D in (64, 128)
-    }
-    assert len({r.key for r in full}) == len(full)
-
-
-def test_the_spread_is_that_of_the_quartiles_around_the_median():
-    assert compute_median([1.0, 2.0, 3.0, 4.0, 100.0]) == (
-        3.0,
-        pytest.approx(2 / 3),
-    )
-
-
-def test_the_table_shows_implementations_that_did_not_run():
-    speeds = dict.fromkeys((*implementations.NAMES, "ours_teaching"), 100.0)
-    speeds |= {"sdpa_cudnn": None, "sdpa_flash": 200.0}
-    row = Row("fwd", "bfloat16", 64, 512)
-    record = {
-        "device": "a GPU", "driver": "1", "code": "c", "versions": {},
-        "wrong": {},
-        "ceilings": {"copy_TB_per_s": 4.3},
-        "rows": [
-            {"pass": "fwd", "tflops": speeds, "dtype": "bfloat16", "D": 64,
-             "N": 512, "causal": False, "case": "plain", "key": row.key}
-        ],
-    }  # fmt: skip
-    last = format_table(record).splitlines()[-1].split()
-    assert last[-2:] == ["0.50", "1.00"]
-    assert last.count("-") == 1
-
-
-@pytest.mark.long
-def test_the_benchmark_imports_no_package_that_a_bare_gpu_machine_lacks():
-    ours = "matplotlib IPython ipywidgets anywidget safetensors sacrebleu"
-    code = (
-        "import sys, workshop.bench.__main__;"
-        f"sys.exit(bool({{*sys.modules}} & {{*{ours.split()}}}))"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True)
+def test_a_cell_without_its_package_is_left_out(tmp_path, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "__main__", sys.modules["__main__"])
+    sources = ["import missing_package as y", "y", "x = 3", "x * 5", "assert x == 4"]
+    cells = [{"cell_type": "code", "source": [source]} for source in sources]
+    path = tmp_path / "chapter.ipynb"
+    path.write_text(json.dumps({"cells": cells}), "utf8")
+    outcomes = [cell["outcome"] for cell in run_cells(path)]
+    assert outcomes == ["left out", "left out", "ran", "ran", "failed"]
+    assert capsys.readouterr().out == "15\n"

@@ -1,10 +1,17 @@
-"""Tests of recorded runs wait for no run that this machine does meanwhile."""
+"""Tests of recorded runs wait for no run, and write no record of the book."""
 
 import pytest
+import torch
 
-from workshop.experiments import cores
+from workshop.experiments import machine, record
 
 
 @pytest.fixture(autouse=True)
-def locks_of_the_test(monkeypatch, tmp_path_factory):
-    monkeypatch.setattr(cores, "LOCKS", tmp_path_factory.mktemp("cores"))
+def records_of_the_test(monkeypatch, tmp_path):
+    threads = torch.get_num_threads()
+    monkeypatch.setattr(machine, "LOCKS", tmp_path / "cores")
+    monkeypatch.setattr(record, "RECORDS", tmp_path)
+    monkeypatch.setattr(record, "WEIGHTS", tmp_path)
+    monkeypatch.setattr(record, "CACHE", tmp_path / "cache")
+    yield tmp_path
+    torch.set_num_threads(threads)

@@ -1,0 +1,211 @@
+"""Attention kernels: ours, every backend of PyTorch by name, FlexAttention.
+
+`scaled_dot_product_attention` chooses a backend by itself and does not say
+which. Here it is called as it is, and with each backend alone; one that cannot
+compute a case says why.
+
+Source: https://docs.pytorch.org/docs/stable/generated/torch.nn.attention.sdpa_kernel.html;
+    the setting (16k tokens, H · D = 2048) and the count of operations: Shah et
+    al. (2024), section 4.1, https://arxiv.org/abs/2407.08608
+Axes: B batch, H heads, G groups (key-value heads), T queries, S keys, D width
+"""
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import cast
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+
+from attnbook.attention.scaled_dot_product import attend
+from attnbook.flash import flash_attention
+from attnbook.flash.decoding import attend_split_kv
+from workshop.bench import timing
+
+BACKENDS = {
+    "flash": SDPBackend.FLASH_ATTENTION,
+    "cudnn": SDPBackend.CUDNN_ATTENTION,
+    "efficient": SDPBackend.EFFICIENT_ATTENTION,
+    "math": SDPBackend.MATH,
+}
+NAMES = ("ours", "sdpa", *(f"sdpa {name}" for name in BACKENDS), "flex")
+# "sdpa math" writes the matrix of scores to memory.
+LONGEST_MATRIX = 4096
+# FlexAttention is compiled for each length, which takes half a minute.
+FLEX = (4096, 16384)
+# The largest error of a right result in half precision, over the largest value.
+TOLERANCE = 0.03
+
+
+@dataclass(frozen=True)
+class Case:
+    """What is measured.
+
+    Attributes:
+        kind: "causal", forwards and backwards; or "decoding" of one token with
+            four query heads a key head, forwards.
+        D: width of query, key and value.
+        S: number of keys.
+        tokens: B · S.
+        columns: H · D.
+    """
+
+    kind: str
+    D: int
+    S: int
+    tokens: int = 16 * 1024
+    columns: int = 2048
+
+    @property
+    def name(self) -> str:
+        """Return what the case is called in files and messages."""
+        return f"{self.kind}_D{self.D}_S{self.S}"
+
+    @property
+    def shape(self) -> tuple[int, int, int, int, int, int]:
+        """Return B, H, G, T, S, D."""
+        heads = self.columns // self.D
+        batch = max(1, self.tokens // self.S)
+        if self.kind == "decoding":
+            return batch, heads, heads // 4, 1, self.S, self.D
+        return batch, heads, heads, self.S, self.S, self.D
+
+    def measure_rate(self, direction: str, seconds: float, itemsize: int) -> str:
+        """Return operations a second, and where memory is the limit, bytes.
+
+        Two products forwards and five backwards are counted, of a causal case for
+        half of the pairs, as papers do; query, key, value and output once each.
+        """
+        B, H, G, T, S, D = self.shape
+        if self.kind == "decoding":
+            moved = itemsize * 2 * B * D * (H * T + G * S)
+            return f"{moved / seconds / 1e12:.3g} TB/s"
+        products = 2 if direction == "forward" else 5
+        return f"{products * B * H * D * T * S / seconds / 1e12:.3g} TFLOP/s"
+
+
+CASES = [
+    Case("causal", D, S) for S in (4096, 16384, 8192, 2048, 1024) for D in (128, 64)
+]
+CASES[4:4] = [Case("decoding", D, 8192, tokens=32 * 8192) for D in (128, 64)]
+
+
+def draw_inputs(case: Case, device: str) -> list[Tensor]:
+    """Return query, key, value and the output's gradient, normally distributed."""
+    B, H, G, T, S, D = case.shape
+    dtype = torch.float32
+    if device == "cuda":
+        new = torch.cuda.get_device_capability() >= (8, 0)
+        dtype = torch.bfloat16 if new else torch.float16
+    rng = torch.Generator(device).manual_seed(0)
+    sizes = (B, H, T, D), (B, G, S, D), (B, G, S, D), (B, H, T, D)
+    return [torch.randn(x, generator=rng, device=device).to(dtype) for x in sizes]
+
+
+def call_backend(backend: SDPBackend, call: Callable, *inputs: Tensor) -> Tensor:
+    """Return attention by one backend of PyTorch alone."""
+    with sdpa_kernel([backend]), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the error says why as well
+        return call(*inputs)
+
+
+def compile_flex(case: Case, device: str) -> Callable[..., Tensor]:
+    """Return FlexAttention with a causal mask, compiled for this case alone."""
+    S, run = case.S, cast(Callable, flex_attention)
+    mask = create_block_mask(lambda b, h, q, k: k <= q, None, None, S, S, device)
+    if device == "cuda":
+        # After some recompilations of one function it would run uncompiled.
+        torch._dynamo.reset()
+        run = torch.compile(flex_attention, dynamic=False, fullgraph=True)
+    return partial(run, block_mask=mask)
+
+
+def list_implementations(case: Case, device: str) -> dict[str, Callable]:
+    """Return what makes each function of query, key and value, by name.
+
+    On a GPU ours is strict: PyTorch's tiles are not timed in a kernel's name.
+    """
+    causal, strict = case.kind == "causal", device == "cuda"
+    given = {"is_causal": True} if causal else {"enable_gqa": True}
+    sdpa = partial(F.scaled_dot_product_attention, **given)
+    ours = partial(attend_split_kv, strict=strict)
+    if causal:
+        ours = partial(flash_attention, causal=True, strict=strict)
+    found: dict[str, Callable] = {"ours": lambda: ours, "sdpa": lambda: sdpa}
+    for name, backend in BACKENDS.items():
+        if name != "math" or not causal or case.S <= LONGEST_MATRIX:
+            alone = partial(call_backend, backend, sdpa)
+            found[f"sdpa {name}"] = lambda alone=alone: alone
+    if causal and case.S in FLEX:
+        found["flex"] = partial(compile_flex, case, device)
+    return found
+
+
+def build_calls(run: Callable, case: Case, inputs: list[Tensor]) -> dict[str, Callable]:
+    """Return the calls that are timed, by direction."""
+    *given, upstream = inputs
+    calls: dict[str, Callable] = {"forward": partial(run, *given)}
+    if case.kind == "causal":
+        leaves = [x.detach().requires_grad_() for x in given]
+        output = run(*leaves)
+        calls["backward"] = partial(
+            torch.autograd.grad, output, leaves, upstream, retain_graph=True
+        )
+    return calls
+
+
+def measure_error(inputs: list[Tensor], found: Tensor | tuple) -> float:
+    """Return the largest error of some rows, over the largest value.
+
+    Rows of the output, or of the query's gradient, are compared with `attend` in
+    float64: each depends on all keys that the query attends to.
+    """
+    query, key, value, upstream = (x[0, 0].double() for x in inputs)
+    T, S = len(query), len(key)
+    rows = torch.tensor([0, 1, T // 2, T - 1], device=query.device).clamp(0, T - 1)
+    query = query[rows].requires_grad_()
+    keys = torch.arange(S, device=query.device)
+    wanted = attend(query, key, value, mask=keys <= rows[:, None] + S - T)
+    if isinstance(found, tuple):
+        (wanted,) = torch.autograd.grad(wanted, query, upstream[rows])
+    output = found[0] if isinstance(found, tuple) else found
+    return ((output[0, 0, rows] - wanted).abs().max() / wanted.abs().max()).item()
+
+
+def measure_case(case: Case, device: str, rounds: int = timing.ROUNDS) -> dict:
+    """Return the times of the implementations that are right, and refusals."""
+    inputs = draw_inputs(case, device)
+    calls: dict[str, dict[str, Callable]] = {"forward": {}, "backward": {}}
+    refused = {}
+    for name, make in list_implementations(case, device).items():
+        try:
+            for direction, call in build_calls(make(), case, inputs).items():
+                error = measure_error(inputs, call())
+                if not error < TOLERANCE:
+                    raise ArithmeticError(
+                        f"{direction}: an error of {error:.2g} of the largest value; "
+                        f"rounding explains at most {TOLERANCE}"
+                    )
+                calls[direction][name] = call
+        except Exception as refusal:
+            line = str(refusal).strip().partition("\n")[0]
+            refused[name] = f"{type(refusal).__name__}: {line[:200]}"
+            if device == "cuda":
+                torch.cuda.synchronize()  # ends the run if the GPU is lost
+    times = []
+    for direction, ready in calls.items():
+        for name, taken in timing.time_in_turns(ready, device, rounds).items():
+            low, median, high = timing.compute_quartiles(taken)
+            size = inputs[0].element_size()
+            found = {"pass": direction, "name": name, "ms": median}
+            found["spread"] = (high - low) / median
+            found["rate"] = case.measure_rate(direction, median / 1e3, size)
+            found["kernel"] = timing.find_kernel(ready[name], device)
+            times.append(found)
+    more = {"name": case.name, "shape": case.shape, "dtype": str(inputs[0].dtype)}
+    return {**more, "times": times, "refused": refused}

@@ -1,0 +1,441 @@
+"""Efficient attention trained on three tasks: a rate for each method, three seeds.
+
+With the first seed each method is trained at every rate, and the rate with the
+smallest validation loss is its own; with the other seeds it is trained at that
+rate only. Held-out measures are taken on other data than the validation loss.
+Some methods are then trained for longer, to see whether steps were missing.
+
+Axes: B batch, H heads, T positions, N pairs
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from jaxtyping import Int
+from torch import Tensor, nn
+
+from attnbook.data.characters import encode_characters
+from attnbook.models.devices import find_device, use_seed
+from attnbook.models.encoder_decoder import count_parameters
+from attnbook.models.sequence_mixers import (
+    MIXERS,
+    MORE_MIXERS,
+    WINDOW,
+    GatedMixer,
+    MixerModel,
+    SequenceMixer,
+    SoftmaxMixer,
+)
+from attnbook.training.language_modeling import (
+    compute_guessing_losses,
+    compute_held_out_loss,
+    cut_windows,
+)
+from attnbook.training.loop import compute_rate_factor, optimize
+from attnbook.training.losses import IGNORED_TARGET, compute_next_token_loss
+from workshop.experiments.machine import get_device, hold_cores
+from workshop.experiments.positions import (
+    LENGTH,
+    SYMBOLS,
+    draw_batch,
+    draw_copying,
+    measure_copying_error,
+)
+from workshop.experiments.record import record_rows, run_jobs, time_call
+from workshop.experiments.registry import experiment
+
+RATES, SEEDS = (3e-3, 1e-2, 3e-2), (0, 1, 2)
+WARMUP, CLIP, LONGER = 0.1, 1.0, 2
+Batch = tuple[Tensor, Tensor]  # ids, and what should be predicted
+
+
+@dataclass(frozen=True)
+class Study:
+    """A task on which all methods are trained alike.
+
+    Attributes:
+        sizes: of the model, beside the method.
+        steps: of training.
+        draw: a batch to train on, from a generator.
+        validate: the loss that chooses the rate.
+        measure: what is recorded of a trained model.
+        longer: methods that are also trained LONGER times as long.
+    """
+
+    sizes: dict[str, int]
+    steps: int
+    draw: Callable[[torch.Generator], Batch]
+    validate: Callable[[MixerModel], float]
+    measure: Callable[[MixerModel], dict[str, Any]]
+    longer: tuple[str, ...] = ()
+
+
+def build_model(study: Study, method: str, seed: int) -> MixerModel:
+    """Return a new model of a study."""
+    with use_seed(seed):
+        return MixerModel(method=method, **study.sizes).to(get_device())
+
+
+def train_model(study: Study, method: str, rate: float, seed: int) -> MixerModel:
+    """Return a trained model; the seed is that of the weights and batches."""
+    model = build_model(study, method, seed)
+    rng = torch.Generator().manual_seed(seed)
+
+    def compute_loss(batch: Batch) -> Tensor:
+        ids, wanted = (x.to(get_device()) for x in batch)
+        return compute_next_token_loss(model(ids), wanted)
+
+    optimize(
+        torch.optim.Adam(model.parameters(), lr=rate),
+        (study.draw(rng) for _ in range(study.steps)),
+        compute_loss,
+        lambda step: rate * compute_rate_factor((step + 1) / study.steps, WARMUP),
+        CLIP,
+    )
+    return model.eval()
+
+
+def train_and_measure(
+    study: Study, method: str, rate: float, seed: int
+) -> dict[str, Any]:
+    """Return a row: the training, its validation loss, its measures."""
+
+    def measure() -> dict[str, Any]:
+        model = train_model(study, method, rate, seed)
+        with torch.no_grad():
+            return {"valid_loss": study.validate(model), **study.measure(model)}
+
+    found, spent = time_call(measure)
+    settings = {"method": method, "rate": rate, "seed": seed, "steps": study.steps}
+    return settings | found | spent
+
+
+def train_method(study: Study, method: str) -> list[dict[str, Any]]:
+    """Return a row for each training of a method; `chosen` marks its rate."""
+    first, *others = SEEDS
+    rows = [train_and_measure(study, method, rate, first) for rate in RATES]
+    best = min(rows, key=lambda row: row["valid_loss"])["rate"]
+    rows += [train_and_measure(study, method, best, seed) for seed in others]
+    if method in study.longer:
+        long = replace(study, steps=LONGER * study.steps)
+        rows.append(train_and_measure(long, method, best, first))
+    return [{**row, "chosen": row["rate"] == best} for row in rows]
+
+
+def count_equal_parameters(study: Study, methods: Iterable[str]) -> dict[str, int]:
+    """Return the parameters of each method's model.
+
+    Raises:
+        ValueError: if one has more than 1 in 1000 more than another.
+    """
+    parameters = {
+        method: count_parameters(build_model(study, method, 0)) for method in methods
+    }
+    if max(parameters.values()) > 1.001 * min(parameters.values()):
+        raise ValueError(
+            f"the methods should have equally many parameters, but have {parameters}"
+        )
+    return parameters
+
+
+def record_study(
+    name: str,
+    study: Study,
+    methods: Iterable[str],
+    more: dict[str, Any],
+    **settings: Any,
+) -> dict[str, Any]:
+    """Train all methods and write the record, a method after the other.
+
+    An interrupted recording goes on with the first method not yet done.
+    """
+    parameters = count_equal_parameters(study, methods)
+    settings |= {"steps": study.steps, "sizes": study.sizes}
+    settings |= {"rates": list(RATES), "window": WINDOW}
+
+    def run(method: str) -> list[dict[str, Any]]:
+        with hold_cores(1):
+            return train_method(study, method)
+
+    rows = run_jobs(name, settings, [(method,) for method in parameters], run)
+    results = {
+        "parameters": parameters,
+        "rows": [row for row in rows if row["steps"] == study.steps],
+        "longer": [row for row in rows if row["steps"] > study.steps],
+    }
+    return record_rows(name, SEEDS, results | more, rows, threads=1, **settings)
+
+
+KEYS, VALUES = 128, 64
+PAIRS = (4, 8, 16, 32, 64)
+RECALL_STEPS, TOKENS, RECALL_TESTED = (
+    600,
+    1536,
+    128,
+)  # tokens of a batch, test sequences
+RECALL_SIZES = {"symbols": KEYS + VALUES, "width": 64, "heads": 4, "hidden": 128}
+
+
+def draw_pairs(
+    count: int, pairs: int, rng: torch.Generator
+) -> tuple[Int[Tensor, "B T"], Int[Tensor, "B T"]]:
+    """Return sequences, and the value to predict at each query.
+
+    Symbols below KEYS are keys; those of a sequence are all different.
+    """
+    order = torch.rand(count, KEYS, generator=rng).argsort(dim=1)
+    keys = order[:, :pairs]
+    values = KEYS + torch.randint(VALUES, (count, pairs), generator=rng)
+    shuffled = torch.rand(count, pairs, generator=rng).argsort(dim=1)
+    stored = torch.stack([keys, values], dim=-1).flatten(1)
+    ids = torch.cat([stored, keys.gather(1, shuffled)], dim=1)
+    wanted = torch.full_like(ids, IGNORED_TARGET)
+    wanted[:, 2 * pairs :] = values.gather(1, shuffled)
+    return ids, wanted
+
+
+def draw_recall_batch(rng: torch.Generator) -> Batch:
+    """Return sequences of one number of pairs, with equally many tokens."""
+    pairs = PAIRS[int(torch.randint(len(PAIRS), (), generator=rng))]
+    return draw_pairs(TOKENS // (3 * pairs), pairs, rng)
+
+
+def draw_test(seed: int, pairs: int, model: nn.Module) -> Batch:
+    """Return sequences that no training uses, on the model's device."""
+    rng = torch.Generator().manual_seed(10**6 + seed)
+    ids, wanted = draw_pairs(RECALL_TESTED, pairs, rng)
+    return ids.to(find_device(model)), wanted.to(find_device(model))
+
+
+def validate_recall(model: nn.Module) -> float:
+    """Return the mean cross-entropy (nats) over all numbers of pairs."""
+    losses = []
+    for pairs in PAIRS:
+        ids, wanted = draw_test(1, pairs, model)
+        losses.append(float(compute_next_token_loss(model(ids), wanted)))
+    return sum(losses) / len(losses)
+
+
+def measure_accuracy(model: nn.Module) -> dict[str, list[float]]:
+    """Return the share of values predicted, for each number of pairs."""
+    found = []
+    for pairs in PAIRS:
+        ids, wanted = draw_test(0, pairs, model)
+        right = model(ids).argmax(-1) == wanted
+        found.append(float(right[wanted != IGNORED_TARGET].double().mean()))
+    return {"accuracy": found}
+
+
+def compute_guessing_accuracy(pairs: int) -> float:
+    """Return the expected share of right guesses among the values stored.
+
+    The best guess without the key is the value that occurs most often in the
+    sequence; its share is estimated on 20,000 sequences.
+    """
+    rng = torch.Generator().manual_seed(0)
+    values = torch.randint(VALUES, (20_000, pairs), generator=rng)
+    counts = torch.zeros(len(values), VALUES)
+    counts.scatter_add_(1, values, torch.ones(values.shape))
+    return float(counts.amax(1).double().mean() / pairs)
+
+
+RECALL = Study(
+    RECALL_SIZES,
+    RECALL_STEPS,
+    draw_recall_batch,
+    validate_recall,
+    measure_accuracy,
+    longer=("linear", "delta", "gated delta"),
+)
+
+
+@experiment()
+def efficient_recall() -> dict:
+    """Record the accuracy of every method by the number of pairs.
+
+    A sequence contains pairs of a key and a value and then every key once more, in
+    another order; the value is to be predicted at each of them.
+
+    Source: Arora et al. (2024), section 3, https://arxiv.org/abs/2312.04927.
+        Departures: all queries come after all pairs, without other symbols between
+        them; one model is trained on all numbers of pairs.
+    """
+    chance = {
+        "any value": 1 / VALUES,
+        "a value of the sequence": [compute_guessing_accuracy(n) for n in PAIRS],
+    }
+    return record_study(
+        "efficient_recall",
+        RECALL,
+        MIXERS,
+        {"chance": chance, "state_numbers": count_state_numbers()},
+        pairs=list(PAIRS),
+        tokens=TOKENS,
+        tested=RECALL_TESTED,
+        keys=KEYS,
+        values=VALUES,
+    )
+
+
+def count_state_numbers() -> dict[str, list[int]]:
+    """Return the numbers that a layer keeps after all pairs, for decoding."""
+    width, heads = RECALL_SIZES["width"], RECALL_SIZES["heads"]
+    memory = width * width // heads
+    return {
+        "full": [4 * n * width for n in PAIRS],
+        "window": [2 * min(2 * n, WINDOW) * width for n in PAIRS],
+        "linear": [memory + width] * len(PAIRS),
+        "delta": [memory] * len(PAIRS),
+        "gated delta": [memory] * len(PAIRS),
+    }
+
+
+COPY_TIMES, COPY_STEPS, COPY_TESTED = (1, 2, 4), 500, 64
+COPY_METHODS = (*MIXERS, "full, rotary")
+COPY_SIZES = {"symbols": SYMBOLS + 1, "width": 64, "heads": 4, "hidden": 128}
+
+
+def draw_copies(rng: torch.Generator) -> Batch:
+    """Return a batch to train on; none is longer than LENGTH."""
+    return draw_batch("copy", rng)
+
+
+def validate_copying(model: nn.Module) -> float:
+    """Return the cross-entropy (nats) at the trained length."""
+    rng = torch.Generator().manual_seed(10**6 + 1)
+    made = draw_copying(COPY_TESTED, LENGTH // 2, rng)
+    ids, wanted = (x.to(find_device(model)) for x in made)
+    return float(compute_next_token_loss(model(ids), wanted))
+
+
+def measure_errors(model: nn.Module) -> dict[str, list[float]]:
+    """Return the share of symbols copied wrong at each length."""
+    return {
+        "error": [
+            measure_copying_error(model, LENGTH * times, COPY_TESTED)
+            for times in COPY_TIMES
+        ]
+    }
+
+
+COPYING = Study(COPY_SIZES, COPY_STEPS, draw_copies, validate_copying, measure_errors)
+
+
+@experiment()
+def efficient_copying() -> dict:
+    """Record the share of symbols copied wrong, by method and length.
+
+    The task is that of chapter 8: different symbols, a mark, and the same again.
+
+    Source: copying as what a memory of a fixed size cannot do: Jelassi et
+        al. (2024), section 3, https://arxiv.org/abs/2402.01032; the experiment is
+        ours.
+    """
+    return record_study(
+        "efficient_copying",
+        COPYING,
+        COPY_METHODS,
+        {},
+        length=LENGTH,
+        times=list(COPY_TIMES),
+        tested=COPY_TESTED,
+        chance=1 - 1 / SYMBOLS,
+    )
+
+
+TEXT_LENGTH, TEXT_BATCH, TEXT_STEPS, TEXT_TESTED = 256, 8, 400, 128
+TEXT_METHODS = [x for x in MIXERS | MORE_MIXERS if x != "full, rotary"]
+EARLY = 8  # the first query whose weights are looked at
+TEXT_SIZES = {"width": 64, "heads": 4, "hidden": 128}
+
+
+def draw_windows(rng: torch.Generator) -> Batch:
+    """Return random windows of the training text and what comes next."""
+    last = len(encode_characters("train")[0]) - TEXT_LENGTH
+    starts = torch.randint(last, (TEXT_BATCH,), generator=rng)
+    return cut_windows("train", starts, TEXT_LENGTH)
+
+
+def draw_test_windows(model: MixerModel) -> Batch:
+    """Return evenly spread windows of the test text, and what comes next."""
+    gap = (len(encode_characters("test")[0]) - TEXT_LENGTH - 1) // TEXT_TESTED
+    made = cut_windows("test", gap * torch.arange(TEXT_TESTED), TEXT_LENGTH)
+    return made[0].to(find_device(model)), made[1].to(find_device(model))
+
+
+def validate_text(model: MixerModel) -> float:
+    """Return the loss on the validation text, in nats a character."""
+    return compute_held_out_loss(model, "valid", TEXT_LENGTH, TEXT_TESTED)
+
+
+def measure_losses(model: MixerModel) -> dict[str, float | list[float]]:
+    """Return the test loss, also by position, and what attention looks at."""
+    ids, wanted = draw_test_windows(model)
+    logits = model(ids)
+    parts = [
+        float(compute_next_token_loss(some, targets))
+        for some, targets in zip(
+            logits.split(WINDOW, dim=1), wanted.split(WINDOW, dim=1), strict=True
+        )
+    ]
+    return {
+        "loss": float(compute_next_token_loss(logits, wanted)),
+        "loss_by_position": parts,
+        **look_at_first_token(model, ids),
+    }
+
+
+def look_at_first_token(model: MixerModel, ids: Tensor) -> dict[str, list[float]]:
+    """Return the mean weights on the first token and on a sink, by block.
+
+    "first_early" is of queries that still see the first token in a window,
+    "first_late" of all later ones; "sink" is what the weights lack to a sum of
+    1, and "gate" the mean gate. A method without them has none of these.
+    """
+    found: dict[str, list[float]] = {}
+
+    def note(name: str, value: Tensor) -> None:
+        found.setdefault(name, []).append(float(value.mean()))
+
+    def look(mixer: SequenceMixer, inputs: tuple, _) -> None:
+        if isinstance(mixer, SoftmaxMixer):
+            query, key, _ = mixer.project(inputs[0])
+            weights = mixer.weights(query, key)
+            note("first_early", weights[..., EARLY:WINDOW, 0])
+            note("first_late", weights[..., WINDOW:, 0])
+            note("sink", (1 - weights.sum(-1)).clamp(min=0))
+        if isinstance(mixer, GatedMixer):
+            note("gate", mixer.gate(inputs[0]).sigmoid())
+
+    hooks = [b.mixer.register_forward_hook(look) for b in model.blocks]
+    model(ids[:32])
+    for hook in hooks:
+        hook.remove()
+    return found
+
+
+def make_text_study() -> Study:
+    """Return the study, whose symbols are those of the training text."""
+    sizes = TEXT_SIZES | {"symbols": encode_characters("train")[1]}
+    return Study(sizes, TEXT_STEPS, draw_windows, validate_text, measure_losses)
+
+
+@experiment()
+def efficient_language_model() -> dict:
+    """Record the loss of every method on held-out text.
+
+    Source: attention sinks: Xiao et al. (2023), section 3.1,
+        https://arxiv.org/abs/2309.17453; the experiment is ours.
+    """
+    return record_study(
+        "efficient_language_model",
+        make_text_study(),
+        TEXT_METHODS,
+        {"guesses": compute_guessing_losses("test")},
+        length=TEXT_LENGTH,
+        size=TEXT_BATCH,
+        tested=TEXT_TESTED,
+        early=EARLY,
+    )

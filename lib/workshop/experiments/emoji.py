@@ -1,0 +1,343 @@
+"""Emoji and their names: retrieval, and questions about a grid of emoji.
+
+Axes: A artists, B batch, N emoji, W words of a name, S positions of the feature map
+"""
+
+from collections.abc import Callable, Iterator
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from attnbook.attention.multi_head import MultiHeadAttention
+from attnbook.data.emoji import (
+    ARTISTS,
+    CELL,
+    COLORS,
+    Grids,
+    draw_grids,
+    index_words,
+    list_emoji,
+    load_emoji,
+    mark_cell,
+    pad_emoji,
+)
+from attnbook.models.devices import use_seed
+from attnbook.models.encoder_decoder import count_parameters
+from attnbook.models.image_text import (
+    STRIDE,
+    ContrastiveModel,
+    ConvolutionEncoder,
+    GridReader,
+    UniformAttention,
+    contrastive_loss,
+    rank_pairs,
+)
+from attnbook.models.vision_transformer import VisionTransformer
+from attnbook.training.loop import compute_rate_factor, optimize
+from workshop.experiments.record import record_results
+from workshop.experiments.registry import experiment
+
+SEEDS = (0, 1, 2)
+WIDTH, BATCH, STEPS = 48, 72, 500
+RATE, DECAY, WARMUP = 3e-3, 0.05, 0.1
+FIRST = (1, 5)  # recall among the first 1 and the first 5
+Batch = tuple[Tensor, Tensor]  # images, and the words of their names
+
+
+def make_vision_transformer() -> VisionTransformer:
+    """Return a new Vision Transformer for emoji with a margin."""
+    return VisionTransformer(CELL, 4, 40, 4, 2, 80, 3, WIDTH)
+
+
+ENCODERS: dict[str, Callable[[], nn.Module]] = {
+    "convolutions": lambda: ConvolutionEncoder(WIDTH),
+    "Vision Transformer": make_vision_transformer,
+}
+
+
+def load_artists(artists: list[str]) -> Float[Tensor, "A N 3 20 20"]:
+    """Return the emoji of some artists, from 0 to 1."""
+    return torch.stack([load_emoji(x) for x in artists]) / 255
+
+
+def change_images(
+    images: Float[Tensor, "B 3 H W"], rng: torch.Generator
+) -> Float[Tensor, "B 3 H W"]:
+    """Return images turned, scaled, shifted, mirrored and recolored at random.
+
+    Args:
+        images: from 0 (black) to 1 (white); what is uncovered becomes white.
+        rng: on the CPU.
+    """
+    count = len(images)
+
+    def draw(low: float, high: float, *shape: int) -> Tensor:
+        return low + (high - low) * torch.rand(count, *shape, generator=rng)
+
+    angle, scale = draw(-0.25, 0.25), draw(0.85, 1.2)
+    mirror = draw(-1.0, 1.0).sign()
+    turn = torch.stack([angle.cos(), -angle.sin(), angle.sin(), angle.cos()], 1)
+    matrix = turn.view(-1, 2, 2) * scale[:, None, None]
+    matrix = matrix * torch.stack([mirror, torch.ones(count)], 1)[:, None]
+    matrix = torch.cat([matrix, draw(-0.15, 0.15, 2, 1)], dim=2)
+    places = F.affine_grid(matrix, [*images.shape], align_corners=False)
+    moved = 1 - F.grid_sample(1 - images, places, align_corners=False)
+    gray = moved.mean(dim=1, keepdim=True)
+    moved = gray + draw(0.0, 1.2, 1, 1, 1).clamp(max=1) * (moved - gray)
+    return moved * draw(0.7, 1.0, 3, 1, 1) + draw(-0.05, 0.05, 3, 1, 1)
+
+
+def draw_batches(drawn: Float[Tensor, "A N 3 20 20"], seed: int) -> Iterator[Batch]:
+    """Yield images of different emoji, each by a random artist, and names."""
+    rng, (_, names) = torch.Generator().manual_seed(seed), index_words()
+    artists, number = drawn.shape[:2]
+    for _ in range(STEPS):
+        chosen = torch.randperm(number, generator=rng)[:BATCH]
+        artist = torch.randint(artists, (BATCH,), generator=rng)
+        images = change_images(drawn[artist, chosen], rng)
+        yield pad_emoji(images), names[chosen]
+
+
+def train_model(encoder: str, held_out: str, seed: int) -> ContrastiveModel:
+    """Return a model trained on the emoji of the other artists."""
+    drawn = load_artists([x for x in ARTISTS if x != held_out])
+    with use_seed(seed):
+        words = len(index_words()[0])
+        model = ContrastiveModel(ENCODERS[encoder](), words, WIDTH)
+
+    def compute_loss(batch: Batch) -> Tensor:
+        return contrastive_loss(model(*batch))
+
+    optimize(
+        torch.optim.AdamW(model.parameters(), lr=RATE, weight_decay=DECAY),
+        draw_batches(drawn, seed),
+        compute_loss,
+        lambda step: RATE * compute_rate_factor(step / STEPS, WARMUP),
+    )
+    return model.eval()
+
+
+def measure_recall(similarity: Float[Tensor, "N N"]) -> dict:
+    """Return recall at 1 and 5, both ways, of images (rows) and names."""
+    return {
+        direction: {str(k): float((rank_pairs(x) < k).double().mean()) for k in FIRST}
+        for direction, x in (
+            ("image to name", similarity),
+            ("name to image", similarity.T),
+        )
+    }
+
+
+def compare_pixels(held_out: str) -> Float[Tensor, "N N"]:
+    """Return how near an artist's pixels are to the others', without learning.
+
+    Each name is represented by the nearer one of the other artists' images.
+    """
+    images = load_artists([held_out])[0].flatten(1)
+    others = load_artists([x for x in ARTISTS if x != held_out]).flatten(2)
+    return -torch.stack([torch.cdist(images, x) for x in others]).amin(dim=0)
+
+
+@torch.no_grad()
+def measure_model(model: ContrastiveModel, held_out: str) -> dict:
+    """Return a model's recall of the held-out artist and of the others."""
+    _, names = index_words()
+    found: dict = {"trained": []}
+    for artist in ARTISTS:
+        similarity = model(pad_emoji(load_artists([artist])[0]), names)
+        if artist == held_out:
+            found["held out"] = measure_recall(similarity)
+        else:
+            found["trained"].append(measure_recall(similarity))
+    return found | {"temperature": float((-model.log_scale).exp())}
+
+
+def measure_retrieval() -> dict:
+    """Return recall for each held-out artist, encoder and seed."""
+    found: dict = {"pixels": {}, "parameters": {}, "models": {}}
+    for name in ENCODERS:
+        found["models"][name] = {}
+        for held_out in ARTISTS:
+            runs = []
+            for seed in SEEDS:
+                model = train_model(name, held_out, seed)
+                runs.append(measure_model(model, held_out))
+                found["parameters"][name] = count_parameters(model.encoder)
+            found["models"][name][held_out] = runs
+    for held_out in ARTISTS:
+        found["pixels"][held_out] = measure_recall(compare_pixels(held_out))
+    number = len(list_emoji())
+    found["chance"] = {str(k): k / number for k in FIRST}
+    return found
+
+
+@experiment()
+def emoji_retrieval() -> dict:
+    """Record how often emoji of an artist unseen in training are found.
+
+    Image and name encoders are trained with the contrastive loss on the emoji of
+    two artists; the third artist's are ranked. Two image encoders of about equally
+    many parameters: convolutions, and a Vision Transformer.
+
+    Source: Radford et al. (2021), sections 2.3 to 2.5,
+        https://arxiv.org/abs/2103.00020. Departures: 288 images, a batch of 72
+        different names, images that are turned, scaled, shifted and recolored.
+    """
+    return record_results(
+        "emoji_retrieval",
+        SEEDS,
+        measure_retrieval,
+        steps=STEPS,
+        batch=BATCH,
+        rate=RATE,
+        width=WIDTH,
+    )
+
+
+HELD_OUT = "noto"
+DRAWN, GRID_STEPS, GRID_BATCH, TESTED = 6000, 1500, 64, 1000
+GRID_RATE, GRID_WARMUP, CLIP = 3e-3, 0.05, 1.0
+EVERY = 50  # steps between two notes of the gate
+SHOWN = 4  # grids whose weights are recorded
+READERS = {
+    "attention": MultiHeadAttention,
+    "uniform weights": UniformAttention,
+    "gate fixed at 0": MultiHeadAttention,
+}
+
+
+def make_reader(kind: str, model: ContrastiveModel, seed: int) -> GridReader:
+    """Return a new reader of a trained model's feature map."""
+    encoder, classes = model.encoder, len(COLORS)
+    with use_seed(seed):
+        reader = GridReader(encoder, model.embedding, classes, READERS[kind])
+    if kind == "gate fixed at 0":
+        reader.cross.gate.requires_grad_(False)
+    return reader
+
+
+@torch.no_grad()
+def draw_data(
+    model: ContrastiveModel, artists: list[str], count: int, seed: int
+) -> tuple[Tensor, Grids]:
+    """Return the vectors of grids, which no training changes, and the grids."""
+    rng = torch.Generator().manual_seed(seed)
+    grids = draw_grids(count, load_artists(artists), rng)
+    reader = make_reader("attention", model, seed)
+    return torch.cat([*map(reader.read_image, grids.images.split(100))]), grids
+
+
+def train_reader(
+    reader: GridReader, image: Tensor, grids: Grids, seed: int
+) -> list[float]:
+    """Train on random batches; return the gate before every 50th batch."""
+    rng = torch.Generator().manual_seed(seed)
+    names = index_words()[1][grids.emoji]
+    gates: list[float] = []
+
+    def compute_loss(chosen: Tensor) -> Tensor:
+        logits, _ = reader(image[chosen], names[chosen])
+        return F.cross_entropy(logits, grids.color[chosen])
+
+    def note_gate(step: int, _: float) -> None:
+        if step % EVERY == 0:
+            gates.append(float(reader.cross.gate.detach()))
+
+    optimize(
+        torch.optim.Adam(
+            [x for x in reader.parameters() if x.requires_grad], lr=GRID_RATE
+        ),
+        (
+            torch.randint(len(names), (GRID_BATCH,), generator=rng)
+            for _ in range(GRID_STEPS)
+        ),
+        compute_loss,
+        lambda step: GRID_RATE * compute_rate_factor(step / GRID_STEPS, GRID_WARMUP),
+        CLIP,
+        [note_gate],
+    )
+    reader.eval()
+    return [*gates, float(reader.cross.gate.detach())]
+
+
+@torch.no_grad()
+def test_reader(reader: GridReader, image: Tensor, grids: Grids) -> dict:
+    """Return accuracy and the weight on the named emoji's cell."""
+    logits, weights = reader(image, index_words()[1][grids.emoji])
+    cells = mark_cell(grids.cell, 2 * CELL // STRIDE)
+    mass, right = (weights * cells).sum(dim=1), logits.argmax(1) == grids.color
+    found = {"accuracy": right, "mass": mass, "mass over 1/2": mass > 1 / 2}
+    return {name: float(x.double().mean()) for name, x in found.items()} | {
+        "mass if right": float(mass[right].mean()),
+        "mass if wrong": float(mass[~right].mean()),
+    }
+
+
+@torch.no_grad()
+def show_weights(reader: GridReader, model: ContrastiveModel) -> list:
+    """Return the weights (S) on each of `SHOWN` grids, rounded.
+
+    The grids are `draw_grids(SHOWN, emoji, rng)` with the emoji of the held-out
+    artist and a generator whose seed is 0.
+    """
+    image, grids = draw_data(model, [HELD_OUT], SHOWN, 0)
+    _, weights = reader(image, index_words()[1][grids.emoji])
+    return [[round(x, 4) for x in row] for row in weights.tolist()]
+
+
+def measure_grids() -> dict:
+    """Return accuracy, mass and gate of each reader and seed."""
+    others = [x for x in ARTISTS if x != HELD_OUT]
+    found: dict = {"parameters": {}, "readers": {x: [] for x in READERS}}
+    for seed in SEEDS:
+        model = train_model("convolutions", HELD_OUT, seed)
+        train = draw_data(model, others, DRAWN, seed)
+        tests = {
+            name: draw_data(model, artists, TESTED, 10**6 + seed)
+            for name, artists in (
+                ("trained artists", others),
+                ("held-out artist", [HELD_OUT]),
+            )
+        }
+        for kind, runs in found["readers"].items():
+            reader = make_reader(kind, model, seed)
+            found["parameters"][kind] = count_parameters(reader)
+            run: dict = {"untrained": test_all(reader, tests)}
+            run["first weights"] = show_weights(reader, model)
+            run["gates"] = train_reader(reader, *train, seed)
+            run["last weights"] = show_weights(reader, model)
+            runs.append(run | {"trained": test_all(reader, tests)})
+    return found
+
+
+def test_all(reader: GridReader, tests: dict[str, tuple]) -> dict[str, dict]:
+    """Return what `test_reader` measures on each of several tests."""
+    return {name: test_reader(reader, *data) for name, data in tests.items()}
+
+
+@experiment()
+def emoji_grid() -> dict:
+    """Record a text model's answers about images, and where it attends.
+
+    The answer is the color of the frame around the emoji that the question names.
+    The convolutional encoder of `emoji_retrieval` is frozen, the text model starts
+    from its words' embeddings, and a gated cross-attention joins both.
+
+    Source: Alayrac et al. (2022), section 2.2, https://arxiv.org/abs/2204.14198.
+        Departures: see `attnbook.models.image_text`.
+    """
+    return record_results(
+        "emoji_grid",
+        SEEDS,
+        measure_grids,
+        held_out=HELD_OUT,
+        steps=GRID_STEPS,
+        batch=GRID_BATCH,
+        rate=GRID_RATE,
+        drawn=DRAWN,
+        tested=TESTED,
+        every=EVERY,
+        chance=1 / len(COLORS),
+    )

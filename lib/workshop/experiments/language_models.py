@@ -1,0 +1,294 @@
+"""Small character language models of the help texts.
+
+Axes: B batch, T positions, H heads, C model width, D width of a head
+"""
+
+from collections.abc import Callable
+
+import torch
+
+from attnbook.attention.grouped_query import GroupedQueryAttention
+from attnbook.attention.multi_head import MultiHeadAttention
+from attnbook.attention.self_attention import causal_mask
+from attnbook.data.characters import encode_characters
+from attnbook.diagnose import entropy
+from attnbook.models.devices import find_device, use_seed
+from attnbook.models.encoder_decoder import count_parameters
+from attnbook.models.language_model import LanguageModel
+from attnbook.models.layer_norm import RMSNorm
+from attnbook.models.modern_block import (
+    ModernAttention,
+    RotaryAttention,
+    SwiGLU,
+    TokenEmbedding,
+)
+from attnbook.models.stabilized_attention import QKNormAttention, SoftCapAttention
+from attnbook.models.transformer import Size
+from attnbook.models.transformer_blocks import PostNorm, PreNorm
+from attnbook.training.character_model import RECIPE, RECORD_NAME, build_character_model
+from attnbook.training.language_modeling import (
+    LanguageModelRecipe,
+    compute_guessing_losses,
+    compute_held_out_loss,
+    cut_windows,
+    train_language_model,
+)
+from workshop.experiments.machine import get_device
+from workshop.experiments.record import (
+    record_results,
+    recorded,
+    round_to_half,
+    save_weights,
+    sweep,
+)
+from workshop.experiments.registry import experiment
+
+SEEDS = (0, 1, 2)
+CURVE_EVERY = 100  # steps between two looks at the held-out text
+
+
+@experiment()
+def language_model() -> dict:
+    """Record the training of the model, and keep its weights."""
+    model = build_character_model().to(get_device())
+
+    def run() -> dict:
+        curve: list[dict] = []
+        recent: list[float] = []
+
+        def each(step: int, loss: float) -> None:
+            recent.append(loss)
+            if (step + 1) % CURVE_EVERY == 0:
+                point = {"step": step + 1, "train_loss": sum(recent) / CURVE_EVERY}
+                point["valid_loss"] = compute_held_out_loss(
+                    model, "valid", RECIPE.window
+                )
+                curve.append(point)
+                recent.clear()
+
+        train_language_model(model, RECIPE, 0, [each])
+        round_to_half(model)
+        return {
+            "curve": curve,
+            "test_loss": compute_held_out_loss(model, "test", RECIPE.window),
+            "guesses": compute_guessing_losses("test"),
+        }
+
+    made = record_results(
+        RECORD_NAME,
+        [0],
+        run,
+        **vars(RECIPE),
+        symbols=encode_characters("train")[1],
+        parameters=count_parameters(model),
+    )
+    save_weights(model, RECORD_NAME)
+    return made
+
+
+RESIDUALS = {"pre": PreNorm, "post": PostNorm}
+DEPTHS, WARMUPS = (2, 8), (0.0, 0.25)
+NORM_STEPS, NORM_RATE, MEAN = 160, 3e-3, 10
+
+
+def choose_size(norm: str, blocks: int) -> Size:
+    """Return the size of a model with its norms before or after."""
+    return Size(32, 4, 128, blocks, residual=RESIDUALS[norm])
+
+
+def measure_gradient_norms(model: LanguageModel) -> list[float]:
+    """Return the norm of the gradient of each block's last matrix."""
+    return [float(block.feed_forward.down.weight.grad.norm()) for block in model.blocks]
+
+
+def train_with_norm(norm: str, blocks: int, warmup: float, seed: int) -> dict:
+    """Train once: the loss, and the gradients of the first step."""
+    model = build_character_model(seed, choose_size(norm, blocks)).to(get_device())
+    losses: list[float] = []
+    first: list[list[float]] = []
+
+    def each(step: int, loss: float) -> None:
+        losses.append(loss)
+        if step == 1:  # after the first backward pass
+            first.append(measure_gradient_norms(model))
+
+    train_language_model(
+        model, LanguageModelRecipe(NORM_STEPS, NORM_RATE, warmup), seed, [each]
+    )
+    means = [sum(losses[i : i + MEAN]) / MEAN for i in range(0, len(losses), MEAN)]
+    return {
+        "loss": means,
+        "valid_loss": compute_held_out_loss(model, "valid", 64),
+        "first_gradients": first[0],
+    }
+
+
+@recorded(seeds=SEEDS, steps=NORM_STEPS, rate=NORM_RATE, averaged=MEAN, width=32)
+def norms_training() -> dict:
+    """Record small language models with pre-norm and post-norm.
+
+    Source: the question is that of Xiong et al. (2020), section 3,
+        https://arxiv.org/abs/2002.04745; the experiments are ours.
+    """
+    return {
+        "rows": sweep(
+            train_with_norm, seed=SEEDS, blocks=DEPTHS, warmup=WARMUPS, norm=RESIDUALS
+        )
+    }
+
+
+STABILITY_SIZE = Size(32, 4, 128, 2, residual=PreNorm)
+CAP = 10.0  # of the soft-capped scores
+VARIANTS: dict[str, Callable[[int, int], MultiHeadAttention]] = {
+    "plain": MultiHeadAttention,
+    "normed": QKNormAttention,
+    "capped": lambda width, heads: SoftCapAttention(width, heads, CAP),
+}
+STABILITY_RATES, STABILITY_STEPS, STABILITY_EVERY = (3e-3, 3e-2, 1e-1), 200, 10
+
+
+def build_variant(variant: str, seed: int) -> LanguageModel:
+    """Return a language model with one variant of scores."""
+    model = build_character_model(seed, STABILITY_SIZE).to(get_device())
+    with use_seed(seed):
+        for block in model.blocks:
+            block.attention = VARIANTS[variant](
+                STABILITY_SIZE.width, STABILITY_SIZE.heads
+            )
+    return model.to(get_device())
+
+
+@torch.no_grad()
+def measure_scores(model: LanguageModel) -> dict[str, list[float]]:
+    """Return each block's mean entropy and largest score, on held-out text."""
+    read, _ = cut_windows("valid", 97 * torch.arange(32), 64)
+    read = read.to(find_device(model))
+    mask = causal_mask(read.shape[1], read.shape[1], read.device)
+    found: dict[str, list[float]] = {"entropy": [], "largest": []}
+
+    def look(attention: MultiHeadAttention, inputs: tuple, _) -> None:
+        query, key, _ = attention.project(inputs[0], inputs[0])
+        scores = attention.scores(query, key)
+        weights = scores.masked_fill(~mask, -torch.inf).softmax(-1)
+        found["entropy"].append(float(entropy(weights).mean()))
+        found["largest"].append(float(scores[..., mask].abs().amax()))
+
+    hooks = [b.attention.register_forward_hook(look) for b in model.blocks]
+    model(read)
+    for hook in hooks:
+        hook.remove()
+    return found
+
+
+def train_variant(variant: str, rate: float, seed: int) -> dict:
+    """Train once, looking at the attention every few steps."""
+    model = build_variant(variant, seed)
+    seen: list[dict] = []
+    recent: list[float] = []
+
+    def each(step: int, loss: float) -> None:
+        recent.append(loss)
+        if (step + 1) % STABILITY_EVERY == 0:
+            mean = sum(recent) / STABILITY_EVERY
+            seen.append({"step": step + 1, "loss": mean, **measure_scores(model)})
+            recent.clear()
+
+    train_language_model(
+        model, LanguageModelRecipe(STABILITY_STEPS, rate), seed, [each]
+    )
+    columns = {k: [point[k] for point in seen] for k in seen[0]}
+    return {**columns, "valid_loss": compute_held_out_loss(model, "valid", 64)}
+
+
+@recorded(seeds=SEEDS, steps=STABILITY_STEPS, every=STABILITY_EVERY, width=32)
+def stability_training() -> dict:
+    """Record loss, entropy and largest scores for each variant and rate.
+
+    Source: the entropy of attention as a sign of trouble: Zhai et al. (2023),
+        section 3, https://arxiv.org/abs/2303.06296; the experiments are ours.
+    """
+    rows = sweep(train_variant, seed=SEEDS, rate=STABILITY_RATES, variant=VARIANTS)
+    return {"rows": rows}
+
+
+# Each model has the changes of the one before, and one more.
+CHANGES = (
+    "block of 2017",
+    "pre-norm",
+    "RMSNorm",
+    "SwiGLU",
+    "RoPE",
+    "grouped queries",
+    "no biases",
+    "QK-norm",
+)
+WIDTH, HEADS, GROUPS, HIDDEN, BLOCKS = 48, 4, 2, 192, 2
+LADDER_RATES, LADDER_STEPS, WINDOW = (3e-3, 1e-2), 240, 64
+LADDER_RECIPE = {"warmup": 0.05, "clip": 1.0, "window": WINDOW}
+
+
+class PreRMSNorm(PreNorm):
+    """Pre-norm residual connection with RMSNorm: x + sublayer(norm(x))."""
+
+    def __init__(self, width: int, dropout: float = 0.0):
+        super().__init__(width, dropout)
+        self.norm = RMSNorm(width)
+
+    @staticmethod
+    def make_final_norm(width: int) -> RMSNorm:
+        """Return the layer after the last block."""
+        return RMSNorm(width)
+
+
+def build_attention(made: set[str]) -> MultiHeadAttention:
+    """Return the attention that has these changes."""
+    if "QK-norm" in made:
+        return ModernAttention(WIDTH, HEADS, GROUPS)
+    groups = GROUPS if "grouped queries" in made else HEADS
+    kind = RotaryAttention if "RoPE" in made else GroupedQueryAttention
+    return kind(WIDTH, HEADS, groups, bias="no biases" not in made)
+
+
+def build_changed(last: str, seed: int) -> LanguageModel:
+    """Return the model with all changes up to the last one."""
+    made = {*CHANGES[: CHANGES.index(last) + 1]}
+    residual = PreNorm if "pre-norm" in made else PostNorm
+    if "RMSNorm" in made:
+        residual = PreRMSNorm
+    symbols = encode_characters("train")[1]
+    with use_seed(seed):
+        size = Size(WIDTH, HEADS, HIDDEN, BLOCKS, residual=residual)
+        model = LanguageModel(symbols, size)
+        if "RoPE" in made:
+            model.embed = TokenEmbedding(symbols, WIDTH)
+        for block in model.blocks:
+            block.attention = build_attention(made)
+            if "SwiGLU" in made:
+                biased = "no biases" not in made
+                hidden = 2 * HIDDEN // 3  # as many weights as without a gate
+                block.feed_forward = SwiGLU(WIDTH, hidden, biased)
+    return model.to(get_device())
+
+
+def train_changed(model: str, rate: float, seed: int) -> dict:
+    """Train once; return what the model is and how well it predicts."""
+    built = build_changed(model, seed)
+    groups = built.blocks[0].attention.groups
+    recipe = LanguageModelRecipe(LADDER_STEPS, rate, **LADDER_RECIPE)
+    train_language_model(built, recipe, seed)
+    return {
+        "parameters": count_parameters(built),
+        "cache": 2 * groups * WIDTH // HEADS * BLOCKS,
+        "valid_loss": compute_held_out_loss(built, "valid", WINDOW),
+        "test_loss": compute_held_out_loss(built, "test", WINDOW),
+    }
+
+
+@recorded(seeds=SEEDS, steps=LADDER_STEPS, width=WIDTH, blocks=BLOCKS)
+def modern_decoder() -> dict:
+    """Record language models from the block of 2017 to a modern one.
+
+    Source: the changes are those of the chapter; the experiments are ours.
+    """
+    rows = sweep(train_changed, seed=SEEDS, rate=LADDER_RATES, model=CHANGES)
+    return {"rows": rows, "changes": CHANGES, "rates": LADDER_RATES}

@@ -1,0 +1,283 @@
+"""No function makes a tensor on a device of its own choice.
+
+Each case runs twice. With inputs on the CPU, PyTorch's default device is "meta":
+a tensor that is made without `device=` meets the inputs there, or is returned.
+With inputs on "meta", which has no values, the default is the CPU.
+"""
+
+import pytest
+import torch
+from torch.utils._pytree import tree_leaves
+
+from attnbook import diagnose, flash, masks
+from attnbook.attention import (
+    additive,
+    blocked,
+    delta_rule,
+    feature_maps,
+    gradient,
+    graph,
+    grouped_query,
+    key_selection,
+    lightning_indexer,
+    linear,
+    linformer,
+    local,
+    luong,
+    multi_head,
+    multi_head_memory,
+    query_chunks,
+    self_attention,
+    space_time,
+    tiled,
+)
+from attnbook.attention import scaled_dot_product as scaled
+from attnbook.diagnose import explanations, heads, intervals
+from attnbook.flash.decoding import attend_paged, attend_split_kv
+from attnbook.masks import layouts, packing, receptive_field, rules
+from attnbook.models import (
+    attention_only,
+    bahdanau,
+    encoder,
+    encoder_decoder,
+    graph_network,
+    language_model,
+    listen_attend_spell,
+    lookup_model,
+    luong_decoder,
+    memory_agent,
+    modern_block,
+    relation_model,
+    sequence_layers,
+    sequence_mixers,
+    spatial_attention,
+    stabilized_attention,
+    transformer,
+    transformer_blocks,
+    video_transformer,
+    vision_transformer,
+    whisper,
+)
+from attnbook.positions import absolute, biases, rotary, shaw
+from attnbook.training import deception, losses, search
+
+B, H, T, S, D, C, V = 2, 2, 3, 5, 4, 8, 11
+CPU, META = torch.device("cpu"), torch.device("meta")
+RNG = torch.Generator().manual_seed(0)
+
+
+def draw(*shape):
+    return torch.randn(*shape, generator=RNG)
+
+
+Q, K, U, K_T, U_T = (
+    draw(B, H, n, w) for n, w in ((T, D), (S, D), (S, 6), (T, D), (T, 6))
+)
+X, M, W, BETA = draw(B, T, C), draw(B, S, C), draw(C, C), draw(B, H, T).sigmoid()
+IDS, LENGTHS = torch.randint(4, V, (B, S), generator=RNG), torch.tensor([5, 3])
+MASK, WEIGHTS = torch.ones(T, S).tril(1).bool(), draw(B, H, S, S).softmax(-1)
+EDGES, AT = torch.tensor([[0, 1, 2], [1, 2, 0]]), torch.arange(T)
+TABLE, VIDEO = torch.tensor([[5, 0, 2], [3, 1, 0]]), [draw(B, H, T, S, D)] * 3
+PAGES = draw(6, H, 2, D), draw(6, H, 2, 6), TABLE, LENGTHS
+SIZE, SEQUENCES = transformer.Size(C, H, 10, 2), (IDS, LENGTHS, IDS[:, :T])
+
+# A function and its inputs.
+CALLS = {
+    "rollout": (diagnose.attention_rollout, WEIGHTS),
+    "attend": (scaled.attend, Q, K, U, MASK),
+    "weights": (scaled.attention_weights, Q, K, MASK),
+    "query chunks": (query_chunks.attend_in_query_chunks, Q, K, U, 2),
+    "window": (blocked.attend_window, Q, K, U, 2, 2),
+    "tiles": (tiled.attend_tiled, Q, K, U, 2),
+    "grouped": (grouped_query.grouped_query, Q, K[:, :1], U[:, :1]),
+    "gradient": (gradient.attend_gradient, Q, K, U, draw(B, H, T, 6), MASK),
+    "linear": (linear.attend_linear, Q, K_T, U_T),
+    "linear, chunks": (linear.attend_linear_chunked, Q, K_T, U_T),
+    "linear, step by step": (linear.attend_linear_recurrent, Q, K_T, U_T),
+    "random features": (feature_maps.random_features, Q, draw(3, D)),
+    "Linformer": (linformer.attend_linformer, Q, K, U, draw(2, S), draw(2, S)),
+    "top keys": (key_selection.select_top_keys, Q @ K.mT, MASK, 2),
+    "over space": (space_time.attend_over_space, *VIDEO),
+    "over time": (space_time.attend_over_time, *VIDEO),
+    "additive": (additive.additive_scores, X, M, W, W, draw(C)),
+    "concat": (luong.concat_scores, X, M, draw(7, 2 * C), draw(7)),
+    "Gaussian window": (local.gaussian_window, draw(B, T), S, 1.5),
+    "self-attention": (self_attention.causal_self_attention, X, W, W, W),
+    "multi-head": (multi_head.multi_head, X, M, W, W, W, W, H, MASK),
+    "flash": (flash.flash_attention, Q, K, U),
+    "split KV": (attend_split_kv, Q[:, :, :1], K, U, LENGTHS),
+    "pages": (attend_paged, Q[:, :, :1], *PAGES),
+    "document mask": (masks.document, IDS),
+    "reset positions": (packing.reset_positions, IDS),
+    "prefix mask": (masks.prefix, T, S, LENGTHS),
+    "receptive field": (receptive_field.receptive_field, MASK[:, :T], 2),
+    "rotary": (rotary.rotate, Q, AT),
+    "rotary, halves": (rotary.rotate_halves, Q, AT),
+    "T5 bucket": (biases.t5_bucket, AT - 2),
+    "relative bias": (biases.relative_bias, draw(H, 5), T, S),
+    "Shaw": (shaw.shaw_bias, Q, draw(5, D), S),
+    "entropy": (diagnose.entropy, WEIGHTS),
+    "induction": (diagnose.score_induction, WEIGHTS[0], IDS[0]),
+    "uniform weights": (heads.uniform_causal_weights, T, "device"),
+    "peaks": (intervals.find_peak_times, WEIGHTS[0], 0.1),
+    "norms": (explanations.multiply_weights_by_norms, WEIGHTS[:, 0, 0], M),
+    "next token": (losses.compute_next_token_loss, draw(B, S, V), IDS),
+    "Jensen-Shannon": (deception.jensen_shannon, WEIGHTS[0], WEIGHTS[1]),
+    "causal mask": (masks.causal, T, S, "device"),
+    "window mask": (masks.window, T, S, 2, "device"),
+    "layout": (layouts.cover_rule, rules.window(4, 6, 2), 4, 6, 2, "device"),
+    "sinusoids": (absolute.sinusoidal, T, C, 10000.0, "device"),
+    "distances": (biases.distances, T, S, "device"),
+}
+# What makes a model, and the model's inputs.
+MODULES = {
+    "sinusoidal": (lambda: absolute.SinusoidalEncoding(C), AT),
+    "Shaw": (lambda: shaw.ShawEncoding(D, 2), Q, S),
+    "ALiBi": (lambda: biases.AlibiBias(H), T, S),
+    "T5": (lambda: biases.T5Bias(H), T, S),
+    "indexer": (lambda: lightning_indexer.LightningIndexer(C, 2, 4), X),
+    "QK-norm": (lambda: stabilized_attention.QKNormAttention(C, H), X),
+    "encoder block": (lambda: transformer_blocks.EncoderBlock(C, H, 10), X),
+    "language model": (lambda: language_model.LanguageModel(V, SIZE), IDS),
+    "modern": (lambda: modern_block.ModernLanguageModel(V, C, H, 1, 9, 2), IDS),
+    "lookup": (lambda: lookup_model.LookupModel(V, V, V, D, 6), IDS, IDS, IDS),
+    "relation": (lambda: relation_model.RelationModel(V, V, C), IDS, IDS),
+    "agent": (lambda: memory_agent.AttentionAgent(V, 3, C), IDS),
+    "video": (
+        lambda: video_transformer.VideoTransformer(
+            T, 8, 4, 4, video_transformer.FACTORIZED, C, H
+        ),
+        draw(B, T, 8, 8),
+    ),
+    "pooling": (lambda: spatial_attention.SpatialAttentionPooling(C), M),
+    "Whisper": (
+        lambda: whisper.Whisper(whisper.WhisperConfig(6, C, H, 10, 2, S, S, V)),
+        draw(B, 6, 2 * S),
+        IDS,
+    ),
+    "graph": (lambda: graph_network.NEIGHBOR_LAYERS["GAT"](D, 3, H), K[0, 0], EDGES),
+    **{
+        f"layer {x}": (lambda make=make: make(C), X)
+        for x, make in sequence_layers.SEQUENCE_LAYERS.items()
+    },
+}
+
+
+def seq2seq(decoder, *sizes, **more):
+    made = decoder(V, 6, *sizes, **more)
+    return encoder_decoder.EncoderDecoder(encoder.Encoder(V, 6, 4), made)
+
+
+def luong_model(attention, **more):
+    return seq2seq(luong_decoder.LuongDecoder, 8, 8, attention, **more)
+
+
+def score():
+    return luong.GeneralScore(8, 8)
+
+
+# What also reads values, which "meta" does not have.
+READ_CALLS = {
+    "context": (additive.context, X @ M.mT, M, LENGTHS),
+    "padding": (masks.padding, LENGTHS, S),
+    "delta rule": (delta_rule.attend_delta_recurrent, Q, K_T, U_T, BETA),
+    "delta rule, chunks": (delta_rule.attend_delta_chunked, Q, K_T, U_T, BETA),
+    "GAT": (graph.attend_graph, M[0], EDGES, draw(H, D, C), draw(H, 2, D)),
+    "mass in boxes": (
+        spatial_attention.measure_mass_in_boxes,
+        WEIGHTS[0],
+        torch.tensor([[0, 1, 5, 6], [2, 2, 3, 4]]),
+        6,
+    ),
+    "flash, lengths": (
+        lambda *x: flash.flash_attention(*x[:3], key_lengths=x[3]),
+        *(Q, K, U, LENGTHS),
+    ),
+}
+READ_MODULES = {
+    **{
+        f"only {x}": (lambda x=x: attention_only.AttentionOnlyTransformer(V, x, 9), IDS)
+        for x in attention_only.METHODS
+    },
+    "vision": (
+        lambda: vision_transformer.VisionTransformer(6, 3, C, H, 10),
+        draw(B, 1, 6, 6),
+    ),
+    "fixed": (lambda: seq2seq(encoder_decoder.Decoder, 7, 8, 3), *SEQUENCES),
+    "Bahdanau": (lambda: seq2seq(bahdanau.BahdanauDecoder, 7, 8, 3, 7), *SEQUENCES),
+    "Luong": (
+        lambda: luong_model(local.GlobalAttention(score()), feeding=True),
+        *SEQUENCES,
+    ),
+    "monotonic": (
+        lambda: luong_model(local.MonotonicAttention(score(), 1)),
+        *SEQUENCES,
+    ),
+    "predictive": (
+        lambda: luong_model(local.PredictiveAttention(score(), 8, 7, 2)),
+        *SEQUENCES,
+    ),
+    "memory": (
+        lambda: luong_model(multi_head_memory.MultiHeadMemory(8, 8, H)),
+        *SEQUENCES,
+    ),
+    "Transformer": (lambda: transformer.transformer(V, V, SIZE), *SEQUENCES),
+    "speller": (
+        lambda: listen_attend_spell.make_listen_attend_spell(C, V, 4, 6, 8),
+        *(draw(B, 9, C), LENGTHS, IDS),
+    ),
+    **{
+        f"mixer {x}": (lambda x=x: sequence_mixers.MixerModel(V, x, C, H, 16, 1), IDS)
+        for x in (*sequence_mixers.MIXERS, *sequence_mixers.MORE_MIXERS)
+    },
+}
+
+
+def run(call, inputs, device):
+    """Run a case on a device, forwards and backwards; return what it gives."""
+
+    def move(x):
+        if isinstance(x, torch.Tensor):
+            return x.to(device)
+        return device if x == "device" else x
+
+    found = call(*map(move, inputs))
+    tensors = [x for x in tree_leaves(found) if isinstance(x, torch.Tensor)]
+    learned = [x.sum() for x in tensors if x.requires_grad]
+    if learned:
+        sum(learned).backward()
+    return tensors
+
+
+def build(make):
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(1)
+        return make().eval()
+
+
+EVERY = [(name, False) for name in CALLS | READ_CALLS]
+EVERY += [(name, True) for name in MODULES | READ_MODULES]
+
+
+@pytest.mark.parametrize(("name", "is_module"), EVERY)
+def test_no_tensor_is_made_on_the_default_device(name, is_module):
+    table = MODULES | READ_MODULES if is_module else CALLS | READ_CALLS
+    call, *inputs = table[name]
+    call = build(call) if is_module else call
+    with META:
+        found = run(call, inputs, CPU)
+    assert found and {x.device.type for x in found} == {"cpu"}
+    if name not in READ_CALLS and name not in READ_MODULES:
+        call = call.to(META) if is_module else call
+        assert {x.device.type for x in run(call, inputs, META)} == {"meta"}
+
+
+def test_searches_make_their_symbols_where_the_model_is():
+    model = build(READ_MODULES["Bahdanau"][0])
+    with META:
+        found = search.greedy_search(model, IDS, LENGTHS, 4)
+        best = search.beam_search(model, IDS[0], 3, 4)
+    assert all(x.weights.device == CPU for x in (*found, *best))
+    assert [x.ids for x in found] == [
+        x.ids for x in search.greedy_search(model, IDS, LENGTHS, 4)
+    ]
