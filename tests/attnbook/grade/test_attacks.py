@@ -77,7 +77,7 @@ def test_an_error_in_one_answer_loses_only_that_answer(graded, name):
 
 
 PATCHES = {
-    "the check says right": "import attnbook.exercises.exercise as e\n"
+    "the check says right": "import attnbook.exercises.declare as e\n"
     "e.Exercise.__call__ = e.Exercise.judge = lambda *x: True\n"
     "e.Exercise.run_attempt = lambda self, attempt, seeds: ()",
     "the verdict": "import attnbook.exercises.verdict as v\n"
