@@ -13,6 +13,7 @@ import signal
 import stat
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from multiprocessing import forkserver
@@ -93,6 +94,7 @@ def grade_notebook(
 def judge_notebook(answer: Connection, *given) -> None:
     """Send the result of a notebook; this runs in a process of its own."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the command ends this process
+    sandbox.close_files(answer.fileno())  # one would keep the server alive
     sandbox.call_kernel("prctl", sandbox.DIE_WITH_PARENT, signal.SIGKILL, 0, 0, 0)
     from attnbook.grade.judge import Judge
     from attnbook.grade.notebook import UnknownError
@@ -149,8 +151,7 @@ class Journal:
     """A file with one result a line, if there is a path; an interrupted run resumes."""
 
     def __init__(self, path: Path | None, *about):
-        self.path = path
-        self.about = repr((__version__, *about))
+        self.path, self.about = path, repr((__version__, *about))
         self.known: dict[str, dict] = {}
         if path and path.exists():
             for line in path.read_text("utf8").splitlines():
@@ -178,19 +179,18 @@ def grade_all(
 ) -> Iterator[tuple[Path, dict]]:
     """Yield every notebook with its result, in order of completion."""
     keys = {path: journal.key(path) for path in paths}
-    for path in paths:
-        if keys[path] in journal.known:
-            yield path, journal.known[keys[path]]
-    left = [path for path in paths if keys[path] not in journal.known]
+    known = {path: journal.known.get(keys[path]) for path in paths}
+    yield from ((path, result) for path, result in known.items() if result)
     pool = ThreadPoolExecutor(max(1, workers))
+    jobs = {pool.submit(grade, path): path for path in paths if not known[path]}
     try:
-        jobs = {pool.submit(grade, path): path for path in left}
         for job in as_completed(jobs):
             path = jobs[job]
             journal.keep(keys[path], job.result())
             yield path, job.result()
     finally:  # when interrupted, do not wait for notebooks that are left
         pool.shutdown(wait=False, cancel_futures=True)
-        for process in multiprocessing.active_children():
-            process.kill()
-        pool.shutdown()
+        while not all(job.done() for job in jobs):
+            for process in multiprocessing.active_children():
+                process.kill()
+            time.sleep(0.01)
