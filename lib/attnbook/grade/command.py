@@ -3,16 +3,31 @@
 import argparse
 import os
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from attnbook.grade import batch, class_report, cluster, report, shards
-from attnbook.grade.process_limits import Limits
+from attnbook.grade import pool, report, sandbox
+from attnbook.grade.sandbox import Limits
 from attnbook.training.progress import make_progress_bar
 
+UNSAFE = (
+    "This platform cannot isolate a notebook from your files and processes: "
+    "grade notebooks of strangers in a container without a network."
+)
 INTERRUPTED = 130  # what a shell reports of a program that Ctrl-C ends
+# The options that say where results go, and how notebooks are graded.
+FILES = {
+    "--csv": "write one row per notebook",
+    "--json": "write all results",
+    "--html": "write a report on the class as a page",
+}
+NUMBERS = {
+    "--workers": (os.cpu_count() or 1, "notebooks that are graded at the same time"),
+    "--seed": (0, "seed of the second inputs"),
+    "--seconds": (Limits.whole, "time limit per notebook"),
+    "--memory": (Limits.memory, "megabytes per process"),
+}
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -22,93 +37,37 @@ def make_parser() -> argparse.ArgumentParser:
         description="Grade notebooks: every exercise of each chapter whose "
         "checks a notebook imports, as many points as it has stars.",
     )
-    parser.add_argument("notebook", nargs="*", type=Path)
-    parser.add_argument("--csv", type=Path, help="write one row per notebook")
-    parser.add_argument("--json", type=Path, help="write all results")
-    parser.add_argument(
-        "--html", type=Path, help="write a report on the class as a page"
-    )
-    parser.add_argument(
-        "--shard",
-        type=read_shard,
-        metavar="K/N",
-        help="grade only part K of N of the notebooks; needs --json",
-    )
-    parser.add_argument(
-        "--merge",
-        nargs="+",
-        type=Path,
-        metavar="JSON",
-        help="grade nothing; merge files that --json has written",
-    )
-    add_settings(parser)
+    parser.add_argument("notebook", nargs="+", type=Path, help="or a folder of them")
+    for name, words in FILES.items():
+        parser.add_argument(name, type=Path, help=words)
+    for name, (usual, words) in NUMBERS.items():
+        words = f"{words} (default: %(default)s)"
+        parser.add_argument(name, type=type(usual), default=usual, help=words)
+    words = "grade only this exercise, such as check_context; may be repeated"
+    parser.add_argument("--exercise", action="append", metavar="NAME", help=words)
     return parser
 
 
-def add_settings(parser: argparse.ArgumentParser) -> None:
-    """Add how notebooks are graded: in parallel, and with which limits."""
-    parser.add_argument(
-        "--workers",
-        type=int,
-        default=os.cpu_count() or 1,
-        help="number of processes on this machine",
-    )
-    parser.add_argument(
-        "--scheduler",
-        metavar="ADDRESS",
-        help="grade on the Dask cluster of this scheduler",
-    )
-    parser.add_argument("--seed", type=int, default=0, help="seed of the second inputs")
-    parser.add_argument(
-        "--seconds",
-        type=float,
-        default=Limits.whole,
-        help="time limit per notebook",
-    )
-    parser.add_argument(
-        "--memory",
-        type=int,
-        default=Limits.memory,
-        help="megabytes per process",
-    )
-
-
-def read_shard(text: str) -> shards.Shard:
-    """Return the shard that an argument means."""
-    try:
-        return shards.parse_shard(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
-
-
-def parse_arguments(words: Sequence[str] | None) -> argparse.Namespace:
-    """Return the parsed arguments."""
-    parser = make_parser()
-    options = parser.parse_args(words)
-    if options.merge and options.notebook:
-        parser.error(
-            "--merge takes files that --json has written and grades nothing, "
-            f"and there is a notebook: {options.notebook[0]}"
-        )
-    if not options.merge and not options.notebook:
-        parser.error("name the notebooks to grade, or files after --merge")
-    if options.shard and not options.json:
-        parser.error(
-            "--shard needs --json FILE, with one file per shard: merging "
-            "reads these files"
-        )
-    return options
+def list_notebooks(given: Sequence[Path]) -> list[Path]:
+    """Return the notebooks that are named, and those in folders that are named."""
+    found: dict[Path, None] = {}
+    for path in given:
+        folder = path.is_dir() and path.suffix != ".ipynb"
+        inside = sorted(path.glob("*.ipynb")) if folder else [path]
+        if not os.path.lexists(path):
+            raise ValueError(f"there is no file or folder {str(path)!r}")
+        if not inside:
+            raise ValueError(f"the folder {str(path)!r} holds no .ipynb file")
+        found |= dict.fromkeys(inside)
+    return [*found]
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Grade or merge, write, and print a line for each notebook."""
-    options = parse_arguments(words)
+    """Grade, write, and print a line for each notebook."""
+    options = make_parser().parse_args(words)
     try:
-        if options.merge:
-            write_results(shards.merge(options.merge), options)
-        else:
-            grade_notebooks(options)
-    except ValueError as error:
+        grade_notebooks(options)
+    except (OSError, ValueError) as error:
         print(report.make_writable(str(error)), file=sys.stderr)
         return 1
     except KeyboardInterrupt:
@@ -119,56 +78,21 @@ def main(words: Sequence[str] | None = None) -> int:
 
 def grade_notebooks(options: argparse.Namespace) -> None:
     """Grade the notebooks; an interrupted run goes on where it was."""
+    paths = list_notebooks(options.notebook)
+    if not sandbox.is_complete():
+        print(UNSAFE, file=sys.stderr)
     limits = Limits(whole=options.seconds, memory=options.memory)
-    paths = list(dict.fromkeys(options.notebook))
-    if options.shard:
-        paths = options.shard.select(paths)
+    given = {"exercises": options.exercise, "seed": options.seed, "limits": limits}
+    grade = partial(pool.grade_notebook, **given)
     target = options.json or options.csv or options.html
     kept = target and target.with_name(f"{target.name}.unfinished")
-    journal = batch.Journal(kept, options.seed, limits)
+    journal = pool.Journal(kept, options.seed, limits, options.exercise)
     found: report.Results = {}
-    with (
-        make_progress_bar(total=len(paths), unit="notebook") as bar,
-        open_workers(options, limits) as run,
-    ):
-        for path, result in batch.grade_all(paths, journal, run):
+    with make_progress_bar(total=len(paths), unit="notebook") as bar:
+        workers = min(options.workers, len(paths))
+        for path, result in pool.grade_all(paths, journal, grade, workers):
             found[path] = result
             bar.update()
-    write_results(found, options)
-    journal.remove()
-
-
-@contextmanager
-def open_workers(options: argparse.Namespace, limits: Limits) -> Iterator[batch.Run]:
-    """Yield the function that grades notebooks, here or on a cluster."""
-    if options.scheduler:
-        with cluster.connect(options.scheduler) as client:
-            yield cluster.make_run(client, options.seed, limits)
-    else:
-        yield partial(
-            batch.grade_in_pool,
-            workers=max(1, min(options.workers, len(options.notebook))),
-            task=batch.make_task(options.seed, limits),
-        )
-
-
-def write_results(found: report.Results, options: argparse.Namespace) -> None:
-    """Print a line for each notebook and write the files."""
-    for path in sorted(found):
-        print(report.make_writable(report.format_line(path, found[path])))
-    format_json = report.format_json
-    if options.shard and not options.merge:
-        names = "seed", "seconds", "memory"
-        format_json = partial(
-            shards.format_shard,
-            shard=options.shard,
-            paths=options.notebook,
-            settings={name: getattr(options, name) for name in names},
-        )
-    for file, make in (
-        (options.csv, report.format_csv),
-        (options.json, format_json),
-        (options.html, class_report.format_html),
-    ):
-        if file:
-            file.write_text(report.make_writable(make(found)), "utf8")
+    report.write_results(found, options.csv, options.json, options.html)
+    if kept:
+        kept.unlink(missing_ok=True)

@@ -2,9 +2,7 @@
 
 import pytest
 
-from attnbook.grade.notebook_grader import grade
-from attnbook.grade.process_limits import Limits
-from attnbook.grade.sandbox import open_sandbox
+from attnbook.grade import grade_notebook, sandbox
 from notebooks import LIMITS, write_notebook
 
 
@@ -12,15 +10,15 @@ from notebooks import LIMITS, write_notebook
 def graded(tmp_path):
     """Grade a notebook of these cells."""
 
-    def run(*cells, limits=LIMITS):
+    def run(*cells, limits=LIMITS, **options):
         path = write_notebook(tmp_path / "submission.ipynb", *cells)
-        return grade(path, limits=limits)
+        return grade_notebook(path, limits=limits, **options)
 
     return run
 
 
-@pytest.fixture(scope="module")
-def limits_set():
-    """Return the limits that are in force on this platform."""
-    with open_sandbox(Limits()) as opened:
-        return opened.limits_set
+@pytest.fixture
+def isolated():
+    """Skip a test on a platform that cannot isolate a notebook."""
+    if not sandbox.is_complete():
+        pytest.skip("this platform lacks a limit")

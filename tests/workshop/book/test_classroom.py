@@ -6,7 +6,7 @@ import re
 import nbformat
 import pytest
 
-from attnbook.grade.notebook_grader import grade
+from attnbook.grade import grade_notebook
 from attnbook.grade.report import count_points
 from empty_environment import run_cell
 from sandbox_limits import GRADING
@@ -22,7 +22,7 @@ each = pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
 def graded(made, folder):
     nbformat.validate(made)
     nbformat.write(made, folder / "x.ipynb")
-    return grade(folder / "x.ipynb")
+    return grade_notebook(folder / "x.ipynb")
 
 
 @each
