@@ -302,11 +302,6 @@ check_head_cost = Exercise(
             "its own",
             "H * T * S → T * S",
         ),
-        "weights-per-group": (
-            "the attention weights are counted per group; heads of a group share "
-            "keys and values, not weights",
-            "H * T * S → G * T * S",
-        ),
         "products-per-head": (
             "the multiplications are counted as if every head were C wide; together "
             "the heads are C wide",
@@ -442,11 +437,6 @@ check_layer_fault = Exercise(
             "projections first",
             "W[: C // heads].repeat(heads, 1) → W",
         ),
-        "weights-not-isolated": (
-            "it has no test in which the weights are known, so other faults look like "
-            "a wrong scale; queries of zeros give equal weights",
-            "if differ(found, x.mean(1, keepdim=True).expand_as(x)): → if False:",
-        ),
         "split-and-merge-swapped": (
             "it confuses splitting and merging: with equal weights, the outputs are "
             "the same at every position after a wrong split, and differ after a wrong "
@@ -578,13 +568,6 @@ def remove_both_at_once(found: int) -> Callable:
     return lambda model, weights: found if model(list_pair(weights)) < 0.5 else 4
 
 
-def keep_one(model: Callable, weights: Sequence[float]) -> int:
-    """Keep one of the heads at a time, and remove all others."""
-    rest = [{*range(len(weights))} - {head} for head in list_pair(weights)]
-    works = tuple(model(ablated) > 0.5 for ablated in rest)
-    return {(True, False): 0, (False, True): 1, (True, True): 2}.get(works, 3)
-
-
 check_copying_heads = Exercise(
     copying_heads,
     copying_heads_cases,
@@ -615,11 +598,6 @@ check_copying_heads = Exercise(
             "it takes every drop of the accuracy for a failure. Removing any head "
             "costs a little; a head that copies costs almost everything",
             "< 0.5 → < 0.97",
-        ),
-        "kept-alone": (
-            "it keeps one head at a time and removes all others, so it also removes "
-            "a third head that may copy",
-            keep_one,
         ),
         "redundant-and-needed-swapped": (
             "it confuses explanations 2 and 3: if the model fails without either one, "
