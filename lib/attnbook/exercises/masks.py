@@ -1,0 +1,749 @@
+"""The exercises of the chapter on masks.
+
+Source: causal at the bottom right and zeros for an empty row are this book's
+    conventions; PyTorch's pages on `scaled_dot_product_attention` and
+    `MultiheadAttention`, https://docs.pytorch.org/docs/stable/; the faults are those
+    of public code, linked in the chapter
+Axes: B batch, H heads, T queries or positions, S keys, V symbols, C width, D width of
+    query and key, E width of values
+"""
+
+from collections.abc import Callable
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from attnbook import masks
+from attnbook.attention.masked_softmax import masked_softmax
+from attnbook.exercises.declare import Case, Exercise, differ
+
+
+def causal(T: int, S: int) -> Bool[Tensor, "T S"]:
+    """Return True where key s does not come after query t.
+
+    The last query is aligned with the last key, so query t has the position
+    t + S - T.
+    """
+    return torch.arange(S) <= torch.arange(T)[:, None] + S - T
+
+
+def causal_cases(draw):
+    # Two of each, so that two draws are hardly ever the same.
+    few, less = draw.whole(2, 6), draw.whole(2, 6)
+    many, more = draw.whole(8, 23), draw.whole(8, 23)
+    yield "with one query and one key", 1, 1
+    yield "with 3 queries and 3 keys", 3, 3
+    yield "with as many queries as keys", many, many
+    yield "with one query and a cache of keys", 1, more
+    yield "with more keys than queries", few, many
+    yield "with more queries than keys", more, less
+    yield "with many queries and keys", 10 * few, 10 * many
+
+
+check_causal = Exercise(
+    causal,
+    causal_cases,
+    stars=1,
+    minutes=5,
+    section="Causal masks with a KV cache",
+    title="causal mask, square or not",
+    returns=("mask",),
+    library=(masks.causal,),
+    mistakes={
+        "inverted": (
+            "the mask is inverted: True should mean that a query can attend to a key",
+            "<= → >",
+        ),
+        "top-left": (
+            "the mask is aligned at the top left; it should be aligned at the bottom "
+            "right, so that the last query can attend to all keys",
+            " + S - T → ",
+        ),
+        "clamped": (
+            "with more queries than keys, the mask is aligned at the top left; it "
+            "should still be aligned at the bottom right, so that the first queries "
+            "attend to nothing",
+            "S - T → max(S - T, 0)",
+        ),
+        "not-itself": (
+            "a query cannot attend to its own position; it should",
+            "<= → <",
+        ),
+        "next-visible": (
+            "a query can attend to the next position, which it is supposed to predict",
+            "S - T → S - T + 1",
+        ),
+        "additive": (
+            "this is an additive mask of 0 and -inf; it should be boolean, with True "
+            "where a query can attend",
+            lambda T, S: torch.zeros(T, S).masked_fill(~causal(T, S), -torch.inf),
+        ),
+    },
+    hints=(
+        "At which position of the whole sequence is the last query?",
+        "Query t has the position t + S - T; compare it with the keys' positions.",
+    ),
+)
+
+
+def masked_weights_cases(draw):
+    def some(*shape):
+        mask = draw.normal(*shape) > 0
+        mask[..., 0], mask[..., 1] = True, False
+        return mask
+
+    def lone(height, dtype):
+        """Only key 2 is not masked out; its score is low, the others' are high."""
+        only = torch.arange(5) == 2
+        row = torch.where(only, -height, height).to(dtype)
+        return row.expand(2, 3, 7, 5).clone(), only.expand(7, 5)
+
+    scores, empty = draw.normal(2, 3, 7, 5), some(2, 3, 7, 5)
+    empty[0, :, :3], empty[1, 0, 4] = False, False
+    loud, sick, open_row = scores.clone(), scores.clone(), empty.clone()
+    loud[..., 1] += 300  # masked out by `some`
+    sick[0, 1, 6, 3], open_row[0, 1, 6] = torch.nan, True
+    many = draw.normal(33, 41) > 1
+    yield "with one key", scores[..., :1], torch.ones(7, 1) > 0
+    yield "with a mask", scores, some(2, 3, 7, 5)
+    yield "with one mask for all sentences", scores, some(7, 5)
+    yield "with one mask for all queries", scores, some(2, 1, 1, 5)
+    yield "with empty rows", scores, empty
+    yield "with everything masked out", scores, torch.zeros(7, 5) > 0
+    yield "with the highest score masked out", loud, some(7, 5)
+    yield "with large scores", scores + 200, empty
+    yield "with many keys", draw.normal(1, 2, 33, 41), many
+    yield "with all scores far below zero", scores.double() - 2e4, empty
+    yield "with only a very low score not masked out", *lone(3e38, torch.float32)
+    yield "with a NaN that is not masked out", sick, open_row
+    yield "in half precision", scores.half(), empty
+    yield "in bfloat16", scores.bfloat16(), empty
+    yield "in half precision, with one very low score", *lone(6e4, torch.float16)
+
+
+# What people do to the scores before a softmax, and to the weights after it.
+BEFORE = {
+    "nothing": lambda scores, mask: scores,
+    "fill": lambda scores, mask: scores.masked_fill(~mask, -torch.inf),
+    "fill with the lowest": lambda scores, mask: scores.masked_fill(
+        ~mask, torch.finfo(scores.dtype).min
+    ),
+    "add": lambda scores, mask: (
+        scores
+        + torch.zeros(mask.shape, dtype=scores.dtype).masked_fill(~mask, -torch.inf)
+    ),
+    "fill but empty rows": lambda scores, mask: scores.masked_fill(
+        ~mask, -torch.inf
+    ).masked_fill(~mask.any(-1, keepdim=True), 0.0),
+    "fill with -1e9": lambda scores, mask: scores.masked_fill(~mask, -1e9),
+}
+AFTER = {
+    "nothing": lambda weights, mask: weights,
+    "fill": lambda weights, mask: weights.masked_fill(~mask, 0.0),
+    "multiply": lambda weights, mask: weights * mask,
+    "sweep": lambda weights, mask: weights.nan_to_num(),
+    "empty": lambda weights, mask: weights.masked_fill(
+        ~mask.any(-1, keepdim=True), 0.0
+    ),
+}
+
+
+def combine(before: Callable, after: Callable, axis: int = -1) -> Callable:
+    """Return an answer with a step before a softmax over an axis and one after it."""
+    return lambda scores, mask: after(before(scores, mask).softmax(axis), mask)
+
+
+def list_sentinels(number: float) -> tuple[Callable, ...]:
+    """Return steps in which a number stands for minus infinity."""
+    return (
+        lambda scores, mask: scores.masked_fill(~mask, number),
+        lambda scores, mask: scores + number * ~mask,
+        lambda scores, mask: scores + number * (~mask).to(scores),
+    )
+
+
+def fill_in_double(number: float) -> Callable:
+    """Return an answer with a sentinel, computed in double precision."""
+    return lambda scores, mask: (
+        scores.double().masked_fill(~mask, number).softmax(-1).to(scores) * mask
+    )
+
+
+def renormalize(scores: Tensor, mask: Tensor) -> Tensor:
+    """Return weights that are masked after the softmax and divided by their sum."""
+    weights = scores.softmax(-1) * mask
+    total = weights.sum(-1, keepdim=True)
+    return weights / total.masked_fill(total == 0, 1.0)
+
+
+check_masked_weights = Exercise(
+    masked_softmax,
+    masked_weights_cases,
+    stars=2,
+    minutes=10,
+    section="Padded queries and queries without keys",
+    title="masked attention weights",
+    returns=("weights",),
+    mistakes={
+        "wrong-axis": (
+            "the softmax runs over another axis; it should run over the keys, the "
+            "last axis",
+            [
+                ".softmax(dim=-1) → .softmax(dim=-2)",
+                lambda scores, mask: (
+                    masked_softmax(scores.mT, mask.expand_as(scores).mT).mT
+                ),
+                *(
+                    combine(before, after, axis)
+                    for axis in (-2, 1, 0)
+                    for before in BEFORE.values()
+                    for after in AFTER.values()
+                ),
+            ],
+        ),
+        "inverted": (
+            "the mask is inverted: True should mean that a query can attend to a key",
+            lambda scores, mask: masked_softmax(scores, ~mask),
+        ),
+        "masked-after": (
+            "the mask is applied after the softmax, so the remaining weights no "
+            "longer sum to 1",
+            [
+                combine(BEFORE["nothing"], AFTER["multiply"]),
+                combine(BEFORE["nothing"], AFTER["fill"]),
+            ],
+        ),
+        "renormalised": (
+            "the mask is applied after the softmax and the weights are renormalized; "
+            "weights that underflowed because of a large masked score stay 0",
+            renormalize,
+        ),
+        "sentinel": (
+            "masked scores are set to a finite number such as -1e9; real scores may be "
+            "lower still, and an empty row gets weights. Use minus infinity",
+            [
+                answer
+                for number in (-1e4, -1e6, -1e9, -1e20)
+                for answer in (
+                    *(
+                        combine(before, AFTER[after])
+                        for before in list_sentinels(number)
+                        for after in ("nothing", "multiply")
+                    ),
+                    fill_in_double(number),
+                )
+            ],
+        ),
+        "empty-uniform": (
+            "an empty row gets uniform weights, because the lowest finite number is "
+            "the same score for all keys; its weights should be 0",
+            combine(BEFORE["fill with the lowest"], AFTER["nothing"]),
+        ),
+        "empty-nan": (
+            "an empty row gives NaN, because the softmax is applied to minus "
+            "infinities only; its weights should be 0",
+            [
+                combine(BEFORE["fill"], AFTER["nothing"]),
+                combine(BEFORE["add"], AFTER["nothing"]),
+            ],
+        ),
+        "nan-swept": (
+            "every NaN is replaced by 0, including a NaN in the scores, which should "
+            "stay visible in the weights",
+            lambda scores, mask: masked_softmax(scores, mask).nan_to_num(),
+        ),
+    },
+    hints=(
+        "What does a softmax give for a row of minus infinities only?",
+        "Find the rows without any True, give them other scores before the softmax, "
+        "and set their weights to 0 after it.",
+    ),
+)
+
+SYMBOLS, WIDTH = 6, 5  # symbol 0 is padding
+
+
+class SmallModel(nn.Module):
+    """One layer that attends, with a residual, dropout and a readout.
+
+    It maps tokens (B, T) to logits (B, T, V).
+
+    Args:
+        draw: draws the weights.
+        mask: from the causal mask, tokens and mode (True in training) to a mask that
+            broadcasts to (B, T, T).
+        mix: from hidden numbers (B, T, C) and tokens to hidden numbers.
+        fill: the score of masked-out keys.
+        dropout: of the hidden numbers, in training.
+    """
+
+    def __init__(
+        self,
+        draw: torch.Generator,
+        mask: Callable = lambda past, *_: past,
+        mix: Callable = lambda hidden, _: hidden,
+        fill: float = -torch.inf,
+        dropout: float = 0.0,
+    ):
+        super().__init__()
+        self.mask, self.mix, self.fill = mask, mix, fill
+        self.dropout = nn.Dropout(dropout)
+        table, query, key, readout = torch.randn(4, SYMBOLS, WIDTH, generator=draw)
+        scores = (table @ query[:WIDTH]) @ (table @ key[:WIDTH]).T / WIDTH**1.5
+        self.register_buffer("table", table)
+        self.register_buffer("scores", scores)  # of every pair of symbols
+        self.register_buffer("readout", readout.T)
+        longest = 100  # positions
+        self.register_buffer("past", torch.ones(longest, longest).tril().bool())
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Return logits; those at position t predict the next symbol."""
+        x, T = self.table[tokens], tokens.shape[1]
+        mask = self.mask(self.past[:T, :T], tokens, self.training)
+        scores = self.scores[tokens[:, :, None], tokens[:, None]]
+        weights = scores.masked_fill(~mask, self.fill).softmax(-1)
+        hidden = self.mix(x + weights @ x, tokens)
+        hidden = self.dropout(hidden) if self.training else hidden
+        return 8 + hidden @ self.readout
+
+
+def allow(t: int, s: int) -> Callable:
+    """Return a causal mask but for one query, which attends to one key more."""
+
+    def mask(past, *_):
+        entry = torch.zeros_like(past)
+        entry[t, s] = True
+        return past | entry
+
+    return mask
+
+
+def open_last(past: Tensor, tokens: Tensor, _: bool) -> Tensor:
+    """Return a mask that is causal but for the last sequence of a batch."""
+    last = torch.arange(len(tokens)) == len(tokens) - 1
+    return past | last[:, None, None]
+
+
+def find_equal_symbols(tokens: Tensor) -> Tensor:
+    """Return True where a key has the query's symbol, unless it is padding."""
+    return (tokens[:, :, None] == tokens[:, None]) & (tokens != 0)[:, None]
+
+
+def round_hidden(hidden: Tensor, _: Tensor) -> Tensor:
+    """Add the sum over all positions, and take it away again."""
+    total = hidden.sum(1, keepdim=True)
+    return (hidden + total) - total
+
+
+def mix_sequences(hidden: Tensor, _: Tensor) -> Tensor:
+    """Mix in the next sequence of the batch."""
+    return hidden + 0.3 * (hidden.roll(1, 0) - hidden).mean(1, keepdim=True)
+
+
+def spread_nan(hidden: Tensor, tokens: Tensor) -> Tensor:
+    """Return NaN for a sequence that contains padding."""
+    return hidden.masked_fill((tokens == 0).any(1)[:, None, None], torch.nan)
+
+
+# What a model does, and its parts; one with dropout is given in training mode.
+MODELS = {
+    "attends to the past only": {},
+    "has no mask": {"mask": lambda past, *_: past | True},
+    "leaks at the last position but one": {"mask": allow(-2, -1)},
+    "leaks from position 3 to position 1": {"mask": allow(1, 3)},
+    "leaks in one sentence of the batch": {"mask": open_last},
+    "leaks from one sentence to the next": {"mix": mix_sequences},
+    "leaks at padding": {"mask": lambda past, tokens, _: past | (tokens == 0)[:, None]},
+    "gives NaN if there is padding": {"mix": spread_nan},
+    "attends to later copies of the query's symbol": {
+        "mask": lambda past, tokens, _: past | find_equal_symbols(tokens)
+    },
+    "leaks very little": {"fill": -8.0},
+    "is causal up to rounding": {"mix": round_hidden},
+    "is causal in evaluation mode, given in training mode": {
+        "mask": lambda past, _, training: past | training,
+        "dropout": 0.5,
+    },
+}
+
+
+def no_leak(
+    model: Callable[[Int[Tensor, "B T"]], Float[Tensor, "B T V"]],
+    tokens: Int[Tensor, "B T"],
+) -> bool:
+    """Tell whether a model's past stays when its future changes.
+
+    Args:
+        model: a module that gives logits, one for each of V symbols, of which
+            0 is padding. It is judged in evaluation mode, and left as it came.
+        tokens: a batch to begin with.
+    """
+    training = model.training
+    before = model.eval()(tokens)
+
+    def stays(start: int, symbol: int) -> bool:
+        changed = tokens.clone()
+        changed[:, start:] = symbol
+        after = model(changed)[:, :start]
+        return torch.allclose(after, before[:, :start], rtol=2e-5, atol=2e-5)
+
+    sound = all(
+        stays(start, symbol)
+        for start in range(1, tokens.shape[1])
+        for symbol in range(before.shape[-1])
+    )
+    model.train(training)
+    return sound
+
+
+def no_leak_cases(draw):
+    few = draw.integers(1, SYMBOLS - 1, 2, 1)
+    first, second, *rest = MODELS.items()
+    for tries, parts in (first, second, *draw.shuffle(rest)):
+        # No sentence has a symbol twice.
+        tokens = 1 + torch.rand(3, SYMBOLS - 1, generator=draw).argsort(-1)
+        model = SmallModel(draw, **parts).train("dropout" in parts)
+        yield f"with a model that {tries}", model, tokens
+        if tries == "has no mask":
+            yield "with one symbol a sentence", SmallModel(draw, **parts), few
+
+
+check_no_leak = Exercise(
+    no_leak,
+    no_leak_cases,
+    stars=3,
+    minutes=20,
+    section="The leakage test: does the future change the past?",
+    title="a leakage test",
+    returns=("no_leak",),
+    mistakes={
+        "as-it-comes": (
+            "the model is tested in the mode it is in; in training mode, dropout alone "
+            "changes the past outputs",
+            "model.eval()(tokens) → model(tokens)",
+        ),
+        "left-in-evaluation": (
+            "the model is left in evaluation mode; restore the mode it was in",
+            "model.train(training) → ",
+        ),
+        "to-the-last-bit": (
+            "exact equality is required; a causal model may round differently when its "
+            "future changes",
+            "torch.allclose(after, before[:, :start], rtol=2e-5, atol=2e-5) → "
+            "torch.equal(after, before[:, :start])",
+        ),
+        "nan-blind": (
+            "a difference of NaN is not detected: every comparison with NaN is False",
+            "torch.allclose(after, before[:, :start], rtol=2e-5, atol=2e-5) → "
+            "not bool(((after - before[:, :start]).abs() > 1e-4).any())",
+        ),
+        "present-too": (
+            "outputs at or after the changed symbol are compared; these may change",
+            "model(changed)[:, :start] → model(changed)[:, : start + 1] ; "
+            "before[:, :start] → before[:, : start + 1]",
+        ),
+        "last-symbol-only": (
+            "only the last symbol is changed, so leaks from other positions are missed",
+            "range(1, tokens.shape[1]) → range(tokens.shape[1])[1:][-1:]",
+        ),
+        "no-padding": (
+            "the changed future never contains padding, and a model may leak through "
+            "padding",
+            "range(before.shape[-1]) → range(1, before.shape[-1])",
+        ),
+        "cut-off": (
+            "the future is cut off instead of changed, so a leak that occurs only with "
+            "certain later symbols is missed",
+            "model(changed)[:, :start] → model(tokens[:, :start])",
+        ),
+    },
+    hints=(
+        "Change all symbols from one position on, and compare the outputs before it.",
+        "Try every position and every symbol, padding included, in evaluation mode; "
+        "compare with a tolerance.",
+    ),
+)
+
+WAYS = (
+    "SDPA, boolean",
+    "SDPA, float",
+    "module, boolean",
+    "module, float",
+    "-1e4",
+    "after",
+)
+
+
+def interface_weights(
+    scores: Float[Tensor, " S"], mask: Float[Tensor, " S"], how: str
+) -> Float[Tensor, " S"]:
+    """Return the weights that are used if a mask is passed in one of six ways.
+
+    Args:
+        scores: of one query.
+        mask: ones and zeros, as floating-point numbers.
+        how: one of WAYS, such as "SDPA, float".
+    """
+    if how in ("SDPA, float", "module, float"):
+        return (scores + mask).softmax(-1)
+    if how == "-1e4":
+        return scores.masked_fill(~mask.bool(), -1e4).softmax(-1)
+    if how == "after":
+        return scores.softmax(-1) * mask
+    can_attend = mask.bool() if how == "SDPA, boolean" else ~mask.bool()
+    return masked_softmax(scores[None], can_attend)[0]
+
+
+def interface_weights_cases(draw):
+    def some(count):
+        return torch.tensor(draw.shuffle([1.0, 0.0, *draw.integers(0, 1, count - 2)]))
+
+    # An answer may compute the weights without a graph; values are compared.
+    for how in WAYS:
+        inputs = torch.zeros(4), torch.tensor([1.0, 1.0, 0.0, 0.0]), how
+        yield Case(f"for “{how}” and equal scores", inputs, gradient=False)
+    for how in WAYS:
+        for name, mask, shift in (
+            ("a mask of ones and zeros", some(7), 0),
+            ("a mask of zeros only", torch.zeros(5), 0),
+            ("a mask of ones only", torch.ones(3), 0),
+            ("many keys", some(33), 0),
+            ("scores far below zero", some(7), 600),
+        ):
+            inputs = draw.normal(len(mask)) - shift, mask, how
+            yield Case(f"for “{how}” and {name}", inputs, gradient=False)
+
+
+BOOLEAN = "masked_softmax(scores[None], can_attend)[0]"
+READ = 'mask.bool() if how == "SDPA, boolean" else ~mask.bool()'
+FLOATS = 'how in ("SDPA, float", "module, float")'
+
+check_interface_weights = Exercise(
+    interface_weights,
+    interface_weights_cases,
+    stars=2,
+    minutes=20,
+    section="Mask conventions and PyTorch",
+    title="the weights that an interface uses",
+    returns=("weights",),
+    mistakes={
+        "module-keeps": (
+            "it takes True for “can attend” in `nn.MultiheadAttention`; there, True "
+            "means “masked out”",
+            f"{READ} → mask.bool()",
+        ),
+        "sdpa-drops": (
+            "it takes True for “masked out” in SDPA; there, True means “can attend”",
+            f"{READ} → ~mask.bool()",
+        ),
+        "floats-mask-out": (
+            "it masks keys out with a float mask; a float mask is added to the scores "
+            "and masks nothing out",
+            [
+                f'{FLOATS} → False ; how == "SDPA, boolean" → how.startswith("SDPA")',
+                f'{FLOATS} → how == "module, float" ; '
+                'how == "SDPA, boolean" → how.startswith("SDPA")',
+                f'{FLOATS} → how == "SDPA, float"',
+                f'{FLOATS} → False ; how == "SDPA, boolean" → how != "module, boolean"',
+            ],
+        ),
+        "floats-ignored": (
+            "it ignores a float mask; the mask is added, so keys with 1 get more "
+            "weight",
+            "(scores + mask) → scores",
+        ),
+        "empty-nan": (
+            "it gives NaN if no key can be attended to; these interfaces give zeros",
+            f"{BOOLEAN} → scores.masked_fill(~can_attend, -torch.inf).softmax(-1)",
+        ),
+        "empty-uniform": (
+            "it gives uniform weights if no key can be attended to; these interfaces "
+            "give zeros",
+            f"{BOOLEAN} → scores.masked_fill(~can_attend, -1e9).softmax(-1)",
+        ),
+        "sentinel-zeros": (
+            "it gives zeros where all scores are replaced by -1e4; equal scores have "
+            "equal weights",
+            "scores.masked_fill(~mask.bool(), -1e4).softmax(-1) → "
+            "masked_softmax(scores[None], mask.bool())[0]",
+        ),
+        "after-renormalized": (
+            "it makes the weights sum to 1 after masking them; masking after the "
+            "softmax leaves a smaller sum",
+            [
+                "scores.softmax(-1) * mask → "
+                "masked_softmax(scores[None], mask.bool())[0]",
+                "scores.softmax(-1) * mask → "
+                "scores.masked_fill(mask == 0, -torch.inf).softmax(-1)",
+            ],
+        ),
+    },
+    hints=(
+        "Which of the six ways mask nothing out, and what do they do instead?",
+        "A float mask is added to the scores. True means “can attend” in SDPA and "
+        "“masked out” in the module.",
+    ),
+)
+
+# What can be built in, and the number of its fault.
+FAULTS = {
+    "right": 0,
+    "True masks out": 1,
+    "added as 1 and 0": 2,
+    "added as 0 and -1": 2,
+    "applied after the softmax": 3,
+    "transposed": 4,
+    "an empty row is uniform": 5,
+    "an empty row is NaN": 5,
+    "an empty row attends to the first key": 5,
+}
+
+
+def build_attention(kind: str) -> Callable:
+    """Return attention under a mask, with or without a fault.
+
+    It maps query (T, D), key (S, D), value (S, E) and mask (T, S) to (T, E).
+    """
+
+    def weigh(scores, mask):
+        empty = ~mask.any(-1, keepdim=True)
+        if kind in ("added as 1 and 0", "added as 0 and -1"):
+            return (scores + mask.to(scores)).softmax(-1)
+        if kind == "applied after the softmax":
+            return scores.softmax(-1) * mask
+        if kind == "an empty row is uniform":
+            return scores.masked_fill(~mask, -1e9).softmax(-1)
+        if kind == "an empty row is NaN":
+            return scores.masked_fill(~mask, -torch.inf).softmax(-1)
+        if kind == "an empty row attends to the first key":
+            mask = mask | empty & (torch.arange(mask.shape[-1]) == 0)
+        if kind == "True masks out":
+            mask = ~mask
+        return masked_softmax(scores, mask.mT if kind == "transposed" else mask)
+
+    def attention(query, key, value, mask):
+        scores = query @ key.mT / query.shape[-1] ** 0.5
+        if mask.dtype != torch.bool or mask.shape != scores.shape:
+            raise ValueError(
+                f"the mask must be boolean and {tuple(scores.shape)}, but is "
+                f"{mask.dtype} and {tuple(mask.shape)}"
+            )
+        return weigh(scores, mask).to(value) @ value
+
+    return attention
+
+
+def mask_fault(attention: Callable, x: Tensor, mask: Tensor) -> int:
+    """Return the number of the fault in how a function uses its mask.
+
+    0: none. 1: True means masked out. 2: the mask is added as numbers. 3: it
+    is applied after the softmax. 4: it is transposed. 5: an empty row gets
+    something other than zeros.
+
+    Args:
+        attention: from query (T, D), key (S, D), value (S, E) and mask (T, S)
+            to the output (T, E).
+        x: an example of queries, keys and values.
+        mask: an example of a mask.
+    """
+    # Queries of zeros make all scores equal, and values that are an identity
+    # matrix make the output the weights.
+    zero, one = torch.zeros(3, 2), torch.eye(3)
+    past = torch.ones(3, 3, dtype=torch.bool).tril()
+    row = attention(zero, zero, one, past)[1]
+    e = torch.tensor(1.0).exp()
+    expected = {  # the row of a query that can attend to keys 0 and 1
+        1: torch.tensor([0.0, 0.0, 1.0]),
+        2: torch.stack([e, e, e / e]) / (2 * e + 1),
+        3: torch.tensor([1.0, 1.0, 0.0]) / 3,
+        4: torch.tensor([0.0, 0.5, 0.5]),
+    }
+    for number, weights in expected.items():
+        if torch.allclose(row, weights, atol=1e-4):
+            return number
+    empty = attention(zero, zero, one, torch.zeros_like(past))
+    return 5 if empty.isnan().any() or empty.any() else 0
+
+
+def mask_fault_cases(draw):
+    past = torch.ones(4, 4, dtype=torch.bool).tril()
+    examples = ("is causal", past), ("allows everything", past | True)
+    kinds = [(kind, *example) for kind in FAULTS for example in examples]
+    for kind, name, mask in [kinds[0], *draw.shuffle(kinds[1:])]:
+        fault = f"the fault “{kind}”" if FAULTS[kind] else "no fault"
+        inputs = build_attention(kind), draw.normal(4, 5), mask.clone()
+        yield Case(f"with {fault}, given a mask that {name}", inputs, gradient=False)
+
+
+def compare_with_every_fault(use: Callable) -> Callable:
+    """Return a diagnosis that compares a function with every faulty one.
+
+    Args:
+        use: from the example to the mask that is tried.
+    """
+
+    def answer(attention, x, mask):
+        tried = use(mask)
+        n = len(tried)
+        zero, one = torch.zeros(n, 2), torch.eye(n)
+        found = attention(zero, zero, one, tried)
+        for kind, number in FAULTS.items():
+            other = build_attention(kind)(zero, zero, one, tried)
+            if number < 5 and not differ(other, found):
+                if number:
+                    return number
+                break
+        empty = attention(zero, zero, one, torch.zeros_like(tried))
+        return 5 if empty.isnan().any() or empty.any() else 0
+
+    return answer
+
+
+check_mask_fault = Exercise(
+    mask_fault,
+    mask_fault_cases,
+    stars=3,
+    minutes=25,
+    section="The mask contract: ten rules",
+    title="how a function misuses its mask",
+    returns=("fault",),
+    mistakes={
+        "example-mask": (
+            "it tries only the given mask, which may allow everything; then several "
+            "faults make no difference. Make a mask of your own",
+            compare_with_every_fault(lambda mask: mask),
+        ),
+        "no-empty-row": (
+            "it never tries a query without any key",
+            "return 5 if → return 0 if",
+        ),
+        "nan-blind": (
+            "it does not detect NaN in an empty row: every comparison with NaN is "
+            "False",
+            "empty.isnan().any() or empty.any() → (empty.abs() > 1e-6).any()",
+        ),
+        "nan-only": (
+            "it accepts every empty row that is not NaN; the output should be zero, "
+            "not an average of masked-out values",
+            " or empty.any() → ",
+        ),
+        "symmetric-mask": (
+            "it tries a symmetric mask, which is its own transpose",
+            compare_with_every_fault(
+                lambda mask: torch.tensor([[1, 0, 0], [0, 1, 1], [0, 1, 1]]).bool()
+            ),
+        ),
+        "inverted-and-transposed-swapped": (
+            "it confuses faults 1 and 4: an inverted mask allows what is False, a "
+            "transposed one exchanges queries and keys",
+            "1: torch.tensor([0.0, 0.0 → 4: torch.tensor([0.0, 0.0 ; "
+            "4: torch.tensor([0.0, 0.5 → 1: torch.tensor([0.0, 0.5",
+        ),
+    },
+    hints=(
+        "With which queries and values is the output equal to the weights?",
+        "Try a causal mask first and look at a query in the middle; then try a mask "
+        "that allows nothing.",
+    ),
+)

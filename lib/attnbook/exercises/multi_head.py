@@ -1,0 +1,614 @@
+"""The exercises of the chapter on multi-head attention.
+
+Source: Vaswani et al. (2017), section 3.2.2, https://arxiv.org/abs/1706.03762;
+    Ainslie et al. (2023), section 2.2, https://arxiv.org/abs/2305.13245; the faults
+    are those of public implementations, linked in the chapter; heads that take over
+    when others are removed: McGrath et al. (2023), https://arxiv.org/abs/2307.15771
+Axes: B batch, H heads, G groups (key-value heads), T queries, S keys, C model width,
+    D width of a head, E value width
+"""
+
+from collections.abc import Callable, Sequence
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from attnbook.attention.multi_head import merge_heads, multi_head_loop, split_heads
+from attnbook.attention.scaled_dot_product import attend
+from attnbook.exercises.declare import Case, Exercise
+
+
+def multi_head(
+    x: Float[Tensor, "B T C"],
+    W_query: Float[Tensor, "C C"],
+    W_key: Float[Tensor, "C C"],
+    W_value: Float[Tensor, "C C"],
+    W_output: Float[Tensor, "C C"],
+    heads: int,
+) -> Float[Tensor, "B T C"]:
+    """Return multi-head self-attention of x, (B, T, C)."""
+    query, key, value = (
+        (x @ W.T).unflatten(-1, (heads, -1)).transpose(1, 2)
+        for W in (W_query, W_key, W_value)
+    )
+    merged = attend(query, key, value).transpose(1, 2).flatten(2)
+    return merged @ W_output.T
+
+
+def multi_head_cases(draw):
+    def inputs(b, t, c, heads, size=1.5, dtype=torch.float32):
+        matrices = (draw.normal(c, c, dtype=dtype) * size * c**-0.5 for _ in range(4))
+        return draw.normal(b, t, c, dtype=dtype), *matrices, heads
+
+    def low(t, high, dtype=torch.float32):
+        """Two heads of width 4 with scores of -2^(2 · high), all equal."""
+        x, W_query, W_key, W_value, W_output, heads = inputs(1, t, 8, 2, dtype=dtype)
+        x[..., 0] = 1.0
+        for W, number in (W_query, 2.0**high), (W_key, -(2.0 ** (high + 1))):
+            W.zero_()
+            W[0, 0] = W[4, 0] = number
+        return (x, W_query, W_key, W_value, W_output, heads), False
+
+    yield "with one head and one position", *inputs(1, 1, 3, 1)
+    yield "with one head", *inputs(2, 3, 5, 1)
+    yield "with 3 heads of width 7", *inputs(2, 5, 21, 3)
+    yield "with as many positions as heads", *inputs(2, 3, 15, 3)
+    yield "with everything equal", *inputs(3, 3, 9, 3)
+    yield "with heads of width 1", *inputs(2, 3, 5, 5)
+    yield "with many positions", *inputs(3, 41, 33, 3)
+    yield "with large scores", *inputs(2, 5, 14, 2, size=5.0)
+    very = inputs(2, 5, 6, 2, size=50.0, dtype=torch.float64)
+    yield "with very large scores", *very
+    yield Case("with all scores far below zero", *low(5, 4))
+    yield Case("with one score far below zero", *low(1, 20))
+    half = low(1, 7, torch.float16)
+    yield Case("with one score far below zero, in half precision", *half)
+    half = inputs(2, 5, 6, 2, size=1.0, dtype=torch.float16)
+    yield "in half precision", *half
+
+
+ATTEND = "attend(query, key, value)"
+SCORES = "(query @ key.mT / query.shape[-1] ** 0.5)"
+
+check_multi_head = Exercise(
+    multi_head,
+    multi_head_cases,
+    stars=2,
+    minutes=20,
+    section="The output projection",
+    title="multi-head attention",
+    returns=("output",),
+    library=(multi_head_loop,),
+    mistakes={
+        "split-by-view": (
+            "the heads are split by a reshape alone, so a head gets some of the "
+            "positions instead of some of the columns",
+            [
+                ".unflatten(-1, (heads, -1)).transpose(1, 2) "
+                "→ .reshape(len(x), heads, x.shape[1], -1)",
+                ".unflatten(-1, (heads, -1)).transpose(1, 2) "
+                "→ .reshape(len(x), heads, x.shape[1], -1) "
+                "; .transpose(1, 2).flatten(2) → .reshape(x.shape)",
+            ],
+        ),
+        "merge-by-view": (
+            "the heads are merged by a reshape alone; transpose heads and positions "
+            "first",
+            ".transpose(1, 2).flatten(2) → .reshape(x.shape)",
+        ),
+        "attention-among-heads": (
+            "the heads of each position attend to each other; transpose heads and "
+            "positions, so that positions attend to positions",
+            "(heads, -1)).transpose(1, 2) → (heads, -1)) ; "
+            ".transpose(1, 2).flatten(2) → .flatten(2)",
+        ),
+        "no-output-projection": (
+            "the output projection is missing",
+            " @ W_output.T → ",
+        ),
+        "untransposed": (
+            "the projections are applied as x @ W; it should be x @ W.T",
+            ["x @ W.T → x @ W ; W_output.T → W_output", "x @ W.T → x @ W"],
+        ),
+        "scale-by-model-width": (
+            "the scores are divided by √C; they should be divided by √D, with "
+            "D = C / H",
+            f"{ATTEND} → attend(query, key, value, scale=x.shape[-1] ** -0.5)",
+        ),
+        "no-scale": (
+            "the scores are not divided by √D",
+            f"{ATTEND} → attend(query, key, value, scale=1)",
+        ),
+        "softmax-over-heads": (
+            "the softmax runs over the heads; it should run over the keys",
+            f"{ATTEND} → ({SCORES}.softmax(1) @ value)",
+        ),
+        "softmax-over-queries": (
+            "the softmax runs over the queries; it should run over the keys",
+            f"{ATTEND} → ({SCORES}.softmax(-2) @ value)",
+        ),
+    },
+    hints=(
+        "Cut the last axis into heads first, then exchange two axes.",
+        "The heads' queries have the shape (B, H, T, D); before the output projection, "
+        "the columns of all heads are side by side again, (B, T, H · D).",
+    ),
+)
+
+
+def grouped_query(
+    query: Float[Tensor, "B H T D"],
+    key: Float[Tensor, "B G S D"],
+    value: Float[Tensor, "B G S E"],
+) -> Float[Tensor, "B H T E"]:
+    """Return attention in which H / G consecutive heads share a group."""
+    each = query.shape[1] // key.shape[1]
+    key = key.repeat_interleave(each, dim=1)
+    value = value.repeat_interleave(each, dim=1)
+    return attend(query, key, value)
+
+
+def grouped_query_cases(draw):
+    def inputs(b, h, g, t, s, d, e, dtype=torch.float32):
+        return (
+            draw.normal(b, h, t, d, dtype=dtype),
+            draw.normal(b, g, s, d, dtype=dtype),
+            draw.normal(b, g, s, e, dtype=dtype),
+        )
+
+    def low(t, s, dtype=torch.float32):
+        """Equal scores far below zero, for 4 heads in 2 groups."""
+        query, key = draw.low_query_key(t, s, dtype)
+        query, key = query.expand(2, 4, t, 4), key.expand(2, 2, s, 4)
+        if s > 1:
+            query, key = query / 2**16, key / 2**16
+        return (query.clone(), key.clone(), draw.normal(2, 2, s, 3, dtype=dtype)), False
+
+    yield "with one head and one key", *inputs(1, 1, 1, 1, 1, 2, 3)
+    yield "with a group for each head", *inputs(2, 3, 3, 2, 5, 7, 11)
+    yield "with one group", *inputs(2, 3, 1, 2, 5, 7, 11)
+    yield "with 6 heads in 2 groups", *inputs(2, 6, 2, 3, 5, 7, 11)
+    yield "with 4 heads in 2 groups", *inputs(1, 4, 2, 5, 3, 2, 7)
+    yield "with everything equal", *inputs(4, 4, 2, 4, 4, 4, 4)
+    yield "with many positions", *inputs(2, 12, 4, 33, 41, 5, 3)
+    yield "with large scores", *(x * 6 for x in inputs(2, 6, 3, 5, 7, 3, 2))
+    yield Case("with all scores far below zero", *low(3, 5))
+    yield Case("with one score far below zero", *low(3, 1))
+    half = low(3, 1, torch.float16)
+    yield Case("with one score far below zero, in half precision", *half)
+    half = inputs(2, 6, 3, 3, 5, 2, 7, dtype=torch.float16)
+    yield "in half precision", *half
+
+
+def softmax_over_heads(axis: int) -> Callable:
+    """Return grouped attention with a softmax over an axis of heads.
+
+    Args:
+        axis: of scores (B, G, H / G, T, S).
+    """
+
+    def answer(query, key, value):
+        split = query.unflatten(1, (key.shape[1], -1))
+        scores = split @ key[:, :, None].mT / query.shape[-1] ** 0.5
+        return (scores.softmax(axis) @ value[:, :, None]).flatten(1, 2)
+
+    return answer
+
+
+check_grouped_query = Exercise(
+    grouped_query,
+    grouped_query_cases,
+    stars=2,
+    minutes=15,
+    section="Multi-query and grouped-query attention",
+    title="grouped-query attention",
+    returns=("output",),
+    mistakes={
+        "repeat": (
+            "head h uses group h mod G, as `repeat` gives; consecutive heads should "
+            "share a group, as `repeat_interleave` gives",
+            "key.repeat_interleave(each, dim=1) → key.repeat(1, each, 1, 1) ; "
+            "value.repeat_interleave(each, dim=1) → value.repeat(1, each, 1, 1)",
+        ),
+        "first-group-only": (
+            "every head uses the keys and values of the first group",
+            "key.repeat_interleave(each, dim=1) → key[:, :1] ; "
+            "value.repeat_interleave(each, dim=1) → value[:, :1]",
+        ),
+        "one-output-a-group": (
+            "there is one output for each group; there should be one for each head",
+            lambda query, key, value: attend(
+                query.unflatten(1, (key.shape[1], -1)).mean(2), key, value
+            ),
+        ),
+        "no-scale": (
+            "the scores are not divided by √D",
+            f"{ATTEND} → attend(query, key, value, scale=1)",
+        ),
+        "scale-by-model-width": (
+            "the scores are divided by √(H·D), the root of the model width; they "
+            "should be divided by √D",
+            f"{ATTEND} → attend(query, key, value, scale=query[0, :, 0].numel()**-0.5)",
+        ),
+        "softmax-over-queries": (
+            "the softmax runs over the queries; it should run over the keys",
+            f"{ATTEND} → {SCORES}.softmax(-2) @ value",
+        ),
+        "softmax-over-heads": (
+            "the softmax runs over the heads; it should run over the keys",
+            [
+                f"{ATTEND} → {SCORES}.softmax(1) @ value",
+                softmax_over_heads(1),
+                softmax_over_heads(2),
+            ],
+        ),
+    },
+    hints=(
+        "Which group do heads 0, 1 and 2 use if there are 6 heads and 2 groups?",
+        "Head h uses group h // (H / G): repeat each group H / G times in a row.",
+    ),
+)
+
+
+def head_cost(C: int, H: int, G: int, T: int, S: int) -> list[int]:
+    """Return four counts of grouped-query attention for one sequence.
+
+    In this order: parameters of the four projections without biases; numbers
+    in the attention weights; multiplications of the query-key products;
+    numbers in the cached keys and values. Each head is C / H wide.
+    """
+    D = C // H
+    return [2 * C * C + 2 * C * G * D, H * T * S, T * S * C, 2 * S * G * D]
+
+
+def head_cost_cases(draw):
+    def sizes(*choices):
+        """Return D, H / G and G, one of several, as C, H and G; and T and S."""
+        width, each, groups = draw.shuffle(choices)[0]
+        lengths = draw.whole(3, 39), draw.whole(3, 39)
+        return width * each * groups, each * groups, groups, *lengths
+
+    yield "with one head of width 1 and one position", 1, 1, 1, 1, 1
+    yield "with one head", *sizes((7, 1, 1))
+    yield "with as many groups as heads", *sizes((5, 1, 6), (7, 1, 4))
+    yield "with one group", *sizes((5, 6, 1), (7, 4, 1))
+    several = sizes((5, 3, 2), (7, 2, 3), (11, 3, 2))
+    yield "with several heads in a group", *several
+    yield "with one query and a long cache", 4096, 32, 8, 1, 8192
+
+
+check_head_cost = Exercise(
+    head_cost,
+    head_cost_cases,
+    stars=2,
+    minutes=10,
+    section="Multi-query and grouped-query attention",
+    title="the cost of heads",
+    returns=("counts",),
+    mistakes={
+        "parameters-per-head": (
+            "the parameters are counted as if every head had projections of the full "
+            "width C; a head is only C / H wide",
+            "2 * C * C + 2 * C * G * D → 2 * H * C * C + 2 * G * C * C",
+        ),
+        "groups-ignored-in-parameters": (
+            "the key and value projections are counted for H heads; there are only G "
+            "of them",
+            "2 * C * G * D → 2 * C * C",
+        ),
+        "weights-of-one-head": (
+            "the attention weights are counted for one head; every query head has "
+            "its own",
+            "H * T * S → T * S",
+        ),
+        "products-per-head": (
+            "the multiplications are counted as if every head were C wide; together "
+            "the heads are C wide",
+            "T * S * C → H * T * S * C",
+        ),
+        "keys-only": (
+            "only the keys are counted in the cache; values are cached, too",
+            "2 * S * G * D → S * G * D",
+        ),
+        "cache-of-all-heads": (
+            "the cache is counted for H heads; only G of them have keys and values",
+            "2 * S * G * D → 2 * S * C",
+        ),
+    },
+    hints=(
+        "How wide is one head, and how many heads have keys of their own?",
+        "Queries and output have H heads of width C / H, keys and values have G.",
+    ),
+)
+
+# What can be built into a layer, and the number of its fault.
+FAULTS = {
+    "right": 0,
+    "split by a reshape": 1,
+    "merged by a reshape": 2,
+    "divided by √C": 3,
+    "not divided": 3,
+    "weights averaged over the heads": 4,
+    "scores averaged over the heads": 4,
+    "attention over the batch": 5,
+}
+
+
+def build_layer(kind: str, heads: int) -> Callable:
+    """Return multi-head self-attention with or without a fault."""
+
+    def layer(x, W_query, W_key, W_value, W_output):
+        if kind == "attention over the batch":
+            x = x.transpose(0, 1)
+        B, T, C = x.shape
+        query, key, value = (
+            (x @ W.T).reshape(B, heads, T, -1)
+            if kind == "split by a reshape"
+            else split_heads(x @ W.T, heads)
+            for W in (W_query, W_key, W_value)
+        )
+        width = {"divided by √C": C, "not divided": 1}.get(kind, C // heads)
+        scores = query @ key.mT / width**0.5
+        if kind == "scores averaged over the heads":
+            scores = scores.mean(1, keepdim=True)
+        weights = scores.softmax(-1)
+        if kind == "weights averaged over the heads":
+            weights = weights.mean(1, keepdim=True)
+        looked = weights @ value
+        by_reshape = kind == "merged by a reshape"
+        merged = looked.reshape(B, T, C) if by_reshape else merge_heads(looked)
+        output = merged @ W_output.T
+        over_batch = kind == "attention over the batch"
+        return output.transpose(0, 1) if over_batch else output
+
+    return layer
+
+
+def layer_fault(layer: Callable, x: Tensor, heads: int) -> int:
+    """Return the number of a layer's fault, 0 if there is none.
+
+    1: the heads are split without a transpose. 2: they are merged without a
+    transpose. 3: the scores have the wrong scale. 4: all heads have the same
+    weights. 5: the sequences of a batch are mixed.
+
+    Args:
+        layer: maps (x, W_query, W_key, W_value, W_output) to the output.
+        x: an example of the input (B, T, C).
+        heads: of the layer.
+    """
+
+    def differ(a: Tensor, b: Tensor) -> bool:
+        return not torch.allclose(a, b, atol=1e-3)
+
+    def attends_wrongly(W: Tensor) -> bool:
+        query = split_heads(x @ W.T, heads)
+        right = merge_heads(attend(query, query, split_heads(x, heads)))
+        return differ(layer(x, W, W, one, one), right)
+
+    rng, C = torch.Generator().manual_seed(0), x.shape[-1]
+    x = torch.randn(x.shape, generator=rng)
+    W = torch.randn(C, C, generator=rng) / C**0.5
+    zero, one = torch.zeros(C, C), torch.eye(C)
+    # With queries of zeros, all weights are equal: each output is a mean of x.
+    found = layer(x, zero, W, one, one)
+    if differ(found, x.mean(1, keepdim=True).expand_as(x)):
+        if not differ(found, x.mean(0).expand_as(x)):
+            return 5
+        return 2 if differ(found, found[:, :1].expand_as(x)) else 1
+    if attends_wrongly(W[: C // heads].repeat(heads, 1)):  # all heads are equal
+        return 3
+    return 4 if attends_wrongly(W) else 0
+
+
+def layer_fault_cases(draw):
+    kinds = [(kind, ones) for kind in FAULTS for ones in (False, True)]
+    for kind, ones in [kinds[0], *draw.shuffle(kinds[1:])]:
+        x = torch.ones(3, 4, 10) if ones else draw.normal(3, 4, 10)
+        fault = f"the fault “{kind}”" if FAULTS[kind] else "no fault"
+        given = ", given an input of ones" if ones else ""
+        tries = f"with a layer that has {fault}{given}"
+        yield Case(tries, (build_layer(kind, 2), x, 2), gradient=False)
+
+
+check_layer_fault = Exercise(
+    layer_fault,
+    layer_fault_cases,
+    stars=3,
+    minutes=25,
+    section="Pitfalls",
+    title="the fault of a multi-head layer",
+    returns=("fault",),
+    mistakes={
+        "example-input": (
+            "it tries only the given input, whose positions may all be equal; every "
+            "average of equal vectors is the same. Draw a random input",
+            "torch.randn(x.shape, generator=rng) → x",
+        ),
+        "equal-weights-only": (
+            "it tests only with equal weights, so it cannot see the scale of the "
+            "scores, nor whether the heads share their weights",
+            "if attends_wrongly(W[: → if False and attends_wrongly(W[: ; "
+            "4 if attends_wrongly(W) else 0 → 0",
+        ),
+        "different-heads": (
+            "its test of the scale uses heads with different projections, so a layer "
+            "whose heads share their weights fails it as well; give all heads the same "
+            "projections first",
+            "W[: C // heads].repeat(heads, 1) → W",
+        ),
+        "split-and-merge-swapped": (
+            "it confuses splitting and merging: with equal weights, the outputs are "
+            "the same at every position after a wrong split, and differ after a wrong "
+            "merge",
+            "return 2 if → return 1 if ; else 1 → else 2",
+        ),
+        "exact-comparison": (
+            "it compares outputs exactly, and rounding makes right outputs differ in "
+            "the last digits",
+            "torch.allclose(a, b, atol=1e-3) → torch.equal(a, b)",
+        ),
+    },
+    hints=(
+        "Which weights does the layer compute if the query projection is zero?",
+        "With W_query = 0 and identities as W_value and W_output, a right layer "
+        "returns the mean of x over the positions; then test the scores with equal "
+        "heads, and then with different heads.",
+    ),
+)
+
+EXPLANATIONS = {
+    "first": "the first of two heads copies",
+    "second": "the second of two heads copies",
+    "either": "either of two heads copies",
+    "together": "two heads are needed together",
+    "another": "a third head copies",
+}
+
+
+def build_copying_model(
+    reason: str, pair: Sequence[int], costs: Sequence[float], chance: float
+) -> Callable:
+    """Return a model that copies a symbol, for one of five reasons.
+
+    It maps a set of removed heads to the share of symbols copied correctly.
+
+    Args:
+        reason: one of `EXPLANATIONS`.
+        pair: the two heads that attend to the symbol.
+        costs: how much accuracy each other head is worth.
+        chance: the accuracy without a head that copies.
+    """
+
+    def model(ablated):
+        heads, gone = set(range(len(costs))), {int(head) for head in ablated}
+        if not gone <= heads:
+            raise ValueError(
+                f"heads are numbered 0 to {len(costs) - 1}, but {sorted(gone)} were "
+                "removed"
+            )
+        first, second = (head not in gone for head in pair)
+        copies = {
+            "first": first,
+            "second": second,
+            "either": first or second,
+            "together": first and second,
+            "another": min(heads - {*pair}) not in gone,
+        }[reason]
+        return 0.98 - sum(costs[head] for head in gone) if copies else chance
+
+    return model
+
+
+def copying_heads(model: Callable, weights: Sequence[float]) -> int:
+    """Return which of two heads copies, as the number of an explanation.
+
+    0: only the first. 1: only the second. 2: each of them, and one is enough.
+    3: both together. 4: another head.
+
+    Args:
+        model: from the removed heads to the share of symbols copied correctly.
+        weights: each head's weight on the symbol; exactly two are over 0.9.
+    """
+    first, second = (h for h, weight in enumerate(weights) if weight > 0.9)
+    fails = tuple(
+        model(ablated) < 0.5 for ablated in ({first}, {second}, {first, second})
+    )
+    explanations = {  # without the first, without the second, without both
+        (True, False, True): 0,
+        (False, True, True): 1,
+        (False, False, True): 2,
+        (True, True, True): 3,
+    }
+    return explanations.get(fails, 4)
+
+
+def copying_heads_cases(draw):
+    def number(low, high):
+        return low + (high - low) * float(torch.rand((), generator=draw))
+
+    for heads in 4, 8, 6:
+        for reason in draw.shuffle(EXPLANATIONS):
+            pair = sorted(draw.shuffle(range(heads))[:2])
+            weights = [number(0.0, 0.4) for _ in range(heads)]
+            for head in pair:
+                weights[head] = number(0.91, 1.0)
+            costs = [number(0.01, 0.05) for _ in range(heads)]
+            model = build_copying_model(reason, pair, costs, number(0.03, 0.2))
+            tries = f"with a model of {heads} heads, in which {EXPLANATIONS[reason]}"
+            yield tries, model, weights
+
+
+def list_pair(weights: Sequence[float]) -> list[int]:
+    """Return the two heads that attend to the symbol."""
+    return [head for head, weight in enumerate(weights) if weight > 0.9]
+
+
+def remove_one_at_a_time(neither: int) -> Callable:
+    """Return a design without the removal of both heads.
+
+    Args:
+        neither: what it concludes if the model works without each of them.
+    """
+    numbers = {(True, False): 0, (False, True): 1, (True, True): 3}
+
+    def answer(model, weights):
+        fails = tuple(model({head}) < 0.5 for head in list_pair(weights))
+        return numbers.get(fails, neither)
+
+    return answer
+
+
+def remove_both_at_once(found: int) -> Callable:
+    """Return a design that removes both heads only.
+
+    Args:
+        found: what it concludes if the model fails.
+    """
+    return lambda model, weights: found if model(list_pair(weights)) < 0.5 else 4
+
+
+check_copying_heads = Exercise(
+    copying_heads,
+    copying_heads_cases,
+    stars=3,
+    minutes=20,
+    section="Ablation: which head copies which symbol?",
+    title="ablations that show which head copies",
+    returns=("explanation",),
+    mistakes={
+        "weights-only": (
+            "it looks only at the weights. Both heads attend to the symbol, and that "
+            "does not show whether their outputs are used",
+            lambda model, weights: list_pair(weights).index(
+                weights.index(max(weights))
+            ),
+        ),
+        "one-at-a-time": (
+            "it removes one head at a time only. If nothing fails, either head may "
+            "take over for the other, or neither copies; remove both as well",
+            [remove_one_at_a_time(2), remove_one_at_a_time(4)],
+        ),
+        "both-at-once": (
+            "it removes both heads at once only. If the model fails, this does not "
+            "show which of them was needed",
+            [remove_both_at_once(3), remove_both_at_once(2)],
+        ),
+        "any-drop": (
+            "it takes every drop of the accuracy for a failure. Removing any head "
+            "costs a little; a head that copies costs almost everything",
+            "< 0.5 → < 0.97",
+        ),
+        "redundant-and-needed-swapped": (
+            "it confuses explanations 2 and 3: if the model fails without either one, "
+            "both are needed",
+            "(False, False, True): 2 → (False, False, True): 3 ; "
+            "(True, True, True): 3 → (True, True, True): 2",
+        ),
+    },
+    hints=(
+        "Write down for each explanation what happens without the first head, without "
+        "the second, and without both.",
+        "Explanations 2 and 4 differ only if both heads are removed together.",
+    ),
+)

@@ -1,0 +1,303 @@
+"""Answers to the exercises on masks, and wrong ones."""
+
+import copy
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional as F
+
+from attnbook.exercises import masks as checks
+
+
+def causal_by_tril(T, S):
+    return torch.ones(T, S, dtype=torch.bool).tril(diagonal=S - T)
+
+
+def causal_by_loops(T, S):
+    return torch.tensor([[s <= t + S - T for s in range(S)] for t in range(T)])
+
+
+def causal_from_a_square(T, S):
+    most = max(T, S)
+    return torch.from_numpy(np.tri(most, dtype=bool))[most - T :, most - S :]
+
+
+def causal_without_empty_rows(T, S):
+    mask = causal_by_tril(T, S)
+    return mask | ~mask.any(-1, keepdim=True)
+
+
+def causal_in_bytes(T, S):
+    return causal_by_tril(T, S).to(torch.uint8)
+
+
+def weights_by_where(scores, mask):
+    empty = ~mask.any(-1, keepdim=True)
+    low = torch.where(mask | empty, scores, -torch.inf)
+    return torch.where(empty, 0.0, F.softmax(low, dim=-1))
+
+
+def weights_by_the_lowest_number(scores, mask):
+    lowest = torch.finfo(scores.dtype).min
+    return scores.masked_fill(~mask, lowest).softmax(-1) * mask
+
+
+def weights_with_softmax_by_hand(scores, mask):
+    wide = scores.double()
+    largest = torch.full_like(wide[..., 0], -torch.inf)
+    for s in range(wide.shape[-1]):
+        seen = mask[..., s].expand_as(largest)
+        new = torch.maximum(largest, wide[..., s])
+        largest = torch.where(seen, new, largest)
+    largest = largest.masked_fill(largest == -torch.inf, 0.0)[..., None].detach()
+    powers = (wide.masked_fill(~mask, -torch.inf) - largest).exp()
+    total = powers.sum(-1, keepdim=True)
+    return (powers / total.masked_fill(total == 0, 1.0)).to(scores.dtype)
+
+
+def weights_by_rows(scores, mask):
+    weights = torch.zeros_like(scores)
+    for place in np.ndindex(*scores.shape[:-1]):
+        seen = mask.expand_as(scores)[place]
+        if seen.any():
+            weights[place] = weights[place].masked_scatter(
+                seen, scores[place][seen].softmax(0)
+            )
+    return weights
+
+
+def weights_with_running_maximum(least):
+    """Return an answer whose maximum of a row begins at some number."""
+
+    def answer(scores, mask):
+        low = scores.masked_fill(~mask, -torch.inf)
+        powers = (low - low.amax(-1, keepdim=True).clamp(min=least)).exp()
+        total = powers.sum(-1, keepdim=True)
+        return powers / total.masked_fill(~mask.any(-1, keepdim=True), 1.0)
+
+    return answer
+
+
+def weights_of_the_first_mask(scores, mask):
+    return weights_by_where(scores, mask.expand_as(scores)[:1, :1])
+
+
+def weights_filled_in_place(scores, mask):
+    return weights_by_where(scores.masked_fill_(~mask, -torch.inf), mask)
+
+
+def leak_by_one_token_at_a_time(model, tokens):
+    model = copy.deepcopy(model).eval()
+    with torch.no_grad():
+        before = model(tokens)
+        for s in range(1, tokens.shape[1]):
+            for v in range(before.shape[-1]):
+                changed = tokens.clone()
+                changed[:, s] = v
+                after = model(changed)
+                if not torch.allclose(after[:, :s], before[:, :s], atol=1e-5):
+                    return False
+    return True
+
+
+def leak_query_by_query(model, tokens):
+    modes = {part: part.training for part in model.modules()}
+    before = model.eval()(tokens)
+    good = torch.tensor(True)
+    for t in range(tokens.shape[1] - 1):
+        for v in range(before.shape[-1]):
+            changed = torch.cat(
+                [tokens[:, : t + 1], torch.full_like(tokens, v)[:, t + 1 :]], 1
+            )
+            good &= (model(changed)[:, t] - before[:, t]).abs().max() < 1e-4
+    for part, mode in modes.items():
+        part.training = mode
+    return good
+
+
+def leak_by_numpy(model, tokens):
+    was = model.training
+    model.train(False)
+    before = model(tokens).numpy(force=True)
+    fine = []
+    for v in range(before.shape[-1]):
+        for t in reversed(range(1, tokens.shape[1])):
+            changed = tokens.masked_fill(torch.arange(tokens.shape[1]) >= t, v)
+            after = model(changed).numpy(force=True)
+            fine.append(np.allclose(after[:, :t], before[:, :t], atol=1e-6))
+    model.train(was)
+    return np.all(fine)
+
+
+def leak_sentence_by_sentence(model, tokens):
+    return all(leak_by_one_token_at_a_time(model, row[None]) for row in tokens)
+
+
+def leak_in_the_weights(model, tokens):
+    return not model.mask(torch.ones(5, 5).tril().bool(), tokens, False).triu(1).any()
+
+
+def interface_case_by_case(scores, mask, how):
+    seen = mask.bool()
+    if how.endswith("float"):
+        return torch.softmax(scores + mask, dim=0)
+    if how == "after":
+        return mask * torch.softmax(scores, dim=0)
+    if how == "-1e4":
+        return torch.where(seen, scores, -1e4).softmax(0)
+    seen = ~seen if how.startswith("module") else seen
+    if not seen.any():
+        return torch.zeros_like(scores)
+    return scores.masked_fill(~seen, -torch.inf).softmax(0)
+
+
+def interface_by_subtracting_the_rest(scores, mask, how):
+    if how.endswith("float"):
+        return (scores - (1 - mask)).softmax(-1)
+    if how == "after":
+        return scores.softmax(-1).masked_fill(mask == 0, 0.0)
+    if how == "-1e4":
+        return (scores * mask - 1e4 * (1 - mask)).softmax(-1)
+    out = mask == (0 if how == "SDPA, boolean" else 1)
+    return scores.masked_fill(out, -torch.inf).softmax(-1).nan_to_num()
+
+
+def interface_by_loops(scores, mask, how):
+    keep = {"SDPA, boolean": 1.0, "module, boolean": 0.0}.get(how)
+    parts = []
+    for score, m in zip(scores.tolist(), mask.tolist(), strict=True):
+        score = -1e4 if how == "-1e4" and not m else score
+        power = math.exp(score + m * how.endswith("float") - scores.max())
+        parts.append(power if keep is None or m == keep else 0.0)
+    if how == "-1e4" and not mask.any():
+        parts = [1.0] * len(parts)
+    total = sum(parts) or 1.0
+    weights = torch.tensor([p / total for p in parts])
+    return weights * mask if how == "after" else weights
+
+
+def interface_exchanged(scores, mask, how):
+    first, comma, kind = how.partition(", ")
+    other = {"SDPA": "module", "module": "SDPA"}.get(first, first)
+    return interface_case_by_case(scores, mask, other + comma + kind)
+
+
+def interface_without_a_maximum(scores, mask, how):
+    if how != "after":
+        return interface_case_by_case(scores, mask, how)
+    powers = scores.exp()
+    return mask * powers / powers.sum()
+
+
+ZERO, ONE = torch.zeros(4, 2), torch.eye(4)
+
+
+def fault_by_one_key(attention, x, mask):
+    single = torch.ones(4, 4, dtype=torch.bool)
+    single[1] = torch.tensor([False, False, True, False])
+    row = attention(ZERO, ZERO, ONE, single)[1]
+    if row.sum() < 0.9:
+        return 3
+    if row[2] < 0.1:
+        return 1
+    if 0.3 < row[2] < 0.9:
+        return 2 if row[0] < 0.24 else 4
+    empty = attention(ZERO, ZERO, ONE, torch.zeros(4, 4).bool())
+    return 0 if torch.equal(empty, torch.zeros(4, 4)) else 5
+
+
+def fault_by_huge_values(attention, x, mask):
+    past = torch.ones(3, 3, dtype=torch.bool).tril()
+    zero = torch.zeros(3, 1)
+    out = attention(zero, zero, torch.tensor([[1.0], [10.0], [1e4]]), past)
+    first, second, _ = out.flatten().tolist()
+    for number, least in (1, 9e3), (4, 4e3), (2, 1e3):
+        if second > least:
+            return number
+    if abs(second - 5.5) > 0.1 or abs(first - 1) > 0.1:
+        return 3
+    none = attention(zero, zero, torch.ones(3, 1), torch.zeros(3, 3).bool())
+    return 5 * int(not bool((none == 0).all()))
+
+
+def fault_in_double(attention, x, mask):
+    past = torch.ones(4, 4, dtype=torch.bool).tril()
+    zero, one = ZERO.double(), ONE.double()
+    found = attention(zero, zero, one, past).round(decimals=2)[1].tolist()
+    table = {
+        (0.5, 0.5, 0.0, 0.0): 0,
+        (0.0, 0.0, 0.5, 0.5): 1,
+        (0.25, 0.25, 0.0, 0.0): 3,
+        (0.0, 0.33, 0.33, 0.33): 4,
+    }
+    number = table.get(tuple(found), 2)
+    empty = attention(zero, zero, one, past & False)
+    return torch.tensor(5 if number == 0 and (empty != 0).any() else number)
+
+
+def fault_of_every_empty_row(attention, x, mask):
+    return fault_by_one_key(attention, x, mask) or 5
+
+
+RIGHT = {
+    checks.check_causal: (causal_by_tril, causal_by_loops, causal_from_a_square),
+    checks.check_masked_weights: (
+        weights_by_where,
+        weights_by_the_lowest_number,
+        weights_with_softmax_by_hand,
+        weights_by_rows,
+    ),
+    checks.check_no_leak: (
+        leak_by_one_token_at_a_time,
+        leak_query_by_query,
+        leak_by_numpy,
+    ),
+    checks.check_interface_weights: (
+        interface_case_by_case,
+        interface_by_subtracting_the_rest,
+        interface_by_loops,
+    ),
+    checks.check_mask_fault: (fault_by_one_key, fault_by_huge_values, fault_in_double),
+}
+WEIGHTS = (  # wrong ones, and the names of their mistakes
+    (
+        "wrong-axis",
+        lambda s, mask: torch.where(mask, s, -torch.inf).softmax(2).nan_to_num(0.0),
+    ),
+    ("wrong-axis", lambda s, mask: F.softmax(s, dim=-2).masked_fill(~mask, 0.0)),
+    ("wrong-axis", lambda s, mask: F.softmax(s.masked_fill(~mask, -torch.inf), dim=1)),
+    ("sentinel", lambda s, mask: torch.where(mask, s, -1e4).softmax(-1) * mask),
+    ("sentinel", lambda s, mask: (s + -1e9 * ~mask).softmax(-1)),
+    ("", lambda s, mask: s.masked_fill(~mask, -5e4).softmax(-1) * mask),
+    ("", lambda s, mask: s.double().masked_fill(~mask, -1e25).softmax(-1).to(s) * mask),
+    ("", weights_with_running_maximum(0.0)),
+    ("", weights_with_running_maximum(-1e4)),
+    ("", weights_of_the_first_mask),
+    ("changed-input", weights_filled_in_place),
+)
+WRONG = (
+    (checks.check_causal, "", causal_without_empty_rows),
+    (checks.check_causal, "dtype", causal_in_bytes),
+    *((checks.check_masked_weights, slug, answer) for slug, answer in WEIGHTS),
+    (checks.check_no_leak, "", leak_sentence_by_sentence),
+    (checks.check_no_leak, "", leak_in_the_weights),
+    (checks.check_interface_weights, "", interface_exchanged),
+    (checks.check_interface_weights, "", interface_without_a_maximum),
+    (checks.check_mask_fault, "", fault_of_every_empty_row),
+)
+
+
+@pytest.mark.parametrize(
+    ("check", "answer"), [(c, x) for c, answers in RIGHT.items() for x in answers]
+)
+def test_a_right_answer_is_accepted(check, answer):
+    assert check(answer)
+
+
+@pytest.mark.parametrize(("check", "slug", "answer"), WRONG)
+def test_a_wrong_answer_is_refused(check, slug, answer):
+    verdict = check(answer)
+    assert verdict.mark == "✗"
+    assert not slug or verdict.mistake == slug

@@ -1,0 +1,285 @@
+"""Answers to the exercises on multi-head attention, and wrong ones."""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from attnbook.attention.multi_head import merge_heads, split_heads
+from attnbook.attention.scaled_dot_product import attend
+from attnbook.exercises import multi_head as checks
+
+
+def heads_by_loop(x, W_query, W_key, W_value, W_output, heads):
+    outputs = []
+    for Q, K, V in zip(
+        W_query.chunk(heads), W_key.chunk(heads), W_value.chunk(heads), strict=True
+    ):
+        query, key = x @ Q.T, x @ K.T
+        weights = (query @ key.mT / math.sqrt(query.shape[-1])).softmax(-1)
+        outputs.append(weights @ (x @ V.T))
+    return torch.cat(outputs, dim=-1) @ W_output.T
+
+
+def heads_by_einsum(x, W_query, W_key, W_value, W_output, heads):
+    query, key, value = (
+        torch.einsum("btc,hdc->bhtd", x, W.unflatten(0, (heads, -1)))
+        for W in (W_query, W_key, W_value)
+    )
+    scores = torch.einsum("bhtd,bhsd->bhts", query, key) * query.shape[-1] ** -0.5
+    weights = (scores - scores.logsumexp(-1, keepdim=True)).exp()
+    blocks = W_output.unflatten(1, (heads, -1))
+    return torch.einsum("bhts,bhsd,ohd->bto", weights, value, blocks)
+
+
+def heads_in_the_batch(x, W_query, W_key, W_value, W_output, heads):
+    B, T, C = x.shape
+    query, key, value = (
+        F.linear(x, W).view(B, T, heads, -1).transpose(1, 2).flatten(0, 1)
+        for W in (W_query, W_key, W_value)
+    )
+    scores = torch.bmm(query, key.transpose(1, 2)) / (C // heads) ** 0.5
+    looked = torch.bmm(F.softmax(scores, dim=-1), value)
+    looked = looked.view(B, heads, T, -1).transpose(1, 2).contiguous()
+    return F.linear(looked.view(B, T, C), W_output)
+
+
+def heads_in_double(x, W_query, W_key, W_value, W_output, heads):
+    projected = torch.cat([W_query, W_key, W_value]).double() @ x.double().mT
+    query, key, value = projected.mT.chunk(3, dim=-1)
+    output = torch.zeros_like(x, dtype=torch.float64)
+    parts = (y.chunk(heads, -1) for y in (query, key, value))
+    for q, k, v, W in zip(*parts, W_output.double().chunk(heads, 1), strict=True):
+        output += attend(q, k, v) @ W.T
+    return output.to(x.dtype)
+
+
+def heads_weighed_by(weigh):
+    """Return an answer with weights from the scores (B, H, T, T)."""
+
+    def answer(x, W_query, W_key, W_value, W_output, heads):
+        query, key, value = (
+            split_heads(x @ W.T, heads) for W in (W_query, W_key, W_value)
+        )
+        scores = query @ key.mT / math.sqrt(query.shape[-1])
+        return merge_heads(weigh(scores) @ value) @ W_output.T
+
+    return answer
+
+
+def softmax_with_running_maximum(least, axis=-1):
+    """Return a softmax whose maximum begins at some number."""
+
+    def weigh(scores):
+        largest = scores.amax(axis, keepdim=True).clamp(min=least)
+        powers = (scores - largest).exp()
+        return powers / powers.sum(axis, keepdim=True)
+
+    return weigh
+
+
+def heads_projected_before_merging(x, W_query, W_key, W_value, W_output, heads):
+    one = torch.eye(len(W_output), dtype=x.dtype)
+    return heads_by_loop(x, W_query, W_key, W_output @ W_value, one, heads)
+
+
+def grouped_by_loop(query, key, value):
+    each = query.shape[1] // key.shape[1]
+    outputs = [
+        attend(query[:, h], key[:, h // each], value[:, h // each])
+        for h in range(query.shape[1])
+    ]
+    return torch.stack(outputs, dim=1)
+
+
+def grouped_weighed_by(weigh):
+    """Return an answer with weights from the scores (B, G, H / G, T, S)."""
+
+    def answer(query, key, value):
+        query = query.unflatten(1, (key.shape[1], -1))
+        scores = torch.einsum("bgrtd,bgsd->bgrts", query, key)
+        weights = weigh(scores / query.shape[-1] ** 0.5)
+        return torch.einsum("bgrts,bgse->bgrte", weights, value).flatten(1, 2)
+
+    return answer
+
+
+def grouped_with_stacked_queries(query, key, value):
+    B, H, T, D = query.shape
+    long = query.reshape(B, key.shape[1], -1, D)
+    return attend(long, key, value).reshape(B, H, T, -1)
+
+
+def grouped_by_expand(query, key, value):
+    each = query.shape[1] // key.shape[1]
+    key, value = (
+        x[:, :, None].expand(-1, -1, each, -1, -1).flatten(1, 2) for x in (key, value)
+    )
+    return nn.Softmax(-1)(query @ key.mT * query.shape[-1] ** -0.5) @ value
+
+
+def grouped_with_the_next_group(query, key, value):
+    return grouped_by_loop(query, key.roll(-1, 1), value.roll(-1, 1))
+
+
+def cost_by_shapes(C, H, G, T, S):
+    D = C // H
+    matrices = (C, H * D), (C, G * D), (C, G * D), (H * D, C)
+    parameters = sum(torch.empty(*m, device="meta").numel() for m in matrices)
+    weights = torch.empty(H, T, S, device="meta").numel()
+    return [parameters, weights, weights * D, 2 * S * G * D]
+
+
+def cost_by_heads(C, H, G, T, S):
+    D = C // H
+    parameters = sum(2 * C * D for _ in range(H)) + sum(2 * C * D for _ in range(G))
+    return parameters, sum(T * S for _ in range(H)), S * T * D * H, G * D * S * 2
+
+
+def cost_factored(C, H, G, T, S):
+    return [2 * C * C * (H + G) // H, H * T * S, C * T * S, 2 * S * C * G // H]
+
+
+def cost_with_biases(C, H, G, T, S):
+    parameters, *rest = cost_factored(C, H, G, T, S)
+    return [parameters + 2 * C + 2 * G * C // H, *rest]
+
+
+def fault_by_simulation(layer, x, heads):
+    rng, C = torch.Generator().manual_seed(3), x.shape[-1]
+    x = torch.randn(x.shape, generator=rng)
+    matrices = [torch.randn(C, C, generator=rng) / C**0.5 for _ in range(4)]
+    found = layer(x, *matrices)
+    for kind, number in checks.FAULTS.items():
+        simulated = checks.build_layer(kind, heads)(x, *matrices)
+        if torch.allclose(simulated, found, atol=1e-4):
+            return number
+    return 3
+
+
+def fault_by_numbers_that_say_their_place(layer, x, heads):
+    B, T, C = x.shape
+    D = C // heads
+    x = torch.arange(B * T * C).reshape(B, T, C).sin()
+    one, nothing = torch.eye(C), torch.zeros(C, C)
+    mean = layer(x, nothing, one, one, one)
+    if torch.allclose(mean[0, 0], x[:, 0].mean(0), atol=1e-5):
+        return 5
+    if not torch.allclose(mean[:, 0], mean[:, -1], atol=1e-5):
+        return 2
+    if not torch.allclose(mean[:, 0], x.mean(1), atol=1e-5):
+        return 1
+    part = torch.zeros(C, C)
+    part[:, :D] = torch.eye(D).repeat(heads, 1)  # head h reads block 0
+    keys = x[..., :D]
+    weights = (keys @ keys.mT / math.sqrt(D)).softmax(-1)
+    if not torch.allclose(layer(x, part, part, one, one), weights @ x, atol=1e-4):
+        return 3
+    part[D:] = 0  # only head 0 has scores; the others have equal weights
+    others = layer(x, part, part, one, one)[..., D:]
+    expected = x.mean(1, keepdim=True).expand_as(x)[..., D:]
+    return 0 if torch.allclose(others, expected, atol=1e-4) else 4
+
+
+def fault_in_double(layer, x, heads):
+    def wide(x, *W):
+        return layer(x.double(), *(M.double() for M in W)).float()
+
+    return torch.tensor(fault_by_simulation(wide, x, heads))
+
+
+def fault_without_the_batch(layer, x, heads):
+    found = fault_by_simulation(layer, x, heads)
+    return found if found < 5 else 0
+
+
+def copying_by_steps(model, weights):
+    first, second = [h for h, w in enumerate(weights) if w > 0.9]
+    if model([first, second]) > 0.6:
+        return 4
+    alone = model([second]) > 0.6, model([first]) > 0.6
+    return {(True, False): 0, (False, True): 1, (True, True): 2}.get(alone, 3)
+
+
+def copying_by_drops_of_accuracy(model, weights):
+    pair = sorted(torch.tensor(weights).topk(2).indices.tolist())
+    drops = [model(set()) - model(gone) for gone in ([pair[0]], [pair[1]], pair)]
+    first, second, both = (drop > 0.3 for drop in drops)
+    return [2, 1, 0, 3][2 * first + second] if both else 4
+
+
+def copying_by_exclusion(model, weights):
+    first, second = (h for h, w in enumerate(weights) if w > 0.9)
+    left = {0, 1, 2, 3} if model({first, second}) < 0.4 else {4}
+    left &= {0, 3} if model({first}) < 0.4 else {1, 2, 4}
+    left &= {1, 3} if model({second}) < 0.4 else {0, 2, 4}
+    return left.pop()
+
+
+def copying_of_the_first_two(model, weights):
+    return copying_by_steps(model, [1.0, 1.0, *[0.0] * (len(weights) - 2)])
+
+
+RIGHT = {
+    checks.check_multi_head: (
+        heads_by_loop,
+        heads_by_einsum,
+        heads_in_the_batch,
+        heads_in_double,
+        heads_weighed_by(softmax_with_running_maximum(-math.inf)),
+    ),
+    checks.check_grouped_query: (
+        grouped_by_loop,
+        grouped_with_stacked_queries,
+        grouped_by_expand,
+        grouped_weighed_by(softmax_with_running_maximum(-math.inf)),
+    ),
+    checks.check_head_cost: (cost_by_shapes, cost_by_heads, cost_factored),
+    checks.check_layer_fault: (
+        fault_by_simulation,
+        fault_by_numbers_that_say_their_place,
+        fault_in_double,
+    ),
+    checks.check_copying_heads: (
+        copying_by_steps,
+        copying_by_drops_of_accuracy,
+        copying_by_exclusion,
+    ),
+}
+SOFTMAXES = (  # wrong ones, and the names of their mistakes
+    ("softmax-over-queries", softmax_with_running_maximum(-math.inf, -2)),
+    ("softmax-over-heads", softmax_with_running_maximum(-math.inf, 1)),
+    ("", lambda scores: scores.softmax(0)),
+    ("", softmax_with_running_maximum(0.0)),
+    ("", softmax_with_running_maximum(-1e4)),
+    ("", softmax_with_running_maximum(-1e9)),
+    ("", lambda scores: scores.softmax(-1).detach()),
+)
+WRONG = (
+    *((checks.check_multi_head, slug, heads_weighed_by(x)) for slug, x in SOFTMAXES),
+    *(
+        (checks.check_grouped_query, slug, grouped_weighed_by(x))
+        for slug, x in SOFTMAXES
+    ),
+    (checks.check_multi_head, "", heads_projected_before_merging),
+    (checks.check_grouped_query, "", grouped_with_the_next_group),
+    (checks.check_head_cost, "", cost_with_biases),
+    (checks.check_layer_fault, "", fault_without_the_batch),
+    (checks.check_copying_heads, "", copying_of_the_first_two),
+)
+
+
+@pytest.mark.parametrize(
+    ("check", "answer"), [(c, x) for c, answers in RIGHT.items() for x in answers]
+)
+def test_a_right_answer_is_accepted(check, answer):
+    assert check(answer)
+
+
+@pytest.mark.parametrize(("check", "slug", "answer"), WRONG)
+def test_a_wrong_answer_is_refused(check, slug, answer):
+    verdict = check(answer)
+    assert verdict.mark == "✗"
+    assert not slug or verdict.mistake == slug
