@@ -1,6 +1,6 @@
 """The widgets alive in JupyterLab: Python moves them, and they move Python.
 
-`make test-lab` makes an environment for this and runs it; `make test` does not.
+`make lab` makes an environment for this and runs it; `make test` does not.
 """
 
 import json

@@ -1,6 +1,6 @@
 """Otter-grader takes our assignments: right, wrong and empty submissions.
 
-`make test-otter` makes an environment for this and runs it; `make test` has
+`make lab` makes an environment for this and runs it; `make test` has
 no part of it.
 """
 

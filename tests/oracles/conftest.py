@@ -1,6 +1,6 @@
 """Nothing is skipped here: a missing package is a failed test.
 
-`make test-oracles` makes an environment for these tests; their files are named
+`make oracles` makes an environment for these tests; their files are named
 so that `make test` does not collect them.
 """
 
@@ -13,7 +13,7 @@ def refuse(report):
         reason = report.longrepr
         reason = reason[-1] if isinstance(reason, tuple) else reason
         report.outcome = "failed"
-        report.longrepr = f"nothing is skipped in make test-oracles: {reason}"
+        report.longrepr = f"nothing is skipped in make oracles: {reason}"
     return report
 
 

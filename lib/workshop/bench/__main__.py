@@ -19,7 +19,10 @@ LONGEST = 75
 
 
 def run_cases(
-    cases: Sequence[Case], folder: Path, device: str, seconds: float = float("inf")
+    cases: Sequence[Case],
+    folder: Path,
+    device: str,
+    seconds: float | int = float("inf"),
 ) -> bool:
     """Measure what the folder does not have yet; tell whether it has all then."""
     end = time.monotonic() + seconds - LONGEST

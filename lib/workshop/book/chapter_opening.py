@@ -25,7 +25,7 @@ WIDGET_CHAPTER = "02_bahdanau"
 
 
 def get_repository_address(app) -> str:
-    """Return the repository's address, if `make repository` set one."""
+    """Return the repository's address, empty if none was set."""
     options = app.config.html_theme_options
     ours = options.get("use_edit_page_button")  # else the URL is a stranger's
     return options.get("repository_url", "") if ours else ""

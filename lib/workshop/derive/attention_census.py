@@ -1,6 +1,6 @@
 """Derive files/attention_census: the attention of the models since 2025.
 
-Run it in the environment of `make test-oracles`, which pins `transformers`:
+Run it in the environment of `make oracles`, which pins `transformers`:
     .venv-oracles/bin/python -m workshop.derive.attention_census
 
 Rules, each of which looks at one thing only:

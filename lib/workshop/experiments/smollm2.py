@@ -275,7 +275,7 @@ def smollm2_predictions() -> dict:
     """Record logits after prompts, a continuation, and losses on help texts.
 
     They are the reference with which a copy of the weights on another machine is
-    compared. `make models` fetches the weights.
+    compared. `python -m attnbook.models` fetches the weights.
 
     Source: Allal et al. (2025), https://arxiv.org/abs/2502.02737
     """

@@ -49,6 +49,6 @@ def test_links_are_moved_before_they_are_scored():
 
 
 def test_reading_backwards_reverses_the_source():
-    forwards, backwards = (Task(Splits(PAIRS, [], []), x) for x in (False, True))
+    forwards, backwards = (Task(Splits(tuple(PAIRS), (), ()), x) for x in (False, True))
     source = PAIRS[2].source
     assert backwards.encode_source(source) == forwards.encode_source(source)[::-1]
