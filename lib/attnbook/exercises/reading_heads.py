@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 
 from attnbook.attention.multi_head import merge_heads, split_heads
 from attnbook.attention.scaled_dot_product import scaled_scores
@@ -173,7 +173,7 @@ def ablate_cases(draw):
 
 def run_both(ablated, model, layer, head):
     """Return the logits of the returned and of the given model."""
-    if not isinstance(ablated, nn.Module):
+    if not callable(ablated):
         return ablated
     return ablated(PROBE), model(PROBE)
 
