@@ -10,6 +10,7 @@ import sys
 import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -101,6 +102,11 @@ class Outcome:
 Rounds = tuple[tuple[Outcome, ...], ...]
 
 
+def keep_result(returned: object, *inputs: object) -> object:
+    """Return what is compared of a result: all of it."""
+    return returned
+
+
 def run_rounds(
     answer: Callable, cases: Sequence[Case], guard: Guard, read: Callable, again: bool
 ) -> Rounds:
@@ -151,7 +157,7 @@ def run(
     case: Case,
     seed: int = SEEDS[0],
     guard: Guard | None = None,
-    read: Callable | None = None,
+    read: Callable = keep_result,
 ) -> Outcome:
     """Call an answer on copies of a case's inputs; return what happened."""
     seed_everything(seed)
@@ -197,7 +203,7 @@ def call(
     given: list,
     case: Case,
     guard: Guard | None,
-    read: Callable | None,
+    read: Callable,
 ) -> object:
     """Return what an answer returns, or what is compared of it."""
     if guard:
@@ -208,7 +214,7 @@ def call(
             returned = answer(*given)
     else:
         returned = answer(*given)
-    return read(returned, *given) if read and returned is not None else returned
+    return returned if returned is None else read(returned, *given)
 
 
 @functools.cache
@@ -220,7 +226,7 @@ def preload_backward() -> None:
     importlib.import_module("torch.fx.experimental.symbolic_shapes")
 
 
-def read_result(returned: object) -> tuple[str, tuple[Tensor, ...]]:
+def read_result(returned: Any) -> tuple[str, tuple[Tensor, ...]]:
     """Return the kind of a result, in words, and its tensors."""
     if isinstance(returned, Tensor):
         if returned.dim() == 0 and returned.dtype == torch.bool:
@@ -247,8 +253,8 @@ def read_result(returned: object) -> tuple[str, tuple[Tensor, ...]]:
         return f"a {kind} of {', '.join(type(x).__name__ for x in returned)}", ()
     numpy = sys.modules.get("numpy")
     if numpy and type(returned) is numpy.ndarray and returned.dtype.kind in "iuf":
-        kind = torch.float64 if returned.dtype.kind == "f" else torch.int64
-        return "a NumPy array", (torch.tensor(returned.tolist(), dtype=kind),)
+        exact = torch.float64 if returned.dtype.kind == "f" else torch.int64
+        return "a NumPy array", (torch.tensor(returned.tolist(), dtype=exact),)
     return f"an object of type {type(returned).__name__}", ()
 
 
@@ -283,7 +289,7 @@ def copy_numbers(x: Tensor) -> Tensor:
     return (x if x.layout == torch.strided else x.to_dense()).clone()
 
 
-def is_unchanged(now: object, before: object) -> bool:
+def is_unchanged(now: Any, before: Any) -> bool:
     """Tell whether an input is still what it was, to the last bit.
 
     Functions and other objects that an answer can only call are not compared.
@@ -320,15 +326,15 @@ def is_stub_error(raised: BaseException) -> bool:
 def is_empty_function(answer: Callable) -> bool:
     """Tell whether the body of a function is still `...` or `pass`."""
     try:
-        body = ast.parse(textwrap.dedent(inspect.getsource(answer))).body[0].body
-    except (OSError, TypeError, SyntaxError, AttributeError):
-        return False
-    if not isinstance(body, list):  # a lambda's
+        source = textwrap.dedent(inspect.getsource(answer))
+        function = ast.parse(source).body[0]
+    except (OSError, TypeError, SyntaxError):
         return False
     # A docstring and `...` are expressions that are constants.
-    constants = (x for x in body if isinstance(x, ast.Expr))
-    return all(isinstance(x, ast.Expr | ast.Pass) for x in body) and all(
-        isinstance(x.value, ast.Constant) for x in constants
+    return isinstance(function, ast.FunctionDef) and all(
+        isinstance(x, ast.Pass)
+        or (isinstance(x, ast.Expr) and isinstance(x.value, ast.Constant))
+        for x in function.body
     )
 
 
@@ -443,31 +449,32 @@ def find_difference(
             solution's is in another.
     """
     got = read_like(got, want)
-    right = write_form(want)
+    words = write_form(want)
     if not got.attempted:
-        return make_finding("unfinished", want=right)
+        return make_finding("unfinished", want=words)
     if got.stopped:
         return make_finding(got.stopped)
     if got.error or want.error:
         if got.error.partition(":")[0] == want.error.partition(":")[0]:
             return None
-        return make_finding("error", got=got.error or "nothing", want=right)
+        return make_finding("error", got=got.error or "nothing", want=words)
     if got.form == "None" != want.form:
-        return make_finding("none", want=right)
+        return make_finding("none", want=words)
     if got.changed != want.changed:
         what = takes[[*got.changed, *want.changed][0]]
         kind = "changed-model" if what == "model" else "changed-input"
         return make_finding(kind, got=f"`{what}`")
     if got.form != want.form:
-        return make_finding("type", got=got.form, want=right)
+        return make_finding("type", got=got.form, want=words)
     names = [returns[i] if i < len(returns) else "result" for i in range(9)]
     for name, ours, theirs in zip(names, got.tensors, want.tensors, strict=False):
         if found := compare(name, ours, theirs, want.form, same_type):
             return found
-    for place, ours, theirs in zip(
-        want.floating, got.gradients, want.gradients, strict=False
-    ):
-        if found := compare_gradients(takes[place], ours, theirs):
+    gradients = zip(want.floating, got.gradients, want.gradients, strict=False)
+    for place, given, right in gradients:
+        if right is not None and (
+            found := compare_gradients(takes[place], given, right)
+        ):
             return found
     return None
 
@@ -489,10 +496,8 @@ def compare(
         if form == "a list of numbers":
             sizes = str(len(ours)), str(len(right))
             return make_finding("length", what=what, got=sizes[0], want=sizes[1])
-        found = make_finding(
-            "shape", what=what, got=str(tuple(ours.shape)), want=str(tuple(right.shape))
-        )
-        return replace(found, likely=explain_shape(ours.shape, right.shape))
+        shapes = str(tuple(ours.shape)), str(tuple(right.shape))
+        return make_finding("shape", what=what, got=shapes[0], want=shapes[1])
     single = ours.dtype == torch.float32 and right.is_floating_point()
     if ours.dtype != right.dtype and form not in NUMBERS and (same_type or not single):
         types = name_type(ours), name_type(right)
@@ -507,13 +512,9 @@ def compare(
     )
 
 
-def compare_gradients(
-    name: str, ours: Tensor | None, right: Tensor | None
-) -> Finding | None:
+def compare_gradients(name: str, given: Tensor | None, right: Tensor) -> Finding | None:
     """Compare the gradients of an input, where the solution has a finite one."""
-    if right is None:
-        return None
-    ours, right = fill_gradients(ours, right)
+    ours = torch.zeros_like(right) if given is None else given
     wrong = differs(ours, right, least=LEAST_GRADIENT) & right.isfinite()
     if not wrong.any():
         return None
@@ -530,16 +531,3 @@ def write_entry(
     at = tuple(where.nonzero()[0].tolist())
     place = f"[{', '.join(map(str, at))}]" if at else ""
     return f"`{name}{place}`", *write_pair(ours[at].item(), right[at].item())
-
-
-def explain_shape(ours: Sequence[int], right: Sequence[int]) -> str:
-    """Return what most likely made a shape another one, or nothing."""
-    ours, right = tuple(ours), tuple(right)
-    if sorted(ours) == sorted(right):
-        return "two axes are swapped"
-    longer, shorter = sorted((ours, right), key=len, reverse=True)
-    for i, size in enumerate(longer):
-        if longer[:i] + longer[i + 1 :] == shorter:
-            kind = "an extra axis" if longer == ours else "an axis missing"
-            return f"there is {kind} of size {size}"
-    return ""

@@ -26,6 +26,7 @@ import secrets
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -37,6 +38,7 @@ from attnbook.exercises.check import (
     did_the_same,
     find_difference,
     is_unchanged,
+    keep_result,
     run,
     run_rounds,
     without_limit,
@@ -166,13 +168,13 @@ class Exercise:
     stars: int
     minutes: int
     section: str
-    mistakes: Mapping[str, tuple] | tuple[Mistake, ...] = ()
+    mistakes: Any = ()
     title: str = ""
     returns: Sequence[str] = ("result",)
     forbidden: frozenset[str] = ATTENTION
     library: Sequence[Callable] = ()
     helpers: Sequence[Callable] = ()
-    compare: Callable | None = None
+    compare: Callable = keep_result
     same_type: bool = False
     hints: Sequence[str] = ()
 
@@ -268,9 +270,10 @@ class Exercise:
                 tried = twice + self._describe(trial.case)
                 return refuse(make_finding(slug), tried, self.section)
         wrong = [x for x in trials if x.finding]
-        if not wrong:
+        finding = next((x.finding for x in trials if x.finding), None)
+        if finding is None:
             return RIGHT
-        finding, tried = wrong[0].finding, self._describe(wrong[0].case)
+        tried = self._describe(wrong[0].case)
         if mistake := self._find_mistake(trials, wrong):
             finding = Finding(mistake.slug, finding.seen, mistake.because)
         elif is_hard_coded(trials):
@@ -300,8 +303,10 @@ class Exercise:
         """Return the known mistake that does what an attempt did in every case.
 
         Or the only one that does so in the wrong cases, where tensors are compared:
-        it is a mistake that is avoided in some cases.
+        it is a mistake that is avoided in some cases. Cases where the type is wrong,
+        such as those in half precision, are left out if others are wrong, too.
         """
+        wrong = [x for x in wrong if x.finding.slug != "dtype"] or wrong
         rest = [x for x in trials if not x.finding]
         telling = any("tensor" in x.rounds[0].form for x in wrong)
         partly = []
@@ -362,11 +367,18 @@ def draw_cases(cases: Callable[[Draw], Iterable], seed: int) -> tuple[Case, ...]
 
 @functools.lru_cache(maxsize=32)
 def run_solution(exercise: Exercise, seed: int) -> tuple[Outcome, ...]:
-    """Return what the solution gives in the cases of a seed."""
-    return tuple(
-        run(exercise.solution, replace(case, memory=None), read=exercise.compare)
-        for case in draw_cases(exercise.cases, seed)
-    )
+    """Return what the solution gives in the cases of a seed.
+
+    Raises:
+        TypeError: if it returns what cannot be compared, such as a dictionary.
+    """
+    found = []
+    for case in draw_cases(exercise.cases, seed):
+        case = replace(case, memory=None)
+        found.append(run(exercise.solution, case, read=exercise.compare))
+        if not (found[-1].tensors or found[-1].error):
+            raise TypeError(f"{exercise} has a solution that returns {found[-1].form}")
+    return tuple(found)
 
 
 class Hint(str):

@@ -1,12 +1,13 @@
 """What surrounds a call of an answer: neutral settings, and no ready-made code."""
 
 import contextlib
+import inspect
 import random
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Collection, Iterator
-from types import FunctionType
+from collections.abc import Callable, Collection, Iterable, Iterator
+from types import CodeType, FunctionType
 
 import torch
 from torch.overrides import TorchFunctionMode
@@ -27,7 +28,7 @@ ATTENTION = frozenset(
 )
 
 # Settings that are the same in every check: how to ask, how to set, what to.
-NEUTRAL = (
+NEUTRAL: tuple[tuple[Callable, Callable, object], ...] = (
     (torch.get_default_dtype, torch.set_default_dtype, torch.float32),
     (
         torch.get_float32_matmul_precision,
@@ -37,12 +38,12 @@ NEUTRAL = (
     (torch.is_anomaly_enabled, torch.autograd.set_detect_anomaly, False),
 )
 # Settings that a check only puts back if an answer changes them.
-KEPT = (
+KEPT: tuple[tuple[Callable, Callable], ...] = (
     (torch.get_default_device, torch.set_default_device),
     (torch.get_num_threads, torch.set_num_threads),
 )
 
-# A check replaces code of functions, which all threads share.
+# Settings and the code of functions are shared by all threads.
 one_at_a_time = threading.RLock()
 
 
@@ -53,42 +54,38 @@ def neutral_settings() -> Iterator[None]:
     Seeds, default type and device, gradient mode, autocast, threads and flags of
     the learner's notebook change no verdict, and no check changes them.
     """
-    numpy = sys.modules.get("numpy")
-    drawn = random.getstate(), numpy.random.get_state() if numpy else None
-    deterministic = torch.are_deterministic_algorithms_enabled()
-    only_warn = torch.is_deterministic_algorithms_warn_only_enabled()
-    found = [(put, ask()) for ask, put, _ in NEUTRAL]
-    kept = [(ask, put, ask()) for ask, put in KEPT]
-    try:
-        with contextlib.ExitStack() as entered:
-            entered.enter_context(one_at_a_time)
-            entered.enter_context(torch.random.fork_rng(devices=()))
-            entered.enter_context(torch.inference_mode(False))
-            entered.enter_context(torch.enable_grad())
-            entered.enter_context(warnings.catch_warnings())
-            warnings.simplefilter("ignore")
-            if numpy:
-                entered.enter_context(numpy.errstate(all="ignore"))
-            if torch.is_autocast_enabled("cpu"):
-                entered.enter_context(torch.autocast("cpu", enabled=False))
-            if torch.get_default_device() != torch.device("cpu"):
-                entered.enter_context(torch.device("cpu"))
-            for ask, put, value in NEUTRAL:
-                if ask() != value:
-                    put(value)
-            if deterministic:
-                torch.use_deterministic_algorithms(False)
-            yield
-    finally:
-        for put, value in found:
-            put(value)
-        for ask, put, value in kept:
-            if ask() != value:
-                put(value)
-        torch.use_deterministic_algorithms(deterministic, warn_only=only_warn)
-        random.setstate(drawn[0])
+    with one_at_a_time, contextlib.ExitStack() as entered:
+        numpy = sys.modules.get("numpy")
         if numpy:
-            numpy.random.set_state(drawn[1])
+            entered.callback(numpy.random.set_state, numpy.random.get_state())
+            entered.enter_context(numpy.errstate(all="ignore"))
+        entered.callback(random.setstate, random.getstate())
+        for ask, put in KEPT:
+            entered.callback(restore, ask, put, ask())
+        for ask, put, value in NEUTRAL:
+            entered.callback(restore, ask, put, ask())
+            restore(ask, put, value)
+        entered.callback(
+            torch.use_deterministic_algorithms,
+            torch.are_deterministic_algorithms_enabled(),
+            warn_only=torch.is_deterministic_algorithms_warn_only_enabled(),
+        )
+        torch.use_deterministic_algorithms(False)
+        entered.enter_context(torch.random.fork_rng(devices=()))
+        entered.enter_context(torch.inference_mode(False))
+        entered.enter_context(torch.enable_grad())
+        entered.enter_context(torch.autocast("cpu", enabled=False))
+        if torch.get_default_device() != torch.device("cpu"):
+            entered.enter_context(torch.device("cpu"))
+        entered.enter_context(warnings.catch_warnings())
+        warnings.simplefilter("ignore")
+        yield
+
+
+def restore(ask: Callable, put: Callable, value: object) -> None:
+    """Set a setting, unless it has that value."""
+    if ask() != value:
+        put(value)
 
 
 def seed_everything(seed: int) -> None:
@@ -117,29 +114,30 @@ class Guard(TorchFunctionMode):
 
     active: "Guard | None" = None
 
-    def __init__(self, names: Collection[str], functions: Collection[Callable] = ()):
+    def __init__(self, names: Collection[str], functions: Iterable[Callable] = ()):
         super().__init__()
-        self.names, self.used = names, []
+        self.names, self.used = names, list[str]()
         self.functions = list(find_functions(functions))
         flex = sys.modules.get("torch.nn.attention.flex_attention")
         if flex and "flex_attention" in names:
             self.functions += find_functions([flex.flex_attention])
-        self.codes, self.allowed = [], set()
+        self.codes: list[CodeType] = []
+        self.allowed: set[Callable] = set()
+        self.outer: Guard | None = None
 
     def __enter__(self):
-        Guard.active = self
+        self.outer, Guard.active = Guard.active, self
         self.codes = [x.__code__ for x in self.functions]
-        for function, code in zip(self.functions, self.codes, strict=True):
-            function.__code__ = raise_ready_made.__code__.replace(
-                co_name=function.__name__, co_freevars=code.co_freevars
-            )
+        refusal = inspect.unwrap(raise_ready_made).__code__
+        for function in self.functions:
+            function.__code__ = refusal.replace(co_name=function.__name__)
         return super().__enter__()
 
     def __exit__(self, *raised):
         super().__exit__(*raised)
         for function, code in zip(self.functions, self.codes, strict=True):
             function.__code__ = code
-        Guard.active = None
+        Guard.active = self.outer
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         """Pass a call on, unless its name is forbidden."""
@@ -162,12 +160,13 @@ def raise_ready_made(*given, **more):
 
     from attnbook.exercises.isolation import Guard
 
-    Guard.active.refuse(sys._getframe().f_code.co_name)
+    if Guard.active:
+        Guard.active.refuse(sys._getframe().f_code.co_name)
 
 
-def find_functions(given: Collection[Callable]) -> Iterator[FunctionType]:
-    """Yield the functions of Python among some callables, unwrapped as well."""
-    for function in given:
-        while isinstance(function, FunctionType):
+def find_functions(given: Iterable[Callable]) -> Iterator[FunctionType]:
+    """Yield the functions of Python behind some callables, without wrappers."""
+    for one in given:
+        function = inspect.unwrap(one)
+        if isinstance(function, FunctionType) and not function.__code__.co_freevars:
             yield function
-            function = getattr(function, "__wrapped__", None)

@@ -8,6 +8,7 @@ answers in a process that can be ended (`attnbook.grade`).
 
 import contextlib
 import io
+import os
 import signal
 import sys
 import threading
@@ -63,6 +64,13 @@ def limit_output(shown: int = SHOWN) -> Iterator[None]:
     with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
         yield
     sys.stdout.write(printed.getvalue()[:shown])
+
+
+def measure_load() -> float:
+    """Return the number of runnable processes per core; at least 1."""
+    if not hasattr(os, "getloadavg"):
+        return 1.0
+    return max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
 
 
 @contextlib.contextmanager

@@ -1,0 +1,550 @@
+"""The exercises of the chapter on Luong's attention.
+
+Source: Luong et al. (2015), sections 3.1 (equation 8), 3.2 and 3.3,
+    https://arxiv.org/abs/1508.04025. The faults of attention layers are those of
+    public decoders, linked in the chapter.
+Axes: B batch, T queries, S keys (source symbols), Dq and Dk width of query and key,
+    M width of states and memory
+"""
+
+import hashlib
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from attnbook.attention.local import local_window
+from attnbook.attention.luong import general_scores
+from attnbook.exercises.declare import Case, Exercise, differ
+
+
+def general_scores_cases(draw):
+    def inputs(b, t, s, dq, dk, size=1):
+        shapes = (b, t, dq), (b, s, dk), (dq, dk)
+        return tuple(size * draw.normal(*shape) for shape in shapes)
+
+    query, key, W = inputs(3, 5, 2, 3, 7)
+    views = query.mT.clone().mT, key.mT.clone().mT, W.T.clone().T
+    yield "with one query and one key", *inputs(1, 1, 1, 2, 3)
+    yield "with 3 queries and 5 keys", *inputs(2, 3, 5, 7, 11)
+    yield "with more queries than keys", query, key, W
+    yield "with equal widths, and T = S", *inputs(2, 4, 4, 4, 4)
+    yield "with inputs that are transposed views", *views
+    yield "with large inputs", *inputs(2, 3, 5, 7, 11, size=40)
+    yield "with more sentences and keys", *inputs(7, 9, 33, 6, 10)
+
+
+check_general_scores = Exercise(
+    general_scores,
+    general_scores_cases,
+    stars=1,
+    minutes=10,
+    section="The general score",
+    title="general scores",
+    returns=("scores",),
+    mistakes={
+        "no-matrix": (
+            "W is not used: this is the dot score, which needs equal widths",
+            lambda q, k, W: q @ k.mT,
+        ),
+        "untransposed": (
+            "W is transposed: this is kᵀ W q; it should be qᵀ W k (with a square W, "
+            "the shapes do not show the mistake)",
+            lambda q, k, W: q @ W.T @ k.mT,
+        ),
+        "swapped-axes": (
+            "the axes of queries and keys are swapped; the scores should have the "
+            "shape (B, T, S)",
+            lambda q, k, W: k @ (q @ W).mT,
+        ),
+        "reshaped": (
+            "the keys are reshaped instead of transposed: the shape is right, but the "
+            "entries are in the wrong order",
+            [
+                lambda q, k, W: q @ W @ k.reshape(len(k), k.shape[2], k.shape[1]),
+                lambda q, k, W: q @ (k @ W.T).reshape(len(k), len(W), k.shape[1]),
+            ],
+        ),
+        "tanh": (
+            "tanh is applied to the projected query; only the concat score has a tanh",
+            lambda q, k, W: (q @ W).tanh() @ k.mT,
+        ),
+        "normalised": (
+            "the softmax has already been applied: these are weights, and the exercise "
+            "asks for scores",
+            lambda q, k, W: (q @ W @ k.mT).softmax(-1),
+        ),
+        "scaled": (
+            "the scores are divided by the root of a width; Luong's scores are not "
+            "scaled, because W can learn the scale",
+            [
+                lambda q, k, W: q @ W @ k.mT / q.shape[-1] ** 0.5,
+                lambda q, k, W: q @ W @ k.mT / k.shape[-1] ** 0.5,
+            ],
+        ),
+    },
+)
+
+
+def local_window_cases(draw):
+    def quarters(low, high, *shape):
+        """Return centers a quarter away from a whole number: no ties."""
+        return draw.integers(low, high, *shape) + draw.integers(0, 1, *shape) / 2 - 0.25
+
+    wholes = draw.integers(1, 5, 2, 3).float()
+    between = draw.integers(1, 5, 2, 3) + 0.1 + 0.8 * torch.rand(2, 3, generator=draw)
+    ends = [quarters(*pair, 2, 1) for pair in ((-1, 0), (6, 7), (2, 4))]
+    outside = torch.cat([quarters(-9, -6, 2, 2), quarters(16, 20, 2, 1)], 1)
+    cases = (
+        ("with one query and one position", torch.zeros(1, 1), 1, 0),
+        ("around whole numbers", wholes, 7, 1),
+        ("around centers between positions", between, 7, 1),
+        ("with a reach of 2", wholes.flip(1), 11, 2),
+        ("with windows over either end", torch.cat(ends, 1), 7, 2),
+        ("with windows beyond either end", outside, 11, 2),
+        ("with a reach of 0", torch.cat([wholes, between], 1), 7, 0),
+        ("with a reach beyond both ends", between, 5, 40),
+        ("with fewer positions than queries", quarters(0, 2, 2, 5), 3, 1),
+        ("with B = T = S", draw.integers(0, 2, 3, 3).float(), 3, 1),
+        ("with a long sentence", quarters(0, 60, 4, 9), 61, draw.whole(3, 9)),
+    )
+    for tries, *inputs in cases:
+        yield Case(tries, tuple(inputs), gradient=False)
+
+
+def compare_offsets(see: Callable) -> Callable:
+    """Return windows that another test of (s - center, reach) decides."""
+    return lambda center, length, reach: see(
+        torch.arange(length) - center[..., None], reach
+    )
+
+
+def move_center(move: Callable) -> Callable:
+    """Return windows around centers moved by a function of (center, S, reach)."""
+    return lambda center, length, reach: (
+        (torch.arange(length) - move(center, length, reach)[..., None]).abs() <= reach
+    )
+
+
+check_local_window = Exercise(
+    local_window,
+    local_window_cases,
+    stars=1,
+    minutes=10,
+    section="Global and local attention",
+    title="mask of local attention",
+    returns=("window",),
+    mistakes={
+        "strict": (
+            "the edges are excluded; a position at a distance of exactly `reach` "
+            "belongs to the window",
+            compare_offsets(lambda x, r: x.abs() < r),
+        ),
+        "half-open": (
+            "the right edge is excluded, as at the end of a Python slice; it belongs "
+            "to the window",
+            compare_offsets(lambda x, r: (x >= -r) & (x < r)),
+        ),
+        "no-left-edge": (
+            "the window has no left edge, as when `abs` is missing",
+            compare_offsets(lambda x, r: x <= r),
+        ),
+        "half-reach": (
+            "`reach` is taken as the width of the whole window; it is the distance to "
+            "each side",
+            compare_offsets(lambda x, r: x.abs() <= r / 2),
+        ),
+        "inverted": (
+            "the mask is inverted: True should mean that a query can attend to the "
+            "position",
+            compare_offsets(lambda x, r: x.abs() > r),
+        ),
+        "rounded": (
+            "the center is rounded to an integer; it may lie between two positions",
+            [
+                move_center(lambda c, S, r: c.round()),
+                move_center(lambda c, S, r: c.floor()),
+                move_center(lambda c, S, r: c.long()),
+                move_center(lambda c, S, r: c.ceil()),
+            ],
+        ),
+        "clamped": (
+            "the center is clamped to the sentence; a window outside the sentence "
+            "should be empty",
+            move_center(lambda c, S, r: c.clamp(0, S - 1)),
+        ),
+        "counts-from-one": (
+            "the positions are counted from 1; they should be counted from 0",
+            move_center(lambda c, S, r: c - 1),
+        ),
+    },
+)
+
+
+def decoder_depth(kind: str, T: int, L: int) -> int:
+    """Return how many arrows the longest path through a decoder has.
+
+    Args:
+        kind: "before" or "after", where the decoder attends; "feeding" for
+            "after" with input feeding.
+        T: output steps.
+        L: recurrent layers, one above the other.
+    """
+    if kind == "before":  # each step: c_t, then all layers; at the end o_T
+        return T * (L + 1) + 1
+    if kind == "after":  # along one layer, up all others, then c_T and o_T
+        return T + L + 1
+    return T * (L + 2)  # each step: all layers, c_t, o_t
+
+
+def decoder_depth_cases(draw):
+    sizes = [(1, 1), (1, 3), (4, 1), (3, 2), (2, 5)]
+    sizes.append((draw.whole(6, 40), draw.whole(6, 40)))
+    pairs = [(T, L, kind) for T, L in sizes for kind in ("before", "after", "feeding")]
+    for T, L, kind in draw.shuffle(pairs):
+        tries = f"with {T} step{'s' * (T > 1)} and {L} layer{'s' * (L > 1)}"
+        yield tries, kind, T, L
+
+
+check_decoder_depth = Exercise(
+    decoder_depth,
+    decoder_depth_cases,
+    stars=2,
+    minutes=15,
+    section="Attention after the recurrent step",
+    title="the longest path through a decoder",
+    returns=("arrows",),
+    mistakes={
+        "one-layer": (
+            "the number of layers is not used; a path also leads up through the layers",
+            lambda kind, T, L: decoder_depth(kind, T, 1),
+        ),
+        "layers-wait": (
+            "layer 1 is said to wait for all layers of the step before; with attention "
+            "after the step, it waits for layer 1 only",
+            "T + L + 1 → T * L + 2",
+        ),
+        "nodes": (
+            "boxes are counted instead of arrows; a path has one arrow fewer",
+            lambda *given: decoder_depth(*given) + 1,
+        ),
+        "no-output": (
+            "the last arrow, to the vector from which the word is predicted, is "
+            "missing",
+            lambda *given: decoder_depth(*given) - 1,
+        ),
+        "order-swapped": (
+            "the two orders are swapped: with attention before the step, every state "
+            "waits for a context vector",
+            '"before" → "after " ; "after": → "before": ; "after " → "after"',
+        ),
+        "feeding-parallel": (
+            "input feeding is ignored; with it, each step waits for the attentional "
+            "vector of the step before",
+            "T * (L + 2) → T + L + 1",
+        ),
+        "feeding-as-before": (
+            "input feeding is counted like attention before the step; but each step "
+            "waits for the attentional vector, which is one arrow further than the "
+            "context vector",
+            "T * (L + 2) → T * (L + 1) + 1",
+        ),
+    },
+    hints=(
+        "Draw two steps of two layers, with an arrow from each box to every box that "
+        "is computed from it.",
+        "Find the part of the path that each further step repeats. Add the arrows "
+        "before the first such part and after the last.",
+    ),
+)
+
+# What can be built into an attention layer, and the number of its fault.
+FAULTS = {
+    "no fault": 0,
+    "the dot score": 0,
+    "a softmax over the queries": 1,
+    "the mean of the queries subtracted": 1,
+    "no mask": 2,
+    "padding with the score 0": 2,
+    "scores of positions": 3,
+    "equal weights": 3,
+    "reshaped keys": 4,
+    "the first columns only": 5,
+    "the last columns only": 5,
+}
+
+
+def make_layer(built_in: str, W: Tensor, places: Tensor, mix: Tensor) -> Callable:
+    """Return an attention layer with or without a fault."""
+
+    def score(states: Tensor, memory: Tensor) -> Tensor:
+        half = memory.shape[2] // 2
+        if built_in == "scores of positions":
+            return states @ places[: memory.shape[1]].T
+        keys = memory if built_in == "the dot score" else memory @ W.T
+        if built_in == "the first columns only":
+            keys = memory[..., :half] @ W[:, :half].T
+        if built_in == "the last columns only":
+            keys = memory[..., half:] @ W[:, half:].T
+        if built_in == "reshaped keys":
+            return states @ keys.reshape(len(keys), keys.shape[2], keys.shape[1])
+        scores = states @ keys.mT * (built_in != "equal weights")
+        if built_in == "the mean of the queries subtracted":
+            scores = scores - scores.mean(1, keepdim=True)
+        return scores
+
+    def weigh(scores: Tensor, real: Tensor) -> Tensor:
+        if built_in == "a softmax over the queries":
+            return scores.softmax(1) * real
+        if built_in == "padding with the score 0":
+            return (scores * real).softmax(-1)
+        if built_in == "no mask":
+            return scores.softmax(-1)
+        return scores.masked_fill(~real, -torch.inf).softmax(-1)
+
+    def layer(states: Tensor, memory: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+        """Return attentional vectors (B, T, M) and weights (B, T, S)."""
+        real = torch.arange(memory.shape[1]) < lengths[:, None, None]
+        weights = weigh(score(states, memory), real)
+        both = torch.cat([weights @ memory, states], dim=-1)
+        return torch.tanh(both @ mix.T), weights
+
+    return layer
+
+
+def attention_fault(
+    layer: Callable, states: Tensor, memory: Tensor, lengths: Tensor
+) -> int:
+    """Return the number of a layer's fault, 0 if there is none.
+
+    1: the weights of a query depend on the other queries. 2: padding gets
+    weight. 3: the weights do not depend on the memory. 4: the keys are
+    reshaped instead of transposed. 5: only half of the columns of the memory
+    influence the weights.
+
+    Args:
+        layer: (states, memory, lengths) to (attentional vectors, weights).
+        states: an example of the decoder's states.
+        memory: an example of the encoder's states.
+        lengths: all equal to S, so that there is no padding.
+    """
+    rng = torch.Generator().manual_seed(0)
+    batch, _, width = states.shape
+    states = torch.randn(batch, 3, width, generator=rng)
+    memory, other = torch.randn(2, *memory.shape, generator=rng)
+    weights = layer(states, memory, lengths)[1]
+    if differ(layer(states[:, :1], memory, lengths)[1], weights[:, :1]):
+        return 1
+    if layer(states, memory, lengths - 1)[1][..., -1].any():
+        return 2
+    if not differ(layer(states, other, lengths)[1], weights):
+        return 3
+    if differ(layer(states, memory.flip(1), lengths)[1].flip(-1), weights):
+        return 4
+    half = width // 2
+    for first, last in (memory, other), (other, memory):
+        mixed = torch.cat([first[..., :half], last[..., half:]], dim=-1)
+        if not differ(layer(states, mixed, lengths)[1], weights):
+            return 5
+    return 0
+
+
+def attention_fault_cases(draw):
+    def case(built_in, plain):
+        b, t, s, m = 3, 1 if plain else 3, draw.whole(4, 7), 2 * draw.whole(2, 3)
+        numbers = draw.normal(m, m), draw.normal(12, m), 0.5 * draw.normal(m, 2 * m)
+        memory = draw.normal(b, s, m)
+        if plain:
+            memory = memory[:, :1].repeat(1, s, 1)
+        layer = make_layer(built_in, *numbers)
+        inputs = layer, draw.normal(b, t, m), memory, torch.full((b,), s)
+        given = ", given one query and equal encoder states" if plain else ""
+        return Case(f"with a layer that has {built_in}{given}", inputs, gradient=False)
+
+    first, *rest = [(kind, plain) for kind in FAULTS for plain in (False, True)]
+    yield from (case(*kind) for kind in (first, *draw.shuffle(rest)))
+
+
+check_attention_fault = Exercise(
+    attention_fault,
+    attention_fault_cases,
+    stars=3,
+    minutes=25,
+    section="Pitfalls",
+    title="the fault of an attention layer",
+    returns=("fault",),
+    mistakes={
+        "one-query": (
+            "it tries one query at a time, and one query cannot depend on others; give "
+            "the layer several",
+            "batch, 3, width → batch, 1, width",
+        ),
+        "example-memory": (
+            "it tests with the given encoder states, which may all be equal; then "
+            "another order changes nothing",
+            "memory, other = → _, other =",
+        ),
+        "no-padding-tried": (
+            "it tries only inputs without padding; shorten the lengths",
+            "return 2 → pass",
+        ),
+        "compares-vectors": (
+            "it looks at the attentional vectors, which contain the values: they "
+            "change with the memory even if the weights do not",
+            "weights = layer(states, memory, lengths)[1] → "
+            "vectors, weights = layer(states, memory, lengths) "
+            "; other, lengths)[1], weights → other, lengths)[0], vectors "
+            "; mixed, lengths)[1], weights → mixed, lengths)[0], vectors",
+        ),
+        "weights-not-moved": (
+            "if the encoder states are moved, the weights must move with them; it "
+            "expects that they stay",
+            "[1].flip(-1) → [1]",
+        ),
+        "first-columns-only": (
+            "it changes only the last half of the columns, so it cannot see that the "
+            "first half has no influence",
+            "(memory, other), (other, memory) → [(memory, other)]",
+        ),
+        "last-columns-only": (
+            "it changes only the first half of the columns, so it cannot see that the "
+            "last half has no influence",
+            "(memory, other), (other, memory) → [(other, memory)]",
+        ),
+    },
+    hints=(
+        "For each fault, find two inputs between which the weights of a right layer "
+        "stay equal, move or change, and those of a faulty one do not.",
+        "Draw several queries and different encoder states of your own. Remove "
+        "queries, shorten the lengths, reverse the positions, replace half of the "
+        "columns.",
+    ),
+)
+
+
+def two_factors(error: Callable) -> int:
+    """Return what explains the errors of two decoders: 0, 1, 2, 3 or 4.
+
+    0: neither change matters. 1: the score does. 2: when the decoder attends.
+    3: both, each by itself. 4: only both together.
+
+    Args:
+        error: (score, order, seed) to the error of one run, in percent.
+    """
+    mean = {
+        (score, order): sum(error(score, order, seed) for seed in range(40)) / 40
+        for score in ("additive", "dot")
+        for order in ("before", "after")
+    }
+    least = 2.5  # half of the least effect
+    change_before = mean["dot", "before"] - mean["additive", "before"]
+    change_after = mean["dot", "after"] - mean["additive", "after"]
+    if abs(change_after - change_before) > least:
+        return 4
+    change_of_order = mean["additive", "after"] - mean["additive", "before"]
+    return (abs(change_before) > least) + 2 * (abs(change_of_order) > least)
+
+
+def make_training(
+    base: float, salt: int, score: float = 0, order: float = 0, both: float = 0
+) -> Callable:
+    """Return the errors in percent that training runs would find.
+
+    Args:
+        base: error of the additive score before the step.
+        salt: of chance.
+        score: what the dot score changes.
+        order: what attention after the step changes.
+        both: what only the two changes together add.
+    """
+
+    def error(kind: str, when: str, seed: int) -> float:
+        """Return the error of one run; other names raise a ValueError."""
+        for given, known in (kind, ("additive", "dot")), (when, ("before", "after")):
+            if given not in known:
+                raise ValueError(f"{given!r} is none of {known}")
+        dot, after = kind == "dot", when == "after"
+        name = f"{salt} {kind} {when} {int(seed)}".encode()
+        number = int.from_bytes(hashlib.blake2b(name, digest_size=4).digest())
+        found = base + dot * score + after * order + dot * after * both
+        return found + 3 * (2 * number / 2**32 - 1)
+
+    return error
+
+
+def two_factors_cases(draw):
+    size, sizes = draw.whole(5, 9), (draw.whole(5, 9), draw.whole(5, 9))
+    kinds = {
+        "the score": {"score": size},
+        "the score, which helps": {"score": -size},
+        "the order": {"order": size},
+        "the order, which helps": {"order": -size},
+        "neither": {},
+        "both": {"score": sizes[0], "order": sizes[1]},
+        "both, which cancel": {"score": 7, "order": -7},
+        "the combination": {"both": size},
+        "the combination, which helps": {"both": -size},
+    }
+    for what, effects in draw.shuffle(kinds.items()):
+        training = make_training(draw.whole(25, 50), draw.whole(0, 10**6), **effects)
+        yield f"with a difference due to {what}", training
+
+
+def compare_published(error) -> int:
+    """Compare the two published decoders only."""
+    first = sum(error("additive", "before", seed) for seed in range(40)) / 40
+    second = sum(error("dot", "after", seed) for seed in range(40)) / 40
+    return 3 if abs(first - second) > 2.5 else 0
+
+
+check_two_factors = Exercise(
+    two_factors,
+    two_factors_cases,
+    stars=3,
+    minutes=20,
+    section="Comparing one factor at a time",
+    title="an experiment with two factors",
+    returns=("explanation",),
+    mistakes={
+        "published-only": (
+            "it compares only the two published decoders, which differ in both "
+            "factors; train the two mixed ones as well",
+            compare_published,
+        ),
+        "one-seed": (
+            "it trains each decoder with one seed, and chance can change the error of "
+            "a run by three points either way",
+            "range(40)) / 40 → range(1))",
+        ),
+        "fourth-missing": (
+            "it starts from the decoder with “additive” and “before” and changes each "
+            "factor alone, never both; an effect of both together is then missed",
+            "return 4 → pass",
+        ),
+        "from-the-other-end": (
+            "it starts from the decoder with “dot” and “after” and changes each factor "
+            "alone; an effect of both together then looks like two separate effects",
+            "return 4 → return 3",
+        ),
+        "only-improvements": (
+            "it counts only changes that lower the error; a change that raises it is "
+            "an effect as well",
+            'least = 2.5 → least, base = 2.5, mean["additive", "before"]'
+            "\n    mean = {pair: min(x, base) for pair, x in mean.items()}",
+        ),
+        "swapped": (
+            "the numbers of score and order are swapped",
+            "(abs(change_before) > least) + 2 * → 2 * (abs(change_before) > least) +",
+        ),
+        "chance-as-effect": (
+            "it takes every difference for an effect, however small; means of a few "
+            "seeds also differ by chance",
+            "least = 2.5 → least = 0.02",
+        ),
+    },
+    hints=(
+        "Two factors with two values each: how many decoders are there to compare?",
+        "Compare means of many seeds. If the score has the same effect before and "
+        "after the step, the two effects add up.",
+    ),
+)

@@ -1,0 +1,546 @@
+"""The exercises of the chapter on positional encodings.
+
+Source: RoPE: Su et al. (2021), section 3.4, equation 34,
+    https://arxiv.org/abs/2104.09864; ALiBi: Press et al. (2022), section 3,
+    https://arxiv.org/abs/2108.12409; longer sequences: Peng et al. (2023), sections
+    3.1 and 3.2, https://arxiv.org/abs/2309.00071; the faults of RoPE are those of
+    public implementations, linked in the chapter
+Axes: B batch, H heads, T queries, S keys, D width of a head
+"""
+
+import math
+from collections.abc import Callable
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from attnbook.attention.masked_softmax import masked_softmax
+from attnbook.attention.self_attention import causal_mask
+from attnbook.exercises.declare import Exercise
+from attnbook.positions.absolute import frequencies
+from attnbook.positions.biases import alibi, alibi_slopes, distances
+from attnbook.positions.rotary import apply_rotary, apply_rotary_halves, rotate
+
+
+def rotate_cases(draw):
+    def inputs(b, h, t, d, at=0, base=10000.0, dtype=torch.float32):
+        return draw.normal(b, h, t, d, dtype=dtype), torch.arange(t) + at, base
+
+    start = draw.whole(3, 20)
+    jumps = draw.integers(1, 4, 5).cumsum(0).flip(0)
+    late = 20_011 + start
+    yield "at position 0", *inputs(1, 1, 1, 2)
+    yield "with one pair of columns", *inputs(2, 1, 3, 2)
+    yield "with 7 pairs of columns", *inputs(2, 3, 5, 14)
+    yield "with a first position that is not 0", *inputs(2, 3, 5, 6, start)
+    yield "with positions that jump", draw.normal(2, 3, 5, 6), jumps, 1e4
+    yield "with another base", *inputs(2, 3, 5, 10, base=100.0)
+    yield "with the base left out", *inputs(1, 2, 3, 10)[:2]
+    yield "with everything equal", *inputs(4, 4, 4, 4)
+    yield "with 300 positions", *inputs(1, 2, 300, 6)
+    yield "with a width of 64", *inputs(1, 1, 7, 64)
+    yield "in double precision", *inputs(2, 1, 1, 6, dtype=torch.float64)
+    for name, dtype in ("half precision", torch.float16), ("bfloat16", torch.bfloat16):
+        yield f"in {name}", *inputs(2, 3, 5, 6, dtype=dtype)
+        yield f"in {name}, at distant positions", *inputs(2, 3, 5, 6, late, dtype=dtype)
+
+
+def split_pairs(x, positions, base=10000.0):
+    """Rotate the pairs, and return their halves one after the other."""
+    rotated = rotate(x, positions, base)
+    return torch.cat([rotated[..., ::2], rotated[..., 1::2]], dim=-1)
+
+
+def add_encoding(x, positions, base=10000.0):
+    """Add the sines and cosines to x."""
+    angle = positions[:, None] * frequencies(x.shape[-1], base)
+    return x + torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(-2).to(x.dtype)
+
+
+RATES = "rotary_frequencies(x, base)"
+ANGLES = f"rotary_angles(positions, {RATES})"
+
+check_rotate = Exercise(
+    rotate,
+    rotate_cases,
+    stars=2,
+    minutes=15,
+    section="RoPE: rotated queries and keys",
+    title="rotary position embedding",
+    returns=("rotated",),
+    helpers=(apply_rotary,),
+    same_type=True,
+    mistakes={
+        "half-split": (
+            "column i is paired with column i + D / 2, as in GPT-NeoX and Llama; here "
+            "adjacent columns are pairs, as in the paper",
+            "apply_rotary → apply_rotary_halves",
+        ),
+        "concatenated": (
+            "adjacent columns are rotated, but the results are concatenated as two "
+            "halves; they should be interleaved again",
+            split_pairs,
+        ),
+        "identity": (
+            "the input is returned without rotation",
+            lambda x, positions, base=1e4: x * 1,
+        ),
+        "backwards": (
+            "every pair is rotated in the opposite direction; check both signs against "
+            "the rotation matrix",
+            "rotary_angles(positions → rotary_angles(-positions",
+        ),
+        "offset-ignored": (
+            "the positions are counted from 0; use the given ones, which need not "
+            "start there",
+            "rotary_angles(positions → rotary_angles(torch.arange(len(positions))",
+        ),
+        "exponent-by-pair": (
+            "the exponent of pair i is i / D, so the exponents end near 1/2; it should "
+            "be 2i / D",
+            f"{RATES} → rotary_frequencies(x, base**0.5)",
+        ),
+        "pairs-from-one": (
+            "the pairs are counted from 1 in the exponent; they should be counted "
+            "from 0, so that the first pair is rotated by 1 radian for each position",
+            [
+                f"{RATES} → {RATES} * base ** (-2 / x.shape[-1])",
+                f"{RATES} → {RATES} * base ** (-1 / x.shape[-1])",
+            ],
+        ),
+        "angles-in-half": (
+            "the angles are computed in the dtype of `x`: in half precision, distant "
+            "positions become equal",
+            [
+                f"{ANGLES} → {ANGLES}.to(x.dtype)",
+                f"positions, {RATES} → positions.to(x.dtype), {RATES}",
+                f"positions, {RATES} → positions.to(x.dtype), {RATES}.to(x.dtype)",
+            ],
+        ),
+        "added": (
+            "sines and cosines are added to `x`; `x` should be rotated",
+            add_encoding,
+        ),
+    },
+    hints=(
+        "Columns 2i and 2i + 1 are a pair; which matrix rotates them by an angle?",
+        "Compute all angles as positions[:, None] * base ** (-2i / D) in single "
+        "precision, then interleave the rotated even and odd columns.",
+    ),
+)
+
+
+def alibi_cases(draw):
+    def odd(low, high):  # so that no length is a number of heads
+        return 2 * draw.whole(low, high) + 1
+
+    equal, few = odd(2, 6), odd(1, 2)
+    yield "with one head", 1, equal, equal
+    yield "with 8 heads", 8, equal, equal
+    yield "with 2 heads, and fewer queries than keys", 2, odd(2, 5), 13
+    yield "with 4 heads, and fewer queries than keys", 4, few, few + 4
+    yield "with 16 heads", 16, few, few + 2 * odd(0, 2)
+    yield "with one query, as when decoding", 8, 1, odd(1, 8)
+    yield "with one key", 4, 1, 1
+    yield "with 150 keys", 2, few, 150
+
+
+def weigh_causally(bias, heads, T, S):
+    """Return the weights that a bias alone gives to the keys up to the query.
+
+    A softmax subtracts any constant of a row, and a causal mask removes the keys
+    after a query: there, a bias may be anything.
+    """
+    shape = getattr(bias, "shape", None)
+    if shape != (heads, T, S) or not bias.is_floating_point():
+        return bias
+    return masked_softmax(bias, causal_mask(T, S))
+
+
+AWAY = "distances(queries, keys, device).abs()"
+FROM_ZERO = "torch.arange(queries)[:, None] - torch.arange(1.0 * keys)"
+
+check_alibi = Exercise(
+    alibi,
+    alibi_cases,
+    stars=1,
+    minutes=10,
+    section="Relative positions and ALiBi: a bias for each distance",
+    title="ALiBi",
+    returns=("causal_softmax(bias)",),
+    helpers=(distances, alibi_slopes),
+    compare=weigh_causally,
+    mistakes={
+        "sign": (
+            "the sign of the bias is wrong: distant keys are favored; they should be "
+            "penalized",
+            "return - → return ",
+        ),
+        "top-left": (
+            "queries and keys are both counted from 0; the last query should have the "
+            "position of the last key",
+            [
+                f"{AWAY} → ({FROM_ZERO}).abs()",
+                f"{AWAY} → ({FROM_ZERO}).clamp(min=0)",
+                f"{AWAY} → ({FROM_ZERO}) ; * away → * away.masked_fill(away < 0, "
+                "torch.inf)",
+            ],
+        ),
+        "slopes-of-8-heads": (
+            "the slope of head h is 2^-h, which is right for 8 heads only; the "
+            "exponent depends on the number of heads",
+            "alibi_slopes(heads, device) → 2.0 ** -torch.arange(1, heads + 1)",
+        ),
+        "slopes-from-one": (
+            "the slope of the first head is 1; the heads should be counted from 1 in "
+            "the exponent, so that the last slope is 2^-8",
+            "alibi_slopes(heads, device) → 2.0 ** (-8 * torch.arange(heads) / heads)",
+        ),
+        "slopes-reversed": (
+            "the slopes are in reverse order: the first head should have the steepest "
+            "slope",
+            "device)[ → device).flip(0)[",
+        ),
+    },
+    hints=(
+        "The bias is minus a slope for each head times the distance to the key.",
+        "Query t is at position t + S - T, and head h of H has the slope 2^(-8h / H), "
+        "counted from 1.",
+    ),
+)
+
+
+def new_angles(D: int, base: float, L: int, s: int) -> list[int]:
+    """Return four counts of pairs of columns.
+
+    In this order: pairs that complete at least one rotation within L positions;
+    pairs that reach new angles within s · L positions if nothing is changed,
+    with position interpolation, and with NTK-aware scaling.
+    """
+    complete = sum(L * base ** (-2 * i / D) >= 2 * math.pi for i in range(D // 2))
+    slow = D // 2 - complete
+    # NTK-aware scaling divides only the slowest pair by s.
+    return [complete, slow, 0, max(slow - 1, 0)]
+
+
+def new_angles_cases(draw):
+    def one_of(*choices):
+        return choices[draw.whole(0, len(choices) - 1)]
+
+    def usual(*widths):
+        base, L = one_of(1e4, 5e5, 1e6), one_of(512, 2048, 4096, 8192)
+        return one_of(*widths), base, L, one_of(2, 4, 8)
+
+    yield "with two pairs", 4, 1e4, 64, 2
+    yield "with this chapter's model", 16, 1e4, 64, one_of(2, 4, 8)
+    yield "with a small base", 16, 100.0, one_of(2048, 4096), 4
+    yield "with very short sequences", one_of(8, 16), 1e4, 4, 2
+    yield "with heads of usual width", *usual(64, 80, 96)
+    yield "with wide heads", *usual(128, 256)
+    yield "with the sizes of Llama 3.1", 128, 5e5, 8192, 8
+
+
+check_new_angles = Exercise(
+    new_angles,
+    new_angles_cases,
+    stars=2,
+    minutes=15,
+    section="Wavelengths and the trained length",
+    title="new angles of RoPE in longer sequences",
+    returns=("counts",),
+    mistakes={
+        "one-radian": (
+            "a pair is counted as complete once its angle reaches 1 radian; a rotation "
+            "has 2π radians",
+            "2 * math.pi → 1.0",
+        ),
+        "exponent-by-pair": (
+            "the exponent of pair i is i / D; it should be 2i / D",
+            "-2 * i → -i",
+        ),
+        "pairs-from-one": (
+            "the pairs are counted from 1 in the exponent; they should be counted "
+            "from 0, so that the first pair has the angle L",
+            ["-2 * i / D → -2 * (i + 1) / D", "-2 * i / D → -(2 * i + 1) / D"],
+        ),
+        "counted-at-the-longer-length": (
+            "complete pairs are counted within s · L positions; count them within the "
+            "trained length L",
+            "L * base → s * L * base",
+        ),
+        "complete-pairs-new": (
+            "all pairs are counted as reaching new angles; a pair that completes a "
+            "rotation in training has reached every angle",
+            "[complete, slow, → [complete, D // 2,",
+        ),
+        "interpolation-without-effect": (
+            "interpolation is counted as if nothing were changed; it divides every "
+            "position by s, so the largest angles are those of training",
+            "slow, 0, → slow, slow,",
+        ),
+        "ntk-like-interpolation": (
+            "NTK-aware scaling is counted like interpolation; it divides only the "
+            "slowest pair by s, and all others by less",
+            "max(slow - 1, 0) → 0",
+        ),
+    },
+    hints=(
+        "Pair i completes a rotation if its largest angle in training is at least 2π.",
+        "NTK-aware scaling divides the slowest pair by exactly s, the others by less.",
+    ),
+)
+
+
+# What can be built into an implementation, and the number of its fault.
+FAULTS = {
+    "right": 0,
+    "only queries rotated": 1,
+    "only keys rotated": 1,
+    "opposite directions": 2,
+    "halves paired": 3,
+    "positions clamped": 4,
+    "positions ignored": 5,
+}
+
+
+def make_scores(fault: str, limit: int) -> Callable:
+    """Return a function of rotated queries and keys, with or without a fault.
+
+    Args:
+        fault: a key of `FAULTS`.
+        limit: to which positions are clamped, if this is the fault.
+    """
+
+    def turn(x: Float[Tensor, "T D"], positions: Int[Tensor, "T"]) -> Tensor:
+        if fault == "positions ignored":
+            positions = torch.zeros_like(positions)
+        if fault == "positions clamped":
+            positions = positions.clamp(max=limit)
+        apply = apply_rotary_halves if fault == "halves paired" else apply_rotary
+        return apply(x, positions[:, None] * frequencies(x.shape[-1]))
+
+    def scores(
+        query: Float[Tensor, "T D"],
+        key: Float[Tensor, "S D"],
+        t: Int[Tensor, "T"],
+        s: Int[Tensor, "S"],
+    ) -> Float[Tensor, "T S"]:
+        if fault != "only keys rotated":
+            query = turn(query, t)
+        if fault != "only queries rotated":
+            key = turn(key, -s if fault == "opposite directions" else s)
+        return query @ key.T
+
+    return scores
+
+
+def rotary_fault(scores: Callable, D: int) -> int:
+    """Return the number of an implementation's fault, 0 if there is none.
+
+    1: only queries or only keys are rotated. 2: they are rotated in opposite
+    directions. 3: halves are paired. 4: positions beyond a limit below 1000
+    are clamped to it. 5: the positions are not used.
+
+    Args:
+        scores: (query, key, t, s) to the products (T, S).
+        D: width of queries and keys, at least 4.
+    """
+    rng = torch.Generator().manual_seed(0)
+    x, y = torch.randn(2, 1, D, generator=rng)
+    first, second = torch.eye(D)[:2]
+
+    def at(t: int, s: int, query: Tensor = x, key: Tensor = y) -> Tensor:
+        places = torch.tensor([t]), torch.tensor([s])
+        return scores(query.view(1, D), key.view(1, D), *places)
+
+    def equal(a: Tensor, b: Tensor) -> bool:
+        return torch.allclose(a, b, atol=1e-3)
+
+    query_ignored = equal(at(0, 5), at(9, 5))
+    key_ignored = equal(at(5, 0), at(5, 9))
+    if query_ignored or key_ignored:
+        return 5 if query_ignored and key_ignored else 1
+    if equal(at(5, 2), at(2, 5)):  # it depends on t + s
+        return 2
+    if equal(at(1000, 0), at(1001, 0)):
+        return 4
+    # Column 0 is rotated into its partner: column 1, or column D / 2.
+    return 3 if equal(at(1, 0, first, second), torch.zeros(1, 1)) else 0
+
+
+def rotary_fault_cases(draw):
+    for D in 4, 10:
+        for kind in draw.shuffle(FAULTS):
+            what = f"the fault “{kind}”" if FAULTS[kind] else "no fault"
+            scores = make_scores(kind, draw.whole(300, 900))
+            yield f"with {what} and {D} columns", scores, D
+
+
+def compare_shifted(scores, D):
+    """Return whether a common shift of the positions changes a score."""
+    x = torch.arange(1.0, D + 1).view(1, D)
+    one, other = (
+        scores(x, x, torch.tensor([5 + n]), torch.tensor([2 + n])) for n in (0, 1000)
+    )
+    return int((one - other).abs().item() > 0.1)
+
+
+check_rotary_fault = Exercise(
+    rotary_fault,
+    rotary_fault_cases,
+    stars=3,
+    minutes=25,
+    section="Pitfalls",
+    title="the fault of an implementation of RoPE",
+    returns=("fault",),
+    mistakes={
+        "near-positions-only": (
+            "it tries only small positions; clamped positions are equal only beyond "
+            "the limit",
+            "at(1000, 0), at(1001, 0) → at(100, 0), at(101, 0)",
+        ),
+        "layout-not-tested": (
+            "it does not test which columns form a pair; with every pairing, the "
+            "scores depend only on the distance. Try unit vectors",
+            "return 3 if → return 0 if",
+        ),
+        "one-side-only": (
+            "it tests only whether the position of the key matters; the position of "
+            "the query may be unused as well",
+            "equal(at(0, 5), at(9, 5)) → False",
+        ),
+        "shift-only": (
+            "it only moves query and key together; this cannot show which columns form "
+            "a pair, nor tell the other faults apart",
+            compare_shifted,
+        ),
+        "exact-comparison": (
+            "it compares scores exactly, and rounding makes equal scores differ in the "
+            "last digits",
+            "atol=1e-3 → rtol=0, atol=0",
+        ),
+        "only-right-or-wrong": (
+            "it tells only whether there is a fault; return its number",
+            lambda scores, D: min(rotary_fault(scores, D), 1),
+        ),
+    },
+    hints=(
+        "Does a score change if only the query's position, or only the key's, changes?",
+        "A unit vector in column 0 is rotated into the column that is its partner.",
+    ),
+)
+
+
+def make_head(reason: str, back: int, position: int, word: int) -> Callable:
+    """Return a function that gives the last query's weights, for one reason.
+
+    Args:
+        reason: "distance", "position", "word" or "row".
+        back: how far back the attended key is.
+        position: of the attended key.
+        word: of the attended key.
+    """
+
+    def head(words: Int[Tensor, "S"], positions: Int[Tensor, "S"]) -> Tensor:
+        if words.shape != positions.shape:
+            given = f"{len(words)} words but {len(positions)} positions"
+            raise ValueError(f"there are {given}")
+        attended = {
+            "distance": positions == positions[-1] - back,
+            "position": positions == position,
+            "word": words == word,
+            "row": torch.arange(len(words)) == len(words) - 1 - back,
+        }[reason]
+        # Every head also depends a little on all words and positions.
+        scores = (1.7 * words + 0.9 * positions).sin() * 0.3
+        return torch.where(attended, 8.0, scores.float()).softmax(-1)
+
+    return head
+
+
+def position_use(
+    head: Callable, words: Int[Tensor, "S"], positions: Int[Tensor, "S"]
+) -> int:
+    """Return what determines the attended key, as the number of an explanation.
+
+    0: its distance from the query. 1: its position. 2: its word. 3: its row in
+    the tensor, whatever positions are given.
+
+    Args:
+        head: (words, positions) to the weights of the last query (S,).
+        words: an example.
+        positions: of the example, 0 to S - 1.
+    """
+    key = int(head(words, positions).argmax())
+
+    def attends(words: Tensor, positions: Tensor) -> bool:
+        return head(words, positions)[key].item() > 0.5
+
+    other = words.clone()
+    other[key] = words.max() + 1
+    if not attends(words, positions + 100):
+        return 1
+    if not attends(other, positions):
+        return 2
+    # Twice the positions: twice the distances, in the same rows.
+    return 3 if attends(words, 2 * positions) else 0
+
+
+def position_use_cases(draw):
+    for S in 6, 9, 13:
+        for reason in draw.shuffle(("distance", "position", "word", "row")):
+            words, key = torch.randperm(50, generator=draw)[:S], draw.whole(2, S - 2)
+            head = make_head(reason, S - 1 - key, key, int(words[key]))
+            what = f"with {S} words and a head that attends by the {reason}"
+            yield what, head, words, torch.arange(S)
+
+
+check_position_use = Exercise(
+    position_use,
+    position_use_cases,
+    stars=3,
+    minutes=20,
+    section="Where positions enter: embeddings, queries and keys, or scores",
+    title="inputs that show what a head goes by",
+    returns=("explanation",),
+    mistakes={
+        "example-only": (
+            "it tries only the given example, for which all four explanations predict "
+            "the same weights",
+            lambda head, words, positions: 0,
+        ),
+        "shift-not-tested": (
+            "it never moves all positions by the same number, so it cannot distinguish "
+            "a position from a distance",
+            "return 1 → pass",
+        ),
+        "word-not-tested": (
+            "it never replaces the attended word, so a head that attends by the word "
+            "looks as if it attended by the row",
+            "return 2 → pass",
+        ),
+        "gap-not-tested": (
+            "it never changes the distance of the attended row, so it cannot "
+            "distinguish a distance from a row",
+            "return 3 if → return 0 if",
+        ),
+        "gap-in-the-past": (
+            "its gap lies before the attended key, so the distance from the query to "
+            "this key stays the same",
+            "2 * positions) else → positions + 60 * (positions >= key)) else",
+        ),
+        "exact-comparison": (
+            "it compares weights exactly, and they change a little; compare which key "
+            "gets the largest weight",
+            "key = → found = head(words, positions)\n    key = ; "
+            "head(words, positions)[key].item() > 0.5 → "
+            "torch.equal(head(words, positions), found)",
+        ),
+    },
+    hints=(
+        "Which explanations still hold if all positions grow by 100?",
+        "Then replace the attended word, and then double the positions: the rows stay, "
+        "and the distances change.",
+    ),
+)

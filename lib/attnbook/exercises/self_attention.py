@@ -1,0 +1,726 @@
+"""The exercises of the chapter on self-attention.
+
+Source: Vaswani et al. (2017), sections 3.2.1 and 3.2.3,
+    https://arxiv.org/abs/1706.03762. The faults of causal layers are those of public
+    code, linked in the chapter.
+Axes: B batch, T positions of x, S positions of the memory, C and M their widths, D
+    width of query and key, E value width
+"""
+
+from collections.abc import Callable, Sequence
+from itertools import product
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from attnbook.attention import self_attention
+from attnbook.attention.scaled_dot_product import attend
+from attnbook.attention.self_attention import cross_attention
+from attnbook.exercises.declare import Case, Exercise, differ
+
+
+def cross_attention_cases(draw):
+    def inputs(b, t, s, c, m, d, e, size=1):
+        shapes = (d, c), (d, m), (e, m)
+        matrices = [draw.normal(*shape) * shape[1] ** -0.5 for shape in shapes]
+        sequences = draw.normal(b, t, c), draw.normal(b, s, m)
+        return [size * x for x in (*sequences, *matrices)]
+
+    def low(tries, query, key):
+        """Return a case with scores of these queries and keys."""
+        unit = torch.eye(4, dtype=key.dtype)
+        W_value = draw.normal(5, 4, dtype=key.dtype)
+        inputs = query[None], key[None] / 2, unit, 2 * unit, W_value
+        return Case(tries, inputs, gradient=False)
+
+    along = 15 * normalize(draw.normal(1, 4), dim=-1)
+    far = along.repeat(3, 1), 0.1 * draw.normal(5, 4) - along
+    deep = draw.low_query_key(3, 1, torch.float16)
+    half = [x.half() for x in inputs(2, 3, 5, 3, 2, 5, 7)]
+    views = inputs(2, 3, 5, 4, 6, 2, 3)
+    views[:2] = [x.mT.clone().mT for x in views[:2]]
+    yield "with one position each", *inputs(1, 1, 1, 2, 3, 5, 7)
+    yield "with 3 queries and 5 keys", *inputs(2, 3, 5, 7, 11, 2, 13)
+    yield "with 5 queries and 3 keys", *inputs(2, 5, 3, 3, 2, 7, 5)
+    yield "with everything equal", *inputs(4, 4, 4, 4, 4, 4, 4)
+    yield "with transposed views", *views
+    yield "with large scores", *inputs(2, 3, 5, 2, 3, 5, 7, size=4)
+    yield low("with scores near -110", *far)
+    yield low("with a very low score", *draw.low_query_key(3, 1))
+    yield "in half precision", *half
+    yield low("with a very low score in half precision", *deep)
+    yield "with longer sequences", *inputs(3, 21, 38, 5, 6, 9, 7)
+
+
+def average_values(
+    scale: Callable[[int, int], float] = lambda D, C: D**-0.5,
+    weigh: Callable[[Tensor], Tensor] = lambda scores: scores.softmax(-1),
+) -> Callable:
+    """Return cross-attention with another scale or other weights.
+
+    Args:
+        scale: of the products, from the widths D of a key and C of the input.
+        weigh: scores to weights.
+    """
+
+    def answer(x, memory, W_query, W_key, W_value):
+        query, key = x @ W_query.T, memory @ W_key.T
+        scores = query * scale(len(W_query), x.shape[-1]) @ key.mT
+        return weigh(scores) @ (memory @ W_value.T)
+
+    return answer
+
+
+RIGHT = average_values()
+
+
+def mask_future(
+    scores: Tensor, number: float = -torch.inf, diagonal: int = 0
+) -> Tensor:
+    """Return scores with a number at every key after the query."""
+    visible = torch.ones_like(scores, dtype=torch.bool).tril(diagonal)
+    return scores.masked_fill(~visible, number)
+
+
+check_cross_attention = Exercise(
+    cross_attention,
+    cross_attention_cases,
+    stars=1,
+    minutes=10,
+    section="Cross-attention: keys and values from another sequence",
+    title="cross-attention",
+    returns=("output",),
+    mistakes={
+        "no-scale": (
+            "the scores are not divided by √D",
+            average_values(lambda D, C: 1.0),
+        ),
+        "scale-by-input-width": (
+            "the scores are divided by √C, the root of the input width; they should be "
+            "divided by √D, because queries and keys have D entries",
+            average_values(lambda D, C: C**-0.5),
+        ),
+        "scale-after-softmax": (
+            "the weights are divided by √D after the softmax, so they no longer sum to "
+            "1; the scores should be divided before it",
+            lambda x, m, Q, K, V: (
+                average_values(lambda D, C: 1.0)(x, m, Q, K, V) / len(Q) ** 0.5
+            ),
+        ),
+        "softmax-over-queries": (
+            "the softmax runs over another axis; it should run over the positions of "
+            "the memory",
+            [
+                average_values(weigh=lambda s: s.softmax(1)),
+                average_values(weigh=lambda s: s.softmax(0)),
+            ],
+        ),
+        "self": (
+            "`x` attends to itself; keys and values should come from `memory`",
+            lambda x, memory, Q, K, V: RIGHT(x, x, Q, K, V),
+        ),
+        "query-from-memory": (
+            "the memory attends to itself; the queries should come from `x`",
+            lambda x, memory, Q, K, V: RIGHT(memory, memory, Q, K, V),
+        ),
+        "swapped-sequences": (
+            "`x` and `memory` are swapped: the memory attends to `x`",
+            lambda x, memory, Q, K, V: RIGHT(memory, x, Q, K, V),
+        ),
+        "swapped-query-key": (
+            "W_query and W_key are swapped",
+            lambda x, memory, Q, K, V: RIGHT(x, memory, K, Q, V),
+        ),
+        "key-for-value": (
+            "the keys are averaged; the values should be",
+            lambda x, memory, Q, K, V: RIGHT(x, memory, Q, K, K),
+        ),
+        "diagonal-mask": (
+            "position t can attend to the memory only up to position t; "
+            "cross-attention has no causal mask",
+            average_values(weigh=lambda s: mask_future(s).softmax(-1)),
+        ),
+    },
+)
+
+
+def causal_self_attention(
+    x: Float[Tensor, "B T C"],
+    W_query: Float[Tensor, "D C"],
+    W_key: Float[Tensor, "D C"],
+    W_value: Float[Tensor, "E C"],
+) -> Float[Tensor, "B T E"]:
+    """Return attention of every position to itself and earlier positions."""
+    T = x.shape[1]
+    past = torch.ones(T, T, dtype=torch.bool, device=x.device).tril()
+    return attend(x @ W_query.T, x @ W_key.T, x @ W_value.T, past)
+
+
+def causal_self_attention_cases(draw):
+    def inputs(b, t, c, d, e, size=1):
+        matrices = [draw.normal(n, c) * c**-0.5 for n in (d, d, e)]
+        return [size * x for x in (draw.normal(b, t, c), *matrices)]
+
+    def low(tries, size, dtype):
+        """Return a case in which a position's score with itself is far below zero.
+
+        So is that of the first with the third. The other scores are far above zero.
+        """
+        x, W_query = draw.normal(2, 3, 4, dtype=dtype), torch.zeros(4, 4, dtype=dtype)
+        x[..., 0] = torch.tensor([size, -size, size])
+        W_query[draw.whole(0, 3), 0] = 1.0
+        W_value = draw.normal(5, 4, dtype=dtype)
+        W_value[:, 0] = 0.0
+        return Case(tries, (x, W_query, -2 * W_query, W_value), gradient=False)
+
+    half = [x.half() for x in inputs(2, 5, 3, 2, 7)]
+    views = inputs(2, 5, 3, 2, 7)
+    views[0] = views[0].mT.clone().mT
+    yield "with one position", *inputs(1, 1, 2, 3, 5)
+    yield "with 5 positions and D = 7", *inputs(2, 5, 3, 7, 11)
+    yield "with everything equal", *inputs(4, 4, 4, 4, 4)
+    yield "with large scores", *inputs(2, 3, 5, 2, 7, size=4)
+    yield "with the input a transposed view", *views
+    yield low("with very low scores", 2.0**20, torch.float32)
+    yield "in half precision", *half
+    yield low("with very low scores in half precision", 2.0**7, torch.float16)
+    yield "with a longer sequence", *inputs(3, 23, 5, 9, 6)
+
+
+def attend_to_itself(weigh: Callable, **more) -> Callable:
+    """Return self-attention with weights from the scores."""
+    cross = average_values(weigh=weigh, **more)
+    return lambda x, *matrices: cross(x, x, *matrices)
+
+
+def weigh_masked(scores: Tensor) -> Tensor:
+    """Return the right weights."""
+    return mask_future(scores).softmax(-1)
+
+
+def hide_future(number: float) -> list[Callable]:
+    """Return answers in which a finite number hides later positions."""
+
+    def hide(way: int, scores: Tensor) -> Tensor:
+        future = torch.ones_like(scores).triu(1)
+        if way == 0:
+            return mask_future(scores, number)
+        if way == 1:
+            return torch.where(future.bool(), number, scores)
+        return scores + number * (future if way == 2 else future.bool())
+
+    return [
+        attend_to_itself(lambda scores, way=way: hide(way, scores).softmax(-1))
+        for way in range(4)
+    ]
+
+
+check_causal_self_attention = Exercise(
+    causal_self_attention,
+    causal_self_attention_cases,
+    stars=2,
+    minutes=10,
+    section="Causal self-attention: no access to later positions",
+    title="causal self-attention",
+    returns=("output",),
+    library=(self_attention.self_attention, self_attention.cross_attention),
+    mistakes={
+        "no-mask": (
+            "there is no causal mask: a position can attend to later positions",
+            attend_to_itself(lambda s: s.softmax(-1)),
+        ),
+        "upside-down": (
+            "the mask is inverted: a position can attend only to itself and to later "
+            "positions",
+            attend_to_itself(
+                lambda s: s.masked_fill(
+                    torch.ones_like(s).tril(-1).bool(), -torch.inf
+                ).softmax(-1)
+            ),
+        ),
+        "not-itself": (
+            "a position cannot attend to itself; it should, because the first one "
+            "would otherwise have no key",
+            [
+                attend_to_itself(
+                    lambda s: mask_future(s, diagonal=-1).softmax(-1).nan_to_num()
+                ),
+                attend_to_itself(lambda s: mask_future(s, diagonal=-1).softmax(-1)),
+            ],
+        ),
+        "one-too-many": (
+            "a position can attend to the next one; it should attend to itself and "
+            "earlier ones only",
+            attend_to_itself(lambda s: mask_future(s, diagonal=1).softmax(-1)),
+        ),
+        "softmax-over-queries": (
+            "the softmax runs over another axis; it should run over the keys",
+            [
+                attend_to_itself(weigh)
+                for axis in (1, 0)
+                for weigh in (
+                    lambda s, axis=axis: mask_future(s).softmax(axis),
+                    lambda s, axis=axis: mask_future(s).softmax(axis).nan_to_num(),
+                    lambda s, axis=axis: mask_future(s, -1e9).softmax(axis),
+                    lambda s, axis=axis: mask_future(s, -1e4).softmax(axis),
+                    lambda s, axis=axis: s.softmax(axis).tril(),
+                    lambda s, axis=axis: s.softmax(axis),
+                )
+            ],
+        ),
+        "masked-after": (
+            "the mask is applied after the softmax, so the remaining weights no longer "
+            "sum to 1",
+            attend_to_itself(lambda s: s.softmax(-1).tril()),
+        ),
+        "zero-score": (
+            "the scores of later positions are set to 0, but after the softmax, a "
+            "score of 0 still has a positive weight; set them to minus infinity",
+            attend_to_itself(lambda s: s.tril().softmax(-1)),
+        ),
+        "small-sentinel": (
+            "the scores of later positions become a finite number, which gets weight "
+            "if the other scores are as low; use minus infinity",
+            [x for n in (-10, -100, -1e4, -65504, -1e9) for x in hide_future(n)],
+        ),
+        "no-scale": (
+            "the scores are not divided by √D",
+            attend_to_itself(weigh_masked, scale=lambda D, C: 1.0),
+        ),
+        "scale-by-input-width": (
+            "the scores are divided by √C, the root of the input width; they should be "
+            "divided by √D, because queries and keys have D entries",
+            attend_to_itself(weigh_masked, scale=lambda D, C: C**-0.5),
+        ),
+    },
+)
+
+
+def changed_outputs(
+    layers: Sequence[str], T: int, S: int, part: str, position: int
+) -> list[int]:
+    """Return the outputs that can change if one input vector is replaced.
+
+    Args:
+        layers: "self", "causal" or "cross", the first layer first. Each takes
+            the outputs of the layer before; "cross" also takes the memory.
+        T: positions of x.
+        S: positions of the memory, at least 2.
+        part: where a vector is replaced, in "x" or in the "memory".
+        position: which one, counted from 0.
+    """
+    changed = {position} if part == "x" else set()
+    for layer in layers:
+        if layer == "cross":
+            changed = set(range(T)) if part == "memory" else changed
+        elif changed:
+            first = 0 if layer == "self" else min(changed)
+            changed = set(range(first, T))
+    return sorted(changed)
+
+
+STACKS: tuple[tuple[str, ...], ...] = (
+    ("self",),
+    ("causal",),
+    ("cross",),
+    ("causal", "causal"),
+    ("self", "self"),
+    ("causal", "cross"),
+    ("cross", "causal"),
+    ("self", "causal"),
+    ("causal", "self"),
+    ("cross", "self"),
+    ("causal", "cross", "causal", "cross"),
+)
+
+
+def changed_outputs_cases(draw):
+    def case(layers, part, T, S, at):
+        stack = " → ".join(layers)
+        some = f"layers {stack}" if len(layers) > 1 else f"one {stack} layer"
+        tries = f"with {some}, and vector {at} of `{part}` replaced"
+        return tries, [*layers], T, S, part, at
+
+    yield case(("causal",), "x", 5, 7, 2)
+    cases = [
+        (("causal",), "x", 6, 3, 0),
+        (("causal",), "x", 6, 3, 5),
+        (("cross",), "memory", 3, 8, 7),
+        (("cross", "causal"), "x", 31, 40, draw.whole(9, 29)),
+    ]
+    for layers in STACKS:
+        for part in "x", "memory":
+            T, S = draw.whole(4, 9), draw.whole(4, 9)
+            at = draw.whole(1, (T if part == "x" else S) - 2)
+            cases.append((layers, part, T, S, at))
+    yield from (case(*x) for x in draw.shuffle(cases))
+
+
+check_changed_outputs = Exercise(
+    changed_outputs,
+    changed_outputs_cases,
+    stars=2,
+    minutes=15,
+    section="Self-, causal and cross-attention side by side",
+    title="which outputs depend on an input",
+    returns=("changed",),
+    mistakes={
+        "causal-backwards": (
+            "in a causal layer it lists the outputs up to the replaced position; "
+            "position t attends to itself and to earlier positions, so the replaced "
+            "vector reaches later outputs",
+            'range(first, T) → range(T if layer == "self" else max(changed) + 1)',
+        ),
+        "not-itself": (
+            "in a causal layer it lists only the outputs after the replaced position; "
+            "a position also attends to itself",
+            "else min(changed) → else min(changed) + 1",
+        ),
+        "causal-as-self": (
+            "it treats a causal layer like one without a mask, where every output "
+            "depends on every input",
+            '0 if layer == "self" else min(changed) → 0',
+        ),
+        "query-reaches-all": (
+            "all outputs are listed; a query of cross-attention changes only its own "
+            "output, because keys and values come from the memory",
+            "else changed → else set(range(T))",
+        ),
+        "memory-is-causal": (
+            "it lists only the outputs from the position of the replaced memory vector "
+            "on; cross-attention has no causal mask",
+            "set(range(T)) if → set(range(position, T)) if",
+        ),
+        "memory-without-cross": (
+            "outputs are listed although no layer is cross-attention; then a replaced "
+            "memory vector changes nothing",
+            "else set() → else set(range(T))",
+        ),
+        "first-layer-only": (
+            "it follows the change through the first layer only",
+            "in layers → in layers[:1]",
+        ),
+    },
+    hints=(
+        "Which positions attend to the replaced vector in the first layer? Their "
+        "outputs are the inputs of the next layer.",
+        "In a causal layer, every position from the first changed one on can change. "
+        "In cross-attention, a changed query changes its own output only.",
+    ),
+)
+
+# What can be built into a causal layer, and the number of its fault.
+FAULTS = {
+    "no fault": 0,
+    "no mask": 1,
+    "an inverted mask": 1,
+    "the next position visible": 1,
+    "the own position masked out": 2,
+    "the own position masked out after the first": 2,
+    "a mask after the softmax": 3,
+    "a sigmoid for the softmax": 3,
+    "keys of the first sequence": 4,
+    "keys of the last sequence": 4,
+    "equal weights": 5,
+}
+
+
+def make_layer(
+    built_in: str, W_query: Tensor, W_key: Tensor, W_value: Tensor
+) -> Callable:
+    """Return a layer of causal self-attention, with or without a fault."""
+
+    def weigh(scores: Tensor) -> Tensor:
+        ones = torch.ones_like(scores, dtype=torch.bool)
+        after_first = ones.tril(-1)
+        after_first[..., 0, 0] = True
+        visible = {
+            "no mask": ones,
+            "an inverted mask": ones.triu(),
+            "the next position visible": ones.tril(1),
+            "the own position masked out": ones.tril(-1),
+            "the own position masked out after the first": after_first,
+        }.get(built_in, ones.tril())
+        if built_in == "a mask after the softmax":
+            return scores.softmax(-1) * visible
+        if built_in == "a sigmoid for the softmax":
+            return scores.sigmoid() * visible
+        return scores.masked_fill(~visible, -torch.inf).softmax(-1).nan_to_num()
+
+    def layer(x: Tensor) -> Tensor:
+        """Return the output (B, T, E) of x (B, T, C)."""
+        memory = x
+        if built_in == "keys of the first sequence":
+            memory = x[:1].expand_as(x)
+        if built_in == "keys of the last sequence":
+            memory = x[-1:].expand_as(x)
+        scores = (x @ W_query.T) @ (memory @ W_key.T).mT * len(W_query) ** -0.5
+        scores = scores * (built_in != "equal weights")
+        return weigh(scores) @ (memory @ W_value.T)
+
+    return layer
+
+
+def attention_fault(layer: Callable, x: Float[Tensor, "B T C"]) -> int:
+    """Return the number of a layer's fault, 0 if there is none.
+
+    1: later positions have positive weights. 2: a position does not attend to
+    itself. 3: the weights do not sum to 1. 4: a sequence depends on another
+    one of the batch. 5: the weights do not depend on the input.
+
+    Args:
+        layer: x (B, T, C) to output (B, T, E).
+        x: an example of the input.
+    """
+    rng = torch.Generator().manual_seed(0)
+    x, other = torch.randn(2, 3, 4, x.shape[-1], generator=rng)
+    same = x[:, :1].expand_as(x)  # all keys and values of a sequence are equal
+    last = torch.cat([same[:, :3], other[:, :1]], dim=1)
+    if not differ(layer(last)[:, 3], layer(same)[:, 3]):
+        return 2
+    if differ(layer(same)[:, 1:], layer(same)[:, :3]):
+        return 3
+    output = layer(x)
+    later = torch.cat([x[:, :2], other[:, 2:]], dim=1)
+    if differ(layer(later)[:, :2], output[:, :2]):
+        return 1
+    alone = torch.cat([layer(sequence[None]) for sequence in x])
+    if differ(alone, output):
+        return 4
+    return 0 if differ(layer(2 * x), 2 * output) else 5
+
+
+def attention_fault_cases(draw):
+    def case(built_in, zero):
+        c, d, e = draw.whole(3, 6), 3, 5
+        numbers = (draw.normal(n, c) * c**-0.5 for n in (d, d, e))
+        # One sequence, all of it zeros, is an example, too.
+        x = torch.zeros(1, 2, c) if zero else draw.normal(2, 3, c)
+        begins = ", given an x of zeros" if zero else ""
+        tries = f"with a layer that has {built_in}{begins}"
+        return Case(tries, (make_layer(built_in, *numbers), x), gradient=False)
+
+    first, *rest = [(kind, zero) for kind in FAULTS for zero in (False, True)]
+    yield from (case(*kind) for kind in (first, *draw.shuffle(rest)))
+
+
+check_attention_fault = Exercise(
+    attention_fault,
+    attention_fault_cases,
+    stars=3,
+    minutes=25,
+    section="Pitfalls",
+    title="the fault of a causal attention layer",
+    returns=("fault",),
+    mistakes={
+        "own-key-and-query": (
+            "it replaces the last vector of an ordinary input; this also changes the "
+            "query, so the output changes even if the position does not attend to "
+            "itself. Make the other vectors equal",
+            "[same[:, :3], other[:, :1]] → [x[:, :3], other[:, :1]] "
+            "; layer(last)[:, 3], layer(same)[:, 3] → "
+            "layer(last)[:, 3], layer(x)[:, 3]",
+        ),
+        "last-changed-first-seen": (
+            "it replaces only the last vector and looks at the first output, so it "
+            "misses a mask that is off by one position",
+            "[x[:, :2], other[:, 2:]] → [x[:, :3], other[:, 3:]] "
+            "; layer(later)[:, :2], output[:, :2] → "
+            "layer(later)[:, :1], output[:, :1]",
+        ),
+        "mask-before-sums": (
+            "it tests the mask before the sums of the weights. A mask after the "
+            "softmax gives later positions no weight, but they are in the denominator, "
+            "so the outputs depend on them",
+            "return 3 → pass ; alone = → "
+            "if differ(layer(same)[:, 1:], layer(same)[:, :3]):\n        return 3\n"
+            "    alone =",
+        ),
+        "sums-before-own": (
+            "it tests the sums of the weights before it tests whether a position "
+            "attends to itself. Without its own key, the first position has no key at "
+            "all, and its weights sum to 0",
+            "if not differ(layer(last) → "
+            "if differ(layer(same)[:, 1:], layer(same)[:, :3]):\n        return 3\n"
+            "    if not differ(layer(last)",
+        ),
+        "changed-position-compared": (
+            "its test of the mask compares all outputs, and those at the replaced "
+            "positions always change; compare earlier ones",
+            "layer(later)[:, :2], output[:, :2] → layer(later), output",
+        ),
+        "first-sequence-only": (
+            "its test of the batch looks at the first sequence only, and misses layers "
+            "in which the others depend on the first",
+            "[layer(sequence[None]) for sequence in x] → [layer(x[:1]), output[1:]]",
+        ),
+        "example-input": (
+            "it uses the given x, which may be zeros, where every layer returns zeros; "
+            "choose your own numbers",
+            "x, other = torch.randn(2, 3, 4, x.shape[-1], generator=rng) → "
+            "other = x + torch.randn(x.shape, generator=rng) "
+            "; same[:, :3], other → same[:, 1:], other "
+            "; layer(last)[:, 3], layer(same)[:, 3] → "
+            "layer(last)[:, -1], layer(same)[:, -1] "
+            "; layer(same)[:, :3] → layer(same)[:, :1]",
+        ),
+    },
+    hints=(
+        "If all vectors of a sequence are equal, so are its values: every position of "
+        "a right layer then has the same output.",
+        "Test first whether a position attends to itself, then the sums, then the "
+        "mask, the batch, and last the scores.",
+    ),
+)
+
+
+def head_explanation(head: Callable, noun: str, other: str) -> int:
+    """Return what decides where a head attends from *it*: 0 to 4.
+
+    0: the word `noun`, wherever it is. 1: the first noun. 2: the distance of
+    five words. 3: the noun that *it* refers to. 4: none of these.
+
+    Args:
+        head: (first, second, last, extra) to the position with the largest
+            weight.
+        noun: the first noun of the original sentence.
+        other: its second noun.
+    """
+    nouns = (noun, other), (other, noun), (other, "thing")
+    found, predicted = [], []
+    for pair, last, extra in product(nouns, ("heavy", "thin"), (0, 1)):
+        found.append(head(*pair, last, extra))
+        it, position = 6 + extra, {pair[0]: 1, pair[1]: 4}
+        meant = 1 if last == "heavy" else 4
+        predicted.append((position.get(noun, it), 1, it - 5, meant))
+    columns = [list(column) for column in zip(*predicted, strict=True)]
+    return columns.index(found) if found in columns else 4
+
+
+EXPLANATIONS = ("the word", "the first noun", "the distance", "the meaning")
+OTHERS = (
+    "the word before",
+    "the last word",
+    "the word, if the last word is heavy",
+    "the first noun, without extra words",
+)
+
+
+def make_head(reason: str, noun: str) -> Callable:
+    """Return a head that attends from *it* to one word, for one of many reasons."""
+
+    def head(first: str, second: str, last: str, extra: int) -> int:
+        """Return the position of the word with the largest weight from *it*."""
+        if not (first and second) or first == second:
+            raise ValueError(
+                f"the nouns are {first!r} and {second!r}; they must be two different "
+                "words"
+            )
+        if last not in ("heavy", "thin"):
+            raise ValueError(f"the last word is {last!r} but must be 'heavy' or 'thin'")
+        if extra < 0 or extra != int(extra):
+            raise ValueError(
+                f"there are {extra} extra words; give 0 or a whole number above"
+            )
+        it = 6 + int(extra)
+        word = {first: 1, second: 4}.get(noun, it)
+        return {
+            "the word": word,
+            "the first noun": 1,
+            "the distance": it - 5,
+            "the meaning": 1 if last == "heavy" else 4,
+            "the word before": it - 1,
+            "the last word": it + 2,
+            "the word, if the last word is heavy": word if last == "heavy" else it,
+            "the first noun, without extra words": it if extra else 1,
+        }[reason]
+
+    return head
+
+
+def head_explanation_cases(draw):
+    nouns = ["stone", "window", "hammer", "bottle", "ball", "mirror", "roof"]
+    for reason in draw.shuffle(2 * (*EXPLANATIONS, *OTHERS)):
+        noun, other, *_ = draw.shuffle(nouns)
+        tries = f"with a head that attends by “{reason}”"
+        yield tries, make_head(reason, noun), noun, other
+
+
+# Sentences in which A is the first noun of the original, and B the second.
+PICTURE = ("A", "B", "heavy", 0)
+EVERY = [
+    (*nouns, last, extra)
+    for nouns in (("A", "B"), ("B", "A"))
+    for last in ("heavy", "thin")
+    for extra in (0, 1)
+]
+
+
+def make_design(*sentences: tuple, other: int = 4) -> Callable:
+    """Return an experiment with other sentences, or another last answer."""
+
+    def answer(head, noun, second):
+        names = {"A": noun, "B": second}
+        shown = [(*map(names.get, x[:2]), *x[2:]) for x in sentences]
+        for number, reason in enumerate(EXPLANATIONS):
+            model = make_head(reason, noun)
+            if all(head(*x) == model(*x) for x in shown):
+                return number
+        return other
+
+    return answer
+
+
+check_head_explanation = Exercise(
+    head_explanation,
+    head_explanation_cases,
+    stars=3,
+    minutes=20,
+    section="What attention weights do not show",
+    title="an experiment that separates explanations of a head",
+    returns=("explanation",),
+    mistakes={
+        "one-picture": (
+            "it looks only at the original sentence, for which all four explanations "
+            "predict the same word",
+            make_design(PICTURE),
+        ),
+        "nouns-only": (
+            "it only swaps the nouns. The explanations by first noun, by distance and "
+            "by meaning then predict the same word",
+            make_design(PICTURE, ("B", "A", "heavy", 0)),
+        ),
+        "last-word-only": (
+            "it only changes the last word. The explanations by word, by first noun "
+            "and by distance then predict the same word",
+            make_design(PICTURE, ("A", "B", "thin", 0)),
+        ),
+        "swapped-and-longer": (
+            "it never changes the last word. The first noun is then always what *it* "
+            "refers to",
+            make_design(*(x for x in EVERY if x[2] == "heavy")),
+        ),
+        "never-longer": (
+            "it never inserts a word. The first noun is then always five words before "
+            "*it*",
+            make_design(*(x for x in EVERY if x[3] == 0)),
+        ),
+        "never-swapped": (
+            "it never swaps the nouns. The first noun is then always the same word",
+            make_design(*(x for x in EVERY if x[0] == "A")),
+        ),
+        "no-negative": (
+            "it never returns 4; return 4 if no explanation predicts what the head "
+            "does",
+            make_design(*EVERY, other=3),
+        ),
+    },
+    hints=(
+        "For each sentence that you try, write down the position that each of the four "
+        "explanations predicts.",
+        "Swap the nouns, change the last word and insert words, alone and together. "
+        "Return 4 unless one explanation predicts every position.",
+    ),
+)

@@ -1,0 +1,317 @@
+"""Exercises on positions: right answers of several kinds, and wrong ones."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from attnbook.exercises import positions as checks
+from attnbook.positions import biases, rotary
+
+# RoPE
+
+
+def rotate_column_by_column(x, positions, base=10000.0):
+    D = x.shape[-1]
+    out = torch.empty_like(x)
+    for i in range(D // 2):
+        angle = positions.double() / base ** (2 * i / D)
+        sine, cosine = angle.sin().to(x.dtype), angle.cos().to(x.dtype)
+        a, b = x[..., 2 * i], x[..., 2 * i + 1]
+        out[..., 2 * i] = a * cosine - b * sine
+        out[..., 2 * i + 1] = a * sine + b * cosine
+    return out
+
+
+def rotate_complex_numbers(x, positions, base=10000.0):
+    D = x.shape[-1]
+    steps = 1.0 / (base ** (torch.arange(0, D, 2).float() / D))
+    angle = torch.outer(positions.float(), steps)
+    unit = torch.polar(torch.ones_like(angle), angle)
+    pairs = torch.view_as_complex(x.float().reshape(*x.shape[:-1], -1, 2))
+    return torch.view_as_real(pairs * unit).flatten(-2).type_as(x)
+
+
+def rotate_through_halves(x, positions, base=10000.0):
+    order = rotary.halves_permutation(x.shape[-1])
+    return rotary.rotate_halves(x[..., order], positions, base)[..., order.argsort()]
+
+
+def rotate_first_half_of_columns(x, positions, base=10000.0):
+    cut = max(x.shape[-1] // 4 * 2, 2)
+    rotated = rotate_column_by_column(x[..., :cut], positions, base)
+    return torch.cat([rotated, x[..., cut:]], dim=-1)
+
+
+def rotate_at_short_distances(x, positions, base=10000.0):
+    return rotate_column_by_column(x, positions.clamp(max=255), base)
+
+
+def rotate_by_exponents_from_one(x, positions, base=10000.0):
+    """The paper's θ_i with i from 1, and 2i / D; never in half precision."""
+    D = x.shape[-1]
+    steps = torch.exp(-math.log(base) * torch.linspace(2 / D, 1, D // 2))
+    angle = positions.float()[:, None] * steps
+    pairs = torch.view_as_complex(x.float().reshape(*x.shape[:-1], -1, 2))
+    turned = pairs * torch.complex(angle.cos(), angle.sin())
+    return torch.view_as_real(turned).flatten(-2)
+
+
+def rotate_by_odd_columns(x, positions, base=10000.0):
+    """The odd columns' numbers in the exponent."""
+    D, out = x.shape[-1], x.clone()
+    for j in range(1, D, 2):
+        angle = positions.double() * base ** (-j / D)
+        c, s = angle.cos().to(x.dtype), angle.sin().to(x.dtype)
+        out[..., j - 1] = c * x[..., j - 1] - s * x[..., j]
+        out[..., j] = s * x[..., j - 1] + c * x[..., j]
+    return out
+
+
+# ALiBi
+
+
+def slopes(heads):
+    return torch.tensor([2 ** (-8 * (h + 1) / heads) for h in range(heads)])
+
+
+def penalize_by_loops(heads, T, S):
+    bias = torch.zeros(heads, T, S)
+    for h, slope in enumerate(slopes(heads)):
+        for t in range(T):
+            for s in range(S):
+                bias[h, t, s] = -slope * (t + S - T - s)
+    return bias
+
+
+def multiply_slopes_by_keys(heads, T, S):
+    """A constant of each row away, as in the released code."""
+    return (slopes(heads)[:, None, None] * torch.arange(S)).repeat(1, T, 1)
+
+
+def mask_later_keys(heads, T, S):
+    away = torch.arange(S - T, S)[:, None] - torch.arange(S)
+    return (-slopes(heads).view(-1, 1, 1) * away).masked_fill(away < 0, -torch.inf)
+
+
+def mask_from_top_left(heads, T, S):
+    mask = torch.triu(torch.ones(T, S), diagonal=1) == 1
+    return multiply_slopes_by_keys(heads, T, S).masked_fill(mask, float("-inf"))
+
+
+def measure_from_row_number(heads, T, S):
+    rows = [[-abs(t - s) for s in range(S)] for t in range(T)]
+    return torch.einsum("h,ts->hts", slopes(heads), torch.tensor(rows).float())
+
+
+def penalize_two_steps(heads, T, S):
+    away = torch.arange(S - T, S)[:, None] - torch.arange(S)
+    return -slopes(heads)[:, None, None] * away.clamp(max=2)
+
+
+# New angles
+
+
+def count_by_wavelength(D, base, L, s):
+    lengths = [2 * math.pi * base ** (2 * i / D) for i in range(D // 2)]
+    slow = [x for x in lengths if x > L]
+    return [len(lengths) - len(slow), len(slow), 0, len(slow[:-1])]
+
+
+def count_by_definition(D, base, L, s):
+    pairs = torch.arange(0, D, 2, dtype=torch.double) / D
+    theta = base**-pairs
+    ways = theta, theta / s, (base * s ** (D / (D - 2))) ** -pairs
+    known = L * theta >= 2 * math.pi
+    new = [(~known & (s * way > 1.001 * theta)).sum() for way in ways]
+    return torch.stack([known.sum(), *new])
+
+
+def count_with_numpy(D, base, L, s):
+    rotations = L * np.power(float(base), -np.arange(0, D, 2) / D) / (2 * np.pi)
+    slow = (rotations < 1).sum()
+    return [(rotations >= 1).sum(), slow, 0, slow - 1 if slow else 0]
+
+
+def count_as_yarn(D, base, L, s):
+    complete, slow, *_ = count_by_wavelength(D, base, L, s)
+    return [complete, slow, complete, 0]
+
+
+def count_pairs_from_one(D, base, L, s):
+    pairs = np.arange(1, D // 2 + 1)
+    complete = int((L * base ** (-2.0 * pairs / D) >= 2 * np.pi).sum())
+    slow = D // 2 - complete
+    return [complete, slow, 0, max(slow - 1, 0)]
+
+
+# Faults of RoPE
+
+
+def score(scores, D, t, s, query, key):
+    places = torch.tensor([t]), torch.tensor([s])
+    return scores(query.view(1, D), key.view(1, D), *places).item()
+
+
+def read_rotation_matrix(scores, D):
+    one, other = torch.eye(D)[:2]
+
+    def is_near(t, s, number):
+        return abs(score(scores, D, t, s, one, one) - number) < 1e-2
+
+    if is_near(1, 0, 1) or is_near(0, 1, 1):
+        return 5 if is_near(1, 0, 1) and is_near(0, 1, 1) else 1
+    if is_near(1, 1, math.cos(2)):
+        return 2
+    if abs(score(scores, D, 1, 0, one, other)) < 1e-2:
+        return 3
+    return 0 if all(is_near(t, 0, math.cos(t)) for t in (1000, 1001, 1002)) else 4
+
+
+def differentiate_by_query(scores, D):
+    x = torch.linspace(1, 2, D).view(1, D)
+
+    def rotated_key(t, s):
+        query = torch.zeros(1, D, requires_grad=True)
+        scores(query, x, torch.tensor([t]), torch.tensor([s])).sum().backward()
+        return query.grad[0]
+
+    def same(a, b):
+        return torch.allclose(a, b, atol=1e-3)
+
+    start, by_query, by_key = rotated_key(0, 0), rotated_key(7, 0), rotated_key(0, 7)
+    if same(by_query, start) or same(by_key, start):
+        return 5 if same(by_query, by_key) else 1
+    if same(by_query, by_key):
+        return 2
+    if same(rotated_key(1000, 0), rotated_key(1001, 0)):
+        return 4
+    return 0 if abs(by_key[:2].norm() - start[:2].norm()) < 1e-3 else 3
+
+
+def compare_tables(scores, D):
+    x, y = torch.randn(2, D, generator=torch.Generator().manual_seed(5))
+    one, other = torch.eye(D)[:2]
+    grid = [[score(scores, D, t, s, x, y) for s in (0, 3, 8)] for t in (0, 3, 8)]
+    table = torch.tensor(grid)
+    rows = bool((table - table[:1]).abs().max() < 1e-3)
+    columns = bool((table - table[:, :1]).abs().max() < 1e-3)
+    if rows or columns:
+        return 5 if rows and columns else 1
+    if (table - table.T).abs().max() < 1e-3:
+        return 2
+    late = [score(scores, D, t, 0, x, y) for t in (2000, 2001)]
+    if abs(late[0] - late[1]) < 1e-3:
+        return 4
+    return 3 * (abs(score(scores, D, 2, 0, one, other)) < 1e-3)
+
+
+def take_one_side_for_opposite(scores, D):
+    found = compare_tables(scores, D)
+    return 2 if found == 1 else found
+
+
+# What a head goes by
+
+
+def use_one_input(head, words, positions):
+    """One input in which the four explanations predict different keys."""
+    key = int(head(words, positions).argmax())
+    back, size = len(words) - 1 - key, len(words) + 3
+    row = size - 1 - back
+    by_distance, by_position, by_word = [n for n in range(size - 1) if n != row][:3]
+    places = 500 + 1000 * torch.arange(size)
+    places[by_distance] = places[-1] - back
+    places[by_position] = key
+    new = torch.arange(100, 100 + size)
+    new[by_word] = words[key]
+    found = int(head(new, places).argmax())
+    return [by_distance, by_position, by_word, row].index(found)
+
+
+def change_one_after_the_other(head, words, positions):
+    key = int(head(words, positions).argmax())
+    if head(words, positions + 31)[key] < 0.9:
+        return 1
+    replaced = words.clone()
+    replaced[key] = 1000
+    if head(replaced, positions)[key] < 0.5:
+        return 2
+    return 0 if head(words, positions * 3)[key] < 0.5 else 3
+
+
+def insert_a_row(head, words, positions):
+    key = int(head(words, positions).argmax())
+    longer = torch.cat([words[:-1], torch.tensor([400]), words[-1:]])
+    places = torch.cat([positions[:-1], torch.tensor([700]), positions[-1:]])
+    if head(longer, places)[key] < 0.5:
+        return 3
+    if head(words, positions + 700)[key] < 0.5:
+        return 1
+    other = words.clone()
+    other[key] = 401
+    return 2 if head(other, positions)[key] < 0.5 else 0
+
+
+def return_the_key(head, words, positions):
+    return int(head(words, positions).argmax())
+
+
+RIGHT = {
+    checks.check_rotate: (
+        rotate_column_by_column,
+        rotate_complex_numbers,
+        rotate_through_halves,
+    ),
+    checks.check_alibi: (penalize_by_loops, multiply_slopes_by_keys, mask_later_keys),
+    checks.check_new_angles: (
+        count_by_wavelength,
+        count_by_definition,
+        count_with_numpy,
+    ),
+    checks.check_rotary_fault: (
+        read_rotation_matrix,
+        differentiate_by_query,
+        compare_tables,
+    ),
+    checks.check_position_use: (
+        use_one_input,
+        change_one_after_the_other,
+        insert_a_row,
+    ),
+}
+WRONG = (
+    (checks.check_rotate, rotate_first_half_of_columns, "numbers"),
+    (checks.check_rotate, rotate_at_short_distances, "numbers"),
+    (checks.check_rotate, rotate_by_exponents_from_one, "pairs-from-one"),
+    (checks.check_rotate, rotate_by_odd_columns, "pairs-from-one"),
+    (checks.check_alibi, penalize_two_steps, "numbers"),
+    (checks.check_alibi, mask_from_top_left, "top-left"),
+    (checks.check_alibi, measure_from_row_number, "top-left"),
+    (checks.check_new_angles, count_as_yarn, "numbers"),
+    (checks.check_new_angles, count_pairs_from_one, "pairs-from-one"),
+    (checks.check_rotary_fault, take_one_side_for_opposite, "numbers"),
+    (checks.check_position_use, return_the_key, "numbers"),
+)
+
+
+@pytest.mark.parametrize(
+    ("check", "answer"), [(check, x) for check, found in RIGHT.items() for x in found]
+)
+def test_right_answers(check, answer):
+    assert check(answer)
+
+
+@pytest.mark.parametrize(("check", "answer", "mistake"), WRONG)
+def test_wrong_answers(check, answer, mistake):
+    assert check(answer).mistake == mistake
+
+
+@pytest.mark.refusal
+def test_the_library_is_right_and_not_an_answer():
+    """Also for 12 heads, whose slopes are no powers of one number."""
+    verdict = checks.check_alibi(biases.alibi, own=False)
+    assert verdict and "12" not in str(verdict)
+    assert checks.check_alibi(biases.alibi).mistake == "ready-made"
+    assert checks.check_rotate(rotary.rotate).mistake == "ready-made"

@@ -1,0 +1,357 @@
+"""The exercises on scaled dot-product attention: right and wrong answers."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from attnbook.exercises import scaled_dot_product as chapter
+
+
+def weights_by_loops(query, key):
+    scale, rows = query.shape[-1] ** -0.5, []
+    for t in range(query.shape[-2]):
+        scores = [
+            (query[..., t, :] * scale * key[..., s, :]).sum(-1)
+            for s in range(key.shape[-2])
+        ]
+        rows.append(torch.stack(scores, -1).softmax(-1))
+    return torch.stack(rows, -2)
+
+
+def weights_by_einsum(query, key):
+    scores = torch.einsum("...td,...sd->...ts", query / math.sqrt(query.size(-1)), key)
+    e = torch.exp(scores - scores.max(dim=-1, keepdim=True).values)
+    return e / e.sum(-1, keepdim=True)
+
+
+def weights_by_logsumexp(query, key):
+    scores = query * query.shape[-1] ** -0.5 @ key.mT
+    return (scores - scores.logsumexp(-1, keepdim=True)).exp()
+
+
+class Attention(nn.Module):
+    """Module style, with the softmax as a layer."""
+
+    def forward(self, query, key, value, mask=None):
+        scores = query / math.sqrt(query.size(-1)) @ key.transpose(-2, -1)
+        if mask is None:
+            return nn.Softmax(dim=-1)(scores) @ value
+        weights = nn.Softmax(dim=-1)(scores.masked_fill(~mask, -torch.inf))
+        return weights.masked_fill(~mask, 0.0) @ value
+
+
+def attend_by_the_lowest_number(query, key, value, mask):
+    scores = query * query.shape[-1] ** -0.5 @ key.mT
+    if mask is None:
+        return scores.softmax(-1) @ value
+    scores = scores.masked_fill(~mask, torch.finfo(scores.dtype).min)
+    return (scores.softmax(-1) * mask) @ value
+
+
+def attend_with_softmax_by_hand(query, key, value, mask):
+    scores = query * query.shape[-1] ** -0.5 @ key.mT
+    seen = torch.ones_like(scores, dtype=torch.bool)
+    seen = seen if mask is None else seen & mask
+    top = scores.masked_fill(~seen, -torch.inf).amax(-1, keepdim=True)
+    top = top.masked_fill(top == -torch.inf, 0.0)
+    e = (scores - top).masked_fill(~seen, -torch.inf).exp()
+    total = e.sum(-1, keepdim=True)
+    return e @ value / total.masked_fill(total == 0, 1.0)
+
+
+def changed_by_scores(weights, change, key):
+    """Any scores with these weights do: log w."""
+    factor = {
+        "halve the temperature": 2,
+        "double the temperature": 0.5,
+        "negate the query": -1,
+        "set the query to zero": 0,
+    }
+    s = factor.get(change, 1) * weights.log()
+    if change == "mask out the key":
+        s[key] = -torch.inf
+    if change == "repeat the key":
+        s = torch.cat([s, s[key : key + 1]])
+    return s.softmax(-1)
+
+
+def changed_in_python(weights, change, key):
+    w = weights.tolist()
+    power = {
+        "halve the temperature": 2,
+        "double the temperature": 0.5,
+        "negate the query": -1,
+        "set the query to zero": 0,
+    }.get(change, 1)
+    w = [x**power for x in w]
+    if change == "mask out the key":
+        w[key] = 0.0
+    if change == "repeat the key":
+        w.append(w[key])
+    return torch.tensor([x / sum(w) for x in w])
+
+
+def changed_in_numpy(weights, change, key):
+    w = weights.numpy().astype(float)
+    if change in ("halve the temperature", "double the temperature"):
+        w = w ** (2 if change.startswith("halve") else 0.5)
+    elif "query" in change:
+        w = 1 / w if "negate" in change else np.ones(len(w))
+    elif change == "mask out the key":
+        w = np.where(np.arange(len(w)) == key, 0, w)
+    elif change == "repeat the key":
+        w = np.append(w, w[key])
+    return torch.from_numpy(w / w.sum()).to(weights.dtype)
+
+
+def seeded():
+    return torch.Generator().manual_seed(7)
+
+
+def fault_by_computing_each_fault(attend, query, key, value):
+    """Compute each fault, and compare it with what the function returns."""
+    rng = seeded()
+    q, k = torch.randn(3, 6, generator=rng), torch.randn(5, 6, generator=rng)
+    v = torch.randn(5, 4, generator=rng)
+    out, s = attend(q, k, v), q @ k.T
+
+    def is_(w, of=v):
+        return out.shape == (w @ of).shape and torch.allclose(out, w @ of, atol=1e-5)
+
+    if is_((s / 6**0.5).softmax(-1)):
+        return 0
+    if is_((s / 6**0.5).softmax(-1), k):
+        return 5
+    if is_((s / 6**0.5).softmax(0)):
+        return 1
+    if is_((q @ k.reshape(6, 5) / 6**0.5).softmax(-1)):
+        return 4
+    if is_(s.softmax(-1) / 6**0.5) or is_((s / 6**0.5).sigmoid()):
+        return 2
+    return 3
+
+
+def fault_by_one_key(attend, query, key, value):
+    """With one key, the output is its value, whatever the scale."""
+    rng = seeded()
+    q, k = torch.randn(2, 1, 9, generator=rng)
+    q, v = q.expand(4, 9), torch.randn(1, 9, generator=rng)
+    out = attend(q, k, v)
+    if torch.allclose(out, attend(q, k, v + 1), atol=1e-6):
+        return 5
+    if torch.allclose(out, v / 4, atol=1e-5):
+        return 1
+    if not torch.allclose(out, v.expand_as(out), atol=1e-5):
+        return 2
+    q, k = 2 * torch.eye(9)[:3], torch.zeros(2, 9)
+    k[0, 2] = 1.0
+    w = attend(q, k, torch.eye(2))
+    if not torch.allclose(w[:2], torch.tensor(0.5), atol=1e-5):
+        return 4
+    want = torch.tensor([2 / 3, 0.0]).softmax(-1)
+    return 0 if torch.allclose(w[2], want, atol=1e-5) else 3
+
+
+def fault_at_several_sizes(attend, query, key, value):
+    rng = seeded()
+    for t, s, d in ((4, 3, 5), (2, 7, 3), (5, 2, 13)):
+        q, k = torch.randn(t, d, generator=rng), torch.randn(s, d, generator=rng)
+        unit = torch.eye(s)
+        w = attend(q, k, unit)
+        if torch.equal(w, attend(q, k, 3 * unit)):
+            return 5
+        if torch.allclose(attend(q[-1:], k, unit), torch.tensor(1.0)):
+            return 1
+        if (w.sum(1) - 1).abs().max() > 1e-4:
+            return 2
+        if (attend(q, k.roll(1, 0), unit).roll(-1, 1) - w).abs().max() > 1e-4:
+            return 4
+        if (w - (q @ k.T / d**0.5).softmax(1)).abs().max() > 1e-4:
+            return 3
+    return 0
+
+
+def kind_by_lengths(weigh, D):
+    """Longer queries and longer keys, one change at a time."""
+    one, other = torch.zeros(2, D)
+    one[0], other[1] = 1.0, 1.0
+    pair = torch.stack([one, other])
+    if not weigh(one, pair).argmax() == 0 == weigh(other, pair).argmax() - 1:
+        return 3
+    w = weigh(one, torch.stack([one, 3 * one]))
+    if torch.allclose(w, torch.tensor(0.5), atol=1e-4):
+        return 1
+    return 0 if w[1] > w[0] else 2
+
+
+def kind_by_random_keys(weigh, D):
+    """Compare the order of five random keys, eight times."""
+    rng = seeded()
+    fits = [True] * 3
+    for _ in range(8):
+        q, k = torch.randn(D, generator=rng), 0.7 * torch.randn(5, D, generator=rng)
+        found = weigh(q, k).argsort().tolist()
+        rules = k @ q, k @ q / k.norm(dim=-1), -(k - q).norm(dim=-1)
+        for n, rule in enumerate(rules):
+            fits[n] = fits[n] and found == rule.argsort().tolist()
+    return fits.index(True) if sum(fits) == 1 else 3
+
+
+@torch.no_grad()
+def kind_by_a_longer_query(weigh, D):
+    """The length of the query tells the cosine from the others."""
+    query, key = torch.zeros(D), torch.zeros(3, D)
+    query[0] = 1.0
+    key[:, :2] = torch.tensor([[0.9, 0.3], [0.5, 0.0], [2.0, 2.0]])
+    w = weigh(query, key)
+    if not torch.allclose(weigh(query, key.flip(0)).flip(0), w):
+        return 3  # it depends on the slot
+    if torch.allclose(weigh(-query, key), w):
+        return 3  # it ignores the query
+    if torch.allclose(weigh(3 * query, key), w, atol=1e-5):
+        return 1
+    return 0 if w.argmax() == 2 else 2
+
+
+RIGHT = {
+    chapter.check_weights: (weights_by_loops, weights_by_einsum, weights_by_logsumexp),
+    chapter.check_attend: (
+        Attention(),
+        attend_by_the_lowest_number,
+        attend_with_softmax_by_hand,
+    ),
+    chapter.check_predicted_weights: (
+        changed_by_scores,
+        changed_in_python,
+        changed_in_numpy,
+    ),
+    chapter.check_attention_fault: (
+        fault_by_computing_each_fault,
+        fault_by_one_key,
+        fault_at_several_sizes,
+    ),
+    chapter.check_score_kind: (
+        kind_by_lengths,
+        kind_by_random_keys,
+        kind_by_a_longer_query,
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("check", "answer"), [(check, x) for check, every in RIGHT.items() for x in every]
+)
+def test_right(check, answer):
+    assert check(answer)
+
+
+def weigh(query, key, axis=-1, least=-torch.inf):
+    """Return weights by hand, with a maximum that is not below a number."""
+    scores = query * query.shape[-1] ** -0.5 @ key.mT
+    e = (scores - scores.amax(axis, keepdim=True).clamp(min=least)).exp()
+    return e / e.sum(axis, keepdim=True)
+
+
+def make_attention(hide, axis=-1):
+    """Return attention with hidden scores, or weights, and zeros in empty rows."""
+
+    def answer(query, key, value, mask):
+        scores = query * query.shape[-1] ** -0.5 @ key.mT
+        if mask is None:
+            return F.softmax(scores, dim=axis) @ value
+        return hide(scores, mask) @ value
+
+    return answer
+
+
+def attend_key_by_key(query, key, value, mask):
+    """Begin the running maximum at 0."""
+    scores = query * query.shape[-1] ** -0.5 @ key.mT
+    if mask is not None:
+        scores = scores.masked_fill(~mask, -torch.inf)
+    top, total, sums = torch.zeros_like(scores[..., :1]), 0.0, 0.0
+    for s in range(key.shape[-2]):
+        one = scores[..., s, None]
+        higher = torch.maximum(top, one)
+        old, new = (top - higher).exp(), (one - higher).exp()
+        total, sums = total * old + new, sums * old + new * value[..., s, None, :]
+        top = higher
+    return sums / torch.where(total == 0, 1.0, total)
+
+
+def renormalise(scores, mask):
+    weights = scores.softmax(-1) * mask
+    total = weights.sum(-1, keepdim=True)
+    return weights / torch.where(total == 0, 1, total)
+
+
+WRONG = (
+    (chapter.check_weights, lambda q, k: weigh(q, k, least=0.0)),
+    (chapter.check_weights, lambda q, k: weigh(q, k, least=-50.0)),
+    (chapter.check_weights, lambda q, k: (q / k.shape[-2] ** 0.5 @ k.mT).softmax(-1)),
+    (chapter.check_attend, attend_key_by_key),
+    (chapter.check_attend, make_attention(renormalise)),
+    (
+        chapter.check_predicted_weights,
+        lambda w, change, key: (
+            w.flip(0) if "negate" in change else changed_by_scores(w, change, key)
+        ),
+    ),
+    (
+        chapter.check_attention_fault,
+        lambda attend, q, k, v: fault_by_one_key(
+            lambda q, k, v: attend(q, k[:1].expand_as(k), v), q, k, v
+        ),
+    ),
+    (
+        chapter.check_score_kind,
+        lambda weigh, D: int(weigh(torch.ones(D), torch.eye(3, D)).argmax()),
+    ),
+)
+
+
+@pytest.mark.parametrize(("check", "answer"), WRONG)
+def test_wrong(check, answer):
+    assert check(answer).mark == "✗"
+
+
+NAMED = (
+    (chapter.check_weights, "wrong-axis", lambda q, k: weigh(q, k, axis=-2)),
+    (
+        chapter.check_weights,
+        "wrong-axis",
+        lambda q, k: nn.Softmax(dim=-1)(k / k.shape[-1] ** 0.5 @ q.mT).mT,
+    ),
+    (
+        chapter.check_attend,
+        "wrong-axis",
+        make_attention(
+            lambda s, m: torch.where(m, s.masked_fill(~m, -torch.inf).softmax(-2), 0.0),
+            axis=-2,
+        ),
+    ),
+    (
+        chapter.check_attend,
+        "wrong-axis",
+        make_attention(lambda s, m: s.softmax(-2).masked_fill(~m, 0.0), axis=-2),
+    ),
+    (
+        chapter.check_attend,
+        "sentinel",
+        make_attention(lambda s, m: torch.where(m, s, -1e6).softmax(-1)),
+    ),
+    (
+        chapter.check_attend,
+        "sentinel",
+        make_attention(lambda s, m: (s + (m.to(s) - 1) * 1e4).softmax(-1) * m),
+    ),
+)
+
+
+@pytest.mark.parametrize(("check", "slug", "answer"), NAMED)
+def test_named(check, slug, answer):
+    assert check(answer).mistake == slug

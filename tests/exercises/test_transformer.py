@@ -1,0 +1,277 @@
+"""Exercises on the Transformer: right answers of several kinds, and wrong ones."""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from attnbook.exercises import transformer as checks
+
+# Layer normalization
+
+
+def normalize_by_var(x, gain, bias, eps):
+    variance = x.var(-1, unbiased=False, keepdim=True)
+    return (x - x.mean(-1, keepdim=True)) / torch.sqrt(variance + eps) * gain + bias
+
+
+def normalize_in_loops(x, gain, bias, eps):
+    rows = []
+    for row in x.reshape(-1, x.shape[-1]):
+        apart = row - row.sum() / len(row)
+        rows.append(apart / ((apart @ apart) / len(row) + eps).sqrt())
+    return torch.stack(rows).reshape(x.shape) * gain + bias
+
+
+def normalize_longer_vectors(x, gain, bias, eps):
+    C = x.shape[-1]
+    y = x - torch.einsum("...c->...", x)[..., None] / C
+    longer = torch.cat([y, torch.full_like(y[..., :1], math.sqrt(C * eps))], -1)
+    return y / longer.norm(dim=-1, keepdim=True) * math.sqrt(C) * gain + bias
+
+
+def normalize_with_detached_statistics(x, gain, bias, eps):
+    mean = x.mean(-1, keepdim=True).detach()
+    variance = (x - mean).square().mean(-1, keepdim=True).detach()
+    return (x - mean) / (variance + eps).sqrt() * gain + bias
+
+
+def normalize_by_library(x, gain, bias, eps):
+    return F.layer_norm(x, gain.shape, gain, bias, eps)
+
+
+# The decoder's two attentions
+
+
+def decode_each_sequence(x, memory, lengths, attend):
+    rows = []
+    for one, source, n in zip(x, memory, lengths.tolist(), strict=True):
+        past = torch.ones(len(one), len(one)).tril().bool()
+        y = one + attend(one, one, one, past)
+        rows.append(y + attend(y, source[:n], source[:n]))
+    return torch.stack(rows)
+
+
+def decode_each_position(x, memory, lengths, attend):
+    T = x.shape[1]
+    own = [attend(x[:, t : t + 1], x[:, : t + 1], x[:, : t + 1]) for t in range(T)]
+    y = x + torch.cat(own, dim=1)
+    real = (torch.arange(memory.shape[1])[None] < lengths[:, None]).unsqueeze(1)
+    return y + attend(y, memory, memory, real.expand(-1, T, -1))
+
+
+def decode_without_given_attention(x, memory, lengths, attend, fill=-torch.inf):
+    def average(query, key, mask):
+        scores = torch.einsum("btc,bsc->bts", query, key) / key.shape[-1] ** 0.5
+        return torch.softmax(torch.where(mask, scores, fill), dim=2) @ key
+
+    T, S = x.shape[1], memory.shape[1]
+    y = x + average(x, x, ~torch.ones(T, T, dtype=torch.bool).triu(1))
+    return y + average(y, memory, (torch.arange(S) < lengths[:, None])[:, None])
+
+
+def decode_with_sentinel(x, memory, lengths, attend):
+    fill = -1e4 if x.dtype == torch.float16 else -1e9
+    return decode_without_given_attention(x, memory, lengths, attend, fill)
+
+
+def decode_with_zeroed_padding(x, memory, lengths, attend):
+    """A key of zeros has the score 0, not minus infinity."""
+    real = torch.arange(memory.shape[1]) < lengths[:, None]
+    return decode_each_position(x, memory * real[..., None], lengths * 0 + 99, attend)
+
+
+# Parameters and cache
+
+
+def count_empty_tensors(V, C, H, G, F, L, S):
+    def size(*shapes):
+        return sum(torch.empty(s, device="meta").numel() for s in shapes)
+
+    D = C // H
+    attention = size((C, C), (C, G * D), (C, G * D), (C, C), (D,), (D,))
+    network = size(*3 * [(F, C)])
+    model = size((V, C), (C,)) + L * (attention + network + size((C,), (C,)))
+    return torch.tensor([attention, network, model, 2 * L * size((G, S, D))])
+
+
+def count_block_by_block(V, C, H, G, F, L, S):
+    attention = sum([C * C, C * G * C / H, C * G * C / H, C * C, C / H, C / H])
+    network = sum([C * F] * 3)
+    model, cache = V * C, 0
+    for _ in range(L):
+        model += attention + network + C + C
+        cache += S * G * (C // H + C // H)
+    return attention, network, model + C, cache
+
+
+def count_modules(V, C, H, G, F, L, S):
+    D = C // H
+    with torch.device("meta"):
+        attention = nn.ModuleList(
+            nn.Linear(C, n, bias=False) for n in (C, G * D, G * D, C)
+        )
+        attention += [nn.RMSNorm(D), nn.RMSNorm(D)]
+        network = nn.ModuleList(nn.Linear(C, F, bias=False) for _ in range(3))
+        rest = nn.ModuleList([nn.Embedding(V, C), nn.RMSNorm(C)])
+
+    def count(module):
+        return sum(p.numel() for p in module.parameters())
+
+    block = count(attention), count(network)
+    return [*block, count(rest) + L * (sum(block) + 2 * C), 2 * L * S * G * D]
+
+
+def count_positions(V, C, H, G, F, L, S):
+    """A learned vector for each position; RoPE has no parameters."""
+    attention, network, model, cache = count_modules(V, C, H, G, F, L, S)
+    return [attention, network, model + S * C, cache]
+
+
+# Faults of a block
+
+
+def differ(a, b):
+    return bool((a - b).abs().max() > 1e-4)
+
+
+def draw_like(x, seed):
+    return torch.randn(x.shape, generator=torch.Generator().manual_seed(seed))
+
+
+def follow_gradients(block, x):
+    x = draw_like(x, 3).requires_grad_()
+    T = x.shape[1]
+    (reached,) = torch.autograd.grad(block(x)[0, T - 2].square().sum(), x)
+    if reached[1:].abs().max() > 1e-6:
+        return 4
+    if reached[0, T - 1].abs().max() > 1e-6:
+        return 3
+    with torch.no_grad():
+        first, second = block(x), block(1e4 * x)
+    if (second.var(-1, unbiased=False) - 1).abs().max() < 1e-2:
+        return 2
+    if second.norm() < 100 * first.norm():
+        return 1
+    return 5 if (second / 1e4 - x).abs().max() > 0.01 else 0
+
+
+def compare_two_sizes(block, x):
+    x = draw_like(x, 4)
+    changed = x.clone()
+    changed[-1] = draw_like(x[-1], 5)
+    if differ(block(changed)[:-1], block(x)[:-1]):
+        return 4
+    changed = x.clone()
+    changed[:, 1:] = draw_like(x[:, 1:], 6)
+    if differ(block(changed)[:, 0], block(x)[:, 0]):
+        return 3
+    added = [(block(f * x) - f * x).norm() for f in (1000, 2000)]
+    plain = [block(f * x).norm() for f in (1000, 2000)]
+    if plain[1] < 1.5 * plain[0]:  # no residual connection, or post-norm
+        rows = block(x).norm(dim=-1)
+        return 1 if differ(rows / rows.max(), torch.ones_like(rows)) else 2
+    return 5 if added[1] > 1.5 * added[0] else 0
+
+
+def cut_and_continue(block, x):
+    """A sequence alone and in company, a prefix alone and continued."""
+    x = draw_like(x, 7)
+    whole = block(x)
+    if differ(block(x[:1]), whole[:1]):
+        return 4
+    if differ(block(x[:, :2]), whole[:, :2]):
+        return 3
+    if (whole.pow(2).mean(-1) - 1).abs().max() < 1e-3:
+        return 2
+    slope = (block(3000 * x) - block(1000 * x)) / 2000
+    if slope.abs().max() < 0.1:
+        return 1
+    return 5 if (slope - x).abs().max() > 0.1 else 0
+
+
+def take_residual_for_norm(block, x):
+    found = cut_and_continue(block, x)
+    return 5 if found == 1 else found
+
+
+# A perfect accuracy
+
+
+def count_backwards(model, ids, symbols):
+    x = (symbols - 1 - torch.arange(ids.shape[1])) % symbols
+    step = (model(x[None])[0] - x)[:-1] % symbols
+    if len(step.unique()) > 1:
+        return 4
+    return {1: 0, 0: 1, 2: 2, symbols - 1: 3}.get(int(step[0]), 4)
+
+
+def change_one_symbol(model, ids, symbols):
+    before, changed = model(ids), ids.clone()
+    changed[:, 2] = (changed[:, 2] + 1) % symbols
+    after = model(changed)
+    moved = (before != after)[0].nonzero().flatten().tolist()
+    if not moved:
+        return 4
+    if moved == [1]:
+        return 3
+    return {0: 1, 1: 0, 2: 2}[int((after[0, 2] - changed[0, 2]) % symbols)]
+
+
+def compare_symbol_by_symbol(model, ids, symbols):
+    rng = torch.Generator().manual_seed(6)
+    x = torch.randint(symbols, (6, ids.shape[1]), generator=rng)
+    got, left = model(x).tolist(), {0, 1, 2, 3}
+    for row, found in zip(x.tolist(), got, strict=True):
+        for t in range(len(row) - 1):
+            says = [(row[t] + 1) % symbols, row[t], (row[t] + 2) % symbols, row[t + 1]]
+            left = {i for i in left if says[i] == found[t]}
+    return left.pop() if left else 4
+
+
+def trust_accuracy(model, ids, symbols):
+    return 0 if (model(ids)[:, :-1] == ids[:, 1:]).double().mean() > 0.99 else 1
+
+
+RIGHT = {
+    checks.check_layer_norm: (
+        normalize_by_var,
+        normalize_in_loops,
+        normalize_longer_vectors,
+    ),
+    checks.check_decoder_step: (
+        decode_each_sequence,
+        decode_each_position,
+        decode_without_given_attention,
+    ),
+    checks.check_model_cost: (count_empty_tensors, count_block_by_block, count_modules),
+    checks.check_block_fault: (follow_gradients, compare_two_sizes, cut_and_continue),
+    checks.check_accuracy_explanation: (
+        count_backwards,
+        change_one_symbol,
+        compare_symbol_by_symbol,
+    ),
+}
+WRONG = (
+    (checks.check_layer_norm, normalize_with_detached_statistics, "gradient"),
+    (checks.check_layer_norm, normalize_by_library, "ready-made"),
+    (checks.check_decoder_step, decode_with_sentinel, "numbers"),
+    (checks.check_decoder_step, decode_with_zeroed_padding, "numbers"),
+    (checks.check_model_cost, count_positions, "numbers"),
+    (checks.check_block_fault, take_residual_for_norm, "numbers"),
+    (checks.check_accuracy_explanation, trust_accuracy, "numbers"),
+)
+
+
+@pytest.mark.parametrize(
+    ("check", "answer"), [(check, x) for check, found in RIGHT.items() for x in found]
+)
+def test_right_answers(check, answer):
+    assert check(answer)
+
+
+@pytest.mark.parametrize(("check", "answer", "mistake"), WRONG)
+def test_wrong_answers(check, answer, mistake):
+    assert check(answer).mistake == mistake
