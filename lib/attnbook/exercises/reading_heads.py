@@ -1,0 +1,641 @@
+"""The exercises of the chapter on reading heads.
+
+Source: induction heads, and repeated blocks of random tokens: Elhage et al. (2021),
+    https://transformer-circuits.pub/2021/framework/index.html; Olsson et al. (2022),
+    https://arxiv.org/abs/2209.11895; duplicate-token heads: Wang et al. (2022),
+    https://arxiv.org/abs/2211.00593; ablation: Michel, Levy and Neubig (2019), section
+    2, https://arxiv.org/abs/1905.10650
+Axes: B batch, T positions, C model width, H heads, D = C / H width of a head
+"""
+
+import copy
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from attnbook.attention.multi_head import merge_heads, split_heads
+from attnbook.attention.scaled_dot_product import scaled_scores
+from attnbook.diagnose.heads import (
+    mark_duplicate_tokens,
+    mark_induction,
+    score_duplicate_token,
+    score_induction,
+    score_pattern,
+)
+from attnbook.exercises.declare import Case, Exercise, differ
+from attnbook.models.modern_decoder import DecoderConfig, ModernDecoder
+
+
+def induction_cases(draw):
+    def case(tries: str, ids: Tensor, heads: int = 3, causal: bool = True) -> Case:
+        scores = 2 * draw.normal(heads, len(ids), len(ids))
+        future = torch.ones(len(ids), len(ids), dtype=torch.bool).triu(1)
+        if causal:
+            scores = scores.masked_fill(future, -torch.inf)
+        # Answers may count with Python's numbers or NumPy's.
+        return Case(tries, (scores.softmax(-1), ids), gradient=False)
+
+    block = torch.tensor(draw.shuffle(range(50))[:6])
+    yield case("with one repeated token", torch.tensor([5, 8, 5]), 1)
+    yield case("with a block repeated once", block.repeat(2))
+    yield case("with a block repeated twice", block.repeat(3), 2)
+    yield case("with four different tokens", draw.integers(0, 3, 17), 4)
+    yield case("with the same token everywhere", torch.full((5,), 7), 2)
+    yield case("with a token repeated directly", torch.tensor([3, 9, 9, 3]))
+    yield case("without a repeated token", block)
+    yield case("with as many heads as positions", draw.integers(0, 2, 5), 5)
+    yield case("with weights on later positions", block.repeat(3), 2, False)
+    yield case("with many positions", draw.integers(0, 20, 75))
+
+
+def keep_one(marked: Tensor, last: bool) -> Tensor:
+    """Return True only at the first or the last marked key of each query."""
+    count = marked.cumsum(-1)
+    return marked & (count == (count[:, -1:] if last else 1))
+
+
+def mark_next_token(ids: Tensor) -> Tensor:
+    """Return True at earlier occurrences of the token that comes next."""
+    following = torch.cat([ids[1:], ids[:1] - ids.max() - 1])
+    return (following[:, None] == ids).tril(-1)
+
+
+def sum_marked(weights: Tensor, ids: Tensor) -> Tensor:
+    """Return each head's sum of the weights on marked keys."""
+    return (weights * mark_induction(ids)).sum((1, 2))
+
+
+check_induction_score = Exercise(
+    score_induction,
+    induction_cases,
+    stars=2,
+    minutes=15,
+    section="What do heads do? Scores on controlled inputs",
+    title="the induction score of each head",
+    returns=("scores",),
+    helpers=(score_pattern, mark_induction, mark_duplicate_tokens),
+    library=(score_duplicate_token,),
+    mistakes={
+        "earlier-token-itself": (
+            "the weight on earlier occurrences of the token is counted, which is the "
+            "duplicate-token score; the position after each earlier occurrence counts",
+            "mark_induction → mark_duplicate_tokens",
+        ),
+        "most-recent-only": (
+            "only the last earlier occurrence counts; the weights on the positions "
+            "after all earlier occurrences should be added",
+            lambda weights, ids: score_pattern(
+                weights, keep_one(mark_induction(ids), last=True)
+            ),
+        ),
+        "transposed": (
+            "the axes of queries and keys are swapped: `weights[h, t, s]` is the "
+            "weight that position t gives to position s",
+            "weights, → weights.mT,",
+        ),
+        "all-positions-in-mean": (
+            "the sum is divided by the number of all positions; only those count whose "
+            "token occurred before",
+            lambda weights, ids: sum_marked(weights, ids) / len(ids),
+        ),
+        "mean-over-keys": (
+            "the sum is divided by the number of marked keys. The weights of one query "
+            "should be added, and the mean taken over queries",
+            [
+                lambda weights, ids: (
+                    sum_marked(weights, ids) / mark_induction(ids).sum().clamp(min=1)
+                ),
+                lambda weights, ids: (
+                    sum_marked(weights, ids) / mark_induction(ids).sum()
+                ),
+            ],
+        ),
+        "empty-mean": (
+            "the mean is taken over no position at all where no token is repeated; the "
+            "score should then be 0",
+            lambda weights, ids: (
+                sum_marked(weights, ids) / mark_induction(ids).any(-1).sum()
+            ),
+        ),
+        "next-token-looked-up": (
+            "the weight on earlier occurrences of the token that comes next is "
+            "counted; look up the current token, and shift by one position",
+            lambda weights, ids: score_pattern(weights, mark_next_token(ids)),
+        ),
+    },
+    hints=(
+        "At which keys did the query's token occur before? Which keys come after them?",
+        "`(ids[:, None] == ids).tril(-1)` is True at earlier occurrences; shift it by "
+        "one column to the right.",
+    ),
+)
+
+
+PROBE = torch.tensor([[3, 1, 4, 1, 5, 9, 2], [6, 5, 3, 5, 8, 10, 7]])
+
+
+def ablate_head(model: ModernDecoder, layer: int, head: int) -> ModernDecoder:
+    """Return a copy of a decoder in which one head contributes nothing."""
+    ablated = copy.deepcopy(model)
+    attention: Any = ablated.blocks[layer].attention
+    output = attention.output  # its input: the heads' outputs side by side
+    width = output.in_features // attention.heads
+    first = head * width
+    with torch.no_grad():
+        output.weight[:, first : first + width] = 0.0
+    return ablated
+
+
+def ablate_cases(draw):
+    def case(tries: str, sizes: tuple[int, ...], layer: int, head: int) -> tuple:
+        heads, groups, width, blocks = sizes
+        config = DecoderConfig(11, heads * width, heads, groups, 6, blocks)
+        with torch.random.fork_rng():
+            model = ModernDecoder(config).eval()
+        with torch.no_grad():
+            for matrix in model.parameters():
+                if matrix.dim() == 2:  # such that every head matters
+                    scale = matrix.shape[1] ** -0.5
+                    matrix.copy_(scale * draw.normal(*matrix.shape))
+        return tries, model, layer, head
+
+    yield case("with one block of two heads", (2, 2, 2, 1), 0, 0)
+    yield case("with the second of two heads", (2, 2, 2, 1), 0, 1)
+    yield case("with the second of three blocks", (3, 3, 2, 3), 1, 1)
+    yield case("with the last head of the last block", (4, 4, 4, 2), 1, 3)
+    yield case("with two heads in a group", (4, 2, 2, 2), 0, 1)
+    yield case("with one group of three heads", (3, 1, 4, 2), 1, 0)
+    yield case("with the only head of a block", (1, 1, 4, 2), 0, 0)
+
+
+def run_both(ablated, model, layer, head):
+    """Return the logits of the returned and of the given model."""
+    if not callable(ablated):
+        return ablated
+    return ablated(PROBE), model(PROBE)
+
+
+def ablate_by_hook(model: ModernDecoder, layer: int, head: int) -> ModernDecoder:
+    """Return the given model, with a hook that stays."""
+    attention: Any = model.blocks[layer].attention
+    width = attention.output.in_features // attention.heads
+
+    def hook(module, given):
+        kept = torch.ones_like(given[0])
+        kept[..., head * width : (head + 1) * width] = 0.0
+        return given[0] * kept
+
+    attention.output.register_forward_pre_hook(hook)
+    return model
+
+
+check_ablate_head = Exercise(
+    ablate_head,
+    ablate_cases,
+    stars=2,
+    minutes=15,
+    section="Ablation: what does the model lose without a head?",
+    title="a model without one of its heads",
+    returns=("logits", "logits_of_the_given_model"),
+    forbidden=frozenset(),
+    compare=run_both,
+    mistakes={
+        "changed-in-place": (
+            "the weights of the given model are changed. Every later measurement of "
+            "that model is then one of the ablated model; change a deep copy",
+            "copy.deepcopy(model) → model",
+        ),
+        "hook-stays": (
+            "the head is removed by a hook on the given model. The hook stays, so the "
+            "given model has lost the head as well",
+            ablate_by_hook,
+        ),
+        "rows": (
+            "rows of the output projection are set to zero. They belong to columns of "
+            "the layer's output; the head's output enters through columns of the "
+            "matrix",
+            "weight[:, first → weight[first",
+        ),
+        "previous-head": (
+            "the head before is removed: heads are counted from 0",
+            "head * width → (head - 1) % attention.heads * width",
+        ),
+        "interleaved": (
+            "every H-th column is set to zero, so that each head loses some of its "
+            "columns. The columns of one head lie side by side",
+            "first : first + width → head :: attention.heads",
+        ),
+        "uniform-weights": (
+            "the head's queries or scores are set to zero. Its weights are then "
+            "uniform, and it still contributes the average of the values",
+            "output.weight[:, first → attention.query.weight[first",
+        ),
+        "shared-values": (
+            "the values are set to zero. The other heads of the group use the same "
+            "values and are removed as well",
+            "head * → head * attention.groups // attention.heads * ; "
+            "output.weight[:, first → attention.value.weight[first",
+        ),
+    },
+    hints=(
+        "Which columns of the output projection multiply the output of one head?",
+        "Copy the model with `copy.deepcopy`; in `output.weight`, the columns of head "
+        "h are h · D to (h + 1) · D.",
+    ),
+)
+
+
+def score_counts(block: int, copies: int, before: int, distance: int) -> list[int]:
+    """Return at how many positions a head attends where three scores look."""
+    ids = [*range(-before, 0), *(copies * [*range(block)])]
+    attended = [max(t - distance, 0) for t in range(len(ids))]
+    earlier = [[s for s in range(t) if ids[s] == x] for t, x in enumerate(ids)]
+    scored = [t for t, found in enumerate(earlier) if found]
+    induction = sum(attended[t] - 1 in earlier[t] for t in scored)
+    duplicate = sum(attended[t] in earlier[t] for t in scored)
+    previous = sum(s == t - 1 for t, s in enumerate(attended))
+    return [len(scored), induction, duplicate, previous]
+
+
+def score_cases(draw):
+    """An induction score of 1; then other distances, copies and beginnings."""
+    size, n, few = draw.whole, draw.whole(5, 9), draw.whole(3, 6)
+    yield "with the distance of an induction head", 4, 2, 0, 3
+    yield from draw.shuffle(
+        (
+            ("with the distance of a block", n, 2, 0, n),
+            ("with tokens before the block", n, 2, size(1, 4), n - 1),
+            ("with three copies", n, 3, size(1, 3), n - 1),
+            ("with almost two blocks' distance", 4, size(4, 6), 1, 7),
+            ("with two blocks' distance", few, 4, 0, 2 * few),
+            ("with the token before", size(3, 6), 3, 2, 1),
+            ("with its own position", size(3, 6), 2, 1, 0),
+            ("with blocks of one token", 1, size(5, 8), 0, 1),
+            ("with blocks of one token after others", 1, size(4, 6), 2, 3),
+            ("with blocks of two tokens", 2, size(4, 6), 1, 1),
+            ("with a single block", size(4, 8), 1, 1, 1),
+            ("with a distance beyond the start", 4, 3, 0, size(15, 20)),
+            ("with a distance that fits nothing", 5, 3, 1, 7),
+        )
+    )
+
+
+def count_all_or_none(block: int, copies: int, before: int, distance: int) -> list[int]:
+    """Return the counts of a head that is right in all copies, or in none."""
+    scored, *fits, previous = score_counts(block, copies, before, distance)
+    return [scored, *(scored * (x > 0) for x in fits), previous]
+
+
+check_score_counts = Exercise(
+    score_counts,
+    score_cases,
+    stars=2,
+    minutes=20,
+    section="What do heads do? Scores on controlled inputs",
+    title="three scores of a head at a fixed distance",
+    returns=("counts",),
+    mistakes={
+        "swapped": (
+            "the counts of induction and of duplicate tokens are swapped: an induction "
+            "head attends to the token after the earlier occurrence",
+            "induction, duplicate, → duplicate, induction,",
+        ),
+        "token-before-the-earlier": (
+            "the position before an earlier occurrence is counted for induction; it "
+            "should be the position after it",
+            "attended[t] - 1 → attended[t] + 1",
+        ),
+        "last-occurrence-only": (
+            "only the last earlier occurrence counts; all earlier occurrences should",
+            "if ids[s] == x] for → if ids[s] == x][-1:] for",
+        ),
+        "all-copies-or-none": (
+            "a distance that reaches an earlier copy is taken to be right at all "
+            "positions. Copies near the start have fewer copies before them",
+            count_all_or_none,
+        ),
+        "start-forgotten": (
+            "positions with fewer positions before them than the distance are left "
+            "out. There, the head attends to position 0, which may be one of those "
+            "that count",
+            "max(t - distance, 0) → t - distance if t >= distance else -9",
+        ),
+        "position-0-has-one-before": (
+            "position 0 is counted in the last count; it has no token before it",
+            "s == t - 1 → s == max(t - 1, 0)",
+        ),
+    },
+    hints=(
+        "At which positions did the token occur before? Where does the head attend?",
+        "Write the tokens as a list, and count position by position; the head of "
+        "position t attends to max(t - distance, 0).",
+    ),
+)
+
+
+FAULTS = (
+    "no fault",
+    "scores set to zero",
+    "other heads scaled up",
+    "a bias that is left out",
+    "the mean over the sequence instead of zero",
+    "an ablation that stays",
+    "only the last position ablated",
+)
+
+
+class AblatedLayer:
+    """Causal multi-head self-attention without some heads, with one of `FAULTS`.
+
+    Called with x (T, C) and the heads to ablate, it returns (T, C). A right layer
+    replaces the outputs of these heads by zeros, and then applies its output
+    projection, which has a bias.
+    """
+
+    def __init__(
+        self, fault: int, matrices: Sequence[Tensor], bias: Tensor, heads: int
+    ):
+        self._fault, self.matrices, self.bias = fault, matrices, bias
+        self.heads, self.gone = heads, set()
+
+    def __call__(self, x: Tensor, ablated: Collection[int]) -> Tensor:
+        """Attend without some heads, as far as the fault allows.
+
+        Raises:
+            ValueError: if there is no such head.
+        """
+        gone = {int(head) for head in ablated}
+        if not gone <= set(range(self.heads)):
+            raise ValueError(
+                f"heads are numbered 0 to {self.heads - 1}, but {sorted(gone)} were to "
+                "be ablated"
+            )
+        if self._fault == 5:
+            self.gone |= gone
+            gone = self.gone
+        chosen, left = [*gone], self.heads - len(gone)
+        *projections, W_output = self.matrices
+        query, key, value = (
+            split_heads((x @ W.T)[None], self.heads)[0] for W in projections
+        )
+        scores = scaled_scores(query, key)
+        if self._fault == 1:
+            scores[chosen] = 0.0
+        future = torch.ones(len(x), len(x), dtype=torch.bool).triu(1)
+        outputs = scores.masked_fill(future, -torch.inf).softmax(-1) @ value
+        if self._fault == 4:
+            outputs[chosen] = outputs[chosen].mean(dim=1, keepdim=True)
+        elif self._fault == 6:
+            outputs[chosen, -1] = 0.0
+        elif self._fault != 1:
+            outputs[chosen] = 0.0
+        if self._fault == 2 and left:
+            outputs = outputs * self.heads / left
+        bias = 0 * self.bias if self._fault == 3 and gone else self.bias
+        return merge_heads(outputs[None])[0] @ W_output.T + bias
+
+
+def ablation_fault(layer: Callable, x: Float[Tensor, "T C"], heads: int) -> int:
+    """Return the number of the fault of an ablation, 0 if there is none."""
+    rng = torch.Generator().manual_seed(0)
+    x = torch.randn(8, x.shape[1], generator=rng)
+    later = torch.cat([x[:-1], x[-1:] + 1])
+    whole, first = layer(x, []), layer(x, [0])
+    if differ(layer(x, []), whole):
+        return 5
+    if not differ(first[:-1], whole[:-1]):
+        return 6
+    if not differ(first[0], whole[0]):  # position 0 has only one key
+        return 1
+    if differ(layer(later, [0])[0], first[0]):
+        return 4
+    if not layer(x, [*range(heads)]).any():
+        return 3
+    parts = first + layer(x, [1]) - layer(x, [0, 1])
+    return 2 if differ(parts, whole) else 0
+
+
+def ablation_fault_cases(draw):
+    """Each fault, for one and for several positions."""
+
+    def case(fault: int, T: int, heads: int) -> Case:
+        C = 3 * heads
+        matrices = [draw.normal(C, C) / C**0.5 for _ in range(4)]
+        bias = draw.normal(C).sign() * (0.5 + draw.normal(C).sigmoid())
+        layer = AblatedLayer(fault, matrices, bias, heads)
+        plural = "s" if T > 1 else ""
+        tries = (
+            f"with {FAULTS[fault]} in a layer of {heads} heads, given {T} "
+            f"position{plural}"
+        )
+        return Case(tries, (layer, draw.normal(T, C), heads), gradient=False)
+
+    sizes = (1, 2), (5, 3)
+    yield from draw.shuffle(case(fault, *size) for fault in range(7) for size in sizes)
+
+
+check_ablation_fault = Exercise(
+    ablation_fault,
+    ablation_fault_cases,
+    stars=3,
+    minutes=25,
+    section="Ablation: what does the model lose without a head?",
+    title="the fault of an ablation",
+    returns=("fault",),
+    mistakes={
+        "example-only": (
+            "it tries only the given example. With a single position, a head has one "
+            "key, so that its scores do not matter, and its mean over the sequence is "
+            "its output. Make an input of several positions",
+            "torch.randn(8, x.shape[1], generator=rng) → x",
+        ),
+        "scores-not-tested": (
+            "it does not notice a head whose scores are set to 0. At position 0, such "
+            "a head still has its old output, because there is only one key",
+            "differ(first[0], whole[0]) → True",
+        ),
+        "sum-not-tested": (
+            "it does not notice that the other heads are scaled up. The output is a "
+            "sum over heads, so what two heads contribute together must be the sum of "
+            "what they contribute alone",
+            "2 if differ(parts, whole) else 0 → 0",
+        ),
+        "bias-not-tested": (
+            "it does not notice that the bias is left out: without all heads, the "
+            "output should be the bias",
+            "if not layer(x, [*range(heads)]).any() → if False",
+        ),
+        "later-positions-not-tested": (
+            "it does not notice that the mean over the sequence also contains later "
+            "positions. Change the last position, and compare the first one",
+            "if differ(layer(later, [0])[0], first[0]) → if False",
+        ),
+        "one-call": (
+            "it does not notice an ablation that stays. Run the intact layer again "
+            "after an ablation",
+            "if differ(layer(x, []), whole) → if False",
+        ),
+        "always-right": ("it never finds a fault", lambda *x: 0),
+    },
+    hints=(
+        "What is the output without all heads? What does each head contribute alone?",
+        "Compare the intact layer before and after an ablation, the first position "
+        "with the last one changed, and the effect of two heads with their sum.",
+    ),
+)
+
+
+KINDS = (
+    "to the token after the same token",
+    "to the same token",
+    "at a fixed distance",
+    "to the token after the same two tokens",
+    "to position 0",
+)
+FARTHEST, SYMBOLS, LONGEST = 12, 100, 64
+
+
+class Head:
+    """A causal head that attends to one position, by one of `KINDS`.
+
+    Called with token ids, it returns for each position the position with the
+    largest weight. Where the rule finds none, that is position 0.
+    """
+
+    def __init__(self, kind: int, distance: int):
+        self._kind, self.distance = kind, distance
+
+    def __call__(self, ids: Sequence[int]) -> list[int]:
+        """Return the position that each position attends to.
+
+        Raises:
+            ValueError: if there are too many ids, or one is no token.
+        """
+        ids = [int(x) for x in ids]
+        if len(ids) > LONGEST or not {*ids} <= set(range(SYMBOLS)):
+            raise ValueError(
+                f"a head gets at most {LONGEST} ids from 0 to {SYMBOLS - 1}, but these "
+                f"are {len(ids)} ids: {ids[:8]}"
+            )
+        return [self.find_position(ids, t) for t in range(len(ids))]
+
+    def find_position(self, ids: list[int], t: int) -> int:
+        """Return the position that position t attends to."""
+        if self._kind in (2, 4):
+            return max(t - self.distance, 0) if self._kind == 2 else 0
+        same = [s for s in range(t) if ids[s] == ids[t]]
+        if self._kind == 3:
+            same = [s for s in same if s and ids[s - 1] == ids[t - 1]]
+        shift = int(self._kind != 1)
+        return same[-1] + shift if same else 0
+
+
+def head_kind(head: Callable, ids: Sequence[int]) -> int:
+    """Return by which rule a head attends: 0 to 4."""
+    # Token 1 is repeated after another token, and 2, 3 as a pair; the gaps
+    # differ. The last position is more than 12 positions from the start.
+    found = head([9, 1, 2, 3, 1, 5, 6, 2, 3, *range(20, 30)])
+    rules = {(2, 3, 4): 0, (1, 2, 3): 1, (0, 0, 4): 3}
+    seen = found[4], found[7], found[8]
+    return rules.get(seen, 2 if found[-1] else 4)
+
+
+def head_cases(draw):
+    """Each rule with a repeated block, and several distances, in any order."""
+
+    def case(kind: int, distance: int, block: int) -> Case:
+        ids = draw.shuffle(range(SYMBOLS))[:block]
+        words = f" of {distance}" if kind == 2 else ""
+        tries = f"with a head that attends {KINDS[kind]}{words}"
+        return Case(tries, (Head(kind, distance), 2 * ids))
+
+    size, block = draw.whole, draw.whole(5, 8)
+    cases = [case(kind, 1, size(5, 8)) for kind in (0, 1, 3, 4, 0, 1, 3, 4)]
+    distances = (1, 2, 3, 4, size(9, FARTHEST))
+    cases += [case(2, distance, size(5, 8)) for distance in distances]
+    cases += [case(2, block - 1, block), case(2, block, block)]
+    yield from draw.shuffle(cases)
+
+
+OTHERS = tuple(range(20, 30))  # tokens that occur once
+
+
+def make_design(ids=None, places=None, order=(0, 1, 3, 4, 2)):
+    """Return a design with another sequence.
+
+    Args:
+        ids: the sequence; unless given, the example.
+        places: the positions that are compared with each rule's; unless given, all.
+        order: in which the rules are tried; the first that fits is the answer.
+    """
+
+    def answer(head, example):
+        used = example if ids is None else ids
+        chosen = range(len(used)) if places is None else places
+        found = [head(used)[t] for t in chosen]
+        for kind in order:
+            for distance in range(1, FARTHEST + 1 if kind == 2 else 2):
+                rule = Head(kind, distance)(used)
+                if found == [rule[t] for t in chosen]:
+                    return kind
+        return 0
+
+    return answer
+
+
+check_head_kind = Exercise(
+    head_kind,
+    head_cases,
+    stars=3,
+    minutes=20,
+    section="What do heads do? Scores on controlled inputs",
+    title="a sequence that shows what a head looks for",
+    returns=("kind",),
+    mistakes={
+        "example-only": (
+            "it tries only the given block, repeated once. There, a head at a fixed "
+            "distance may attend as a duplicate-token head or an induction head does; "
+            "vary the distance of repeated tokens",
+            make_design(),
+        ),
+        "one-gap": (
+            "it repeats a block of its own, so that all repeated tokens have the same "
+            "distance. There, a head at a fixed distance may attend as a "
+            "duplicate-token head or an induction head does; vary the distance",
+            make_design((1, 2, 3, 4, 1, 2, 3, 4), (4, 5, 6, 7)),
+        ),
+        "pairs-only": (
+            "it repeats tokens only together with the token before them. Rules 0 and 3 "
+            "then point to the same position; repeat a token after another one",
+            make_design(
+                (9, 1, 2, 3, 5, 6, 7, 1, 2, 3, 8, 1, 2, *OTHERS), (8, 9, 12, 22)
+            ),
+        ),
+        "no-pair": (
+            "it never repeats a token together with the token before it. A head of "
+            "rule 3 then attends to position 0 as one of rule 4 does",
+            make_design(
+                (9, 1, 2, 3, 1, 5, 6, 2, *OTHERS), (4, 7, 17), order=(0, 1, 4, 3, 2)
+            ),
+        ),
+        "too-short": (
+            "its sequence is too short: a head at a distance of 12 attends to position "
+            "0 as long as no position is farther from the start",
+            make_design((9, 1, 2, 3, 1, 5, 6, 2, 3), (4, 7, 8)),
+        ),
+        "induction-and-duplicate-swapped": (
+            "it confuses rules 0 and 1: an induction head attends to the position "
+            "after the earlier occurrence",
+            lambda *x: {0: 1, 1: 0}.get(found := head_kind(*x), found),
+        ),
+    },
+    hints=(
+        "Which positions do the five rules point to if a token is repeated after "
+        "another token than before?",
+        "Repeat one token alone and two tokens as a pair, at different distances, and "
+        "end more than 12 positions from the start.",
+    ),
+)

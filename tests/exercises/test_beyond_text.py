@@ -1,0 +1,298 @@
+"""Exercises beyond text: right answers of several kinds, and wrong ones."""
+
+import numpy as np
+import pytest
+import torch
+from torch import einsum
+from torch.nn import functional as F
+
+from attnbook.exercises import beyond_text as checks
+
+# Patches
+
+
+def patches_by_unfold(images, size):
+    return F.unfold(images, size, stride=size).transpose(1, 2)
+
+
+def patches_by_loops(images, size):
+    B, _, H, W = images.shape
+    found = [
+        images[:, :, y : y + size, x : x + size].reshape(B, -1)
+        for y in range(0, H, size)
+        for x in range(0, W, size)
+    ]
+    return torch.stack(found, dim=1)
+
+
+def patches_by_einsum(images, size):
+    B, C, H, W = images.shape
+    cells = images.view(B, C, H // size, size, W // size, size)
+    return einsum("bcrhkw->brkchw", cells).flatten(3).flatten(1, 2)
+
+
+def patches_that_overlap(images, size):
+    return F.unfold(images, size).mT
+
+
+# Attention over neighbors
+
+
+def graph_by_loops(features, edges, weight, a):
+    values = features @ weight.T
+    rows = []
+    for node in range(len(features)):
+        sources = edges[0][edges[1] == node]
+        if len(sources) == 0:
+            rows.append(0 * values[node])
+            continue
+        scores = values[sources] @ a[0] + values[node] @ a[1]
+        rows.append(F.leaky_relu(scores, 0.2).softmax(0) @ values[sources])
+    return torch.stack(rows)
+
+
+def graph_by_matrix(features, edges, weight, a, hide=-torch.inf):
+    """Return the output from a matrix of scores, with a number that hides one."""
+    values, N = features @ weight.T, len(features)
+    counts = torch.zeros(N, N)
+    for source, target in edges.T.tolist():
+        counts[target, source] += 1
+    scores = (values @ a[1])[:, None] + (values @ a[0])[None]
+    scores = torch.where(scores > 0, scores, 0.2 * scores)
+    weights = (scores + counts.log()).masked_fill(counts == 0, hide).softmax(-1)
+    return weights.nan_to_num(0.0).masked_fill(counts.sum(-1)[:, None] == 0, 0) @ values
+
+
+def graph_by_scatter(features, edges, weight, a, start=-torch.inf):
+    """Return the output from sums over edges, with a first maximum."""
+    values, (s, t) = features @ weight.mT, edges
+    scores = F.leaky_relu((values[s] * a[0] + values[t] * a[1]).sum(1), 0.2)
+    top = scores.new_full((len(values),), start)
+    top = top.scatter_reduce(0, t, scores.detach(), "amax")
+    powers = torch.exp(scores - top[t])
+    total = torch.zeros_like(top).scatter_add(0, t, powers)
+    weighted = (powers / (total[t] + 1e-16))[:, None] * values[s]
+    return torch.zeros_like(values).index_add(0, t, weighted)
+
+
+def hide_by(number):
+    return lambda *given: graph_by_matrix(*given, hide=number)
+
+
+def start_at(number):
+    return lambda *given: graph_by_scatter(*given, start=number)
+
+
+def softmax_over_targets(features, edges, weight, a, masked_first):
+    """Return graph attention with a softmax over the wrong axis of a matrix."""
+    values, N = F.linear(features, weight), len(features)
+    counts = torch.zeros(N, N).index_put((edges[1], edges[0]), torch.ones(()), True)
+    scores = F.leaky_relu((values @ a[1]).unsqueeze(1) + values @ a[0], 0.2)
+    if masked_first:
+        none = counts.sum(0) == 0
+        scores = (scores + counts.log()).masked_fill(none, 0.0)
+        return scores.softmax(-2).masked_fill(none, 0.0) @ values
+    return scores.softmax(0).mul(counts) @ values
+
+
+# Scores in space and time
+
+
+def counts_by_pairs(frames, height, width, size):
+    N = len([*range(0, height, size)]) * len([*range(0, width, size)])
+    time = torch.arange(frames).repeat_interleave(N)
+    place = torch.arange(N).repeat(frames)
+    same, column = (x[:, None] == x for x in (time, place))
+    earlier = time[:, None] >= time
+    space = int(same.sum())
+    return [
+        len(time),
+        len(time) ** 2,
+        space + int(column.sum()),
+        space + int((column & earlier).sum()),
+        int(earlier.sum()),
+    ]
+
+
+def counts_by_sums(frames, height, width, size):
+    n, seen = height * width // size**2, sum(range(1, frames + 1))
+    space = frames * n * n
+    found = n * frames, (n * frames) ** 2, n * frames * (n + frames)
+    return torch.tensor([*found, space + n * seen, n * n * seen])
+
+
+def counts_as_shares(frames, height, width, size):
+    patches = height / size * width / size
+    tokens, share = frames * patches, (frames + 1) / (2 * frames)
+    space, time = tokens * patches, tokens * frames
+    found = tokens, tokens**2, space + time, space + time * share
+    return tuple(round(x) for x in (*found, tokens**2 * share))
+
+
+def counts_of_causal_joint(*sizes):
+    found = counts_by_pairs(*sizes)
+    return [found[0], found[0] * (found[0] + 1) // 2, *found[2:]]
+
+
+# The fault of graph attention
+
+
+def connect(layer, features, *pairs):
+    """Return the outputs of a layer on a graph with these edges."""
+    return layer(features, torch.tensor(pairs, dtype=torch.long).reshape(-1, 2).T)
+
+
+def far(a, b):
+    return bool((a - b).abs().max() > 1e-4)
+
+
+def fault_from_a_path(layer, features, edges):
+    x = torch.linspace(-1, 1, 3 * features.shape[1]).cos().view(3, -1)
+    x = x * torch.tensor([1.5, -1.0, 0.5])[:, None]
+    empty, path = connect(layer, x), connect(layer, x, (0, 1), (1, 2))
+    if empty.any():
+        return 4 if far(path[1], empty[0]) else 6
+    if path[0].any():
+        return 3
+    if far(path[1], connect(layer, x, (0, 1))[1]):
+        return 2
+    three = (0, 2), (1, 2), (2, 2)
+    total = sum(connect(layer, x, edge)[2] for edge in three)
+    both = connect(layer, x, *three)[2]
+    return 1 if not far(both, total) else 0 if far(both, total / 3) else 5
+
+
+def fault_by_table(layer, features, edges):
+    rng = torch.Generator().manual_seed(3)
+    x = torch.randn(5, features.shape[1], generator=rng)
+    none, one = connect(layer, x), connect(layer, x, (0, 1))
+    two = connect(layer, x, (2, 1)) + connect(layer, x, (3, 1))
+    both = connect(layer, x, (0, 1), (2, 1), (3, 1))
+    facts = {
+        6: none.any() and not far(none[0], one[1]),
+        4: none.any(),
+        3: not one[1].any(),
+        2: far(connect(layer, x, (0, 1), (3, 4))[1], one[1]),
+        1: not far(both[1], one[1] + two[1]),
+        5: not far(3 * both[1], one[1] + two[1]),
+    }
+    return torch.tensor(next((number for number, seen in facts.items() if seen), 0))
+
+
+def fault_from_a_star(layer, features, edges):
+    rng = np.random.default_rng(5)
+    x = torch.tensor(rng.normal(size=(4, features.shape[1])), dtype=torch.float32)
+    if connect(layer, x)[3].any():
+        kept = connect(layer, x, (3, 0))
+        return 4 if far(kept[0], connect(layer, x)[3]) else 6
+    value = connect(layer, x, (0, 1))[1]
+    if not value.any():
+        return 3
+    star = connect(layer, x, (0, 1), (0, 2), (0, 3))
+    if far(star[1], value):
+        return 2 if far(connect(layer, x, (0, 1), (2, 3))[1], value) else 1
+    three = [(0, 1), (0, 1), (2, 1), (3, 1)]
+    mean = sum(connect(layer, x, edge)[1] for edge in three) / 4
+    return 5 if not far(connect(layer, x, *three)[1], mean) else 0
+
+
+def fault_of_the_right_one(layer, features, edges):
+    return fault_from_a_path(layer, features, edges) or 5
+
+
+# What an attention map follows
+
+
+def kind_from_a_blank_picture(attend, picture):
+    blank = attend(torch.ones(44, 52))
+    if blank.max() > 1.5 * blank.min():
+        return 3 if int(blank.argmax()) // 13 > 2 else 4
+    dark = torch.ones(44, 52)
+    dark[24:36, 32:44] = 0.2
+    weights = attend(dark)
+    if weights[7, 9] > weights[0, 0]:
+        return 0
+    return 2 if weights[8, 10] > weights[0, 0] else 1
+
+
+def kind_by_moving(attend, picture):
+    peaks = []
+    for top, left in ((20, 28), (24, 20)):
+        canvas = torch.ones(40, 60)
+        canvas[top : top + 12, left : left + 12] = 0
+        weights = attend(canvas)
+        peaks.append(weights > 0.9 * weights.max())
+    if torch.equal(*peaks):
+        return 3 if peaks[0][4:].any() else 4
+    return 0 if peaks[0][6, 8] else 2 if peaks[0][7, 9] else 1
+
+
+def kind_by_logarithms_of_weights(attend, picture):
+    canvas = np.full((36, 44), 0.5, dtype="float32")
+    canvas[20:32, 28:40] = 0.0
+    canvas[20:32, 4:16] = np.random.default_rng(1).uniform(0.5, 1, (12, 12))
+    logs = attend(torch.from_numpy(canvas)).log().numpy()
+    if abs(logs[1, 1] - logs[1, 9]) > 0.01:
+        return 4
+    if logs[4, 5] > logs[0, 0] + 0.1:
+        return 3
+    dark, bright = (logs[6, x] - logs[0, 0] for x in (8, 2))
+    return 0 if dark > 0.1 else 1 if dark < -0.1 and bright > 0.1 else 2
+
+
+def kind_without_maps_that_stay(attend, picture):
+    return {3: 1, 4: 1}.get(found := kind_by_moving(attend, picture), found)
+
+
+def kind_of_a_picture_to_255(attend, picture):
+    return int(attend(255 * torch.ones(36, 44)).argmax())
+
+
+def list_pairs(answers):
+    return [(check, answer) for check, every in answers.items() for answer in every]
+
+
+RIGHT = {
+    checks.check_patches: [patches_by_unfold, patches_by_loops, patches_by_einsum],
+    checks.check_graph_attention: [graph_by_loops, graph_by_matrix, graph_by_scatter],
+    checks.check_space_time_counts: [counts_by_pairs, counts_by_sums, counts_as_shares],
+    checks.check_graph_fault: [fault_from_a_path, fault_by_table, fault_from_a_star],
+    checks.check_map_kind: [
+        kind_from_a_blank_picture,
+        kind_by_moving,
+        kind_by_logarithms_of_weights,
+    ],
+}
+
+
+@pytest.mark.parametrize(("check", "answer"), list_pairs(RIGHT))
+def test_a_right_answer_is_accepted(check, answer):
+    verdict = check(answer)
+    assert verdict, verdict
+
+
+WRONG = {
+    checks.check_patches: [patches_that_overlap],
+    checks.check_graph_attention: [
+        hide_by(-1e9),
+        hide_by(-1e4),
+        start_at(0.0),
+        start_at(-1e9),
+    ],
+    checks.check_space_time_counts: [counts_of_causal_joint],
+    checks.check_graph_fault: [fault_of_the_right_one],
+    checks.check_map_kind: [kind_without_maps_that_stay, kind_of_a_picture_to_255],
+}
+
+
+@pytest.mark.parametrize(("check", "answer"), list_pairs(WRONG))
+def test_another_wrong_answer_is_refused(check, answer):
+    assert check(answer).mark == "✗"
+
+
+@pytest.mark.parametrize("masked_first", [True, False])
+def test_a_softmax_over_another_axis_has_one_name(masked_first):
+    verdict = checks.check_graph_attention(
+        lambda *given: softmax_over_targets(*given, masked_first)
+    )
+    assert verdict.mistake == "softmax-over-sources", verdict

@@ -1,0 +1,296 @@
+"""Exercises on efficient attention: right answers of several kinds, and wrong ones."""
+
+import numpy as np
+import pytest
+import torch
+from torch import einsum
+from torch.nn.functional import elu
+
+from attnbook.exercises import efficient_attention as checks
+
+# One step of linear attention
+
+
+def step_by_einsum(state, normalizer, query, key, value):
+    query, key = (torch.where(x > 0, x + 1, x.clamp(max=0).exp()) for x in (query, key))
+    state = state + einsum("bhd,bhe->bhde", key, value)
+    normalizer = normalizer + key
+    output = einsum("bhd,bhde->bhe", query, state)
+    total = einsum("bhd,bhd->bh", query, normalizer)
+    return output / total[..., None], state, normalizer
+
+
+def step_adding_the_own_key(state, normalizer, query, key, value):
+    query, key = elu(query) + 1, elu(key) + 1
+    own = (query * key).sum(-1, keepdim=True)
+    before = (query[..., None] * state).sum(-2)
+    total = (query * normalizer).sum(-1, keepdim=True) + own
+    state = state + key[..., None] @ value[..., None, :]
+    return (before + own * value) / total, state, normalizer + key
+
+
+def step_by_clones(state, normalizer, query, key, value):
+    state, normalizer = state.clone(), normalizer.clone()
+    phi_key = (elu(key.double()) + 1).float()
+    state += phi_key.unsqueeze(-1) * value.unsqueeze(-2)
+    normalizer += phi_key
+    phi_query = (elu(query) + 1).unsqueeze(-2)
+    divisor = phi_query @ normalizer.unsqueeze(-1)
+    return [((phi_query @ state) / divisor).squeeze(-2), state, normalizer]
+
+
+def divide_the_state(state, normalizer, query, key, value):
+    found = step_by_einsum(state, normalizer, query, key, value)
+    return found[0], found[1] / found[2][..., None], found[2]
+
+
+def update_in_place(state, normalizer, query, key, value):
+    found = step_by_einsum(state, normalizer, query, key, value)
+    state.data.copy_(found[1])
+    return found
+
+
+# One step of the delta rule
+
+
+def delta_by_einsum(state, query, key, value, beta):
+    old = einsum("bhd,bhde->bhe", key, state)
+    state = state + einsum("bh,bhd,bhe->bhde", beta, key, value - old)
+    return einsum("bhd,bhde->bhe", query, state), state
+
+
+def delta_by_a_matrix(state, query, key, value, beta):
+    write = beta[..., None, None] * key[..., None]
+    reflect = torch.eye(key.shape[-1]) - write @ key[..., None, :]
+    state = reflect @ state + write @ value[..., None, :]
+    return (query[..., None, :] @ state).squeeze(-2), state
+
+
+def delta_by_erasing(state, query, key, value, beta):
+    old = (key[..., None] * state).sum(-2)
+    new = beta[..., None] * value + (1 - beta[..., None]) * old
+    state = state - key[..., None] * old[..., None, :]
+    state = state + key[..., None] * new[..., None, :]
+    return (query[..., None] * state).sum(-2), state
+
+
+def delta_with_sigmoid(state, query, key, value, beta):
+    return delta_by_einsum(state, query, key, value, beta.sigmoid())
+
+
+# Keys, scores and receptive field
+
+
+def counts_by_masks(length, window, step, sinks, layers):
+    t = np.arange(length)
+    back = np.subtract.outer(t, t)
+    mask = (back % step == 0) & (back < window * step) | (t < sinks)
+    mask &= back >= 0
+    row, sizes = mask[-1], []
+    for _ in range(length + layers):
+        sizes.append(int(row.sum()))
+        row = mask[row].any(0)
+    depth = sizes.index(length) + 1 if sizes[-1] == length else 0
+    return np.array([sizes[0], mask.sum(), sizes[layers - 1], depth])
+
+
+def counts_by_formulas(length, window, step, sinks, layers):
+    def back(query, hops):
+        near = {query - i * step for i in range(min(query // step, hops) + 1)}
+        return near | {s for s in range(sinks) if s <= query}
+
+    last, depth = length - 1, 0
+    if len(back(last, length * (window - 1))) == length:
+        depth = max(1, -(-(last - sinks) // max(window - 1, 1)))
+        depth = 1 if last - sinks < window else depth
+    scores = sum(len(back(t, window - 1)) for t in range(length))
+    within = len(back(last, layers * (window - 1)))
+    return len(back(last, window - 1)), scores, within, depth
+
+
+def counts_by_search(length, window, step, sinks, layers):
+    def keys(t):
+        near = [t - i * step for i in range(window) if t >= i * step]
+        return {*near, *range(min(sinks, t + 1))}
+
+    far, queue = {length - 1: 0}, [length - 1]
+    for t in queue:
+        for s in keys(t) - far.keys():
+            far[s] = far[t] + 1
+            queue.append(s)
+    return [
+        len(keys(length - 1)),
+        sum(len(keys(t)) for t in range(length)),
+        sum(d <= layers for d in far.values()),
+        max(far.values()) if len(far) == length else 0,
+    ]
+
+
+def counts_of_powers(length, window, step, sinks, layers):
+    found = counts_by_search(length, window, step, sinks, layers)
+    return [*found[:2], min(length, window**layers), found[3]]
+
+
+def counts_with_length_for_none(*sizes):
+    found = counts_by_search(*sizes)
+    return [*found[:3], found[3] or sizes[0]]
+
+
+# The fault of chunked linear attention
+
+
+def fault_by_table(attention, query, key, value):
+    n = 30
+    same = torch.zeros(n, 4, dtype=torch.float64)
+    values = torch.eye(n, dtype=torch.float64, requires_grad=True)
+    weights, again = attention(same, same, values), attention(same, same, values)
+    right = torch.ones(n, n, dtype=torch.float64).tril()
+    right = right / right.sum(1, keepdim=True)
+    if (weights - again).abs().max() > 1e-4:
+        return 5
+    if (weights - right).abs().max() < 1e-4:
+        weights[n - 1].sum().backward()
+        return 0 if values.grad.abs().sum(1).bool().all() else 6
+    if weights.diagonal().abs().max() < 1e-4:
+        return 2
+    if (weights.sum(1) - 1).abs().max() < 1e-4:
+        return 4
+    return 3 if abs(weights[0, 0] - 1 / 4) < 1e-4 else 1
+
+
+def fault_by_constant_values(attention, query, key, value):
+    n = 17
+    zero, ones = torch.zeros(n, 5), torch.ones(n, 1)
+    first = attention(zero, zero, ones)[0, 0].item()
+    if attention(zero, zero, 0 * ones).abs().max() > 1e-4:
+        return 5
+    for number, weight in ((2, 0.0), (1, 1 / n), (3, 1 / 5)):
+        if abs(first - weight) < 1e-4:
+            return torch.tensor(number)
+    one = torch.zeros(n, 1)
+    one[0] = 1.0
+    one.requires_grad_()
+    last = attention(zero, zero, one)[-1].sum()
+    if abs(last.item() - 1 / n) > 1e-4:
+        return 4
+    return 0 if torch.autograd.grad(last, one)[0][0].item() else 6
+
+
+def fault_position_by_position(attention, query, key, value):
+    n = 12
+    zero, rows = torch.zeros(n, 2), []
+    for one in torch.eye(n):
+        rows.append(attention(zero, zero, one[:, None])[:, 0])
+    weights = torch.stack(rows, 1)
+    if (weights.triu(1).abs() > 1e-4).any():  # of the value before
+        return 5
+    first = round(float(weights[0, 0]), 3)
+    if first in (0.0, 0.083, 0.5):
+        return {0.0: 2, 0.083: 1, 0.5: 3}[first]
+    if weights[-1, 0] < 1e-4:
+        return 4
+    value = torch.ones(n, 1, requires_grad=True)
+    attention(zero, zero, value)[-1].backward()
+    return 0 if value.grad[0] else 6
+
+
+def fault_of_the_right_one(*given):
+    return fault_by_constant_values(*given) or 6
+
+
+def fault_by_a_leak(attention, query, key, value):
+    later = value.clone()
+    later[-1] += 1
+    one, two = (attention(query, key, x)[:-1] for x in (value, later))
+    return int((one - two).abs().max() > 1e-4)
+
+
+# The kind of a memory
+
+
+def kind_by_a_second_value_of_zero(memory, keys, values):
+    key = torch.tensor([0.0, 1.0, 0.0])
+    found = memory(key, torch.stack([key, key]), torch.tensor([[4.0], [0.0]])).item()
+    if abs(found - 2) < 0.1:  # the average
+        long = torch.zeros(9, 1)
+        long[:2] = 90.0
+        return int(memory(key, key.expand(9, 3), long).item() < 1)
+    return 2 if abs(found - 4) < 0.1 else 3 if abs(found) < 0.1 else 4
+
+
+def kind_by_a_key_not_written(memory, keys, values):
+    key, other = torch.eye(2)
+    pair, value = torch.stack([key, key]), torch.tensor([[1.0], [5.0]])
+    if abs(memory(other, pair, value).item()) > 1e-3:
+        filler = torch.cat([key[None], other.expand(8, 2)])
+        return 0 if memory(key, filler, torch.eye(9, 1)).item() > 1e-3 else 1
+    return {6: 2, 5: 3}.get(round(memory(key, pair, value).item(), 2), 4)
+
+
+def kind_by_one_value(memory, keys, values):
+    def read(pairs):
+        return memory(torch.ones(1), torch.ones(pairs, 1), torch.eye(pairs, 1)).item()
+
+    two, many = read(2), read(10)
+    if abs(two - 0.5) < 0.01:
+        return np.int64(0 if many > 0.05 else 1)
+    return 3 if two < 0.01 else 2 if two > 0.99 else 4
+
+
+def kind_by_age(memory, keys, values):
+    key = torch.tensor([1.0, 0.0]).expand(12, 2)
+    found = float(memory(key[0], key, torch.eye(12, 1)))
+    return 2 if found > 0.99 else 0 if found > 0.05 else 1
+
+
+def kind_with_long_keys(memory, keys, values):
+    return int(memory(keys[0], 10 * keys, values).norm() > 1)
+
+
+def list_pairs(answers):
+    return [(check, answer) for check, every in answers.items() for answer in every]
+
+
+RIGHT = {
+    checks.check_recurrent_step: [
+        step_by_einsum,
+        step_adding_the_own_key,
+        step_by_clones,
+    ],
+    checks.check_delta_step: [delta_by_einsum, delta_by_a_matrix, delta_by_erasing],
+    checks.check_pattern_counts: [
+        counts_by_masks,
+        counts_by_formulas,
+        counts_by_search,
+    ],
+    checks.check_linear_fault: [
+        fault_by_table,
+        fault_by_constant_values,
+        fault_position_by_position,
+    ],
+    checks.check_memory_kind: [
+        kind_by_a_second_value_of_zero,
+        kind_by_a_key_not_written,
+        kind_by_one_value,
+    ],
+}
+
+
+@pytest.mark.parametrize(("check", "answer"), list_pairs(RIGHT))
+def test_a_right_answer_is_accepted(check, answer):
+    verdict = check(answer)
+    assert verdict, verdict
+
+
+WRONG = {
+    checks.check_recurrent_step: [divide_the_state, update_in_place],
+    checks.check_delta_step: [delta_with_sigmoid],
+    checks.check_pattern_counts: [counts_of_powers, counts_with_length_for_none],
+    checks.check_linear_fault: [fault_of_the_right_one, fault_by_a_leak],
+    checks.check_memory_kind: [kind_by_age, kind_with_long_keys],
+}
+
+
+@pytest.mark.parametrize(("check", "answer"), list_pairs(WRONG))
+def test_another_wrong_answer_is_refused(check, answer):
+    assert check(answer).mark == "✗"

@@ -1,0 +1,303 @@
+"""Exercises on reading heads: right answers of several kinds, and wrong ones."""
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+from torch import einsum, nn
+
+from attnbook.exercises import reading_heads as checks
+from attnbook.models.head_edits import ablate_heads
+
+# The induction score
+
+
+def induction_by_loops(weights, ids):
+    found = []
+    for t in range(len(ids)):
+        after = [s + 1 for s in range(t) if ids[s] == ids[t]]
+        if after:
+            found.append(weights[:, t, after].sum(-1))
+    return torch.stack(found).mean(0) if found else torch.zeros(len(weights))
+
+
+def induction_by_einsum(weights, ids):
+    same = (ids[:, None] == ids[None]).double().tril(-1)
+    after = torch.zeros_like(same)
+    after[:, 1:] = same[:, :-1]
+    total = einsum("hts,ts->h", weights.double(), after)
+    return (total / (same.sum(1) > 0).sum().clamp(min=1)).float()
+
+
+def induction_by_dictionary(weights, ids):
+    before, scores, maps = {}, [[] for _ in weights], weights.tolist()
+    for t, x in enumerate(ids.tolist()):
+        for h, rows in enumerate(maps):
+            if x in before:
+                scores[h].append(sum(rows[t][s + 1] for s in before[x]))
+        before.setdefault(x, []).append(t)
+    return torch.tensor([sum(x) / len(x) if x else 0.0 for x in scores])
+
+
+def induction_of_two_halves(weights, ids):
+    """The second half is compared with the first, as if it were a copy."""
+    half = len(ids) // 2
+    queries = torch.arange(half, 2 * half)
+    return weights[:, queries, queries - half + 1].mean(-1)
+
+
+# A model without one of its heads
+
+
+def ablate_a_view_of_the_columns(model, layer, head):
+    new = copy.deepcopy(model)
+    out = new.blocks[layer].attention.output
+    heads = new.blocks[layer].attention.heads
+    out.weight.data.view(out.out_features, heads, -1)[:, head] = 0
+    return new
+
+
+def ablate_by_a_hook_on_a_copy(model, layer, head):
+    new = copy.deepcopy(model)
+    attention = new.blocks[layer].attention
+
+    def hook(module, given):
+        x = given[0].unflatten(-1, (attention.heads, -1)).clone()
+        x[..., head, :] = 0
+        return x.flatten(-2)
+
+    attention.output.register_forward_pre_hook(hook)
+    return new
+
+
+class Without(nn.Module):
+    """A model that runs without a head."""
+
+    def __init__(self, model, layer, head):
+        super().__init__()
+        self.model, self.heads = copy.deepcopy(model), [(layer, head)]
+
+    def forward(self, ids):
+        with ablate_heads(self.model, self.heads):
+            return self.model(ids)
+
+
+def ablate_head_0(model, layer, head):
+    return ablate_a_view_of_the_columns(model, layer, 0)
+
+
+def ablate_and_return_the_layer(model, layer, head):
+    return ablate_a_view_of_the_columns(model, layer, head).blocks[layer]
+
+
+# Three scores
+
+
+def counts_by_ids(block, copies, before, distance):
+    ids = torch.cat([torch.arange(before) + block, torch.arange(block).repeat(copies)])
+    t = torch.arange(len(ids))
+    head = (t - distance).clamp(min=0)
+    same = (ids[:, None] == ids).tril(-1)
+    after = same.roll(1, 1)
+    after[:, 0] = False
+    counts = same.any(1), after[t, head], same[t, head], head == t - 1
+    return torch.stack([x.sum() for x in counts])
+
+
+def counts_by_formulas(block, copies, before, distance):
+    length, induction, duplicate = before + block * copies, 0, 0
+    for t in range(before + block, length):
+        s, first = max(t - distance, 0), before + (t - before) % block
+        duplicate += first <= s < t and (t - s) % block == 0
+        induction += s - 1 >= first and (t - s + 1) % block == 0
+    previous = length - 1 if distance == 1 else min(distance, length - 1, 1)
+    return length - before - block, induction, duplicate, previous
+
+
+def counts_by_dictionary(block, copies, before, distance):
+    ids = [f"x{i}" for i in range(before)] + [*range(block)] * copies
+    where, counts = {}, [0, 0, 0, 0]
+    for t, x in enumerate(ids):
+        s = t - distance if t > distance else 0
+        counts[3] += s + 1 == t
+        if x in where:
+            counts[0] += 1
+            counts[1] += s - 1 in where[x]
+            counts[2] += s in where[x]
+        where.setdefault(x, set()).add(t)
+    return counts
+
+
+def counts_of_two_copies(block, copies, before, distance):
+    return counts_by_dictionary(block, 2, before, distance)
+
+
+# The fault of an ablation
+
+
+def fault_by_contributions(layer, x, heads):
+    rng = torch.Generator().manual_seed(3)
+    x = torch.randn(6, x.shape[1], generator=rng)
+    before = layer(x, [])
+    parts = {h: before - layer(x, [h]) for h in range(heads)}
+    if (layer(x, []) - before).abs().max() > 1e-3:
+        return 5
+    if parts[0][:-1].abs().max() < 1e-4:
+        return 6
+    if parts[0][0].abs().max() < 1e-4:
+        return 1
+    bias = layer(x, list(range(heads)))
+    if bias.abs().max() < 1e-5:
+        return 3
+    if (layer(x[:3], [0]) + parts[0][:3] - before[:3]).abs().max() > 1e-4:
+        return 4
+    whole = sum(parts.values()) + bias
+    return 0 if (whole - before).abs().max() < 1e-3 else 2
+
+
+def fault_with_inputs_of_zeros(layer, x, heads):
+    C = x.shape[1]
+    zero = torch.zeros(3, C)
+    bias = layer(zero, [])
+    if (layer(zero, [0]) - bias).abs().max() > 1e-4:
+        return 3
+    x = torch.linspace(-2, 2, 7 * C).sin().reshape(7, C) + torch.eye(7, C)
+    whole, gone = layer(x, []), layer(x, [1])
+    if (layer(x, []) - whole).abs().max() > 1e-4:
+        return 5
+    change = (whole - gone).abs().amax(-1) > 1e-4
+    if not change[0]:
+        return 1 if change[2] else 6
+    if (layer(x[:3], [1]) - gone[:3]).abs().max() > 1e-4:
+        return 4
+    alone = [layer(x, [g for g in range(heads) if g != h]) for h in range(heads)]
+    total = sum(y - bias[0] for y in alone) + bias[0]
+    return 0 if (total - whole).abs().max() < 1e-3 else 2
+
+
+def fault_by_table(layer, x, heads):
+    g = torch.Generator().manual_seed(9)
+    x = torch.randn(9, x.shape[1], generator=g)
+    w, a, b = layer(x, []), layer(x, [0]), layer(x, [1])
+    ab, none, again = layer(x, [0, 1]), layer(x, range(heads)), layer(x, [])
+    other = x.clone()
+    other[-1] *= -1
+
+    def far(p, q):
+        return bool((p - q).abs().max() > 1e-4)
+
+    facts = {
+        5: far(w, again),
+        6: not far(a[:8], w[:8]),
+        1: not far(a[0], w[0]),
+        4: far(layer(other, [0])[:8], a[:8]),
+        3: not none.any(),
+        2: far(a + b, ab + w),
+    }
+    return torch.tensor(next((n for n, seen in facts.items() if seen), 0))
+
+
+def fault_of_the_right_one(layer, x, heads):
+    return int(fault_by_table(layer, x, heads)) or 2
+
+
+def fault_of_head_counted_from_one(layer, x, heads):
+    return int(layer(x, [heads]).isnan().any())
+
+
+# What a head looks for
+
+
+def kind_by_two_gaps(head, ids):
+    start = [*range(50, 64)]
+    near = head([*start, 1, 2, 3, 1])[-1]
+    far = head([*start, 1, 2, 3, 4, 5, 1])[-1]
+    if near != far:
+        return 2
+    if near == 0:
+        return 3 if head([*start, 7, 1, 2, 3, 7, 1])[-1] == 16 else 4
+    return {15: 0, 14: 1}.get(near, 2)
+
+
+def kind_by_elimination(head, ids):
+    if head([*range(30)])[29] != 0:
+        return 2
+    twice = head(torch.tensor([0, 1, 2, 1, 2]))
+    if twice[3]:
+        return 0 if twice[3] == 2 else 1
+    return 3 if twice[4] == 3 else 4
+
+
+def kind_by_one_sequence(head, ids):
+    got = np.array(head([*range(20, 40), 5, 6, 7, 8, 5, 9, 10, 6, 7]))
+    if got[19]:
+        return 2
+    if got[24]:
+        return 0 if got[24] == 21 else 1
+    return 3 if got[28] else 4
+
+
+def kind_from_the_end_of_the_example(head, ids):
+    found, half = head(ids)[-1], len(ids) // 2
+    return {half: 0, half - 1: 1, 0: 4}.get(found, 2)
+
+
+def kind_of_a_long_sequence(head, ids):
+    return int(head([5] * 200)[-1] == 0)
+
+
+def list_pairs(answers):
+    return [(check, answer) for check, every in answers.items() for answer in every]
+
+
+RIGHT = {
+    checks.check_induction_score: [
+        induction_by_loops,
+        induction_by_einsum,
+        induction_by_dictionary,
+    ],
+    checks.check_ablate_head: [
+        ablate_a_view_of_the_columns,
+        ablate_by_a_hook_on_a_copy,
+        Without,
+    ],
+    checks.check_score_counts: [
+        counts_by_ids,
+        counts_by_formulas,
+        counts_by_dictionary,
+    ],
+    checks.check_ablation_fault: [
+        fault_by_contributions,
+        fault_with_inputs_of_zeros,
+        fault_by_table,
+    ],
+    checks.check_head_kind: [
+        kind_by_two_gaps,
+        kind_by_elimination,
+        kind_by_one_sequence,
+    ],
+}
+
+
+@pytest.mark.parametrize(("check", "answer"), list_pairs(RIGHT))
+def test_a_right_answer_is_accepted(check, answer):
+    verdict = check(answer)
+    assert verdict, verdict
+
+
+WRONG = {
+    checks.check_induction_score: [induction_of_two_halves],
+    checks.check_ablate_head: [ablate_head_0, ablate_and_return_the_layer],
+    checks.check_score_counts: [counts_of_two_copies],
+    checks.check_ablation_fault: [
+        fault_of_the_right_one,
+        fault_of_head_counted_from_one,
+    ],
+    checks.check_head_kind: [kind_from_the_end_of_the_example, kind_of_a_long_sequence],
+}
+
+
+@pytest.mark.parametrize(("check", "answer"), list_pairs(WRONG))
+def test_another_wrong_answer_is_refused(check, answer):
+    assert check(answer).mark == "✗"
