@@ -8,17 +8,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import attnbook.exercises
-from attnbook.exercises import exercise, mistake
 from attnbook.exercises.check import Outcome
 from attnbook.exercises.declare import FIRST, Exercise
 from attnbook.exercises.verdict import Verdict
 
-__all__ = ["FIRST", "KINDS", "PARTS", "Cell", "Exercise", "UnknownError", "Verdict"]
+__all__ = ["FIRST", "PARTS", "Cell", "Exercise", "UnknownError", "Verdict"]
 
-# The second kind goes when every chapter is declared by the first one.
-KINDS = Exercise, exercise.Exercise
 # What the data of an answer may consist of, beside plain values and tensors.
-PARTS = [Outcome, exercise.Outcome, mistake.Trial]
+PARTS = [Outcome]
 QUOTED = re.compile(r'"""|\'\'\'')
 IMPORT = re.compile(
     r"^[ \t>]*(?:from|import)\s+attnbook\.exercises(?:\.|\s+import\s+)(\w+)", re.M
@@ -63,7 +60,7 @@ def list_exercises(chapters: Iterable[str] | None = None) -> dict[str, Exercise]
         if chapter in known:
             module = importlib.import_module(f"attnbook.exercises.{chapter}")
             for name, value in vars(module).items():
-                if name.startswith("check_") and isinstance(value, KINDS):
+                if name.startswith("check_") and isinstance(value, Exercise):
                     found[f"{chapter}.{name}"] = value
     return found
 

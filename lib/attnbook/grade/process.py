@@ -23,7 +23,7 @@ from IPython.core.inputtransformer2 import TransformerManager
 from IPython.utils.capture import capture_output
 
 from attnbook.grade import sandbox
-from attnbook.grade.notebook import KINDS, PARTS, Cell, Exercise, list_exercises
+from attnbook.grade.notebook import PARTS, Cell, Exercise, list_exercises
 from attnbook.grade.sandbox import Limits, Place
 
 # A message of a student's process is a kind, one of these, then a zero byte.
@@ -106,10 +106,10 @@ class Shell(Nothing):
     def run_cell(self, cell: Cell) -> str:
         """Run a cell; return the error that it raises, if any."""
         shell = self
-        for kind in KINDS:  # again before each cell, which may have replaced it
-            kind.__call__ = lambda exercise, attempt=None, *more, **named: (
-                shell.hand_over(exercise, attempt)
-            )
+        # Again before each cell, which may have replaced it.
+        Exercise.__call__ = lambda exercise, attempt=None, *more, **named: (
+            shell.hand_over(exercise, attempt)
+        )
         seconds, error = self.limits.cell, ""
         sandbox.limit_computing(seconds + self.limits.grace)
         try:

@@ -21,7 +21,6 @@ from pathlib import Path
 from types import CodeType
 
 from attnbook.exercises.declare import Exercise
-from attnbook.exercises.exercise import Exercise as OldExercise
 
 BLOCK = re.compile(
     r"<details>\n<summary>Solution of <code>(check_\w+)</code></summary>\n"
@@ -41,7 +40,7 @@ def find_exercises(text: str) -> dict[str, Exercise]:
         name: value
         for module in modules
         for name, value in vars(module).items()
-        if isinstance(value, Exercise | OldExercise)
+        if isinstance(value, Exercise)
     }
 
 
