@@ -5,9 +5,10 @@ import pkgutil
 from collections.abc import Iterator
 from itertools import groupby
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from attnbook import exercises
+from attnbook.exercises.declare import Exercise
 from workshop.chapters import find_chapter
 
 CHAPTERS = Path("chapters")
@@ -25,7 +26,7 @@ class Entry(NamedTuple):
 
     chapter: str
     name: str
-    exercise: Any
+    exercise: Exercise
 
 
 def list_entries() -> Iterator[Entry]:
@@ -38,7 +39,7 @@ def list_entries() -> Iterator[Entry]:
     for chapter, module in sorted(found, key=lambda pair: pair[0]):
         text = (CHAPTERS / f"{chapter}.md").read_text("utf8")
         asked = text.partition("\n## Exercises\n")[2]
-        checks = [name for name in vars(module) if name.startswith("check_")]
+        checks = [name for name, x in vars(module).items() if isinstance(x, Exercise)]
         for name in sorted(checks, key=lambda name: (asked.find(f"{name}("), name)):
             yield Entry(chapter, name, getattr(module, name))
 
