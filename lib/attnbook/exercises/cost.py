@@ -125,10 +125,7 @@ check_moved = Exercise(
     returns=("moved",),
     library=COUNTS,
     mistakes={
-        "elements": (
-            "elements are counted; it should be bytes",
-            "itemsize * n → n",
-        ),
+        "elements": ("elements are counted; it should be bytes", "itemsize * n → n"),
         "read-only": (
             "only reads are counted; writes move bytes as well",
             "query + key + scores, 2 * scores, scores + value + output → query + key, "
@@ -140,11 +137,11 @@ check_moved = Exercise(
             "B * G * S * D, B * G → B * H * S * D, B * H",
         ),
         "softmax-once": (
-            "the softmax both reads the scores and writes the weights",
+            "the softmax is counted once; it reads scores and writes weights",
             "2 * scores → scores",
         ),
         "fused-with-scores": (
-            "the fused version never writes the scores to memory",
+            "the fused version counts scores, which it never writes to memory",
             "value + output)] → value + output + scores)]",
         ),
     },
@@ -203,11 +200,11 @@ check_decoding_cost = Exercise(
             "memory - weights * itemsize → memory",
         ),
         "cache-not-read": (
-            "each step reads the whole KV cache as well as the weights",
+            "the cache is missing; each step reads both weights and cache",
             "itemsize + sequences * cache → itemsize",
         ),
         "weights-for-every-sequence": (
-            "one step reads the weights once for the whole batch",
+            "the weights are counted once a sequence; it should be once a step",
             "sequences, weights → sequences, sequences * weights",
         ),
     },
@@ -380,7 +377,7 @@ check_bottleneck = Exercise(
     library=COUNTS,
     mistakes={
         "length-only": (
-            "the length multiplies products and exponentials alike",
+            "it varies only the length, which affects products and exponentials alike",
             "1 if wider > 1.5 else 2 → 1",
         ),
         "launch-not-considered": (
@@ -392,7 +389,7 @@ check_bottleneck = Exercise(
             "1 if wider > 1.5 else 2 → 2 if wider > 1.5 else 1",
         ),
         "square-of-memory": (
-            "a fused kernel's bytes grow with the length; its square was expected",
+            "bytes are taken to grow with the square of the length, not the length",
             "return 0 → return 1 ; 1 if wider → 0 if wider",
         ),
     },

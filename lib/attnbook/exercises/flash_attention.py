@@ -7,6 +7,7 @@ Axes: B batch, H heads, T queries, S keys, D width of query and key, E of values
     queries and C keys of a tile, n positions or terms
 """
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -71,41 +72,37 @@ def draw_large_scores(draw, signs, step=0, size=120, part=1.0):
 
 
 def tiled_cases(draw):
-    def case(tries, *lead, block, **sizes):
-        return Case(tries, (*draw_inputs(draw, *lead, **sizes), block), gradient=False)
+    def case(tries, given, block, memory=None):
+        return Case(tries, (*given, block), gradient=False, memory=memory)
 
-    def large(tries, signs, step=0):
-        return Case(tries, (*draw_large_scores(draw, signs, step), 4), gradient=False)
-
-    def one_key(tries, q, k):
-        query, key = draw.low_query_key(3, 1)
-        given = q * query, k * key, draw.normal(1, 5), 2
-        return Case(tries, given, gradient=False)
-
-    def long(tries, t, s, block, memory):
-        given = *draw_inputs(draw, t=t, s=s, d=4, e=3), block
-        return Case(tries, given, gradient=False, memory=memory)
-
-    yield case("with one query and one key", t=1, s=1, d=3, e=2, block=4)
-    yield case("with a block larger than everything", t=3, s=5, block=8)
-    yield case("with two tiles of keys", t=2, s=4, block=2)
-    yield case("with all sizes equal", t=4, s=4, d=4, e=4, block=2)
+    inputs = functools.partial(draw_inputs, draw)
+    large = functools.partial(draw_large_scores, draw)
+    yield case("with one query and one key", inputs(t=1, s=1, d=3, e=2), 4)
+    yield case("with a block larger than everything", inputs(t=3, s=5), 8)
+    yield case("with two tiles of keys", inputs(t=2, s=4), 2)
+    yield case("with all sizes equal", inputs(t=4, s=4, d=4, e=4), 2)
     ragged = "with lengths that are not multiples of the block"
-    yield case(ragged, t=5, s=7, block=3)
-    yield case("with a batch of 3 and 2 heads", 3, 2, t=5, s=7, block=2)
-    yield large("with scores that grow from key to key", [1, 1, 1], 3)
-    yield large("with scores that fall from key to key", [-1, -1, -1], 3)
-    yield large("with queries near 120 and near -120", [1, -1, 1, -1, -1])
-    query, key, value = draw_large_scores(draw, [1, -1, 1])
+    yield case(ragged, inputs(t=5, s=7), 3)
+    yield case("with a batch of 3 and 2 heads", inputs(3, 2, t=5, s=7), 2)
+    yield case("with scores that grow from key to key", large([1, 1, 1], 3), 4)
+    yield case("with scores that fall from key to key", large([-1, -1, -1], 3), 4)
+    yield case("with queries near 120 and near -120", large([1, -1, 1, -1, -1]), 4)
+    query, key, value = large([1, -1, 1])
     key[1::2] *= -1
-    tries = "with keys near 120 and near -120 in a tile"
-    yield Case(tries, (query, key, value, 4), gradient=False)
-    yield one_key("with one key whose scores are about -1e12", 1, 1)
-    yield one_key("with one key whose scores are about -2e37", 2.0**42, 2.0**42)
+    yield case("with keys near 120 and near -120 in a tile", (query, key, value), 4)
+    query, key = draw.low_query_key(3, 1)
+    value = draw.normal(1, 5)
+    yield case("with one key whose scores are about -1e12", (query, key, value), 2)
+    low = 2.0**42 * query, 2.0**42 * key, value
+    yield case("with one key whose scores are about -2e37", low, 2)
     # Less than the whole matrix; 36 kB are a few tiles for each of 96 queries.
-    yield long("with 144 queries and keys in tiles of 24", 144, 144, 24, 78_000)
-    yield long("with 64 queries and 1024 keys in tiles of 64", 64, 1024, 64, 249_000)
-    yield long("with 96 queries and keys in tiles of 16", 96, 96, 16, 36_000)
+    for t, s, block, memory in (
+        (144, 144, 24, 78_000),
+        (64, 1024, 64, 249_000),
+        (96, 96, 16, 36_000),
+    ):
+        tries = f"with {t} queries and {s} keys in tiles of {block}"
+        yield case(tries, inputs(t=t, s=s, d=4, e=3), block, memory)
 
 
 def pad_to_tiles(x, block):
@@ -198,37 +195,33 @@ def tiled_backward(
 
 
 def backward_cases(draw):
-    def complete(tries, given, block, memory=None):
+    def case(tries, given, block, memory=None):
         # In double precision: what is saved should be as precise as it can be.
         saved = tiled(*(x.double() for x in given), block)
         upstream = draw.integers(-3, 3, *given[0].shape[:-1], given[2].shape[-1])
         inputs = *given, *(x.to(given[0]) for x in (*saved, upstream)), block
         return Case(tries, inputs, gradient=False, memory=memory)
 
-    def case(tries, *lead, block, memory=None, **sizes):
-        return complete(tries, draw_inputs(draw, *lead, **sizes), block, memory)
-
-    def large(tries, signs, step):
+    def large(signs, step):
         # In single precision, a logsumexp of 720 would be too coarse.
-        found = draw_large_scores(draw, signs, step, 720, 0.25)
-        return complete(tries, [x.double() for x in found], 4)
+        return [x.double() for x in draw_large_scores(draw, signs, step, 720, 0.25)]
 
-    yield case("with one query and one key", t=1, s=1, d=3, e=2, block=4)
-    yield case("with one tile", t=3, s=5, block=8)
-    yield case("with two tiles of keys", t=2, s=4, block=2)
-    yield case("with two tiles of queries", t=4, s=2, block=2)
-    yield case("with all sizes equal", t=4, s=4, d=4, e=4, block=2)
+    inputs = functools.partial(draw_inputs, draw)
+    yield case("with one query and one key", inputs(t=1, s=1, d=3, e=2), 4)
+    yield case("with one tile", inputs(t=3, s=5), 8)
+    yield case("with two tiles of keys", inputs(t=2, s=4), 2)
+    yield case("with two tiles of queries", inputs(t=4, s=2), 2)
     ragged = "with lengths that are not multiples of the block"
-    yield case(ragged, t=5, s=7, block=3)
-    yield case("with a batch of 3 and 2 heads", 3, 2, t=5, s=7, block=2)
-    yield large("with scores that grow from key to key", [1, 1, 1, 1, 1], 1)
-    yield large("with queries near 720 and near -720", [1, -1, 1, -1, -1], 0)
+    yield case(ragged, inputs(t=5, s=7), 3)
+    yield case("with a batch of 3 and 2 heads", inputs(3, 2, t=5, s=7), 2)
+    yield case("with scores that grow from key to key", large([1] * 5, 1), 4)
+    yield case("with queries near 720 and near -720", large([1, -1, 1, -1, -1], 0), 4)
     query, key = draw.low_query_key(3, 1)
     low = "with one key whose scores are about -1e12"
     # Whole numbers: the gradients, which are 0, are exact in any order.
-    yield complete(low, (query, key, draw.integers(-3, 3, 1, 5).float()), 2)
+    yield case(low, (query, key, draw.integers(-3, 3, 1, 5).float()), 2)
     long = "with 144 queries and keys in tiles of 24"
-    yield case(long, t=144, s=144, d=4, e=3, block=24, memory=78_000)
+    yield case(long, inputs(t=144, s=144, d=4, e=3), 24, 78_000)
 
 
 check_tiled_backward = Exercise(
