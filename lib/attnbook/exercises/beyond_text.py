@@ -264,8 +264,7 @@ class GraphLayer:
         if self._fault == 5:
             scores = torch.zeros_like(scores)
         groups = {1: edges[0], 2: torch.zeros_like(edges[0])}
-        groups = groups.get(self._fault, edges[1])
-        weights = softmax_by_target(scores, groups, nodes)
+        weights = softmax_by_target(scores, groups.get(self._fault, edges[1]), nodes)
         output = average_neighbors(projected, edges, weights)
         if self._fault == 6:
             reached = torch.isin(torch.arange(nodes), edges[1])
@@ -299,8 +298,6 @@ def graph_fault(
 
 
 def graph_fault_cases(draw):
-    """Two faults given one edge, the others a ring."""
-
     def case(fault: int, nodes: int, wide: int) -> Case:
         # No weight of an edge is close to 0 or 1.
         layer = GraphLayer(
@@ -313,9 +310,7 @@ def graph_fault_cases(draw):
         return Case(tries, (layer, draw.normal(nodes, wide), edges), gradient=False)
 
     few = [case(fault, 2, 4) for fault in (0, 4)]
-    yield from draw.shuffle(
-        [*few, *(case(fault, 5, 3) for fault in (0, 1, 2, 3, 5, 6))]
-    )
+    yield from draw.shuffle(few + [case(fault, 5, 3) for fault in (0, 1, 2, 3, 5, 6)])
 
 
 check_graph_fault = Exercise(
@@ -428,16 +423,13 @@ def map_kind(attend: Callable, picture: Float[Tensor, "H W"]) -> int:
 
 
 def map_cases(draw):
-    """Each kind, given a bright object at the center, in any order."""
-
     def case(kind: int, place: tuple[int, int]) -> Case:
         attend = AttentionMap(kind, place, 0.1 * draw.whole(80, 160))
         rows, columns = 3 + 2 * draw.whole(0, 1), 3 + 2 * draw.whole(0, 1)
         picture = torch.zeros(4 * rows, 4 * columns)
         top, left = 2 * rows - 3, 2 * columns - 3
         picture[top : top + 6, left : left + 6] = 1.0
-        at = f" in row {place[0]}, column {place[1]}" if kind == 4 else ""
-        tries = f"with a map that {KINDS[kind]}{at}"
+        tries = f"with a map that {KINDS[kind]}"
         return Case(tries, (attend, picture), gradient=False)
 
     places = [(1, 1), (2, 2), *((draw.whole(0, 2), draw.whole(0, 2)) for _ in "12")]

@@ -121,7 +121,7 @@ check_tiled = Exercise(
     library=READY_MADE,
     mistakes={
         "no-rescale": (
-            "a new maximum must rescale the total and the output of earlier tiles",
+            "a new maximum does not rescale both total and output of earlier tiles",
             [
                 "(maximum - higher).exp() → torch.ones_like(total)",
                 "output * factor[..., None] → output",
@@ -254,10 +254,6 @@ check_tiled_backward = Exercise(
             "the factor 1/√D is missing; it belongs to both `dquery` and `dkey`",
             "- mean) * scale → - mean)",
         ),
-        "key-unscaled": (
-            "`dquery` is scaled, but `dkey` is not; 1/√D belongs to both",
-            "dscores.mT @ q → dscores.mT @ q / scale",
-        ),
         "query-overwritten": (
             "each tile of keys overwrites `dquery`; add up over the tiles",
             "dq += → dq[:] =",
@@ -326,7 +322,7 @@ check_tile_counts = Exercise(
             "heads * tiles → heads * -(-n // R) * -(-n // C) // 2",
         ),
         "keys-read-once": (
-            "every tile of queries reads keys and values again",
+            "keys and values are counted once; every tile of queries reads them",
             "2 * keys * D → 2 * n * D",
         ),
         "no-logsumexp": (
@@ -527,24 +523,13 @@ def run_difference(
 
 
 def difference_cases(draw):
-    what = {
-        EQUAL: "with an accumulator whose runs do not differ",
-        ORDER: "with additions in another order",
-        RACE: "with terms that are lost",
-        DROPOUT: "with dropout",
-    }
-    examples = {
-        "normally distributed numbers": draw.normal(12, 3),
-        "zeros": torch.zeros(16, 3),
-        "ones": torch.ones(20, 3),
-    }
     mixed = draw.shuffle(range(4))
-    calls = [(words, [kind]) for kind, words in what.items()]
-    calls += [("with several accumulators", x) for x in (mixed, mixed[1:] + mixed[:1])]
-    for nth, (words, kinds) in enumerate(calls):
-        name, terms = [*examples.items()][nth % 3]
+    examples = draw.normal(12, 3), torch.zeros(16, 3), torch.ones(20, 3)
+    for nth, kinds in enumerate(([0], [1], [2], [3], mixed, mixed[1:] + mixed[:1])):
+        terms = examples[nth % 3]
         made = tuple(Accumulator(kind, draw.whole(0, 999)) for kind in kinds)
-        tries = f"{words}, on {len(terms)} terms; the example has {name}"
+        numbers = ", ".join(map(str, kinds))
+        tries = f"with accumulators of kind {numbers} and {len(terms)} terms"
         yield Case(tries, (made, terms), gradient=False)
 
 
@@ -563,15 +548,15 @@ check_run_difference = Exercise(
             "; accumulate(rough, i) → accumulate(terms, i)",
         ),
         "integers-only": (
-            "integers have the same sum in every order; try other terms",
+            "it tries only integers, whose sum is the same in every order",
             "accumulate(rough, i) → accumulate(torch.ones(n, 4), i)",
         ),
         "rough-only": (
-            "sums that are rounded cannot show lost terms; try exact ones",
+            "it tries only terms whose sums are rounded, which hide lost terms",
             "any(x != n for x in ones) → False",
         ),
         "below-means-lost": (
-            "dropout scales what it keeps, so its sums are seldom integers",
+            "it takes dropout, whose sums are seldom integers, for lost terms",
             "else 3 → else 2",
         ),
     },

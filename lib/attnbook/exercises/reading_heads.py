@@ -159,7 +159,7 @@ check_ablate_head = Exercise(
             "first : first + width → head :: attention.heads",
         ),
         "uniform-weights": (
-            "queries of zeros leave the head with uniform weights",
+            "queries are zeroed, which leaves the head with uniform weights",
             "output.weight[:, first → attention.query.weight[first",
         ),
         "shared-values": (
@@ -185,7 +185,6 @@ def score_counts(block: int, copies: int, before: int, distance: int) -> list[in
 
 
 def score_cases(draw):
-    """An induction score of 1; then other distances, copies and beginnings."""
     size, n, few = draw.whole, draw.whole(5, 9), draw.whole(3, 6)
     yield "with the distance of an induction head", 4, 2, 0, 3
     yield from draw.shuffle(
@@ -197,7 +196,6 @@ def score_cases(draw):
             ("with two blocks' distance", few, 4, 0, 2 * few),
             ("with the token before", size(3, 6), 3, 2, 1),
             ("with its own position", size(3, 6), 2, 1, 0),
-            ("with blocks of one token", 1, size(5, 8), 0, 1),
             ("with blocks of one token after others", 1, size(4, 6), 2, 3),
             ("with blocks of two tokens", 2, size(4, 6), 1, 1),
             ("with a single block", size(4, 8), 1, 1, 1),
@@ -221,7 +219,7 @@ check_score_counts = Exercise(
             "induction, duplicate, → duplicate, induction,",
         ),
         "token-before-the-earlier": (
-            "induction counts the position after an occurrence, not before",
+            "induction counts the position before an occurrence, not after",
             "attended[t] - 1 → attended[t] + 1",
         ),
         "last-occurrence-only": (
@@ -229,7 +227,7 @@ check_score_counts = Exercise(
             "if ids[s] == x] for → if ids[s] == x][-1:] for",
         ),
         "start-forgotten": (
-            "near the start the head attends to position 0, which may count",
+            "the start is left out; there the head attends to position 0",
             "max(t - distance, 0) → t - distance if t >= distance else -9",
         ),
         "position-0-has-one-before": (
@@ -315,18 +313,12 @@ def ablation_fault(layer: Callable, x: Float[Tensor, "T C"], heads: int) -> int:
 
 
 def ablation_fault_cases(draw):
-    """Each fault, for one and for several positions."""
-
     def case(fault: int, T: int, heads: int) -> Case:
         C = 3 * heads
         matrices = [draw.normal(C, C) / C**0.5 for _ in range(4)]
         bias = draw.normal(C).sign() * (0.5 + draw.normal(C).sigmoid())
         layer = AblatedLayer(fault, matrices, bias, heads)
-        plural = "s" if T > 1 else ""
-        tries = (
-            f"with {FAULTS[fault]} in a layer of {heads} heads, given {T} "
-            f"position{plural}"
-        )
+        tries = f"with {FAULTS[fault]} in a layer of {heads} heads"
         return Case(tries, (layer, draw.normal(T, C), heads), gradient=False)
 
     sizes = (1, 2), (5, 3)
@@ -428,8 +420,6 @@ def head_kind(head: Callable, ids: Sequence[int]) -> int:
 
 
 def head_cases(draw):
-    """Each rule with a repeated block, and several distances, in any order."""
-
     def case(kind: int, distance: int, block: int) -> Case:
         ids = draw.shuffle(range(SYMBOLS))[:block]
         words = f" of {distance}" if kind == 2 else ""
