@@ -496,10 +496,8 @@ def compare(
         if form == "a list of numbers":
             sizes = str(len(ours)), str(len(right))
             return make_finding("length", what=what, got=sizes[0], want=sizes[1])
-        found = make_finding(
-            "shape", what=what, got=str(tuple(ours.shape)), want=str(tuple(right.shape))
-        )
-        return replace(found, likely=explain_shape(ours.shape, right.shape))
+        shapes = str(tuple(ours.shape)), str(tuple(right.shape))
+        return make_finding("shape", what=what, got=shapes[0], want=shapes[1])
     single = ours.dtype == torch.float32 and right.is_floating_point()
     if ours.dtype != right.dtype and form not in NUMBERS and (same_type or not single):
         types = name_type(ours), name_type(right)
@@ -533,16 +531,3 @@ def write_entry(
     at = tuple(where.nonzero()[0].tolist())
     place = f"[{', '.join(map(str, at))}]" if at else ""
     return f"`{name}{place}`", *write_pair(ours[at].item(), right[at].item())
-
-
-def explain_shape(ours: Sequence[int], right: Sequence[int]) -> str:
-    """Return what most likely made a shape another one, or nothing."""
-    ours, right = tuple(ours), tuple(right)
-    if sorted(ours) == sorted(right):
-        return "two axes are swapped"
-    longer, shorter = sorted((ours, right), key=len, reverse=True)
-    for i, size in enumerate(longer):
-        if longer[:i] + longer[i + 1 :] == shorter:
-            kind = "an extra axis" if longer == ours else "an axis missing"
-            return f"there is {kind} of size {size}"
-    return ""

@@ -367,11 +367,18 @@ def draw_cases(cases: Callable[[Draw], Iterable], seed: int) -> tuple[Case, ...]
 
 @functools.lru_cache(maxsize=32)
 def run_solution(exercise: Exercise, seed: int) -> tuple[Outcome, ...]:
-    """Return what the solution gives in the cases of a seed."""
-    return tuple(
-        run(exercise.solution, replace(case, memory=None), read=exercise.compare)
-        for case in draw_cases(exercise.cases, seed)
-    )
+    """Return what the solution gives in the cases of a seed.
+
+    Raises:
+        TypeError: if it returns what cannot be compared, such as a dictionary.
+    """
+    found = []
+    for case in draw_cases(exercise.cases, seed):
+        case = replace(case, memory=None)
+        found.append(run(exercise.solution, case, read=exercise.compare))
+        if not (found[-1].tensors or found[-1].error):
+            raise TypeError(f"{exercise} has a solution that returns {found[-1].form}")
+    return tuple(found)
 
 
 class Hint(str):

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from attnbook.exercises.old_verdict import Finding, make_finding, write_integer
 from attnbook.exercises.outcome import (
     Draws,
     Outcome,
@@ -19,7 +20,6 @@ from attnbook.exercises.tolerance import (
     compute_tolerance_share,
     differs_certainly,
 )
-from attnbook.exercises.old_verdict import Finding, make_finding, write_integer
 
 ALIKE = 0.02  # two numbers whose distance is a smaller share look alike
 CLEAR = 10.0  # tolerances; a smaller difference looks like rounding

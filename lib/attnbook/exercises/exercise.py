@@ -27,14 +27,6 @@ from attnbook.exercises.hint import Hint, decides, write_hint
 from attnbook.exercises.limits import SHOWN
 from attnbook.exercises.mistake import Mistake, Trial
 from attnbook.exercises.named_axes import FIRST
-from attnbook.exercises.outcome import (
-    Case,
-    Draws,
-    Outcome,
-    cover_nan,
-    is_same_outcome,
-)
-from attnbook.exercises.runner import run, run_rounds
 from attnbook.exercises.old_verdict import (
     LIMITS,
     YOURS,
@@ -47,6 +39,14 @@ from attnbook.exercises.old_verdict import (
     make_remark,
     write_seen,
 )
+from attnbook.exercises.outcome import (
+    Case,
+    Draws,
+    Outcome,
+    cover_nan,
+    is_same_outcome,
+)
+from attnbook.exercises.runner import run, run_rounds
 
 __all__ = ["FIRST", "Case", "Exercise", "Mistake", "Outcome", "Verdict", "run"]
 

@@ -123,9 +123,10 @@ class Guard(TorchFunctionMode):
             self.functions += find_functions([flex.flex_attention])
         self.codes: list[CodeType] = []
         self.allowed: set[Callable] = set()
+        self.outer: Guard | None = None
 
     def __enter__(self):
-        Guard.active = self
+        self.outer, Guard.active = Guard.active, self
         self.codes = [x.__code__ for x in self.functions]
         refusal = inspect.unwrap(raise_ready_made).__code__
         for function in self.functions:
@@ -136,7 +137,7 @@ class Guard(TorchFunctionMode):
         super().__exit__(*raised)
         for function, code in zip(self.functions, self.codes, strict=True):
             function.__code__ = code
-        Guard.active = None
+        Guard.active = self.outer
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         """Pass a call on, unless its name is forbidden."""

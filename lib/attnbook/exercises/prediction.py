@@ -24,54 +24,18 @@ from dataclasses import dataclass
 
 from attnbook.exercises.quiz import (
     LETTERS,
+    Choice,
+    Question,
     format_inline,
     format_question,
-    require_closed,
     split_segments,
     wrap_text,
 )
 from attnbook.widgets.mount import render_mount
 
 
-@dataclass(frozen=True)
-class Option:
-    """One choice: its text, and what is said of it afterwards."""
-
-    text: str
-    feedback: str
-
-
-@dataclass(frozen=True)
-class Prediction:
-    """A question with choices, of which one was measured.
-
-    Displays itself as HTML or as text.
-    """
-
-    prompt: str
-    choices: tuple[Option, ...]
-    right: int
-
-    def state(self) -> dict:
-        """Return what the page's widget reads, as plain data."""
-        choices = [
-            {
-                "content": split_segments(choice.text),
-                "feedback": split_segments(choice.feedback),
-                "right": number == self.right,
-            }
-            for number, choice in enumerate(self.choices)
-        ]
-        return {
-            "question": {
-                "prompt": split_segments(self.prompt),
-                "choices": choices,
-            }
-        }
-
-    def fallback(self) -> str:
-        """Return HTML that needs no JavaScript: the answer folds out."""
-        return f'<ol class="quiz">{format_question(self)}</ol>'
+class Prediction(Question):
+    """A question with choices, of which one was measured; displays itself."""
 
     def __repr__(self) -> str:
         lines = wrap_text("Predict first: ", self.prompt)
@@ -81,7 +45,8 @@ class Prediction:
 
     def _repr_mimebundle_(self, **kwargs) -> dict[str, str]:
         """Return a static mount, readable without JavaScript, and text."""
-        return show_question(self)
+        fallback = f'<ol class="quiz">{format_question(self)}</ol>'
+        return show(self.state(), fallback, repr(self))
 
 
 @dataclass(frozen=True)
@@ -97,24 +62,7 @@ class NumberPrediction:
 
     def state(self) -> dict:
         """Return what the page's widget reads, as plain data."""
-        question = {
-            "prompt": split_segments(self.prompt),
-            "low": self.low,
-            "high": self.high,
-            "step": self.step,
-            "measured": self.measured,
-            "unit": self.unit,
-        }
-        return {"question": question}
-
-    def fallback(self) -> str:
-        """Return HTML that needs no JavaScript: the answer folds out."""
-        measured = format_inline(self._with_unit(self.measured))
-        return (
-            f"<p>{format_inline(self.prompt)} ({self.low:g} to {self.high:g}"
-            f"{format_inline(self._with_unit(''))})</p><details><summary>Answer"
-            f"</summary><p>The result is {measured}.</p></details>"
-        )
+        return vars(self) | {"prompt": split_segments(self.prompt)}
 
     def _with_unit(self, number: str) -> str:
         return f"{number} {self.unit}".rstrip() if self.unit else number
@@ -126,13 +74,19 @@ class NumberPrediction:
 
     def _repr_mimebundle_(self, **kwargs) -> dict[str, str]:
         """Return a static mount, readable without JavaScript, and text."""
-        return show_question(self)
+        measured = format_inline(self._with_unit(self.measured))
+        fallback = (
+            f"<p>{format_inline(self.prompt)} ({self.low:g} to {self.high:g}"
+            f"{format_inline(self._with_unit(''))})</p><details><summary>Answer"
+            f"</summary><p>The result is {measured}.</p></details>"
+        )
+        return show(self.state(), fallback, repr(self))
 
 
-def show_question(question: Prediction | NumberPrediction) -> dict[str, str]:
+def show(question: dict, fallback: str, text: str) -> dict[str, str]:
     """Return a question as a page and as a notebook show it."""
-    mount = render_mount("prediction", question.state(), question.fallback())
-    return {"text/html": mount, "text/plain": repr(question)}
+    mount = render_mount("prediction", {"question": question}, fallback)
+    return {"text/html": mount, "text/plain": text}
 
 
 def predict(prompt: str, choices: Sequence[tuple[str, str]], right: int) -> Prediction:
@@ -144,25 +98,13 @@ def predict(prompt: str, choices: Sequence[tuple[str, str]], right: int) -> Pred
         right: the index of the choice that was measured.
 
     Raises:
-        ValueError: if there are too few or too many choices, two are alike,
-            none has that index, or a $ or ` is not closed.
+        ValueError: if none has that index.
     """
-    if not 2 <= len(choices) <= len(LETTERS):
-        raise ValueError(
-            f"a prediction has {len(choices)} choices and should have 2 to "
-            f"{len(LETTERS)}"
-        )
-    if not 0 <= right < len(choices):
+    if not 0 <= right < len(choices) <= len(LETTERS):
         raise ValueError(
             f"`right` is {right} but the choices are numbered 0 to {len(choices) - 1}"
         )
-    options = tuple(Option(*pair) for pair in choices)
-    texts = [option.text for option in options]
-    if len({*texts}) < len(texts):
-        raise ValueError(f"a prediction offers one choice twice: {texts}")
-    for text in (prompt, *texts, *(option.feedback for option in options)):
-        require_closed(text, "a prediction")
-    return Prediction(prompt, options, right)
+    return Prediction(prompt, tuple(Choice(*pair) for pair in choices), right)
 
 
 def predict_number(
@@ -186,17 +128,11 @@ def predict_number(
         unit: written after each number.
 
     Raises:
-        ValueError: if what was measured lies beyond the slider, the slider
-            has no steps, or a $ or ` is not closed.
+        ValueError: if what was measured lies beyond the slider.
     """
     if not low <= measured <= high:
         raise ValueError(
             f"{measured:g} was measured but the slider runs from {low:g} to {high:g}"
         )
-    if not 0 < step <= high - low:
-        raise ValueError(
-            f"step is {step:g} but the slider runs from {low:g} to {high:g}"
-        )
-    require_closed(prompt, "a prediction")
     shown = f"{float(measured):.3g}"
     return NumberPrediction(prompt, low, high, step, shown, unit)

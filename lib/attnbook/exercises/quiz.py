@@ -38,6 +38,18 @@ class Question:
     choices: tuple[Choice, ...]
     right: int
 
+    def state(self) -> dict:
+        """Return what the page's widget reads, as plain data."""
+        choices = [
+            {
+                "content": split_segments(choice.text),
+                "feedback": split_segments(choice.feedback),
+                "right": i == self.right,
+            }
+            for i, choice in enumerate(self.choices)
+        ]
+        return {"prompt": split_segments(self.prompt), "choices": choices}
+
 
 @dataclass(frozen=True)
 class Quiz:
@@ -49,24 +61,8 @@ class Quiz:
 
     def state(self) -> dict:
         """Return what the page's widget reads, as plain data."""
-        return {
-            "name": self.name,
-            "title": self.title,
-            "questions": [
-                {
-                    "prompt": split_segments(question.prompt),
-                    "choices": [
-                        {
-                            "content": split_segments(choice.text),
-                            "feedback": split_segments(choice.feedback),
-                            "right": i == question.right,
-                        }
-                        for i, choice in enumerate(question.choices)
-                    ],
-                }
-                for question in self.questions
-            ],
-        }
+        questions = [question.state() for question in self.questions]
+        return {"name": self.name, "title": self.title, "questions": questions}
 
     def __repr__(self) -> str:
         return format_text(self)
@@ -109,16 +105,6 @@ def split_segments(text: str) -> list[dict[str, str]]:
         end = found.end()
     pieces.append({"text": text[end:]})
     return [piece for piece in pieces if piece != {"text": ""}]
-
-
-def require_closed(text: str, where: str) -> None:
-    """Refuse a text in which a $ or ` is not closed.
-
-    Raises:
-        ValueError: naming where it stands, and the text.
-    """
-    if text.count("$") % 2 or text.count("`") % 2:
-        raise ValueError(f"{where} has an unclosed $ or ` in: {text}")
 
 
 def format_inline(text: str) -> str:

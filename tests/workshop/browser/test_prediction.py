@@ -22,7 +22,9 @@ PAGE = (
 @pytest.fixture
 def open_question(shown):
     """Open a section with a question, a result and a subsection."""
-    return lambda question: shown(question.state(), "prediction", around=PAGE)
+    return lambda question: shown(
+        {"question": question.state()}, "prediction", around=PAGE
+    )
 
 
 def visible(page):

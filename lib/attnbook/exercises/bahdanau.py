@@ -1,0 +1,556 @@
+"""The exercises of the chapter on additive attention.
+
+Source: Bahdanau, Cho and Bengio (2015), sections 3.1 (equations 5 and 6) and 3.1.1,
+    appendices A.1.2 and A.2.2, https://arxiv.org/abs/1409.0473. The faults of decoder
+    steps are those of public decoders, linked in the chapter.
+Axes: B batch, T queries, S keys (source symbols), Dq and Dk width of query and key,
+    A alignment width, E value width, M memory width, N state width, I width of a
+    symbol's vector
+"""
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from attnbook.attention.additive import additive_scores, context
+from attnbook.exercises.declare import Case, Exercise
+
+
+def additive_scores_cases(draw):
+    def inputs(b, t, s, dq, dk, a, size=1):
+        shapes = (b, t, dq), (b, s, dk), (a, dq), (a, dk), (a,)
+        return tuple(size * draw.normal(*shape) for shape in shapes)
+
+    yield "with one query and one key", *inputs(1, 1, 1, 2, 3, 5)
+    yield "with 3 queries and 5 keys", *inputs(2, 3, 5, 7, 11, 13)
+    yield "with as many queries as keys", *inputs(2, 4, 4, 3, 3, 3)
+    yield "with more queries than keys", *inputs(2, 6, 3, 4, 5, 8)
+    yield "with large inputs", *inputs(2, 3, 5, 2, 3, 5, size=8)
+    yield "with more sentences and keys", *inputs(7, 9, 47, 6, 10, 17)
+
+
+check_additive_scores = Exercise(
+    additive_scores,
+    additive_scores_cases,
+    stars=1,
+    minutes=10,
+    section="The additive score",
+    title="additive scores",
+    returns=("scores",),
+    mistakes={
+        "relu-for-tanh": (
+            "the activation is ReLU; it should be tanh",
+            "torch.tanh( → torch.relu(",
+        ),
+        "no-tanh": (
+            "tanh is not applied to the sum of the projections",
+            "torch.tanh( → (",
+        ),
+        "tanh-too-early": (
+            "tanh is applied to the query and to the key before they are added; it "
+            "should be applied to their sum",
+            "tanh(queries[:, :, None] + keys[:, None]) "
+            "→ add(queries.tanh()[:, :, None], keys.tanh()[:, None])",
+        ),
+        "tanh-too-late": (
+            "tanh is applied to the finished score; it should be applied to the sum, "
+            "before the product with v",
+            "torch.tanh( → torch.tanh(( ; ) @ v → ) @ v)",
+        ),
+        "swapped-axes": (
+            "the axes of queries and keys are swapped; the scores should have the "
+            "shape (B, T, S)",
+            "queries[:, :, None] + keys[:, None] → queries[:, None] + keys[:, :, None]",
+        ),
+        "normalised": (
+            "the softmax has already been applied: these are weights, and the exercise "
+            "asks for scores",
+            "return torch → return (torch ; @ v → @ v).softmax(-1)",
+        ),
+        "scaled": (
+            "the scores are divided by √A; additive scores are not scaled",
+            "@ v → @ v / len(v) ** 0.5",
+        ),
+    },
+)
+
+
+def context_cases(draw):
+    def inputs(b, t, s, e):
+        return draw.normal(b, t, s), draw.normal(b, s, e)
+
+    lengths = torch.tensor([draw.whole(2, 4), 5, 1])
+    scores, value = inputs(3, 4, 5, 7)
+    padded = torch.arange(5) >= lengths[:, None]
+    loud = scores.masked_fill(padded[:, None], 30.0)
+    huge = value.masked_fill(padded[:, :, None], 1e30)
+    ranks = scores.argsort(-1).argsort(-1)  # all different: one score is the largest
+    low = (-1e37 * (1.0 + ranks)).masked_fill(padded[:, None], 0.0)
+    half = (-10240.0 - 8192 * ranks).half().masked_fill(padded[:, None], 0.0)
+    yield "with one value", *inputs(1, 1, 1, 3), torch.tensor([1])
+    yield "without padding", *inputs(2, 3, 5, 7), torch.tensor([5, 5])
+    yield "with padding", scores, value, lengths
+    yield "with the highest scores on padding", loud, value, lengths
+    yield "with huge values on padding", scores, huge, lengths
+    # What is right may have the gradient 0 · inf where exponentials overflow.
+    yield Case("with very large scores", (scores * 300, value, lengths), False)
+    yield Case("with scores far below zero", (low, value, lengths), False)
+    yield "with such scores in half precision", half, value.half(), lengths
+    yield "with many keys", *inputs(7, 2, 1100, 3), torch.arange(1100, 0, -180)
+    yield "with more queries than keys", *inputs(2, 9, 6, 4), torch.tensor([4, 6])
+
+
+def average_values(weigh: Callable):
+    """Return an answer with weights from the scores and a mask of real keys."""
+
+    def answer(scores, value, lengths):
+        real = torch.arange(scores.shape[-1]) < lengths[:, None, None]
+        weights = weigh(scores, real)
+        return weights @ value, weights
+
+    return answer
+
+
+def fill(scores: Tensor, real: Tensor, number: float = -torch.inf) -> Tensor:
+    """Return the scores with a number where a key is padding."""
+    return scores.masked_fill(~real, number)
+
+
+def weigh_over(axis: int) -> list[Callable]:
+    """Return answers whose softmax runs over an axis, masked in several ways."""
+    spellings = (
+        lambda s, real: fill(s, real).softmax(axis),
+        lambda s, real: fill(s, real).softmax(axis).nan_to_num(),
+        lambda s, real: fill(s, real, -1e4).softmax(axis),
+        lambda s, real: fill(s, real, -1e9).softmax(axis),
+        lambda s, real: (s - 1e9 * ~real).softmax(axis),
+        lambda s, real: (s + real.to(s.dtype).log()).softmax(axis),
+        lambda s, real: (s + real.to(s.dtype).log()).softmax(axis).nan_to_num(),
+        lambda s, real: torch.where(real, s, -1e9).softmax(axis),
+        lambda s, real: fill(s, real, torch.finfo(s.dtype).min).softmax(axis),
+        lambda s, real: s.softmax(axis) * real,
+        lambda s, real: s.softmax(axis),
+    )
+    return [average_values(weigh) for weigh in spellings]
+
+
+check_context = Exercise(
+    context,
+    context_cases,
+    stars=2,
+    minutes=15,
+    section="Masking padding",
+    title="attention weights and context vector",
+    returns=("context", "weights"),
+    mistakes={
+        "padding-unmasked": (
+            "the padding positions get weight: they are not masked out",
+            average_values(lambda s, real: s.softmax(-1)),
+        ),
+        "wrong-axis": (
+            "the softmax runs over another axis; it should run over the keys",
+            [*weigh_over(-2), *weigh_over(0)],
+        ),
+        "masked-after": (
+            "the mask is applied after the softmax, so the remaining weights no longer "
+            "sum to 1",
+            average_values(lambda s, real: s.softmax(-1) * real),
+        ),
+        "zero-score": (
+            "the scores of padding are set to 0, but after the softmax, a score of 0 "
+            "still has a positive weight; set them to minus infinity",
+            average_values(lambda s, real: fill(s, real, 0.0).softmax(-1)),
+        ),
+        "inverted-mask": (
+            "the mask is inverted: only padding gets weight",
+            average_values(lambda s, real: fill(s, ~real).softmax(-1)),
+        ),
+        "sentinel": (
+            "the scores of padding are set to a finite number, and a real score can be "
+            "lower still; use minus infinity",
+            [
+                average_values(lambda s, real: fill(s, real, -1e9).softmax(-1)),
+                average_values(lambda s, real: fill(s, real, -1e4).softmax(-1)),
+                average_values(lambda s, real: torch.where(real, s, -1e9).softmax(-1)),
+                average_values(lambda s, real: (s - 1e9 * ~real).softmax(-1)),
+                average_values(lambda s, real: (s - 1e4 * ~real).softmax(-1)),
+            ],
+        ),
+        "one-too-many": (
+            "the first padding position is not masked out: the real positions are 0 to "
+            "length - 1",
+            "< lengths[:, None] → <= lengths[:, None]",
+        ),
+        "unstable": (
+            "the exponentials overflow; subtract the largest score first, or use "
+            "`softmax`",
+            average_values(
+                lambda s, real: s.exp() * real / (s.exp() * real).sum(-1, keepdim=True)
+            ),
+        ),
+    },
+)
+
+
+def attention_cost(B: int, T: int, S: int, N: int, M: int, A: int) -> list[int]:
+    """Return four counts of additive attention in a decoder.
+
+    In this order: parameters of the alignment model; numbers in the largest
+    intermediate tensor of one call with T queries (inputs and parameters are
+    not counted); multiplications that project the keys, if they are projected
+    once for each sentence; and if they are projected again at each of T steps.
+    """
+    once = B * S * M * A
+    return [A * (N + M + 1), B * T * S * A, once, T * once]
+
+
+def attention_cost_cases(draw):
+    def some(count, high):
+        return draw.integers(2, high, count).tolist()
+
+    yield "with all sizes 1", 1, 1, 1, 1, 1, 1
+    yield "with one sentence and one step", 1, 1, *some(4, 9)
+    yield "with six different sizes", *draw.shuffle([2, 3, 5, 7, 11, 13])
+    yield "with one source symbol", 3, 4, 1, *some(3, 9)
+    yield "with the sizes of the paper", 80, 50, 50, 1000, 2000, 1000
+    yield "with random sizes", *some(6, 40)
+
+
+check_attention_cost = Exercise(
+    attention_cost,
+    attention_cost_cases,
+    stars=2,
+    minutes=10,
+    section="What attention costs",
+    title="the cost of additive attention",
+    returns=("counts",),
+    mistakes={
+        "v-forgotten": ("the parameters of v are missing", "N + M + 1 → N + M"),
+        "biases": (
+            "biases are counted; the projections of the formula have none",
+            "N + M + 1 → N + M + 3",
+        ),
+        "scores-largest": (
+            "the scores are taken for the largest tensor, but the hidden layer that "
+            "they are computed from has A times as many numbers",
+            "B * T * S * A → B * T * S",
+        ),
+        "projections-largest": (
+            "the projected queries and keys are counted; the largest tensor is the "
+            "hidden layer, with A numbers for each pair: B · T · S · A",
+            "B * T * S * A → B * (T + S) * A",
+        ),
+        "batch-forgotten": (
+            "the largest tensor is counted for one sentence of the batch",
+            "B * T * S * A → T * S * A",
+        ),
+        "query-width": (
+            "the keys are projected from the width N of the decoder states; the "
+            "encoder states have the width M",
+            "B * S * M * A → B * S * N * A",
+        ),
+        "once-per-step": (
+            "the last two counts are equal; projecting the keys at each of T steps "
+            "costs T times as much as projecting them once",
+            "T * once → once",
+        ),
+    },
+    hints=(
+        "Write the shape of every tensor of the formula beside it, for a whole batch "
+        "with T queries and S keys.",
+        "The argument of tanh has A numbers for each query and key. One number of "
+        "$U h_j$ takes M multiplications.",
+    ),
+)
+
+# What can be built into a decoder step, and the number of its fault.
+FAULTS = {
+    "all weights 1": 1,
+    "a sigmoid for the softmax": 1,
+    "a mask after the softmax": 1,
+    "no mask": 2,
+    "padding with the score 0": 2,
+    "a state that is lost": 3,
+    "a context vector that is lost": 4,
+    "attention after the step": 5,
+    "no fault": 0,
+}
+
+
+def make_step(built_in: str, W, U, v, enter, turn) -> Callable:
+    """Return a decoder step with or without a fault: `step(state, word, ...)`."""
+    weigh = {
+        "all weights 1": lambda scores, real: real.to(scores),
+        "a sigmoid for the softmax": lambda scores, real: scores.sigmoid() * real,
+        "a mask after the softmax": lambda scores, real: scores.softmax(-1) * real,
+        "padding with the score 0": lambda scores, real: (scores * real).softmax(-1),
+        "no mask": lambda scores, real: scores.softmax(-1),
+    }.get(built_in, lambda scores, real: fill(scores, real).softmax(-1))
+
+    def recur(word: Tensor, seen: Tensor, state: Tensor) -> Tensor:
+        return torch.tanh(torch.cat([word, seen], -1) @ enter.T + state @ turn.T)
+
+    def step(
+        state: Tensor, word: Tensor, memory: Tensor, lengths: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Return the next state (B, N) and the weights (B, S)."""
+        query = state
+        if built_in == "attention after the step":
+            query = recur(word, torch.zeros_like(memory[:, 0]), state)
+        hidden = torch.tanh((query @ W.T)[:, None] + memory @ U.T)
+        weights = weigh(hidden @ v, torch.arange(memory.shape[1]) < lengths[:, None])
+        seen = (weights[:, None] @ memory)[:, 0]
+        seen = seen * (built_in != "a context vector that is lost")
+        return recur(word, seen, state * (built_in != "a state that is lost")), weights
+
+    return step
+
+
+def decoder_fault(
+    step: Callable,
+    state: Tensor,
+    word: Tensor,
+    memory: Tensor,
+    lengths: Tensor,
+) -> int:
+    """Return the number of a step's fault, 0 if there is none.
+
+    1: weights do not sum to 1. 2: padding receives weight. 3: the recurrent
+    step does not receive the previous state. 4: it does not receive the context
+    vector. 5: the weights are computed from the state after the step.
+
+    Args:
+        step: (state, word, memory, lengths) to (next state, weights).
+        state: an example of the state.
+        word: an example of the previous symbol's vector.
+        memory: an example of the encoder's states.
+        lengths: all equal to S, so that there is no padding.
+    """
+
+    def equal(a: Tensor, b: Tensor) -> bool:
+        return torch.allclose(a, b, atol=1e-5)
+
+    rng = torch.Generator().manual_seed(0)
+    state = torch.randn(state.shape, generator=rng)
+    memory = torch.randn(memory.shape, generator=rng)
+    padded = lengths - 1  # the last position is padding now
+    following, weights = step(state, word, memory, padded)
+    if not equal(weights.sum(-1), torch.ones(len(weights))):
+        return 1
+    if not equal(weights[:, -1], torch.zeros(len(weights))):
+        return 2
+    if not equal(step(state, word + 1, memory, padded)[1], weights):
+        return 5
+    if equal(step(state, word, memory + 1, padded)[0], following):
+        return 4
+    one = memory[:, :1], torch.ones_like(lengths)  # always the same context
+    if equal(step(state, word, *one)[0], step(state + 1, word, *one)[0]):
+        return 3
+    return 0
+
+
+def decoder_fault_cases(draw):
+    def case(built_in, zero):
+        b, s, i, m, n, a = draw.shuffle([(3, 5, 2, 4, 3, 7), (2, 7, 3, 5, 4, 6)])[0]
+        numbers = (
+            draw.normal(a, n),
+            draw.normal(a, m),
+            draw.normal(a),
+            0.3 * draw.normal(n, i + m),
+            0.3 * draw.normal(n, n),
+        )
+        inputs = draw.normal(b, n) * (not zero), draw.normal(b, i), draw.normal(b, s, m)
+        begins = ", given a state of zeros" if zero else ""
+        tries = f"with a step that has {built_in}{begins}"
+        return tries, make_step(built_in, *numbers), *inputs, torch.full((b,), s)
+
+    yield case("no fault", False)
+    yield case("no fault", True)
+    kinds = [(kind, zero) for kind in FAULTS for zero in (False, True) if FAULTS[kind]]
+    yield from (case(*kind) for kind in draw.shuffle(kinds))
+
+
+def change_padding(memory: Tensor) -> Tensor:
+    """Return the memory with its last position changed."""
+    return torch.cat([memory[:, :-1], memory[:, -1:] + 1], dim=1)
+
+
+check_decoder_fault = Exercise(
+    decoder_fault,
+    decoder_fault_cases,
+    stars=3,
+    minutes=25,
+    section="Pitfalls",
+    title="the fault of a decoder step",
+    returns=("fault",),
+    mistakes={
+        "no-padding-tried": (
+            "it tries only inputs without padding, so it cannot see what the step does "
+            "with padding; shorten the lengths",
+            "padded = lengths - 1 → padded = lengths ; return 2 → pass",
+        ),
+        "state-seen-in-context": (
+            "its test of the state has more than one source position: the old state "
+            "also changes the weights, so the next state changes even if the recurrent "
+            "step does not receive it",
+            "memory[:, :1], torch.ones_like(lengths) → memory, padded",
+        ),
+        "example-state": (
+            "it compares the given state with zeros, and the given state may itself be "
+            "zero; choose two states that differ",
+            "torch.randn(state.shape, generator=rng) → state "
+            "; step(state + 1, → step(0 * state,",
+        ),
+        "padding-changed": (
+            "its test of the context vector changes padding only, which must not have "
+            "an effect; change a real position",
+            "memory + 1 → change_padding(memory)",
+        ),
+        "order-by-state": (
+            "its test of the order looks at the next state, which always depends on "
+            "the word; look at the weights",
+            "padded)[1], weights) → padded)[0], following)",
+        ),
+        "always-right": ("it never finds a fault", lambda *given: 0),
+    },
+    hints=(
+        "Which output must change, and which must not, if you change only the word, "
+        "only the memory, only the lengths or only the state?",
+        "With one source position, the context vector is the same for every state. "
+        "What still depends on the state then?",
+    ),
+)
+
+
+def make_aligner(reason: str, always: int = 0) -> Callable:
+    """Return a model that attends to one slot, for one of four reasons.
+
+    Args:
+        reason: "slot", "position", "word" or "one slot".
+        always: the slot of the last.
+    """
+
+    def model(words: Sequence[int], slots: Sequence[int], t: int) -> int:
+        """Return the slot with the largest weight for output word t."""
+        words, slots = [int(x) for x in words], [int(x) for x in slots]
+        if any(sorted(x) != list(range(len(words))) for x in (words, slots)):
+            raise ValueError(f"{words} or {slots} is no order of 0, 1, 2, ...")
+        return {
+            "slot": t,
+            "position": slots.index(t),
+            "word": slots.index(words.index(t)),
+            "one slot": always,
+        }[reason]
+
+    return model
+
+
+def alignment_explanation(model: Callable, S: int) -> int:
+    """Return why a model attends to the right slot: 0, 1, 2 or 3.
+
+    0: it attends to slot t. 1: to the state that was computed at position t.
+    2: to the state at which word t was read. 3: none of these.
+
+    Args:
+        model: (words, slots, t) to the slot with the largest weight.
+        S: how many words the sentence has, at least 3.
+    """
+    words = slots = [*range(1, S), 0]  # rotated by one; together, by two
+    found = [model(words, slots, t) for t in range(S)]
+    predicted = (
+        [t for t in range(S)],
+        [slots.index(t) for t in range(S)],
+        [slots.index(words.index(t)) for t in range(S)],
+    )
+    return predicted.index(found) if found in predicted else 3
+
+
+def alignment_explanation_cases(draw):
+    for size in 5, 4, 3, 6, 7, 23:
+        always = {5: 0, 4: 3}.get(size, draw.whole(0, size - 1))  # the first, the last
+        for reason in draw.shuffle(["slot", "position", "word", "one slot"]):
+            tries = f"with {size} words and a model that attends by {reason}"
+            if reason == "one slot":
+                tries = f"with {size} words and a model that attends to one slot only"
+            yield tries, make_aligner(reason, always), size
+
+
+def rotate(size: int) -> list[int]:
+    """Return 0 to size - 1, rotated by one."""
+    return [*range(1, size), 0]
+
+
+def make_design(words=rotate, slots=rotate, steps=range, other=3):
+    """Return an experiment with other orders, or other output words."""
+
+    def answer(model, S):
+        read, put = words(S), slots(S)
+        found = [model(read, put, t) for t in steps(S)]
+        predicted = (
+            [t for t in steps(S)],
+            [put.index(t) for t in steps(S)],
+            [put.index(read.index(t)) for t in steps(S)],
+        )
+        return predicted.index(found) if found in predicted else other
+
+    return answer
+
+
+def keep_order(size: int) -> list[int]:
+    """Return 0 to size - 1."""
+    return list(range(size))
+
+
+def reverse_order(size: int) -> list[int]:
+    """Return size - 1 to 0."""
+    return list(range(size))[::-1]
+
+
+check_alignment_explanation = Exercise(
+    alignment_explanation,
+    alignment_explanation_cases,
+    stars=3,
+    minutes=20,
+    section="Why alignments fail in long sentences",
+    title="an experiment that separates three explanations",
+    returns=("explanation",),
+    mistakes={
+        "nothing-changed": (
+            "it leaves words and states in their order, where all three explanations "
+            "predict the same slot",
+            make_design(words=keep_order, slots=keep_order),
+        ),
+        "words-only": (
+            "it moves only the words. Then the state of position t is in slot t, so "
+            "the explanations by slot and by position predict the same slot",
+            make_design(slots=keep_order),
+        ),
+        "states-only": (
+            "it moves only the states. Then word t was read at position t, so the "
+            "explanations by position and by word predict the same slot",
+            make_design(words=keep_order),
+        ),
+        "moves-cancel": (
+            "the two moves cancel: every word is back in its slot, so the explanations "
+            "by slot and by word predict the same slot",
+            make_design(words=reverse_order, slots=reverse_order),
+        ),
+        "one-output-word": (
+            "it tries only one output word. A model that always attends to one slot "
+            "then looks like one of the three",
+            make_design(steps=lambda S: [0]),
+        ),
+        "no-negative": (
+            "it never returns 3; return 3 if no explanation predicts the slots that "
+            "were attended to",
+            make_design(other=2),
+        ),
+    },
+    hints=(
+        "For a reordering that you consider, write down the slot that each explanation "
+        "predicts for output word 0.",
+        "Move the words by one place and the states by one place, in the same "
+        "direction, and try every output word.",
+    ),
+)

@@ -1,0 +1,662 @@
+"""The exercises of the chapter on the encoder-decoder with one context vector.
+
+Source: Sutskever, Vinyals and Le (2014), section 3.2 (greedy search is a beam of one;
+    the loss), https://arxiv.org/abs/1409.3215; Schuster and Paliwal (1997), section
+    II-B (two directions), https://doi.org/10.1109/78.650093; Ranzato et al. (2016),
+    section 1 (exposure bias), https://arxiv.org/abs/1511.06732. Faults of encoders:
+    keon/seq2seq PR 32, spro/practical-pytorch issue 149, and a reshape without a
+    transpose.
+Axes: B batch, T target symbols, S source symbols, V symbols of the vocabulary, M width
+    of the context vector, N width of a state
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+
+from attnbook.exercises.declare import Case, Exercise
+
+# Logits multiplied by the first and lowered by the second all lie below -2^43, and
+# the most probable symbol is the same.
+LARGE, LOWER = 2.0**40, 2.0**45
+
+
+def masked_loss(
+    logits: Float[Tensor, "B T V"], targets: Int[Tensor, "B T"], pad: int
+) -> Float[Tensor, ""]:
+    """Return the mean cross-entropy, in nats, of the symbols that are real."""
+    nll = -logits.log_softmax(-1).gather(-1, targets[..., None])[..., 0]
+    return nll[targets != pad].mean()
+
+
+def masked_loss_cases(draw):
+    def inputs(lengths, width, symbols, pad=0):
+        lengths = torch.tensor(lengths)
+        ids = draw.integers(1, symbols - 1, len(lengths), width)
+        ids[ids == pad] = 2
+        padding = torch.arange(width) >= lengths[:, None]
+        logits = draw.normal(len(lengths), width, symbols)
+        return logits, ids.masked_fill(padding, pad), pad
+
+    logits, targets, pad = inputs([draw.whole(2, 4), 5, 1], 5, 7)
+    ranks = logits.argsort(-1).argsort(-1)
+    yield "with one symbol", *inputs([1], 1, 3)
+    yield "without padding", *inputs([5, 5], 5, 7)
+    yield "with padding", logits, targets, pad
+    yield "with 3 as the padding symbol", *inputs([4, 2], 4, 11, pad=3)
+    yield "with as many symbols as positions", *inputs([5, 2], 5, 5)
+    yield "with large logits", logits * 200, targets, pad
+    low = -1e30 * (1.0 + ranks)
+    yield Case("with logits far below zero", (low, targets, pad), gradient=False)
+    yield "with many symbols", *inputs([33, 17, 8, 1, 2, 5, 9], 33, 50)
+    targets = targets.index_fill(1, torch.tensor([1]), pad)
+    yield "with padding between symbols", logits, targets, pad
+
+
+check_masked_loss = Exercise(
+    masked_loss,
+    masked_loss_cases,
+    stars=2,
+    minutes=15,
+    section="Cross-entropy, in nats",
+    title="mean loss without padding",
+    returns=("loss",),
+    mistakes={
+        "padding-counted": (
+            "the loss of padding positions is counted",
+            "[targets != pad] → ",
+        ),
+        "divided-by-all": (
+            "the sum leaves padding out, but it is divided by the number of all "
+            "positions",
+            ".mean() → .sum() / targets.numel()",
+        ),
+        "mean-of-means": (
+            "each sequence is averaged first, so that a symbol of a short sequence "
+            "weighs more",
+            "nll[targets != pad].mean() → ((nll * (targets != pad)).sum(1) "
+            "/ (targets != pad).sum(1)).mean()",
+        ),
+        "pad-is-zero": (
+            "the padding symbol is assumed to be 0, whatever `pad` is",
+            "!= pad → != 0",
+        ),
+        "wrong-axis": (
+            "the softmax runs over another axis; it should run over the symbols",
+            [
+                ".log_softmax(-1) → .log_softmax(1)",
+                ".log_softmax(-1) → .log_softmax(0)",
+                "logits.log_softmax(-1) → logits.masked_fill("
+                "(targets == pad)[..., None], -torch.inf).log_softmax(1)",
+                lambda z, y, pad: F.nll_loss(z[y != pad].log_softmax(0), y[y != pad]),
+                lambda z, y, pad: F.nll_loss(
+                    z.flatten(0, 1).log_softmax(0), y.flatten(), ignore_index=pad
+                ),
+            ],
+        ),
+        "softmax-twice": (
+            "a softmax is applied before the cross-entropy, which already applies one",
+            "logits.log_softmax → logits.softmax(-1).log_softmax",
+        ),
+        "unstable": (
+            "an exponential overflows, or a probability rounds to 0 and has no finite "
+            "logarithm; `log_softmax` avoids both",
+            [
+                ".log_softmax(-1) → .exp().div(logits.exp().sum(-1, keepdim=True))"
+                ".log()",
+                "log_softmax(-1) → softmax(-1).log()",
+            ],
+        ),
+    },
+)
+
+
+def greedy(
+    step: Callable[[int, Tensor], tuple[Tensor, Tensor]],
+    state: Tensor,
+    start: int,
+    end: int,
+    limit: int,
+) -> list[int]:
+    """Return the most probable symbol of each step, without `end`."""
+    output, previous = [], start
+    while len(output) < limit:
+        logits, state = step(previous, state)
+        previous = int(logits.argmax())
+        if previous == end:
+            break
+        output.append(previous)
+    return output
+
+
+@dataclass
+class Step:
+    """A small recurrent decoder of 7 symbols, which stops after 400 calls."""
+
+    word: Tensor
+    turn: Tensor
+    speak: Tensor
+    lower: float = 0.0
+    calls: int = 0
+
+    def __call__(self, previous: int, state: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the logits (V,) of the next symbol and the next state (N,)."""
+        self.calls += 1
+        if self.calls > 400:
+            raise RuntimeError("`step` was called 400 times")
+        state = torch.tanh(self.word[previous] + self.turn @ state)
+        return self.speak @ state - self.lower, state
+
+
+def greedy_cases(draw):
+    ends, runs = [], []
+    while len(ends) < 2 or len(runs) < 2:
+        step = Step(draw.normal(7, 5), 2 * draw.normal(5, 5), draw.normal(7, 5))
+        state = draw.normal(5)
+        output = greedy(step, state, 1, 2, 9)
+        if len(set(output)) >= 3:
+            (ends if len(output) < 9 else runs).append((step, state, output))
+    (*first, output), (*second, _) = ends[:2]
+    (step, state, words), (*longer, _) = runs[:2]
+    other_end = next(word for word in reversed(words) if word != 1)
+    low = Step(step.word, step.turn, LARGE * step.speak, LOWER)
+    yield "with a limit of one symbol", step, state, 1, 2, 1
+    yield "with a decoder that predicts `end`", *first, 1, 2, 9
+    yield "with another one that predicts `end`", *second, 1, 2, 20
+    yield "with a limit met exactly", *first, 1, 2, len(output)
+    yield "with one that does not predict `end`", step, state, 1, 2, 9
+    yield "with a limit of 6", *longer, 1, 2, 6
+    yield "with another number for the end", step, state, 1, other_end, 9
+    yield "with another number for the start", *longer, 3, 2, 9
+    yield "with logits far below zero", low, state, 1, 2, 9
+    yield "with 150 symbols and no end among them", step, state, 1, 7, 150
+    yield "with a limit of 0", step, state, 1, 2, 0
+
+
+def keep_end(step, state, start, end, limit):
+    """Keep the end symbol in the output."""
+    output = greedy(step, state, start, end, limit)
+    return output if len(output) == limit else [*output, end]
+
+
+check_greedy = Exercise(
+    greedy,
+    greedy_cases,
+    stars=2,
+    minutes=20,
+    section="Generation: greedy search",
+    title="greedy decoding",
+    returns=("symbols",),
+    mistakes={
+        "always-start": (
+            "every step receives the start symbol; it should receive the symbol "
+            "predicted last",
+            "step(previous, state) → step(start, state)",
+        ),
+        "state-lost": (
+            "the state that a step returns is discarded, so every step begins from the "
+            "initial state",
+            "logits, state = → logits, _ =",
+        ),
+        "never-ends": (
+            "decoding does not stop at `end`",
+            "previous == end → previous is None",
+        ),
+        "no-limit": (
+            "decoding does not stop at `limit`",
+            "len(output) < limit → True",
+        ),
+        "end-included": ("`end` is included in the output", keep_end),
+        "start-included": (
+            "`start` is included in the output",
+            [
+                "return output → return [start, *output]",
+                "[], start → [start], start",
+            ],
+        ),
+        "one-too-many": (
+            "it generates one symbol more than `limit`",
+            "< limit → <= limit",
+        ),
+    },
+)
+
+
+def state_dependencies(length: int, width: int, packed: bool) -> Bool[Tensor, "2 S S"]:
+    """Return whether each state depends on each input, by direction.
+
+    Args:
+        length: how many symbols are real.
+        width: positions S, padding included.
+        packed: whether the batch is packed.
+    """
+    position = torch.arange(width)
+    forward = position[:, None] >= position
+    depends = torch.stack([forward, forward.mT])
+    real = position < length
+    return depends & real & real[:, None] if packed else depends
+
+
+def state_dependencies_cases(draw):
+    short, long = draw.whole(2, 3), draw.whole(4, 5)
+    yield "with one symbol and no padding", 1, 1, False
+    yield "with three symbols and no padding", 3, 3, False
+    yield "with three symbols, packed, no padding", 3, 3, True
+    yield "with padding and no packing", short, 5, False
+    yield "with padding and packing", short, 5, True
+    yield "with more padding and packing", long, 11, True
+    yield "with more padding and no packing", long, 11, False
+    yield "with a long word, packed", draw.whole(20, 30), 31, True
+
+
+check_state_dependencies = Exercise(
+    state_dependencies,
+    state_dependencies_cases,
+    stars=2,
+    minutes=15,
+    section="Batches: padding and packing",
+    title="which symbols a state depends on",
+    returns=("depends",),
+    mistakes={
+        "directions-swapped": (
+            "the two directions are swapped: the forward state at a position has read "
+            "that symbol and all symbols before it",
+            "[forward, forward.mT] → [forward.mT, forward]",
+        ),
+        "packing-ignored": (
+            "packing changes nothing in the answer; packed states do not depend on "
+            "padding",
+            "depends & real & real[:, None] if packed else depends → depends",
+        ),
+        "zeros-neutral": (
+            "padding is treated as if it had no effect without packing; an input of "
+            "zeros still changes the state",
+            "else depends → else depends & real",
+        ),
+        "padding-states-remain": (
+            "with packing, states at padding positions are marked as dependent on real "
+            "symbols; packed sequences have no states there",
+            " & real[:, None] → ",
+        ),
+        "own-symbol-missing": (
+            "the symbol at a state's own position is left out; the step that computes "
+            "the state reads that symbol",
+            "position[:, None] >= position → position[:, None] > position",
+        ),
+        "backward-mirrored": (
+            "the backward states are listed in the order in which they are computed; "
+            "PyTorch lists them by position",
+            lambda *x: torch.stack(
+                [state_dependencies(*x)[0], state_dependencies(*x)[1].flip(0)]
+            ),
+        ),
+    },
+    hints=(
+        "Write down one row first: which symbols has the forward state at position 2 "
+        "read, and which the backward state?",
+        "Without packing, padding is an input like any other. With packing, the rows "
+        "and the columns of padding are empty.",
+    ),
+)
+
+
+class SmallEncoder(nn.Module):
+    """A bidirectional GRU; symbols are 1 to 6, and 0 for padding.
+
+    Args:
+        draw: draws the weights.
+        collect: makes context vectors (B, M) of the states (B, S, 2N) and the last
+            states (2, B, N) of the packed batch, the last states without packing,
+            and the lengths.
+    """
+
+    def __init__(self, draw, collect: Callable):
+        super().__init__()
+        self.embed = nn.Embedding(7, 3)
+        self.recurrent = nn.GRU(3, 5, batch_first=True, bidirectional=True)
+        self.double()
+        for weight in self.parameters():
+            weight.data = draw.normal(*weight.shape, dtype=torch.float64)
+        self.collect = collect
+
+    def forward(
+        self, source: Int[Tensor, "B S"], lengths: Int[Tensor, " B"]
+    ) -> Float[Tensor, "B M"]:
+        """Return a context vector for each source."""
+        x = self.embed(source).detach()
+        packed = pack_padded_sequence(
+            x, lengths, batch_first=True, enforce_sorted=False
+        )
+        states, last = self.recurrent(packed)
+        states = pad_packed_sequence(states, batch_first=True)[0]
+        unpacked = self.recurrent(x)[1]
+        return self.collect(states, last, unpacked, lengths).detach()
+
+
+ENCODERS = {
+    "a sound encoder": lambda states, last, unpacked, n: torch.cat([*last], 1),
+    "an encoder that is not packed": lambda states, last, unpacked, n: torch.cat(
+        [*unpacked], 1
+    ),
+    "an encoder whose backward direction is not packed": (
+        lambda states, last, unpacked, n: torch.cat([last[0], unpacked[1]], 1)
+    ),
+    "a reshape that mixes sequences": (
+        lambda states, last, unpacked, n: last.reshape(len(n), -1)
+    ),
+    "halves of different sequences": (
+        lambda states, last, unpacked, n: torch.cat([last[0], last[1].roll(1, 0)], 1)
+    ),
+    "both directions at the last position": (
+        lambda states, last, unpacked, n: states[torch.arange(len(n)), n - 1]
+    ),
+    "both directions at the first position": (
+        lambda states, last, unpacked, n: states[:, 0]
+    ),
+}
+
+
+def reads_padding(model, source, lengths) -> bool:
+    """Return whether two more columns of padding change a context vector."""
+    wider = F.pad(source, (0, 2))
+    return not torch.allclose(model(wider, lengths), model(source, lengths))
+
+
+def mixes_sequences(model, source, lengths) -> bool:
+    """Return whether a sequence has another context vector without the others.
+
+    It keeps its padding, so that only one thing changes.
+    """
+    rows = range(len(source))
+    alone = [model(source[b : b + 1], lengths[b : b + 1]) for b in rows]
+    return not torch.allclose(torch.cat(alone), model(source, lengths))
+
+
+def ignores_symbol(model, source, lengths) -> bool:
+    """Return whether an entry of a context vector ignores a symbol.
+
+    The symbols of the first sequence change one at a time.
+    """
+    row, n = source[:1, : int(lengths[0])], lengths[:1]
+    before = model(row, n)  # (1, M)
+    for position in range(row.shape[1]):
+        changed = row.clone()
+        changed[0, position] = changed[0, position] % 6 + 1  # another symbol
+        if (model(changed, n) == before).any():
+            return True
+    return False
+
+
+def encoder_fault(
+    model: nn.Module, source: Int[Tensor, "B S"], lengths: Int[Tensor, " B"]
+) -> Bool[Tensor, "3"]:
+    """Return what is wrong with an encoder: three entries, in this order.
+
+    Context vectors depend on padding; they depend on the other sequences of
+    the batch; an entry of a context vector ignores a symbol of its sequence.
+    """
+    tests = reads_padding, mixes_sequences, ignores_symbol
+    return torch.tensor([test(model, source, lengths) for test in tests])
+
+
+def encoder_fault_cases(draw):
+    def case(tries, first, *others):  # the first sequence has padding
+        n, width = torch.tensor([first, *draw.shuffle(others)]), max(others)
+        ids = draw.integers(1, 6, len(n), width)
+        source = ids.masked_fill(torch.arange(width) >= n[:, None], 0)
+        return f"with {tries}", SmallEncoder(draw, ENCODERS[tries]), source, n
+
+    cases = [case(tries, draw.whole(2, 3), 5, 4) for tries in ENCODERS]
+    yield from draw.shuffle([*cases, case("a sound encoder", 4, 7, 2, 3)])
+
+
+def changes_alone(model, source, lengths) -> bool:
+    """Tell whether a source alone, without padding, has another context."""
+    rows = zip(source, lengths, strict=True)
+    alone = [model(row[None, :n], n[None]) for row, n in rows]
+    return not torch.allclose(torch.cat(alone), model(source, lengths))
+
+
+def ignores_symbol_at(*positions, entries=torch.any):
+    """Return a test that changes only some symbols, or looks at all entries."""
+
+    def test(model, source, lengths) -> bool:
+        row, n = source[:1, : int(lengths[0])], lengths[:1]
+        found = []
+        for position in positions or range(row.shape[1]):
+            changed = row.clone()
+            changed[0, position] = changed[0, position] % 6 + 1
+            found.append(bool(entries(model(changed, n) == model(row, n))))
+        return any(found)
+
+    return test
+
+
+def make_diagnosis(*tests):
+    """Return a diagnosis with these three tests."""
+    return lambda *x: torch.tensor([test(*x) for test in tests])
+
+
+check_encoder_fault = Exercise(
+    encoder_fault,
+    encoder_fault_cases,
+    stars=3,
+    minutes=25,
+    section="Batches: padding and packing",
+    title="find the fault of an encoder",
+    returns=("faults",),
+    helpers=(reads_padding, mixes_sequences, ignores_symbol),
+    mistakes={
+        "always-sound": (
+            "it finds no fault in any encoder",
+            lambda *x: torch.zeros(3, dtype=torch.bool),
+        ),
+        "both-at-once": (
+            "one comparison is used for two faults: encoding a sequence alone removes "
+            "both its padding and the other sequences; change one of them at a time",
+            make_diagnosis(changes_alone, changes_alone, ignores_symbol),
+        ),
+        "padding-called-mixing": (
+            "an encoder that reads padding is said to mix sequences as well: encoding "
+            "a sequence alone removes both its padding and the other sequences; "
+            "change one of them at a time",
+            make_diagnosis(reads_padding, changes_alone, ignores_symbol),
+        ),
+        "unread-missed": (
+            "an encoder with a half that has read only one symbol is not found: the "
+            "other half changes with every symbol, so compare each entry of the "
+            "context vector",
+            make_diagnosis(
+                reads_padding, mixes_sequences, ignores_symbol_at(entries=torch.all)
+            ),
+        ),
+        "first-symbol-only": (
+            "only the first symbol is changed, so a half that has read nothing but the "
+            "first symbol is not found",
+            make_diagnosis(reads_padding, mixes_sequences, ignores_symbol_at(0)),
+        ),
+        "last-symbol-only": (
+            "only the last symbol is changed, so a half that has read nothing but the "
+            "last symbol is not found",
+            make_diagnosis(reads_padding, mixes_sequences, ignores_symbol_at(-1)),
+        ),
+    },
+    hints=(
+        "For each of the three questions, change one thing only and compare the "
+        "context vectors before and after.",
+        "More columns of padding; the same rows without the others; one symbol at a "
+        "time, compared entry by entry.",
+    ),
+)
+
+
+def generate_freely(step: Callable, state: Tensor, start: int, count: int) -> list[int]:
+    """Return the most probable symbols; each is the next step's input."""
+    output, previous = [], start
+    for _ in range(count):
+        logits, state = step(previous, state)
+        previous = int(logits.argmax())
+        output.append(previous)
+    return output
+
+
+def predict_with_true_history(
+    step: Callable, state: Tensor, start: int, target: list
+) -> list[int]:
+    """Return the most probable symbols; the inputs are the true ones."""
+    output = []
+    for previous in [start, *target[:-1]]:
+        logits, state = step(previous, state)
+        output.append(int(logits.argmax()))
+    return output
+
+
+def find_errors(output: list[int], target: list[int]) -> list[int]:
+    """Return the positions at which two sequences differ."""
+    pairs = zip(output, target, strict=True)
+    return [t for t, (symbol, true) in enumerate(pairs) if symbol != true]
+
+
+def error_cause(step: Callable, state: Tensor, start: int, target: list[int]) -> bool:
+    """Return whether the wrong history explains every later mistake.
+
+    Until its first mistake, the decoder has the true history in both runs.
+    """
+    generated = generate_freely(step, state, start, len(target))
+    predicted = predict_with_true_history(step, state, start, target)
+    first_mistake = find_errors(generated, target)[0]
+    return all(t <= first_mistake for t in find_errors(predicted, target))
+
+
+def make_decoder(
+    target: list[int], noise: Tensor, lost: set[int], misled: str, large: float
+) -> Callable[[int, Tensor], tuple[Tensor, Tensor]]:
+    """Return a decoder that errs where it is told to.
+
+    Args:
+        target: the correct symbols, from 3 to 10; the start symbol is 1.
+        noise: (T, V) in the logits, at most 3.
+        lost: positions at which it is wrong whatever it has read.
+        misled: whether a wrong previous symbol makes it wrong: "never", "once"
+            (at that step) or "forever" (from then on).
+        large: what logits, all below zero, are multiplied by.
+    """
+
+    def step(previous: int, state: Tensor) -> tuple[Tensor, Tensor]:
+        t = min(int(state[0]), len(target) - 1)
+        strayed = bool(previous != [1, *target][t])
+        strayed |= misled == "forever" and bool(state[1])
+        wrong = t in lost or (strayed and misled != "never")
+        symbol = 3 + (target[t] - 2 + t % 3) % 8 if wrong else target[t]
+        logits = noise[t].clone()
+        logits[symbol] = 5.0
+        return large * (logits - 32), torch.tensor([t + 1.0, float(strayed)])
+
+    return step
+
+
+def error_cause_cases(draw):
+    def case(tries, lost, misled="never", size=0, large=1.0):
+        size = size or draw.whole(8, 9)
+        target = draw.integers(3, 10, size).tolist()
+        noise = draw.normal(size, 11).clamp(-3, 3)
+        step = make_decoder(target, noise, {x % size for x in lost}, misled, large)
+        return f"with a decoder {tries}", step, torch.zeros(2), 1, target
+
+    misled, lacks = "misled by its history", "that has no information about"
+    both = f"{misled}, {lacks}"
+    cases = (
+        case("misled by each wrong symbol", [2], "once"),
+        case("misled by its state", [3], "forever"),
+        case("misled from the first symbol on", [0], "forever"),
+        case(f"{misled}, with logits far below zero", [1], "once", large=LARGE),
+        case(f"{lacks} two symbols", [3, 4]),
+        case(f"{lacks} the middle", [2, 3, 4], large=LARGE),
+        case(f"{lacks} the end", range(4, 8)),
+        case(f"{both} all symbols after the third", range(3, 8), "forever"),
+        case(f"{both} a late symbol", [2, 6], "forever"),
+        case(f"{both} part of the middle", [2, 3, 5], "forever"),
+        case(f"{both} most symbols", [1, 3, 4, 5, 6], "forever"),
+        case(f"{both} the last symbol", [1, -1], "once"),
+        case(f"{both} a late symbol of many", [5, 19], "forever", size=23),
+    )
+    yield from draw.shuffle(cases)
+
+
+def decide(compare: Callable[[list, list], bool]):
+    """Return an answer that decides from the errors of both runs."""
+
+    def answer(step, state, start, target):
+        own = generate_freely(step, state, start, len(target))
+        forced = predict_with_true_history(step, state, start, target)
+        return compare(find_errors(own, target), find_errors(forced, target))
+
+    return answer
+
+
+def use_own_states(step, state, start, target):
+    """Feed the true symbols to the states of the generated sequence."""
+    made, forced, previous = [], [], start
+    for true in [start, *target[:-1]]:
+        forced.append(int(step(true, state)[0].argmax()))
+        logits, state = step(previous, state)
+        previous = int(logits.argmax())
+        made.append(previous)
+    own, wrong = find_errors(made, target), find_errors(forced, target)
+    return not any(t > own[0] for t in wrong)
+
+
+check_error_cause = Exercise(
+    error_cause,
+    error_cause_cases,
+    stars=3,
+    minutes=25,
+    section="Exposure bias",
+    title="missing information or exposure bias",
+    returns=("cause",),
+    helpers=(generate_freely, predict_with_true_history, find_errors),
+    mistakes={
+        "own-history-always": (
+            "every error is attributed to the decoder's own history; compare with a "
+            "run in which the history is right",
+            lambda *x: True,
+        ),
+        "missing-always": (
+            "every error is attributed to missing information; compare with a run in "
+            "which the history is right, and leave out the first error, which is in "
+            "both runs",
+            lambda *x: False,
+        ),
+        "next-symbol-only": (
+            "only the symbol after the first error is compared; information may be "
+            "missing later",
+            decide(lambda own, forced: own[0] + 1 not in forced),
+        ),
+        "last-symbol-only": (
+            "only the last error of the generated sequence is compared; information "
+            "may be missing earlier",
+            decide(lambda own, forced: own[-1] not in forced or own[-1] == own[0]),
+        ),
+        "fewer-errors": (
+            "it returns True if the true history removes some of the errors; those "
+            "that remain show that information is missing as well",
+            decide(lambda own, forced: len(forced) < len(own)),
+        ),
+        "own-states": (
+            "the true symbols are fed, but together with the states of the generated "
+            "sequence; the state is part of the history as well",
+            use_own_states,
+        ),
+    },
+    hints=(
+        "Run the decoder twice: once with its own symbols as inputs, and once with a "
+        "history that is right.",
+        "In the second run, feed `start` and then the symbols of `target`, each with "
+        "the state of that run. An error after the first one has another cause.",
+    ),
+)

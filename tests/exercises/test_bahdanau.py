@@ -1,0 +1,287 @@
+"""Answers to the exercises on additive attention, and wrong ones."""
+
+import math
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from attnbook.exercises import bahdanau as checks
+
+
+def scores_by_loops(query, key, W_query, W_key, v):
+    rows = []
+    for t in range(query.shape[1]):
+        hidden = (query[:, t, None] @ W_query.T + key @ W_key.T).tanh()
+        rows.append((hidden * v).sum(-1))
+    return torch.stack(rows, dim=1)
+
+
+def scores_by_einsum(query, key, W_query, W_key, v):
+    queries = torch.einsum("btd,ad->bta", query, W_query)
+    keys = torch.einsum("bsd,ad->bsa", key, W_key)
+    hidden = torch.tanh(queries.unsqueeze(2) + keys.unsqueeze(1))
+    return torch.einsum("btsa,a->bts", hidden, v)
+
+
+def scores_by_one_matrix(query, key, W_query, W_key, v):
+    t, s = query.shape[1], key.shape[1]
+    queries = query[:, :, None].expand(-1, -1, s, -1)
+    pairs = torch.cat([queries, key[:, None].expand(-1, t, -1, -1)], dim=-1)
+    return (pairs @ torch.cat([W_query, W_key], dim=1).T).tanh() @ v
+
+
+def scores_of_first_query(query, key, W_query, W_key, v):
+    hidden = torch.tanh(query[:, :1] @ W_query.T + key @ W_key.T)
+    return (hidden @ v)[:, None].expand(-1, query.shape[1], -1)
+
+
+def scores_with_a_detached_key(query, key, W_query, W_key, v):
+    return scores_by_einsum(query, key.detach(), W_query, W_key, v)
+
+
+def context_by_loops(scores, value, lengths):
+    contexts, weights = [], []
+    for b, n in enumerate(lengths.tolist()):
+        real = scores[b, :, :n].softmax(-1)
+        contexts.append(real @ value[b, :n])
+        weights.append(F.pad(real, (0, scores.shape[2] - n)))
+    return torch.stack(contexts), torch.stack(weights)
+
+
+def context_by_an_added_mask(scores, value, lengths):
+    real = torch.arange(scores.shape[2]) < lengths[:, None, None]
+    weights = F.softmax(scores + torch.log(real.to(scores.dtype)), dim=-1)
+    return torch.bmm(weights, value), weights
+
+
+def context_with_softmax_by_hand(scores, value, lengths):
+    real = (torch.arange(scores.shape[2]) < lengths[:, None])[:, None]
+    low = torch.where(real, scores.double(), -torch.inf)
+    powers = torch.exp(low - low.max(-1, keepdim=True).values)
+    weights = (powers / powers.sum(-1, keepdim=True)).to(scores.dtype)
+    return torch.einsum("bts,bse->bte", weights, value), weights
+
+
+def context_weighed_by(weigh):
+    """Return an answer with weights from the scores and a mask of real keys."""
+
+    def answer(scores, value, lengths):
+        real = torch.arange(scores.shape[2]) < lengths[:, None, None]
+        weights = weigh(scores, real)
+        return weights @ value, weights
+
+    return answer
+
+
+def context_with_running_maximum(least):
+    """Return an answer that looks for the largest real score in a loop."""
+
+    def weigh(scores, real):
+        largest = torch.full_like(scores[..., :1], least)
+        for s in range(scores.shape[-1]):
+            new = torch.maximum(largest, scores[..., s : s + 1])
+            largest = torch.where(real[..., s : s + 1], new, largest)
+        powers = torch.where(real, scores - largest, -torch.inf).exp()
+        return powers / powers.sum(-1, keepdim=True)
+
+    return context_weighed_by(weigh)
+
+
+def context_of_detached_weights(scores, value, lengths):
+    weights = context_by_loops(scores, value, lengths)[1]
+    return weights.detach() @ value, weights
+
+
+def cost_by_counting(B, T, S, N, M, A):
+    parameters = sum(x * y for x, y in ((A, N), (A, M), (A, 1)))
+    once = sum(S * M * A for _ in range(B))
+    return [parameters, B * (T * S) * A, once, once * T]
+
+
+def cost_by_shapes(B, T, S, N, M, A):
+    weights = [torch.empty(A, N), torch.empty(A, M), torch.empty(A)]
+    hidden = torch.empty(B, T, 1, A, device="meta")
+    hidden = hidden + torch.empty(B, 1, S, A, device="meta")
+    keys = B * S * M * weights[1].shape[0]
+    return [sum(w.numel() for w in weights), hidden.numel(), keys, T * keys]
+
+
+def cost_as_tuple(B, T, S, N, M, A):
+    return A * (N + M) + A, A * S * T * B, A * M * S * B, A * M * S * B * T
+
+
+def cost_with_additions(B, T, S, N, M, A):
+    once = B * S * A * (2 * M - 1)
+    return [A * (N + M + 1), B * T * S * A, once, T * once]
+
+
+def fault_by_gradients(step, state, word, memory, lengths):
+    rng = torch.Generator().manual_seed(5)
+
+    def leaf(like):
+        return torch.randn(like.shape, generator=rng).requires_grad_()
+
+    def reaches(output, given):
+        upstream = torch.randn(output.shape, generator=rng)
+        found = torch.autograd.grad(
+            output, given, upstream, retain_graph=True, allow_unused=True
+        )[0]
+        return found is not None and found.abs().max() > 1e-6
+
+    state, word, memory = leaf(state), leaf(word), leaf(memory)
+    following, weights = step(state, word, memory, lengths - 2)
+    if ((weights.sum(-1) - 1).abs() > 1e-4).any():
+        return 1
+    if (weights[:, -2:] != 0).any():
+        return 2
+    if reaches(weights, word):
+        return 5
+    if not reaches(following, memory):
+        return 4
+    return (
+        0 if reaches(step(state, word, memory[:, :1], 0 * lengths + 1)[0], state) else 3
+    )
+
+
+def fault_by_equal_encoder_states(step, state, word, memory, lengths):
+    other = torch.linspace(-1, 1, state.numel()).reshape(state.shape)
+    content = torch.linspace(-2, 2, memory.numel()).reshape(memory.shape)
+    short = torch.full_like(lengths, 2)
+    after, weights = step(other, word, content, short)
+    if not torch.allclose(weights.sum(1), torch.ones(()), atol=1e-4):
+        return 1
+    if weights[:, 2:].abs().sum() > 1e-6:
+        return 2
+    same = content[:, :1].expand_as(content)
+    pair = [step(x, word, same, lengths)[0] for x in (other, other - 1)]
+    if torch.allclose(*pair, atol=1e-5):
+        return 3
+    if torch.allclose(after, step(other, word, -content, short)[0], atol=1e-5):
+        return 4
+    moved = step(other, word - 2, content, short)[1]
+    return 0 if torch.allclose(moved, weights, atol=1e-5) else 5
+
+
+def fault_sentence_by_sentence(step, *given):
+    rows = zip(*(x.split(1) for x in given), strict=True)
+    return torch.tensor(max(fault_by_gradients(step, *row) for row in rows))
+
+
+def fault_without_the_order(step, *given):
+    found = fault_by_gradients(step, *given)
+    return found if found < 5 else 0
+
+
+def explain(model, S, words, slots):
+    predictions = {
+        0: list(range(S)),
+        1: [slots.index(t) for t in range(S)],
+        2: [slots.index(words.index(t)) for t in range(S)],
+    }
+    found = [model(words, slots, t) for t in range(S)]
+    return next((k for k, v in predictions.items() if v == found), 3)
+
+
+def explanation_the_other_way(model, S):
+    return explain(model, S, [S - 1, *range(S - 1)], [S - 1, *range(S - 1)])
+
+
+def explanation_with_tensors(model, S):
+    order = torch.roll(torch.arange(S), -1).tolist()
+    return torch.tensor(explain(model, S, order, order))
+
+
+def explanation_in_two_parts(model, S):
+    order, moved = list(range(S)), [*range(1, S), 0]
+    states = [model(order, moved, t) for t in range(S)]
+    words = [model(moved, order, t) for t in range(S)]
+    if states == order and words == order:
+        return 0
+    if states != [moved.index(t) for t in order]:
+        return 3
+    if words == order:
+        return 1
+    return 2 if words == [moved.index(t) for t in order] else 3
+
+
+def explanation_by_the_middle(model, S):
+    found = model(list(range(S))[::-1], list(range(S)), S // 2)
+    return 0 if found == S // 2 else 2
+
+
+RIGHT = {
+    checks.check_additive_scores: (
+        scores_by_loops,
+        scores_by_einsum,
+        scores_by_one_matrix,
+    ),
+    checks.check_context: (
+        context_by_loops,
+        context_by_an_added_mask,
+        context_with_softmax_by_hand,
+        context_with_running_maximum(-math.inf),
+    ),
+    checks.check_attention_cost: (cost_by_counting, cost_by_shapes, cost_as_tuple),
+    checks.check_decoder_fault: (
+        fault_by_gradients,
+        fault_by_equal_encoder_states,
+        fault_sentence_by_sentence,
+    ),
+    checks.check_alignment_explanation: (
+        explanation_the_other_way,
+        explanation_with_tensors,
+        explanation_in_two_parts,
+    ),
+}
+CONTEXTS = {  # weights of wrong contexts, and the names of their mistakes
+    "over the queries, masked by where": (
+        "wrong-axis",
+        lambda s, real: torch.where(real, s, -torch.inf).softmax(-2).nan_to_num(0.0),
+    ),
+    "over the queries, masked after": (
+        "wrong-axis",
+        lambda s, real: s.softmax(dim=1).masked_fill(~real, 0.0),
+    ),
+    "over the batch": (
+        "wrong-axis",
+        lambda s, real: F.softmax(s.masked_fill(~real, -torch.inf), dim=0),
+    ),
+    "filled with -1e30": (
+        "sentinel",
+        lambda s, real: torch.where(real, s, -1e30).softmax(-1),
+    ),
+    "filled with -1e6": (
+        "sentinel",
+        lambda s, real: s.masked_fill(~real, -1e6).softmax(-1),
+    ),
+    "added -1e9": ("sentinel", lambda s, real: (s + ~real * -1e9).softmax(-1)),
+}
+WRONG = (
+    (checks.check_additive_scores, "", scores_of_first_query),
+    (checks.check_additive_scores, "detached", scores_with_a_detached_key),
+    *(
+        (checks.check_context, slug, context_weighed_by(weigh))
+        for slug, weigh in CONTEXTS.values()
+    ),
+    (checks.check_context, "", context_with_running_maximum(0.0)),
+    (checks.check_context, "", context_with_running_maximum(-1e9)),
+    (checks.check_context, "gradient", context_of_detached_weights),
+    (checks.check_attention_cost, "", cost_with_additions),
+    (checks.check_decoder_fault, "", fault_without_the_order),
+    (checks.check_alignment_explanation, "", explanation_by_the_middle),
+)
+
+
+@pytest.mark.parametrize(
+    ("check", "answer"), [(c, x) for c, answers in RIGHT.items() for x in answers]
+)
+def test_a_right_answer_is_accepted(check, answer):
+    assert check(answer)
+
+
+@pytest.mark.parametrize(("check", "slug", "answer"), WRONG)
+def test_a_wrong_answer_is_refused(check, slug, answer):
+    verdict = check(answer)
+    assert verdict.mark == "✗"
+    assert not slug or verdict.mistake == slug

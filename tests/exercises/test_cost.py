@@ -1,0 +1,229 @@
+"""Exercises on cost: right answers of several kinds, and wrong ones."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from attnbook.exercises import cost as checks
+from attnbook.profiling import Sizes, steps
+
+
+def flops_in_one_line(B, H, G, T, S, D, E):
+    n = 2 * B * H * T * S
+    return [n * (D + E), n * 2 * (D + E), n * (3 * D + 2 * E)]
+
+
+def flops_by_products(B, H, G, T, S, D, E):
+    def product(m, k, n):
+        return 2 * B * H * m * k * n
+
+    scores, values = product(T, D, S), product(T, S, E)
+    dvalue, dweights = product(S, T, E), product(T, E, S)
+    dquery, dkey = product(T, S, D), product(S, T, D)
+    back = dvalue + dweights + dquery + dkey
+    return scores + values, back, back + scores
+
+
+def flops_by_numpy(B, H, G, T, S, D, E):
+    return 2 * np.prod([B, H, T, S]) * np.array([D + E, 2 * (D + E), 3 * D + 2 * E])
+
+
+def flops_with_softmax(*sizes):
+    B, H, _, T, S = sizes[:5]
+    return [n + 5 * B * H * T * S for n in flops_in_one_line(*sizes)]
+
+
+def moved_by_tensors_without_numbers(B, H, G, T, S, D, E, itemsize):
+    dtype = {2: torch.float16, 4: torch.float32}[itemsize]
+
+    def size(*shape):
+        return torch.empty(shape, dtype=dtype, device="meta").nbytes
+
+    q, k, v = size(B, H, T, D), size(B, G, S, D), size(B, G, S, E)
+    w, o = size(B, H, T, S), size(B, H, T, E)
+    return [q + k + w, w + w, w + v + o, q + k + v + o]
+
+
+def moved_in_place(B, H, G, T, S, D, E, n):
+    return [
+        n * B * (H * T * D + G * S * D + H * T * S),
+        n * B * 2 * H * T * S,
+        n * B * (H * T * S + G * S * E + H * T * E),
+        n * B * (H * T + G * S) * (D + E),
+    ]
+
+
+def moved_by_a_table_of_shapes(B, H, G, T, S, D, E, itemsize):
+    shapes = {"q": (H, T, D), "k": (G, S, D), "v": (G, S, E)}
+    shapes |= {"w": (H, T, S), "o": (H, T, E)}
+    size = {x: B * math.prod(s) * itemsize for x, s in shapes.items()}
+    return tuple(sum(size[x] for x in step) for step in ("qkw", "ww", "wvo", "qkvo"))
+
+
+def moved_with_repeated_keys(B, H, G, T, S, D, E, itemsize):
+    extra = 2 * B * H * S * D * itemsize if G < H else 0
+    first, *rest = moved_in_place(B, H, G, T, S, D, E, itemsize)
+    return [first + extra, *rest]
+
+
+def moved_by_the_library(B, H, G, T, S, D, E, itemsize):
+    sizes = Sizes(B, H, T, S, D, E, G, itemsize)
+    counts = [*steps.count_steps(sizes).values()][1:]
+    return [x.bytes for x in (*counts, steps.count_fused(sizes))]
+
+
+def decode_by_block(weights, L, G, D, S, itemsize, memory):
+    block = 2 * G * D * S * itemsize
+    fit = (memory - itemsize * weights) // (L * block)
+    return (L * block, fit, itemsize * weights + fit * L * block)
+
+
+def decode_by_what_is_left_over(weights, L, G, D, S, itemsize, memory):
+    cache = math.prod((2, L, G, D, S, itemsize))
+    count, spare = divmod(memory - weights * itemsize, cache)
+    return [cache, count, memory - spare]
+
+
+def decode_by_numpy(weights, L, G, D, S, itemsize, memory):
+    cache = np.prod([2, L, G, D, S, itemsize], dtype=np.int64)
+    fit = np.floor_divide(memory - weights * itemsize, cache)
+    return np.stack([cache, fit, weights * itemsize + fit * cache])
+
+
+def decode_with_one_in_reserve(*sizes):
+    cache, count, moved = decode_by_block(*sizes)
+    return [cache, count - 1, moved - cache]
+
+
+def find_fault_by_table(run, H, D, rate, bandwidth):
+    seconds, speed = run(2, 8192)
+    whole = 2 * 4 * H * D * 8192**2
+    masked, shown = run(1, 8192, True)
+    tests = {
+        1: whole / seconds > rate,
+        2: run(1, 256, False, 1)[0] > 2 * run(1, 256, False, 100)[0],
+        3: speed * seconds / whole < 0.9,
+        4: masked * shown / (4 * H * D * 8192 * 8193 / 2) > 1.5,
+        5: 4 * 2 * 100 * H * D * 8 / run(100, 8)[0] > bandwidth,
+    }
+    return next((n for n, failed in tests.items() if failed), 0)
+
+
+def find_fault_by_growth(run, H, D, rate, bandwidth):
+    one, two = run(1, 10_000)[0], run(1, 20_000)[0]
+    if run(1, 10_000, calls=1)[0] > 2 * run(1, 10_000, calls=1000)[0]:
+        return 2
+    if two < 2 * one:  # should be four times as long
+        return 1
+    if math.isclose(one * run(1, 10_000)[1], 2 * H * D * 1e8, rel_tol=0.1):
+        return 3
+    seconds, speed = run(1, 10_000, causal=True)
+    if math.isclose(seconds * speed, 4 * H * D * 1e8, rel_tol=0.1):
+        return 4
+    return 5 * int(run(1000, 4)[0] * bandwidth < 8 * H * D * 4000)
+
+
+def find_fault_by_ratios(run, H, D, rate, bandwidth):
+    full, half = run(4, 4096), run(4, 4096, causal=True)
+    if run(1, 4096, calls=1)[0] / run(1, 4096, calls=500)[0] > 1.5:
+        return torch.tensor(2)
+    if full[0] == half[0]:  # half of the work takes as long
+        return torch.tensor(1)
+    if full[0] * full[1] / (4 * 4 * H * D * 4096**2) < 0.6:
+        return torch.tensor(3)
+    if half[0] * half[1] > 0.9 * full[0] * full[1]:
+        return torch.tensor(4)
+    cached = 8 * 512 * 8 * H * D / run(512, 8)[0] > bandwidth
+    return torch.tensor(5 * cached)
+
+
+def find_fault_by_speed(run, H, D, rate, bandwidth):
+    return 1 if run(1, 16384)[1] > rate else 0
+
+
+def find_fault_by_attribute(run, H, D, rate, bandwidth):
+    return run.fault
+
+
+def find_limit_by_powers(run, B, H, T, S, D):
+    usual = run(B, H, T, S, D)
+    by_length = math.log2(run(B, H, 2 * T, 2 * S, D) / usual)
+    by_width = math.log2(run(B, H, T, S, 2 * D) / usual)
+    found = round(by_length), round(by_width)
+    return {(1, 1): 0, (2, 1): 1, (2, 0): 2, (0, 0): 3}[found]
+
+
+def find_limit_of_own_sizes(run, B, H, T, S, D):
+    usual = run(1, 1, 100, 100, 10)
+    if run(1, 1, 100, 100, 100) < 5 * usual:
+        return 2 if run(1, 1, 1000, 1000, 10) > 5 * usual else 3
+    return int(run(1, 1, 1000, 1000, 10) > 50 * usual)
+
+
+def find_limit_with_as_many_pairs(run, B, H, T, S, D):
+    square, flat = run(1, 8, 512, 512, 64), run(1, 8, 1, 512 * 512, 64)
+    if flat > 10 * square:
+        return 0
+    if run(1, 8, 512, 512, 128) > 1.9 * square:
+        return 1
+    return 2 if run(2, 8, 512, 512, 64) > 1.9 * square else 3
+
+
+def find_limit_by_intensity(run, B, H, T, S, D):
+    return int(4 * B * H * T * S * D > 295 * 4 * B * H * D * (T + S))
+
+
+def find_limit_as_text(*given):
+    return ("memory", "products", "exponentials", "launch")[
+        find_limit_by_powers(*given)
+    ]
+
+
+RIGHT = {
+    checks.check_flops: (flops_in_one_line, flops_by_products, flops_by_numpy),
+    checks.check_moved: (
+        moved_by_tensors_without_numbers,
+        moved_in_place,
+        moved_by_a_table_of_shapes,
+    ),
+    checks.check_decoding_cost: (
+        decode_by_block,
+        decode_by_what_is_left_over,
+        decode_by_numpy,
+    ),
+    checks.check_benchmark_fault: (
+        find_fault_by_table,
+        find_fault_by_growth,
+        find_fault_by_ratios,
+    ),
+    checks.check_bottleneck: (
+        find_limit_by_powers,
+        find_limit_of_own_sizes,
+        find_limit_with_as_many_pairs,
+    ),
+}
+WRONG = {
+    flops_with_softmax: (checks.check_flops, "numbers"),
+    moved_with_repeated_keys: (checks.check_moved, "numbers"),
+    moved_by_the_library: (checks.check_moved, "ready-made"),
+    decode_with_one_in_reserve: (checks.check_decoding_cost, "numbers"),
+    find_fault_by_speed: (checks.check_benchmark_fault, "numbers"),
+    find_fault_by_attribute: (checks.check_benchmark_fault, "error"),
+    find_limit_by_intensity: (checks.check_bottleneck, "numbers"),
+    find_limit_as_text: (checks.check_bottleneck, "type"),
+}
+
+
+@pytest.mark.parametrize(
+    ("check", "answer"), [(check, x) for check, xs in RIGHT.items() for x in xs]
+)
+def test_right_answers(check, answer):
+    assert check(answer)
+
+
+@pytest.mark.parametrize("answer", WRONG)
+def test_wrong_answers(answer):
+    check, slug = WRONG[answer]
+    assert check(answer).mistake == slug

@@ -1,0 +1,291 @@
+"""Answers to the exercises on the encoder-decoder, and wrong ones."""
+
+import random
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from attnbook.exercises import encoder_decoder as checks
+
+
+def loss_by_loops(logits, targets, pad):
+    losses = []
+    for x, y in zip(logits, targets.tolist(), strict=True):
+        for scores, target in zip(x, y, strict=True):
+            if target != pad:
+                losses.append(scores.logsumexp(0) - scores[target])
+    return torch.stack(losses).sum() / len(losses)
+
+
+def loss_by_one_hot(logits, targets, pad):
+    truth = F.one_hot(targets, logits.shape[-1]).to(logits.dtype)
+    truth = truth * (targets != pad)[..., None]
+    return -(truth * logits.log_softmax(-1)).sum() / truth.sum()
+
+
+def loss_by_ignore_index(logits, targets, pad):
+    return F.cross_entropy(logits.mT, targets, ignore_index=pad)
+
+
+def loss_over_positions(logits, targets, pad):
+    return F.nll_loss(F.log_softmax(logits, dim=1).mT, targets, ignore_index=pad)
+
+
+def loss_over_real_positions(logits, targets, pad):
+    nll = -(logits + torch.where(targets == pad, -torch.inf, 0.0)[..., None])
+    nll = (-nll).log_softmax(1).nan_to_num().gather(-1, targets[..., None])[..., 0]
+    return -nll[targets != pad].mean()
+
+
+def loss_with_running_maximum(logits, targets, pad):
+    largest = torch.full_like(logits[..., :1], -1e9)
+    for column in logits.unbind(-1):
+        largest = torch.maximum(largest, column[..., None])
+    total = (logits - largest).exp().sum(-1).log() + largest[..., 0]
+    nll = total - logits.gather(-1, targets[..., None])[..., 0]
+    return nll[targets != pad].mean()
+
+
+def greedy_by_recursion(step, state, start, end, limit):
+    if limit == 0:
+        return []
+    logits, state = step(start, state)
+    symbol = max(range(len(logits)), key=lambda i: logits[i])
+    if symbol == end:
+        return []
+    return [symbol, *greedy_by_recursion(step, state, symbol, end, limit - 1)]
+
+
+def greedy_as_tuple(step, state, start, end, limit):
+    said = ()
+    while len(said) < limit:
+        logits, state = step(said[-1] if said else start, state)
+        if (symbol := int(logits.softmax(0).argmax())) == end:
+            break
+        said += (symbol,)
+    return said
+
+
+def greedy_with_running_maximum(least):
+    """Return a search that looks for the largest logit in a loop."""
+
+    def greedy(step, state, start, end, limit):
+        said, previous = [], start
+        for _ in range(limit):
+            logits, state = step(previous, state)
+            best, largest = 0, least
+            for symbol, logit in enumerate(logits.tolist()):
+                if logit > largest:
+                    best, largest = symbol, logit
+            if best == end:
+                break
+            said.append(previous := best)
+        return said
+
+    return greedy
+
+
+def greedy_at_random(step, state, start, end, limit):
+    said, previous = [], start
+    for _ in range(limit):
+        logits, state = step(previous, state)
+        weights = logits.softmax(-1).tolist()
+        previous = random.choices(range(len(weights)), weights)[0]
+        if previous == end:
+            break
+        said.append(previous)
+    return said
+
+
+def depends_by_loops(length, width, packed):
+    result = torch.zeros(2, width, width, dtype=torch.bool)
+    for i in range(width):
+        for j in range(width):
+            if packed and max(i, j) >= length:
+                continue
+            result[0, i, j], result[1, i, j] = j <= i, j >= i
+    return result
+
+
+def depends_by_triangles(length, width, packed):
+    n = length if packed else width
+    result = torch.zeros(2, width, width, dtype=torch.bool)
+    ones = torch.ones(n, n, dtype=torch.bool)
+    result[0, :n, :n], result[1, :n, :n] = ones.tril(), ones.triu()
+    return result
+
+
+def depends_by_experiment(length, width, packed):
+    torch.manual_seed(0)
+    gru = nn.GRU(3, 5, batch_first=True, bidirectional=True).double()
+    x = torch.randn(1, width, 3, dtype=torch.float64).requires_grad_()
+    n = length if packed else width
+    states = F.pad(gru(x[:, :n])[0], (0, 0, 0, width - n))[0].view(width, 2, 5)
+    rows = [
+        torch.autograd.grad(states[i, d].sum(), x, retain_graph=True)[0][0].any(-1)
+        for d in (0, 1)
+        for i in range(width)
+    ]
+    return torch.stack(rows).view(2, width, width)
+
+
+def depends_in_pytorchs_order(length, width, packed):
+    return depends_by_triangles(length, width, packed).permute(1, 2, 0)
+
+
+def changes(model, one, other):
+    return not torch.allclose(model(*one)[0], model(*other)[0])
+
+
+def fault_entry_by_entry(model, source, lengths):
+    """Test the first sequence; look at every entry and every symbol."""
+    n, one = int(lengths[0]), lengths[:1]
+    row, others = source[:1, :n], source.clone()
+    others[1:, 0] = others[1:, 0] % 6 + 1
+    wider = torch.cat([source, torch.zeros_like(source[:, :3])], dim=1)
+    moved = []
+    for j in range(n):
+        other = row.clone()
+        other[0, j] = 1 + (other[0, j] + 1) % 6
+        moved.append(model(other, one)[0] != model(row, one)[0])
+    return torch.tensor(
+        [
+            changes(model, (source, lengths), (wider, lengths)),
+            changes(model, (source, lengths), (others, lengths)),
+            not bool(torch.stack(moved).all()),
+        ]
+    )
+
+
+def fault_by_equal_lengths(model, source, lengths):
+    n = int(lengths.min())
+    equal, same = source[:, :n], torch.full_like(lengths, n)
+    row, one = source[:1, : lengths[0]], lengths[:1]
+    ignored = False
+    for j in 0, -1:
+        other = row.clone()
+        other[0, j] = 1 + other[0, j] % 2
+        ignored |= bool((model(row, one) == model(other, one)).any())
+    padded = changes(model, (row, one), (F.pad(row, (0, 3)), one))
+    mixed = changes(model, (equal, same), (equal[:1], same[:1]))
+    return torch.tensor([padded, mixed, ignored])
+
+
+def fault_by_permutation(model, source, lengths):
+    order = torch.tensor([1, 0, *range(2, len(lengths))])
+    before = model(source, lengths)
+    permuted = model(source[order], lengths[order])[order]
+    wider = model(torch.cat([source, torch.zeros_like(source)], dim=1), lengths)
+    found = fault_entry_by_entry(model, source, lengths)
+    found[0] = ~torch.isclose(wider, before).all()
+    found[1] = ~torch.isclose(permuted, before).all()
+    return found
+
+
+def fault_as_number(model, source, lengths):
+    return int(fault_entry_by_entry(model, source, lengths).int().argmax())
+
+
+def cause_in_one_loop(step, state, start, target):
+    own, forced = state, state
+    previous, true, first, late = start, start, None, False
+    for t, symbol in enumerate(target):
+        logits, own = step(previous, own)
+        previous = int(logits.argmax())
+        logits, forced = step(true, forced)
+        missing, true = int(logits.argmax()) != symbol, symbol
+        late |= first is not None and missing
+        if first is None and previous != symbol:
+            first = t
+    return not late
+
+
+def cause_of_one_error(step, state, start, target):
+    wrong = 0
+    for previous, symbol in zip([start, *target], target, strict=False):
+        logits, state = step(previous, state)
+        wrong += int(logits.argmax()) != symbol
+    return torch.tensor(wrong == 1)
+
+
+def cause_by_recursion(step, state, start, target):
+    def errors(previous, state, rest, force):
+        if not rest:
+            return []
+        logits, after = step(previous, state)
+        symbol = int(logits.softmax(0).argmax())
+        fed = rest[0] if force else symbol
+        return [symbol != rest[0], *errors(fed, after, rest[1:], force)]
+
+    first = errors(start, state, target, False).index(True)
+    return not any(errors(start, state, target, True)[first + 1 :])
+
+
+def cause_with_running_maximum(step, state, start, target):
+    def step_to_least(previous, state):
+        logits, state = step(previous, state)
+        return torch.where(logits > -1e9, logits, -1e9), state
+
+    return cause_of_one_error(step_to_least, state, start, target)
+
+
+def cause_of_many_errors(step, state, start, target):
+    wrong, previous = 0, start
+    for symbol in target:
+        logits, state = step(previous, state)
+        previous = int(logits.argmax())
+        wrong += previous != symbol
+    return wrong > len(target) / 2
+
+
+RIGHT = {
+    checks.check_masked_loss: (loss_by_loops, loss_by_one_hot, loss_by_ignore_index),
+    checks.check_greedy: (
+        greedy_by_recursion,
+        greedy_as_tuple,
+        greedy_with_running_maximum(-float("inf")),
+    ),
+    checks.check_state_dependencies: (
+        depends_by_loops,
+        depends_by_triangles,
+        depends_by_experiment,
+    ),
+    checks.check_encoder_fault: (
+        fault_entry_by_entry,
+        fault_by_equal_lengths,
+        fault_by_permutation,
+    ),
+    checks.check_error_cause: (
+        cause_in_one_loop,
+        cause_of_one_error,
+        cause_by_recursion,
+    ),
+}
+WRONG = (
+    (checks.check_masked_loss, "wrong-axis", loss_over_positions),
+    (checks.check_masked_loss, "wrong-axis", loss_over_real_positions),
+    (checks.check_masked_loss, "", loss_with_running_maximum),
+    (checks.check_greedy, "", greedy_with_running_maximum(-1e9)),
+    (checks.check_greedy, "", greedy_with_running_maximum(-100.0)),
+    (checks.check_greedy, "random", greedy_at_random),
+    (checks.check_state_dependencies, "", depends_in_pytorchs_order),
+    (checks.check_encoder_fault, "type", fault_as_number),
+    (checks.check_error_cause, "", cause_with_running_maximum),
+    (checks.check_error_cause, "", cause_of_many_errors),
+)
+
+
+@pytest.mark.parametrize(
+    ("check", "answer"), [(c, x) for c, answers in RIGHT.items() for x in answers]
+)
+def test_a_right_answer_is_accepted(check, answer):
+    assert check(answer)
+
+
+@pytest.mark.parametrize(("check", "slug", "answer"), WRONG)
+def test_a_wrong_answer_is_refused(check, slug, answer):
+    verdict = check(answer)
+    assert verdict.mark == "✗"
+    assert not slug or verdict.mistake == slug

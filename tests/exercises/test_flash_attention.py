@@ -1,0 +1,376 @@
+"""Exercises on FlashAttention: right answers of several kinds, and wrong ones."""
+
+import math
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from attnbook.exercises import flash_attention as checks
+
+
+def attend_by_index(query, key, value, block):
+    T, S, D = query.shape[-2], key.shape[-2], query.shape[-1]
+    output = torch.empty(*query.shape[:-1], value.shape[-1])
+    lse = torch.empty(query.shape[:-1])
+    for i in range(0, T, block):
+        q = query[..., i : i + block, :] / math.sqrt(D)
+        top = torch.full(q.shape[:-1], -math.inf)[..., None]
+        total, sums = torch.zeros_like(top), 0
+        for j in range(0, S, block):
+            k, v = key[..., j : j + block, :], value[..., j : j + block, :]
+            s = torch.einsum("...td,...sd->...ts", q, k)
+            new = torch.maximum(top, s.amax(-1, keepdim=True))
+            p, factor = torch.exp(s - new), torch.exp(top - new)
+            total *= factor
+            total += p.sum(-1, keepdim=True)
+            sums, top = factor * sums + p @ v, new
+        output[..., i : i + block, :] = sums / total
+        lse[..., i : i + block] = (top + total.log())[..., 0]
+    return output, lse
+
+
+def attend_by_merging_tiles(query, key, value, block):
+    scale, outputs, sums = query.shape[-1] ** -0.5, [], []
+    for q in query.split(block, -2):
+        output = lse = None
+        for k, v in zip(key.split(block, -2), value.split(block, -2), strict=True):
+            s = q * scale @ k.mT
+            o, z = s.softmax(-1) @ v, s.logsumexp(-1)
+            if output is None:
+                output, lse = o, z
+                continue
+            share = torch.sigmoid(z - lse)[..., None]
+            output = output + share * (o - output)
+            lse = torch.logaddexp(lse, z)
+        outputs.append(output)
+        sums.append(lse)
+    return [torch.cat(outputs, -2), torch.cat(sums, -1)]
+
+
+def attend_padded(query, key, value, block, hidden=-torch.inf, begin=-torch.inf):
+    """From the last tile to the first; keys that pad the last are masked out."""
+    S = key.shape[-2]
+    key, value = (F.pad(x, (0, 0, 0, -S % block)) for x in (key, value))
+    outputs, sums = [], []
+    for q in (query * query.shape[-1] ** -0.5).split(block, -2):
+        top = torch.full_like(q[..., :1], begin)
+        total, output = torch.zeros_like(top), 0.0
+        for j in reversed(range(0, S, block)):
+            s = q @ key[..., j : j + block, :].mT
+            s[..., max(S - j, 0) :] = hidden
+            new = torch.maximum(top, s.amax(-1, keepdim=True))
+            p, factor = torch.exp(s - new), torch.exp(top - new)
+            total = total * factor + p.sum(-1, keepdim=True)
+            output = output * factor + p @ value[..., j : j + block, :]
+            top = new
+        outputs.append(output / total)
+        sums.append((top + total.log())[..., 0])
+    return torch.cat(outputs, -2), torch.cat(sums, -1)
+
+
+def attend_with_a_sentinel_of_minus_a_billion(query, key, value, block):
+    return attend_padded(query, key, value, block, hidden=-1e9)
+
+
+def attend_from_the_lowest_number_of_half_precision(query, key, value, block):
+    return attend_padded(query, key, value, block, begin=-65504.0)
+
+
+def attend_over_queries(query, key, value, block):
+    """Maxima and sums of a tile run over its queries."""
+    whole = attend_by_index(query, key, value, block)[1]
+    s = query @ key.mT * query.shape[-1] ** -0.5
+    e = (s - s.amax(-2, keepdim=True)).exp()
+    return e / e.sum(-2, keepdim=True) @ value, whole
+
+
+def differentiate_by_index(query, key, value, output, lse, upstream, block):
+    scale = query.shape[-1] ** -0.5
+    dq, dk, dv = (torch.zeros_like(x) for x in (query, key, value))
+    delta = torch.einsum("...te,...te->...t", upstream, output)
+    for i in range(0, query.shape[-2], block):
+        t = slice(i, i + block)
+        for j in range(0, key.shape[-2], block):
+            s = slice(j, j + block)
+            q, k, v = query[..., t, :], key[..., s, :], value[..., s, :]
+            up = upstream[..., t, :]
+            w = torch.exp(q @ k.mT * scale - lse[..., t, None])
+            ds = w * (up @ v.mT - delta[..., t, None]) * scale
+            dv[..., s, :] += w.mT @ up
+            dq[..., t, :] += ds @ k
+            dk[..., s, :] += ds.mT @ q
+    return dq, dk, dv
+
+
+def differentiate_by_two_loops(query, key, value, output, lse, upstream, block):
+    """First the keys' and values' gradients, then the queries', as in Triton."""
+    scale = query.shape[-1] ** -0.5
+    delta = (upstream * output).sum(-1, keepdim=True)
+    rows = [x.split(block, -2) for x in (query, upstream, lse[..., None], delta)]
+    columns = [x.split(block, -2) for x in (key, value)]
+
+    def dscores(q, up, z, d, k, v):
+        w = torch.exp(q @ k.mT * scale - z)
+        return w, w * (up @ v.mT - d) * scale
+
+    dq, dk, dv = [], [], []
+    for k, v in zip(*columns, strict=True):
+        a = b = 0
+        for q, up, z, d in zip(*rows, strict=True):
+            w, ds = dscores(q, up, z, d, k, v)
+            a, b = a + ds.mT @ q, b + w.mT @ up
+        dk.append(a)
+        dv.append(b)
+    for row in zip(*rows, strict=True):
+        tiles = zip(*columns, strict=True)
+        dq.append(sum(dscores(*row, k, v)[1] @ k for k, v in tiles))
+    return [torch.cat(x, -2) for x in (dq, dk, dv)]
+
+
+def differentiate_chunks(query, key, value, output, lse, upstream, block):
+    """Only the queries are divided; each chunk has an ordinary softmax."""
+    scale = query.shape[-1] ** -0.5
+    dq, dk, dv = [], torch.zeros_like(key), torch.zeros_like(value)
+    for i in range(0, query.shape[-2], block):
+        q, up = query[..., i : i + block, :], upstream[..., i : i + block, :]
+        w = (q @ key.mT * scale).softmax(-1)
+        dw = up @ value.mT
+        ds = w * (dw - (w * dw).sum(-1, keepdim=True)) * scale
+        dq.append(ds @ key)
+        dk += ds.mT @ q
+        dv += w.mT @ up
+    return torch.cat(dq, -2), dk, dv
+
+
+def differentiate_by_autograd(query, key, value, output, lse, upstream, block):
+    leaves = [x.detach().requires_grad_() for x in (query, key, value)]
+    again = attend_by_merging_tiles(*leaves, block)[0]
+    return torch.autograd.grad(again, leaves, upstream)
+
+
+def differentiate_over_queries(query, key, value, output, lse, upstream, block):
+    """The logsumexp of each tile is taken over its queries."""
+    scale = query.shape[-1] ** -0.5
+    dq, dk, dv = (torch.zeros_like(x) for x in (query, key, value))
+    delta = (upstream * output).sum(-1, keepdim=True)
+    for i in range(0, query.shape[-2], block):
+        t = slice(i, i + block)
+        q, up = query[..., t, :], upstream[..., t, :]
+        for j in range(0, key.shape[-2], block):
+            s = slice(j, j + block)
+            scores = q @ key[..., s, :].mT * scale
+            w = (scores - scores.logsumexp(-2, keepdim=True)).exp()
+            ds = w * (up @ value[..., s, :].mT - delta[..., t, :]) * scale
+            dq[..., t, :] += ds @ key[..., s, :]
+            dk[..., s, :] += ds.mT @ q
+            dv[..., s, :] += w.mT @ up
+    return dq, dk, dv
+
+
+def count_in_a_mask(B, H, n, D, R, C):
+    """A tile counts if the causal mask has an entry in it."""
+    mask = torch.ones(n, n, dtype=torch.bool).tril()
+    tiles = keys = programs = 0
+    for rows in mask.split(R):
+        programs += 1
+        for columns in rows.split(C, dim=1):
+            if columns.any():
+                tiles += 1
+                keys += columns.shape[1]
+    each = programs, tiles, 2 * n * D + 4 * keys * D, 2 * n * D + 4 * n
+    return [*(B * H * x for x in each), 4 * R * C + 4 * R * D]
+
+
+def count_in_a_walk(B, H, n, D, R, C):
+    counts = [0, 0, 0, 0, 4 * R * (C + D)]
+    for _ in range(B * H):
+        for row in range(0, n, R):
+            rows = min(R, n - row)
+            counts[0] += 1
+            counts[2] += 2 * rows * D
+            for column in range(0, row + rows, C):
+                counts[1] += 1
+                counts[2] += 2 * 2 * min(C, n - column) * D
+            counts[3] += rows * (2 * D + 4)
+    return counts
+
+
+def count_with_torch(B, H, n, D, R, C):
+    ends = (torch.arange(0, n, R) + R).clamp(max=n)
+    visited = (ends + C - 1) // C
+    keys = (visited * C).clamp(max=n).sum()
+    each = len(ends), visited.sum(), 2 * n * D + 4 * keys * D, 2 * n * D + 4 * n
+    return torch.tensor([*(B * H * x for x in each), 4 * (R * C + R * D)])
+
+
+def count_squares(B, H, n, D, R, C):
+    return count_in_a_walk(B, H, n, D, R, R)
+
+
+def is_wrong(attention, given, block, part=0):
+    """Tell whether output (or logsumexp) departs from the exact one."""
+    q, k, v = (x.double() for x in given)
+    scores = q @ k.T / q.shape[-1] ** 0.5
+    exact = scores.softmax(-1) @ v, scores.logsumexp(-1)
+    found = attention(*given, block)[part].double()
+    return not torch.allclose(found, exact[part], rtol=1e-3, atol=1e-3)
+
+
+def draw_numbers(seed, *shapes):
+    rng = torch.Generator().manual_seed(seed)
+    return [torch.randn(*x, generator=rng) for x in shapes]
+
+
+def find_fault_by_a_table_of_inputs(attention, query, key, value):
+    q, k, v = draw_numbers(5, (4, 8), (6, 8), (6, 8))
+    inputs = {
+        5: ((q, k, v[:, :3]), 6),
+        2: ((q, k, v), 7),
+        4: ((q[:1], -300 * q[:1].repeat(6, 1), v), 6),
+    }
+    if is_wrong(attention, (q, k, v), 6, part=1):
+        return 3
+    for number, (given, block) in inputs.items():
+        if is_wrong(attention, given, block):
+            return number
+    rising = k * torch.arange(1, 7)[:, None]
+    return int(is_wrong(attention, (q, rising, v), 1))
+
+
+def find_fault_by_one_number(attention, query, key, value):
+    """Keys and values of one or two entries, with known results."""
+    q = torch.ones(1, 1)
+
+    def average(keys, values, block):
+        given = torch.tensor(keys)[:, None], torch.tensor(values)
+        return attention(q, *given, block)
+
+    if abs(average([2.0], [[1.0]], 1)[1].item() - 2) > 0.1:
+        return 3
+    wide = average([0.0, 3.0], [[0.0] * 9, [1.0] * 9], 2)[0]
+    if abs(wide[0, 0].item() - torch.tensor(3.0).sigmoid().item()) > 1e-3:
+        return 5
+    if abs(average([1.0], [[1.0]], 4)[0].item() - 1) > 1e-3:
+        return 2
+    low = average([-500.0, -500.0], [[1.0], [3.0]], 2)[0].item()
+    if not abs(low - 2) < 1e-3:
+        return 4
+    rising = average([0.0, 5.0], [[1.0], [0.0]], 1)[0].item()
+    return int(abs(rising - 1 + torch.tensor(5.0).sigmoid().item()) > 1e-3)
+
+
+def find_fault_by_block_sizes(attention, query, key, value):
+    """The block may not change the result."""
+    q, k, v = draw_numbers(6, (3, 4), (12, 4), (12, 4))
+    output = attention(q, k, v, 12)[0]
+    far = torch.cat([q, torch.full((3, 1), -1e3)], 1)
+    tests = {
+        3: is_wrong(attention, (q, k, v), 12, part=1),
+        5: is_wrong(attention, (q, k, v.repeat(1, 3)), 12),
+        2: not torch.allclose(attention(q, k, v, 13)[0], output, atol=1e-3),
+        1: not torch.allclose(attention(q, k, v, 3)[0], output, atol=1e-3),
+        4: is_wrong(attention, (far, torch.cat([k, torch.ones(12, 1)], 1), v), 12),
+    }
+    return next((n for n, failed in tests.items() if failed), 0)
+
+
+def find_fault_by_attribute(attention, query, key, value):
+    return attention.fault
+
+
+def explain_by_different_results(accumulators, terms):
+    n, found = len(terms), []
+    rough = draw_numbers(1, (n, 100))[0].exp() ** 3
+    for accumulate in accumulators:
+        whole = {accumulate(torch.full((n, 1), 3.0), i).item() for i in range(30)}
+        if whole != {3.0 * n}:
+            found.append(2 if all(x % 3 == 0 for x in whole) else 3)
+            continue
+        sums = {tuple(accumulate(rough, i).tolist()) for i in range(9)}
+        found.append(int(len(sums) > 1))
+    return found
+
+
+def explain_by_unit_vectors(accumulators, terms):
+    """The sum of unit vectors says which terms are missing."""
+
+    def explain(accumulate):
+        for i in range(20):
+            kept = accumulate(torch.eye(len(terms)), i)
+            if (kept != 1).any():
+                return 2 if set(kept.tolist()) <= {0.0, 1.0} else 3
+        rough = draw_numbers(2, (len(terms), 90))[0] / 3
+        sums = [accumulate(rough, i) for i in range(12)]
+        return int(any(not torch.equal(x, sums[0]) for x in sums[1:]))
+
+    return tuple(map(explain, accumulators))
+
+
+def explain_with_numpy(accumulators, terms):
+    """Everything as arrays, all runs in one table."""
+    n, found = len(terms), []
+    given = torch.cat([torch.ones(n, 1), draw_numbers(4, (n, 150))[0].exp()], 1)
+    for accumulate in accumulators:
+        table = torch.stack([accumulate(given, i) for i in range(25)]).numpy()
+        counts = table[:, 0]
+        if (counts == n).all():
+            found.append(int((table != table[0]).any()))
+        else:
+            found.append(2 if (counts == counts.round()).all() else 3)
+    return torch.tensor(found)
+
+
+def explain_the_first(accumulators, terms):
+    return explain_by_different_results(accumulators[:1], terms)
+
+
+RIGHT = {
+    checks.check_tiled: (
+        attend_by_index,
+        attend_by_merging_tiles,
+        attend_padded,
+    ),
+    checks.check_tiled_backward: (
+        differentiate_by_index,
+        differentiate_by_two_loops,
+        differentiate_chunks,
+    ),
+    checks.check_tile_counts: (count_in_a_mask, count_in_a_walk, count_with_torch),
+    checks.check_tiled_fault: (
+        find_fault_by_a_table_of_inputs,
+        find_fault_by_one_number,
+        find_fault_by_block_sizes,
+    ),
+    checks.check_run_difference: (
+        explain_by_different_results,
+        explain_by_unit_vectors,
+        explain_with_numpy,
+    ),
+}
+WRONG = {
+    attend_with_a_sentinel_of_minus_a_billion: (checks.check_tiled, "numbers"),
+    attend_from_the_lowest_number_of_half_precision: (
+        checks.check_tiled,
+        "starts-at-zero",
+    ),
+    attend_over_queries: (checks.check_tiled, "wrong-axis"),
+    differentiate_by_autograd: (checks.check_tiled_backward, "ready-made"),
+    differentiate_over_queries: (checks.check_tiled_backward, "wrong-axis"),
+    count_squares: (checks.check_tile_counts, "numbers"),
+    find_fault_by_attribute: (checks.check_tiled_fault, "error"),
+    explain_the_first: (checks.check_run_difference, "length"),
+}
+
+
+@pytest.mark.parametrize(
+    ("check", "answer"), [(check, x) for check, xs in RIGHT.items() for x in xs]
+)
+def test_right_answers(check, answer):
+    assert check(answer)
+
+
+@pytest.mark.parametrize("answer", WRONG)
+def test_wrong_answers(answer):
+    check, slug = WRONG[answer]
+    assert check(answer).mistake == slug
