@@ -241,7 +241,7 @@ RIGHT = {
     ("check", "answer"), [(check, x) for check, every in RIGHT.items() for x in every]
 )
 def test_right(check, answer):
-    assert check(answer)
+    assert check(answer, 7)
 
 
 def cross(weigh):
@@ -288,7 +288,7 @@ WRONG = (
 
 @pytest.mark.parametrize(("check", "answer"), WRONG)
 def test_wrong(check, answer):
-    assert check(answer).mark == "✗"
+    assert check(answer, 7).mark == "✗"
 
 
 NAMED = (
@@ -317,4 +317,4 @@ NAMED = (
 
 @pytest.mark.parametrize(("check", "slug", "answer"), NAMED)
 def test_named(check, slug, answer):
-    assert check(answer).mistake == slug
+    assert check(answer, 7).mistake == slug
