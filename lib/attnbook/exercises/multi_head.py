@@ -78,14 +78,12 @@ check_multi_head = Exercise(
     library=(multi_head_loop,),
     mistakes={
         "split-by-view": (
-            "the heads are split by a reshape alone, which gives a head some of the "
-            "positions instead of some of the columns",
+            "the heads are split by a reshape alone, which splits the positions",
             ".unflatten(-1, (heads, -1)).transpose(1, 2) "
             "→ .reshape(len(x), heads, x.shape[1], -1)",
         ),
         "merge-by-view": (
-            "the heads are merged by a reshape alone; exchange heads and positions "
-            "first",
+            "the heads are merged by a reshape alone; exchange two axes first",
             ".transpose(1, 2).flatten(2) → .reshape(x.shape)",
         ),
         "untransposed": (
@@ -173,8 +171,7 @@ check_grouped_query = Exercise(
     returns=("output",),
     mistakes={
         "repeat": (
-            "head h uses group h mod G, as `repeat` gives; consecutive heads should "
-            "share a group, as with `repeat_interleave`",
+            "head h uses group h mod G; consecutive heads should share a group",
             "key.repeat_interleave(each, dim=1) → key.repeat(1, each, 1, 1) ; "
             "value.repeat_interleave(each, dim=1) → value.repeat(1, each, 1, 1)",
         ),
@@ -241,8 +238,7 @@ check_head_cost = Exercise(
     returns=("counts",),
     mistakes={
         "parameters-per-head": (
-            "the projections of every head are counted as C wide; a head is only C / "
-            "H wide",
+            "every head's projections are counted as C wide; they are C / H wide",
             "2 * C * C + 2 * C * G * D → 2 * H * C * C + 2 * G * C * C",
         ),
         "groups-ignored-in-parameters": (
@@ -254,8 +250,7 @@ check_head_cost = Exercise(
             "H * T * S → T * S",
         ),
         "products-per-head": (
-            "every head's products are counted as C wide; together the heads are C "
-            "wide",
+            "every head's products are counted as C wide; they are C / H wide",
             "T * S * C → H * T * S * C",
         ),
         "keys-only": (
@@ -366,27 +361,19 @@ check_layer_fault = Exercise(
             "it tries only the given input, whose positions may all be equal; draw one",
             "torch.randn(x.shape, generator=rng) → x",
         ),
-        "equal-weights-only": (
-            "it tests only with equal weights, where neither the scale nor sharing "
-            "shows",
-            "if attends_wrongly(W[: → if False and attends_wrongly(W[: ; "
-            "4 if attends_wrongly(W) else 0 → 0",
-        ),
         "different-heads": (
-            "its test of the scale uses different heads; layers whose heads share "
-            "their weights fail it, too",
+            "its test of the scale uses different heads, where shared weights fail, "
+            "too",
             "W[: C // heads].repeat(heads, 1) → W",
         ),
         "split-and-merge-swapped": (
-            "it confuses splitting and merging: with equal weights, only a wrong "
-            "merge gives different positions",
+            "it confuses splitting and merging",
             "return 2 if → return 1 if ; else 1 → else 2",
         ),
     },
     hints=(
         "Which weights does the layer compute if the query projection is zero?",
-        "With W_query = 0 and identities, a right layer returns the mean of x. Then "
-        "test equal heads, and then different ones.",
+        "With identities, a right layer then returns the mean of x over the positions.",
     ),
 )
 
@@ -402,15 +389,10 @@ EXPLANATIONS = {
 def build_copying_model(
     reason: str, pair: Sequence[int], costs: Sequence[float], chance: float
 ) -> Callable:
-    """Return a model that copies a symbol, for one of five reasons.
+    """Return the accuracy of a model from the set of heads removed from it.
 
-    It maps a set of removed heads to the share of symbols copied correctly.
-
-    Args:
-        reason: one of `EXPLANATIONS`.
-        pair: the two heads that attend to the symbol.
-        costs: how much accuracy each other head is worth.
-        chance: the accuracy without a head that copies.
+    The pair of heads attends to the symbol; without a head that copies, the accuracy
+    is that of chance, and each other head costs a little.
     """
 
     def model(ablated):
@@ -476,15 +458,22 @@ def list_pair(weights: Sequence[float]) -> list[int]:
     return [head for head, weight in enumerate(weights) if weight > 0.9]
 
 
+def compare_weights(model, weights):
+    """Choose the head with the larger weight."""
+    return list_pair(weights).index(weights.index(max(weights)))
+
+
 def remove_one_at_a_time(neither: int) -> Callable:
     """Return a design that never removes both heads."""
     numbers = {(True, False): 0, (False, True): 1, (True, True): 3}
+    return lambda model, weights: numbers.get(
+        tuple(model({head}) < 0.5 for head in list_pair(weights)), neither
+    )
 
-    def answer(model, weights):
-        fails = tuple(model({head}) < 0.5 for head in list_pair(weights))
-        return numbers.get(fails, neither)
 
-    return answer
+def remove_both_at_once(found: int) -> Callable:
+    """Return a design that removes both heads only."""
+    return lambda model, weights: found if model(list_pair(weights)) < 0.5 else 4
 
 
 check_copying_heads = Exercise(
@@ -497,11 +486,8 @@ check_copying_heads = Exercise(
     returns=("explanation",),
     mistakes={
         "weights-only": (
-            "it looks only at the weights, which do not show whether a head's output "
-            "is used",
-            lambda model, weights: list_pair(weights).index(
-                weights.index(max(weights))
-            ),
+            "it looks only at the weights, not at what the heads do",
+            compare_weights,
         ),
         "one-at-a-time": (
             "it removes one head at a time only, but each may take over for the other",
@@ -509,14 +495,10 @@ check_copying_heads = Exercise(
         ),
         "both-at-once": (
             "it removes both heads at once only, which does not show which is needed",
-            [
-                lambda model, weights: 3 if model(list_pair(weights)) < 0.5 else 4,
-                lambda model, weights: 2 if model(list_pair(weights)) < 0.5 else 4,
-            ],
+            [remove_both_at_once(3), remove_both_at_once(2)],
         ),
         "any-drop": (
-            "it takes every drop of the accuracy for a failure; removing any head "
-            "costs a little",
+            "it takes every drop of the accuracy for a failure",
             "< 0.5 → < 0.97",
         ),
         "redundant-and-needed-swapped": (
