@@ -248,11 +248,11 @@ WRONG = (
     ("check", "answer"), [(c, x) for c, answers in RIGHT.items() for x in answers]
 )
 def test_a_right_answer_is_accepted(check, answer):
-    assert check(answer)
+    assert check(answer, 7)
 
 
 @pytest.mark.parametrize(("check", "slug", "answer"), WRONG)
 def test_a_wrong_answer_is_refused(check, slug, answer):
-    verdict = check(answer)
+    verdict = check(answer, 7)
     assert verdict.mark == "✗"
     assert not slug or verdict.mistake == slug
