@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Int
 from torch import Tensor
 
 from attnbook.attention.masked_softmax import masked_softmax
@@ -59,8 +59,7 @@ check_rotate = Exercise(
     same_type=True,
     mistakes={
         "half-split": (
-            "column i is paired with column i + D / 2, as in Llama; here adjacent "
-            "columns are pairs, as in the paper",
+            "column i is paired with column i + D / 2; it should be with its neighbor",
             "apply_rotary → apply_rotary_halves",
         ),
         "backwards": (
@@ -83,8 +82,7 @@ check_rotate = Exercise(
             ],
         ),
         "angles-in-half": (
-            "the angles are computed in the dtype of `x`, in which distant positions "
-            "may be equal",
+            "the angles are computed in the dtype of `x`, with too few digits",
             [
                 f"{ANGLES} → {ANGLES}.to(x.dtype)",
                 f"positions, {RATES} → positions.to(x.dtype), {RATES}",
@@ -94,8 +92,7 @@ check_rotate = Exercise(
     },
     hints=(
         "Columns 2i and 2i + 1 are a pair; which matrix rotates them by an angle?",
-        "Compute positions[:, None] * base ** (-2i / D) in single precision, and "
-        "interleave the rotated even and odd columns.",
+        "Compute the angles in single precision, and interleave the rotated columns.",
     ),
 )
 
@@ -146,8 +143,7 @@ check_alibi = Exercise(
             "return - → return ",
         ),
         "top-left": (
-            "queries and keys are both counted from 0; the last query should have the "
-            "position of the last key",
+            "queries and keys are both counted from 0; query t is at t + S - T",
             [
                 f"{AWAY} → ({FROM_ZERO}).abs()",
                 f"{AWAY} → ({FROM_ZERO}).clamp(min=0)",
@@ -228,18 +224,15 @@ check_new_angles = Exercise(
             "L * base → s * L * base",
         ),
         "complete-pairs-new": (
-            "all pairs count as reaching new angles; complete ones have reached every "
-            "angle",
+            "all pairs count as reaching new angles; complete ones have none",
             "[complete, slow, → [complete, D // 2,",
         ),
         "interpolation-without-effect": (
-            "interpolation is counted as if nothing were changed; it divides "
-            "positions by s",
+            "interpolation is counted as if nothing were changed",
             "slow, 0, → slow, slow,",
         ),
         "ntk-like-interpolation": (
-            "NTK-aware scaling is counted like interpolation; it divides only the "
-            "slowest pair by s",
+            "NTK-aware scaling is counted like interpolation",
             "max(slow - 1, 0) → 0",
         ),
     },
@@ -265,12 +258,10 @@ FAULTS = {
 def make_scores(fault: str, limit: int) -> Callable:
     """Return a function of rotated queries and keys, with or without a fault.
 
-    Args:
-        fault: a key of `FAULTS`.
-        limit: to which positions are clamped, if this is the fault.
+    Positions are clamped to the limit, if this is the fault.
     """
 
-    def turn(x: Float[Tensor, "T D"], positions: Int[Tensor, "T"]) -> Tensor:
+    def turn(x, positions):
         if fault == "positions ignored":
             positions = torch.zeros_like(positions)
         if fault == "positions clamped":
@@ -278,12 +269,7 @@ def make_scores(fault: str, limit: int) -> Callable:
         apply = apply_rotary_halves if fault == "halves paired" else apply_rotary
         return apply(x, positions[:, None] * frequencies(x.shape[-1]))
 
-    def scores(
-        query: Float[Tensor, "T D"],
-        key: Float[Tensor, "S D"],
-        t: Int[Tensor, "T"],
-        s: Int[Tensor, "S"],
-    ) -> Float[Tensor, "T S"]:
+    def scores(query, key, t, s):
         if fault != "only keys rotated":
             query = turn(query, t)
         if fault != "only queries rotated":
@@ -366,8 +352,7 @@ check_rotary_fault = Exercise(
             "equal(at(0, 5), at(9, 5)) → False",
         ),
         "shift-only": (
-            "it only moves query and key together, which does not tell the faults "
-            "apart",
+            "it only moves query and key together, which tells no faults apart",
             compare_shifted,
         ),
     },
@@ -381,11 +366,7 @@ check_rotary_fault = Exercise(
 def make_head(reason: str, back: int, position: int, word: int) -> Callable:
     """Return a function that gives the last query's weights, for one reason.
 
-    Args:
-        reason: "distance", "position", "word" or "row".
-        back: how far back the attended key is.
-        position: of the attended key.
-        word: of the attended key.
+    The attended key is so many words `back`, at a `position`, or a `word`.
     """
 
     def head(words: Int[Tensor, "S"], positions: Int[Tensor, "S"]) -> Tensor:
@@ -463,8 +444,7 @@ check_position_use = Exercise(
             "return 2 → pass",
         ),
         "gap-not-tested": (
-            "it never changes the distance of the attended row, so it confuses "
-            "distance and row",
+            "it never changes a distance, so it confuses distance and row",
             "return 3 if → return 0 if",
         ),
         "gap-in-the-past": (
