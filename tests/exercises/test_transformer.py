@@ -256,9 +256,9 @@ WRONG = (
     ("check", "answer"), [(check, x) for check, found in RIGHT.items() for x in found]
 )
 def test_right_answers(check, answer):
-    assert check(answer)
+    assert check(answer, 7)
 
 
 @pytest.mark.parametrize(("check", "answer", "mistake"), WRONG)
 def test_wrong_answers(check, answer, mistake):
-    assert check(answer).mistake == mistake
+    assert check(answer, 7).mistake == mistake

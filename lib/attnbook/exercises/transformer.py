@@ -73,8 +73,7 @@ check_layer_norm = Exercise(
             "x - x.mean(dim=-1, keepdim=True) → x",
         ),
         "wrong-axis": (
-            "mean and variance are over another axis; they should be over the entries "
-            "of each vector",
+            "mean and variance are over another axis than the last",
             [
                 take_statistics(x)
                 for x in ("0", "-2", "(0, 1)", "tuple(range(x.ndim - 1))")
@@ -142,7 +141,7 @@ check_decoder_step = Exercise(
             "memory, real) → memory, ~real)",
         ),
         "wrong-axis": (
-            "the padding mask is applied along the queries; it should mask out keys",
+            "the padding mask masks out queries; it should mask out keys",
             [
                 "torch.arange(memory.shape[1]) < lengths[:, None, None] → "
                 "(torch.arange(x.shape[1]) < lengths[:, None])[..., None]",
@@ -150,13 +149,11 @@ check_decoder_step = Exercise(
             ],
         ),
         "itself-twice": (
-            "the second attention is self-attention again; its keys and values should "
-            "come from the memory",
+            "the second attention is self-attention again",
             "x, memory, memory, real → x, x, x, past",
         ),
         "from-input": (
-            "the queries of the cross-attention come from the input instead of the "
-            "self-attention",
+            "the queries of the cross-attention come from the input of the block",
             "return x + attend(x, memory → return x + attend(first, memory ; "
             "past = → first = x\n    past =",
         ),
@@ -354,13 +351,7 @@ check_block_fault = Exercise(
 
 
 def make_model(reason: str, symbols: int, start: int) -> Callable:
-    """Return a language model with a perfect accuracy in training, for some reason.
-
-    Args:
-        reason: a key of `EXPLANATIONS`.
-        symbols: how many there are.
-        start: the first symbol of every sequence in training.
-    """
+    """Return a model that is perfect on sequences from `start`, for some reason."""
 
     def model(ids: Int[Tensor, "B T"]) -> Int[Tensor, "B T"]:
         if reason == "copies":
@@ -433,8 +424,7 @@ check_accuracy_explanation = Exercise(
             f"{RANDOM} → ids",
         ),
         "another-start": (
-            "its input counts up as in training, where looking ahead predicts the "
-            "same as counting",
+            "its input counts up, where looking ahead predicts the same as counting",
             f"{RANDOM} → (ids + 1) % symbols",
         ),
         "constant-input": (
@@ -446,8 +436,7 @@ check_accuracy_explanation = Exercise(
             "(now + 2) % symbols, after] → (now + 2) % symbols]",
         ),
         "otherwise-learned": (
-            "it returns 0 if explanations 1 to 3 do not fit; the model may have "
-            "memorized the sequence",
+            "it returns 0 if explanations 1 to 3 do not fit; return 4",
             "return 4 → return 0",
         ),
     },
