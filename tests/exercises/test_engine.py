@@ -122,7 +122,7 @@ def partly_attempted(T, S):
 BAD = {
     "no function": (3, "not-a-function", "an object of type int"),
     "None": (None, "not-a-function", "an object of type NoneType"),
-    "a missing return": (lambda T, S: None, "none", "a `return` is missing"),
+    "a missing return": (lambda T, S: print(T), "none", "a `return` is missing"),
     "text": (lambda T, S: "mask", "type", "returns an object of type str"),
     "a list": (lambda T, S: [causal_row(S)] * 2, "type", "returns a list of 2 tensors"),
     "a tuple": (lambda T, S: (causal_row(S),), "type", "returns 1 tensor; expected"),

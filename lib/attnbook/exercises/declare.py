@@ -1,9 +1,5 @@
 """How an exercise is declared: its solution, its cases, its known mistakes.
 
-    def cases(draw):
-        yield "with one query and one key", draw.normal(1, 4), draw.normal(1, 4)
-        yield "with 3 queries and 5 keys", draw.normal(3, 4), draw.normal(5, 4)
-
     check_scores = Exercise(
         scores,
         cases,
@@ -65,13 +61,9 @@ Wrong = str | Callable
 
 @dataclass(frozen=True)
 class Mistake:
-    """A wrong answer known by name.
+    """A wrong answer known by name: `because` follows "Most likely,".
 
-    Attributes:
-        slug: its name in verdicts and reports.
-        because: a clause that follows "Most likely,".
-        solution: of the exercise.
-        spellings: wrong answers that make this mistake.
+    Each of the spellings, applied to the exercise's solution, makes this mistake.
     """
 
     slug: str
@@ -197,8 +189,7 @@ class Exercise:
         Args:
             attempt: the learner's function.
             fresh: seed of the second inputs; random unless given.
-            own: whether the answer must be code of one's own; if not, the library's
-                own function is accepted, too.
+            own: whether the library's own function is refused.
         """
         if attempt is ...:
             return NOT_YET
@@ -263,38 +254,42 @@ class Exercise:
     def _judge(self, found: Mapping[int, Rounds]) -> Verdict:
         """Reach the verdict on an attempt that is no stub."""
         trials = [x for seed in found for x in self._list_trials(seed, found[seed])]
-        limits = [(x, r.stopped) for x in trials for r in x.rounds if r.stopped]
-        for trial, slug in [*limits, *((x, x.find_unsteadiness()) for x in trials)]:
-            if slug:
-                twice = "" if limits else "twice "
-                tried = twice + self._describe(trial.case)
+        for trial in trials:
+            if slug := next((x.stopped for x in trial.rounds if x.stopped), ""):
+                tried = self._describe(trial.case)
+                return refuse(make_finding(slug), tried, self.section)
+        for trial in trials:
+            if slug := trial.find_unsteadiness():
+                tried = f"twice {self._describe(trial.case)}"
                 return refuse(make_finding(slug), tried, self.section)
         wrong = [x for x in trials if x.finding]
-        finding = next((x.finding for x in trials if x.finding), None)
-        if finding is None:
+        if not wrong:
             return RIGHT
-        tried = self._describe(wrong[0].case)
+        finding = wrong[0].finding
         if mistake := self._find_mistake(trials, wrong):
             finding = Finding(mistake.slug, finding.seen, mistake.because)
         elif is_hard_coded(trials):
             finding = make_finding("hard-coded", got=finding.seen)
-        return refuse(finding, tried, self.section)
+        return refuse(finding, self._describe(wrong[0].case), self.section)
 
     def _list_trials(self, seed: int, rounds: Rounds) -> Iterator["Trial"]:
         """Yield what an attempt did in the cases of a seed, beside what is right."""
-        takes = tuple(inspect.signature(self.solution).parameters)
-        stopped = any(x.stopped for outcomes in rounds for x in outcomes)
-        given = draw_cases(self.cases, seed), run_solution(self, seed), rounds[0]
-        for nth, (case, want, got) in enumerate(zip(*given, strict=not stopped)):
-            found = find_difference(got, want, takes, self.returns, self.same_type)
-            yield Trial(
-                seed, case, tuple(x[nth] for x in rounds if nth < len(x)), found
+        given = zip(draw_cases(self.cases, seed), run_solution(self, seed), strict=True)
+        for nth, ((case, want), got) in enumerate(zip(given, rounds[0], strict=False)):
+            found = find_difference(
+                got, want, self._takes, self.returns, self.same_type
             )
+            outcomes = tuple(x[nth] for x in rounds if nth < len(x))
+            yield Trial(seed, case, outcomes, found)
+
+    @property
+    def _takes(self) -> tuple[str, ...]:
+        """The names of the inputs."""
+        return tuple(inspect.signature(self.solution).parameters)
 
     def _describe(self, case: Case) -> str:
         """Return what a case tries, with the names and shapes of its inputs."""
-        takes = tuple(inspect.signature(self.solution).parameters)
-        found = describe_inputs(takes, case.inputs)
+        found = describe_inputs(self._takes, case.inputs)
         return f"{case.tries}: {found}" if found else case.tries
 
     def _find_mistake(
@@ -344,15 +339,10 @@ class Trial:
 def is_hard_coded(trials: Sequence[Trial]) -> bool:
     """Tell whether an attempt is right at first and wrong on all new inputs."""
     first = [x for x in trials if x.seed == trials[0].seed]
-    later = trials[len(first) :]
-    new = [
-        x
-        for i, x in enumerate(later)
-        if not is_unchanged(x.case.inputs, first[i].case.inputs)
-    ]
-    return (
-        bool(new) and all(x.finding for x in new) and not any(x.finding for x in first)
-    )
+    pairs = zip(first, trials[len(first) :], strict=False)
+    new = [y for x, y in pairs if not is_unchanged(y.case.inputs, x.case.inputs)]
+    wrong = [bool(x.finding) for x in first], [bool(x.finding) for x in new]
+    return bool(new) and all(wrong[1]) and not any(wrong[0])
 
 
 @functools.lru_cache(maxsize=32)

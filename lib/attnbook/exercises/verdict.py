@@ -4,11 +4,11 @@ A refusal says, in this order: what was tried, what was returned and expected,
 the most likely mistake, and the section to reread.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from attnbook.exercises.limits import CHARACTERS, SECONDS
 
@@ -28,11 +28,6 @@ SEEN = {
     "too-much": (
         f"it was stopped after {CHARACTERS:,} printed characters",
         "a loop does not end, or a `print` is left inside one",
-    ),
-    "never-ran": (
-        "it was not run: the time for the whole notebook, {got} seconds, had run "
-        "out before",
-        "",
     ),
     "random": (
         "with another seed (`torch.manual_seed`), the same inputs give a different "
@@ -132,35 +127,28 @@ def make_finding(slug: str, **words: str) -> Finding:
 
 
 def refuse(finding: Finding, tried: str = "", section: str = "") -> Verdict:
-    """Return the verdict that words a finding.
+    """Return the verdict that words a finding, in sentences.
 
     Args:
         finding: what is wrong.
         tried: the case in which it is wrong.
         section: to reread.
     """
-    parts = [
-        f"tried {tried}" if tried else "",
+    parts = (
+        tried and f"tried {tried}",
         finding.seen,
-        f"most likely, {finding.likely}" if finding.likely else "",
-        f"reread the section “{section}”" if section else "",
-    ]
-    return Verdict("✗", join_sentences(parts), finding.slug)
-
-
-def join_sentences(parts: Iterable[str]) -> str:
-    """Return the parts that are not empty as sentences."""
+        finding.likely and f"most likely, {finding.likely}",
+        section and f"reread the section “{section}”",
+    )
     sentences = [x[0].upper() + x[1:] for x in parts if x]
-    return " ".join(x if x[-1] in ".?!…" else f"{x}." for x in sentences)
+    message = " ".join(x if x[-1] in ".?!…" else f"{x}." for x in sentences)
+    return Verdict("✗", message, finding.slug)
 
 
 def describe_inputs(names: Sequence[str], inputs: Sequence) -> str:
     """Return the inputs of a case by name, with their shapes or short values."""
-    pairs = zip(names, inputs, strict=False)
-    found = [words for name, x in pairs if (words := describe_input(name, x))]
-    while len(", ".join(found)) > 150:
-        found = [*found[: -2 if found[-1] == "…" else -1], "…"]
-    return ", ".join(found)
+    found = map(describe_input, names, inputs)
+    return ", ".join(x for x in found if x)
 
 
 def describe_input(name: str, x: object) -> str:
@@ -170,10 +158,9 @@ def describe_input(name: str, x: object) -> str:
         return f"`{name}` {tuple(x.shape)}" + ("" if usual else f" {name_type(x)}")
     if isinstance(x, list | tuple):
         return f"`{name}` of length {len(x)}"
-    if isinstance(x, nn.Module) or callable(x) or len(repr(x)) > 20:
+    if callable(x) or len(repr(x)) > 20:
         return ""
-    value = write_number(x) if isinstance(x, int | float) else repr(x)
-    return f"`{name}` = {value}"
+    return f"`{name}` = {x!r}"
 
 
 def name_type(x: Tensor) -> str:
@@ -182,16 +169,7 @@ def name_type(x: Tensor) -> str:
 
 
 def write_number(x: bool | int | float) -> str:
-    """Return a number in short; whole ones with all digits, with commas if long."""
+    """Return a number with all digits if it is whole, and six if not."""
     if isinstance(x, bool):
         return str(x)
-    if isinstance(x, int):
-        return f"{x:,}" if abs(x) >= 10**4 else str(x)
-    return f"{x:.3g}".replace("nan", "NaN")
-
-
-def write_pair(got: bool | int | float, want: bool | int | float) -> tuple[str, str]:
-    """Return two different numbers so that the difference can be seen."""
-    if write_number(got) != write_number(want):
-        return write_number(got), write_number(want)
-    return f"{got:.7g}", f"{want:.7g}"
+    return f"{x:,.0f}" if abs(x) < 1e15 and x == int(x) else f"{x:.6g}"
