@@ -124,7 +124,7 @@ BAD = {
     "None": (None, "not-a-function", "an object of type NoneType"),
     "a missing return": (lambda T, S: print(T), "none", "a `return` is missing"),
     "text": (lambda T, S: "mask", "type", "returns an object of type str"),
-    "a list": (lambda T, S: [causal_row(S)] * 2, "type", "returns a list of 2 tensors"),
+    "a list": (lambda T, S: [causal_row(S)] * 2, "type", "returns 2 tensors; expected"),
     "a tuple": (lambda T, S: (causal_row(S),), "type", "returns 1 tensor; expected"),
     "mixed": (lambda T, S: [1, "a"], "type", "a list of int, str"),
     "an array": (lambda T, S: np.ones((T, S)), "type", "a NumPy array"),

@@ -342,7 +342,7 @@ def find_difference(
     """
     got = read_like(got, want)
     words = write_form(want)
-    if not got.attempted:
+    if want.attempted and not got.attempted:
         return make_finding("unfinished", want=words)
     if got.error or want.error:
         if got.error.partition(":")[0] == want.error.partition(":")[0]:
