@@ -255,12 +255,8 @@ class Exercise:
         """Reach the verdict on an attempt that is no stub."""
         trials = [x for seed in found for x in self._list_trials(seed, found[seed])]
         for trial in trials:
-            if slug := next((x.stopped for x in trial.rounds if x.stopped), ""):
+            if slug := trial.find_trouble():
                 tried = self._describe(trial.case)
-                return refuse(make_finding(slug), tried, self.section)
-        for trial in trials:
-            if slug := trial.find_unsteadiness():
-                tried = f"twice {self._describe(trial.case)}"
                 return refuse(make_finding(slug), tried, self.section)
         wrong = [x for x in trials if x.finding]
         if not wrong:
@@ -274,8 +270,10 @@ class Exercise:
 
     def _list_trials(self, seed: int, rounds: Rounds) -> Iterator["Trial"]:
         """Yield what an attempt did in the cases of a seed, beside what is right."""
-        given = zip(draw_cases(self.cases, seed), run_solution(self, seed), strict=True)
-        for nth, ((case, want), got) in enumerate(zip(given, rounds[0], strict=False)):
+        # An attempt that was stopped has no outcome of the cases that would follow.
+        stopped = any(x.stopped for outcomes in rounds for x in outcomes)
+        given = draw_cases(self.cases, seed), run_solution(self, seed), rounds[0]
+        for nth, (case, want, got) in enumerate(zip(*given, strict=not stopped)):
             found = find_difference(
                 got, want, self._takes, self.returns, self.same_type
             )
@@ -328,9 +326,11 @@ class Trial:
     rounds: tuple[Outcome, ...]
     finding: Finding | None
 
-    def find_unsteadiness(self) -> str:
-        """Return what equal inputs did not get: the same answer; or nothing."""
+    def find_trouble(self) -> str:
+        """Return the slug of a limit, or of other results of equal inputs; or none."""
         one, *more = self.rounds
+        if self.rounds[-1].stopped:
+            return self.rounds[-1].stopped
         if more[1:] and not did_the_same(more[1], one):
             return "state"
         return "random" if more and not did_the_same(more[0], one) else ""
