@@ -99,13 +99,8 @@ def run_rounds(
 ) -> Rounds:
     """Call an answer on every case, in one to three rounds, until it is stopped.
 
-    Args:
-        answer: the learner's.
-        cases: of the calls.
-        guard: refuses what the exercise forbids.
-        read: returns what is compared of what an answer returned.
-        again: whether a second round is to find randomness and state; what the
-            answer prints in its first call is then shown.
+    Only with `again` are there rounds after the first, which find randomness and
+    state, and only then is shown what the answer prints in its first call.
     """
     rounds: list[tuple[Outcome, ...]] = []
     for seed in SEEDS if again else SEEDS[:1]:
@@ -279,12 +274,9 @@ def differs(
 ) -> Tensor:
     """Return True where two tensors of one shape differ beyond rounding.
 
-    Args:
-        ours: of the answer.
-        right: of the solution, which the bound is for.
-        form: of the result: Python's numbers count each by itself, because they
-            may differ much in size, and whole ones exactly.
-        least: what counts as the largest number of a tensor at least.
+    The bound is a share of the largest right number, which counts as `least` at
+    least. Python's numbers count each by itself, because they may differ much in
+    size, and whole ones exactly.
     """
     if not right.is_floating_point() and not ours.is_floating_point():
         return ours != right
@@ -300,17 +292,16 @@ def differs(
 
 
 def read_like(got: Outcome, want: Outcome) -> Outcome:
-    """Return an outcome with Python's numbers in place of tensors and arrays.
-
-    Unless the right outcome has tensors, too.
-    """
-    if "tensor" in want.form or not want.tensors or not got.tensors:
+    """Return an outcome with numbers in place of tensors where these are right."""
+    held = "tensor" in got.form or got.form == "a NumPy array"
+    if "tensor" in want.form or not want.tensors or not held:
         return got
-    found = got.tensors
-    if found[0].numel() == want.tensors[0].numel() == 1:
-        found = (found[0].reshape(want.tensors[0].shape), *found[1:])
-    plain = [x.tolist() for x in found]
-    form, tensors = read_result(plain if "tensors" in got.form else plain[0])
+    found, right = got.tensors[0], want.tensors[0]
+    plain = [x.tolist() for x in got.tensors]
+    if got.form in ("a tensor", "a NumPy array"):
+        one = found.numel() == right.numel() == 1
+        plain = found.reshape(right.shape).tolist() if one else plain[0]
+    form, tensors = read_result(plain)
     if form != want.form:
         return got
     return replace(got, form=form, tensors=tensors, gradients=want.gradients)
@@ -325,13 +316,8 @@ def find_difference(
 ) -> Finding | None:
     """Return the first thing that is wrong with an outcome, or None.
 
-    Args:
-        got: what the answer did.
-        want: what the solution did.
-        takes: the names of the inputs.
-        returns: the names of the outputs.
-        exact: whether a result in single precision is wrong where the solution's is
-            in another.
+    `takes` and `returns` are the names of the inputs and outputs. A result in single
+    precision is accepted where the solution's is in another, unless `exact`.
     """
     got = read_like(got, want)
     words = write_form(want)
@@ -374,21 +360,20 @@ def compare(
     what = f"`{name}`"
     if ours.shape != right.shape:
         if form.startswith("a list"):
-            sizes = str(len(ours)), str(len(right))
-            return make_finding("length", what=what, got=sizes[0], want=sizes[1])
-        shapes = str(tuple(ours.shape)), str(tuple(right.shape))
-        return make_finding("shape", what=what, got=shapes[0], want=shapes[1])
+            size = str(len(ours))
+            return make_finding("length", what=what, got=size, want=str(len(right)))
+        shape = str(tuple(ours.shape))
+        return make_finding("shape", what=what, got=shape, want=str(tuple(right.shape)))
     single = ours.dtype == torch.float32 and right.is_floating_point()
     if ours.dtype != right.dtype and (exact or not single):
-        types = name_type(ours), name_type(right)
-        return make_finding("dtype", what=what, got=types[0], want=types[1])
+        kind = name_type(ours)
+        return make_finding("dtype", what=what, got=kind, want=name_type(right))
     wrong = differs(ours, right, form)
     if not wrong.any():
         return None
     empty = ours.isnan() & ~right.isnan()
-    if empty.any():
-        return make_finding("nan", **write_entry(name, ours, right, empty))
-    return make_finding("numbers", **write_entry(name, ours, right, wrong))
+    slug, where = ("nan", empty) if empty.any() else ("numbers", wrong)
+    return make_finding(slug, **write_entry(name, ours, right, where))
 
 
 def compare_gradients(name: str, ours: Tensor | None, right: Tensor) -> Finding | None:

@@ -132,8 +132,7 @@ class Exercise:
     """A question that checks its answers.
 
     Attributes:
-        solution: the right answer; its parameters name the inputs. It may be a
-            function of the library.
+        solution: the right answer; its parameters name the inputs.
         cases: yields the calls, simplest first: what each tries and then its inputs,
             or a `Case`.
         stars: 1 (a few lines) to 3 (think first).
@@ -141,8 +140,8 @@ class Exercise:
         section: the heading to reread after a wrong answer.
         mistakes: by slug, a clause and the wrong answer, or a list of spellings;
             afterwards a tuple of `Mistake`.
-        title: the topic in a few words; unless given, the solution's name.
-        returns: the names of what it returns, for verdicts.
+        title: the topic; unless given, the solution's name.
+        returns: the names of what it returns.
         forbidden: names of PyTorch's functions that may not be called.
         library: functions of the library that may not be called either, beside the
             solution, its helpers and functions of the solution's name.
@@ -184,12 +183,9 @@ class Exercise:
     def __call__(
         self, attempt: object, fresh: int | None = None, own: bool = True
     ) -> Verdict:
-        """Check an answer on the first inputs, then on fresh ones.
+        """Check an answer on the first inputs, then on fresh ones of a random seed.
 
-        Args:
-            attempt: the learner's function.
-            fresh: seed of the second inputs; random unless given.
-            own: whether the library's own function is refused.
+        Unless it must be one's own, the library's function is accepted, too.
         """
         if attempt is ...:
             return NOT_YET
@@ -204,8 +200,7 @@ class Exercise:
     ) -> dict[int, Rounds]:
         """Run an attempt on the cases of each seed, until it is stopped.
 
-        Only here is the learner's code called. What is returned are texts, numbers
-        and tensors, which can be sent to another process.
+        The texts, numbers and tensors returned can be sent to another process.
         """
         with neutral_settings():
             guard = Guard(self.forbidden, self._list_ready_made() if own else ())
@@ -269,7 +264,7 @@ class Exercise:
         return refuse(finding, self._describe(wrong[0].case), self.section)
 
     def _list_trials(self, seed: int, rounds: Rounds) -> Iterator["Trial"]:
-        """Yield what an attempt did in the cases of a seed, beside what is right."""
+        """Yield what an attempt did in each case of a seed, and what is wrong."""
         # An attempt that was stopped has no outcome of the cases that would follow.
         stopped = any(x.stopped for outcomes in rounds for x in outcomes)
         given = draw_cases(self.cases, seed), run_solution(self, seed), rounds[0]
@@ -378,15 +373,10 @@ class Hint(str):
 
 
 def edit(solution: Callable, wrong: Wrong) -> Callable:
-    """Return a wrong answer: the solution with some of its text replaced.
-
-    Args:
-        solution: a function of a module, with a docstring.
-        wrong: `old → new`, of which `old` occurs in the body exactly once; several
-            of them separated by ` ; `; or a function, which is returned.
+    """Return a wrong answer: the solution with some text of its body replaced.
 
     Raises:
-        ValueError: if a text does not occur there exactly once.
+        ValueError: if a text does not occur there exactly once, after the docstring.
     """
     if callable(wrong):
         return wrong

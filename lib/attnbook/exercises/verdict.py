@@ -17,8 +17,7 @@ from attnbook.exercises.limits import CHARACTERS, SECONDS
 SEEN = {
     "not-a-function": ("the check got {got}; it needs the function itself", ""),
     "ready-made": (
-        "it calls {got}, which computes the whole answer; write the computation "
-        "yourself",
+        "it calls {got}, which computes the answer; write the computation yourself",
         "",
     ),
     "too-long": (
@@ -30,13 +29,11 @@ SEEN = {
         "a loop does not end, or a `print` is left inside one",
     ),
     "random": (
-        "with another seed (`torch.manual_seed`), the same inputs give a different "
-        "result; it should be the same",
+        "with another seed (`torch.manual_seed`), equal inputs give another result",
         "it draws random numbers",
     ),
     "state": (
-        "a second call with the same inputs gives a different result; it should "
-        "give the same",
+        "a second call with equal inputs gives another result",
         "it keeps state between calls",
     ),
     "unfinished": (
@@ -47,12 +44,11 @@ SEEN = {
     "type": ("it returns {got}; expected: {want}", ""),
     "error": ("it raises {got}; expected: {want}", ""),
     "changed-input": (
-        "after the call, its input {got} is different; it should stay as it was",
+        "the call changes its input {got}; it should stay as it was",
         "an operation works in place",
     ),
     "changed-model": (
-        "after the call, the training mode or the parameters of {got} are different; "
-        "they should stay as they were",
+        "the call changes the training mode or the parameters of {got}",
         "`eval()`, `train()` or a change of a parameter is not undone",
     ),
     "length": (
@@ -76,11 +72,10 @@ SEEN = {
     ),
     "gradient": (
         "the values are right, but the gradient of {what} is {got}; expected: {want}",
-        "a part of the computation is detached from the graph, or a `backward` of "
-        "your own is wrong",
+        "a part of it is detached from the graph, or a `backward` is wrong",
     ),
     "hard-coded": (
-        "it is right on the first inputs and wrong in every case with new ones: {got}",
+        "it is right on the first inputs and wrong on all new ones: {got}",
         "results of the first inputs are hard-coded",
     ),
 }
@@ -127,13 +122,7 @@ def make_finding(slug: str, **words: str) -> Finding:
 
 
 def refuse(finding: Finding, tried: str = "", section: str = "") -> Verdict:
-    """Return the verdict that words a finding, in sentences.
-
-    Args:
-        finding: what is wrong.
-        tried: the case in which it is wrong.
-        section: to reread.
-    """
+    """Return the verdict that words a finding, in sentences."""
     parts = (
         tried and f"tried {tried}",
         finding.seen,
