@@ -4,7 +4,6 @@ import importlib
 import pickle
 import signal
 import sys
-import time
 
 import numpy as np
 import pytest
@@ -54,19 +53,12 @@ check_causal = make_exercise(
     },
     hints=("Where is the last query?", "Query t is at t + S - T."),
 )
+SPELLINGS = [".softmax(-1) → .softmax(-2)", lambda s, m: s.softmax(-2) * m]
 check_weights = make_exercise(
     weights,
     draw_scores,
     forbidden=ATTENTION | {"log_softmax"},
-    mistakes={
-        "softmax-axis": (
-            "the softmax runs over the queries",
-            [
-                ".softmax(-1) → .softmax(-2)",
-                lambda scores, mask: scores.softmax(-2).masked_fill(~mask, 0.0),
-            ],
-        ),
-    },
+    mistakes={"softmax-axis": ("the softmax runs over the queries", SPELLINGS)},
 )
 
 
@@ -94,11 +86,7 @@ def empty(T, S):
     ...
 
 
-def passes(T, S):
-    pass
-
-
-@pytest.mark.parametrize("stub", [raises, empty, passes, ..., lambda T, S: ...])
+@pytest.mark.parametrize("stub", [raises, empty, ..., lambda T, S: ...])
 def test_stubs_are_not_attempted(stub):
     verdict = check_causal(stub)
     assert repr(verdict) == "… not attempted yet"
@@ -113,7 +101,6 @@ BAD = {
     "no function": (3, "not-a-function", "an object of type int"),
     "None": (None, "not-a-function", "an object of type NoneType"),
     "a missing return": (lambda T, S: print(T), "none", "a `return` is missing"),
-    "text": (lambda T, S: "mask", "type", "returns an object of type str"),
     "a list": (lambda T, S: [row(S)] * 2, "type", "returns 2 tensors; expected"),
     "a tuple": (lambda T, S: (row(S),), "type", "returns 1 tensor; expected"),
     "mixed": (lambda T, S: [1, "a"], "type", "a list of int, str"),
@@ -129,11 +116,10 @@ BAD = {
         "unfinished",
         "a branch still has to be written",
     ),
-    "by edit": (edit(causal, "<= → >"), "inverted", "Most likely, the mask is inv"),
-    "by function": (
-        lambda T, S: torch.ones(T, S, dtype=torch.bool).tril(),
-        "top-left",
-        "top left",
+    "a mistake": (
+        lambda T, S: ~build_causal(T, S),
+        "inverted",
+        "Most likely, the mask",
     ),
     "flood": (lambda T, S: print("x" * 200_000), "too-much", "100,000 printed"),
 }
@@ -163,7 +149,7 @@ WEIGHTS = {
     "changed-input": lambda s, m: s.masked_fill_(~m, -torch.inf).softmax(-1),
     "numbers": lambda s, m: s.masked_fill(~m, -1e9).softmax(-1),
     "nan": lambda s, m: weights(s, m) + torch.where(m, 0.0, torch.nan),
-    "softmax-axis": lambda s, m: s.softmax(-2) * m,
+    "softmax-axis": lambda s, m: s.softmax(-2).masked_fill(~m, 0.0),
 }
 
 
@@ -177,8 +163,6 @@ def test_a_fill_value_counts_where_all_scores_are_low():
     for fill in -1e4, torch.finfo(torch.float16).min:
         verdict = check_weights(lambda s, m, x=fill: s.masked_fill(~m, x).softmax(-1))
         assert not verdict and "low scores" in repr(verdict)
-    query, key = Draw(1).low_query_key(3, 5, torch.float16)
-    assert torch.equal(query @ key.mT / 2, torch.full((3, 5), -(2.0**14)).half())
 
 
 def test_an_answer_that_knows_only_the_first_inputs():
@@ -189,16 +173,14 @@ def test_an_answer_that_knows_only_the_first_inputs():
     assert verdict.mistake == "hard-coded"
 
 
-def loop(T, S):
-    while True:
-        pass
-
-
 def test_an_answer_that_never_returns(monkeypatch):
+    def loop(T, S):
+        while True:
+            pass
+
     monkeypatch.setattr(limits, "SECONDS", 0.2)
-    before, began = signal.getsignal(signal.SIGALRM), time.monotonic()
+    before = signal.getsignal(signal.SIGALRM)
     assert check_causal(loop).mistake == "too-long"
-    assert time.monotonic() - began < 30
     assert signal.getsignal(signal.SIGALRM) is before
 
 
@@ -266,6 +248,7 @@ CONTEXTS = {
 }
 
 
+@pytest.mark.filterwarnings("ignore:Anomaly Detection")
 @pytest.mark.parametrize("name", CONTEXTS)
 def test_contexts_of_the_notebook_change_no_verdict(name):
     with CONTEXTS[name]():
@@ -350,11 +333,8 @@ def count(n):
 
 
 def test_numbers_however_they_are_held():
-    def draw_numbers(draw):
-        yield "with 3", 3
-        yield "with a large one", draw.whole(10**9, 10**10)
-
-    check = make_exercise(count, draw_numbers)
+    sizes = 3, 10**9
+    check = make_exercise(count, lambda draw: [(f"with {n}", n) for n in sizes])
     assert check(lambda n: (n, n + 1, 2 * n))
     assert check(lambda n: torch.tensor([n, n + 1, 2 * n]))
     assert check(lambda n: np.array([n, n + 1.0, 2 * n]))

@@ -45,7 +45,7 @@ from attnbook.exercises.verdict import (
     RIGHT,
     Finding,
     Verdict,
-    describe_inputs,
+    describe_input,
     make_finding,
     refuse,
 )
@@ -282,7 +282,7 @@ class Exercise:
 
     def _describe(self, case: Case) -> str:
         """Return what a case tries, with the names and shapes of its inputs."""
-        found = describe_inputs(self._takes, case.inputs)
+        found = ", ".join(filter(None, map(describe_input, self._takes, case.inputs)))
         return f"{case.tries}: {found}" if found else case.tries
 
     def _find_mistake(
@@ -357,13 +357,11 @@ def run_solution(exercise: Exercise, seed: int) -> tuple[Outcome, ...]:
     Raises:
         TypeError: if it returns what cannot be compared, such as a dictionary.
     """
-    found = []
-    for case in draw_cases(exercise.cases, seed):
-        case = replace(case, memory=None)
-        found.append(run(exercise.solution, case, read=exercise.compare))
-        if not (found[-1].tensors or found[-1].error):
-            raise TypeError(f"{exercise} has a solution that returns {found[-1].form}")
-    return tuple(found)
+    cases = (replace(x, memory=None) for x in draw_cases(exercise.cases, seed))
+    found = tuple(run(exercise.solution, x, read=exercise.compare) for x in cases)
+    if bad := [x.form for x in found if not (x.tensors or x.error)]:
+        raise TypeError(f"{exercise} has a solution that returns {bad[0]}")
+    return found
 
 
 class Hint(str):

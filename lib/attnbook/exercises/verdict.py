@@ -4,7 +4,6 @@ A refusal says, in this order: what was tried, what was returned and expected,
 the most likely mistake, and the section to reread.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -108,7 +107,7 @@ NOT_YET = Verdict("…", "not attempted yet")
 
 @dataclass(frozen=True)
 class Finding:
-    """What is wrong in one call: its slug, what was seen, what it likely means."""
+    """What is wrong in a call: its slug, what was seen, what it likely means."""
 
     slug: str
     seen: str
@@ -132,12 +131,6 @@ def refuse(finding: Finding, tried: str = "", section: str = "") -> Verdict:
     sentences = [x[0].upper() + x[1:] for x in parts if x]
     message = " ".join(x if x[-1] in ".?!…" else f"{x}." for x in sentences)
     return Verdict("✗", message, finding.slug)
-
-
-def describe_inputs(names: Sequence[str], inputs: Sequence) -> str:
-    """Return the inputs of a case by name, with their shapes or short values."""
-    found = map(describe_input, names, inputs)
-    return ", ".join(x for x in found if x)
 
 
 def describe_input(name: str, x: object) -> str:
