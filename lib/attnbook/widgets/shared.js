@@ -167,6 +167,10 @@ function buildQuestion(question, id, start, answered) {
       if (event.key === "Enter") answer();
     });
     const label = make("label", { for: input.id }, ...renderSegments(choice.content));
+    // A formula alone gives its input no name; its letters do.
+    if (!choice.content?.some((part) => part.text?.trim() || part.code)) {
+      input.setAttribute("aria-label", (choice.content ?? []).map((part) => part.math).join(" "));
+    }
     box.append(make("div", { className: "quiz-choice" }, input, label));
   });
   box.append(make("div", { className: "quiz-answer" }, check, feedback));

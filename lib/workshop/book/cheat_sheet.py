@@ -1,4 +1,4 @@
-"""The cheat sheet's tables: every attention of the book, its formula and cost.
+"""The cheat sheet's tables: the main kinds of attention, their formulas and costs.
 
 A cost is a formula of axes, written once, in the file of its chapter in
 cost_rows/. The page shows it, and its test runs the library's code and counts.

@@ -150,8 +150,10 @@ def keep_punctuation(app, doctree, docname: str) -> None:
         if not isinstance(text, nodes.Text):
             continue
         if found := CLOSING.match(text.astext()):
-            rest = nodes.Text(text.astext()[found.end() :])
-            text.parent.replace(text, rest)
+            # By identity: texts with the same letters are equal.
+            siblings = text.parent.children
+            place = next(i for i, x in enumerate(siblings) if x is text)
+            text.parent[place] = nodes.Text(text.astext()[found.end() :])
             together = nodes.inline(classes=["together"])
             node.replace_self(together)
             together += [node, nodes.Text(found[0])]

@@ -22,10 +22,12 @@ REDIRECT = """<!DOCTYPE html>
 <link rel="icon" href="data:,">
 </head>
 <body>
-<main><h1>{title}</h1><p><a href="{page}">The book begins here</a>.</p></main>
+<main><h1>{title}</h1><p><a href="{page}">Read on here</a>.</p></main>
 </body>
 </html>
 """
+# Old addresses of pages, and where their content is now.
+MOVED = {"chapters/misconceptions": "errata.html"}
 MAP = """<?xml version="1.0" encoding="UTF-8"?>
 <urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9">
 {}
@@ -49,7 +51,7 @@ def show_home_address(app, pagename, templatename, context, doctree) -> None:
 
 
 def write_index_and_sitemap(app, exception) -> None:
-    """Write the index, which leads on, and the map of all pages.
+    """Write the index and old addresses, which lead on, and the map of all pages.
 
     A map's addresses are whole only where the book knows where it stands.
     """
@@ -59,6 +61,9 @@ def write_index_and_sitemap(app, exception) -> None:
     title = app.config.html_title or app.config.project
     page = REDIRECT.format(policy=POLICY, title=title, page=first)
     (out / "index.html").write_text(page, "utf8")
+    for old, new in MOVED.items():
+        page = REDIRECT.format(policy=POLICY, title=title, page=new)
+        (out / f"{old}.html").write_text(page, "utf8")
     names = [f"{name}.html" for name in sorted(app.env.found_docs)]
     places = (escape(urljoin(find_home_address(app), name)) for name in names)
     rows = "\n".join(f"<url><loc>{place}</loc></url>" for place in places)

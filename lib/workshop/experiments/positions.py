@@ -15,12 +15,11 @@ from torch import Tensor, nn
 from attnbook.data.characters import encode_characters
 from attnbook.models.attention_only import HEAD, METHODS, AttentionOnlyTransformer
 from attnbook.models.devices import find_device, use_seed
-from attnbook.positions import context_extension
 from attnbook.positions.absolute import frequencies
 from attnbook.positions.context_extension import (
     interpolate_positions,
     scale_llama3,
-    scale_yarn,
+    scale_ntk_aware,
 )
 from attnbook.training.loop import optimize
 from attnbook.training.losses import IGNORED_TARGET, compute_next_token_loss
@@ -135,14 +134,10 @@ TIMES, SEEDS = (1, 2, 4, 8), (0, 1, 2)
 STEPS = {"copy": 2500, "text": 1200}
 MEASURES = {"copy": measure_copying_error, "text": measure_reading_loss}
 # What is done to a model trained with rotary positions before it reads texts
-# that are s times longer: its frequencies, and a factor.
-SCALED: dict[str, Callable[[int], tuple]] = {
-    "rope, interpolated": lambda s: (context_extension.interpolate_positions(HEAD, s),),
-    "rope, ntk-aware": lambda s: (context_extension.scale_ntk_aware(HEAD, s),),
-    "rope, yarn": lambda s: (
-        context_extension.scale_yarn(HEAD, s, LENGTH),
-        context_extension.yarn_attention_factor(s),
-    ),
+# that are s times longer: its frequencies.
+SCALED: dict[str, Callable[[int], Tensor]] = {
+    "rope, interpolated": lambda s: interpolate_positions(HEAD, s),
+    "rope, ntk-aware": lambda s: scale_ntk_aware(HEAD, s),
 }
 
 
@@ -159,7 +154,7 @@ def measure_scaled(
     for method, settings in SCALED.items():
         found[method] = []
         for times in TIMES:
-            model.rescale(*settings(times))
+            model.rescale(settings(times))
             found[method].append(MEASURES[task](model, LENGTH * times))
     return found
 
@@ -244,17 +239,13 @@ def measure_rescaled(
 ) -> dict[str, list[float]]:
     """Return a usual model's results with its frequencies changed.
 
-    By length: Llama 3.1's scaling, and YaRN's without its attention factor.
+    By length: Llama 3.1's scaling.
     At the trained length and at twice it: parts of the pairs divided by two.
     """
-    found: dict[str, list[float]] = {"llama-3": [], "yarn, scores unscaled": []}
+    found: dict[str, list[float]] = {"llama-3": []}
     for times in TIMES:
-        for name, rates in (
-            ("llama-3", scale_llama3(HEAD, times, LENGTH, 1e4)),
-            ("yarn, scores unscaled", scale_yarn(HEAD, times, LENGTH)),
-        ):
-            model.rescale(rates)
-            found[name].append(MEASURES[task](model, LENGTH * times))
+        model.rescale(scale_llama3(HEAD, times, LENGTH, 1e4))
+        found["llama-3"].append(MEASURES[task](model, LENGTH * times))
     for part in PARTS:
         model.rescale(rescale_part(part, 2))
         found[f"{part} halved"] = [

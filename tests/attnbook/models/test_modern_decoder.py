@@ -84,6 +84,21 @@ def test_a_symbol_that_can_attend_to_nothing_gives_no_nan():
     torch.testing.assert_close(logits[1], model(ids)[1])
 
 
+def test_every_weight_is_used_and_its_gradient_is_that_with_a_cache():
+    model, ids = build(), draw_ids(B, T)
+    upstream = torch.randn(B, T, V, dtype=torch.double)
+    weights = [*model.parameters()]
+    whole = torch.autograd.grad(model(ids), weights, upstream)
+    first, caches = model.decode(ids[:, :4])
+    rest, _ = model.decode(ids[:, 4:], caches)
+    joined = torch.cat([first, rest], dim=1)
+    for one, other in zip(
+        whole, torch.autograd.grad(joined, weights, upstream), strict=True
+    ):
+        torch.testing.assert_close(one, other)
+        assert one.any()
+
+
 def test_greedy_decoding_is_greedy_sampling_without_a_cache():
     model, ids = build(), draw_ids(B, 3)
     found = decode_greedily(model, ids, 6)

@@ -36,6 +36,10 @@ def change_example(stem, **changes):
         ({"source": ["i"]}, "2 weights for 1 source"),
         ({"with": {"output": ["je"], "weights": []}}, "0 rows .* 1 output"),
         (
+            {"with": {"output": [], "weights": [[1, 0]] * 2}},
+            "2 rows of weights for 0 output",
+        ),
+        (
             {"with": {"output": ["je"], "weights": [[0.5, math.nan]]}},
             "row 0 gives source word 1, 'am', the weight nan",
         ),

@@ -95,7 +95,7 @@ def test_heading_level_and_minutes_follow_the_front_matter(front):
 
 
 FENCE = re.compile(r"^```(python|text)\n(.*?)^```$", re.M | re.S)
-EXECUTED = ("debug", "errata", "misconceptions")
+EXECUTED = ("debug", "errata")
 
 
 def execute(page):
@@ -123,14 +123,14 @@ def test_outputs_on_a_page_without_a_notebook_are_those_of_its_code(name):
     assert execute(page) == page.read_text("utf8")
 
 
-CAUGHT = re.compile(r"(?s)\*The exercise that catches it\.\*(.*?)(?=\n#|\Z)")
+CAUGHT = re.compile(r"(?s)\*Named by an exercise:\*(.*?)(?=\n#|\Z)")
 
 
 def test_a_misconception_is_caught_by_a_mistake_of_that_name():
-    text = (FOLDER / "misconceptions.md").read_text("utf8")
+    text = (FOLDER / "errata.md").read_text("utf8")
     assert CAUGHT.search(text)
     for caught in CAUGHT.findall(text):
-        chapter = re.search(r"\((\d\d_\w+)\.ipynb#", caught)[1]
+        chapter = re.search(r"\((\d\d_\w+)\.ipynb", caught)[1]
         exercises = find_exercises((FOLDER / f"{chapter}.md").read_text("utf8"))
         check = re.search(r"`(check_\w+)`", caught)[1]
         slugs = {*re.findall(r"`([a-z]+(?:-[a-z]+)*)`", caught)}

@@ -33,6 +33,8 @@ PAGE = """\
 
 The words `a b<c` and [a heading](#by-hand-core); let $x$, ($y$) be $\\frac{1}{2}$.
 
+Let `w`, $w$, $v$ be equal.
+
 |   | head |
 |---|---|
 | one | `two` |
@@ -101,7 +103,8 @@ def test_headings_and_contents_say_what_is_deeper(site_folder, body):
 def test_punctuation_stays_on_the_line_of_its_formula(body):
     together = re.findall(r'<span class="together">(.*?)</span>', body)
     ends = [text.rpartition("</math>")[2] for text in together]
-    assert ends == [",", ")", "."]
+    assert ends == [",", ")", ".", ","]
+    assert "<code>w</code>, <span" in body  # the comma after a name is left alone
 
 
 def test_highlighting_changes_no_letter_of_the_code():
