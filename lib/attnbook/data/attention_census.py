@@ -18,11 +18,11 @@ FLAGS = ("sinks", "gate")
 
 @cache
 def load_census() -> tuple[dict, ...]:
-    """Return a row for each model that came to the package since 2025.
+    """Return a row for each model whose copyright is of 2025 or 2026.
 
     Returns:
-        Dicts with `model` and `checkpoint`, names; `year`, of the first line of
-        its configuration; `layers`, those with attention or what replaces it;
+        Dicts with `model` and `checkpoint`, names; `year`, of the copyright in
+        the first line of its configuration; `layers`, those with attention or what replaces it;
         `kinds`, how many layers there are of each kind; `other_kinds`, a tuple
         of those that its files know beside; `window`, in keys; `heads` and
         `key_value_heads`; `latent`, the width of a compressed key-value cache
