@@ -369,7 +369,11 @@ def two_factors(error: Callable) -> int:
 
 
 def make_training(
-    base: float, salt: int, score: float = 0, order: float = 0, both: float = 0
+    base: float | int,
+    salt: int,
+    score: float | int = 0,
+    order: float | int = 0,
+    both: float | int = 0,
 ) -> Callable:
     """Return the errors in percent that training runs would find.
 

@@ -385,7 +385,7 @@ class Head:
     def __init__(self, kind: int, distance: int):
         self._kind, self.distance = kind, distance
 
-    def __call__(self, ids: Sequence[int]) -> list[int]:
+    def __call__(self, ids: Sequence[int] | Tensor) -> list[int]:
         """Return the position that each position attends to.
 
         Raises:
