@@ -5,7 +5,10 @@ memory returns for its key is subtracted, so that β = 1 replaces the old value:
 
     state ← state + β key (value - keyᵀ state)ᵀ,   output = stateᵀ query.
 
-There is no feature map and no normalizer; keys have length 1.
+There is no feature map and no normalizer; keys have length 1. Each step
+multiplies the state by I - β key keyᵀ, which has the eigenvalue 1 - β: 0 keeps
+the old value, 1 replaces it, and 2 reflects the state at the key. Most models
+limit β to [0, 1]; negative eigenvalues help to track states, such as a parity.
 
 `attend_delta_chunked` computes a chunk of positions at once. Each position
 writes u = β (value - what the memory returns), which depends on what earlier
@@ -16,7 +19,8 @@ representation of the chunk's product of matrices I - β key keyᵀ.
 
 Source: Schlag et al. (2021), section 4.2, https://arxiv.org/abs/2102.11174;
     chunks: Yang et al. (2024), sections 3.2 and 3.3 and appendix A,
-    https://arxiv.org/abs/2406.06484. Departure: the query is not scaled.
+    https://arxiv.org/abs/2406.06484; β up to 2: Grazzi et al. (2025), section
+    4, https://arxiv.org/abs/2411.12537. Departure: the query is not scaled.
 Axes: B batch, H heads, T positions, D width of query and key, E of values
 """
 
@@ -69,13 +73,13 @@ def step_delta(
         query: of the position.
         key: of the position, of length 1.
         value: of the position.
-        beta: how much of the old value is replaced, from 0 to 1.
+        beta: the writing strength, from 0 to 2 (see the top of this file).
         log_decay: the logarithm of the factor, at most 1, by which the memory
             decays before it is written, for each head (B, H, 1) or each
             channel of the keys (B, H, D); no decay unless given.
 
     Raises:
-        ValueError: if beta is not in [0, 1], log_decay is positive, or the
+        ValueError: if beta is not in [0, 2], log_decay is positive, or the
             state does not have the shape (B, H, D, E).
     """
     check_beta(beta)
@@ -117,7 +121,7 @@ def attend_delta_recurrent(
         query: the queries.
         key: the keys, of length 1.
         value: the values.
-        beta: how much of an old value is replaced, from 0 to 1.
+        beta: the writing strength, from 0 to 2 (see the top of this file).
         log_decay: as in `step_delta`: a decay for each head gives the gated
             delta rule, one for each channel Kimi Delta Attention.
         state: the memory before the first position; zeros unless given.
@@ -154,7 +158,7 @@ def attend_delta_chunked(
         query: the queries.
         key: the keys, of length 1.
         value: the values.
-        beta: how much of an old value is replaced, from 0 to 1.
+        beta: the writing strength, from 0 to 2 (see the top of this file).
         log_decay: as in `step_delta`.
         state: the memory before the first position; zeros unless given.
         chunk: positions in a chunk; the last one may have fewer.
@@ -195,13 +199,13 @@ def attend_delta_chunked(
 
 
 def check_beta(beta: Tensor) -> None:
-    """Raise ValueError if a writing strength is not in [0, 1]."""
+    """Raise ValueError if a writing strength is not in [0, 2]."""
     if not beta.numel():
         return
     low, high = beta.aminmax()
-    if not (low >= 0 and high <= 1):
+    if not (low >= 0 and high <= 2):
         raise ValueError(
-            f"beta must be between 0 and 1, but is between {low:.3g} and {high:.3g}"
+            f"beta must be between 0 and 2, but is between {low:.3g} and {high:.3g}"
         )
 
 

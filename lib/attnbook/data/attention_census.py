@@ -18,18 +18,18 @@ FLAGS = ("sinks", "gate")
 
 @cache
 def load_census() -> tuple[dict, ...]:
-    """Return a row for each model that came to the package since 2025.
+    """Return a row for each model whose copyright is of 2025 or 2026.
 
     Returns:
-        Dicts with `model` and `checkpoint`, names; `year`, of the first line of
-        its configuration; `layers`, those with attention or what replaces it;
-        `kinds`, how many layers there are of each kind; `other_kinds`, a tuple
-        of those that its files know beside; `window`, in keys; `heads` and
-        `key_value_heads`; `latent`, the width of a compressed key-value cache
-        (MLA); `selection`, how many keys or blocks of keys a learned selection
-        keeps; `sinks`, whether the softmax has learned sinks; `gate`, whether
-        its output is gated. Sizes are text, since those of layers may differ:
-        "8/16". What a model does not have is "", () or False.
+        Dicts with `model` and `checkpoint`, names; `year`, of the copyright in
+        the first line of its configuration; `layers`, those with attention or
+        what replaces it; `kinds`, how many layers there are of each kind;
+        `other_kinds`, a tuple of those that its files know beside; `window`, in
+        keys; `heads` and `key_value_heads`; `latent`, the width of a compressed
+        key-value cache (MLA); `selection`, how many keys or blocks of keys a
+        learned selection keeps; `sinks`, whether the softmax has learned sinks;
+        `gate`, whether its output is gated. Sizes are text, since those of
+        layers may differ: "8/16". What a model does not have is "", () or False.
     """
     names, *rows = (
         line.split("\t")

@@ -35,7 +35,7 @@ def draw(T, decay=0, rate=1.0, dtype=torch.float64):
         return torch.randn(B, H, T, *shape, generator=rng, dtype=torch.float64)
 
     query, key, value = normal(D), F.normalize(normal(D), dim=-1), normal(E)
-    inputs = [query, key, value, normal().sigmoid()]
+    inputs = [query, key, value, 2 * normal().sigmoid()]
     if decay:
         inputs.append(-rate * normal(decay).square())
     return [x.to(dtype) for x in (*inputs, normal(E))]
@@ -116,11 +116,11 @@ def test_long_sequences_agree(decay):
     )
 
 
-def test_beta_of_one_replaces_a_value_and_zero_keeps_it():
+def test_beta_of_one_replaces_a_value_zero_keeps_it_and_two_reflects_it():
     key = F.normalize(torch.randn(1, 1, 4, generator=torch.manual_seed(0)), dim=-1)
     old, new = torch.full((1, 1, 3), 5.0), torch.tensor([[[1.0, 2.0, 3.0]]])
     state = key[..., None] * old[..., None, :]
-    for beta, expected in (1.0, new), (0.0, old):
+    for beta, expected in (1.0, new), (0.0, old), (2.0, 2 * new - old):
         found = step_delta(state, key, key, new, torch.full((1, 1), beta))
         torch.testing.assert_close(found.output, expected)
     assert torch.equal(state, key[..., None] * old[..., None, :])
@@ -186,8 +186,8 @@ def test_the_memory_of_the_chunked_form_grows_with_the_length_alone():
     ("change", "message"),
     [
         (
-            {3: lambda x: x + 1},
-            "beta must be between 0 and 1, but is between 1",
+            {3: lambda x: x + 2},
+            "beta must be between 0 and 2, but is between 2",
         ),
         ({3: lambda x: x * torch.nan}, "between nan and nan"),
         ({3: lambda x: x[:, :, 1:]}, r"beta have the shape \(2, 3, 4\)"),
