@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 ROWS = Path(__file__).with_name("cost_rows")
-SIZES: dict[str, float] = {
+SIZES: dict[str, float | int] = {
     **{"T": 1024, "S": 1024, "C": 256, "M": 256, "Dq": 256, "A": 64, "G": 2},
     **{"w": 128, "r": 16, "R": 128, "f": 0.5, "b": 32, "F": 1024},
 }
@@ -49,7 +49,7 @@ class Attention:
     use: str
     tanh: str = "0"
     at_most: bool = False
-    sizes: dict[str, float] = field(default_factory=dict)
+    sizes: dict[str, float | int] = field(default_factory=dict)
 
 
 ATTENTIONS = [
@@ -59,7 +59,7 @@ ATTENTIONS = [
 ]
 
 
-def evaluate_cost(cost: str, sizes: dict[str, float]) -> float:
+def evaluate_cost(cost: str, sizes: dict[str, float | int]) -> float:
     """Return a cost such as "2 T S (D + E)" at the sizes of its axes."""
     product = re.sub(r"(?<=[\w)]) (?=[\w(])", " * ", cost).replace("^", "**")
     return eval(product, {"__builtins__": {}}, dict(sizes))
