@@ -36,10 +36,6 @@ def scores_of_first_query(query, key, W_query, W_key, v):
     return (hidden @ v)[:, None].expand(-1, query.shape[1], -1)
 
 
-def scores_with_a_detached_key(query, key, W_query, W_key, v):
-    return scores_by_einsum(query, key.detach(), W_query, W_key, v)
-
-
 def context_by_loops(scores, value, lengths):
     contexts, weights = [], []
     for b, n in enumerate(lengths.tolist()):
@@ -86,11 +82,6 @@ def context_with_running_maximum(least):
         return powers / powers.sum(-1, keepdim=True)
 
     return context_weighed_by(weigh)
-
-
-def context_of_detached_weights(scores, value, lengths):
-    weights = context_by_loops(scores, value, lengths)[1]
-    return weights.detach() @ value, weights
 
 
 def cost_by_counting(B, T, S, N, M, A):
@@ -235,10 +226,6 @@ RIGHT = {
     ),
 }
 CONTEXTS = {  # weights of wrong contexts, and the names of their mistakes
-    "over the queries, masked by where": (
-        "wrong-axis",
-        lambda s, real: torch.where(real, s, -torch.inf).softmax(-2).nan_to_num(0.0),
-    ),
     "over the queries, masked after": (
         "wrong-axis",
         lambda s, real: s.softmax(dim=1).masked_fill(~real, 0.0),
@@ -251,22 +238,16 @@ CONTEXTS = {  # weights of wrong contexts, and the names of their mistakes
         "sentinel",
         lambda s, real: torch.where(real, s, -1e30).softmax(-1),
     ),
-    "filled with -1e6": (
-        "sentinel",
-        lambda s, real: s.masked_fill(~real, -1e6).softmax(-1),
-    ),
     "added -1e9": ("sentinel", lambda s, real: (s + ~real * -1e9).softmax(-1)),
 }
 WRONG = (
     (checks.check_additive_scores, "", scores_of_first_query),
-    (checks.check_additive_scores, "detached", scores_with_a_detached_key),
     *(
         (checks.check_context, slug, context_weighed_by(weigh))
         for slug, weigh in CONTEXTS.values()
     ),
     (checks.check_context, "", context_with_running_maximum(0.0)),
     (checks.check_context, "", context_with_running_maximum(-1e9)),
-    (checks.check_context, "gradient", context_of_detached_weights),
     (checks.check_attention_cost, "", cost_with_additions),
     (checks.check_decoder_fault, "", fault_without_the_order),
     (checks.check_alignment_explanation, "", explanation_by_the_middle),

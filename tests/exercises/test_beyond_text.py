@@ -8,8 +8,6 @@ from torch.nn import functional as F
 
 from attnbook.exercises import beyond_text as checks
 
-# Patches
-
 
 def patches_by_unfold(images, size):
     return F.unfold(images, size, stride=size).transpose(1, 2)
@@ -33,9 +31,6 @@ def patches_by_einsum(images, size):
 
 def patches_that_overlap(images, size):
     return F.unfold(images, size).mT
-
-
-# Attention over neighbors
 
 
 def graph_by_loops(features, edges, weight, a):
@@ -95,9 +90,6 @@ def softmax_over_targets(features, edges, weight, a, masked_first):
     return scores.softmax(0).mul(counts) @ values
 
 
-# Scores in space and time
-
-
 def counts_by_pairs(frames, height, width, size):
     N = len([*range(0, height, size)]) * len([*range(0, width, size)])
     time = torch.arange(frames).repeat_interleave(N)
@@ -132,9 +124,6 @@ def counts_as_shares(frames, height, width, size):
 def counts_of_causal_joint(*sizes):
     found = counts_by_pairs(*sizes)
     return [found[0], found[0] * (found[0] + 1) // 2, *found[2:]]
-
-
-# The fault of graph attention
 
 
 def connect(layer, features, *pairs):
@@ -200,9 +189,6 @@ def fault_of_the_right_one(layer, features, edges):
     return fault_from_a_path(layer, features, edges) or 5
 
 
-# What an attention map follows
-
-
 def kind_from_a_blank_picture(attend, picture):
     blank = attend(torch.ones(44, 52))
     if blank.max() > 1.5 * blank.min():
@@ -244,10 +230,6 @@ def kind_without_maps_that_stay(attend, picture):
     return {3: 1, 4: 1}.get(found := kind_by_moving(attend, picture), found)
 
 
-def kind_of_a_picture_to_255(attend, picture):
-    return int(attend(255 * torch.ones(36, 44)).argmax())
-
-
 def list_pairs(answers):
     return [(check, answer) for check, every in answers.items() for answer in every]
 
@@ -281,7 +263,7 @@ WRONG = {
     ],
     checks.check_space_time_counts: [counts_of_causal_joint],
     checks.check_graph_fault: [fault_of_the_right_one],
-    checks.check_map_kind: [kind_without_maps_that_stay, kind_of_a_picture_to_255],
+    checks.check_map_kind: [kind_without_maps_that_stay],
 }
 
 

@@ -7,7 +7,6 @@ import pytest
 import torch
 
 from attnbook.exercises import cost as checks
-from attnbook.profiling import Sizes, steps
 
 
 def flops_in_one_line(B, H, G, T, S, D, E):
@@ -66,12 +65,6 @@ def moved_with_repeated_keys(B, H, G, T, S, D, E, itemsize):
     extra = 2 * B * H * S * D * itemsize if G < H else 0
     first, *rest = moved_in_place(B, H, G, T, S, D, E, itemsize)
     return [first + extra, *rest]
-
-
-def moved_by_the_library(B, H, G, T, S, D, E, itemsize):
-    sizes = Sizes(B, H, T, S, D, E, G, itemsize)
-    counts = [*steps.count_steps(sizes).values()][1:]
-    return [x.bytes for x in (*counts, steps.count_fused(sizes))]
 
 
 def decode_by_block(weights, L, G, D, S, itemsize, memory):
@@ -143,10 +136,6 @@ def find_fault_by_speed(run, H, D, rate, bandwidth):
     return 1 if run(1, 16384)[1] > rate else 0
 
 
-def find_fault_by_attribute(run, H, D, rate, bandwidth):
-    return run.fault
-
-
 def find_limit_by_powers(run, B, H, T, S, D):
     usual = run(B, H, T, S, D)
     by_length = math.log2(run(B, H, 2 * T, 2 * S, D) / usual)
@@ -175,12 +164,6 @@ def find_limit_by_intensity(run, B, H, T, S, D):
     return int(4 * B * H * T * S * D > 295 * 4 * B * H * D * (T + S))
 
 
-def find_limit_as_text(*given):
-    return ("memory", "products", "exponentials", "launch")[
-        find_limit_by_powers(*given)
-    ]
-
-
 RIGHT = {
     checks.check_flops: (flops_in_one_line, flops_by_products, flops_by_numpy),
     checks.check_moved: (
@@ -207,12 +190,9 @@ RIGHT = {
 WRONG = {
     flops_with_softmax: (checks.check_flops, "numbers"),
     moved_with_repeated_keys: (checks.check_moved, "numbers"),
-    moved_by_the_library: (checks.check_moved, "ready-made"),
     decode_with_one_in_reserve: (checks.check_decoding_cost, "numbers"),
     find_fault_by_speed: (checks.check_benchmark_fault, "numbers"),
-    find_fault_by_attribute: (checks.check_benchmark_fault, "error"),
     find_limit_by_intensity: (checks.check_bottleneck, "numbers"),
-    find_limit_as_text: (checks.check_bottleneck, "type"),
 }
 
 

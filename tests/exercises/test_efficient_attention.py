@@ -8,8 +8,6 @@ from torch.nn.functional import elu
 
 from attnbook.exercises import efficient_attention as checks
 
-# One step of linear attention
-
 
 def step_by_einsum(state, normalizer, query, key, value):
     query, key = (torch.where(x > 0, x + 1, x.clamp(max=0).exp()) for x in (query, key))
@@ -39,18 +37,10 @@ def step_by_clones(state, normalizer, query, key, value):
     return [((phi_query @ state) / divisor).squeeze(-2), state, normalizer]
 
 
-def divide_the_state(state, normalizer, query, key, value):
-    found = step_by_einsum(state, normalizer, query, key, value)
-    return found[0], found[1] / found[2][..., None], found[2]
-
-
 def update_in_place(state, normalizer, query, key, value):
     found = step_by_einsum(state, normalizer, query, key, value)
     state.data.copy_(found[1])
     return found
-
-
-# One step of the delta rule
 
 
 def delta_by_einsum(state, query, key, value, beta):
@@ -76,9 +66,6 @@ def delta_by_erasing(state, query, key, value, beta):
 
 def delta_with_sigmoid(state, query, key, value, beta):
     return delta_by_einsum(state, query, key, value, beta.sigmoid())
-
-
-# Keys, scores and receptive field
 
 
 def counts_by_masks(length, window, step, sinks, layers):
@@ -129,14 +116,6 @@ def counts_by_search(length, window, step, sinks, layers):
 def counts_of_powers(length, window, step, sinks, layers):
     found = counts_by_search(length, window, step, sinks, layers)
     return [*found[:2], min(length, window**layers), found[3]]
-
-
-def counts_with_length_for_none(*sizes):
-    found = counts_by_search(*sizes)
-    return [*found[:3], found[3] or sizes[0]]
-
-
-# The fault of chunked linear attention
 
 
 def fault_by_table(attention, query, key, value):
@@ -198,16 +177,6 @@ def fault_of_the_right_one(*given):
     return fault_by_constant_values(*given) or 6
 
 
-def fault_by_a_leak(attention, query, key, value):
-    later = value.clone()
-    later[-1] += 1
-    one, two = (attention(query, key, x)[:-1] for x in (value, later))
-    return int((one - two).abs().max() > 1e-4)
-
-
-# The kind of a memory
-
-
 def kind_by_a_second_value_of_zero(memory, keys, values):
     key = torch.tensor([0.0, 1.0, 0.0])
     found = memory(key, torch.stack([key, key]), torch.tensor([[4.0], [0.0]])).item()
@@ -241,10 +210,6 @@ def kind_by_age(memory, keys, values):
     key = torch.tensor([1.0, 0.0]).expand(12, 2)
     found = float(memory(key[0], key, torch.eye(12, 1)))
     return 2 if found > 0.99 else 0 if found > 0.05 else 1
-
-
-def kind_with_long_keys(memory, keys, values):
-    return int(memory(keys[0], 10 * keys, values).norm() > 1)
 
 
 def list_pairs(answers):
@@ -283,11 +248,11 @@ def test_a_right_answer_is_accepted(check, answer):
 
 
 WRONG = {
-    checks.check_recurrent_step: [divide_the_state, update_in_place],
+    checks.check_recurrent_step: [update_in_place],
     checks.check_delta_step: [delta_with_sigmoid],
-    checks.check_pattern_counts: [counts_of_powers, counts_with_length_for_none],
-    checks.check_linear_fault: [fault_of_the_right_one, fault_by_a_leak],
-    checks.check_memory_kind: [kind_by_age, kind_with_long_keys],
+    checks.check_pattern_counts: [counts_of_powers],
+    checks.check_linear_fault: [fault_of_the_right_one],
+    checks.check_memory_kind: [kind_by_age],
 }
 
 

@@ -143,12 +143,6 @@ def differentiate_chunks(query, key, value, output, lse, upstream, block):
     return torch.cat(dq, -2), dk, dv
 
 
-def differentiate_by_autograd(query, key, value, output, lse, upstream, block):
-    leaves = [x.detach().requires_grad_() for x in (query, key, value)]
-    again = attend_by_merging_tiles(*leaves, block)[0]
-    return torch.autograd.grad(again, leaves, upstream)
-
-
 def differentiate_over_queries(query, key, value, output, lse, upstream, block):
     """The logsumexp of each tile is taken over its queries."""
     scale = query.shape[-1] ** -0.5
@@ -275,10 +269,6 @@ def find_fault_by_block_sizes(attention, query, key, value):
     return next((n for n, failed in tests.items() if failed), 0)
 
 
-def find_fault_by_attribute(attention, query, key, value):
-    return attention.fault
-
-
 def explain_by_different_results(accumulators, terms):
     n, found = len(terms), []
     rough = draw_numbers(1, (n, 100))[0].exp() ** 3
@@ -355,10 +345,8 @@ WRONG = {
         "starts-at-zero",
     ),
     attend_over_queries: (checks.check_tiled, "wrong-axis"),
-    differentiate_by_autograd: (checks.check_tiled_backward, "ready-made"),
     differentiate_over_queries: (checks.check_tiled_backward, "wrong-axis"),
     count_squares: (checks.check_tile_counts, "numbers"),
-    find_fault_by_attribute: (checks.check_tiled_fault, "error"),
     explain_the_first: (checks.check_run_difference, "length"),
 }
 

@@ -222,12 +222,9 @@ def factors_of_best_seed(error):
 
 
 WRONG = (
-    # The mean of W and its transpose, because a similarity ought to be symmetric.
-    (luong.check_general_scores, lambda q, k, W: q @ ((W + W.T) / 2) @ k.mT),
     (luong.check_general_scores, lambda q, k, W: (q @ W @ k.mT).clamp(-1e4, 1e4)),
     (luong.check_general_scores, lambda q, k, W: F.normalize(q @ W, dim=-1) @ k.mT),
     (luong.check_local_window, window_of_nearest),
-    (luong.check_local_window, lambda *x: window_by_loops(*x).float()),
     (luong.check_decoder_depth, lambda kind, T, L: L * depth_by_table(kind, T, 1)),
     (luong.check_attention_fault, layer_with_zero_memory),
     (luong.check_two_factors, factors_of_best_seed),

@@ -5,7 +5,6 @@ import math
 import pytest
 import torch
 from torch import nn
-from torch.nn import functional as F
 
 from attnbook.exercises import transformer as checks
 
@@ -36,10 +35,6 @@ def normalize_with_detached_statistics(x, gain, bias, eps):
     mean = x.mean(-1, keepdim=True).detach()
     variance = (x - mean).square().mean(-1, keepdim=True).detach()
     return (x - mean) / (variance + eps).sqrt() * gain + bias
-
-
-def normalize_by_library(x, gain, bias, eps):
-    return F.layer_norm(x, gain.shape, gain, bias, eps)
 
 
 # The decoder's two attentions
@@ -75,12 +70,6 @@ def decode_without_given_attention(x, memory, lengths, attend, fill=-torch.inf):
 def decode_with_sentinel(x, memory, lengths, attend):
     fill = -1e4 if x.dtype == torch.float16 else -1e9
     return decode_without_given_attention(x, memory, lengths, attend, fill)
-
-
-def decode_with_zeroed_padding(x, memory, lengths, attend):
-    """A key of zeros has the score 0, not minus infinity."""
-    real = torch.arange(memory.shape[1]) < lengths[:, None]
-    return decode_each_position(x, memory * real[..., None], lengths * 0 + 99, attend)
 
 
 # Parameters and cache
@@ -256,9 +245,7 @@ RIGHT = {
 }
 WRONG = (
     (checks.check_layer_norm, normalize_with_detached_statistics, "gradient"),
-    (checks.check_layer_norm, normalize_by_library, "ready-made"),
     (checks.check_decoder_step, decode_with_sentinel, "numbers"),
-    (checks.check_decoder_step, decode_with_zeroed_padding, "numbers"),
     (checks.check_model_cost, count_positions, "numbers"),
     (checks.check_block_fault, take_residual_for_norm, "numbers"),
     (checks.check_accuracy_explanation, trust_accuracy, "numbers"),
@@ -269,9 +256,9 @@ WRONG = (
     ("check", "answer"), [(check, x) for check, found in RIGHT.items() for x in found]
 )
 def test_right_answers(check, answer):
-    assert check(answer)
+    assert check(answer, 7)
 
 
 @pytest.mark.parametrize(("check", "answer", "mistake"), WRONG)
 def test_wrong_answers(check, answer, mistake):
-    assert check(answer).mistake == mistake
+    assert check(answer, 7).mistake == mistake

@@ -1,9 +1,5 @@
 """How an exercise is declared: its solution, its cases, its known mistakes.
 
-    def cases(draw):
-        yield "with one query and one key", draw.normal(1, 4), draw.normal(1, 4)
-        yield "with 3 queries and 5 keys", draw.normal(3, 4), draw.normal(5, 4)
-
     check_scores = Exercise(
         scores,
         cases,
@@ -49,7 +45,7 @@ from attnbook.exercises.verdict import (
     RIGHT,
     Finding,
     Verdict,
-    describe_inputs,
+    describe_input,
     make_finding,
     refuse,
 )
@@ -65,13 +61,9 @@ Wrong = str | Callable
 
 @dataclass(frozen=True)
 class Mistake:
-    """A wrong answer known by name.
+    """A wrong answer known by name: `because` follows "Most likely,".
 
-    Attributes:
-        slug: its name in verdicts and reports.
-        because: a clause that follows "Most likely,".
-        solution: of the exercise.
-        spellings: wrong answers that make this mistake.
+    Each of the spellings, applied to the exercise's solution, makes this mistake.
     """
 
     slug: str
@@ -140,8 +132,7 @@ class Exercise:
     """A question that checks its answers.
 
     Attributes:
-        solution: the right answer; its parameters name the inputs. It may be a
-            function of the library.
+        solution: the right answer; its parameters name the inputs.
         cases: yields the calls, simplest first: what each tries and then its inputs,
             or a `Case`.
         stars: 1 (a few lines) to 3 (think first).
@@ -149,8 +140,8 @@ class Exercise:
         section: the heading to reread after a wrong answer.
         mistakes: by slug, a clause and the wrong answer, or a list of spellings;
             afterwards a tuple of `Mistake`.
-        title: the topic in a few words; unless given, the solution's name.
-        returns: the names of what it returns, for verdicts.
+        title: the topic; unless given, the solution's name.
+        returns: the names of what it returns.
         forbidden: names of PyTorch's functions that may not be called.
         library: functions of the library that may not be called either, beside the
             solution, its helpers and functions of the solution's name.
@@ -192,13 +183,9 @@ class Exercise:
     def __call__(
         self, attempt: object, fresh: int | None = None, own: bool = True
     ) -> Verdict:
-        """Check an answer on the first inputs, then on fresh ones.
+        """Check an answer on the first inputs, then on fresh ones of a random seed.
 
-        Args:
-            attempt: the learner's function.
-            fresh: seed of the second inputs; random unless given.
-            own: whether the answer must be code of one's own; if not, the library's
-                own function is accepted, too.
+        Unless it must be one's own, the library's function is accepted, too.
         """
         if attempt is ...:
             return NOT_YET
@@ -213,8 +200,7 @@ class Exercise:
     ) -> dict[int, Rounds]:
         """Run an attempt on the cases of each seed, until it is stopped.
 
-        Only here is the learner's code called. What is returned are texts, numbers
-        and tensors, which can be sent to another process.
+        The texts, numbers and tensors returned can be sent to another process.
         """
         with neutral_settings():
             guard = Guard(self.forbidden, self._list_ready_made() if own else ())
@@ -263,38 +249,40 @@ class Exercise:
     def _judge(self, found: Mapping[int, Rounds]) -> Verdict:
         """Reach the verdict on an attempt that is no stub."""
         trials = [x for seed in found for x in self._list_trials(seed, found[seed])]
-        limits = [(x, r.stopped) for x in trials for r in x.rounds if r.stopped]
-        for trial, slug in [*limits, *((x, x.find_unsteadiness()) for x in trials)]:
-            if slug:
-                twice = "" if limits else "twice "
-                tried = twice + self._describe(trial.case)
+        for trial in trials:
+            if slug := trial.find_trouble():
+                tried = self._describe(trial.case)
                 return refuse(make_finding(slug), tried, self.section)
         wrong = [x for x in trials if x.finding]
-        finding = next((x.finding for x in trials if x.finding), None)
-        if finding is None:
+        if not wrong:
             return RIGHT
-        tried = self._describe(wrong[0].case)
+        finding = wrong[0].finding
         if mistake := self._find_mistake(trials, wrong):
             finding = Finding(mistake.slug, finding.seen, mistake.because)
         elif is_hard_coded(trials):
             finding = make_finding("hard-coded", got=finding.seen)
-        return refuse(finding, tried, self.section)
+        return refuse(finding, self._describe(wrong[0].case), self.section)
 
     def _list_trials(self, seed: int, rounds: Rounds) -> Iterator["Trial"]:
-        """Yield what an attempt did in the cases of a seed, beside what is right."""
-        takes = tuple(inspect.signature(self.solution).parameters)
+        """Yield what an attempt did in each case of a seed, and what is wrong."""
+        # An attempt that was stopped has no outcome of the cases that would follow.
         stopped = any(x.stopped for outcomes in rounds for x in outcomes)
         given = draw_cases(self.cases, seed), run_solution(self, seed), rounds[0]
         for nth, (case, want, got) in enumerate(zip(*given, strict=not stopped)):
-            found = find_difference(got, want, takes, self.returns, self.same_type)
-            yield Trial(
-                seed, case, tuple(x[nth] for x in rounds if nth < len(x)), found
+            found = find_difference(
+                got, want, self._takes, self.returns, self.same_type
             )
+            outcomes = tuple(x[nth] for x in rounds if nth < len(x))
+            yield Trial(seed, case, outcomes, found)
+
+    @property
+    def _takes(self) -> tuple[str, ...]:
+        """The names of the inputs."""
+        return tuple(inspect.signature(self.solution).parameters)
 
     def _describe(self, case: Case) -> str:
         """Return what a case tries, with the names and shapes of its inputs."""
-        takes = tuple(inspect.signature(self.solution).parameters)
-        found = describe_inputs(takes, case.inputs)
+        found = ", ".join(filter(None, map(describe_input, self._takes, case.inputs)))
         return f"{case.tries}: {found}" if found else case.tries
 
     def _find_mistake(
@@ -333,9 +321,11 @@ class Trial:
     rounds: tuple[Outcome, ...]
     finding: Finding | None
 
-    def find_unsteadiness(self) -> str:
-        """Return what equal inputs did not get: the same answer; or nothing."""
+    def find_trouble(self) -> str:
+        """Return the slug of a limit, or of other results of equal inputs; or none."""
         one, *more = self.rounds
+        if self.rounds[-1].stopped:
+            return self.rounds[-1].stopped
         if more[1:] and not did_the_same(more[1], one):
             return "state"
         return "random" if more and not did_the_same(more[0], one) else ""
@@ -344,15 +334,10 @@ class Trial:
 def is_hard_coded(trials: Sequence[Trial]) -> bool:
     """Tell whether an attempt is right at first and wrong on all new inputs."""
     first = [x for x in trials if x.seed == trials[0].seed]
-    later = trials[len(first) :]
-    new = [
-        x
-        for i, x in enumerate(later)
-        if not is_unchanged(x.case.inputs, first[i].case.inputs)
-    ]
-    return (
-        bool(new) and all(x.finding for x in new) and not any(x.finding for x in first)
-    )
+    pairs = zip(first, trials[len(first) :], strict=False)
+    new = [y for x, y in pairs if not is_unchanged(y.case.inputs, x.case.inputs)]
+    wrong = [bool(x.finding) for x in first], [bool(x.finding) for x in new]
+    return bool(new) and all(wrong[1]) and not any(wrong[0])
 
 
 @functools.lru_cache(maxsize=32)
@@ -372,13 +357,11 @@ def run_solution(exercise: Exercise, seed: int) -> tuple[Outcome, ...]:
     Raises:
         TypeError: if it returns what cannot be compared, such as a dictionary.
     """
-    found = []
-    for case in draw_cases(exercise.cases, seed):
-        case = replace(case, memory=None)
-        found.append(run(exercise.solution, case, read=exercise.compare))
-        if not (found[-1].tensors or found[-1].error):
-            raise TypeError(f"{exercise} has a solution that returns {found[-1].form}")
-    return tuple(found)
+    cases = (replace(x, memory=None) for x in draw_cases(exercise.cases, seed))
+    found = tuple(run(exercise.solution, x, read=exercise.compare) for x in cases)
+    if bad := [x.form for x in found if not (x.tensors or x.error)]:
+        raise TypeError(f"{exercise} has a solution that returns {bad[0]}")
+    return found
 
 
 class Hint(str):
@@ -388,15 +371,10 @@ class Hint(str):
 
 
 def edit(solution: Callable, wrong: Wrong) -> Callable:
-    """Return a wrong answer: the solution with some of its text replaced.
-
-    Args:
-        solution: a function of a module, with a docstring.
-        wrong: `old → new`, of which `old` occurs in the body exactly once; several
-            of them separated by ` ; `; or a function, which is returned.
+    """Return a wrong answer: the solution with some text of its body replaced.
 
     Raises:
-        ValueError: if a text does not occur there exactly once.
+        ValueError: if a text does not occur there exactly once, after the docstring.
     """
     if callable(wrong):
         return wrong

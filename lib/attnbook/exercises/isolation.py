@@ -7,8 +7,9 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator
-from types import CodeType, FunctionType
+from types import FunctionType
 
+import numpy as np
 import torch
 from torch.overrides import TorchFunctionMode
 
@@ -27,8 +28,11 @@ ATTENTION = frozenset(
     }
 )
 
-# Settings that are the same in every check: how to ask, how to set, what to.
-NEUTRAL: tuple[tuple[Callable, Callable, object], ...] = (
+# PyTorch's settings: how to ask, how to set, and what to; None leaves a setting as
+# it is, and only what an answer changes is put back.
+SETTINGS: tuple[tuple[Callable, Callable, object], ...] = (
+    (torch.get_default_device, torch.set_default_device, None),
+    (torch.get_num_threads, torch.set_num_threads, None),
     (torch.get_default_dtype, torch.set_default_dtype, torch.float32),
     (
         torch.get_float32_matmul_precision,
@@ -36,11 +40,11 @@ NEUTRAL: tuple[tuple[Callable, Callable, object], ...] = (
         "highest",
     ),
     (torch.is_anomaly_enabled, torch.autograd.set_detect_anomaly, False),
-)
-# Settings that a check only puts back if an answer changes them.
-KEPT: tuple[tuple[Callable, Callable], ...] = (
-    (torch.get_default_device, torch.set_default_device),
-    (torch.get_num_threads, torch.set_num_threads),
+    (
+        torch.get_deterministic_debug_mode,
+        torch.set_deterministic_debug_mode,
+        0,
+    ),
 )
 
 # Settings and the code of functions are shared by all threads.
@@ -49,28 +53,14 @@ one_at_a_time = threading.RLock()
 
 @contextlib.contextmanager
 def neutral_settings() -> Iterator[None]:
-    """Run under settings of our own, and leave everything as it was found.
-
-    Seeds, default type and device, gradient mode, autocast, threads and flags of
-    the learner's notebook change no verdict, and no check changes them.
-    """
+    """Run under settings of our own, and leave everything as it was found."""
     with one_at_a_time, contextlib.ExitStack() as entered:
-        numpy = sys.modules.get("numpy")
-        if numpy:
-            entered.callback(numpy.random.set_state, numpy.random.get_state())
-            entered.enter_context(numpy.errstate(all="ignore"))
+        entered.callback(np.random.set_state, np.random.get_state())
         entered.callback(random.setstate, random.getstate())
-        for ask, put in KEPT:
-            entered.callback(restore, ask, put, ask())
-        for ask, put, value in NEUTRAL:
-            entered.callback(restore, ask, put, ask())
-            restore(ask, put, value)
-        entered.callback(
-            torch.use_deterministic_algorithms,
-            torch.are_deterministic_algorithms_enabled(),
-            warn_only=torch.is_deterministic_algorithms_warn_only_enabled(),
-        )
-        torch.use_deterministic_algorithms(False)
+        for ask, put, value in SETTINGS:
+            entered.callback(change, ask, put, ask())
+            if value is not None:
+                change(ask, put, value)
         entered.enter_context(torch.random.fork_rng(devices=()))
         entered.enter_context(torch.inference_mode(False))
         entered.enter_context(torch.enable_grad())
@@ -82,7 +72,7 @@ def neutral_settings() -> Iterator[None]:
         yield
 
 
-def restore(ask: Callable, put: Callable, value: object) -> None:
+def change(ask: Callable, put: Callable, value: object) -> None:
     """Set a setting, unless it has that value."""
     if ask() != value:
         put(value)
@@ -92,8 +82,7 @@ def seed_everything(seed: int) -> None:
     """Set every global seed that an answer might read."""
     torch.default_generator.manual_seed(seed)
     random.seed(seed)
-    if numpy := sys.modules.get("numpy"):
-        numpy.random.seed(seed)
+    np.random.seed(seed)
 
 
 class ReadyMadeError(Exception):
@@ -117,35 +106,28 @@ class Guard(TorchFunctionMode):
     def __init__(self, names: Collection[str], functions: Iterable[Callable] = ()):
         super().__init__()
         self.names, self.used = names, list[str]()
-        self.functions = list(find_functions(functions))
         flex = sys.modules.get("torch.nn.attention.flex_attention")
-        if flex and "flex_attention" in names:
-            self.functions += find_functions([flex.flex_attention])
-        self.codes: list[CodeType] = []
-        self.allowed: set[Callable] = set()
-        self.outer: Guard | None = None
+        more = [flex.flex_attention] if flex and "flex_attention" in names else []
+        self.codes = {x: x.__code__ for x in find_functions([*functions, *more])}
 
     def __enter__(self):
-        self.outer, Guard.active = Guard.active, self
-        self.codes = [x.__code__ for x in self.functions]
+        Guard.active = self
         refusal = inspect.unwrap(raise_ready_made).__code__
-        for function in self.functions:
+        for function in self.codes:
             function.__code__ = refusal.replace(co_name=function.__name__)
         return super().__enter__()
 
     def __exit__(self, *raised):
         super().__exit__(*raised)
-        for function, code in zip(self.functions, self.codes, strict=True):
+        for function, code in self.codes.items():
             function.__code__ = code
-        Guard.active = self.outer
+        Guard.active = None
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         """Pass a call on, unless its name is forbidden."""
-        if func not in self.allowed:
-            name = getattr(func, "__name__", "").lstrip("_").partition(".")[0]
-            if name.removeprefix("special_") in self.names:
-                self.refuse(name)
-            self.allowed.add(func)
+        name = getattr(func, "__name__", "").lstrip("_").partition(".")[0]
+        if name.removeprefix("special_") in self.names:
+            self.refuse(name)
         return func(*args, **(kwargs or {}))
 
     def refuse(self, name: str) -> None:

@@ -8,7 +8,6 @@ answers in a process that can be ended (`attnbook.grade`).
 
 import contextlib
 import io
-import os
 import signal
 import sys
 import threading
@@ -21,26 +20,14 @@ import torch
 from attnbook.profiling.allocations import PeakMeter
 
 SECONDS, CHARACTERS, SHOWN = 10.0, 100_000, 2_000
-RING = 1.0  # seconds from one ring of the alarm to the next
 SLACK = 2**17  # bytes of objects that any call of Python's makes
 
 
 class Stopped(BaseException):
-    """A learner's code was stopped; `except Exception` does not catch it."""
+    """A learner's code ran into a limit; `except Exception` does not catch it."""
 
-    slug = ""
-
-
-class TooLong(Stopped):
-    """It ran longer than the limit."""
-
-    slug = "too-long"
-
-
-class TooMuch(Stopped):
-    """It printed more than the limit."""
-
-    slug = "too-much"
+    def __init__(self, slug: str):
+        self.slug = slug
 
 
 class Printed(io.StringIO):
@@ -50,10 +37,10 @@ class Printed(io.StringIO):
         """Keep a text.
 
         Raises:
-            TooMuch: if more has been written than can be meant.
+            Stopped: if more has been written than can be meant.
         """
         if self.tell() + len(text) > CHARACTERS:
-            raise TooMuch
+            raise Stopped("too-much")
         return super().write(text)
 
 
@@ -66,34 +53,26 @@ def limit_output(shown: int = SHOWN) -> Iterator[None]:
     sys.stdout.write(printed.getvalue()[:shown])
 
 
-def measure_load() -> float:
-    """Return the number of runnable processes per core; at least 1."""
-    if not hasattr(os, "getloadavg"):
-        return 1.0
-    return max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
-
-
 @contextlib.contextmanager
-def limit_time(seconds: float | None = None) -> Iterator[None]:
-    """Raise TooLong after some seconds, then again each second, if possible.
+def limit_time() -> Iterator[None]:
+    """Stop what runs longer than SECONDS of work, or three times as long in all.
 
-    The seconds are of work, or three times as many of waiting. An alarm that was
-    set before is restored with its remaining time.
+    The alarm rings again each second. One that was set before is restored with its
+    remaining time.
     """
     here = threading.current_thread() is threading.main_thread()
     if not (here and hasattr(signal, "setitimer")):
         yield
         return
-    most = seconds or SECONDS
     worked, began = time.process_time(), time.monotonic()
 
     def ring(number, frame):
         work, wait = time.process_time() - worked, time.monotonic() - began
-        if work >= 0.9 * most or wait >= 3 * most:
-            raise TooLong
+        if work >= 0.9 * SECONDS or wait >= 3 * SECONDS:
+            raise Stopped("too-long")
 
     before = signal.signal(signal.SIGALRM, ring)
-    left, again = signal.setitimer(signal.ITIMER_REAL, most, RING)
+    left, again = signal.setitimer(signal.ITIMER_REAL, SECONDS, 1.0)
     try:
         yield
     finally:
@@ -111,40 +90,35 @@ class MemoryLimit(PeakMeter):
 
     def __init__(self, limit: int):
         super().__init__()
-        self.limit, self.tracing, self.before = limit, False, 0
+        self.limit = limit
 
     def __enter__(self):
-        self.tracing = tracemalloc.is_tracing()
-        if not self.tracing:
-            with PeakMeter():  # the first one imports much of PyTorch
-                torch.ones(1).neg()
-            tracemalloc.start()
-        tracemalloc.reset_peak()
-        self.before = tracemalloc.get_traced_memory()[0]
+        with PeakMeter():  # the first one imports much of PyTorch
+            torch.ones(1).neg()
+        tracemalloc.start()
         return super().__enter__()
 
     def __exit__(self, *raised):
-        most = tracemalloc.get_traced_memory()[1] - self.before
-        if not self.tracing:
-            tracemalloc.stop()
+        most = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
         super().__exit__(*raised)
-        if raised[0] is None and most > self.limit + SLACK:
-            raise self.make_error(most, "arrays and lists")
+        if raised[0] is None:
+            self.compare(most - SLACK, "arrays and lists")
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        """Pass a call on, and count what is held after it.
-
-        Raises:
-            MemoryError: if the limit is exceeded.
-        """
+        """Pass a call on, and count what is held after it."""
         result = super().__torch_dispatch__(func, types, args, kwargs)
-        if self.peak_bytes > self.limit:
-            raise self.make_error(self.peak_bytes, "tensors")
+        self.compare(self.peak_bytes, "tensors")
         return result
 
-    def make_error(self, most: int, what: str) -> MemoryError:
-        """Return the error that names what is held, and the limit."""
-        return MemoryError(
-            f"{most:,} bytes of {what} are in memory at once, and "
-            f"{self.limit:,} are allowed"
-        )
+    def compare(self, most: int, what: str) -> None:
+        """Compare what is held with the limit.
+
+        Raises:
+            MemoryError: if it is more.
+        """
+        if most > self.limit:
+            raise MemoryError(
+                f"{most:,} bytes of {what} are in memory at once, and "
+                f"{self.limit:,} are allowed"
+            )

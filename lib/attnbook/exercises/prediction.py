@@ -2,21 +2,7 @@
 
 On the built page, everything that follows the question in its section is
 covered until the reader answers or skips it. In a notebook it is a plain
-question with a folded answer. What was measured comes from the code:
-
-    predict(
-        "Which words lose most without attention?",
-        choices=[
-            ("short ones", "They fit into one vector."),
-            ("long ones", "The vector has one size for every word."),
-        ],
-        right=int(lost["long"] > lost["short"]),
-    )
-
-    predict_number(
-        "How many of 100 long words does the model get wrong?",
-        low=0, high=100, measured=lost["long"], unit="%",
-    )
+question with a folded answer. What was measured comes from the code.
 """
 
 from collections.abc import Sequence
@@ -27,7 +13,6 @@ from attnbook.exercises.quiz import (
     Choice,
     Question,
     format_inline,
-    format_question,
     split_segments,
     wrap_text,
 )
@@ -38,15 +23,12 @@ class Prediction(Question):
     """A question with choices, of which one was measured; displays itself."""
 
     def __repr__(self) -> str:
-        lines = wrap_text("Predict first: ", self.prompt)
-        for letter, choice in zip(LETTERS, self.choices, strict=False):
-            lines += wrap_text(f"   {letter}) ", choice.text)
+        lines = self.wrap("Predict first: ")
         return "\n".join([*lines, f"Measured: {LETTERS[self.right]}"])
 
     def _repr_mimebundle_(self, **kwargs) -> dict[str, str]:
         """Return a static mount, readable without JavaScript, and text."""
-        fallback = f'<ol class="quiz">{format_question(self)}</ol>'
-        return show(self.state(), fallback, repr(self))
+        return show(self, f'<ol class="quiz">{self.format()}</ol>')
 
 
 @dataclass(frozen=True)
@@ -64,29 +46,27 @@ class NumberPrediction:
         """Return what the page's widget reads, as plain data."""
         return vars(self) | {"prompt": split_segments(self.prompt)}
 
-    def _with_unit(self, number: str) -> str:
-        return f"{number} {self.unit}".rstrip() if self.unit else number
-
     def __repr__(self) -> str:
         prompt = f"{self.prompt} ({self.low:g} to {self.high:g})"
         lines = wrap_text("Predict first: ", prompt)
-        return "\n".join([*lines, f"Result: {self._with_unit(self.measured)}"])
+        return "\n".join([*lines, f"Result: {self.measured} {self.unit}".rstrip()])
 
     def _repr_mimebundle_(self, **kwargs) -> dict[str, str]:
         """Return a static mount, readable without JavaScript, and text."""
-        measured = format_inline(self._with_unit(self.measured))
+        scale = f"{self.low:g} to {self.high:g} {self.unit}".rstrip()
+        measured = f"{self.measured} {self.unit}".rstrip()
         fallback = (
-            f"<p>{format_inline(self.prompt)} ({self.low:g} to {self.high:g}"
-            f"{format_inline(self._with_unit(''))})</p><details><summary>Answer"
-            f"</summary><p>The result is {measured}.</p></details>"
+            f"<p>{format_inline(f'{self.prompt} ({scale})')}</p>"
+            "<details><summary>Answer</summary>"
+            f"<p>The result is {format_inline(measured)}.</p></details>"
         )
-        return show(self.state(), fallback, repr(self))
+        return show(self, fallback)
 
 
-def show(question: dict, fallback: str, text: str) -> dict[str, str]:
+def show(question: Prediction | NumberPrediction, fallback: str) -> dict[str, str]:
     """Return a question as a page and as a notebook show it."""
-    mount = render_mount("prediction", {"question": question}, fallback)
-    return {"text/html": mount, "text/plain": text}
+    mount = render_mount("prediction", {"question": question.state()}, fallback)
+    return {"text/html": mount, "text/plain": repr(question)}
 
 
 def predict(prompt: str, choices: Sequence[tuple[str, str]], right: int) -> Prediction:

@@ -18,7 +18,6 @@ from attnbook.widgets.mount import render_mount
 FOLDER = Path(__file__).with_name("quizzes")
 MARKED = re.compile(r"\$([^$]+)\$|`([^`]+)`")
 LETTERS = "abcde"
-WIDTH = 76
 
 
 @dataclass(frozen=True)
@@ -50,6 +49,26 @@ class Question:
         ]
         return {"prompt": split_segments(self.prompt), "choices": choices}
 
+    def wrap(self, label: str) -> list[str]:
+        """Return the prompt and the choices as lines of text."""
+        lines = wrap_text(label, self.prompt)
+        for letter, choice in zip(LETTERS, self.choices, strict=False):
+            lines += wrap_text(f"   {letter}) ", choice.text)
+        return lines
+
+    def format(self) -> str:
+        """Return HTML that needs no JavaScript: the answer folds out."""
+        texts = (f"<li>{format_inline(x.text)}</li>" for x in self.choices)
+        feedback = (f"<li>{format_inline(x.feedback)}</li>" for x in self.choices)
+        return (
+            f"<li><p>{format_inline(self.prompt)}</p>"
+            f'<ol class="quiz-choices" type="a">{"".join(texts)}</ol>'
+            "<details><summary>Answer</summary>"
+            f"<p>Right is <strong>{LETTERS[self.right]}</strong>.</p>"
+            f'<ol class="quiz-feedback" type="a">{"".join(feedback)}</ol>'
+            "</details></li>"
+        )
+
 
 @dataclass(frozen=True)
 class Quiz:
@@ -65,12 +84,21 @@ class Quiz:
         return {"name": self.name, "title": self.title, "questions": questions}
 
     def __repr__(self) -> str:
-        return format_text(self)
+        """Return the quiz as text, with the answers at the end."""
+        lines = [self.title, ""]
+        for number, question in enumerate(self.questions, start=1):
+            lines += [*question.wrap(f"{number}. "), ""]
+        answers = (f"{n}{LETTERS[x.right]}" for n, x in enumerate(self.questions, 1))
+        return "\n".join([*lines, f"Answers: {' '.join(answers)}"])
 
     def _repr_mimebundle_(self, **kwargs) -> dict[str, str]:
         """Return a static mount, readable without JavaScript, and text."""
-        mount = render_mount("quiz", self.state(), format_html(self))
-        return {"text/html": mount, "text/plain": format_text(self)}
+        fallback = (
+            f'<p class="quiz-title"><strong>{escape(self.title)}</strong></p>'
+            f'<ol class="quiz">{"".join(x.format() for x in self.questions)}</ol>'
+        )
+        mount = render_mount("quiz", self.state(), fallback)
+        return {"text/html": mount, "text/plain": repr(self)}
 
 
 def quiz(name: str) -> Quiz:
@@ -83,11 +111,7 @@ def quiz(name: str) -> Quiz:
     if not path.is_file():
         known = ", ".join(sorted(p.stem for p in FOLDER.glob("*.json")))
         raise ValueError(f"there is no quiz {name!r}; there are: {known}")
-    return read_quiz(name, json.loads(path.read_text("utf8")))
-
-
-def read_quiz(name: str, data: dict) -> Quiz:
-    """Return a quiz from the data of its file."""
+    data = json.loads(path.read_text("utf8"))
     questions = (
         Question(x["prompt"], tuple(Choice(**y) for y in x["choices"]), x["right"])
         for x in data["questions"]
@@ -121,54 +145,8 @@ def format_inline(text: str) -> str:
     )
 
 
-def format_html(quiz) -> str:
-    """Return a quiz as HTML that needs no JavaScript: answers fold out."""
-    questions = "".join(format_question(x) for x in quiz.questions)
-    return (
-        f'<p class="quiz-title"><strong>{escape(quiz.title)}</strong></p>'
-        f'<ol class="quiz">{questions}</ol>'
-    )
-
-
-def format_question(question) -> str:
-    """Return a question, its choices, and the feedback on each."""
-    choices = "".join(
-        f"<li>{format_inline(choice.text)}</li>" for choice in question.choices
-    )
-    feedback = "".join(
-        f"<li>{format_inline(choice.feedback)}</li>" for choice in question.choices
-    )
-    return (
-        f"<li><p>{format_inline(question.prompt)}</p>"
-        f'<ol class="quiz-choices" type="a">{choices}</ol>'
-        "<details><summary>Answer</summary>"
-        f"<p>Right is <strong>{LETTERS[question.right]}</strong>.</p>"
-        f'<ol class="quiz-feedback" type="a">{feedback}</ol>'
-        "</details></li>"
-    )
-
-
-def format_text(quiz) -> str:
-    """Return a quiz as text, with the answers at the end."""
-    lines = [quiz.title, ""]
-    for number, question in enumerate(quiz.questions, start=1):
-        lines += wrap_text(f"{number}. ", question.prompt)
-        for letter, choice in zip(LETTERS, question.choices, strict=False):
-            lines += wrap_text(f"   {letter}) ", choice.text)
-        lines.append("")
-    answers = (
-        f"{number}{LETTERS[question.right]}"
-        for number, question in enumerate(quiz.questions, start=1)
-    )
-    return "\n".join([*lines, f"Answers: {' '.join(answers)}"])
-
-
 def wrap_text(label: str, text: str) -> list[str]:
     """Return a labelled text as lines with a hanging indent."""
     text = MARKED.sub(lambda found: found[1] or found[2], text)
-    return textwrap.wrap(
-        text,
-        WIDTH,
-        initial_indent=label,
-        subsequent_indent=" " * len(label),
-    )
+    indent = " " * len(label)
+    return textwrap.wrap(text, 76, initial_indent=label, subsequent_indent=indent)

@@ -29,21 +29,15 @@ def layer_norm_cases(draw):
 
     yield "with one vector", *inputs(1, 5, eps=0.1)
     yield "with 2 x 3 vectors", *inputs(2, 3, 7)
-    yield "with vectors of two entries", *inputs(3, 2)
     yield "with ε = 0.5", *inputs(2, 3, 5, eps=0.5)
-    yield "with vectors of 130 entries", *inputs(2, 3, 130)
     x, *rest = inputs(2, 3, 5)
     # Roots of the variance of equal entries are right, and have NaN gradients.
     yield Case("with equal entries", (torch.full_like(x, 3.0), *rest), gradient=False)
-    yield "with a transposed view", x.mT.clone().mT, *rest
     x, *rest = inputs(3, 2, 5, dtype=torch.float64)
     yield "with a mean of 30,000", x + 30_000, *rest
 
 
-CENTERED = "x - x.mean(dim=-1, keepdim=True)"
 VARIANCE = "centered.square().mean(dim=-1, keepdim=True)"
-UNBIASED = f"{VARIANCE} → x.var(dim=-1, keepdim=True)"
-OUTSIDE = "* (variance + eps).rsqrt() → / (variance.sqrt() + eps)"
 
 
 def take_statistics(axes):
@@ -63,19 +57,12 @@ check_layer_norm = Exercise(
     forbidden=frozenset({"layer_norm", "native_layer_norm"}),
     mistakes={
         "unbiased-variance": (
-            "the variance is divided by C - 1, the default of `var` and `std`; "
-            "LayerNorm divides by C",
-            UNBIASED,
+            "the variance is divided by C - 1, as `var` does, instead of C",
+            f"{VARIANCE} → x.var(dim=-1, keepdim=True)",
         ),
         "eps-outside": (
-            "ε is added to the standard deviation; it should be added to the variance, "
-            "under the root",
-            OUTSIDE,
-        ),
-        "unbiased-and-outside": (
-            "the variance is divided by C - 1 and ε is added after the root, as in "
-            "`x.std(-1) + eps`; LayerNorm divides by C and adds ε to the variance",
-            f"{UNBIASED} ; {OUTSIDE}",
+            "ε is added to the standard deviation instead of the variance",
+            "* (variance + eps).rsqrt() → / (variance.sqrt() + eps)",
         ),
         "no-eps": (
             "ε is not used, so equal entries lead to a division by zero",
@@ -83,24 +70,17 @@ check_layer_norm = Exercise(
         ),
         "no-mean": (
             "the mean is not subtracted: this is RMSNorm",
-            f"{CENTERED} → x",
-        ),
-        "whole-tensor": (
-            "one mean and one variance are computed for the whole tensor; each vector "
-            "should have its own",
-            f"{CENTERED} → x - x.mean() ; {VARIANCE} → centered.square().mean()",
+            "x - x.mean(dim=-1, keepdim=True) → x",
         ),
         "wrong-axis": (
-            "the mean and variance are taken over another axis, as in batch norm; they "
-            "should be taken over the entries of each vector",
-            [*map(take_statistics, ("0", "-2", "(0, 1)", "tuple(range(x.ndim - 1))"))],
+            "mean and variance are over another axis than the last",
+            [
+                take_statistics(x)
+                for x in ("0", "-2", "(0, 1)", "tuple(range(x.ndim - 1))")
+            ],
         ),
     },
-    hints=(
-        "The mean and the variance of one vector are means over the last axis.",
-        "Subtract the mean, divide by the root of the variance plus ε, then multiply "
-        "by the gain and add the bias.",
-    ),
+    hints=("The mean and the variance of one vector are means over the last axis.",),
 )
 
 
@@ -123,10 +103,9 @@ def attend(query, key, value, mask=None):
 
 
 def decoder_step_cases(draw):
-    def inputs(lengths, t, c, size=1.0, more=0):
+    def inputs(lengths, t, c, more=0):
         b, s = len(lengths), max(lengths) + more
-        x, memory = size * draw.normal(b, t, c), size * draw.normal(b, s, c)
-        return x, memory, torch.tensor(lengths), attend
+        return draw.normal(b, t, c), draw.normal(b, s, c), torch.tensor(lengths), attend
 
     yield "with one source symbol", *inputs([1], 1, 2)
     yield "without padding", *inputs([3, 3], 4, 5)
@@ -134,17 +113,12 @@ def decoder_step_cases(draw):
     yield "with T = S", *inputs([4, 2], 4, 5)
     yield "with B = T = S", *inputs([3, 1, 2], 3, 5)
     yield "with padding in all sequences", *inputs([4, 1], 5, 3, more=2)
-    yield "with large numbers", *inputs([5, 2], 3, 4, size=6.0)
     yield "with many positions", *inputs([40, 17], 33, 5)
     for dtype, low, high in (torch.float32, 15, 17), (torch.float16, 6, 8):
         # The scores of the source are all -2^31 or less, in half precision -2^14.
         x, memory = torch.zeros(2, 3, 4, dtype=dtype), torch.zeros(2, 5, 4, dtype=dtype)
-        x[..., 0], memory[0, :3, 0], memory[1, :4, 0] = (
-            2.0**low,
-            -(2.0**high),
-            -(2.0**high),
-        )
         lengths = torch.tensor([3, 4])
+        x[..., 0], memory[0, :3, 0], memory[1, :4, 0] = 2.0**low, -(2**high), -(2**high)
         yield "with scores far below zero", x, memory, lengths, attend
 
 
@@ -158,19 +132,16 @@ check_decoder_step = Exercise(
     returns=("x",),
     mistakes={
         "source-mask-ignored": (
-            "the padding of the source is not masked out: `lengths` is not used",
+            "the padding of the source is not masked out",
             "memory, real) → memory, None)",
         ),
-        "not-causal": (
-            "the self-attention has no causal mask: positions can attend to later ones",
-            "x, past) → x, None)",
-        ),
+        "not-causal": ("the self-attention has no causal mask", "x, past) → x, None)"),
         "source-mask-inverted": (
             "the mask of the source is inverted: only padding gets weight",
             "memory, real) → memory, ~real)",
         ),
         "wrong-axis": (
-            "the padding mask is applied along the queries; it should mask out keys",
+            "the padding mask masks out queries; it should mask out keys",
             [
                 "torch.arange(memory.shape[1]) < lengths[:, None, None] → "
                 "(torch.arange(x.shape[1]) < lengths[:, None])[..., None]",
@@ -178,25 +149,18 @@ check_decoder_step = Exercise(
             ],
         ),
         "itself-twice": (
-            "the second attention is self-attention again; its keys and values should "
-            "come from the memory",
+            "the second attention is self-attention again",
             "x, memory, memory, real → x, x, x, past",
         ),
         "from-input": (
-            "the queries of the cross-attention come from the input; they should come "
-            "from the result of the self-attention",
+            "the queries of the cross-attention come from the input of the block",
             "return x + attend(x, memory → return x + attend(first, memory ; "
             "past = → first = x\n    past =",
-        ),
-        "no-residual-cross-attention": (
-            "the residual connection around the cross-attention is missing",
-            "return x + attend → return attend",
         ),
     },
     hints=(
         "Which keys can a target position attend to in each of the two attentions?",
-        "The causal mask has the shape (T, T); the mask of the source has the shape "
-        "(B, 1, S) and is True for the first lengths[b] keys.",
+        "The mask of the source is (B, 1, S), and True for the first lengths[b] keys.",
     ),
 )
 
@@ -237,22 +201,19 @@ check_model_cost = Exercise(
     returns=("counts",),
     mistakes={
         "groups-ignored": (
-            "the key and value projections are counted for H heads; there are only G "
-            "of them",
+            "the key and value projections are counted for H heads instead of G",
             "2 * C * G * D → 2 * C * C",
         ),
         "no-qk-norm": (
-            "the gains of QK-norm are missing: D for the queries and D for the keys, "
-            "shared by the heads",
+            "the gains of QK-norm are missing: D each for the queries and the keys",
             "G * D + 2 * D → G * D",
         ),
         "two-matrices": (
-            "only two matrices of the feed-forward network are counted; SwiGLU has a "
-            "third, for the gate",
+            "the network has two matrices; SwiGLU has a third, for the gate",
             "3 * C * F → 2 * C * F",
         ),
         "untied": (
-            "the output layer is counted as well; it is tied to the embedding",
+            "the output layer is counted, which is tied to the embedding",
             "model = V * C → model = 2 * V * C",
         ),
         "no-final-norm": (
@@ -260,18 +221,11 @@ check_model_cost = Exercise(
             "+ 2 * C) + C → + 2 * C)",
         ),
         "cache-of-all-heads": (
-            "the cache is counted for H heads; it has the keys and values of G groups",
+            "the cache is counted for H heads instead of G groups",
             "S * G * D] → S * C]",
         ),
-        "cache-of-keys": (
-            "the cache is counted for keys alone; the values are cached too",
-            "2 * L * S → L * S",
-        ),
     },
-    hints=(
-        "Which matrices have H heads, and which only G?",
-        "The queries and the output have C columns, keys and values G * C / H.",
-    ),
+    hints=("The queries and the output have C columns, keys and values G * C / H.",),
 )
 
 
@@ -368,51 +322,36 @@ check_block_fault = Exercise(
     returns=("fault",),
     mistakes={
         "example-only": (
-            "it tests only the given example, which may consist of ones; an input of "
-            "your own shows more",
+            "it tests only the given example, which may consist of ones",
             "torch.randn(x.shape, generator=rng) → x",
         ),
         "batch-not-tested": (
-            "it does not test whether another sequence of the batch changes the output",
+            "it does not test whether the sequences of a batch are mixed",
             "return 4 → pass",
         ),
         "future-not-tested": (
-            "it does not find out whether a later position changes the output (adding "
-            "a constant is no test: the norm subtracts the mean)",
+            "it misses that later positions matter (a norm removes an added constant)",
             "return 3 → pass",
         ),
-        "post-norm-not-tested": (
-            "it does not test whether the outputs are normalized, as they are with "
-            "post-norm",
-            "return 2 → pass",
-        ),
         "norm-not-tested": (
-            "it does not test whether the attention receives normalized vectors. If it "
-            "does, its output does not grow with the input",
+            "it does not test whether the attention receives normalized vectors",
             "else 5 → else 0",
         ),
         "small-input": (
-            "its test of the norm uses an input of ordinary size. Use a much larger "
-            "one, so that nearly all of the output is the residual connection",
+            "its test of the norm uses an ordinary input; use a much larger one",
             "block(1000 * x) / 1000 → block(x)",
         ),
     },
     hints=(
         "Change one thing of a random input: a sequence, the last position, its size.",
-        "With a very large input, what a norm lets through is small beside what the "
-        "residual connection adds.",
+        "With a very large input, what a norm lets through is small beside the "
+        "residual.",
     ),
 )
 
 
 def make_model(reason: str, symbols: int, start: int) -> Callable:
-    """Return a language model with a perfect accuracy in training, for some reason.
-
-    Args:
-        reason: a key of `EXPLANATIONS`.
-        symbols: how many there are.
-        start: the first symbol of every sequence in training.
-    """
+    """Return a model that is perfect on sequences from `start`, for some reason."""
 
     def model(ids: Int[Tensor, "B T"]) -> Int[Tensor, "B T"]:
         if reason == "copies":
@@ -481,39 +420,28 @@ check_accuracy_explanation = Exercise(
     returns=("explanation",),
     mistakes={
         "training-data": (
-            "it tests the model on a training sequence. On it, memorizing, attending "
-            "to the next symbol and counting give the same predictions",
+            "it tests a training sequence, where three explanations predict the same",
             f"{RANDOM} → ids",
         ),
         "another-start": (
-            "its input counts up as in training and only begins with another symbol; "
-            "attending to the next symbol then predicts the same as counting",
+            "its input counts up, where looking ahead predicts the same as counting",
             f"{RANDOM} → (ids + 1) % symbols",
         ),
         "constant-input": (
-            "its input repeats one symbol, so copying the input and attending to the "
-            "next symbol predict the same symbols",
+            "its input repeats one symbol, which is then also the next one",
             f"{RANDOM} → torch.zeros_like(ids)",
-        ),
-        "last-position": (
-            "it looks only at the last position, after which there is no symbol to "
-            "attend to",
-            "[:, :-1], probe[:, :-1], probe[:, 1:] → "
-            "[:, -1], probe[:, -1], probe[:, 0]",
         ),
         "leak-as-memory": (
             "it does not consider that the model may attend to the next symbol",
             "(now + 2) % symbols, after] → (now + 2) % symbols]",
         ),
         "otherwise-learned": (
-            "it returns 0 whenever explanations 1 to 3 do not fit; this model has "
-            "memorized the sequence, which is explanation 4",
+            "it returns 0 if explanations 1 to 3 do not fit; return 4",
             "return 4 → return 0",
         ),
     },
     hints=(
         "Which inputs give different outputs under each two of the explanations?",
-        "In random symbols, the next symbol is neither the present one plus 1 nor the "
-        "one of the training sequence.",
+        "In random symbols, the next symbol is seldom the present one plus 1.",
     ),
 )

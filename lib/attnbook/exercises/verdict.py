@@ -4,11 +4,10 @@ A refusal says, in this order: what was tried, what was returned and expected,
 the most likely mistake, and the section to reread.
 """
 
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from attnbook.exercises.limits import CHARACTERS, SECONDS
 
@@ -17,8 +16,7 @@ from attnbook.exercises.limits import CHARACTERS, SECONDS
 SEEN = {
     "not-a-function": ("the check got {got}; it needs the function itself", ""),
     "ready-made": (
-        "it calls {got}, which computes the whole answer; write the computation "
-        "yourself",
+        "it calls {got}, which computes the answer; write the computation yourself",
         "",
     ),
     "too-long": (
@@ -29,19 +27,12 @@ SEEN = {
         f"it was stopped after {CHARACTERS:,} printed characters",
         "a loop does not end, or a `print` is left inside one",
     ),
-    "never-ran": (
-        "it was not run: the time for the whole notebook, {got} seconds, had run "
-        "out before",
-        "",
-    ),
     "random": (
-        "with another seed (`torch.manual_seed`), the same inputs give a different "
-        "result; it should be the same",
+        "with another seed (`torch.manual_seed`), equal inputs give another result",
         "it draws random numbers",
     ),
     "state": (
-        "a second call with the same inputs gives a different result; it should "
-        "give the same",
+        "a second call with equal inputs gives another result",
         "it keeps state between calls",
     ),
     "unfinished": (
@@ -52,12 +43,11 @@ SEEN = {
     "type": ("it returns {got}; expected: {want}", ""),
     "error": ("it raises {got}; expected: {want}", ""),
     "changed-input": (
-        "after the call, its input {got} is different; it should stay as it was",
+        "the call changes its input {got}; it should stay as it was",
         "an operation works in place",
     ),
     "changed-model": (
-        "after the call, the training mode or the parameters of {got} are different; "
-        "they should stay as they were",
+        "the call changes the training mode or the parameters of {got}",
         "`eval()`, `train()` or a change of a parameter is not undone",
     ),
     "length": (
@@ -81,11 +71,10 @@ SEEN = {
     ),
     "gradient": (
         "the values are right, but the gradient of {what} is {got}; expected: {want}",
-        "a part of the computation is detached from the graph, or a `backward` of "
-        "your own is wrong",
+        "a part of it is detached from the graph, or a `backward` is wrong",
     ),
     "hard-coded": (
-        "it is right on the first inputs and wrong in every case with new ones: {got}",
+        "it is right on the first inputs and wrong on all new ones: {got}",
         "results of the first inputs are hard-coded",
     ),
 }
@@ -118,7 +107,7 @@ NOT_YET = Verdict("…", "not attempted yet")
 
 @dataclass(frozen=True)
 class Finding:
-    """What is wrong in one call: its slug, what was seen, what it likely means."""
+    """What is wrong in a call: its slug, what was seen, what it likely means."""
 
     slug: str
     seen: str
@@ -132,35 +121,16 @@ def make_finding(slug: str, **words: str) -> Finding:
 
 
 def refuse(finding: Finding, tried: str = "", section: str = "") -> Verdict:
-    """Return the verdict that words a finding.
-
-    Args:
-        finding: what is wrong.
-        tried: the case in which it is wrong.
-        section: to reread.
-    """
-    parts = [
-        f"tried {tried}" if tried else "",
+    """Return the verdict that words a finding, in sentences."""
+    parts = (
+        tried and f"tried {tried}",
         finding.seen,
-        f"most likely, {finding.likely}" if finding.likely else "",
-        f"reread the section “{section}”" if section else "",
-    ]
-    return Verdict("✗", join_sentences(parts), finding.slug)
-
-
-def join_sentences(parts: Iterable[str]) -> str:
-    """Return the parts that are not empty as sentences."""
+        finding.likely and f"most likely, {finding.likely}",
+        section and f"reread the section “{section}”",
+    )
     sentences = [x[0].upper() + x[1:] for x in parts if x]
-    return " ".join(x if x[-1] in ".?!…" else f"{x}." for x in sentences)
-
-
-def describe_inputs(names: Sequence[str], inputs: Sequence) -> str:
-    """Return the inputs of a case by name, with their shapes or short values."""
-    pairs = zip(names, inputs, strict=False)
-    found = [words for name, x in pairs if (words := describe_input(name, x))]
-    while len(", ".join(found)) > 150:
-        found = [*found[: -2 if found[-1] == "…" else -1], "…"]
-    return ", ".join(found)
+    message = " ".join(x if x[-1] in ".?!…" else f"{x}." for x in sentences)
+    return Verdict("✗", message, finding.slug)
 
 
 def describe_input(name: str, x: object) -> str:
@@ -170,10 +140,9 @@ def describe_input(name: str, x: object) -> str:
         return f"`{name}` {tuple(x.shape)}" + ("" if usual else f" {name_type(x)}")
     if isinstance(x, list | tuple):
         return f"`{name}` of length {len(x)}"
-    if isinstance(x, nn.Module) or callable(x) or len(repr(x)) > 20:
+    if callable(x) or len(repr(x)) > 20:
         return ""
-    value = write_number(x) if isinstance(x, int | float) else repr(x)
-    return f"`{name}` = {value}"
+    return f"`{name}` = {x!r}"
 
 
 def name_type(x: Tensor) -> str:
@@ -182,16 +151,7 @@ def name_type(x: Tensor) -> str:
 
 
 def write_number(x: bool | int | float) -> str:
-    """Return a number in short; whole ones with all digits, with commas if long."""
+    """Return a number with all digits if it is whole, and six if not."""
     if isinstance(x, bool):
         return str(x)
-    if isinstance(x, int):
-        return f"{x:,}" if abs(x) >= 10**4 else str(x)
-    return f"{x:.3g}".replace("nan", "NaN")
-
-
-def write_pair(got: bool | int | float, want: bool | int | float) -> tuple[str, str]:
-    """Return two different numbers so that the difference can be seen."""
-    if write_number(got) != write_number(want):
-        return write_number(got), write_number(want)
-    return f"{got:.7g}", f"{want:.7g}"
+    return f"{x:,.0f}" if abs(x) < 1e15 and x == int(x) else f"{x:.6g}"

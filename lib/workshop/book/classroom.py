@@ -10,7 +10,7 @@ import ast
 import inspect
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -121,14 +121,21 @@ def make_teacher_notebook(path: Path) -> nbformat.NotebookNode:
 def write_solved_cell(task: ChapterExercise) -> str:
     """Return the cell of an exercise with its solution in place of the stub."""
     head = task.stub.partition("\n\n\ndef ")[0]
-    tail = f"{task.function_name} = {task.exercise.solution.__name__}"
+    exercise = task.exercise
+    tail = f"{task.function_name} = {exercise.solution.__name__}"
     last = f"{task.check}({task.function_name})"
-    source = write_standalone_source(task.exercise.solution)
+    source = write_standalone_source(exercise.solution, exercise.helpers)
     return f"{head}\n{source}\n\n\n{tail}\n{last}"
 
 
-def write_standalone_source(solution: Callable) -> str:
-    """Return a solution's source, with all that it needs from elsewhere."""
+def write_standalone_source(solution: Callable, shown: Sequence[Callable] = ()) -> str:
+    """Return a solution's source, with all that it needs from elsewhere.
+
+    Args:
+        solution: the function.
+        shown: functions of the library whose source is written as well, because
+            an answer may not call them.
+    """
     source = inspect.getsource(solution).rstrip()
     tree = ast.walk(ast.parse(source))
     names = {node.id for node in tree if isinstance(node, ast.Name)}
@@ -136,8 +143,10 @@ def write_standalone_source(solution: Callable) -> str:
     lines, helpers = [], []
     for name in sorted(names & vars(module).keys() - {solution.__name__}):
         value = vars(module)[name]
-        if getattr(value, "__module__", "").startswith(HIDDEN):
-            helpers.append(write_standalone_source(value))
+        if any(value is x for x in shown) or getattr(
+            value, "__module__", ""
+        ).startswith(HIDDEN):
+            helpers.append(write_standalone_source(value, shown))
         elif inspect.ismodule(value):
             lines.append(f"import {value.__name__} as {name}")
         else:

@@ -35,12 +35,12 @@ POINTS = sum(x.stars for x in list_exercises(["scaled_dot_product"]).values())
 
 
 def test_right_wrong_and_missing_answers_get_different_verdicts(graded):
-    result = graded(RIGHT, CHECK, ATTEND.format("lambda *x: None"))
+    result = graded(RIGHT, CHECK, ATTEND.format("lambda *x: print()"))
     assert (result["error"], result["notes"]) == (None, [])
     assert result["exercises"]["check_weights"]["verdict"] == "✓ right"
     assert read_slug(result) is None
     assert read_slug(result, "check_attend") == "none"
-    assert result["exercises"]["check_gradient"]["verdict"] == "… not attempted yet"
+    assert result["exercises"]["check_score_kind"]["verdict"] == "… not attempted yet"
     assert read_points(result) == (1, POINTS)
     assert read_slug(graded(WRONG, CHECK)) == "no-scale"
     number = graded(IMPORT.format("weights") + "check_weights(3)")
