@@ -74,6 +74,11 @@ MODELS = {
         8192,
         f"{HUGGING_FACE}/jerryzh168/llama3-8B/blob/main/config.json",
     ),
+    "Llama 3.1 8B": Model(
+        Block(4096, 32, 8, 128, 14336, True, 32),
+        131072,
+        f"{HUGGING_FACE}/NbAiLab/nb-llama-3.1-8B/blob/main/config.json",
+    ),
     "Llama 3 70B": Model(
         Block(8192, 64, 8, 128, 28672, True, 80),
         8192,
@@ -81,11 +86,12 @@ MODELS = {
     ),
 }
 # The makers' documents. Their numbers were read where others quote them: in
-# https://glennklockwood.com/garden/processors (A100, H100),
+# https://glennklockwood.com/garden/processors (A100, H100, B200),
+# https://zdszero.github.io/Computer/Artificial_Intelligence/Hardware.html (HGX B200),
 # https://sysrqmts.com/en/gpus/nvidia/tesla/t4 and
 # https://aiwiki.ai/wiki/nvidia_h200. For the T4, the white paper of its
 # architecture states 320 GB/s and its data sheet 300. NVIDIA's pages on the
-# H100 and the H200 state rates with sparsity, twice the dense ones.
+# H100, the H200 and the B200 state rates with sparsity, twice the dense ones.
 DEVICES = {
     "T4": Device(
         {2: 65e12, 4: 8.1e12},
@@ -114,6 +120,12 @@ DEVICES = {
         141e9,
         "https://www.nvidia.com/en-us/data-center/h200/",
     ),
+    "B200 (HGX)": Device(
+        {2: 2250e12, 4: 75e12},
+        7700e9,
+        180e9,
+        "https://www.nvidia.com/en-us/data-center/hgx/",
+    ),
 }
 # Multiprocessors: in the makers' documents above.
 PROCESSORS = {
@@ -121,6 +133,7 @@ PROCESSORS = {
     "A100 SXM 80 GB": 108,
     "H100 SXM": 132,
     "H200 SXM": 132,
+    "B200 (HGX)": 148,
 }
 # Exponentials a second, as section 3.1 of FlashAttention-3 computes them: 16 in
 # each of 132 multiprocessors and each cycle of 1.83 GHz. The others have as
@@ -132,6 +145,7 @@ CLOCKS = {
     "A100 SXM 80 GB": 1.41e9,
     "H100 SXM": 1.83e9,
     "H200 SXM": 1.83e9,
+    "B200 (HGX)": 1.85e9,
 }
 EXPONENTIAL_RATES = {
     name: 16 * PROCESSORS[name] * clock for name, clock in CLOCKS.items()

@@ -59,7 +59,7 @@ ATTENTIONS = [
 ]
 
 
-def evaluate_cost(cost: str, sizes: dict[str, float | int]) -> float:
+def evaluate_cost(cost: str, sizes: dict[str, float | int]) -> float | int:
     """Return a cost such as "2 T S (D + E)" at the sizes of its axes."""
     product = re.sub(r"(?<=[\w)]) (?=[\w(])", " * ", cost).replace("^", "**")
     return eval(product, {"__builtins__": {}}, dict(sizes))
@@ -117,7 +117,7 @@ def write_number_table() -> str:
     return "\n".join(rows)
 
 
-def format_number(count: float) -> str:
+def format_number(count: float | int) -> str:
     """Return a large number with 3 digits and a word."""
     for size, word in (1e9, " billion"), (1e6, " million"), (1e3, " thousand"):
         if count >= size:

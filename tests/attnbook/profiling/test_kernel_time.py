@@ -105,7 +105,7 @@ def test_one_query_is_limited_by_memory():
 
 def test_clocks_are_those_of_the_stated_rates():
     """Operations of one multiprocessor's tensor cores in a cycle."""
-    a_cycle = {"T4": 1024, "A100 SXM 80 GB": 2048}
+    a_cycle = {"T4": 1024, "A100 SXM 80 GB": 2048, "B200 (HGX)": 8192}
     for name, device in DEVICES.items():
         rate = a_cycle.get(name, 4096) * PROCESSORS[name] * CLOCKS[name]
         assert rate == pytest.approx(device.rates[2], rel=0.005)
