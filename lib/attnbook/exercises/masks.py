@@ -436,7 +436,7 @@ check_interface_weights = Exercise(
             "(scores + mask) → scores",
         ),
         "empty-nan": (
-            "it gives NaN if no key can be attended to; these interfaces give zeros",
+            "it gives NaN if no key can be attended to; the weights should be zeros",
             f"{BOOLEAN} → scores.masked_fill(~can_attend, -torch.inf).softmax(-1)",
         ),
         "sentinel-zeros": (

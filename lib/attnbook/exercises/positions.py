@@ -18,7 +18,7 @@ from torch import Tensor
 from attnbook.attention.masked_softmax import masked_softmax
 from attnbook.attention.self_attention import causal_mask
 from attnbook.exercises.declare import Exercise
-from attnbook.positions.absolute import frequencies
+from attnbook.positions.absolute import frequencies, sinusoidal_at
 from attnbook.positions.biases import alibi, alibi_slopes, distances
 from attnbook.positions.rotary import apply_rotary, apply_rotary_halves, rotate
 
@@ -88,6 +88,12 @@ check_rotate = Exercise(
                 f"positions, {RATES} → positions.to(x.dtype), {RATES}",
                 f"positions, {RATES} → positions.to(x.dtype), {RATES}.to(x.dtype)",
             ],
+        ),
+        "added": (
+            "sines and cosines are added to `x`; `x` should be rotated",
+            lambda x, positions, base=1e4: (
+                x + sinusoidal_at(positions, x.shape[-1], base).to(x.dtype)
+            ),
         ),
     },
     hints=(
