@@ -103,6 +103,7 @@ def test_ticked_exercises_are_kept_and_counted_on_every_page(opened):
     page = opened(PAGE)
     count = len(re.findall(r"<h3>Exercise \d", (HTML / PAGE).read_text("utf8")))
     boxes = page.locator("label.tick input")
+    boxes.last.wait_for()
     assert boxes.count() == count
     boxes.nth(0).check()
     boxes.nth(2).focus()
