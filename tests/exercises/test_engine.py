@@ -72,6 +72,11 @@ def divide_exponentials(scores, mask):
     return e / e.sum(-1, keepdim=True)
 
 
+def test_numbers_that_are_off_by_one_in_a_thousand_are_wrong():
+    verdict = check_weights(lambda s, m: divide_exponentials(s, m) * 1.001)
+    assert verdict.mistake == "numbers"
+
+
 def test_right_answers():
     assert repr(check_causal(build_causal)) == "✓ right"
     assert check_weights(divide_exponentials)
@@ -97,7 +102,13 @@ def row(S):
     return torch.ones(S, dtype=torch.bool)
 
 
+def returns_none(T, S):
+    return None
+
+
 BAD = {
+    "a lambda that gives None": (lambda T, S: None, "none", "returns None; expected"),
+    "None returned": (returns_none, "none", "returns None; expected"),
     "no function": (3, "not-a-function", "an object of type int"),
     "None": (None, "not-a-function", "an object of type NoneType"),
     "a missing return": (lambda T, S: print(T), "none", "a `return` is missing"),
