@@ -16,6 +16,7 @@ __all__ = ["FIRST", "PARTS", "Cell", "Exercise", "UnknownError", "Verdict"]
 
 # What the data of an answer may consist of, beside plain values and tensors.
 PARTS = [Outcome]
+CHAPTERS = [x.name for x in pkgutil.iter_modules(attnbook.exercises.__path__)]
 QUOTED = re.compile(r'"""|\'\'\'')
 IMPORT = re.compile(
     r"^[ \t>]*(?:from|import)\s+attnbook\.exercises(?:\.|\s+import\s+)(\w+)", re.M
@@ -54,10 +55,9 @@ def find_chapters(source: str) -> list[str]:
 
 def list_exercises(chapters: Iterable[str] | None = None) -> dict[str, Exercise]:
     """Return all exercises, or those of some chapters, as `chapter.check_x`."""
-    known = [x.name for x in pkgutil.iter_modules(attnbook.exercises.__path__)]
     found: dict[str, Exercise] = {}
-    for chapter in known if chapters is None else dict.fromkeys(chapters):
-        if chapter in known:
+    for chapter in CHAPTERS if chapters is None else dict.fromkeys(chapters):
+        if chapter in CHAPTERS:
             module = importlib.import_module(f"attnbook.exercises.{chapter}")
             for name, value in vars(module).items():
                 if name.startswith("check_") and isinstance(value, Exercise):
