@@ -98,13 +98,15 @@ stage/notebooks:
 stage/book: book
 
 # If Chromium stops answering, pytest ends that worker after ten minutes. The
-# test counts as failed and runs again; three such ends stop the whole run.
+# test counts as failed and runs again; three such ends stop the whole run. What
+# failed is tried once more, because a busy machine can answer too late.
+BROWSER = $(BIN)/python $(PYTEST) -m browser -rs -o faulthandler_exit_on_timeout=true \
+  --max-worker-restart 2 $$(grep -rl mark.browser tests --include='test_*.py')
 stage/browser:
 	@command -v chromium chromium-browser google-chrome >/dev/null || { \
 	  echo "There is no Chromium, so the pages were not opened (Debian: apt install chromium)"; \
 	  exit $${REQUIRE_BROWSER:-0}; }; \
-	$(BIN)/python $(PYTEST) -m browser -rs -o faulthandler_exit_on_timeout=true \
-	  --max-worker-restart 2 $$(grep -rl mark.browser tests --include='test_*.py')
+	$(BROWSER) || $(BROWSER) --last-failed
 
 check: .venv/test.stamp  ## after an edit: lint, and the tests, notebooks and pages of what changed (SINCE=main)
 	@$(BIN)/python -m workshop.check "$(or $(SINCE),HEAD)"

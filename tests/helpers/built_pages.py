@@ -124,10 +124,16 @@ def watch(context, root):
         lambda m: page.wrong.append(m.text) if m.type in ("error", "warning") else 0,
     )
     page.on("pageerror", lambda e: page.wrong.append(str(e)))
-    page.on("requestfailed", lambda r: page.wrong.append(f"failed: {r.url}"))
+    page.on("requestfailed", lambda r: note_failed(page, r))
     page.on("response", lambda r: note_refused(page, r))
     page.on("request", lambda r: note_requests(page, root, r.url))
     return page
+
+
+def note_failed(page, request):
+    """Note a request that failed, unless leaving its page ended it."""
+    if request.failure != "net::ERR_ABORTED":
+        page.wrong.append(f"failed: {request.url}")
 
 
 def note_refused(page, response):
