@@ -34,7 +34,7 @@ from attnbook.attention import (
 from attnbook.attention import scaled_dot_product as scaled
 from attnbook.diagnose import explanations, heads, intervals
 from attnbook.flash.decoding import attend_paged, attend_split_kv
-from attnbook.masks import layouts, packing, receptive_field, rules
+from attnbook.masks import layouts, rules
 from attnbook.models import (
     attention_only,
     bahdanau,
@@ -58,7 +58,7 @@ from attnbook.models import (
     vision_transformer,
     whisper,
 )
-from attnbook.positions import absolute, biases, rotary, shaw
+from attnbook.positions import absolute, relative, rotary
 from attnbook.training import deception, losses, search
 
 B, H, T, S, D, C, V = 2, 2, 3, 5, 4, 8, 11
@@ -108,14 +108,14 @@ CALLS = {
     "split KV": (attend_split_kv, Q[:, :, :1], K, U, LENGTHS),
     "pages": (attend_paged, Q[:, :, :1], *PAGES),
     "document mask": (masks.document, IDS),
-    "reset positions": (packing.reset_positions, IDS),
+    "reset positions": (masks.reset_positions, IDS),
     "prefix mask": (masks.prefix, T, S, LENGTHS),
-    "receptive field": (receptive_field.receptive_field, MASK[:, :T], 2),
+    "receptive field": (layouts.receptive_field, MASK[:, :T], 2),
     "rotary": (rotary.rotate, Q, AT),
     "rotary, halves": (rotary.rotate_halves, Q, AT),
-    "T5 bucket": (biases.t5_bucket, AT - 2),
-    "relative bias": (biases.relative_bias, draw(H, 5), T, S),
-    "Shaw": (shaw.shaw_bias, Q, draw(5, D), S),
+    "T5 bucket": (relative.t5_bucket, AT - 2),
+    "relative bias": (relative.relative_bias, draw(H, 5), T, S),
+    "Shaw": (relative.shaw_bias, Q, draw(5, D), S),
     "entropy": (diagnose.entropy, WEIGHTS),
     "induction": (diagnose.score_induction, WEIGHTS[0], IDS[0]),
     "uniform weights": (heads.uniform_causal_weights, T, "device"),
@@ -127,14 +127,14 @@ CALLS = {
     "window mask": (masks.window, T, S, 2, "device"),
     "layout": (layouts.cover_rule, rules.window(4, 6, 2), 4, 6, 2, "device"),
     "sinusoids": (absolute.sinusoidal, T, C, 10000.0, "device"),
-    "distances": (biases.distances, T, S, "device"),
+    "distances": (relative.distances, T, S, "device"),
 }
 # What makes a model, and the model's inputs.
 MODULES = {
     "sinusoidal": (lambda: absolute.SinusoidalEncoding(C), AT),
-    "Shaw": (lambda: shaw.ShawEncoding(D, 2), Q, S),
-    "ALiBi": (lambda: biases.AlibiBias(H), T, S),
-    "T5": (lambda: biases.T5Bias(H), T, S),
+    "Shaw": (lambda: relative.ShawEncoding(D, 2), Q, S),
+    "ALiBi": (lambda: relative.AlibiBias(H), T, S),
+    "T5": (lambda: relative.T5Bias(H), T, S),
     "indexer": (lambda: lightning_indexer.LightningIndexer(C, 2, 4), X),
     "QK-norm": (lambda: stabilized_attention.QKNormAttention(C, H), X),
     "encoder block": (lambda: transformer_blocks.EncoderBlock(C, H, 10), X),

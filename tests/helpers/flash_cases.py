@@ -10,7 +10,7 @@ import torch
 from attnbook import masks
 from attnbook.attention.masked_softmax import masked_softmax
 from attnbook.flash.options import Options
-from attnbook.positions.biases import distances
+from attnbook.positions.relative import distances
 from precision import run_with_gradients
 
 

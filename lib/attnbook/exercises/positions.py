@@ -19,7 +19,7 @@ from attnbook.attention.masked_softmax import masked_softmax
 from attnbook.attention.self_attention import causal_mask
 from attnbook.exercises.declare import Exercise
 from attnbook.positions.absolute import frequencies, sinusoidal_at
-from attnbook.positions.biases import alibi, alibi_slopes, distances
+from attnbook.positions.relative import alibi, alibi_slopes, distances
 from attnbook.positions.rotary import apply_rotary, apply_rotary_halves, rotate
 
 

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
+from torch.nn import functional as F
 
 from attnbook.masks import rules
 from attnbook.masks.rules import Rule
@@ -29,6 +30,7 @@ __all__ = [
     "padding",
     "prefix",
     "require_keys",
+    "reset_positions",
     "rules",
     "sinks",
     "two_sided_window",
@@ -248,6 +250,22 @@ def document(ids: Int[Tensor, "B S"]) -> Bool[Tensor, "B 1 S S"]:
     """
     B, S = ids.shape
     return materialize_mask(rules.document(ids), S, S, batch=B, device=ids.device)
+
+
+def reset_positions(ids: Int[Tensor, "B T"]) -> Int[Tensor, "B T"]:
+    """Return positions that restart at 0 wherever the document changes.
+
+    Otherwise a packed document would get other position vectors depending on
+    where in the row it is packed.
+
+    >>> reset_positions(torch.tensor([[0, 0, 0, 1, 1, 2]])).tolist()
+    [[0, 1, 2, 0, 1, 0]]
+    """
+    index = torch.arange(ids.shape[1], device=ids.device)
+    changes = ids[:, 1:] != ids[:, :-1]
+    first = F.pad(changes, (1, 0), value=True)
+    start = torch.where(first, index, 0).cummax(dim=1).values
+    return index - start
 
 
 def block_sparse(layout: Bool[Tensor, "N M"], size: int) -> Bool[Tensor, "T S"]:

@@ -9,8 +9,8 @@ from torch.nn.attention.flex_attention import create_mask
 
 from attnbook import masks
 from attnbook.attention.self_attention import causal_mask
-from attnbook.masks import conventions, packing, rules
-from attnbook.masks.inspection import inspect_mask
+from attnbook.masks import conventions, rules
+from attnbook.masks.conventions import inspect_mask
 
 SIZES = [(1, 1), (5, 5), (3, 7), (7, 3), (1, 5), (5, 1), (0, 3)]
 
@@ -69,17 +69,15 @@ def test_masks_of_a_batch_have_its_axis():
 
 
 def test_positions_restart_where_the_document_changes():
-    tried = doctest.testmod(packing, extraglobs={"torch": torch})
-    assert tried.attempted and not tried.failed
     ids = torch.randint(3, (50, 11), generator=torch.Generator().manual_seed(0))
-    positions = packing.reset_positions(ids).tolist()
+    positions = masks.reset_positions(ids).tolist()
     for row, found in zip(ids.tolist(), positions, strict=True):
         expected: list[int] = []
         for t, number in enumerate(row):
             same = t > 0 and number == row[t - 1]
             expected.append(expected[-1] + 1 if same else 0)
         assert found == expected
-    assert packing.reset_positions(ids[:, :0]).shape == (50, 0)
+    assert masks.reset_positions(ids[:, :0]).shape == (50, 0)
 
 
 def test_blocks_are_those_of_the_layout():
