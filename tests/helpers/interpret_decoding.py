@@ -13,7 +13,7 @@ from functools import reduce
 import torch
 
 import interpret  # chooses the interpreter before Triton is imported
-from attnbook.attention.online_softmax import merge
+from attnbook.attention.tiled import merge
 from attnbook.flash import decoding_launch, launch
 from attnbook.flash.sizes import TileSizes
 from decoding_cases import (

@@ -2,20 +2,70 @@
 
 Attention is a softmax-weighted average of values. Every exact version in later
 chapters (multi-head, tiled, cached) is compared with `attend`, in the forward
-and the backward pass, in
-tests/attnbook/attention/test_reference.py.
+and the backward pass, in tests/attnbook/attention/test_reference.py.
 
 Source: Vaswani et al. (2017), section 3.2.1, equation 1,
     https://arxiv.org/abs/1706.03762. Departures: an additive bias; a boolean
-    mask; a query that can attend to no key gets zeros.
+    mask; a query that can attend to no key gets zeros. The gradient is derived
+    in chapter 4; the term subtracted from each score's gradient is the D of Dao
+    et al. (2022), appendix B.2, https://arxiv.org/abs/2205.14135. Kernel
+    smoothing: Nadaraya (1964), https://doi.org/10.1137/1109020; Watson (1964),
+    Smooth Regression Analysis, Sankhyā A 26 (4); here the kernel is Gaussian.
 Axes: T queries, S keys, D width of query and key, E value width; leading axes
     (B batch, H heads, ...) broadcast
 """
 
+import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from attnbook.attention.masked_softmax import softmax_over_keys
+
+def masked_softmax(
+    scores: Float[Tensor, "*B T S"], mask: Bool[Tensor, "..."]
+) -> Float[Tensor, "*B T S"]:
+    """Return weights that sum to 1 over the keys where the mask is True.
+
+    A row without any True gives zeros, and zero gradients in the backward pass.
+
+    Args:
+        scores: one for each query and key.
+        mask: True where a query can attend; any shape that broadcasts to
+            scores.
+
+    Raises:
+        ValueError: if the mask is not boolean, or does not broadcast to scores.
+    """
+    if mask.dtype != torch.bool:
+        raise ValueError(
+            f"the mask must be boolean, True where a query can attend, "
+            f"but is {mask.dtype}"
+        )
+    try:
+        fits = torch.broadcast_shapes(scores.shape, mask.shape) == scores.shape
+    except RuntimeError:
+        fits = False
+    if not fits:
+        raise ValueError(
+            f"a mask of shape {tuple(mask.shape)} does not broadcast to "
+            f"scores of shape {tuple(scores.shape)}"
+        )
+    visible = scores.masked_fill(~mask, -torch.inf)
+    # The softmax of a row of -inf is NaN, and so is its gradient: such a row
+    # is replaced by zeros before the softmax and set to 0 after it.
+    empty = ~mask.any(dim=-1, keepdim=True)
+    weights = visible.masked_fill(empty, 0.0).softmax(dim=-1)
+    return weights.masked_fill(empty, 0.0)
+
+
+def softmax_over_keys(
+    scores: Float[Tensor, "*B T S"], mask: Bool[Tensor, "..."] | None = None
+) -> Float[Tensor, "*B T S"]:
+    """Return the weights of scores, with a mask or without one.
+
+    Raises:
+        ValueError: if the mask is not boolean, or does not broadcast to scores.
+    """
+    return scores.softmax(-1) if mask is None else masked_softmax(scores, mask)
 
 
 def require_equal_widths(query: Tensor, key: Tensor) -> None:
@@ -66,8 +116,6 @@ def attention_weights(
     row without any True is 0.
 
     Args:
-        query: the queries.
-        key: the keys.
         mask: True where a query can attend; broadcasts to (..., T, S).
         bias: added to the scaled scores; broadcasts to (..., T, S).
         scale: factor of the products; 1/√D unless given.
@@ -93,9 +141,6 @@ def attend(
     """Return each query's average of the values, weighted by attention.
 
     Args:
-        query: the queries.
-        key: the keys.
-        value: the values, one for each key.
         mask: True where a query can attend; broadcasts to (..., T, S).
         bias: added to the scaled scores; broadcasts to (..., T, S).
         scale: factor of the products; 1/√D unless given.
@@ -106,3 +151,100 @@ def attend(
     """
     require_values(key, value)
     return attention_weights(query, key, mask, bias, scale) @ value
+
+
+def scores_gradient(
+    weights: Float[Tensor, "*B T S"], upstream: Float[Tensor, "*B T S"]
+) -> Float[Tensor, "*B T S"]:
+    """Return the gradient on the scores, from the gradient on the weights.
+
+    weights · (upstream - Σ weights · upstream): the gradient of a
+    score is positive where its key's gradient exceeds the weighted average.
+    """
+    # Two nearly equal numbers are subtracted: in half precision their
+    # difference would be mostly rounding error.
+    dtype = weights.dtype
+    wide = torch.promote_types(dtype, torch.float32)
+    weights, upstream = weights.to(wide), upstream.to(wide)
+    average = (weights * upstream).sum(dim=-1, keepdim=True)
+    return (weights * (upstream - average)).to(dtype)
+
+
+def attend_gradient(
+    query: Float[Tensor, "*#B T D"],
+    key: Float[Tensor, "*#B S D"],
+    value: Float[Tensor, "*#B S E"],
+    upstream: Float[Tensor, "*B T E"],
+    mask: Bool[Tensor, "..."] | None = None,
+    scale: float | None = None,
+) -> tuple[
+    Float[Tensor, "*#B T D"], Float[Tensor, "*#B S D"], Float[Tensor, "*#B S E"]
+]:
+    """Return the gradients on query, key and value of `attend`.
+
+    Args:
+        upstream: the gradient on the output.
+        mask: True where a query can attend.
+        scale: factor of the products; 1/√D unless given.
+
+    Raises:
+        ValueError: if upstream does not have the output's shape.
+    """
+    weights = attention_weights(query, key, mask, scale=scale)
+    output = *weights.shape[:-1], value.shape[-1]
+    if upstream.shape[-2:] != output[-2:]:
+        raise ValueError(
+            f"upstream has shape {tuple(upstream.shape)} but the output {tuple(output)}"
+        )
+    scale = query.shape[-1] ** -0.5 if scale is None else scale
+    dvalue = weights.transpose(-2, -1) @ upstream
+    dscores = scores_gradient(weights, upstream @ value.transpose(-2, -1))
+    dquery = dscores @ key * scale
+    dkey = dscores.transpose(-2, -1) @ (query * scale)
+    return (
+        dquery.sum_to_size(query.shape),
+        dkey.sum_to_size(key.shape),
+        dvalue.sum_to_size(value.shape),
+    )
+
+
+def jacobian_norm(weights: Float[Tensor, "*B S"]) -> Float[Tensor, "*B"]:
+    """Return the Frobenius norm of d weights / d scores of each row.
+
+    The matrix is diag(w) - w wᵀ; the sum of its squares is
+    Σw² - 2 Σw³ + (Σw²)², so that it need not be built.
+    """
+    squares = weights.square().sum(dim=-1)
+    cubes = weights.pow(3).sum(dim=-1)
+    return (squares - 2 * cubes + squares.square()).clamp(min=0).sqrt()
+
+
+def nadaraya_watson(
+    query: Float[Tensor, "*#B T D"],
+    key: Float[Tensor, "*#B S D"],
+    value: Float[Tensor, "*#B S E"],
+    width: float,
+    mask: Bool[Tensor, "..."] | None = None,
+) -> Float[Tensor, "*B T E"]:
+    """Return the average of the values, weighted by exp(-distance²/2width²).
+
+    -|q - k|²/2 is q·k - |k|²/2, up to a term that is the same for all keys and
+    leaves the softmax unchanged: attention with a bias, at scale 1/width².
+
+    Args:
+        query: points at which the value is estimated.
+        key: points at which a value is known.
+        value: the known values.
+        width: bandwidth (standard deviation) of the Gaussian kernel.
+        mask: True where a query can attend.
+
+    Raises:
+        ValueError: if the width is not positive.
+    """
+    if not width > 0:
+        raise ValueError(f"the width is {width} but must be over 0")
+    # Distances do not depend on the origin, but rounding errors do: center it.
+    center = key.mean(dim=-2, keepdim=True)
+    query, key, scale = query - center, key - center, width**-2
+    bias = -key.square().sum(dim=-1).unsqueeze(-2) * scale / 2
+    return attend(query, key, value, mask, bias=bias, scale=scale)

@@ -15,8 +15,8 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from attnbook.attention.masked_softmax import masked_softmax
-from attnbook.attention.self_attention import causal_mask
+from attnbook.attention.multi_head import causal_mask
+from attnbook.attention.scaled_dot_product import masked_softmax
 from attnbook.exercises.declare import Exercise
 from attnbook.positions.absolute import frequencies, sinusoidal_at
 from attnbook.positions.relative import alibi, alibi_slopes, distances

@@ -48,9 +48,7 @@ def flash_attention(
     warning.
 
     Args:
-        query: the queries.
         key: the keys; H / G consecutive heads of the query share one head.
-        value: the values, one for each key.
         causal: whether a query attends to no key after its own position.
         window: number of keys that a query attends to, looking back, its own
             included; none after it.

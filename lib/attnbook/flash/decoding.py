@@ -53,7 +53,6 @@ def attend_split_kv(
     Args:
         query: the newest query of each sequence.
         key: the keys; H / G consecutive heads of the query share one head.
-        value: the values, one for each key.
         key_lengths: for each sequence, how many of its keys exist; all S
             unless given. Checked where the numbers are on the CPU; on a GPU, a
             number below 0 counts as 0 and one above S as S.

@@ -4,7 +4,7 @@ One program takes all query heads that share a head of keys, as the rows of one
 tile (packed grouped heads): each key is loaded once for all of them. It
 processes one part of the keys (split-KV), because one query a head gives too
 few programs for a GPU. The second kernel merges the parts as
-`attnbook.attention.online_softmax.merge` does, all of them at once.
+`attnbook.attention.tiled.merge` does, all of them at once.
 
 Source: Dao, Haziza, Massa and Sizov (2023), Flash-Decoding,
     https://pytorch.org/blog/flash-decoding/; keys and values in pages: Kwon et

@@ -15,9 +15,8 @@ from functools import reduce
 import torch
 from torch import Tensor
 
-from attnbook.attention.grouped_query import fold_groups
-from attnbook.attention.online_softmax import merge
-from attnbook.attention.tiled import attend_tiled, promote_to_float32
+from attnbook.attention.multi_head import fold_groups
+from attnbook.attention.tiled import attend_tiled, merge, promote_to_float32
 from attnbook.flash.options import MaskedTileScores, Options
 
 # Keys in a part, unless the number of parts is given.

@@ -64,7 +64,6 @@ def evaluate_rule(
     """Return a part of the mask that a rule defines, as `materialize_mask`.
 
     Args:
-        rule: the rule.
         query: the indices of the queries.
         key: the indices of the keys.
         batch: number of sequences.

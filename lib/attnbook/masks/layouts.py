@@ -2,7 +2,7 @@
 
 A layout is a boolean matrix with one row for each block of queries and one
 column for each block of keys. `attnbook.masks.block_sparse` turns it into a
-mask, and `attnbook.attention.block_sparse` computes only its blocks. Layouts
+mask, and `attnbook.attention.sparse` computes only its blocks. Layouts
 combine with `&` and `|`, as masks do. `receptive_field` tells which inputs
 reach a position through several layers.
 
@@ -57,7 +57,6 @@ def cover_rule(
     ··●●
 
     Args:
-        rule: the rule.
         T: number of queries.
         S: number of keys.
         size: queries, and keys, of a block.

@@ -12,8 +12,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from attnbook import masks
-from attnbook.attention.masked_softmax import masked_softmax
-from attnbook.attention.online_softmax import online_softmax
+from attnbook.attention.scaled_dot_product import masked_softmax
+from attnbook.attention.tiled import online_softmax
 from attnbook.widgets.base import BookWidget
 from attnbook.widgets.mask_builder import read_integer
 from attnbook.widgets.soft_lookup import draw_hidden_coordinates

@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from attnbook.attention.luong import dot_scores
+from attnbook.attention.recurrent import dot_scores
 from attnbook.data import grammar
 from attnbook.data.grammar import Aligned
 from attnbook.data.vocabulary import START, pad_sequences

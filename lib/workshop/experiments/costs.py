@@ -12,9 +12,9 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from attnbook.attention.grouped_query import GroupedQueryAttention, grouped_query
-from attnbook.attention.query_chunks import attend_in_query_chunks
+from attnbook.attention.multi_head import GroupedQueryAttention, grouped_query
 from attnbook.attention.scaled_dot_product import attend
+from attnbook.attention.tiled import attend_in_query_chunks
 from attnbook.models.devices import use_seed
 from attnbook.profiling.allocations import measure_peak_bytes
 from attnbook.profiling.exponentials import measure_exponential_rate

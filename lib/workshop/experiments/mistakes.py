@@ -13,14 +13,17 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from attnbook.attention.additive import AdditiveAttention, context
-from attnbook.attention.local import (
+from attnbook.attention.recurrent import (
+    AdditiveAttention,
+    DotScore,
+    GeneralScore,
     GlobalAttention,
     MonotonicAttention,
+    context,
+    dot_scores,
     position_offsets,
 )
-from attnbook.attention.luong import DotScore, GeneralScore, dot_scores
-from attnbook.attention.masked_softmax import masked_softmax
+from attnbook.attention.scaled_dot_product import masked_softmax
 from attnbook.data import Splits, grammar
 from attnbook.models.bahdanau import BahdanauDecoder
 from attnbook.models.encoder import Encoder

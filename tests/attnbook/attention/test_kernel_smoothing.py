@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from attnbook.attention.kernel_smoothing import nadaraya_watson
+from attnbook.attention.scaled_dot_product import nadaraya_watson
 
 T, S, D, E = 3, 5, 2, 7
 

@@ -9,18 +9,16 @@ import pytest
 import torch
 
 from attnbook import masks
-from attnbook.attention.feature_maps import (
-    draw_random_features,
-    elu_plus_one,
-    random_features,
-    taylor_features,
-)
 from attnbook.attention.linear import (
     attend_linear,
     attend_linear_bidirectional,
     attend_linear_chunked,
     attend_linear_recurrent,
+    draw_random_features,
+    elu_plus_one,
+    random_features,
     step_linear,
+    taylor_features,
 )
 from attnbook.attention.scaled_dot_product import attention_weights
 from attnbook.profiling.allocations import count_saved_bytes

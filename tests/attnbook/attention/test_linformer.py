@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from attnbook import masks
-from attnbook.attention.linformer import LinformerAttention, attend_linformer
+from attnbook.attention.linear import LinformerAttention, attend_linformer
 from attnbook.attention.multi_head import MultiHeadAttention
 from precision import assert_equals_reference, each_dtype
 

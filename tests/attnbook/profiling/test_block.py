@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import nn
 
-from attnbook.attention.grouped_query import GroupedQueryAttention
+from attnbook.attention.multi_head import GroupedQueryAttention
 from attnbook.profiling.block import (
     Block,
     count_block_parts,

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from attnbook.attention.grouped_query import grouped_query
+from attnbook.attention.multi_head import grouped_query
 from attnbook.attention.scaled_dot_product import attend
 from attnbook.masks import causal
 from attnbook.profiling.sizes import Count, Sizes, add_counts

@@ -1,7 +1,6 @@
 """Chapter 4: the reference implementation, and kernel smoothing."""
 
-from attnbook.attention.kernel_smoothing import nadaraya_watson
-from attnbook.attention.scaled_dot_product import attend
+from attnbook.attention.scaled_dot_product import attend, nadaraya_watson
 from cost_calls import call_function
 
 CALLS = {

@@ -3,10 +3,9 @@
 import torch
 import torch.nn.functional as F
 
-from attnbook.attention.block_sparse import attend_block_sparse
 from attnbook.attention.delta_rule import attend_delta_chunked
-from attnbook.attention.linear import attend_linear_chunked
-from attnbook.attention.linformer import attend_linformer
+from attnbook.attention.linear import attend_linear_chunked, attend_linformer
+from attnbook.attention.sparse import attend_block_sparse
 from cost_calls import call_heads
 
 
