@@ -46,6 +46,51 @@ from attnbook.attention.tiled import promote_to_float32
 CHUNK_SIZE = 64
 
 
+FeatureMap = Callable[[Tensor], Tensor]
+
+
+def elu_plus_one(x: Float[Tensor, "*B D"]) -> Float[Tensor, "*B D"]:
+    """Return elu(x) + 1: x + 1 for positive x, exp(x) otherwise.
+
+    `elu(x) + 1` rounds exp(x) to a multiple of the precision at 1; this form
+    keeps its digits.
+    """
+    positive = x > 0
+    return torch.where(positive, x + 1, x.masked_fill(positive, 0.0).exp())
+
+
+def taylor_features(x: Float[Tensor, "*B D"]) -> Float[Tensor, "*B F"]:
+    """Return features with φ(q) · φ(k) = 1 + s + s²/2, where s = q · k / √D.
+
+    These are the first terms of exp(s), from 1 + D + D² features.
+    """
+    x = x * x.shape[-1] ** -0.25
+    squares = (x[..., :, None] * x[..., None, :]).flatten(-2) * 0.5**0.5
+    return torch.cat([torch.ones_like(x[..., :1]), x, squares], dim=-1)
+
+
+def draw_random_features(
+    width: int, count: int, seed: int, dtype: torch.dtype | None = None
+) -> Float[Tensor, "F D"]:
+    """Return the directions of `count` random features, from a private seed."""
+    rng = torch.Generator().manual_seed(seed)
+    return torch.randn(count, width, generator=rng, dtype=dtype)
+
+
+def random_features(
+    x: Float[Tensor, "*B D"], directions: Float[Tensor, "F D"]
+) -> Float[Tensor, "*B F"]:
+    """Return features whose products are exp(q · k / √D) on average.
+
+    Each is exp(w · x - |x|²/2) / √F for one direction w and x divided by ⁴√D.
+    `functools.partial(random_features, directions=...)` is a feature map.
+    """
+    x = x * x.shape[-1] ** -0.25
+    half_square = x.square().sum(dim=-1, keepdim=True) / 2
+    count = directions.shape[0]
+    return (x @ directions.transpose(-2, -1) - half_square).exp() * count**-0.5
+
+
 class LinearResult(NamedTuple):
     """What the recurrent and the chunked form return.
 
@@ -321,51 +366,6 @@ def check_state_shape(name: str, state: Tensor, sizes: tuple[int, ...]) -> None:
             f"the {name} has the shape {tuple(state.shape)}, but for these "
             f"inputs it should have {tuple(sizes)}"
         )
-
-
-FeatureMap = Callable[[Tensor], Tensor]
-
-
-def elu_plus_one(x: Float[Tensor, "*B D"]) -> Float[Tensor, "*B D"]:
-    """Return elu(x) + 1: x + 1 for positive x, exp(x) otherwise.
-
-    `elu(x) + 1` rounds exp(x) to a multiple of the precision at 1; this form
-    keeps its digits.
-    """
-    positive = x > 0
-    return torch.where(positive, x + 1, x.masked_fill(positive, 0.0).exp())
-
-
-def taylor_features(x: Float[Tensor, "*B D"]) -> Float[Tensor, "*B F"]:
-    """Return features with φ(q) · φ(k) = 1 + s + s²/2, where s = q · k / √D.
-
-    These are the first terms of exp(s), from 1 + D + D² features.
-    """
-    x = x * x.shape[-1] ** -0.25
-    squares = (x[..., :, None] * x[..., None, :]).flatten(-2) * 0.5**0.5
-    return torch.cat([torch.ones_like(x[..., :1]), x, squares], dim=-1)
-
-
-def draw_random_features(
-    width: int, count: int, seed: int, dtype: torch.dtype | None = None
-) -> Float[Tensor, "F D"]:
-    """Return the directions of `count` random features, from a private seed."""
-    rng = torch.Generator().manual_seed(seed)
-    return torch.randn(count, width, generator=rng, dtype=dtype)
-
-
-def random_features(
-    x: Float[Tensor, "*B D"], directions: Float[Tensor, "F D"]
-) -> Float[Tensor, "*B F"]:
-    """Return features whose products are exp(q · k / √D) on average.
-
-    Each is exp(w · x - |x|²/2) / √F for one direction w and x divided by ⁴√D.
-    `functools.partial(random_features, directions=...)` is a feature map.
-    """
-    x = x * x.shape[-1] ** -0.25
-    half_square = x.square().sum(dim=-1, keepdim=True) / 2
-    count = directions.shape[0]
-    return (x @ directions.transpose(-2, -1) - half_square).exp() * count**-0.5
 
 
 def attend_linformer(

@@ -15,10 +15,9 @@ from typing import Any
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from attnbook.flash.fallback import FallbackWarning
 from attnbook.flash.operators import Forward
-from attnbook.flash.options import Options
-from attnbook.flash.refusals import refuse
+from attnbook.flash.options import Options, refuse
+from attnbook.flash.sizes import FallbackWarning
 
 __all__ = ["FallbackWarning", "flash_attention"]
 

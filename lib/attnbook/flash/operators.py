@@ -22,9 +22,8 @@ from attnbook.attention.tiled import (
     attend_tiled_gradient,
     promote_to_float32,
 )
-from attnbook.flash.fallback import find_limit, warn_once
-from attnbook.flash.options import MaskedTileScores, Options
-from attnbook.flash.refusals import require_length_values
+from attnbook.flash.options import MaskedTileScores, Options, require_length_values
+from attnbook.flash.sizes import find_limit, warn_once
 
 
 @torch.library.custom_op("attnbook::flash_forward", mutates_args=())
