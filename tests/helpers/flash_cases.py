@@ -8,9 +8,9 @@ from functools import cache, partial
 import torch
 
 from attnbook import masks
-from attnbook.attention.scaled_dot_product import masked_softmax
+from attnbook.attention.masked_softmax import masked_softmax
 from attnbook.flash.options import Options
-from attnbook.positions.relative import distances
+from attnbook.positions.biases import distances
 from precision import run_with_gradients
 
 

@@ -24,11 +24,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from attnbook.attention.scaled_dot_product import (
-    attend,
-    scaled_scores,
-    softmax_over_keys,
-)
+from attnbook.attention.masked_softmax import softmax_over_keys
+from attnbook.attention.scaled_dot_product import attend, scaled_scores
 
 PART_SIZE = 65536  # scores in a part: 256 KiB in single precision
 

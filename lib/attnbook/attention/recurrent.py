@@ -22,7 +22,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from attnbook.attention.scaled_dot_product import masked_softmax
+from attnbook.attention.masked_softmax import masked_softmax
 
 
 def additive_scores(

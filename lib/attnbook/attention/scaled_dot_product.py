@@ -19,53 +19,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-
-def masked_softmax(
-    scores: Float[Tensor, "*B T S"], mask: Bool[Tensor, "..."]
-) -> Float[Tensor, "*B T S"]:
-    """Return weights that sum to 1 over the keys where the mask is True.
-
-    A row without any True gives zeros, and zero gradients in the backward pass.
-
-    Args:
-        scores: one for each query and key.
-        mask: True where a query can attend; any shape that broadcasts to
-            scores.
-
-    Raises:
-        ValueError: if the mask is not boolean, or does not broadcast to scores.
-    """
-    if mask.dtype != torch.bool:
-        raise ValueError(
-            f"the mask must be boolean, True where a query can attend, "
-            f"but is {mask.dtype}"
-        )
-    try:
-        fits = torch.broadcast_shapes(scores.shape, mask.shape) == scores.shape
-    except RuntimeError:
-        fits = False
-    if not fits:
-        raise ValueError(
-            f"a mask of shape {tuple(mask.shape)} does not broadcast to "
-            f"scores of shape {tuple(scores.shape)}"
-        )
-    visible = scores.masked_fill(~mask, -torch.inf)
-    # The softmax of a row of -inf is NaN, and so is its gradient: such a row
-    # is replaced by zeros before the softmax and set to 0 after it.
-    empty = ~mask.any(dim=-1, keepdim=True)
-    weights = visible.masked_fill(empty, 0.0).softmax(dim=-1)
-    return weights.masked_fill(empty, 0.0)
-
-
-def softmax_over_keys(
-    scores: Float[Tensor, "*B T S"], mask: Bool[Tensor, "..."] | None = None
-) -> Float[Tensor, "*B T S"]:
-    """Return the weights of scores, with a mask or without one.
-
-    Raises:
-        ValueError: if the mask is not boolean, or does not broadcast to scores.
-    """
-    return scores.softmax(-1) if mask is None else masked_softmax(scores, mask)
+from attnbook.attention.masked_softmax import softmax_over_keys
 
 
 def require_equal_widths(query: Tensor, key: Tensor) -> None:

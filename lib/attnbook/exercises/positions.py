@@ -15,11 +15,11 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from attnbook.attention.masked_softmax import masked_softmax
 from attnbook.attention.multi_head import causal_mask
-from attnbook.attention.scaled_dot_product import masked_softmax
 from attnbook.exercises.declare import Exercise
 from attnbook.positions.absolute import frequencies, sinusoidal_at
-from attnbook.positions.relative import alibi, alibi_slopes, distances
+from attnbook.positions.biases import alibi, alibi_slopes, distances
 from attnbook.positions.rotary import apply_rotary, apply_rotary_halves, rotate
 
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from attnbook.attention import scaled_dot_product
-from attnbook.attention.scaled_dot_product import softmax_over_keys
+from attnbook.attention.masked_softmax import softmax_over_keys
 from attnbook.exercises.declare import Case, Exercise, differ
 
 

@@ -21,7 +21,7 @@ from attnbook.positions.absolute import (
     SinusoidalEncoding,
     frequencies,
 )
-from attnbook.positions.relative import AlibiBias, ShawEncoding, T5Bias
+from attnbook.positions.biases import AlibiBias, ShawEncoding, T5Bias
 from attnbook.positions.rotary import apply_rotary, rotary_angles
 
 WIDTH, HEADS, LAYERS = 64, 4, 2

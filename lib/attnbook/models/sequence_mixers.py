@@ -28,8 +28,9 @@ from torch import Tensor, nn
 
 from attnbook.attention.delta_rule import attend_delta_chunked
 from attnbook.attention.linear import attend_linear_chunked
+from attnbook.attention.masked_softmax import masked_softmax
 from attnbook.attention.multi_head import merge_heads, split_heads
-from attnbook.attention.scaled_dot_product import masked_softmax, scaled_scores
+from attnbook.attention.scaled_dot_product import scaled_scores
 from attnbook.masks import causal, sinks, window
 from attnbook.models.encoder_decoder import count_parameters
 from attnbook.models.transformer_blocks import FeedForward

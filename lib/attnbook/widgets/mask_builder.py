@@ -13,7 +13,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from attnbook import masks
-from attnbook.attention.scaled_dot_product import masked_softmax
+from attnbook.attention.masked_softmax import masked_softmax
 from attnbook.widgets.base import BookWidget
 from attnbook.widgets.soft_lookup import draw_hidden_coordinates
 

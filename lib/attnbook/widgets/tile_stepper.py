@@ -12,7 +12,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from attnbook import masks
-from attnbook.attention.scaled_dot_product import masked_softmax
+from attnbook.attention.masked_softmax import masked_softmax
 from attnbook.attention.tiled import online_softmax
 from attnbook.widgets.base import BookWidget
 from attnbook.widgets.mask_builder import read_integer

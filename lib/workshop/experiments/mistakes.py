@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from attnbook.attention.masked_softmax import masked_softmax
 from attnbook.attention.recurrent import (
     AdditiveAttention,
     DotScore,
@@ -23,7 +24,6 @@ from attnbook.attention.recurrent import (
     dot_scores,
     position_offsets,
 )
-from attnbook.attention.scaled_dot_product import masked_softmax
 from attnbook.data import Splits, grammar
 from attnbook.models.bahdanau import BahdanauDecoder
 from attnbook.models.encoder import Encoder

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from attnbook.attention.scaled_dot_product import masked_softmax
+from attnbook.attention.masked_softmax import masked_softmax
 
 
 def test_weights_depend_on_unmasked_scores_alone():

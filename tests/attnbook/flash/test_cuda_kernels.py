@@ -11,7 +11,7 @@ import torch
 
 from attnbook import flash
 from attnbook.attention.scaled_dot_product import attend
-from attnbook.positions.relative import alibi_slopes
+from attnbook.positions.biases import alibi_slopes
 from attnbook.profiling.allocations import measure_peak_bytes
 from flash_cases import CASES, compute_truth, draw_inputs, read_options
 from gpu_waits import assert_no_wait

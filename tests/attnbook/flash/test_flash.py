@@ -7,7 +7,7 @@ import torch
 from attnbook.attention.scaled_dot_product import attend
 from attnbook.flash import flash_attention
 from attnbook.flash.sizes import choose_tile_sizes
-from attnbook.positions.relative import alibi, alibi_slopes
+from attnbook.positions.biases import alibi, alibi_slopes
 from flash_cases import (
     BAD_LENGTHS,
     CASES,

@@ -10,7 +10,7 @@ from torch.nn.attention.flex_attention import create_mask
 from attnbook import masks
 from attnbook.attention.multi_head import causal_mask
 from attnbook.masks import conventions, rules
-from attnbook.masks.conventions import inspect_mask
+from attnbook.masks.inspection import inspect_mask
 
 SIZES = [(1, 1), (5, 5), (3, 7), (7, 3), (1, 5), (5, 1), (0, 3)]
 

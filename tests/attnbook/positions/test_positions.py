@@ -12,7 +12,7 @@ from attnbook.positions.absolute import (
     sinusoidal,
     sinusoidal_at,
 )
-from attnbook.positions.relative import (
+from attnbook.positions.biases import (
     AlibiBias,
     ShawEncoding,
     T5Bias,

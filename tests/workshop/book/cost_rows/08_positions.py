@@ -4,7 +4,7 @@ import torch
 
 from attnbook.attention.scaled_dot_product import attend, attention_weights
 from attnbook.positions.absolute import frequencies
-from attnbook.positions.relative import AlibiBias, ShawEncoding, T5Bias
+from attnbook.positions.biases import AlibiBias, ShawEncoding, T5Bias
 from attnbook.positions.rotary import apply_rotary, rotary_angles
 from cost_calls import call_biased, call_heads
 
