@@ -11,7 +11,7 @@ from transformers.models.deepseek_v32.modeling_deepseek_v32 import (
     DeepseekV32Indexer,
 )
 
-from attnbook.attention.multi_head import causal_mask
+from attnbook.attention.self_attention import causal_mask
 from attnbook.attention.sparse import LightningIndexer, select_top_keys
 from attnbook.positions.absolute import frequencies
 from attnbook.positions.rotary import halves_permutation, rotary_angles

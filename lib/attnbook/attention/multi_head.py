@@ -1,4 +1,4 @@
-"""Self- and cross-attention, with one head or several.
+"""Multi-head attention, and grouped heads.
 
 In grouped-query attention, groups of query heads share one key-value head. With
 one group this is multi-query attention; with as many groups as heads it is
@@ -6,7 +6,7 @@ multi-head attention. `MultiHeadMemory` replaces chapter 3's `GlobalAttention`
 in a `LuongDecoder`. `GatedCrossAttention` starts with a gate of 0, so that a
 trained text model can receive it and still computes what it computed before.
 
-Source: Vaswani et al. (2017), sections 3.2.1 to 3.2.3,
+Source: Vaswani et al. (2017), sections 3.2.2 and 3.2.3,
     https://arxiv.org/abs/1706.03762 (departures: an optional bias in each
     projection; each head's values may be wider than its keys); groups: Ainslie
     et al. (2023), section 2.2, https://arxiv.org/abs/2305.13245; one group:
@@ -26,77 +26,9 @@ from torch import Tensor, nn
 
 from attnbook.attention.masked_softmax import softmax_over_keys
 from attnbook.attention.scaled_dot_product import attend, scaled_scores
+from attnbook.attention.self_attention import cross_attention
 
 PART_SIZE = 65536  # scores in a part: 256 KiB in single precision
-
-
-def causal_mask(
-    queries: int, keys: int, device: torch.device | str | None = None
-) -> Bool[Tensor, "T S"]:
-    """Return True where key s does not come after query t.
-
-    The last query is aligned with the last key (bottom right): with more keys
-    than queries the first query has earlier keys; with fewer, the first queries
-    can attend to no key.
-    """
-    ones = torch.ones(queries, keys, dtype=torch.bool, device=device)
-    return ones.tril(diagonal=keys - queries)
-
-
-def cross_attention(
-    x: Float[Tensor, "B T C"],
-    memory: Float[Tensor, "B S M"],
-    W_query: Float[Tensor, "D C"],
-    W_key: Float[Tensor, "D M"],
-    W_value: Float[Tensor, "E M"],
-    mask: Bool[Tensor, "..."] | None = None,
-) -> Float[Tensor, "B T E"]:
-    """Return attention of queries from x to keys and values from memory.
-
-    Args:
-        x: the input of the queries.
-        memory: the input of the keys and values.
-        W_query: projects x to queries.
-        W_key: projects memory to keys.
-        W_value: projects memory to values.
-        mask: True where a position of x can attend; broadcasts to (B, T, S).
-
-    Raises:
-        ValueError: if a projection does not fit the width of what it projects.
-    """
-    for name, W, inputs in (
-        ("query", W_query, x),
-        ("key", W_key, memory),
-        ("value", W_value, memory),
-    ):
-        if W.shape[-1] != inputs.shape[-1]:
-            raise ValueError(
-                f"W_{name} takes width {W.shape[-1]} but gets "
-                f"{inputs.shape[-1]} columns"
-            )
-    return attend(x @ W_query.T, memory @ W_key.T, memory @ W_value.T, mask)
-
-
-def self_attention(
-    x: Float[Tensor, "B T C"],
-    W_query: Float[Tensor, "D C"],
-    W_key: Float[Tensor, "D C"],
-    W_value: Float[Tensor, "E C"],
-    mask: Bool[Tensor, "..."] | None = None,
-) -> Float[Tensor, "B T E"]:
-    """Return attention of every position to all positions, itself included."""
-    return cross_attention(x, x, W_query, W_key, W_value, mask)
-
-
-def causal_self_attention(
-    x: Float[Tensor, "B T C"],
-    W_query: Float[Tensor, "D C"],
-    W_key: Float[Tensor, "D C"],
-    W_value: Float[Tensor, "E C"],
-) -> Float[Tensor, "B T E"]:
-    """Return attention of every position to itself and earlier positions."""
-    mask = causal_mask(x.shape[1], x.shape[1], x.device)
-    return self_attention(x, W_query, W_key, W_value, mask)
 
 
 def split_heads(x: Float[Tensor, "B T C"], heads: int) -> Tensor:

@@ -107,6 +107,31 @@ def attend(
     return attention_weights(query, key, mask, bias, scale) @ value
 
 
+def attend_in_query_chunks(
+    query: Float[Tensor, "*#B T D"],
+    key: Float[Tensor, "*#B S D"],
+    value: Float[Tensor, "*#B S E"],
+    rows: int,
+) -> Float[Tensor, "*B T E"]:
+    """Return `attend`, computed for `rows` queries at a time.
+
+    A query's weights depend on all keys but on no other query. Without
+    gradients, only one chunk of scores is in memory at a time. With gradients,
+    the weights of all chunks are kept for the backward pass, so no memory is
+    saved. Chapter 11 divides the keys as well.
+
+    Args:
+        rows: queries in a chunk.
+
+    Raises:
+        ValueError: if `rows` is below 1, or the shapes do not fit each other.
+    """
+    if rows < 1:
+        raise ValueError(f"rows must be at least 1, not {rows}")
+    parts = query.split(rows, dim=-2)
+    return torch.cat([attend(x, key, value) for x in parts], dim=-2)
+
+
 def scores_gradient(
     weights: Float[Tensor, "*B T S"], upstream: Float[Tensor, "*B T S"]
 ) -> Float[Tensor, "*B T S"]:

@@ -25,7 +25,6 @@ from jaxtyping import Float
 from torch import Tensor
 
 from attnbook.attention.scaled_dot_product import (
-    attend,
     require_equal_widths,
     require_values,
 )
@@ -280,28 +279,3 @@ def check_shapes(
     require_equal_widths(query, key)
     require_values(key, value)
     return scores or TileScores(key.shape[-2], key.shape[-1] ** -0.5)
-
-
-def attend_in_query_chunks(
-    query: Float[Tensor, "*#B T D"],
-    key: Float[Tensor, "*#B S D"],
-    value: Float[Tensor, "*#B S E"],
-    rows: int,
-) -> Float[Tensor, "*B T E"]:
-    """Return `attend`, computed for `rows` queries at a time.
-
-    A query's weights depend on all keys but on no other query. Without
-    gradients, only one chunk of scores is in memory at a time. With gradients,
-    the weights of all chunks are kept for the backward pass, so no memory is
-    saved. Chapter 11 divides the keys as well.
-
-    Args:
-        rows: queries in a chunk.
-
-    Raises:
-        ValueError: if `rows` is below 1, or the shapes do not fit each other.
-    """
-    if rows < 1:
-        raise ValueError(f"rows must be at least 1, not {rows}")
-    parts = query.split(rows, dim=-2)
-    return torch.cat([attend(x, key, value) for x in parts], dim=-2)

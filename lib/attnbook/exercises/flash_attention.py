@@ -24,7 +24,7 @@ from attnbook.exercises.declare import ATTENTION, Case, Exercise
 # The library's attention, which an answer may not call.
 READY_MADE = (
     flash.flash_attention,
-    ready.attend_in_query_chunks,
+    scaled_dot_product.attend_in_query_chunks,
     ready.accumulate_tiles,
     ready.attend_tiled,
     scaled_dot_product.attend,

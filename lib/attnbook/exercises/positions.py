@@ -16,7 +16,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from attnbook.attention.masked_softmax import masked_softmax
-from attnbook.attention.multi_head import causal_mask
+from attnbook.attention.self_attention import causal_mask
 from attnbook.exercises.declare import Exercise
 from attnbook.positions.absolute import frequencies, sinusoidal_at
 from attnbook.positions.biases import alibi, alibi_slopes, distances

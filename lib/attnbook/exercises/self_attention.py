@@ -14,9 +14,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from attnbook.attention import multi_head
-from attnbook.attention.multi_head import cross_attention
+from attnbook.attention import self_attention
 from attnbook.attention.scaled_dot_product import attend
+from attnbook.attention.self_attention import cross_attention
 from attnbook.exercises.declare import Case, Exercise, differ
 
 
@@ -152,7 +152,7 @@ check_causal_self_attention = Exercise(
     section="Causal self-attention: no access to later positions",
     title="causal self-attention",
     returns=("output",),
-    library=(multi_head.self_attention, multi_head.cross_attention),
+    library=(self_attention.self_attention, self_attention.cross_attention),
     mistakes={
         "no-mask": ("there is no causal mask", ", past) → )"),
         "not-itself": (

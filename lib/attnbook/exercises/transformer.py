@@ -15,7 +15,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from attnbook.attention import scaled_dot_product
-from attnbook.attention.multi_head import causal_mask
+from attnbook.attention.self_attention import causal_mask
 from attnbook.exercises.declare import Case, Exercise
 from attnbook.models.layer_norm import layer_norm
 

@@ -15,7 +15,8 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from attnbook.attention.multi_head import MultiHeadAttention, causal_mask, split_heads
+from attnbook.attention.multi_head import MultiHeadAttention, split_heads
+from attnbook.attention.self_attention import causal_mask
 from attnbook.positions.absolute import (
     LearnedEncoding,
     SinusoidalEncoding,

@@ -25,7 +25,8 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from attnbook.attention.multi_head import MultiHeadAttention, causal_mask
+from attnbook.attention.multi_head import MultiHeadAttention
+from attnbook.attention.self_attention import causal_mask
 
 PARTS = ("token", "previous", "prediction", "position")
 HEADS = 2

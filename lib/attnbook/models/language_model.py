@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from attnbook.attention.multi_head import causal_mask
+from attnbook.attention.self_attention import causal_mask
 from attnbook.models.devices import sample_columns
 from attnbook.models.transformer import Embedding, Size
 from attnbook.models.transformer_blocks import EncoderBlock

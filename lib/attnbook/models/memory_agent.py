@@ -15,7 +15,8 @@ from typing import Any
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from attnbook.attention.multi_head import GroupedQueryAttention, causal_mask
+from attnbook.attention.multi_head import GroupedQueryAttention
+from attnbook.attention.self_attention import causal_mask
 from attnbook.models.layer_norm import RMSNorm
 from attnbook.models.modern_block import (
     CachedBlock,

@@ -14,8 +14,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from attnbook.attention.multi_head import self_attention
 from attnbook.attention.scaled_dot_product import attend
+from attnbook.attention.self_attention import self_attention
 
 Projected = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 Relation = Callable[[Tensor, int], Tensor]

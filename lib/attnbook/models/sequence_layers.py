@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from attnbook.attention.multi_head import self_attention
+from attnbook.attention.self_attention import self_attention
 
 
 class SelfAttentionLayer(nn.Module):

@@ -16,7 +16,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from attnbook.attention.multi_head import causal_mask
+from attnbook.attention.self_attention import causal_mask
 from attnbook.data.vocabulary import PAD
 from attnbook.models.encoder import Memory, require_lengths
 from attnbook.models.encoder_decoder import DecoderOutput, EncoderDecoder

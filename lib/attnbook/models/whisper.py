@@ -20,7 +20,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from attnbook.attention.multi_head import causal_mask
+from attnbook.attention.self_attention import causal_mask
 from attnbook.models.layer_norm import LayerNorm
 from attnbook.models.transformer_blocks import (
     DecoderBlock,

@@ -13,8 +13,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from attnbook.attention.multi_head import GroupedQueryAttention, grouped_query
-from attnbook.attention.scaled_dot_product import attend
-from attnbook.attention.tiled import attend_in_query_chunks
+from attnbook.attention.scaled_dot_product import attend, attend_in_query_chunks
 from attnbook.models.devices import use_seed
 from attnbook.profiling.allocations import measure_peak_bytes
 from attnbook.profiling.exponentials import measure_exponential_rate

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Int
 from torch import Tensor, nn
 
-from attnbook.attention.multi_head import causal_mask
+from attnbook.attention.self_attention import causal_mask
 from attnbook.data.characters import encode_characters
 from attnbook.diagnose import (
     measure_batch_effect,

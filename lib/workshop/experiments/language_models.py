@@ -7,11 +7,8 @@ from collections.abc import Callable
 
 import torch
 
-from attnbook.attention.multi_head import (
-    GroupedQueryAttention,
-    MultiHeadAttention,
-    causal_mask,
-)
+from attnbook.attention.multi_head import GroupedQueryAttention, MultiHeadAttention
+from attnbook.attention.self_attention import causal_mask
 from attnbook.data.characters import encode_characters
 from attnbook.diagnose import entropy
 from attnbook.models.devices import find_device, use_seed

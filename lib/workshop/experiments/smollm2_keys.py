@@ -14,7 +14,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from attnbook import masks
-from attnbook.attention.multi_head import causal_mask, grouped_scores, merge_heads
+from attnbook.attention.multi_head import grouped_scores, merge_heads
+from attnbook.attention.self_attention import causal_mask
 from attnbook.attention.sparse import (
     LightningIndexer,
     compute_indexer_loss,

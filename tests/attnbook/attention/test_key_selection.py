@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from attnbook.attention.multi_head import causal_mask
+from attnbook.attention.self_attention import causal_mask
 from attnbook.attention.sparse import (
     score_mean_keys,
     select_top_blocks,

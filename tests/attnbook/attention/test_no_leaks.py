@@ -10,13 +10,9 @@ from torch import nn
 
 from attnbook import masks
 from attnbook.attention.blocked import attend_in_blocks, attend_window
-from attnbook.attention.multi_head import (
-    GroupedQueryAttention,
-    MultiHeadAttention,
-    causal_self_attention,
-    self_attention,
-)
+from attnbook.attention.multi_head import GroupedQueryAttention, MultiHeadAttention
 from attnbook.attention.recurrent import DotScore, GlobalAttention
+from attnbook.attention.self_attention import causal_self_attention, self_attention
 from attnbook.diagnose import (
     measure_batch_effect,
     measure_leak,

@@ -27,9 +27,12 @@ from attnbook.attention.multi_head import (
     split_heads,
 )
 from attnbook.attention.recurrent import DotScore, GlobalAttention
-from attnbook.attention.scaled_dot_product import attend, attend_gradient
+from attnbook.attention.scaled_dot_product import (
+    attend,
+    attend_gradient,
+    attend_in_query_chunks,
+)
 from attnbook.attention.sparse import attend_block_sparse
-from attnbook.attention.tiled import attend_in_query_chunks
 from attnbook.flash import flash_attention
 from attnbook.flash.decoding import attend_paged, attend_split_kv
 from attnbook.models.transformer_blocks import DecoderBlock, EncoderBlock

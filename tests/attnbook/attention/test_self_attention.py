@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from attnbook.attention.multi_head import (
+from attnbook.attention.self_attention import (
     causal_mask,
     causal_self_attention,
     cross_attention,

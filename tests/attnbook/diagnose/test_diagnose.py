@@ -5,8 +5,9 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from attnbook.attention.multi_head import MultiHeadAttention, causal_mask
+from attnbook.attention.multi_head import MultiHeadAttention
 from attnbook.attention.scaled_dot_product import attend, attention_weights
+from attnbook.attention.self_attention import causal_mask
 from attnbook.diagnose import (
     compare_with_reference,
     entropy,

@@ -5,11 +5,8 @@ import torch
 from torch import nn
 from torch.nn.utils import parametrize
 
-from attnbook.attention.multi_head import (
-    GroupedQueryAttention,
-    MultiHeadAttention,
-    causal_mask,
-)
+from attnbook.attention.multi_head import GroupedQueryAttention, MultiHeadAttention
+from attnbook.attention.self_attention import causal_mask
 from attnbook.diagnose.head_alarms import (
     HeadAlarm,
     compare_with_thresholds,

@@ -8,7 +8,7 @@ import torch
 from torch.nn.attention.flex_attention import create_mask
 
 from attnbook import masks
-from attnbook.attention.multi_head import causal_mask
+from attnbook.attention.self_attention import causal_mask
 from attnbook.masks import conventions, rules
 from attnbook.masks.inspection import inspect_mask
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import nn
 
-from attnbook.attention.multi_head import causal_mask
+from attnbook.attention.self_attention import causal_mask
 from attnbook.models.from_pytorch import copy_block, copy_stack
 from attnbook.models.layer_norm import LayerNorm
 from attnbook.models.transformer import Size

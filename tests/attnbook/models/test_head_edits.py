@@ -2,7 +2,8 @@ import pytest
 import torch
 from torch import nn
 
-from attnbook.attention.multi_head import MultiHeadAttention, causal_mask
+from attnbook.attention.multi_head import MultiHeadAttention
+from attnbook.attention.self_attention import causal_mask
 from attnbook.models.head_edits import (
     ablate_heads,
     average_outputs,

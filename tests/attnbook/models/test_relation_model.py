@@ -1,8 +1,8 @@
 import pytest
 import torch
 
-from attnbook.attention.multi_head import self_attention
 from attnbook.attention.scaled_dot_product import attend
+from attnbook.attention.self_attention import self_attention
 from attnbook.models.relation_model import (
     PROJECTIONS,
     RELATIONS,

@@ -3,8 +3,7 @@
 import pytest
 import torch
 
-from attnbook.attention.scaled_dot_product import attend
-from attnbook.attention.tiled import attend_in_query_chunks
+from attnbook.attention.scaled_dot_product import attend, attend_in_query_chunks
 from attnbook.profiling.allocations import count_saved_bytes, measure_peak_bytes
 from attnbook.profiling.memory import (
     count_peak_forward,

@@ -2,7 +2,7 @@
 
 import torch
 
-from attnbook.attention.multi_head import (
+from attnbook.attention.self_attention import (
     causal_self_attention,
     cross_attention,
     self_attention,
