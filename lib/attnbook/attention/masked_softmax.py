@@ -49,11 +49,20 @@ def masked_softmax(
 
 
 def softmax_over_keys(
-    scores: Float[Tensor, "*B T S"], mask: Bool[Tensor, "..."] | None = None
+    scores: Float[Tensor, "*B T S"],
+    mask: Bool[Tensor, "..."] | None = None,
+    bias: Float[Tensor, "..."] | None = None,
 ) -> Float[Tensor, "*B T S"]:
-    """Return the weights of scores, with a mask or without one.
+    """Return the weights of scores, with or without a mask and a bias.
+
+    A bias of -inf masks its key out: a row without any other key gives zeros.
 
     Raises:
         ValueError: if the mask is not boolean, or does not broadcast to scores.
     """
+    if bias is not None:
+        scores, kept = scores + bias, bias != -torch.inf
+        # A mask that is no boolean is left for `masked_softmax` to refuse.
+        boolean = mask is not None and mask.dtype == torch.bool
+        mask = kept & mask if boolean else kept if mask is None else mask
     return scores.softmax(-1) if mask is None else masked_softmax(scores, mask)

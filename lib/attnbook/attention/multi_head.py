@@ -215,10 +215,7 @@ class MultiHeadAttention(nn.Module):
             mask: True where a query can attend; broadcasts to (B, H, T, S).
             bias: added to the scores; broadcasts to (B, H, T, S).
         """
-        scores = self.scores(query, key)
-        if bias is not None:
-            scores = scores + bias
-        weights = softmax_over_keys(scores, mask)
+        weights = softmax_over_keys(self.scores(query, key), mask, bias)
         context = self.combine(self.drop(weights), value)
         return self.output(merge_heads(context)), weights
 

@@ -66,8 +66,8 @@ def attention_weights(
 ) -> Float[Tensor, "*B T S"]:
     """Return the attention weights of each query over the keys; rows sum to 1.
 
-    softmax(scale · query keyᵀ + bias) over the keys where the mask is True; a
-    row without any True is 0.
+    softmax(scale · query keyᵀ + bias) over the keys where the mask is True and
+    the bias above -inf; a row without any such key is 0.
 
     Args:
         mask: True where a query can attend; broadcasts to (..., T, S).
@@ -78,10 +78,7 @@ def attention_weights(
         ValueError: if query and key differ in width, or the mask is not
             boolean or does not fit.
     """
-    scores = scaled_scores(query, key, scale)
-    if bias is not None:
-        scores = scores + bias
-    return softmax_over_keys(scores, mask)
+    return softmax_over_keys(scaled_scores(query, key, scale), mask, bias)
 
 
 def attend(

@@ -22,6 +22,7 @@ from torch import Tensor
 
 from attnbook.attention.multi_head import fold_groups
 from attnbook.attention.tiled import attend_tiled, merge, promote_to_float32
+from attnbook.flash.operators import clear_padding
 from attnbook.flash.options import (
     MaskedTileScores,
     Options,
@@ -233,11 +234,7 @@ def attend_part(
     The queries of a group's heads are the rows of one tile. `lengths` says how
     many of the part's keys each sequence has.
     """
-    if lengths is not None:
-        # What lies after a sequence's last key may be NaN; 0 · NaN is NaN.
-        columns = torch.arange(value.shape[2], device=value.device)
-        beyond = columns[:, None] >= lengths.view(-1, 1, 1, 1)
-        value = value.masked_fill(beyond, 0.0)
+    value = clear_padding(value, lengths)
     packed = promote_to_float32(fold_groups(query, key.shape[1]))[:, :, None]
     key, value = key[:, :, None], value[:, :, None]
     options = Options(key_lengths=lengths, scale=scale)
