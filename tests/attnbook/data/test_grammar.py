@@ -20,7 +20,12 @@ def test_the_docstrings_example_is_what_is_printed():
 
 
 def test_a_link_joins_words_that_exist_and_sure_links_are_possible():
-    for pair in (*load().test, *load_long(), *load_short()[:1000]):
+    for pair in (
+        *load().test,
+        *load_long(),
+        *load_short(8)[:1000],
+        *load_short(10)[:1000],
+    ):
         assert pair.sure <= pair.possible
         for row, column in pair.possible:
             assert 0 <= row < len(pair.target) and 0 <= column < len(pair.source)
@@ -53,6 +58,12 @@ def test_a_seed_gives_the_same_distinct_sentences_of_the_lengths_asked_for():
 def test_more_sentences_than_there_are_are_refused(lengths):
     with pytest.raises(ValueError, match=r"from 1 to \d+.* not 100000"):
         sample_pairs(100_000, 0, *lengths)
+
+
+@pytest.mark.refusal
+def test_short_sentences_of_another_length_are_refused():
+    with pytest.raises(ValueError, match="8 or 10 words, not 9"):
+        load_short(9)
 
 
 @pytest.mark.refusal
