@@ -11,14 +11,8 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-<<<<<<< HEAD
-from attnbook.attention.multi_head import GroupedQueryAttention, grouped_query
-from attnbook.attention.scaled_dot_product import attend, attend_in_query_chunks
-=======
 from attnbook.attention.multi_head import GroupedQueryAttention
-from attnbook.attention.scaled_dot_product import attend_in_query_chunks
-from attnbook.attention.scaled_dot_product import attend
->>>>>>> main
+from attnbook.attention.scaled_dot_product import attend, attend_in_query_chunks
 from attnbook.models.devices import use_seed
 from attnbook.profiling.allocations import measure_peak_bytes
 from attnbook.profiling.roofline import measure_copy_rate, measure_product_rate
