@@ -8,7 +8,6 @@ from torch import nn
 from attnbook import masks
 from attnbook.attention.scaled_dot_product import attend
 from attnbook.data import grammar
-from attnbook.data.moving_digits import draw_which_direction
 from attnbook.data.spoken_digits import RATE, join_digits
 from attnbook.diagnose.head_alarms import THRESHOLDS, measure_heads
 from attnbook.diagnose.heads import mark_induction
@@ -36,7 +35,6 @@ from workshop.experiments import (
     smollm2_circuits,
     smollm2_heads,
     smollm2_keys,
-    video,
     whisper,
 )
 
@@ -265,22 +263,6 @@ def test_letters_are_scored_by_the_digit_whose_name_they_spell():
     found = listen_attend_spell.score_weights(point_at(times, SECONDS, states), SPOKEN)
     assert [found[x] for x in ("peak", "nearest", "first", "mass")] == [1.0] * 4
     assert 0 < found["uniform"] < 1
-
-
-def test_weight_on_the_next_frame_is_found_at_its_distance():
-    frames, size = video.MOTION_FRAMES, video.MOTION_SIZE
-    clips = draw_which_direction(torch.ones(5, 7, 7), 3, RNG, frames, size)
-    on = video.find_digit_patches(clips)
-    row, places = on / on.sum(2, keepdim=True), on.shape[2]
-    table = torch.zeros(3, frames, places, frames, places)
-    for t in range(frames - 1):
-        table[:, t, :, t + 1] = row[:, t + 1, None]
-    profile = video.measure_profile(table, on)["mass"]
-    wanted = [float(shift == 1) for shift in range(1 - frames, frames)]
-    assert profile == pytest.approx(wanted, abs=1e-6)
-    uniform = torch.full_like(table, 1 / (frames * places))
-    found = video.measure_neighbors(uniform, on)
-    assert found["mass"] == pytest.approx(found["chance"], rel=1e-5)
 
 
 @pytest.mark.parametrize("kind", SEQUENCE_LAYERS)
