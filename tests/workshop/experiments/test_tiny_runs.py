@@ -42,7 +42,6 @@ TINY = {
         "STEPS": {"question": 1, "keyword": 1},
         "PENALTIES": (1.0,),
     },
-    "broken_models": {"STEPS": 2, "SIZE": 8},
     "costs": {
         "ROUNDS": 1,
         "ROWS": 4,
@@ -85,10 +84,8 @@ TINY = {
     },
     "head_alarms": {
         "SEEDS": (0,),
-        "OTHER_SEEDS": (3,),
         "REFERENCES": ("cmudict_heads_8_0",),
         "WORDS": 64,
-        "BROKEN": 2,
     },
     "heads": {"SEEDS": (0,), "STEPS": 2, "COUNTS": (1, 4), "CHOICE_WORDS": 4},
     "images": {
