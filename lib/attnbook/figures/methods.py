@@ -41,7 +41,6 @@ FAMILIES: dict[str, dict[str, tuple]] = {
         "LSTM": (GREEN, "-.", "^"),
         "RNN": (PINK, ":", "D"),
         "orthogonal RNN": (INK, LONG_DASHES, "v"),
-        "no memory": (GRAY, ":", "x"),
     },
     "positions": {
         "no positions": (GRAY, ":", "x"),

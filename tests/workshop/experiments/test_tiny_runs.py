@@ -40,7 +40,6 @@ TINY = {
         "SEEDS": (0,),
         "TESTED": 12,
         "STEPS": {"question": 1, "keyword": 1},
-        "PENALTIES": (1.0,),
     },
     "costs": {
         "ROUNDS": 1,
