@@ -232,7 +232,6 @@ TINY = {
         "SEQUENCES": 2,
         "DIGITS": 2,
         "SEEDS": (0,),
-        "LIMIT": 2,
     },
 }
 
