@@ -48,14 +48,13 @@ SHORT_HELP = replace(HELP, **LUONG)
 SHORT_TALK = replace(TALK, ship=False, **LUONG)
 VARIANTS = {
     "dot": {"score": "dot"},
+    "scaled_dot": {"score": "scaled_dot"},
     "general": {},
     "concat": {"score": "concat"},
     "location": {"score": "location"},
     "feeding": {"feeding": True},
     "monotonic": {"window": "monotonic", "reach": 3},
     "predictive": {"window": "predictive", "reach": 3},
-    "before_dot": {"after": False, "score": "dot"},
-    "before_general": {"after": False},
 }
 # The maps of the chapter are drawn with these models' weights.
 DRAWN = ("general", "location", "predictive", "monotonic")
@@ -74,7 +73,7 @@ LUONG_RUNS = {
     **{
         f"cmudict_luong_{score}_{s}": change_seed(SHORT, s, score=score)
         for s in range(3)
-        for score in ("dot", "general", "concat", "location")
+        for score in ("dot", "general", "concat")
     },
 }
 # Chapter 6: as many parameters whatever the number of heads.
@@ -135,10 +134,6 @@ RUNS = {
         f"cmudict_fixed_quarter_{s}": change_seed(SPELL_FIXED, s, every=4)
         for s in range(2)
     },
-    # An LSTM has three gates and a candidate, a GRU two gates and a candidate:
-    # narrower, it has as many parameters.
-    "cmudict_attention_lstm_0": replace(SPELL, cell="lstm", encoder=84, decoder=166),
-    "cmudict_fixed_lstm_0": replace(SPELL_FIXED, cell="lstm", encoder=80, decoder=168),
     **LUONG_RUNS,
     **HEADS_RUNS,
     **LEADER_RUNS,

@@ -23,7 +23,6 @@ from tiny_whisper import CONFIG, build
 from workshop.experiments import (
     efficient,
     language_models,
-    layer_costs,
     minilm,
     record,
     registry,
@@ -35,7 +34,7 @@ pytestmark = pytest.mark.precision
 NAMES = registry.find_experiments()
 # The sizes and numbers of steps of each theme.
 TINY = {
-    "alignment": {"SEEDS": (0,), "RESAMPLED": 4, "ROTATIONS": 1},
+    "alignment": {"SEEDS": (0,)},
     "attention_explanation": {
         "SEEDS": (0,),
         "TESTED": 12,
@@ -86,7 +85,13 @@ TINY = {
         "REFERENCES": ("cmudict_heads_8_0",),
         "WORDS": 64,
     },
-    "heads": {"SEEDS": (0,), "STEPS": 2, "COUNTS": (1, 4), "CHOICE_WORDS": 4},
+    "heads": {
+        "SEEDS": (0,),
+        "STEPS": 2,
+        "READOUT_STEPS": 2,
+        "COUNTS": (1, 4),
+        "CHOICE_WORDS": 4,
+    },
     "images": {
         "STEPS": 2,
         "SEEDS": (0,),
@@ -110,16 +115,11 @@ TINY = {
         "LADDER_STEPS": 1,
     },
     "layer_costs": {
-        "MODULE_SIZES": dict.fromkeys(layer_costs.MODULE_SIZES, (1, 4, 16, 2)),
-        "PAIRS": 1,
         "POSITION_BATCH": 1,
         "POSITION_LENGTHS": (8, 16),
         "POSITION_ROUNDS": 1,
         "CLIP_LENGTHS": (1, 2),
         "CLIP_ROUNDS": 1,
-        "SEQUENCE_LENGTHS": (4, 8),
-        "SEQUENCE_BATCH": 1,
-        "SEQUENCE_ROUNDS": 1,
     },
     "length_costs": {
         "MASK_WINDOW": 5,
@@ -179,10 +179,6 @@ TINY = {
         "PROJECTION_SEEDS": (0,),
         "LENGTHS": (2, 4),
         "PATH_SEEDS": (0,),
-        "RECALLED": (4,),
-        "RECALL_SEEDS": (0,),
-        "RECALL_STEPS": 1,
-        "MORE_STEPS": 1,
     },
     "smollm2": {
         "LENGTHS": (9, 11),
