@@ -11,7 +11,7 @@ from pygments import highlight
 from pygments.lexers import PythonLexer
 
 from attnbook.figures import Diagram
-from attnbook.figures.style import render_svg
+from attnbook.figures.plots import render_svg
 from small_site import build_site, read_body
 from workshop.book import (
     alternative_texts,
