@@ -43,7 +43,6 @@ from attnbook.models import (
     listen_attend_spell,
     lookup_model,
     luong_decoder,
-    memory_agent,
     modern_block,
     relation_model,
     sequence_layers,
@@ -52,7 +51,6 @@ from attnbook.models import (
     stabilized_attention,
     transformer,
     transformer_blocks,
-    video_transformer,
     vision_transformer,
     whisper,
 )
@@ -138,13 +136,6 @@ MODULES = {
     "modern": (lambda: modern_block.ModernLanguageModel(V, C, H, 1, 9, 2), IDS),
     "lookup": (lambda: lookup_model.LookupModel(V, V, V, D, 6), IDS, IDS, IDS),
     "relation": (lambda: relation_model.RelationModel(V, V, C), IDS, IDS),
-    "agent": (lambda: memory_agent.AttentionAgent(V, 3, C), IDS),
-    "video": (
-        lambda: video_transformer.VideoTransformer(
-            T, 8, 4, 4, video_transformer.FACTORIZED, C, H
-        ),
-        draw(B, T, 8, 8),
-    ),
     "pooling": (lambda: spatial_attention.SpatialAttentionPooling(C), M),
     "Whisper": (
         lambda: whisper.Whisper(whisper.WhisperConfig(6, C, H, 10, 2, S, S, V)),
