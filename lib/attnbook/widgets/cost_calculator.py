@@ -1,6 +1,6 @@
 """The cost calculator: one layer's attention in numbers, for a known model.
 
-Source: see `attnbook.profiling.calculator` and `attnbook.profiling.presets`
+Source: see `attnbook.profiling.roofline` and `attnbook.profiling.roofline`
 Axes: B sequences, H heads, G groups (key-value heads), D width of a head
 """
 
@@ -11,10 +11,16 @@ from pathlib import Path
 
 import traitlets
 
-from attnbook.profiling.block import Block
-from attnbook.profiling.calculator import PHASES, calculate
-from attnbook.profiling.presets import DEVICES, MODELS, Device, Model
-from attnbook.profiling.roofline import Machine
+from attnbook.profiling.roofline import (
+    DEVICES,
+    MODELS,
+    PHASES,
+    Device,
+    Machine,
+    Model,
+    calculate,
+)
+from attnbook.profiling.steps import Block
 from attnbook.widgets.base import BookWidget
 
 HERE = Path(__file__)

@@ -4,8 +4,7 @@ import random
 
 import pytest
 
-from attnbook.profiling.calculator import PHASES, calculate
-from attnbook.profiling.presets import DEVICES, MODELS, Model
+from attnbook.profiling.roofline import DEVICES, MODELS, PHASES, Model, calculate
 from attnbook.widgets.cost_calculator import (
     CostCalculator,
     describe_device,
