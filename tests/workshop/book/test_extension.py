@@ -213,7 +213,6 @@ CHAPTER = """---
 chapter:
   title: A topic
   question: what is asked?
-  minutes: 20
   level: basic
   gpu: false
 ---
@@ -221,7 +220,7 @@ chapter:
 # A topic: what is asked?
 
 - *Level*: basic.
-- *Time*: 20 minutes to read, 15 more for the exercises.
+- *Time*: 5 minutes to read, 15 more for the exercises.
 
 ★★ · 15 minutes.
 """
@@ -229,7 +228,7 @@ chapter:
 
 @pytest.mark.refusal
 @pytest.mark.parametrize(
-    ("old", "new"), [("  minutes: 20\n", ""), ("  gpu:", "  colour: red\n  gpu:")]
+    ("old", "new"), [("  level: basic\n", ""), ("  gpu:", "  colour: red\n  gpu:")]
 )
 def test_incomplete_front_matter_is_refused_with_its_file(tmp_path, old, new):
     path = tmp_path / "12_topic.md"
@@ -240,7 +239,9 @@ def test_incomplete_front_matter_is_refused_with_its_file(tmp_path, old, new):
 
 def test_heading_and_card_are_written_from_the_front_matter(tmp_path):
     path = tmp_path / "12_topic.md"
-    stale = CHAPTER.replace("# A topic", "# Another").replace("20 minutes", "9 minutes")
+    stale = CHAPTER.replace("# A topic", "# Another").replace(
+        "5 minutes to", "9 minutes to"
+    )
     path.write_text(stale, "utf8")
     assert write_opening(stale, read_front_matter(path)) == CHAPTER
 
