@@ -1,7 +1,8 @@
 """Predict first: a question that covers a result until it is answered.
 
 On the built page, the output of the next cell is covered until the reader answers
-or skips the question. In a notebook it is a plain question with a folded answer. What was measured comes from the code.
+or skips the question. In a notebook it is a plain question with a folded answer.
+What was measured comes from the code.
 """
 
 from collections.abc import Sequence

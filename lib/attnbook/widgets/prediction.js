@@ -7,11 +7,11 @@ export function compareNumbers(predicted, measured, unit) {
   return `You predicted ${shown(predicted)}; the result is ${shown(measured)}.`;
 }
 
-/** The output of the next cell that has one; none if that is a widget. */
+/** The output of the next cell of the section that has one; none if that is a widget. */
 export function findCovered(cell) {
-  const outputs = [...document.querySelectorAll(".cell_output")];
-  const next = outputs.find((one) => cell && cell.compareDocumentPosition(one) & 4 && !cell.contains(one));
-  return next && !next.querySelector("[data-book-widget]") ? next : null;
+  const after = [...(cell?.parentElement.children ?? [])].filter((one) => cell.compareDocumentPosition(one) & 4);
+  const output = after.map((one) => one.querySelector(":scope > .cell_output")).find(Boolean);
+  return output?.querySelector("[data-book-widget]") ? null : output;
 }
 
 function buildSlider(question, id, answered) {

@@ -43,7 +43,9 @@ def test_its_numbers_are_the_librarys():
 
 
 def test_the_fallback_is_a_table_of_the_numbers():
-    data, _ = CostCalculator("GPT-2 (small)", "T4", "train", 4096, itemsize=4)._repr_mimebundle_()
+    data, _ = CostCalculator(
+        "GPT-2 (small)", "T4", "train", 4096, itemsize=4
+    )._repr_mimebundle_()
     text = data["text/html"]
     fallback = text.split("</script>")[1]
     assert "GPT-2 (small) trains on 4096 positions" in fallback

@@ -13,8 +13,7 @@ pytestmark = pytest.mark.browser
 
 SLUG = "04_scaled_dot_product"
 PAGE = f"chapters/{SLUG}.html"
-PROOF = ".folded:has(> summary:text('Checked: '))"
-# Not covered by a prediction.
+PROOF = ".proof"
 FOLDED = "chapters/02_bahdanau.html"
 PHONE = {"width": 390, "height": 800}
 
@@ -67,30 +66,37 @@ def test_code_is_copied(opened):
     assert copied.strip() == cell.locator("pre").inner_text().strip()
 
 
-def test_a_folded_cell_opens_by_mouse_and_by_keyboard(opened):
+def test_a_proof_opens_by_touch_and_by_keyboard(opened):
     page = opened(FOLDED, viewport=PHONE)
     proof = page.locator(PROOF).first
     proof.scroll_into_view_if_needed()
-    line, code = proof.locator("summary"), proof.locator("pre")
-    assert line.text_content().startswith("✓ Checked: ")
+    mark, code = proof.locator("summary"), proof.locator("pre")
+    assert mark.text_content().startswith("✓Checked: ")
+    assert mark.bounding_box()["width"] < 30
     assert not code.is_visible()
-    line.click()
+    mark.click()
     assert code.is_visible()
     assert "@title" not in code.text_content()
-    line.focus()
+    mark.focus()
     page.keyboard.press("Enter")
     assert not code.is_visible()
 
 
-def test_one_switch_opens_every_folded_cell_and_closes_them(opened):
+def test_switches_open_all_code_and_show_all_results_on_every_page(opened):
     page = opened(FOLDED)
-    switch = page.locator(".open-folded")
+    switch = page.get_by_role("button", name="Show all folded code")
     switch.focus()
     page.keyboard.press("Enter")
-    every = page.locator(".folded").count()
-    assert page.locator(".folded[open]").count() == every
-    switch.click()
+    assert page.locator(".folded:not([open])").count() == 0
+    page.get_by_role("button", name="Fold all code").click()
     assert page.locator(".folded[open]").count() == 0
+    page.locator('[data-book-widget="prediction"]').first.scroll_into_view_if_needed()
+    page.wait_for_selector(".covered")
+    assert not page.locator(".covered > *").first.is_visible()
+    page.get_by_role("button", name="Show all results").click()
+    assert page.locator(".covered > *").first.is_visible()
+    page.goto(page.url.replace("02_bahdanau", SLUG))
+    assert page.get_by_role("button", name="Ask me to predict").is_visible()
 
 
 def test_a_folded_cell_opens_without_scripts(scriptless):
