@@ -271,14 +271,9 @@ def test_all_pages_are_written_again_when_a_heading_has_changed():
     assert rewriting.list_outdated(None, env) == ["one", "two"]
 
 
-def test_the_search_index_has_words_and_no_numbers():
-    search = BookSearch({})
-    words = search.split("attend(is_causal=True, key_2)")
+def test_names_are_found_by_their_words():
+    words = BookSearch({}).split("attend(is_causal=True, key_2)")
     assert words == ["attend", "is", "causal", "True", "key", "2"]
-    for word in ("attent", "2d", "16bit", "h100", "fp16"):
-        assert search.word_filter(word)
-    for word in ("0000002", "2017", "3e9", "a38b16173474ba8b1a95", "the"):
-        assert not search.word_filter(word)
 
 
 @pytest.mark.parametrize(
