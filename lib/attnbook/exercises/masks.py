@@ -553,7 +553,7 @@ check_mask_fault = Exercise(
     mask_fault_cases,
     stars=3,
     minutes=25,
-    section="The mask contract: ten rules",
+    section="Mask conventions and PyTorch",
     title="how a function misuses its mask",
     returns=("fault",),
     mistakes={

@@ -213,7 +213,7 @@ check_new_angles = Exercise(
     new_angles_cases,
     stars=2,
     minutes=15,
-    section="Wavelengths and the trained length",
+    section="Context extension: position interpolation, NTK-aware scaling and YaRN",
     title="new angles of RoPE in longer sequences",
     returns=("counts",),
     mistakes={

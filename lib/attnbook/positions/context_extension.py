@@ -120,11 +120,3 @@ def scale_llama3(
         device: of the frequencies; the default device unless given.
     """
     return scale_yarn(width, factor, length, base, 1.0, 4.0, device)
-
-
-def yarn_attention_factor(factor: float | int) -> float:
-    """Return YaRN's factor of queries and keys: 0.1 ln s + 1.
-
-    The scores are therefore multiplied by its square.
-    """
-    return 0.1 * math.log(factor) + 1 if factor > 1 else 1.0

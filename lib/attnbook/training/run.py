@@ -14,6 +14,7 @@ from attnbook.attention.luong import (
     DotScore,
     GeneralScore,
     LocationScore,
+    ScaledDotScore,
 )
 from attnbook.attention.multi_head_memory import MultiHeadMemory
 from attnbook.models.bahdanau import BahdanauDecoder
@@ -49,7 +50,8 @@ class Run:
         directions: of the encoder.
         backwards: whether the source is read in reverse.
         dropout: share of entries dropped in training.
-        score: "additive", "dot", "general", "concat" or "location".
+        score: "additive", "dot", "scaled_dot", "general", "concat" or
+            "location".
         after: whether the decoder attends after its step, as Luong's does.
         feeding: whether it has input feeding: the attentional vector is part
             of the next input.
@@ -156,6 +158,7 @@ class Run:
         """Return the score of decoder states and memory."""
         makers = {
             "dot": lambda: DotScore(self.decoder, memory),
+            "scaled_dot": lambda: ScaledDotScore(self.decoder, memory),
             "general": lambda: GeneralScore(self.decoder, memory),
             "concat": lambda: ConcatScore(self.decoder, memory, self.decoder // 2),
             "location": lambda: LocationScore(self.decoder, MAX_POSITIONS),

@@ -102,7 +102,7 @@ class SoftLookup(BookWidget):
         query: Sequence[float] = (1.4, 1.4),
         temperature: float = 1.0,
         width: int = 2,
-        divided: bool = False,
+        divided: bool = True,
         **traits,
     ):
         super().__init__(

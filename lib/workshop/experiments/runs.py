@@ -48,14 +48,13 @@ SHORT_HELP = replace(HELP, **LUONG)
 SHORT_TALK = replace(TALK, ship=False, **LUONG)
 VARIANTS = {
     "dot": {"score": "dot"},
+    "scaled_dot": {"score": "scaled_dot"},
     "general": {},
     "concat": {"score": "concat"},
     "location": {"score": "location"},
     "feeding": {"feeding": True},
     "monotonic": {"window": "monotonic", "reach": 3},
     "predictive": {"window": "predictive", "reach": 3},
-    "before_dot": {"after": False, "score": "dot"},
-    "before_general": {"after": False},
 }
 # The maps of the chapter are drawn with these models' weights.
 DRAWN = ("general", "location", "predictive", "monotonic")
@@ -74,7 +73,7 @@ LUONG_RUNS = {
     **{
         f"cmudict_luong_{score}_{s}": change_seed(SHORT, s, score=score)
         for s in range(3)
-        for score in ("dot", "general", "concat", "location")
+        for score in ("dot", "general", "concat")
     },
 }
 # Chapter 6: as many parameters whatever the number of heads.

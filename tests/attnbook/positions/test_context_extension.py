@@ -11,7 +11,6 @@ from attnbook.positions.context_extension import (
     scale_llama3,
     scale_ntk_aware,
     scale_yarn,
-    yarn_attention_factor,
 )
 from attnbook.positions.rotary import rotary_angles
 
@@ -23,7 +22,6 @@ def test_a_factor_of_one_changes_nothing():
     torch.testing.assert_close(interpolate_positions(D, 1), plain)
     torch.testing.assert_close(scale_ntk_aware(D, 1), plain)
     torch.testing.assert_close(scale_yarn(D, 1, 64), plain)
-    assert yarn_attention_factor(1) == yarn_attention_factor(0.5) == 1
 
 
 def test_interpolation_squeezes_positions():
@@ -51,10 +49,6 @@ def test_yarn_keeps_fast_pairs_and_divides_slow_ones():
     ramp = (turns[between] - 1) / 31
     expected = plain[between] * (ramp + (1 - ramp) / 8)
     torch.testing.assert_close(scaled[between], expected)
-
-
-def test_the_attention_factor_of_yarn_is_the_papers_formula():
-    assert yarn_attention_factor(8) == pytest.approx(0.1 * math.log(8) + 1)
 
 
 def apply_scaling(rates, factor, length, low=1, high=4):

@@ -54,7 +54,7 @@ def test_its_weights_equal_scaled_dot_product_attention():
 
 
 def test_the_fallback_is_a_table_of_the_numbers():
-    data, _ = SoftLookup(divided=True)._repr_mimebundle_()
+    data, _ = SoftLookup()._repr_mimebundle_()
     text = data["text/html"]
     fallback = text.split("</script>")[1]
     row = "<td>green</td><td>0.00, 1.00, 0.00</td><td>0.54</td><td>0.27</td>"

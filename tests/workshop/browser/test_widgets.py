@@ -411,7 +411,7 @@ def test_the_soft_lookup(shown):
         found = page.locator(".sl-rows td:last-child").all_inner_texts()
         return [float(x) for x in found]
 
-    widget = SoftLookup(query=[1, 0.2], divided=True)
+    widget = SoftLookup(query=[1, 0.2])
     page = shown(widget.state(), "soft_lookup")
     assert weights() == pytest.approx(list(widget.weights()), abs=0.00501)
     heat = page.get_by_label("Temperature")

@@ -36,7 +36,7 @@ pytestmark = pytest.mark.precision
 NAMES = registry.find_experiments()
 # The sizes and numbers of steps of each theme.
 TINY = {
-    "alignment": {"SEEDS": (0,), "RESAMPLED": 4, "ROTATIONS": 1},
+    "alignment": {"SEEDS": (0,), "RESAMPLED": 4},
     "attention_explanation": {
         "SEEDS": (0,),
         "TESTED": 12,
