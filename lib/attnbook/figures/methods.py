@@ -40,7 +40,6 @@ FAMILIES: dict[str, dict[str, tuple]] = {
         "GRU": (ORANGE, "--", "s"),
         "LSTM": (GREEN, "-.", "^"),
         "RNN": (PINK, ":", "D"),
-        "orthogonal RNN": (INK, LONG_DASHES, "v"),
         "no memory": (GRAY, ":", "x"),
     },
     "positions": {

@@ -3,10 +3,8 @@
 Axes: B batch, H heads, S items in the table, N addresses in a query
 """
 
-from collections.abc import Callable
-
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
 from attnbook.models.associative_recall import (
@@ -19,19 +17,12 @@ from attnbook.models.devices import find_device, use_seed
 from attnbook.training.loop import optimize
 
 
-def get_targets(tables: LookupTables) -> Int[Tensor, "B N"]:
-    """Return the symbols at the addresses of each query."""
-    return tables.answers
-
-
 def train(
     model: AssociativeRecallModel,
     steps: int,
     seed: int,
     rate: float = 1e-2,
     size: int = 128,
-    extra: Callable[[Tensor], Tensor] | None = None,
-    target: Callable[[LookupTables], Tensor] = get_targets,
 ) -> None:
     """Train on newly drawn tables; the learning rate decreases linearly to 0.
 
@@ -43,16 +34,13 @@ def train(
         seed: of the tables and of dropout.
         rate: the learning rate at the start.
         size: tables in a batch.
-        extra: a function of the weights (B, H, S), added to the loss.
-        target: the target answers, a function of the tables.
     """
     rng = torch.Generator().manual_seed(seed)
     device = find_device(model)
 
     def compute_loss(tables: LookupTables) -> Float[Tensor, ""]:
-        logits, weights = model(tables)
-        loss = compute_lookup_loss(logits, target(tables))
-        return loss if extra is None else loss + extra(weights)
+        logits, _ = model(tables)
+        return compute_lookup_loss(logits, tables.answers)
 
     with use_seed(seed, device):
         model.train()
@@ -69,7 +57,6 @@ def train(
 def compute_error_rates(
     model: AssociativeRecallModel,
     count: int = 2000,
-    target: Callable[[LookupTables], Tensor] = get_targets,
     seed: int = 10**6,
 ) -> Float[Tensor, " N"]:
     """Return the error rate of each answer, on tables not used in training.
@@ -77,20 +64,18 @@ def compute_error_rates(
     Args:
         model: the model.
         count: number of tables.
-        target: the target answers, a function of the tables.
         seed: of the tables; at least 10**6, so that training uses others.
     """
     tables = draw_tables(count, torch.Generator().manual_seed(seed))
     tables = tables.to(find_device(model))
     logits, _ = model(tables)
-    return (logits.argmax(-1) != target(tables)).double().mean(dim=0)
+    return (logits.argmax(-1) != tables.answers).double().mean(dim=0)
 
 
 def compute_error_rate(
     model: AssociativeRecallModel,
     count: int = 2000,
-    target: Callable[[LookupTables], Tensor] = get_targets,
     seed: int = 10**6,
 ) -> float:
     """Return the error rate of all answers; see `compute_error_rates`."""
-    return float(compute_error_rates(model, count, target, seed).mean())
+    return float(compute_error_rates(model, count, seed).mean())

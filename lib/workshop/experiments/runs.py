@@ -134,10 +134,6 @@ RUNS = {
         f"cmudict_fixed_quarter_{s}": change_seed(SPELL_FIXED, s, every=4)
         for s in range(2)
     },
-    # An LSTM has three gates and a candidate, a GRU two gates and a candidate:
-    # narrower, it has as many parameters.
-    "cmudict_attention_lstm_0": replace(SPELL, cell="lstm", encoder=84, decoder=166),
-    "cmudict_fixed_lstm_0": replace(SPELL_FIXED, cell="lstm", encoder=80, decoder=168),
     **LUONG_RUNS,
     **HEADS_RUNS,
     **LEADER_RUNS,

@@ -56,23 +56,6 @@ def build(attention=RotaryAttention):
 IDS = torch.randint(V, (T,), generator=RNG)
 
 
-def list_words(word, aligned, wrong, misaligned, wrong_too):
-    right = [True] * (aligned - wrong) + [False] * wrong
-    right += [True] * (misaligned - wrong_too) + [False] * wrong_too
-    return [
-        alignment.Row(0, word, word, 0, int(i >= aligned), x)
-        for i, x in enumerate(right)
-    ]
-
-
-def test_the_stratified_ratio_is_not_misled_by_easy_words():
-    easy, hard = list_words("le", 100, 1, 100, 3), list_words("chat", 100, 20, 10, 6)
-    assert alignment.compute_risk_ratio(easy) == pytest.approx(3)
-    assert alignment.compute_risk_ratio(easy + hard) < 1
-    found = alignment.compute_risk_ratio(easy + hard, lambda row: row.word)
-    assert found == pytest.approx(3)
-
-
 def test_no_link_crosses_a_cut():
     cuts = [(p, alignment.find_cut(p)) for p in grammar.load().test[:200]]
     cuts = [(p, cut) for p, cut in cuts if cut]

@@ -23,7 +23,6 @@ from tiny_whisper import CONFIG, build
 from workshop.experiments import (
     efficient,
     language_models,
-    layer_costs,
     minilm,
     record,
     registry,
@@ -36,7 +35,7 @@ pytestmark = pytest.mark.precision
 NAMES = registry.find_experiments()
 # The sizes and numbers of steps of each theme.
 TINY = {
-    "alignment": {"SEEDS": (0,), "RESAMPLED": 4},
+    "alignment": {"SEEDS": (0,)},
     "attention_explanation": {
         "SEEDS": (0,),
         "TESTED": 12,
@@ -94,7 +93,13 @@ TINY = {
         "WORDS": 64,
         "BROKEN": 2,
     },
-    "heads": {"SEEDS": (0,), "STEPS": 2, "COUNTS": (1, 4), "CHOICE_WORDS": 4},
+    "heads": {
+        "SEEDS": (0,),
+        "STEPS": 2,
+        "READOUT_STEPS": 2,
+        "COUNTS": (1, 4),
+        "CHOICE_WORDS": 4,
+    },
     "images": {
         "STEPS": 2,
         "SEEDS": (0,),
@@ -118,16 +123,11 @@ TINY = {
         "LADDER_STEPS": 1,
     },
     "layer_costs": {
-        "MODULE_SIZES": dict.fromkeys(layer_costs.MODULE_SIZES, (1, 4, 16, 2)),
-        "PAIRS": 1,
         "POSITION_BATCH": 1,
         "POSITION_LENGTHS": (8, 16),
         "POSITION_ROUNDS": 1,
         "CLIP_LENGTHS": (1, 2),
         "CLIP_ROUNDS": 1,
-        "SEQUENCE_LENGTHS": (4, 8),
-        "SEQUENCE_BATCH": 1,
-        "SEQUENCE_ROUNDS": 1,
     },
     "length_costs": {
         "MASK_WINDOW": 5,
@@ -187,10 +187,6 @@ TINY = {
         "PROJECTION_SEEDS": (0,),
         "LENGTHS": (2, 4),
         "PATH_SEEDS": (0,),
-        "RECALLED": (4,),
-        "RECALL_SEEDS": (0,),
-        "RECALL_STEPS": 1,
-        "MORE_STEPS": 1,
     },
     "smollm2": {
         "LENGTHS": (9, 11),
