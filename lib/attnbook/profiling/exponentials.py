@@ -9,12 +9,9 @@ Axes: B batch, H heads, T queries, S keys, D width of query and key, E of
     values
 """
 
-import torch
-
 from attnbook.profiling.roofline import Machine
 from attnbook.profiling.sizes import Sizes
 from attnbook.profiling.steps import count_fused
-from attnbook.profiling.timing import time_calls
 
 
 def bound_seconds_by_ceiling(
@@ -41,14 +38,3 @@ def bound_seconds_by_ceiling(
         "products": 2 * pairs * (sizes.D + sizes.E) / machine.flops,
         "exponentials": pairs / exponentials,
     }
-
-
-def measure_exponential_rate(
-    width: int = 128, rounds: int = 25, device: str = "cpu"
-) -> float:
-    """Return the exponentials a second, of numbers that stay in the cache."""
-    x = torch.randn(width, width, generator=torch.Generator().manual_seed(0))
-    x = x.to(device)
-    out = torch.empty_like(x)
-    taken = time_calls({"exp": lambda: torch.exp(x, out=out)}, rounds, device)
-    return x.numel() / min(taken["exp"])

@@ -102,9 +102,7 @@ LEADER_RUNS = {
         f"cmudict_{name}_twice_0": replace(run, recipe=replace(run.recipe, epochs=14))
         for name, run in PAIR.items()
     },
-    **{
-        f"cmudict_{name}_quarter_0": replace(run, every=4) for name, run in PAIR.items()
-    },
+    "cmudict_attention_quarter_0": replace(SPELL, every=4),
     "libreoffice_transformer_0": replace(HELP, embedding=132, hidden=528, **BLOCKS),
     **{
         f"grammar_transformer_{s}": change_seed(TALK_BLOCKS, s, ship=s == 0)

@@ -48,10 +48,7 @@ TINY = {
         "ROWS": 4,
         "LENGTHS": (8, 16),
         "LAYER": (1, 2, 16, 4),
-        "DECODED": (2, 32, 8, 4),
         "BLOCK_STEPS": ((1, 8),),
-        "TILE_ROUNDS": 1,
-        "WIDTHS": (16,),
     },
     "efficient": {
         "RATES": (1e-2,),
