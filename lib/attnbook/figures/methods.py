@@ -40,7 +40,6 @@ FAMILIES: dict[str, dict[str, tuple]] = {
         "GRU": (ORANGE, "--", "s"),
         "LSTM": (GREEN, "-.", "^"),
         "RNN": (PINK, ":", "D"),
-        "no memory": (GRAY, ":", "x"),
     },
     "positions": {
         "no positions": (GRAY, ":", "x"),
