@@ -6,7 +6,6 @@ What only the browser's fixtures need is imported in them: the tests marked
 """
 
 import os
-import sys
 
 import pytest
 
@@ -18,19 +17,6 @@ DESK = {"width": 1280, "height": 900}
 STAGE = {"width": 900, "height": 800}
 # The first widget's state as soon as it has one.
 MOUNTED = "() => document.querySelector('[data-book-widget]').dataset.state"
-
-
-def pytest_configure():
-    """Leave the grammar out where every call's types are checked.
-
-    It has no arrays, mypy checks its types, and its 22,000 sentences would
-    take a worker 20 seconds.
-    """
-    for finder in sys.meta_path:
-        if asked := getattr(finder, "should_instrument", None):
-            finder.should_instrument = lambda name, asked=asked: (
-                not name.startswith("attnbook.data.grammar") and asked(name)
-            )
 
 
 def pytest_collection_modifyitems(items):

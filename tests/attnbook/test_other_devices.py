@@ -11,30 +11,21 @@ from torch.utils._pytree import tree_leaves
 
 from attnbook import diagnose, flash, masks
 from attnbook.attention import (
-    additive,
     blocked,
     delta_rule,
-    feature_maps,
-    gradient,
     graph,
-    grouped_query,
-    key_selection,
-    lightning_indexer,
     linear,
-    linformer,
-    local,
-    luong,
     multi_head,
-    multi_head_memory,
-    query_chunks,
+    recurrent,
     self_attention,
     space_time,
+    sparse,
     tiled,
 )
 from attnbook.attention import scaled_dot_product as scaled
 from attnbook.diagnose import explanations, heads, intervals
 from attnbook.flash.decoding import attend_paged, attend_split_kv
-from attnbook.masks import layouts, packing, receptive_field, rules
+from attnbook.masks import layouts, rules
 from attnbook.models import (
     attention_only,
     bahdanau,
@@ -45,7 +36,6 @@ from attnbook.models import (
     listen_attend_spell,
     lookup_model,
     luong_decoder,
-    memory_agent,
     modern_block,
     relation_model,
     sequence_layers,
@@ -54,11 +44,10 @@ from attnbook.models import (
     stabilized_attention,
     transformer,
     transformer_blocks,
-    video_transformer,
     vision_transformer,
     whisper,
 )
-from attnbook.positions import absolute, biases, rotary, shaw
+from attnbook.positions import absolute, biases, rotary
 from attnbook.training import deception, losses, search
 
 B, H, T, S, D, C, V = 2, 2, 3, 5, 4, 8, 11
@@ -86,36 +75,34 @@ CALLS = {
     "rollout": (diagnose.attention_rollout, WEIGHTS),
     "attend": (scaled.attend, Q, K, U, MASK),
     "weights": (scaled.attention_weights, Q, K, MASK),
-    "query chunks": (query_chunks.attend_in_query_chunks, Q, K, U, 2),
+    "query chunks": (scaled.attend_in_query_chunks, Q, K, U, 2),
     "window": (blocked.attend_window, Q, K, U, 2, 2),
     "tiles": (tiled.attend_tiled, Q, K, U, 2),
-    "grouped": (grouped_query.grouped_query, Q, K[:, :1], U[:, :1]),
-    "gradient": (gradient.attend_gradient, Q, K, U, draw(B, H, T, 6), MASK),
+    "grouped": (multi_head.grouped_query, Q, K[:, :1], U[:, :1]),
+    "gradient": (scaled.attend_gradient, Q, K, U, draw(B, H, T, 6), MASK),
     "linear": (linear.attend_linear, Q, K_T, U_T),
     "linear, chunks": (linear.attend_linear_chunked, Q, K_T, U_T),
     "linear, step by step": (linear.attend_linear_recurrent, Q, K_T, U_T),
-    "random features": (feature_maps.random_features, Q, draw(3, D)),
-    "Linformer": (linformer.attend_linformer, Q, K, U, draw(2, S), draw(2, S)),
-    "top keys": (key_selection.select_top_keys, Q @ K.mT, MASK, 2),
+    "top keys": (sparse.select_top_keys, Q @ K.mT, MASK, 2),
     "over space": (space_time.attend_over_space, *VIDEO),
     "over time": (space_time.attend_over_time, *VIDEO),
-    "additive": (additive.additive_scores, X, M, W, W, draw(C)),
-    "concat": (luong.concat_scores, X, M, draw(7, 2 * C), draw(7)),
-    "Gaussian window": (local.gaussian_window, draw(B, T), S, 1.5),
+    "additive": (recurrent.additive_scores, X, M, W, W, draw(C)),
+    "concat": (recurrent.concat_scores, X, M, draw(7, 2 * C), draw(7)),
+    "Gaussian window": (recurrent.gaussian_window, draw(B, T), S, 1.5),
     "self-attention": (self_attention.causal_self_attention, X, W, W, W),
     "multi-head": (multi_head.multi_head, X, M, W, W, W, W, H, MASK),
     "flash": (flash.flash_attention, Q, K, U),
     "split KV": (attend_split_kv, Q[:, :, :1], K, U, LENGTHS),
     "pages": (attend_paged, Q[:, :, :1], *PAGES),
     "document mask": (masks.document, IDS),
-    "reset positions": (packing.reset_positions, IDS),
+    "reset positions": (masks.reset_positions, IDS),
     "prefix mask": (masks.prefix, T, S, LENGTHS),
-    "receptive field": (receptive_field.receptive_field, MASK[:, :T], 2),
+    "receptive field": (layouts.receptive_field, MASK[:, :T], 2),
     "rotary": (rotary.rotate, Q, AT),
     "rotary, halves": (rotary.rotate_halves, Q, AT),
     "T5 bucket": (biases.t5_bucket, AT - 2),
     "relative bias": (biases.relative_bias, draw(H, 5), T, S),
-    "Shaw": (shaw.shaw_bias, Q, draw(5, D), S),
+    "Shaw": (biases.shaw_bias, Q, draw(5, D), S),
     "entropy": (diagnose.entropy, WEIGHTS),
     "induction": (diagnose.score_induction, WEIGHTS[0], IDS[0]),
     "uniform weights": (heads.uniform_causal_weights, T, "device"),
@@ -132,23 +119,16 @@ CALLS = {
 # What makes a model, and the model's inputs.
 MODULES = {
     "sinusoidal": (lambda: absolute.SinusoidalEncoding(C), AT),
-    "Shaw": (lambda: shaw.ShawEncoding(D, 2), Q, S),
+    "Shaw": (lambda: biases.ShawEncoding(D, 2), Q, S),
     "ALiBi": (lambda: biases.AlibiBias(H), T, S),
     "T5": (lambda: biases.T5Bias(H), T, S),
-    "indexer": (lambda: lightning_indexer.LightningIndexer(C, 2, 4), X),
+    "indexer": (lambda: sparse.LightningIndexer(C, 2, 4), X),
     "QK-norm": (lambda: stabilized_attention.QKNormAttention(C, H), X),
     "encoder block": (lambda: transformer_blocks.EncoderBlock(C, H, 10), X),
     "language model": (lambda: language_model.LanguageModel(V, SIZE), IDS),
     "modern": (lambda: modern_block.ModernLanguageModel(V, C, H, 1, 9, 2), IDS),
     "lookup": (lambda: lookup_model.LookupModel(V, V, V, D, 6), IDS, IDS, IDS),
     "relation": (lambda: relation_model.RelationModel(V, V, C), IDS, IDS),
-    "agent": (lambda: memory_agent.AttentionAgent(V, 3, C), IDS),
-    "video": (
-        lambda: video_transformer.VideoTransformer(
-            T, 8, 4, 4, video_transformer.FACTORIZED, C, H
-        ),
-        draw(B, T, 8, 8),
-    ),
     "pooling": (lambda: spatial_attention.SpatialAttentionPooling(C), M),
     "Whisper": (
         lambda: whisper.Whisper(whisper.WhisperConfig(6, C, H, 10, 2, S, S, V)),
@@ -173,12 +153,12 @@ def luong_model(attention, **more):
 
 
 def score():
-    return luong.GeneralScore(8, 8)
+    return recurrent.GeneralScore(8, 8)
 
 
 # What also reads values, which "meta" does not have.
 READ_CALLS = {
-    "context": (additive.context, X @ M.mT, M, LENGTHS),
+    "context": (recurrent.context, X @ M.mT, M, LENGTHS),
     "padding": (masks.padding, LENGTHS, S),
     "delta rule": (delta_rule.attend_delta_recurrent, Q, K_T, U_T, BETA),
     "delta rule, chunks": (delta_rule.attend_delta_chunked, Q, K_T, U_T, BETA),
@@ -206,19 +186,19 @@ READ_MODULES = {
     "fixed": (lambda: seq2seq(encoder_decoder.Decoder, 7, 8, 3), *SEQUENCES),
     "Bahdanau": (lambda: seq2seq(bahdanau.BahdanauDecoder, 7, 8, 3, 7), *SEQUENCES),
     "Luong": (
-        lambda: luong_model(local.GlobalAttention(score()), feeding=True),
+        lambda: luong_model(recurrent.GlobalAttention(score()), feeding=True),
         *SEQUENCES,
     ),
     "monotonic": (
-        lambda: luong_model(local.MonotonicAttention(score(), 1)),
+        lambda: luong_model(recurrent.MonotonicAttention(score(), 1)),
         *SEQUENCES,
     ),
     "predictive": (
-        lambda: luong_model(local.PredictiveAttention(score(), 8, 7, 2)),
+        lambda: luong_model(recurrent.PredictiveAttention(score(), 8, 7, 2)),
         *SEQUENCES,
     ),
     "memory": (
-        lambda: luong_model(multi_head_memory.MultiHeadMemory(8, 8, H)),
+        lambda: luong_model(multi_head.MultiHeadMemory(8, 8, H)),
         *SEQUENCES,
     ),
     "Transformer": (lambda: transformer.transformer(V, V, SIZE), *SEQUENCES),

@@ -13,8 +13,8 @@ from functools import reduce
 import torch
 
 import interpret  # chooses the interpreter before Triton is imported
-from attnbook.attention.online_softmax import merge
-from attnbook.flash import decoding_launch, launch
+from attnbook.attention.tiled import merge
+from attnbook.flash import decoding_kernels, launch
 from attnbook.flash.sizes import TileSizes
 from decoding_cases import (
     CASES,
@@ -35,7 +35,9 @@ def run(given, case, parts=None):
     query, key, value, lengths, table = given
     scale = case.D**-0.5 if case.scale is None else case.scale
     parts = parts or case.parts
-    return decoding_launch.decode(query, key, value, lengths, table, scale, parts, TILE)
+    return decoding_kernels.decode(
+        query, key, value, lengths, table, scale, parts, TILE
+    )
 
 
 def build_calls(title, dtype):
@@ -77,10 +79,10 @@ def measure_merging(title):
     """
     case = CASES[title]
     query, key, value, lengths, table = build_calls(title, torch.float32)["pages"]
-    output, lse = decoding_launch.attend_parts(
+    output, lse = decoding_kernels.attend_parts(
         query, key, value, lengths, table, 0.3, case.parts, TILE
     )
-    ours = decoding_launch.merge(output, lse, torch.float32)
+    ours = decoding_kernels.merge(output, lse, torch.float32)
     parts = zip(output.unbind(2), lse.unbind(2), strict=True)
     theirs, _ = reduce(lambda a, b: merge(*a, *b), parts)
     interpret.OUTPUTS.clear()

@@ -3,8 +3,8 @@
 import torch
 from torch import nn
 
-from attnbook.attention import local, luong
-from attnbook.attention.multi_head_memory import MultiHeadMemory
+from attnbook.attention import recurrent
+from attnbook.attention.multi_head import MultiHeadMemory
 from attnbook.models.bahdanau import BahdanauDecoder
 from attnbook.models.encoder import Encoder
 from attnbook.models.encoder_decoder import Decoder, EncoderDecoder
@@ -35,7 +35,7 @@ def build_luong(attention, **more):
 
 
 def build_global(score, **more):
-    return build_luong(local.GlobalAttention(score), **more)
+    return build_luong(recurrent.GlobalAttention(score), **more)
 
 
 DECODERS = {
@@ -44,16 +44,16 @@ DECODERS = {
         Decoder(V, 3, C, C, 3, recurrent=nn.LSTM), cell=nn.LSTM
     ),
     "Bahdanau": lambda: build_encoder_decoder(BahdanauDecoder(V, 3, C, C, 3, 5)),
-    "Luong, dot": lambda: build_global(luong.DotScore(C, C)),
-    "Luong, general": lambda: build_global(luong.GeneralScore(C, C)),
-    "Luong, concat": lambda: build_global(luong.ConcatScore(C, C, 5)),
-    "Luong, location": lambda: build_global(luong.LocationScore(C, 10)),
+    "Luong, dot": lambda: build_global(recurrent.DotScore(C, C)),
+    "Luong, general": lambda: build_global(recurrent.GeneralScore(C, C)),
+    "Luong, concat": lambda: build_global(recurrent.ConcatScore(C, C, 5)),
+    "Luong, location": lambda: build_global(recurrent.LocationScore(C, 10)),
     "Luong, monotonic": lambda: build_luong(
-        local.MonotonicAttention(luong.DotScore(C, C), 1)
+        recurrent.MonotonicAttention(recurrent.DotScore(C, C), 1)
     ),
     "Luong, predictive": lambda: build_luong(
-        local.PredictiveAttention(luong.DotScore(C, C), C, 5, 2)
+        recurrent.PredictiveAttention(recurrent.DotScore(C, C), C, 5, 2)
     ),
-    "Luong, fed": lambda: build_global(luong.DotScore(C, C), feeding=True),
+    "Luong, fed": lambda: build_global(recurrent.DotScore(C, C), feeding=True),
     "Luong, heads": lambda: build_luong(MultiHeadMemory(C, C, 3)),
 }

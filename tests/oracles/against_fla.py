@@ -18,10 +18,10 @@ from attnbook.attention.delta_rule import (
     attend_delta_chunked,
     attend_delta_recurrent,
 )
-from attnbook.attention.feature_maps import elu_plus_one
 from attnbook.attention.linear import (
     attend_linear_chunked,
     attend_linear_recurrent,
+    elu_plus_one,
 )
 
 B, H, T, D, E, LIMIT = 2, 3, 128, 16, 8, 1e-5

@@ -11,9 +11,8 @@ from transformers.models.deepseek_v32.modeling_deepseek_v32 import (
     DeepseekV32Indexer,
 )
 
-from attnbook.attention.key_selection import select_top_keys
-from attnbook.attention.lightning_indexer import LightningIndexer
 from attnbook.attention.self_attention import causal_mask
+from attnbook.attention.sparse import LightningIndexer, select_top_keys
 from attnbook.positions.absolute import frequencies
 from attnbook.positions.rotary import halves_permutation, rotary_angles
 

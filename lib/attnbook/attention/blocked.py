@@ -35,9 +35,6 @@ def attend_in_blocks(
     heads, in the whole batch.
 
     Args:
-        query: the queries.
-        key: the keys.
-        value: the values, one for each key.
         mask: True where a query can attend; broadcasts to (B, H, T, S).
         rows: queries in a chunk, and keys in a block.
 
@@ -76,9 +73,6 @@ def attend_window(
     memory grows with T · (size + 2 · rows).
 
     Args:
-        query: the queries.
-        key: the keys.
-        value: the values, one for each key.
         size: number of keys that a query can attend to.
         rows: queries in a chunk, and keys in a block.
 
@@ -112,9 +106,6 @@ def attend_chunks(
     """Compute attention chunk by chunk.
 
     Args:
-        query: the queries.
-        key: the keys.
-        value: the values.
         chunks: for each chunk of queries, the numbers of the key blocks that it
             uses, and the mask over their keys.
         rows: queries in a chunk, and keys in a block.

@@ -5,16 +5,18 @@ keys can be taken first: the **state** Σ φ(key) valueᵀ and the **normalizer*
 Σ φ(key) hold all that a query needs of the keys so far. `attend_linear`
 computes the weights (quadratic in the length); the recurrent and the chunked
 form keep the state instead (linear in the length) and give the same result.
+Features must not be negative.
 
 Source: Katharopoulos et al. (2020), sections 3.2 and 3.3, equations 4 to 12 and
     16 to 20, https://arxiv.org/abs/2006.16236; chunks: Hua et al. (2022),
-    section 3.3, https://arxiv.org/abs/2202.10447. Departures: a query that can
+    section 3.3, https://arxiv.org/abs/2202.10447 (departures: a query that can
     attend to no key gets zeros; sums of half-precision inputs are taken in
-    single precision.
+    single precision).
 Axes: B batch, H heads, T queries, S keys, D width of query and key, E of
-    values; F features, which take the place of D in the state
+    values, F features
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -22,7 +24,6 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.nn import functional as F
 
-from attnbook.attention.feature_maps import FeatureMap, elu_plus_one
 from attnbook.attention.scaled_dot_product import (
     require_equal_widths,
     require_values,
@@ -30,6 +31,19 @@ from attnbook.attention.scaled_dot_product import (
 from attnbook.attention.tiled import promote_to_float32
 
 CHUNK_SIZE = 64
+
+
+FeatureMap = Callable[[Tensor], Tensor]
+
+
+def elu_plus_one(x: Float[Tensor, "*B D"]) -> Float[Tensor, "*B D"]:
+    """Return elu(x) + 1: x + 1 for positive x, exp(x) otherwise.
+
+    `elu(x) + 1` rounds exp(x) to a multiple of the precision at 1; this form
+    keeps its digits.
+    """
+    positive = x > 0
+    return torch.where(positive, x + 1, x.masked_fill(positive, 0.0).exp())
 
 
 class LinearResult(NamedTuple):
@@ -57,9 +71,6 @@ def attend_linear(
     """Return linear attention in its parallel form, quadratic in the length.
 
     Args:
-        query: the queries.
-        key: the keys.
-        value: the values, one for each key.
         mask: True where a query can attend; broadcasts to (B, H, T, S).
         features: the feature map φ.
     """
@@ -84,9 +95,6 @@ def attend_linear_bidirectional(
     """Return linear attention of every query to all keys, in linear time.
 
     Args:
-        query: the queries.
-        key: the keys.
-        value: the values, one for each key.
         mask: True at keys that are not padding, (B, 1, 1, S); a mask that
             differs between queries needs another state for each of them.
         features: the feature map φ.
@@ -158,9 +166,7 @@ def attend_linear_recurrent(
     """Return causal linear attention, one position after the other.
 
     Args:
-        query: the queries.
         key: the keys, one for each query.
-        value: the values.
         state: what earlier positions left; zeros unless given.
         normalizer: likewise.
         features: the feature map φ.
@@ -196,9 +202,7 @@ def attend_linear_chunked(
     earlier ones are in the state at the beginning of the chunk.
 
     Args:
-        query: the queries.
         key: the keys, one for each query.
-        value: the values.
         state: what earlier positions left; zeros unless given.
         normalizer: likewise.
         features: the feature map φ.

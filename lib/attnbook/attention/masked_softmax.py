@@ -49,11 +49,21 @@ def masked_softmax(
 
 
 def softmax_over_keys(
-    scores: Float[Tensor, "*B T S"], mask: Bool[Tensor, "..."] | None = None
+    scores: Float[Tensor, "*B T S"],
+    mask: Bool[Tensor, "..."] | None = None,
+    bias: Float[Tensor, "..."] | None = None,
 ) -> Float[Tensor, "*B T S"]:
-    """Return the weights of scores, with a mask or without one.
+    """Return the weights of scores, with or without a mask and a bias.
+
+    A bias of -inf masks its key out: a row without any other key gives zeros.
 
     Raises:
         ValueError: if the mask is not boolean, or does not broadcast to scores.
     """
+    if bias is not None:
+        scores, kept = scores + bias, bias != -torch.inf
+        if mask is None:
+            mask = kept
+        elif mask.dtype == torch.bool:  # `masked_softmax` refuses any other
+            mask = kept & mask
     return scores.softmax(-1) if mask is None else masked_softmax(scores, mask)

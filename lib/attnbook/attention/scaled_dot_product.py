@@ -2,16 +2,18 @@
 
 Attention is a softmax-weighted average of values. Every exact version in later
 chapters (multi-head, tiled, cached) is compared with `attend`, in the forward
-and the backward pass, in
-tests/attnbook/attention/test_reference.py.
+and the backward pass, in tests/attnbook/attention/test_reference.py.
 
 Source: Vaswani et al. (2017), section 3.2.1, equation 1,
     https://arxiv.org/abs/1706.03762. Departures: an additive bias; a boolean
-    mask; a query that can attend to no key gets zeros.
+    mask; a query that can attend to no key gets zeros. The gradient is derived
+    in chapter 4; the term subtracted from each score's gradient is the D of Dao
+    et al. (2022), appendix B.2, https://arxiv.org/abs/2205.14135.
 Axes: T queries, S keys, D width of query and key, E value width; leading axes
     (B batch, H heads, ...) broadcast
 """
 
+import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
@@ -62,12 +64,10 @@ def attention_weights(
 ) -> Float[Tensor, "*B T S"]:
     """Return the attention weights of each query over the keys; rows sum to 1.
 
-    softmax(scale · query keyᵀ + bias) over the keys where the mask is True; a
-    row without any True is 0.
+    softmax(scale · query keyᵀ + bias) over the keys where the mask is True and
+    the bias above -inf; a row without any such key is 0.
 
     Args:
-        query: the queries.
-        key: the keys.
         mask: True where a query can attend; broadcasts to (..., T, S).
         bias: added to the scaled scores; broadcasts to (..., T, S).
         scale: factor of the products; 1/√D unless given.
@@ -76,10 +76,7 @@ def attention_weights(
         ValueError: if query and key differ in width, or the mask is not
             boolean or does not fit.
     """
-    scores = scaled_scores(query, key, scale)
-    if bias is not None:
-        scores = scores + bias
-    return softmax_over_keys(scores, mask)
+    return softmax_over_keys(scaled_scores(query, key, scale), mask, bias)
 
 
 def attend(
@@ -93,9 +90,6 @@ def attend(
     """Return each query's average of the values, weighted by attention.
 
     Args:
-        query: the queries.
-        key: the keys.
-        value: the values, one for each key.
         mask: True where a query can attend; broadcasts to (..., T, S).
         bias: added to the scaled scores; broadcasts to (..., T, S).
         scale: factor of the products; 1/√D unless given.
@@ -106,3 +100,94 @@ def attend(
     """
     require_values(key, value)
     return attention_weights(query, key, mask, bias, scale) @ value
+
+
+def attend_in_query_chunks(
+    query: Float[Tensor, "*#B T D"],
+    key: Float[Tensor, "*#B S D"],
+    value: Float[Tensor, "*#B S E"],
+    rows: int,
+) -> Float[Tensor, "*B T E"]:
+    """Return `attend`, computed for `rows` queries at a time.
+
+    A query's weights depend on all keys but on no other query. Without
+    gradients, only one chunk of scores is in memory at a time. With gradients,
+    the weights of all chunks are kept for the backward pass, so no memory is
+    saved. Chapter 11 divides the keys as well.
+
+    Args:
+        rows: queries in a chunk.
+
+    Raises:
+        ValueError: if `rows` is below 1, or the shapes do not fit each other.
+    """
+    if rows < 1:
+        raise ValueError(f"rows must be at least 1, not {rows}")
+    parts = query.split(rows, dim=-2)
+    return torch.cat([attend(x, key, value) for x in parts], dim=-2)
+
+
+def scores_gradient(
+    weights: Float[Tensor, "*B T S"], upstream: Float[Tensor, "*B T S"]
+) -> Float[Tensor, "*B T S"]:
+    """Return the gradient on the scores, from the gradient on the weights.
+
+    weights · (upstream - Σ weights · upstream): the gradient of a
+    score is positive where its key's gradient exceeds the weighted average.
+    """
+    # Two nearly equal numbers are subtracted: in half precision their
+    # difference would be mostly rounding error.
+    dtype = weights.dtype
+    wide = torch.promote_types(dtype, torch.float32)
+    weights, upstream = weights.to(wide), upstream.to(wide)
+    average = (weights * upstream).sum(dim=-1, keepdim=True)
+    return (weights * (upstream - average)).to(dtype)
+
+
+def attend_gradient(
+    query: Float[Tensor, "*#B T D"],
+    key: Float[Tensor, "*#B S D"],
+    value: Float[Tensor, "*#B S E"],
+    upstream: Float[Tensor, "*B T E"],
+    mask: Bool[Tensor, "..."] | None = None,
+    scale: float | None = None,
+) -> tuple[
+    Float[Tensor, "*#B T D"], Float[Tensor, "*#B S D"], Float[Tensor, "*#B S E"]
+]:
+    """Return the gradients on query, key and value of `attend`.
+
+    Args:
+        upstream: the gradient on the output.
+        mask: True where a query can attend.
+        scale: factor of the products; 1/√D unless given.
+
+    Raises:
+        ValueError: if upstream does not have the output's shape.
+    """
+    weights = attention_weights(query, key, mask, scale=scale)
+    output = *weights.shape[:-1], value.shape[-1]
+    if upstream.shape[-2:] != output[-2:]:
+        raise ValueError(
+            f"upstream has shape {tuple(upstream.shape)} but the output {tuple(output)}"
+        )
+    scale = query.shape[-1] ** -0.5 if scale is None else scale
+    dvalue = weights.transpose(-2, -1) @ upstream
+    dscores = scores_gradient(weights, upstream @ value.transpose(-2, -1))
+    dquery = dscores @ key * scale
+    dkey = dscores.transpose(-2, -1) @ (query * scale)
+    return (
+        dquery.sum_to_size(query.shape),
+        dkey.sum_to_size(key.shape),
+        dvalue.sum_to_size(value.shape),
+    )
+
+
+def jacobian_norm(weights: Float[Tensor, "*B S"]) -> Float[Tensor, "*B"]:
+    """Return the Frobenius norm of d weights / d scores of each row.
+
+    The matrix is diag(w) - w wᵀ; the sum of its squares is
+    Σw² - 2 Σw³ + (Σw²)², so that it need not be built.
+    """
+    squares = weights.square().sum(dim=-1)
+    cubes = weights.pow(3).sum(dim=-1)
+    return (squares - 2 * cubes + squares.square()).clamp(min=0).sqrt()

@@ -2,8 +2,7 @@
 
 `cmudict` spells words out as phonemes, `libreoffice` translates English into
 French, `grammar` does so with known word alignments, `spoken_digits` are sounds
-with known times, `digits` and `emoji` are images, `multi30k` is fetched by
-those who want more. Everything but the last lies in the package.
+with known times, `digits` and `emoji` are images. All lie in the package.
 
 Source: files/*/README.md name each file's origin and licence.
 """

@@ -2,11 +2,11 @@
 
 `weights` has numbers about weights, which are symptoms, and `heads` scores of
 the patterns that heads are known for. `head_alarms` reports heads with unusual
-numbers. `explanations` compares weights with
-other measures of a word's importance. `behavior` changes inputs that must not
-matter and measures the outputs. `recording` stores what a model computes, and
-`reference` compares a function with `attend`. All of it works on models from
-elsewhere; the page "Debug my attention" says when to use which.
+numbers. `explanations` compares weights with other measures of a word's
+importance. `behavior` changes inputs that must not matter and measures the
+outputs; `paths` runs one input in several ways. `recording` stores what a model
+computes, and `reference` compares a function with `attend`. All of it works on
+models from elsewhere; the page "Debug my attention" says when to use which.
 """
 
 from attnbook.diagnose.behavior import (
@@ -14,6 +14,7 @@ from attnbook.diagnose.behavior import (
     measure_leak,
     measure_longer_padding,
     measure_order_effect,
+    measure_packing_effect,
     measure_padding_effect,
     measure_prefix_effect,
     measure_randomness,
@@ -31,6 +32,7 @@ from attnbook.diagnose.heads import (
     score_previous_token,
     uniform_causal_weights,
 )
+from attnbook.diagnose.paths import measure_path_effects
 from attnbook.diagnose.recording import (
     find_missing_gradients,
     find_nonfinite_layer,
@@ -63,7 +65,9 @@ __all__ = [
     "measure_leak",
     "measure_longer_padding",
     "measure_order_effect",
+    "measure_packing_effect",
     "measure_padding_effect",
+    "measure_path_effects",
     "measure_prefix_effect",
     "measure_randomness",
     "measure_weight_errors",

@@ -1,20 +1,26 @@
 """Tests of behavior: change inputs that must not matter, measure the outputs.
 
 A model is any function of inputs: floats (B, T, C), or tokens (B, T), integers.
-Its output has the same first two axes. Wrap what has another form, as in
-`measure_leak(lambda x: model(x).logits, tokens)`, and call `.eval()` first.
+Its output has the same first two axes; of a dict, a tuple or a `ModelOutput` the
+first tensor is compared. Call `.eval()` first. Padding may be on either side
+where a test takes lengths; the other tests need sequences without padding.
 
 Axes: B batch, T positions, C width
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
-Model = Callable[[Tensor], Tensor]
-WithLengths = Callable[[Tensor, Tensor], Tensor]
+from attnbook.diagnose.recording import read_output
+
+Model = Callable[[Tensor], Any]
+# Of inputs, and of lengths or documents.
+ModelOfTwo = Callable[[Tensor, Tensor], Any]
+SIDES = "left", "right"
 
 
 def measure_leak(model: Model, x: Shaped[Tensor, "B T ..."]) -> Float[Tensor, " T"]:
@@ -58,22 +64,24 @@ def measure_prefix_effect(
 
 
 def measure_padding_effect(
-    model: WithLengths,
+    model: ModelOfTwo,
     x: Shaped[Tensor, "B T ..."],
     lengths: Int[Tensor, " B"],
+    side: str = "right",
 ) -> Float[Tensor, " B"]:
     """Return how much the real outputs change when only padding changes.
 
     Args:
         model: maps inputs and lengths to outputs (B, T, ...).
-        x: inputs; those at and after a sequence's length are padding.
+        x: inputs, of which all but a sequence's length are padding.
         lengths: of the sequences.
+        side: of the padding, "left" or "right".
 
     Raises:
-        ValueError: if the model is not `call_in_eval_mode`, or all tokens are
-        the same.
+        ValueError: if the model is not `call_in_eval_mode`, all tokens are the
+            same, or the batch is not one of sequences with such lengths.
     """
-    real = mark_real_positions(x, lengths)
+    real = mark_real_positions(x, lengths, side)
     keep = real.view(*real.shape, *[1] * (x.ndim - 2))
     before = call_in_eval_mode(lambda x: model(x, lengths), x)
     after = call_without_gradients(
@@ -83,36 +91,78 @@ def measure_padding_effect(
 
 
 def measure_longer_padding(
-    model: WithLengths,
+    model: ModelOfTwo,
     x: Shaped[Tensor, "B T ..."],
     lengths: Int[Tensor, " B"],
     pad: int | float = 0,
     more: int = 3,
+    side: str = "right",
 ) -> Float[Tensor, " B"]:
     """Return how much the real outputs change when more padding is added.
 
     This also tests models that find the padding themselves, by its token:
-    `measure_longer_padding(lambda x, n: model(x), tokens, lengths, pad=0)`.
+    `measure_longer_padding(lambda x, n: model(x), tokens, lengths, pad=0)`. On
+    the left it finds positions that count the padding.
 
     Args:
         model: maps inputs and lengths to outputs (B, T, ...).
-        x: inputs; those at and after a sequence's length are padding.
+        x: inputs, of which all but a sequence's length are padding.
         lengths: of the sequences.
         pad: what is added, `more` positions of it.
         more: positions.
+        side: of the padding, "left" or "right".
 
     Raises:
-        ValueError: if the model is not `call_in_eval_mode`.
+        ValueError: if the model is not `call_in_eval_mode`, or the batch is not
+            one of sequences with such lengths.
     """
-    real = mark_real_positions(x, lengths)
-    end = torch.full_like(x[:, :1], pad).repeat_interleave(more, dim=1)
+    real = mark_real_positions(x, lengths, side)
+    added = torch.full_like(x[:, :1], pad).repeat_interleave(more, dim=1)
+    longer = torch.cat([added, x] if side == "left" else [x, added], dim=1)
     before = call_in_eval_mode(lambda x: model(x, lengths), x)
-    after = call_without_gradients(
-        lambda x: model(x, lengths), torch.cat([x, end], dim=1)
-    )
-    return (
-        measure_difference(after[:, : x.shape[1]], before).masked_fill(~real, 0).amax(1)
-    )
+    after = call_without_gradients(lambda x: model(x, lengths), longer)
+    after = after[:, more:] if side == "left" else after[:, : x.shape[1]]
+    return measure_difference(after, before).masked_fill(~real, 0).amax(1)
+
+
+def measure_packing_effect(
+    model: ModelOfTwo,
+    x: Shaped[Tensor, "B T ..."],
+    documents: Int[Tensor, "B T"],
+) -> Float[Tensor, "B T"]:
+    """Return how much each output differs from that of its document alone.
+
+    A model that packs documents rightly gives zeros, up to rounding: attention
+    crosses no boundary, and positions restart at each.
+
+    Args:
+        model: maps inputs and the number of each one's document to outputs.
+        x: several documents in a row.
+        documents: the number of each input's document.
+
+    Raises:
+        ValueError: if the model is not `call_in_eval_mode`, or each row is one
+            document.
+    """
+    boundary = documents[:, 1:] != documents[:, :-1]
+    if documents.shape != x.shape[:2] or not boundary.any():
+        raise ValueError(
+            f"documents {tuple(documents.shape)} must give inputs {tuple(x.shape[:2])} "
+            f"their numbers and change within a row; they change {int(boundary.sum())} "
+            "times"
+        )
+    whole = call_in_eval_mode(lambda x: model(x, documents), x)
+    changes = torch.zeros(x.shape[:2], device=x.device)
+    for b in range(len(x)):
+        ends = [*(boundary[b].nonzero()[:, 0] + 1).tolist(), x.shape[1]]
+        start = 0
+        for stop in ends:
+            part = slice(b, b + 1), slice(start, stop)
+            numbers = documents[part]
+            alone = call_without_gradients(lambda x, n=numbers: model(x, n), x[part])
+            changes[part] = measure_difference(alone, whole[part])
+            start = stop
+    return changes
 
 
 def measure_batch_effect(
@@ -187,7 +237,7 @@ def call_in_eval_mode(model: Model, x: Tensor) -> Tensor:
 def call_without_gradients(model: Model, x: Tensor) -> Tensor:
     """Return the model's output, without gradients."""
     with torch.no_grad():
-        return model(x)
+        return read_output(model(x))
 
 
 def perturb(x: Tensor) -> Tensor:
@@ -217,6 +267,21 @@ def measure_difference(one: Tensor, another: Tensor) -> Tensor:
     return gap.flatten(2).amax(2) if gap.ndim > 2 else gap
 
 
-def mark_real_positions(x: Tensor, lengths: Tensor) -> Tensor:
-    """Return (B, T), True before a sequence's length."""
-    return torch.arange(x.shape[1], device=x.device) < lengths[:, None]
+def mark_real_positions(x: Tensor, lengths: Tensor, side: str = "right") -> Tensor:
+    """Return (B, T), True where an input is no padding.
+
+    Raises:
+        ValueError: if the side is no side, or lengths and inputs do not fit.
+    """
+    if side not in SIDES:
+        raise ValueError(f"padding is on the left or the right, not {side!r}")
+    (B, T), device = x.shape[:2], x.device
+    if lengths.shape != (B,) or not 0 <= lengths.min() <= lengths.max() <= T:
+        raise ValueError(
+            f"{B} sequences of {T} positions need {B} lengths from 0 to {T}, not "
+            f"{lengths.tolist()}"
+        )
+    position = torch.arange(T, device=device)
+    if side == "left":
+        position = position.flip(0)
+    return position < lengths[:, None]

@@ -4,8 +4,9 @@ Axes: B batch, H heads, T queries, S keys
 """
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from typing import Any
 from unittest import mock
 
 import torch
@@ -29,27 +30,38 @@ def record_attention(model: nn.Module) -> Iterator[dict[str, list[Tensor]]]:
     Raises:
         ValueError: if the model has no such layer.
     """
-    layers = {
-        name: module
-        for name, module in model.named_modules()
-        if "need_weights" in inspect.signature(module.forward).parameters
-    }
+    layers = find_attention_layers(model)
     if not layers:
         raise ValueError(
             f"{type(model).__name__} has no layer whose forward takes need_weights"
         )
     kept: dict[str, list[Tensor]] = {name: [] for name in layers}
     with ExitStack() as stack:
-        # PyTorch's fast path would bypass the layers' own forward.
-        stack.callback(
-            torch.backends.mha.set_fastpath_enabled,
-            torch.backends.mha.get_fastpath_enabled(),
-        )
-        torch.backends.mha.set_fastpath_enabled(False)
+        stack.enter_context(fast_path(False))
         for name, layer in layers.items():
             wrapped = record_weights(layer.forward, kept[name])
             stack.enter_context(mock.patch.object(layer, "forward", wrapped))
         yield kept
+
+
+def find_attention_layers(model: nn.Module) -> dict[str, nn.Module]:
+    """Return the modules whose forward takes `need_weights`, by name."""
+    return {
+        name: module
+        for name, module in model.named_modules()
+        if "need_weights" in inspect.signature(module.forward).parameters
+    }
+
+
+@contextmanager
+def fast_path(enabled: bool) -> Iterator[None]:
+    """Switch PyTorch's fused encoder layers, which bypass their submodules."""
+    before = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(enabled)
+    try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(before)
 
 
 def record_weights(forward: Callable, kept: list[Tensor]) -> Callable:
@@ -72,20 +84,19 @@ def find_nonfinite_layer(model: nn.Module, *args, **kwargs) -> str | None:
     """Return the name of the first layer whose output has a NaN or infinity.
 
     Only layers without layers of their own are named; None if all is finite,
-    and "" if it arises in the model's own code only.
-
-    Args:
-        model: called with the other arguments.
-        *args: of the model.
-        **kwargs: of the model.
+    and "" if it arises in the model's own code only. Outputs may be tensors,
+    nested tensors, or containers of them.
     """
     found: list[str] = []
 
     def make_hook(name: str) -> Callable:
         def hook(module, given, output):
-            outputs = output if isinstance(output, tuple) else (output,)
-            tensors = [x for x in outputs if isinstance(x, Tensor)]
-            if not found and any(not x.isfinite().all() for x in tensors):
+            parts = (
+                part
+                for x in list_tensors(output)
+                for part in (x.unbind() if x.is_nested else [x])
+            )
+            if not found and any(not x.isfinite().all() for x in parts):
                 found.append(name)
 
         return hook
@@ -96,12 +107,41 @@ def find_nonfinite_layer(model: nn.Module, *args, **kwargs) -> str | None:
         if not name or not any(True for _ in module.children())
     ]
     try:
-        with torch.no_grad():
+        with torch.no_grad(), fast_path(False):
             model(*args, **kwargs)
     finally:
         for hook in hooks:
             hook.remove()
     return found[0] if found else None
+
+
+def read_output(output: Any) -> Tensor:
+    """Return the first tensor of a model's output, padded if it is nested.
+
+    Raises:
+        ValueError: if there is none.
+    """
+    for x in list_tensors(output):
+        return x.to_padded_tensor(0.0) if x.is_nested else x
+    raise ValueError(
+        "a model's output must be a tensor, or hold one, but is a "
+        f"{type(output).__name__} without any"
+    )
+
+
+def list_tensors(output: Any) -> Iterator[Tensor]:
+    """Yield the tensors in an output: one, or those of containers and fields."""
+    if isinstance(output, Tensor):
+        yield output
+    elif isinstance(output, Mapping):
+        for x in output.values():
+            yield from list_tensors(x)
+    elif isinstance(output, (tuple, list)):
+        for x in output:
+            yield from list_tensors(x)
+    elif hasattr(output, "__dataclass_fields__"):
+        for name in output.__dataclass_fields__:
+            yield from list_tensors(getattr(output, name))
 
 
 def find_missing_gradients(model: nn.Module, loss: Tensor) -> dict[str, str]:

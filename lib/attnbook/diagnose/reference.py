@@ -14,6 +14,7 @@ from attnbook.attention.scaled_dot_product import attend
 from attnbook.diagnose.behavior import measure_difference
 
 Attention = Callable[..., Tensor]
+CLOSE = 1e-4  # the largest difference of numbers taken to be the same
 
 # T, S, D, E, and the kind of mask: a different prime on every axis, because
 # equal axes hide a transpose.
@@ -35,42 +36,65 @@ def draw_case(
     They are drawn on the CPU, so that they are the same on every device.
     """
     T, S, D, E, kind = CASES[name]
-    rng = torch.Generator().manual_seed(7)
+    # A notebook may have set another default device.
+    cpu = {"generator": torch.Generator("cpu").manual_seed(7), "device": "cpu"}
     shapes = (T, D), (S, D), (S, E)
-    inputs = [torch.randn(2, 3, *shape, generator=rng) for shape in shapes]
+    inputs = [torch.randn(2, 3, *shape, **cpu) for shape in shapes]
     if kind == "loud":
         inputs[0] = 40 * inputs[0]
     if kind not in ("some", "causal", "empty"):
         return [x.to(device) for x in inputs], None
-    mask = torch.rand(2, 1, T, S, generator=rng) < 0.6
+    mask = torch.rand(2, 1, T, S, **cpu) < 0.6
     mask[..., 0] = True
     if kind == "causal":
-        mask = torch.ones(T, S, dtype=torch.bool).tril()
+        mask = torch.ones(T, S, dtype=torch.bool, device="cpu").tril()
     if kind == "empty":
         mask[0, :, 2] = False
     return [x.to(device) for x in inputs], mask.to(device)
 
 
-def run_case(function: Attention, name: str, device: torch.device | str) -> Tensor:
-    """Return a function's output for a case, with its mask if it has one.
+def run_case(
+    function: Attention, name: str, device: torch.device | str, gradients: bool = False
+) -> list[Tensor]:
+    """Return a function's output for a case, and its gradients if wanted.
 
     Raises:
-        ValueError: if it fails, with its error message.
+        ValueError: if it fails, with its error message, or has no gradient.
     """
     inputs, mask = draw_case(name, device)
+    given = inputs if mask is None else [*inputs, mask]
     try:
-        with torch.no_grad():
-            return function(*inputs) if mask is None else function(*inputs, mask)
+        if not gradients:
+            with torch.no_grad():
+                return [function(*given)]
+        with torch.enable_grad():
+            leaves = [x.requires_grad_() for x in inputs]
+            output = function(*given)
+            if not isinstance(output, Tensor) or not output.requires_grad:
+                raise TypeError(
+                    "its output has no gradient; gradients=False compares outputs only"
+                )
+            # Another weight for each number: their sum would not depend on the
+            # weights of a row whose values are equal.
+            upstream = torch.linspace(-1, 1, output.numel(), device=output.device)
+            upstream = upstream.view(output.shape).to(output.dtype)
+            found = torch.autograd.grad(output, leaves, upstream, allow_unused=True)
     except Exception as error:
         raise ValueError(
             f"it fails at {name!r}: {type(error).__name__}: {error}"
         ) from error
+    zeros = map(torch.zeros_like, leaves)
+    filled = (z if g is None else g for g, z in zip(found, zeros, strict=True))
+    return [output.detach(), *filled]
 
 
 def compare_with_reference(
-    function: Attention, device: torch.device | str = "cpu"
+    function: Attention, device: torch.device | str = "cpu", gradients: bool = True
 ) -> dict[str, float]:
     """Return the largest difference of a function from `attend`, by case.
+
+    Where the output agrees, a gradient that differs has a line of its own, such
+    as "a mask, gradient of the query"; one that is NaN differs by infinity.
 
     Args:
         function: of query (B, H, T, D), key (B, H, S, D), value (B, H, S, E)
@@ -78,19 +102,29 @@ def compare_with_reference(
             what expects another form:
             `compare_with_reference(lambda q, k, v, m=None: mine(q, k, v, ~m))`.
         device: of the inputs; a module's weights must be there too.
+        gradients: whether to compare those on query, key and value as well.
 
     Raises:
-        ValueError: if the function fails, or gives another shape.
+        ValueError: if the function fails, gives another shape, or has no
+            gradient.
     """
     found = {}
     for name in CASES:
-        ours, theirs = (run_case(f, name, device) for f in (attend, function))
-        if ours.shape != theirs.shape:
+        ours = run_case(attend, name, device, gradients)
+        theirs = run_case(function, name, device, gradients)
+        if ours[0].shape != theirs[0].shape:
             raise ValueError(
-                f"at {name!r} it gives {tuple(theirs.shape)}, "
-                f"but {tuple(ours.shape)} is right"
+                f"at {name!r} it gives {tuple(theirs[0].shape)}, "
+                f"but {tuple(ours[0].shape)} is right"
             )
-        found[name] = float(measure_difference(theirs, ours).amax())
+        found[name] = float(measure_difference(theirs[0], ours[0]).amax())
+        names = ("query", "key", "value") if gradients else ()
+        for of, right, x in zip(names, ours[1:], theirs[1:], strict=True):
+            # Gradients of large scores are large: the difference is relative.
+            size = float(right.abs().amax().clamp(min=1))
+            difference = float(measure_difference(x, right).amax()) / size
+            if found[name] < CLOSE and not difference < CLOSE:
+                found[f"{name}, gradient of the {of}"] = difference
     return found
 
 
@@ -135,7 +169,7 @@ MISTAKES: dict[str, Attention] = {
 
 def find_known_mistakes(
     function: Attention,
-    close: float = 1e-4,
+    close: float = CLOSE,
     device: torch.device | str = "cpu",
 ) -> list[str]:
     """Return the usual mistakes that give exactly this function's numbers.
@@ -147,14 +181,15 @@ def find_known_mistakes(
         close: the largest difference of numbers taken to be the same.
         device: of the inputs; a module's weights must be there too.
     """
-    if max(compare_with_reference(function, device).values()) < close:
+    outputs = compare_with_reference(function, device, gradients=False)
+    if max(outputs.values()) < close:
         return []
     return [
         mistake
         for mistake, wrong in MISTAKES.items()
         if all(
             measure_difference(
-                run_case(function, name, device), run_case(wrong, name, device)
+                run_case(function, name, device)[0], run_case(wrong, name, device)[0]
             ).amax()
             < close
             for name in CASES

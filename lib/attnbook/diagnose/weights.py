@@ -13,9 +13,11 @@ from torch import Tensor
 def entropy(weights: Float[Tensor, "*B S"]) -> Float[Tensor, "*B"]:
     """Return the entropy of each row, in nats; an empty row has 0.
 
-    exp(entropy) is how many keys, weighted equally, would be as spread out.
+    exp(entropy) is how many keys, weighted equally, would be as spread out. A
+    weight of 0 receives no gradient, so that the entropy can be a penalty.
     """
-    return torch.special.entr(weights).sum(dim=-1)
+    # At 0 the derivative is infinite, and infinity times a mask's 0 is NaN.
+    return torch.special.entr(weights.masked_fill(weights == 0, 1.0)).sum(dim=-1)
 
 
 def normalized_entropy(

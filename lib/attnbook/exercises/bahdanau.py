@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from attnbook.attention.additive import additive_scores, context
+from attnbook.attention.recurrent import additive_scores, context
 from attnbook.exercises.declare import Case, Exercise
 
 

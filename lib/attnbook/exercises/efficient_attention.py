@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.nn.functional import elu, normalize
 
 from attnbook.attention import delta_rule, linear
-from attnbook.attention.feature_maps import elu_plus_one
+from attnbook.attention.linear import elu_plus_one
 from attnbook.exercises.declare import Case, Exercise, differ
 
 

@@ -17,14 +17,14 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from attnbook import flash
-from attnbook.attention import gradient, query_chunks, scaled_dot_product
+from attnbook.attention import scaled_dot_product
 from attnbook.attention import tiled as ready
 from attnbook.exercises.declare import ATTENTION, Case, Exercise
 
 # The library's attention, which an answer may not call.
 READY_MADE = (
     flash.flash_attention,
-    query_chunks.attend_in_query_chunks,
+    scaled_dot_product.attend_in_query_chunks,
     ready.accumulate_tiles,
     ready.attend_tiled,
     scaled_dot_product.attend,
@@ -233,7 +233,11 @@ check_tiled_backward = Exercise(
     title="tiled backward pass",
     returns=("dquery", "dkey", "dvalue"),
     forbidden=ATTENTION | AUTOGRAD,
-    library=(*READY_MADE, ready.attend_tiled_gradient, gradient.attend_gradient),
+    library=(
+        *READY_MADE,
+        ready.attend_tiled_gradient,
+        scaled_dot_product.attend_gradient,
+    ),
     mistakes={
         "no-average": (
             "the weighted average, upstream · output, is not subtracted",

@@ -13,8 +13,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from attnbook.attention.local import local_window
-from attnbook.attention.luong import general_scores
+from attnbook.attention.recurrent import general_scores, local_window
 from attnbook.exercises.declare import Case, Exercise, differ
 
 

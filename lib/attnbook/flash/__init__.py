@@ -15,10 +15,9 @@ from typing import Any
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from attnbook.flash.fallback import FallbackWarning
 from attnbook.flash.operators import Forward
-from attnbook.flash.options import Options
-from attnbook.flash.refusals import refuse
+from attnbook.flash.options import Options, refuse
+from attnbook.flash.sizes import FallbackWarning
 
 __all__ = ["FallbackWarning", "flash_attention"]
 
@@ -48,9 +47,7 @@ def flash_attention(
     warning.
 
     Args:
-        query: the queries.
         key: the keys; H / G consecutive heads of the query share one head.
-        value: the values, one for each key.
         causal: whether a query attends to no key after its own position.
         window: number of keys that a query attends to, looking back, its own
             included; none after it.

@@ -2,30 +2,37 @@
 
 `attend_split_kv` reads a KV cache with one row of memory a sequence,
 `attend_paged` one in pages. On an NVIDIA GPU Triton kernels compute both,
-everywhere else tiles in PyTorch. Importing it imports no Triton.
+everywhere else `decode_in_parts` does, which is the kernels' reference.
+Importing this module imports no Triton.
 
 Source: split-KV: Dao, Haziza, Massa and Sizov (2023), Flash-Decoding,
     https://pytorch.org/blog/flash-decoding/; pages: Kwon et al. (2023), section
     4.1, https://arxiv.org/abs/2309.06180
-Axes: B batch, H heads, G groups (key-value heads), S keys, D width of query and
-    key, E value width; `pages` pages of `page` positions
+Axes: B batch, H heads, G groups (key-value heads), R query heads a group, S
+    keys, D width of query and key, E value width; `pages` pages of `page`
+    positions
 """
 
+from functools import reduce
 from typing import Any
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from attnbook.flash.decoding_parts import decode_in_parts
-from attnbook.flash.decoding_refusals import (
-    refuse_decoding,
-    refuse_pages,
-    require_pages,
+from attnbook.attention.multi_head import fold_groups
+from attnbook.attention.tiled import attend_tiled, merge, promote_to_float32
+from attnbook.flash.operators import clear_padding
+from attnbook.flash.options import (
+    MaskedTileScores,
+    Options,
+    require_length_values,
+    require_lengths,
+    require_numbers,
+    require_shapes,
+    require_tensors,
 )
-from attnbook.flash.fallback import find_limit, warn_once
-from attnbook.flash.options import Options
-from attnbook.flash.refusals import require_length_values
+from attnbook.flash.sizes import find_limit, warn_once
 
 __all__ = ["attend_paged", "attend_split_kv"]
 
@@ -53,7 +60,6 @@ def attend_split_kv(
     Args:
         query: the newest query of each sequence.
         key: the keys; H / G consecutive heads of the query share one head.
-        value: the values, one for each key.
         key_lengths: for each sequence, how many of its keys exist; all S
             unless given. Checked where the numbers are on the CPU; on a GPU, a
             number below 0 counts as 0 and one above S as S.
@@ -99,11 +105,7 @@ def attend_paged(
             beyond the pool as its last page.
         key_lengths: for each sequence, how many keys it has; checked and
             bounded as in `attend_split_kv`, by the positions of its pages.
-        scale: factor of the products; 1/√D unless given.
-        parts: into how many parts the keys are split, at most 64; unless given,
-            as many as occupy the GPU.
-        strict: whether to raise an error where the Triton kernels cannot
-            compute this.
+        scale, parts, strict: as in `attend_split_kv`.
 
     Raises:
         ValueError: if the inputs do not fit each other, a page number is not
@@ -140,9 +142,9 @@ def decode(
     reason = find_limit(query, value, strict)
     given = query, key, value, key_lengths, block_table, scale, parts
     if reason is None:
-        from attnbook.flash import decoding_launch
+        from attnbook.flash import decoding_kernels
 
-        return decoding_launch.decode(*given)
+        return decoding_kernels.decode(*given)
     name = "attend_split_kv" if block_table is None else "attend_paged"
     warn_once(*reason, name)
     return decode_in_parts(*given)
@@ -162,3 +164,187 @@ def refuse_gradient(*_: Any) -> None:
 
 
 decode.register_autograd(refuse_gradient)
+
+
+# Keys in a part, unless the number of parts is given.
+PART_SIZE = 1024
+
+
+def count_keys(key: Tensor, table: Tensor | None) -> int:
+    """Return S, the largest number of keys that a sequence can have."""
+    page = key.shape[2]
+    return page if table is None else table.shape[1] * page
+
+
+def choose_part_size(keys: int, parts: int, unit: int) -> int:
+    """Return how many keys a part has: a multiple of a page or a tile."""
+    each = -(-keys // parts)
+    return -(-each // unit) * unit
+
+
+def decode_in_parts(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    lengths: Tensor | None,
+    table: Tensor | None,
+    scale: float,
+    parts: int | None,
+) -> Tensor:
+    """Return attention (B, H, 1, E) of one query a head, part by part."""
+    S, page = count_keys(key, table), key.shape[2]
+    size = choose_part_size(
+        S, parts or -(-S // PART_SIZE), 1 if table is None else page
+    )
+    results = []
+    for first in range(0, S, size):
+        stop = min(first + size, S)
+        if table is None:
+            keys, values = (x[:, :, first:stop] for x in (key, value))
+        else:
+            numbers = table[:, first // page : stop // page]
+            keys, values = (gather_pages(x, numbers) for x in (key, value))
+        some = None
+        if lengths is not None:
+            some = (lengths - first).clamp(0, stop - first)
+        results.append(attend_part(query, keys, values, some, scale))
+    output, _ = reduce(lambda a, b: merge(*a, *b), results)
+    return output.reshape(*query.shape[:3], -1).to(query.dtype)
+
+
+def gather_pages(pool: Tensor, numbers: Tensor) -> Tensor:
+    """Return the rows (B, G, S, _) of the pages with these numbers.
+
+    Numbers outside the pool are bounded, as in the kernel: on the CPU they have
+    been refused, except in entries that are not used.
+    """
+    found = pool[numbers.clamp(0, len(pool) - 1)]  # (B, S / page, G, page, _)
+    return found.transpose(1, 2).flatten(2, 3)
+
+
+def attend_part(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    lengths: Tensor | None,
+    scale: float,
+) -> tuple[Tensor, Tensor]:
+    """Return one part's output (B, G, 1, R, E) and logsumexp (B, G, 1, R).
+
+    The queries of a group's heads are the rows of one tile. `lengths` says how
+    many of the part's keys each sequence has.
+    """
+    value = clear_padding(value, lengths)
+    packed = promote_to_float32(fold_groups(query, key.shape[1]))[:, :, None]
+    key, value = key[:, :, None], value[:, :, None]
+    options = Options(key_lengths=lengths, scale=scale)
+    scores = MaskedTileScores(packed, key, options)
+    return attend_tiled(packed, key, value, scores=scores)
+
+
+MOST_PARTS = 64
+
+
+def refuse_decoding(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    key_lengths: Tensor | None,
+    scale: float | int | None,
+    parts: int | None,
+) -> None:
+    """Raise ValueError for a call that `attend_split_kv` does not take."""
+    require_tensors(query, key, value)
+    require_one_query(query)
+    require_shapes(query, key, value)
+    require_numbers(Options(scale=scale))
+    require_parts(parts)
+    if key_lengths is not None:
+        require_lengths(key_lengths, key)
+
+
+def refuse_pages(
+    query: Tensor,
+    key_pages: Tensor,
+    value_pages: Tensor,
+    block_table: Tensor,
+    key_lengths: Tensor,
+    scale: float | int | None,
+    parts: int | None,
+) -> None:
+    """Raise ValueError for a call that `attend_paged` does not take."""
+    require_tensors(query, key_pages, value_pages)
+    require_one_query(query)
+    if len(key_pages) != len(value_pages) or not len(key_pages):
+        raise ValueError(
+            f"the pool has {len(key_pages)} pages of keys but "
+            f"{len(value_pages)} of values; as many of both are needed, and at "
+            "least 1"
+        )
+    # All pages have one shape: that of each sequence's first page.
+    first = (x[:1].expand(len(query), -1, -1, -1) for x in (key_pages, value_pages))
+    require_shapes(query, *first)
+    require_numbers(Options(scale=scale))
+    require_parts(parts)
+    require_table(block_table, query)
+    require_lengths(key_lengths, query)
+
+
+def require_one_query(query: Tensor) -> None:
+    """Raise ValueError unless each head has one query."""
+    if query.shape[2] != 1:
+        raise ValueError(
+            f"decoding takes 1 query a head, not {query.shape[2]}: for several "
+            "queries use flash_attention"
+        )
+
+
+def require_parts(parts: int | None) -> None:
+    """Raise ValueError for an invalid number of parts."""
+    if parts is None:
+        return
+    if type(parts) is not int or not 1 <= parts <= MOST_PARTS:
+        raise ValueError(
+            f"parts must be a whole number from 1 to {MOST_PARTS}, not {parts!r}"
+        )
+
+
+def require_table(table: Tensor, query: Tensor) -> None:
+    """Raise ValueError unless there is one row of integers a sequence."""
+    if table.is_floating_point() or table.dtype == torch.bool:
+        raise ValueError(f"block_table must have whole numbers, but has {table.dtype}")
+    B = len(query)
+    if table.ndim != 2 or len(table) != B or not table.shape[1]:
+        raise ValueError(
+            f"block_table must be ({B}, n), a row of n >= 1 page numbers for "
+            f"each sequence, but is {tuple(table.shape)}"
+        )
+    if table.device != query.device:
+        raise ValueError(
+            f"query is on {query.device} but block_table on {table.device}"
+        )
+
+
+def require_pages(table: Tensor, lengths: Tensor, pool: Tensor) -> None:
+    """Raise ValueError for lengths or page numbers that the pool cannot have.
+
+    Only what is on the CPU is read; on a GPU the kernels bound the numbers.
+    Entries after a sequence's last page are not used and may have any value.
+    """
+    if table.device.type != "cpu":
+        return
+    pages, page = len(pool), pool.shape[2]
+    for i, n in enumerate(lengths.tolist()):
+        if not 0 <= n <= table.shape[1] * page:
+            raise ValueError(
+                f"sequence {i} has {n} keys, but its {table.shape[1]} pages of "
+                f"{page} have from 0 to {table.shape[1] * page}"
+            )
+    used = torch.arange(table.shape[1]) * page < lengths[:, None]
+    wrong = used & ((table < 0) | (table >= pages))
+    if wrong.any():
+        i, j = wrong.nonzero()[0].tolist()
+        raise ValueError(
+            f"block_table[{i}, {j}] is {table[i, j]}, but the pool has pages 0 "
+            f"to {pages - 1}"
+        )

@@ -13,15 +13,16 @@ import triton
 from torch import Tensor
 
 from attnbook.flash import backward as back
-from attnbook.flash.biased import (
-    apply_alibi,
-    apply_softcap,
-    apply_softcap_and_alibi,
-)
 from attnbook.flash.forward import forward as forward_kernel
 from attnbook.flash.options import Options
 from attnbook.flash.sizes import TileSizes, choose_tile_sizes
-from attnbook.flash.tile import scale_later, scale_now
+from attnbook.flash.tile import (
+    apply_alibi,
+    apply_softcap,
+    apply_softcap_and_alibi,
+    scale_later,
+    scale_now,
+)
 
 LOG2_E = math.log2(math.e)
 

@@ -22,9 +22,8 @@ from attnbook.attention.tiled import (
     attend_tiled_gradient,
     promote_to_float32,
 )
-from attnbook.flash.fallback import find_limit, warn_once
-from attnbook.flash.options import MaskedTileScores, Options
-from attnbook.flash.refusals import require_length_values
+from attnbook.flash.options import MaskedTileScores, Options, require_length_values
+from attnbook.flash.sizes import find_limit, warn_once
 
 
 @torch.library.custom_op("attnbook::flash_forward", mutates_args=())
@@ -219,10 +218,22 @@ def split_groups(*tensors: Tensor, groups: int) -> list[Tensor]:
     return [x.unflatten(1, (groups, -1)) for x in tensors]
 
 
+def clear_padding(x: Tensor, lengths: Tensor | None) -> Tensor:
+    """Return keys or values (B, G, S, _) with zeros after each length.
+
+    What lies there may be NaN, and 0 · NaN is NaN.
+    """
+    if lengths is None:
+        return x
+    columns = torch.arange(x.shape[2], device=x.device)
+    return x.masked_fill((columns >= lengths[:, None])[:, None, :, None], 0.0)
+
+
 def tiled_forward(
     query: Tensor, key: Tensor, value: Tensor, options: Options
 ) -> tuple[Tensor, Tensor]:
     """Return the output and the sums of the tiled PyTorch version."""
+    key, value = (clear_padding(x, options.key_lengths) for x in (key, value))
     query, key, value = split_groups(query, key, value, groups=key.shape[1])
     scores = MaskedTileScores(query, key, options)
     output, *sums = accumulate_tiles(query, key, value, scores=scores)
@@ -244,6 +255,7 @@ def tiled_backward(
     Here the upstream gradient of a query is divided by its total, instead of
     its weights: the weights then need only the maximum, which is exact.
     """
+    key, value = (clear_padding(x, options.key_lengths) for x in (key, value))
     some = total.masked_fill(total == 0, 1.0)[..., None]
     query, key, value, output, maximum, upstream = split_groups(
         query, key, value, output, maximum, promote_to_float32(upstream) / some,

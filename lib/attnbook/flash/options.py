@@ -1,17 +1,19 @@
-"""Options of `flash_attention`, and scores of tiles under these options.
+"""The options of `flash_attention`: refused, or applied to a tile's scores.
 
 Source: soft-cap: Gemma 2 (2024), section 2, https://arxiv.org/abs/2408.00118;
     ALiBi: Press et al. (2022), section 3, https://arxiv.org/abs/2108.12409;
     the others: `attnbook.masks`
 Axes: B batch, H heads, G groups (key-value heads), R query heads a group, T
-    queries, S keys
+    queries, S keys, D width of query and key, E value width
 """
 
+import math
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from attnbook.attention.scaled_dot_product import require_equal_widths
 from attnbook.attention.tiled import TileScores, promote_to_float32
 
 
@@ -116,3 +118,129 @@ class MaskedTileScores(TileScores):
         for rule in rules[1:]:
             masked_out = masked_out | rule
         return masked_out
+
+
+DTYPES = torch.float16, torch.bfloat16, torch.float32, torch.float64
+
+
+def refuse(query: Tensor, key: Tensor, value: Tensor, options: Options) -> None:
+    """Raise ValueError for a call that `flash_attention` does not take."""
+    require_tensors(query, key, value)
+    require_shapes(query, key, value)
+    require_numbers(options)
+    if options.key_lengths is not None:
+        require_lengths(options.key_lengths, key)
+    if options.alibi_slopes is not None:
+        require_slopes(options.alibi_slopes, query)
+
+
+def require_tensors(query: Tensor, key: Tensor, value: Tensor) -> None:
+    """Raise ValueError for wrong numbers of axes, devices and dtypes."""
+    for name, x in (("query", query), ("key", key), ("value", value)):
+        if x.ndim != 4:
+            raise ValueError(
+                f"{name} must have 4 axes (batch, heads, length, width), but "
+                f"has {x.ndim}: {tuple(x.shape)}"
+            )
+        if x.device != query.device:
+            raise ValueError(f"query is on {query.device} but {name} on {x.device}")
+        if x.dtype != query.dtype:
+            raise ValueError(f"query is {query.dtype} but {name} {x.dtype}")
+    if query.dtype not in DTYPES:
+        raise ValueError(
+            f"query is {query.dtype}, but must be float16, bfloat16, float32 or float64"
+        )
+
+
+def require_shapes(query: Tensor, key: Tensor, value: Tensor) -> None:
+    """Raise ValueError for shapes that do not fit each other."""
+    (B, H, T, D), (_, G, S, _), E = query.shape, key.shape, value.shape[-1]
+    for name, x in (("keys", key), ("values", value)):
+        if len(x) != B:
+            raise ValueError(f"queries of {B} sequences, but {name} of {len(x)}")
+    require_equal_widths(query, key)
+    if key.shape[1:3] != value.shape[1:3]:
+        raise ValueError(
+            f"keys have {G} heads of {S} but values {value.shape[1]} of "
+            f"{value.shape[2]}: each key needs its value"
+        )
+    if G < 1 or H < 1 or H % G:
+        raise ValueError(f"{H} heads do not divide into {G} groups")
+    if B < 1 or T < 1 or S < 1:
+        raise ValueError(
+            f"nothing to attend to: batch {B}, T = {T} queries, S = {S} keys; "
+            "each must be at least 1"
+        )
+    for name, width in (("query and key", D), ("value", E)):
+        if width < 1:
+            raise ValueError(f"{name} are {width} wide, but must be at least 1")
+
+
+def require_numbers(options: Options) -> None:
+    """Raise ValueError for an invalid window, soft-cap or scale."""
+    window = options.window
+    if window is not None and (type(window) is not int or window < 1):
+        raise ValueError(
+            f"a window is a whole number of keys, at least 1, not {window!r}"
+        )
+    for name, number, low in (
+        ("softcap", options.softcap, 0.0),
+        ("scale", options.scale, -math.inf),
+    ):
+        if number is None:
+            continue
+        if isinstance(number, Tensor) or not low < number < math.inf:
+            raise ValueError(
+                f"{name} must be a finite number above {low}, not {number!r}"
+            )
+
+
+def require_lengths(lengths: Tensor, key: Tensor) -> None:
+    """Raise ValueError unless there is one integer for each sequence."""
+    B = key.shape[0]
+    if lengths.is_floating_point() or lengths.dtype == torch.bool:
+        raise ValueError(f"key_lengths must be whole numbers, but are {lengths.dtype}")
+    if lengths.shape != (B,):
+        raise ValueError(
+            f"key_lengths must be ({B},), one for each sequence, but are "
+            f"{tuple(lengths.shape)}"
+        )
+    if lengths.device != key.device:
+        raise ValueError(
+            f"keys are on {key.device} but key_lengths on {lengths.device}"
+        )
+
+
+def require_length_values(lengths: Tensor, keys: int) -> None:
+    """Raise ValueError for key lengths on the CPU that are not from 0 to S.
+
+    Reading numbers from another device would wait for it in every layer, and a
+    CUDA graph cannot wait at all: there the kernels bound the lengths instead.
+    """
+    if lengths.device.type != "cpu":
+        return
+    low, high = lengths.aminmax()
+    if low < 0 or high > keys:
+        raise ValueError(
+            f"key_lengths must be from 0 to S = {keys}, but are {lengths.tolist()}"
+        )
+
+
+def require_slopes(slopes: Tensor, query: Tensor) -> None:
+    """Raise ValueError unless slopes are one number per head, no gradient."""
+    B, H = query.shape[:2]
+    if slopes.shape not in ((H,), (B, H)):
+        raise ValueError(
+            f"alibi_slopes must be ({H},) or ({B}, {H}), but are {tuple(slopes.shape)}"
+        )
+    if not slopes.is_floating_point():
+        raise ValueError(f"alibi_slopes must be floating point, but are {slopes.dtype}")
+    if slopes.device != query.device:
+        raise ValueError(
+            f"query is on {query.device} but alibi_slopes on {slopes.device}"
+        )
+    if slopes.requires_grad:
+        raise ValueError(
+            "alibi_slopes have requires_grad=True, but only query, key and "
+            "value get gradients: detach the slopes, or use attend with a bias"
+        )

@@ -1,9 +1,15 @@
-"""Helpers of all kernels: load a tile, store it, and apply the mask.
+"""Helpers of all kernels: load a tile, store it, mask it, and score it.
+
+A kernel takes its score function (soft-cap, ALiBi, both or neither) as a
+compile-time constant, as FlexAttention takes its `score_mod`. The function
+returns the scores, a scale that is still to be multiplied, and the derivative
+of the scores with respect to the scaled products.
 
 Source: after the tutorial of Triton,
     https://triton-lang.org/main/getting-started/tutorials/06-fused-attention.html
 Axes: rows are queries or keys, lanes the entries of a row: WIDTH of them
-    exist, and LANES (the next power of two) are loaded
+    exist, and LANES (the next power of two) are loaded; cap and slope are in
+    units of ln 2, as the scores are
 """
 
 import triton
@@ -150,3 +156,40 @@ def scale_later(scores, positions, columns, scale, slope, cap):
 def scale_now(scores, positions, columns, scale, slope, cap):
     """Return the scaled products, no further scale, and the derivative 1."""
     return scores * scale, 1.0, 1.0
+
+
+@triton.jit
+def tanh(x):
+    """Return tanh x: a series near 0, where the quotient is inaccurate."""
+    square = x * x
+    near = 1.0 + square * (
+        -0.3333333333333333
+        + square * (0.13333333333333333 + square * -0.05396825396825397)
+    )
+    exponential = tl.exp2(x * 2.8853900817779268)
+    far = 1.0 - 2.0 / (exponential + 1.0)
+    return tl.where(square < 0.01, x * near, far)
+
+
+@triton.jit
+def apply_softcap(scores, positions, columns, scale, slope, cap):
+    """Return cap · tanh(scale · scores / cap), and its derivative."""
+    squashed = tanh(scores * (scale / cap))
+    return cap * squashed, 1.0, 1.0 - squashed * squashed
+
+
+@triton.jit
+def apply_alibi(scores, positions, columns, scale, slope, cap):
+    """Return scale · scores - slope · distance, and the derivative."""
+    distance = tl.abs(columns - positions).to(tl.float32)
+    return scores * scale - slope * distance, 1.0, 1.0
+
+
+@triton.jit
+def apply_softcap_and_alibi(scores, positions, columns, scale, slope, cap):
+    """Return the capped scores with the bias added, and the derivative."""
+    scores, one, derivative = apply_softcap(
+        scores, positions, columns, scale, slope, cap
+    )
+    scores, _, _ = apply_alibi(scores, positions, columns, one, slope, cap)
+    return scores, one, derivative

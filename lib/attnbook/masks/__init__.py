@@ -13,6 +13,7 @@ from collections.abc import Sequence
 import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
+from torch.nn import functional as F
 
 from attnbook.masks import rules
 from attnbook.masks.rules import Rule
@@ -28,7 +29,7 @@ __all__ = [
     "materialize_mask",
     "padding",
     "prefix",
-    "require_keys",
+    "reset_positions",
     "rules",
     "sinks",
     "two_sided_window",
@@ -62,7 +63,6 @@ def evaluate_rule(
     """Return a part of the mask that a rule defines, as `materialize_mask`.
 
     Args:
-        rule: the rule.
         query: the indices of the queries.
         key: the indices of the keys.
         batch: number of sequences.
@@ -84,20 +84,6 @@ def draw_mask(mask: Bool[Tensor, "T S"]) -> str:
             f"{tuple(mask.shape)}; choose one sequence and one head"
         )
     return "\n".join("".join("·●"[x] for x in row) for row in mask.tolist())
-
-
-def require_keys(mask: Bool[Tensor, "... T S"]) -> None:
-    """Raise ValueError if a pattern leaves a query without keys.
-
-    Attention gives such a query zeros, which is right for padding and almost
-    never what the author of a pattern wants.
-    """
-    empty = (~mask.any(dim=-1)).nonzero()
-    if len(empty):
-        raise ValueError(
-            f"query {int(empty[0, -1])} can attend to none of the "
-            f"{mask.shape[-1]} keys; a pattern leaves each query at least one"
-        )
 
 
 def causal(
@@ -248,6 +234,22 @@ def document(ids: Int[Tensor, "B S"]) -> Bool[Tensor, "B 1 S S"]:
     """
     B, S = ids.shape
     return materialize_mask(rules.document(ids), S, S, batch=B, device=ids.device)
+
+
+def reset_positions(ids: Int[Tensor, "B T"]) -> Int[Tensor, "B T"]:
+    """Return positions that restart at 0 wherever the document changes.
+
+    Otherwise a packed document would get other position vectors depending on
+    where in the row it is packed.
+
+    >>> reset_positions(torch.tensor([[0, 0, 0, 1, 1, 2]])).tolist()
+    [[0, 1, 2, 0, 1, 0]]
+    """
+    index = torch.arange(ids.shape[1], device=ids.device)
+    changes = ids[:, 1:] != ids[:, :-1]
+    first = F.pad(changes, (1, 0), value=True)
+    start = torch.where(first, index, 0).cummax(dim=1).values
+    return index - start
 
 
 def block_sparse(layout: Bool[Tensor, "N M"], size: int) -> Bool[Tensor, "T S"]:

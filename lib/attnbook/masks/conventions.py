@@ -1,4 +1,4 @@
-"""Conversion between the four conventions for attention masks.
+"""Conversion between the conventions for attention masks.
 
 A mask does not show which convention it follows: zeros everywhere mean "attend
 to every key" in an additive mask, and "attend to no key" in a mask of ones. The
@@ -7,7 +7,8 @@ caller therefore always names the convention.
 Source: PyTorch's `F.scaled_dot_product_attention` ("keep" or "additive") and
     `nn.MultiheadAttention` ("drop" or "additive"),
     https://docs.pytorch.org/docs/stable/; Hugging Face's tokenizers give
-    "ones"
+    "ones", and
+    its models add up masks of the lowest number ("lowest")
 Axes: T queries, S keys
 """
 
@@ -21,8 +22,11 @@ CONVENTIONS = {
     "keep": "boolean, True = can attend",
     "drop": "boolean, True = cannot attend",
     "additive": "float, 0 = can attend, -inf = cannot",
+    "lowest": "float, 0 = can attend, the dtype's lowest number or -inf = cannot",
     "ones": "number, 1 = can attend, 0 = cannot",
 }
+
+FLOATS = torch.float16, torch.bfloat16, torch.float32, torch.float64
 
 
 def read_mask(mask: Tensor, given: str) -> Bool[Tensor, "..."]:
@@ -44,8 +48,13 @@ def read_mask(mask: Tensor, given: str) -> Bool[Tensor, "..."]:
         )
     if boolean:
         return mask.clone() if given == "keep" else ~mask
-    attended, masked_out = (0.0, -math.inf) if given == "additive" else (1, 0)
-    invalid = mask[(mask != attended) & (mask != masked_out)]
+    attended = 1 if given == "ones" else 0
+    masked_out = (mask == 0) if given == "ones" else (mask == -math.inf)
+    if given == "lowest":
+        # Of any precision: the mask may have been converted since.
+        lowest = [torch.finfo(x).min for x in FLOATS]
+        masked_out = masked_out | torch.isin(mask, mask.new_tensor(lowest))
+    invalid = mask[(mask != attended) & ~masked_out]
     if len(invalid):
         raise ValueError(
             f"{given!r} means {CONVENTIONS[given]}, but the mask holds "
@@ -74,9 +83,9 @@ def write_mask(
         return mask.clone() if wanted == "keep" else ~mask
     if wanted == "ones":
         return mask.to(dtype)
-    return torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill(
-        ~mask, -math.inf
-    )
+    masked_out = torch.finfo(dtype).min if wanted == "lowest" else -math.inf
+    zeros = torch.zeros(mask.shape, dtype=dtype, device=mask.device)
+    return zeros.masked_fill(~mask, masked_out)
 
 
 def convert_mask(

@@ -2,13 +2,15 @@
 
 A layout is a boolean matrix with one row for each block of queries and one
 column for each block of keys. `attnbook.masks.block_sparse` turns it into a
-mask, and `attnbook.attention.block_sparse` computes only its blocks. Layouts
-combine with `&` and `|`, as masks do.
+mask, and `attnbook.attention.sparse` computes only its blocks. Layouts
+combine with `&` and `|`, as masks do. `receptive_field` tells which inputs
+reach a position through several layers.
 
 Source: blocks of windows, of global and of random positions: Zaheer et al.
     (2020), sections 2 and D, https://arxiv.org/abs/2007.14062. Departures: the
     sequence does not wrap around at its ends, and the random blocks of a row
-    are drawn among the blocks that are left.
+    are drawn among the blocks that are left. Receptive field: Beltagy et al.
+    (2020), section 3.1, https://arxiv.org/abs/2004.05150
 Axes: T queries, S keys, N M blocks of queries and of keys
 """
 
@@ -55,7 +57,6 @@ def cover_rule(
     ··●●
 
     Args:
-        rule: the rule.
         T: number of queries.
         S: number of keys.
         size: queries, and keys, of a block.
@@ -149,3 +150,42 @@ def bigbird_layout(
     fixed = window_layout(blocks, reach, device)
     fixed = fixed | global_layout(blocks, global_blocks, device)
     return fixed | random_layout(fixed, random_blocks, seed)
+
+
+def receptive_field(
+    mask: Bool[Tensor, "*B T T"], layers: int
+) -> Bool[Tensor, "*B T T"]:
+    """Return which positions' inputs can reach each position after L layers.
+
+    Row t is True at s if there is a path of at most L steps from t to s along
+    the mask. The residual connections also keep each position's own input.
+
+    >>> from attnbook.masks import draw_mask, window
+    >>> print(draw_mask(receptive_field(window(6, 6, size=2), layers=3)))
+    ●·····
+    ●●····
+    ●●●···
+    ●●●●··
+    ·●●●●·
+    ··●●●●
+
+    Args:
+        mask: True where a query can attend, the same in every layer.
+        layers: L.
+
+    Raises:
+        ValueError: if there is no layer, or the mask is not square.
+    """
+    check_positive(layers=layers)
+    T, S = mask.shape[-2:]
+    if T != S:
+        raise ValueError(
+            f"only self-attention is repeated layer by layer: the mask has {T} "
+            f"queries but {S} keys"
+        )
+    # As numbers: the number of paths is positive where there is a path.
+    step = (mask | torch.eye(T, dtype=torch.bool, device=mask.device)).float()
+    reached = step
+    for _ in range(layers - 1):
+        reached = ((reached @ step) > 0).float()
+    return reached > 0

@@ -20,7 +20,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from attnbook.attention.additive import AdditiveAttention
+from attnbook.attention.recurrent import AdditiveAttention
 from attnbook.models.encoder import Encoder, Memory
 
 NAMES, CLASSES = 12, 4

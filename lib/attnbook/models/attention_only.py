@@ -22,9 +22,8 @@ from attnbook.positions.absolute import (
     SinusoidalEncoding,
     frequencies,
 )
-from attnbook.positions.biases import AlibiBias, T5Bias
+from attnbook.positions.biases import AlibiBias, ShawEncoding, T5Bias
 from attnbook.positions.rotary import apply_rotary, rotary_angles
-from attnbook.positions.shaw import ShawEncoding
 
 WIDTH, HEADS, LAYERS = 64, 4, 2
 HEAD = WIDTH // HEADS

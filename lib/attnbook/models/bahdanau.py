@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from attnbook.attention.additive import AdditiveAttention, context
+from attnbook.attention.recurrent import AdditiveAttention, context
 from attnbook.data.vocabulary import PAD
 from attnbook.models.encoder import Memory
 from attnbook.models.encoder_decoder import (

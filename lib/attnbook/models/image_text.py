@@ -21,8 +21,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from attnbook.attention.gated_cross_attention import GatedCrossAttention
-from attnbook.attention.multi_head import MultiHeadAttention
+from attnbook.attention.multi_head import GatedCrossAttention, MultiHeadAttention
 from attnbook.models.transformer_blocks import EncoderBlock, PreNorm
 
 TEMPERATURE = 0.07  # before training

@@ -25,8 +25,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from attnbook.attention.local import GlobalAttention
-from attnbook.attention.luong import GeneralScore
+from attnbook.attention.recurrent import GeneralScore, GlobalAttention
 from attnbook.models.encoder import Memory, require_lengths
 from attnbook.models.encoder_decoder import Decoder, EncoderDecoder
 from attnbook.models.log_mel import RATE, STEP, log_mel_spectrogram

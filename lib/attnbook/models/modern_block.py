@@ -21,7 +21,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from attnbook.attention.grouped_query import GroupedQueryAttention
+from attnbook.attention.multi_head import GroupedQueryAttention
 from attnbook.attention.self_attention import causal_mask
 from attnbook.models.layer_norm import RMSNorm
 from attnbook.models.transformer import Embedding

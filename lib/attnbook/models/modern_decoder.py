@@ -19,7 +19,7 @@ Axes: B batch, T positions, S = T + those in the cache, H heads, G groups
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from attnbook.models.layer_norm import RMSNorm
@@ -123,28 +123,57 @@ class ModernDecoder(CachedLanguageModel):
 
 @torch.no_grad()
 def decode_greedily(
-    model: CachedLanguageModel, ids: Int[Tensor, "B T"], count: int
+    model: CachedLanguageModel,
+    ids: Int[Tensor, "B T"],
+    count: int,
+    mask: Bool[Tensor, "B 1 1 T"] | None = None,
 ) -> Int[Tensor, "B _"]:
     """Return ids with `count` more symbols, each the most probable one.
 
-    Every symbol passes through the model once: the KV cache has the rest.
+    Every symbol passes through the model once: the KV cache has the rest. Rotary
+    embeddings depend on distances only, so padding at the beginning needs no
+    other positions.
 
     Args:
         model: a decoder with a cache.
         ids: the beginning, at least one symbol.
         count: how many symbols to add.
+        mask: True where a symbol of the beginning is not padding, which must be
+            before the symbols; no symbol is padding unless given.
 
     Raises:
-        ValueError: on an empty beginning or a negative count.
+        ValueError: on an empty beginning, a negative count, a mask of another
+            shape, or padding at the end.
     """
     if not ids.shape[1] or count < 0:
         raise ValueError(
             f"decoding needs at least 1 symbol and a count of at least 0, not "
             f"{ids.shape[1]} symbols and a count of {count}"
         )
+    if mask is not None:
+        require_left_padding(mask, ids)
     new, caches = ids, None
     for _ in range(count):
-        logits, caches = model.decode(new, caches)
+        logits, caches = model.decode(new, caches, mask)
         new = logits[:, -1:].argmax(-1)
         ids = torch.cat([ids, new], dim=1)
+        if mask is not None:
+            mask = nn.functional.pad(mask, (0, 1), value=True)
     return ids
+
+
+def require_left_padding(
+    mask: Bool[Tensor, "B 1 1 T"], ids: Int[Tensor, "B T"]
+) -> None:
+    """Raise ValueError unless a mask of ids has its padding at the beginning."""
+    B, T = ids.shape
+    if mask.shape != (B, 1, 1, T):
+        raise ValueError(
+            f"for ids {(B, T)} the mask must be {(B, 1, 1, T)}, but is "
+            f"{tuple(mask.shape)}"
+        )
+    if not mask[..., -1].all() or (mask[..., :-1] & ~mask[..., 1:]).any():
+        raise ValueError(
+            "a sequence that goes on needs its padding at the beginning: the mask "
+            "must be False, then True, and True at the end"
+        )

@@ -1,14 +1,22 @@
 """Rotary embeddings (RoPE): rotated queries and keys depend on distance only.
 
+`interpolate_positions` and the `scale_...` functions return lower frequencies
+for longer sequences (context extension); a factor s of 1 changes nothing.
+
 Source: Su et al. (2021), sections 3.2 and 3.4, equations 13 to 16 and 34,
     https://arxiv.org/abs/2104.09864, which pairs neighboring columns (0, 1),
-    (2, 3), ...
-    The other pairing, column i with column i + D / 2, is that of GPT-NeoX and
-    of Llama in transformers; a permutation of columns converts one to the
-    other.
-Axes: B batch, H heads, T positions, N
-    positions of one sequence or of each, D width of a head, P pairs (D / 2)
+    (2, 3), ...; column i with column i + D / 2 is the pairing of GPT-NeoX and
+    of Llama in transformers. Interpolation: Chen et al. (2023), section 2.3,
+    equation 4, https://arxiv.org/abs/2306.15595; NTK-aware and YaRN: Peng et
+    al. (2023), sections 3.1 to 3.4, https://arxiv.org/abs/2309.00071, whose
+    ramp is linear in the number of rotations of a pair within the trained
+    length (several implementations: in the index of the pair). Llama 3.1:
+    `apply_scaling` of https://github.com/meta-llama/llama-models
+Axes: B batch, H heads, T positions, N positions of one sequence or of each, D
+    width of a head, P pairs (D / 2)
 """
+
+import math
 
 import torch
 from jaxtyping import Float, Int, Shaped
@@ -117,3 +125,103 @@ def halves_permutation(
     """
     columns = torch.arange(width, device=device)
     return torch.cat([columns[::2], columns[1::2]])
+
+
+def interpolate_positions(
+    width: int,
+    factor: float | int,
+    base: float | int = 10000.0,
+    device: torch.device | str | None = None,
+) -> Float[Tensor, "P"]:
+    """Return all frequencies divided by the factor (position interpolation)."""
+    return frequencies(width, base, device=device) / factor
+
+
+def scale_ntk_aware(
+    width: int,
+    factor: float | int,
+    base: float | int = 10000.0,
+    device: torch.device | str | None = None,
+) -> Float[Tensor, "P"]:
+    """Return frequencies of a larger base: base · factor^(D / (D - 2)).
+
+    The fastest pair is unchanged, the slowest is divided by the factor.
+
+    Raises:
+        ValueError: if there is only one pair, which is both.
+    """
+    if width < 4:
+        raise ValueError(f"at least 2 pairs (width 4) are needed, not {width}")
+    larger = base * factor ** (width / (width - 2))
+    return frequencies(width, larger, device=device)
+
+
+def scale_yarn(
+    width: int,
+    factor: float | int,
+    length: int,
+    base: float | int = 10000.0,
+    slow: float | int = 1.0,
+    fast: float | int = 32.0,
+    device: torch.device | str | None = None,
+) -> Float[Tensor, "P"]:
+    """Return frequencies in which only slow pairs are divided by the factor.
+
+    Args:
+        width: D.
+        factor: s, how many times longer the sequences become.
+        length: the sequence length in training.
+        base: of the frequencies.
+        slow: pairs with fewer rotations in this length are divided.
+        fast: pairs with more rotations are unchanged; in between, a linear
+            ramp.
+        device: of the frequencies; the default device unless given.
+    """
+    rates = frequencies(width, base, device=device)
+    rotations = length * rates / (2 * math.pi)
+    unchanged = ((rotations - slow) / (fast - slow)).clamp(0, 1)
+    return unchanged * rates + (1 - unchanged) * rates / factor
+
+
+def scale_dynamic_ntk(
+    width: int,
+    length: int,
+    trained: int,
+    base: float | int = 10000.0,
+    device: torch.device | str | None = None,
+) -> Float[Tensor, "P"]:
+    """Return NTK-aware frequencies for the present length of a sequence.
+
+    The factor is length / trained, and 1 for sequences no longer than those of
+    training. The frequencies change while a sequence grows, so a KV cache has
+    to contain keys that are not rotated yet.
+
+    Args:
+        width: D.
+        length: the present length of the sequence.
+        trained: the sequence length in training.
+        base: of the frequencies.
+        device: of the frequencies; the default device unless given.
+    """
+    return scale_ntk_aware(width, max(1.0, length / trained), base, device)
+
+
+def scale_llama3(
+    width: int,
+    factor: float | int = 8.0,
+    length: int = 8192,
+    base: float | int = 500000.0,
+    device: torch.device | str | None = None,
+) -> Float[Tensor, "P"]:
+    """Return the frequencies of Llama 3.1: YaRN's ramp from 1 to 4 rotations.
+
+    Llama 3.1 has no attention factor. The defaults are those of its models.
+
+    Args:
+        width: D.
+        factor: by which slow pairs are divided.
+        length: the sequence length before the extension.
+        base: of the frequencies.
+        device: of the frequencies; the default device unless given.
+    """
+    return scale_yarn(width, factor, length, base, 1.0, 4.0, device)

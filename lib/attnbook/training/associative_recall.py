@@ -62,7 +62,6 @@ def compute_error_rates(
     """Return the error rate of each answer, on tables not used in training.
 
     Args:
-        model: the model.
         count: number of tables.
         seed: of the tables; at least 10**6, so that training uses others.
     """

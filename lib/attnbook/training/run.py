@@ -4,19 +4,17 @@ from dataclasses import dataclass, replace
 
 from torch import nn
 
-from attnbook.attention.local import (
-    GlobalAttention,
-    MonotonicAttention,
-    PredictiveAttention,
-)
-from attnbook.attention.luong import (
+from attnbook.attention.multi_head import MultiHeadMemory
+from attnbook.attention.recurrent import (
     ConcatScore,
     DotScore,
     GeneralScore,
+    GlobalAttention,
     LocationScore,
+    MonotonicAttention,
+    PredictiveAttention,
     ScaledDotScore,
 )
-from attnbook.attention.multi_head_memory import MultiHeadMemory
 from attnbook.models.bahdanau import BahdanauDecoder
 from attnbook.models.devices import use_seed
 from attnbook.models.encoder import Encoder

@@ -190,7 +190,7 @@ export function formatCode(state) {
   const globals = spreadGlobals(state.global_tokens, T);
   const lines = ["from attnbook import masks"];
   if (block > 1 && state.random_blocks) lines.push("from attnbook.masks.layouts import random_layout");
-  lines.push("from attnbook.masks.receptive_field import receptive_field", "");
+  lines.push("from attnbook.masks.layouts import receptive_field", "");
   lines.push(`mask = masks.dilated(${T}, ${T}, size=${window}, step=${step})`);
   if (sinks) lines.push(`mask = mask | masks.sinks(${T}, ${T}, count=${sinks})`);
   if (globals.length) {

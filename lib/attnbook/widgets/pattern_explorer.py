@@ -22,8 +22,7 @@ from torch import Tensor
 
 from attnbook import masks
 from attnbook.masks import rules
-from attnbook.masks.layouts import cover_rule, random_layout
-from attnbook.masks.receptive_field import receptive_field
+from attnbook.masks.layouts import cover_rule, random_layout, receptive_field
 from attnbook.masks.rules import Rule
 from attnbook.widgets.base import BookWidget
 from attnbook.widgets.examples import read_field, read_words, require_choice

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from attnbook import masks
 from attnbook.attention.masked_softmax import masked_softmax
-from attnbook.attention.online_softmax import online_softmax
+from attnbook.attention.tiled import online_softmax
 from attnbook.widgets.base import BookWidget
 from attnbook.widgets.mask_builder import read_integer
 from attnbook.widgets.soft_lookup import draw_hidden_coordinates

@@ -11,9 +11,8 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from attnbook.attention.grouped_query import GroupedQueryAttention
-from attnbook.attention.query_chunks import attend_in_query_chunks
-from attnbook.attention.scaled_dot_product import attend
+from attnbook.attention.multi_head import GroupedQueryAttention
+from attnbook.attention.scaled_dot_product import attend, attend_in_query_chunks
 from attnbook.models.devices import use_seed
 from attnbook.profiling.allocations import measure_peak_bytes
 from attnbook.profiling.roofline import measure_copy_rate, measure_product_rate

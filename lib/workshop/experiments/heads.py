@@ -11,7 +11,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor, nn
 
-from attnbook.attention.grouped_query import GroupedQueryAttention
+from attnbook.attention.multi_head import GroupedQueryAttention
 from attnbook.diagnose import entropy, head_similarity
 from attnbook.models import associative_recall as task
 from attnbook.models.devices import find_device, use_seed

@@ -7,8 +7,7 @@ from collections.abc import Callable
 
 import torch
 
-from attnbook.attention.grouped_query import GroupedQueryAttention
-from attnbook.attention.multi_head import MultiHeadAttention
+from attnbook.attention.multi_head import GroupedQueryAttention, MultiHeadAttention
 from attnbook.attention.self_attention import causal_mask
 from attnbook.data.characters import encode_characters
 from attnbook.diagnose import entropy

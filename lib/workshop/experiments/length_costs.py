@@ -12,7 +12,6 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
-from attnbook.attention.block_sparse import attend_block_sparse
 from attnbook.attention.blocked import attend_in_blocks, attend_window
 from attnbook.attention.delta_rule import (
     attend_delta_chunked,
@@ -21,6 +20,7 @@ from attnbook.attention.delta_rule import (
 )
 from attnbook.attention.linear import attend_linear_chunked, step_linear
 from attnbook.attention.scaled_dot_product import attend
+from attnbook.attention.sparse import attend_block_sparse
 from attnbook.flash import flash_attention
 from attnbook.masks import materialize_mask, rules
 from attnbook.masks.layouts import cover_rule

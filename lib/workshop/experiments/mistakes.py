@@ -13,14 +13,17 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from attnbook.attention.additive import AdditiveAttention, context
-from attnbook.attention.local import (
+from attnbook.attention.masked_softmax import masked_softmax
+from attnbook.attention.recurrent import (
+    AdditiveAttention,
+    DotScore,
+    GeneralScore,
     GlobalAttention,
     MonotonicAttention,
+    context,
+    dot_scores,
     position_offsets,
 )
-from attnbook.attention.luong import DotScore, GeneralScore, dot_scores
-from attnbook.attention.masked_softmax import masked_softmax
 from attnbook.data import Splits, grammar
 from attnbook.models.bahdanau import BahdanauDecoder
 from attnbook.models.encoder import Encoder
@@ -122,7 +125,7 @@ DECODERS = {
 
 def draw_task() -> Task:
     """Return 6,000 sentences of 3 to 8 words, 200 to choose, 400 to test."""
-    pairs = grammar.sample_pairs(TRAINED + 600, seed=7, longest=8)
+    pairs = grammar.load_short(8)
     parts = (
         pairs[:TRAINED],
         pairs[TRAINED : TRAINED + HELD_OUT],

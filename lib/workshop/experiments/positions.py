@@ -16,7 +16,7 @@ from attnbook.data.characters import encode_characters
 from attnbook.models.attention_only import HEAD, METHODS, AttentionOnlyTransformer
 from attnbook.models.devices import find_device, use_seed
 from attnbook.positions.absolute import frequencies
-from attnbook.positions.context_extension import (
+from attnbook.positions.rotary import (
     interpolate_positions,
     scale_llama3,
     scale_ntk_aware,

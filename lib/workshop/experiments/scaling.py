@@ -11,8 +11,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from attnbook.attention.gradient import attend_gradient, jacobian_norm, scores_gradient
-from attnbook.attention.scaled_dot_product import attention_weights
+from attnbook.attention.scaled_dot_product import (
+    attend_gradient,
+    attention_weights,
+    jacobian_norm,
+    scores_gradient,
+)
 from attnbook.models.devices import find_device, use_seed
 from attnbook.models.lookup_model import LookupBatch, LookupModel, draw_lookup
 from attnbook.training.loop import optimize

@@ -15,9 +15,13 @@ from dataclasses import replace
 
 import torch
 
-from attnbook.attention.additive import additive_scores
-from attnbook.attention.additive_blocks import additive_scores_in_blocks
-from attnbook.attention.luong import concat_scores, dot_scores, general_scores
+from attnbook.attention.recurrent import (
+    additive_scores,
+    additive_scores_in_blocks,
+    concat_scores,
+    dot_scores,
+    general_scores,
+)
 from attnbook.profiling import allocations
 from workshop.experiments.registry import experiment
 

@@ -14,16 +14,16 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from attnbook import masks
-from attnbook.attention.grouped_query import grouped_scores
-from attnbook.attention.key_selection import (
+from attnbook.attention.multi_head import grouped_scores, merge_heads
+from attnbook.attention.self_attention import causal_mask
+from attnbook.attention.sparse import (
+    LightningIndexer,
+    compute_indexer_loss,
     score_mean_keys,
     select_top_blocks,
     select_top_keys,
     sum_over_blocks,
 )
-from attnbook.attention.lightning_indexer import LightningIndexer, compute_indexer_loss
-from attnbook.attention.multi_head import merge_heads
-from attnbook.attention.self_attention import causal_mask
 from attnbook.models.encoder_decoder import count_parameters
 from attnbook.models.modern_block import Cache, RotaryAttention
 from attnbook.models.modern_decoder import ModernDecoder

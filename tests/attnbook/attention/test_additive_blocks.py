@@ -7,8 +7,7 @@ import sys
 import pytest
 import torch
 
-from attnbook.attention.additive import additive_scores
-from attnbook.attention.additive_blocks import additive_scores_in_blocks
+from attnbook.attention.recurrent import additive_scores, additive_scores_in_blocks
 
 
 def inputs(T=11, dtype=torch.float32, seed=0):
@@ -26,9 +25,7 @@ def test_scores_in_blocks_equal_additive_scores(rows, T):
 
 def test_the_default_block_size_covers_every_query(monkeypatch):
     given = inputs()
-    monkeypatch.setattr(
-        "attnbook.attention.additive_blocks.BUFFER_SIZE", 3 * 2 * 5 * 13
-    )
+    monkeypatch.setattr("attnbook.attention.recurrent.BUFFER_SIZE", 3 * 2 * 5 * 13)
     got = additive_scores_in_blocks(*given)
     torch.testing.assert_close(got, additive_scores(*given))
 

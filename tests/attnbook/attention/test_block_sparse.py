@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from attnbook import masks
-from attnbook.attention.block_sparse import attend_block_sparse
 from attnbook.attention.scaled_dot_product import attend
+from attnbook.attention.sparse import attend_block_sparse
 from attnbook.masks import rules
 from attnbook.masks.layouts import bigbird_layout, cover_rule
 from attnbook.profiling.allocations import count_saved_bytes
@@ -99,7 +99,7 @@ def test_no_tensor_is_larger_than_a_row_of_blocks(monkeypatch):
         seen.append((query.shape[-2], key.shape[-2], mask.shape[-1]))
         return attend(query, key, value, mask)
 
-    monkeypatch.setattr("attnbook.attention.block_sparse.attend", note)
+    monkeypatch.setattr("attnbook.attention.sparse.attend", note)
     T = 32 * 20
     rule = rules.window(T, T, 40)
     attend_block_sparse(*draw(T, T)[:3], cover_rule(rule, T, T, 32), rule)

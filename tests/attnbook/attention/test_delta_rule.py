@@ -8,11 +8,11 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from attnbook.attention.decay import sum_decayed_products
 from attnbook.attention.delta_rule import (
     attend_delta_chunked,
     attend_delta_recurrent,
     step_delta,
+    sum_decayed_products,
 )
 from attnbook.profiling.allocations import count_saved_bytes
 from precision import assert_equals_reference, each_dtype

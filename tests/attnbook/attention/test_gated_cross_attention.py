@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from attnbook.attention.gated_cross_attention import (
+from attnbook.attention.multi_head import (
     GatedCrossAttention,
     gated_cross_attention,
 )

@@ -1,12 +1,12 @@
 import pytest
 import torch
 
-from attnbook.attention.gradient import (
+from attnbook.attention.scaled_dot_product import (
+    attend,
     attend_gradient,
     jacobian_norm,
     scores_gradient,
 )
-from attnbook.attention.scaled_dot_product import attend
 
 B, H, T, S, D, E = 2, 3, 5, 7, 11, 13
 

@@ -1,11 +1,11 @@
 import pytest
 import torch
 
-from attnbook.attention.grouped_query import (
+from attnbook.attention.multi_head import (
     GroupedQueryAttention,
+    MultiHeadAttention,
     grouped_query,
 )
-from attnbook.attention.multi_head import MultiHeadAttention
 from attnbook.attention.scaled_dot_product import attend
 
 B, H, T, S, D, E = 2, 6, 5, 7, 11, 13

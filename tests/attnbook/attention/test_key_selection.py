@@ -3,13 +3,13 @@
 import pytest
 import torch
 
-from attnbook.attention.key_selection import (
+from attnbook.attention.self_attention import causal_mask
+from attnbook.attention.sparse import (
     score_mean_keys,
     select_top_blocks,
     select_top_keys,
     sum_over_blocks,
 )
-from attnbook.attention.self_attention import causal_mask
 
 B, H, G, T, D, SIZE = 2, 6, 3, 10, 7, 2
 

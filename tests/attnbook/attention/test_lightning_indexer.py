@@ -3,11 +3,11 @@
 import pytest
 import torch
 
-from attnbook.attention.lightning_indexer import (
+from attnbook.attention.self_attention import causal_mask
+from attnbook.attention.sparse import (
     LightningIndexer,
     compute_indexer_loss,
 )
-from attnbook.attention.self_attention import causal_mask
 from attnbook.positions.rotary import rotate
 
 B, H, J, T, C, D = 2, 5, 3, 7, 11, 8

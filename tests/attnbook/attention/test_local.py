@@ -3,14 +3,15 @@ import math
 import pytest
 import torch
 
-from attnbook.attention.local import (
+from attnbook.attention.recurrent import (
+    DotScore,
+    GeneralScore,
     GlobalAttention,
     MonotonicAttention,
     PredictiveAttention,
     gaussian_window,
     local_window,
 )
-from attnbook.attention.luong import DotScore, GeneralScore
 
 SEED = torch.Generator().manual_seed(0)
 QUERY = torch.randn(2, 3, 8, generator=SEED)

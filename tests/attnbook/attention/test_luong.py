@@ -2,8 +2,8 @@ import pytest
 import torch
 from torch import nn
 
-from attnbook.attention.additive import AdditiveAttention
-from attnbook.attention.luong import (
+from attnbook.attention.recurrent import (
+    AdditiveAttention,
     ConcatScore,
     DotScore,
     GeneralScore,

@@ -4,8 +4,8 @@ from torch import nn
 from torch.func import jvp, vmap
 
 from attnbook.attention import multi_head as heads_module
-from attnbook.attention.grouped_query import GroupedQueryAttention
 from attnbook.attention.multi_head import (
+    GroupedQueryAttention,
     MultiHeadAttention,
     attend_in_parts,
     merge_heads,

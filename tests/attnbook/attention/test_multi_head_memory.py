@@ -1,8 +1,7 @@
 import pytest
 import torch
 
-from attnbook.attention.multi_head import MultiHeadAttention
-from attnbook.attention.multi_head_memory import MultiHeadMemory
+from attnbook.attention.multi_head import MultiHeadAttention, MultiHeadMemory
 from attnbook.models.encoder import Encoder
 from attnbook.models.encoder_decoder import EncoderDecoder, count_parameters
 from attnbook.models.luong_decoder import LuongDecoder

@@ -10,14 +10,9 @@ from torch import nn
 
 from attnbook import masks
 from attnbook.attention.blocked import attend_in_blocks, attend_window
-from attnbook.attention.grouped_query import GroupedQueryAttention
-from attnbook.attention.local import GlobalAttention
-from attnbook.attention.luong import DotScore
-from attnbook.attention.multi_head import MultiHeadAttention
-from attnbook.attention.self_attention import (
-    causal_self_attention,
-    self_attention,
-)
+from attnbook.attention.multi_head import GroupedQueryAttention, MultiHeadAttention
+from attnbook.attention.recurrent import DotScore, GlobalAttention
+from attnbook.attention.self_attention import causal_self_attention, self_attention
 from attnbook.diagnose import (
     measure_batch_effect,
     measure_leak,

@@ -1,8 +1,8 @@
 import pytest
 import torch
 
-from attnbook.attention.online_softmax import merge, online_softmax
 from attnbook.attention.scaled_dot_product import attend
+from attnbook.attention.tiled import merge, online_softmax
 
 
 def scores(*shape, spread=3.0, seed=0):

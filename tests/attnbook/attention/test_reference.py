@@ -17,21 +17,22 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from attnbook import masks
-from attnbook.attention.block_sparse import attend_block_sparse
 from attnbook.attention.blocked import attend_in_blocks, attend_window
-from attnbook.attention.gradient import attend_gradient
-from attnbook.attention.grouped_query import grouped_query
-from attnbook.attention.local import GlobalAttention
-from attnbook.attention.luong import DotScore
 from attnbook.attention.multi_head import (
     MultiHeadAttention,
+    grouped_query,
     merge_heads,
     multi_head,
     multi_head_loop,
     split_heads,
 )
-from attnbook.attention.query_chunks import attend_in_query_chunks
-from attnbook.attention.scaled_dot_product import attend
+from attnbook.attention.recurrent import DotScore, GlobalAttention
+from attnbook.attention.scaled_dot_product import (
+    attend,
+    attend_gradient,
+    attend_in_query_chunks,
+)
+from attnbook.attention.sparse import attend_block_sparse
 from attnbook.flash import flash_attention
 from attnbook.flash.decoding import attend_paged, attend_split_kv
 from attnbook.models.transformer_blocks import DecoderBlock, EncoderBlock

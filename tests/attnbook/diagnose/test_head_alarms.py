@@ -5,8 +5,7 @@ import torch
 from torch import nn
 from torch.nn.utils import parametrize
 
-from attnbook.attention.grouped_query import GroupedQueryAttention
-from attnbook.attention.multi_head import MultiHeadAttention
+from attnbook.attention.multi_head import GroupedQueryAttention, MultiHeadAttention
 from attnbook.attention.self_attention import causal_mask
 from attnbook.diagnose.head_alarms import (
     HeadAlarm,

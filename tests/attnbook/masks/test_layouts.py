@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from attnbook import masks
-from attnbook.masks import layouts, receptive_field, rules
+from attnbook.masks import layouts, rules
 from attnbook.masks.layouts import (
     bigbird_layout,
     cover_rule,
@@ -18,7 +18,7 @@ from attnbook.masks.layouts import (
 BLOCKS = 11
 
 
-@pytest.mark.parametrize("module", [layouts, receptive_field])
+@pytest.mark.parametrize("module", [layouts])
 def test_the_drawings_in_the_docstrings_are_drawn(module):
     tried = doctest.testmod(module, extraglobs={"torch": torch})
     assert tried.attempted and not tried.failed
@@ -89,18 +89,18 @@ def test_a_window_reaches_one_window_less_one_further_with_every_layer():
     T, size = 23, 4
     mask = masks.window(T, T, size)
     for layers in 1, 2, 3, 5:
-        found = receptive_field.receptive_field(mask, layers)
+        found = layouts.receptive_field(mask, layers)
         whole = masks.window(T, T, 1 + layers * (size - 1))
         assert torch.equal(found, whole)
     mask = masks.two_sided_window(T, T, 2)
-    found = receptive_field.receptive_field(mask, 3)
+    found = layouts.receptive_field(mask, 3)
     assert torch.equal(found, masks.two_sided_window(T, T, 6))
 
 
 def test_a_path_is_found_as_by_following_the_graph():
     rng = torch.Generator().manual_seed(0)
     mask = torch.rand(2, 9, 9, generator=rng) < 0.15
-    found = receptive_field.receptive_field(mask, 3)
+    found = layouts.receptive_field(mask, 3)
     for b, start in ((b, t) for b in range(2) for t in range(9)):
         reached = {start}
         for _ in range(3):
@@ -121,11 +121,11 @@ def test_a_path_is_found_as_by_following_the_graph():
             "size must be at least 1, but is 0",
         ),
         (
-            lambda: receptive_field.receptive_field(masks.causal(3, 5), 2),
+            lambda: layouts.receptive_field(masks.causal(3, 5), 2),
             "the mask has 3 queries but 5 keys",
         ),
         (
-            lambda: receptive_field.receptive_field(masks.causal(3, 3), 0),
+            lambda: layouts.receptive_field(masks.causal(3, 3), 0),
             "layers must be at least 1, but is 0",
         ),
     ],

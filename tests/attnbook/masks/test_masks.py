@@ -9,7 +9,7 @@ from torch.nn.attention.flex_attention import create_mask
 
 from attnbook import masks
 from attnbook.attention.self_attention import causal_mask
-from attnbook.masks import conventions, packing, rules
+from attnbook.masks import conventions, rules
 from attnbook.masks.inspection import inspect_mask
 
 SIZES = [(1, 1), (5, 5), (3, 7), (7, 3), (1, 5), (5, 1), (0, 3)]
@@ -69,17 +69,15 @@ def test_masks_of_a_batch_have_its_axis():
 
 
 def test_positions_restart_where_the_document_changes():
-    tried = doctest.testmod(packing, extraglobs={"torch": torch})
-    assert tried.attempted and not tried.failed
     ids = torch.randint(3, (50, 11), generator=torch.Generator().manual_seed(0))
-    positions = packing.reset_positions(ids).tolist()
+    positions = masks.reset_positions(ids).tolist()
     for row, found in zip(ids.tolist(), positions, strict=True):
         expected: list[int] = []
         for t, number in enumerate(row):
             same = t > 0 and number == row[t - 1]
             expected.append(expected[-1] + 1 if same else 0)
         assert found == expected
-    assert packing.reset_positions(ids[:, :0]).shape == (50, 0)
+    assert masks.reset_positions(ids[:, :0]).shape == (50, 0)
 
 
 def test_blocks_are_those_of_the_layout():
@@ -180,10 +178,6 @@ def test_bad_numbers_are_refused_with_both_values():
         (lambda: masks.causal(-1, 3), "T is -1"),
         (lambda: masks.two_sided_window(3, 3, -2), "at least 0, but is -2"),
         (lambda: masks.global_tokens(3, 5, [0, 5]), "position 5 is not one"),
-        (
-            lambda: masks.require_keys(masks.causal(5, 3)),
-            "query 0 can attend to none of the 3 keys",
-        ),
         (lambda: masks.block_sparse(torch.ones(2, 2), 2), "float32"),
         (lambda: masks.draw_mask(torch.ones(2, 3, 3, dtype=bool)), "(2, 3, 3)"),
         (lambda: conventions.write_mask(torch.ones(2), "drop"), "float32"),

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from attnbook.attention.additive import (
+from attnbook.attention.recurrent import (
     AdditiveAttention,
     additive_scores,
     context,

@@ -7,8 +7,7 @@ import torch
 from torch import nn
 
 from attnbook import masks
-from attnbook.attention.grouped_query import GroupedQueryAttention
-from attnbook.attention.multi_head import MultiHeadAttention
+from attnbook.attention.multi_head import GroupedQueryAttention, MultiHeadAttention
 from attnbook.models.attention_only import METHODS, AttentionOnlyTransformer
 from attnbook.models.encoder_decoder import EncoderDecoder
 from attnbook.models.language_model import LanguageModel

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from attnbook.attention import local, luong
+from attnbook.attention import recurrent
 from attnbook.models.bahdanau import BahdanauDecoder
 from attnbook.models.transformer import Size, transformer
 from leak_cases import (
@@ -24,10 +24,11 @@ EVERY = DECODERS | {
         BahdanauDecoder(V, 3, C, C, 3, 5, recurrent=nn.LSTM), cell=nn.LSTM
     ),
     "Luong, fed, LSTM": lambda: build_global(
-        luong.DotScore(C, C), feeding=True, recurrent=nn.LSTM
+        recurrent.DotScore(C, C), feeding=True, recurrent=nn.LSTM
     ),
     "Luong, predictive, fed": lambda: build_luong(
-        local.PredictiveAttention(luong.GeneralScore(C, C), C, 5, 2), feeding=True
+        recurrent.PredictiveAttention(recurrent.GeneralScore(C, C), C, 5, 2),
+        feeding=True,
     ),
     "Transformer": lambda: transformer(V, V, Size(C, 3, 17, 2)).eval(),
 }
@@ -63,7 +64,7 @@ def test_every_parameter_learns(model):
 
 def test_the_state_depends_on_a_context_only_with_input_feeding():
     for feeding in (False, True):
-        model = build_global(luong.DotScore(C, C), feeding=feeding)
+        model = build_global(recurrent.DotScore(C, C), feeding=feeding)
         memory = model.encoder(SOURCE, LENGTHS)
         # Same first state, other memory: only what is read from it may differ.
         states = []

@@ -5,14 +5,14 @@ import pytest
 import torch
 
 from attnbook.positions.absolute import frequencies
-from attnbook.positions.context_extension import (
+from attnbook.positions.rotary import (
     interpolate_positions,
+    rotary_angles,
     scale_dynamic_ntk,
     scale_llama3,
     scale_ntk_aware,
     scale_yarn,
 )
-from attnbook.positions.rotary import rotary_angles
 
 D = 16
 

@@ -14,11 +14,14 @@ from attnbook.positions.absolute import (
 )
 from attnbook.positions.biases import (
     AlibiBias,
+    ShawEncoding,
     T5Bias,
     alibi,
     alibi_slopes,
     distances,
     relative_bias,
+    shaw_bias,
+    shaw_output,
     t5_bucket,
 )
 from attnbook.positions.rotary import (
@@ -29,7 +32,6 @@ from attnbook.positions.rotary import (
     rotate_halves,
     rotate_partly,
 )
-from attnbook.positions.shaw import ShawEncoding, shaw_bias, shaw_output
 
 B, H, T, S, D = 2, 3, 5, 7, 6
 C = 10

@@ -6,8 +6,7 @@ import pytest
 import torch
 
 from attnbook import masks
-from attnbook.masks.layouts import bigbird_layout
-from attnbook.masks.receptive_field import receptive_field
+from attnbook.masks.layouts import bigbird_layout, receptive_field
 from attnbook.widgets.pattern_explorer import (
     BLOCKS,
     PRESETS,

@@ -2,7 +2,7 @@
 
 import torch
 
-from attnbook.attention.additive import AdditiveAttention, context
+from attnbook.attention.recurrent import AdditiveAttention, context
 
 
 def call_additive(n):

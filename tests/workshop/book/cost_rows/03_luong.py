@@ -2,9 +2,8 @@
 
 import torch
 
-from attnbook.attention import local, luong
-from attnbook.attention.additive import context
-from attnbook.attention.additive_blocks import additive_scores_in_blocks
+from attnbook.attention import recurrent
+from attnbook.attention.recurrent import additive_scores_in_blocks, context
 from cost_calls import call_memory
 
 
@@ -20,21 +19,21 @@ def call_in_blocks(n):
 
 
 def call_global(score):
-    return call_memory(lambda n: local.GlobalAttention(score(n)))
+    return call_memory(lambda n: recurrent.GlobalAttention(score(n)))
 
 
 CALLS = {
     "additive, in blocks": call_in_blocks,
-    "dot": call_global(lambda n: luong.DotScore(n.M, n.M)),
-    "general": call_global(lambda n: luong.GeneralScore(n.Dq, n.M)),
-    "concat": call_global(lambda n: luong.ConcatScore(n.Dq, n.M, n.A)),
-    "location": call_global(lambda n: luong.LocationScore(n.Dq, n.S)),
+    "dot": call_global(lambda n: recurrent.DotScore(n.M, n.M)),
+    "general": call_global(lambda n: recurrent.GeneralScore(n.Dq, n.M)),
+    "concat": call_global(lambda n: recurrent.ConcatScore(n.Dq, n.M, n.A)),
+    "location": call_global(lambda n: recurrent.LocationScore(n.Dq, n.S)),
     "local, monotonic": call_memory(
-        lambda n: local.MonotonicAttention(luong.GeneralScore(n.Dq, n.M), n.r)
+        lambda n: recurrent.MonotonicAttention(recurrent.GeneralScore(n.Dq, n.M), n.r)
     ),
     "local, predictive": call_memory(
-        lambda n: local.PredictiveAttention(
-            luong.GeneralScore(n.Dq, n.M), n.Dq, n.A, n.r
+        lambda n: recurrent.PredictiveAttention(
+            recurrent.GeneralScore(n.Dq, n.M), n.Dq, n.A, n.r
         )
     ),
 }

@@ -1,7 +1,6 @@
 """Chapter 6: multi-head, grouped-query and multi-query attention."""
 
-from attnbook.attention.grouped_query import GroupedQueryAttention
-from attnbook.attention.multi_head import MultiHeadAttention
+from attnbook.attention.multi_head import GroupedQueryAttention, MultiHeadAttention
 from cost_calls import call_module, equal_lengths
 
 CALLS = {

@@ -4,9 +4,8 @@ import torch
 
 from attnbook.attention.scaled_dot_product import attend, attention_weights
 from attnbook.positions.absolute import frequencies
-from attnbook.positions.biases import AlibiBias, T5Bias
+from attnbook.positions.biases import AlibiBias, ShawEncoding, T5Bias
 from attnbook.positions.rotary import apply_rotary, rotary_angles
-from attnbook.positions.shaw import ShawEncoding
 from cost_calls import call_biased, call_heads
 
 

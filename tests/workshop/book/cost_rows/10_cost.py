@@ -1,6 +1,6 @@
 """Chapter 10: attention in query chunks."""
 
-from attnbook.attention.query_chunks import attend_in_query_chunks
+from attnbook.attention.scaled_dot_product import attend_in_query_chunks
 from cost_calls import call_heads
 
 CALLS = {

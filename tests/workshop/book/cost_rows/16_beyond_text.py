@@ -2,7 +2,7 @@
 
 import torch
 
-from attnbook.attention.gated_cross_attention import gated_cross_attention
+from attnbook.attention.multi_head import gated_cross_attention
 
 
 def call_gated(n):
