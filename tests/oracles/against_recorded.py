@@ -25,13 +25,13 @@ from workshop.experiments.smollm2 import (
     read_lines,
     split_into_passages,
 )
-from workshop.experiments.smollm2_keys import (
+from workshop.experiments.smollm2 import (
     LENGTH,
     SelectedAttention,
     list_variants,
     measure_selection,
 )
-from workshop.experiments.whisper import (
+from workshop.experiments.speech import (
     compute_loss,
     draw_heard,
     find_digit_tokens,

@@ -7,7 +7,7 @@ from datetime import datetime
 import pytest
 
 from attnbook.records import list_records, read_record
-from workshop.experiments.registry import RUNS, find_experiments
+from workshop.experiments.record import RUNS, find_experiments
 
 pytestmark = pytest.mark.precision
 KNOWN = find_experiments()

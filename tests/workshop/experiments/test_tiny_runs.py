@@ -25,16 +25,15 @@ from workshop.experiments import (
     language_models,
     minilm,
     record,
-    registry,
     smollm2,
-    whisper,
+    smollm2_heads,
+    speech,
 )
 
 pytestmark = pytest.mark.precision
-NAMES = registry.find_experiments()
+NAMES = record.find_experiments()
 # The sizes and numbers of steps of each theme.
 TINY = {
-    "alignment": {"SEEDS": (0,)},
     "attention_explanation": {
         "SEEDS": (0,),
         "TESTED": 12,
@@ -42,10 +41,24 @@ TINY = {
     },
     "costs": {
         "ROUNDS": 1,
-        "ROWS": 4,
         "LENGTHS": (8, 16),
         "LAYER": (1, 2, 16, 4),
         "BLOCK_STEPS": ((1, 8),),
+        "MASK_WINDOW": 5,
+        "MASK_LENGTHS": (16,),
+        "MASK_ROUNDS": 1,
+        "TILED_ROUNDS": 1,
+        "WINDOW": 5,
+        "BLOCK": 8,
+        "EFFICIENT_LENGTHS": (32,),
+        "EFFICIENT_ROUNDS": 1,
+        # Compiling takes a while, and needs what not every machine has.
+        "shutil": SimpleNamespace(which=lambda name: None),
+        "POSITION_BATCH": 1,
+        "POSITION_LENGTH": 16,
+        "POSITION_ROUNDS": 1,
+        "CLIP_LENGTHS": (1, 2),
+        "CLIP_ROUNDS": 1,
     },
     "efficient": {
         "RATES": (1e-2,),
@@ -88,14 +101,10 @@ TINY = {
         "READOUT_STEPS": 2,
         "COUNTS": (1, 4),
         "CHOICE_WORDS": 4,
-    },
-    "images": {
-        "STEPS": 2,
-        "SEEDS": (0,),
-        "SIZES": (20, 40),
-        "SHUFFLED_SIZES": (40,),
-        "PLACE_STEPS": 2,
-        "TRAINED": 20,
+        "PROJECTION_STEPS": (1, 2),
+        "PROJECTION_SEEDS": (0,),
+        "LENGTHS": (2, 4),
+        "PATH_SEEDS": (0,),
     },
     "language_models": {
         "SEEDS": (0,),
@@ -104,47 +113,11 @@ TINY = {
         "RECIPE": replace(language_models.RECIPE, steps=2),
         "NORM_STEPS": 2,
         "MEAN": 2,
-        "CURVE_EVERY": 2,
         "STABILITY_RATES": (3e-3,),
         "STABILITY_STEPS": 2,
         "STABILITY_EVERY": 2,
         "LADDER_RATES": (3e-3,),
         "LADDER_STEPS": 1,
-    },
-    "layer_costs": {
-        "POSITION_BATCH": 1,
-        "POSITION_LENGTHS": (8, 16),
-        "POSITION_ROUNDS": 1,
-        "CLIP_LENGTHS": (1, 2),
-        "CLIP_ROUNDS": 1,
-    },
-    "length_costs": {
-        "MASK_WINDOW": 5,
-        "MASK_LENGTHS": (16,),
-        "MASK_ROUNDS": 1,
-        "MASK_PAIRS": 1,
-        "TILED_ROUNDS": 1,
-        "TILED_PAIRS": 1,
-        "WINDOW": 5,
-        "BLOCK": 8,
-        "EFFICIENT_LENGTHS": (32,),
-        "EFFICIENT_ROUNDS": 1,
-        "EFFICIENT_PAIRS": 1,
-        "COMPARED": {"delta over sdpa": ("delta, chunked", "sdpa", 32, 2)},
-        # Compiling takes a while, and needs what not every machine has.
-        "shutil": SimpleNamespace(which=lambda name: None),
-    },
-    "listen_attend_spell": {
-        "SEEDS": (0,),
-        "STEPS": 2,
-        "SIZE": 2,
-        "TRAINED": 6,
-        "DIGITS": (1, 2),
-        "TESTED": 2,
-        "COUNTS": (1, 4),
-        "SCORED": (4,),
-        "EASY": 0.5,
-        "LIMIT": 4,
     },
     "minilm": {"HEADS": 3},
     "mistakes": {"SEEDS": (0,), "EPOCHS": 1, "TRAINED": 60, "HELD_OUT": 590},
@@ -154,7 +127,6 @@ TINY = {
         "STEPS": {"copy": 1, "text": 1},
         "SIZE": 2,
     },
-    "probes": {"LENGTHS": (6,), "WORDS": 20, "STEPS": 2, "EVERY": 1},
     "runs": {"RATES": (2e-3,), "SIZES": (16,), "EVERY": 1, "EPOCHS": 1},
     "scaling": {
         "WIDTHS": (4,),
@@ -171,31 +143,20 @@ TINY = {
         "TRAINED_ROUNDS": 1,
         "STEPS": {"dot": "grammar_luong_dot_0"},
     },
-    "self_attention": {
-        "PROJECTION_STEPS": (1, 2),
-        "PROJECTION_SEEDS": (0,),
-        "LENGTHS": (2, 4),
-        "PATH_SEEDS": (0,),
-    },
     "smollm2": {
         "LENGTHS": (9, 11),
         "EACH": 1,
         "WRITTEN": 2,
         "PREDICTED": 2,
         "PREDICTED_LENGTH": 16,
-    },
-    "smollm2_circuits": {
-        "SEQUENCES": 2,
-        "COUNT": 9,
-        "REACH": 4,
-        "SHOWN": 1,
-        "SYMBOLS": 100,
-        "SINK_TEXTS": 2,
-        "SINK_LENGTH": 16,
+        "LENGTH": 64,
+        "PASSAGES": 1,
+        "TRAINING": (350,),
+        "BATCHES": 2,
+        "MAP_SECTION": 0,
+        "MAP_LENGTH": 64,
     },
     "smollm2_heads": {
-        "SCORED_TEXTS": 1,
-        "SCORED_LENGTH": 16,
         "EACH": 1,
         "SET_EACH": 1,
         "MEAN_EACH": 1,
@@ -207,24 +168,44 @@ TINY = {
         "PATCHED": 2,
         "LOOKED_AT": 2,
         "NAMED": {"layer": 0, "head": 0, "kind": "induction"},
+        "SEQUENCES": 2,
+        "COUNT": 9,
+        "DISTANCES": 4,
+        "SHOWN": 1,
+        "SYMBOLS": 100,
+        "SINK_TEXTS": 2,
+        "SINK_LENGTH": 16,
     },
-    "smollm2_keys": {
-        "LENGTH": 64,
-        "PASSAGES": 1,
-        "TRAINING": (350,),
-        "BATCHES": 2,
-        "MAP_SECTION": 0,
-        "MAP_LENGTH": 64,
-    },
-    "video": {
+    "speech": {
         "SEEDS": (0,),
+        "STEPS": 2,
+        "SIZE": 2,
+        "TRAINED": 6,
+        "DIGITS": (1, 2),
+        "TESTED": 2,
+        "COUNTS": (1, 4),
+        "SCORED": (4,),
+        "EASY": 0.5,
+        "LIMIT": 4,
+        "SEQUENCES": 2,
+        "HEARD_DIGITS": 2,
+    },
+    "trained_decoders": {
+        "SEEDS": (0,),
+        "LENGTHS": (6,),
+        "WORDS": 20,
+        "STEPS": 2,
+        "EVERY": 1,
+    },
+    "vision": {
+        "STEPS": 2,
+        "SEEDS": (0,),
+        "SIZES": (20, 40),
+        "SHUFFLED_SIZES": (40,),
+        "PLACE_STEPS": 2,
+        "TRAINED": 20,
         "POOLING_STEPS": 2,
         "POOLING_TESTED": 20,
-    },
-    "whisper": {
-        "SEQUENCES": 2,
-        "DIGITS": 2,
-        "SEEDS": (0,),
     },
 }
 
@@ -259,8 +240,8 @@ def build_smollm2(attention=RotaryAttention):
         return ModernDecoder(config, attention).eval()
 
 
-def build_whisper(positions):
-    heads = {"heads": 6, "blocks": 4, "positions": positions}
+def build_whisper():
+    heads = {"heads": 6, "blocks": 4, "positions": 650}
     return build(replace(CONFIG, **heads, tokens=50, symbols=50370))
 
 
@@ -359,12 +340,8 @@ def tiny(monkeypatch, tasks):
     )
     monkeypatch.setattr(smollm2, "load_smollm2", build_smollm2)
     monkeypatch.setattr(smollm2, "load_smollm2_tokenizer", Words)
-    for theme in ("smollm2_heads", "smollm2_circuits"):
-        module = sys.modules[f"workshop.experiments.{theme}"]
-        monkeypatch.setattr(module, "read_record", read_tiny_record)
-    positions = {"whisper_digits": 650}
-    monkeypatch.setattr(whisper, "load_whisper_tokenizer", Digits)
-    return positions
+    monkeypatch.setattr(smollm2_heads, "read_record", read_tiny_record)
+    monkeypatch.setattr(speech, "load_whisper_tokenizer", Digits)
 
 
 def check_record(name, folder):
@@ -380,23 +357,21 @@ def check_record(name, folder):
         assert ours == theirs
 
 
-@pytest.mark.parametrize("name", [n for n in NAMES if n in registry.EXPERIMENTS])
+@pytest.mark.parametrize("name", [n for n in NAMES if n in record.EXPERIMENTS])
 def test_an_experiment_runs(name, tiny, records_of_the_test, monkeypatch):
-    if name in tiny:
-        model = build_whisper(tiny[name])
-        monkeypatch.setattr(whisper, "load_whisper", lambda: model)
+    monkeypatch.setattr(speech, "load_whisper", build_whisper)
     if name == "minilm_maps":
         write_vocabulary(records_of_the_test)
         monkeypatch.setenv("ATTNBOOK_MINILM", str(records_of_the_test))
         monkeypatch.setattr(minilm, "load_weights", lambda folder: build_minilm())
-    registry.EXPERIMENTS[name].run()
+    record.EXPERIMENTS[name].run()
     check_record(name, records_of_the_test)
 
 
 def list_different_runs():
     """Return the training runs that differ in more than seed and amount."""
     found = {}
-    for name, run in registry.RUNS.items():
+    for name, run in record.RUNS.items():
         recipe = replace(run.recipe, seed=0, epochs=1)
         found.setdefault(replace(run, recipe=recipe, every=1, ship=True), name)
     return {name: run for run, name in found.items()}
