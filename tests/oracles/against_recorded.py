@@ -17,19 +17,17 @@ from attnbook.models.whisper_tiny import load_whisper, load_whisper_tokenizer
 from attnbook.positions.rotary import halves_permutation
 from attnbook.records import read_record
 from workshop.experiments.smollm2 import (
+    LENGTH,
     PREDICTED,
     PREDICTED_LENGTH,
+    SelectedAttention,
     compute_second_half_loss,
     cut_passage,
+    list_variants,
+    measure_selection,
     read_help_text,
     read_lines,
     split_into_passages,
-)
-from workshop.experiments.smollm2 import (
-    LENGTH,
-    SelectedAttention,
-    list_variants,
-    measure_selection,
 )
 from workshop.experiments.speech import (
     compute_loss,

@@ -90,11 +90,7 @@ TINY = {
         "HELP_SEEDS": (0,),
         "HELP_STEPS": 1,
     },
-    "head_alarms": {
-        "SEEDS": (0,),
-        "REFERENCES": ("cmudict_heads_8_0",),
-        "WORDS": 64,
-    },
+    "head_alarms": {"SEEDS": (0,), "REFERENCES": ("cmudict_heads_8_0",), "WORDS": 64},
     "heads": {
         "SEEDS": (0,),
         "STEPS": 2,
