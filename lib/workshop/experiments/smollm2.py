@@ -1,10 +1,8 @@
-"""SmolLM2-135M-Instruct: what it predicts, and the inputs of all its studies.
+"""SmolLM2-135M-Instruct: the inputs of its studies, and attention to selected keys.
 
 Passages are English sentences of LibreOffice's help, in the order of its pages, one a
-line. Sentences that hold code, or are very short or long, are missing
-(`attnbook.data.libreoffice`). The training split is used, because its pages are nearly
-complete; SmolLM2 was not trained on it by us, and whether it has seen these pages is
-not known.
+line (`attnbook.data.libreoffice`). The training split is used, because its pages are
+nearly complete; whether SmolLM2 has seen these pages is not known.
 
 A sequence of repeated random tokens is the symbol <|endoftext|>, N different
 random tokens, and the same N again: only the first copy can tell what comes
@@ -13,12 +11,8 @@ first copy in all sequences.
 
 Source: Allal et al. (2025), https://arxiv.org/abs/2502.02737; repeated random
     tokens: Olsson et al. (2022), https://arxiv.org/abs/2209.11895
-Axes: B batch, L layers, H heads, T positions, C model width, V symbols
-
-SmolLM2 when its queries attend to selected keys only.
-
-Axes: L layers, B batch, H heads, G groups, T positions, R the queries among them that
-    are looked at, C model width
+Axes: B batch, L layers, H heads, G groups, T positions, R the queries among them that
+    are looked at, C model width, V symbols
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -41,9 +35,10 @@ from attnbook.attention.sparse import (
     sum_over_blocks,
 )
 from attnbook.data import libreoffice
+from attnbook.diagnose.heads import mark_induction
 from attnbook.models.attention_maps import record_weights
 from attnbook.models.modern_block import Cache, RotaryAttention
-from attnbook.models.modern_decoder import ModernDecoder, decode_greedily
+from attnbook.models.modern_decoder import ModernDecoder
 from attnbook.models.smollm2 import (
     PACKAGE,
     SHA256,
@@ -91,13 +86,7 @@ def cut_passage(
     """Return the first symbols of the text that starts at a line."""
     # No line has fewer than 3 words, so `length` symbols need fewer lines.
     text = "\n".join(lines[start : start + length // 3 + 1])
-    ids = tokenizer.encode(text).ids
-    if len(ids) < length:
-        raise ValueError(
-            f"a passage needs {length} symbols, but the text from line {start} "
-            f"on has {len(ids)}"
-        )
-    return torch.tensor(ids[:length])
+    return torch.tensor(tokenizer.encode(text).ids[:length])
 
 
 START = 0  # <|endoftext|>, which separates the texts in pre-training
@@ -137,11 +126,10 @@ def draw_batches(
 
 def cut_texts(tokenizer, count: int, length: int) -> Int[Tensor, "B T"]:
     """Return ordinary text: the start symbol and the first tokens of sections."""
-    lines, found = read_lines(), []
-    for start in list_sections(len(lines), count):
-        text = "\n".join(lines[start : start + length // 3 + 1])
-        found.append([START, *tokenizer.encode(text).ids][:length])
-    return torch.tensor(found)
+    lines = read_lines()
+    starts = list_sections(len(lines), count)
+    found = [cut_passage(tokenizer, lines, start, length - 1) for start in starts]
+    return F.pad(torch.stack(found), (1, 0), value=START)
 
 
 @torch.no_grad()
@@ -195,97 +183,10 @@ def measure_copying(
     return loss, (logits.argmax(-1) == targets).float().mean(dim=1)
 
 
-def measure_text(
-    model: ModernDecoder,
-    ids: Int[Tensor, "B T"],
-    x: Float[Tensor, "B T C"] | None = None,
-    layer: int = 0,
-) -> Float[Tensor, " B"]:
+def measure_text(model: ModernDecoder, ids: Int[Tensor, "B T"]) -> Float[Tensor, " B"]:
     """Return the loss (nats a token) of each text, its first token included."""
-    x = model.embed(ids) if x is None else x
-    logits = compute_logits(model, x, layer, slice(0, -1))
-    loss = F.cross_entropy(logits.mT, ids[:, 1:], reduction="none")
-    return loss.mean(dim=1)
-
-
-PROMPTS = (
-    "The capital of France is",
-    "The stone broke the window because it was",
-    "Attention is all you",
-    "1, 2, 3, 4,",
-    "<|im_start|>user\nWhat is the capital of France?<|im_end|>\n"
-    "<|im_start|>assistant\n",
-)
-TOP, WRITTEN = 5, 24
-# Each passage has LENGTH symbols; the loss is that of the second half, whose
-# symbols have at least half of them before them.
-PREDICTED, PREDICTED_LENGTH = 4, 1024
-
-
-@torch.no_grad()
-def predict_next(model: ModernDecoder, ids: Sequence[int]) -> dict:
-    """Return the symbols with the largest logits after a prompt."""
-    logits, best = model(torch.tensor([ids]))[0, -1].topk(TOP)
-    return {
-        "ids": [*ids],
-        "best": best.tolist(),
-        "logits": logits.double().round(decimals=4).tolist(),
-    }
-
-
-def split_into_passages(
-    ids: Sequence[int], count: int, length: int
-) -> Int[Tensor, "B T"]:
-    """Return the first passages of a text."""
-    if len(ids) < count * length:
-        raise ValueError(
-            f"{count} passages need {count * length} symbols, but the text has "
-            f"{len(ids)}"
-        )
-    return torch.tensor(ids[: count * length]).reshape(count, length)
-
-
-@torch.no_grad()
-def compute_second_half_loss(model: ModernDecoder, ids: Int[Tensor, "T"]) -> float:
-    """Return the mean cross-entropy (nats) of a passage's second half."""
-    half = len(ids) // 2
-    logits = model(ids[None])[0, half:-1]
-    return float(F.cross_entropy(logits, ids[half + 1 :]))
-
-
-def read_help_text() -> str:
-    """Return the English help sentences of the test set, one a line."""
-    return "\n".join(pair.source[0] for pair in libreoffice.load_text().test)
-
-
-@recorded(on_cpu=True, seeds=[], **SMOLLM2)
-def smollm2_predictions() -> dict:
-    """Record logits after prompts, a continuation, and losses on help texts.
-
-    They are the reference with which a copy of the weights on another machine is
-    compared. `python -m attnbook.models` fetches the weights.
-
-    Source: Allal et al. (2025), https://arxiv.org/abs/2502.02737
-    """
-    model, tokenizer = load_model()
-    prompts = [tokenizer.encode(text).ids for text in PROMPTS]
-    written = decode_greedily(model, torch.tensor([prompts[-1]]), WRITTEN)
-    passages = split_into_passages(
-        tokenizer.encode(read_help_text()).ids, PREDICTED, PREDICTED_LENGTH
-    )
-    losses = [compute_second_half_loss(model, ids) for ids in passages]
-    return {
-        "prompts": [
-            {"text": text, **predict_next(model, ids)}
-            for text, ids in zip(PROMPTS, prompts, strict=True)
-        ],
-        "continuation": {
-            "ids": written[0].tolist(),
-            "text": tokenizer.decode(written[0, len(prompts[-1]) :].tolist()),
-        },
-        "help_text_loss": sum(losses) / len(losses),
-        "passages": losses,
-    }
+    logits = compute_logits(model, model.embed(ids), rows=slice(0, -1))
+    return F.cross_entropy(logits.mT, ids[:, 1:], reduction="none").mean(dim=1)
 
 
 PAGE = 16  # keys of a block, in which a GPU would read them
@@ -383,16 +284,8 @@ def count_keys(kept: Bool[Tensor, "B H T T"], groups: int) -> Float[Tensor, "2"]
 
 
 def list_attention(model: ModernDecoder) -> list[SelectedAttention]:
-    """Return the attention of each layer."""
-    found = []
-    for block in model.blocks:
-        if not isinstance(block.attention, SelectedAttention):
-            raise ValueError(
-                "build the model with SelectedAttention, not with "
-                f"{type(block.attention).__name__}"
-            )
-        found.append(block.attention)
-    return found
+    """Return the attention of each layer of a model built with `SelectedAttention`."""
+    return [block.attention for block in model.blocks]
 
 
 def set_selection(model: ModernDecoder, select: Selection) -> None:
@@ -405,11 +298,7 @@ def set_selection(model: ModernDecoder, select: Selection) -> None:
 def compute_losses(model: ModernDecoder, ids: Int[Tensor, "T"]) -> Float[Tensor, "_"]:
     """Return the cross-entropy (nats) of each symbol of the second half."""
     half = len(ids) // 2
-    x = model.embed(ids[None])
-    for block in model.blocks:
-        x, _ = block(x)
-    table = model.embed.get_parameter("table.weight")
-    logits = model.norm(x[0, half:-1]) @ table.T
+    logits = compute_logits(model, model.embed(ids[None]), rows=slice(half, -1))[0]
     return F.cross_entropy(logits, ids[half + 1 :], reduction="none")
 
 
@@ -602,9 +491,7 @@ def train_indexers(
 @torch.no_grad()
 def run_blocks(model: ModernDecoder, ids: Int[Tensor, "T"]) -> None:
     """Run the blocks of a model on a passage, without computing logits."""
-    x = model.embed(ids[None])
-    for block in model.blocks:
-        x, _ = block(x)
+    list_block_inputs(model, ids[None])
 
 
 def keep_indexed(indexers: Sequence[LightningIndexer], count: int) -> Variant:
@@ -694,58 +581,32 @@ def smollm2_indexer() -> dict:
 MAP_LENGTH, MAP_SECTION = 64, 5
 
 
-@torch.no_grad()
-def compute_maps(
-    model: ModernDecoder, ids: Int[Tensor, "T"]
-) -> Float[Tensor, "L H T T"]:
-    """Return the weights of every head."""
-    found: list[Tensor] = []
-
-    def look(layer: Layer) -> Tensor:
-        found.append(layer.compute_weights()[0])
-        return layer.causal
-
-    set_selection(model, look)
-    model(ids[None])
-    return torch.stack(found)
-
-
 def describe_heads(
     maps: Float[Tensor, "L H T T"], ids: Int[Tensor, "T"]
 ) -> dict[str, Float[Tensor, "L H"]]:
     """Return, for each kind of head, how much each head is of this kind.
 
-    Returns:
-        Mean weight over the queries of the second half: on the first symbol
-        ("sink"); on the symbol before ("previous"); on the four symbols up to
-        the query ("local"); on symbols that follow an earlier occurrence of
-        the query's symbol ("induction"); on keys, other than the first, at
-        least 16 positions back ("far"); and the weight that is neither on the
-        first symbol nor on the largest other key ("spread").
+    It is the mean weight over the queries of the second half: on the first symbol
+    ("sink"); on the symbol before ("previous"); on the four symbols up to the query
+    ("local"); on symbols that follow an earlier occurrence of the query's symbol
+    ("induction"); on keys, other than the first, at least 16 positions back ("far");
+    and the weight that is neither on the first symbol nor on the largest other key
+    ("spread").
     """
     T = len(ids)
     i = torch.arange(T)
-    back = i[:, None] - i
-    after = shift_symbols(ids) == ids[:, None]
-    late, rest = slice(T // 2, None), maps.clone()
-    rest[..., 0] = 0.0
-    masks = {
+    back, late = i[:, None] - i, slice(T // 2, None)
+    marked = {
         "sink": (i == 0).expand(T, T),
         "previous": back == 1,
         "local": (back >= 0) & (back < 4),
-        "induction": after & (back > 0) & (i > 0),
+        "induction": mark_induction(ids) & (back > 0),
         "far": (back >= 16) & (i > 0),
     }
-    found = {
-        name: (maps * mask).sum(-1)[..., late].mean(-1) for name, mask in masks.items()
-    }
+    found = {name: (maps * x).sum(-1)[..., late].mean(-1) for name, x in marked.items()}
+    rest = maps[..., 1:]
     spread = rest.sum(-1) - rest.amax(-1)
     return found | {"spread": spread[..., late].mean(-1)}
-
-
-def shift_symbols(ids: Int[Tensor, "T"]) -> Int[Tensor, "T"]:
-    """Return, at each position, the symbol before it, or -1."""
-    return torch.cat([ids.new_tensor([-1]), ids[:-1]])
 
 
 def to_thousandths(weights: Float[Tensor, "T T"]) -> list[list[int]]:
@@ -772,26 +633,19 @@ def choose_heads(
 @recorded(on_cpu=True, seeds=[], **SMOLLM2)
 def smollm2_map() -> dict:
     """Record the weights of six different heads, and the mean of all heads."""
-    model, tokenizer = load_model(SelectedAttention)
+    model, tokenizer = load_model()
     lines = read_lines()
     start = list_sections(len(lines), PASSAGES)[MAP_SECTION] + MAPS
     ids = cut_passage(tokenizer, lines, start, MAP_LENGTH)
-    maps = compute_maps(model, ids)
+    maps = collect_weights(model, ids[None])[:, 0]
     heads = choose_heads(describe_heads(maps, ids))
     for one in heads:
         one["thousandths"] = to_thousandths(maps[one["layer"], one["head"]])
-    mean = {
-        "layer": None,
-        "head": None,
-        "kind": "mean",
-        "thousandths": to_thousandths(maps.mean(dim=(0, 1))),
+    mean = {"layer": None, "head": None, "kind": "mean"}
+    mean["thousandths"] = to_thousandths(maps.mean(dim=(0, 1)))
+    example = {
+        "title": f"sentences of LibreOffice's help, from line {start}",
+        "tokens": [tokenizer.decode([i]) for i in ids.tolist()],
+        "heads": [*heads, mean],
     }
-    return {
-        "examples": [
-            {
-                "title": f"sentences of LibreOffice's help, from line {start}",
-                "tokens": [tokenizer.decode([i]) for i in ids.tolist()],
-                "heads": [*heads, mean],
-            }
-        ]
-    }
+    return {"examples": [example]}

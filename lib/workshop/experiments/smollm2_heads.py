@@ -22,6 +22,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from attnbook.attention.multi_head import split_heads
 from attnbook.attention.self_attention import causal_mask
+from attnbook.data import libreoffice
 from attnbook.diagnose.heads import (
     mark_duplicate_tokens,
     mark_first_token,
@@ -63,7 +64,6 @@ from workshop.experiments.smollm2 import (
     load_model,
     measure_copying,
     measure_text,
-    read_help_text,
     round_table,
 )
 
@@ -573,7 +573,7 @@ def smollm2_head_explorer() -> dict:
     """
     model, tokenizer = load_model()
     words = draw_words(
-        read_help_text(),
+        "\n".join(pair.source[0] for pair in libreoffice.load_text().test),
         lambda word: len(tokenizer.encode(f" {word}").ids) == 1,
         WORDS,
         WORD_SEED,
