@@ -35,10 +35,7 @@ def agree(ours, theirs, inputs, upstream):
     leaves = [x.detach().clone().requires_grad_() for x in inputs]
     for found, expected in zip(
         [ours(*leaves), *torch.autograd.grad(ours(*leaves), leaves, upstream)],
-        [
-            theirs(*leaves),
-            *torch.autograd.grad(theirs(*leaves), leaves, upstream),
-        ],
+        [theirs(*leaves), *torch.autograd.grad(theirs(*leaves), leaves, upstream)],
         strict=True,
     ):
         torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-12)

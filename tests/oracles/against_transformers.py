@@ -13,10 +13,7 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from attnbook.models.modern_decoder import ModernDecoder, decode_greedily
-from attnbook.models.pretrained import (
-    convert_llama_weights,
-    read_llama_config,
-)
+from attnbook.models.pretrained import convert_llama_weights, read_llama_config
 
 B, V, BLOCKS, LIMIT = 2, 37, 3, 1e-5
 # Heads, groups, width of a head, T.

@@ -8,21 +8,12 @@ large.
 import numpy as np
 import pytest
 import torch
-from transformers import (
-    WhisperConfig as TheirConfig,
-)
-from transformers import (
-    WhisperFeatureExtractor,
-    WhisperForConditionalGeneration,
-)
+from transformers import WhisperConfig as TheirConfig
+from transformers import WhisperFeatureExtractor, WhisperForConditionalGeneration
 from transformers.audio_utils import mel_filter_bank
 
 from attnbook.models.ctranslate2_files import list_layers
-from attnbook.models.log_mel import (
-    RATE,
-    log_mel_spectrogram,
-    make_mel_filters,
-)
+from attnbook.models.log_mel import RATE, log_mel_spectrogram, make_mel_filters
 from attnbook.models.transformer_blocks import FeedForward
 from attnbook.models.whisper import (
     GeluFeedForward,
@@ -186,8 +177,7 @@ def test_greedy_transcription_is_equal():
         written = [1]
         while len(written) < 6 and written[-1] != end:
             logits = theirs(
-                spectrogram[row : row + 1],
-                decoder_input_ids=torch.tensor([written]),
+                spectrogram[row : row + 1], decoder_input_ids=torch.tensor([written])
             ).logits
             written.append(int(logits[0, -1].argmax()))
         assert ids == [x for x in written[1:] if x != end]

@@ -1,23 +1,32 @@
-"""What trained decoders attend to: misaligned words, moved states.
+"""What trained models contain: misaligned words, moved states, probed letters.
 
-Axes: T target words, S source words, N states, M memory width
+Source: the probing of Adi et al. (2017), section 3,
+    https://arxiv.org/abs/1608.04207 (there word content and order; here the
+    letter at each position). Departure: one linear layer, no hidden one.
+Axes: T target words, S source words, N states or words, M memory width, K positions,
+    V symbols
 """
 
+import random
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float
+import torch.nn.functional as F
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from attnbook.data import grammar
+from attnbook.data import Pair, grammar
 from attnbook.data.grammar import Aligned
-from attnbook.data.vocabulary import START, pad_sequences
+from attnbook.data.vocabulary import PAD, START, pad_sequences
+from attnbook.models.devices import find_device, use_seed
 from attnbook.models.encoder import Memory
 from attnbook.training.batching import make_batch
+from attnbook.training.loop import optimize
 from attnbook.training.tasks import Task
 from attnbook.training.trained import load_trained
-from workshop.experiments.record import recorded
+from workshop.experiments.record import get_device, recorded
 
 SEEDS = (0, 1, 2)
 ARTICLES = {"le", "la", "l'", "les", "un", "une", "de"}
@@ -27,16 +36,7 @@ OBJECTS = {"me", "you", "him", "her", "it", "us", "them"}
 
 @dataclass(frozen=True)
 class Row:
-    """One French word of a test sentence.
-
-    Attributes:
-        kind: its word type.
-        off: source words between the largest weight and the nearest possible
-            link; 0 if the largest weight is on a possible link.
-        predicted: whether the model predicts it, given the true words before.
-        ahead: whether the largest weight is on a word that is surely linked
-            to one of the next two French words, as an article's noun is.
-    """
+    """One French word of a test sentence."""
 
     kind: str
     off: int
@@ -89,11 +89,10 @@ def count_by_type(rows: Sequence[Row]) -> dict[str, dict[str, int]]:
     table: dict = {}
     for row in rows:
         cells = table.setdefault(
-            row.kind, {"words": 0, "misaligned": 0, "wrong": 0, "wrong_misaligned": 0}
+            row.kind, {"words": 0, "misaligned": 0, "wrong_misaligned": 0}
         )
         cells["words"] += 1
         cells["misaligned"] += row.off != 0
-        cells["wrong"] += not row.predicted
         cells["wrong_misaligned"] += not row.predicted and row.off != 0
     return dict(sorted(table.items()))
 
@@ -158,24 +157,21 @@ def compute_state_halves(
 def fit_position_probe(
     model: nn.Module, data: Task, pairs: Sequence[Aligned], longer: Sequence
 ) -> dict:
-    """Return how well a linear function of a state gives its position."""
-    half = len(pairs) // 2
-    known, tested, far = (
+    """Return the mean position that a linear function reads off longer sentences."""
+    known, far = (
         compute_state_halves(model, data, some)
-        for some in (pairs[:half], pairs[half:], longer)
+        for some in (pairs[: len(pairs) // 2], longer)
     )
     found = {}
     for i, name in enumerate(("forward", "backward")):
         weights = torch.linalg.lstsq(
             append_ones(known[0][i]), known[1].float()[:, None]
         ).solution
-        gap = tested[1] - (append_ones(tested[0][i]) @ weights)[:, 0]
         predicted = (append_ones(far[0][i]) @ weights)[:, 0]
         found[name] = {
-            "explained": float(1 - gap.var() / tested[1].float().var()),
             "read_off": [
                 float(predicted[far[1] == n].mean()) for n in range(grammar.LONGEST)
-            ],
+            ]
         }
     return found
 
@@ -188,11 +184,7 @@ def append_ones(x: Float[Tensor, "N M"]) -> Tensor:
 def build_memories(
     model: nn.Module, data: Task, means: Tensor, pair: Aligned, cut: int
 ) -> dict[str, tuple[Memory, list[int]]]:
-    """Return memories of the second part, and the position each state has.
-
-    Their backward halves are those of the part encoded separately: reading
-    from the right, that direction has not met the first part yet.
-    """
+    """Return memories of the second part, and the position each state has."""
     source, size = pad_sequences([data.encode_source(pair.source)])
     alone = model.encoder(source[:, cut:], size - cut)
     forward, backward = model.encoder(source, size).states[:, cut:].chunk(2, -1)
@@ -216,12 +208,7 @@ def build_memories(
 
 @torch.no_grad()
 def measure_wrong_links(model: nn.Module, data: Task) -> dict:
-    """Return, for each memory, the shares of wrong and of predicted links.
-
-    `wrong`: the largest weight is on no possible word. `followed`: it is on a
-    word whose state was moved to the position of a possible one. `chance`: how
-    often a word chosen at random would be possible.
-    """
+    """Return, for each memory, the shares of wrong and of predicted links."""
     (forward, _), positions = compute_state_halves(model, data, data.splits.valid)
     count = grammar.TRAINED_LENGTH
     means = torch.stack([forward[positions == n].mean(0) for n in range(count)])
@@ -245,12 +232,7 @@ def measure_wrong_links(model: nn.Module, data: Task) -> dict:
                     tally[2] += to[s] in possible
                     tally[3] += len(possible) / len(to)
     return {
-        name: {
-            "wrong": wrong / n,
-            "followed": followed / n,
-            "chance": chance / n,
-            "words": n,
-        }
+        name: {"wrong": wrong / n, "followed": followed / n, "chance": chance / n}
         for name, (n, wrong, followed, chance) in tallies.items()
     }
 
@@ -265,11 +247,10 @@ def position_shift() -> dict:
     position, moving the states to the right positions must help, and moving them
     to reversed positions must not.
     """
-    results, cuts = [], 0
+    results = []
     for seed in SEEDS:
         model, data, _ = load_trained(f"grammar_attention_{seed}")
         pairs, longer = data.splits.test, grammar.load_long()
-        cuts = sum(len(p.source) >= SHORTEST and find_cut(p) is not None for p in pairs)
         results.append(
             {
                 "seed": seed,
@@ -277,4 +258,145 @@ def position_shift() -> dict:
                 "links": measure_wrong_links(model, data),
             }
         )
-    return {"sentences": cuts, "seeds": results}
+    return {"seeds": results}
+
+
+PROBED = ("cmudict_fixed_0", "cmudict_forward_0", "cmudict_backward_0")
+LENGTHS = (6, 9, 12)
+WORDS = 3000  # to train a probe on, as many for each length
+STEPS, EVERY, RATE = 3000, 250, 1e-2
+
+
+@torch.no_grad()
+def compute_contexts(
+    model: nn.Module, data: Task, pairs: Sequence[Pair]
+) -> Float[Tensor, "N M"]:
+    """Return the context vector of each source."""
+    rows = []
+    for start in range(0, len(pairs), 512):
+        some = [data.encode_source(p.source) for p in pairs[start : start + 512]]
+        source, lengths = (x.to(find_device(model)) for x in pad_sequences(some))
+        rows.append(model.encoder(source, lengths).last)
+    return torch.cat(rows)
+
+
+def encode_letters(
+    data: Task, pairs: Sequence[Pair], positions: int
+) -> Int[Tensor, "N K"]:
+    """Return the id of the letter at each position, PAD after the end."""
+    table = torch.full((len(pairs), positions), PAD)
+    for row, p in zip(table, pairs, strict=True):
+        ids = data.sources.encode_known(p.source)[:positions]
+        row[: len(ids)] = torch.tensor(ids)
+    return table
+
+
+def fit_probe(
+    vectors: Float[Tensor, "N M"], wanted: Int[Tensor, "N K"], symbols: int
+) -> nn.Linear:
+    """Return a linear layer from a vector to the letter at every position."""
+    with use_seed(0):
+        probe = nn.Linear(vectors.shape[1], wanted.shape[1] * symbols)
+    probe, wanted = probe.to(vectors.device), wanted.to(vectors.device)
+    rng = torch.Generator().manual_seed(0)
+    count = len(vectors) - max(1, len(vectors) // 15)
+    kept: list[tuple[float, dict[str, Tensor]]] = []
+
+    def keep_weights(step: int, _: float) -> None:
+        if step % EVERY == 0:
+            with torch.no_grad():
+                loss = measure_letter_loss(probe, vectors[count:], wanted[count:])
+            weights = {k: v.clone() for k, v in probe.state_dict().items()}
+            kept.append((float(loss), weights))
+
+    optimize(
+        torch.optim.Adam(probe.parameters()),
+        (torch.randint(count, (256,), generator=rng) for _ in range(STEPS)),
+        lambda rows: measure_letter_loss(probe, vectors[rows], wanted[rows]),
+        rate=lambda step: RATE * (1 - step / STEPS),
+        callbacks=[keep_weights],
+    )
+    keep_weights(0, 0.0)  # after the last step
+    probe.load_state_dict(min(kept, key=lambda pair: pair[0])[1])
+    return probe
+
+
+def measure_letter_loss(
+    probe: nn.Linear, vectors: Float[Tensor, "N M"], wanted: Int[Tensor, "N K"]
+) -> Float[Tensor, ""]:
+    """Return the mean cross-entropy of the letters, in nats."""
+    logits = probe(vectors).unflatten(1, (wanted.shape[1], -1))
+    return F.cross_entropy(logits.flatten(0, 1), wanted.flatten())
+
+
+@torch.no_grad()
+def score_probe(
+    probe: nn.Linear, vectors: Float[Tensor, "N M"], wanted: Int[Tensor, "N K"]
+) -> list[float]:
+    """Return the share of letters that the probe reads, by position."""
+    logits = probe(vectors).unflatten(1, (wanted.shape[1], -1))
+    return (logits.argmax(-1).cpu() == wanted).double().mean(0).tolist()
+
+
+def draw_words(words: Sequence[Pair], n: int) -> list[Pair]:
+    """Return the words of length n in a random order."""
+    some = [p for p in words if len(p.source) == n]
+    return random.Random(n).sample(some, len(some))
+
+
+def probe_encoder(
+    model: nn.Module, data: Task, count: int | None = WORDS
+) -> dict[str, list[float]]:
+    """Return the share of letters read, by length and position."""
+    model.to(get_device())
+    words = list({p.source: p for p in data.splits.train}.values())
+    read = {}
+    for n in LENGTHS:
+        known = draw_words(words, n)[:count]
+        tested = [p for p in data.splits.test if len(p.source) == n]
+        probe = fit_probe(
+            compute_contexts(model, data, known),
+            encode_letters(data, known, n),
+            len(data.sources),
+        )
+        vectors = compute_contexts(model, data, tested)
+        read[str(n)] = score_probe(probe, vectors, encode_letters(data, tested, n))
+    return read
+
+
+def measure_chance_levels(data: Task) -> dict[str, list[float]]:
+    """Return how often the most frequent letter is correct, by length and position."""
+    words = list({p.source: p for p in data.splits.train}.values())
+    found = {}
+    for n in LENGTHS:
+        known = draw_words(words, n)
+        tested = [p.source for p in data.splits.test if len(p.source) == n]
+        common = [
+            Counter(p.source[k] for p in known).most_common(1)[0][0] for k in range(n)
+        ]
+        found[str(n)] = [
+            sum(word[k] == letter for word in tested) / len(tested)
+            for k, letter in enumerate(common)
+        ]
+    return found
+
+
+@recorded(seeds=[0])
+def context_probe() -> dict:
+    """Record how well each letter can be read off the context vector.
+
+    Each length has a probe of its own, so that a position is the same distance
+    from both ends in all of its words, and as many words to fit it on. Besides
+    trained encoders, encoders with random weights are probed, and the first
+    one with all words of a length.
+    """
+    accuracy: dict[str, dict] = {}
+    for name in PROBED:
+        model, data, run = load_trained(name)
+        accuracy[name] = probe_encoder(model, data)
+        if not data.backwards:
+            initial = run.model().eval()
+            accuracy[f"{name}_untrained"] = probe_encoder(initial, data)
+    model, data, _ = load_trained(PROBED[0])
+    accuracy["all_words"] = probe_encoder(model, data, count=None)
+    return {"accuracy": accuracy, "chance": measure_chance_levels(data)}

@@ -1,10 +1,10 @@
-"""Small classifiers of digits, and where they attend in an image.
+"""Small classifiers of digits: where they attend in images and in clips.
 
 Axes: B batch, N images of training or patches, C channels, H and W rows and columns,
-    R and Q rows and columns of the features
+    R and Q rows and columns of the features, T frames
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import cache
 from typing import Any, TypeVar
 
@@ -15,15 +15,22 @@ from torch import Tensor, nn
 
 from attnbook.data.cluttered_digits import (
     CANVAS,
-    PIECES,
     ClutteredDigits,
     draw_cluttered_digits,
 )
 from attnbook.data.digits import load_digits
+from attnbook.data.moving_digits import Clips, draw_which_digit, shrink_digits
 from attnbook.diagnose import record_attention
 from attnbook.models.convolutional import ConvolutionalFeatures, FlatClassifier
 from attnbook.models.devices import use_seed
 from attnbook.models.encoder_decoder import count_parameters
+from attnbook.models.frame_pooling import (
+    ClipClassifier,
+    FrameEncoder,
+    LastFrame,
+    TemporalAttentionPooling,
+)
+from attnbook.models.frame_pooling import MeanPooling as EqualFrames
 from attnbook.models.listen_attend_spell import SECONDS
 from attnbook.models.log_mel import RATE, STEP
 from attnbook.models.patches import cut_patches, join_patches
@@ -38,13 +45,13 @@ from attnbook.models.spatial_attention import (
 from attnbook.models.vision_transformer import NoEncoding, VisionTransformer
 from attnbook.records import read_record
 from attnbook.training.loop import optimize
-from workshop.experiments.listen_attend_spell import (
+from workshop.experiments.record import recorded
+from workshop.experiments.speech import (
     TEST_SEED,
     Utterance,
     draw_utterances,
     number_letters,
 )
-from workshop.experiments.record import recorded
 
 BATCH, WARMUP = 32, 50
 Model = TypeVar("Model", bound=nn.Module)
@@ -64,21 +71,12 @@ def train_classifier(
     steps: int,
     seed: int,
 ) -> None:
-    """Train with Adam on random batches, to predict the labels.
-
-    The learning rate rises for `WARMUP` steps, and falls linearly to 0 from the
-    first step on.
-    """
+    """Train with Adam on random batches, with a linear warm-up and decay."""
     rng = torch.Generator().manual_seed(seed)
-
-    def draw() -> Iterator[Tensor]:
-        for _ in range(steps):
-            yield torch.randint(len(images), (BATCH,), generator=rng)
-
     model.train()
     optimize(
         torch.optim.Adam(model.parameters(), lr=rate),
-        draw(),
+        (torch.randint(len(images), (BATCH,), generator=rng) for _ in range(steps)),
         lambda chosen: F.cross_entropy(model(images[chosen]), labels[chosen]),
         lambda step: rate * min(1, (step + 1) / WARMUP) * (1 - step / steps),
     )
@@ -118,12 +116,7 @@ def load_images(split: str) -> tuple[Tensor, Tensor]:
 def shuffle_patches(
     images: Float[Tensor, "B 1 H W"], order: Int64[Tensor, "*B N"]
 ) -> Float[Tensor, "B 1 H W"]:
-    """Return images whose patches are permuted: patch n is then `order[n]`.
-
-    Args:
-        images: of equal height and width.
-        order: one permutation for all images, or one for each.
-    """
+    """Return images whose patches are permuted: patch n is then `order[n]`."""
     patches = cut_patches(images, PATCH)  # (B, N, P)
     order = order.expand(patches.shape[:2])
     moved = patches.gather(1, order[..., None].expand_as(patches))
@@ -148,7 +141,6 @@ def run_model(
     model = build_with_seed(MODELS[name], seed)
     train_classifier(model, images, labels, RATES[name], STEPS, seed)
     row = {"model": name, "size": size, "seed": seed, "shuffled": shuffled}
-    row["train_accuracy"] = measure_accuracy(model, images, labels)
     row["accuracy"] = measure_accuracy(model, tests, wanted)
     return row, model
 
@@ -157,11 +149,7 @@ def run_model(
 def read_class_attention(
     model: VisionTransformer, images: Float[Tensor, "B 1 H W"]
 ) -> Float[Tensor, "B N"]:
-    """Return the weights from the class token to the patches, last block.
-
-    The mean over the heads; the class token's weight on itself is left out, and
-    the rest is divided by its sum.
-    """
+    """Return the weights from the class token to the patches, last block."""
     with record_attention(model) as found:
         model(images)
     *_, last = found.values()
@@ -186,11 +174,7 @@ def erase_patches(
 
 
 def measure_attention(model: VisionTransformer, seed: int) -> dict:
-    """Return the weight on ink, and the accuracy without some patches.
-
-    Among the patches with ink, the four with the most attention, the least, the
-    lightest and random ones are made black, one kind after the other.
-    """
+    """Return the weight on ink, and the accuracy without some patches."""
     tests, labels = load_images("test")
     weights, ink = read_class_attention(model, tests), find_ink(tests)
     untrained = build_with_seed(MODELS["vit"], seed)
@@ -253,7 +237,7 @@ def describe_examples(model: VisionTransformer) -> list[dict]:
     ]
 
 
-@recorded(on_cpu=True, seeds=SEEDS, steps=STEPS, rates=RATES, erased=ERASED)
+@recorded(on_cpu=True, seeds=SEEDS)
 def vision_digits() -> dict:
     """Record a Vision Transformer and a convolutional network on digits.
 
@@ -270,14 +254,7 @@ def vision_digits() -> dict:
         found, model = run_seed(seed)
         rows += found
         models.append(model)
-    return {
-        "rows": rows,
-        "parameters": {
-            name: count_parameters(build()) for name, build in MODELS.items()
-        },
-        "tests": len(load_images("test")[0]),
-        "examples": describe_examples(models[0]),
-    }
+    return {"rows": rows, "examples": describe_examples(models[0])}
 
 
 TRAINED, TESTED, PLACE_STEPS, PLACE_RATE = 4_000, 1_000, 900, 0.006
@@ -336,11 +313,7 @@ def score_map(model: PooledClassifier, tests: ClutteredDigits) -> dict:
     weights = map_places(model, tests.images)
     mass = measure_mass_in_boxes(weights, tests.boxes, CANVAS)
     right = model(tests.images).argmax(-1) == tests.labels
-    return {
-        "mass": float(mass.mean()),
-        "mass_deviation": float(mass.std()),
-        "counts": count_agreement(mass > HALF, right),
-    }
+    return {"mass": float(mass.mean()), "counts": count_agreement(mass > HALF, right)}
 
 
 def measure_chance(tests: ClutteredDigits) -> dict:
@@ -365,7 +338,6 @@ def run_pooling(pooling: str, seed: int) -> tuple[dict, PooledClassifier]:
         row["untrained"] = score_map(model, tests)
     train_classifier(model, train.images, train.labels, PLACE_RATE, PLACE_STEPS, seed)
     row["accuracy"] = measure_accuracy(model, tests.images, tests.labels)
-    row["train_accuracy"] = measure_accuracy(model, train.images, train.labels)
     if mapped:
         row["map"] = score_map(model, tests)
     return row, model
@@ -373,11 +345,7 @@ def run_pooling(pooling: str, seed: int) -> tuple[dict, PooledClassifier]:
 
 @torch.no_grad()
 def describe_places(model: PooledClassifier) -> list[dict]:
-    """Return test canvases by index: box, weights, prediction.
-
-    The first two with the mass inside and a right prediction, the first two
-    with a wrong one, then the same with the mass outside.
-    """
+    """Return test canvases by index: box, weights, prediction."""
     tests = draw_split("test", TESTED)
     weights = map_places(model, tests.images)
     mass = measure_mass_in_boxes(weights, tests.boxes, CANVAS)
@@ -403,15 +371,7 @@ def describe_places(model: PooledClassifier) -> list[dict]:
     return found
 
 
-@recorded(
-    on_cpu=True,
-    seeds=SEEDS,
-    steps=PLACE_STEPS,
-    rate=PLACE_RATE,
-    trained=TRAINED,
-    tested=TESTED,
-    pieces=PIECES,
-)
+@recorded(on_cpu=True, seeds=SEEDS)
 def spatial_attention() -> dict:
     """Record where a learned query attends, and what pooling predicts.
 
@@ -433,9 +393,6 @@ def spatial_attention() -> dict:
     return {
         "rows": rows,
         "chance": measure_chance(draw_split("test", TESTED)),
-        "parameters": {
-            name: count_parameters(build_model(name, 0)) for name in POOLINGS
-        },
         "examples": examples,
     }
 
@@ -474,12 +431,7 @@ def describe_picture(number: int, example: dict) -> dict:
 def draw_spectrogram(
     frames: Float[Tensor, "F C"], columns: int
 ) -> Float[Tensor, "H W"]:
-    """Return a picture of a sound between 0 and 1, low frequencies below.
-
-    Args:
-        frames: log-mel frames of 10 ms.
-        columns: W; what the frames do not fill is silence.
-    """
+    """Return a picture of a sound between 0 and 1, low frequencies below."""
     silence = frames.min()
     filled = silence.repeat(columns * FRAMES, frames.shape[1])
     filled[: len(frames)] = frames[: len(filled)]
@@ -489,11 +441,7 @@ def draw_spectrogram(
 
 
 def describe_sound(number: int, example: dict, one: Utterance) -> dict:
-    """Return a spectrogram with the recorded weights of each letter.
-
-    Raises:
-        ValueError: if the words are not those of the record.
-    """
+    """Return a spectrogram with the recorded weights of each letter."""
     words = list(one.spoken.words)
     if words != example["words"]:
         raise ValueError(f"the words {words} are not {example['words']}")
@@ -520,7 +468,7 @@ def describe_sound(number: int, example: dict, one: Utterance) -> dict:
     }
 
 
-@recorded(on_cpu=True, seeds=[0], canvas=CANVAS, levels=LEVELS + 1)
+@recorded(on_cpu=True, seeds=[0])
 def picture_and_sound() -> dict:
     """Record pictures and sounds with the attention of two trained models.
 
@@ -528,11 +476,91 @@ def picture_and_sound() -> dict:
     the pictures and sounds are drawn again with the seeds of those runs.
     """
     pictures = read_record("spatial_attention")["results"]["examples"]
-    heard = read_record("listen_attend_spell")["results"]
-    sounds = heard.get("examples") or [heard["example"]]
+    heard = read_record("listen_attend_spell")["results"]["example"]
+    count = len(heard["words"])
+    one = draw_utterances(TEST_SEED + count, 1, (count, count))[0]
     items = [describe_picture(i + 1, x) for i, x in enumerate(pictures)]
-    for i, x in enumerate(sounds):
-        count = len(x["words"])
-        one = draw_utterances(TEST_SEED + count, 1, (count, count))[0]
-        items.append(describe_sound(i + 1, x, one))
-    return {"items": items}
+    return {"items": [*items, describe_sound(1, heard, one)]}
+
+
+POOLING_FRAMES, POOLING_SIZE, READABLE, POOLING_FACTOR = 8, 20, 2, 2
+POOLING_WIDTH, CLASSES = 32, 10
+POOLING_STEPS, POOLING_BATCH, POOLING_RATE = 1200, 32, 3e-3
+POOLING_TESTED, CLIPS_SHOWN = 2000, 3
+METHODS: dict[str, Callable[[], nn.Module]] = {
+    "attention": lambda: TemporalAttentionPooling(POOLING_WIDTH),
+    "mean": EqualFrames,
+    "last frame": LastFrame,
+}
+
+
+@cache
+def load_half_digits(split: str) -> tuple[Tensor, Tensor]:
+    """Return the images of a split at 1 / FACTOR of their size, and labels."""
+    images, labels = load_digits(split)
+    return shrink_digits(images, POOLING_FACTOR), labels
+
+
+def draw_still_clips(split: str, count: int, rng: torch.Generator) -> Clips:
+    """Return clips of digits of a split of the images."""
+    sizes = POOLING_FRAMES, POOLING_SIZE, READABLE
+    return draw_which_digit(*load_half_digits(split), count, rng, *sizes)
+
+
+def build_classifier(method: str, seed: int) -> ClipClassifier:
+    """Return a new model that pools the frames by one of the methods."""
+    with use_seed(seed):
+        encoder = FrameEncoder(POOLING_SIZE, POOLING_WIDTH)
+        return ClipClassifier(encoder, METHODS[method](), POOLING_WIDTH, CLASSES)
+
+
+def train_on_clips(model: ClipClassifier, seed: int) -> None:
+    """Train on newly drawn clips; the rate decreases linearly to 0."""
+    rng = torch.Generator().manual_seed(seed)
+    optimize(
+        torch.optim.Adam(model.parameters(), lr=POOLING_RATE),
+        (draw_still_clips("train", POOLING_BATCH, rng) for _ in range(POOLING_STEPS)),
+        lambda clips: F.cross_entropy(model(clips.frames)[0], clips.label),
+        lambda step: POOLING_RATE * (1 - step / POOLING_STEPS),
+    )
+
+
+@torch.no_grad()
+def score(model: ClipClassifier, clips: Clips) -> dict:
+    """Return the accuracy, and the weight of the readable frames."""
+    logits, weights = model(clips.frames)
+    right = logits.argmax(-1) == clips.label
+    mass = (weights * clips.readable).sum(-1)  # (B,)
+    return {"accuracy": float(right.double().mean()), "mass": float(mass.mean())}
+
+
+def run_method(method: str, seed: int, clips: Clips) -> tuple[dict, Tensor]:
+    """Return a row of the record, and the weights of the first test clips."""
+    model = build_classifier(method, seed)
+    row = {"method": method, "seed": seed, "parameters": count_parameters(model)}
+    row["untrained_mass"] = score(model, clips)["mass"]
+    train_on_clips(model, seed)
+    row |= score(model, clips)
+    with torch.no_grad():
+        weights = model(clips.frames[:CLIPS_SHOWN])[1]
+    if method == "attention":
+        model.pooling = EqualFrames()
+        row["accuracy_equal_weights"] = score(model, clips)["accuracy"]
+    return row, weights
+
+
+@recorded(on_cpu=True, seeds=SEEDS)
+def moving_digits() -> dict:
+    """Record how attention, the mean and the last frame classify clips.
+
+    Test clips contain other images than training clips.
+    """
+    rng, rows, examples = torch.Generator().manual_seed(10**6), [], []
+    clips = draw_still_clips("test", POOLING_TESTED, rng)
+    for seed in SEEDS:
+        for method in METHODS:
+            row, weights = run_method(method, seed, clips)
+            rows.append(row)
+            if method == "attention":
+                examples.append(weights.tolist())
+    return {"rows": rows, "chance": READABLE / POOLING_FRAMES, "examples": examples}
