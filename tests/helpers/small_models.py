@@ -3,9 +3,9 @@
 import torch
 from torch import nn
 
-from attnbook.models.bahdanau import BahdanauDecoder
-from attnbook.models.encoder import Encoder
-from attnbook.models.encoder_decoder import (
+from attnbook.models.recurrent import BahdanauDecoder
+from attnbook.models.recurrent import Encoder
+from attnbook.models.recurrent import (
     Decoder,
     EncoderDecoder,
 )

@@ -18,12 +18,12 @@ from transformers import (
 from transformers.audio_utils import mel_filter_bank
 
 from attnbook.models.ctranslate2_files import list_layers
-from attnbook.models.log_mel import (
+from attnbook.models.whisper import (
     RATE,
     log_mel_spectrogram,
     make_mel_filters,
 )
-from attnbook.models.transformer_blocks import FeedForward
+from attnbook.models.transformer import FeedForward
 from attnbook.models.whisper import (
     GeluFeedForward,
     Whisper,

@@ -21,7 +21,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from attnbook.attention.recurrent import AdditiveAttention
-from attnbook.models.encoder import Encoder, Memory
+from attnbook.models.recurrent import Encoder, Memory
 
 NAMES, CLASSES = 12, 4
 WORDS = NAMES * CLASSES  # word = CLASSES · name + class

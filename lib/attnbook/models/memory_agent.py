@@ -17,8 +17,8 @@ from torch import Tensor, nn
 
 from attnbook.attention.multi_head import GroupedQueryAttention
 from attnbook.attention.self_attention import causal_mask
-from attnbook.models.layer_norm import RMSNorm
-from attnbook.models.modern_block import (
+from attnbook.models.transformer import RMSNorm
+from attnbook.models.modern_decoder import (
     CachedBlock,
     ModernAttention,
     RotaryAttention,

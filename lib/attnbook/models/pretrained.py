@@ -20,7 +20,7 @@ from jaxtyping import Float
 from safetensors.torch import load
 from torch import Tensor
 
-from attnbook.models.modern_block import RotaryAttention
+from attnbook.models.modern_decoder import RotaryAttention
 from attnbook.models.modern_decoder import DecoderConfig, ModernDecoder
 from attnbook.positions.rotary import halves_permutation
 

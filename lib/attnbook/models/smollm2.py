@@ -13,7 +13,7 @@ Source: Allal et al. (2025), https://arxiv.org/abs/2502.02737; the weights,
 from typing import TYPE_CHECKING
 
 from attnbook.models.gguf_files import read_gguf, read_gguf_tokenizer
-from attnbook.models.modern_block import RotaryAttention
+from attnbook.models.modern_decoder import RotaryAttention
 from attnbook.models.modern_decoder import ModernDecoder
 from attnbook.models.package_files import PackageFile
 

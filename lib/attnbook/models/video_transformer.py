@@ -27,9 +27,9 @@ from attnbook.attention.space_time import (
     SpaceAttention,
     TimeAttention,
 )
-from attnbook.models.layer_norm import LayerNorm
-from attnbook.models.patches import cut_patches
-from attnbook.models.transformer_blocks import FeedForward
+from attnbook.models.transformer import LayerNorm
+from attnbook.models.vision import cut_patches
+from attnbook.models.transformer import FeedForward
 
 Attention = type[JointAttention]
 JOINT: tuple[Attention, Attention] = (JointAttention, JointAttention)

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from attnbook.models.associative_recall import (
+from attnbook.models.lookup_models import (
     AssociativeRecallModel,
     LookupTables,
     compute_lookup_loss,

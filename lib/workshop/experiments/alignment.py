@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from attnbook.data import grammar
 from attnbook.data.grammar import Aligned
 from attnbook.data.vocabulary import START, pad_sequences
-from attnbook.models.encoder import Memory
+from attnbook.models.recurrent import Memory
 from attnbook.training.batching import make_batch
 from attnbook.training.tasks import Task
 from attnbook.training.trained import load_trained

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from attnbook.data.characters import encode_characters
 from attnbook.models.devices import find_device, use_seed
-from attnbook.models.encoder_decoder import count_parameters
+from attnbook.models.recurrent import count_parameters
 from attnbook.models.sequence_mixers import (
     MIXERS,
     MORE_MIXERS,

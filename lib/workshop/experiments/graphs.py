@@ -23,7 +23,7 @@ from attnbook.data.graph_tasks import (
 from attnbook.data.help_graph import HelpGraph, draw_labeled, load
 from attnbook.diagnose.neighborhoods import measure_mass, shuffle_within_targets
 from attnbook.models.devices import use_seed
-from attnbook.models.encoder_decoder import count_parameters
+from attnbook.models.recurrent import count_parameters
 from attnbook.models.graph_network import (
     NEIGHBOR_LAYERS,
     GraphNetwork,

@@ -15,7 +15,7 @@ from attnbook.attention.multi_head import GroupedQueryAttention
 from attnbook.diagnose import entropy, head_similarity
 from attnbook.models import associative_recall as task
 from attnbook.models.devices import find_device, use_seed
-from attnbook.models.encoder_decoder import count_parameters
+from attnbook.models.recurrent import count_parameters
 from attnbook.training import associative_recall, tasks
 from attnbook.training.associative_recall import (
     compute_error_rate,

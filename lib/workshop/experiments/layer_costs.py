@@ -18,7 +18,7 @@ from attnbook.attention.space_time import (
 )
 from attnbook.models.attention_only import METHODS, AttentionOnlyTransformer
 from attnbook.models.devices import use_seed
-from attnbook.models.encoder_decoder import count_parameters
+from attnbook.models.recurrent import count_parameters
 from attnbook.profiling.allocations import measure_peak_bytes
 from attnbook.profiling.timing import time_calls
 from workshop.experiments.costs import Calls, summarize_times

@@ -23,7 +23,7 @@ from attnbook.diagnose.intervals import (
     share_peaks_inside,
 )
 from attnbook.models.devices import find_device, use_seed
-from attnbook.models.encoder_decoder import count_parameters
+from attnbook.models.recurrent import count_parameters
 from attnbook.models.listen_attend_spell import (
     BANDS,
     SECONDS,

@@ -9,14 +9,14 @@ import torch
 import torch.nn.functional as F
 
 from attnbook.models.devices import use_seed
-from attnbook.models.relation_model import (
+from attnbook.models.lookup_models import (
     PROJECTIONS,
     RELATIONS,
     RelationBatch,
     RelationModel,
     draw_relation,
 )
-from attnbook.models.sequence_layers import (
+from attnbook.models.lookup_models import (
     SEQUENCE_LAYERS,
     compute_gradient_norms_at_ends,
 )

@@ -25,8 +25,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from attnbook.data import libreoffice
-from attnbook.models.attention_maps import record_weights
-from attnbook.models.modern_block import RotaryAttention
+from attnbook.models.hooks import record_weights
+from attnbook.models.modern_decoder import RotaryAttention
 from attnbook.models.modern_decoder import ModernDecoder, decode_greedily
 from attnbook.models.smollm2 import (
     PACKAGE,

@@ -13,8 +13,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from attnbook.attention.multi_head import split_heads
-from attnbook.models.head_edits import Head
-from attnbook.models.modern_block import CachedBlock, RotaryAttention
+from attnbook.models.hooks import Head
+from attnbook.models.modern_decoder import CachedBlock, RotaryAttention
 from attnbook.models.modern_decoder import ModernDecoder
 from attnbook.positions.rotary import rotate
 from attnbook.records import read_record

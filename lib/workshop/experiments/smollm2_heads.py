@@ -28,7 +28,7 @@ from attnbook.diagnose.heads import (
     score_previous_token,
     uniform_causal_weights,
 )
-from attnbook.models.head_edits import (
+from attnbook.models.hooks import (
     Head,
     ablate_heads,
     average_outputs,

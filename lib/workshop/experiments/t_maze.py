@@ -9,7 +9,7 @@ from torch import Tensor
 
 from attnbook.data.t_maze import ACTIONS, NEAR, PATTERNS, SYMBOLS, TMaze
 from attnbook.models.devices import use_seed
-from attnbook.models.encoder_decoder import count_parameters
+from attnbook.models.recurrent import count_parameters
 from attnbook.models.memory_agent import (
     AttentionAgent,
     MemorylessAgent,

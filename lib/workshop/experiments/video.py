@@ -20,8 +20,8 @@ from attnbook.data.moving_digits import (
     shrink_digits,
 )
 from attnbook.models.devices import use_seed
-from attnbook.models.encoder_decoder import count_parameters
-from attnbook.models.patches import cut_patches
+from attnbook.models.recurrent import count_parameters
+from attnbook.models.vision import cut_patches
 from attnbook.models.video_transformer import (
     FACTORIZED,
     JOINT,

@@ -34,9 +34,9 @@ from attnbook.diagnose.intervals import (
 )
 from attnbook.diagnose.rollout import attention_rollout
 from attnbook.diagnose.weights import entropy, head_similarity
-from attnbook.models.attention_maps import record_weights
-from attnbook.models.head_edits import ablate_heads, average_outputs, record_heads
-from attnbook.models.log_mel import STEP, log_mel_spectrogram
+from attnbook.models.hooks import record_weights
+from attnbook.models.hooks import ablate_heads, average_outputs, record_heads
+from attnbook.models.whisper import STEP, log_mel_spectrogram
 from attnbook.models.whisper import (
     Whisper,
     keep_memory_projections,

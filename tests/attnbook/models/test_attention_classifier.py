@@ -14,7 +14,7 @@ from attnbook.models.attention_classifier import (
     draw_keyword_task,
     draw_question_task,
 )
-from attnbook.models.encoder import Encoder
+from attnbook.models.recurrent import Encoder
 from attnbook.training.loop import optimize
 
 

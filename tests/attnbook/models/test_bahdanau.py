@@ -6,9 +6,9 @@ from attnbook.attention.recurrent import (
     additive_scores,
     context,
 )
-from attnbook.models.bahdanau import BahdanauDecoder
-from attnbook.models.encoder import Encoder
-from attnbook.models.encoder_decoder import run_recurrent
+from attnbook.models.recurrent import BahdanauDecoder
+from attnbook.models.recurrent import Encoder
+from attnbook.models.recurrent import run_recurrent
 
 B, T, S, DQ, DK, A, E = 2, 3, 5, 7, 11, 13, 17
 

@@ -13,9 +13,9 @@ from torch import nn
 
 from attnbook.attention.self_attention import causal_mask
 from attnbook.models.from_pytorch import copy_block, copy_stack
-from attnbook.models.layer_norm import LayerNorm
+from attnbook.models.transformer import LayerNorm
 from attnbook.models.transformer import Size
-from attnbook.models.transformer_blocks import (
+from attnbook.models.transformer import (
     DecoderBlock,
     EncoderBlock,
     PostNorm,

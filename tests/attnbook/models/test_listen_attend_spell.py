@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from attnbook.data.spoken_digits import RATE, join_digits
-from attnbook.models.encoder_decoder import count_parameters
+from attnbook.models.recurrent import count_parameters
 from attnbook.models.listen_attend_spell import (
     SECONDS,
     Listener,

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from attnbook.models.encoder_decoder import count_parameters
+from attnbook.models.recurrent import count_parameters
 from attnbook.models.memory_agent import (
     AttentionAgent,
     MemorylessAgent,

@@ -5,9 +5,9 @@ import torch
 import torch.nn.functional as F
 
 from attnbook.masks import causal
-from attnbook.models.encoder_decoder import count_parameters
-from attnbook.models.layer_norm import RMSNorm
-from attnbook.models.modern_block import (
+from attnbook.models.recurrent import count_parameters
+from attnbook.models.transformer import RMSNorm
+from attnbook.models.modern_decoder import (
     ModernAttention,
     ModernBlock,
     ModernLanguageModel,

@@ -6,7 +6,7 @@ tests/oracles/against_transformers.py compares it with transformers.
 import pytest
 import torch
 
-from attnbook.models.language_model import sample
+from attnbook.models.transformer import sample
 from attnbook.models.modern_decoder import (
     DecoderConfig,
     ModernDecoder,

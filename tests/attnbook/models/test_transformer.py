@@ -6,11 +6,11 @@ import torch.nn.functional as F
 from torch import nn
 
 from attnbook.data.vocabulary import PAD
-from attnbook.models.encoder import Memory
+from attnbook.models.recurrent import Memory
 from attnbook.models.from_pytorch import copy_block
-from attnbook.models.language_model import LanguageModel, sample
+from attnbook.models.transformer import LanguageModel, sample
 from attnbook.models.transformer import Size, TransformerDecoder, transformer
-from attnbook.models.transformer_blocks import (
+from attnbook.models.transformer import (
     EncoderBlock,
     PostNorm,
     PreNorm,

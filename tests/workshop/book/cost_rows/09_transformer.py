@@ -2,11 +2,11 @@
 
 import torch
 
-from attnbook.models.stabilized_attention import (
+from attnbook.models.transformer import (
     QKNormAttention,
     SoftCapAttention,
 )
-from attnbook.models.transformer_blocks import (
+from attnbook.models.transformer import (
     DecoderBlock,
     EncoderBlock,
     PreNorm,
