@@ -3,10 +3,10 @@
 import torch
 from torch import nn
 
-from attnbook.models.recurrent import BahdanauDecoder
-from attnbook.models.recurrent import Encoder
 from attnbook.models.recurrent import (
+    BahdanauDecoder,
     Decoder,
+    Encoder,
     EncoderDecoder,
 )
 

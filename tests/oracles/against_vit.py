@@ -9,8 +9,7 @@ import pytest
 import torch
 from transformers import ViTConfig, ViTForImageClassification
 
-from attnbook.models.vision import cut_patches
-from attnbook.models.vision import NoEncoding, VisionTransformer
+from attnbook.models.vision import NoEncoding, VisionTransformer, cut_patches
 
 LIMIT = 1e-5
 # Size of the images, of the patches, width, heads, blocks, channels.

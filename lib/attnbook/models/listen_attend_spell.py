@@ -26,10 +26,14 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from attnbook.attention.recurrent import GeneralScore, GlobalAttention
-from attnbook.models.recurrent import Memory, require_lengths
-from attnbook.models.recurrent import Decoder, EncoderDecoder
+from attnbook.models.recurrent import (
+    Decoder,
+    EncoderDecoder,
+    LuongDecoder,
+    Memory,
+    require_lengths,
+)
 from attnbook.models.whisper import RATE, STEP, log_mel_spectrogram
-from attnbook.models.recurrent import LuongDecoder
 
 FACTORS = (4, 2)  # how many vectors a layer of the pyramid reads as one
 BANDS = 40  # mel bands of a frame

@@ -17,13 +17,13 @@ from torch import Tensor, nn
 
 from attnbook.attention.multi_head import GroupedQueryAttention
 from attnbook.attention.self_attention import causal_mask
-from attnbook.models.transformer import RMSNorm
 from attnbook.models.modern_decoder import (
     CachedBlock,
     ModernAttention,
     RotaryAttention,
     SwiGLU,
 )
+from attnbook.models.transformer import RMSNorm
 
 
 class MemorylessAgent(nn.Module):

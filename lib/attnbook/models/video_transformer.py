@@ -27,9 +27,8 @@ from attnbook.attention.space_time import (
     SpaceAttention,
     TimeAttention,
 )
-from attnbook.models.transformer import LayerNorm
+from attnbook.models.transformer import FeedForward, LayerNorm
 from attnbook.models.vision import cut_patches
-from attnbook.models.transformer import FeedForward
 
 Attention = type[JointAttention]
 JOINT: tuple[Attention, Attention] = (JointAttention, JointAttention)

@@ -38,8 +38,7 @@ from attnbook.models.attention_classifier import (
     draw_question_task,
 )
 from attnbook.models.devices import use_seed
-from attnbook.models.recurrent import Encoder
-from attnbook.models.recurrent import count_parameters
+from attnbook.models.recurrent import Encoder, count_parameters
 from attnbook.training.deception import (
     compute_adversary_loss,
     compute_deception_penalty,

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from attnbook.attention.multi_head import MultiHeadAttention, merge_heads, split_heads
 from attnbook.data import cmudict
 from attnbook.diagnose.head_alarms import Layer, find_layers, get_projection
-from attnbook.models import modern_block
+from attnbook.models import modern_decoder
 from attnbook.models.devices import use_seed
 from attnbook.models.modern_decoder import ModernDecoder
 from attnbook.positions.rotary import rotate_halves
@@ -369,7 +369,7 @@ def see_all(queries: int, keys: int, device: torch.device) -> Tensor:
 
 def replace_code(name: str, function: Callable) -> Callable:
     """Return a fault: another function in the module of the decoder's block."""
-    return lambda model: mock.patch.object(modern_block, name, function)
+    return lambda model: mock.patch.object(modern_decoder, name, function)
 
 
 @contextmanager

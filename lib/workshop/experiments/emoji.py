@@ -31,10 +31,10 @@ from attnbook.models.vision import (
     ConvolutionEncoder,
     GridReader,
     UniformAttention,
+    VisionTransformer,
     contrastive_loss,
     rank_pairs,
 )
-from attnbook.models.vision import VisionTransformer
 from attnbook.training.loop import compute_rate_factor, optimize
 from workshop.experiments.record import record_results
 from workshop.experiments.registry import experiment

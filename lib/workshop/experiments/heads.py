@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from attnbook.attention.multi_head import GroupedQueryAttention
 from attnbook.diagnose import entropy, head_similarity
-from attnbook.models import associative_recall as task
+from attnbook.models import lookup_models as task
 from attnbook.models.devices import find_device, use_seed
 from attnbook.models.recurrent import count_parameters
 from attnbook.training import associative_recall, tasks

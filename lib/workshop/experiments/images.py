@@ -21,21 +21,24 @@ from attnbook.data.cluttered_digits import (
 )
 from attnbook.data.digits import load_digits
 from attnbook.diagnose import record_attention
-from attnbook.models.vision import ConvolutionalFeatures, FlatClassifier
 from attnbook.models.devices import use_seed
-from attnbook.models.recurrent import count_parameters
 from attnbook.models.listen_attend_spell import SECONDS
-from attnbook.models.whisper import RATE, STEP
-from attnbook.models.vision import cut_patches, join_patches
+from attnbook.models.recurrent import count_parameters
 from attnbook.models.vision import (
+    ConvolutionalFeatures,
+    FlatClassifier,
     MaxPooling,
     MeanPooling,
+    NoEncoding,
     PooledClassifier,
     SpatialAttentionPooling,
+    VisionTransformer,
+    cut_patches,
+    join_patches,
     map_class,
     measure_mass_in_boxes,
 )
-from attnbook.models.vision import NoEncoding, VisionTransformer
+from attnbook.models.whisper import RATE, STEP
 from attnbook.records import read_record
 from attnbook.training.loop import optimize
 from workshop.experiments.listen_attend_spell import (

@@ -23,7 +23,6 @@ from attnbook.diagnose.intervals import (
     share_peaks_inside,
 )
 from attnbook.models.devices import find_device, use_seed
-from attnbook.models.recurrent import count_parameters
 from attnbook.models.listen_attend_spell import (
     BANDS,
     SECONDS,
@@ -31,6 +30,7 @@ from attnbook.models.listen_attend_spell import (
     make_last_state_speller,
     make_listen_attend_spell,
 )
+from attnbook.models.recurrent import count_parameters
 from attnbook.training.batching import Batch, make_batch
 from attnbook.training.loop import compute_rate_factor, compute_symbol_loss, optimize
 from attnbook.training.metrics import symbol_error_rate

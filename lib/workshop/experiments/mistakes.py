@@ -25,10 +25,13 @@ from attnbook.attention.recurrent import (
     position_offsets,
 )
 from attnbook.data import Splits, grammar
-from attnbook.models.recurrent import BahdanauDecoder
-from attnbook.models.recurrent import Encoder
-from attnbook.models.recurrent import EncoderDecoder, run_recurrent
-from attnbook.models.recurrent import LuongDecoder
+from attnbook.models.recurrent import (
+    BahdanauDecoder,
+    Encoder,
+    EncoderDecoder,
+    LuongDecoder,
+    run_recurrent,
+)
 from attnbook.training.batching import make_batch
 from attnbook.training.loop import Recipe, Trainer, compute_held_out_loss
 from attnbook.training.metrics import alignment_error_rate

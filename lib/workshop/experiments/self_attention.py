@@ -12,13 +12,11 @@ from attnbook.models.devices import use_seed
 from attnbook.models.lookup_models import (
     PROJECTIONS,
     RELATIONS,
+    SEQUENCE_LAYERS,
     RelationBatch,
     RelationModel,
-    draw_relation,
-)
-from attnbook.models.lookup_models import (
-    SEQUENCE_LAYERS,
     compute_gradient_norms_at_ends,
+    draw_relation,
 )
 from attnbook.training.loop import optimize
 from workshop.experiments.machine import get_device

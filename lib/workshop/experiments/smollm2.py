@@ -26,9 +26,12 @@ from torch import Tensor
 
 from attnbook.data import libreoffice
 from attnbook.models.hooks import record_weights
-from attnbook.models.modern_decoder import RotaryAttention
-from attnbook.models.modern_decoder import ModernDecoder, decode_greedily
-from attnbook.models.smollm2 import (
+from attnbook.models.modern_decoder import (
+    ModernDecoder,
+    RotaryAttention,
+    decode_greedily,
+)
+from attnbook.models.pretrained import (
     PACKAGE,
     SHA256,
     load_smollm2,

@@ -14,8 +14,7 @@ from torch import Tensor
 
 from attnbook.attention.multi_head import split_heads
 from attnbook.models.hooks import Head
-from attnbook.models.modern_decoder import CachedBlock, RotaryAttention
-from attnbook.models.modern_decoder import ModernDecoder
+from attnbook.models.modern_decoder import CachedBlock, ModernDecoder, RotaryAttention
 from attnbook.positions.rotary import rotate
 from attnbook.records import read_record
 from workshop.experiments.record import recorded

@@ -24,9 +24,8 @@ from attnbook.attention.sparse import (
     select_top_keys,
     sum_over_blocks,
 )
+from attnbook.models.modern_decoder import Cache, ModernDecoder, RotaryAttention
 from attnbook.models.recurrent import count_parameters
-from attnbook.models.modern_decoder import Cache, RotaryAttention
-from attnbook.models.modern_decoder import ModernDecoder
 from workshop.experiments.record import recorded
 from workshop.experiments.smollm2 import (
     LENGTH,

@@ -9,13 +9,13 @@ from torch import Tensor
 
 from attnbook.data.t_maze import ACTIONS, NEAR, PATTERNS, SYMBOLS, TMaze
 from attnbook.models.devices import use_seed
-from attnbook.models.recurrent import count_parameters
 from attnbook.models.memory_agent import (
     AttentionAgent,
     MemorylessAgent,
     RecurrentAgent,
     UnpositionedAgent,
 )
+from attnbook.models.recurrent import count_parameters
 from attnbook.training.t_maze import play, train
 from workshop.experiments.record import recorded
 

@@ -21,7 +21,6 @@ from attnbook.data.moving_digits import (
 )
 from attnbook.models.devices import use_seed
 from attnbook.models.recurrent import count_parameters
-from attnbook.models.vision import cut_patches
 from attnbook.models.video_transformer import (
     FACTORIZED,
     JOINT,
@@ -33,6 +32,7 @@ from attnbook.models.video_transformer import (
     TemporalAttentionPooling,
     VideoTransformer,
 )
+from attnbook.models.vision import cut_patches
 from attnbook.training.loop import optimize
 from workshop.experiments.record import recorded, sweep
 

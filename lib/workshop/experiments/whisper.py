@@ -34,15 +34,13 @@ from attnbook.diagnose.intervals import (
 )
 from attnbook.diagnose.rollout import attention_rollout
 from attnbook.diagnose.weights import entropy, head_similarity
-from attnbook.models.hooks import record_weights
-from attnbook.models.hooks import ablate_heads, average_outputs, record_heads
-from attnbook.models.whisper import STEP, log_mel_spectrogram
-from attnbook.models.whisper import (
-    Whisper,
-    keep_memory_projections,
-    transcribe_greedily,
+from attnbook.models.hooks import (
+    ablate_heads,
+    average_outputs,
+    record_heads,
+    record_weights,
 )
-from attnbook.models.whisper_tiny import (
+from attnbook.models.pretrained_whisper import (
     ALIGNMENT_HEADS,
     END,
     PACKAGE,
@@ -50,6 +48,13 @@ from attnbook.models.whisper_tiny import (
     START,
     load_whisper,
     load_whisper_tokenizer,
+)
+from attnbook.models.whisper import (
+    STEP,
+    Whisper,
+    keep_memory_projections,
+    log_mel_spectrogram,
+    transcribe_greedily,
 )
 from attnbook.training.metrics import symbol_error_rate
 from workshop.experiments.listen_attend_spell import TEST_SEED, TESTED, draw_utterances

@@ -3,13 +3,13 @@
 import pytest
 import torch
 
-from attnbook.models.recurrent import count_parameters
 from attnbook.models.memory_agent import (
     AttentionAgent,
     MemorylessAgent,
     RecurrentAgent,
     UnpositionedAgent,
 )
+from attnbook.models.recurrent import count_parameters
 from perturbed import perturb
 
 KINDS = [AttentionAgent, UnpositionedAgent, RecurrentAgent, MemorylessAgent]

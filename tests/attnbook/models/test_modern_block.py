@@ -5,8 +5,6 @@ import torch
 import torch.nn.functional as F
 
 from attnbook.masks import causal
-from attnbook.models.recurrent import count_parameters
-from attnbook.models.transformer import RMSNorm
 from attnbook.models.modern_decoder import (
     ModernAttention,
     ModernBlock,
@@ -14,6 +12,8 @@ from attnbook.models.modern_decoder import (
     RotaryAttention,
     SwiGLU,
 )
+from attnbook.models.recurrent import count_parameters
+from attnbook.models.transformer import RMSNorm
 from perturbed import perturb
 
 B, T, C, H, G, HIDDEN = 2, 5, 24, 6, 2, 13

@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from attnbook.models.vision import ConvolutionalFeatures
 from attnbook.models.recurrent import count_parameters
 from attnbook.models.vision import (
+    ConvolutionalFeatures,
     MaxPooling,
     MeanPooling,
     PooledClassifier,

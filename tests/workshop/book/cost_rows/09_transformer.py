@@ -3,13 +3,11 @@
 import torch
 
 from attnbook.models.transformer import (
-    QKNormAttention,
-    SoftCapAttention,
-)
-from attnbook.models.transformer import (
     DecoderBlock,
     EncoderBlock,
     PreNorm,
+    QKNormAttention,
+    SoftCapAttention,
 )
 from cost_calls import call_module, equal_lengths
 
