@@ -59,10 +59,7 @@ def draw_question_task(count: int, length: int, rng: torch.Generator) -> Questio
     names, classes, evidence = draw_sequences(count, length, NAMES, rng)
     words = CLASSES * names + classes
     return QuestionBatch(
-        words,
-        take_word(names, evidence),
-        take_word(classes, evidence),
-        evidence,
+        words, take_word(names, evidence), take_word(classes, evidence), evidence
     )
 
 

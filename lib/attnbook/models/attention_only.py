@@ -38,11 +38,7 @@ from torch import Tensor, nn
 
 from attnbook.attention.multi_head import MultiHeadAttention, split_heads
 from attnbook.attention.self_attention import causal_mask
-from attnbook.positions.absolute import (
-    LearnedEncoding,
-    SinusoidalEncoding,
-    frequencies,
-)
+from attnbook.positions.absolute import LearnedEncoding, SinusoidalEncoding, frequencies
 from attnbook.positions.biases import AlibiBias, ShawEncoding, T5Bias
 from attnbook.positions.rotary import apply_rotary, rotary_angles
 

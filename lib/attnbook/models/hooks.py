@@ -50,9 +50,7 @@ class TransformerMaps(NamedTuple):
 
 
 @contextmanager
-def record_weights(
-    attentions: Iterable[MultiHeadAttention],
-) -> Iterator[list[Tensor]]:
+def record_weights(attentions: Iterable[MultiHeadAttention]) -> Iterator[list[Tensor]]:
     """Collect the weights of attentions, in the order in which they run.
 
     Each attention passes its weights to a dropout module, whose input is
@@ -279,9 +277,7 @@ def record_heads(model: nn.Module) -> Iterator[list[list[Tensor]]]:
             hook.remove()
 
 
-def average_outputs(
-    recorded: Sequence[Sequence[Tensor]],
-) -> list[Float[Tensor, "H D"]]:
+def average_outputs(recorded: Sequence[Sequence[Tensor]]) -> list[Float[Tensor, "H D"]]:
     """Return each layer's mean outputs of its heads, for mean ablation.
 
     Args:

@@ -254,18 +254,11 @@ def find_partner(names: Int[Tensor, "..."], count: int) -> Int[Tensor, "..."]:
 
 # Relations between names. A successor's successor is another name, a
 # partner's partner is the name itself.
-RELATIONS: dict[str, Relation] = {
-    "successor": find_successor,
-    "partner": find_partner,
-}
+RELATIONS: dict[str, Relation] = {"successor": find_successor, "partner": find_partner}
 
 
 def draw_relation(
-    batch: int,
-    names: int,
-    colors: int,
-    relation: Relation,
-    rng: torch.Generator,
+    batch: int, names: int, colors: int, relation: Relation, rng: torch.Generator
 ) -> RelationBatch:
     """Return sequences of all names in random order, with random colors.
 
@@ -295,11 +288,7 @@ class RelationModel(nn.Module):
     """
 
     def __init__(
-        self,
-        names: int,
-        colors: int,
-        width: int,
-        layer: Projected = self_attention,
+        self, names: int, colors: int, width: int, layer: Projected = self_attention
     ):
         super().__init__()
         self.name = nn.Embedding(names, width)
@@ -352,10 +341,7 @@ def draw_tables(count: int, rng: torch.Generator) -> LookupTables:
     shuffled = torch.rand(count, ITEMS, **by_rng).argsort(dim=1)
     items = shuffled[:, :QUERIES]
     return LookupTables(
-        addresses,
-        symbols,
-        addresses.gather(1, items),
-        symbols.gather(1, items),
+        addresses, symbols, addresses.gather(1, items), symbols.gather(1, items)
     )
 
 

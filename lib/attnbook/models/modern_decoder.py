@@ -262,9 +262,7 @@ class CachedLanguageModel(nn.Module):
         return self.norm(x) @ table.T, longer
 
     def forward(
-        self,
-        ids: Int[Tensor, "B T"],
-        mask: Bool[Tensor, "..."] | None = None,
+        self, ids: Int[Tensor, "B T"], mask: Bool[Tensor, "..."] | None = None
     ) -> Float[Tensor, "B T V"]:
         """Return logits: at each position, of the next symbol."""
         return self.decode(ids, mask=mask)[0]
@@ -361,9 +359,7 @@ class ModernDecoder(CachedLanguageModel):
     """
 
     def __init__(
-        self,
-        config: DecoderConfig,
-        attention: type[RotaryAttention] = RotaryAttention,
+        self, config: DecoderConfig, attention: type[RotaryAttention] = RotaryAttention
     ):
         width = config.width
         super().__init__(
@@ -371,11 +367,7 @@ class ModernDecoder(CachedLanguageModel):
             [
                 CachedBlock(
                     attention(
-                        width,
-                        config.heads,
-                        config.groups,
-                        bias=False,
-                        base=config.base,
+                        width, config.heads, config.groups, bias=False, base=config.base
                     ),
                     SwiGLU(width, config.hidden),
                     width,

@@ -241,9 +241,7 @@ class Checkpoint:
         return model.eval()
 
 
-def load_smollm2(
-    attention: type[RotaryAttention] = RotaryAttention,
-) -> ModernDecoder:
+def load_smollm2(attention: type[RotaryAttention] = RotaryAttention) -> ModernDecoder:
     """Return SmolLM2, in single precision and evaluation mode.
 
     Args:

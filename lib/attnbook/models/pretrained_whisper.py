@@ -52,10 +52,7 @@ TOKENIZER = PackageFile(
 # The tokens with which a transcription without times begins, and its end.
 START, END = (50257, 50362), 50256
 # (layer, head) of the cross-attention heads that the authors use for times.
-ALIGNMENT_HEADS = (
-    *((1, 0), (2, 0), (2, 5), (3, 0)),
-    *((3, 1), (3, 2), (3, 3), (3, 4)),
-)
+ALIGNMENT_HEADS = (*((1, 0), (2, 0), (2, 5), (3, 0)), *((3, 1), (3, 2), (3, 3), (3, 4)))
 
 VERSION, SPECIFICATION = 6, "WhisperSpec"
 # The number of a data type -> the data type.

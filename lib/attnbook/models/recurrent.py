@@ -105,10 +105,7 @@ class Encoder(nn.Module):
         """
         require_lengths(source, lengths, self.limit)
         packed = pack_padded_sequence(
-            self.embed(source),
-            lengths.cpu(),
-            batch_first=True,
-            enforce_sorted=False,
+            self.embed(source), lengths.cpu(), batch_first=True, enforce_sorted=False
         )
         states, last = self.recurrent(packed)
         states, _ = pad_packed_sequence(
@@ -145,9 +142,7 @@ class DecoderOutput(NamedTuple):
 
 
 def run_recurrent(
-    recurrent: nn.RNNBase,
-    inputs: Float[Tensor, "B T I"],
-    state: tuple[Tensor, ...],
+    recurrent: nn.RNNBase, inputs: Float[Tensor, "B T I"], state: tuple[Tensor, ...]
 ) -> tuple[Float[Tensor, "B T H"], tuple[Tensor, ...]]:
     """Run a GRU (state: h) or an LSTM (state: h, c) from a given state."""
     layered = tuple(x[None].contiguous() for x in state)
@@ -218,10 +213,7 @@ class Decoder(nn.Module):
         return self._decode(previous, tuple(state), context)[0]
 
     def step(
-        self,
-        previous: Int[Tensor, " B"],
-        state: tuple[Tensor, ...],
-        memory: Memory,
+        self, previous: Int[Tensor, " B"], state: tuple[Tensor, ...], memory: Memory
     ) -> tuple[Float[Tensor, "B V"], tuple[Tensor, ...], None]:
         """Return logits of the next symbol, the state after it, no weights."""
         *before, context = state
@@ -330,10 +322,7 @@ class BahdanauDecoder(nn.Module):
         return DecoderOutput(self.readout(outputs, words, contexts), weights)
 
     def step(
-        self,
-        previous: Int[Tensor, " B"],
-        state: tuple[Tensor, ...],
-        memory: Memory,
+        self, previous: Int[Tensor, " B"], state: tuple[Tensor, ...], memory: Memory
     ) -> tuple[Float[Tensor, "B V"], tuple[Tensor, ...], Float[Tensor, "B S"]]:
         """Return logits of the next symbol, the state after it, the weights."""
         *before, keys = state
@@ -345,18 +334,12 @@ class BahdanauDecoder(nn.Module):
         return logits[:, 0], (*after, keys), weights[:, 0]
 
     def _run_step(
-        self,
-        word: Tensor,
-        state: Sequence[Tensor],
-        keys: Tensor,
-        memory: Memory,
+        self, word: Tensor, state: Sequence[Tensor], keys: Tensor, memory: Memory
     ) -> tuple[Tensor, Tensor, Tensor, Sequence[Tensor]]:
         scores = self.attention(state[0][:, None], keys)
         context_vector, weights = context(scores, memory.states, memory.lengths)
         output, state = run_recurrent(
-            self.recurrent,
-            torch.cat([word, context_vector], dim=-1),
-            tuple(state),
+            self.recurrent, torch.cat([word, context_vector], dim=-1), tuple(state)
         )
         return output, context_vector, weights, state
 
@@ -433,10 +416,7 @@ class LuongDecoder(nn.Module):
         return DecoderOutput(self.symbols(self.drop(vectors)), weights)
 
     def step(
-        self,
-        previous: Int[Tensor, " B"],
-        state: tuple[Tensor, ...],
-        memory: Memory,
+        self, previous: Int[Tensor, " B"], state: tuple[Tensor, ...], memory: Memory
     ) -> tuple[Float[Tensor, "B V"], tuple[Tensor, ...], Float[Tensor, "B S"]]:
         """Return logits of the next symbol, the state after it, the weights."""
         *before, fed, step, keys = state

@@ -203,9 +203,7 @@ class EncoderBlock(nn.Module):
         self.residuals = nn.ModuleList(residual(width, dropout) for _ in range(2))
 
     def forward(
-        self,
-        x: Float[Tensor, "B T C"],
-        mask: Bool[Tensor, "..."] | None = None,
+        self, x: Float[Tensor, "B T C"], mask: Bool[Tensor, "..."] | None = None
     ) -> Float[Tensor, "B T C"]:
         """Return x after both sublayers; True in the mask = can attend."""
         first, second = self.residuals

@@ -22,11 +22,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from attnbook.attention.scaled_dot_product import attention_weights
-from attnbook.attention.space_time import (
-    JointAttention,
-    SpaceAttention,
-    TimeAttention,
-)
+from attnbook.attention.space_time import JointAttention, SpaceAttention, TimeAttention
 from attnbook.models.transformer import FeedForward, LayerNorm
 from attnbook.models.vision import cut_patches
 

@@ -412,9 +412,7 @@ CHANNELS = (24, 40, 64)  # of the three convolutions
 STRIDE = 8  # pixels between neighboring positions of the feature map
 
 
-def contrastive_loss(
-    similarity: Float[Tensor, "B B"],
-) -> Float[Tensor, ""]:
+def contrastive_loss(similarity: Float[Tensor, "B B"]) -> Float[Tensor, ""]:
     """Return the mean cross-entropy (nats) of finding each pair, both ways.
 
     Args:

@@ -48,9 +48,7 @@ SECONDS = 30  # of what Whisper reads at once
 CORNER, RATIO = 1000.0, math.log(6.4) / 27  # of the mel scale, in Hz, per mel
 
 
-def hertz_to_mel(
-    frequency: Float[Tensor, "*B"],
-) -> Float[Tensor, "*B"]:
+def hertz_to_mel(frequency: Float[Tensor, "*B"]) -> Float[Tensor, "*B"]:
     """Return frequencies on the mel scale: 200/3 Hz per mel up to 1,000 Hz."""
     above = 15 + (frequency.clamp_min(CORNER) / CORNER).log() / RATIO
     return torch.where(frequency < CORNER, frequency * 3 / 200, above)
@@ -86,10 +84,7 @@ def make_mel_filters(
 
 
 def log_mel_spectrogram(
-    sound: Float[Tensor, "N"],
-    rate: int,
-    bands: int = 80,
-    seconds: int = SECONDS,
+    sound: Float[Tensor, "N"], rate: int, bands: int = 80, seconds: int = SECONDS
 ) -> Float[Tensor, "M F"]:
     """Return the spectrogram of a sound that is padded with silence.
 
@@ -285,9 +280,7 @@ def keep_memory_projections(decoder: WhisperDecoder) -> Iterator[None]:
         decoder: without gradients.
     """
 
-    def remember(
-        project: Callable[[Tensor], Tensor],
-    ) -> Callable[[Tensor], Tensor]:
+    def remember(project: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
         kept: list[Tensor] = []
 
         def wrapped(memory: Tensor) -> Tensor:
