@@ -26,7 +26,6 @@ from workshop.experiments import (
     record,
     registry,
     smollm2,
-    t_maze,
     whisper,
 )
 
@@ -39,9 +38,7 @@ TINY = {
         "SEEDS": (0,),
         "TESTED": 12,
         "STEPS": {"question": 1, "keyword": 1},
-        "PENALTIES": (1.0,),
     },
-    "broken_models": {"STEPS": 2, "SIZE": 8},
     "costs": {
         "ROUNDS": 1,
         "ROWS": 4,
@@ -73,9 +70,6 @@ TINY = {
     },
     "graphs": {
         "TASK_SEEDS": (0,),
-        "TARGETS": 8,
-        "WRONG": (0, 2),
-        "NOISE_STEPS": 2,
         "LOOKUP_STEPS": 2,
         "GRAPHS": 2,
         "TESTED": 2,
@@ -84,10 +78,8 @@ TINY = {
     },
     "head_alarms": {
         "SEEDS": (0,),
-        "OTHER_SEEDS": (3,),
         "REFERENCES": ("cmudict_heads_8_0",),
         "WORDS": 64,
-        "BROKEN": 2,
     },
     "heads": {
         "SEEDS": (0,),
@@ -223,29 +215,15 @@ TINY = {
         "MAP_SECTION": 0,
         "MAP_LENGTH": 64,
     },
-    "t_maze": {
-        "SEEDS": (0,),
-        "STEPS": {5: 5, 10: 5},
-        "LENGTHS": dict.fromkeys(t_maze.AGENTS, (5, 10)),
-        "TESTED": 20,
-        "LONGER": (1, 2),
-    },
     "video": {
         "SEEDS": (0,),
         "POOLING_STEPS": 2,
         "POOLING_TESTED": 20,
-        "MOTION_STEPS": 2,
-        "MOTION_TESTED": 20,
-        "SELECTED": 20,
     },
     "whisper": {
         "SEQUENCES": 2,
         "DIGITS": 2,
         "SEEDS": (0,),
-        "LIMIT": 2,
-        "COUNTS": (1,),
-        "VARIED_LIMIT": 2,
-        "TESTED": 1,
     },
 }
 
@@ -383,7 +361,7 @@ def tiny(monkeypatch, tasks):
     for theme in ("smollm2_heads", "smollm2_circuits"):
         module = sys.modules[f"workshop.experiments.{theme}"]
         monkeypatch.setattr(module, "read_record", read_tiny_record)
-    positions = {"whisper_digits": 650, "whisper_varied_digits": 1500}
+    positions = {"whisper_digits": 650}
     monkeypatch.setattr(whisper, "load_whisper_tokenizer", Digits)
     return positions
 
