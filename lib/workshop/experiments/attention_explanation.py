@@ -26,16 +26,6 @@ from attnbook.diagnose.explanations import (
     multiply_gradient_by_input,
     multiply_weights_by_norms,
 )
-from attnbook.models.attention_classifier import (
-    CLASSES,
-    WORDS,
-    AttentionClassifier,
-    EmbeddingEncoder,
-    QuestionBatch,
-    UniformClassifier,
-    draw_keyword_task,
-    draw_question_task,
-)
 from attnbook.models.devices import use_seed
 from attnbook.models.recurrent import Encoder, count_parameters
 from attnbook.training.deception import (
@@ -45,6 +35,16 @@ from attnbook.training.deception import (
     total_variation,
 )
 from attnbook.training.loop import optimize
+from workshop.experiments.attention_classifier import (
+    CLASSES,
+    WORDS,
+    AttentionClassifier,
+    EmbeddingEncoder,
+    QuestionBatch,
+    UniformClassifier,
+    draw_keyword_task,
+    draw_question_task,
+)
 from workshop.experiments.record import recorded
 
 SEEDS = (0, 1, 2)

@@ -19,11 +19,6 @@ from torch import Tensor, nn
 from attnbook.data.characters import encode_characters
 from attnbook.models.devices import find_device, use_seed
 from attnbook.models.recurrent import count_parameters
-from attnbook.models.sequence_mixers import (
-    MIXERS,
-    WINDOW,
-    MixerModel,
-)
 from attnbook.training.language_modeling import (
     compute_guessing_losses,
     compute_held_out_loss,
@@ -41,6 +36,11 @@ from workshop.experiments.positions import (
 )
 from workshop.experiments.record import record_rows, run_jobs, time_call
 from workshop.experiments.registry import experiment
+from workshop.experiments.sequence_mixers import (
+    MIXERS,
+    WINDOW,
+    MixerModel,
+)
 
 RATES, SEEDS = (3e-3, 1e-2, 3e-2), (0, 1, 2)
 WARMUP, CLIP, LONGER = 0.1, 1.0, 2

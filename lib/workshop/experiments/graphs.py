@@ -19,14 +19,14 @@ from attnbook.data.graph_tasks import (
 from attnbook.data.help_graph import HelpGraph, draw_labeled, load
 from attnbook.diagnose.neighborhoods import measure_mass, shuffle_within_targets
 from attnbook.models.devices import use_seed
-from attnbook.models.graph_network import (
+from attnbook.models.recurrent import count_parameters
+from attnbook.training.loop import optimize
+from workshop.experiments.graph_network import (
     NEIGHBOR_LAYERS,
     GraphNetwork,
     join_neighbors,
     join_selves,
 )
-from attnbook.models.recurrent import count_parameters
-from attnbook.training.loop import optimize
 from workshop.experiments.record import recorded, sweep
 
 TASK_SEEDS, TASK_RATE = (0, 1, 2), 1e-2

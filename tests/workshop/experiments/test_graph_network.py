@@ -5,14 +5,14 @@ import torch
 import torch.nn.functional as F
 
 from attnbook.attention.graph import attend_graph, attend_graph_v2
-from attnbook.models.graph_network import (
+from attnbook.models.recurrent import count_parameters
+from workshop.experiments.graph_network import (
     NEIGHBOR_LAYERS,
     GraphNetwork,
     NeighborMean,
     join_neighbors,
     join_selves,
 )
-from attnbook.models.recurrent import count_parameters
 
 N, INPUTS, WIDTH, HEADS, K = 7, 5, 3, 2, 4
 LINKS = torch.tensor([[0, 1, 2, 4, 5, 0], [1, 0, 3, 4, 6, 2]])

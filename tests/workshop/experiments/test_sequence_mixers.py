@@ -8,7 +8,7 @@ from attnbook.attention.scaled_dot_product import attend
 from attnbook.masks import causal, window
 from attnbook.models.devices import use_seed
 from attnbook.models.recurrent import count_parameters
-from attnbook.models.sequence_mixers import (
+from workshop.experiments.sequence_mixers import (
     KERNEL,
     MIXERS,
     MORE_MIXERS,
