@@ -1,33 +1,18 @@
-"""A decoder block and a decoder-only model as of the 2020s, with a KV cache.
+"""Decoders as of the 2020s: RMSNorm, rotary embeddings, SwiGLU and a KV cache.
 
-Pre-norm with RMSNorm, grouped-query attention with rotary embeddings and
-QK-norm, a SwiGLU network, no biases.
+`ModernLanguageModel` is chapter 9's, with QK-norm. `ModernDecoder` is that of Llama and
+SmolLM2: no QK-norm, and embeddings that are not multiplied by √C.
 
-Source: SwiGLU: Shazeer (2020), section 2, equation 6,
-    https://arxiv.org/abs/2002.05202; pre-norm, RMSNorm, SwiGLU and rotary
-    embeddings together: Touvron et al. (2023), section 2.2,
-    https://arxiv.org/abs/2302.13971; grouped queries and QK-norm as well: Yang
-    et al. (2025), section 2, https://arxiv.org/abs/2505.09388. Departure: tied
-    embeddings are multiplied by √C, as in the paper of 2017.
+Source: SwiGLU: Shazeer (2020), section 2, equation 6, https://arxiv.org/abs/2002.05202;
+    pre-norm, RMSNorm, SwiGLU and rotary embeddings together: Touvron et al. (2023),
+    section 2.2, https://arxiv.org/abs/2302.13971; grouped queries in the same block:
+    Touvron et al. (2023), Llama 2, section 2.2, https://arxiv.org/abs/2307.09288;
+    QK-norm as well: Yang et al. (2025), section 2, https://arxiv.org/abs/2505.09388;
+    SmolLM2: Allal et al. (2025), https://arxiv.org/abs/2502.02737. Departures: tied
+    embeddings, as in SmolLM2-135M; in `ModernLanguageModel` they are multiplied by √C,
+    as in the paper of 2017.
 Axes: B batch, T positions, P positions in the cache, S = P + T, H heads, G
     groups (key-value heads), C model width, D width of a head, F hidden width,
-    V symbols
-
-A decoder-only Transformer as Llama and SmolLM2 have it, with a KV cache.
-
-Pre-norm with RMSNorm, grouped-query attention with rotary embeddings, a SwiGLU
-network, tied embeddings, no biases: chapter 9's block without QK-norm.
-
-Source: Touvron et al. (2023), section 2.2, https://arxiv.org/abs/2302.13971;
-    grouped queries in the same block: Touvron et al. (2023), Llama 2, section
-    2.2, https://arxiv.org/abs/2307.09288; SmolLM2: Allal et al. (2025),
-    https://arxiv.org/abs/2502.02737. Departure: the embeddings are tied, as in
-    SmolLM2-135M.
-    Rotary embeddings rotate neighboring columns (2i, 2i + 1), as in the papers
-    and in GGUF files; weights for transformers, which rotates columns i and
-    i + D / 2, have the rows of their query and key projections permuted.
-Axes: B batch, T positions, S = T + those in the cache, H heads, G groups
-    (key-value heads), C model width, D = C / H width of a head, F hidden width,
     V symbols
 """
 
@@ -58,10 +43,7 @@ class TokenEmbedding(Embedding):
 class SwiGLU(nn.Module):
     """Gated feed-forward network: down(SiLU(gate(x)) * up(x)).
 
-    Args:
-        width: C.
-        hidden: F; 8/3 of C gives as many weights as 4 C without a gate.
-        bias: whether the three layers have one.
+    A hidden width F of 8/3 C gives as many weights as 4 C without a gate.
     """
 
     def __init__(self, width: int, hidden: int, bias: bool = False):
@@ -111,12 +93,9 @@ class RotaryAttention(GroupedQueryAttention):
         memory: Float[Tensor, "B T C"],
         start: int = 0,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Return rotated queries and keys, and values.
+        """Return rotated queries and keys, and values, of positions from `start` on.
 
-        Args:
-            query: the input of the queries.
-            memory: the same, since this is self-attention.
-            start: the first position.
+        `memory` is the same as `query`, since this is self-attention.
         """
         queries, keys, values = super().project(query, memory)
         queries, keys = self.normalize(queries, keys)
@@ -151,13 +130,7 @@ class RotaryAttention(GroupedQueryAttention):
 
 
 class ModernAttention(RotaryAttention):
-    """Grouped-query attention with QK-norm and rotary embeddings, no biases.
-
-    Args:
-        width: C.
-        heads: H.
-        groups: G.
-    """
+    """Grouped-query attention with QK-norm and rotary embeddings, no biases."""
 
     def __init__(self, width: int, heads: int, groups: int):
         super().__init__(width, heads, groups, bias=False)
@@ -171,14 +144,7 @@ class ModernAttention(RotaryAttention):
 
 
 class CachedBlock(nn.Module):
-    """Pre-norm block: attention, then the network, each after an RMSNorm.
-
-    Args:
-        attention: self-attention with a KV cache.
-        feed_forward: the feed-forward network.
-        width: C.
-        eps: ε of both norms.
-    """
+    """Pre-norm block: attention, then the network, each after an RMSNorm."""
 
     def __init__(
         self,
@@ -205,14 +171,7 @@ class CachedBlock(nn.Module):
 
 
 class ModernBlock(CachedBlock):
-    """Pre-norm block with QK-norm: attention, then SwiGLU.
-
-    Args:
-        width: C.
-        heads: H.
-        groups: G.
-        hidden: F.
-    """
+    """Pre-norm block with QK-norm: attention, then SwiGLU."""
 
     def __init__(self, width: int, heads: int, groups: int, hidden: int):
         attention = ModernAttention(width, heads, groups)
@@ -269,16 +228,7 @@ class CachedLanguageModel(nn.Module):
 
 
 class ModernLanguageModel(CachedLanguageModel):
-    """Modern blocks between a tied embedding and output layer.
-
-    Args:
-        symbols: V.
-        width: C.
-        heads: H.
-        groups: G.
-        hidden: F.
-        blocks: how many.
-    """
+    """Modern blocks between a tied embedding and output layer."""
 
     def __init__(
         self,
@@ -309,9 +259,6 @@ class DecoderConfig:
         blocks: how many.
         base: of the rotary frequencies, often called θ.
         eps: ε of every RMSNorm.
-
-    Raises:
-        ValueError: if a size is below 1.
     """
 
     symbols: int
@@ -330,12 +277,7 @@ class DecoderConfig:
 
 
 class SymbolEmbedding(nn.Module):
-    """Symbol embeddings as they are: not multiplied by √C, no padding symbol.
-
-    Args:
-        symbols: V.
-        width: C.
-    """
+    """Symbol embeddings as they are: not multiplied by √C, no padding symbol."""
 
     def __init__(self, symbols: int, width: int):
         super().__init__()
@@ -390,8 +332,8 @@ def decode_greedily(
     """Return ids with `count` more symbols, each the most probable one.
 
     Every symbol passes through the model once: the KV cache has the rest. Rotary
-    embeddings depend on distances only, so padding at the beginning needs no
-    other positions.
+    embeddings depend on distances only, so padding at the beginning needs no other
+    positions.
 
     Args:
         model: a decoder with a cache.

@@ -1,33 +1,15 @@
-"""The recurrent encoder: source symbols to states, without padding.
+"""Recurrent encoder-decoders: one context vector, Bahdanau's and Luong's attention.
 
-Source: Cho et al. (2014), section 2.2, https://arxiv.org/abs/1406.1078; two
-    directions as in Schuster and Paliwal (1997). Departure: PyTorch's GRU and
-    LSTM equations.
-Axes: B batch, S source symbols, M memory width
-
-The encoder-decoder: a source sequence becomes one vector, then a target.
-
-Source: Cho et al. (2014), sections 2.2 and 2.3, https://arxiv.org/abs/1406.1078,
-    whose decoder receives the context at every step; Sutskever et al. (2014),
-    section 2, https://arxiv.org/abs/1409.3215. Departures: PyTorch's
-    GRU and LSTM equations, one linear bridge for each state the decoder needs.
+Source: the encoder, and a decoder that receives one context at every step: Cho et
+    al. (2014), sections 2.2 and 2.3, https://arxiv.org/abs/1406.1078; Sutskever et
+    al. (2014), section 2, https://arxiv.org/abs/1409.3215; two directions: Schuster
+    and Paliwal (1997). `BahdanauDecoder`, `Readout`: Bahdanau et al. (2015), section
+    3.1, equation 4, section 3.2, appendices A.1.2 and A.2.2,
+    https://arxiv.org/abs/1409.0473. `LuongDecoder`: Luong et al. (2015), section 3,
+    equations 5 and 6, section 3.3, https://arxiv.org/abs/1508.04025. Departures:
+    PyTorch's GRU and LSTM equations; one recurrent layer; one linear bridge for each
+    first state; the readout takes the state after the step (equation 4).
 Axes: B batch, S source symbols, T target symbols, M memory width, V symbols
-
-Bahdanau's decoder: attention before the recurrent step.
-
-Source: Bahdanau et al. (2015), section 3.1, equation 4, section 3.2 and
-    appendix A.1.2, https://arxiv.org/abs/1409.0473. Departures: PyTorch's GRU
-    (or LSTM) for the gated unit; the readout takes the state after the step
-    (its equation 4).
-Axes: B batch, T target steps, S source symbols, E value width, V symbols
-
-Luong's decoder: attention after the recurrent step.
-
-Source: Luong et al. (2015), section 3, equations 5 and 6, and section 3.3 on
-    input feeding, https://arxiv.org/abs/1508.04025. Departures: one recurrent
-    layer; its first state is a layer of the encoder's last states, as in
-    chapter 1.
-Axes: B batch, T target symbols, S source symbols, M memory width, V symbols
 """
 
 from collections.abc import Sequence
@@ -95,13 +77,11 @@ class Encoder(nn.Module):
     def forward(self, source: Int[Tensor, "B S"], lengths: Int[Tensor, " B"]) -> Memory:
         """Read each source up to its own length.
 
-        Packing stops each direction at the true end: the final state does
-        not depend on padding, and the backward direction starts at the last
-        real symbol.
+        Packing stops each direction at the true end: the final state does not depend on
+        padding, and the backward direction starts at the last real symbol.
 
         Raises:
-            ValueError: on a length of zero, one beyond the tensor, or a source
-                longer than the model's limit.
+            ValueError: as `require_lengths`.
         """
         require_lengths(source, lengths, self.limit)
         packed = pack_padded_sequence(
@@ -151,13 +131,15 @@ def run_recurrent(
     return outputs, tuple(x[0] for x in after)
 
 
-class Readout(nn.Module):
-    """The deep output with a maxout layer that turns a state into logits.
+def _make_bridges(
+    recurrent: type[nn.RNNBase], memory: int, hidden: int
+) -> nn.ModuleList:
+    states = 2 if recurrent is nn.LSTM else 1  # an LSTM's: h and c
+    return nn.ModuleList(nn.Linear(memory, hidden) for _ in range(states))
 
-    Source: Bahdanau et al. (2015), appendix A.2.2. The paper's formula takes
-    the state before the step, its equation 4 the state after; we take the
-    latter.
-    """
+
+class Readout(nn.Module):
+    """The deep output with a maxout layer that turns a state into logits."""
 
     def __init__(self, width: int, readout: int, symbols: int, dropout: float):
         super().__init__()
@@ -181,7 +163,7 @@ class Decoder(nn.Module):
         memory: width M of the encoder's memory.
         readout: width of the maxout layer.
         recurrent: `nn.GRU` or `nn.LSTM`.
-        dropout: dropout probability of embedding and readout in training.
+        dropout: of embedding and readout in training.
     """
 
     def __init__(
@@ -198,8 +180,7 @@ class Decoder(nn.Module):
         self.embed = nn.Embedding(symbols, embedding, padding_idx=PAD)
         self.drop = nn.Dropout(dropout)
         self.recurrent = recurrent(embedding + memory, hidden, batch_first=True)
-        states = 2 if recurrent is nn.LSTM else 1
-        self.bridges = nn.ModuleList(nn.Linear(memory, hidden) for _ in range(states))
+        self.bridges = _make_bridges(recurrent, memory, hidden)
         self.readout = Readout(hidden + embedding + memory, readout, symbols, dropout)
 
     def start(self, memory: Memory) -> tuple[Tensor, ...]:
@@ -262,19 +243,12 @@ def count_parameters(model: nn.Module) -> int:
 class BahdanauDecoder(nn.Module):
     """A decoder that attends *before* its recurrent step.
 
-    c_i from s_{i-1}; then s_i = f(s_{i-1}, y_{i-1}, c_i); then y_i from s_i,
-    y_{i-1} and c_i. The first state is tanh(W_s h) of the *backward* encoder
-    state at the first symbol (A.2.2), which depends on the whole source.
+    c_i from s_{i-1}; then s_i = f(s_{i-1}, y_{i-1}, c_i); then y_i from s_i, y_{i-1}
+    and c_i. The first state is tanh(W_s h) of the *backward* encoder state at the first
+    symbol, which depends on the whole source.
 
-    Args:
-        symbols: number of target symbols, the special ones included.
-        embedding: width of a symbol's vector.
-        hidden: width of the state.
-        memory: width M of the encoder's memory (two directions).
-        readout: width of the maxout layer.
-        alignment: width A of the alignment model.
-        recurrent: `nn.GRU` or `nn.LSTM`.
-        dropout: dropout probability of embedding and readout in training.
+    Args as in `Decoder`, with the memory of two directions; alignment: the width of the
+    alignment model.
     """
 
     def __init__(
@@ -293,10 +267,7 @@ class BahdanauDecoder(nn.Module):
         self.drop = nn.Dropout(dropout)
         self.attention = AdditiveAttention(hidden, memory, alignment)
         self.recurrent = recurrent(embedding + memory, hidden, batch_first=True)
-        states = 2 if recurrent is nn.LSTM else 1
-        self.bridges = nn.ModuleList(
-            nn.Linear(memory // 2, hidden) for _ in range(states)
-        )
+        self.bridges = _make_bridges(recurrent, memory // 2, hidden)
         self.readout = Readout(hidden + embedding + memory, readout, symbols, dropout)
 
     def start(self, memory: Memory) -> tuple[Tensor, ...]:
@@ -345,20 +316,21 @@ class BahdanauDecoder(nn.Module):
 
 
 class LuongDecoder(nn.Module):
-    """h_t from the last word; c_t from h_t; then tanh(W_c [c_t; h_t]).
+    """A decoder that attends *after* its recurrent step.
 
-    The next word is predicted from this attentional vector. Without input
-    feeding no state depends on a context vector, so all steps of a known target
-    are computed at once. With input feeding the vector joins the next input.
+    h_t from the last word; c_t from h_t; then the attentional vector tanh(W_c [c_t;
+    h_t]) predicts the next word. Without input feeding no state depends on a context
+    vector, so all steps of a known target are computed at once. With input feeding the
+    vector joins the next input.
 
     Args:
         symbols: number of target symbols, the special ones included.
         embedding: width of a symbol's vector.
         hidden: width of the state, and of the attentional vector.
         memory: width M of the encoder's memory.
-        attention: the module that computes a context; see `attention.local`.
+        attention: the module that computes a context, such as `GlobalAttention`.
         recurrent: `nn.GRU` or `nn.LSTM`.
-        dropout: share of embedding and vector entries dropped in training.
+        dropout: of embedding and attentional vector in training.
         feeding: whether to use input feeding.
     """
 
@@ -380,17 +352,13 @@ class LuongDecoder(nn.Module):
         self.recurrent = recurrent(
             embedding + hidden * feeding, hidden, batch_first=True
         )
-        states = 2 if recurrent is nn.LSTM else 1
-        self.bridges = nn.ModuleList(nn.Linear(memory, hidden) for _ in range(states))
+        self.bridges = _make_bridges(recurrent, memory, hidden)
         self.mix = nn.Linear(memory + hidden, hidden, bias=False)
         self.symbols = nn.Linear(hidden, symbols)
         self.attention = attention
 
     def start(self, memory: Memory) -> tuple[Tensor, ...]:
-        """Return the first state; then the vector fed, the step, the keys.
-
-        The vector fed to the first step is 0, and the step counts from 0.
-        """
+        """Return the first state; zeros, fed to the first step; step 0; the keys."""
         first = [torch.tanh(bridge(memory.last)) for bridge in self.bridges]
         fed = torch.zeros_like(first[0])
         step = torch.zeros_like(memory.lengths)

@@ -1,44 +1,21 @@
-"""Layer normalization, and RMSNorm, which leaves out the mean.
+"""The Transformer: its norms, blocks, encoder and decoder, and a language model.
 
-Source: Ba, Kiros and Hinton (2016), section 3, equation 4,
-    https://arxiv.org/abs/1607.06450; RMSNorm: Zhang and Sennrich (2019),
-    section 3, equation 4, https://arxiv.org/abs/1910.07467. Departure: ε under
-    the root, against a division by zero, as PyTorch has it.
-Axes: C model width
+Encoder and decoder work with chapter 1's `EncoderDecoder`, training and search.
 
-Transformer blocks: attention, feed-forward network, residual connections.
-
-Source: Vaswani et al. (2017), sections 3.1 and 3.3,
-    https://arxiv.org/abs/1706.03762; pre-norm: Xiong et al. (2020),
-    section 3, https://arxiv.org/abs/2002.04745
-Axes: B batch, H heads, T queries, S keys, C model width, F hidden width
-
-The Transformer: an encoder and a decoder without recurrence.
-
-Both work with the `EncoderDecoder`, the training and the search of chapter 1.
-
-Source: Vaswani et al. (2017), sections 3.1, 3.4 and 3.5,
-    https://arxiv.org/abs/1706.03762. Departure: source and target have
-    separate embeddings, as their vocabularies differ; the target's embedding is
-    tied to the output layer.
-Axes: B batch, S source symbols, T target symbols, C model width, V symbols,
-    H heads
-
-A decoder-only language model: every position predicts the next symbol.
-
-Source: Radford et al. (2018), section 3.1,
+Source: Vaswani et al. (2017), sections 3.1, 3.3 to 3.5,
+    https://arxiv.org/abs/1706.03762; source and target have separate embeddings, as
+    their vocabularies differ, and the target's is tied to the output layer. Layer
+    norm: Ba, Kiros and Hinton (2016), section 3, equation 4,
+    https://arxiv.org/abs/1607.06450; RMSNorm: Zhang and Sennrich (2019), section 3,
+    equation 4, https://arxiv.org/abs/1910.07467; ε is under the root, as in PyTorch.
+    Pre-norm: Xiong et al. (2020), section 3, https://arxiv.org/abs/2002.04745. The
+    language model: Radford et al. (2018), section 3.1, with sinusoidal positions,
     https://cdn.openai.com/research-covers/language-unsupervised/language_understanding_paper.pdf
-    (there with learned positions; here the sinusoidal encoding of chapter 8)
-Axes: B batch, T symbols, C model width, V symbols
-
-Attention with bounded scores: QK-norm and soft-capping.
-
-Source: QK-norm: Dehghani et al. (2023), section 2,
-    https://arxiv.org/abs/2302.05442; the soft cap of scores: Gemma Team
-    (2024), section 2, https://arxiv.org/abs/2408.00118. Departure: the norms
-    have a bias.
-Axes: B batch, H heads, T queries, S keys, C model width, D width of a
-    head
+    QK-norm: Dehghani et al. (2023), section 2, https://arxiv.org/abs/2302.05442, with
+    biases in the norms; the soft cap of scores: Gemma Team (2024), section 2,
+    https://arxiv.org/abs/2408.00118
+Axes: B batch, H heads, T queries or target symbols, S keys or source symbols, C model
+    width, D width of a head, F hidden width, V symbols
 """
 
 from collections.abc import Callable
@@ -78,12 +55,7 @@ def layer_norm(
 
 
 class LayerNorm(nn.Module):
-    """Layer normalization with a learned gain and bias.
-
-    Args:
-        width: C.
-        eps: ε, added to the variance.
-    """
+    """Layer normalization with a learned gain and bias; ε is added to the variance."""
 
     def __init__(self, width: int, eps: float = 1e-5):
         super().__init__()
@@ -97,12 +69,7 @@ class LayerNorm(nn.Module):
 
 
 class RMSNorm(nn.Module):
-    """Division by the root mean square, with a learned gain.
-
-    Args:
-        width: C.
-        eps: ε, added to the mean square.
-    """
+    """Division by the root mean square, with a learned gain; ε is under the root."""
 
     def __init__(self, width: int, eps: float = 1e-5):
         super().__init__()
@@ -119,12 +86,7 @@ Sublayer = Callable[[Tensor], Tensor]
 
 
 class PostNorm(nn.Module):
-    """Post-norm residual connection: norm(x + sublayer(x)).
-
-    Args:
-        width: C.
-        dropout: dropout probability of the sublayer's output in training.
-    """
+    """Post-norm residual connection: norm(x + sublayer(x)), dropout on the sublayer."""
 
     norm: nn.Module
 
@@ -160,13 +122,7 @@ class PreNorm(PostNorm):
 
 
 class FeedForward(nn.Module):
-    """Position-wise feed-forward network: C to F, ReLU, F to C.
-
-    Args:
-        width: C.
-        hidden: F, four times C in the paper.
-        dropout: dropout probability of the hidden layer in training.
-    """
+    """Position-wise feed-forward network: C to F (4 C in the paper), ReLU, F to C."""
 
     def __init__(self, width: int, hidden: int, dropout: float = 0.0):
         super().__init__()
@@ -185,7 +141,7 @@ class EncoderBlock(nn.Module):
         width: C.
         heads: H.
         hidden: F.
-        dropout: dropout probability of the sublayers' outputs in training.
+        dropout: of the sublayers' outputs in training.
         residual: the residual connection, `PostNorm` or `PreNorm`.
     """
 
@@ -214,8 +170,8 @@ class EncoderBlock(nn.Module):
 class DecoderBlock(nn.Module):
     """Causal self-attention, attention to the memory, feed-forward network.
 
-    Queries of the second attention come from the decoder, keys and values from
-    the encoder. It has weights of its own.
+    Queries of the second attention come from the decoder, keys and values from the
+    encoder. Args as in `EncoderBlock`.
     """
 
     def __init__(
@@ -260,9 +216,9 @@ class Size:
     Attributes:
         width: C.
         heads: H.
-        hidden: width of the feed-forward networks.
+        hidden: F.
         blocks: number of blocks in the encoder, and in the decoder.
-        dropout: dropout probability in training.
+        dropout: in training.
         residual: the residual connection, `PreNorm` or `PostNorm`.
     """
 
@@ -282,9 +238,8 @@ class Size:
 class Embedding(nn.Module):
     """Symbol embeddings times √C plus sinusoidal positional encodings.
 
-    The entries are initialized with standard deviation 1/√C, so that the tied
-    output layer gives logits of size 1; times √C they are as large as the
-    positional encodings.
+    The entries start with standard deviation 1/√C, so that the tied output layer gives
+    logits of size 1; times √C they are as large as the positional encodings.
     """
 
     def __init__(self, symbols: int, width: int, dropout: float = 0.0):
@@ -317,8 +272,7 @@ class TransformerEncoder(nn.Module):
         """Return the states; padding is masked out, and its states are 0.
 
         Raises:
-            ValueError: on a length of zero, one beyond the tensor, or a source
-                longer than the model's limit.
+            ValueError: as `require_lengths`.
         """
         require_lengths(source, lengths, self.limit)
         x = self.embed(source)
@@ -332,8 +286,8 @@ class TransformerEncoder(nn.Module):
 class TransformerDecoder(nn.Module):
     """Causal self-attention and cross-attention blocks over the target symbols.
 
-    Its state is the symbols generated so far, which every step processes again.
-    (A KV cache avoids that; it is the subject of chapter 13.)
+    Its state is the symbols generated so far, which every step processes again; a KV
+    cache avoids that.
     """
 
     def __init__(self, symbols: int, size: Size):
@@ -343,9 +297,9 @@ class TransformerDecoder(nn.Module):
         self.norm = size.residual.make_final_norm(size.width)
 
     def forward(self, previous: Int[Tensor, "B T"], memory: Memory) -> DecoderOutput:
-        """Return logits of every next symbol, and the last block's weights.
+        """Return logits of every next symbol, and the last block's weights, averaged.
 
-        The weights are the mean over the heads. The output layer is tied to the
+        The weights are the mean over the heads; the output layer is tied to the
         embedding.
         """
         x = self.embed(previous)
@@ -414,8 +368,7 @@ def sample(
         count: how many symbols to add.
         temperature: divides the logits; 0 takes the most probable symbol.
         window: how many of the last symbols the model gets; all unless given.
-        rng: the generator; on the CPU, one seed gives the same symbols
-            everywhere.
+        rng: one on the CPU gives the same symbols for one seed everywhere.
 
     Raises:
         ValueError: on a negative temperature or an empty beginning.
@@ -440,23 +393,14 @@ def sample(
 
 
 def soft_cap(scores: Float[Tensor, "*B S"], cap: float) -> Tensor:
-    """Return cap · tanh(scores / cap): bounded by the cap.
-
-    Raises:
-        ValueError: if the cap is not above 0.
-    """
+    """Return cap · tanh(scores / cap); raise ValueError if the cap is not above 0."""
     if not cap > 0:
         raise ValueError(f"the cap must be above 0, not {cap}")
     return cap * torch.tanh(scores / cap)
 
 
 class QKNormAttention(MultiHeadAttention):
-    """Multi-head attention with layer-normalized queries and keys (QK-norm).
-
-    Args:
-        width: C.
-        heads: H; each head's queries and keys are normalized.
-    """
+    """Multi-head attention with layer-normalized queries and keys (QK-norm)."""
 
     def __init__(self, width: int, heads: int):
         super().__init__(width, heads)
@@ -470,13 +414,7 @@ class QKNormAttention(MultiHeadAttention):
 
 
 class SoftCapAttention(MultiHeadAttention):
-    """Multi-head attention with soft-capped scores.
-
-    Args:
-        width: C.
-        heads: H.
-        cap: the bound of the scores' absolute values.
-    """
+    """Multi-head attention whose scores are soft-capped to absolute values below `cap`."""
 
     def __init__(self, width: int, heads: int, cap: float):
         super().__init__(width, heads)
