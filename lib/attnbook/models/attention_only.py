@@ -1,19 +1,11 @@
-"""A small attention-only language model with any positional encoding.
+"""Attention-only language models: with any positional encoding, or made by hand.
 
-Only attention combines different positions, and only the given positional
+In `AttentionOnlyTransformer` only attention combines positions, and only the positional
 encoding and the causal mask distinguish them.
 
-Source: layers without an MLP as in Elhage et al. (2021),
-    https://transformer-circuits.pub/2021/framework/index.html; pre-norm is our
-    choice.
-Axes: B batch, H heads, T positions, C model width, D width of a head, V
-    symbols, P pairs of columns
-
-An induction circuit whose weights are written by hand.
-
-Two attention layers of two heads, without feed-forward networks. The residual
-stream of a position consists of four parts, each one-hot or zero: its token,
-the token before it, the prediction, and its position.
+`InductionCircuit` has two attention layers of two heads with weights written by hand.
+The residual stream of a position consists of four parts, each one-hot or zero: its
+token, the token before it, the prediction, and its position.
 
 - Layer 0, head 0 attends to the previous position and copies that token into
   the part "previous".
@@ -23,12 +15,11 @@ the token before it, the prediction, and its position.
   prediction.
 - Layer 1, head 1 attends to position 0, and its output projection is zero.
 
-What each head does, and which heads the prediction needs, is therefore known.
-
-Source: the circuit: Elhage et al. (2021), "Induction heads",
-    https://transformer-circuits.pub/2021/framework/; these weights are ours.
-Axes: B batch, T positions, V symbols, N size of a part, C = 4 N model width,
-    D = 2 N width of a head
+Source: layers without an MLP, and the circuit ("Induction heads"): Elhage et al.
+    (2021), https://transformer-circuits.pub/2021/framework/index.html; pre-norm and the
+    circuit's weights are ours.
+Axes: B batch, H heads, T positions, C model width, D width of a head, V symbols, P
+    pairs of columns, N size of a part: C = 4 N, D = 2 N
 """
 
 import torch
@@ -85,12 +76,7 @@ class ShawAttention(SelfAttention):
 
 
 class RotaryAttention(SelfAttention):
-    """Self-attention with rotated queries and keys.
-
-    Attributes:
-        frequencies: of the rotation, one for each pair of columns.
-        factor: of queries and keys.
-    """
+    """Self-attention whose queries and keys are rotated and multiplied by a factor."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -191,11 +177,7 @@ MATCH = 20.0
 
 
 class HandMadeAttention(MultiHeadAttention):
-    """Two heads whose weights start at zero and are then written by hand.
-
-    Args:
-        size: N.
-    """
+    """Two heads whose weights start at zero and are then written by hand."""
 
     def __init__(self, size: int):
         super().__init__(len(PARTS) * size, CIRCUIT_HEADS, bias=False)
@@ -212,13 +194,9 @@ class HandMadeAttention(MultiHeadAttention):
     def match(
         self, head: int, query: str, key: str, table: Float[Tensor, "N N"]
     ) -> None:
-        """Let a head compare parts: key j matches query i if table[i, j] is 1.
+        """Let key j match query i in a head if table[i, j] is 1: rows one-hot or zero.
 
-        Args:
-            head: its number.
-            query: the part that the query is made of.
-            key: the part that the keys are made of.
-            table: one-hot rows, or rows of zeros.
+        `query` and `key` are the parts of which they are made.
         """
         first = head * self.query.weight.shape[0] // CIRCUIT_HEADS
         rows = slice(first, first + self.size)
@@ -228,13 +206,9 @@ class HandMadeAttention(MultiHeadAttention):
 
     @torch.no_grad()
     def copy(self, head: int, source: str, target: str | None) -> None:
-        """Let a head copy a part of what it attends to into another part.
+        """Let a head copy the part `source` of what it attends to into `target`.
 
-        Args:
-            head: its number.
-            source: the part that the values hold.
-            target: the part that the output is added to; None for a head whose
-                output projection stays zero.
+        Without a target the output projection stays zero.
         """
         first = head * self.value.weight.shape[0] // CIRCUIT_HEADS
         rows = slice(first, first + self.size)
@@ -245,8 +219,6 @@ class HandMadeAttention(MultiHeadAttention):
 
 class InductionCircuit(nn.Module):
     """The hand-made model: it predicts what followed the same token before.
-
-    Its weights are not trained.
 
     Args:
         symbols: V; symbol 0 is meant for the first position, which has no

@@ -196,7 +196,7 @@ def read_records(data: bytes) -> dict[str, Tensor]:
 
 def list_names(blocks: int) -> dict[str, tuple[str, ...]]:
     """Return the file's name of each weight -> ours, several where it stacks them."""
-    names = {theirs: (ours,) for ours, theirs in NAMES.items()}
+    names: dict[str, tuple[str, ...]] = {x: (ours,) for ours, x in NAMES.items()}
     for part, layers in LAYERS.items():
         found = {f"{part}/layer_norm": [f"{part}.norm"]}
         for i in range(blocks):

@@ -414,7 +414,7 @@ class QKNormAttention(MultiHeadAttention):
 
 
 class SoftCapAttention(MultiHeadAttention):
-    """Multi-head attention whose scores are soft-capped to absolute values below `cap`."""
+    """Multi-head attention whose scores lie between -cap and cap (soft-capping)."""
 
     def __init__(self, width: int, heads: int, cap: float):
         super().__init__(width, heads)

@@ -1,29 +1,21 @@
-"""The log-mel spectrogram that Whisper reads.
+"""Whisper: a Transformer that reads a log-mel spectrogram and generates text.
 
-A window of 25 ms moves over the sound in steps of 10 ms. The squared magnitudes
-of its Fourier transform are summed in 80 overlapping bands, which are equally
-wide on the mel scale: linear up to 1,000 Hz, logarithmic above.
+The spectrogram: a window of 25 ms moves over the sound in steps of 10 ms; the squared
+magnitudes of its Fourier transform are summed in 80 overlapping bands, which are
+equally wide on the mel scale: linear up to 1,000 Hz, logarithmic above. Two
+convolutions halve the number of frames. Encoder and decoder are stacks of chapter 9's
+pre-norm blocks.
 
-Source: Radford et al. (2022), section 2.2, https://arxiv.org/abs/2212.04356;
-    padding, clamping and scaling are those of
-    https://github.com/openai/whisper/blob/main/whisper/audio.py; the mel scale
-    is that of Slaney's Auditory Toolbox, as in librosa.
-Axes: N samples, M mel bands, K frequencies, F frames
-
-Whisper: a Transformer that reads a spectrogram and generates text.
-
-Encoder and decoder are stacks of chapter 9's pre-norm blocks. Two convolutions
-halve the number of frames before the first block of the encoder.
-
-Source: Radford et al. (2022), section 2.2, https://arxiv.org/abs/2212.04356;
-    the GELU activation is that of https://github.com/openai/whisper. Its key
-    projections have no bias; ours have one, which is zero.
-Axes: B batch, M mel bands, F frames of the spectrogram, S encoder positions
+Source: Radford et al. (2022), section 2.2, https://arxiv.org/abs/2212.04356; padding,
+    clamping, scaling and GELU: https://github.com/openai/whisper; the mel scale is that
+    of Slaney's Auditory Toolbox, as in librosa. Departure: key projections have a bias,
+    which is zero.
+Axes: N samples, M mel bands, K frequencies, F frames, B batch, S encoder positions
     (F / 2), T tokens, L blocks, H heads, C model width, V tokens known
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from unittest import mock
@@ -65,13 +57,7 @@ def make_mel_filters(
     frequencies: int = WINDOW // 2 + 1,
     device: torch.device | str | None = None,
 ) -> Float[Tensor, "M K"]:
-    """Return triangles of equal area over the frequencies from 0 to RATE / 2.
-
-    Args:
-        bands: M.
-        frequencies: K.
-        device: of the result.
-    """
+    """Return triangles of equal area over the frequencies from 0 to RATE / 2."""
     double = torch.float64
     top = hertz_to_mel(torch.tensor(RATE / 2, dtype=double))
     corners = mel_to_hertz(torch.linspace(0, 1, bands + 2, dtype=double) * top)
@@ -88,8 +74,8 @@ def log_mel_spectrogram(
 ) -> Float[Tensor, "M F"]:
     """Return the spectrogram of a sound that is padded with silence.
 
-    Powers below 10⁻⁸ of the largest one are raised to it; the logarithm is
-    then shifted by 4 and divided by 4, so that the values are about 1.
+    Powers below 10⁻⁸ of the largest one are raised to it; the logarithm is then shifted
+    by 4 and divided by 4, so that the values are about 1.
 
     Args:
         sound: samples between -1 and 1.
@@ -195,10 +181,7 @@ class WhisperEncoder(nn.Module):
 
 
 class WhisperDecoder(nn.Module):
-    """Causal self-attention and cross-attention blocks over the tokens.
-
-    The output layer is tied to the embedding.
-    """
+    """Causal self-attention and cross-attention blocks; a tied output layer."""
 
     def __init__(self, config: WhisperConfig):
         super().__init__()
@@ -207,10 +190,10 @@ class WhisperDecoder(nn.Module):
         self.blocks = config.stack(DecoderBlock)
         self.norm = LayerNorm(config.width)
 
-    def compute_states(
+    def forward(
         self, ids: Int[Tensor, "B T"], memory: Float[Tensor, "B S C"]
-    ) -> tuple[Float[Tensor, "B T C"], Float[Tensor, "B L H T S"]]:
-        """Return the states after the last norm, and cross-attention weights.
+    ) -> tuple[Float[Tensor, "B T V"], Float[Tensor, "B L H T S"]]:
+        """Return logits of every next token, and all cross-attention weights.
 
         Raises:
             ValueError: if there are more tokens than positions for them.
@@ -225,30 +208,11 @@ class WhisperDecoder(nn.Module):
         for block in self.blocks:
             x, weights = block(x, memory, causal)
             maps.append(weights)
-        return self.norm(x), torch.stack(maps, dim=1)
-
-    def compute_logits(self, states: Float[Tensor, "B T C"]) -> Float[Tensor, "B T V"]:
-        """Return the logits of every next token."""
-        return states @ self.embed.weight.T
-
-    def forward(
-        self, ids: Int[Tensor, "B T"], memory: Float[Tensor, "B S C"]
-    ) -> tuple[Float[Tensor, "B T V"], Float[Tensor, "B L H T S"]]:
-        """Return logits of every next token, and all cross-attention weights.
-
-        Raises:
-            ValueError: if there are more tokens than positions for them.
-        """
-        states, maps = self.compute_states(ids, memory)
-        return self.compute_logits(states), maps
+        return self.norm(x) @ self.embed.weight.T, torch.stack(maps, dim=1)
 
 
 class Whisper(nn.Module):
-    """The encoder and the decoder.
-
-    Args:
-        config: the sizes.
-    """
+    """The encoder and the decoder."""
 
     def __init__(self, config: WhisperConfig):
         super().__init__()
@@ -270,14 +234,11 @@ class Whisper(nn.Module):
 
 @contextmanager
 def keep_memory_projections(decoder: WhisperDecoder) -> Iterator[None]:
-    """Project the encoder's states to keys and values only once.
+    """Project the encoder's states to keys and values only once, without gradients.
 
-    Inside the `with` block, the cross-attentions keep their last keys and
-    values, and use them again if they are called with the same memory: the same
-    tensor object, which must not be changed.
-
-    Args:
-        decoder: without gradients.
+    Inside the `with` block, the cross-attentions keep their last keys and values, and
+    use them again if they are called with the same memory: the same tensor object,
+    which must not be changed.
     """
 
     def remember(project: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
@@ -297,38 +258,3 @@ def keep_memory_projections(decoder: WhisperDecoder) -> Iterator[None]:
                 wrapped = remember(layer.forward)
                 stack.enter_context(mock.patch.object(layer, "forward", wrapped))
         yield
-
-
-@torch.no_grad()
-def transcribe_greedily(
-    decoder: WhisperDecoder,
-    memory: Float[Tensor, "B S C"],
-    start: Sequence[int],
-    end: int,
-    limit: int,
-) -> list[list[int]]:
-    """Return the tokens that the decoder generates, without start and end.
-
-    Every step takes the most likely token among those up to `end`, because the
-    tokens after it are Whisper's special ones.
-
-    Args:
-        decoder: in evaluation mode.
-        memory: the encoder's states.
-        start: the tokens with which a transcription begins.
-        end: the token with which it ends.
-        limit: the most tokens that are generated.
-    """
-    ids = memory.new_tensor([start] * len(memory), dtype=torch.long)
-    ended = torch.zeros_like(ids[:, 0], dtype=torch.bool)
-    with keep_memory_projections(decoder):
-        for _ in range(limit):
-            states, _ = decoder.compute_states(ids, memory)
-            logits = decoder.compute_logits(states[:, -1:])[:, 0, : end + 1]
-            best = logits.argmax(dim=-1).masked_fill(ended, end)
-            ids = torch.cat([ids, best[:, None]], dim=1)
-            ended = ended | (best == end)
-            if bool(ended.all()):
-                break
-    rows = ids[:, len(start) :].tolist()
-    return [row[: row.index(end)] if end in row else row for row in rows]
