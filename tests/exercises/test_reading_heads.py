@@ -8,7 +8,7 @@ import torch
 from torch import einsum, nn
 
 from attnbook.exercises import reading_heads as checks
-from attnbook.models.head_edits import ablate_heads
+from attnbook.models.hooks import ablate_heads
 
 
 def induction_by_loops(weights, ids):

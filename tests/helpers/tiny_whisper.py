@@ -4,7 +4,7 @@ import struct
 
 import torch
 
-from attnbook.models.ctranslate2_files import (
+from attnbook.models.pretrained_whisper import (
     NAMES,
     REQUIRED,
     SPECIFICATION,

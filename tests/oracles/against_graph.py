@@ -10,7 +10,7 @@ import torch
 from torch_geometric.nn import GATConv, GATv2Conv
 
 from attnbook.attention.graph import attend_graph, attend_graph_v2
-from attnbook.models.graph_network import (
+from workshop.experiments.graph_network import (
     GraphAttention,
     GraphAttentionV2,
     join_neighbors,

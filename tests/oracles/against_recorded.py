@@ -6,9 +6,13 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from attnbook.models.pretrained import NAMES, SIZES
-from attnbook.models.smollm2 import load_smollm2, load_smollm2_tokenizer
-from attnbook.models.whisper_tiny import load_whisper, load_whisper_tokenizer
+from attnbook.models.pretrained import (
+    NAMES,
+    SIZES,
+    load_smollm2,
+    load_smollm2_tokenizer,
+)
+from attnbook.models.pretrained_whisper import load_whisper, load_whisper_tokenizer
 from attnbook.positions.rotary import halves_permutation
 from attnbook.records import read_record
 from workshop.experiments.smollm2 import (

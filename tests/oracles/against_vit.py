@@ -9,8 +9,7 @@ import pytest
 import torch
 from transformers import ViTConfig, ViTForImageClassification
 
-from attnbook.models.patches import cut_patches
-from attnbook.models.vision_transformer import NoEncoding, VisionTransformer
+from attnbook.models.vision import NoEncoding, VisionTransformer, cut_patches
 
 LIMIT = 1e-5
 # Size of the images, of the patches, width, heads, blocks, channels.
@@ -106,7 +105,7 @@ def test_a_missing_position_makes_a_large_difference():
 def test_patches_in_another_order_make_a_large_difference(monkeypatch):
     theirs, ours = build(SIZES[0])
     monkeypatch.setattr(
-        "attnbook.models.vision_transformer.cut_patches",
+        "attnbook.models.vision.cut_patches",
         lambda images, size: cut_patches(images.transpose(2, 3), size),
     )
     found, wanted = ours(draw(SIZES[0])), theirs(draw(SIZES[0])).logits

@@ -12,13 +12,15 @@ from transformers import WhisperConfig as TheirConfig
 from transformers import WhisperFeatureExtractor, WhisperForConditionalGeneration
 from transformers.audio_utils import mel_filter_bank
 
-from attnbook.models.ctranslate2_files import list_layers
-from attnbook.models.log_mel import RATE, log_mel_spectrogram, make_mel_filters
-from attnbook.models.transformer_blocks import FeedForward
+from attnbook.models.pretrained_whisper import list_layers
+from attnbook.models.transformer import FeedForward
 from attnbook.models.whisper import (
+    RATE,
     GeluFeedForward,
     Whisper,
     WhisperConfig,
+    log_mel_spectrogram,
+    make_mel_filters,
     transcribe_greedily,
 )
 

@@ -27,7 +27,7 @@ from attnbook.attention.multi_head import MultiHeadAttention, split_heads
 from attnbook.diagnose.behavior import call_in_eval_mode
 from attnbook.diagnose.recording import record_attention
 from attnbook.diagnose.weights import normalized_entropy
-from attnbook.models.attention_maps import record_weights
+from attnbook.models.hooks import record_weights
 
 Numbers = dict[str, dict[str, Tensor]]  # of a layer's name: number -> (H,)
 Layer = nn.MultiheadAttention | MultiHeadAttention

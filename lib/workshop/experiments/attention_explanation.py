@@ -26,7 +26,16 @@ from attnbook.diagnose.explanations import (
     multiply_gradient_by_input,
     multiply_weights_by_norms,
 )
-from attnbook.models.attention_classifier import (
+from attnbook.models.devices import use_seed
+from attnbook.models.recurrent import Encoder
+from attnbook.training.deception import (
+    compute_adversary_loss,
+    compute_deception_penalty,
+    jensen_shannon,
+    total_variation,
+)
+from attnbook.training.loop import optimize
+from workshop.experiments.attention_classifier import (
     CLASSES,
     WORDS,
     AttentionClassifier,
@@ -36,15 +45,6 @@ from attnbook.models.attention_classifier import (
     draw_keyword_task,
     draw_question_task,
 )
-from attnbook.models.devices import use_seed
-from attnbook.models.encoder import Encoder
-from attnbook.training.deception import (
-    compute_adversary_loss,
-    compute_deception_penalty,
-    jensen_shannon,
-    total_variation,
-)
-from attnbook.training.loop import optimize
 from workshop.experiments.record import recorded
 
 SEEDS = (0, 1, 2)

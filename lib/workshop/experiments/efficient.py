@@ -17,8 +17,7 @@ from torch import Tensor, nn
 
 from attnbook.data.characters import encode_characters
 from attnbook.models.devices import find_device, use_seed
-from attnbook.models.encoder_decoder import count_parameters
-from attnbook.models.sequence_mixers import MIXERS, WINDOW, MixerModel
+from attnbook.models.recurrent import count_parameters
 from attnbook.training.language_modeling import compute_held_out_loss, cut_windows
 from attnbook.training.loop import compute_rate_factor, optimize
 from attnbook.training.losses import IGNORED_TARGET, compute_next_token_loss
@@ -30,6 +29,7 @@ from workshop.experiments.positions import (
     measure_copying_error,
 )
 from workshop.experiments.record import get_device, recorded
+from workshop.experiments.sequence_mixers import MIXERS, WINDOW, MixerModel
 
 RATES, SEEDS = (3e-3, 1e-2, 3e-2), (0, 1, 2)
 WARMUP, CLIP = 0.1, 1.0

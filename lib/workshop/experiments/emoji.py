@@ -23,17 +23,17 @@ from attnbook.data.emoji import (
     pad_emoji,
 )
 from attnbook.models.devices import use_seed
-from attnbook.models.encoder_decoder import count_parameters
-from attnbook.models.image_text import (
+from attnbook.models.recurrent import count_parameters
+from attnbook.models.vision import (
     STRIDE,
     ContrastiveModel,
     ConvolutionEncoder,
     GridReader,
     UniformAttention,
+    VisionTransformer,
     contrastive_loss,
     rank_pairs,
 )
-from attnbook.models.vision_transformer import VisionTransformer
 from attnbook.training.loop import compute_rate_factor, optimize
 from workshop.experiments.record import recorded
 
@@ -248,7 +248,7 @@ def emoji_grid() -> dict:
     from its words' embeddings, and a gated cross-attention joins both.
 
     Source: Alayrac et al. (2022), section 2.2, https://arxiv.org/abs/2204.14198.
-        Departures: see `attnbook.models.image_text`.
+        Departures: see `attnbook.models.vision`.
     """
     others = [x for x in ARTISTS if x != HELD_OUT]
     readers: dict = {kind: [] for kind in READERS}

@@ -16,14 +16,14 @@ from torch import Tensor
 from attnbook.data.graph_tasks import GraphTask, draw_lookup
 from attnbook.data.help_graph import HelpGraph, draw_labeled, load
 from attnbook.models.devices import use_seed
-from attnbook.models.encoder_decoder import count_parameters
-from attnbook.models.graph_network import (
+from attnbook.models.recurrent import count_parameters
+from attnbook.training.loop import optimize
+from workshop.experiments.graph_network import (
     NEIGHBOR_LAYERS,
     GraphNetwork,
     join_neighbors,
     join_selves,
 )
-from attnbook.training.loop import optimize
 from workshop.experiments.record import recorded, sweep
 
 TASK_SEEDS, TASK_RATE = (0, 1, 2), 1e-2

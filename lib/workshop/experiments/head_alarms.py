@@ -20,7 +20,7 @@ from attnbook.diagnose.head_alarms import (
     compare_with_thresholds,
     measure_heads,
 )
-from attnbook.models import modern_block
+from attnbook.models import modern_decoder
 from attnbook.models.modern_decoder import ModernDecoder
 from attnbook.positions.rotary import rotate_halves
 from attnbook.training.batching import make_batch
@@ -66,7 +66,7 @@ def see_all(queries: int, keys: int, device: torch.device) -> Tensor:
 
 def replace_code(name: str, function: Callable) -> Callable:
     """Return a fault: another function in the module of the decoder's block."""
-    return lambda model: mock.patch.object(modern_block, name, function)
+    return lambda model: mock.patch.object(modern_decoder, name, function)
 
 
 @contextmanager

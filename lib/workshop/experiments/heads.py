@@ -16,16 +16,14 @@ from torch import Tensor, nn
 from attnbook.attention.multi_head import GroupedQueryAttention
 from attnbook.models import associative_recall as task
 from attnbook.models.devices import find_device, use_seed
-from attnbook.models.relation_model import (
+from attnbook.models.lookup_models import (
     PROJECTIONS,
     RELATIONS,
+    SEQUENCE_LAYERS,
     RelationBatch,
     RelationModel,
-    draw_relation,
-)
-from attnbook.models.sequence_layers import (
-    SEQUENCE_LAYERS,
     compute_gradient_norms_at_ends,
+    draw_relation,
 )
 from attnbook.training import associative_recall, tasks
 from attnbook.training.associative_recall import compute_error_rate, train

@@ -12,18 +12,22 @@ from attnbook.attention.self_attention import causal_mask
 from attnbook.data.characters import encode_characters
 from attnbook.diagnose import entropy
 from attnbook.models.devices import find_device, use_seed
-from attnbook.models.encoder_decoder import count_parameters
-from attnbook.models.language_model import LanguageModel
-from attnbook.models.layer_norm import RMSNorm
-from attnbook.models.modern_block import (
+from attnbook.models.modern_decoder import (
     ModernAttention,
     RotaryAttention,
     SwiGLU,
     TokenEmbedding,
 )
-from attnbook.models.stabilized_attention import QKNormAttention, SoftCapAttention
-from attnbook.models.transformer import Size
-from attnbook.models.transformer_blocks import PostNorm, PreNorm
+from attnbook.models.recurrent import count_parameters
+from attnbook.models.transformer import (
+    LanguageModel,
+    PostNorm,
+    PreNorm,
+    QKNormAttention,
+    RMSNorm,
+    Size,
+    SoftCapAttention,
+)
 from attnbook.training.character_model import RECIPE, RECORD_NAME, build_character_model
 from attnbook.training.language_modeling import (
     LanguageModelRecipe,

@@ -26,10 +26,13 @@ from attnbook.attention.recurrent import (
     position_offsets,
 )
 from attnbook.data import Splits, grammar
-from attnbook.models.bahdanau import BahdanauDecoder
-from attnbook.models.encoder import Encoder
-from attnbook.models.encoder_decoder import EncoderDecoder, run_recurrent
-from attnbook.models.luong_decoder import LuongDecoder
+from attnbook.models.recurrent import (
+    BahdanauDecoder,
+    Encoder,
+    EncoderDecoder,
+    LuongDecoder,
+    run_recurrent,
+)
 from attnbook.training.loop import Recipe, Trainer
 from attnbook.training.metrics import alignment_error_rate
 from attnbook.training.scoring import predict_links

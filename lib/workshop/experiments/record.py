@@ -30,7 +30,7 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
-from attnbook.models.encoder_decoder import count_parameters
+from attnbook.models.recurrent import count_parameters
 from attnbook.records import RECORDS, WEIGHTS
 from attnbook.training.loop import Trainer
 from attnbook.training.run import Run

@@ -18,7 +18,7 @@ from attnbook.attention.scaled_dot_product import (
     scores_gradient,
 )
 from attnbook.models.devices import find_device, use_seed
-from attnbook.models.lookup_model import LookupBatch, LookupModel, draw_lookup
+from attnbook.models.lookup_models import LookupBatch, LookupModel, draw_lookup
 from attnbook.training.loop import optimize
 from workshop.experiments.record import get_device, recorded
 

@@ -36,10 +36,9 @@ from attnbook.attention.sparse import (
 )
 from attnbook.data import libreoffice
 from attnbook.diagnose.heads import mark_induction
-from attnbook.models.attention_maps import record_weights
-from attnbook.models.modern_block import Cache, RotaryAttention
-from attnbook.models.modern_decoder import ModernDecoder
-from attnbook.models.smollm2 import (
+from attnbook.models.hooks import record_weights
+from attnbook.models.modern_decoder import Cache, ModernDecoder, RotaryAttention
+from attnbook.models.pretrained import (
     PACKAGE,
     SHA256,
     load_smollm2,

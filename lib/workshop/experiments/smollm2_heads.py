@@ -35,15 +35,14 @@ from attnbook.diagnose.heads import (
     score_previous_token,
     uniform_causal_weights,
 )
-from attnbook.models.head_edits import (
+from attnbook.models.hooks import (
     Head,
     ablate_heads,
     average_outputs,
     patch_heads,
     record_heads,
 )
-from attnbook.models.modern_block import CachedBlock, RotaryAttention
-from attnbook.models.modern_decoder import ModernDecoder
+from attnbook.models.modern_decoder import CachedBlock, ModernDecoder, RotaryAttention
 from attnbook.positions.rotary import rotate
 from attnbook.records import read_record
 from workshop.experiments.record import recorded

@@ -41,10 +41,8 @@ from attnbook.diagnose.intervals import (
 )
 from attnbook.diagnose.rollout import attention_rollout
 from attnbook.diagnose.weights import entropy, head_similarity
-from attnbook.models.attention_maps import record_weights
 from attnbook.models.devices import find_device, use_seed
-from attnbook.models.encoder_decoder import count_parameters
-from attnbook.models.head_edits import ablate_heads
+from attnbook.models.hooks import ablate_heads, record_weights
 from attnbook.models.listen_attend_spell import (
     BANDS,
     SECONDS,
@@ -52,15 +50,20 @@ from attnbook.models.listen_attend_spell import (
     make_last_state_speller,
     make_listen_attend_spell,
 )
-from attnbook.models.log_mel import STEP, log_mel_spectrogram
-from attnbook.models.whisper import Whisper, keep_memory_projections
-from attnbook.models.whisper_tiny import (
+from attnbook.models.pretrained_whisper import (
     ALIGNMENT_HEADS,
     PACKAGE,
     SHA256,
     START,
     load_whisper,
     load_whisper_tokenizer,
+)
+from attnbook.models.recurrent import count_parameters
+from attnbook.models.whisper import (
+    STEP,
+    Whisper,
+    keep_memory_projections,
+    log_mel_spectrogram,
 )
 from attnbook.training.batching import Batch, make_batch
 from attnbook.training.loop import compute_rate_factor, compute_symbol_loss, optimize

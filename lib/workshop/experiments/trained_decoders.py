@@ -21,7 +21,7 @@ from attnbook.data import Pair, grammar
 from attnbook.data.grammar import Aligned
 from attnbook.data.vocabulary import PAD, START, pad_sequences
 from attnbook.models.devices import find_device, use_seed
-from attnbook.models.encoder import Memory
+from attnbook.models.recurrent import Memory
 from attnbook.training.batching import make_batch
 from attnbook.training.loop import optimize
 from attnbook.training.tasks import Task

@@ -21,9 +21,7 @@ from attnbook.data.cluttered_digits import (
 from attnbook.data.digits import load_digits
 from attnbook.data.moving_digits import Clips, draw_which_digit, shrink_digits
 from attnbook.diagnose import record_attention
-from attnbook.models.convolutional import ConvolutionalFeatures, FlatClassifier
 from attnbook.models.devices import use_seed
-from attnbook.models.encoder_decoder import count_parameters
 from attnbook.models.frame_pooling import (
     ClipClassifier,
     FrameEncoder,
@@ -32,17 +30,22 @@ from attnbook.models.frame_pooling import (
 )
 from attnbook.models.frame_pooling import MeanPooling as EqualFrames
 from attnbook.models.listen_attend_spell import SECONDS
-from attnbook.models.log_mel import RATE, STEP
-from attnbook.models.patches import cut_patches, join_patches
-from attnbook.models.spatial_attention import (
+from attnbook.models.recurrent import count_parameters
+from attnbook.models.vision import (
+    ConvolutionalFeatures,
+    FlatClassifier,
     MaxPooling,
     MeanPooling,
+    NoEncoding,
     PooledClassifier,
     SpatialAttentionPooling,
+    VisionTransformer,
+    cut_patches,
+    join_patches,
     map_class,
     measure_mass_in_boxes,
 )
-from attnbook.models.vision_transformer import NoEncoding, VisionTransformer
+from attnbook.models.whisper import RATE, STEP
 from attnbook.records import read_record
 from attnbook.training.loop import optimize
 from workshop.experiments.record import recorded

@@ -14,8 +14,7 @@ from attnbook.attention.recurrent import (
     general_scores,
     location_scores,
 )
-from attnbook.models.bahdanau import BahdanauDecoder
-from attnbook.models.encoder import Encoder
+from attnbook.models.recurrent import BahdanauDecoder, Encoder
 
 
 def drawn(*shape):

@@ -2,9 +2,12 @@ import pytest
 import torch
 
 from attnbook.attention.multi_head import MultiHeadAttention, MultiHeadMemory
-from attnbook.models.encoder import Encoder
-from attnbook.models.encoder_decoder import EncoderDecoder, count_parameters
-from attnbook.models.luong_decoder import LuongDecoder
+from attnbook.models.recurrent import (
+    Encoder,
+    EncoderDecoder,
+    LuongDecoder,
+    count_parameters,
+)
 from attnbook.training.search import beam_search, greedy_search
 
 SEED = torch.Generator().manual_seed(0)

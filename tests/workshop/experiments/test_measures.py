@@ -10,12 +10,11 @@ from attnbook.data import grammar
 from attnbook.data.spoken_digits import RATE, join_digits
 from attnbook.diagnose.head_alarms import THRESHOLDS
 from attnbook.diagnose.heads import mark_induction
-from attnbook.models.bahdanau import BahdanauDecoder
 from attnbook.models.devices import use_seed
 from attnbook.models.listen_attend_spell import SECONDS
-from attnbook.models.modern_block import RotaryAttention
-from attnbook.models.modern_decoder import DecoderConfig, ModernDecoder
-from attnbook.models.sequence_layers import SEQUENCE_LAYERS
+from attnbook.models.lookup_models import SEQUENCE_LAYERS
+from attnbook.models.modern_decoder import DecoderConfig, ModernDecoder, RotaryAttention
+from attnbook.models.recurrent import BahdanauDecoder
 from attnbook.records import read_record
 from attnbook.training.batching import make_batch
 from workshop.experiments import (

@@ -13,8 +13,7 @@ import torch
 
 from attnbook import records
 from attnbook.data import Splits, grammar, libreoffice
-from attnbook.models.modern_block import RotaryAttention
-from attnbook.models.modern_decoder import DecoderConfig, ModernDecoder
+from attnbook.models.modern_decoder import DecoderConfig, ModernDecoder, RotaryAttention
 from attnbook.training import run as training_run
 from attnbook.training import scoring
 from attnbook.training.tasks import TASK_NAMES, Task, load_task

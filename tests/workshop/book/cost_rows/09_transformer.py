@@ -2,14 +2,12 @@
 
 import torch
 
-from attnbook.models.stabilized_attention import (
-    QKNormAttention,
-    SoftCapAttention,
-)
-from attnbook.models.transformer_blocks import (
+from attnbook.models.transformer import (
     DecoderBlock,
     EncoderBlock,
     PreNorm,
+    QKNormAttention,
+    SoftCapAttention,
 )
 from cost_calls import call_module, equal_lengths
 

@@ -5,8 +5,8 @@ import torch
 import torch.nn.functional as F
 
 from attnbook.attention.graph import attend_graph, attend_graph_v2
-from attnbook.models.encoder_decoder import count_parameters
-from attnbook.models.graph_network import (
+from attnbook.models.recurrent import count_parameters
+from workshop.experiments.graph_network import (
     NEIGHBOR_LAYERS,
     GraphNetwork,
     NeighborMean,

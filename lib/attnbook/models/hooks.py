@@ -1,41 +1,115 @@
-"""Changing single heads of a model while it runs: ablation and patching.
+"""Read and change what the attentions of a running model compute, by hooks.
 
-An attention layer is a module with a number of `heads` and a linear layer
-`output`, whose input is the heads' outputs side by side, as in
-`MultiHeadAttention`. Layers are counted from 0 in the order in which the model
-contains them, and so are the heads of a layer. The model's weights do not
-change: a hook changes the input of `output` while the `with` block runs.
+`collect_maps` and `record_weights` read weights. `record_heads`, `ablate_heads` and
+`patch_heads` read and replace the outputs of single heads: ablation and patching. For
+these, an attention layer is a module with a number of `heads` and a linear layer
+`output`, whose input is the heads' outputs side by side, as in `MultiHeadAttention`.
+Layers are counted from 0 in the order in which the model contains them, and so are the
+heads of a layer. The model's weights do not change.
 
-Source: ablation of heads: Michel et al. (2019), section 2,
-    https://arxiv.org/abs/1905.10650; activation patching: Vig et al. (2020),
-    section 3, https://arxiv.org/abs/2004.12265, and Meng et al. (2022), section
-    2, https://arxiv.org/abs/2202.05262
-Axes: B batch, L layers, H heads, T positions, C model width, D = C / H width of
-    a head's output
+Source: the three uses of attention: Vaswani et al. (2017), section 3.2.3,
+    https://arxiv.org/abs/1706.03762; ablation of heads: Michel et al. (2019), section
+    2, https://arxiv.org/abs/1905.10650; activation patching: Vig et al. (2020),
+    section 3, https://arxiv.org/abs/2004.12265, and Meng et al. (2022), section 2,
+    https://arxiv.org/abs/2202.05262
+Axes: B batch, L layers, H heads, S source symbols, T positions, C model width,
+    D = C / H width of a head's output
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any, Protocol, cast, runtime_checkable
+from typing import Any, NamedTuple, Protocol, cast
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from attnbook.attention.multi_head import merge_heads, split_heads
+from attnbook.attention.multi_head import MultiHeadAttention, merge_heads, split_heads
+from attnbook.models.recurrent import EncoderDecoder
 
 Head = tuple[int, int]  # layer and head, both from 0
 Edit = Callable[[Tensor], Tensor]  # from a head's output (B, T, D) to another
 
 
-@runtime_checkable
-class AttentionLayer(Protocol):
-    """A layer whose heads can be changed.
+class TransformerMaps(NamedTuple):
+    """The weights of every attention of a Transformer, before dropout.
 
     Attributes:
-        heads: H.
-        output: takes the heads' outputs side by side.
+        encoder: encoder self-attention.
+        decoder: causal decoder self-attention.
+        cross: cross-attention to the source.
     """
+
+    encoder: Float[Tensor, "B L H S S"]
+    decoder: Float[Tensor, "B L H T T"]
+    cross: Float[Tensor, "B L H T S"]
+
+
+@contextmanager
+def _hook_inputs(
+    hooks: Iterable[tuple[nn.Module, Callable[[Tensor], Tensor | None]]],
+) -> Iterator[None]:
+    """Call functions with the inputs of modules; what they return replaces it."""
+
+    def wrap(function: Callable[[Tensor], Tensor | None]) -> Callable[..., Any]:
+        return lambda module, given: function(given[0])
+
+    handles = [x.register_forward_pre_hook(wrap(function)) for x, function in hooks]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+@contextmanager
+def record_weights(attentions: Iterable[MultiHeadAttention]) -> Iterator[list[Tensor]]:
+    """Collect the weights of attentions, in the order in which they run.
+
+    Each attention passes its weights to a dropout module, whose input is recorded.
+    """
+    recorded: list[Tensor] = []
+    with _hook_inputs((x.drop, recorded.append) for x in attentions):
+        yield recorded
+
+
+@torch.no_grad()
+def collect_maps(
+    model: EncoderDecoder,
+    source: Int[Tensor, "B S"],
+    lengths: Int[Tensor, " B"],
+    previous: Int[Tensor, "B T"],
+) -> TransformerMaps:
+    """Return the weights of all attentions of a Transformer.
+
+    Args:
+        model: a Transformer, see `attnbook.models.transformer`.
+        source: the source sequences.
+        lengths: how many of its symbols are real.
+        previous: the decoder's input, beginning with the start symbol:
+            position t predicts the symbol after it.
+
+    Raises:
+        ValueError: if the encoder or the decoder has no blocks.
+    """
+    encoders = getattr(model.encoder, "blocks", None)
+    decoders = getattr(model.decoder, "blocks", None)
+    if not encoders or not decoders:
+        raise ValueError(
+            f"maps need an encoder and a decoder made of blocks, but these are "
+            f"{type(model.encoder).__name__} and {type(model.decoder).__name__}"
+        )
+    with (
+        record_weights([block.attention for block in encoders]) as encoder,
+        record_weights([block.attention for block in decoders]) as decoder,
+        record_weights([block.cross for block in decoders]) as cross,
+    ):
+        model(source, lengths, previous)
+    return TransformerMaps(*(torch.stack(x, dim=1) for x in (encoder, decoder, cross)))
+
+
+class AttentionLayer(Protocol):
+    """A layer whose H heads can be changed; `output` takes them side by side."""
 
     heads: int
     output: nn.Linear
@@ -61,13 +135,7 @@ def find_attention_layers(model: nn.Module) -> dict[str, AttentionLayer]:
     return layers
 
 
-def check_heads(layers: Sequence[AttentionLayer], heads: Iterable[Head]) -> None:
-    """Refuse heads that these layers do not have.
-
-    Raises:
-        ValueError: naming the number of the layer or head, and how many there
-            are.
-    """
+def _check_heads(layers: Sequence[AttentionLayer], heads: Iterable[Head]) -> None:
     for layer, head in heads:
         if not 0 <= layer < len(layers):
             raise ValueError(
@@ -82,12 +150,7 @@ def check_heads(layers: Sequence[AttentionLayer], heads: Iterable[Head]) -> None
             )
 
 
-def check_layers(model: nn.Module, given: Sequence[Any]) -> None:
-    """Refuse a list that does not have one entry for each attention layer.
-
-    Raises:
-        ValueError: naming the number of entries and of layers.
-    """
+def _check_layers(model: nn.Module, given: Sequence[Any]) -> None:
     count = len(find_attention_layers(model))
     if len(given) != count:
         raise ValueError(
@@ -95,19 +158,9 @@ def check_layers(model: nn.Module, given: Sequence[Any]) -> None:
         )
 
 
-def edit_outputs(
+def _edit_outputs(
     merged: Float[Tensor, "B T C"], heads: int, edits: Mapping[int, Edit]
 ) -> Float[Tensor, "B T C"]:
-    """Return the outputs of a layer's heads, some of them changed.
-
-    Args:
-        merged: the heads' outputs side by side.
-        heads: H.
-        edits: for some heads, a function of the head's output (B, T, D).
-
-    Raises:
-        ValueError: if an edit returns another shape.
-    """
     parts = [*split_heads(merged, heads).unbind(dim=1)]
     for head, edit in edits.items():
         edited = edit(parts[head])
@@ -135,34 +188,21 @@ def edit_heads(model: nn.Module, edits: Mapping[Head, Edit]) -> Iterator[None]:
             another shape.
     """
     layers = [*find_attention_layers(model).values()]
-    check_heads(layers, edits)
+    _check_heads(layers, edits)
     of_layers: dict[int, dict[int, Edit]] = {}
     for (layer, head), edit in edits.items():
         of_layers.setdefault(layer, {})[head] = edit
 
-    def make_hook(layer: int) -> Callable[..., Tensor]:
-        def hook(module: nn.Module, given: tuple[Tensor]) -> Tensor:
-            return edit_outputs(given[0], layers[layer].heads, of_layers[layer])
+    def make_hook(layer: int) -> Edit:
+        return lambda x: _edit_outputs(x, layers[layer].heads, of_layers[layer])
 
-        return hook
-
-    hooks = [
-        layers[layer].output.register_forward_pre_hook(make_hook(layer))
-        for layer in of_layers
-    ]
-    try:
+    with _hook_inputs((layers[i].output, make_hook(i)) for i in of_layers):
         yield
-    finally:
-        for hook in hooks:
-            hook.remove()
 
 
 @contextmanager
 def record_heads(model: nn.Module) -> Iterator[list[list[Tensor]]]:
-    """Keep the outputs of all heads while the model runs.
-
-    Args:
-        model: run it inside the `with` block.
+    """Keep the outputs of all heads while the model runs inside the `with` block.
 
     Yields:
         For each attention layer the outputs (B, H, T, D) of its heads, before
@@ -174,22 +214,11 @@ def record_heads(model: nn.Module) -> Iterator[list[list[Tensor]]]:
     layers = [*find_attention_layers(model).values()]
     kept: list[list[Tensor]] = [[] for _ in layers]
 
-    def make_hook(layer: int) -> Callable[..., None]:
-        def hook(module: nn.Module, given: tuple[Tensor]) -> None:
-            outputs = split_heads(given[0].detach(), layers[layer].heads)
-            kept[layer].append(outputs)
+    def make_hook(i: int) -> Callable[[Tensor], None]:
+        return lambda x: kept[i].append(split_heads(x.detach(), layers[i].heads))
 
-        return hook
-
-    hooks = [
-        layer.output.register_forward_pre_hook(make_hook(i))
-        for i, layer in enumerate(layers)
-    ]
-    try:
+    with _hook_inputs((layer.output, make_hook(i)) for i, layer in enumerate(layers)):
         yield kept
-    finally:
-        for hook in hooks:
-            hook.remove()
 
 
 def average_outputs(
@@ -232,9 +261,8 @@ def ablate_heads(
         ValueError: if the model does not have a head, or if `mean` is that of
             another number of layers.
     """
-    heads = [*heads]
     if mean is not None:
-        check_layers(model, mean)
+        _check_layers(model, mean)
 
     def make_edit(layer: int, head: int) -> Edit:
         if mean is None:
@@ -263,7 +291,7 @@ def patch_heads(
         ValueError: if the model does not have a head, if the other run's model
             had another number of layers, or its inputs another shape.
     """
-    check_layers(model, recorded)
+    _check_layers(model, recorded)
 
     def make_edit(layer: int, head: int) -> Edit:
         def edit(output: Tensor) -> Tensor:

@@ -21,7 +21,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from attnbook.attention.recurrent import AdditiveAttention
-from attnbook.models.encoder import Encoder, Memory
+from attnbook.models.recurrent import Encoder, Memory
 
 NAMES, CLASSES = 12, 4
 WORDS = NAMES * CLASSES  # word = CLASSES · name + class
@@ -59,10 +59,7 @@ def draw_question_task(count: int, length: int, rng: torch.Generator) -> Questio
     names, classes, evidence = draw_sequences(count, length, NAMES, rng)
     words = CLASSES * names + classes
     return QuestionBatch(
-        words,
-        take_word(names, evidence),
-        take_word(classes, evidence),
-        evidence,
+        words, take_word(names, evidence), take_word(classes, evidence), evidence
     )
 
 

@@ -3,7 +3,9 @@
 import pytest
 import torch
 
-from attnbook.models.attention_classifier import (
+from attnbook.models.recurrent import Encoder
+from attnbook.training.loop import optimize
+from workshop.experiments.attention_classifier import (
     CLASSES,
     FILLERS,
     NAMES,
@@ -14,8 +16,6 @@ from attnbook.models.attention_classifier import (
     draw_keyword_task,
     draw_question_task,
 )
-from attnbook.models.encoder import Encoder
-from attnbook.training.loop import optimize
 
 
 def rng(seed=0):

@@ -29,8 +29,8 @@ from attnbook.attention.masked_softmax import masked_softmax
 from attnbook.attention.multi_head import merge_heads, split_heads
 from attnbook.attention.scaled_dot_product import scaled_scores
 from attnbook.masks import causal, window
-from attnbook.models.encoder_decoder import count_parameters
-from attnbook.models.transformer_blocks import FeedForward
+from attnbook.models.recurrent import count_parameters
+from attnbook.models.transformer import FeedForward
 from attnbook.positions.rotary import rotate
 
 KERNEL = 4  # positions of the short convolution, its own included

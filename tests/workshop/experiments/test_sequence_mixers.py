@@ -7,8 +7,8 @@ import torch.nn.functional as F
 from attnbook.attention.scaled_dot_product import attend
 from attnbook.masks import causal, window
 from attnbook.models.devices import use_seed
-from attnbook.models.encoder_decoder import count_parameters
-from attnbook.models.sequence_mixers import (
+from attnbook.models.recurrent import count_parameters
+from workshop.experiments.sequence_mixers import (
     KERNEL,
     MIXERS,
     MORE_MIXERS,
