@@ -7,8 +7,7 @@ caller therefore always names the convention.
 Source: PyTorch's `F.scaled_dot_product_attention` ("keep" or "additive") and
     `nn.MultiheadAttention` ("drop" or "additive"),
     https://docs.pytorch.org/docs/stable/; Hugging Face's tokenizers give
-    "ones", and
-    its models add up masks of the lowest number ("lowest")
+    "ones", and its models add up masks of the lowest number ("lowest")
 Axes: T queries, S keys
 """
 
@@ -30,15 +29,11 @@ FLOATS = torch.float16, torch.bfloat16, torch.float32, torch.float64
 
 
 def read_mask(mask: Tensor, given: str) -> Bool[Tensor, "..."]:
-    """Return the mask in this book's convention: boolean, True = can attend.
-
-    Args:
-        mask: a mask in the convention `given`; it is not changed.
-        given: a key of CONVENTIONS.
+    """Return a new mask in this book's convention: boolean, True = can attend.
 
     Raises:
-        ValueError: if the mask does not follow the convention, such as a
-            bias in an additive mask or a large number in place of -inf.
+        ValueError: if the mask does not follow the convention `given`, such as
+            a bias in an additive mask or a large number in place of -inf.
     """
     check_convention(given)
     boolean = given in ("keep", "drop")
@@ -66,12 +61,9 @@ def read_mask(mask: Tensor, given: str) -> Bool[Tensor, "..."]:
 def write_mask(
     mask: Bool[Tensor, "..."], wanted: str, dtype: torch.dtype = torch.float32
 ) -> Tensor:
-    """Return the mask (True = can attend) in another convention.
+    """Return a new mask in the convention `wanted`; `mask` has True = can attend.
 
-    Args:
-        mask: True = can attend; it is not changed.
-        wanted: a key of CONVENTIONS.
-        dtype: of the numbers, where the convention has numbers.
+    `dtype` is that of the numbers, where the convention has numbers.
     """
     check_convention(wanted)
     if mask.dtype != torch.bool:
@@ -89,18 +81,14 @@ def write_mask(
 
 
 def convert_mask(
-    mask: Tensor,
-    *,
-    given: str,
-    wanted: str,
-    dtype: torch.dtype = torch.float32,
+    mask: Tensor, *, given: str, wanted: str, dtype: torch.dtype = torch.float32
 ) -> Tensor:
     """Convert a mask from the convention `given` to the convention `wanted`."""
     return write_mask(read_mask(mask, given), wanted, dtype)
 
 
 def check_convention(name: str) -> None:
-    """Raise ValueError if there is no convention of this name."""
+    """Refuse a name that is none of the conventions'."""
     if name not in CONVENTIONS:
         raise ValueError(
             f"{name!r} is not a convention; the conventions are "
