@@ -16,11 +16,13 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from attnbook.masks import rules
+from attnbook.masks.conventions import convert_mask
 from attnbook.masks.rules import Rule
 
 __all__ = [
     "block_sparse",
     "causal",
+    "convert_mask",
     "dilated",
     "document",
     "draw_mask",

@@ -150,12 +150,32 @@ def test_each_convention_has_its_documented_values():
     assert half.dtype == torch.float16
 
 
+def test_masks_are_converted_between_libraries():
+    """A padding mask that moves to another library must not be turned around."""
+    keep = torch.tensor([True, False])
+    for given in conventions.LIBRARIES:
+        theirs = conventions.write_mask(keep, given)
+        for wanted in conventions.LIBRARIES:
+            moved = masks.convert_mask(theirs, given=given, wanted=wanted)
+            assert torch.equal(conventions.read_mask(moved, wanted), keep), wanted
+    module, sdpa = "torch nn.MultiheadAttention", "torch sdpa"
+    assert masks.convert_mask(keep, given=module, wanted=sdpa).tolist() == [0, 1]
+    numbers = torch.tensor([0.0, -math.inf])
+    assert masks.convert_mask(numbers, given=module, wanted="jax").tolist() == [1, 0]
+    lowest = masks.convert_mask(keep, given="jax", wanted="transformers 4-D eager")
+    assert lowest.tolist() == [0, torch.finfo(torch.float32).min]
+    ones = torch.tensor([1, 0])
+    assert masks.convert_mask(ones, given="keras", wanted=module).tolist() == [0, 1]
+
+
 @pytest.mark.refusal
 @pytest.mark.parametrize(
     ("mask", "given", "message"),
     [
         (torch.zeros(2), "nothing", "'nothing' is not a convention"),
         (torch.zeros(2), "keep", "the mask is torch.float32"),
+        (torch.ones(2), "jax", "'jax' takes a mask of boolean, True = can attend"),
+        (torch.ones(2), "torch sdpa", "0 = can attend, -inf = cannot, but the mask"),
         (torch.ones(2, dtype=torch.bool), "additive", "torch.bool"),
         (torch.tensor([0, -1e9]), "additive", "holds -1e+09"),
         (torch.tensor([0.5]), "ones", "holds 0.5"),
