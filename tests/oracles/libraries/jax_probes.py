@@ -173,37 +173,37 @@ if __name__ == "__main__":
     few = {"causal": False, "grouped": False, "width": False}
     print_words(
         {
-            "JAX": (JAX, describe_attention(from_jax, "(B, T, H, D)") | window),
-            "JAX, bias": (
+            "jax": (JAX, describe_attention(from_jax, "(B, T, H, D)") | window),
+            "jax bias": (
                 JAX,
                 {k: v for k, v in bias.items() if k in KEPT},
             ),
-            "Flax": (
+            "flax": (
                 f"flax {flax.__version__}",
                 describe_attention(from_flax, "(B, T, H, D)", causal=False),
             ),
-            "Equinox": (
+            "equinox": (
                 f"equinox {equinox.__version__}",
                 describe_attention(from_equinox, "(T, H·D)", **few)
                 | describe_rotation(lambda x: np.asarray(rotary(jnp.asarray(x)))),
             ),
-            "Haiku": (
+            "haiku": (
                 f"dm-haiku {haiku.__version__}",
                 describe_attention(from_haiku, "(B, T, H·D)", **few),
             ),
-            "Keras MultiHeadAttention": (
+            "keras": (
                 KERAS,
                 describe_keras() | {"padding mask in a second layer": find_lost_mask()},
             ),
-            "Keras GroupQueryAttention": (
+            "keras GroupQueryAttention": (
                 KERAS,
                 {
                     "window of 3": describe_keras_window(),
                     "window of 3, causal": describe_keras_window(use_causal_mask=True),
                 },
             ),
-            "Keras ops": (KERAS, describe_attention(from_keras_ops, "(B, T, H, D)")),
-            "Keras Attention": (
+            "keras ops": (KERAS, describe_attention(from_keras_ops, "(B, T, H, D)")),
+            "keras Attention": (
                 KERAS,
                 describe_attention(
                     from_keras_attention, "(B, T, D)", grouped=False, width=False

@@ -34,4 +34,4 @@ if __name__ == "__main__":
         / nn.SinusoidalPositionalEncoding(8).scale
     )
     words["sinusoids"] = describe_sinusoids(np.array(table))
-    print_words({"MLX": (f"mlx {mx.__version__}", words)})
+    print_words({"mlx": (f"mlx {mx.__version__}", words)})

@@ -76,9 +76,9 @@ if __name__ == "__main__":
                 | describe_rotation(make_rotate(run)),
             )
             for name, version, run in (
-                ("ONNX reference", f"onnx {onnx.__version__}", run_reference),
+                ("onnx", f"onnx {onnx.__version__}", run_reference),
                 (
-                    "ONNX Runtime",
+                    "onnxruntime",
                     f"onnxruntime {onnxruntime.__version__}",
                     run_runtime,
                 ),

@@ -22,7 +22,7 @@ if __name__ == "__main__":
     version = openvino.__version__.partition("-")[0]
     print_words(
         {
-            "OpenVINO": (
+            "openvino": (
                 f"openvino {version}",
                 describe_attention(attend, "(B, H, T, D)"),
             )

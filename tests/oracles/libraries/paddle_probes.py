@@ -18,7 +18,7 @@ def attend(query, key, value, mask=None, causal=False):
 if __name__ == "__main__":
     print_words(
         {
-            "Paddle": (
+            "paddle": (
                 f"paddlepaddle {paddle.__version__}",
                 describe_attention(attend, "(B, T, H, D)"),
             )

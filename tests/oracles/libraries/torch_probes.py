@@ -126,37 +126,44 @@ def build_llama(attention, **options):
 
 
 def describe_transformers(attention):
-    """Return the words for a random Llama, from the last of its outputs."""
-    words = {}
+    """Return the words of a random Llama: its 4-D masks, and its weights."""
     ids = torch.tensor([[3, 4, 5]])
     model = build_llama(attention, attention_dropout=0.5).eval()
 
     @torch.no_grad()
-    def run(mask=None):
-        return model(ids, attention_mask=mask).last_hidden_state
+    def run(mask):
+        return model(ids, attention_mask=mask[None, None]).last_hidden_state
 
     causal = torch.ones(3, 3, dtype=torch.bool).tril()
-    without_first = causal.clone()
-    without_first[1:, 0] = False
-    lowest = torch.zeros(3, 3).masked_fill(~without_first, torch.finfo().min)
-    expected = run(lowest[None, None])
-    unmasked, added = run(torch.zeros(1, 1, 3, 3)), run(without_first[None, None] + 0.0)
-    names = {"attends": expected, "added": added, "ignored": unmasked}
-    for name, dtype in ("True", torch.bool), ("float 1", torch.float32):
-        found = try_call(run, without_first[None, None].to(dtype))
-        words[f"{name} in a 4-D mask"] = name_result(found, names)
-    padded, short = torch.tensor([[1, 1, 0]]), ids[:, :2]
-    with torch.no_grad():
-        alone = model(short).last_hidden_state
-    for name, mask in ("True", padded.bool()), ("integer 1", padded):
-        same = torch.allclose(run(mask)[:, :2], alone, atol=1e-5)
-        words[name] = "attends" if same else "something else"
-    output = model.train()(ids, output_attentions=True)
-    if len(output.attentions) == 0:
-        words["weights"] = "an empty tuple"
-    else:
-        words |= describe_weights(output.attentions[0].detach(), 2)
-    return words
+    causal[1:, 0] = False
+    lowest = torch.zeros(3, 3).masked_fill(~causal, torch.finfo().min)
+    names = {"attends": run(lowest), "added": run(causal + 0.0)}
+    words = {
+        name: name_result(try_call(run, causal.to(dtype)), names)
+        for name, dtype in (("True", torch.bool), ("float 1", torch.float32))
+    }
+    weights = model.train()(ids, output_attentions=True).attentions
+    if len(weights) == 0:
+        return words | {"weights": "an empty tuple"}
+    return words | describe_weights(weights[0].detach(), 2)
+
+
+@torch.no_grad()
+def describe_padding_masks():
+    """Return the words of transformers' 2-D masks."""
+    ids, mask = torch.tensor([[3, 4, 5]]), torch.tensor([[1, 1, 0]])
+    model = build_llama("sdpa").eval()
+    expected = {"attends": model(ids[:, :2]).last_hidden_state}
+    return {
+        name: name_result(
+            model(ids, attention_mask=mask.to(dtype)).last_hidden_state[:, :2], expected
+        )
+        for name, dtype in (
+            ("True", torch.bool),
+            ("integer 1", torch.int64),
+            ("float 1", torch.float32),
+        )
+    }
 
 
 def describe_rotations():
@@ -242,33 +249,37 @@ if __name__ == "__main__":
     HUGGING = f"transformers {transformers.__version__}"
     print_words(
         {
-            "torch SDPA": (TORCH, describe_attention(sdpa, "(B, H, T, D)")),
-            "nn.MultiheadAttention": (TORCH, describe_module()),
-            "FlexAttention": (
+            "torch sdpa": (TORCH, describe_attention(sdpa, "(B, H, T, D)")),
+            "torch nn.MultiheadAttention": (TORCH, describe_module()),
+            "torch FlexAttention": (
                 TORCH,
                 describe_attention(flex, "(B, H, T, D)", causal=False),
             ),
-            "x-transformers": (version("x-transformers"), describe_x_transformers()),
-            "transformers, eager": (HUGGING, describe_transformers("eager")),
-            "transformers, sdpa": (HUGGING, describe_transformers("sdpa")),
-            "transformers, Llama": (HUGGING, llama),
-            "transformers, GPT-J": (HUGGING, gptj),
-            "transformers, Mistral": (
+            "x-transformers": (
+                f"x-transformers {version('x-transformers')}",
+                describe_x_transformers(),
+            ),
+            "transformers 2-D": (HUGGING, describe_padding_masks()),
+            "transformers 4-D eager": (HUGGING, describe_transformers("eager")),
+            "transformers 4-D sdpa": (HUGGING, describe_transformers("sdpa")),
+            "transformers Llama": (HUGGING, llama),
+            "transformers GPT-J": (HUGGING, gptj),
+            "transformers Mistral": (
                 HUGGING,
                 {"window of 3": describe_mistral_window()},
             ),
-            "transformers, Marian": (
+            "transformers Marian": (
                 HUGGING,
                 {"sinusoids": describe_sinusoids(table.weight.detach())},
             ),
-            "transformers, Whisper": (
+            "transformers Whisper": (
                 HUGGING,
                 {"sinusoids": describe_sinusoids(modeling_whisper.sinusoids(4, 8))},
             ),
-            "PyTorch Geometric, GATConv": (
-                version("torch_geometric"),
+            "torch_geometric GATConv": (
+                f"torch_geometric {version('torch_geometric')}",
                 describe_graph(),
             ),
-            "JoeyNMT": (version("joeynmt"), describe_joeynmt()),
+            "joeynmt": (f"joeynmt {version('joeynmt')}", describe_joeynmt()),
         }
     )
