@@ -83,8 +83,6 @@ CALLS = {
     "linear": (linear.attend_linear, Q, K_T, U_T),
     "linear, chunks": (linear.attend_linear_chunked, Q, K_T, U_T),
     "linear, step by step": (linear.attend_linear_recurrent, Q, K_T, U_T),
-    "random features": (linear.random_features, Q, draw(3, D)),
-    "Linformer": (linear.attend_linformer, Q, K, U, draw(2, S), draw(2, S)),
     "top keys": (sparse.select_top_keys, Q @ K.mT, MASK, 2),
     "over space": (space_time.attend_over_space, *VIDEO),
     "over time": (space_time.attend_over_time, *VIDEO),
