@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from attnbook.masks import rules
+from attnbook.masks.conventions import convert_mask as convert_mask
 from attnbook.masks.rules import Device, Rule
 
 

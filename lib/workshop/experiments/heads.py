@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from attnbook.attention.multi_head import GroupedQueryAttention
-from attnbook.models import associative_recall as task
+from attnbook.models import lookup_models as task
 from attnbook.models.devices import find_device, use_seed
 from attnbook.models.lookup_models import (
     PROJECTIONS,

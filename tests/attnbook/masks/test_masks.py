@@ -150,6 +150,24 @@ def test_a_path_is_found_as_by_following_the_graph():
         assert set(found[b, start].nonzero()[:, 0].tolist()) == reached
 
 
+def test_masks_are_converted_between_libraries():
+    """A padding mask that moves to another library must not be turned around."""
+    keep = torch.tensor([True, False])
+    for given in conventions.LIBRARIES:
+        theirs = conventions.write_mask(keep, given)
+        for wanted in conventions.LIBRARIES:
+            moved = masks.convert_mask(theirs, given=given, wanted=wanted)
+            assert torch.equal(conventions.read_mask(moved, wanted), keep), wanted
+    module, sdpa = "torch nn.MultiheadAttention", "torch sdpa"
+    assert masks.convert_mask(keep, given=module, wanted=sdpa).tolist() == [0, 1]
+    numbers = torch.tensor([0.0, -math.inf])
+    assert masks.convert_mask(numbers, given=module, wanted="jax").tolist() == [1, 0]
+    lowest = masks.convert_mask(keep, given="jax", wanted="transformers 4-D eager")
+    assert lowest.tolist() == [0, torch.finfo(torch.float32).min]
+    ones = torch.tensor([1, 0])
+    assert masks.convert_mask(ones, given="keras", wanted=module).tolist() == [0, 1]
+
+
 ONE = torch.ones(1, dtype=torch.bool)
 
 
