@@ -61,6 +61,8 @@ def join_neighbors(
 
     S is F / factor, rounded up: the last group is padded with zeros.
     """
+    if factor < 1:
+        raise ValueError(f"a group has at least 1 frame, not {factor}")
     missing = -frames.shape[1] % factor
     padded = F.pad(frames, (0, 0, 0, missing))
     return padded.unflatten(1, (-1, factor)).flatten(2)
