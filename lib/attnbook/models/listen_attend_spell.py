@@ -78,7 +78,7 @@ class Listener(nn.Module):
 
     def __init__(self, channels: int, hidden: int):
         super().__init__()
-        self.width = 2 * hidden
+        self.width, self.factors = 2 * hidden, FACTORS
         widths = [channels] + [2 * hidden] * (len(FACTORS) - 1)
         self.layers = nn.ModuleList(
             nn.LSTM(n * width, hidden, batch_first=True, bidirectional=True)
