@@ -22,11 +22,19 @@ def stub(*given):
     raise NotImplementedError
 
 
-@pytest.mark.parametrize("check", [*list_exercises()])
-def test_exercise(check):
+each_exercise = pytest.mark.parametrize("check", [*list_exercises()])
+
+
+@each_exercise
+def test_a_solution_is_right(check):
     assert check(check.solution, own=False)
     assert check(check.solution).mistake == "ready-made"
     assert check(stub).mark == "…"
+
+
+@pytest.mark.precision
+@each_exercise
+def test_mistakes_are_known_by_name(check):
     for mistake in check.mistakes:
         for nth, answer in enumerate(mistake.answers):
             verdict = check(answer, own=False)

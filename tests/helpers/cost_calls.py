@@ -1,14 +1,49 @@
-"""What several files of cost rows use to call an attention at given sizes.
+"""A call of the library's code for every row of the cheat sheet, at given sizes.
 
-A file of cost rows has a dict CALLS. It gives, for the name of a row, a
-function of the sizes that returns a call of the library's code and the
-parameters. SIZES gives what a row needs otherwise: a function from the sizes,
+CALLS gives, for the name of a row, a function of the sizes that returns a call and
+the parameters. SIZES gives what a row needs otherwise: a function from the sizes,
 as a dict, to those that change.
 """
 
 import torch
+import torch.nn.functional as F
 
-from attnbook.attention.scaled_dot_product import attend
+from attnbook.attention import recurrent
+from attnbook.attention.blocked import attend_in_blocks, attend_window
+from attnbook.attention.delta_rule import attend_delta_chunked
+from attnbook.attention.linear import attend_linear_chunked
+from attnbook.attention.multi_head import (
+    GroupedQueryAttention,
+    MultiHeadAttention,
+    gated_cross_attention,
+)
+from attnbook.attention.recurrent import (
+    AdditiveAttention,
+    additive_scores_in_blocks,
+    context,
+)
+from attnbook.attention.scaled_dot_product import (
+    attend,
+    attend_in_query_chunks,
+    attention_weights,
+)
+from attnbook.attention.self_attention import (
+    causal_self_attention,
+    cross_attention,
+    self_attention,
+)
+from attnbook.attention.sparse import attend_block_sparse
+from attnbook.attention.tiled import attend_tiled
+from attnbook.models.transformer import (
+    DecoderBlock,
+    EncoderBlock,
+    PreNorm,
+    QKNormAttention,
+    SoftCapAttention,
+)
+from attnbook.positions.absolute import frequencies
+from attnbook.positions.biases import AlibiBias, ShawEncoding, T5Bias
+from attnbook.positions.rotary import apply_rotary, rotary_angles
 
 
 def equal_lengths(n):
@@ -76,3 +111,182 @@ def call_biased(build):
         return call, made.parameters()
 
     return call_heads(make)
+
+
+def call_additive(n):
+    query, states = torch.randn(1, n.T, n.Dq), torch.randn(1, n.S, n.M)
+    score, lengths = AdditiveAttention(n.Dq, n.M, n.A), torch.tensor([n.S])
+
+    def call():
+        return context(score(query, score.key(states)), states, lengths)
+
+    return call, score.parameters()
+
+
+def call_in_blocks(n):
+    query, states = torch.randn(1, n.T, n.Dq), torch.randn(1, n.S, n.M)
+    given = torch.randn(n.A, n.Dq), torch.randn(n.A, n.M), torch.randn(n.A)
+
+    def call():
+        scores = additive_scores_in_blocks(query, states, *given, n.R)
+        return context(scores, states, torch.tensor([n.S]))
+
+    return call, given
+
+
+def call_global(score):
+    return call_memory(lambda n: recurrent.GlobalAttention(score(n)))
+
+
+def call_self(function):
+    def make(n):
+        x = torch.randn(1, n.T, n.C)
+        W = torch.randn(n.D, n.C), torch.randn(n.D, n.C), torch.randn(n.E, n.C)
+        return lambda: function(x, *W), W
+
+    return make
+
+
+def call_cross(n):
+    x, memory = torch.randn(1, n.T, n.C), torch.randn(1, n.S, n.M)
+    W = torch.randn(n.D, n.C), torch.randn(n.D, n.M), torch.randn(n.E, n.M)
+    return lambda: cross_attention(x, memory, *W), W
+
+
+def build_block_diagonal(n):
+    block = torch.arange(n.T) // n.R
+    mask = block[:, None] == block
+    return lambda *given: attend_in_blocks(*given, mask, n.R), ()
+
+
+def build_shaw(n):
+    # One table is D wide and one E: the module has both as wide as a head.
+    keys, values = ShawEncoding(n.D, n.r), ShawEncoding(n.E, n.r)
+
+    def call(query, key, value):
+        bias = keys(query, key.shape[2])
+        weights = attention_weights(query, key, bias=bias)
+        return weights @ value + values.output(weights)
+
+    return call, (keys.keys, values.values)
+
+
+def build_rotary(n):
+    angle = rotary_angles(torch.arange(max(n.T, n.S)), frequencies(n.D))
+
+    def call(query, key, value):
+        return attend(
+            apply_rotary(query, angle[: n.T]),
+            apply_rotary(key, angle[: n.S]),
+            value,
+        )
+
+    return call, ()
+
+
+def call_decoder_block(n):
+    block = DecoderBlock(n.C, n.H, n.F, residual=PreNorm)
+    given = torch.randn(1, n.T, n.C), torch.randn(1, n.S, n.C)
+    return lambda: block(*given), block.parameters()
+
+
+def build_block_sparse(n):
+    layout = torch.eye(n.T // n.R, dtype=torch.bool)
+    return lambda *given: attend_block_sparse(*given, layout), ()
+
+
+def build_delta(n):
+    beta = torch.full((1, n.H, n.T), 0.5)
+    return (
+        lambda query, key, value: attend_delta_chunked(
+            query, F.normalize(key, dim=-1), value, beta, chunk=n.R
+        ),
+        (),
+    )
+
+
+def use_four_chunks(n):
+    return {"T": 4 * n["R"], "S": 4 * n["R"], "f": 0.25}
+
+
+def call_gated(n):
+    text, image = torch.randn(1, n.T, n.C), torch.randn(1, n.S, n.M)
+    learned = (
+        torch.randn(n.D, n.C),
+        torch.randn(n.D, n.M),
+        torch.randn(n.C, n.M),
+        torch.tensor(0.5),
+    )
+    return lambda: gated_cross_attention(text, image, *learned), learned
+
+
+CALLS = {
+    "additive": call_additive,
+    "additive, in blocks": call_in_blocks,
+    "dot": call_global(lambda n: recurrent.DotScore(n.M, n.M)),
+    "general": call_global(lambda n: recurrent.GeneralScore(n.Dq, n.M)),
+    "concat": call_global(lambda n: recurrent.ConcatScore(n.Dq, n.M, n.A)),
+    "location": call_global(lambda n: recurrent.LocationScore(n.Dq, n.S)),
+    "local, monotonic": call_memory(
+        lambda n: recurrent.MonotonicAttention(recurrent.GeneralScore(n.Dq, n.M), n.r)
+    ),
+    "local, predictive": call_memory(
+        lambda n: recurrent.PredictiveAttention(
+            recurrent.GeneralScore(n.Dq, n.M), n.Dq, n.A, n.r
+        )
+    ),
+    "scaled dot product": call_function(attend),
+    "cross-attention": call_cross,
+    "self-attention": call_self(self_attention),
+    "causal self-attention": call_self(causal_self_attention),
+    "multi-head": call_module(lambda n: MultiHeadAttention(n.C, n.H)),
+    "grouped-query": call_module(lambda n: GroupedQueryAttention(n.C, n.H, n.G)),
+    "multi-query": call_module(lambda n: GroupedQueryAttention(n.C, n.H, 1)),
+    "window, in blocks": call_heads(
+        lambda n: (lambda *x: attend_window(*x, n.w, n.R), ())
+    ),
+    "any mask, in blocks": call_heads(build_block_diagonal),
+    "with Shaw's vectors": call_heads(build_shaw),
+    "with T5's bias": call_biased(lambda n: T5Bias(n.H, n.b)),
+    "with ALiBi": call_biased(lambda n: AlibiBias(n.H)),
+    "rotary": call_heads(build_rotary),
+    "with normalised queries and keys": call_module(
+        lambda n: QKNormAttention(n.C, n.H)
+    ),
+    "soft-capped": call_module(lambda n: SoftCapAttention(n.C, n.H, 5.0)),
+    "encoder block": call_module(
+        lambda n: EncoderBlock(n.C, n.H, n.F, residual=PreNorm)
+    ),
+    "decoder block": call_decoder_block,
+    "in query chunks": call_heads(
+        lambda n: (lambda *x: attend_in_query_chunks(*x, n.R), ())
+    ),
+    "tiled": call_heads(lambda n: (lambda *x: attend_tiled(*x, n.R), ())),
+    "block-sparse": call_heads(build_block_sparse),
+    "linear, in chunks": call_heads(
+        lambda n: (lambda *x: attend_linear_chunked(*x, chunk=n.R), ())
+    ),
+    "delta rule, in chunks": call_heads(build_delta),
+    "gated cross-attention": call_gated,
+}
+SIZES = {
+    "dot": lambda n: {"Dq": n["M"]},
+    "self-attention": equal_lengths,
+    "causal self-attention": equal_lengths,
+    "multi-head": equal_lengths,
+    "grouped-query": equal_lengths,
+    "multi-query": equal_lengths,
+    "window, in blocks": equal_lengths,
+    "any mask, in blocks": lambda n: {
+        "T": 4 * n["R"],
+        "S": 4 * n["R"],
+        "f": 0.25,
+    },
+    "with normalised queries and keys": equal_lengths,
+    "soft-capped": equal_lengths,
+    "encoder block": equal_lengths,
+    "tiled": lambda n: {"R": 32},
+    "block-sparse": use_four_chunks,
+    "linear, in chunks": use_four_chunks,
+    "delta rule, in chunks": lambda n: {"R": 32, "T": 128, "S": 128},
+}

@@ -1,20 +1,19 @@
 """The kernels in Triton's interpreter, against the reference.
 
-`python tests/helpers/interpret.py`, or with the titles of some cases. A process
-of its own, for the interpreter is chosen when Triton is imported.
+`python tests/helpers/interpret.py` is a process of its own, for the interpreter is
+chosen when Triton is imported.
 
 Inputs and outputs lie in a field of NaN: what is read beyond them spoils the
 result, what is written beyond them is seen, and so is what is not written. Every
 case runs in float32, where a mistake is largest beside rounding. The cases in
-IN_HALF run in float16 as well, their programs once more in a random order. What is
-found is printed as JSON, a case a line.
+IN_HALF run in float16 as well. The programs of decoding, and those in float16, run
+once more in a random order. What is found is printed as JSON, a case a line.
 """
 
 import json
 import operator
 import os
 import random
-import sys
 from contextlib import contextmanager
 from functools import cache
 
@@ -25,14 +24,17 @@ from triton.language import core
 from triton.language.semantic import TritonSemantic
 from triton.runtime import interpreter
 
-from attnbook.flash import launch
+import decoding_cases
+import flash_cases
+from attnbook.flash import decoding_kernels, launch
 from attnbook.flash.options import Options
 from attnbook.flash.sizes import TileSizes
-from flash_cases import CASES, IN_HALF, compute_truth, draw_inputs
 from precision import measure_difference
 
 # Tiles that differ both ways, so that no axis can be taken for another.
 TILES = TileSizes(16, 32, 4, 1), TileSizes(32, 16, 4, 1)
+# Twenty heads a group need two tiles of 16 rows.
+DECODING_TILE = TileSizes(16, 16, 4, 1)
 GUARD = 64
 OUTPUTS = []
 LIMIT = None  # what an int32 may not pass; None: what it can hold
@@ -69,81 +71,115 @@ def check_fences():
     return bool(around) and not any(x[GUARD:-GUARD].isnan().any() for x in fields)
 
 
-def run(inputs, upstream, options):
+@contextmanager
+def shuffle_programs():
+    """In this block, the programs of a grid run in a random order."""
+    builder = interpreter.interpreter_builder
+    before, orders = builder.set_grid_idx, {}
+
+    def place(x, y, z):
+        count = builder.grid_dim[0]
+        if count not in orders:
+            orders[count] = random.Random(count).sample(range(count), count)
+        before(orders[count][x], y, z)
+
+    builder.set_grid_idx = place
+    yield
+    builder.set_grid_idx = before
+    OUTPUTS.clear()
+
+
+def report(case, run, truth, shuffled, dtype):
+    """Print differences from the reference, and whether all else is in order."""
+    ours = run()
+    unharmed, same = check_fences(), True
+    if shuffled:
+        with shuffle_programs():
+            same = all(map(torch.equal, ours, run()))
+    difference = max(map(measure_difference, ours, truth))
+    text = {"case": case, "dtype": str(dtype)[6:], "difference": difference}
+    print(json.dumps(text | {"unharmed": unharmed, "same": same}), flush=True)
+
+
+def list_cases(cases):
+    for title in cases.CASES:
+        yield title, torch.float32
+    for title in cases.IN_HALF:
+        yield title, torch.float16
+
+
+def run_attention(inputs, upstream, options):
     output, lse = launch.forward(*inputs, options, TILES[0])
     grads = launch.backward(*inputs, output, lse, upstream, options, TILES[1])
-    return output, *grads, lse
+    return output, *grads
 
 
-class ShuffledPrograms:
-    """In this block, the programs of a grid run in a random order."""
-
-    def __enter__(self):
-        builder = interpreter.interpreter_builder
-        self.before = builder.set_grid_idx
-        orders = {}
-
-        def place(x, y, z):
-            count = builder.grid_dim[0]
-            if count not in orders:
-                orders[count] = random.Random(count).sample(range(count), count)
-            self.before(orders[count][x], y, z)
-
-        builder.set_grid_idx = place
-
-    def __exit__(self, *_):
-        interpreter.interpreter_builder.set_grid_idx = self.before
-
-
-def measure_case(title, dtype):
-    """Return differences from the reference, and whether all else is in order."""
-    inputs, upstream = draw_inputs(title, dtype)
-    options = CASES[title].options(dtype)
-    args = (
-        [surround_with_nan(x) for x in inputs],
-        surround_with_nan(upstream),
-        options,
+def run_decoding(given, case, parts=None):
+    query, key, value, lengths, table = given
+    scale = case.D**-0.5 if case.scale is None else case.scale
+    parts = parts or case.parts
+    return decoding_kernels.decode(
+        query, key, value, lengths, table, scale, parts, DECODING_TILE
     )
-    ours = run(*args)
-    whole = check_fences()
-    again = ours
-    if dtype == torch.float16:
-        with ShuffledPrograms():
-            again = run(*args)
-        OUTPUTS.clear()
-    return {
-        "differences": [
-            *map(measure_difference, ours[:4], compute_truth(title, dtype))
-        ],
-        "unharmed": bool(whole),
-        "same": all(map(torch.equal, ours, again)),
-    }
 
 
-def measure_far_apart():
-    """The same for texts that lie 2³¹ numbers apart, few of them touched."""
-    (query, key, value), upstream = draw_inputs("causal", torch.float16)
-    whole = torch.empty(2**31 + 4096, dtype=torch.float16)
-    far = whole.as_strided(query.shape, (2**31 + 64, *query.stride()[1:]))
-    far.copy_(query)
-    options = CASES["causal"].options()
-    near, away = (run([x, key, value], upstream, options) for x in (query, far))
-    OUTPUTS.clear()
-    return {"same": all(map(torch.equal, near, away))}
+def report_attention():
+    for title, dtype in list_cases(flash_cases):
+        inputs, upstream = flash_cases.draw_inputs(title, dtype)
+        given = [surround_with_nan(x) for x in inputs], surround_with_nan(upstream)
+        options = flash_cases.CASES[title].options(dtype)
+        report(
+            title,
+            lambda given=given, options=options: run_attention(*given, options),
+            flash_cases.compute_truth(title, dtype),
+            dtype == torch.float16,
+            dtype,
+        )
 
 
-@contextmanager
-def limit_int32(limit):
-    """In this block, an int32 larger than a limit counts as an overflow."""
-    global LIMIT
-    LIMIT = limit
-    try:
-        yield
-    finally:
-        LIMIT = None
+def report_decoding():
+    for title, dtype in list_cases(decoding_cases):
+        case = decoding_cases.CASES[title]
+        query, key, value = decoding_cases.draw_inputs(title, dtype)
+        lengths = None if case.lengths is None else case.known_lengths
+        cached = [decoding_cases.spoil(x, case.known_lengths) for x in (key, value)]
+        *pools, table = decoding_cases.scatter_into_pages(title, key, value)
+        query, *cached = map(surround_with_nan, (query, *cached))
+        calls = {
+            "cache": (query, *cached, lengths, None),
+            "pages": (query, *map(surround_with_nan, pools), case.known_lengths, table),
+        }
+        for way, given in calls.items():
+            report(
+                f"{way}: {title}",
+                lambda given=given, case=case: [run_decoding(given, case)],
+                [decoding_cases.compute_truth(title, dtype)],
+                True,
+                dtype,
+            )
 
 
-def find_overflow():
+def check_bounds():
+    """Tell whether numbers outside the pool and lengths outside the pages are bounded.
+
+    The kernels read no memory outside the pool, which is surrounded by NaN.
+    """
+    rng = torch.Generator().manual_seed(0)
+    query, key, value = (
+        surround_with_nan(torch.randn(*shape, generator=rng))
+        for shape in ((2, 2, 1, 16), (3, 1, 5, 16), (3, 1, 5, 16))
+    )
+    case = decoding_cases.CASES["page of five"]
+    given = torch.tensor([99, -3]), torch.tensor([[-1, 7], [0, 1]])
+    bounded = torch.tensor([10, 0]), torch.tensor([[0, 2], [0, 1]])
+    found, expected = (
+        run_decoding((query, key, value, *numbers), case, parts=2)
+        for numbers in (given, bounded)
+    )
+    return torch.equal(found, expected)
+
+
+def overflow_in_attention():
     """Run kernels in which only offsets that need 64 bits pass 700.
 
     Heads lie 69 · 16 = 1,104 numbers apart, the last row of a head begins at
@@ -151,18 +187,44 @@ def find_overflow():
     a tile, no offset passes 31 · 16 + 15 = 511.
     """
     rng = torch.Generator().manual_seed(0)
-    shapes = [(2, heads, 69, 16) for heads in (8, 4, 4, 8)]
     *inputs, upstream = (
-        torch.randn(*x, generator=rng, dtype=torch.float32) for x in shapes
+        torch.randn(2, heads, 69, 16, generator=rng) for heads in (8, 4, 4, 8)
     )
+    run_attention(inputs, upstream, Options(causal=True))
+
+
+def overflow_in_decoding():
+    """The same for sequences and pages of 48 positions that lie 768 numbers apart.
+
+    Within such a page, the last row begins at 47 · 16 = 752. With pages of 3, the
+    last row of the table begins at 47 · 16 = 752 as well. Within a tile no offset
+    passes 15 · 16 · 2 = 480.
+    """
+    rng = torch.Generator().manual_seed(0)
+    query = torch.randn(48, 2, 1, 16, generator=rng)
+    long, short = (torch.randn(48, 1, page, 16, generator=rng) for page in (48, 3))
+    lengths, order = torch.full((48,), 48), torch.arange(48).flip(0)
+    case = decoding_cases.CASES["one part"]
+    for keys, table in (
+        (long, None),
+        (long, order[:, None]),
+        (short, order[:, None].repeat(1, 16)),
+    ):
+        run_decoding((query, keys, keys, lengths, table), case, parts=2)
+
+
+def find_overflow(run):
+    """Tell whether an int32 passes 700 in a call."""
+    global LIMIT
+    LIMIT = 700
     try:
-        with limit_int32(700):
-            run(inputs, upstream, Options(causal=True))
+        run()
     except interpreter.InterpreterError as error:
         if "overflows" not in str(error):
             raise
         return True
     finally:
+        LIMIT = None
         OUTPUTS.clear()
     return False
 
@@ -208,23 +270,18 @@ def prepare_triton():
     )(kind)
 
 
-def print_cases(titles, half, measure):
-    """Print, for every case and precision, what it came to, a line each."""
-    for title in titles:
-        for dtype in (torch.float32, torch.float16)[: 1 + (title in half)]:
-            text = {"case": title, "dtype": str(dtype)[6:]}
-            print(json.dumps(text | measure(title, dtype)), flush=True)
-
-
 def main():
     prepare_triton()
     launch.allocate = allocate
-    if not sys.argv[1:]:
-        text = {"case": "far apart", "dtype": "float16"}
-        print(json.dumps(text | measure_far_apart()), flush=True)
-        text = {"case": "narrow", "dtype": "float32", "overflows": find_overflow()}
+    report_attention()
+    report_decoding()
+    print(json.dumps({"case": "bounds", "same": check_bounds()}), flush=True)
+    for name, run in (
+        ("attention", overflow_in_attention),
+        ("decoding", overflow_in_decoding),
+    ):
+        text = {"case": f"overflow in {name}", "found": find_overflow(run)}
         print(json.dumps(text), flush=True)
-    print_cases(sys.argv[1:] or CASES, IN_HALF, measure_case)
 
 
 if __name__ == "__main__":

@@ -17,16 +17,14 @@ def mark_kernels(what: str) -> list[pytest.MarkDecorator]:
 
 
 INTERPRETED = mark_kernels("tried")
-COMPILED = [
-    *mark_kernels("compiled"),
-]
+COMPILED = mark_kernels("compiled")
 
 
 @cache
-def interpret_kernels(script: str) -> dict[tuple[str, str | None], dict]:
-    """Return what each case of a script came to, in one process of its own."""
+def interpret_kernels() -> dict[tuple[str, str | None], dict]:
+    """Return what each case came to in Triton's interpreter, by case and dtype."""
     report = subprocess.run(
-        [sys.executable, str(Path(__file__).with_name(script))],
+        [sys.executable, str(Path(__file__).with_name("interpret.py"))],
         capture_output=True,
         text=True,
     )

@@ -32,6 +32,12 @@ each_dtype = pytest.mark.parametrize(
 )
 
 
+def draw(*shapes: Sequence[int], seed: int = 0) -> list[Tensor]:
+    """Return normally distributed numbers in float64, one tensor for each shape."""
+    rng = torch.Generator().manual_seed(seed)
+    return [torch.randn(s, generator=rng, dtype=torch.float64) for s in shapes]
+
+
 def run_with_gradients(
     function: Callable, inputs: Sequence[Tensor], upstream: Tensor
 ) -> list[Tensor]:

@@ -10,6 +10,7 @@ import torch
 from torch_geometric.nn import GATConv, GATv2Conv
 
 from attnbook.attention.graph import attend_graph, attend_graph_v2
+from precision import assert_equals_reference, draw
 from workshop.experiments.graph_network import (
     GraphAttention,
     GraphAttentionV2,
@@ -20,28 +21,10 @@ N, INPUTS, WIDTH, HEADS = 23, 7, 5, 3
 PLAIN = {"add_self_loops": False, "bias": False}
 
 
-def draw(*shape, seed=0):
-    rng = torch.Generator().manual_seed(seed)
-    return torch.randn(shape, generator=rng, dtype=torch.float64)
-
-
 @pytest.fixture
 def graph():
     rng = torch.Generator().manual_seed(1)
-    return draw(N, INPUTS), torch.randint(N - 1, (2, 90), generator=rng)
-
-
-def agree(ours, theirs, inputs, upstream):
-    leaves = [x.detach().clone().requires_grad_() for x in inputs]
-    for found, expected in zip(
-        [ours(*leaves), *torch.autograd.grad(ours(*leaves), leaves, upstream)],
-        [
-            theirs(*leaves),
-            *torch.autograd.grad(theirs(*leaves), leaves, upstream),
-        ],
-        strict=True,
-    ):
-        torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-12)
+    return draw((N, INPUTS))[0], torch.randint(N - 1, (2, 90), generator=rng)
 
 
 def beside(heads):
@@ -52,7 +35,9 @@ def beside(heads):
 def test_gat_is_theirs(graph):
     features, edges = graph
     layer = GATConv(INPUTS, WIDTH, HEADS, **PLAIN).double()
-    weight, a = draw(HEADS, WIDTH, INPUTS, seed=2), draw(HEADS, 2, WIDTH)
+    weight, a, upstream = draw(
+        (HEADS, WIDTH, INPUTS), (HEADS, 2, WIDTH), (N, HEADS * WIDTH)
+    )
 
     def theirs(features, weight, a):
         values = {
@@ -62,18 +47,20 @@ def test_gat_is_theirs(graph):
         }
         return torch.func.functional_call(layer, values, (features, edges))
 
-    agree(
+    assert_equals_reference(
         lambda x, weight, a: beside(attend_graph(x, edges, weight, a)),
         theirs,
         (features, weight, a),
-        draw(N, HEADS * WIDTH),
+        upstream,
     )
 
 
 def test_gatv2_is_theirs(graph):
     features, edges = graph
     layer = GATv2Conv(INPUTS, WIDTH, HEADS, **PLAIN).double()
-    source, target = (draw(HEADS, WIDTH, INPUTS, seed=i) for i in (2, 3))
+    source, target, a, upstream = draw(
+        *[(HEADS, WIDTH, INPUTS)] * 2, (HEADS, WIDTH), (N, HEADS * WIDTH)
+    )
 
     def theirs(features, source, target, a):
         values = {
@@ -83,11 +70,11 @@ def test_gatv2_is_theirs(graph):
         }
         return torch.func.functional_call(layer, values, (features, edges))
 
-    agree(
+    assert_equals_reference(
         lambda x, *weights: beside(attend_graph_v2(x, edges, *weights)),
         theirs,
-        (features, source, target, draw(HEADS, WIDTH)),
-        draw(N, HEADS * WIDTH),
+        (features, source, target, a),
+        upstream,
     )
 
 

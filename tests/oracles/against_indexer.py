@@ -4,12 +4,9 @@ Theirs returns only which keys are selected, so that an equal number of keys
 must agree for every query.
 """
 
-import pytest
 import torch
 from transformers import DeepseekV32Config
-from transformers.models.deepseek_v32.modeling_deepseek_v32 import (
-    DeepseekV32Indexer,
-)
+from transformers.models.deepseek_v32.modeling_deepseek_v32 import DeepseekV32Indexer
 
 from attnbook.attention.self_attention import causal_mask
 from attnbook.attention.sparse import LightningIndexer, select_top_keys
@@ -71,12 +68,3 @@ def test_the_same_keys_are_selected():
     found = select_top_keys(ours(x), causal_mask(T, T), COUNT)
     assert (found == select_theirs(theirs, x)).all()
     assert found.sum(-1)[0].tolist() == [min(t + 1, COUNT) for t in range(T)]
-
-
-@torch.no_grad()
-@pytest.mark.parametrize("part", ["query.weight", "norm.bias", "weight.weight"])
-def test_with_other_weights_other_keys_are_selected(part):
-    ours, theirs, x = build()
-    ours.get_parameter(part).mul_(-1)
-    found = select_top_keys(ours(x), causal_mask(T, T), COUNT)
-    assert (found != select_theirs(theirs, x)).any(-1).float().mean() > 0.5

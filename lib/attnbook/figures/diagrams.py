@@ -45,6 +45,7 @@ from attnbook.figures.plots import (
 )
 
 UNIT = 0.4  # inches
+MAX_UNITS = 14  # on a phone, small letters are then 8 pixels high
 SIZES = {"normal": 11, "small": 9}  # points
 SIGN = r"[,\u00d7]"  # a comma or the sign for "times"
 TYPED_SHAPE = re.compile(rf"[(\[]\s*\d+\s*{SIGN}\s*(\d+\s*{SIGN}?\s*)*[)\]]")
@@ -54,14 +55,9 @@ Point = tuple[int | float, int | float]
 
 @dataclass(frozen=True)
 class Part:
-    """The place and size of something drawn, in units of the sheet.
+    """The center and size of something drawn, in units of the sheet.
 
-    Attributes:
-        x: of the center.
-        y: of the center.
-        width: from left to right.
-        height: from bottom to top.
-        below: how far the letters of its shape reach below it.
+    The letters of its shape reach so far `below` it.
     """
 
     x: int | float
@@ -104,11 +100,7 @@ class Part:
 
 
 def find_color(name: str) -> str:
-    """Return a color of the book's palette by its name.
-
-    Raises:
-        ValueError: if the palette has no such color.
-    """
+    """Return a color of the book's palette by its name."""
     colors = {**PALETTE, "gray": GRAY, "white": "#ffffff"}
     if name not in colors:
         raise ValueError(f"color is {name!r} but must be one of {list(colors)}")
@@ -137,11 +129,7 @@ def measure_text(text: str) -> float:
 
 
 def read_shape(tensor: Any) -> tuple[int, ...]:
-    """Return the shape of a tensor or array, or of a module's weight.
-
-    Raises:
-        ValueError: if it is none of them.
-    """
+    """Return the shape of a tensor or array, or of a module's weight."""
     held = getattr(tensor, "shape", None)
     if held is None:
         held = getattr(getattr(tensor, "weight", None), "shape", None)
@@ -156,13 +144,8 @@ def read_shape(tensor: Any) -> tuple[int, ...]:
 def write_shape(tensor: Any, axes: str, sizes: dict[str, int]) -> str:
     """Return a tensor's shape as a diagram shows it; "" without a tensor.
 
-    Args:
-        tensor: a tensor, array or module, or None.
-        axes: names of its axes, such as "B S M"; may be empty.
-        sizes: of the axes that the diagram has named so far; grows.
-
-    Raises:
-        ValueError: if the axes do not fit the shape or what was drawn before.
+    The names of the axes may be empty. `sizes` holds those of the axes that the
+    diagram has named so far, and grows.
     """
     if tensor is None:
         return ""
@@ -184,11 +167,7 @@ def write_shape(tensor: Any, axes: str, sizes: dict[str, int]) -> str:
 
 
 def require_no_shape(text: str) -> None:
-    """Refuse a text with a typed shape: shapes come from the code.
-
-    Raises:
-        ValueError: naming the shape.
-    """
+    """Refuse a text with a typed shape: shapes come from the code."""
     if found := TYPED_SHAPE.search(text):
         raise ValueError(
             f"the text {text!r} holds the typed shape {found[0]}: pass the "
@@ -197,20 +176,14 @@ def require_no_shape(text: str) -> None:
 
 
 def require_matrix(table: np.ndarray, rows, columns, maximum: int | float) -> None:
-    """Refuse numbers that cannot be drawn as a matrix with these labels.
-
-    Raises:
-        ValueError: saying both values.
-    """
+    """Refuse numbers that cannot be drawn as a matrix with these labels."""
     if table.ndim != 2 or not table.size:
         raise ValueError(
             f"the numbers have shape {table.shape} but a matrix has two axes, "
             "neither of them empty"
         )
-    for labels, size, name in (
-        (rows, table.shape[0], "rows"),
-        (columns, table.shape[1], "columns"),
-    ):
+    named = {"rows": rows, "columns": columns}
+    for size, (name, labels) in zip(table.shape, named.items(), strict=True):
         if len(labels) not in (0, size):
             raise ValueError(f"there are {len(labels)} labels for {size} {name}")
     low, high = table.min(), table.max()
@@ -250,19 +223,11 @@ def find_label_position(
     return (middle[0] + aside, middle[1] + higher), align
 
 
-MAX_UNITS = 14  # on a phone, small letters are then 8 pixels high
-
-
 class Diagram:
-    """A sheet to draw on.
+    """A sheet to draw on, at most 14 units wide; a title is added on top.
 
-    Args:
-        width: of the sheet in units, at most 14.
-        height: of the sheet in units; a title is added on top.
-        title: what the diagram shows, in a few words.
-
-    Raises:
-        ValueError: if the sheet is wider than a phone can show.
+    Places are centers, in units. Colors are names in `PALETTE`, or "gray".
+    Mathematics stands between dollar signs. Every method refuses a typed shape.
     """
 
     def __init__(self, width: int | float, height: int | float, title: str = ""):
@@ -296,25 +261,13 @@ class Diagram:
         height: int | float = 0.95,
         frame: bool = True,
     ) -> Part:
-        """Draw a labeled box.
+        """Draw a labeled box and return it, to draw arrows and brackets at.
 
         Args:
-            text: what stands in it; mathematics between dollar signs.
-            at: its center.
             tensor: a tensor, array or module (then its weight) whose shape
                 is written below the box.
             axes: names of the tensor's axes, such as "B S M".
-            color: a name in `PALETTE`, or "gray".
-            width: of the box; by default as wide as the text needs.
-            height: of the box.
-            frame: whether it is drawn; without one, the text stands alone.
-
-        Returns:
-            The box, to draw arrows and brackets at.
-
-        Raises:
-            ValueError: if the text holds a typed shape, or the axes do not
-                fit the tensor.
+            width: as the text needs unless given.
         """
         require_no_shape(text)
         shape = write_shape(tensor, axes, self.sizes)
@@ -353,16 +306,12 @@ class Diagram:
         """Draw boxes side by side, such as the states of an encoder.
 
         Args:
-            texts: one for each box.
             at: center of the first box.
             step: from one center to the next; negative goes left.
             tensors: one for each box, or none.
             axes: names of the axes of each tensor.
             arrows: whether an arrow leads from each box to the next.
             options: anything else for `draw_box`.
-
-        Raises:
-            ValueError: if there are more texts than tensors, or fewer.
         """
         if tensors is not None and len(tensors) != len(texts):
             raise ValueError(f"there are {len(texts)} texts but {len(tensors)} tensors")
@@ -391,18 +340,12 @@ class Diagram:
         color: str = "ink",
         bend: int | float = 0.0,
     ) -> None:
-        """Draw an arrow from one part or point to another.
+        """Draw an arrow between the sides of two parts that face each other.
 
         Args:
-            start: where it begins; of a part, the side that faces the end.
-            end: where it ends.
             text: written beside its middle.
             weight: an attention weight from 0 to 1, drawn as the width.
-            color: a name in `PALETTE`, or "gray".
             bend: how far it bends to the right, as a share of its length.
-
-        Raises:
-            ValueError: if the weight is not from 0 to 1.
         """
         if weight is not None and not 0 <= weight <= 1.0001:
             raise ValueError(f"weight is {weight:g} but must be from 0 to 1")
@@ -441,22 +384,14 @@ class Diagram:
     ) -> Part:
         """Draw a matrix of colored cells, darker for larger numbers.
 
-        Letters are white on cells above half of the maximum, and dark on the
-        others.
-
         Args:
             numbers: (rows, columns), from 0 to maximum.
-            at: center of the matrix.
             rows: labels on the left.
             columns: labels above.
             axes: names of the two axes; their sizes are written below.
             cell: side of a cell.
             maximum: the number that is darkest.
             digits: after the point, if numbers are written into the cells.
-
-        Raises:
-            ValueError: if the numbers are no matrix, do not fit their labels,
-                or are out of range.
         """
         table = to_array(numbers).round(3)
         require_matrix(table, rows, columns, maximum)
@@ -501,17 +436,7 @@ class Diagram:
         side: str = "below",
         color: str = "gray",
     ) -> None:
-        """Draw a bracket along parts, with a text on its far side.
-
-        Args:
-            parts: what it embraces.
-            text: its name.
-            side: "below" or "above".
-            color: a name in `PALETTE`, or "gray".
-
-        Raises:
-            ValueError: if the side is another, or there are no parts.
-        """
+        """Draw a bracket "below" or "above" parts, with a text on its far side."""
         if side not in ("below", "above") or not parts:
             raise ValueError(
                 f"a bracket lies 'below' or 'above' at least one part, not "
@@ -542,30 +467,12 @@ class Diagram:
         size: str = "small",
         align: str = "center",
     ) -> None:
-        """Write a text.
-
-        Args:
-            text: what is written; mathematics between dollar signs.
-            at: where; the middle of its height.
-            color: a name in `PALETTE`, or "gray".
-            size: "small" or "normal".
-            align: which side of the text is at that place.
-
-        Raises:
-            ValueError: if the text holds a typed shape.
-        """
+        """Write a text, "small" or "normal"; `align` says which side is at `at`."""
         require_no_shape(text)
         self._write(text, at, color, size, ha=align)
 
     def show(self, alt: str) -> None:
-        """Show the diagram as SVG and PNG in one output.
-
-        Args:
-            alt: what a reader who cannot see the diagram should learn from it.
-
-        Raises:
-            ValueError: if alt is empty.
-        """
+        """Show the diagram as SVG and PNG in one output, as `show_figure` does."""
         forms = {
             "image/svg+xml": lambda fig: render_svg(fig, alt),
             "image/png": render_png,
@@ -575,7 +482,6 @@ class Diagram:
     def _write(
         self, text, at, color="ink", size="normal", ha="center", va="center"
     ) -> None:
-        """Write a text at a place."""
         ink = find_color(color)
         x, y = round_numbers(at)
         points = SIZES[size]

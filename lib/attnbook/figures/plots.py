@@ -14,9 +14,8 @@ shows 12.3 %, 20.1 %, 25.0 % and a dash.
 
 Source: colors that every two readers who see red, green or blue weakly can
     tell apart, on white and under the page's dark mode, which inverts pictures
-    and turns the hue back (tests/attnbook/figures/test_figures.py simulates
-    it). Heat maps: the form is that of figure 3 in Bahdanau et al. (2015),
-    https://arxiv.org/abs/1409.0473; there white is 1, here white is 0.
+    and turns the hue back. Heat maps: the form is that of figure 3 in Bahdanau
+    et al. (2015), https://arxiv.org/abs/1409.0473; there white is 1, here 0.
 Axes: T rows (outputs), S columns (inputs)
 """
 
@@ -55,12 +54,7 @@ def is_in_notebook() -> bool:
 def display_or_print(
     bundle: Mapping[str, str | bytes], metadata: Mapping | None = None
 ) -> None:
-    """Show all forms of an output in a notebook; elsewhere, print its text.
-
-    Args:
-        bundle: the forms, by MIME type; one is "text/plain".
-        metadata: about some of them, by MIME type.
-    """
+    """Show an output's forms, by MIME type, in a notebook; else print its text."""
     if not is_in_notebook():
         print(bundle["text/plain"])
         return
@@ -129,24 +123,17 @@ def make_figure(
     """Return a figure and its axes (one, or an array of them) in our style.
 
     Args:
-        rows: rows of axes.
-        columns: columns of axes.
-        width: inches, at most 7.2.
-        height: inches.
+        width: inches, at most 7.2, which is the page's.
         title: the finding, in a sentence; long ones are wrapped.
         options: anything else for `plt.subplots`.
-
-    Raises:
-        ValueError: if the figure is wider than the page.
     """
     if not 0 < width <= MAX_WIDTH:
         raise ValueError(
             f"width is {width} inches but must be over 0 and at most {MAX_WIDTH}"
         )
     matplotlib.rcParams.update(STYLE)
-    size = (width, height)
     fig, axes = plt.subplots(
-        rows, columns, figsize=size, layout="constrained", **options
+        rows, columns, figsize=(width, height), layout="constrained", **options
     )
     if title is not None:
         lines = textwrap.fill(title, int(width * 12.5))
@@ -177,10 +164,6 @@ def render_svg(fig: Figure, alt: str = "") -> str:
     Glyphs are paths, so that every reader sees the same letters. Coordinates
     have two digits: a processor may compute the sixteenth digit differently.
     A path is one line: a notebook stores every line of an SVG on its own.
-
-    Args:
-        fig: the figure.
-        alt: its alternative text, which becomes its label.
     """
     drawn = io.StringIO()
     fixed = {"svg.hashsalt": "attnbook", "svg.fonttype": "path"}
@@ -197,31 +180,17 @@ def render_svg(fig: Figure, alt: str = "") -> str:
 
 
 def show_figure(fig: Figure, alt: str) -> None:
-    """Display a figure as one PNG with its alternative text, and close it.
+    """Display a figure as one PNG, and close it.
 
-    Args:
-        fig: the figure.
-        alt: what a reader who cannot see the figure should learn from it.
-            It is also the output's plain text.
-
-    Raises:
-        ValueError: if alt is empty.
+    `alt` is what a reader who cannot see the figure should learn from it, and the
+    output's plain text.
     """
     plt.close(fig)  # a closed figure still renders, and is not shown twice
     display_picture(fig, alt, {"image/png": render_png})
 
 
 def display_picture(fig: Figure, alt: str, forms: dict[str, Callable]) -> None:
-    """Display a figure in one output, which may have several forms.
-
-    Args:
-        fig: the figure.
-        alt: what a reader who cannot see it should learn from it.
-        forms: by MIME type, what renders the figure.
-
-    Raises:
-        ValueError: if alt is empty.
-    """
+    """Display a figure in one output; `forms` render it, by MIME type."""
     alt = " ".join(alt.split())
     if not alt:
         raise ValueError(f"alt is {alt!r} but must describe the figure")
@@ -251,11 +220,7 @@ def draw_curve_with_band(
     label: str,
     **options,
 ) -> tuple[Line2D, PolyCollection]:
-    """Draw a line and, behind it, the interval from low to high.
-
-    Raises:
-        ValueError: if the four differ in length, or low exceeds high.
-    """
+    """Draw a line and, behind it, the interval from low to high."""
     x, mean, low, high = (to_array(numbers) for numbers in (x, mean, low, high))
     sizes = [each.shape for each in (x, mean, low, high)]
     if len(set(sizes)) > 1 or x.ndim != 1:
@@ -277,11 +242,7 @@ def draw_curve_with_band(
 def draw_dots_with_intervals(
     ax: Axes, names: Sequence[str], mean: Numbers, low: Numbers, high: Numbers
 ) -> None:
-    """Draw one row for each name, first on top: a dot, and low to high.
-
-    Raises:
-        ValueError: if the four differ in length.
-    """
+    """Draw one row for each name, first on top: a dot, and low to high."""
     sizes = [len(each) for each in (names, mean, low, high)]
     if len(set(sizes)) > 1:
         raise ValueError(f"names, mean, low, high have lengths {sizes}")
@@ -295,16 +256,13 @@ def draw_dots_with_intervals(
 def label_lines(ax: Axes, gap: int | float = 0.075) -> None:
     """Write each line's label at its right end instead of in a legend.
 
-    Args:
-        ax: axes whose lines are all drawn and whose limits are set.
-        gap: smallest distance of two labels, as a share of the height.
+    All lines are drawn and the limits set before. The gap is the smallest distance
+    of two labels, as a share of the height.
     """
     lines = [x for x in ax.get_lines() if not str(x.get_label()).startswith("_")]
     lowest = 0.04 - gap  # the lowest label stays above the axis
-    for height, line in sorted(
-        ((_line_end_height(ax, x), x) for x in lines), key=_first_item
-    ):
-        lowest = max(height, lowest + gap)
+    for line in sorted(lines, key=lambda x: _line_end_height(ax, x)):
+        lowest = max(_line_end_height(ax, line), lowest + gap)
         ax.annotate(
             line.get_label(),
             (to_array(line.get_xdata())[-1], lowest),
@@ -323,10 +281,6 @@ def _line_end_height(ax: Axes, line: Line2D) -> float:
     return ax.transAxes.inverted().transform(ax.transData.transform(point))[1]
 
 
-def _first_item(pair: tuple) -> float:
-    return pair[0]
-
-
 def draw_heatmap(
     ax: Axes,
     weights: Numbers,
@@ -342,15 +296,12 @@ def draw_heatmap(
     """Draw weights (T, S) as a heat map: row t has the weights of output t.
 
     Args:
-        ax: where to draw.
-        weights: T rows of S numbers.
         rows: T labels, from top to bottom.
         columns: S labels, from left to right, written above the map.
         label: name of the color bar.
         row_axis: what the rows are.
         column_axis: what the columns are.
         maximum: value at the dark end of the scale, which starts at 0.
-        color_bar: whether to draw the color bar.
 
     Raises:
         ValueError: if weights are ragged, not (T, S), not finite, or outside
@@ -358,12 +309,7 @@ def draw_heatmap(
     """
     table = _check_weights(weights, rows, columns, maximum)
     image = ax.imshow(
-        table,
-        cmap=HEATMAP_COLORS,
-        vmin=0,
-        vmax=maximum,
-        aspect="auto",
-        zorder=1,
+        table, cmap=HEATMAP_COLORS, vmin=0, vmax=maximum, aspect="auto", zorder=1
     )
     longest = max(len(rows), len(columns))
     size = 9 if longest <= 16 else 7.5 if longest <= 26 else 5.6
@@ -503,47 +449,22 @@ FAMILIES: dict[str, dict[str, tuple]] = {
 METHODS = {name: look for family in FAMILIES.values() for name, look in family.items()}
 
 
-def get_color(method: str) -> str:
-    """Return a method's color.
-
-    Raises:
-        ValueError: if no method has that name.
-    """
-    return get_style(method)["color"]
-
-
 def get_style(method: str) -> dict[str, Any]:
-    """Return a method's name and look, as keywords of `Axes.plot`.
-
-    Raises:
-        ValueError: if no method has that name.
-    """
+    """Return a method's name and look, as keywords of `Axes.plot`."""
     if method not in METHODS:
         raise ValueError(
             f"method {method!r} is none of those with a look of their own: "
             f"{', '.join(METHODS)}"
         )
-    color, linestyle, marker = METHODS[method]
-    return {
-        "label": method,
-        "color": color,
-        "linestyle": linestyle,
-        "marker": marker,
-    }
+    color, style, marker = METHODS[method]
+    return {"label": method, "color": color, "linestyle": style, "marker": marker}
 
 
 DASH = "\N{EN DASH}"
 
 
 def format_cell(value: Any, digits: int = 1, unit: str = "") -> str:
-    """Return what a cell shows.
-
-    Args:
-        value: a number; a pair of numbers, the ends of a range; words; or
-            None, for what was not measured.
-        digits: of numbers, after the point.
-        unit: written after numbers.
-    """
+    """Return what a cell of a table shows."""
     if value is None:
         return DASH
     if isinstance(value, str):
@@ -571,15 +492,12 @@ def write_table(
     """Return a table as Markdown: a name and its cells in every row.
 
     Args:
-        rows: by name, one cell for each column.
+        rows: by name, one cell for each column: a number; a pair of numbers, the
+            ends of a range; words; or None, for what was not measured.
         columns: their heads.
         first: head of the column of names.
         digits: after the point; one number, or one for each column.
         unit: written after numbers; one, or one for each column.
-
-    Raises:
-        ValueError: if a row, the digits or the units have another length than
-            the columns.
     """
     count = len(columns)
     places = [digits] * count if isinstance(digits, int) else list(digits)
@@ -607,10 +525,6 @@ def write_table(
 
 
 def show_table(rows: Mapping[str, Sequence], columns: Sequence[str], **how):
-    """Show a table below the cell; see `write_table`.
-
-    Raises:
-        ValueError: as `write_table`.
-    """
+    """Show a table below the cell; see `write_table`."""
     table = write_table(rows, columns, **how)
     display_or_print({"text/markdown": table, "text/plain": table})

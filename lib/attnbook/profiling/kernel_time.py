@@ -13,7 +13,7 @@ Axes: B batch, H heads, T queries, S keys, D width of query and key, E of values
 
 from dataclasses import dataclass
 
-from attnbook.profiling.roofline import DEVICES, EXPONENTIAL_RATES, PROCESSORS
+from attnbook.profiling.roofline import DEVICES, EXPONENTIAL_RATES
 from attnbook.profiling.sizes import Sizes
 
 # A score's maximum, scaling and subtraction, sum, and half of a conversion,
@@ -26,11 +26,8 @@ class KernelCount:
     """What a kernel does in one call.
 
     Attributes:
-        products: operations of matrix products; a multiplication and an
-            addition are two.
-        exponentials: one a score.
-        instructions: on other numbers in single precision.
-        bytes: to and from memory.
+        products: operations; a multiplication and an addition are two.
+        instructions: in single precision.
         programs: into which the call is divided.
     """
 
@@ -42,11 +39,7 @@ class KernelCount:
 
 
 def count_forward(sizes: Sizes, rows: int, columns: int) -> KernelCount:
-    """Return what attention without a mask does, in tiles of rows by columns.
-
-    Raises:
-        ValueError: if a tile is empty.
-    """
+    """Return what attention without a mask does, in tiles of rows by columns."""
     if rows < 1 or columns < 1:
         raise ValueError(f"a tile of {rows} by {columns} scores is empty")
     programs = sizes.B * sizes.H * -(-sizes.T // rows)
@@ -70,15 +63,14 @@ def predict_seconds(count: KernelCount, gpu: str) -> dict[str, float]:
     part of the GPU idle.
 
     Args:
-        count: of one kernel.
-        gpu: its name in the presets, which know its published rates.
+        gpu: its name in `DEVICES`.
 
     Returns:
         Seconds: "products", "exponentials", "instructions", "memory"; "least",
         if all overlap; "alternating", if products wait for the softmax and the
         softmax for them.
     """
-    preset, places = DEVICES[gpu], PROCESSORS[gpu]
+    preset, places = DEVICES[gpu], DEVICES[gpu].processors
     units = {
         "products": count.products / preset.rates[2],
         "exponentials": count.exponentials / EXPONENTIAL_RATES[gpu],

@@ -32,17 +32,10 @@ from attnbook.profiling.steps import (
 )
 from attnbook.profiling.timing import time_calls
 
-HUGGING_FACE = "https://huggingface.co"
-
 
 @dataclass(frozen=True)
 class Machine:
-    """The two ceilings of a roofline model.
-
-    Attributes:
-        flops: operations a second.
-        bandwidth: bytes a second, to and from memory.
-    """
+    """The two ceilings of a roofline model: operations and bytes a second."""
 
     flops: float
     bandwidth: float
@@ -56,7 +49,7 @@ class Machine:
 
     @property
     def ridge_point(self) -> float:
-        """Return the ridge point: from this intensity on, operations limit."""
+        """Return from which intensity on operations limit."""
         return self.flops / self.bandwidth
 
     def attainable_rate(self, intensity: int | float) -> float:
@@ -74,35 +67,39 @@ class Machine:
 
 @dataclass(frozen=True)
 class Model:
-    """A model's blocks, the length it was trained on, and their source."""
+    """A model's blocks, the length it was trained on, and where both are stated."""
 
     block: Block
     length: int
-    source: str
+    repository: str
+
+    @property
+    def source(self) -> str:
+        """Return the address of its configuration."""
+        return f"https://huggingface.co/{self.repository}/blob/main/config.json"
 
 
 @dataclass(frozen=True)
 class Device:
-    """A device's ceilings and memory, and their source.
+    """A device's ceilings and memory, and the maker's document that states them.
 
     Attributes:
         rates: dense operations a second, by bytes of a number.
         bandwidth: bytes a second.
         memory: bytes.
-        source: the maker's document that states them.
+        processors: how many multiprocessors it has.
+        clock: cycles a second at which the rates are reached.
     """
 
     rates: dict[int, float]
     bandwidth: float
     memory: float
+    processors: int
+    clock: float
     source: str
 
     def machine(self, itemsize: int) -> Machine:
-        """Return its ceilings for numbers of 2 or 4 bytes.
-
-        Raises:
-            ValueError: if no rate is known for that size.
-        """
+        """Return its ceilings for numbers of 2 or 4 bytes."""
         if itemsize not in self.rates:
             raise ValueError(
                 f"numbers of {itemsize} bytes: known are {sorted(self.rates)}"
@@ -111,37 +108,18 @@ class Device:
 
 
 # C, H, G, D, hidden, gated, L
+SEVEN_BILLION = Block(4096, 32, 32, 128, 11008, True, 32)
+EIGHT_BILLION = Block(4096, 32, 8, 128, 14336, True, 32)
+SEVENTY_BILLION = Block(8192, 64, 8, 128, 28672, True, 80)
 MODELS = {
     "GPT-2 (small)": Model(
-        Block(768, 12, 12, 64, 3072, False, 12),
-        1024,
-        f"{HUGGING_FACE}/openai-community/gpt2/blob/main/config.json",
+        Block(768, 12, 12, 64, 3072, False, 12), 1024, "openai-community/gpt2"
     ),
-    "Llama 2 7B": Model(
-        Block(4096, 32, 32, 128, 11008, True, 32),
-        4096,
-        f"{HUGGING_FACE}/philschmid/Llama-2-7b-hf/blob/main/config.json",
-    ),
-    "Mistral 7B": Model(
-        Block(4096, 32, 8, 128, 14336, True, 32),
-        32768,
-        f"{HUGGING_FACE}/mlx-community/mistral-7B-v0.1/blob/main/config.json",
-    ),
-    "Llama 3 8B": Model(
-        Block(4096, 32, 8, 128, 14336, True, 32),
-        8192,
-        f"{HUGGING_FACE}/jerryzh168/llama3-8B/blob/main/config.json",
-    ),
-    "Llama 3.1 8B": Model(
-        Block(4096, 32, 8, 128, 14336, True, 32),
-        131072,
-        f"{HUGGING_FACE}/NbAiLab/nb-llama-3.1-8B/blob/main/config.json",
-    ),
-    "Llama 3 70B": Model(
-        Block(8192, 64, 8, 128, 28672, True, 80),
-        8192,
-        f"{HUGGING_FACE}/kittn/Meta-Llama-3-70B-quant/blob/main/config.json",
-    ),
+    "Llama 2 7B": Model(SEVEN_BILLION, 4096, "philschmid/Llama-2-7b-hf"),
+    "Mistral 7B": Model(EIGHT_BILLION, 32768, "mlx-community/mistral-7B-v0.1"),
+    "Llama 3 8B": Model(EIGHT_BILLION, 8192, "jerryzh168/llama3-8B"),
+    "Llama 3.1 8B": Model(EIGHT_BILLION, 131072, "NbAiLab/nb-llama-3.1-8B"),
+    "Llama 3 70B": Model(SEVENTY_BILLION, 8192, "kittn/Meta-Llama-3-70B-quant"),
 }
 # The makers' documents. Their numbers were read where others quote them: in
 # https://glennklockwood.com/garden/processors (A100, H100, B200),
@@ -155,6 +133,8 @@ DEVICES = {
         {2: 65e12, 4: 8.1e12},
         320e9,
         16e9,
+        40,
+        1.59e9,
         "https://images.nvidia.com/aem-dam/en-zz/Solutions/"
         "design-visualization/technologies/turing-architecture/"
         "NVIDIA-Turing-Architecture-Whitepaper.pdf",
@@ -163,6 +143,8 @@ DEVICES = {
         {2: 312e12, 4: 19.5e12},
         2039e9,
         80e9,
+        108,
+        1.41e9,
         "https://www.nvidia.com/content/dam/en-zz/Solutions/Data-Center/a100/"
         "pdf/nvidia-a100-datasheet-nvidia-us-2188504-web.pdf",
     ),
@@ -170,43 +152,33 @@ DEVICES = {
         {2: 989.4e12, 4: 66.9e12},
         3350e9,
         80e9,
+        132,
+        1.83e9,
         "https://www.nvidia.com/en-us/data-center/h100/",
     ),
     "H200 SXM": Device(
         {2: 989.4e12, 4: 66.9e12},
         4800e9,
         141e9,
+        132,
+        1.83e9,
         "https://www.nvidia.com/en-us/data-center/h200/",
     ),
     "B200 (HGX)": Device(
         {2: 2250e12, 4: 75e12},
         7700e9,
         180e9,
+        148,
+        1.85e9,
         "https://www.nvidia.com/en-us/data-center/hgx/",
     ),
 }
-# Multiprocessors: in the makers' documents above.
-PROCESSORS = {
-    "T4": 40,
-    "A100 SXM 80 GB": 108,
-    "H100 SXM": 132,
-    "H200 SXM": 132,
-    "B200 (HGX)": 148,
-}
 # Exponentials a second, as section 3.1 of FlashAttention-3 computes them: 16 in
-# each of 132 multiprocessors and each cycle of 1.83 GHz. The others have as
-# many a cycle (CUDA C++ Programming Guide, throughput of instructions). Clocks
-# are those at which the rates above are reached.
+# each multiprocessor and each cycle, on the other devices too (CUDA C++
+# Programming Guide, throughput of instructions).
 # https://arxiv.org/abs/2407.08608
-CLOCKS = {
-    "T4": 1.59e9,
-    "A100 SXM 80 GB": 1.41e9,
-    "H100 SXM": 1.83e9,
-    "H200 SXM": 1.83e9,
-    "B200 (HGX)": 1.85e9,
-}
 EXPONENTIAL_RATES = {
-    name: 16 * PROCESSORS[name] * clock for name, clock in CLOCKS.items()
+    name: 16 * device.processors * device.clock for name, device in DEVICES.items()
 }
 
 
@@ -218,10 +190,7 @@ def bound_seconds(machine: Machine, counts: Iterable[Count]) -> float:
 def measure_copy_rate(
     megabytes: int = 32, rounds: int = 25, device: str = "cpu"
 ) -> float:
-    """Return the bytes a second of a copy, read and written ones together.
-
-    Choose more megabytes than the cache holds.
-    """
+    """Return the bytes a second, read and written, of a copy beyond the cache."""
     source = torch.ones(megabytes * 250_000, device=device)
     target = torch.empty_like(source)
     taken = time_calls({"copy": lambda: target.copy_(source)}, rounds, device)
@@ -234,11 +203,8 @@ def measure_product_rate(
     dtype: torch.dtype = torch.float32,
     device: str = "cpu",
 ) -> float:
-    """Return the operations a second of a square matrix product.
-
-    The numbers are random: zeros can run faster.
-    """
-    rng = torch.Generator().manual_seed(0)
+    """Return the operations a second of a square matrix product."""
+    rng = torch.Generator().manual_seed(0)  # zeros can run faster
     a, b = torch.randn(2, width, width, generator=rng).to(device, dtype)
     taken = time_calls({"product": lambda: a @ b}, rounds, device)
     return 2 * width**3 / min(taken["product"])
@@ -255,13 +221,7 @@ def bound_seconds_by_ceiling(
 ) -> dict[str, float]:
     """Return the least time of fused attention by each of three ceilings.
 
-    Args:
-        machine: the ceilings of products and of memory.
-        exponentials: how many the machine computes a second.
-        sizes: of one call.
-
-    Raises:
-        ValueError: if the rate of exponentials is not above 0.
+    The machine computes so many `exponentials` a second.
     """
     if not exponentials > 0:
         raise ValueError(
@@ -285,16 +245,11 @@ def calculate(
     """Return what one layer's attention costs, step by step and fused.
 
     Args:
-        block: the model's sizes.
-        machine: the device's ceilings.
         phase: "prefill", n positions at once; "train", with gradients; or
             "decode", one position after n - 1 others, from a KV cache.
         B: sequences.
         n: their length.
         itemsize: bytes of a number.
-
-    Raises:
-        ValueError: if the phase is none of these, or a size is below 1.
     """
     if phase not in PHASES:
         raise ValueError(f"the phase is {phase!r}, none of {PHASES}")

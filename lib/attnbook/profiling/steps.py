@@ -18,12 +18,7 @@ Axes: B batch, H heads, G groups (key-value heads), T queries, S keys, D width
 
 from dataclasses import dataclass
 
-from attnbook.profiling.sizes import (
-    Count,
-    Sizes,
-    add_counts,
-    require_sizes,
-)
+from attnbook.profiling.sizes import Count, Sizes, add_counts, require_sizes
 
 SOFTMAX_OPERATIONS, SOFTMAX_BACKWARD_OPERATIONS = 5, 4
 
@@ -32,9 +27,6 @@ def count_pairs(T: int, S: int, causal: bool = False) -> int:
     """Return how many pairs of query and key are attended to.
 
     A causal mask aligns the last query with the last key.
-
-    Raises:
-        ValueError: if there is no query or no key.
     """
     if T < 1 or S < 1:
         raise ValueError(f"{T} queries and {S} keys: each must be at least 1")
@@ -109,9 +101,6 @@ def count_tiled(sizes: Sizes, rows: int) -> Count:
 
     Every tile of queries reads all keys and values anew: the smaller the fast
     memory, the more often. Each head of a group reads them separately.
-
-    Raises:
-        ValueError: if a tile has no row.
     """
     if rows < 1:
         raise ValueError(f"a tile has at least 1 row, not {rows}")
@@ -123,16 +112,10 @@ def count_tiled(sizes: Sizes, rows: int) -> Count:
 
 @dataclass(frozen=True)
 class Block:
-    """The sizes of a Transformer's blocks.
+    """The sizes of a Transformer of L blocks.
 
-    Attributes:
-        C: width of the model.
-        H: heads of queries.
-        G: heads of keys and values.
-        D: width of a head.
-        hidden: width inside the feed-forward layer.
-        gated: whether the feed-forward layer has a third matrix, its gate.
-        L: blocks.
+    The feed-forward layer is `hidden` wide inside; if `gated`, it has a third
+    matrix, its gate.
     """
 
     C: int

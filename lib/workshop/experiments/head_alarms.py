@@ -82,10 +82,7 @@ def unscale_all(model: ModernDecoder) -> Iterator[None]:
 
 @contextmanager
 def randomize_all(model: ModernDecoder) -> Iterator[None]:
-    """Replace the weights of all attention layers by random ones.
-
-    Each matrix keeps its root mean square.
-    """
+    """Replace the weights of all attention layers by random ones."""
     layers = [block.attention for block in model.blocks]
     rng = torch.Generator().manual_seed(0)
     with keep_weights(layers):
@@ -137,11 +134,7 @@ def measure_references() -> Iterator[dict]:
 
 
 def derive_thresholds(rows: Sequence[dict]) -> dict[str, float]:
-    """Return the thresholds, to three significant digits.
-
-    They are quantiles, so that one of a hundred heads is beyond each of them.
-    Alarms whose number was not measured have none.
-    """
+    """Return the thresholds, to three significant digits."""
     found = {}
     for alarm, (name, large) in ALARMS.items():
         if name not in rows[0]:
@@ -163,13 +156,7 @@ def examine(
     ids: Int[Tensor, "T"],
     limits: Mapping[str, Mapping[str, float]],
 ) -> dict:
-    """Return how many heads raise an alarm, the loss, and the leak.
-
-    Args:
-        model: sound or broken.
-        ids: a passage.
-        limits: thresholds, by where they are from.
-    """
+    """Return how many heads raise an alarm, the loss, and the leak."""
     numbers = measure_decoder(model, ids)
     logits = model(ids[None])[0]
     return {

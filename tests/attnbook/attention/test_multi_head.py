@@ -1,3 +1,5 @@
+import math
+
 import pytest
 import torch
 from torch import nn
@@ -5,32 +7,34 @@ from torch.func import jvp, vmap
 
 from attnbook.attention import multi_head as heads_module
 from attnbook.attention.multi_head import (
+    GatedCrossAttention,
     GroupedQueryAttention,
     MultiHeadAttention,
+    MultiHeadMemory,
     attend_in_parts,
+    gated_cross_attention,
+    grouped_query,
     merge_heads,
     multi_head,
     multi_head_loop,
     split_heads,
 )
 from attnbook.attention.scaled_dot_product import attend
+from attnbook.models.recurrent import Encoder, EncoderDecoder, LuongDecoder
+from attnbook.training.search import beam_search, greedy_search
+from precision import assert_equals_reference, draw
 
 B, H, T, S, D, M = 2, 3, 5, 7, 11, 13
 C = H * D
 
 
-def draws(*shapes, seed=0, dtype=torch.float64):
-    rng = torch.Generator().manual_seed(seed)
-    return [torch.randn(s, generator=rng, dtype=dtype) for s in shapes]
-
-
-def pair(memory=None, bias=True, dtype=torch.float64):
+def pair(memory=None, bias=True):
     """Return the book's module and PyTorch's with the same weights."""
     torch.manual_seed(0)
-    ours = MultiHeadAttention(C, H, memory, bias=bias).to(dtype)
+    ours = MultiHeadAttention(C, H, memory, bias=bias).double()
     more = {} if memory is None else {"kdim": memory, "vdim": memory}
     theirs = nn.MultiheadAttention(C, H, bias=bias, batch_first=True, **more)
-    theirs = theirs.to(dtype)
+    theirs = theirs.double()
     parts = ours.query, ours.key, ours.value
     with torch.no_grad():
         if memory is None:
@@ -47,24 +51,18 @@ def pair(memory=None, bias=True, dtype=torch.float64):
     return ours, theirs
 
 
-def gradients_of(ours, theirs):
-    """Yield each parameter's gradient in both modules."""
+def list_gradients(ours, theirs):
+    """Return the gradients of both modules' parameters."""
     parts = ours.query, ours.key, ours.value
-    if theirs.in_proj_weight is None:
-        names = "q_proj_weight", "k_proj_weight", "v_proj_weight"
-        for part, name in zip(parts, names, strict=True):
-            yield part.weight.grad, getattr(theirs, name).grad
-    else:
-        grads = torch.cat([p.weight.grad for p in parts])
-        yield grads, theirs.in_proj_weight.grad
-    yield ours.output.weight.grad, theirs.out_proj.weight.grad
-    if theirs.in_proj_bias is not None:
-        grads = torch.cat([p.bias.grad for p in parts])
-        yield grads, theirs.in_proj_bias.grad
-        yield ours.output.bias.grad, theirs.out_proj.bias.grad
+    found = [torch.cat([p.weight.grad for p in parts]), ours.output.weight.grad]
+    known = [theirs.in_proj_weight.grad, theirs.out_proj.weight.grad]
+    if ours.output.bias is not None:
+        found += [torch.cat([p.bias.grad for p in parts]), ours.output.bias.grad]
+        known += [theirs.in_proj_bias.grad, theirs.out_proj.bias.grad]
+    return found, known
 
 
-def masks(kind, keys):
+def draw_mask(kind, keys):
     """Return a mask, True = can attend, in which every query has a key."""
     rng = torch.Generator().manual_seed(1)
     shape = {"all heads": (B, 1, T, keys), "each head": (B, H, T, keys)}[kind]
@@ -74,95 +72,57 @@ def masks(kind, keys):
 
 
 @pytest.mark.parametrize(
-    ("bias", "masked", "need_weights"),
-    [(True, None, True), (False, "all heads", True), (True, "each head", False)],
+    ("bias", "kind"), [(True, None), (False, "all heads"), (True, "each head")]
 )
-@pytest.mark.parametrize("kind", ["self", "cross", "cross, wider memory"])
-def test_the_module_equals_pytorchs_module(kind, bias, masked, need_weights):
-    width = M if "wider" in kind else C
-    ours, theirs = pair(M if "wider" in kind else None, bias)
-    x, memory, upstream, on_weights = draws(
-        (B, T, C), (B, S, width), (B, T, C), (B, H, T, S)
-    )
-    if kind == "self":
-        memory, on_weights = x, on_weights[..., :T]
-    keys = memory.shape[1]
-    mask = None if masked is None else masks(masked, keys)
-    hidden = mask if mask is None else ~mask.expand(B, H, T, keys).flatten(0, 1)
-    inputs = [v.requires_grad_() for v in {id(v): v for v in (x, memory)}.values()]
-
-    got = ours(
-        x,
-        None if kind == "self" else memory,
-        mask,
-        need_weights=need_weights,
-    )
-    want = theirs(
-        x,
-        memory,
-        memory,
-        attn_mask=hidden,
-        need_weights=need_weights,
-        average_attn_weights=False,
-    )
-    if need_weights:
-        torch.testing.assert_close(got[1], want[1])
-        loss = (got[0] * upstream).sum() + (got[1] * on_weights).sum()
-        true = (want[0] * upstream).sum() + (want[1] * on_weights).sum()
-        got = got[0]
-    else:
-        loss, true = (got * upstream).sum(), (want[0] * upstream).sum()
-    torch.testing.assert_close(got, want[0])
-    (*found, _) = torch.autograd.grad(
-        loss, [*inputs, ours.output.weight], retain_graph=True
-    )
-    (*known, _) = torch.autograd.grad(
-        true, [*inputs, theirs.out_proj.weight], retain_graph=True
-    )
+def test_self_attention_equals_pytorchs_module(bias, kind):
+    ours, theirs = pair(bias=bias)
+    x, upstream, on_weights = draw((B, T, C), (B, T, C), (B, H, T, T))
+    mask = None if kind is None else draw_mask(kind, T)
+    hidden = mask if mask is None else ~mask.expand(B, H, T, T).flatten(0, 1)
+    one, two = x.clone().requires_grad_(), x.clone().requires_grad_()
+    found = ours(one, mask=mask, need_weights=True)
+    known = theirs(two, two, two, attn_mask=hidden, average_attn_weights=False)
     torch.testing.assert_close(found, known)
-    loss.backward()
-    true.backward()
-    for one, other in gradients_of(ours, theirs):
-        torch.testing.assert_close(one, other)
+    for output, weights in found, known:
+        ((output * upstream).sum() + (weights * on_weights).sum()).backward()
+    torch.testing.assert_close(one.grad, two.grad)
+    torch.testing.assert_close(*list_gradients(ours, theirs))
+    torch.testing.assert_close(ours(x, mask=mask), found[0])
+
+
+def test_cross_attention_to_a_wider_memory_equals_pytorchs_module():
+    ours, theirs = pair(M)
+    *inputs, upstream = draw((B, T, C), (B, S, M), (B, T, C))
+    assert_equals_reference(ours, lambda x, m: theirs(x, m, m)[0], inputs, upstream)
 
 
 @pytest.mark.parametrize("need_weights", [False, True])
 def test_evaluation_without_gradients_gives_the_same_result(need_weights):
-    """PyTorch takes another path there, and so may the book."""
-    ours, theirs = pair(dtype=torch.float32)
-    ours, theirs = ours.eval(), theirs.eval()
-    (x,) = draws((B, T, C), dtype=torch.float32)
+    """PyTorch takes another path there, and so does the book."""
+    ours, theirs = pair()
+    (x,) = draw((B, T, C))
     with torch.inference_mode():
-        got = ours(x, need_weights=need_weights)
-        want = theirs(x, x, x, need_weights=need_weights, average_attn_weights=False)
-    got, want = (got, want) if need_weights else ((got,), want[:1])
-    for one, other in zip(got, want, strict=True):
-        torch.testing.assert_close(one, other)
+        found = ours.eval()(x, need_weights=need_weights)
+        known = theirs.eval()(
+            x, x, x, need_weights=need_weights, average_attn_weights=False
+        )
+    torch.testing.assert_close(found, known if need_weights else known[0])
 
 
-def matrices(query=C, memory=M, value=H * 2, output=17):
-    x, m, *W = draws(
-        (B, T, query), (B, S, memory), (C, query), (C, memory),
-        (value, memory), (output, value),
-    )  # fmt: skip
-    return x, m, *W
-
-
-@pytest.mark.parametrize("masked", [None, "all heads", "each head"])
-def test_the_module_the_function_and_the_loop_agree(masked):
-    mask = None if masked is None else masks(masked, S)
-    some = [v.requires_grad_() for v in matrices()]
-    one = multi_head(*some, H, mask)
-    two = multi_head_loop(*some, H, mask)
-    assert one.shape == (B, T, 17)
-    torch.testing.assert_close(one, two)
-    (upstream,) = draws(one.shape, seed=2)
-    torch.testing.assert_close(
-        torch.autograd.grad(one, some, upstream),
-        torch.autograd.grad(two, some, upstream),
+@pytest.mark.parametrize("kind", [None, "all heads", "each head"])
+def test_the_module_the_function_and_the_loop_agree(kind):
+    mask = None if kind is None else draw_mask(kind, S)
+    *inputs, upstream = draw(
+        *((B, T, C), (B, S, M), (C, C), (C, M), (2 * H, M), (17, 2 * H)), (B, T, 17)
+    )
+    assert_equals_reference(
+        lambda *x: multi_head(*x, H, mask),
+        lambda *x: multi_head_loop(*x, H, mask),
+        inputs,
+        upstream,
     )
     module = MultiHeadAttention(C, H, M, bias=False).double()
-    x, memory = some[:2]
+    x, memory = inputs[:2]
     parts = [module.query, module.key, module.value, module.output]
     torch.testing.assert_close(
         module(x, memory, mask),
@@ -170,25 +130,22 @@ def test_the_module_the_function_and_the_loop_agree(masked):
     )
 
 
-@pytest.mark.parametrize("need_weights", [False, True])
-@pytest.mark.parametrize("training", [True, False])
-def test_a_query_without_keys_gets_the_output_bias(training, need_weights):
+def test_a_query_without_keys_gets_the_output_bias():
     ours, _ = pair()
-    ours.train(training)
-    (x,) = draws((B, T, C))
+    (x,) = draw((B, T, C))
     mask = torch.ones(B, 1, T, T, dtype=torch.bool).tril()
     mask[1, :, 2] = False
-    with torch.set_grad_enabled(training):
-        output = ours(x.requires_grad_(training), mask=mask)
+    output = ours(x.requires_grad_(), mask=mask)
     torch.testing.assert_close(output[1, 2], ours.output.bias)
-    if training:
-        output.sum().backward()
-        assert all(p.grad.isfinite().all() for p in ours.parameters())
-        assert x.grad.isfinite().all()
+    output.sum().backward()
+    assert all(p.grad.isfinite().all() for p in ours.parameters())
+    assert x.grad.isfinite().all()
+    with torch.no_grad():
+        torch.testing.assert_close(ours.eval()(x, mask=mask), output)
 
 
 def test_heads_are_consecutive_blocks_of_columns():
-    (x,) = draws((B, T, C))
+    (x,) = draw((B, T, C))
     split = split_heads(x, H)
     assert split.shape == (B, H, T, D)
     for h in range(H):
@@ -198,7 +155,7 @@ def test_heads_are_consecutive_blocks_of_columns():
 
 def test_dropout_touches_training_only_and_not_the_weights_returned():
     ours = MultiHeadAttention(C, H, dropout=0.5).double()
-    (x,) = draws((B, T, C))
+    (x,) = draw((B, T, C))
     torch.manual_seed(0)
     dropped, weights = ours(x, need_weights=True)
     torch.testing.assert_close(weights.sum(-1), torch.ones_like(weights[..., 0]))
@@ -209,79 +166,48 @@ def test_dropout_touches_training_only_and_not_the_weights_returned():
     assert not torch.allclose(dropped, kept)
 
 
-def test_all_of_the_weights_dropped_leaves_the_bias():
-    """Dropout falls on the weights: nothing is left of the values."""
+def test_dropout_falls_on_the_weights():
+    """Where all are dropped, nothing is left of the values."""
     ours = MultiHeadAttention(C, H, dropout=1.0).double()
-    (x,) = draws((B, T, C))
+    (x,) = draw((B, T, C))
     torch.testing.assert_close(ours(x), ours.output.bias.expand(B, T, C))
 
 
-def test_dropout_keeps_the_mean_of_the_output():
-    torch.manual_seed(0)
-    ours = MultiHeadAttention(C, H, dropout=0.25).double()
-    (x,) = draws((1, T, C))
-    many = ours(x.expand(20000, T, C)).mean(0, keepdim=True)
-    torch.testing.assert_close(many, ours.eval()(x), atol=5e-3, rtol=0)
-
-
-def test_the_state_has_the_four_projections_and_nothing_else():
-    names = MultiHeadAttention(C, H, M).state_dict()
-    assert {*names} == {
-        f"{part}.{what}"
-        for part in ("query", "key", "value", "output")
-        for what in ("weight", "bias")
-    }
-
-
-def test_inputs_are_not_changed():
-    ours, _ = pair()
-    x, memory = draws((B, T, C), (B, S, C))
-    before = x.clone(), memory.clone()
-    with torch.no_grad():
-        ours.eval()(x, memory, masks("all heads", S))
-    assert torch.equal(x, before[0])
-    assert torch.equal(memory, before[1])
-
-
 @pytest.mark.refusal
-def test_a_width_that_does_not_divide_into_heads_is_refused():
-    with pytest.raises(ValueError, match=r"33 columns .* into 4 heads"):
-        split_heads(torch.zeros(B, T, C), 4)
-    with pytest.raises(ValueError, match=r"33 columns .* into 0 heads"):
-        split_heads(torch.zeros(B, T, C), 0)
-    with pytest.raises(ValueError, match=r"33 columns .* into 4 heads"):
-        MultiHeadAttention(C, 4)
-    with pytest.raises(ValueError, match=r"33 columns .* into 0 heads"):
-        MultiHeadAttention(C, 0)
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda x: split_heads(x, 4), r"33 columns .* into 4 heads"),
+        (lambda x: MultiHeadAttention(C, 0), r"33 columns .* into 0 heads"),
+        (
+            lambda x: MultiHeadAttention(C, H)(x, mask=torch.zeros(T, T)),
+            r"must be boolean.*float32",
+        ),
+        (
+            lambda x: MultiHeadAttention(C, H).eval()(
+                x, mask=torch.ones(T, T + 1).bool()
+            ),
+            r"\(5, 6\) does not broadcast to",
+        ),
+    ],
+)
+def test_heads_and_masks_that_do_not_fit_are_refused(call, message):
+    with pytest.raises(ValueError, match=message):
+        call(torch.zeros(B, T, C))
 
 
-@pytest.mark.refusal
-@pytest.mark.parametrize("need_weights", [False, True])
-@pytest.mark.parametrize("training", [False, True])
-def test_a_mask_that_does_not_fit_is_refused(training, need_weights):
-    ours = MultiHeadAttention(C, H).train(training)
-    x = torch.zeros(B, T, C)
-    with pytest.raises(ValueError, match=r"must be boolean.*float32"):
-        ours(x, mask=torch.zeros(T, T), need_weights=need_weights)
-    with pytest.raises(ValueError, match=r"\(5, 6\) does not broadcast to"):
-        ours(
-            x,
-            mask=torch.ones(T, T + 1, dtype=torch.bool),
-            need_weights=need_weights,
-        )
+# A few heads at a time.
 
 
-@pytest.mark.parametrize("size", [1, T * S, 2 * T * S, 10**6])
+@pytest.mark.parametrize("size", [1, 2 * T * S, 10**6])
 def test_a_few_heads_at_a_time_equal_all_heads(size):
-    query, key, value = draws((B, H, T, D), (B, H, S, D), (B, H, S, 3))
-    torch.testing.assert_close(
-        attend_in_parts(query, key, value, size), attend(query, key, value)
-    )
+    inputs = draw((B, H, T, D), (B, H, S, D), (B, H, S, 3))
+    torch.testing.assert_close(attend_in_parts(*inputs, size), attend(*inputs))
 
 
 @pytest.mark.parametrize(("batch", "keys"), [(0, S), (B, 0)])
 def test_parts_of_nothing_equal_attention_to_nothing(batch, keys):
-    query, key = draws((batch, H, T, D), (batch, H, keys, D))
+    query, key = draw((batch, H, T, D), (batch, H, keys, D))
     torch.testing.assert_close(
         attend_in_parts(query, key, key), attend(query, key, key)
     )
@@ -300,88 +226,224 @@ def parts(monkeypatch):
     return calls
 
 
-def test_evaluation_computes_parts_and_gives_the_same_output(parts):
+def test_parts_are_computed_only_where_all_weights_are_not_needed(parts):
     ours, theirs = pair()
-    (x,) = draws((B, T, C))
-    ours.eval()
-    expected, weights = ours(x, need_weights=True)
-    assert not parts and weights.shape == (B, H, T, T)
-    with torch.no_grad():
-        found = ours(x)
-    assert len(parts) == 1
-    torch.testing.assert_close(found, expected)
-    torch.testing.assert_close(found, theirs(x, x, x)[0])
-
-
-def needs_weights(x):
-    return {"need_weights": True}
-
-
-def needs_a_mask(x):
-    return {"mask": torch.ones(T, T, dtype=torch.bool)}
-
-
-def needs_a_bias(x):
-    return {"bias": torch.zeros(T, T, dtype=x.dtype)}
-
-
-@pytest.mark.parametrize("need", [needs_weights, needs_a_mask, needs_a_bias])
-def test_weights_masks_and_biases_are_computed_for_all_heads(need, parts):
-    ours = MultiHeadAttention(C, H).double().eval()
-    (x,) = draws((B, T, C))
-    with torch.no_grad():
-        ours(x, **need(x))
-    assert not parts
-
-
-def test_training_and_gradients_compute_all_heads(parts):
-    ours = MultiHeadAttention(C, H, dropout=0.5).double()
-    (x,) = draws((B, T, C))
+    x, wide = draw((B, T, C), (B, T, 4 * D))
+    ours(x)
     with torch.no_grad():
         ours(x)
-    ours.eval()(x)
-    assert not parts
+        ours.eval()
+        ours(x, need_weights=True)
+        ours(x, mask=torch.ones(T, T, dtype=torch.bool))
+        ours(x, bias=torch.zeros(T, T, dtype=x.dtype))
+        GroupedQueryAttention(4 * D, 4, 2).double().eval()(wide)
+        assert not parts
+        torch.testing.assert_close(ours(x), theirs(x, x, x)[0])
+        assert parts
 
 
 @pytest.mark.parametrize("before", [True, False])
 def test_a_hook_on_the_dropout_module_sees_the_weights_of_all_heads(before, parts):
     ours = MultiHeadAttention(C, H).double().eval()
-    (x,) = draws((B, T, C))
+    (x,) = draw((B, T, C))
     seen = []
     if before:
-        hook = ours.drop.register_forward_pre_hook(
-            lambda module, given: seen.append(given[0])
-        )
+        ours.drop.register_forward_pre_hook(lambda module, given: seen.append(given[0]))
     else:
-        hook = ours.drop.register_forward_hook(
-            lambda module, given, made: seen.append(made)
-        )
+        ours.drop.register_forward_hook(lambda module, given, made: seen.append(made))
     with torch.no_grad():
         ours(x)
         _, weights = ours(x, need_weights=True)
-        assert not parts
-        torch.testing.assert_close(seen, [weights, weights])
-        hook.remove()
-        ours(x)
-    assert len(parts) == 1 and len(seen) == 2
-
-
-def test_variants_compute_all_heads(parts):
-    (x,) = draws((B, T, 4 * D))
-    with torch.no_grad():
-        GroupedQueryAttention(4 * D, 4, 2).double().eval()(x)
-        MultiHeadAttention(4 * D, 4, groups=1).double().eval()(x)
     assert not parts
+    torch.testing.assert_close(seen, [weights, weights])
 
 
 @pytest.mark.parametrize("with_gradients", [True, False])
-def test_vmap_and_forward_mode_differentiation_work(with_gradients, parts):
+def test_vmap_and_forward_mode_differentiation_work(with_gradients):
     ours = MultiHeadAttention(C, H).double().eval()
-    x, tangent = draws((4, B, T, C), (4, B, T, C))
+    x, tangent = draw((4, B, T, C), (4, B, T, C))
     with torch.set_grad_enabled(with_gradients):
         many = vmap(ours)(x)
         _, slope = jvp(ours, (x[0],), (tangent[0],))
     torch.testing.assert_close(many, torch.stack([*map(ours, x)]))
     _, expected = torch.autograd.functional.jvp(ours, x[0], tangent[0])
     torch.testing.assert_close(slope, expected)
-    assert bool(parts) != with_gradients
+
+
+# Groups of heads that share keys and values.
+
+HEADS, E = 6, 13
+
+
+def repeat_rows(x, dim=1):
+    """Each group's rows once a head."""
+    return x.repeat_interleave(HEADS // x.shape[dim], dim=dim)
+
+
+@pytest.mark.parametrize(
+    ("groups", "shape"),
+    [(1, None), (2, None), (6, None), (2, (B, 1, T, S)), (2, (HEADS, T, S))],
+)
+def test_grouped_query_equals_attention_with_repeated_keys_and_values(groups, shape):
+    *inputs, upstream = draw(
+        *((B, HEADS, T, D), (B, groups, S, D), (B, groups, S, E)), (B, HEADS, T, E)
+    )
+    mask = None
+    if shape:
+        mask = torch.rand(shape, generator=torch.Generator().manual_seed(1)) < 0.5
+        mask[..., 1, :] = False  # a query that sees nothing
+        assert not grouped_query(*inputs, mask)[:, :, 1].any()
+    assert_equals_reference(
+        lambda *x: grouped_query(*x, mask),
+        lambda q, k, v: attend(q, repeat_rows(k), repeat_rows(v), mask),
+        inputs,
+        upstream,
+    )
+
+
+@pytest.mark.parametrize(("groups", "bias"), [(1, True), (3, False)])
+def test_the_module_is_multi_head_attention_with_repeated_rows(groups, bias):
+    width = HEADS * D
+    torch.manual_seed(0)
+    ours = GroupedQueryAttention(width, HEADS, groups, bias).double()
+    whole = MultiHeadAttention(width, HEADS, bias=bias).double()
+    with torch.no_grad():
+        for name, part in ours.named_parameters():
+            wide = part
+            if name.startswith(("key", "value")):
+                wide = repeat_rows(part.unflatten(0, (groups, D)), dim=0).flatten(0, 1)
+            whole.get_parameter(name).copy_(wide)
+    *inputs, upstream = draw((B, T, width), (B, S, width), (B, T, width))
+    mask = torch.ones(T, S, dtype=torch.bool).tril(1)
+    for given, more in ((inputs[:1], {}), (inputs, {"mask": mask})):
+        assert_equals_reference(
+            lambda *x, more=more: ours(*x, **more),
+            lambda *x, more=more: whole(*x, **more),
+            given,
+            upstream,
+        )
+
+
+def test_keys_and_values_are_not_repeated_in_memory():
+    """Keys and values are stored once a group, also for the backward pass."""
+    inputs = draw((B, HEADS, T, D), (B, 1, 97, D), (B, 1, 97, E))
+    stores = {}
+
+    def note(x):
+        stores[x.untyped_storage().data_ptr()] = x.untyped_storage().nbytes()
+        return x
+
+    with torch.autograd.graph.saved_tensors_hooks(note, lambda x: x):
+        output = grouped_query(*(x.requires_grad_() for x in inputs))
+    once = sum(x.numel() for x in inputs) + inputs[0].numel()
+    scores = B * HEADS * T * 97
+    assert output.shape == (B, HEADS, T, E)
+    assert sum(stores.values()) <= 8 * (scores + once + B * 97 * (D + E))
+
+
+@pytest.mark.refusal
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda q, k, v: grouped_query(q, k, v), "6 heads do not divide into 4 groups"),
+        (
+            lambda q, k, v: GroupedQueryAttention(HEADS * D, HEADS, 0),
+            "6 heads do not divide into 0 groups",
+        ),
+        (
+            lambda q, k, v: grouped_query(q, k[:, :2], v[:, :1]),
+            "2 groups of 7 but values 1 of 7",
+        ),
+        (
+            lambda q, k, v: grouped_query(q, v[:, :3], v[:, :3]),
+            "queries are 11 wide but keys are 13",
+        ),
+        (
+            lambda q, k, v: grouped_query(
+                q, k[:, :3], v[:, :3], torch.ones(3, 1, 1).bool()
+            ),
+            r"\(3, 1, 1\) does not broadcast to",
+        ),
+    ],
+)
+def test_groups_that_do_not_fit_are_refused(call, message):
+    with pytest.raises(ValueError, match=message):
+        call(*draw((B, HEADS, T, D), (B, 4, S, D), (B, 4, S, E)))
+
+
+# The heads of a recurrent decoder.
+
+
+@pytest.mark.parametrize("heads", [1, 3])
+def test_the_heads_of_a_decoder_equal_multi_head_attention_with_padding(heads):
+    query, memory = (x.float() for x in draw((2, 3, 12), (2, 5, 7)))
+    lengths = torch.tensor([5, 2])
+    torch.manual_seed(heads)
+    look = MultiHeadMemory(12, 7, heads)
+    context, weights = look(query, look.key(memory), memory, lengths)
+    mask = (torch.arange(5) < lengths[:, None])[:, None, None]
+    expected, each = look.attention(query, memory, mask, need_weights=True)
+    torch.testing.assert_close(context, expected)
+    torch.testing.assert_close(weights, each.mean(1))
+
+
+def test_the_luong_decoder_works_with_heads():
+    torch.manual_seed(0)
+    decoder = LuongDecoder(13, 3, 8, 8, MultiHeadMemory(8, 8, 4))
+    model = EncoderDecoder(Encoder(11, 3, 4), decoder).eval()
+    source = torch.tensor([[4, 5, 6, 7]])
+    found = greedy_search(model, source, torch.tensor([4]), limit=5)[0]
+    assert beam_search(model, source[0], width=1, limit=5)[0].ids == found.ids
+    assert found.weights.shape[1] == 4
+
+
+# A gate.
+
+TEXT, IMAGE, QUERY, KEY, VALUE = draw((2, 3, 8), (2, 5, 7), (4, 8), (4, 7), (8, 7))
+
+
+def test_tanh_of_the_gate_weighs_the_attention_and_0_changes_no_bit():
+    attended = attend(TEXT @ QUERY.T, IMAGE @ KEY.T, IMAGE @ VALUE.T)
+    gate = torch.tensor(0.3, dtype=torch.float64)
+    found = gated_cross_attention(TEXT, IMAGE, QUERY, KEY, VALUE, gate)
+    torch.testing.assert_close(found, TEXT + math.tanh(0.3) * attended)
+    found = gated_cross_attention(TEXT, IMAGE, QUERY, KEY, VALUE, 0 * gate)
+    assert torch.equal(found, TEXT)
+
+
+def test_the_gated_layer_is_the_function_with_a_norm_and_two_projections():
+    layer = GatedCrossAttention(8, 1, 7).double()
+    parts = layer.attention
+    with torch.no_grad():
+        layer.gate.fill_(-0.7)
+        for part in (parts.query, parts.key, parts.value, parts.output):
+            part.bias.zero_()
+        found, weights = layer(TEXT, IMAGE)
+        expected = gated_cross_attention(
+            layer.norm(TEXT),
+            IMAGE,
+            parts.query.weight,
+            parts.key.weight,
+            parts.output.weight @ parts.value.weight,
+            layer.gate,
+        )
+    torch.testing.assert_close(found - TEXT, expected - layer.norm(TEXT))
+    torch.testing.assert_close(weights.sum(-1), torch.ones_like(weights[..., 0]))
+
+
+def test_at_gate_0_the_layer_changes_nothing_and_only_the_gate_gets_a_gradient():
+    layer = GatedCrossAttention(8, 2, 7).double()
+    output = layer(TEXT, IMAGE)[0]
+    assert torch.equal(output, TEXT)
+    output.square().sum().backward()
+    moved = [name for name, p in layer.named_parameters() if p.grad.any()]
+    assert moved == ["gate"]
+
+
+@pytest.mark.refusal
+def test_gated_projections_that_do_not_fit_are_refused():
+    gate = torch.tensor(0.0)
+    with pytest.raises(ValueError, match="width 6 cannot be added to text of width 8"):
+        gated_cross_attention(TEXT, IMAGE, QUERY, KEY, VALUE[:6], gate)
+    with pytest.raises(ValueError, match="W_key takes width 6 but gets 7"):
+        gated_cross_attention(TEXT, IMAGE, QUERY, KEY[:, :6], VALUE, gate)

@@ -1,46 +1,114 @@
 import pytest
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 from attnbook.attention.scaled_dot_product import attend
 from attnbook.attention.tiled import (
     accumulate_tiles,
     attend_tiled,
     attend_tiled_gradient,
+    merge,
+    online_softmax,
 )
-from precision import assert_all_close_to
+from attnbook.profiling.allocations import measure_peak_bytes
+from precision import assert_all_close_to, draw, run_with_gradients
 
-SHAPES = [(13, 17), (17, 13), (1, 23), (23, 1)]
+# Online softmax.
 
 
-def drawn(T, S, dtype=torch.float64, offset=0.0, lead=(2, 3)):
-    rng = torch.Generator().manual_seed(100 * T + S)
-    query, key, value, upstream = (
-        torch.randn(*lead, *s, generator=rng, dtype=torch.float64)
-        for s in ((T, 5), (S, 5), (S, 7), (T, 7))
+@pytest.mark.parametrize("sizes", [[1] * 17, [5, 0, 11, 1], [0, 17]])
+def test_chunks_give_the_softmax_of_all_scores(sizes):
+    whole = 3 * draw((3, 5, 17))[0]
+    whole[1, 2] = -torch.inf
+    whole[2, 3, :12] = -torch.inf
+    maximum, total = online_softmax(iter(whole.split(sizes, dim=-1)))
+    assert torch.equal(maximum, whole.amax(-1))
+    torch.testing.assert_close(maximum + total.log(), whole.logsumexp(-1))
+    assert total[1, 2] == 0
+
+
+@pytest.mark.parametrize("order", [slice(None), torch.arange(16, -1, -1)])
+def test_neither_rising_nor_falling_logits_overflow(order):
+    rising = torch.linspace(-3000, 3000, 17)[order]
+    maximum, total = online_softmax(rising[None].split(4, dim=-1))
+    assert (maximum.item(), total.item()) == (3000, 1)
+
+
+def test_a_nan_score_surfaces():
+    (bad,) = draw((2, 6))
+    bad[0, 4] = torch.nan
+    _, total = online_softmax(bad.split(2, dim=-1))
+    assert total.isnan().tolist() == [True, False]
+
+
+def attend_part(keys):
+    """Attention to some of 13 keys, and its logsumexp."""
+    query, key, value = draw((2, 3, 7), (2, 13, 7), (2, 13, 5))
+    scores = query @ key[:, keys].mT * 7**-0.5
+    if not scores.shape[-1]:
+        return query.new_zeros(2, 3, 5), query.new_full((2, 3), -torch.inf)
+    return scores.softmax(-1) @ value[:, keys], scores.logsumexp(-1)
+
+
+@pytest.mark.parametrize("cut", [0, 1, 6])
+def test_merged_parts_equal_the_whole(cut):
+    found = merge(*attend_part(slice(0, cut)), *attend_part(slice(cut, 13)))
+    torch.testing.assert_close(found, attend_part(slice(0, 13)))
+
+
+def test_logits_too_large_to_exponentiate_are_merged():
+    one, two = torch.tensor([[1.0, 2.0]]), torch.tensor([[3.0, 6.0]])
+    lse = torch.tensor([5000.0])
+    output, joined = merge(one, lse, two, lse)
+    torch.testing.assert_close(output, torch.tensor([[2.0, 4.0]]))
+    torch.testing.assert_close(joined, lse + torch.tensor(2.0).log())
+
+
+def test_two_empty_parts_merge_to_an_empty_one_without_nan_gradients():
+    empty = torch.zeros(2, 3, requires_grad=True)
+    none = torch.full((2,), -torch.inf, requires_grad=True)
+    output, lse = merge(empty, none, empty.detach(), none.detach())
+    assert torch.equal(output, torch.zeros(2, 3))
+    assert torch.equal(lse, none)
+    upstream = torch.ones(2, 3), torch.zeros(2)
+    gradients = torch.autograd.grad([output, lse], [empty, none], upstream)
+    assert all(x.isfinite().all() for x in gradients)
+
+
+def test_gradients_of_merged_parts_equal_those_of_the_whole():
+    whole, values, *upstream = draw((3, 8), (8, 5), (3, 5), (3,))
+    whole.requires_grad_()
+    parts = []
+    for keys in (slice(0, 3), slice(3, 8)):
+        some = whole[:, keys]
+        parts += [some.softmax(-1) @ values[keys], some.logsumexp(-1)]
+    found = torch.autograd.grad(merge(*parts), whole, upstream)
+    expected = whole.softmax(-1) @ values, whole.logsumexp(-1)
+    torch.testing.assert_close(found, torch.autograd.grad(expected, whole, upstream))
+
+
+# Tiles of queries and keys.
+
+
+def draw_inputs(T, S, offset=0.0, lead=(2, 3)):
+    """Return query, key and value, and the upstream gradient."""
+    query, key, value, upstream = draw(
+        *((*lead, *s) for s in ((T, 5), (S, 5), (S, 7), (T, 7)))
     )
     query[..., 0] += abs(offset) ** 0.5 * 5**0.5
     key[..., 0] += offset / max(1, abs(offset)) ** 0.5
-    return [x.to(dtype) for x in (query, key, value)], upstream.to(dtype)
+    return [query, key, value], upstream
 
 
 def tiled(inputs, upstream, block):
     output, lse = attend_tiled(*inputs, block)
-    return output, *attend_tiled_gradient(*inputs, output, lse, upstream, block)
-
-
-def compute_reference(inputs, upstream):
-    inputs = [x.clone().requires_grad_() for x in inputs]
-    output = attend(*inputs)
-    return output, *torch.autograd.grad(output, inputs, upstream)
+    return [output, *attend_tiled_gradient(*inputs, output, lse, upstream, block)]
 
 
 @pytest.mark.parametrize("block", [4, 100])
-@pytest.mark.parametrize(("T", "S"), SHAPES)
+@pytest.mark.parametrize(("T", "S"), [(13, 17), (1, 23), (23, 1)])
 def test_tiled_attention_equals_the_reference(T, S, block):
-    inputs, upstream = drawn(T, S)
-    expected = compute_reference(inputs, upstream)
+    inputs, upstream = draw_inputs(T, S)
+    expected = run_with_gradients(attend, inputs, upstream)
     torch.testing.assert_close(tiled(inputs, upstream, block), expected)
     _, lse = attend_tiled(*inputs, block)
     scores = inputs[0] @ inputs[1].mT * 5**-0.5
@@ -49,17 +117,16 @@ def test_tiled_attention_equals_the_reference(T, S, block):
 
 @pytest.mark.parametrize(
     ("dtype", "offset"),
-    [
-        (torch.float32, 0.0),
-        (torch.float16, 200.0),
-        (torch.bfloat16, -200.0),
-    ],
+    [(torch.float32, 0.0), (torch.float16, 200.0), (torch.bfloat16, -200.0)],
 )
 def test_tiles_of_lower_precision_equal_the_reference(dtype, offset):
     """Half precision is computed in single, so large logits lose no digits."""
-    inputs, upstream = drawn(37, 41, dtype, offset)
-    truth = compute_reference([x.double() for x in inputs], upstream.double())
+    inputs, upstream = draw_inputs(37, 41, offset)
+    inputs, upstream = [x.to(dtype) for x in inputs], upstream.to(dtype)
+    wide = [x.double() for x in inputs]
+    truth = run_with_gradients(attend, wide, upstream.double())
     assert_all_close_to(tiled(inputs, upstream, 8), truth)
+    assert attend_tiled(*inputs, 8)[1].dtype == torch.float32
 
 
 @pytest.mark.parametrize("offset", [2000.0, -2000.0])
@@ -70,7 +137,8 @@ def test_one_logarithm_loses_digits_that_maximum_and_total_keep(offset):
     is the rounding of 41 weights, of their sum in 6 tiles and of two products.
     Half an ulp of 2000 is 6e-5: that much the logarithm loses.
     """
-    inputs, upstream = drawn(1, 41, torch.float32, offset)
+    inputs, upstream = draw_inputs(1, 41, offset)
+    inputs, upstream = [x.float() for x in inputs], upstream.float()
     output, maximum, total = accumulate_tiles(*inputs, 8)
     lse = maximum + total.log()
     by_logarithm, by_both = (
@@ -87,32 +155,17 @@ def test_one_logarithm_loses_digits_that_maximum_and_total_keep(offset):
     assert ((by_logarithm - expected).abs() > 5 * allowed).any()
 
 
-def test_the_logarithms_of_half_precision_are_single():
-    inputs, _ = drawn(5, 7, torch.float16)
-    output, lse = attend_tiled(*inputs, 4)
-    assert (output.dtype, lse.dtype) == (torch.float16, torch.float32)
-
-
-def test_leading_axes_broadcast_and_gradients_are_summed_over_them():
-    (query, key, value), upstream = drawn(6, 9)
-    inputs = [query, key[:, :1], value[:1]]
-    torch.testing.assert_close(
-        tiled(inputs, upstream, 4), compute_reference(inputs, upstream)
-    )
-
-
-def test_inputs_are_not_changed_and_may_be_strided():
-    inputs, upstream = drawn(6, 9)
-    odd = [x.mT.contiguous().mT for x in inputs]
-    before = [x.clone() for x in odd]
-    torch.testing.assert_close(
-        tiled(odd, upstream, 4), compute_reference(inputs, upstream)
-    )
-    assert all(map(torch.equal, odd, before))
+def test_leading_axes_broadcast_and_strided_inputs_are_not_changed():
+    (query, key, value), upstream = draw_inputs(6, 9)
+    inputs = [query.mT.contiguous().mT, key[:, :1], value[:1]]
+    before = [x.clone() for x in inputs]
+    expected = run_with_gradients(attend, inputs, upstream)
+    torch.testing.assert_close(tiled(inputs, upstream, 4), expected)
+    assert all(map(torch.equal, inputs, before))
 
 
 def test_a_nan_surfaces_in_every_query():
-    (query, key, value), _ = drawn(5, 9)
+    (query, key, value), _ = draw_inputs(5, 9)
     key[0, 0, 8, 2] = torch.nan
     output, lse = attend_tiled(query, key, value, 4)
     assert output[0, 0].isnan().all()
@@ -120,27 +173,9 @@ def test_a_nan_surfaces_in_every_query():
     assert output[1].isfinite().all()
 
 
-class Largest(TorchDispatchMode):
-    """Note the largest tensor that any operation makes."""
-
-    numbers = 0
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        made = func(*args, **(kwargs or {}))
-        for x in tree_leaves(made):
-            if isinstance(x, torch.Tensor):
-                self.numbers = max(self.numbers, x.numel())
-        return made
-
-
 def test_the_full_score_matrix_is_never_allocated():
-    inputs, upstream = drawn(512, 512, torch.float32, lead=(1,))
-    with Largest() as seen:
-        tiled(inputs, upstream, 32)
-    assert seen.numbers == 512 * 7
-    with Largest() as seen:
-        attend(*inputs)
-    assert seen.numbers == 512 * 512
+    inputs, upstream = draw_inputs(512, 512, lead=(1,))
+    assert measure_peak_bytes(lambda: tiled(inputs, upstream, 32)) < 8 * 512 * 512 / 2
 
 
 @pytest.mark.refusal
@@ -153,7 +188,7 @@ def test_the_full_score_matrix_is_never_allocated():
     ],
 )
 def test_inputs_of_unequal_sizes_are_refused(change, message):
-    (query, key, value), upstream = drawn(6, 9)
+    (query, key, value), upstream = draw_inputs(6, 9)
     given = {"query": query, "key": key, "value": value} | change
     with pytest.raises(ValueError, match=message):
         attend_tiled(**given)
@@ -161,3 +196,9 @@ def test_inputs_of_unequal_sizes_are_refused(change, message):
         attend_tiled_gradient(
             **given, output=upstream, lse=upstream[..., 0], upstream=upstream
         )
+
+
+@pytest.mark.refusal
+def test_an_empty_list_of_chunks_is_refused():
+    with pytest.raises(ValueError, match="at least 1 chunk is needed, not 0"):
+        online_softmax(iter([]))

@@ -1,46 +1,37 @@
 """The Triton kernels, compiled on the CPU for GPUs that are not there."""
 
+import re
+
 import pytest
 import torch
 
 from attnbook.flash.options import Options
-from attnbook.flash.sizes import SHARED
+from attnbook.flash.sizes import SHARED, TileSizes
 from kernel_runs import COMPILED
 
 pytestmark = COMPILED
-# In no table: their tiles are those of a GPU with 99 KB for a program.
-UNLISTED = (10, 3), (11, 0), (12, 1)
-PLAIN = Options(causal=True)
-
-
-def compiled(capability, way, D=64, kind="float16", options=PLAIN, **shapes):
-    import compiling
-
-    given = compiling.make_inputs(D, dtype=getattr(torch, kind), **shapes)
-    return compiling.compile_pass(capability, way, given, options)
-
-
-# Bytes of a thread: what the kernels of 12.0 and 12.1 spill at a width of 64.
+# One of each generation, and one in no table: its tiles are those of a GPU with
+# 99 KB of shared memory for a program.
+CAPABILITIES = (8, 0), (9, 0), (10, 0), (11, 0), (12, 0)
+# Bytes of a thread: what the kernels of 12.0 spill at a width of 64.
 SPILLED = 128
 PRODUCTS = "mma.sync", "wgmma.mma_async", "tcgen05.mma"
 
 
-def assert_good(code, capability, products):
-    """Assert that it fits, spills few registers, and multiplies so.
+def compile_pass(capability, way, D=64, dtype=torch.float16, options=None, **shapes):
+    """Return each kernel's code, after a check that it fits and spills little."""
+    import compiling
 
-    Args:
-        code: of a kernel.
-        capability: of the GPU.
-        products: the instructions of which one multiplies its matrices.
-    """
-    assert code.shared <= SHARED.get(capability, 99 * 1024)
-    assert code.spilled <= SPILLED, code.kernel
-    used = {x for x in PRODUCTS if x in code.ptx}
-    assert used <= {*products}, code.kernel
-    assert bool(used) == bool(products), code.kernel
+    given = compiling.make_inputs(D, dtype=dtype, **shapes)
+    options = options or Options(causal=True)
+    codes = compiling.compile_pass(capability, way, given, options)
+    for code in codes:
+        assert code.shared <= SHARED.get(capability, 99 * 1024)
+        assert code.spilled <= SPILLED, code.kernel
+    return codes
 
 
-def products_of(capability, way, D):
+def list_products(capability, way, D):
     """Return how matrices are multiplied there; nothing: number by number.
 
     Triton left the T4's tensor cores. A group of four warps multiplies 64 rows
@@ -48,54 +39,178 @@ def products_of(capability, way, D):
     and 11 it needs 64 rows, too: some kernels backwards have fewer.
     """
     if capability == (7, 5):
-        return ()
+        return set()
     if capability == (9, 0) and (way, D) != ("backward", 256):
-        return ("wgmma.mma_async",)
+        return {"wgmma.mma_async"}
     if capability[0] in (10, 11):
-        return PRODUCTS[2:] if way == "forward" else PRODUCTS[::2]
-    return ("mma.sync",)
+        return {*PRODUCTS[2:]} if way == "forward" else {*PRODUCTS[::2]}
+    return {"mma.sync"}
 
 
-# Every architecture, with the width of most language models where it takes that;
-# the other widths on the two most common ones.
-WIDTHS = [((7, 5), 64)]
-WIDTHS += [(c, 128) for c in SHARED if c >= (8, 0)]
-WIDTHS += [(c, 64) for c in UNLISTED]
-WIDTHS += [(c, D) for c in ((8, 0), (9, 0)) for D in (64, 256)]
+WIDTHS = [((7, 5), 64), *((c, 128) for c in CAPABILITIES), ((9, 0), 64), ((8, 0), 256)]
 
 
+@pytest.mark.parametrize("way", ["forward", "backward"])
 @pytest.mark.parametrize(("capability", "D"), WIDTHS)
-def test_kernels_fit_the_gpu_and_use_its_matrix_instructions(capability, D):
-    kind = "bfloat16" if D == 256 else "float16"
-    for way in "forward", "backward":
-        for code in compiled(capability, way, D, kind):
-            assert_good(code, capability, products_of(capability, way, D))
-            # The next tile is loaded while one is multiplied, if two have room.
-            assert ("cp.async" in code.ptx) == (code.stages > 1), code.kernel
+def test_kernels_fit_the_gpu_and_use_its_matrix_instructions(capability, D, way):
+    for code in compile_pass(capability, way, D):
+        used, allowed = (
+            {x for x in PRODUCTS if x in code.ptx},
+            list_products(capability, way, D),
+        )
+        assert used <= allowed and bool(used) == bool(allowed), code.kernel
+        # The next tile is loaded while one is multiplied, if two have room.
+        assert ("cp.async" in code.ptx) == (code.stages > 1), code.kernel
 
 
-OPTIONS = {
-    "soft-cap and lengths": Options(softcap=30.0, key_lengths=torch.tensor([256, 100])),
-    "alibi and a window": Options(window=64, alibi_slopes=torch.ones(4)),
-}
+@pytest.mark.parametrize("way", ["forward", "backward"])
+def test_all_options_together_compile(way):
+    options = Options(
+        softcap=30.0,
+        key_lengths=torch.tensor([256, 100]),
+        window=64,
+        alibi_slopes=torch.ones(4),
+    )
+    compile_pass((8, 9), way, 64, torch.bfloat16, options)
 
 
-@pytest.mark.parametrize("name", OPTIONS)
-def test_every_option_compiles(name):
-    for way in "forward", "backward":
-        for code in compiled((8, 9), way, 64, "bfloat16", OPTIONS[name]):
-            assert_good(code, (8, 9), products_of((8, 9), way, 64))
-
-
-ODD = {
-    "one of everything": {"T": 1, "S": 1, "H": 1, "G": 1, "B": 1},
-    "one query, 131 keys": {"T": 1, "S": 131, "H": 8, "G": 2},
-    "rows of no power of two": {"D": 80, "E": 48},
-}
-
-
-@pytest.mark.parametrize("name", ODD)
-def test_odd_shapes_compile(name):
+@pytest.mark.parametrize(
+    "shapes", [{"T": 1, "S": 1, "H": 1, "G": 1, "B": 1}, {"D": 80, "E": 48}]
+)
+def test_odd_shapes_compile(shapes):
     """Triton compiles anew where a number is 1, or no multiple of 16."""
-    (code,) = compiled((8, 9), "forward", **ODD[name])
-    assert_good(code, (8, 9), ("mma.sync",))
+    compile_pass((8, 9), "forward", **shapes)
+
+
+# Decoding.
+
+PAGE = 16
+# How warps share a product, and the tiles that are copied to shared memory.
+SHARES = r"#mma\d* = .*?warpsPerCTA = (\[[\d, ]+\])"
+BUFFERS = r"local_alloc :.*?memdesc<(\d+)x\d+x\d+xb?f16"
+
+
+def compile_decoding(capability, D, each, paged=True, parts=3):
+    """Return the code of each decoding kernel; `each` heads share a head of keys."""
+    import compiling
+    from attnbook.flash import decoding_kernels
+
+    dtype, groups = torch.float16, 2
+    query = torch.empty(2, groups * each, 1, D, dtype=dtype)
+    shape = (64, groups, PAGE) if paged else (2, groups, 512)
+    key = torch.empty(*shape, D, dtype=dtype)
+    table = torch.zeros(2, 32, dtype=torch.int32) if paged else None
+    lengths = torch.tensor([512, 100], dtype=torch.int32)
+    tile = decoding_kernels.choose_decoding_tile_sizes(capability, dtype, D, each)
+    with compiling.compile_for(capability) as made:
+        decoding_kernels.decode(query, key, key, lengths, table, 0.1, parts, tile)
+        codes = [compiling.describe_kernel(*kernel) for kernel in made]
+    for code in codes:
+        assert code.shared <= SHARED.get(capability, 99 * 1024)
+        assert code.spilled == 0, code.kernel
+    return codes
+
+
+# On one of them a cache in one piece, and the widest rows.
+DECODED = [
+    ((7, 5), 64, 4, True),
+    *((c, 128, 4, True) for c in CAPABILITIES),
+    ((9, 0), 64, 1, False),
+    ((9, 0), 256, 32, True),
+]
+
+
+@pytest.mark.parametrize(("capability", "D", "each", "paged"), DECODED)
+def test_decoding_kernels_load_ahead_and_multiply_nothing_twice(
+    capability, D, each, paged
+):
+    attend, _ = compile_decoding(capability, D, each, paged)
+    modern = capability >= (8, 0)  # Triton multiplies without tensor cores on a T4
+    assert ("mma.sync" in attend.ptx) == modern
+    assert ("cp.async" in attend.ptx) == modern
+    # One tile of keys and one of values are on their way, two in use.
+    assert re.findall(BUFFERS, attend.ttgir) == (["2", "2"] if modern else [])
+    # The four warps share the keys, not the few queries: one product each.
+    assert {*re.findall(SHARES, attend.ttgir)} == ({"[1, 4]"} if modern else set())
+
+
+def test_one_part_needs_no_second_kernel():
+    (code,) = compile_decoding((9, 0), 128, 4, parts=1)
+    assert code.kernel == "attend_part"
+
+
+def test_as_many_parts_as_there_may_be_are_merged_in_registers():
+    import compiling
+    from attnbook.flash import decoding_kernels
+    from attnbook.flash.decoding import MOST_PARTS
+
+    output = torch.empty(2, 4, MOST_PARTS, 256)
+    lse = torch.empty(2, 4, MOST_PARTS)
+    with compiling.compile_for((8, 0)) as made:
+        decoding_kernels.merge(output, lse, torch.float16)
+        (code,) = [compiling.describe_kernel(*kernel) for kernel in made]
+    assert code.spilled == 0
+
+
+@pytest.mark.refusal
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (((7, 5), torch.bfloat16, 64, 1), "take float16, not bfloat16"),
+        (((9, 0), torch.float16, 257, 1), "up to 256 wide, not 257"),
+    ],
+)
+def test_decoding_that_a_gpu_does_not_support_is_refused(given, message):
+    from attnbook.flash.decoding_kernels import choose_decoding_tile_sizes
+
+    with pytest.raises(ValueError, match=message):
+        choose_decoding_tile_sizes(*given)
+
+
+class FakeGpu:
+    multi_processor_count = 132
+
+
+@pytest.mark.parametrize(
+    ("tiles", "keys", "parts"),
+    [
+        (256, 8192, 5),  # 1,280 programs for 132 multiprocessors
+        (8, 32 * 1024, 64),  # no more than 64
+        (8, 4096, 16),  # 256 keys in each
+        (8, 100, 1),
+        (10_000, 8192, 1),  # enough programs without a split
+    ],
+)
+def test_parts_are_as_many_as_occupy_the_gpu(monkeypatch, tiles, keys, parts):
+    from attnbook.flash.decoding_kernels import choose_parts
+
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: FakeGpu)
+    assert choose_parts(torch.device("cuda"), tiles, keys) == parts
+
+
+def test_a_launch_of_decoding_reads_no_number_of_a_tensor(monkeypatch):
+    """On the device "meta" no length and no page number can be read."""
+    from triton.runtime.jit import JITFunction
+
+    from attnbook.flash import decoding_kernels
+
+    grids = []
+    monkeypatch.setattr(
+        JITFunction, "__getitem__", lambda _, grid: lambda *a, **k: grids.append(grid)
+    )
+    B, H, G, parts = 2, 40, 2, 3
+    query, pool = (
+        torch.empty(*shape, dtype=torch.float16, device="meta")
+        for shape in ((B, H, 1, 64), (9, G, PAGE, 64))
+    )
+    table, lengths = (
+        torch.empty(*shape, dtype=torch.int64, device="meta")
+        for shape in ((B, 4), (B,))
+    )
+    tile = TileSizes(16, 16, 4, 1)
+    output = decoding_kernels.decode(
+        query, pool, pool, lengths, table, 0.1, parts, tile
+    )
+    assert output.shape == (B, H, 1, 64)
+    # The 20 heads of a group are the rows of two tiles.
+    assert grids == [(B * G * 2 * 2,), (B * H,)]

@@ -1,33 +1,46 @@
 """The Triton kernels in Triton's interpreter, in a process of its own."""
 
-from functools import partial
 from itertools import product
 
 import pytest
 import torch
 
-from flash_cases import CASES, IN_HALF
+import decoding_cases
+import flash_cases
 from kernel_runs import INTERPRETED, interpret_kernels
 from precision import BOUNDS
 
 pytestmark = INTERPRETED
-interpreted = partial(interpret_kernels, "interpret.py")
 
 
-@pytest.mark.parametrize(
-    ("title", "dtype"),
-    [*product(CASES, ["float32"]), *product(IN_HALF, ["float16"])],
-)
+def list_runs(cases):
+    return [
+        *product(cases.CASES, ["float32"]),
+        *product(cases.IN_HALF, ["float16"]),
+    ]
+
+
+@pytest.mark.parametrize(("title", "dtype"), list_runs(flash_cases))
 def test_interpreted_kernels_equal_the_reference(title, dtype):
-    found = interpreted()[title, dtype]
-    assert max(found["differences"]) <= BOUNDS[getattr(torch, dtype)]
+    found = interpret_kernels()[title, dtype]
+    assert found["difference"] <= BOUNDS[getattr(torch, dtype)]
     assert found["unharmed"]
     assert found["same"]
 
 
-def test_interpreted_kernels_read_sequences_2_to_the_31_apart():
-    assert interpreted()["far apart", "float16"]["same"]
+@pytest.mark.parametrize("way", ["cache", "pages"])
+@pytest.mark.parametrize(("title", "dtype"), list_runs(decoding_cases))
+def test_interpreted_decoding_equals_the_reference(title, dtype, way):
+    found = interpret_kernels()[f"{way}: {title}", dtype]
+    assert found["difference"] <= BOUNDS[getattr(torch, dtype)]
+    assert found["unharmed"]
+    assert found["same"]
 
 
-def test_offsets_beyond_a_tile_are_computed_in_64_bits():
-    assert not interpreted()["narrow", "float32"]["overflows"]
+def test_numbers_outside_the_pool_are_bounded():
+    assert interpret_kernels()["bounds", None]["same"]
+
+
+@pytest.mark.parametrize("kernels", ["attention", "decoding"])
+def test_offsets_beyond_a_tile_are_computed_in_64_bits(kernels):
+    assert not interpret_kernels()[f"overflow in {kernels}", None]["found"]

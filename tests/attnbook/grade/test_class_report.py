@@ -7,9 +7,8 @@ import pytest
 
 from accessibility import run_axe
 from attnbook.grade import report
-from sandbox_limits import GRADING
 
-pytestmark = GRADING
+pytestmark = pytest.mark.precision
 HOSTILE = "</style></li><script>alert(1)</script><img src=x onerror=a>&lt;'\"$summary"
 
 

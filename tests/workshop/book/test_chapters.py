@@ -10,9 +10,11 @@ import nbformat
 import pytest
 import torch
 
+from attnbook.exercises import before_you_start
 from workshop.book.front_matter import read_chapters, write_opening
+from workshop.book.mistakes import write_mistakes
 from workshop.book.repository import read_address, set_cell, set_config
-from workshop.book.solutions import find_exercises
+from workshop.book.solutions import find_exercises, refresh_solutions, write_solution
 
 pytestmark = pytest.mark.precision
 
@@ -123,19 +125,51 @@ def test_outputs_on_a_page_without_a_notebook_are_those_of_its_code(name):
     assert execute(page) == page.read_text("utf8")
 
 
-CAUGHT = re.compile(r"(?s)\*Named by an exercise:\*(.*?)(?=\n#|\Z)")
+STUB = re.compile(r"raise NotImplementedError\n+(check_\w+)\(\w+\)\n```")
+STALE = """from attnbook.exercises.before_you_start import check_softmax
+
+<details>
+<summary>Solution of <code>check_softmax</code></summary>
+
+an older one
+
+</details>
+"""
 
 
-def test_a_misconception_is_caught_by_a_mistake_of_that_name():
-    text = (FOLDER / "errata.md").read_text("utf8")
-    assert CAUGHT.search(text)
-    for caught in CAUGHT.findall(text):
-        chapter = re.search(r"\((\d\d_\w+)\.ipynb", caught)[1]
-        exercises = find_exercises((FOLDER / f"{chapter}.md").read_text("utf8"))
-        check = re.search(r"`(check_\w+)`", caught)[1]
-        slugs = {*re.findall(r"`([a-z]+(?:-[a-z]+)*)`", caught)}
-        assert slugs
-        assert slugs <= {x.slug for x in exercises[check].mistakes}, check
+def test_the_page_of_mistakes_is_fresh():
+    page = FOLDER / "mistakes.md"
+    assert page.read_text("utf8") == write_mistakes(), "run `make pages`"
+
+
+@each_chapter
+def test_solutions_stars_and_minutes_are_those_of_the_exercises(path):
+    text = path.with_suffix(".md").read_text("utf8")
+    assert refresh_solutions(text) == text, (
+        f"run: python -m workshop.book.solutions chapters/{path.stem}.md"
+    )
+    for name in STUB.findall(text):
+        exercise = find_exercises(text)[name]
+        message = f"{'★' * exercise.stars} · {exercise.minutes} minutes"
+        before = text[: text.index(f"{name}(my")]
+        assert re.findall(r"★+ · \d+ minutes", before)[-1] == message, name
+
+
+def test_a_stale_solution_is_replaced():
+    fresh = refresh_solutions(STALE)
+    assert "an older one" not in fresh
+    assert write_solution("check_softmax", before_you_start.check_softmax) in fresh
+    assert "def softmax(" in fresh
+    assert refresh_solutions(fresh) == fresh
+
+
+@pytest.mark.refusal
+def test_a_solution_without_an_exercise_is_refused():
+    stale = STALE.replace(
+        "Solution of <code>check_softmax", "Solution of <code>check_sofmax"
+    )
+    with pytest.raises(ValueError, match=r"check_sofmax .*check_softmax"):
+        refresh_solutions(stale)
 
 
 if __name__ == "__main__":

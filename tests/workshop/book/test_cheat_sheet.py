@@ -1,6 +1,5 @@
 """The cheat sheet: its costs, counted on the library's code at odd sizes."""
 
-import runpy
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -10,6 +9,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
 
+import cost_calls
 from attnbook.positions import rotary as scalings
 from attnbook.positions.absolute import frequencies
 from attnbook.profiling.roofline import MODELS
@@ -23,28 +23,12 @@ SIZES = (
     | {"H": 2, "G": 1, "r": 3, "w": 17, "R": 16, "b": 10}
     | {"F": 19},
 )
-FOLDER = Path(__file__).with_name("cost_rows")
-
-
-def read_calls(folder):
-    """Return each row's call, and the sizes that a row needs otherwise."""
-    calls, sizes = {}, {}
-    for path in sorted(folder.glob("[0-9][0-9]_*.py")):
-        found = runpy.run_path(str(path))
-        repeated = {*calls} & {*found["CALLS"]}
-        assert not repeated, f"{path.name} repeats {sorted(repeated)}"
-        calls |= found["CALLS"]
-        sizes |= found.get("SIZES", {})
-    return calls, sizes
-
-
-CALLS, OTHER_SIZES = read_calls(FOLDER)
 
 
 def choose_sizes(row, which):
     """Return the sizes for a row, with what it needs otherwise."""
     n = dict(SIZES[which])
-    return n | OTHER_SIZES.get(row.name, lambda n: {})(n)
+    return n | cost_calls.SIZES.get(row.name, lambda n: {})(n)
 
 
 def count_stored(x):
@@ -84,7 +68,7 @@ def count_costs(row, which):
     The output is not counted: every attention returns it.
     """
     n = choose_sizes(row, which)
-    call, parameters = CALLS[row.name](SimpleNamespace(**n))
+    call, parameters = cost_calls.CALLS[row.name](SimpleNamespace(**n))
     counter = FlopCounterMode(
         display=False, custom_mapping={torch.ops.aten.mv: count_matrix_vector}
     )
@@ -136,8 +120,6 @@ def test_the_formulas_of_the_scalings_are_those_of_the_library():
     for found, formula in (
         (scalings.interpolate_positions(D, s, base), theta / s),
         (scalings.scale_ntk_aware(D, s, base), ntk),
-        (scalings.scale_dynamic_ntk(D, 8 * L, L, base), ntk),
-        (scalings.scale_dynamic_ntk(D, L // 2, L, base), theta),
         (scalings.scale_yarn(D, s, L, base), ramp(32)),
         (scalings.scale_llama3(D, s, L, base), ramp(4)),
     ):

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import nbformat
 import pytest
+from IPython.core.inputtransformer2 import TransformerManager
 
-from empty_environment import run_cell
 from workshop.book import repository
 
 pytestmark = pytest.mark.precision
@@ -40,6 +40,18 @@ def read_setup_cells(root):
         for cell in nbformat.read(path, as_version=4).cells
         if "setup" in cell.metadata.get("tags", [])
     }
+
+
+def run_first_cell(book, *before):
+    """Run the first setup cell in a Python that has no package at all."""
+    source = next(iter(read_setup_cells(book).values()))
+    plain = TransformerManager().transform_cell(source)
+    magic = "def get_ipython():\n    return __import__('magic')\n"
+    return subprocess.run(
+        [sys.executable, "-I", "-S", "-c", "".join((magic, *before, plain))],
+        capture_output=True,
+        text=True,
+    )
 
 
 def test_setting_an_address_reaches_everything(book):
@@ -77,7 +89,7 @@ def test_without_the_package_the_first_cell_says_what_to_install(book):
         (URL, f'pip install "attnbook @ git+{URL}@main"'),
     ):
         repository.set_address(book, url)
-        ran = run_cell(next(iter(read_setup_cells(book).values())))
+        ran = run_first_cell(book)
         assert (ran.returncode, ran.stdout) == (1, "")
         (message,) = ran.stderr.splitlines()
         assert message.startswith("This notebook needs the package attnbook")
@@ -93,7 +105,7 @@ def test_without_the_package_colab_installs_it(book):
         "magic.run_line_magic = lambda *x: (print(*x), sys.exit(0))\n"
         "sys.modules['magic'] = magic\n"
     )
-    ran = run_cell(next(iter(read_setup_cells(book).values())), colab, pip)
+    ran = run_first_cell(book, colab, pip)
     assert ran.stdout == f'pip install -q "attnbook @ git+{URL}@main"\n'
     assert (ran.returncode, ran.stderr) == (0, "")
 

@@ -1,0 +1,262 @@
+import pytest
+import torch
+
+from attnbook import masks
+from attnbook.attention.scaled_dot_product import attend
+from attnbook.attention.self_attention import causal_mask
+from attnbook.attention.sparse import (
+    LightningIndexer,
+    attend_block_sparse,
+    compute_indexer_loss,
+    score_mean_keys,
+    select_top_blocks,
+    select_top_keys,
+    sum_over_blocks,
+)
+from attnbook.masks import rules
+from attnbook.masks.layouts import bigbird_layout, cover_rule
+from attnbook.positions.rotary import rotate
+from attnbook.profiling.allocations import count_saved_bytes, measure_peak_bytes
+from precision import assert_equals_reference, draw
+
+# Block-sparse attention.
+
+BLOCK = 3
+WINDOW = rules.window(15, 15, 4)
+PATTERNS = {
+    "dilated": rules.dilated(15, 15, 2, 5),
+    "longformer": lambda b, h, q, k: (
+        rules.two_sided_window(15, 15, 2)(b, h, q, k)
+        | rules.global_tokens(15, 15, [0, 7])(b, h, q, k)
+    ),
+    "by head and sequence": lambda b, h, q, k: (k <= q) & (q - k <= h + b),
+}
+
+
+def draw_inputs(T=15):
+    """Return query, key and value, and the upstream gradient."""
+    return draw(*((2, 3, T, width) for width in (5, 5, 7, 7)))
+
+
+@pytest.mark.parametrize("name", PATTERNS)
+def test_a_pattern_is_its_mask(name):
+    *inputs, upstream = draw_inputs()
+    rule = PATTERNS[name]
+    mask = masks.materialize_mask(rule, 15, 15, batch=2, heads=3)
+    layout = mask.expand(2, 3, 15, 15).any(0).any(0)
+    layout = layout.unflatten(1, (-1, BLOCK)).any(-1)
+    layout = layout.unflatten(0, (-1, BLOCK)).any(1)
+    assert_equals_reference(
+        lambda *x: attend_block_sparse(*x, layout, rule),
+        lambda *x: attend(*x, mask),
+        inputs,
+        upstream,
+    )
+
+
+def test_a_layout_alone_is_its_mask():
+    *inputs, _ = draw_inputs()
+    layout = bigbird_layout(5, 1, 1, 1, seed=0)
+    found = attend_block_sparse(*inputs, layout)
+    expected = attend(*inputs, masks.block_sparse(layout, BLOCK))
+    torch.testing.assert_close(found, expected)
+
+
+def test_skipped_blocks_are_not_read_forwards_or_backwards():
+    *inputs, upstream = draw_inputs()
+    upstream[..., :9, :] = 0
+    mask = masks.window(15, 15, 4)
+    leaves = [x.clone().requires_grad_() for x in inputs]
+    expected = attend(*leaves, mask)
+    gradients = torch.autograd.grad(expected, leaves, upstream)
+    # The last two blocks of queries attend to keys from 6 on.
+    for x in inputs[1:]:
+        x[..., :6, :] = torch.nan
+    spoiled = [x.requires_grad_() for x in inputs]
+    layout = cover_rule(WINDOW, 15, 15, BLOCK)
+    found = attend_block_sparse(*spoiled, layout, WINDOW)
+    torch.testing.assert_close(found[..., 9:, :], expected[..., 9:, :])
+    again = torch.autograd.grad(found, spoiled, upstream)
+    torch.testing.assert_close(again[0][..., 9:, :], gradients[0][..., 9:, :])
+
+
+def test_nothing_is_saved_for_the_backward_pass_but_the_inputs():
+    inputs = [x.requires_grad_() for x in draw_inputs()[:3]]
+    layout = cover_rule(WINDOW, 15, 15, BLOCK)
+
+    def call():
+        return attend_block_sparse(*inputs, layout, WINDOW)
+
+    assert count_saved_bytes(call, inputs) == 0
+
+
+def test_no_tensor_of_all_scores_is_allocated():
+    T = 32 * 20
+    *inputs, _ = draw_inputs(T)
+    rule = rules.window(T, T, 40)
+    layout = cover_rule(rule, T, T, 32)
+    peak = measure_peak_bytes(lambda: attend_block_sparse(*inputs, layout, rule))
+    assert peak < 8 * 2 * 3 * T * T / 2
+
+
+@pytest.mark.refusal
+@pytest.mark.parametrize(
+    ("T", "layout", "message"),
+    [
+        (
+            13,
+            torch.ones(5, 5).bool(),
+            "5 by 5 blocks does not divide 13 queries and 13 keys",
+        ),
+        (
+            15,
+            torch.ones(5, 5).bool().tril(-1),
+            "block 0 of the 5 blocks of queries attends to none of the 5",
+        ),
+    ],
+)
+def test_a_layout_that_does_not_fit_is_refused(T, layout, message):
+    with pytest.raises(ValueError, match=message):
+        attend_block_sparse(*draw_inputs(T)[:3], layout)
+
+
+# Selected keys and blocks.
+
+B, H, G, T, D, SIZE = 2, 6, 3, 10, 7, 2
+
+
+@pytest.mark.parametrize("count", [1, 3, T + 5])
+def test_the_keys_are_those_that_sorting_puts_first(count):
+    scores, mask = draw((B, H, T, T))[0], causal_mask(T, T)
+    found = select_top_keys(scores, mask, count)
+    for b in range(B):
+        for h in range(H):
+            for t in range(T):
+                order = sorted(range(t + 1), key=lambda s: -scores[b, h, t, s])
+                assert {*found[b, h, t].nonzero()[:, 0].tolist()} == {*order[:count]}
+
+
+def test_equal_scores_keep_the_wanted_number_of_keys_and_no_masked_one():
+    mask = causal_mask(T, T)
+    mask[5] = False
+    found = select_top_keys(torch.zeros(T, T), mask, 4)
+    assert found.sum(-1).tolist() == [1, 2, 3, 4, 4, 0, 4, 4, 4, 4]
+
+
+def test_the_weights_of_blocks_sum_to_one():
+    weights = draw((B, H, T, T))[0].softmax(-1)
+    blocks = sum_over_blocks(weights, SIZE)
+    torch.testing.assert_close(blocks.sum(-1), torch.ones(B, H, T).double())
+    torch.testing.assert_close(blocks[..., 1], weights[..., 2:4].sum(-1))
+
+
+def test_blocks_are_scored_by_their_mean_keys_key_by_key():
+    query, key = draw((B, H, T, D), (B, G, T, D))
+    found = score_mean_keys(query, key, SIZE)
+    for h in range(H):
+        for t in range(T):
+            for m in range(T // SIZE):
+                mean = sum(key[0, h * G // H, m * SIZE + i] for i in (0, 1)) / 2
+                wanted = float(query[0, h, t] @ mean) / D**0.5
+                if m == t // SIZE:
+                    wanted = torch.inf
+                if m > t // SIZE:
+                    wanted = -torch.inf
+                assert float(found[0, h, t, m]) == pytest.approx(wanted)
+
+
+def test_some_queries_are_scored_as_among_all():
+    query, key = draw((B, H, T, D), (B, G, T, D))
+    rows = torch.tensor([9, 0, 4])
+    every = score_mean_keys(query, key, SIZE)
+    some = score_mean_keys(query[:, :, rows], key, SIZE, rows)
+    torch.testing.assert_close(some, every[:, :, rows])
+    last = score_mean_keys(query[:, :, -3:], key, SIZE)
+    torch.testing.assert_close(last, every[:, :, -3:])
+
+
+def test_a_block_is_kept_whole_up_to_the_query():
+    scores = torch.tensor([[5.0, 1.0, 3.0]])
+    mask = torch.tensor([[True, True, True, True, True, False]])
+    found = select_top_blocks(scores, mask, count=2, size=2)
+    assert found.tolist() == [[True, True, False, False, True, False]]
+
+
+@pytest.mark.refusal
+def test_sizes_that_do_not_fit_are_refused():
+    scores, mask = torch.ones(1, 6), torch.ones(1, 6, dtype=torch.bool)
+    with pytest.raises(ValueError, match="count must be at least 1, but is 0"):
+        select_top_keys(scores, mask, 0)
+    with pytest.raises(ValueError, match="size must be at least 1, but is 0"):
+        select_top_blocks(scores, mask, 1, 0)
+    message = "blocks of 4 do not divide a sequence of length 6"
+    with pytest.raises(ValueError, match=message):
+        sum_over_blocks(scores, 4)
+    with pytest.raises(ValueError, match=message):
+        score_mean_keys(torch.ones(1, 1, 6, 2), torch.ones(1, 1, 6, 2), 4)
+    with pytest.raises(ValueError, match="multiple of 4, not 6"):
+        LightningIndexer(C, J, 6)
+    with pytest.raises(ValueError, match="heads must be at least 1, but is 0"):
+        LightningIndexer(C, 0, WIDTH)
+
+
+# The lightning indexer.
+
+J, C, WIDTH = 3, 11, 8
+
+
+def build_indexer():
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return LightningIndexer(C, J, WIDTH), torch.randn(B, T, C)
+
+
+def turn(x, t):
+    first = rotate(x[None, None, None, : WIDTH // 2], torch.tensor([t]))
+    return torch.cat([first[0, 0, 0], x[WIDTH // 2 :]])
+
+
+@torch.no_grad()
+def test_a_score_is_the_weighted_sum_over_the_heads():
+    indexer, x = build_indexer()
+    found = indexer(x)
+    for t in (0, 3, T - 1):
+        for s in range(T):
+            key = turn(indexer.norm(indexer.key(x[1, s])), s)
+            queries = indexer.query(x[1, t]).reshape(J, WIDTH)
+            weights = indexer.weight(x[1, t])
+            wanted = sum(
+                float(w * torch.relu(turn(q, t) @ key))
+                for w, q in zip(weights, queries, strict=True)
+            )
+            wanted /= (J * WIDTH) ** 0.5
+            assert float(found[1, t, s]) == pytest.approx(wanted, abs=1e-5)
+    rows = torch.tensor([5, 0, 2])
+    torch.testing.assert_close(indexer(x, rows), found[:, rows])
+
+
+def test_the_loss_is_the_divergence_from_the_mean_weights():
+    mask = causal_mask(T, T)
+    scores, weights = draw((B, T, T), (B, H, T, T))
+    weights = weights.masked_fill(~mask, -torch.inf).softmax(-1)
+    found = compute_indexer_loss(scores, weights, mask)
+    total = 0.0
+    for b in range(B):
+        for t in range(T):
+            target = weights[b, :, t, : t + 1].mean(0)
+            guess = scores[b, t, : t + 1].softmax(-1)
+            total += float((target * (target / guess).log()).sum())
+    assert float(found) == pytest.approx(total / B / T)
+
+
+def test_weights_of_zero_give_a_finite_loss_and_gradient():
+    mask = causal_mask(T, T)
+    weights = torch.zeros(B, H, T, T)
+    weights[..., 0] = 1.0
+    scores = torch.full((B, T, T), -100.0)
+    scores[..., 0] = 100.0
+    scores.requires_grad_()
+    loss = compute_indexer_loss(scores, weights, mask)
+    assert float(loss.detach()) == pytest.approx(0.0, abs=1e-6)
+    loss.backward()
+    assert scores.grad.isfinite().all()

@@ -1,7 +1,0 @@
-"""The marks of tests that grade."""
-
-import pytest
-
-GRADING = [
-    pytest.mark.precision,
-]
