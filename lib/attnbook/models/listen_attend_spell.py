@@ -61,6 +61,8 @@ def join_neighbors(
 
     S is F / factor, rounded up: the last group is padded with zeros.
     """
+    if factor < 1:
+        raise ValueError(f"a group has at least 1 frame, not {factor}")
     missing = -frames.shape[1] % factor
     padded = F.pad(frames, (0, 0, 0, missing))
     return padded.unflatten(1, (-1, factor)).flatten(2)
@@ -76,7 +78,7 @@ class Listener(nn.Module):
 
     def __init__(self, channels: int, hidden: int):
         super().__init__()
-        self.width = 2 * hidden
+        self.width, self.factors = 2 * hidden, FACTORS
         widths = [channels] + [2 * hidden] * (len(FACTORS) - 1)
         self.layers = nn.ModuleList(
             nn.LSTM(n * width, hidden, batch_first=True, bidirectional=True)

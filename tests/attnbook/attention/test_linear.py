@@ -113,6 +113,12 @@ def test_the_parallel_form_takes_any_mask():
     )
 
 
+FEATURES = {
+    "ReLU": torch.relu,
+    "exponential": torch.exp,
+}
+
+
 @pytest.mark.parametrize("name", FEATURES)
 @pytest.mark.parametrize("form", ["recurrent", "chunked"])
 def test_any_feature_map_can_be_used(form, name):

