@@ -36,9 +36,7 @@ def find_device(model: nn.Module) -> torch.device:
 def use_seed(seed: int, device: torch.device | None = None) -> Iterator[None]:
     """Seed the global generators, and restore their states afterwards.
 
-    Args:
-        seed: of the CPU's generator and of the device's.
-        device: whose generator is restored too, beside the CPU's.
+    The states are those of the CPU and, if it is a GPU, of the device.
     """
     devices = [device] if device and device.type == "cuda" else []
     with torch.random.fork_rng(devices=devices):
@@ -47,14 +45,10 @@ def use_seed(seed: int, device: torch.device | None = None) -> Iterator[None]:
 
 
 def sample_columns(probabilities: Tensor, rng: torch.Generator | None = None) -> Tensor:
-    """Sample one column for each row with these probabilities.
+    """Sample one column for each row (B, V) with these probabilities.
 
-    A generator works on its own device only, so the probabilities are moved
-    there and the result is moved back.
-
-    Args:
-        probabilities: (B, V) probabilities.
-        rng: the generator; that of the probabilities' device unless given.
+    A generator works on its own device only, so the probabilities are moved there and
+    the result is moved back.
     """
     device = probabilities.device if rng is None else rng.device
     drawn = torch.multinomial(probabilities.to(device), 1, generator=rng)

@@ -22,14 +22,13 @@ class FrameEncoder(nn.Module):
     Args:
         size: the side of a frame, a multiple of 4.
         width: C, of the features.
-        channels: of the first convolution; the second has twice as many.
     """
 
-    def __init__(self, size: int, width: int, channels: int = 8):
+    def __init__(self, size: int, width: int):
         super().__init__()
-        self.first = nn.Conv2d(1, channels, 3, stride=2, padding=1)
-        self.second = nn.Conv2d(channels, 2 * channels, 3, stride=2, padding=1)
-        self.output = nn.Linear(2 * channels * (size // 4) ** 2, width)
+        self.first = nn.Conv2d(1, 8, 3, stride=2, padding=1)
+        self.second = nn.Conv2d(8, 16, 3, stride=2, padding=1)
+        self.output = nn.Linear(16 * (size // 4) ** 2, width)
 
     def forward(self, frames: Float[Tensor, "B T H W"]) -> Float[Tensor, "B T C"]:
         """Return the features of every frame, each computed from it alone."""
@@ -39,11 +38,7 @@ class FrameEncoder(nn.Module):
 
 
 class TemporalAttentionPooling(nn.Module):
-    """Weights of the frames: one learned query, the features are the keys.
-
-    Args:
-        width: C.
-    """
+    """Weights of the frames: one learned query, the features are the keys."""
 
     def __init__(self, width: int):
         super().__init__()

@@ -1,30 +1,17 @@
-"""A model of attention alone, three embeddings and an output layer.
+"""Small models with one attention, and the tasks that they learn: lookups.
 
-Axes: B batch, T queries, S keys, D width of query and key, E value width,
-    V symbols
+- `LookupModel`: attention between symbols, each with its embedding.
+- `SEQUENCE_LAYERS`: recurrent layers and self-attention with one interface.
+- `RelationModel`: a sequence holds all names in random order, each with a random
+  color. At each name the model outputs the color of another name, which depends on
+  the first by a fixed relation, such as its successor in a circle.
+- `AssociativeRecallModel`: a table of items, each with an address and a symbol; a query
+  consists of four different addresses, and the target is their four symbols in that
+  order. One average over the table cannot encode which symbol belongs to which address.
 
-Sequence layers with one interface: recurrent layers and self-attention.
-
-Axes: B batch, T positions, C width
-
-One layer of self-attention that must find a related name in its sequence.
-
-A sequence holds all names in random order, each with a random color. At each
-name the model outputs the color of another name, which depends on the first by
-a fixed relation, such as its successor in a circle.
-
-Axes: B batch, T positions, one for each name, C width, V colors
-
-Associative recall: several lookups at once, by a model with one attention.
-
-A table of items, each with an address and a symbol; a query consists of four
-different addresses, and the target is their four symbols in that order. One
-average over the table cannot encode which symbol belongs to which address.
-
-Source: the widths are those of multi-head attention in Vaswani et
-    al. (2017), section 3.2.2, https://arxiv.org/abs/1706.03762
-Axes: B batch, S items in the table, N addresses in a query, V symbols, H heads,
-    C model width
+Axes: B batch, T queries or positions, S keys or items of a table, N addresses in a
+    query, H heads, C model width, D width of query and key, E value width, V symbols or
+    colors
 """
 
 from collections.abc import Callable
@@ -99,8 +86,8 @@ def draw_copying(
 ) -> LookupBatch:
     """Return a copying task: position t outputs symbol t of a random sequence.
 
-    The batch is on the generator's device. Drawn on the CPU and then moved, it
-    is the same for one seed on every device.
+    The batch is on the generator's device. Drawn on the CPU and then moved, it is the
+    same for one seed on every device.
     """
     positions = torch.arange(length, device=rng.device).expand(batch, length)
     symbols_drawn = torch.randint(
@@ -149,12 +136,9 @@ class SelfAttentionLayer(nn.Module):
 
 
 def make_lstm_with_forget_bias(width: int, bias: float) -> nn.LSTM:
-    """Return an LSTM whose forget gate starts more open.
+    """Return an LSTM to whose forget gate's bias a number is added.
 
-    Args:
-        width: of input and state.
-        bias: added to the bias of the forget gate. PyTorch stacks the gates as
-            input, forget, cell and output gate.
+    PyTorch stacks the gates as input, forget, cell and output gate.
     """
     network = nn.LSTM(width, width, batch_first=True)
     with torch.no_grad():
@@ -173,11 +157,7 @@ SEQUENCE_LAYERS: dict[str, Callable[[int], nn.Module]] = {
 def compute_gradient_norms_at_ends(
     model: nn.Module, x: Float[Tensor, "B T C"], upstream: Float[Tensor, "B C"]
 ) -> tuple[float, float]:
-    """Return the gradient norms of the last output at both ends of x.
-
-    Returns:
-        The mean norm on the first position, and on the last.
-    """
+    """Return the last output's mean gradient norms on the first and last position."""
     x = x.detach().requires_grad_()
     last = model(x)[0][:, -1]
     (gradient,) = torch.autograd.grad(last, x, upstream)
@@ -220,8 +200,8 @@ def flip_half_of_key(
 ) -> Tensor:
     """Return self-attention whose keys are queries, half of them negated.
 
-    The scores are symmetric, as with equal matrices, but a position's score
-    with itself may be small or negative.
+    The scores are symmetric, as with equal matrices, but a position's score with itself
+    may be small or negative.
     """
     signs = torch.ones_like(W_query[:, :1])
     signs[::2] = -1
@@ -242,11 +222,7 @@ def find_successor(names: Int[Tensor, "..."], count: int) -> Int[Tensor, "..."]:
 
 
 def find_partner(names: Int[Tensor, "..."], count: int) -> Int[Tensor, "..."]:
-    """Return the other name of each pair (0, 1), (2, 3), ...
-
-    Raises:
-        ValueError: if one name has no partner.
-    """
+    """Return the other name of each pair (0, 1), (2, 3), ...: an even count."""
     if count % 2:
         raise ValueError(f"{count} names do not form pairs: the count is odd")
     return names ^ 1
@@ -330,10 +306,7 @@ class LookupTables(NamedTuple):
 
 
 def draw_tables(count: int, rng: torch.Generator) -> LookupTables:
-    """Return random tables and queries, on the generator's device.
-
-    The addresses of a query are all different.
-    """
+    """Return random tables and queries, on the generator's device."""
     by_rng: dict[str, Any] = {"generator": rng, "device": rng.device}
     order = torch.rand(count, ADDRESSES, **by_rng).argsort(dim=1)
     addresses = order[:, :ITEMS]
@@ -351,7 +324,7 @@ class AssociativeRecallModel(nn.Module):
     Args:
         heads: H; the number of parameters does not depend on it.
         width: C.
-        dropout: dropout probability of the attention weights in training.
+        dropout: of the attention weights in training.
     """
 
     def __init__(self, heads: int, width: int = 64, dropout: float = 0.0):

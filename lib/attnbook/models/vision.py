@@ -1,53 +1,26 @@
-"""Images as sequences of patches, and back.
+"""Models of images: patches, a Vision Transformer, attention over places, and names.
 
-Source: Dosovitskiy et al. (2021), "An image is worth 16x16 words: Transformers
-    for image recognition at scale", §3.1, https://arxiv.org/abs/2010.11929.
-    Each patch is flattened as channel, row, column; any other order only
-    permutes the columns of the projection that follows.
-Axes: B batch, C channels, H and W rows and columns of pixels, N patches,
-    P values of a patch: C · size²
+`SpatialAttentionPooling`, `MeanPooling` and `MaxPooling` make one vector of the
+features at all places, with equally many parameters. `ContrastiveModel` gives an image
+and a name one vector each; those of a pair should be similar. `GridReader` answers a
+question about one of several emoji in an image: its text attends to the image behind a
+gate.
 
-A small convolutional network: the baseline without attention on images.
-
-Source: LeCun et al. (1998), section II.A, https://doi.org/10.1109/5.726791.
-    Departures: ReLU, strides instead of subsampling, one linear layer.
-Axes: B batch, C channels, H and W rows and columns of pixels, K classes
-
-The Vision Transformer: an encoder that reads an image as patches.
-
-Source: Dosovitskiy et al. (2021), §3.1, equations 1 to 4,
-    https://arxiv.org/abs/2010.11929. Departures: ReLU instead of GELU; the
-    class is predicted by one linear layer.
-Axes: B batch, I channels of an image, H and W its rows and columns of pixels,
-    N patches, P values of a patch, C model width, K classes
-
-Spatial attention: a query that is learned attends to places of an image.
-
-Convolutional features at R · Q places become one vector in three ways with
-equally many parameters: by attention, by their mean, or by their maximum.
-
-Source: soft attention to places: Xu et al. (2015), "Show, attend and tell",
-    section 4.2, https://arxiv.org/abs/1502.03044. Departures: a single query,
-    which is a parameter, and scaled dot-product attention. The map of a class
-    under mean pooling: Zhou et al. (2016), section 2,
-    https://arxiv.org/abs/1512.04150.
-Axes: B batch, I channels of an image, H and W its rows and columns of pixels,
-    R and Q those of the features, N = R · Q places, C width of a feature,
-    K classes, 4: top, left, bottom, right
-
-Small models of images and their names.
-
-`ContrastiveModel` gives an image and a name one vector each; those of a pair
-should be similar. `GridReader` answers a question about one of several emoji in
-an image: its text attends to the image behind a gate.
-
-Source: contrastive training of Radford et al. (2021), section 2.3 and figure 3,
-    https://arxiv.org/abs/2103.00020; cross-attention of Alayrac et al. (2022),
-    section 2.2, https://arxiv.org/abs/2204.14198. Departures: a name's vector
-    is the mean of its words' embeddings; the text model is a single block.
-Axes: B batch, I names, L words of a name, H and W rows and columns of pixels,
-    S positions of a feature map, T positions of the text, C width, F features,
-    K classes, V words
+Source: patches and the Vision Transformer: Dosovitskiy et al. (2021), §3.1, equations 1
+    to 4, https://arxiv.org/abs/2010.11929, with ReLU, and one linear layer as the
+    output; convolutions: LeCun et al. (1998), section II.A,
+    https://doi.org/10.1109/5.726791, with ReLU, strides, and one linear layer. Soft
+    attention to places: Xu et al. (2015), section 4.2,
+    https://arxiv.org/abs/1502.03044, with one learned query and scaled dot products;
+    `map_class`: Zhou et al. (2016), section 2, https://arxiv.org/abs/1512.04150.
+    Contrastive training: Radford et al. (2021), section 2.3 and figure 3,
+    https://arxiv.org/abs/2103.00020, where a name's vector is the mean of its words';
+    gated cross-attention: Alayrac et al. (2022), section 2.2,
+    https://arxiv.org/abs/2204.14198, with a single block.
+Axes: B batch, I channels of an image or names, H and W its rows and columns of pixels,
+    N patches or places, R and Q rows and columns of places, P values of a patch, C
+    model width or channels, L words of a name, S positions of a feature map, F
+    features, V words, K classes, 4: top, left, bottom, right
 """
 
 import math
@@ -70,6 +43,8 @@ def cut_patches(
     images: Shaped[Tensor, "B C H W"], size: int
 ) -> Shaped[Tensor, "B N P"]:
     """Return the patches of images, row by row, from left to right.
+
+    A patch is flattened as channel, row, column: P = C · size².
 
     Args:
         images: their height and width are multiples of `size`.
@@ -119,11 +94,7 @@ def join_patches(
 
 
 def require_division(height: int, width: int, size: int) -> None:
-    """Refuse a size of patches that does not divide height and width.
-
-    Raises:
-        ValueError: if it does not.
-    """
+    """Raise ValueError unless the size of patches divides height and width."""
     if size < 1 or height % size or width % size:
         raise ValueError(
             f"images of {height} by {width} pixels do not divide into patches "
@@ -158,14 +129,7 @@ class ConvolutionalFeatures(nn.Sequential):
 
 
 class FlatClassifier(nn.Module):
-    """Convolutional features, all positions side by side, a linear layer.
-
-    Args:
-        channels: of the images, then of each layer's output.
-        strides: of each layer.
-        size: pixels on each side of the square images.
-        classes: K.
-    """
+    """Convolutional features of square images, side by side, and a linear layer."""
 
     def __init__(
         self,
@@ -186,12 +150,7 @@ class FlatClassifier(nn.Module):
 
 
 class NoEncoding(nn.Module):
-    """Encodings that are zero at every position: the model has no order.
-
-    Args:
-        length: number of positions.
-        width: C.
-    """
+    """Encodings that are zero at every position: the model has no order."""
 
     def __init__(self, length: int, width: int):
         super().__init__()
@@ -206,8 +165,8 @@ class NoEncoding(nn.Module):
 class VisionTransformer(nn.Module):
     """Patches, a class token, position encodings, encoder blocks, an output.
 
-    The class token is position 0; patch n, counted row by row, is position
-    n + 1. The output layer reads the class token alone.
+    The class token is position 0; patch n, counted row by row, is position n + 1. The
+    output layer reads the class token alone.
 
     Args:
         size: pixels on each side of the square images.
@@ -265,13 +224,7 @@ class VisionTransformer(nn.Module):
 
 
 class SpatialAttentionPooling(nn.Module):
-    """One learned query attends to the features of all places.
-
-    The values are the features themselves. C² + C parameters.
-
-    Args:
-        width: C.
-    """
+    """One learned query attends to the features of all places, which are the values."""
 
     def __init__(self, width: int):
         super().__init__()
@@ -289,13 +242,7 @@ class SpatialAttentionPooling(nn.Module):
 
 
 class MeanPooling(nn.Module):
-    """A linear layer with ReLU at each place, then the mean over the places.
-
-    C² + C parameters, as in `SpatialAttentionPooling`.
-
-    Args:
-        width: C.
-    """
+    """A linear layer with ReLU at each place, then the mean over the places."""
 
     def __init__(self, width: int):
         super().__init__()
@@ -354,9 +301,9 @@ def map_class(
 ) -> Float[Tensor, "B N"]:
     """Return each place's share of the positive part of a class's logit.
 
-    For `MeanPooling`, the logit of a class is the mean over the places of
-    output weight · transformed feature, plus the bias: the class activation
-    map. Negative contributions count as 0.
+    With `MeanPooling`, the logit of a class is the mean over the places of output
+    weight · transformed feature, plus the bias: the class activation map. Negative
+    contributions count as 0.
 
     Args:
         model: with `MeanPooling`.
@@ -372,9 +319,7 @@ def map_class(
 def measure_mass_in_boxes(
     weights: Float[Tensor, "B R Q"], boxes: Int[Tensor, "B 4"], size: int
 ) -> Float[Tensor, "B"]:
-    """Return the weight inside each box.
-
-    The weight of a place is spread evenly over its cell of the image.
+    """Return the weight inside each box; that of a place is spread over its cell.
 
     Args:
         weights: on a grid over the square image.
@@ -428,19 +373,14 @@ def contrastive_loss(similarity: Float[Tensor, "B B"]) -> Float[Tensor, ""]:
 def rank_pairs(similarity: Float[Tensor, "B B"]) -> Int[Tensor, " B"]:
     """Return, for each row, how many columns are more similar than its pair.
 
-    The pairs are on the diagonal; 0 means that the pair is found first. Columns
-    that are exactly as similar as the pair count as more similar.
+    The pairs are on the diagonal; 0 means that the pair is found first. Columns that
+    are exactly as similar as the pair count as more similar.
     """
     return (similarity >= similarity.diagonal()[:, None]).sum(dim=1) - 1
 
 
 class ConvolutionEncoder(nn.Module):
-    """Three convolutions, each followed by ReLU and pooling, and an output.
-
-    Args:
-        classes: K, the width of the output.
-        channels: of the convolutions.
-    """
+    """Three convolutions, each followed by ReLU and pooling, and an output (K)."""
 
     def __init__(self, classes: int, channels: tuple[int, ...] = CHANNELS):
         super().__init__()
@@ -507,11 +447,11 @@ class UniformAttention(MultiHeadAttention):
 class GridReader(nn.Module):
     """Answers a question about an image: gated cross-attention, block, output.
 
-    The text is the words of a name; the output layer reads their mean. Words
-    and image encoder are frozen; the encoder's output layer turns each position
-    of its feature map into a vector of the image. Queries and keys start as the
-    normalized words and vectors themselves, so that the first scores are those
-    of the contrastive training but for their scale.
+    The text is the words of a name; the output layer reads their mean. Words and image
+    encoder are frozen; the encoder's output layer turns each position of its feature
+    map into a vector of the image. Queries and keys start as the normalized words and
+    vectors themselves, so that the first scores are those of the contrastive training
+    but for their scale.
 
     Args:
         encoder: of a trained `ContrastiveModel`.

@@ -5,7 +5,7 @@ import hashlib
 import pytest
 import torch
 
-from attnbook.models.pretrained_whisper import read_records, read_whisper
+from attnbook.models.pretrained_whisper import list_names, read_records, read_whisper
 from tiny_whisper import CONFIG, build, make_records, write_file
 
 
@@ -27,6 +27,16 @@ def test_a_stored_model_comes_back(tmp_path):
     assert found.keys() == wanted.keys()
     for name, x in found.items():
         assert torch.equal(x, wanted[name]), name
+
+
+def test_stacked_projections_come_in_the_order_of_the_format():
+    # Were two of them swapped, a file that these tests write would not tell.
+    names, block = list_names(2), "decoder.blocks.1"
+    stacked = names["decoder/layer_1/self_attention/linear_0/weight"]
+    parts = ("query", "key", "value")
+    assert stacked == tuple(f"{block}.attention.{x}.weight" for x in parts)
+    stacked = names["decoder/layer_1/attention/linear_1/bias"]
+    assert stacked == tuple(f"{block}.cross.{x}.bias" for x in ("key", "value"))
 
 
 def test_half_precision_is_read_as_single(tmp_path):

@@ -129,6 +129,15 @@ def test_a_patch_at_some_positions_leaves_the_others(model):
     torch.testing.assert_close(after[0][0][:, 2], expected)
 
 
+def test_patching_takes_the_last_call_that_was_recorded(model):
+    with record_heads(model) as other:
+        run(model)
+        run(model, OTHER)
+    with patch_heads(model, [(0, 2)], other), record_heads(model) as after:
+        run(model)
+    torch.testing.assert_close(after[0][0][:, 2], other[0][1][:, 2])
+
+
 def test_gradients_reach_an_edit(model):
     factor = torch.ones((), requires_grad=True)
     with edit_heads(model, {(1, 2): lambda output: factor * output}):

@@ -6,6 +6,8 @@ tests/oracles/against_transformers.py.
 
 import hashlib
 import json
+import sys
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -15,17 +17,19 @@ from attnbook.models.modern_decoder import DecoderConfig
 from attnbook.models.pretrained import (
     NAMES,
     convert_llama_weights,
+    load_from_hub,
     read_llama_config,
     read_llama_folder,
 )
 from attnbook.positions.rotary import halves_permutation
 from perturbed import build_decoder
 
-CONFIG = DecoderConfig(11, 12, 3, 1, 5, 2, base=500.0, eps=1e-3)
+# Heads of width 6: with 4, the order of rotary pairs is its own inverse.
+CONFIG = DecoderConfig(11, 18, 3, 1, 5, 2, base=500.0, eps=1e-3)
 THEIRS = {
     "model_type": "llama",
     "vocab_size": 11,
-    "hidden_size": 12,
+    "hidden_size": 18,
     "num_attention_heads": 3,
     "num_key_value_heads": 1,
     "intermediate_size": 5,
@@ -79,11 +83,30 @@ def test_a_stored_model_comes_back(folder):
     assert all(p.requires_grad for p in built.parameters())
 
 
+def test_a_model_of_the_hub_is_that_revision_and_checksum(folder, monkeypatch):
+    asked = {}
+
+    def snapshot_download(repo, revision, allow_patterns):
+        asked.update(repo=repo, revision=revision, files=allow_patterns)
+        return str(folder)
+
+    hub = SimpleNamespace(snapshot_download=snapshot_download)
+    monkeypatch.setitem(sys.modules, "huggingface_hub", hub)
+    found = load_from_hub("a/b", "c0ffee", get_sha256(folder))
+    assert found.config == CONFIG
+    assert (asked["repo"], asked["revision"]) == ("a/b", "c0ffee")
+    with pytest.raises(ValueError, match="it is another file"):
+        load_from_hub("a/b", "c0ffee", "0" * 64)
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+    with pytest.raises(ModuleNotFoundError, match='install "huggingface_hub'):
+        load_from_hub("a/b", "c0ffee", "0" * 64)
+
+
 @pytest.mark.parametrize(
     "change",
     [
         {"rope_theta": 1.0, "rope_parameters": {"rope_theta": 500}},
-        {"rope_scaling": {"rope_type": "default"}, "head_dim": 4},
+        {"rope_scaling": {"rope_type": "default"}, "head_dim": 6},
     ],
     ids=str,
 )
@@ -98,7 +121,7 @@ def test_both_generations_of_configurations_are_read(change):
         ({"model_type": "gpt2"}, "model_type 'gpt2', but .* needs 'llama'"),
         ({"attention_bias": True}, "attention_bias True, but .* needs False"),
         ({"rope_scaling": {"type": "yarn"}}, "rope_type 'yarn'"),
-        ({"head_dim": 8}, "8 wide, but 3 heads .* width 12 must be 4"),
+        ({"head_dim": 8}, "8 wide, but 3 heads .* width 18 must be 6"),
         ({"vocab_size": 0}, "symbols must be at least 1, not 0"),
     ],
 )
@@ -143,7 +166,7 @@ def lose(tensors):
 
 
 def add(tensors):
-    tensors["model.layers.2.mlp.up_proj.weight"] = torch.ones(5, 12)
+    tensors["model.layers.2.mlp.up_proj.weight"] = torch.ones(5, 18)
 
 
 def narrow(tensors):
@@ -160,7 +183,7 @@ def untie(tensors):
     [
         (lose, r"no weight 'model.layers.1.mlp.up_proj.weight', but 2 blocks"),
         (add, r"'model.layers.2.mlp.up_proj.weight', .* of 2 blocks has no"),
-        (narrow, r"'model.norm.weight' has shape \(11,\) for .* \(12,\)"),
+        (narrow, r"'model.norm.weight' has shape \(11,\) for .* \(18,\)"),
         (untie, "'lm_head.weight' differs from 'model.embed_tokens.weight'"),
     ],
 )

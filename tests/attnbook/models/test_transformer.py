@@ -9,6 +9,7 @@ from attnbook.data.vocabulary import PAD
 from attnbook.models.from_pytorch import copy_block
 from attnbook.models.recurrent import Memory
 from attnbook.models.transformer import (
+    Embedding,
     EncoderBlock,
     LanguageModel,
     PostNorm,
@@ -18,6 +19,7 @@ from attnbook.models.transformer import (
     sample,
     transformer,
 )
+from attnbook.positions.absolute import sinusoidal
 
 C, H, HIDDEN = 12, 3, 17
 BOTH = pytest.mark.parametrize("residual", [PostNorm, PreNorm])
@@ -37,6 +39,13 @@ def drawn(*shape):
 def small(residual=PreNorm, dropout=0.0):
     size = Size(C, H, HIDDEN, 2, dropout, residual)
     return transformer(19, 23, size).double().eval()
+
+
+def test_embeddings_are_as_large_as_the_encodings():
+    ids = torch.tensor([[4, 9, 18]])
+    embed = Embedding(19, C)
+    expected = embed.table(ids) * C**0.5 + sinusoidal(3, C)
+    torch.testing.assert_close(embed(ids), expected)
 
 
 SOURCE = torch.tensor([[4, 9, 18, 5, 6], [7, 8, 9, PAD, PAD]])
