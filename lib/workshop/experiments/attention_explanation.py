@@ -27,7 +27,7 @@ from attnbook.diagnose.explanations import (
     multiply_weights_by_norms,
 )
 from attnbook.models.devices import use_seed
-from attnbook.models.recurrent import Encoder
+from attnbook.models.recurrent import Encoder, count_parameters
 from attnbook.training.deception import (
     compute_adversary_loss,
     compute_deception_penalty,
@@ -250,7 +250,9 @@ def summarize_seed(
 @recorded(on_cpu=True, seeds=SEEDS, steps=STEPS)
 def attention_explanation() -> dict:
     """Record which measures name the evidence, and published tests of it."""
-    rows = []
+    rows, parameters = [], {}
     for task, encoder, seed in product(TASKS, ENCODERS, SEEDS):
-        rows += summarize_seed(task, encoder, seed, run_seed(task, encoder, seed))
-    return {"rows": rows}
+        tested = run_seed(task, encoder, seed)
+        rows += summarize_seed(task, encoder, seed, tested)
+        parameters[encoder] = count_parameters(tested["plain"].model)
+    return {"rows": rows, "parameters": parameters}

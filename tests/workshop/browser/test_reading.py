@@ -32,7 +32,8 @@ def test_a_key_leads_to_the_search_field(opened):
     page = opened(PAGE)
     page.keyboard.press("Control+k")
     page.keyboard.type("alignment\n")
-    page.wait_for_selector("ul.search li a")
+    found = page.wait_for_selector("ul.search li a")
+    assert found.is_visible()
 
 
 def test_the_page_turns_dark_and_the_next_one_is_dark_too(opened):

@@ -157,6 +157,7 @@ def test_a_map_is_painted_again_when_the_theme_changes(shown):
     light = page.wait_for_function(PIXEL).json_value()
     page.evaluate("document.documentElement.dataset.theme = 'dark'")
     page.wait_for_function(f"(light) => ({PIXEL})() !== light", arg=light)
+    assert page.evaluate(PIXEL) != light
 
 
 def test_the_translation_map(shown):
