@@ -54,6 +54,7 @@ CASES = {
     "ragged, wider values": Case(T=37, S=53, D=19, E=40),
     "one query, many keys": Case(T=1, S=70),
     "one of each, one wide": Case(T=1, S=1, D=1, E=1),
+    "one key": Case(T=37, S=1, causal=True),
     "causal": Case(causal=True),
     "causal, whole tiles": Case(T=64, S=64, causal=True),
     "causal, more keys": Case(T=21, S=53, causal=True),

@@ -49,7 +49,7 @@ def collect_tests(out: Path, end: float) -> list[str]:
     path, log = out / "tests.json", out / "collected.txt"
     if not path.exists():
         log.unlink(missing_ok=True)
-        files = sorted((ROOT / "tests").rglob("test_cuda_*.py"))
+        files = sorted((ROOT / "tests").rglob("test_cuda*.py"))
         run([*PYTEST, "--collect-only", *map(str, files)], log, end)
         lines = log.read_text("utf8").splitlines()
         write_json(path, [line for line in lines if line.startswith("tests/")])
